@@ -1,0 +1,332 @@
+//! Node groups: pool × shape, derived from the policy and the prices. Groups are homogeneous in all that the scheduler reads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Cloud, NodeGroupId, PoolName, SupplierName, ZoneName};
+use crate::offer::{CapacityType, InstanceSpec, Market, Place};
+use crate::policy::{Policy, Pool, TaintEffect};
+use crate::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind, Unpriced, usable};
+use crate::supply::MarketFacts;
+use crate::template::{self, NodeTemplate, Resources, label_value};
+
+/// One node group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its id.
+    pub id: NodeGroupId,
+    /// Its pool.
+    pub pool: PoolName,
+    /// Where its nodes are, and of which type.
+    pub place: Place,
+    /// The zone as its nodes are labelled.
+    pub zone_name: ZoneName,
+    /// What a node is made of.
+    pub spec: Arc<InstanceSpec>,
+    /// Who makes its nodes.
+    pub supplier: SupplierName,
+    /// What the autoscaler simulates with.
+    pub template: NodeTemplate,
+    /// How a node may be bought, in the pool's order of preference.
+    pub offers: Vec<Offer>,
+}
+
+/// One way to buy a node of a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Where and how.
+    pub market: Market,
+    /// What the price book holds of it.
+    pub entry: Option<Entry>,
+}
+
+impl Offer {
+    /// Its price at `now`.
+    ///
+    /// # Errors
+    /// Says why there is none.
+    pub fn quote(&self, now: Timestamp) -> Result<&Quote, Unpriced> {
+        usable(self.entry.as_ref(), now)
+    }
+}
+
+/// A place that the pool names but does not get a group for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// The pool.
+    pub pool: PoolName,
+    /// The place.
+    pub place: Place,
+    /// Why.
+    pub why: Exclusion,
+}
+
+/// Why a place gets no group in a pool.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "camelCase")]
+pub enum Exclusion {
+    /// The GPUs are not so many.
+    #[error("has {has} GPUs a node, the pool wants {}", list(.want))]
+    GpuCount {
+        /// GPUs of the type.
+        has: u32,
+        /// Counts allowed.
+        want: Vec<u32>,
+    },
+    /// The GPU is too small.
+    #[error("has {has} MiB a GPU, the pool wants at least {want}")]
+    GpuMemory {
+        /// Memory of one advertised GPU in MiB.
+        has: u64,
+        /// Least allowed.
+        want: u64,
+    },
+    /// The type is not among those that the pool names.
+    #[error("instance type is not among the pool's instanceTypes")]
+    InstanceType,
+    /// The zone is not among those that the pool names.
+    #[error("zone is not among the pool's zones")]
+    Zone,
+    /// No source tells the type's CPUs or memory, so no template can be built.
+    #[error("vCPUs or memory unknown, so no node template can be built")]
+    UnknownSize,
+    /// No supplier makes nodes there.
+    #[error("no supplier makes nodes in this cloud")]
+    NoSupplier,
+    /// The id would be longer than a label may be.
+    #[error("its group id {0:?} is longer than a label may be (63): shorten the pool's name")]
+    IdTooLong(String),
+}
+
+fn list(counts: &[u32]) -> String {
+    counts.iter().map(u32::to_string).collect::<Vec<_>>().join(" or ")
+}
+
+/// What can be had: the policy's groups with their prices. Derived when policy, prices or market facts change; a pass only reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Menu {
+    /// The policy it was derived from.
+    pub policy: Arc<Policy>,
+    /// The groups.
+    pub groups: BTreeMap<NodeGroupId, Arc<Group>>,
+    /// Places that the pools name but get no group for.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Menu {
+    /// Derives the groups.
+    pub fn derive(policy: Arc<Policy>, prices: &PriceBook, suppliers: &BTreeMap<SupplierName, MarketFacts>) -> Self {
+        let operator = OperatorPrices::new(&policy);
+        // One entry a place and its capacity types, gathered in one walk over the book.
+        let mut places: BTreeMap<&Place, BTreeMap<CapacityType, &Entry>> = BTreeMap::new();
+        for (market, entry) in prices.entries() {
+            places.entry(&market.place).or_default().insert(market.capacity_type, entry);
+        }
+        let mut menu = Self { policy: Arc::clone(&policy), groups: BTreeMap::new(), left_out: Vec::new() };
+        for (place, entries) in places {
+            let Some(spec) = prices.spec(&place.cloud, &place.instance_type) else { continue };
+            for pool in policy.pools.iter().filter(|pool| concerns(pool, place, spec)) {
+                match build(&policy, pool, place, spec, &entries, &operator, suppliers) {
+                    Ok(groups) => menu.groups.extend(groups.into_iter().map(|g| (g.id.clone(), Arc::new(g)))),
+                    Err(why) => menu.left_out.push(LeftOut { pool: pool.name.clone(), place: place.clone(), why }),
+                }
+            }
+        }
+        menu
+    }
+
+    /// The groups of a pool.
+    pub fn pool_groups(&self, pool: &PoolName) -> impl Iterator<Item = &Arc<Group>> {
+        self.groups.values().filter(move |group| group.pool == *pool)
+    }
+}
+
+/// Whether the pool asks for this GPU in this place at all; what it does not ask for is not worth a reason.
+fn concerns(pool: &Pool, place: &Place, spec: &InstanceSpec) -> bool {
+    pool.models.contains(&spec.gpu_model) && pool.clouds.contains(&place.cloud) && pool.regions.contains(&place.region)
+}
+
+fn build(
+    policy: &Policy,
+    pool: &Pool,
+    place: &Place,
+    spec: &Arc<InstanceSpec>,
+    entries: &BTreeMap<CapacityType, &Entry>,
+    operator: &OperatorPrices,
+    suppliers: &BTreeMap<SupplierName, MarketFacts>,
+) -> Result<Vec<Group>, Exclusion> {
+    if !pool.instance_types.is_empty() && !pool.instance_types.iter().any(|p| p.matches(&place.instance_type)) {
+        return Err(Exclusion::InstanceType);
+    }
+    let gpus = spec.advertised_gpus();
+    if !pool.gpu_counts.is_empty() && !pool.gpu_counts.contains(&gpus) {
+        return Err(Exclusion::GpuCount { has: gpus, want: pool.gpu_counts.iter().copied().collect() });
+    }
+    let memory = spec.memory_per_advertised_gpu();
+    if memory < pool.min_gpu_memory {
+        return Err(Exclusion::GpuMemory { has: memory.0, want: pool.min_gpu_memory.0 });
+    }
+    let (supplier, facts) =
+        suppliers.iter().find(|(_, facts)| facts.clouds.contains(&place.cloud)).ok_or(Exclusion::NoSupplier)?;
+    let zone_name = zone_name(facts, place);
+    if !pool.zones.is_empty() && !pool.zones.contains(zone_name.as_str()) && !pool.zones.contains(place.zone.as_str()) {
+        return Err(Exclusion::Zone);
+    }
+    let offers: Vec<Offer> = pool
+        .prefer
+        .iter()
+        .map(|&capacity_type| {
+            let market = Market { place: place.clone(), capacity_type };
+            let entry = operator
+                .entry(&market)
+                .or_else(|| facts.quotes.get(&market).map(|quote| live(entries.get(&capacity_type).copied(), quote)))
+                .or_else(|| entries.get(&capacity_type).map(|e| (*e).clone()));
+            Offer { market, entry }
+        })
+        .collect();
+    let split: Vec<(Option<CapacityType>, Vec<Offer>)> = if pool.split_capacity_type {
+        offers.into_iter().map(|offer| (Some(offer.market.capacity_type), vec![offer])).collect()
+    } else {
+        vec![(None, offers)]
+    };
+    split
+        .into_iter()
+        .map(|(capacity_type, offers)| {
+            let id = group_id(pool, place, &zone_name, capacity_type)?;
+            let template = template::template(&policy.cluster, pool, &id, place, &zone_name, spec, capacity_type)
+                .ok_or(Exclusion::UnknownSize)?;
+            Ok(Group {
+                id,
+                pool: pool.name.clone(),
+                place: place.clone(),
+                zone_name: zone_name.clone(),
+                spec: Arc::clone(spec),
+                supplier: supplier.clone(),
+                template,
+                offers,
+            })
+        })
+        .collect()
+}
+
+/// A live quote replaces a table's, but cannot make orderable what is only listed.
+fn live(table: Option<&Entry>, quote: &Quote) -> Entry {
+    match table {
+        Some(Entry::NoSignal(NoSignal::ListOnly)) => Entry::NoSignal(NoSignal::ListOnly),
+        _ => Entry::Price(quote.clone()),
+    }
+}
+
+fn zone_name(facts: &MarketFacts, place: &Place) -> ZoneName {
+    facts.zone_names.get(&(place.cloud.clone(), place.zone.clone())).cloned().unwrap_or_else(|| ZoneName::from(&place.zone))
+}
+
+/// The group's id. The autoscaler keeps a group's first template for ever, so what an operator can change of it (labels, taints) is
+/// part of the id by a short digest; the defaults leave no mark.
+fn group_id(
+    pool: &Pool,
+    place: &Place,
+    zone_name: &ZoneName,
+    split: Option<CapacityType>,
+) -> Result<NodeGroupId, Exclusion> {
+    let mut id = format!("{}.{}.{zone_name}", pool.name, label_value(place.instance_type.as_str()).replace('.', "-"));
+    if let Some(capacity_type) = split {
+        id.push('.');
+        id.push_str(capacity_type.as_str());
+    }
+    if let Some(mark) = custom_mark(pool) {
+        id.push('.');
+        id.push_str(&mark);
+    }
+    // A group's id is a label of its nodes.
+    if id.len() > 63 {
+        return Err(Exclusion::IdTooLong(id));
+    }
+    NodeGroupId::new(&id).map_err(|_| Exclusion::IdTooLong(id))
+}
+
+fn custom_mark(pool: &Pool) -> Option<String> {
+    let default_taint = matches!(
+        pool.taints.as_slice(),
+        [t] if t.key == template::GPU_RESOURCE && t.value == "true" && t.effect == TaintEffect::NoSchedule
+    );
+    if pool.labels.is_empty() && default_taint {
+        return None;
+    }
+    // FNV-1a: stable across releases and platforms, which the standard hasher does not promise.
+    let mut hash: u32 = 0x811c_9dc5;
+    let mut feed = |text: &str| {
+        for byte in text.bytes().chain([0]) {
+            hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        }
+    };
+    for (key, value) in &pool.labels {
+        feed(key);
+        feed(value);
+    }
+    for taint in &pool.taints {
+        feed(&taint.key);
+        feed(&taint.value);
+        feed(taint.effect.as_str());
+    }
+    Some(format!("{:04x}", (hash >> 16) ^ (hash & 0xffff)))
+}
+
+/// The policy's own prices, ready to be looked up.
+struct OperatorPrices {
+    zoned: BTreeMap<Market, Quote>,
+    regional: BTreeMap<(Cloud, String, String, CapacityType), Quote>,
+}
+
+impl OperatorPrices {
+    fn new(policy: &Policy) -> Self {
+        let mut prices = Self { zoned: BTreeMap::new(), regional: BTreeMap::new() };
+        for row in &policy.prices {
+            let quote =
+                Quote { price: row.price, kind: QuoteKind::Operator, as_of: None, source: Arc::from("policy prices") };
+            if let Some(zone) = &row.zone {
+                let place = Place {
+                    cloud: row.cloud.clone(),
+                    region: row.region.clone(),
+                    zone: zone.clone(),
+                    instance_type: row.instance_type.clone(),
+                };
+                prices.zoned.insert(Market { place, capacity_type: row.capacity_type }, quote);
+            } else {
+                let key =
+                    (row.cloud.clone(), row.region.to_string(), row.instance_type.to_string(), row.capacity_type);
+                prices.regional.insert(key, quote);
+            }
+        }
+        prices
+    }
+
+    fn entry(&self, market: &Market) -> Option<Entry> {
+        if self.zoned.is_empty() && self.regional.is_empty() {
+            return None;
+        }
+        let place = &market.place;
+        let key =
+            (place.cloud.clone(), place.region.to_string(), place.instance_type.to_string(), market.capacity_type);
+        self.zoned.get(market).or_else(|| self.regional.get(&key)).cloned().map(Entry::Price)
+    }
+}
+
+/// Whether shape `a` makes shape `b` pointless in the same pool and zone: at least as much of everything, for less.
+pub fn dominates(a: (&Group, i64), b: (&Group, i64)) -> bool {
+    let ((a, a_price), (b, b_price)) = (a, b);
+    let ge = |x: &Resources, y: &Resources| {
+        x.milli_cpu >= y.milli_cpu && x.memory >= y.memory && x.gpus >= y.gpus && x.pods >= y.pods && x.ephemeral >= y.ephemeral
+    };
+    a.pool == b.pool
+        && a.zone_name == b.zone_name
+        && a.spec.gpu_model == b.spec.gpu_model
+        && a.spec.gpu_memory == b.spec.gpu_memory
+        && a.spec.arch == b.spec.arch
+        && a.offers.iter().map(|o| o.market.capacity_type).eq(b.offers.iter().map(|o| o.market.capacity_type))
+        && ge(&a.template.allocatable, &b.template.allocatable)
+        && a_price < b_price
+}

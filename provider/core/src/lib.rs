@@ -1,0 +1,18 @@
+//! The decision: what to buy, when to let go, and why.
+//!
+//! This crate is pure: no clock, no I/O, no async, no floats for money. Time, facts, prices and policy come in as values; a plan, its
+//! reasons and a new memory go out.
+
+#![deny(clippy::float_arithmetic)]
+
+pub mod group;
+pub mod ids;
+pub mod memory;
+pub mod offer;
+pub mod policy;
+pub mod price;
+pub mod record;
+pub mod snapshot;
+pub mod supply;
+pub mod template;
+pub mod units;

@@ -1,0 +1,181 @@
+//! The policy: what the operator allows, as values that cannot be wrong.
+//!
+//! A [`RawPolicy`] becomes a [`Policy`] only through [`Policy::try_from_raw`], which reports every fault at once, each with
+//! the path of the field that has it. Whoever read the file turns the path into a line.
+
+mod fault;
+mod nearest;
+mod raw;
+mod validate;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
+
+pub use fault::{Fault, Path, Step, quoted};
+pub use nearest::nearest;
+pub use raw::*;
+pub use validate::check_against_prices;
+
+use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
+use crate::offer::CapacityType;
+use crate::units::{MiB, UsdPerHour};
+
+/// The `apiVersion` this release reads.
+pub const API_VERSION: &str = "stoker.dev/v1alpha1";
+
+/// Boot deadline where the policy names none: above the slowest measured boot that still succeeded (p95 521 s,
+/// `policy-benchmark` §2) and below the autoscaler's default `--max-node-provision-time` of 15 min.
+pub const DEFAULT_BOOT_DEADLINE: SignedDuration = SignedDuration::from_mins(10);
+
+/// What the operator allows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    /// The cluster served.
+    pub cluster: ClusterName,
+    /// How long a launched machine may take to join the cluster.
+    pub boot_deadline: SignedDuration,
+    /// The pools, in file order; names are unique.
+    pub pools: Vec<Pool>,
+    /// Limits that the cloud sets.
+    pub quotas: Vec<Quota>,
+    /// The operator's own prices.
+    pub prices: Vec<PriceRow>,
+}
+
+/// One pool: who may use what, in which order, within which limits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Its name.
+    pub name: PoolName,
+    /// What it runs.
+    pub workload: Workload,
+    /// GPU models allowed; never empty.
+    pub models: BTreeSet<GpuModel>,
+    /// GPUs per node allowed; any when empty.
+    pub gpu_counts: BTreeSet<u32>,
+    /// Least memory of one GPU.
+    pub min_gpu_memory: MiB,
+    /// Clouds allowed; never empty.
+    pub clouds: BTreeSet<Cloud>,
+    /// Regions allowed; never empty.
+    pub regions: BTreeSet<Region>,
+    /// Zones allowed, by name or id as written; all when empty.
+    pub zones: BTreeSet<String>,
+    /// Instance types allowed; all when empty.
+    pub instance_types: Vec<TypePattern>,
+    /// Capacity types in the order in which they are tried; never empty, no repeats.
+    pub prefer: Vec<CapacityType>,
+    /// Limits.
+    pub limits: Limits,
+    /// What tells whether a node is in use.
+    pub evidence: Evidence,
+    /// Whether each capacity type is a group of its own.
+    pub split_capacity_type: bool,
+    /// Extra labels of its nodes.
+    pub labels: BTreeMap<String, String>,
+    /// Taints of its nodes.
+    pub taints: Vec<Taint>,
+}
+
+/// Limits of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Nodes kept, whatever the demand.
+    pub min_nodes: u32,
+    /// Nodes never exceeded.
+    pub max_nodes: u32,
+    /// Spend rate never exceeded; `None` is no limit.
+    pub max_usd_per_hour: Option<UsdPerHour>,
+}
+
+/// An instance type, or a prefix of some.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TypePattern {
+    /// Just this one.
+    Exact(InstanceType),
+    /// Those that begin so.
+    Prefix(String),
+}
+
+impl TypePattern {
+    /// Whether `instance_type` is meant.
+    pub fn matches(&self, instance_type: &InstanceType) -> bool {
+        match self {
+            Self::Exact(name) => name == instance_type,
+            Self::Prefix(prefix) => instance_type.as_str().starts_with(prefix),
+        }
+    }
+}
+
+/// A taint on every node of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Taint {
+    /// Key.
+    pub key: String,
+    /// Value.
+    pub value: String,
+    /// Effect.
+    pub effect: TaintEffect,
+}
+
+/// What a quota counts, and how much of it there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum QuotaLimit {
+    /// Virtual CPUs.
+    Vcpus(u32),
+    /// Advertised GPUs.
+    Gpus(u32),
+}
+
+/// A limit that the cloud sets on the sum over matching nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// What the cloud calls it.
+    pub name: String,
+    /// The cloud.
+    pub cloud: Cloud,
+    /// The region; all of the cloud's when `None`.
+    pub region: Option<Region>,
+    /// GPU models counted; all when empty.
+    pub models: BTreeSet<GpuModel>,
+    /// Capacity types counted; all when empty.
+    pub capacity_types: BTreeSet<CapacityType>,
+    /// The limit.
+    pub limit: QuotaLimit,
+}
+
+/// The operator's own price of a market.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PriceRow {
+    /// The cloud.
+    pub cloud: Cloud,
+    /// The region.
+    pub region: Region,
+    /// The zone; every zone of the region that sells the type when `None`.
+    pub zone: Option<ZoneId>,
+    /// The instance type.
+    pub instance_type: InstanceType,
+    /// The capacity type.
+    pub capacity_type: CapacityType,
+    /// Price of one node.
+    pub price: UsdPerHour,
+}
+
+impl Policy {
+    /// The pool of that name.
+    pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
+        self.pools.iter().find(|pool| pool.name == *name)
+    }
+
+    /// Applies the rules to a policy as written.
+    ///
+    /// # Errors
+    /// Every fault found, in file order, each naming its field and the cure.
+    pub fn try_from_raw(raw: &RawPolicy) -> Result<Self, Vec<Fault>> {
+        validate::policy(raw)
+    }
+}

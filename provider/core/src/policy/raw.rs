@@ -1,0 +1,394 @@
+//! The policy file as written: every field that the format has, typed, before any rule is applied.
+//!
+//! The JSON Schema of these types is what `stoker policy schema` prints. [`super::Policy`] is what the rules accept.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::offer::CapacityType;
+
+/// A policy: who may use what, where, how bought, within which limits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(title = "Stoker policy")]
+pub struct RawPolicy {
+    /// Format version: `stoker.dev/v1alpha1`.
+    pub api_version: String,
+    /// Always `Policy`.
+    pub kind: String,
+    /// The cluster served. It is part of every launch key: two clusters in one account never touch each other's nodes.
+    pub cluster_name: String,
+    /// What pools inherit.
+    #[serde(default)]
+    pub defaults: RawDefaults,
+    /// Who may use what. Listed in the order in which they are shown; no pool takes precedence.
+    pub pools: Vec<RawPool>,
+    /// Limits that the cloud sets, as numbers.
+    #[serde(default)]
+    pub quotas: Vec<RawQuota>,
+    /// The operator's own prices: each row replaces the table's row for that market.
+    #[serde(default)]
+    pub prices: Vec<RawPrice>,
+    /// Reservations, capacity blocks, savings plans. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commitments: Option<Vec<serde_json::Value>>,
+}
+
+/// What pools inherit.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawDefaults {
+    /// Where the data lies, `cloud/region`. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_region: Option<String>,
+    /// How long a launched machine may take to join the cluster before it is given up, e.g. `10m` (the default).
+    /// Keep it below the autoscaler's `--max-node-provision-time`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_deadline: Option<String>,
+}
+
+/// What a pool runs; sets its defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Workload {
+    /// Long runs that can resume from a checkpoint: spot first.
+    Training,
+    /// Serving people: on-demand, no spot unless named.
+    Inference,
+    /// Work that can wait and be repeated: spot first.
+    Batch,
+    /// Notebooks and experiments: spot first.
+    Dev,
+}
+
+/// One pool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawPool {
+    /// Its name: lower-case letters, digits and `-`, at most 40. Part of group ids and of the label `stoker.dev/pool`.
+    pub name: String,
+    /// What it runs; sets defaults for the rest.
+    pub workload: Workload,
+    /// Which GPUs.
+    pub gpu: RawGpu,
+    /// Where.
+    #[serde(rename = "where")]
+    pub place: RawWhere,
+    /// Which instance types; all when empty. A name, or a prefix ending in `*`, e.g. `g6.*`.
+    #[serde(default)]
+    pub instance_types: Vec<String>,
+    /// How capacity is bought.
+    #[serde(default)]
+    pub capacity: RawCapacity,
+    /// Within which limits.
+    pub limits: RawLimits,
+    /// What tells whether a node is in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
+    /// Whether each capacity type is a node group of its own, told by the cloud's own capacity-type label. Default: no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split_capacity_type: Option<bool>,
+    /// Labels and taints of its nodes.
+    #[serde(default)]
+    pub template: RawTemplate,
+    /// Nodes kept warm, whatever the demand. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_floor: Option<RawWarmFloor>,
+    /// How long need must stay low before capacity goes. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stabilization: Option<RawStabilization>,
+    /// Keeps pods with a cheap home off dear shapes. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<RawIsolation>,
+    /// What a waiting GPU-hour costs. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_usd_per_gpu_hour: Option<serde_json::Number>,
+    /// How GPUs are shared. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<RawSharing>,
+}
+
+/// Which GPUs a pool may use.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawGpu {
+    /// GPU models, e.g. `[L4, A10G]`.
+    pub models: Vec<String>,
+    /// GPUs per node: one number or a list. Any when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<OneOrMany>,
+    /// Least memory that one GPU must have.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "minMemoryGiB")]
+    pub min_memory_gib: Option<u32>,
+    /// Work per hour of each model, relative. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<BTreeMap<String, serde_json::Number>>,
+}
+
+/// One number or several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum OneOrMany {
+    /// One.
+    One(u32),
+    /// Several.
+    Many(Vec<u32>),
+}
+
+/// Where a pool may buy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawWhere {
+    /// Clouds, e.g. `[aws]`.
+    pub clouds: Vec<String>,
+    /// Regions, e.g. `[us-east-1]`.
+    pub regions: Vec<String>,
+    /// Zones, by name (`us-east-1a`) or id (`use1-az6`); all of the regions' when empty.
+    #[serde(default)]
+    pub zones: Vec<String>,
+    /// Data that a node must read. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "datasetGiB")]
+    pub dataset_gib: Option<u64>,
+    /// How far from the data. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_distance: Option<String>,
+}
+
+/// How capacity is bought.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawCapacity {
+    /// Capacity types in the order in which they are tried; one that is not named is not bought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer: Option<Vec<CapacityType>>,
+    /// Spot rules. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spot: Option<RawSpot>,
+}
+
+/// Spot rules.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawSpot {
+    /// Largest share of the pool's nodes that may be spot, e.g. `50%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_share: Option<String>,
+    /// Largest share of the demand in one market.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_market_share: Option<String>,
+    /// Highest reclaim rate accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_interruption: Option<String>,
+    /// Time between checkpoints, or `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<String>,
+    /// Time to restart from a checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<String>,
+}
+
+/// Limits of a pool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawLimits {
+    /// Nodes kept, whatever the demand. Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_nodes: Option<u32>,
+    /// Nodes never exceeded. Zero closes the pool.
+    pub max_nodes: u32,
+    /// Spend rate never exceeded, at cash prices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_usd_per_hour: Option<serde_json::Number>,
+}
+
+/// What tells whether a node is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Evidence {
+    /// GPU probes on the nodes. Not supported yet.
+    Probe,
+    /// GPU pods bound to the node.
+    Pods,
+    /// Nothing but the autoscaler's word.
+    None,
+}
+
+/// Labels and taints of a pool's nodes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawTemplate {
+    /// Extra labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Taints. Default: `nvidia.com/gpu=true:NoSchedule`, which keeps pods without a GPU away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<RawTaint>>,
+}
+
+/// A taint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawTaint {
+    /// Key.
+    pub key: String,
+    /// Value; empty when absent.
+    #[serde(default)]
+    pub value: String,
+    /// Effect.
+    pub effect: TaintEffect,
+}
+
+/// What a taint does to pods that do not tolerate it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum TaintEffect {
+    /// New pods stay away.
+    NoSchedule,
+    /// New pods stay away if they can.
+    PreferNoSchedule,
+    /// Running pods leave too.
+    NoExecute,
+}
+
+impl TaintEffect {
+    /// The word that Kubernetes uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
+}
+
+/// A quota: a limit that the cloud sets on the sum over matching nodes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawQuota {
+    /// What the cloud calls it, e.g. `L-DB2E81BA`; shown where it binds.
+    pub name: String,
+    /// The cloud.
+    pub cloud: String,
+    /// The region; every region of the cloud when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// GPU models counted; all when empty.
+    #[serde(default)]
+    pub models: Vec<String>,
+    /// Capacity types counted; all when empty.
+    #[serde(default)]
+    pub capacity_types: Vec<CapacityType>,
+    /// Limit in vCPUs. Give exactly one of `vcpus` and `gpus`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<u32>,
+    /// Limit in GPUs. Give exactly one of `vcpus` and `gpus`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+}
+
+/// The operator's own price of a market.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawPrice {
+    /// The cloud.
+    pub cloud: String,
+    /// The region.
+    pub region: String,
+    /// The zone, by id; every zone of the region that sells the type when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// The instance type.
+    pub instance_type: String,
+    /// The capacity type.
+    pub capacity_type: CapacityType,
+    /// Dollars per node-hour.
+    pub usd_per_hour: serde_json::Number,
+}
+
+/// Nodes kept warm.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawWarmFloor {
+    /// So many nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
+    /// So large a share of the busy nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent_of_busy: Option<String>,
+    /// As many as a quantile of past arrivals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantile: Option<RawQuantile>,
+    /// At set times.
+    #[serde(default)]
+    pub schedule: Vec<RawSlot>,
+}
+
+/// A quantile of past arrivals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawQuantile {
+    /// Which quantile, e.g. `95%`.
+    pub p: String,
+    /// Over how much history.
+    pub window: String,
+    /// Arrivals within how long.
+    pub horizon: String,
+}
+
+/// A slot of a schedule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawSlot {
+    /// When it begins, as a cron expression.
+    pub cron: String,
+    /// How long it lasts.
+    #[serde(rename = "for")]
+    pub length: String,
+    /// So many nodes.
+    pub nodes: u32,
+}
+
+/// How long need must stay low before capacity goes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawStabilization {
+    /// How long a node must be idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_down: Option<String>,
+    /// `fixed` or `equalPay`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<String>,
+    /// How long a node lives at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum_life: Option<String>,
+    /// How long an unhealthy node is waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy: Option<String>,
+    /// How long nothing goes after growth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_scale_up: Option<String>,
+    /// How large a share may go in one window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_removals_per_window: Option<String>,
+}
+
+/// Price-class isolation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawIsolation {
+    /// A pod may use a shape whose share of price is at most this many times its own cheapest.
+    pub kappa: serde_json::Number,
+}
+
+/// How GPUs are shared.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawSharing {
+    /// A MIG layout, e.g. `all-1g.10gb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig: Option<String>,
+    /// Pods per GPU by time-slicing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_slicing: Option<u32>,
+}

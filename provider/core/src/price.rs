@@ -1,0 +1,240 @@
+//! What things cost, from when and by whose word.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Cloud, GpuModel, InstanceType, Region};
+use crate::offer::{GpuSpec, InstanceSpec, Market, Place};
+use crate::units::{Milli, UsdPerHour};
+
+/// How long a spot quote of a price table says anything. Spot prices move by up to 0.9 % of on-demand a day
+/// (`policy-benchmark` §2), so a week keeps the error under the smallest gap between two GPU models.
+pub const SPOT_QUOTE_LIFE: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+/// How long a live quote counts: twice the period at which feeds ask again, and some slack.
+pub const LIVE_QUOTE_LIFE: SignedDuration = SignedDuration::from_hours(1);
+
+/// Past this age a list price is still used, and warned of: the large AWS cut of June 2025 came 90 days after the last one.
+pub const OLD_LIST_PRICE: SignedDuration = SignedDuration::from_hours(90 * 24);
+
+/// Where a quote comes from, which decides how long it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QuoteKind {
+    /// A published on-demand price: used at any age, warned of when old.
+    List,
+    /// A spot price from a table: counts for [`SPOT_QUOTE_LIFE`].
+    Spot,
+    /// Asked from the market itself: counts for [`LIVE_QUOTE_LIFE`].
+    Live,
+    /// The operator's own word (`prices:` in the policy): always counts.
+    Operator,
+}
+
+impl fmt::Display for QuoteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::List => "list",
+            Self::Spot => "spot",
+            Self::Live => "live",
+            Self::Operator => "operator",
+        })
+    }
+}
+
+/// A price with its age and source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quote {
+    /// Price of one node.
+    pub price: UsdPerHour,
+    /// What kind of word this is.
+    pub kind: QuoteKind,
+    /// When it was true; `None` where the source is undated.
+    pub as_of: Option<Timestamp>,
+    /// Who said so, e.g. `ec2shop@2025-04-04`.
+    pub source: Arc<str>,
+}
+
+impl Quote {
+    /// Its age; `None` where the source is undated.
+    pub fn age(&self, now: Timestamp) -> Option<SignedDuration> {
+        self.as_of.map(|at| now.duration_since(at))
+    }
+
+    /// Whether an operator should be warned that this list price is old or undated.
+    pub fn is_old(&self, now: Timestamp) -> bool {
+        self.kind == QuoteKind::List && self.age(now).is_none_or(|age| age > OLD_LIST_PRICE)
+    }
+
+    /// The moment past which this quote no longer counts; `None` for one that never lapses.
+    pub fn lapses_at(&self) -> Option<Timestamp> {
+        let life = match self.kind {
+            QuoteKind::List | QuoteKind::Operator => return None,
+            QuoteKind::Spot => SPOT_QUOTE_LIFE,
+            QuoteKind::Live => LIVE_QUOTE_LIFE,
+        };
+        Some(self.as_of.map_or(Timestamp::MIN, |at| at.saturating_add(life).unwrap_or(Timestamp::MAX)))
+    }
+}
+
+/// Why a table row states a figure that is no price.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoSignal {
+    /// The spot quote equals the on-demand price: there is no spot market here.
+    PinnedAtOnDemand,
+    /// The spot quote is AWS's floor of a tenth of on-demand: nobody asks, so nobody knows.
+    Floor,
+    /// A list price of something that cannot be ordered on demand.
+    ListOnly,
+}
+
+impl fmt::Display for NoSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::PinnedAtOnDemand => "spot quote is pinned at the on-demand price: no spot market",
+            Self::Floor => "spot quote is the floor of a tenth of on-demand: no signal",
+            Self::ListOnly => "has a list price but cannot be ordered on demand",
+        })
+    }
+}
+
+/// What the book holds of one market.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Entry {
+    /// A price.
+    Price(Quote),
+    /// A figure that says nothing.
+    NoSignal(NoSignal),
+}
+
+/// Why a market has no price now: a reason for not choosing it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unpriced {
+    /// No source names a price.
+    #[error("no price known")]
+    Unknown,
+    /// The only figure says nothing.
+    #[error("{0}")]
+    NoSignal(NoSignal),
+    /// The quote is past its time.
+    #[error("{} price lapsed{}", .kind, .as_of.map(|at| format!(": quoted {}", at.strftime("%Y-%m-%d %H:%MZ"))).unwrap_or_else(|| ": undated".to_owned()))]
+    Lapsed {
+        /// Its kind.
+        kind: QuoteKind,
+        /// When it was true.
+        as_of: Option<Timestamp>,
+    },
+}
+
+/// Prices by market, specs by instance type and GPU model, with age and source on every figure.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PriceBook {
+    entries: BTreeMap<Market, Entry>,
+    instances: BTreeMap<(Cloud, InstanceType), Arc<InstanceSpec>>,
+    gpus: BTreeMap<GpuModel, Vec<GpuSpec>>,
+    unzoned: BTreeMap<(Cloud, Region, InstanceType), Quote>,
+    reclaims: BTreeMap<Place, Milli>,
+}
+
+impl PriceBook {
+    /// A book without entries.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds or replaces a market's entry.
+    pub fn insert(&mut self, market: Market, entry: Entry) {
+        self.entries.insert(market, entry);
+    }
+
+    /// Adds or replaces an instance type's specification.
+    pub fn insert_spec(&mut self, spec: InstanceSpec) {
+        self.instances.insert((spec.cloud.clone(), spec.instance_type.clone()), Arc::new(spec));
+    }
+
+    /// Adds a GPU model, or another memory size of it.
+    pub fn insert_gpu(&mut self, spec: GpuSpec) {
+        self.gpus.entry(spec.model.clone()).or_default().push(spec);
+    }
+
+    /// Notes a list price of a type whose zones no source tells: shown, but not orderable.
+    pub fn insert_unzoned(&mut self, cloud: Cloud, region: Region, instance_type: InstanceType, quote: Quote) {
+        self.unzoned.insert((cloud, region, instance_type), quote);
+    }
+
+    /// Notes how often spot nodes here are reclaimed: the share of them per month, in thousandths.
+    pub fn insert_reclaims(&mut self, place: Place, per_month: Milli) {
+        self.reclaims.insert(place, per_month);
+    }
+
+    /// The price of one node in this market at `now`.
+    ///
+    /// # Errors
+    /// Says why there is none; such a market is left out and its reason shown.
+    pub fn quote(&self, market: &Market, now: Timestamp) -> Result<&Quote, Unpriced> {
+        usable(self.entries.get(market), now)
+    }
+
+    /// What the book holds of a market, lapsed or not.
+    pub fn entry(&self, market: &Market) -> Option<&Entry> {
+        self.entries.get(market)
+    }
+
+    /// Every market with its entry, in market order.
+    pub fn entries(&self) -> impl Iterator<Item = (&Market, &Entry)> {
+        self.entries.iter()
+    }
+
+    /// An instance type's specification.
+    pub fn spec(&self, cloud: &Cloud, instance_type: &InstanceType) -> Option<&Arc<InstanceSpec>> {
+        // The pair is cloned because a borrowed pair is no key of a map of pairs; look-ups happen when groups are derived, not per pass.
+        self.instances.get(&(cloud.clone(), instance_type.clone()))
+    }
+
+    /// Every instance type, in order.
+    pub fn specs(&self) -> impl Iterator<Item = &Arc<InstanceSpec>> {
+        self.instances.values()
+    }
+
+    /// The memory sizes a GPU model comes in; empty where the model is unknown.
+    pub fn gpu(&self, model: &GpuModel) -> &[GpuSpec] {
+        self.gpus.get(model).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every GPU model known.
+    pub fn gpu_models(&self) -> impl Iterator<Item = &GpuModel> {
+        self.gpus.keys()
+    }
+
+    /// List prices of types whose zones no source tells.
+    pub fn unzoned(&self) -> impl Iterator<Item = (&(Cloud, Region, InstanceType), &Quote)> {
+        self.unzoned.iter()
+    }
+
+    /// The share of spot nodes reclaimed per month here, where a source tells.
+    pub fn reclaims(&self, place: &Place) -> Option<Milli> {
+        self.reclaims.get(place).copied()
+    }
+}
+
+/// Whether an entry is a price that counts at `now`.
+///
+/// # Errors
+/// Says why not.
+pub fn usable(entry: Option<&Entry>, now: Timestamp) -> Result<&Quote, Unpriced> {
+    match entry {
+        None => Err(Unpriced::Unknown),
+        Some(Entry::NoSignal(why)) => Err(Unpriced::NoSignal(*why)),
+        Some(Entry::Price(quote)) if quote.lapses_at().is_some_and(|end| end <= now) => {
+            Err(Unpriced::Lapsed { kind: quote.kind, as_of: quote.as_of })
+        }
+        Some(Entry::Price(quote)) => Ok(quote),
+    }
+}

@@ -1,0 +1,166 @@
+//! Instance records: one for each node wanted, from its order to its end.
+//!
+//! A group's target size is the count of its records, never a number of its own: the autoscaler cancels the same missing node by
+//! three different calls, and a number would fall three times.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{LaunchKey, NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SessionId};
+use crate::offer::Market;
+use crate::supply::RefusalKind;
+use crate::units::UsdPerHour;
+
+/// One node wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its number; never used twice.
+    pub id: RecordId,
+    /// The group it belongs to.
+    pub group: NodeGroupId,
+    /// The order it came with; `None` for a machine found in the inventory without a record.
+    pub order: Option<OrderId>,
+    /// When it was ordered or found.
+    pub ordered_at: Timestamp,
+    /// The autoscaler's session that asked for it, and so counts on it while it boots; `None` where nobody did.
+    pub credited_to: Option<SessionId>,
+    /// Whether it was asked for to keep the pool's floor rather than for pods.
+    pub floor: bool,
+    /// Tries so far at supplying it.
+    pub attempts: u32,
+    /// What the autoscaler knows it by until there is a machine.
+    pub placeholder: ProviderId,
+    /// Whether a GPU pod was ever seen on its node.
+    pub joined: bool,
+    /// Where it stands.
+    pub state: State,
+}
+
+/// A machine bought: where, for how much, under which key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Purchase {
+    /// The launch key.
+    pub key: LaunchKey,
+    /// Where and how.
+    pub market: Market,
+    /// The cash price when it was chosen; what budgets count.
+    pub price: UsdPerHour,
+}
+
+/// Where a record stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "is")]
+pub enum State {
+    /// Accepted; nothing is bought yet.
+    Wanted,
+    /// The supplier is asked. Written down before the call, so that a crash leaves no machine unaccounted for.
+    Launching {
+        /// What is being bought.
+        purchase: Purchase,
+        /// When it was first asked.
+        since: Timestamp,
+        /// Not to be asked again before; set when an answer was unclear.
+        retry_at: Option<Timestamp>,
+    },
+    /// The machine exists and has not joined the cluster.
+    Booting {
+        /// What was bought.
+        purchase: Purchase,
+        /// The machine.
+        instance: ProviderId,
+        /// When it was made.
+        launched_at: Timestamp,
+    },
+    /// The machine has joined the cluster.
+    Registered {
+        /// What was bought.
+        purchase: Purchase,
+        /// The machine.
+        instance: ProviderId,
+        /// Its Node; `None` without a Kubernetes feed.
+        node: Option<NodeName>,
+        /// When it joined.
+        at: Timestamp,
+        /// When its Node was first Ready; `None` while it is not.
+        ready_at: Option<Timestamp>,
+    },
+    /// Could not be had. Counts in the target until the autoscaler has seen it and deleted it.
+    Failed {
+        /// Why, as a class.
+        kind: RefusalKind,
+        /// Why, in words.
+        message: String,
+        /// When.
+        at: Timestamp,
+        /// The machine that did not join, if there was one.
+        instance: Option<ProviderId>,
+    },
+    /// No longer wanted, but a launch may have happened. Does not count.
+    Cancelled {
+        /// What may have been bought.
+        purchase: Purchase,
+        /// When it was cancelled.
+        since: Timestamp,
+    },
+    /// On its way out. Does not count.
+    Deleting {
+        /// What was bought.
+        purchase: Purchase,
+        /// The machine.
+        instance: ProviderId,
+        /// Since when.
+        since: Timestamp,
+    },
+}
+
+impl Record {
+    /// Whether it counts in the group's target size: what is wanted, being bought, there, or failed and not yet seen to have failed.
+    pub const fn counts(&self) -> bool {
+        match self.state {
+            State::Wanted
+            | State::Launching { .. }
+            | State::Booting { .. }
+            | State::Registered { .. }
+            | State::Failed { .. } => true,
+            State::Cancelled { .. } | State::Deleting { .. } => false,
+        }
+    }
+
+    /// The machine, where there is one.
+    pub const fn instance(&self) -> Option<&ProviderId> {
+        match &self.state {
+            State::Booting { instance, .. } | State::Registered { instance, .. } | State::Deleting { instance, .. } => {
+                Some(instance)
+            }
+            State::Failed { instance, .. } => instance.as_ref(),
+            State::Wanted | State::Launching { .. } | State::Cancelled { .. } => None,
+        }
+    }
+
+    /// What was or may have been bought, where that is still a cost or a claim on quota.
+    pub const fn purchase(&self) -> Option<&Purchase> {
+        match &self.state {
+            State::Launching { purchase, .. }
+            | State::Booting { purchase, .. }
+            | State::Registered { purchase, .. }
+            | State::Cancelled { purchase, .. }
+            | State::Deleting { purchase, .. } => Some(purchase),
+            State::Wanted | State::Failed { .. } => None,
+        }
+    }
+
+    /// The id that the autoscaler is shown: the machine's once there is one, the placeholder before. A failed record keeps the
+    /// id under which it was last shown.
+    pub const fn shown_id(&self) -> &ProviderId {
+        match &self.state {
+            State::Booting { instance, .. } | State::Registered { instance, .. } | State::Deleting { instance, .. } => instance,
+            State::Failed { instance: Some(instance), .. } => instance,
+            State::Wanted | State::Launching { .. } | State::Failed { .. } | State::Cancelled { .. } => &self.placeholder,
+        }
+    }
+
+    /// Whether capacity is on its way for it: a machine may appear that the cluster does not have yet.
+    pub const fn is_coming(&self) -> bool {
+        matches!(self.state, State::Wanted | State::Launching { .. } | State::Booting { .. })
+    }
+}

@@ -1,0 +1,77 @@
+//! The facts of one pass, complete as of a moment. Made only by the feeds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
+use crate::supply::{LaunchOutcome, Observation};
+
+/// The facts of one pass.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// What each supplier has; `None` before its first answer.
+    pub suppliers: BTreeMap<SupplierName, Option<Arc<Observation>>>,
+    /// The cluster's nodes and GPU pods; `None` without a Kubernetes feed.
+    pub cluster: Option<Arc<ClusterFacts>>,
+    /// How launches ended since the last pass.
+    pub outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
+    /// Launches asked and not answered.
+    pub launching: BTreeSet<LaunchKey>,
+    /// Terminations asked and not answered.
+    pub terminating: BTreeSet<ProviderId>,
+}
+
+/// What the Kubernetes feed knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterFacts {
+    /// Nodes that carry our cluster's label, by name.
+    pub nodes: BTreeMap<NodeName, Arc<NodeFacts>>,
+}
+
+impl ClusterFacts {
+    /// The node of that machine.
+    pub fn by_provider_id(&self) -> BTreeMap<&ProviderId, &Arc<NodeFacts>> {
+        self.nodes.values().filter_map(|n| n.provider_id.as_ref().map(|id| (id, n))).collect()
+    }
+}
+
+/// What is known of one Node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    /// Its name.
+    pub name: NodeName,
+    /// Its machine; `None` where the Node does not say.
+    pub provider_id: Option<ProviderId>,
+    /// The group its label names.
+    pub group: Option<NodeGroupId>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Since when its Ready condition is true; `None` while it is not.
+    pub ready_since: Option<Timestamp>,
+    /// GPU pods bound to it that have not ended and are not being deleted, as `namespace/name`.
+    pub gpu_pods: BTreeSet<String>,
+    /// The annotation that keeps the autoscaler from removing it.
+    pub scale_down_disabled: Hold,
+}
+
+impl NodeFacts {
+    /// Whether a GPU pod holds it.
+    pub fn is_busy(&self) -> bool {
+        !self.gpu_pods.is_empty()
+    }
+}
+
+/// Who set `scale-down-disabled` on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hold {
+    /// Nobody.
+    None,
+    /// We did.
+    Ours,
+    /// Somebody else did; we never touch it.
+    Theirs,
+}

@@ -1,0 +1,212 @@
+//! What passes between the engine and a supplier of nodes, as values.
+//!
+//! The supplier's inventory is the truth about what exists. A launch carries a key, which the supplier writes into its own tags:
+//! the same key never makes two instances, and an instance found in the inventory tells whose it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Cloud, ClusterName, IdError, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, ZoneId, ZoneName};
+use crate::offer::Market;
+use crate::price::Quote;
+
+/// The parts of a launch key: cluster, group, ordinal (the record's number) and attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyParts {
+    /// The cluster that ordered it.
+    pub cluster: ClusterName,
+    /// The group it is for.
+    pub group: NodeGroupId,
+    /// The record it is for.
+    pub record: RecordId,
+    /// Which try at supplying that record, from 1.
+    pub attempt: u32,
+}
+
+impl KeyParts {
+    /// The key as text.
+    ///
+    /// # Errors
+    /// When the parts together are longer than an id may be.
+    pub fn key(&self) -> Result<LaunchKey, IdError> {
+        LaunchKey::new(format!("{}/{}/{}/{}", self.cluster, self.group, self.record.0, self.attempt))
+    }
+}
+
+/// A text that is no launch key of ours.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a launch key: expected cluster/group/ordinal/attempt")]
+pub struct NotAKey(pub String);
+
+impl FromStr for KeyParts {
+    type Err = NotAKey;
+
+    fn from_str(text: &str) -> Result<Self, NotAKey> {
+        let bad = || NotAKey(text.to_owned());
+        let mut parts = text.split('/');
+        let (Some(cluster), Some(group), Some(record), Some(attempt), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(bad());
+        };
+        Ok(Self {
+            cluster: ClusterName::new(cluster).map_err(|_| bad())?,
+            group: NodeGroupId::new(group).map_err(|_| bad())?,
+            record: RecordId(record.parse().map_err(|_| bad())?),
+            attempt: attempt.parse().map_err(|_| bad())?,
+        })
+    }
+}
+
+/// One node to launch. Everything is settled: the supplier has no choice left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchRequest {
+    /// Makes the launch idempotent, and marks the instance as ours.
+    pub key: LaunchKey,
+    /// The group it is for.
+    pub group: NodeGroupId,
+    /// What to buy, and where.
+    pub market: Market,
+    /// The zone as the node will be labelled.
+    pub zone_name: ZoneName,
+}
+
+/// How a launch ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LaunchOutcome {
+    /// The instance exists.
+    Launched(Instance),
+    /// The supplier says no: nothing was made, and nothing will be under this key.
+    Refused(Refusal),
+    /// Nobody knows (a time-out, a server error): try again with the same key.
+    Unclear {
+        /// What the supplier or the transport said.
+        message: String,
+    },
+}
+
+/// A supplier's "no".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Why, as a class.
+    pub kind: RefusalKind,
+    /// The supplier's own words.
+    pub message: String,
+}
+
+/// Why a supplier says no. The fixed set of codes that the autoscaler makes metric labels of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefusalKind {
+    /// The market has no stock.
+    OutOfCapacity,
+    /// The account's quota is used up.
+    QuotaExceeded,
+    /// We may not do that.
+    Permission,
+    /// The request can never work: a type that is not sold there, a bad image.
+    Config,
+    /// The machine was made but did not join the cluster in time.
+    BootTimeout,
+}
+
+impl RefusalKind {
+    /// The code shown to the autoscaler and in metrics.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::OutOfCapacity => "OUT_OF_CAPACITY",
+            Self::QuotaExceeded => "QUOTA_EXCEEDED",
+            Self::Permission => "PERMISSION",
+            Self::Config => "CONFIG",
+            Self::BootTimeout => "BOOT_TIMEOUT",
+        }
+    }
+}
+
+impl fmt::Display for RefusalKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.code())
+    }
+}
+
+/// A machine that a supplier made for us.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instance {
+    /// The key it was launched with, read back from the supplier's tags.
+    pub key: LaunchKey,
+    /// What it is called; will be the Node's `spec.providerID`.
+    pub provider_id: ProviderId,
+    /// The name its Node will have.
+    pub node_name: NodeName,
+    /// Where and how it was bought.
+    pub market: Market,
+    /// When it was made.
+    pub launched_at: Timestamp,
+    /// What it is doing.
+    pub state: InstanceState,
+}
+
+/// What a machine is doing, as the supplier sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InstanceState {
+    /// Being made, or booting.
+    Pending,
+    /// Booted.
+    Running,
+    /// The cloud said that it will take it back.
+    Reclaiming {
+        /// When it will be gone.
+        at: Timestamp,
+    },
+    /// On its way out.
+    Stopping,
+}
+
+/// What a supplier has, as of a moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation {
+    /// When this was true.
+    pub as_of: Timestamp,
+    /// Whether everything is listed. An incomplete listing says nothing about what it leaves out.
+    pub complete: bool,
+    /// Every instance that carries this cluster's name. An instance that ended is not listed.
+    pub instances: BTreeMap<ProviderId, Arc<Instance>>,
+}
+
+/// What a supplier knows of its markets: slow facts, asked now and then.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MarketFacts {
+    /// The clouds it can make nodes in.
+    pub clouds: BTreeSet<Cloud>,
+    /// What this account calls each zone. A zone that is not here is called by its id.
+    pub zone_names: BTreeMap<(Cloud, ZoneId), ZoneName>,
+    /// Live quotes. They replace the table's.
+    pub quotes: BTreeMap<Market, Quote>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_reads_back_as_it_was_written() {
+        let key = "prod/inference.g6-xlarge.us-east-1a/12/3";
+        let parts: KeyParts = key.parse().unwrap();
+        assert_eq!(parts.record, RecordId(12));
+        assert_eq!(parts.key().unwrap().as_str(), key);
+    }
+
+    #[test]
+    fn what_is_not_a_key_is_refused() {
+        for text in ["", "a/b/c", "a/b/1/2/3", "a/b/x/1", "/b/1/1", "a/b/1/-1"] {
+            assert!(text.parse::<KeyParts>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Units and money as named integers. No float reaches the core.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Micro-dollars in a dollar.
+pub const MICROS_PER_USD: i64 = 1_000_000;
+
+/// A rate of money: micro-dollars per hour. `$0.8048/h` is `UsdPerHour(804_800)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UsdPerHour(pub i64);
+
+impl UsdPerHour {
+    /// Nothing per hour.
+    pub const ZERO: Self = Self(0);
+
+    /// This rate for `n` nodes; saturates, which is far beyond any budget and so refuses rather than wraps.
+    #[must_use]
+    pub const fn times(self, n: u32) -> Self {
+        Self(self.0.saturating_mul(n as i64))
+    }
+
+    /// The sum; saturates.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// The difference; saturates.
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// This rate split over `n` parts, rounded to nearest; itself where `n` is nought.
+    #[must_use]
+    pub const fn per(self, n: u32) -> Self {
+        if n == 0 { self } else { Self((self.0 + (n as i64) / 2) / (n as i64)) }
+    }
+
+    /// What this rate costs over `seconds`, in micro-dollars, rounded to nearest.
+    #[must_use]
+    pub fn over_seconds(self, seconds: i64) -> UsdMicros {
+        let micros = (i128::from(self.0) * i128::from(seconds) + 1_800) / 3_600;
+        UsdMicros(i64::try_from(micros).unwrap_or(if micros < 0 { i64::MIN } else { i64::MAX }))
+    }
+
+    /// Parses a decimal number of dollars, e.g. `0.8048`, exactly; more than six decimals round half up.
+    ///
+    /// # Errors
+    /// Says what is wrong with the text: not a number, negative, or beyond what a rate can hold.
+    pub fn parse_usd(text: &str) -> Result<Self, MoneyError> {
+        parse_micros(text).map(Self)
+    }
+}
+
+/// An amount of money in micro-dollars.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UsdMicros(pub i64);
+
+impl UsdMicros {
+    /// The sum; saturates.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+/// Why a text is not an amount of dollars.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MoneyError {
+    /// Not a plain decimal number.
+    #[error("{0:?} is not a decimal number of dollars")]
+    NotANumber(String),
+    /// Below nought.
+    #[error("{0} is negative")]
+    Negative(String),
+    /// Beyond nine billion dollars.
+    #[error("{0} is too large")]
+    TooLarge(String),
+}
+
+fn parse_micros(text: &str) -> Result<i64, MoneyError> {
+    let text = text.trim();
+    if text.starts_with('-') {
+        return Err(MoneyError::Negative(text.to_owned()));
+    }
+    let bad = || MoneyError::NotANumber(text.to_owned());
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    if (whole.is_empty() && fraction.is_empty()) || !digits(whole) || !digits(fraction) {
+        return Err(bad());
+    }
+    let large = || MoneyError::TooLarge(text.to_owned());
+    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| large())? };
+    let mut micros = 0_i64;
+    for place in 0..6 {
+        micros = micros * 10 + fraction.as_bytes().get(place).map_or(0, |b| i64::from(b - b'0'));
+    }
+    let round = i64::from(fraction.as_bytes().get(6).is_some_and(|b| *b >= b'5'));
+    if whole > 9_000_000_000 {
+        return Err(large());
+    }
+    Ok(whole * MICROS_PER_USD + micros + round)
+}
+
+fn fmt_dollars(micros: i64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    // Four decimals: the finest step that price lists print and a person compares.
+    let tenths_of_milli = (i128::from(micros).abs() + 50) / 100;
+    let sign = if micros < 0 { "-" } else { "" };
+    let text = format!("{sign}${}.{:04}", tenths_of_milli / 10_000, tenths_of_milli % 10_000);
+    f.pad(&text)
+}
+
+impl fmt::Display for UsdPerHour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt_dollars(self.0, f)
+    }
+}
+
+impl fmt::Display for UsdMicros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An amount on a bill reads to the cent.
+        let cents = (i128::from(self.0).abs() + 5_000) / 10_000;
+        let sign = if self.0 < 0 { "-" } else { "" };
+        f.pad(&format!("{sign}${}.{:02}", cents / 100, cents % 100))
+    }
+}
+
+/// Thousandths, e.g. of a GPU: a sixth of an A10 is `Milli(167)`, a whole one `Milli(1000)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Milli(pub u32);
+
+impl fmt::Display for Milli {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 % 1000 == 0 {
+            f.pad(&(self.0 / 1000).to_string())
+        } else {
+            f.pad(&format!("{}.{:03}", self.0 / 1000, self.0 % 1000))
+        }
+    }
+}
+
+/// A share in hundredths: `50%` is `Percent(50)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Percent(pub u8);
+
+/// Mebibytes: of memory, GPU memory and disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MiB(pub u64);
+
+impl MiB {
+    /// That many gibibytes.
+    #[must_use]
+    pub const fn from_gib(gib: u64) -> Self {
+        Self(gib * 1024)
+    }
+
+    /// The same in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.0 * 1024 * 1024
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dollars_parse_exactly() {
+        assert_eq!(UsdPerHour::parse_usd("0.8048"), Ok(UsdPerHour(804_800)));
+        assert_eq!(UsdPerHour::parse_usd("55.04"), Ok(UsdPerHour(55_040_000)));
+        assert_eq!(UsdPerHour::parse_usd(".5"), Ok(UsdPerHour(500_000)));
+        assert_eq!(UsdPerHour::parse_usd("0.5839851"), Ok(UsdPerHour(583_985)));
+        assert_eq!(UsdPerHour::parse_usd("0.5839855"), Ok(UsdPerHour(583_986)));
+    }
+
+    #[test]
+    fn nonsense_is_not_money() {
+        for text in ["", ".", "1e3", "NaN", "1,5", "0x10", "--1"] {
+            assert!(UsdPerHour::parse_usd(text).is_err(), "{text}");
+        }
+        assert_eq!(UsdPerHour::parse_usd("-1"), Err(MoneyError::Negative("-1".into())));
+        assert!(matches!(UsdPerHour::parse_usd("99999999999"), Err(MoneyError::TooLarge(_))));
+    }
+
+    #[test]
+    fn dollars_print_for_people() {
+        assert_eq!(UsdPerHour(804_800).to_string(), "$0.8048");
+        assert_eq!(UsdPerHour(-1_250_000).to_string(), "-$1.2500");
+        assert_eq!(UsdMicros(12_345_678).to_string(), "$12.35");
+        assert_eq!(Milli(167).to_string(), "0.167");
+    }
+
+    #[test]
+    fn an_hour_of_a_rate_is_the_rate() {
+        assert_eq!(UsdPerHour(804_800).over_seconds(3_600), UsdMicros(804_800));
+        assert_eq!(UsdPerHour(3_600).over_seconds(1), UsdMicros(1));
+    }
+}
