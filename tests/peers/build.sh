@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Builds the real peers of the end-to-end tests (etcd, kube-apiserver, kube-scheduler) from the versions in go.mod.
+# The last line on stdout is the directory that holds them. The first build takes minutes, later calls nothing.
+#
+#   STOKER_E2E_CACHE   where builds are kept (default: ${XDG_CACHE_HOME:-$HOME/.cache}/stoker-e2e)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+cache=${STOKER_E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stoker-e2e}
+# go.sum names every module by content, so its hash changes with each version that go.mod takes.
+hash=$(sha256sum go.sum)
+bin=$cache/${hash:0:16}
+
+if [ ! -d "$bin" ]; then
+  if ! command -v go >/dev/null; then
+    echo "build.sh: 'go' not found: install Go $(awk '$1 == "go" { print $2 }' go.mod) or newer (https://go.dev/dl)" >&2
+    exit 1
+  fi
+  mkdir -p "$cache"
+  # Built beside its final place and renamed when whole: an interrupted build leaves nothing that looks finished.
+  work=$(mktemp -d "$cache/.build.XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  echo "build.sh: building etcd, kube-apiserver and kube-scheduler into $bin (minutes, the first time)" >&2
+  # GOWORK: a workspace in a folder above would leave this module out.
+  GOWORK=off CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$work/" tool >&2
+  mv "$work/server" "$work/etcd" # Go names it after the last folder of its import path
+  chmod 755 "$work"              # mktemp makes it private
+  # -T: never into a directory that another build finished meanwhile; that one serves as well.
+  mv -T "$work" "$bin" 2>/dev/null || [ -d "$bin" ]
+  echo "build.sh: built in $SECONDS s" >&2
+fi
+echo "$bin"
