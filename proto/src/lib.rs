@@ -1,0 +1,53 @@
+//! The wire between a Cluster Autoscaler and this provider: two gRPC services, as the union of every release since 1.25.
+//!
+//! * [`externalgrpc`]: the external cloud provider, `--cloud-provider=externalgrpc`;
+//! * [`expander`]: the gRPC expander, `--expander=grpc`;
+//! * [`FILE_DESCRIPTOR_SET`]: both, for gRPC reflection.
+//!
+//! Releases differ in which fields they send and read. The messages here declare all of them, and the inherent methods
+//! of `compat.rs` hold the two rules that serve every release with one server: **answers fill both** the legacy field
+//! and its successor, **requests are read from both**, the successor first. Code that goes through these methods need
+//! not know which release is calling; where it must, [`ClientGeneration`] tells. [`InstanceErrorClass`] names the two
+//! numbers that the wire leaves bare.
+//!
+//! `bytes` fields are [`Bytes`]: a pod or node is a slice of the request it came in, and keeps that whole request alive.
+//! Copy what outlives the call. Maps are ordered, so equal messages encode to equal bytes. The expander's requests reach
+//! tens of MiB, so its server must raise tonic's limit of 4 MB for decoding.
+
+mod compat;
+mod generation;
+
+pub use compat::InstanceErrorClass;
+pub use generation::ClientGeneration;
+pub use prost::bytes::Bytes;
+pub use prost_types::{Any, Duration, Timestamp};
+
+/// Descriptors of both services and all they import, serialised for `tonic_reflection`.
+pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("stoker_descriptor");
+
+/// Messages, client and server of `clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider`.
+pub mod externalgrpc {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::all,
+        clippy::pedantic,
+        reason = "generated code"
+    )]
+    tonic::include_proto!("clusterautoscaler.cloudprovider.v1.externalgrpc");
+}
+
+/// Messages, client and server of `grpcplugin.Expander`.
+pub mod expander {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::all,
+        clippy::pedantic,
+        reason = "generated code"
+    )]
+    tonic::include_proto!("grpcplugin");
+
+    /// [`Option`] under a name that does not hide the one of the standard library.
+    pub type ExpanderOption = self::Option;
+}
