@@ -1,5 +1,352 @@
-//! Placeholder until the rules land.
-use super::{Fault, Policy, RawPolicy};
-pub(super) fn policy(_raw: &RawPolicy) -> Result<Policy, Vec<Fault>> {
-    Err(Vec::new())
+//! The rules: from a policy as written to one that cannot be wrong.
+//!
+//! Nothing here stops at the first fault: each part is read as far as it goes, and a [`Policy`] comes out only when no part
+//! had anything to say.
+
+mod grammar;
+mod later;
+mod prices;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::SignedDuration;
+use serde_json::Number;
+
+use super::{
+    API_VERSION, DEFAULT_BOOT_DEADLINE, Evidence, Fault, Limits, OneOrMany, Path, Policy, Pool, PriceRow, Quota, QuotaLimit,
+    RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawTaint, RawTemplate, Taint, TaintEffect, TypePattern, Workload,
+    quoted,
+};
+use crate::ids::{IdError, ZoneId};
+use crate::offer::CapacityType;
+use crate::units::{MiB, UsdPerHour};
+
+pub use prices::check_against_prices;
+
+/// Longest pool name: it is a label's value (at most 63), and leaves room in group ids for the instance type and the zone.
+const MAX_POOL_NAME: usize = 40;
+/// Longest cluster name: a label's value.
+const MAX_CLUSTER_NAME: usize = 63;
+/// Most nodes of a pool: above what any cluster holds, and below what the autoscaler's 32-bit sizes can.
+const MAX_NODES: u32 = 100_000;
+/// Shortest boot deadline: no machine joins faster, so a shorter one would give up every launch.
+const MIN_BOOT_DEADLINE: SignedDuration = SignedDuration::from_mins(1);
+/// Longest boot deadline: a dead launch would be waited for, and paid for, longer than it takes to notice by hand.
+const MAX_BOOT_DEADLINE: SignedDuration = SignedDuration::from_mins(60);
+
+/// An id that a text may be.
+trait Id: Ord + TryFrom<String, Error = IdError> {}
+
+impl<T: Ord + TryFrom<String, Error = IdError>> Id for T {}
+
+/// Every fault found so far.
+#[derive(Default)]
+struct Faults(Vec<Fault>);
+
+impl Faults {
+    fn add(&mut self, path: &Path, message: impl Into<String>) {
+        self.0.push(Fault { path: path.clone(), message: message.into() });
+    }
+
+    /// The value, or nothing and one more fault.
+    fn keep<T>(&mut self, path: &Path, read: Result<T, String>) -> Option<T> {
+        read.map_err(|message| self.add(path, message)).ok()
+    }
+
+    /// `text` as an id.
+    fn id<T: Id>(&mut self, path: &Path, text: &str) -> Option<T> {
+        self.keep(path, grammar::id(text))
+    }
+
+    /// A list of ids without repeats.
+    fn ids<T: Id>(&mut self, path: &Path, texts: &[String]) -> BTreeSet<T> {
+        self.unrepeated(path, texts, |text| quoted(text));
+        texts.iter().enumerate().filter_map(|(at, text)| self.id(&path.index(at), text)).collect()
+    }
+
+    /// A list of ids without repeats that names at least one.
+    fn some_ids<T: Id>(&mut self, path: &Path, texts: &[String], what: &str) -> BTreeSet<T> {
+        if texts.is_empty() {
+            self.add(path, format!("is empty: name at least one {what}"));
+        }
+        self.ids(path, texts)
+    }
+
+    /// Reports every element that stands in the list before.
+    fn unrepeated<T: Ord>(&mut self, path: &Path, list: &[T], show: impl Fn(&T) -> String) {
+        let mut seen = BTreeSet::new();
+        for (at, element) in list.iter().enumerate() {
+            if !seen.insert(element) {
+                self.add(&path.index(at), format!("{} is named twice: take one out", show(element)));
+            }
+        }
+    }
+
+    /// A rate above nought.
+    fn rate(&mut self, path: &Path, number: &Number, cure: &str) -> Option<UsdPerHour> {
+        self.keep(path, grammar::rate(number, cure))
+    }
+}
+
+/// Applies every rule.
+pub(super) fn policy(raw: &RawPolicy) -> Result<Policy, Vec<Fault>> {
+    let mut faults = Faults::default();
+    let read = file(&mut faults, raw);
+    read.filter(|_| faults.0.is_empty()).ok_or(faults.0)
+}
+
+fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
+    let root = Path::root();
+    if raw.api_version != API_VERSION {
+        faults.add(
+            &root.key("apiVersion"),
+            format!("{} is not a version that is read here: write {API_VERSION}", quoted(&raw.api_version)),
+        );
+    }
+    if raw.kind != "Policy" {
+        faults.add(&root.key("kind"), format!("{} is not this file's kind: write Policy", quoted(&raw.kind)));
+    }
+    let cluster = faults.keep(&root.key("clusterName"), grammar::name(&raw.cluster_name, MAX_CLUSTER_NAME));
+    let boot_deadline = boot_deadline(faults, &root.key("defaults").key("bootDeadline"), raw.defaults.boot_deadline.as_deref());
+    let pools = pools(faults, &root.key("pools"), &raw.pools);
+    let quotas = quotas(faults, &root.key("quotas"), &raw.quotas);
+    let prices = price_rows(faults, &root.key("prices"), &raw.prices);
+    later::of_the_file(faults, &root, raw);
+    Some(Policy { cluster: cluster?, boot_deadline: boot_deadline?, pools: pools?, quotas: quotas?, prices: prices? })
+}
+
+fn boot_deadline(faults: &mut Faults, path: &Path, text: Option<&str>) -> Option<SignedDuration> {
+    let Some(text) = text else { return Some(DEFAULT_BOOT_DEADLINE) };
+    let length = faults.keep(path, grammar::duration(text))?;
+    if length < MIN_BOOT_DEADLINE {
+        faults.add(path, format!("{text} is below 1m: no machine joins that fast, and every launch would be given up"));
+    } else if length > MAX_BOOT_DEADLINE {
+        faults.add(path, format!("{text} is above 60m: shorten it, a launch that failed is paid for until then"));
+    }
+    Some(length)
+}
+
+fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool]) -> Option<Vec<Pool>> {
+    if raw.is_empty() {
+        faults.add(path, "is empty: describe at least one pool");
+    }
+    let mut first = BTreeMap::new();
+    let mut read = Vec::with_capacity(raw.len());
+    for (at, one) in raw.iter().enumerate() {
+        let path = path.index(at);
+        if let Some(earlier) = first.get(one.name.as_str()) {
+            faults.add(
+                &path.key("name"),
+                format!("{} is the name of pools[{earlier}] too: give each pool its own", quoted(&one.name)),
+            );
+        } else {
+            first.insert(one.name.as_str(), at);
+        }
+        read.push(pool(faults, &path, one));
+    }
+    read.into_iter().collect()
+}
+
+fn pool(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Pool> {
+    let name = faults.keep(&path.key("name"), grammar::name(&raw.name, MAX_POOL_NAME));
+    let (gpu, place) = (path.key("gpu"), path.key("where"));
+    let models = faults.some_ids(&gpu.key("models"), &raw.gpu.models, "GPU model, such as L4");
+    let gpu_counts = gpu_counts(faults, &gpu.key("count"), raw.gpu.count.as_ref());
+    let clouds = faults.some_ids(&place.key("clouds"), &raw.place.clouds, "cloud, such as aws");
+    let regions = faults.some_ids(&place.key("regions"), &raw.place.regions, "region, such as us-east-1");
+    let zones: BTreeSet<ZoneId> = faults.ids(&place.key("zones"), &raw.place.zones);
+    let instance_types = type_patterns(faults, &path.key("instanceTypes"), &raw.instance_types);
+    let prefer = prefer(faults, &path.key("capacity").key("prefer"), raw.capacity.prefer.as_deref(), raw.workload);
+    let limits = limits(faults, &path.key("limits"), &raw.limits);
+    let labels = labels(faults, &path.key("template").key("labels"), &raw.template);
+    let taints = taints(faults, &path.key("template").key("taints"), raw.template.taints.as_deref());
+    later::of_a_pool(faults, path, raw);
+    Some(Pool {
+        name: name?,
+        workload: raw.workload,
+        models,
+        gpu_counts,
+        min_gpu_memory: MiB::from_gib(u64::from(raw.gpu.min_memory_gib.unwrap_or(0))),
+        clouds,
+        regions,
+        zones: zones.into_iter().map(String::from).collect(),
+        instance_types: instance_types?,
+        prefer,
+        limits: limits?,
+        evidence: raw.evidence.unwrap_or(Evidence::Pods),
+        split_capacity_type: raw.split_capacity_type.unwrap_or(false),
+        labels,
+        taints,
+    })
+}
+
+fn gpu_counts(faults: &mut Faults, path: &Path, raw: Option<&OneOrMany>) -> BTreeSet<u32> {
+    let mut check = |path: &Path, count: u32| {
+        if count == 0 {
+            faults.add(path, "is 0, below 1: name how many GPUs a node has");
+        }
+    };
+    match raw {
+        None => BTreeSet::new(),
+        Some(OneOrMany::One(count)) => {
+            check(path, *count);
+            BTreeSet::from([*count])
+        }
+        Some(OneOrMany::Many(counts)) => {
+            counts.iter().enumerate().for_each(|(at, count)| check(&path.index(at), *count));
+            if counts.is_empty() {
+                faults.add(path, "is empty: name at least one count, or leave it out for any");
+            }
+            faults.unrepeated(path, counts, u32::to_string);
+            counts.iter().copied().collect()
+        }
+    }
+}
+
+fn type_patterns(faults: &mut Faults, path: &Path, raw: &[String]) -> Option<Vec<TypePattern>> {
+    faults.unrepeated(path, raw, |text| quoted(text));
+    let read: Vec<_> =
+        raw.iter().enumerate().map(|(at, text)| faults.keep(&path.index(at), grammar::type_pattern(text))).collect();
+    read.into_iter().collect()
+}
+
+/// How a workload buys where its pool does not say: work that can be repeated takes spot first, serving people does not.
+const fn default_prefer(workload: Workload) -> &'static [CapacityType] {
+    match workload {
+        Workload::Inference => &[CapacityType::OnDemand],
+        Workload::Training | Workload::Batch | Workload::Dev => &[CapacityType::Spot, CapacityType::OnDemand],
+    }
+}
+
+fn prefer(faults: &mut Faults, path: &Path, raw: Option<&[CapacityType]>, workload: Workload) -> Vec<CapacityType> {
+    if raw.is_some_and(<[_]>::is_empty) {
+        faults.add(path, "is empty: name at least one of reserved, spot and on-demand, or leave it out");
+    }
+    let list = raw.unwrap_or(default_prefer(workload));
+    faults.unrepeated(path, list, CapacityType::to_string);
+    list.to_vec()
+}
+
+fn limits(faults: &mut Faults, path: &Path, raw: &RawLimits) -> Option<Limits> {
+    let min_nodes = raw.min_nodes.unwrap_or(0);
+    if min_nodes > raw.max_nodes {
+        faults.add(path, format!("minNodes {min_nodes} is above maxNodes {}: lower minNodes or raise maxNodes", raw.max_nodes));
+    }
+    if raw.max_nodes > MAX_NODES {
+        faults
+            .add(&path.key("maxNodes"), format!("{} is above {MAX_NODES}, more than a cluster holds: lower it", raw.max_nodes));
+    }
+    let max_usd_per_hour = match &raw.max_usd_per_hour {
+        None => None,
+        Some(number) => {
+            Some(faults.rate(&path.key("maxUsdPerHour"), number, "name a rate, or close the pool with maxNodes: 0")?)
+        }
+    };
+    Some(Limits { min_nodes, max_nodes: raw.max_nodes, max_usd_per_hour })
+}
+
+fn labels(faults: &mut Faults, path: &Path, raw: &RawTemplate) -> BTreeMap<String, String> {
+    for (key, value) in &raw.labels {
+        let path = path.key(key);
+        let _ = faults.keep(&path, grammar::label_key(key));
+        let _ = faults.keep(&path, grammar::label_value(value));
+    }
+    raw.labels.clone()
+}
+
+fn taints(faults: &mut Faults, path: &Path, raw: Option<&[RawTaint]>) -> Vec<Taint> {
+    let Some(raw) = raw else {
+        return vec![Taint { key: "nvidia.com/gpu".into(), value: "true".into(), effect: TaintEffect::NoSchedule }];
+    };
+    let mut seen = BTreeSet::new();
+    for (at, taint) in raw.iter().enumerate() {
+        let path = path.index(at);
+        let _ = faults.keep(&path.key("key"), grammar::label_key(&taint.key));
+        let _ = faults.keep(&path.key("value"), grammar::label_value(&taint.value));
+        if !seen.insert((taint.key.as_str(), taint.effect)) {
+            faults.add(&path, format!("{} with {} is named twice: take one out", quoted(&taint.key), taint.effect.as_str()));
+        }
+    }
+    raw.iter().map(|taint| Taint { key: taint.key.clone(), value: taint.value.clone(), effect: taint.effect }).collect()
+}
+
+fn quotas(faults: &mut Faults, path: &Path, raw: &[RawQuota]) -> Option<Vec<Quota>> {
+    let mut first = BTreeMap::new();
+    let mut read = Vec::with_capacity(raw.len());
+    for (at, one) in raw.iter().enumerate() {
+        let path = path.index(at);
+        let limited = (one.name.as_str(), one.cloud.as_str(), one.region.as_deref());
+        if let Some(earlier) = first.get(&limited) {
+            faults.add(
+                &path,
+                format!("is the same quota as quotas[{earlier}], {} of one place: take one out", quoted(&one.name)),
+            );
+        } else {
+            first.insert(limited, at);
+        }
+        read.push(quota(faults, &path, one));
+    }
+    read.into_iter().collect()
+}
+
+fn quota(faults: &mut Faults, path: &Path, raw: &RawQuota) -> Option<Quota> {
+    let name = faults.keep(&path.key("name"), grammar::line(&raw.name));
+    let cloud = faults.id(&path.key("cloud"), &raw.cloud);
+    let region = optional(raw.region.as_deref(), |text| faults.id(&path.key("region"), text));
+    let models = faults.ids(&path.key("models"), &raw.models);
+    faults.unrepeated(&path.key("capacityTypes"), &raw.capacity_types, CapacityType::to_string);
+    let limit = faults.keep(
+        path,
+        match (raw.vcpus, raw.gpus) {
+            (Some(vcpus), None) => Ok(QuotaLimit::Vcpus(vcpus)),
+            (None, Some(gpus)) => Ok(QuotaLimit::Gpus(gpus)),
+            (None, None) => Err("has no limit: give one of vcpus and gpus".to_owned()),
+            (Some(_), Some(_)) => Err("has both vcpus and gpus: give one of them".to_owned()),
+        },
+    );
+    let capacity_types = raw.capacity_types.iter().copied().collect();
+    Some(Quota { name: name?.to_owned(), cloud: cloud?, region: region?, models, capacity_types, limit: limit? })
+}
+
+fn price_rows(faults: &mut Faults, path: &Path, raw: &[RawPrice]) -> Option<Vec<PriceRow>> {
+    let mut first = BTreeMap::new();
+    let mut read = Vec::with_capacity(raw.len());
+    for (at, one) in raw.iter().enumerate() {
+        let path = path.index(at);
+        let market = (&one.cloud, &one.region, &one.zone, &one.instance_type, one.capacity_type);
+        if let Some(earlier) = first.get(&market) {
+            faults.add(&path, format!("prices the same market as prices[{earlier}]: take one out"));
+        } else {
+            first.insert(market, at);
+        }
+        read.push(price_row(faults, &path, one));
+    }
+    read.into_iter().collect()
+}
+
+fn price_row(faults: &mut Faults, path: &Path, raw: &RawPrice) -> Option<PriceRow> {
+    let cloud = faults.id(&path.key("cloud"), &raw.cloud);
+    let region = faults.id(&path.key("region"), &raw.region);
+    let zone = optional(raw.zone.as_deref(), |text| faults.id(&path.key("zone"), text));
+    let instance_type = faults.id(&path.key("instanceType"), &raw.instance_type);
+    let price = faults.rate(&path.key("usdPerHour"), &raw.usd_per_hour, "name what one node costs per hour");
+    Some(PriceRow {
+        cloud: cloud?,
+        region: region?,
+        zone: zone?,
+        instance_type: instance_type?,
+        capacity_type: raw.capacity_type,
+        price: price?,
+    })
+}
+
+/// Reads what may be absent: `None` is a fault, `Some(None)` is absent.
+#[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]
+fn optional<T>(text: Option<&str>, read: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
+    match text {
+        None => Some(None),
+        Some(text) => read(text).map(Some),
+    }
 }

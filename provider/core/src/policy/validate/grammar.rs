@@ -1,0 +1,143 @@
+//! How names, durations, rates and labels are written. Each reader says what is wrong and what would be right.
+
+use jiff::SignedDuration;
+use serde_json::Number;
+
+use super::Id;
+use crate::ids::MAX_ID_LEN;
+use crate::policy::{TypePattern, quoted};
+use crate::units::{MoneyError, UsdPerHour};
+
+/// A text of one line, as people write names of all sorts.
+pub(super) fn line(text: &str) -> Result<&str, String> {
+    if text.is_empty() {
+        return Err("is empty: give a name".into());
+    }
+    if text.len() > MAX_ID_LEN {
+        return Err(format!("{} has {} bytes, more than {MAX_ID_LEN}: shorten it", quoted(text), text.len()));
+    }
+    if text.contains(char::is_control) {
+        return Err(format!("{} has a control character: take it out", quoted(text)));
+    }
+    if text.trim() != text {
+        return Err(format!("{} begins or ends with a space: take it out", quoted(text)));
+    }
+    Ok(text)
+}
+
+/// An id.
+pub(super) fn id<T: Id>(text: &str) -> Result<T, String> {
+    T::try_from(line(text)?.to_owned()).map_err(|error| format!("is no name: {error}"))
+}
+
+/// A name of our own: lower-case letters, digits and `-`, so that it is a label's value and a part of a group id.
+pub(super) fn name<T: Id>(text: &str, longest: usize) -> Result<T, String> {
+    let text = line(text)?;
+    if let Some(other) = text.chars().find(|c| !(c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-')) {
+        return Err(format!("{} has {other:?}: use only lower-case letters, digits and '-'", quoted(text)));
+    }
+    if text.starts_with('-') || text.ends_with('-') {
+        return Err(format!("{} begins or ends with '-': begin and end with a letter or digit", quoted(text)));
+    }
+    if text.len() > longest {
+        return Err(format!("{} has {} characters, more than {longest}: shorten it", quoted(text), text.len()));
+    }
+    id(text)
+}
+
+/// An instance type, or a prefix of some that ends in `*`.
+pub(super) fn type_pattern(text: &str) -> Result<TypePattern, String> {
+    let text = line(text)?;
+    match text.strip_suffix('*') {
+        Some("") => Err("\"*\" is every type: leave instanceTypes out instead".into()),
+        Some(prefix) if !prefix.contains('*') => Ok(TypePattern::Prefix(prefix.to_owned())),
+        None if !text.contains('*') => id(text).map(TypePattern::Exact),
+        _ => Err(format!("{} has '*' before its end: write a whole name, or a prefix such as g6.*", quoted(text))),
+    }
+}
+
+/// A length of time as whole hours, minutes and seconds, largest first: `1h30m`, `10m`, `90s`.
+pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
+    const UNITS: [(char, i64); 3] = [('h', 3_600), ('m', 60), ('s', 1)];
+    let bad = || format!("{} is not a length of time: write it like 10m, 1h30m or 90s", quoted(text));
+    let (mut rest, mut seconds) = (text, 0_i64);
+    for (unit, length) in UNITS {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        if digits > 0 && rest[digits..].starts_with(unit) {
+            let count: i64 = rest[..digits].parse().map_err(|_| bad())?;
+            seconds = count.checked_mul(length).and_then(|part| seconds.checked_add(part)).ok_or_else(bad)?;
+            rest = &rest[digits + unit.len_utf8()..];
+        }
+    }
+    if text.is_empty() || !rest.is_empty() { Err(bad()) } else { Ok(SignedDuration::from_secs(seconds)) }
+}
+
+/// A rate above nought. `cure` says what to do about a rate of nought.
+pub(super) fn rate(number: &Number, cure: &str) -> Result<UsdPerHour, String> {
+    match UsdPerHour::parse_usd(&number.to_string()) {
+        Ok(UsdPerHour::ZERO) => Err(format!("is 0: {cure}")),
+        Ok(rate) => Ok(rate),
+        Err(MoneyError::Negative(text)) => Err(format!("{text} is negative: {cure}")),
+        Err(MoneyError::TooLarge(text)) => Err(format!("{text} is more than a rate can hold: lower it")),
+        Err(MoneyError::NotANumber(text)) => Err(format!("{text} is not plain dollars: write it like 12.5")),
+    }
+}
+
+/// Prefixes of label keys that Stoker or Kubernetes sets on every node.
+const RESERVED_PREFIXES: [&str; 4] = ["kubernetes.io", "node.kubernetes.io", "topology.kubernetes.io", "stoker.dev"];
+
+/// The labels by which clouds tell a node's capacity type: Stoker sets the right one where a pool splits by it.
+const RESERVED_KEYS: [&str; 4] = [
+    "cloud.google.com/gke-provisioning",
+    "eks.amazonaws.com/capacityType",
+    "karpenter.sh/capacity-type",
+    "kubernetes.azure.com/scalesetpriority",
+];
+
+/// Longest name of a label key, and longest value.
+const MAX_LABEL: usize = 63;
+/// Longest prefix of a label key.
+const MAX_LABEL_PREFIX: usize = 253;
+
+/// The key of a label or taint that an operator may set.
+pub(super) fn label_key(key: &str) -> Result<(), String> {
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    if !is_label_word(name) || prefix.is_some_and(|prefix| !is_domain(prefix)) {
+        return Err(format!(
+            "{} is not a label key: write up to 63 letters, digits, '-', '_' and '.', after at most one prefix such as example.com/",
+            quoted(key)
+        ));
+    }
+    let prefix = prefix.unwrap_or_default();
+    if RESERVED_PREFIXES.contains(&prefix) || prefix.ends_with(".stoker.dev") || RESERVED_KEYS.contains(&key) {
+        return Err(format!("{} is set by Stoker or by Kubernetes itself: take it out", quoted(key)));
+    }
+    Ok(())
+}
+
+/// The value of a label or taint; it may be empty.
+pub(super) fn label_value(value: &str) -> Result<(), String> {
+    if value.is_empty() || is_label_word(value) {
+        return Ok(());
+    }
+    Err(format!(
+        "{} is not a label value: write up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit",
+        quoted(value)
+    ))
+}
+
+fn is_label_word(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let ends_well = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
+    text.len() <= MAX_LABEL && text.bytes().all(inner) && ends_well(text.bytes().next()) && ends_well(text.bytes().last())
+}
+
+fn is_domain(text: &str) -> bool {
+    let is_part = |part: &str| {
+        part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && !part.is_empty()
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    text.len() <= MAX_LABEL_PREFIX && text.split('.').all(is_part)
+}

@@ -1,0 +1,219 @@
+//! Names that the price tables do not know. A misspelt one would not fail: it would buy nothing, for ever.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Faults, grammar};
+use crate::ids::GpuModel;
+use crate::policy::{Fault, Path, RawPolicy, RawPool, RawPrice, RawQuota, TypePattern, nearest, quoted};
+use crate::price::PriceBook;
+
+/// Longest list of known names that a message repeats where none is near.
+const MAX_LISTED: usize = 30;
+
+/// Every GPU model, cloud, region, zone and instance type that the policy names and `book` does not, in file order.
+///
+/// Names that break the grammar are reported here as unknown, and by [`super::Policy::try_from_raw`] as what they are.
+pub fn check_against_prices(policy: &RawPolicy, book: &PriceBook) -> Vec<Fault> {
+    let known = Known::of(book);
+    let mut faults = Faults::default();
+    let root = Path::root();
+    for (at, pool) in policy.pools.iter().enumerate() {
+        known.pool(&mut faults, &root.key("pools").index(at), pool);
+    }
+    for (at, quota) in policy.quotas.iter().enumerate() {
+        known.quota(&mut faults, &root.key("quotas").index(at), quota);
+    }
+    for (at, row) in policy.prices.iter().enumerate() {
+        known.price(&mut faults, &root.key("prices").index(at), row);
+    }
+    faults.0
+}
+
+/// What one cloud is known to have.
+#[derive(Default)]
+struct KnownCloud<'a> {
+    /// Regions, each with those of its zones that a source tells.
+    regions: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    types: BTreeSet<&'a str>,
+    /// Region and instance type, where at least one zone is known to sell it.
+    sold: BTreeSet<(&'a str, &'a str)>,
+}
+
+/// Every name in the price tables.
+#[derive(Default)]
+struct Known<'a> {
+    models: BTreeSet<&'a str>,
+    clouds: BTreeMap<&'a str, KnownCloud<'a>>,
+}
+
+impl<'a> Known<'a> {
+    fn of(book: &'a PriceBook) -> Self {
+        let mut known = Self::default();
+        known.models.extend(book.gpu_models().map(GpuModel::as_str));
+        for (market, _) in book.entries() {
+            let (place, cloud) = (&market.place, known.clouds.entry(market.place.cloud.as_str()).or_default());
+            cloud.regions.entry(place.region.as_str()).or_default().insert(place.zone.as_str());
+            cloud.types.insert(place.instance_type.as_str());
+            cloud.sold.insert((place.region.as_str(), place.instance_type.as_str()));
+        }
+        for ((cloud, region, instance_type), _) in book.unzoned() {
+            let cloud = known.clouds.entry(cloud.as_str()).or_default();
+            cloud.regions.entry(region.as_str()).or_default();
+            cloud.types.insert(instance_type.as_str());
+        }
+        for spec in book.specs() {
+            known.models.insert(spec.gpu_model.as_str());
+            known.clouds.entry(spec.cloud.as_str()).or_default().types.insert(spec.instance_type.as_str());
+        }
+        known
+    }
+
+    fn pool(&self, faults: &mut Faults, path: &Path, pool: &RawPool) {
+        let place = path.key("where");
+        self.models(faults, &path.key("gpu").key("models"), &pool.gpu.models);
+        for (at, cloud) in pool.place.clouds.iter().enumerate() {
+            self.cloud(faults, &place.key("clouds").index(at), cloud);
+        }
+        let clouds = Clouds(pool.place.clouds.iter().filter_map(|cloud| self.clouds.get_key_value(cloud.as_str())).collect());
+        for (at, region) in pool.place.regions.iter().enumerate() {
+            clouds.region(faults, &place.key("regions").index(at), region);
+        }
+        for (at, zone) in pool.place.zones.iter().enumerate() {
+            clouds.zone(faults, &place.key("zones").index(at), &pool.place.regions, zone);
+        }
+        for (at, text) in pool.instance_types.iter().enumerate() {
+            clouds.instance_type(faults, &path.key("instanceTypes").index(at), text);
+        }
+    }
+
+    fn quota(&self, faults: &mut Faults, path: &Path, quota: &RawQuota) {
+        let clouds = self.cloud(faults, &path.key("cloud"), &quota.cloud);
+        if let Some(region) = &quota.region {
+            clouds.region(faults, &path.key("region"), region);
+        }
+        self.models(faults, &path.key("models"), &quota.models);
+    }
+
+    fn price(&self, faults: &mut Faults, path: &Path, row: &RawPrice) {
+        let before = faults.0.len();
+        let clouds = self.cloud(faults, &path.key("cloud"), &row.cloud);
+        clouds.region(faults, &path.key("region"), &row.region);
+        if let Some(zone) = &row.zone {
+            clouds.zone_id(faults, &path.key("zone"), &row.region, zone);
+        }
+        clouds.instance_type(faults, &path.key("instanceType"), &row.instance_type);
+        let sold = |(_, known): &(_, &KnownCloud)| known.sold.contains(&(row.region.as_str(), row.instance_type.as_str()));
+        if faults.0.len() == before && row.zone.is_none() && !clouds.0.iter().any(sold) {
+            let (region, instance_type) = (&row.region, &row.instance_type);
+            faults.add(path, format!("prices {instance_type} in {region}, where no zone is known to sell it: name the zone"));
+        }
+    }
+
+    fn models(&self, faults: &mut Faults, path: &Path, models: &[String]) {
+        for (at, model) in models.iter().enumerate() {
+            if !self.models.contains(model.as_str()) {
+                let message =
+                    format!("{} is no GPU model of the price tables: {}", quoted(model), instead(model, &self.models));
+                faults.add(&path.index(at), message);
+            }
+        }
+    }
+
+    /// Reports an unknown cloud; the cloud, if known.
+    fn cloud(&self, faults: &mut Faults, path: &Path, cloud: &str) -> Clouds<'_, 'a> {
+        let found = self.clouds.get_key_value(cloud);
+        if found.is_none() {
+            let message = format!("{} is no cloud of the price tables: {}", quoted(cloud), instead(cloud, self.clouds.keys()));
+            faults.add(path, message);
+        }
+        Clouds(found.into_iter().collect())
+    }
+}
+
+/// The known ones of the clouds that a block names. With none of them known, nothing within them can be judged.
+struct Clouds<'k, 'a>(Vec<(&'k &'a str, &'k KnownCloud<'a>)>);
+
+impl Clouds<'_, '_> {
+    fn names(&self) -> String {
+        self.0.iter().map(|(name, _)| **name).collect::<Vec<_>>().join(" or ")
+    }
+
+    fn region(&self, faults: &mut Faults, path: &Path, region: &str) {
+        let known: BTreeSet<&str> = self.0.iter().flat_map(|(_, cloud)| cloud.regions.keys().copied()).collect();
+        if !known.is_empty() && !known.contains(region) {
+            faults.add(path, format!("{} is no region of {}: {}", quoted(region), self.names(), instead(region, &known)));
+        }
+    }
+
+    /// The zones of a region that the tables tell.
+    fn zones_of<'r>(&'r self, region: &'r str) -> impl Iterator<Item = &'r str> {
+        self.0.iter().filter_map(move |(_, cloud)| cloud.regions.get(region)).flatten().copied()
+    }
+
+    /// A zone by id, or by name where names are each account's own.
+    fn zone(&self, faults: &mut Faults, path: &Path, regions: &[String], zone: &str) {
+        let known: BTreeSet<&str> = regions.iter().flat_map(|region| self.zones_of(region)).collect();
+        let is_name = regions.iter().any(|region| self.is_aws_zone_name(region, zone));
+        if !known.is_empty() && !known.contains(zone) && !is_name {
+            faults.add(path, format!("{} is no zone of these regions: {}", quoted(zone), instead(zone, &known)));
+        }
+    }
+
+    /// A zone by id only.
+    fn zone_id(&self, faults: &mut Faults, path: &Path, region: &str, zone: &str) {
+        let known: BTreeSet<&str> = self.zones_of(region).collect();
+        if known.is_empty() || known.contains(zone) {
+            return;
+        }
+        let message = if self.is_aws_zone_name(region, zone) {
+            let example = known.first().copied().unwrap_or_default();
+            format!(
+                "{} is a zone's name, which means another place in each account: write its id, such as {example}",
+                quoted(zone)
+            )
+        } else {
+            format!("{} is no zone of {region}: {}", quoted(zone), instead(zone, &known))
+        };
+        faults.add(path, message);
+    }
+
+    /// AWS names its zones by the region and a letter, shuffled per account; the tables have ids.
+    fn is_aws_zone_name(&self, region: &str, zone: &str) -> bool {
+        let letter = zone.strip_prefix(region).is_some_and(|rest| matches!(rest.as_bytes(), [b'a'..=b'z']));
+        letter && self.0.iter().any(|(name, cloud)| **name == "aws" && cloud.regions.contains_key(region))
+    }
+
+    fn instance_type(&self, faults: &mut Faults, path: &Path, text: &str) {
+        let known: BTreeSet<&str> = self.0.iter().flat_map(|(_, cloud)| cloud.types.iter().copied()).collect();
+        if known.is_empty() {
+            return;
+        }
+        let clouds = self.names();
+        match grammar::type_pattern(text) {
+            Ok(TypePattern::Prefix(prefix)) if !known.iter().any(|name| name.starts_with(&prefix)) => {
+                // The nearest prefix of the same length, shown by a type that has it.
+                let length = prefix.chars().count();
+                let cut = |name: &'_ str| name.char_indices().nth(length).map_or(name.len(), |(end, _)| end);
+                let near = nearest(&prefix, known.iter().map(|name| &name[..cut(name)]));
+                let near = near.and_then(|near| known.iter().find(|name| name.starts_with(near)));
+                let near = near.map_or_else(|| "none is near".to_owned(), |name| format!("nearest is {name}"));
+                faults.add(path, format!("{} fits no instance type of {clouds}: {near}", quoted(text)));
+            }
+            Ok(TypePattern::Exact(name)) if !known.contains(name.as_str()) => {
+                faults.add(path, format!("{} is no instance type of {clouds}: {}", quoted(text), instead(text, &known)));
+            }
+            // A pattern that cannot be read is reported as that.
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+/// What to write instead: the nearest name, else all of them where they are few.
+fn instead<'a>(text: &str, known: impl IntoIterator<Item = &'a &'a str>) -> String {
+    let known: Vec<&str> = known.into_iter().copied().collect();
+    match nearest(text, known.iter().copied()) {
+        Some(name) => format!("nearest is {name}"),
+        None if known.len() <= MAX_LISTED => format!("known are {}", known.join(", ")),
+        None => format!("none of the {} known is near", known.len()),
+    }
+}
