@@ -5,10 +5,15 @@
 
 #![deny(clippy::float_arithmetic)]
 
+pub mod check;
+pub mod choose;
+pub mod decide;
 pub mod group;
 pub mod ids;
 pub mod memory;
 pub mod offer;
+pub mod orders;
+pub mod plan;
 pub mod policy;
 pub mod price;
 pub mod record;
@@ -16,3 +21,5 @@ pub mod snapshot;
 pub mod supply;
 pub mod template;
 pub mod units;
+pub mod usage;
+pub mod whatif;

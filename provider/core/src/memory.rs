@@ -58,12 +58,20 @@ pub struct Backoff {
 pub struct GroupMemory {
     /// What the group was when its last record was made: a group whose pool is gone from the policy is listed by this until empty.
     pub group: Arc<Group>,
-    /// Closed until then because an order could be supplied only in part.
-    pub short_until: Option<Timestamp>,
     /// Nodes in a row that no pod joined in time.
     pub barren: u32,
     /// Frozen since then, because too many nodes in a row stayed without a pod.
     pub frozen_since: Option<Timestamp>,
+}
+
+impl Backoff {
+    /// Another refusal on top of `before`: twice the wait, up to the longest.
+    pub fn after(before: Option<&Self>, kind: RefusalKind, message: String, now: Timestamp) -> Self {
+        let refusals = before.map_or(0, |b| b.refusals) + 1;
+        let doublings = (refusals - 1).min(8);
+        let wait = SignedDuration::from_secs(FIRST_BACKOFF.as_secs() << doublings).min(LONGEST_BACKOFF);
+        Self { kind, message, since: now, until: now.saturating_add(wait).unwrap_or(Timestamp::MAX), refusals }
+    }
 }
 
 impl Memory {

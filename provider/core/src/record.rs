@@ -30,10 +30,22 @@ pub struct Record {
     pub attempts: u32,
     /// What the autoscaler knows it by until there is a machine.
     pub placeholder: ProviderId,
-    /// Whether a GPU pod was ever seen on its node.
-    pub joined: bool,
+    /// Whether GPU pods came to its node.
+    pub pods: PodsSeen,
     /// Where it stands.
     pub state: State,
+}
+
+/// Whether GPU pods came to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PodsSeen {
+    /// None yet, and there is still time.
+    NotYet,
+    /// At least one.
+    Seen,
+    /// None in time: the node counts towards freezing its group.
+    TooLate,
 }
 
 /// A machine bought: where, for how much, under which key.
@@ -92,7 +104,9 @@ pub enum State {
         message: String,
         /// When.
         at: Timestamp,
-        /// The machine that did not join, if there was one.
+        /// What was or may have been bought and did not join; `None` where every market said no.
+        purchase: Option<Purchase>,
+        /// The machine that did not join, if one is known.
         instance: Option<ProviderId>,
     },
     /// No longer wanted, but a launch may have happened. Does not count.
@@ -145,7 +159,8 @@ impl Record {
             | State::Registered { purchase, .. }
             | State::Cancelled { purchase, .. }
             | State::Deleting { purchase, .. } => Some(purchase),
-            State::Wanted | State::Failed { .. } => None,
+            State::Failed { purchase, .. } => purchase.as_ref(),
+            State::Wanted => None,
         }
     }
 
@@ -159,8 +174,11 @@ impl Record {
         }
     }
 
-    /// Whether capacity is on its way for it: a machine may appear that the cluster does not have yet.
+    /// Whether it is on its way: not yet a Ready node.
     pub const fn is_coming(&self) -> bool {
-        matches!(self.state, State::Wanted | State::Launching { .. } | State::Booting { .. })
+        matches!(
+            self.state,
+            State::Wanted | State::Launching { .. } | State::Booting { .. } | State::Registered { ready_at: None, .. }
+        )
     }
 }

@@ -1,0 +1,243 @@
+//! The checker: judges a decision by the promises, with code of its own. It shares nothing with `decide` but the types, so that one
+//! mistake cannot both make and excuse a bad plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::group::{Group, Menu};
+use crate::ids::{LaunchKey, NodeGroupId, PoolName, ProviderId, RecordId};
+use crate::memory::Memory;
+use crate::plan::{Action, Checked, Decision, Ending, Plan};
+use crate::policy::QuotaLimit;
+use crate::record::{Purchase, State};
+use crate::snapshot::Snapshot;
+
+/// A promise that the plan would break. The pass stops; nothing of it is done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fatal {
+    /// A launch that its record does not say.
+    #[error("launch {key} is not what record {record} says")]
+    LaunchWithoutRecord {
+        /// The record.
+        record: RecordId,
+        /// The key.
+        key: LaunchKey,
+    },
+    /// One key twice.
+    #[error("launch key {0} is used twice")]
+    KeyTwice(LaunchKey),
+    /// A launch that is under way.
+    #[error("launch {0} is under way already")]
+    UnderWay(LaunchKey),
+    /// A price of nought or below.
+    #[error("launch {0} has no price")]
+    NoPrice(LaunchKey),
+    /// More nodes than the pool allows.
+    #[error("pool {pool} would hold {nodes} nodes, more than {limit}")]
+    TooManyNodes {
+        /// The pool.
+        pool: PoolName,
+        /// Nodes.
+        nodes: u64,
+        /// The limit.
+        limit: u32,
+    },
+    /// More spend than the pool allows.
+    #[error("pool {pool} would spend {micros} micro-dollars an hour, more than {limit}")]
+    TooMuchSpend {
+        /// The pool.
+        pool: PoolName,
+        /// Micro-dollars per hour.
+        micros: i128,
+        /// The limit.
+        limit: i64,
+    },
+    /// More than a quota allows.
+    #[error("quota {name} would hold {units}, more than {limit}")]
+    QuotaExceeded {
+        /// The quota.
+        name: String,
+        /// Units.
+        units: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A machine that pods hold would end without the autoscaler's word.
+    #[error("{0} is busy and would be ended")]
+    EndsBusy(ProviderId),
+    /// A machine that counts would end.
+    #[error("{0} counts in its group's target and would be ended")]
+    EndsCounted(ProviderId),
+    /// Limits that make no sense.
+    #[error("{group}: min {min}, target {target}, max {max} do not fit together")]
+    BadLimits {
+        /// The group.
+        group: NodeGroupId,
+        /// `minSize`.
+        min: u32,
+        /// Target.
+        target: u32,
+        /// `maxSize`.
+        max: u32,
+    },
+    /// A target that is not the count of the records.
+    #[error("{group}: target {shown} is shown, {counted} records count")]
+    WrongTarget {
+        /// The group.
+        group: NodeGroupId,
+        /// Shown.
+        shown: u32,
+        /// Counted.
+        counted: u32,
+    },
+    /// Two records for one machine.
+    #[error("{0} has two records")]
+    SharedMachine(ProviderId),
+    /// A wanted node that nothing is said about.
+    #[error("record {0} is wanted and nothing says why it is not bought")]
+    Unexplained(RecordId),
+}
+
+/// Judges a decision.
+///
+/// # Errors
+/// Every promise that it would break.
+pub fn check(
+    decision: Decision,
+    snapshot: &Snapshot,
+    menu: &Menu,
+) -> Result<(Plan<Checked>, Memory), Vec<Fatal>> {
+    let mut faults = Vec::new();
+    let Decision { plan, memory, .. } = decision;
+    launches(&plan.actions, &memory, snapshot, &mut faults);
+    endings(&plan.actions, &memory, snapshot, &mut faults);
+    let growing: BTreeSet<&NodeGroupId> = plan
+        .actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Launch { request, .. } => Some(&request.group),
+            _ => None,
+        })
+        .collect();
+    if !growing.is_empty() {
+        spending(&growing, &memory, menu, &mut faults);
+    }
+    let mut counted: BTreeMap<&NodeGroupId, u32> = BTreeMap::new();
+    let mut machines = BTreeSet::new();
+    for record in memory.records.values() {
+        if !matches!(record.state, State::Cancelled { .. } | State::Deleting { .. }) {
+            *counted.entry(&record.group).or_default() += 1;
+        }
+        if let Some(machine) = record.instance()
+            && !machines.insert(machine)
+        {
+            faults.push(Fatal::SharedMachine(machine.clone()));
+        }
+        let told = || plan.explanations.iter().any(|e| e.order == record.order && e.group.as_ref() == Some(&record.group));
+        if record.state == State::Wanted && !told() {
+            faults.push(Fatal::Unexplained(record.id));
+        }
+    }
+    for (group, limits) in &plan.limits {
+        let counted = counted.get(group).copied().unwrap_or(0);
+        if limits.target != counted {
+            faults.push(Fatal::WrongTarget { group: group.clone(), shown: limits.target, counted });
+        }
+        if limits.min > limits.max || limits.target > limits.max {
+            let (min, target, max) = (limits.min, limits.target, limits.max);
+            faults.push(Fatal::BadLimits { group: group.clone(), min, target, max });
+        }
+    }
+    if faults.is_empty() { Ok((plan.into_checked(), memory)) } else { Err(faults) }
+}
+
+fn launches(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: &mut Vec<Fatal>) {
+    let mut keys = BTreeSet::new();
+    for action in actions {
+        let Action::Launch { record, request, price, .. } = action else { continue };
+        if !keys.insert(&request.key) {
+            faults.push(Fatal::KeyTwice(request.key.clone()));
+        }
+        if snapshot.launching.contains(&request.key) {
+            faults.push(Fatal::UnderWay(request.key.clone()));
+        }
+        if price.0 <= 0 {
+            faults.push(Fatal::NoPrice(request.key.clone()));
+        }
+        let said = memory.records.get(record).is_some_and(|r| {
+            matches!(&r.state, State::Launching { purchase: Purchase { key, market, .. }, .. }
+                if *key == request.key && *market == request.market && r.group == request.group)
+        });
+        if !said {
+            faults.push(Fatal::LaunchWithoutRecord { record: *record, key: request.key.clone() });
+        }
+    }
+}
+
+fn endings(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: &mut Vec<Fatal>) {
+    for action in actions {
+        let Action::Terminate { instance, why, .. } = action else { continue };
+        let busy = snapshot.cluster.as_ref().is_some_and(|cluster| {
+            cluster.nodes.values().any(|n| n.provider_id.as_ref() == Some(instance) && !n.gpu_pods.is_empty())
+        });
+        if busy && *why != Ending::Deleted {
+            faults.push(Fatal::EndsBusy(instance.clone()));
+        }
+        let counts = memory.records.values().any(|r| {
+            matches!(&r.state, State::Booting { instance: i, .. } | State::Registered { instance: i, .. } if i == instance)
+        });
+        if counts {
+            faults.push(Fatal::EndsCounted(instance.clone()));
+        }
+    }
+}
+
+/// Counts nodes, spend and quota units from the records, for the pools and quotas that this pass buys under. A limit that the operator
+/// has lowered below what exists binds growth only: what exists is never ended for it.
+fn spending(growing: &BTreeSet<&NodeGroupId>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
+    let group_of = |id: &NodeGroupId| -> Option<&Group> {
+        menu.groups.get(id).or_else(|| memory.groups.get(id).map(|g| &g.group)).map(AsRef::as_ref)
+    };
+    let growing_pools: BTreeSet<&PoolName> = growing.iter().filter_map(|id| group_of(id).map(|g| &g.pool)).collect();
+    let mut nodes: BTreeMap<&PoolName, u64> = BTreeMap::new();
+    let mut micros: BTreeMap<&PoolName, i128> = BTreeMap::new();
+    let mut units: Vec<u64> = vec![0; menu.policy.quotas.len()];
+    let mut grows: Vec<bool> = vec![false; menu.policy.quotas.len()];
+    for record in memory.records.values() {
+        let Some(group) = group_of(&record.group) else { continue };
+        if !matches!(record.state, State::Cancelled { .. } | State::Deleting { .. }) {
+            *nodes.entry(&group.pool).or_default() += 1;
+        }
+        let Some(purchase) = record.purchase() else { continue };
+        *micros.entry(&group.pool).or_default() += i128::from(purchase.price.0);
+        for ((units, grows), quota) in units.iter_mut().zip(&mut grows).zip(&menu.policy.quotas) {
+            let place = &purchase.market.place;
+            let inside = quota.cloud == place.cloud
+                && quota.region.as_ref().is_none_or(|r| *r == place.region)
+                && (quota.models.is_empty() || quota.models.iter().any(|m| *m == group.spec.gpu_model))
+                && (quota.capacity_types.is_empty() || quota.capacity_types.contains(&purchase.market.capacity_type));
+            if inside {
+                *units += match quota.limit {
+                    QuotaLimit::Vcpus(_) => group.spec.vcpus.map_or(u64::from(u32::MAX), u64::from),
+                    QuotaLimit::Gpus(_) => (u64::from(group.spec.gpus.0) / 1000).max(1),
+                };
+                *grows |= growing.contains(&record.group);
+            }
+        }
+    }
+    for pool in menu.policy.pools.iter().filter(|pool| growing_pools.contains(&pool.name)) {
+        let held = nodes.get(&pool.name).copied().unwrap_or(0);
+        if held > u64::from(pool.limits.max_nodes) {
+            faults.push(Fatal::TooManyNodes { pool: pool.name.clone(), nodes: held, limit: pool.limits.max_nodes });
+        }
+        let spend = micros.get(&pool.name).copied().unwrap_or(0);
+        if let Some(limit) = pool.limits.max_usd_per_hour.filter(|limit| spend > i128::from(limit.0)) {
+            faults.push(Fatal::TooMuchSpend { pool: pool.name.clone(), micros: spend, limit: limit.0 });
+        }
+    }
+    for ((units, grows), quota) in units.into_iter().zip(grows).zip(&menu.policy.quotas) {
+        let (QuotaLimit::Vcpus(limit) | QuotaLimit::Gpus(limit)) = quota.limit;
+        if grows && units > u64::from(limit) {
+            faults.push(Fatal::QuotaExceeded { name: quota.name.clone(), units, limit: u64::from(limit) });
+        }
+    }
+}

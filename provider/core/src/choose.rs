@@ -1,0 +1,297 @@
+//! Choosing an offer: eligible, ranked, and why the others are not chosen. `plan`, the passes and the expander all choose here.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::group::{Group, Menu, Offer};
+use crate::ids::NodeGroupId;
+use crate::memory::Memory;
+use crate::offer::{CapacityType, Market};
+use crate::price::{Quote, Unpriced};
+use crate::units::UsdPerHour;
+use crate::usage::{Bound, Usage};
+
+/// What an offer costs, in parts. In micro-dollars per node-hour.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PriceParts {
+    /// The quote, with its age and source.
+    pub quote: Quote,
+    /// What the choice ranks by.
+    pub effective: UsdPerHour,
+    /// The effective price of one advertised GPU.
+    pub per_gpu: UsdPerHour,
+    /// Whether the quote is an old or undated list price, of which operators are warned.
+    pub old: bool,
+}
+
+/// Order among eligible offers: the fields are compared from top to bottom, and their order *is* the rule.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank<'a> {
+    /// Place of the capacity type in the pool's `prefer`.
+    pub preference: usize,
+    /// Effective price of one advertised GPU.
+    pub per_gpu: UsdPerHour,
+    /// Effective price of one node: of two shapes at the same price per GPU the smaller step wins.
+    pub per_node: UsdPerHour,
+    /// Breaks ties.
+    pub market: &'a Market,
+}
+
+/// Why an offer may not be bought now.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "camelCase")]
+pub enum Barred {
+    /// It has no price.
+    #[error("{0}")]
+    Unpriced(Unpriced),
+    /// The market said no, and is left alone for a while.
+    #[error("market said {code} at {}: left alone until {}", .since.strftime("%H:%M:%SZ"), .until.strftime("%H:%M:%SZ"))]
+    BackedOff {
+        /// Its code.
+        code: String,
+        /// When it said so.
+        since: Timestamp,
+        /// Until then.
+        until: Timestamp,
+    },
+    /// The market is being tried again by one launch.
+    #[error("market is on trial with one launch after a refusal")]
+    OnTrial,
+    /// A limit binds.
+    #[error("{0}")]
+    Bound(Bound),
+    /// The group is frozen.
+    #[error("group is frozen: no pod joined its last {nodes} nodes")]
+    Frozen {
+        /// So many nodes.
+        nodes: u32,
+    },
+    /// The supplier's inventory is stale or incomplete.
+    #[error("supplier's inventory is stale or was never complete: its groups are frozen")]
+    SupplierStale,
+}
+
+/// An offer as weighed at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The group that it would grow.
+    pub group: NodeGroupId,
+    /// The market.
+    pub market: Market,
+    /// Advertised GPUs of one node.
+    pub gpus: u32,
+    /// Its price, or why it has none.
+    pub price: Result<PriceParts, Unpriced>,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// What became of a candidate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Verdict {
+    /// So many nodes of it.
+    Chosen {
+        /// So many.
+        nodes: u32,
+    },
+    /// May not be bought now.
+    Barred(Barred),
+    /// May be bought, but another capacity type is preferred by the pool.
+    LessPreferred {
+        /// The preferred one.
+        than: CapacityType,
+    },
+    /// May be bought, but another offer is cheaper per GPU by so much.
+    Dearer {
+        /// So much per GPU and hour.
+        by: UsdPerHour,
+    },
+    /// As good as the winner; the tie went by id.
+    Tied,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Chosen { nodes } => write!(f, "CHOSEN × {nodes}"),
+            Self::Barred(why) => write!(f, "{why}"),
+            Self::LessPreferred { than } => write!(f, "the pool prefers {than}"),
+            Self::Dearer { by } => write!(f, "dearer by {by} per GPU and hour"),
+            Self::Tied => write!(f, "costs the same; the tie went by name"),
+        }
+    }
+}
+
+/// What a choice weighs offers against.
+#[derive(Clone, Copy)]
+pub struct Scales<'a> {
+    /// The menu.
+    pub menu: &'a Menu,
+    /// What is remembered of markets and groups.
+    pub memory: &'a Memory,
+    /// What is used of every limit.
+    pub usage: &'a Usage,
+    /// Whether the supplier's inventory can be trusted.
+    pub fresh: &'a dyn Fn(&Group) -> bool,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// One eligible offer.
+#[derive(Debug, Clone)]
+pub struct Eligible<'a> {
+    /// Its group.
+    pub group: &'a Group,
+    /// The offer.
+    pub offer: &'a Offer,
+    /// Its rank.
+    pub rank: Rank<'a>,
+    /// Its price.
+    pub parts: PriceParts,
+    /// How many nodes of it may be bought.
+    pub room: u32,
+}
+
+/// The price of an offer in parts.
+///
+/// # Errors
+/// Says why it has none.
+pub fn price_parts(group: &Group, offer: &Offer, now: Timestamp) -> Result<PriceParts, Unpriced> {
+    let quote = offer.quote(now)?;
+    Ok(PriceParts {
+        quote: quote.clone(),
+        effective: quote.price,
+        per_gpu: quote.price.per(group.spec.advertised_gpus()),
+        old: quote.is_old(now),
+    })
+}
+
+impl<'a> Scales<'a> {
+    /// Whether an offer may be bought now, how it ranks, and how many nodes of it there is room for.
+    ///
+    /// # Errors
+    /// Says what bars it.
+    pub fn weigh(&self, group: &'a Group, offer: &'a Offer) -> Result<Eligible<'a>, Barred> {
+        let quote = offer.quote(self.now).map_err(Barred::Unpriced)?;
+        self.open(group)?;
+        let market_room = self.market_room(&offer.market)?;
+        let room = self.usage.room(group, offer, quote.price, self.menu);
+        if let (0, Some(bound)) = (room.nodes, room.bound) {
+            return Err(Barred::Bound(bound));
+        }
+        let parts = PriceParts {
+            quote: quote.clone(),
+            effective: quote.price,
+            per_gpu: quote.price.per(group.spec.advertised_gpus()),
+            old: quote.is_old(self.now),
+        };
+        let preference =
+            group_preference(self.menu, group, offer.market.capacity_type).unwrap_or(usize::MAX);
+        let rank = Rank { preference, per_gpu: parts.per_gpu, per_node: parts.effective, market: &offer.market };
+        Ok(Eligible { group, offer, rank, parts, room: room.nodes.min(market_room) })
+    }
+
+    /// Whether the group may grow at all, whatever the offer.
+    ///
+    /// # Errors
+    /// Says why not.
+    pub fn open(&self, group: &Group) -> Result<(), Barred> {
+        if !(self.fresh)(group) {
+            return Err(Barred::SupplierStale);
+        }
+        match self.memory.groups.get(&group.id) {
+            Some(remembered) if remembered.frozen_since.is_some() => Err(Barred::Frozen { nodes: remembered.barren }),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many launches a market's own history allows: none while it is left alone, one while it is on trial.
+    fn market_room(&self, market: &Market) -> Result<u32, Barred> {
+        let Some(backoff) = self.memory.refused.get(market) else { return Ok(u32::MAX) };
+        if self.now < backoff.until {
+            return Err(Barred::BackedOff {
+                code: backoff.kind.code().to_owned(),
+                since: backoff.since,
+                until: backoff.until,
+            });
+        }
+        let on_trial = self.memory.records.values().any(|record| {
+            matches!(&record.state, crate::record::State::Launching { purchase, .. } if purchase.market == *market)
+        });
+        if on_trial { Err(Barred::OnTrial) } else { Ok(1) }
+    }
+
+    /// The limit that binds the next node of a group, over all of its offers; `None` where no limit does.
+    pub fn binding(&self, group: &Group) -> Option<Bound> {
+        let rooms = group.offers.iter().filter_map(|offer| {
+            let price = offer.quote(self.now).ok()?.price;
+            Some(self.usage.room(group, offer, price, self.menu))
+        });
+        rooms.max_by_key(|room| room.nodes)?.bound
+    }
+
+    /// Every offer of `groups`, weighed; the eligible ones in rank order first, then the barred ones in market order.
+    pub fn rank(&self, groups: impl IntoIterator<Item = &'a Group>) -> (Vec<Eligible<'a>>, Vec<(&'a Group, &'a Offer, Barred)>) {
+        let mut eligible = Vec::new();
+        let mut barred = Vec::new();
+        for group in groups {
+            for offer in &group.offers {
+                match self.weigh(group, offer) {
+                    Ok(e) => eligible.push(e),
+                    Err(why) => barred.push((group, offer, why)),
+                }
+            }
+        }
+        eligible.sort_by(|a, b| a.rank.cmp(&b.rank));
+        barred.sort_by(|a, b| a.1.market.cmp(&b.1.market));
+        (eligible, barred)
+    }
+}
+
+/// The place of a capacity type in the preference of the group's pool; `None` where the pool is gone or does not name it.
+fn group_preference(menu: &Menu, group: &Group, capacity_type: CapacityType) -> Option<usize> {
+    menu.policy.pool(&group.pool)?.prefer.iter().position(|&c| c == capacity_type)
+}
+
+/// Turns a weighing into an explanation: what was chosen, and for every other offer why not.
+pub fn explain(
+    eligible: &[Eligible<'_>],
+    barred: &[(&Group, &Offer, Barred)],
+    chosen: &[(Market, u32)],
+    now: Timestamp,
+) -> Vec<Candidate> {
+    let taken = |market: &Market| chosen.iter().find(|(m, _)| m == market).map(|(_, n)| *n);
+    // What the losers are compared with: the best that was chosen, or the best that could have been.
+    let best = eligible.iter().find(|e| taken(&e.offer.market).is_some()).or_else(|| eligible.first());
+    let winners = eligible.iter().map(|e| {
+        let verdict = match (taken(&e.offer.market), best) {
+            (Some(nodes), _) => Verdict::Chosen { nodes },
+            (None, Some(best)) if e.rank.preference > best.rank.preference => {
+                Verdict::LessPreferred { than: best.offer.market.capacity_type }
+            }
+            (None, Some(best)) if e.parts.per_gpu > best.parts.per_gpu => {
+                Verdict::Dearer { by: e.parts.per_gpu.minus(best.parts.per_gpu) }
+            }
+            _ => Verdict::Tied,
+        };
+        Candidate {
+            group: e.group.id.clone(),
+            market: e.offer.market.clone(),
+            gpus: e.group.spec.advertised_gpus(),
+            price: Ok(e.parts.clone()),
+            verdict,
+        }
+    });
+    let losers = barred.iter().map(|(group, offer, why)| Candidate {
+        group: group.id.clone(),
+        market: offer.market.clone(),
+        gpus: group.spec.advertised_gpus(),
+        price: price_parts(group, offer, now),
+        verdict: match taken(&offer.market) {
+            Some(nodes) => Verdict::Chosen { nodes },
+            None => Verdict::Barred(why.clone()),
+        },
+    });
+    winners.chain(losers).collect()
+}

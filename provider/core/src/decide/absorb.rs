@@ -1,0 +1,328 @@
+//! What the world says goes into the records: how launches ended, what the suppliers have, which nodes joined, which are late.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+
+use super::Draft;
+use crate::ids::{LaunchKey, RecordId};
+use crate::memory::{Backoff, GroupMemory};
+use crate::orders::placeholder;
+use crate::plan::Note;
+use crate::price::Unpriced;
+use crate::record::{PodsSeen, Purchase, Record, State};
+use crate::supply::{Instance, InstanceState, KeyParts, LaunchOutcome, Observation, RefusalKind};
+use crate::units::UsdPerHour;
+
+/// How long a fresh machine may be missing from an inventory that is complete: clouds list what they made with a delay.
+const VISIBLE_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+
+/// How long a cancelled launch of which nothing is known is waited for before it is taken never to have happened. A machine that
+/// appears even later is adopted, so nothing leaks.
+const CANCELLED_WITHIN: SignedDuration = SignedDuration::from_mins(2);
+
+/// First wait before a launch with an unclear answer is asked again, with the same key.
+const ASK_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(5);
+
+/// How launches ended.
+pub(super) fn outcomes(draft: &mut Draft<'_>) {
+    if draft.snapshot.outcomes.is_empty() {
+        return;
+    }
+    let by_key: BTreeMap<LaunchKey, RecordId> = draft
+        .memory
+        .records
+        .values()
+        .filter(|r| matches!(r.state, State::Launching { .. } | State::Cancelled { .. }))
+        .filter_map(|r| r.purchase().map(|p| (p.key.clone(), r.id)))
+        .collect();
+    for (key, outcome) in &draft.snapshot.outcomes {
+        let Some(record) = by_key.get(key).and_then(|id| draft.memory.records.get(id)).cloned() else { continue };
+        match (&record.state, outcome) {
+            (State::Launching { purchase, .. }, LaunchOutcome::Launched(made)) => {
+                draft.memory.refused.remove(&purchase.market);
+                draft.set_state(record.id, booting(purchase, made));
+            }
+            (State::Cancelled { purchase, .. }, LaunchOutcome::Launched(made)) => {
+                draft.set_state(record.id, deleting(purchase, made, draft.now));
+            }
+            (State::Launching { purchase, .. }, LaunchOutcome::Refused(no)) => {
+                let before = draft.memory.refused.get(&purchase.market).map(AsRef::as_ref);
+                let backoff = Backoff::after(before, no.kind, no.message.clone(), draft.now);
+                // Refusals of one batch are one refusal: the market was asked once.
+                if before.is_none_or(|b| b.since < draft.now) {
+                    draft.memory.refused.insert(purchase.market.clone(), Arc::new(backoff));
+                }
+                draft.set_state(record.id, State::Wanted);
+            }
+            (State::Cancelled { .. }, LaunchOutcome::Refused(_)) => {
+                draft.memory.records.remove(&record.id);
+            }
+            (State::Launching { purchase, since, .. }, LaunchOutcome::Unclear { .. }) => {
+                let retry_at = Draft::after(draft.now, ASK_AGAIN_AFTER);
+                let state = State::Launching { purchase: purchase.clone(), since: *since, retry_at: Some(retry_at) };
+                draft.set_state(record.id, state);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn booting(purchase: &Purchase, made: &Instance) -> State {
+    State::Booting {
+        purchase: purchase.clone(),
+        instance: made.provider_id.clone(),
+        launched_at: made.launched_at,
+    }
+}
+
+fn deleting(purchase: &Purchase, made: &Instance, since: jiff::Timestamp) -> State {
+    State::Deleting { purchase: purchase.clone(), instance: made.provider_id.clone(), since }
+}
+
+/// What the suppliers have.
+pub(super) fn inventory(draft: &mut Draft<'_>) {
+    let snapshot = draft.snapshot;
+    for inventory in snapshot.suppliers.values().flatten() {
+        for made in inventory.instances.values() {
+            listed(draft, made);
+        }
+        if inventory.complete {
+            missing(draft, inventory);
+        }
+    }
+}
+
+/// A machine that the inventory lists.
+fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
+    let Ok(key) = made.key.as_str().parse::<KeyParts>() else { return };
+    if key.cluster != draft.menu.policy.cluster {
+        return;
+    }
+    let Some(record) = draft.memory.records.get(&key.record) else {
+        adopt(draft, &key, made);
+        return;
+    };
+    match &record.state {
+        // The answer to the launch was lost; the inventory tells it.
+        State::Launching { purchase, .. } if purchase.key == made.key => {
+            let state = booting(purchase, made);
+            let id = record.id;
+            draft.memory.refused.remove(&made.market);
+            draft.set_state(id, state);
+        }
+        State::Cancelled { purchase, .. } if purchase.key == made.key => {
+            let state = deleting(purchase, made, draft.now);
+            let id = record.id;
+            draft.set_state(id, state);
+        }
+        // A launch that was given up has made a machine after all: it is known now, and `endings` ends it.
+        State::Failed { kind, message, at, purchase: Some(purchase), instance: None } if purchase.key == made.key => {
+            let state = State::Failed {
+                kind: *kind,
+                message: message.clone(),
+                at: *at,
+                purchase: Some(purchase.clone()),
+                instance: Some(made.provider_id.clone()),
+            };
+            let id = record.id;
+            draft.set_state(id, state);
+        }
+        _ => {}
+    }
+}
+
+/// A machine of ours without a record: the state was lost, or a launch that was taken never to have happened did happen.
+fn adopt(draft: &mut Draft<'_>, key: &KeyParts, made: &Arc<Instance>) {
+    let known = draft.menu.groups.get(&key.group).or_else(|| draft.memory.groups.get(&key.group).map(|g| &g.group)).cloned();
+    let Some(group) = known else {
+        draft.notes.push(Note::Orphan { instance: made.provider_id.clone(), group: key.group.clone() });
+        return;
+    };
+    if made.state == InstanceState::Stopping {
+        return;
+    }
+    // Without a price today, budgets count the dearest way to buy such a node: unknown is never free.
+    let price = group
+        .offers
+        .iter()
+        .filter(|offer| offer.market == made.market)
+        .chain(&group.offers)
+        .find_map(|offer| Result::<_, Unpriced>::ok(offer.quote(draft.now)).map(|quote| quote.price))
+        .unwrap_or(UsdPerHour(i64::MAX / 1_000_000));
+    let purchase = Purchase { key: made.key.clone(), market: made.market.clone(), price };
+    let record = Record {
+        id: key.record,
+        group: key.group.clone(),
+        order: None,
+        ordered_at: made.launched_at,
+        credited_to: None,
+        floor: false,
+        attempts: key.attempt,
+        placeholder: placeholder(&key.cluster, &key.group, key.record),
+        pods: PodsSeen::NotYet,
+        state: booting(&purchase, made),
+    };
+    draft.memory.next_record = draft.memory.next_record.max(key.record.0.saturating_add(1));
+    draft.memory.groups.entry(key.group.clone()).or_insert_with(|| {
+        Arc::new(GroupMemory { group, barren: 0, frozen_since: None })
+    });
+    draft.memory.records.insert(record.id, Arc::new(record));
+    draft.notes.push(Note::Adopted { group: key.group.clone(), instance: made.provider_id.clone() });
+}
+
+/// Records whose machine a complete inventory does not list.
+fn missing(draft: &mut Draft<'_>, inventory: &Observation) {
+    let late = |at| inventory.as_of >= Draft::after(at, VISIBLE_WITHIN);
+    let mut gone = Vec::new();
+    let mut emptied = Vec::new();
+    for record in draft.memory.records.values() {
+        let ours = draft.inventory_of(&record.group).is_some_and(|i| std::ptr::eq(i.as_ref(), inventory));
+        if !ours || record.instance().is_some_and(|i| inventory.instances.contains_key(i)) {
+            continue;
+        }
+        match &record.state {
+            State::Booting { purchase, instance, launched_at } if late(*launched_at) => {
+                gone.push((record.id, Some((instance.clone(), purchase.market.clone(), Some(*launched_at)))));
+            }
+            State::Registered { purchase, instance, at, .. } if late(*at) => {
+                gone.push((record.id, Some((instance.clone(), purchase.market.clone(), Some(*at)))));
+            }
+            State::Deleting { since, .. } if inventory.as_of >= *since => gone.push((record.id, None)),
+            State::Cancelled { purchase, since }
+                if !draft.snapshot.launching.contains(&purchase.key)
+                    && inventory.as_of >= Draft::after(*since, CANCELLED_WITHIN)
+                    && !inventory.instances.values().any(|made| made.key == purchase.key) =>
+            {
+                gone.push((record.id, None));
+            }
+            State::Failed { instance: Some(_), .. } => emptied.push(record.id),
+            _ => {}
+        }
+    }
+    for (id, lost) in gone {
+        let Some(record) = draft.memory.records.remove(&id) else { continue };
+        if let Some((instance, market, launched_at)) = lost {
+            draft.notes.push(Note::Lost { group: record.group.clone(), instance, market, launched_at });
+        }
+    }
+    for id in emptied {
+        if let Some(record) = draft.memory.records.get_mut(&id)
+            && let State::Failed { purchase, .. } = &mut Arc::make_mut(record).state
+        {
+            // The machine is gone and nothing more can come of that key. The id stays: the autoscaler knows the failure by it.
+            *purchase = None;
+        }
+    }
+}
+
+/// Which machines have joined the cluster, which of their nodes are Ready, and which have had pods.
+pub(super) fn registrations(draft: &mut Draft<'_>) {
+    let ids: Vec<RecordId> = draft.memory.records.keys().copied().collect();
+    for id in ids {
+        let Some(record) = draft.memory.records.get(&id).cloned() else { continue };
+        match &record.state {
+            State::Booting { purchase, instance, .. } => {
+                let node = draft.nodes.get(instance).copied();
+                let running = || {
+                    let inventory = draft.inventory_of(&record.group)?;
+                    let made = inventory.instances.get(instance)?;
+                    matches!(made.state, InstanceState::Running | InstanceState::Reclaiming { .. }).then_some(())
+                };
+                let state = match (&draft.snapshot.cluster, node) {
+                    (Some(_), Some(node)) => State::Registered {
+                        purchase: purchase.clone(),
+                        instance: instance.clone(),
+                        node: Some(node.name.clone()),
+                        at: draft.now,
+                        ready_at: node.ready_since,
+                    },
+                    // Without a Kubernetes feed the supplier's word is the best there is.
+                    (None, _) if running().is_some() => State::Registered {
+                        purchase: purchase.clone(),
+                        instance: instance.clone(),
+                        node: None,
+                        at: draft.now,
+                        ready_at: Some(draft.now),
+                    },
+                    _ => continue,
+                };
+                draft.set_state(id, state);
+                see_pods(draft, id);
+            }
+            State::Registered { instance, ready_at, purchase, node, at } => {
+                if ready_at.is_none()
+                    && let Some(ready) = draft.nodes.get(instance).and_then(|n| n.ready_since)
+                {
+                    let state = State::Registered {
+                        purchase: purchase.clone(),
+                        instance: instance.clone(),
+                        node: node.clone(),
+                        at: *at,
+                        ready_at: Some(ready),
+                    };
+                    draft.set_state(id, state);
+                }
+                see_pods(draft, id);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn see_pods(draft: &mut Draft<'_>, id: RecordId) {
+    let Some(record) = draft.memory.records.get(&id) else { return };
+    if record.pods == PodsSeen::Seen {
+        return;
+    }
+    let busy = record.instance().and_then(|i| draft.nodes.get(i)).is_some_and(|n| n.is_busy());
+    if busy && let Some(record) = draft.memory.records.get_mut(&id) {
+        let record = Arc::make_mut(record);
+        record.pods = PodsSeen::Seen;
+        let group = record.group.clone();
+        if let Some(remembered) = draft.memory.groups.get_mut(&group)
+            && (remembered.barren > 0 || remembered.frozen_since.is_some())
+        {
+            let remembered = Arc::make_mut(remembered);
+            remembered.barren = 0;
+            if remembered.frozen_since.take().is_some() {
+                draft.notes.push(Note::Thawed { group });
+            }
+        }
+    }
+}
+
+/// Machines that did not join in time, and launches that nobody ever answered.
+pub(super) fn deadlines(draft: &mut Draft<'_>) {
+    let allowed = draft.menu.policy.boot_deadline;
+    let ids: Vec<RecordId> = draft.memory.records.keys().copied().collect();
+    for id in ids {
+        let Some(record) = draft.memory.records.get(&id).cloned() else { continue };
+        let (start, purchase, instance, message) = match &record.state {
+            State::Booting { purchase, instance, launched_at } => {
+                let message = format!("{instance} did not join the cluster within {} s of its launch", allowed.as_secs());
+                (*launched_at, purchase, Some(instance.clone()), message)
+            }
+            State::Launching { purchase, since, .. } => {
+                let message = format!("the supplier did not say within {} s whether {} was made", allowed.as_secs(), purchase.key);
+                (*since, purchase, None, message)
+            }
+            _ => continue,
+        };
+        let deadline = Draft::after(start, allowed);
+        if draft.now < deadline {
+            draft.look_again_at(deadline);
+            continue;
+        }
+        draft.notes.push(Note::BootTimeout { group: record.group.clone(), instance: instance.clone() });
+        let state = State::Failed {
+            kind: RefusalKind::BootTimeout,
+            message,
+            at: draft.now,
+            purchase: Some(purchase.clone()),
+            instance,
+        };
+        draft.set_state(id, state);
+    }
+}

@@ -1,0 +1,207 @@
+//! What is wanted is bought: each order's nodes, offer by offer, under every limit.
+
+use std::collections::BTreeMap;
+
+use super::{Draft, is_fresh};
+use crate::choose::{Barred, Scales, explain};
+use crate::group::Group;
+use crate::ids::{NodeGroupId, OrderId, RecordId};
+use crate::offer::Market;
+use crate::plan::{Action, Explanation, Note};
+use crate::record::{Purchase, Record, State};
+use crate::supply::{KeyParts, LaunchRequest, RefusalKind};
+
+/// Buys what is wanted, order by order. An order that no offer is left for is settled: nothing had → its records fail, so that the
+/// autoscaler turns to another group at once; a part had → the rest is dropped and the group is closed while its markets are shut.
+pub(super) fn buy(draft: &mut Draft<'_>) {
+    let mut wanted: BTreeMap<(Option<OrderId>, NodeGroupId), Vec<RecordId>> = BTreeMap::new();
+    for record in draft.memory.records.values().filter(|r| r.state == State::Wanted) {
+        wanted.entry((record.order, record.group.clone())).or_default().push(record.id);
+    }
+    if wanted.is_empty() {
+        return;
+    }
+    let mut usage = draft.usage();
+    for ((order, group_id), ids) in wanted {
+        let snapshot = draft.snapshot;
+        let now = draft.now;
+        let fresh = |group: &Group| is_fresh(snapshot, group, now);
+        let Some(group) = draft.menu.groups.get(&group_id).cloned() else {
+            let remembered = draft.memory.groups.get(&group_id).map(|g| std::sync::Arc::clone(&g.group));
+            if let Some(group) = remembered {
+                for id in &ids {
+                    if let Some(record) = draft.memory.records.get(id) {
+                        usage.remove(record, &group, draft.menu, now);
+                    }
+                }
+            }
+            settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is not in the policy any more");
+            continue;
+        };
+        let before = usage.clone();
+        let mut chosen: Vec<(Market, u32)> = Vec::new();
+        let mut left = Vec::new();
+        let mut waiting = false;
+        for id in &ids {
+            let Some(record) = draft.memory.records.get(id).cloned() else { continue };
+            // The record's own claim must not stand in its own way.
+            usage.remove(&record, &group, draft.menu, now);
+            let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: &usage, fresh: &fresh, now };
+            let (eligible, barred) = scales.rank([group.as_ref()]);
+            let best = eligible.first().map(|e| (e.offer.market.clone(), e.parts.quote.price));
+            waiting |= barred.iter().any(|(_, _, why)| matches!(why, Barred::OnTrial | Barred::SupplierStale));
+            let bought = best.and_then(|(market, price)| launch(draft, &group, &record, &market, price).then_some(market));
+            if let Some(market) = bought {
+                match chosen.iter_mut().find(|(m, _)| *m == market) {
+                    Some((_, n)) => *n += 1,
+                    None => chosen.push((market, 1)),
+                }
+            } else {
+                left.push(*id);
+            }
+            if let Some(record) = draft.memory.records.get(id) {
+                usage.add(record, &group, draft.menu, now);
+            }
+        }
+        let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        let found: u32 = chosen.iter().map(|(_, n)| *n).sum();
+        // What is explained is the choice as it stood before this order, against the memory as it was then.
+        let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: &without(&before, draft, &ids, &group), fresh: &fresh, now };
+        let (eligible, barred) = scales.rank([group.as_ref()]);
+        let candidates = explain(&eligible, &barred, &chosen, now);
+        draft.explanations.push(Explanation { order, group: Some(group_id.clone()), asked, found, candidates });
+        if !left.is_empty() && !waiting {
+            let (kind, message) = why_nothing(&barred, draft, &group);
+            for id in &left {
+                if let Some(record) = draft.memory.records.get(id) {
+                    usage.remove(record, &group, draft.menu, now);
+                }
+            }
+            settle(draft, order, &group_id, &left, kind, &message);
+            for id in &left {
+                if let Some(record) = draft.memory.records.get(id) {
+                    usage.add(record, &group, draft.menu, now);
+                }
+            }
+        }
+    }
+}
+
+/// Usage without the claims that these records had while nothing was bought for them.
+fn without(usage: &crate::usage::Usage, draft: &Draft<'_>, ids: &[RecordId], group: &Group) -> crate::usage::Usage {
+    let mut usage = usage.clone();
+    for id in ids {
+        if let Some(record) = draft.memory.records.get(id) {
+            let wanted = Record { state: State::Wanted, ..record.as_ref().clone() };
+            usage.remove(&wanted, group, draft.menu, draft.now);
+        }
+    }
+    usage
+}
+
+/// Writes down that a record is being launched; whether it could be.
+fn launch(
+    draft: &mut Draft<'_>,
+    group: &Group,
+    record: &Record,
+    market: &Market,
+    price: crate::units::UsdPerHour,
+) -> bool {
+    let attempt = record.attempts.saturating_add(1);
+    let cluster = draft.menu.policy.cluster.clone();
+    let Ok(key) = (KeyParts { cluster, group: group.id.clone(), record: record.id, attempt }).key() else {
+        return false;
+    };
+    let Some(entry) = draft.memory.records.get_mut(&record.id) else { return false };
+    let changed = std::sync::Arc::make_mut(entry);
+    changed.attempts = attempt;
+    changed.state = State::Launching {
+        purchase: Purchase { key, market: market.clone(), price },
+        since: draft.now,
+        retry_at: None,
+    };
+    true
+}
+
+/// Why nothing is left to try, as a class and in words: the first refusal there was, else the first limit that binds.
+fn why_nothing(barred: &[(&Group, &crate::group::Offer, Barred)], draft: &Draft<'_>, group: &Group) -> (RefusalKind, String) {
+    let refused = group.offers.iter().find_map(|offer| draft.memory.refused.get(&offer.market).map(|b| (offer, b)));
+    if let Some((offer, backoff)) = refused {
+        return (backoff.kind, format!("{}: {}", offer.market, backoff.message));
+    }
+    let kind = match barred.first().map(|(_, _, why)| why) {
+        Some(Barred::Bound(_)) => RefusalKind::QuotaExceeded,
+        Some(Barred::Unpriced(_) | Barred::Frozen { .. }) => RefusalKind::Config,
+        _ => RefusalKind::OutOfCapacity,
+    };
+    let message = barred.iter().map(|(_, offer, why)| format!("{}: {why}", offer.market)).collect::<Vec<_>>().join("; ");
+    (kind, if message.is_empty() { "no offer is left to try".to_owned() } else { message })
+}
+
+/// Settles the records of an order that no offer is left for.
+fn settle(
+    draft: &mut Draft<'_>,
+    order: Option<OrderId>,
+    group: &NodeGroupId,
+    left: &[RecordId],
+    kind: RefusalKind,
+    message: &str,
+) {
+    let siblings = || draft.memory.records.values().filter(|r| order.is_some() && r.order == order && !left.contains(&r.id));
+    let had = siblings().any(|r| matches!(r.state, State::Booting { .. } | State::Registered { .. }));
+    let open = siblings().any(|r| matches!(r.state, State::Launching { .. } | State::Wanted));
+    let nodes = u32::try_from(left.len()).unwrap_or(u32::MAX);
+    if had {
+        for id in left {
+            draft.memory.records.remove(id);
+        }
+        draft.notes.push(Note::OrderShort { order, group: group.clone(), nodes, message: message.to_owned() });
+    } else if !open {
+        for id in left {
+            let state = State::Failed {
+                kind,
+                message: message.to_owned(),
+                at: draft.now,
+                purchase: None,
+                instance: None,
+            };
+            draft.set_state(*id, state);
+        }
+        let note = Note::OrderFailed { order, group: group.clone(), nodes, kind, message: message.to_owned() };
+        draft.notes.push(note);
+    }
+    // Otherwise a sibling's launch is still open: its outcome decides between the two, in the pass that it wakes.
+}
+
+/// Asks for every launch that is written down and not under way: in this pass's choices, after a crash, after an unclear answer. The
+/// key is the same each time, so nothing is bought twice.
+pub(super) fn ask_again(draft: &mut Draft<'_>) {
+    let mut launches = Vec::new();
+    let mut retries = Vec::new();
+    for record in draft.memory.records.values() {
+        let State::Launching { purchase, retry_at, .. } = &record.state else { continue };
+        if draft.snapshot.launching.contains(&purchase.key) {
+            continue;
+        }
+        if let Some(at) = retry_at.filter(|at| *at > draft.now) {
+            retries.push(at);
+            continue;
+        }
+        let Some(group) = draft.group_of(record) else { continue };
+        launches.push(Action::Launch {
+            record: record.id,
+            supplier: group.supplier.clone(),
+            request: LaunchRequest {
+                key: purchase.key.clone(),
+                group: group.id.clone(),
+                market: purchase.market.clone(),
+                zone_name: group.zone_name.clone(),
+            },
+            price: purchase.price,
+        });
+    }
+    draft.actions.extend(launches);
+    for at in retries {
+        draft.look_again_at(at);
+    }
+}

@@ -1,0 +1,169 @@
+//! Nodes are guarded and cleaned up: what must end ends, busy nodes are held, Node objects of gone machines go, groups whose nodes
+//! no pod joins are frozen.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+
+use super::{BARREN_AFTER, Draft, judged_by_pods};
+use crate::ids::{ProviderId, RecordId};
+use crate::plan::{Action, Ending, Note};
+use crate::record::{PodsSeen, State};
+use crate::snapshot::Hold;
+use crate::supply::{InstanceState, KeyParts};
+
+/// Nodes in a row without a pod that freeze a group. Two can be bad luck (the pod was deleted meanwhile); three are a template that
+/// does not keep its word.
+const BARREN_NODES: u32 = 3;
+
+/// How long a frozen group stays so before one more node may prove it.
+const FROZEN_FOR: SignedDuration = SignedDuration::from_hours(1);
+
+/// How old a Node object must be before it is taken to be left over: an inventory lists a new machine with a delay.
+const NODE_GRACE: SignedDuration = SignedDuration::from_mins(1);
+
+/// Machines that must end.
+pub(super) fn endings(draft: &mut Draft<'_>) {
+    let snapshot = draft.snapshot;
+    let mut actions = Vec::new();
+    for (supplier, inventory) in &snapshot.suppliers {
+        let Some(inventory) = inventory else { continue };
+        for made in inventory.instances.values() {
+            if made.state == InstanceState::Stopping || snapshot.terminating.contains(&made.provider_id) {
+                continue;
+            }
+            let Ok(key) = made.key.as_str().parse::<KeyParts>() else { continue };
+            if key.cluster != draft.menu.policy.cluster {
+                continue;
+            }
+            let busy = draft.nodes.get(&made.provider_id).is_some_and(|node| node.is_busy());
+            let why = match draft.memory.records.get(&key.record) {
+                Some(record) => match &record.state {
+                    State::Deleting { .. } => Ending::Deleted,
+                    // Only the autoscaler's word ends a machine that pods hold.
+                    _ if busy => continue,
+                    State::Failed { .. } => Ending::BootTimeout,
+                    State::Cancelled { .. } => Ending::Cancelled,
+                    State::Booting { instance, .. } | State::Registered { instance, .. } if *instance == made.provider_id => {
+                        continue;
+                    }
+                    State::Launching { purchase, .. } if purchase.key == made.key => continue,
+                    State::Wanted | State::Launching { .. } | State::Booting { .. } | State::Registered { .. } => {
+                        Ending::Superseded
+                    }
+                },
+                // Adopted if its group is known. If not, it goes only where the cluster shows that nothing runs on it.
+                None if idle(draft, &made.provider_id) => Ending::Orphaned,
+                None => continue,
+            };
+            actions.push(Action::Terminate { supplier: supplier.clone(), instance: made.provider_id.clone(), why });
+        }
+    }
+    // What was deleted before any inventory listed it must end all the same.
+    for record in draft.memory.records.values() {
+        let State::Deleting { instance, .. } = &record.state else { continue };
+        let Some(group) = draft.group_of(record) else { continue };
+        let listed = draft.inventory_of(&record.group).is_some_and(|i| i.instances.contains_key(instance));
+        if !listed && !snapshot.terminating.contains(instance) {
+            actions.push(Action::Terminate {
+                supplier: group.supplier.clone(),
+                instance: instance.clone(),
+                why: Ending::Deleted,
+            });
+        }
+    }
+    draft.actions.extend(actions);
+}
+
+fn idle(draft: &Draft<'_>, instance: &ProviderId) -> bool {
+    draft.snapshot.cluster.is_some() && draft.nodes.get(instance).is_some_and(|node| !node.is_busy())
+}
+
+/// Busy nodes are held, and our holds on the others are taken back. A user's own annotation is never touched.
+pub(super) fn holds(draft: &mut Draft<'_>) {
+    let mut actions = Vec::new();
+    for record in draft.memory.records.values() {
+        let State::Registered { instance, .. } = &record.state else { continue };
+        let Some(node) = draft.nodes.get(instance) else { continue };
+        let busy = node.is_busy() && judged_by_pods(record, &draft.memory, draft.menu);
+        match (busy, node.scale_down_disabled) {
+            (true, Hold::None) => actions.push(Action::Hold { node: node.name.clone() }),
+            (false, Hold::Ours) => actions.push(Action::Release { node: node.name.clone() }),
+            _ => {}
+        }
+    }
+    draft.actions.extend(actions);
+}
+
+/// Node objects of machines that are gone.
+pub(super) fn gone_nodes(draft: &mut Draft<'_>) {
+    let Some(cluster) = &draft.snapshot.cluster else { return };
+    let mut actions = Vec::new();
+    for node in cluster.nodes.values() {
+        let Some(provider_id) = &node.provider_id else { continue };
+        let settled = Draft::after(node.created_at, NODE_GRACE);
+        let inventories = draft.snapshot.suppliers.values();
+        let gone = inventories.clone().count() > 0
+            && inventories.clone().all(|inventory| {
+                inventory
+                    .as_ref()
+                    .is_some_and(|i| i.complete && i.as_of >= settled && !i.instances.contains_key(provider_id))
+            });
+        let counted = || draft.memory.records.values().any(|r| r.counts() && r.instance() == Some(provider_id));
+        if gone && !counted() {
+            actions.push(Action::RemoveNode { node: node.name.clone(), provider_id: provider_id.clone() });
+        }
+    }
+    draft.actions.extend(actions);
+}
+
+/// Groups whose new nodes, several in a row, no pod joins are frozen: their template promises what their nodes do not keep, and the
+/// autoscaler would buy from them for ever.
+pub(super) fn barren_groups(draft: &mut Draft<'_>) {
+    if draft.snapshot.cluster.is_none() {
+        return;
+    }
+    let mut late: Vec<RecordId> = Vec::new();
+    let mut waits = Vec::new();
+    for record in draft.memory.records.values() {
+        let State::Registered { ready_at: Some(ready), .. } = &record.state else { continue };
+        if record.pods != PodsSeen::NotYet || record.floor || !judged_by_pods(record, &draft.memory, draft.menu) {
+            continue;
+        }
+        let deadline = Draft::after(*ready, BARREN_AFTER);
+        if draft.now >= deadline { late.push(record.id) } else { waits.push(deadline) }
+    }
+    for at in waits {
+        draft.look_again_at(at);
+    }
+    for id in late {
+        let Some(record) = draft.memory.records.get_mut(&id) else { continue };
+        let record = Arc::make_mut(record);
+        record.pods = PodsSeen::TooLate;
+        let group = record.group.clone();
+        let Some(remembered) = draft.memory.groups.get_mut(&group) else { continue };
+        let remembered = Arc::make_mut(remembered);
+        remembered.barren = remembered.barren.saturating_add(1);
+        if remembered.barren >= BARREN_NODES && remembered.frozen_since.is_none() {
+            remembered.frozen_since = Some(draft.now);
+            draft.notes.push(Note::Frozen { group, nodes: remembered.barren });
+        }
+    }
+    let thawing: Vec<_> = draft
+        .memory
+        .groups
+        .iter()
+        .filter_map(|(id, g)| g.frozen_since.map(|at| (id.clone(), Draft::after(at, FROZEN_FOR))))
+        .collect();
+    for (group, until) in thawing {
+        if draft.now < until {
+            draft.look_again_at(until);
+        } else if let Some(remembered) = draft.memory.groups.get_mut(&group) {
+            let remembered = Arc::make_mut(remembered);
+            remembered.frozen_since = None;
+            // One more barren node freezes it again.
+            remembered.barren = BARREN_NODES - 1;
+            draft.notes.push(Note::Thawed { group });
+        }
+    }
+}

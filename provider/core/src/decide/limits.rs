@@ -1,0 +1,191 @@
+//! What the autoscaler is shown: `minSize`, `maxSize` and which groups are listed, as the world allows *now*.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::SignedDuration;
+
+use super::{Draft, is_fresh};
+use crate::choose::Scales;
+use crate::group::{Group, dominates};
+use crate::ids::{NodeGroupId, PoolName};
+use crate::plan::{Closed, GroupLimits};
+use crate::policy::{Taint, TaintEffect};
+use crate::record::State;
+
+/// How long a Ready node may stay without a pod before it counts towards freezing its group: three times the slowest scheduler
+/// retry of an unschedulable pod (5 min).
+pub const BARREN_AFTER: SignedDuration = SignedDuration::from_mins(15);
+
+/// How long capacity that the autoscaler may not count on keeps its pool closed at most: the autoscaler's own start-up time limit of
+/// 15 min, past which it takes such a node for broken itself, and one boot.
+const UNCREDITED_AT_MOST: SignedDuration = SignedDuration::from_mins(20);
+
+/// The limits of every group: those of the menu, and those of removed pools until they are empty.
+pub(super) fn of_groups(draft: &mut Draft<'_>) -> BTreeMap<NodeGroupId, GroupLimits> {
+    let usage = draft.usage();
+    let busy = busy_nodes(draft);
+    let uncredited = uncredited(draft);
+    let (snapshot, now) = (draft.snapshot, draft.now);
+    let fresh = |group: &Group| is_fresh(snapshot, group, now);
+    let mut limits = BTreeMap::new();
+    {
+        let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: &usage, fresh: &fresh, now };
+        let mut open: BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>> = BTreeMap::new();
+        for group in draft.menu.groups.values() {
+            let target = usage.target(&group.id);
+            let (mut eligible, barred) = scales.rank([group.as_ref()]);
+            let room = eligible.iter().map(|e| e.room).max().unwrap_or(0);
+            let priced = group.offers.iter().any(|offer| offer.quote(now).is_ok());
+            let held_back = uncredited.closing(group);
+            let closed = match held_back {
+                Some(nodes) => Some(Closed::Uncredited { nodes }),
+                None if room == 0 => {
+                    Some(Closed::Offers(barred.into_iter().map(|(_, o, why)| (o.market.clone(), why)).collect()))
+                }
+                None => None,
+            };
+            let next_price = (closed.is_none()).then(|| eligible.drain(..).next().map(|e| e.parts.effective)).flatten();
+            if let Some(price) = next_price {
+                open.entry((&group.pool, group.zone_name.as_str())).or_default().push((group.as_ref(), price.0));
+            }
+            let max = if closed.is_some() { target } else { target.saturating_add(room) };
+            let busy = busy.get(&group.id).copied().unwrap_or(0);
+            let listed = priced || target > 0;
+            limits.insert(group.id.clone(), GroupLimits { target, min: 0, max, busy, listed, next_price, closed });
+        }
+        unlist_dominated(&open, &mut limits);
+    }
+    for (id, remembered) in &draft.memory.groups {
+        let target = usage.target(id);
+        if target > 0 && !draft.menu.groups.contains_key(id) {
+            let busy = busy.get(id).copied().unwrap_or(0);
+            let closed = Some(Closed::Removed);
+            let gone = GroupLimits { target, min: 0, max: target, busy, listed: true, next_price: None, closed };
+            limits.insert(remembered.group.id.clone(), gone);
+        }
+    }
+    minimums(draft, &mut limits);
+    let moments = next_moments(draft);
+    for at in moments {
+        draft.look_again_at(at);
+    }
+    limits
+}
+
+/// Moments at which a limit can change with no new fact.
+fn next_moments(draft: &Draft<'_>) -> Vec<jiff::Timestamp> {
+    let lapses = draft.menu.groups.values().flat_map(|g| &g.offers).filter_map(|offer| {
+        let quote = offer.quote(draft.now).ok()?;
+        quote.lapses_at()
+    });
+    let backoffs = draft.memory.refused.values().map(|b| b.until);
+    let credits = draft.memory.records.values().filter(|r| r.is_coming()).map(|r| Draft::after(r.ordered_at, UNCREDITED_AT_MOST));
+    let stale = draft.snapshot.suppliers.values().flatten().map(|i| {
+        Draft::after(i.as_of, super::STALE_INVENTORY + SignedDuration::from_secs(1))
+    });
+    lapses.chain(backoffs).chain(credits).chain(stale).filter(|at| *at > draft.now).collect()
+}
+
+/// Of a pool's open groups in one zone, those that another makes pointless are not worth listing, unless they have nodes.
+fn unlist_dominated(
+    open: &BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>>,
+    limits: &mut BTreeMap<NodeGroupId, GroupLimits>,
+) {
+    for groups in open.values() {
+        for &candidate in groups {
+            if groups.iter().any(|&other| dominates(other, candidate))
+                && let Some(limit) = limits.get_mut(&candidate.0.id)
+                && limit.target == 0
+            {
+                limit.listed = false;
+            }
+        }
+    }
+}
+
+fn busy_nodes(draft: &Draft<'_>) -> BTreeMap<NodeGroupId, u32> {
+    let mut busy: BTreeMap<NodeGroupId, u32> = BTreeMap::new();
+    for record in draft.memory.records.values() {
+        let State::Registered { instance, .. } = &record.state else { continue };
+        if draft.nodes.get(instance).is_some_and(|node| node.is_busy()) {
+            *busy.entry(record.group.clone()).or_default() += 1;
+        }
+    }
+    busy
+}
+
+/// `minSize` = max(floor, min(target, held)), never above `maxSize`. The pool's floor goes first to groups that have nodes, so that it
+/// keeps what is there, then to the open group whose next node is cheapest.
+fn minimums(draft: &Draft<'_>, limits: &mut BTreeMap<NodeGroupId, GroupLimits>) {
+    for limit in limits.values_mut() {
+        limit.min = limit.busy.min(limit.target);
+    }
+    for pool in draft.menu.policy.pools.iter().filter(|pool| pool.limits.min_nodes > 0) {
+        let mut left = pool.limits.min_nodes;
+        let mut order: Vec<(bool, i64, NodeGroupId)> = draft
+            .menu
+            .pool_groups(&pool.name)
+            .filter_map(|group| {
+                let limit = limits.get(&group.id)?;
+                let per_gpu = limit.next_price.map_or(i64::MAX, |p| p.per(group.spec.advertised_gpus()).0);
+                Some((limit.target == 0, per_gpu, group.id.clone()))
+            })
+            .collect();
+        order.sort();
+        let mut floors: BTreeMap<NodeGroupId, u32> = BTreeMap::new();
+        for (_, _, id) in &order {
+            let here = limits.get(id).map_or(0, |l| l.target).min(left);
+            left -= here;
+            floors.insert(id.clone(), here);
+        }
+        for (_, _, id) in &order {
+            let Some(limit) = limits.get(id).filter(|l| l.listed) else { continue };
+            let more = limit.max.saturating_sub(limit.target).min(left);
+            left -= more;
+            if let Some(floor) = floors.get_mut(id) {
+                *floor += more;
+            }
+        }
+        for (id, floor) in floors {
+            if let Some(limit) = limits.get_mut(&id) {
+                limit.min = limit.min.max(floor).min(limit.max);
+            }
+        }
+    }
+}
+
+/// What is booting that the autoscaler may not count on, by the taints that keep pods from it.
+struct Uncredited {
+    by_taints: Vec<(BTreeSet<Taint>, u32)>,
+}
+
+impl Uncredited {
+    /// The number of uncredited nodes that could serve the same pods as this group: a pod that tolerates their taints tolerates the
+    /// group's, so a restarted autoscaler would buy the same pods a second home here.
+    fn closing(&self, group: &Group) -> Option<u32> {
+        let own = keeping_away(&group.template.taints);
+        let nodes: u32 = self.by_taints.iter().filter(|(taints, _)| own.is_subset(taints)).map(|(_, n)| *n).sum();
+        (nodes > 0).then_some(nodes)
+    }
+}
+
+fn keeping_away(taints: &[Taint]) -> BTreeSet<Taint> {
+    taints.iter().filter(|t| t.effect != TaintEffect::PreferNoSchedule).cloned().collect()
+}
+
+fn uncredited(draft: &Draft<'_>) -> Uncredited {
+    let mut by_taints: Vec<(BTreeSet<Taint>, u32)> = Vec::new();
+    for record in draft.memory.records.values().filter(|r| r.is_coming()) {
+        let credited = record.credited_to.is_some() && record.credited_to == draft.memory.session;
+        if credited || draft.now >= Draft::after(record.ordered_at, UNCREDITED_AT_MOST) {
+            continue;
+        }
+        let Some(group) = draft.group_of(record) else { continue };
+        let taints = keeping_away(&group.template.taints);
+        match by_taints.iter_mut().find(|(t, _)| *t == taints) {
+            Some((_, n)) => *n += 1,
+            None => by_taints.push((taints, 1)),
+        }
+    }
+    Uncredited { by_taints }
+}

@@ -1,0 +1,147 @@
+//! The decision of one pass. The same inputs give the same plan, byte for byte.
+//!
+//! The order of the steps is the order of the calls in [`decide`]: what the world says goes in first, then what is wanted is bought,
+//! then nodes are guarded and cleaned up, then the limits follow from what is left.
+
+mod absorb;
+mod fill;
+mod guard;
+mod limits;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::group::{Group, Menu};
+use crate::ids::{NodeGroupId, ProviderId, RecordId};
+use crate::memory::Memory;
+use crate::plan::{Action, Decision, Explanation, Note, Plan};
+use crate::record::{Record, State};
+use crate::snapshot::{NodeFacts, Snapshot};
+use crate::supply::Observation;
+use crate::usage::{Usage, group_of};
+
+pub use limits::BARREN_AFTER;
+
+/// An inventory older than this says nothing any more: the feed asks every few seconds, so twenty answers in a row have failed.
+pub const STALE_INVENTORY: SignedDuration = SignedDuration::from_mins(2);
+
+/// Decides one pass.
+///
+/// `snapshot` is what is true, `memory` what the last pass remembered, `menu` the policy with its groups and prices.
+pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp) -> Decision {
+    let mut draft = Draft::new(snapshot, memory.clone(), menu, now);
+    absorb::outcomes(&mut draft);
+    absorb::inventory(&mut draft);
+    absorb::registrations(&mut draft);
+    absorb::deadlines(&mut draft);
+    fill::buy(&mut draft);
+    fill::ask_again(&mut draft);
+    guard::endings(&mut draft);
+    guard::holds(&mut draft);
+    guard::gone_nodes(&mut draft);
+    guard::barren_groups(&mut draft);
+    let limits = limits::of_groups(&mut draft);
+    draft.forget();
+    let Draft { memory, actions, notes, explanations, next_change_at, .. } = draft;
+    Decision { plan: Plan::new(actions, limits, notes, explanations), memory, next_change_at }
+}
+
+/// A decision in the making.
+struct Draft<'a> {
+    snapshot: &'a Snapshot,
+    menu: &'a Menu,
+    now: Timestamp,
+    /// The cluster's nodes by machine.
+    nodes: BTreeMap<&'a ProviderId, &'a Arc<NodeFacts>>,
+    memory: Memory,
+    actions: Vec<Action>,
+    notes: Vec<Note>,
+    explanations: Vec<Explanation>,
+    next_change_at: Option<Timestamp>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(snapshot: &'a Snapshot, memory: Memory, menu: &'a Menu, now: Timestamp) -> Self {
+        let nodes = snapshot.cluster.as_ref().map(|c| c.by_provider_id()).unwrap_or_default();
+        Self {
+            snapshot,
+            menu,
+            now,
+            nodes,
+            memory,
+            actions: Vec::new(),
+            notes: Vec::new(),
+            explanations: Vec::new(),
+            next_change_at: None,
+        }
+    }
+
+    /// Notes a moment at which something may differ.
+    fn look_again_at(&mut self, at: Timestamp) {
+        if at > self.now && self.next_change_at.is_none_or(|next| at < next) {
+            self.next_change_at = Some(at);
+        }
+    }
+
+    /// `life` after `start`; the end of time where that is further.
+    fn after(start: Timestamp, life: SignedDuration) -> Timestamp {
+        start.saturating_add(life).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Changes a record's state.
+    fn set_state(&mut self, id: RecordId, state: State) {
+        if let Some(record) = self.memory.records.get_mut(&id) {
+            Arc::make_mut(record).state = state;
+        }
+    }
+
+    /// The group of a record, from the menu or as remembered.
+    fn group_of(&self, record: &Record) -> Option<Arc<Group>> {
+        self.menu
+            .groups
+            .get(&record.group)
+            .or_else(|| self.memory.groups.get(&record.group).map(|remembered| &remembered.group))
+            .cloned()
+    }
+
+    /// The latest inventory of the supplier that makes this group's nodes; `None` while there is none.
+    fn inventory_of(&self, group: &NodeGroupId) -> Option<&'a Arc<Observation>> {
+        let group = self.menu.groups.get(group).or_else(|| self.memory.groups.get(group).map(|g| &g.group))?;
+        self.snapshot.suppliers.get(&group.supplier)?.as_ref()
+    }
+
+    /// What is used of every limit, counted afresh.
+    fn usage(&self) -> Usage {
+        Usage::count(&self.memory, self.menu, self.now)
+    }
+
+    /// Drops what no longer needs remembering.
+    fn forget(&mut self) {
+        let records = &self.memory.records;
+        let used: std::collections::BTreeSet<&NodeGroupId> = records.values().map(|r| &r.group).collect();
+        self.memory.groups.retain(|id, g| used.contains(id) || g.barren > 0 || g.frozen_since.is_some());
+        // A market that has been quiet for longer than its longest wait starts afresh at the next refusal.
+        let now = self.now;
+        self.memory.refused.retain(|_, b| Self::after(b.until, crate::memory::LONGEST_BACKOFF) > now);
+    }
+}
+
+/// Whether a supplier's inventory can be trusted for this group: complete and fresh.
+pub fn is_fresh(snapshot: &Snapshot, group: &Group, now: Timestamp) -> bool {
+    snapshot
+        .suppliers
+        .get(&group.supplier)
+        .and_then(Option::as_ref)
+        .is_some_and(|inventory| inventory.complete && now.duration_since(inventory.as_of) <= STALE_INVENTORY)
+}
+
+/// Whether GPU pods tell if nodes of this record's pool are in use.
+fn judged_by_pods(record: &Record, memory: &Memory, menu: &Menu) -> bool {
+    group_of(record, memory, menu)
+        .and_then(|group| menu.policy.pool(&group.pool))
+        .is_none_or(|pool| pool.evidence == crate::policy::Evidence::Pods)
+}

@@ -1,0 +1,287 @@
+//! What the autoscaler's mutating calls do to the records: accepted whole or refused whole, before anything is bought.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::choose::{Barred, Scales};
+use crate::group::Menu;
+use crate::ids::{NodeGroupId, OrderId, ProviderId, RecordId};
+use crate::memory::{GroupMemory, Memory};
+use crate::plan::{Closed, GroupLimits};
+use crate::policy::Evidence;
+use crate::record::{PodsSeen, Record, State};
+use crate::snapshot::{ClusterFacts, NodeFacts};
+
+/// Why an order was not accepted. Nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OrderRefused {
+    /// No group has that id.
+    #[error("no node group {0}: call Refresh and NodeGroups for the current list")]
+    UnknownGroup(NodeGroupId),
+    /// The number makes no sense.
+    #[error("delta is {0}: must be {1}")]
+    BadDelta(i32, &'static str),
+    /// The group may not grow.
+    #[error("{group} may not grow: {why}")]
+    Closed {
+        /// The group.
+        group: NodeGroupId,
+        /// Why.
+        why: String,
+    },
+    /// There is not so much room.
+    #[error("{group}: {asked} nodes asked, room for {room}: {why}")]
+    NoRoom {
+        /// The group.
+        group: NodeGroupId,
+        /// Nodes asked.
+        asked: u32,
+        /// Nodes there is room for.
+        room: u32,
+        /// Which limit binds.
+        why: String,
+    },
+}
+
+/// Why a deletion was refused. Nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeleteRefused {
+    /// GPU pods hold the node.
+    #[error("{node} is busy: {} hold{} its GPUs", .pods.join(", "), if .pods.len() == 1 { "s" } else { "" })]
+    Busy {
+        /// The node.
+        node: String,
+        /// The pods, as `namespace/name`.
+        pods: Vec<String>,
+    },
+    /// The node belongs to another group.
+    #[error("{node} belongs to {actual}, not to {asked}")]
+    WrongGroup {
+        /// The node.
+        node: String,
+        /// Its group.
+        actual: NodeGroupId,
+        /// The group that was named.
+        asked: NodeGroupId,
+    },
+}
+
+/// Files an order for `delta` more nodes of a group.
+///
+/// # Errors
+/// Says why the group cannot take all of it; then nothing changed.
+pub fn increase(
+    memory: &mut Memory,
+    scales: &Scales<'_>,
+    limits: &GroupLimits,
+    group_id: &NodeGroupId,
+    delta: i32,
+) -> Result<(OrderId, Vec<RecordId>), OrderRefused> {
+    let asked = u32::try_from(delta).ok().filter(|n| *n > 0).ok_or(OrderRefused::BadDelta(delta, "above nought"))?;
+    let Some(group) = scales.menu.groups.get(group_id) else {
+        return Err(OrderRefused::UnknownGroup(group_id.clone()));
+    };
+    let closed = |why: String| OrderRefused::Closed { group: group_id.clone(), why };
+    if let Some(why @ (Closed::Uncredited { .. } | Closed::Removed)) = &limits.closed {
+        return Err(closed(why.to_string()));
+    }
+    let mut room = 0;
+    let mut reason = None;
+    for offer in &group.offers {
+        match scales.weigh(group, offer) {
+            Ok(eligible) => room = room.max(eligible.room),
+            Err(why) => reason = Some(why),
+        }
+    }
+    if room == 0 {
+        return Err(closed(reason.map_or_else(|| "it has no offers".to_owned(), |why: Barred| why.to_string())));
+    }
+    if asked > room {
+        let why = scales.binding(group).map_or_else(|| "a market on trial takes one launch".to_owned(), |b| b.to_string());
+        return Err(OrderRefused::NoRoom { group: group_id.clone(), asked, room, why });
+    }
+    let order = memory.take_order_id();
+    let floor = limits.target + asked <= limits.min;
+    let credited_to = memory.session;
+    let records: Vec<RecordId> = (0..asked)
+        .map(|_| {
+            let id = memory.take_record_id();
+            let record = Record {
+                id,
+                group: group_id.clone(),
+                order: Some(order),
+                ordered_at: scales.now,
+                credited_to,
+                floor,
+                attempts: 0,
+                placeholder: placeholder(&scales.menu.policy.cluster, group_id, id),
+                pods: PodsSeen::NotYet,
+                state: State::Wanted,
+            };
+            memory.records.insert(id, Arc::new(record));
+            id
+        })
+        .collect();
+    remember(memory, scales.menu, group_id);
+    Ok((order, records))
+}
+
+/// The id that the autoscaler knows a record by before there is a machine. Unique for ever: record numbers are never used twice.
+pub fn placeholder(cluster: &crate::ids::ClusterName, group: &NodeGroupId, id: RecordId) -> ProviderId {
+    let text = format!("stoker://{cluster}/{group}/{}", id.0);
+    // Cluster names and group ids are at most 63 bytes each, so the whole stays far below the longest id.
+    ProviderId::new(&text).unwrap_or_else(|_| unreachable!("two labels and a number fit an id"))
+}
+
+/// Keeps the definition of a group that has records, so that it can be listed when its pool is gone from the policy.
+pub(crate) fn remember(memory: &mut Memory, menu: &Menu, group: &NodeGroupId) {
+    if memory.groups.contains_key(group) {
+        return;
+    }
+    if let Some(group) = menu.groups.get(group) {
+        let fresh = GroupMemory { group: Arc::clone(group), barren: 0, frozen_since: None };
+        memory.groups.insert(group.id.clone(), Arc::new(fresh));
+    }
+}
+
+/// Lowers a group's target by at most `-delta`: only records without a machine are cancelled, the ones that failed first.
+/// A machine, registered or booting, is never ended by this call. Clamps rather than refuses: an error here stops the autoscaler.
+///
+/// # Errors
+/// When `delta` is not below nought.
+pub fn decrease(
+    memory: &mut Memory,
+    group: &NodeGroupId,
+    delta: i32,
+    now: Timestamp,
+) -> Result<Vec<RecordId>, OrderRefused> {
+    if delta >= 0 {
+        return Err(OrderRefused::BadDelta(delta, "below nought"));
+    }
+    let most = usize::try_from(delta.unsigned_abs()).unwrap_or(usize::MAX);
+    let rank = |record: &Record| match &record.state {
+        State::Failed { instance: None, .. } => Some(0),
+        State::Wanted => Some(1),
+        State::Launching { .. } => Some(2),
+        _ => None,
+    };
+    let mut cancellable: Vec<(u8, RecordId)> = memory
+        .records
+        .values()
+        .filter(|record| record.group == *group)
+        .filter_map(|record| rank(record).map(|r| (r, record.id)))
+        .collect();
+    // Of equals the youngest goes: the oldest has waited longest and is nearest to being supplied.
+    cancellable.sort_by_key(|(rank, id)| (*rank, std::cmp::Reverse(*id)));
+    let taken: Vec<RecordId> = cancellable.into_iter().take(most).map(|(_, id)| id).collect();
+    for id in &taken {
+        withdraw(memory, *id, now);
+    }
+    Ok(taken)
+}
+
+/// Takes a record out of the target, and leaves behind what still has to be ended or found out.
+fn withdraw(memory: &mut Memory, id: RecordId, now: Timestamp) {
+    let Some(record) = memory.records.get_mut(&id) else { return };
+    let next = match &record.state {
+        State::Wanted | State::Failed { purchase: None, .. } => None,
+        State::Launching { purchase, .. } | State::Failed { purchase: Some(purchase), instance: None, .. } => {
+            Some(State::Cancelled { purchase: purchase.clone(), since: now })
+        }
+        State::Booting { purchase, instance, .. }
+        | State::Registered { purchase, instance, .. }
+        | State::Failed { purchase: Some(purchase), instance: Some(instance), .. } => {
+            Some(State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: now })
+        }
+        State::Cancelled { .. } | State::Deleting { .. } => return,
+    };
+    match next {
+        Some(state) => Arc::make_mut(record).state = state,
+        None => {
+            memory.records.remove(&id);
+        }
+    }
+}
+
+/// A node as a deletion names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeRef {
+    /// Its `spec.providerID`, or for a synthetic node the instance's id.
+    pub provider_id: String,
+    /// Its name; for a synthetic node the instance's id.
+    pub name: String,
+}
+
+/// Deletes nodes of a group: all of them, or none where one of them must not go. Unknown and already deleted ids are fine: the
+/// autoscaler cancels the same missing node more than once.
+///
+/// # Errors
+/// Names the first node that must not go, and why.
+pub fn delete(
+    memory: &mut Memory,
+    menu: &Menu,
+    cluster: Option<&ClusterFacts>,
+    group: &NodeGroupId,
+    nodes: &[NodeRef],
+    now: Timestamp,
+) -> Result<Vec<RecordId>, DeleteRefused> {
+    let mut going = BTreeSet::new();
+    for node in nodes {
+        let Some(record) = find(memory, cluster, node).filter(|record| record.counts()) else { continue };
+        if record.group != *group {
+            return Err(DeleteRefused::WrongGroup {
+                node: node.name.clone(),
+                actual: record.group.clone(),
+                asked: group.clone(),
+            });
+        }
+        if let (State::Registered { .. }, Some(facts)) = (&record.state, facts_of(record, cluster)) {
+            let by_pods = crate::usage::group_of(record, memory, menu)
+                .and_then(|g| menu.policy.pool(&g.pool))
+                .is_none_or(|pool| pool.evidence != Evidence::None);
+            if by_pods && facts.is_busy() {
+                return Err(DeleteRefused::Busy {
+                    node: facts.name.to_string(),
+                    pods: facts.gpu_pods.iter().cloned().collect(),
+                });
+            }
+        }
+        going.insert(record.id);
+    }
+    for id in &going {
+        withdraw(memory, *id, now);
+    }
+    Ok(going.into_iter().collect())
+}
+
+fn find<'a>(memory: &'a Memory, cluster: Option<&ClusterFacts>, node: &NodeRef) -> Option<&'a Record> {
+    let named = |id: &str| {
+        memory.records.values().find(|r| r.placeholder.as_str() == id || r.instance().is_some_and(|i| i.as_str() == id))
+    };
+    let by_id = if node.provider_id.is_empty() { None } else { named(&node.provider_id) };
+    by_id
+        .or_else(|| named(&node.name))
+        .or_else(|| {
+            let facts = cluster?.nodes.get(node.name.as_str())?;
+            named(facts.provider_id.as_ref()?.as_str())
+        })
+        .map(AsRef::as_ref)
+}
+
+fn facts_of<'a>(record: &Record, cluster: Option<&'a ClusterFacts>) -> Option<&'a NodeFacts> {
+    let instance = record.instance()?;
+    let cluster = cluster?;
+    if let State::Registered { node: Some(node), .. } = &record.state
+        && let Some(facts) = cluster.nodes.get(node)
+    {
+        return Some(facts);
+    }
+    cluster.nodes.values().find(|n| n.provider_id.as_ref() == Some(instance)).map(AsRef::as_ref)
+}
+
+/// Begins a session of the autoscaler: what is coming now was asked for by nobody that this session remembers.
+pub fn begin_session(memory: &mut Memory, session: crate::ids::SessionId) {
+    memory.session = Some(session);
+}

@@ -1,0 +1,270 @@
+//! What is used of every limit, counted from the records: the only place where headroom comes from.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::group::{Group, Menu, Offer};
+use crate::ids::{NodeGroupId, PoolName};
+use crate::memory::Memory;
+use crate::offer::{CapacityType, Market};
+use crate::policy::{Quota, QuotaLimit};
+use crate::record::Record;
+use crate::units::UsdPerHour;
+
+/// What is used of every limit.
+///
+/// A record without a purchase counts by its group's dearest usable offer and against every quota that any of its group's offers
+/// touches, so that whatever it becomes, nothing is oversold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Records that count, by group.
+    pub targets: BTreeMap<NodeGroupId, u32>,
+    /// Records that count, by pool.
+    pub nodes: BTreeMap<PoolName, u32>,
+    /// Cash rate by pool, of all that is bought or being bought, and of what is wanted.
+    pub spend: BTreeMap<PoolName, UsdPerHour>,
+    /// Units used of each quota, in the policy's order.
+    pub quotas: Vec<u64>,
+}
+
+impl Usage {
+    /// Counts every record.
+    pub fn count(memory: &Memory, menu: &Menu, now: Timestamp) -> Self {
+        let mut usage = Self { quotas: vec![0; menu.policy.quotas.len()], ..Self::default() };
+        for record in memory.records.values() {
+            if let Some(group) = group_of(record, memory, menu) {
+                usage.add(record, group, menu, now);
+            }
+        }
+        usage
+    }
+
+    /// Counts one more record.
+    pub fn add(&mut self, record: &Record, group: &Group, menu: &Menu, now: Timestamp) {
+        self.apply(record, group, menu, now, 1);
+    }
+
+    /// Takes a record out of the count again.
+    pub fn remove(&mut self, record: &Record, group: &Group, menu: &Menu, now: Timestamp) {
+        self.apply(record, group, menu, now, -1);
+    }
+
+    /// Counts nodes as bought in a market, without records: for what-ifs.
+    pub fn add_bought(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: u32, menu: &Menu) {
+        *self.targets.entry(group.id.clone()).or_default() += nodes;
+        *self.nodes.entry(group.pool.clone()).or_default() += nodes;
+        let spend = self.spend.entry(group.pool.clone()).or_default();
+        *spend = spend.plus(price.times(nodes));
+        for (used, quota) in self.quotas.iter_mut().zip(&menu.policy.quotas) {
+            if covers(quota, market, group) {
+                *used = used.saturating_add(units(quota, group).saturating_mul(u64::from(nodes)));
+            }
+        }
+    }
+
+    fn apply(&mut self, record: &Record, group: &Group, menu: &Menu, now: Timestamp, sign: i64) {
+        let step = |n: &mut u32| *n = if sign > 0 { n.saturating_add(1) } else { n.saturating_sub(1) };
+        if record.counts() {
+            step(self.targets.entry(group.id.clone()).or_default());
+            step(self.nodes.entry(group.pool.clone()).or_default());
+        }
+        let claim = Claim::of(record, group, now);
+        if let Claim::Nothing = claim {
+            return;
+        }
+        let spend = self.spend.entry(group.pool.clone()).or_default();
+        let price = claim.price();
+        *spend = if sign > 0 { spend.plus(price) } else { spend.minus(price) };
+        for (used, quota) in self.quotas.iter_mut().zip(&menu.policy.quotas) {
+            if claim.touches(quota, group) {
+                let units = units(quota, group);
+                *used = if sign > 0 { used.saturating_add(units) } else { used.saturating_sub(units) };
+            }
+        }
+    }
+
+    /// Records that count in a group.
+    pub fn target(&self, group: &NodeGroupId) -> u32 {
+        self.targets.get(group).copied().unwrap_or(0)
+    }
+
+    /// How many more nodes of `group` this offer may buy, and which limit says so.
+    pub fn room(&self, group: &Group, offer: &Offer, price: UsdPerHour, menu: &Menu) -> Room {
+        let mut room = Room { nodes: u32::MAX, bound: None };
+        let Some(pool) = menu.policy.pool(&group.pool) else {
+            return Room { nodes: 0, bound: Some(Bound::PoolGone) };
+        };
+        let held = self.nodes.get(&group.pool).copied().unwrap_or(0);
+        room.lower(pool.limits.max_nodes.saturating_sub(held), || Bound::MaxNodes { held, limit: pool.limits.max_nodes });
+        if let Some(limit) = pool.limits.max_usd_per_hour {
+            let spent = self.spend.get(&group.pool).copied().unwrap_or_default();
+            room.lower(affordable(limit.minus(spent), price), || Bound::Budget { spent, limit, price });
+        }
+        for (quota, used) in menu.policy.quotas.iter().zip(&self.quotas) {
+            if covers(quota, &offer.market, group) {
+                let need = units(quota, group).max(1);
+                let limit = limit_of(quota);
+                let left = limit.saturating_sub(*used) / need;
+                room.lower(u32::try_from(left).unwrap_or(u32::MAX), || Bound::Quota {
+                    name: quota.name.clone(),
+                    region: group.place.region.to_string(),
+                    used: *used,
+                    limit,
+                    need,
+                    unit: unit_of(quota).to_owned(),
+                });
+            }
+        }
+        room
+    }
+}
+
+/// The group of a record: from the menu, or as remembered where its pool is gone.
+pub fn group_of<'a>(record: &Record, memory: &'a Memory, menu: &'a Menu) -> Option<&'a Group> {
+    menu.groups
+        .get(&record.group)
+        .map(AsRef::as_ref)
+        .or_else(|| memory.groups.get(&record.group).map(|remembered| remembered.group.as_ref()))
+}
+
+/// What a record lays claim to.
+enum Claim<'a> {
+    Nothing,
+    Bought { market: &'a Market, price: UsdPerHour },
+    Wanted { offers: &'a [Offer], price: UsdPerHour },
+}
+
+impl<'a> Claim<'a> {
+    fn of(record: &'a Record, group: &'a Group, now: Timestamp) -> Self {
+        if let Some(purchase) = record.purchase() {
+            return Self::Bought { market: &purchase.market, price: purchase.price };
+        }
+        if matches!(record.state, crate::record::State::Wanted) {
+            let price = group.offers.iter().filter_map(|o| o.quote(now).ok()).map(|q| q.price).max();
+            return Self::Wanted { offers: &group.offers, price: price.unwrap_or_default() };
+        }
+        Self::Nothing
+    }
+
+    const fn price(&self) -> UsdPerHour {
+        match self {
+            Self::Nothing => UsdPerHour::ZERO,
+            Self::Bought { price, .. } | Self::Wanted { price, .. } => *price,
+        }
+    }
+
+    fn touches(&self, quota: &Quota, group: &Group) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Bought { market, .. } => covers(quota, market, group),
+            Self::Wanted { offers, .. } => offers.iter().any(|offer| covers(quota, &offer.market, group)),
+        }
+    }
+}
+
+/// Whether a quota counts nodes bought in this market.
+pub fn covers(quota: &Quota, market: &Market, group: &Group) -> bool {
+    quota.cloud == market.place.cloud
+        && quota.region.as_ref().is_none_or(|region| *region == market.place.region)
+        && (quota.models.is_empty() || quota.models.contains(&group.spec.gpu_model))
+        && (quota.capacity_types.is_empty() || quota.capacity_types.contains(&market.capacity_type))
+}
+
+/// Units of a quota that one node takes. Unknown CPUs never get here: such a type has no template and so no group.
+pub fn units(quota: &Quota, group: &Group) -> u64 {
+    match quota.limit {
+        QuotaLimit::Vcpus(_) => u64::from(group.spec.vcpus.unwrap_or(u32::MAX)),
+        QuotaLimit::Gpus(_) => u64::from(group.spec.advertised_gpus()),
+    }
+}
+
+const fn limit_of(quota: &Quota) -> u64 {
+    match quota.limit {
+        QuotaLimit::Vcpus(n) | QuotaLimit::Gpus(n) => n as u64,
+    }
+}
+
+const fn unit_of(quota: &Quota) -> &'static str {
+    match quota.limit {
+        QuotaLimit::Vcpus(_) => "vCPU",
+        QuotaLimit::Gpus(_) => "GPU",
+    }
+}
+
+fn affordable(left: UsdPerHour, price: UsdPerHour) -> u32 {
+    if left.0 <= 0 {
+        return 0;
+    }
+    // A price of nought would be an unknown one; the tables and the policy refuse it, and `max` keeps the division safe.
+    u32::try_from(left.0 / price.0.max(1)).unwrap_or(u32::MAX)
+}
+
+/// How many more nodes may be bought, and what stops the next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    /// So many.
+    pub nodes: u32,
+    /// The limit that binds first; `None` where nothing does.
+    pub bound: Option<Bound>,
+}
+
+impl Room {
+    fn lower(&mut self, nodes: u32, bound: impl FnOnce() -> Bound) {
+        if nodes < self.nodes {
+            *self = Self { nodes, bound: Some(bound()) };
+        }
+    }
+}
+
+/// A limit that binds.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "camelCase")]
+pub enum Bound {
+    /// The pool's `maxNodes`.
+    #[error("limits.maxNodes: {held} of {limit} nodes held")]
+    MaxNodes {
+        /// Nodes held.
+        held: u32,
+        /// The limit.
+        limit: u32,
+    },
+    /// The pool's budget.
+    #[error("limits.maxUsdPerHour: {spent}/h of {limit}/h spent, one more costs {price}/h")]
+    Budget {
+        /// Spend rate, what is being bought included.
+        spent: UsdPerHour,
+        /// The limit.
+        limit: UsdPerHour,
+        /// What one more node costs.
+        price: UsdPerHour,
+    },
+    /// A quota.
+    #[error("quota {name} {region}: {used} of {limit} {unit} used or in flight, one more needs {need}")]
+    Quota {
+        /// Its name.
+        name: String,
+        /// The region.
+        region: String,
+        /// Units used, in flight included.
+        used: u64,
+        /// The limit.
+        limit: u64,
+        /// Units that one more node needs.
+        need: u64,
+        /// `vCPU` or `GPU`.
+        unit: String,
+    },
+    /// The pool is not in the policy any more.
+    #[error("the pool is not in the policy any more")]
+    PoolGone,
+}
+
+/// The capacity type under which a node was bought, for bills and gauges.
+pub const fn capacity_type(record: &Record) -> Option<CapacityType> {
+    match record.purchase() {
+        Some(purchase) => Some(purchase.market.capacity_type),
+        None => None,
+    }
+}

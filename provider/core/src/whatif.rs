@@ -1,0 +1,65 @@
+//! What would be bought if so many nodes were asked for: the same choice as a pass makes, over a whole pool or one group, without
+//! doing anything.
+
+use jiff::Timestamp;
+
+use crate::choose::{Scales, explain};
+use crate::group::{Group, Menu};
+use crate::ids::{NodeGroupId, PoolName};
+use crate::memory::Memory;
+use crate::offer::Market;
+use crate::plan::Explanation;
+use crate::usage::Usage;
+
+/// Weighs every offer of a pool (or of one of its groups) and fills `count` nodes in rank order, under every limit.
+pub fn what_if(
+    menu: &Menu,
+    memory: &Memory,
+    pool: &PoolName,
+    group: Option<&NodeGroupId>,
+    count: u32,
+    now: Timestamp,
+) -> Explanation {
+    let groups: Vec<&Group> =
+        menu.pool_groups(pool).map(AsRef::as_ref).filter(|g| group.is_none_or(|id| g.id == *id)).collect();
+    let mut usage = Usage::count(memory, menu, now);
+    let fresh = |_: &Group| true;
+    let before = usage.clone();
+    let mut chosen: Vec<(Market, u32)> = Vec::new();
+    let mut found = 0;
+    // One offer at a time, as much of it as there is room for, with the limits counted again before the next.
+    let mut exhausted: Vec<Market> = Vec::new();
+    while found < count {
+        let scales = Scales { menu, memory, usage: &usage, fresh: &fresh, now };
+        let (eligible, _) = scales.rank(groups.iter().copied());
+        let Some(best) = eligible.iter().find(|e| !exhausted.contains(&e.offer.market)) else { break };
+        let nodes = best.room.min(count - found);
+        let (market, price, group) = (best.offer.market.clone(), best.parts.quote.price, best.group);
+        usage.add_bought(group, &market, price, nodes, menu);
+        exhausted.push(market.clone());
+        chosen.push((market, nodes));
+        found += nodes;
+    }
+    let scales = Scales { menu, memory, usage: &before, fresh: &fresh, now };
+    let (eligible, barred) = scales.rank(groups.iter().copied());
+    let mut candidates = explain(&eligible, &barred, &chosen, now);
+    // What the chosen nodes used up bars the rest, and that is the reason to show.
+    let after = Scales { menu, memory, usage: &usage, fresh: &fresh, now };
+    for candidate in &mut candidates {
+        let beaten = matches!(
+            candidate.verdict,
+            crate::choose::Verdict::LessPreferred { .. } | crate::choose::Verdict::Dearer { .. } | crate::choose::Verdict::Tied
+        );
+        let binding = (found < count && beaten)
+            .then(|| {
+                let group = menu.groups.get(&candidate.group)?;
+                let offer = group.offers.iter().find(|o| o.market == candidate.market)?;
+                after.weigh(group, offer).err()
+            })
+            .flatten();
+        if let Some(why) = binding {
+            candidate.verdict = crate::choose::Verdict::Barred(why);
+        }
+    }
+    Explanation { order: None, group: group.cloned(), asked: count, found, candidates }
+}
