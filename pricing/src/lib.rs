@@ -1,0 +1,122 @@
+//! Price, spec and zone tables, with source and date per figure, and the way from them to a [`PriceBook`].
+//!
+//! The tables are CSV files in `pricing/tables`; `SOURCES.md` beside them says what each column means, where the
+//! figures come from and what they lack. They are built in ([`embedded`]); an operator's own copy of the same format is
+//! read with [`load_dir`]. Money is parsed as decimal text, never as a float.
+//!
+//! What a table cannot say truthfully is kept apart from prices: a spot quote pinned at the on-demand price or at AWS's
+//! floor, and a list price of what cannot be ordered on demand, are [`Entry::NoSignal`]; a list price of a type whose
+//! zones no source tells is shown as unzoned and opens no market.
+//!
+//! [`Entry::NoSignal`]: stoker_core::price::Entry::NoSignal
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use stoker_core::price::PriceBook;
+
+mod book;
+mod cell;
+mod fault;
+mod offers;
+mod places;
+mod sheet;
+mod specs;
+
+#[cfg(test)]
+mod tests;
+
+pub use fault::{Fault, Problem, TableFaults};
+
+/// The name of the table of GPU models.
+pub const GPU_SPECS: &str = "gpu-specs.csv";
+/// The name of the table of GCP's zones.
+pub const GCP_ZONES: &str = "gcp-zones.csv";
+/// The name of the table of AWS spot interruptions.
+pub const AWS_SPOT_ADVISOR: &str = "aws-spot-advisor.csv";
+
+/// The built-in tables.
+const EMBEDDED: [(&str, &str); 7] = [
+    ("pricing/tables/aws.csv", include_str!("../tables/aws.csv")),
+    ("pricing/tables/azure.csv", include_str!("../tables/azure.csv")),
+    ("pricing/tables/gcp.csv", include_str!("../tables/gcp.csv")),
+    ("pricing/tables/gpu-clouds.csv", include_str!("../tables/gpu-clouds.csv")),
+    ("pricing/tables/gpu-specs.csv", include_str!("../tables/gpu-specs.csv")),
+    ("pricing/tables/gcp-zones.csv", include_str!("../tables/gcp-zones.csv")),
+    ("pricing/tables/aws-spot-advisor.csv", include_str!("../tables/aws-spot-advisor.csv")),
+];
+
+/// The book of the built-in tables. It is parsed anew at each call: keep it.
+///
+/// # Errors
+/// Every fault of the tables; there is none in a tested build.
+pub fn embedded() -> Result<PriceBook, TableFaults> {
+    load(EMBEDDED.map(|(name, text)| (name, text.as_bytes())))
+}
+
+/// The book of the tables given as name and content.
+///
+/// A table's kind is told by the last part of its name: [`GPU_SPECS`], [`GCP_ZONES`], [`AWS_SPOT_ADVISOR`], and any
+/// other is a table of offers. The three named ones and one table of offers must be there. Faults show the whole name.
+///
+/// # Errors
+/// Every fault of every table at once, each with file, line, column, bad value and cure.
+pub fn load<'t>(tables: impl IntoIterator<Item = (&'t str, &'t [u8])>) -> Result<PriceBook, TableFaults> {
+    let mut parsed = book::Parsed::default();
+    let mut faults = Vec::new();
+    let mut missing = vec![GPU_SPECS, GCP_ZONES, AWS_SPOT_ADVISOR];
+    let mut has_offers = false;
+    for (name, bytes) in tables {
+        let kind = name.rsplit(['/', '\\']).next().unwrap_or(name);
+        missing.retain(|required| *required != kind);
+        let file: Arc<str> = Arc::from(name);
+        match kind {
+            GPU_SPECS => parsed.gpus.extend(specs::parse(&file, bytes, &mut faults)),
+            GCP_ZONES => parsed.gcp_zones.extend(places::parse_zones(&file, bytes, &mut faults)),
+            AWS_SPOT_ADVISOR => parsed.reclaims.extend(places::parse_advisor(&file, bytes, &mut faults)),
+            _ => {
+                has_offers = true;
+                parsed.offers.extend(offers::parse(&file, bytes, &mut faults));
+            }
+        }
+    }
+    faults.extend(missing.into_iter().map(|name| whole_file(name, Problem::NoTable)));
+    if !has_offers {
+        faults.push(whole_file("the set of tables", Problem::NoOffers));
+    }
+    let book = book::build(parsed, &mut faults);
+    TableFaults::unless_empty(book, faults)
+}
+
+/// The book of the `*.csv` files in a folder, in the order of their names; other files are left alone. See [`load`].
+///
+/// # Errors
+/// A folder or file that cannot be read, and every fault of every table at once.
+pub fn load_dir(dir: &Path) -> Result<PriceBook, TableFaults> {
+    let mut files = Vec::new();
+    let mut faults = Vec::new();
+    let unreadable = |path: &Path, error: &std::io::Error| {
+        whole_file(&path.display().to_string(), Problem::Unreadable(error.to_string()))
+    };
+    match fs::read_dir(dir).and_then(Iterator::collect::<Result<Vec<_>, _>>) {
+        Ok(mut entries) => {
+            entries.sort_by_key(fs::DirEntry::file_name);
+            let paths = entries.iter().map(fs::DirEntry::path);
+            for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "csv")) {
+                match fs::read(&path) {
+                    Ok(bytes) => files.push((path.display().to_string(), bytes)),
+                    Err(error) => faults.push(unreadable(&path, &error)),
+                }
+            }
+        }
+        Err(error) => faults.push(unreadable(dir, &error)),
+    }
+    // Half a set would only add faults about what the unreadable files hold.
+    TableFaults::unless_empty((), faults)?;
+    load(files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())))
+}
+
+fn whole_file(file: &str, problem: Problem) -> Fault {
+    Fault { file: file.to_owned(), line: None, column: None, problem }
+}

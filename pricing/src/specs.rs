@@ -1,0 +1,80 @@
+//! `gpu-specs.csv`: what each GPU model can do.
+
+use std::sync::Arc;
+
+use stoker_core::ids::GpuModel;
+use stoker_core::offer::GpuSpec;
+
+use crate::cell::Parser;
+use crate::fault::{Fault, Problem, shown};
+use crate::sheet::{At, Sheet, cell, line};
+
+line! {
+    /// A line of `gpu-specs.csv`.
+    Line {
+        gpu_model, memory_gib, bandwidth_gb_s, fp16_dense_tflops, fp8_dense_tflops, compute_capability,
+        mig_max_instances, mig_profiles, nvlink_gb_s, product_label,
+        gke_accelerators, karpenter_aws_name, aws_reported_mib,
+        memory_source, performance_source, mig_source, label_source, note,
+    }
+}
+
+/// Parses every line of `gpu-specs.csv`.
+pub(crate) fn parse(file: &Arc<str>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<(At, GpuSpec)> {
+    let sheet = Sheet::read(file, bytes, Line::COLUMNS, faults);
+    let mut specs = Vec::new();
+    for (at, line) in sheet.lines::<Line<'_>>(faults) {
+        if let Some(spec) = spec(&mut Parser::new(at, faults), &line) {
+            specs.push((at.clone(), spec));
+        }
+    }
+    specs
+}
+
+fn spec(parser: &mut Parser<'_>, line: &Line<'_>) -> Option<GpuSpec> {
+    const GB_S: &str = "a whole number of GB/s, e.g. 900";
+    const TFLOPS: &str = "a decimal number of TFLOPS, e.g. 18.7";
+    let model = parser.name::<GpuModel>(cell!(line.gpu_model));
+    parser.filled(cell!(line.memory_gib), "write the GiB of one GPU");
+    let memory = parser.memory(cell!(line.memory_gib));
+    parser.filled(cell!(line.memory_source), "name who said the memory");
+    let bandwidth_gb_s = parser.whole(cell!(line.bandwidth_gb_s), GB_S);
+    let fp16_gflops = parser.decimal(cell!(line.fp16_dense_tflops), 3, TFLOPS);
+    let fp8_gflops = parser.decimal(cell!(line.fp8_dense_tflops), 3, TFLOPS);
+    let has_performance = bandwidth_gb_s.is_some() || fp16_gflops.is_some() || fp8_gflops.is_some();
+    if has_performance {
+        parser.filled(cell!(line.performance_source), "name who said bandwidth and compute");
+    }
+    let nvlink_gb_s = parser.whole(cell!(line.nvlink_gb_s), GB_S);
+    let instances: Option<u32> = parser.whole(cell!(line.mig_max_instances), "a whole number of MIG instances, or 0");
+    if instances == Some(0) && !line.mig_profiles.is_empty() {
+        parser.fault(cell!(line.mig_profiles), Problem::ProfilesWithoutMig(shown(line.mig_profiles)));
+    }
+    let _: Option<u64> = parser.whole(cell!(line.aws_reported_mib), "a whole number of MiB");
+    for cell in [
+        cell!(line.gke_accelerators),
+        cell!(line.karpenter_aws_name),
+        cell!(line.mig_source),
+        cell!(line.label_source),
+        cell!(line.note),
+    ] {
+        parser.text(cell);
+    }
+    let profiles = parser.text(cell!(line.mig_profiles)).unwrap_or_default();
+    let compute_capability = parser.text(cell!(line.compute_capability)).map(str::to_owned);
+    let product_label = parser.text(cell!(line.product_label)).map(str::to_owned);
+    if !parser.is_clean() {
+        return None;
+    }
+    Some(GpuSpec {
+        model: model?,
+        memory: memory?,
+        bandwidth_gb_s,
+        fp16_gflops,
+        fp8_gflops,
+        compute_capability,
+        mig_profiles: profiles.split_whitespace().map(str::to_owned).collect(),
+        nvlink_gb_s,
+        product_label,
+    })
+}
