@@ -97,12 +97,13 @@ pub enum Fatal {
     Unexplained(RecordId),
 }
 
-/// Judges a decision.
+/// Judges a decision against the memory `before` it.
 ///
 /// # Errors
 /// Every promise that it would break.
 pub fn check(
     decision: Decision,
+    before: &Memory,
     snapshot: &Snapshot,
     menu: &Menu,
 ) -> Result<(Plan<Checked>, Memory), Vec<Fatal>> {
@@ -114,7 +115,8 @@ pub fn check(
         .actions
         .iter()
         .filter_map(|action| match action {
-            Action::Launch { request, .. } => Some(&request.group),
+            // Asking again with the same key buys nothing new.
+            Action::Launch { record, request, .. } if !asked_before(before, *record, &request.key) => Some(&request.group),
             _ => None,
         })
         .collect();
@@ -148,6 +150,13 @@ pub fn check(
         }
     }
     if faults.is_empty() { Ok((plan.into_checked(), memory)) } else { Err(faults) }
+}
+
+fn asked_before(before: &Memory, record: RecordId, asked: &LaunchKey) -> bool {
+    before
+        .records
+        .get(&record)
+        .is_some_and(|r| matches!(&r.state, State::Launching { purchase: Purchase { key, .. }, .. } if key == asked))
 }
 
 fn launches(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: &mut Vec<Fatal>) {

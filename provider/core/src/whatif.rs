@@ -34,7 +34,8 @@ pub fn what_if(
         let (eligible, _) = scales.rank(groups.iter().copied());
         let Some(best) = eligible.iter().find(|e| !exhausted.contains(&e.offer.market)) else { break };
         let nodes = best.room.min(count - found);
-        let (market, price, group) = (best.offer.market.clone(), best.parts.quote.price, best.group);
+        let (market, price, id) = (best.offer.market.clone(), best.parts.quote.price, best.group.id.clone());
+        let Some(group) = menu.groups.get(&id) else { break };
         usage.add_bought(group, &market, price, nodes, menu);
         exhausted.push(market.clone());
         chosen.push((market, nodes));
