@@ -1,1 +1,3 @@
-//! Placeholder.
+//! The simulated world, the autoscaler model and workloads.
+
+pub mod world;

@@ -1,0 +1,76 @@
+//! What the simulated clouds tell about their markets: zone names and spot prices.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use stoker_core::ids::{Cloud, Region, ZoneId, ZoneName};
+use stoker_core::offer::Market;
+use stoker_core::price::{PriceBook, Quote, QuoteKind};
+use stoker_core::units::UsdPerHour;
+
+use super::draw::{Seed, whole};
+use super::rules::ZoneNames;
+use super::spells::names;
+
+/// How often prices are looked up: they are the same for so many seconds.
+const PRICE_PERIOD: i64 = 300;
+/// How far a spot price drifts from the table's, in millionths: a tenth, what a fortnight of measured daily moves (0.1 to 0.9 % of
+/// on-demand) comes to.
+const DRIFT: f64 = 100_000.0;
+/// Who says so.
+pub(super) const SOURCE: &str = "simulated market";
+
+/// What this account calls the zones that AWS knows by id: the first id of a region is its zone `a`, and so on. Real accounts each have
+/// a mapping of their own; this one can be guessed.
+pub(super) fn zone_names(book: &PriceBook) -> ZoneNames {
+    let mut ids: BTreeMap<(&Cloud, &Region), BTreeSet<&ZoneId>> = BTreeMap::new();
+    for (market, _) in book.entries() {
+        let place = &market.place;
+        if place.cloud.as_str() == "aws" && !place.zone.as_str().starts_with(place.region.as_str()) {
+            ids.entry((&place.cloud, &place.region)).or_default().insert(&place.zone);
+        }
+    }
+    let mut names = ZoneNames::new();
+    for ((cloud, region), ids) in ids {
+        // A region with more zones than letters does not exist; the rest would be called by their ids.
+        for (letter, id) in ('a'..='z').zip(ids) {
+            if let Ok(name) = ZoneName::new(format!("{region}{letter}")) {
+                names.insert((cloud.clone(), id.clone()), name);
+            }
+        }
+    }
+    names
+}
+
+/// The last moment at which prices were looked up.
+fn looked_up(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second().div_euclid(PRICE_PERIOD) * PRICE_PERIOD).unwrap_or(now)
+}
+
+/// A spot market's price at `now`: `base`, drifting by the week, never above `on_demand`.
+pub(super) fn quote(
+    seed: Seed,
+    market: &Market,
+    (base, on_demand): (UsdPerHour, Option<UsdPerHour>),
+    source: &Arc<str>,
+    now: Timestamp,
+) -> Quote {
+    let as_of = looked_up(now);
+    let drifted = i128::from(base.0) + i128::from(base.0) * i128::from(drift(seed, market, as_of)) / 1_000_000;
+    let price = UsdPerHour(i64::try_from(drifted).unwrap_or(i64::MAX));
+    let price = on_demand.map_or(price, |most| price.min(most));
+    Quote { price, kind: QuoteKind::Live, as_of: Some(as_of), source: Arc::clone(source) }
+}
+
+/// How far a market's price is from its base, in millionths: a slow swing of one to three weeks and a small one of some days.
+#[expect(clippy::cast_precision_loss, reason = "seconds of any real date fit an f64 exactly")]
+fn drift(seed: Seed, market: &Market, at: Timestamp) -> i64 {
+    let mut stream = seed.stream("price", &names(market), 0);
+    let mut swing = |shortest_days: f64, longest_days: f64| {
+        let days = shortest_days + (longest_days - shortest_days) * stream.unit();
+        let phase = stream.unit();
+        (std::f64::consts::TAU * (at.as_second() as f64 / (days * 86_400.0) + phase)).sin()
+    };
+    whole(DRIFT * (0.7 * swing(9.0, 21.0) + 0.3 * swing(2.0, 5.0)))
+}
