@@ -80,6 +80,8 @@ pub struct Candidate {
     pub market: Market,
     /// Advertised GPUs of one node.
     pub gpus: u32,
+    /// Place of its capacity type in the pool's `prefer`, from 0; not looked up for one that is barred.
+    pub preference: usize,
     /// Its price, or why it has none.
     pub price: Result<PriceParts, Unpriced>,
     /// What became of it.
@@ -107,7 +109,9 @@ pub enum Verdict {
         /// So much per GPU and hour.
         by: UsdPerHour,
     },
-    /// As good as the winner; the tie went by id.
+    /// May be bought at the same price per GPU, but a node of it is a larger step.
+    LargerStep,
+    /// As good as the winner; the tie went by name.
     Tied,
 }
 
@@ -118,6 +122,7 @@ impl std::fmt::Display for Verdict {
             Self::Barred(why) => write!(f, "{why}"),
             Self::LessPreferred { than } => write!(f, "the pool prefers {than}"),
             Self::Dearer { by } => write!(f, "dearer by {by} per GPU and hour"),
+            Self::LargerStep => write!(f, "same price per GPU, but a larger step"),
             Self::Tied => write!(f, "costs the same; the tie went by name"),
         }
     }
@@ -261,37 +266,43 @@ pub fn explain(
     chosen: &[(Market, u32)],
     now: Timestamp,
 ) -> Vec<Candidate> {
-    let taken = |market: &Market| chosen.iter().find(|(m, _)| m == market).map(|(_, n)| *n);
-    // What the losers are compared with: the best that was chosen, or the best that could have been.
-    let best = eligible.iter().find(|e| taken(&e.offer.market).is_some()).or_else(|| eligible.first());
-    let winners = eligible.iter().map(|e| {
-        let verdict = match (taken(&e.offer.market), best) {
-            (Some(nodes), _) => Verdict::Chosen { nodes },
-            (None, Some(best)) if e.rank.preference > best.rank.preference => {
-                Verdict::LessPreferred { than: best.offer.market.capacity_type }
-            }
-            (None, Some(best)) if e.parts.per_gpu > best.parts.per_gpu => {
-                Verdict::Dearer { by: e.parts.per_gpu.minus(best.parts.per_gpu) }
-            }
-            _ => Verdict::Tied,
-        };
-        Candidate {
-            group: e.group.id.clone(),
-            market: e.offer.market.clone(),
-            gpus: e.group.spec.advertised_gpus(),
-            price: Ok(e.parts.clone()),
-            verdict,
-        }
-    });
-    let losers = barred.iter().map(|(group, offer, why)| Candidate {
+    let candidate = |group: &Group, offer: &Offer, preference, price, verdict| Candidate {
+        preference,
         group: group.id.clone(),
         market: offer.market.clone(),
         gpus: group.spec.advertised_gpus(),
-        price: price_parts(group, offer, now),
-        verdict: match taken(&offer.market) {
-            Some(nodes) => Verdict::Chosen { nodes },
-            None => Verdict::Barred(why.clone()),
-        },
-    });
-    winners.chain(losers).collect()
+        price,
+        verdict,
+    };
+    // Until it is told what was chosen, an eligible offer is as good as any.
+    let open = eligible.iter().map(|e| candidate(e.group, e.offer, e.rank.preference, Ok(e.parts.clone()), Verdict::Tied));
+    let shut = barred
+        .iter()
+        .map(|(group, offer, why)| candidate(group, offer, usize::MAX, price_parts(group, offer, now), Verdict::Barred(why.clone())));
+    retell(open.chain(shut).collect(), chosen)
+}
+
+/// The same candidates, in rank order, with the verdicts that follow from what was chosen.
+pub fn retell(mut candidates: Vec<Candidate>, chosen: &[(Market, u32)]) -> Vec<Candidate> {
+    let taken = |market: &Market| chosen.iter().find(|(m, _)| m == market).map(|(_, n)| *n);
+    // What the losers are compared with: the best that was chosen, or the best that could have been.
+    let open = |c: &&Candidate| !matches!(c.verdict, Verdict::Barred(_));
+    let best = candidates.iter().find(|c| taken(&c.market).is_some()).or_else(|| candidates.iter().find(open)).cloned();
+    for candidate in &mut candidates {
+        if let Some(nodes) = taken(&candidate.market) {
+            candidate.verdict = Verdict::Chosen { nodes };
+            continue;
+        }
+        let (Some(best), Ok(own)) = (&best, &candidate.price) else { continue };
+        let (Ok(best_price), false) = (&best.price, matches!(candidate.verdict, Verdict::Barred(_))) else { continue };
+        candidate.verdict = match own.per_gpu.cmp(&best_price.per_gpu) {
+            _ if candidate.market.capacity_type != best.market.capacity_type && candidate.preference > best.preference => {
+                Verdict::LessPreferred { than: best.market.capacity_type }
+            }
+            std::cmp::Ordering::Greater => Verdict::Dearer { by: own.per_gpu.minus(best_price.per_gpu) },
+            _ if own.effective > best_price.effective => Verdict::LargerStep,
+            _ => Verdict::Tied,
+        };
+    }
+    candidates
 }

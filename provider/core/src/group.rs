@@ -118,18 +118,18 @@ pub struct Menu {
 
 impl Menu {
     /// Derives the groups.
-    pub fn derive(policy: Arc<Policy>, prices: &PriceBook, suppliers: &BTreeMap<SupplierName, MarketFacts>) -> Self {
-        let operator = OperatorPrices::new(&policy);
+    pub fn derive(policy: &Arc<Policy>, prices: &PriceBook, suppliers: &BTreeMap<SupplierName, MarketFacts>) -> Self {
+        let operator = OperatorPrices::new(policy);
         // One entry a place and its capacity types, gathered in one walk over the book.
         let mut places: BTreeMap<&Place, BTreeMap<CapacityType, &Entry>> = BTreeMap::new();
         for (market, entry) in prices.entries() {
             places.entry(&market.place).or_default().insert(market.capacity_type, entry);
         }
-        let mut menu = Self { policy: Arc::clone(&policy), groups: BTreeMap::new(), left_out: Vec::new() };
+        let mut menu = Self { policy: Arc::clone(policy), groups: BTreeMap::new(), left_out: Vec::new() };
         for (place, entries) in places {
             let Some(spec) = prices.spec(&place.cloud, &place.instance_type) else { continue };
             for pool in policy.pools.iter().filter(|pool| concerns(pool, place, spec)) {
-                match build(&policy, pool, place, spec, &entries, &operator, suppliers) {
+                match build(policy, pool, place, spec, &entries, &operator, suppliers) {
                     Ok(groups) => menu.groups.extend(groups.into_iter().map(|g| (g.id.clone(), Arc::new(g)))),
                     Err(why) => menu.left_out.push(LeftOut { pool: pool.name.clone(), place: place.clone(), why }),
                 }

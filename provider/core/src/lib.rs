@@ -13,6 +13,7 @@ pub mod ids;
 pub mod memory;
 pub mod offer;
 pub mod orders;
+mod pairs;
 pub mod plan;
 pub mod policy;
 pub mod price;

@@ -19,6 +19,7 @@ pub struct Memory {
     /// Every node wanted.
     pub records: BTreeMap<RecordId, Arc<Record>>,
     /// Markets that said no.
+    #[serde(with = "crate::pairs")]
     pub refused: BTreeMap<Market, Arc<Backoff>>,
     /// What is remembered of a group: present while it has records or a reason to be closed.
     pub groups: BTreeMap<NodeGroupId, Arc<GroupMemory>>,

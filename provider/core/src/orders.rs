@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::choose::{Barred, Scales};
 use crate::group::Menu;
-use crate::ids::{NodeGroupId, OrderId, ProviderId, RecordId};
+use crate::ids::{NodeGroupId, OrderId, ProviderId, RecordId, SessionId};
 use crate::memory::{GroupMemory, Memory};
 use crate::plan::{Closed, GroupLimits};
 use crate::policy::Evidence;
@@ -282,6 +282,8 @@ fn facts_of<'a>(record: &Record, cluster: Option<&'a ClusterFacts>) -> Option<&'
 }
 
 /// Begins a session of the autoscaler: what is coming now was asked for by nobody that this session remembers.
-pub fn begin_session(memory: &mut Memory, session: crate::ids::SessionId) {
+pub fn begin_session(memory: &mut Memory) -> SessionId {
+    let session = SessionId(memory.session.map_or(1, |last| last.0.saturating_add(1)));
     memory.session = Some(session);
+    session
 }

@@ -124,7 +124,7 @@ pub enum Unpriced {
     #[error("{0}")]
     NoSignal(NoSignal),
     /// The quote is past its time.
-    #[error("{} price lapsed{}", .kind, .as_of.map(|at| format!(": quoted {}", at.strftime("%Y-%m-%d %H:%MZ"))).unwrap_or_else(|| ": undated".to_owned()))]
+    #[error("{} price lapsed{}", .kind, .as_of.map_or_else(|| ": undated".to_owned(), |at| format!(": quoted {}", at.strftime("%Y-%m-%d %H:%MZ"))))]
     Lapsed {
         /// Its kind.
         kind: QuoteKind,
@@ -134,12 +134,16 @@ pub enum Unpriced {
 }
 
 /// Prices by market, specs by instance type and GPU model, with age and source on every figure.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PriceBook {
+    #[serde(with = "crate::pairs")]
     entries: BTreeMap<Market, Entry>,
+    #[serde(with = "crate::pairs")]
     instances: BTreeMap<(Cloud, InstanceType), Arc<InstanceSpec>>,
     gpus: BTreeMap<GpuModel, Vec<GpuSpec>>,
+    #[serde(with = "crate::pairs")]
     unzoned: BTreeMap<(Cloud, Region, InstanceType), Quote>,
+    #[serde(with = "crate::pairs")]
     reclaims: BTreeMap<Place, Milli>,
 }
 

@@ -168,8 +168,10 @@ impl Record {
     /// id under which it was last shown.
     pub const fn shown_id(&self) -> &ProviderId {
         match &self.state {
-            State::Booting { instance, .. } | State::Registered { instance, .. } | State::Deleting { instance, .. } => instance,
-            State::Failed { instance: Some(instance), .. } => instance,
+            State::Booting { instance, .. }
+            | State::Registered { instance, .. }
+            | State::Deleting { instance, .. }
+            | State::Failed { instance: Some(instance), .. } => instance,
             State::Wanted | State::Launching { .. } | State::Failed { .. } | State::Cancelled { .. } => &self.placeholder,
         }
     }

@@ -181,13 +181,15 @@ pub struct Observation {
 }
 
 /// What a supplier knows of its markets: slow facts, asked now and then.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarketFacts {
     /// The clouds it can make nodes in.
     pub clouds: BTreeSet<Cloud>,
     /// What this account calls each zone. A zone that is not here is called by its id.
+    #[serde(with = "crate::pairs")]
     pub zone_names: BTreeMap<(Cloud, ZoneId), ZoneName>,
     /// Live quotes. They replace the table's.
+    #[serde(with = "crate::pairs")]
     pub quotes: BTreeMap<Market, Quote>,
 }
 

@@ -137,7 +137,7 @@ pub struct Milli(pub u32);
 
 impl fmt::Display for Milli {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 % 1000 == 0 {
+        if self.0.is_multiple_of(1000) {
             f.pad(&(self.0 / 1000).to_string())
         } else {
             f.pad(&format!("{}.{:03}", self.0 / 1000, self.0 % 1000))

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use crate::choose::{Scales, explain};
+use crate::choose::{Scales, Verdict, explain};
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, PoolName};
 use crate::memory::Memory;
@@ -49,7 +49,7 @@ pub fn what_if(
     for candidate in &mut candidates {
         let beaten = matches!(
             candidate.verdict,
-            crate::choose::Verdict::LessPreferred { .. } | crate::choose::Verdict::Dearer { .. } | crate::choose::Verdict::Tied
+            Verdict::LessPreferred { .. } | Verdict::Dearer { .. } | Verdict::LargerStep | Verdict::Tied
         );
         let binding = (found < count && beaten)
             .then(|| {
@@ -59,7 +59,7 @@ pub fn what_if(
             })
             .flatten();
         if let Some(why) = binding {
-            candidate.verdict = crate::choose::Verdict::Barred(why);
+            candidate.verdict = Verdict::Barred(why);
         }
     }
     Explanation { order: None, group: group.cloned(), asked: count, found, candidates }

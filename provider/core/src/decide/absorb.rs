@@ -189,7 +189,8 @@ fn missing(draft: &mut Draft<'_>, inventory: &Observation) {
             State::Registered { purchase, instance, at, .. } if late(*at) => {
                 gone.push((record.id, Some((instance.clone(), purchase.market.clone(), Some(*at)))));
             }
-            State::Deleting { since, .. } if inventory.as_of >= *since => gone.push((record.id, None)),
+            // A machine that was cancelled while it was being made may not be listed yet.
+            State::Deleting { since, .. } if late(*since) => gone.push((record.id, None)),
             State::Cancelled { purchase, since }
                 if !draft.snapshot.launching.contains(&purchase.key)
                     && inventory.as_of >= Draft::after(*since, CANCELLED_WITHIN)

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{Draft, is_fresh};
-use crate::choose::{Barred, Scales, explain};
+use crate::choose::{Barred, Scales, explain, retell};
 use crate::group::Group;
 use crate::ids::{NodeGroupId, OrderId, RecordId};
 use crate::offer::Market;
 use crate::plan::{Action, Explanation, Note};
 use crate::record::{Purchase, Record, State};
 use crate::supply::{KeyParts, LaunchRequest, RefusalKind};
+use crate::usage::{Usage, group_of};
 
 /// Buys what is wanted, order by order. An order that no offer is left for is settled: nothing had → its records fail, so that the
 /// autoscaler turns to another group at once; a part had → the rest is dropped and the group is closed while its markets are shut.
@@ -23,80 +24,72 @@ pub(super) fn buy(draft: &mut Draft<'_>) {
     }
     let mut usage = draft.usage();
     for ((order, group_id), ids) in wanted {
-        let snapshot = draft.snapshot;
-        let now = draft.now;
+        let (snapshot, now) = (draft.snapshot, draft.now);
         let fresh = |group: &Group| is_fresh(snapshot, group, now);
-        let Some(group) = draft.menu.groups.get(&group_id).cloned() else {
-            let remembered = draft.memory.groups.get(&group_id).map(|g| std::sync::Arc::clone(&g.group));
-            if let Some(group) = remembered {
-                for id in &ids {
-                    if let Some(record) = draft.memory.records.get(id) {
-                        usage.remove(record, &group, draft.menu, now);
-                    }
-                }
+        // The order was accepted as a whole, so its own claims must not stand in its way: they are taken out of the count, and each
+        // node counts again as it is bought.
+        let count = |usage: &mut Usage, draft: &Draft<'_>, add: bool| {
+            for record in ids.iter().filter_map(|id| draft.memory.records.get(id)) {
+                let Some(group) = group_of(record, &draft.memory, draft.menu) else { continue };
+                if add { usage.add(record, group, draft.menu, now) } else { usage.remove(record, group, draft.menu, now) }
             }
-            settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is not in the policy any more");
-            continue;
         };
-        let before = usage.clone();
-        let mut chosen: Vec<(Market, u32)> = Vec::new();
-        let mut left = Vec::new();
-        let mut waiting = false;
-        for id in &ids {
-            let Some(record) = draft.memory.records.get(id).cloned() else { continue };
-            // The record's own claim must not stand in its own way.
-            usage.remove(&record, &group, draft.menu, now);
-            let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: &usage, fresh: &fresh, now };
-            let (eligible, barred) = scales.rank([group.as_ref()]);
-            let best = eligible.first().map(|e| (e.offer.market.clone(), e.parts.quote.price));
-            waiting |= barred.iter().any(|(_, _, why)| matches!(why, Barred::OnTrial | Barred::SupplierStale));
-            let bought = best.and_then(|(market, price)| launch(draft, &group, &record, &market, price).then_some(market));
-            if let Some(market) = bought {
-                match chosen.iter_mut().find(|(m, _)| *m == market) {
-                    Some((_, n)) => *n += 1,
-                    None => chosen.push((market, 1)),
-                }
-            } else {
-                left.push(*id);
-            }
-            if let Some(record) = draft.memory.records.get(id) {
-                usage.add(record, &group, draft.menu, now);
-            }
+        count(&mut usage, draft, false);
+        match draft.menu.groups.get(&group_id).cloned() {
+            Some(group) => fill_order(draft, &usage, order, &group, &ids, &fresh),
+            None => settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is not in the policy any more"),
         }
-        let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-        let found: u32 = chosen.iter().map(|(_, n)| *n).sum();
-        // What is explained is the choice as it stood before this order, against the memory as it was then.
-        let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: &without(&before, draft, &ids, &group), fresh: &fresh, now };
-        let (eligible, barred) = scales.rank([group.as_ref()]);
-        let candidates = explain(&eligible, &barred, &chosen, now);
-        draft.explanations.push(Explanation { order, group: Some(group_id.clone()), asked, found, candidates });
-        if !left.is_empty() && !waiting {
-            let (kind, message) = why_nothing(&barred, draft, &group);
-            for id in &left {
-                if let Some(record) = draft.memory.records.get(id) {
-                    usage.remove(record, &group, draft.menu, now);
-                }
-            }
-            settle(draft, order, &group_id, &left, kind, &message);
-            for id in &left {
-                if let Some(record) = draft.memory.records.get(id) {
-                    usage.add(record, &group, draft.menu, now);
-                }
-            }
-        }
+        count(&mut usage, draft, true);
     }
 }
 
-/// Usage without the claims that these records had while nothing was bought for them.
-fn without(usage: &crate::usage::Usage, draft: &Draft<'_>, ids: &[RecordId], group: &Group) -> crate::usage::Usage {
-    let mut usage = usage.clone();
+/// Fills one order, node by node; `usage` is without its claims.
+fn fill_order(
+    draft: &mut Draft<'_>,
+    usage: &Usage,
+    order: Option<OrderId>,
+    group: &Group,
+    ids: &[RecordId],
+    fresh: &dyn Fn(&Group) -> bool,
+) {
+    let (menu, now) = (draft.menu, draft.now);
+    let mut filled = usage.clone();
+    let mut chosen: Vec<(Market, u32)> = Vec::new();
+    let mut left = Vec::new();
+    let mut waiting = false;
+    // The choice is explained as it stood before the order: what bars an offer then is not what the order itself used up.
+    let scales = Scales { menu, memory: &draft.memory, usage, fresh, now };
+    let (eligible, barred) = scales.rank([group]);
+    let before: Vec<_> = explain(&eligible, &barred, &[], now);
     for id in ids {
+        let Some(record) = draft.memory.records.get(id).cloned() else { continue };
+        let scales = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };
+        let (eligible, barred) = scales.rank([group]);
+        let best = eligible.first().map(|e| (e.offer.market.clone(), e.parts.quote.price));
+        waiting |= barred.iter().any(|(_, _, why)| matches!(why, Barred::OnTrial | Barred::SupplierStale));
+        let bought = best.and_then(|(market, price)| launch(draft, group, &record, &market, price).then_some(market));
+        let Some(market) = bought else {
+            left.push(*id);
+            continue;
+        };
+        match chosen.iter_mut().find(|(m, _)| *m == market) {
+            Some((_, n)) => *n += 1,
+            None => chosen.push((market, 1)),
+        }
         if let Some(record) = draft.memory.records.get(id) {
-            let wanted = Record { state: State::Wanted, ..record.as_ref().clone() };
-            usage.remove(&wanted, group, draft.menu, draft.now);
+            filled.add(record, group, menu, now);
         }
     }
-    usage
+    let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+    let found: u32 = chosen.iter().map(|(_, n)| *n).sum();
+    let candidates = retell(before, &chosen);
+    if !left.is_empty() && !waiting {
+        let scales = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };
+        let (_, barred) = scales.rank([group]);
+        let (kind, message) = why_nothing(&barred, draft, group);
+        settle(draft, order, &group.id, &left, kind, &message);
+    }
+    draft.explanations.push(Explanation { order, group: Some(group.id.clone()), asked, found, candidates });
 }
 
 /// Writes down that a record is being launched; whether it could be.

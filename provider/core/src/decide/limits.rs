@@ -138,6 +138,7 @@ fn minimums(draft: &Draft<'_>, limits: &mut BTreeMap<NodeGroupId, GroupLimits>) 
             left -= here;
             floors.insert(id.clone(), here);
         }
+        order.sort_by(|a, b| (a.1, &a.2).cmp(&(b.1, &b.2)));
         for (_, _, id) in &order {
             let Some(limit) = limits.get(id).filter(|l| l.listed) else { continue };
             let more = limit.max.saturating_sub(limit.target).min(left);

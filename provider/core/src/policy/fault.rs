@@ -61,6 +61,9 @@ fn is_word(key: &str) -> bool {
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("the file");
+        }
         for (at, step) in self.0.iter().enumerate() {
             match step {
                 Step::Key(key) if !is_word(key) => write!(f, "[{}]", quoted(key))?,
@@ -84,9 +87,6 @@ pub struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.path.steps().is_empty() {
-            return f.write_str(&self.message);
-        }
         write!(f, "{} {}", self.path, self.message)
     }
 }
@@ -122,8 +122,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_the_whole_file_names_no_field() {
-        assert_eq!(Fault { path: Path::root(), message: "the file is empty".into() }.to_string(), "the file is empty");
+    fn a_fault_of_the_whole_file_says_so() {
+        assert_eq!(Fault { path: Path::root(), message: "is empty".into() }.to_string(), "the file is empty");
+    }
+
+    #[test]
+    fn the_operators_text_is_repeated_in_part() {
         assert_eq!(quoted(&"x".repeat(1 << 20)), format!("\"{}\"…", "x".repeat(60)));
     }
 }

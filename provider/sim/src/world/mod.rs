@@ -279,6 +279,11 @@ impl World {
         }
     }
 
+    /// Every machine of a cluster, on its way out or not. What the cloud itself would know: never partial, never an error.
+    pub fn machines_of<'a>(&'a self, cluster: &'a ClusterName) -> impl Iterator<Item = &'a Arc<Instance>> {
+        self.machines.of(cluster)
+    }
+
     /// The machine of that id, whichever cluster it is for; `None` once it is gone.
     pub fn instance(&self, id: &ProviderId) -> Option<&Arc<Instance>> {
         self.machines.by_id(id)

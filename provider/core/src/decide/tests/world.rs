@@ -1,0 +1,361 @@
+//! A hand-moved world for the tests: it holds the facts, makes passes through `decide` and `check`, and answers launches as told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use crate::check::check;
+use crate::choose::Scales;
+use crate::decide::{decide, is_fresh};
+use crate::group::{Group, Menu};
+use crate::ids::{Cloud, GpuModel, InstanceType, LaunchKey, NodeGroupId, NodeName, ProviderId, Region, SupplierName, ZoneId};
+use crate::memory::Memory;
+use crate::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use crate::orders::{self, DeleteRefused, NodeRef, OrderRefused};
+use crate::plan::{Action, Checked, Plan};
+use crate::policy::{Policy, RawPolicy};
+use crate::price::{Entry, PriceBook, Quote, QuoteKind};
+use crate::record::Record;
+use crate::snapshot::{ClusterFacts, Hold, NodeFacts, Snapshot};
+use crate::supply::{Instance, InstanceState, LaunchOutcome, MarketFacts, Observation, Refusal, RefusalKind};
+use crate::units::{MiB, Milli, UsdPerHour};
+use crate::usage::Usage;
+
+pub(super) const GROUP_A: &str = "pool.gpu-1.zone-a";
+pub(super) const GROUP_B: &str = "pool.gpu-1.zone-b";
+
+pub(super) const fn seconds(n: i64) -> SignedDuration {
+    SignedDuration::from_secs(n)
+}
+
+pub(super) const fn minutes(n: i64) -> SignedDuration {
+    SignedDuration::from_mins(n)
+}
+
+pub(super) struct World {
+    pub(super) now: Timestamp,
+    pub(super) memory: Memory,
+    pub(super) menu: Menu,
+    pub(super) policy: Policy,
+    book: PriceBook,
+    machines: BTreeMap<ProviderId, Arc<Instance>>,
+    inventory: Observation,
+    cluster: ClusterFacts,
+    pub(super) outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
+    launching: BTreeSet<LaunchKey>,
+    last: Option<Plan<Checked>>,
+    asked: Vec<(LaunchKey, Market)>,
+}
+
+pub(super) fn place(zone: &str) -> Place {
+    Place {
+        cloud: Cloud::new("aws").unwrap(),
+        region: Region::new("r").unwrap(),
+        zone: ZoneId::new(zone).unwrap(),
+        instance_type: InstanceType::new("gpu.1").unwrap(),
+    }
+}
+
+fn supplier() -> SupplierName {
+    SupplierName::new("test").unwrap()
+}
+
+pub(super) fn policy() -> Policy {
+    let raw: RawPolicy = serde_json::from_value(json!({
+        "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test",
+        "pools": [{
+            "name": "pool", "workload": "training",
+            "gpu": { "models": ["L4"] },
+            "where": { "clouds": ["aws"], "regions": ["r"] },
+            "capacity": { "prefer": ["spot", "on-demand"] },
+            "limits": { "maxNodes": 10, "maxUsdPerHour": 100 },
+        }],
+        "quotas": [
+            { "name": "Q-SPOT", "cloud": "aws", "region": "r", "capacityTypes": ["spot"], "vcpus": 64 },
+            { "name": "Q-OD", "cloud": "aws", "region": "r", "capacityTypes": ["on-demand"], "vcpus": 64 },
+        ],
+    }))
+    .unwrap();
+    Policy::try_from_raw(&raw).unwrap()
+}
+
+pub(super) fn book(now: Timestamp) -> PriceBook {
+    let mut book = PriceBook::new();
+    book.insert_spec(InstanceSpec {
+        cloud: Cloud::new("aws").unwrap(),
+        instance_type: InstanceType::new("gpu.1").unwrap(),
+        gpu_model: GpuModel::new("L4").unwrap(),
+        gpus: Milli(1000),
+        gpu_memory: MiB::from_gib(24),
+        vcpus: Some(4),
+        memory: Some(MiB::from_gib(16)),
+        arch: Arch::Amd64,
+    });
+    for (zone, spot, od) in [("zone-a", 300_000, 800_000), ("zone-b", 200_000, 800_000)] {
+        for (capacity_type, price) in [(CapacityType::Spot, spot), (CapacityType::OnDemand, od)] {
+            let market = Market { place: place(zone), capacity_type };
+            let quote = Quote { price: UsdPerHour(price), kind: QuoteKind::List, as_of: Some(now), source: Arc::from("test") };
+            book.insert(market, Entry::Price(quote));
+        }
+    }
+    book
+}
+
+pub(super) fn menu(policy: &Policy, book: &PriceBook) -> Menu {
+    let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
+    Menu::derive(&Arc::new(policy.clone()), book, &[(supplier(), facts)].into())
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let now: Timestamp = "2026-11-01T00:00:00Z".parse().unwrap();
+        let policy = policy();
+        let book = book(now);
+        let mut memory = Memory::default();
+        orders::begin_session(&mut memory);
+        let menu = menu(&policy, &book);
+        let inventory = Observation { as_of: now, complete: true, instances: BTreeMap::new() };
+        let mut world = Self {
+            now,
+            memory,
+            menu,
+            policy,
+            book,
+            machines: BTreeMap::new(),
+            inventory,
+            cluster: ClusterFacts::default(),
+            outcomes: BTreeMap::new(),
+            launching: BTreeSet::new(),
+            last: None,
+            asked: Vec::new(),
+        };
+        world.pass();
+        world
+    }
+
+    /// One node of the group, launched; joined and Ready if so told.
+    pub(super) fn with_node(group: &str, joined: bool) -> Self {
+        let mut world = Self::new();
+        world.increase(group, 1);
+        world.pass();
+        world.answer(|_| true);
+        world.pass();
+        world.observe();
+        if joined {
+            world.join(true);
+        }
+        world.pass();
+        world
+    }
+
+    pub(super) fn group(id: &str) -> NodeGroupId {
+        NodeGroupId::new(id).unwrap()
+    }
+
+    pub(super) fn policy(&mut self, change: impl FnOnce(&mut Policy)) {
+        change(&mut self.policy);
+        self.menu = menu(&self.policy, &self.book);
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            suppliers: [(supplier(), Some(Arc::new(self.inventory.clone())))].into(),
+            cluster: Some(Arc::new(self.cluster.clone())),
+            outcomes: self.outcomes.clone(),
+            launching: self.launching.clone(),
+            terminating: BTreeSet::new(),
+        }
+    }
+
+    /// Decides, checks, and takes the memory over. A plan that breaks a promise fails the test.
+    pub(super) fn pass(&mut self) -> Plan<Checked> {
+        let snapshot = self.snapshot();
+        let decision = decide(&snapshot, &self.memory, &self.menu, self.now);
+        let (plan, memory) = check(decision, &self.memory, &snapshot, &self.menu).unwrap();
+        self.memory = memory;
+        self.outcomes.clear();
+        for action in &plan.actions {
+            if let Action::Launch { request, .. } = action {
+                self.asked.retain(|(key, _)| *key != request.key);
+                self.asked.push((request.key.clone(), request.market.clone()));
+            }
+        }
+        self.last = Some(plan.clone());
+        plan
+    }
+
+    pub(super) fn try_increase(&mut self, group: &str, delta: i32) -> Result<(), OrderRefused> {
+        let id = Self::group(group);
+        let before = self.memory.clone();
+        let usage = Usage::count(&before, &self.menu, self.now);
+        let snapshot = self.snapshot();
+        let now = self.now;
+        let fresh = |group: &Group| is_fresh(&snapshot, group, now);
+        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, now };
+        let limits = self.last.as_ref().unwrap().limits.get(&id).ok_or(OrderRefused::UnknownGroup(id.clone()))?;
+        orders::increase(&mut self.memory, &scales, limits, &id, delta).map(drop)
+    }
+
+    pub(super) fn increase(&mut self, group: &str, delta: i32) {
+        self.try_increase(group, delta).unwrap();
+    }
+
+    pub(super) fn decrease(&mut self, group: &str, delta: i32) {
+        let id = Self::group(group);
+        orders::decrease(&mut self.memory, &id, delta, self.now).unwrap();
+    }
+
+    pub(super) fn delete(&mut self, group: &str, ids: &[&str]) -> Result<usize, DeleteRefused> {
+        let id = Self::group(group);
+        let nodes: Vec<NodeRef> = ids.iter().map(|id| NodeRef { provider_id: (*id).to_owned(), name: (*id).to_owned() }).collect();
+        let cluster = self.cluster.clone();
+        orders::delete(&mut self.memory, &self.menu, Some(&cluster), &id, &nodes, self.now).map(|gone| gone.len())
+    }
+
+    pub(super) fn records(&self, group: &str) -> impl Iterator<Item = &Arc<Record>> {
+        self.memory.records.values().filter(move |r| r.group.as_str() == group)
+    }
+
+    pub(super) fn target(&self, group: &str) -> u32 {
+        self.memory.target(&Self::group(group))
+    }
+
+    pub(super) fn launched_markets(plan: &Plan<Checked>) -> Vec<&'static str> {
+        plan.actions
+            .iter()
+            .filter_map(|a| match a {
+                Action::Launch { request, .. } => Some(request.market.capacity_type.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(super) fn launched_keys(plan: &Plan<Checked>) -> Vec<LaunchKey> {
+        plan.actions
+            .iter()
+            .filter_map(|a| match a {
+                Action::Launch { request, .. } => Some(request.key.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The launches asked are under way until they are answered.
+    pub(super) fn start_launches(&mut self) {
+        self.launching = self.asked.iter().map(|(key, _)| key.clone()).collect();
+    }
+
+    fn make(&mut self, key: &LaunchKey, market: &Market) -> Instance {
+        let n = self.machines.len();
+        let made = Instance {
+            key: key.clone(),
+            provider_id: ProviderId::new(format!("test:///{}/i-{n}", market.place.zone)).unwrap(),
+            node_name: NodeName::new(format!("node-{n}")).unwrap(),
+            market: market.clone(),
+            launched_at: self.now,
+            state: InstanceState::Pending,
+        };
+        self.machines.insert(made.provider_id.clone(), Arc::new(made.clone()));
+        made
+    }
+
+    /// Answers the launches asked: the n-th is made if `yes(n)`, else there is no stock.
+    pub(super) fn answer(&mut self, yes: impl Fn(usize) -> bool) {
+        self.launching.clear();
+        for (n, (key, market)) in std::mem::take(&mut self.asked).into_iter().enumerate() {
+            let outcome = if yes(n) {
+                LaunchOutcome::Launched(self.make(&key, &market))
+            } else {
+                LaunchOutcome::Refused(Refusal { kind: RefusalKind::OutOfCapacity, message: "no stock".into() })
+            };
+            self.outcomes.insert(key, outcome);
+        }
+    }
+
+    pub(super) fn refuse_all(&mut self, kind: RefusalKind) {
+        self.launching.clear();
+        for (key, _) in std::mem::take(&mut self.asked) {
+            self.outcomes.insert(key, LaunchOutcome::Refused(Refusal { kind, message: "no".into() }));
+        }
+    }
+
+    pub(super) fn unclear(&mut self) {
+        for (key, _) in std::mem::take(&mut self.asked) {
+            self.outcomes.insert(key, LaunchOutcome::Unclear { message: "time-out".into() });
+        }
+    }
+
+    /// The machines are made, and nobody hears of it.
+    pub(super) fn make_silently(&mut self) {
+        for (key, market) in std::mem::take(&mut self.asked) {
+            self.make(&key, &market);
+        }
+    }
+
+    pub(super) fn observe(&mut self) {
+        self.inventory = Observation { as_of: self.now, complete: true, instances: self.machines.clone() };
+    }
+
+    pub(super) fn observe_partly(&mut self) {
+        self.observe();
+        self.inventory.complete = false;
+    }
+
+    pub(super) fn lose_machine(&mut self) {
+        self.machines.clear();
+    }
+
+    pub(super) fn set_machine_state(&mut self, state: InstanceState) {
+        for made in self.machines.values_mut() {
+            Arc::make_mut(made).state = state;
+        }
+    }
+
+    pub(super) fn advance(&mut self, by: SignedDuration) {
+        self.now = self.now.saturating_add(by).unwrap();
+    }
+
+    /// Every machine joins the cluster.
+    pub(super) fn join(&mut self, ready: bool) {
+        for made in self.machines.values() {
+            let facts = NodeFacts {
+                name: made.node_name.clone(),
+                provider_id: Some(made.provider_id.clone()),
+                group: None,
+                created_at: self.now,
+                ready_since: ready.then_some(self.now),
+                gpu_pods: BTreeSet::new(),
+                scale_down_disabled: Hold::None,
+            };
+            self.cluster.nodes.insert(made.node_name.clone(), Arc::new(facts));
+        }
+    }
+
+    fn change_node(&mut self, change: impl Fn(&mut NodeFacts)) {
+        for node in self.cluster.nodes.values_mut() {
+            change(Arc::make_mut(node));
+        }
+    }
+
+    pub(super) fn bind_pod(&mut self) {
+        self.change_node(|n| n.gpu_pods = ["default/pod".to_owned()].into());
+    }
+
+    pub(super) fn unbind_pod(&mut self) {
+        self.change_node(|n| n.gpu_pods.clear());
+    }
+
+    pub(super) fn mark_node(&mut self, hold: Hold) {
+        self.change_node(|n| n.scale_down_disabled = hold);
+    }
+
+    pub(super) fn node_name(&self) -> String {
+        self.cluster.nodes.keys().next().unwrap().to_string()
+    }
+
+    pub(super) fn bought(&self) -> impl Iterator<Item = (&Record, &Market)> {
+        self.memory.records.values().filter_map(|r| r.purchase().map(|p| (r.as_ref(), &p.market)))
+    }
+}
