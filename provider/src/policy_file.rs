@@ -1,0 +1,39 @@
+//! The policy file: from text to a policy, or to every fault with its line.
+
+use stoker_core::policy::{Policy, RawPolicy, check_against_prices};
+use stoker_core::price::PriceBook;
+
+use crate::yaml::{self, Faults};
+
+#[cfg(test)]
+mod tests;
+
+/// Reads a policy. With a price book, names that it does not know are faults too: a misspelt one would buy nothing, for ever.
+///
+/// # Errors
+/// Every fault, by line. `file_name` is only shown.
+pub fn parse(file_name: &str, text: &str, book: Option<&PriceBook>) -> Result<Policy, Faults> {
+    yaml::load_checked(file_name, text, |raw: &RawPolicy| {
+        let (policy, mut faults) = match Policy::try_from_raw(raw) {
+            Ok(policy) => (Some(policy), Vec::new()),
+            Err(faults) => (None, faults),
+        };
+        for unknown in book.map(|book| check_against_prices(raw, book)).unwrap_or_default() {
+            // A name that cannot be one is unknown as well; once is enough.
+            if !faults.iter().any(|fault| fault.path == unknown.path) {
+                faults.push(unknown);
+            }
+        }
+        policy.filter(|_| faults.is_empty()).ok_or(faults)
+    })
+}
+
+/// The JSON Schema of the policy file, for editors.
+pub fn schema() -> serde_json::Value {
+    yaml::schema_of::<RawPolicy>()
+}
+
+/// A policy to start from, with a comment on each line; Stoker runs on it when it is given none.
+pub fn example() -> &'static str {
+    include_str!("../../manifests/examples/policy.yaml")
+}
