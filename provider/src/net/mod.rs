@@ -1,0 +1,12 @@
+//! The listeners: who may connect, and how their certificates are read, checked and renewed.
+
+mod listener;
+mod peer;
+mod tls;
+
+#[cfg(test)]
+mod tests;
+
+pub use listener::{Conn, Limits, Listener, PlaintextRefused, Security, check_plaintext};
+pub use peer::{PeerInfo, require_identity};
+pub use tls::{Loaded, Tls, TlsFault, TlsFaults, TlsFiles, install_crypto};

@@ -1,0 +1,158 @@
+//! Gauges of the published view, written at each scrape: one view, never half of two, and ages as of the scrape.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+use stoker_core::ids::{NodeGroupId, PoolName, SupplierName};
+use stoker_core::offer::CapacityType;
+use stoker_core::units::{MICROS_PER_USD, UsdPerHour};
+
+use super::labels::NodeState;
+
+/// What the gauges show.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct View {
+    /// Every listed group.
+    pub groups: BTreeMap<NodeGroupId, GroupGauges>,
+    /// Nodes, by pool and where they stand.
+    pub nodes: BTreeMap<(PoolName, NodeState), u32>,
+    /// What the nodes cost, by pool and how they were bought.
+    pub spend: BTreeMap<(PoolName, CapacityType), UsdPerHour>,
+}
+
+/// What the gauges show of one group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupGauges {
+    /// Its pool.
+    pub pool: PoolName,
+    /// The target size.
+    pub target: u32,
+    /// `minSize`.
+    pub min: u32,
+    /// `maxSize`.
+    pub max: u32,
+    /// Whether it is frozen because no pod joined its last nodes.
+    pub frozen: bool,
+}
+
+/// Where facts come from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Feed {
+    /// Nodes and pods.
+    Kubernetes,
+    /// Price tables and live quotes.
+    Prices,
+    /// Readings of the node probes.
+    Probes,
+    /// A supplier's inventory.
+    Supplier(SupplierName),
+}
+
+impl fmt::Display for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kubernetes => f.pad("kubernetes"),
+            Self::Prices => f.pad("prices"),
+            Self::Probes => f.pad("probes"),
+            Self::Supplier(name) => write!(f, "supplier/{name}"),
+        }
+    }
+}
+
+/// The collector; clones share what they show.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Published {
+    shown: Arc<Mutex<Shown>>,
+}
+
+#[derive(Debug, Default)]
+struct Shown {
+    view: Arc<View>,
+    feeds: BTreeMap<Feed, Timestamp>,
+}
+
+impl Published {
+    pub(super) fn replace(&self, view: View) {
+        self.lock().view = Arc::new(view);
+    }
+
+    pub(super) fn feed_seen(&self, feed: Feed, as_of: Timestamp) {
+        self.lock().feeds.insert(feed, as_of);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Collector for Published {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        // Copied out: a slow scrape must not hold up the loop.
+        let (view, feeds) = {
+            let shown = self.lock();
+            (Arc::clone(&shown.view), shown.feeds.clone())
+        };
+        let now = Timestamp::now();
+        let groups = |of: fn(&GroupGauges) -> u32| {
+            view.groups
+                .iter()
+                .map(move |(id, group)| ([("pool", group.pool.to_string()), ("group", id.to_string())], i64::from(of(group))))
+        };
+        let nodes = Unit::Other("nodes".to_owned());
+        gauges(&mut encoder, "group_target", "Target size of a group", Some(&nodes), groups(|g| g.target))?;
+        gauges(&mut encoder, "group_min", "minSize of a group, as the autoscaler sees it", Some(&nodes), groups(|g| g.min))?;
+        gauges(&mut encoder, "group_max", "maxSize of a group, as the autoscaler sees it", Some(&nodes), groups(|g| g.max))?;
+        let frozen = groups(|g| u32::from(g.frozen));
+        gauges(&mut encoder, "group_frozen", "1 while a group may not grow because no pod joined its last nodes", None, frozen)?;
+        let states = view.nodes.iter().map(|((pool, state), count)| {
+            ([("pool", pool.to_string()), ("state", state.as_str().to_owned())], i64::from(*count))
+        });
+        gauges(&mut encoder, "nodes", "Nodes, by where they stand between order and end", None, states)?;
+        let spend = view.spend.iter().map(|((pool, capacity), rate)| {
+            ([("pool", pool.to_string()), ("capacity_type", capacity.to_string())], dollars(*rate))
+        });
+        let per_hour = Unit::Other("usd_per_hour".to_owned());
+        gauges(&mut encoder, "spend", "What the nodes cost now at cash prices, in US dollars an hour", Some(&per_hour), spend)?;
+        let ages =
+            feeds.iter().map(|(feed, as_of)| ([("feed", feed.to_string())], now.duration_since(*as_of).as_secs_f64().max(0.0)));
+        gauges(
+            &mut encoder,
+            "feed_age",
+            "How old the newest facts of a feed are; a feed that never told anything is absent",
+            Some(&Unit::Seconds),
+            ages,
+        )
+    }
+}
+
+/// Writes one metric; nothing at all where it has no series.
+fn gauges<const N: usize, V: EncodeGaugeValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    series: impl Iterator<Item = ([(&'static str, String); N], V)>,
+) -> fmt::Result {
+    let mut series = series.peekable();
+    if series.peek().is_none() {
+        return Ok(());
+    }
+    // The registry ends the help of its own metrics with a full stop.
+    let help = format!("{help}.");
+    let mut metric = encoder.encode_descriptor(name, &help, unit, MetricType::Gauge)?;
+    for (labels, value) in series {
+        metric.encode_family(&labels)?.encode_gauge(&value)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a gauge is a float; below 9 billion dollars an hour no micro-dollar is lost")]
+fn dollars(rate: UsdPerHour) -> f64 {
+    rate.0 as f64 / MICROS_PER_USD as f64
+}
