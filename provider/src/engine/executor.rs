@@ -1,0 +1,230 @@
+//! Does what a checked plan says, and nothing else. It has no choice to make: what to buy, where and under which key is settled.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::ids::{LaunchKey, NodeName, ProviderId, SupplierName};
+use stoker_core::plan::Action;
+use stoker_core::snapshot::Snapshot;
+use stoker_core::supply::{LaunchOutcome, LaunchRequest};
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
+
+use crate::clock::Clock;
+use crate::fault;
+use crate::kube::act::KubeAct;
+use crate::permit::Permit;
+use crate::supplier::Supplier;
+
+/// Launches in one call to a supplier: a failed call then makes at most so many launches unclear.
+const LAUNCH_BATCH: usize = 20;
+
+/// A termination or a change to a Node is not repeated sooner: feeds need a moment to show that it was done.
+const REPEAT_AFTER: SignedDuration = SignedDuration::from_secs(5);
+
+/// Calls to the API server at once.
+const KUBE_CALLS: usize = 8;
+
+/// What is under way, and what came of what was.
+#[derive(Debug, Clone, Default)]
+pub struct UnderWay {
+    /// How launches ended, until a pass has absorbed it.
+    pub outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
+    /// Launches asked and not answered.
+    pub launching: BTreeSet<LaunchKey>,
+    /// Terminations asked and not answered.
+    pub terminating: BTreeSet<ProviderId>,
+}
+
+/// Does the actions of checked plans.
+pub struct Executor {
+    clock: Clock,
+    suppliers: BTreeMap<SupplierName, (Arc<dyn Supplier>, Arc<Semaphore>)>,
+    kube: Option<(Arc<KubeAct>, Arc<Semaphore>)>,
+    wake: Arc<Notify>,
+    under_way: Arc<Mutex<UnderWay>>,
+    done_lately: HashMap<Deed, Timestamp>,
+    tasks: JoinSet<()>,
+}
+
+/// A termination or a change to a Node, for telling repetitions.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Deed {
+    Terminate(ProviderId),
+    Hold(NodeName),
+    Release(NodeName),
+    RemoveNode(NodeName),
+}
+
+impl Executor {
+    /// An executor that talks to these suppliers, and to the cluster where there is one.
+    pub fn new(clock: Clock, suppliers: &[Arc<dyn Supplier>], kube: Option<Arc<KubeAct>>, wake: Arc<Notify>) -> Self {
+        let suppliers = suppliers
+            .iter()
+            .map(|s| (s.name().clone(), (Arc::clone(s), Arc::new(Semaphore::new(s.max_in_flight().max(1))))))
+            .collect();
+        let kube = kube.map(|kube| (kube, Arc::new(Semaphore::new(KUBE_CALLS))));
+        Self {
+            clock,
+            suppliers,
+            kube,
+            wake,
+            under_way: Arc::default(),
+            done_lately: HashMap::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// What is under way now.
+    pub fn under_way(&self) -> UnderWay {
+        lock(&self.under_way).clone()
+    }
+
+    /// The outcomes in `snapshot` have been absorbed and written down.
+    pub fn absorbed(&self, snapshot: &Snapshot) {
+        fault::point("outcome.noted");
+        let mut under_way = lock(&self.under_way);
+        for (key, absorbed) in &snapshot.outcomes {
+            if under_way.outcomes.get(key) == Some(absorbed) {
+                under_way.outcomes.remove(key);
+            }
+        }
+    }
+
+    /// The actions that were not done a moment ago.
+    pub fn fresh(&mut self, actions: Vec<Action>, now: Timestamp) -> Vec<Action> {
+        self.done_lately.retain(|_, at| now.duration_since(*at) < REPEAT_AFTER);
+        actions.into_iter().filter(|action| deed(action).is_none_or(|deed| !self.done_lately.contains_key(&deed))).collect()
+    }
+
+    /// Begins to do the actions. Whoever calls shows the permit to act.
+    pub fn act(&mut self, _permit: &Permit, actions: &[Action], now: Timestamp) {
+        while self.tasks.try_join_next().is_some() {}
+        let mut launches: BTreeMap<&SupplierName, Vec<LaunchRequest>> = BTreeMap::new();
+        let mut endings: BTreeMap<&SupplierName, Vec<ProviderId>> = BTreeMap::new();
+        for action in actions {
+            if let Some(deed) = deed(action) {
+                self.done_lately.insert(deed, now);
+            }
+            match action {
+                Action::Launch { supplier, request, .. } => launches.entry(supplier).or_default().push(request.clone()),
+                Action::Terminate { supplier, instance, .. } => endings.entry(supplier).or_default().push(instance.clone()),
+                Action::Hold { node } => self.on_cluster(KubeDeed::Hold(node.clone())),
+                Action::Release { node } => self.on_cluster(KubeDeed::Release(node.clone())),
+                Action::RemoveNode { node, provider_id } => {
+                    self.on_cluster(KubeDeed::Remove(node.clone(), provider_id.clone()));
+                }
+            }
+        }
+        for (supplier, requests) in launches {
+            for batch in requests.chunks(LAUNCH_BATCH) {
+                self.launch(supplier, batch.to_vec());
+            }
+        }
+        for (supplier, ids) in endings {
+            self.terminate(supplier, ids);
+        }
+    }
+
+    /// Waits until nothing is under way; whether anything was.
+    pub async fn finish(&mut self) -> bool {
+        let mut any = false;
+        while self.tasks.join_next().await.is_some() {
+            any = true;
+        }
+        any
+    }
+
+    fn launch(&mut self, supplier: &SupplierName, batch: Vec<LaunchRequest>) {
+        let Some((supplier, permits)) = self.suppliers.get(supplier).cloned() else {
+            tracing::error!(%supplier, "a plan names a supplier that is not configured; its launches wait");
+            return;
+        };
+        lock(&self.under_way).launching.extend(batch.iter().map(|request| request.key.clone()));
+        let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
+        self.tasks.spawn(async move {
+            // The semaphore is never closed.
+            let _permit = permits.acquire().await;
+            let keys: Vec<LaunchKey> = batch.iter().map(|request| request.key.clone()).collect();
+            fault::point("launch.before");
+            let outcomes = supplier.launch(clock.now(), batch).await;
+            fault::point("launch.after");
+            let mut under_way = lock(&under_way);
+            for key in &keys {
+                under_way.launching.remove(key);
+            }
+            let mut answered: BTreeMap<LaunchKey, LaunchOutcome> = outcomes.into_iter().collect();
+            for key in keys {
+                let outcome = answered.remove(&key).unwrap_or_else(|| LaunchOutcome::Unclear {
+                    message: "the supplier's answer does not mention this launch".to_owned(),
+                });
+                if let LaunchOutcome::Unclear { message } = &outcome {
+                    tracing::warn!(%key, message, "launch unclear; it is asked again with the same key");
+                }
+                under_way.outcomes.insert(key, outcome);
+            }
+            drop(under_way);
+            wake.notify_one();
+        });
+    }
+
+    fn terminate(&mut self, supplier: &SupplierName, ids: Vec<ProviderId>) {
+        let Some((supplier, permits)) = self.suppliers.get(supplier).cloned() else { return };
+        lock(&self.under_way).terminating.extend(ids.iter().cloned());
+        let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
+        self.tasks.spawn(async move {
+            let _permit = permits.acquire().await;
+            fault::point("terminate.before");
+            let results = supplier.terminate(clock.now(), ids.clone()).await;
+            fault::point("terminate.after");
+            for (instance, result) in results {
+                if let Err(error) = result {
+                    tracing::warn!(%instance, %error, "termination failed; it is tried again");
+                }
+            }
+            let mut under_way = lock(&under_way);
+            for id in &ids {
+                under_way.terminating.remove(id);
+            }
+            drop(under_way);
+            wake.notify_one();
+        });
+    }
+
+    fn on_cluster(&mut self, deed: KubeDeed) {
+        let Some((kube, permits)) = self.kube.clone() else { return };
+        self.tasks.spawn(async move {
+            let _permit = permits.acquire().await;
+            let (node, done) = match &deed {
+                KubeDeed::Hold(node) => (node, kube.hold(node).await.map(drop)),
+                KubeDeed::Release(node) => (node, kube.release(node).await.map(drop)),
+                KubeDeed::Remove(node, provider_id) => (node, kube.delete_node(node, provider_id).await.map(drop)),
+            };
+            if let Err(error) = done {
+                tracing::warn!(%node, %error, "changing the Node failed; it is tried again");
+            }
+        });
+    }
+}
+
+enum KubeDeed {
+    Hold(NodeName),
+    Release(NodeName),
+    Remove(NodeName, ProviderId),
+}
+
+fn deed(action: &Action) -> Option<Deed> {
+    match action {
+        Action::Launch { .. } => None,
+        Action::Terminate { instance, .. } => Some(Deed::Terminate(instance.clone())),
+        Action::Hold { node } => Some(Deed::Hold(node.clone())),
+        Action::Release { node } => Some(Deed::Release(node.clone())),
+        Action::RemoveNode { node, .. } => Some(Deed::RemoveNode(node.clone())),
+    }
+}
+
+/// What is under way is plain data that each holder leaves whole, so a holder's panic does not spoil it.
+fn lock(under_way: &Mutex<UnderWay>) -> MutexGuard<'_, UnderWay> {
+    under_way.lock().unwrap_or_else(PoisonError::into_inner)
+}

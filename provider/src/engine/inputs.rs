@@ -1,0 +1,233 @@
+//! What the engine decides on: policy, prices and market facts as a menu; suppliers' inventories and the cluster as a snapshot.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::group::Menu;
+use stoker_core::ids::{Cloud, SupplierName, ZoneId};
+use stoker_core::offer::Place;
+use stoker_core::policy::Policy;
+use stoker_core::price::PriceBook;
+use stoker_core::snapshot::{ClusterFacts, Snapshot};
+use stoker_core::supply::{MarketFacts, Observation};
+use tokio::sync::{Mutex, watch};
+
+use super::Executor;
+use crate::supplier::Supplier;
+use crate::view::NotReady;
+
+/// What each supplier knows of its markets.
+pub type AllMarketFacts = BTreeMap<SupplierName, MarketFacts>;
+
+/// How often suppliers are asked for their markets: a live quote counts for an hour, so several answers may fail before one lapses.
+pub const MARKETS_EVERY: SignedDuration = SignedDuration::from_mins(5);
+
+/// Asks suppliers for their markets now and then.
+pub struct MarketFeed {
+    suppliers: Vec<Arc<dyn Supplier>>,
+    facts: watch::Sender<Arc<AllMarketFacts>>,
+    asked: Mutex<Option<Timestamp>>,
+}
+
+impl MarketFeed {
+    /// A feed that has asked nobody yet.
+    pub fn new(suppliers: &[Arc<dyn Supplier>]) -> Arc<Self> {
+        Arc::new(Self { suppliers: suppliers.to_vec(), facts: watch::Sender::default(), asked: Mutex::new(None) })
+    }
+
+    /// The latest facts, followed.
+    pub fn facts(&self) -> watch::Receiver<Arc<AllMarketFacts>> {
+        self.facts.subscribe()
+    }
+
+    /// Asks every supplier, unless that was done less than [`MARKETS_EVERY`] ago. What a supplier that does not answer said last stands:
+    /// its quotes lapse by themselves.
+    pub async fn refresh(&self, now: Timestamp) {
+        let mut asked = self.asked.lock().await;
+        if asked.is_some_and(|at| now.duration_since(at) < MARKETS_EVERY) {
+            return;
+        }
+        let mut facts = AllMarketFacts::clone(&self.facts.borrow());
+        for supplier in &self.suppliers {
+            match supplier.market_facts(now).await {
+                Ok(told) => {
+                    facts.insert(supplier.name().clone(), told);
+                }
+                Err(error) => tracing::warn!(%error, "asking for the markets failed; the last answer stands"),
+            }
+        }
+        *asked = Some(now);
+        self.facts.send_replace(Arc::new(facts));
+    }
+}
+
+/// What changes seldom: the policy, the prices, what suppliers know of their markets. The menu is derived afresh when one of them does.
+pub struct Inputs {
+    policy: watch::Receiver<Arc<Policy>>,
+    prices: Arc<PriceBook>,
+    market_facts: watch::Receiver<Arc<AllMarketFacts>>,
+    used_facts: Arc<AllMarketFacts>,
+}
+
+impl Inputs {
+    /// Inputs that follow a policy and market facts.
+    pub fn new(
+        policy: watch::Receiver<Arc<Policy>>,
+        prices: Arc<PriceBook>,
+        market_facts: watch::Receiver<Arc<AllMarketFacts>>,
+    ) -> Self {
+        Self { policy, prices, market_facts, used_facts: Arc::default() }
+    }
+
+    /// The menu as of now.
+    pub fn menu(&mut self) -> Arc<Menu> {
+        let policy = Arc::clone(&self.policy.borrow_and_update());
+        let facts = Arc::clone(&self.market_facts.borrow_and_update());
+        let menu = Menu::derive(&policy, &self.prices, &facts);
+        self.used_facts = Arc::new(used(&facts, &menu));
+        Arc::new(menu)
+    }
+
+    /// The menu, if policy or market facts changed since it was last derived.
+    pub fn changed(&mut self) -> Option<Arc<Menu>> {
+        // A closed channel means that its owner stopped: what it last said stands.
+        let changed = self.policy.has_changed().unwrap_or(false) || self.market_facts.has_changed().unwrap_or(false);
+        changed.then(|| self.menu())
+    }
+
+    /// The price book.
+    pub const fn prices(&self) -> &Arc<PriceBook> {
+        &self.prices
+    }
+
+    /// The market facts that the current menu rests on.
+    pub const fn market_facts(&self) -> &Arc<AllMarketFacts> {
+        &self.used_facts
+    }
+}
+
+/// The part of the facts that the menu's groups rest on: what has to be kept to derive them again.
+fn used(facts: &AllMarketFacts, menu: &Menu) -> AllMarketFacts {
+    let places: BTreeSet<&Place> = menu.groups.values().map(|group| &group.place).collect();
+    let zones: BTreeSet<(&Cloud, &ZoneId)> = places.iter().map(|place| (&place.cloud, &place.zone)).collect();
+    let of = |told: &MarketFacts| MarketFacts {
+        clouds: told.clouds.clone(),
+        zone_names: told
+            .zone_names
+            .iter()
+            .filter(|((cloud, zone), _)| zones.contains(&(cloud, zone)))
+            .map(|(key, name)| (key.clone(), name.clone()))
+            .collect(),
+        quotes: told
+            .quotes
+            .iter()
+            .filter(|(market, _)| places.contains(&market.place))
+            .map(|(market, quote)| (market.clone(), quote.clone()))
+            .collect(),
+    };
+    facts.iter().map(|(supplier, told)| (supplier.clone(), of(told))).collect()
+}
+
+/// What changes all the time. Each feed is latest-only: a pass sees the newest, and nothing queues.
+pub struct Feeds {
+    suppliers: Vec<SupplierFeed>,
+    cluster: Option<watch::Receiver<Option<Arc<ClusterFacts>>>>,
+}
+
+/// One supplier's inventory.
+struct SupplierFeed {
+    supplier: Arc<dyn Supplier>,
+    latest: watch::Sender<Option<Arc<Observation>>>,
+}
+
+impl SupplierFeed {
+    /// A feed that has not heard from its supplier yet.
+    fn new(supplier: Arc<dyn Supplier>) -> Self {
+        Self { supplier, latest: watch::Sender::new(None) }
+    }
+}
+
+impl Feeds {
+    /// Feeds from these suppliers, and from the cluster where there is one.
+    pub fn new(suppliers: &[Arc<dyn Supplier>], cluster: Option<watch::Receiver<Option<Arc<ClusterFacts>>>>) -> Self {
+        let suppliers = suppliers.iter().map(|s| SupplierFeed::new(Arc::clone(s))).collect();
+        Self { suppliers, cluster }
+    }
+
+    /// For each supplier, what its polling task needs: whom to ask and where to leave the answer.
+    pub fn pollers(&self) -> Vec<(Arc<dyn Supplier>, watch::Sender<Option<Arc<Observation>>>)> {
+        self.suppliers.iter().map(|feed| (Arc::clone(&feed.supplier), feed.latest.clone())).collect()
+    }
+
+    /// Asks every supplier once.
+    pub async fn poll(&self, now: Timestamp) {
+        for feed in &self.suppliers {
+            ask(feed.supplier.as_ref(), &feed.latest, now).await;
+        }
+    }
+
+    /// Whether everything that a pass needs has been seen whole at least once.
+    ///
+    /// # Errors
+    /// Names what has not.
+    pub fn ready(&self) -> Result<(), NotReady> {
+        for feed in &self.suppliers {
+            if feed.latest.borrow().is_none() {
+                return Err(NotReady::Supplier(feed.supplier.name().to_string()));
+            }
+        }
+        match &self.cluster {
+            Some(cluster) if cluster.borrow().is_none() => Err(NotReady::Kubernetes),
+            _ => Ok(()),
+        }
+    }
+
+    /// The cluster's facts, where there is a Kubernetes feed.
+    pub fn cluster(&self) -> Option<Arc<ClusterFacts>> {
+        self.cluster.as_ref().and_then(|cluster| cluster.borrow().clone())
+    }
+
+    /// The facts as of now. What is under way is read before the inventories: a launch that ends in between is then in the inventory
+    /// or among the outcomes of the next pass, never lost between the two.
+    pub fn snapshot(&self, executor: &Executor) -> Snapshot {
+        let under_way = executor.under_way();
+        Snapshot {
+            suppliers: self
+                .suppliers
+                .iter()
+                .map(|feed| (feed.supplier.name().clone(), feed.latest.borrow().clone()))
+                .collect(),
+            cluster: self.cluster(),
+            outcomes: under_way.outcomes,
+            launching: under_way.launching,
+            terminating: under_way.terminating,
+        }
+    }
+}
+
+/// Asks a supplier once. The first answer that counts is a complete one; later an incomplete one is passed on as such, and it says
+/// nothing about what it leaves out.
+///
+/// Returns whether the inventory changed.
+pub async fn ask(supplier: &dyn Supplier, latest: &watch::Sender<Option<Arc<Observation>>>, now: Timestamp) -> bool {
+    match supplier.observe(now).await {
+        Ok(seen) => latest.send_if_modified(|latest| {
+            let changed = match latest.as_deref() {
+                None if !seen.complete => return false,
+                None => true,
+                Some(last) if last.as_of > seen.as_of => return false,
+                Some(last) => last.complete != seen.complete || last.instances != seen.instances,
+            };
+            // An incomplete listing must not make what is known look unseen: the last complete one stays, and ages.
+            if seen.complete {
+                *latest = Some(Arc::new(seen));
+            }
+            changed
+        }),
+        Err(error) => {
+            tracing::warn!(supplier = %supplier.name(), %error, "asking for the inventory failed; the last one stands");
+            false
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! The engine: one loop. Feeds → snapshot → decide → check → journal → publish → act.
+//!
+//! Everything that changes the memory passes through this loop, one thing after the other. Watches, suppliers and RPCs only wake it or
+//! leave a message; the pass re-reads all. Actions are written down before they are done, and their outcomes come back as facts.
+
+mod executor;
+mod handle;
+mod inputs;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::check::check;
+use stoker_core::choose::Scales;
+use stoker_core::decide::{decide, is_fresh};
+use stoker_core::group::{Group, Menu};
+use stoker_core::ids::{DecisionId, OrderId};
+use stoker_core::memory::Memory;
+use stoker_core::orders;
+use stoker_core::plan::{Closed, GroupLimits, Note};
+use stoker_core::snapshot::Snapshot;
+use stoker_core::usage::Usage;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+pub use executor::Executor;
+pub use handle::{CallRefused, EngineHandle};
+pub use inputs::{AllMarketFacts, Feeds, Inputs, MARKETS_EVERY, MarketFeed, ask};
+
+use crate::clock::Clock;
+use crate::fault;
+use crate::journal::{AcceptedCall, DecisionEntry, Journal, JournalError, Restored};
+use crate::permit::Permit;
+use crate::view::{NotReady, Publisher, View};
+use handle::Command;
+
+/// Messages waiting for the loop. The autoscaler makes at most some tens of mutating calls at once; past this its calls wait, which is
+/// the backpressure it understands.
+const COMMANDS: usize = 256;
+
+/// Mutating calls taken in before a pass: enough to share one pass and one disk flush among a parallel scale-up, few enough to keep the
+/// first caller's wait short.
+const BATCH: usize = 32;
+
+/// A full pass is made at least so often, whether or not anything woke the loop: it repairs what an event missed.
+const RESYNC: SignedDuration = SignedDuration::from_secs(10);
+
+/// How often the journal is pruned.
+const PRUNE_EVERY: SignedDuration = SignedDuration::from_mins(10);
+
+/// Passes that a settling engine makes at most: each acts on the outcomes of the last, and an order has far fewer offers than this.
+const SETTLING_PASSES: usize = 64;
+
+/// Hears of every pass: metrics, events for people, the demo.
+pub trait Listener: Send + Sync + 'static {
+    /// A pass was made, checked and written down.
+    fn passed(&self, pass: &PassReport<'_>);
+    /// A pass was not acted on, and why.
+    fn failed(&self, why: &PassFailed);
+    /// A mutating call was answered.
+    fn called(&self, call: Call, result: Result<(), &CallRefused>);
+}
+
+/// A mutating call, as a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// `NodeGroupIncreaseSize`.
+    Increase,
+    /// `NodeGroupDecreaseTargetSize`.
+    Decrease,
+    /// `NodeGroupDeleteNodes`.
+    Delete,
+}
+
+/// What a pass did.
+#[derive(Debug)]
+pub struct PassReport<'a> {
+    /// Its number in the journal; `None` where nothing was decided.
+    pub decision: Option<DecisionId>,
+    /// When.
+    pub at: Timestamp,
+    /// How long it took on the machine's own clock.
+    pub took: Duration,
+    /// What happened that people may want to know.
+    pub notes: &'a [Note],
+    /// The facts that it was decided on.
+    pub snapshot: &'a Snapshot,
+    /// What is being done.
+    pub actions: &'a [stoker_core::plan::Action],
+    /// Why orders were supplied as they were.
+    pub explanations: &'a [stoker_core::plan::Explanation],
+    /// The view that it published.
+    pub view: &'a View,
+}
+
+/// Why a pass was not acted on.
+#[derive(Debug, thiserror::Error)]
+pub enum PassFailed {
+    /// It would have broken a promise.
+    #[error("the plan would break a promise and is not acted on: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Unsound(Vec<stoker_core::check::Fatal>),
+    /// It could not be written down.
+    #[error("the journal cannot be written, so nothing is done")]
+    Journal(#[source] JournalError),
+}
+
+/// What an engine is made of.
+pub struct Parts {
+    /// Where "now" comes from.
+    pub clock: Clock,
+    /// What has been decided so far.
+    pub journal: Journal,
+    /// What the journal remembers.
+    pub restored: Restored,
+    /// The permit to act.
+    pub permit: Arc<Permit>,
+    /// Policy, prices and market facts.
+    pub inputs: Inputs,
+    /// Asked for market facts while settling.
+    pub markets: Arc<MarketFeed>,
+    /// Suppliers' inventories and the cluster.
+    pub feeds: Feeds,
+    /// What does the actions.
+    pub executor: Executor,
+    /// Wakes the loop.
+    pub wake: Arc<Notify>,
+    /// How long decisions are kept.
+    pub retention: SignedDuration,
+    /// Who hears of passes.
+    pub listener: Arc<dyn Listener>,
+}
+
+/// The engine.
+pub struct Engine {
+    parts: Parts,
+    memory: Arc<Memory>,
+    menu: Arc<Menu>,
+    limits: BTreeMap<stoker_core::ids::NodeGroupId, GroupLimits>,
+    next_decision: DecisionId,
+    next_change_at: Option<Timestamp>,
+    pruned_at: Timestamp,
+    publisher: Publisher,
+    commands: mpsc::Receiver<Command>,
+    handle: EngineHandle,
+}
+
+/// A mutating call that was accepted and waits for the pass that publishes it.
+type Answer = Box<dyn FnOnce() + Send>;
+
+impl Engine {
+    /// An engine that has made no pass yet.
+    pub fn new(mut parts: Parts) -> Self {
+        let (sender, commands) = mpsc::channel(COMMANDS);
+        let menu = parts.inputs.menu();
+        let memory = Arc::new(std::mem::take(&mut parts.restored.memory));
+        let view = Arc::new(ArcSwap::from_pointee(View::starting(parts.clock.now(), Arc::clone(&menu))));
+        let handle = EngineHandle {
+            commands: sender,
+            view,
+            listing: Arc::default(),
+            connection: Arc::new(AtomicU64::new(u64::MAX)),
+        };
+        let next_decision = parts.restored.next_decision;
+        let pruned_at = parts.clock.now();
+        Self {
+            parts,
+            memory,
+            menu,
+            limits: BTreeMap::new(),
+            next_decision,
+            next_change_at: None,
+            pruned_at,
+            publisher: Publisher::default(),
+            commands,
+            handle,
+        }
+    }
+
+    /// A way to this engine.
+    pub fn handle(&self) -> EngineHandle {
+        self.handle.clone()
+    }
+
+    /// Runs until `stop`, then lets the actions under way finish.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            let now = self.parts.clock.now();
+            let resync = now.saturating_add(RESYNC).unwrap_or(Timestamp::MAX);
+            let sleep_until = self.next_change_at.map_or(resync, |at| at.min(resync));
+            let clock = self.parts.clock.clone();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                command = self.commands.recv() => match command {
+                    Some(command) => self.take(command).await,
+                    None => break,
+                },
+                () = self.parts.wake.notified() => self.pass().await,
+                () = clock.sleep_until(sleep_until) => self.pass().await,
+            }
+        }
+        self.commands.close();
+        self.parts.executor.finish().await;
+    }
+
+    /// Takes a message and those that wait behind it, makes one pass, and answers.
+    async fn take(&mut self, first: Command) {
+        let mut answers: Vec<Answer> = Vec::new();
+        let mut next = Some(first);
+        while let Some(command) = next {
+            // A session changes what the groups may take: what comes after it must see its pass first.
+            let last = matches!(command, Command::Session { .. } | Command::Settle { .. }) || answers.len() + 1 >= BATCH;
+            if let Some(answer) = self.accept(command).await {
+                answers.push(answer);
+            }
+            next = if last { None } else { self.commands.try_recv().ok() };
+        }
+        self.pass().await;
+        for answer in answers {
+            answer();
+        }
+    }
+
+    /// Applies one call to the memory and makes it durable; what remains is the answer, given once the pass has published it.
+    async fn accept(&mut self, command: Command) -> Option<Answer> {
+        match command {
+            Command::Increase { group, delta, reply } => {
+                let done = self.change(Call::Increase, |engine, memory, now| {
+                    let order = engine.increase(memory, &group, delta, now)?;
+                    Ok((order, AcceptedCall::Increase { group: group.clone(), delta, order }))
+                });
+                Some(answer(reply, done.await))
+            }
+            Command::Decrease { group, delta, reply } => {
+                let done = self.change(Call::Decrease, |_, memory, now| {
+                    let withdrawn = orders::decrease(memory, &group, delta, now)?;
+                    let call = AcceptedCall::Decrease { group: group.clone(), asked: delta, withdrawn: withdrawn.clone() };
+                    Ok((withdrawn, call))
+                });
+                Some(answer(reply, done.await))
+            }
+            Command::Delete { group, nodes, reply } => {
+                let done = self.change(Call::Delete, |engine, memory, now| {
+                    let cluster = engine.parts.feeds.cluster();
+                    let records = orders::delete(memory, &engine.menu, cluster.as_deref(), &group, &nodes, now)?;
+                    let nodes = nodes.iter().map(|node| node.name.clone()).collect();
+                    let call = AcceptedCall::Delete { group: group.clone(), nodes, records: records.clone() };
+                    Ok((records, call))
+                });
+                Some(answer(reply, done.await))
+            }
+            Command::Session { reply } => {
+                let mut memory = Memory::clone(&self.memory);
+                let session = orders::begin_session(&mut memory);
+                let done = self.keep(memory, &AcceptedCall::Session { session }).await;
+                Some(answer(reply, done))
+            }
+            Command::Settle { reply } => {
+                self.settle().await;
+                let _ = reply.send(());
+                None
+            }
+        }
+    }
+
+    async fn change<T>(
+        &mut self,
+        call: Call,
+        apply: impl FnOnce(&Self, &mut Memory, Timestamp) -> Result<(T, AcceptedCall), CallRefused>,
+    ) -> Result<T, CallRefused> {
+        let now = self.parts.clock.now();
+        let mut memory = Memory::clone(&self.memory);
+        let applied = match self.readiness() {
+            Ok(()) => apply(self, &mut memory, now),
+            Err(why) => Err(why.into()),
+        };
+        let done = match applied {
+            Ok((value, accepted)) => self.keep(memory, &accepted).await.map(|()| value),
+            Err(why) => Err(why),
+        };
+        self.parts.listener.called(call, done.as_ref().map(|_| ()));
+        done
+    }
+
+    /// Makes a changed memory durable and takes it over.
+    async fn keep(&mut self, memory: Memory, call: &AcceptedCall) -> Result<(), CallRefused> {
+        fault::point("order.accepted");
+        let now = self.parts.clock.now();
+        let written = self.parts.journal.accept(now, call, &self.memory, &memory).await;
+        fault::point("order.journalled");
+        written.map_err(|error| CallRefused::NotReady(NotReady::Journal(error.to_string())))?;
+        self.memory = Arc::new(memory);
+        Ok(())
+    }
+
+    fn increase(
+        &self,
+        memory: &mut Memory,
+        group: &stoker_core::ids::NodeGroupId,
+        delta: i32,
+        now: Timestamp,
+    ) -> Result<OrderId, CallRefused> {
+        let before = Memory::clone(memory);
+        let usage = Usage::count(&before, &self.menu, now);
+        let snapshot = self.parts.feeds.snapshot(&self.parts.executor);
+        let fresh = |group: &Group| is_fresh(&snapshot, group, now);
+        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, now };
+        let limits = self.limits.get(group).ok_or_else(|| orders::OrderRefused::UnknownGroup(group.clone()))?;
+        let (order, _) = orders::increase(memory, &scales, limits, group, delta)?;
+        Ok(order)
+    }
+
+    fn readiness(&self) -> Result<(), NotReady> {
+        self.parts.feeds.ready()
+    }
+
+    /// One pass.
+    async fn pass(&mut self) {
+        if let Some(menu) = self.parts.inputs.changed() {
+            self.menu = menu;
+        }
+        let now = self.parts.clock.now();
+        if let Err(why) = self.readiness() {
+            // Half the facts decide nothing. What was published stays, marked as not to be shown.
+            let view = self.publisher.view(now, Err(why), self.limits.clone(), &self.menu, &self.memory);
+            self.handle.view.store(Arc::new(view));
+            return;
+        }
+        let id = self.next_decision;
+        let span = tracing::info_span!("pass", decision = %id);
+        let result = tracing::Instrument::instrument(self.try_pass(id, now), span).await;
+        if let Err(why) = result {
+            self.parts.listener.failed(&why);
+            let ready = match &why {
+                // Reads stay answered, but nothing may grow.
+                PassFailed::Unsound(_) => Ok(()),
+                PassFailed::Journal(error) => Err(NotReady::Journal(error.to_string())),
+            };
+            let limits = self.shut();
+            let view = self.publisher.view(now, ready, limits, &self.menu, &self.memory);
+            self.handle.view.store(Arc::new(view));
+        }
+        self.prune(now).await;
+    }
+
+    /// Forgets decisions that are past their time, a little at a time.
+    async fn prune(&mut self, now: Timestamp) {
+        if now.duration_since(self.pruned_at) < PRUNE_EVERY {
+            return;
+        }
+        self.pruned_at = now;
+        match self.parts.journal.prune(now, self.parts.retention).await {
+            Ok(pruned) => tracing::debug!(?pruned, "journal pruned"),
+            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "pruning the journal failed; it is tried again"),
+        }
+    }
+
+    async fn try_pass(&mut self, id: DecisionId, now: Timestamp) -> Result<(), PassFailed> {
+        let started = Instant::now();
+        let snapshot = self.parts.feeds.snapshot(&self.parts.executor);
+        let decision = decide(&snapshot, &self.memory, &self.menu, now);
+        self.next_change_at = decision.next_change_at;
+        let (plan, memory) = check(decision, &self.memory, &snapshot, &self.menu).map_err(PassFailed::Unsound)?;
+        let actions = self.parts.executor.fresh(plan.actions, now);
+        fault::point("plan.decided");
+        let decided = memory != *self.memory || !actions.is_empty() || !plan.notes.is_empty();
+        if decided {
+            let entry = DecisionEntry {
+                id,
+                at: now,
+                policy: &self.menu.policy,
+                prices: self.parts.inputs.prices(),
+                market_facts: self.parts.inputs.market_facts(),
+                snapshot: &snapshot,
+                before: &self.memory,
+                after: &memory,
+                actions: &actions,
+                notes: &plan.notes,
+                explanations: &plan.explanations,
+            };
+            self.parts.journal.decide(&entry).await.map_err(PassFailed::Journal)?;
+            fault::point("plan.journalled");
+            self.next_decision = DecisionId(id.0 + 1);
+        }
+        self.parts.executor.absorbed(&snapshot);
+        if decided {
+            self.memory = Arc::new(memory);
+        }
+        self.limits = plan.limits;
+        let view = self.publisher.view(now, Ok(()), self.limits.clone(), &self.menu, &self.memory);
+        let view = Arc::new(view);
+        self.handle.view.store(Arc::clone(&view));
+        self.parts.executor.act(&self.parts.permit, &actions, now);
+        self.parts.listener.passed(&PassReport {
+            decision: decided.then_some(id),
+            at: now,
+            took: started.elapsed(),
+            notes: &plan.notes,
+            snapshot: &snapshot,
+            actions: &actions,
+            explanations: &plan.explanations,
+            view: &view,
+        });
+        Ok(())
+    }
+
+    /// The limits with every group closed and the targets counted from the memory: what is shown while plans are unsound.
+    fn shut(&self) -> BTreeMap<stoker_core::ids::NodeGroupId, GroupLimits> {
+        let mut limits = self.limits.clone();
+        for (id, limit) in &mut limits {
+            limit.target = self.memory.target(id);
+            limit.max = limit.target;
+            limit.min = limit.min.min(limit.max);
+            limit.next_price = None;
+            limit.closed.get_or_insert(Closed::Offers(Vec::new()));
+        }
+        limits
+    }
+
+    /// Passes until nothing is under way and nothing changes.
+    async fn settle(&mut self) {
+        for _ in 0..SETTLING_PASSES {
+            let now = self.parts.clock.now();
+            self.parts.markets.refresh(now).await;
+            self.parts.feeds.poll(now).await;
+            let before = Arc::clone(&self.memory);
+            self.pass().await;
+            let busy = self.parts.executor.finish().await;
+            if !busy && Arc::ptr_eq(&before, &self.memory) {
+                break;
+            }
+        }
+    }
+}
+
+fn answer<T: Send + 'static>(
+    reply: oneshot::Sender<Result<T, CallRefused>>,
+    value: Result<T, CallRefused>,
+) -> Answer {
+    // A caller that has gone away needs no answer; what it asked for stands.
+    Box::new(move || drop(reply.send(value)))
+}

@@ -1,0 +1,178 @@
+//! Tells people and machines what each pass did: metrics, log lines and Kubernetes Events.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use stoker_core::ids::RecordId;
+use stoker_core::orders::DeleteRefused;
+use stoker_core::plan::{Action, Note};
+use stoker_core::record::State;
+use stoker_core::supply::LaunchOutcome;
+use tokio::sync::mpsc;
+
+use crate::engine::{Call, CallRefused, Listener, PassFailed, PassReport};
+use crate::kube::act::{About, KubeAct, Severity};
+use crate::telemetry::{
+    DecisionKind, DeleteRefusal, Feed, GroupGauges, Metrics, NodeState, OrderResult, OrderSource, PassResult, View as PublishedView,
+};
+use crate::view::View;
+
+/// Tells what passes did.
+pub struct Observer {
+    metrics: Metrics,
+    events: Option<mpsc::Sender<Note>>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Records whose boot time was counted.
+    ready: BTreeSet<RecordId>,
+    /// When a pass was last made.
+    last_pass: Option<Timestamp>,
+    /// Why the last pass was not acted on.
+    failed: Option<String>,
+}
+
+impl Observer {
+    /// An observer that counts into `metrics` and leaves what the cluster should hear in `events`.
+    pub fn new(metrics: Metrics, events: Option<mpsc::Sender<Note>>) -> Self {
+        Self { metrics, events, seen: Mutex::default() }
+    }
+
+    /// When a pass was last made, and why it was not acted on if it was not.
+    pub fn last_pass(&self) -> (Option<Timestamp>, Option<String>) {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        (seen.last_pass, seen.failed.clone())
+    }
+
+    fn count(&self, pass: &PassReport<'_>) {
+        self.metrics.pass(PassResult::Done, pass.took);
+        for action in pass.actions {
+            let kind = match action {
+                Action::Launch { .. } => DecisionKind::Launch,
+                Action::Terminate { .. } => DecisionKind::Terminate,
+                Action::Hold { .. } => DecisionKind::Hold,
+                Action::Release { .. } => DecisionKind::Release,
+                Action::RemoveNode { .. } => DecisionKind::RemoveNode,
+            };
+            self.metrics.decided(kind, 1);
+        }
+        self.metrics.publish(gauges(pass.view));
+        for (supplier, inventory) in &pass.snapshot.suppliers {
+            if let Some(inventory) = inventory {
+                self.metrics.feed_seen(Feed::Supplier(supplier.clone()), inventory.as_of);
+            }
+        }
+        for record in pass.view.memory.records.values() {
+            if let (Some(purchase), State::Registered { ready_at: Some(ready), .. }) = (record.purchase(), &record.state) {
+                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                if seen.ready.insert(record.id)
+                    && let Some(group) = pass.view.group_of_record(record)
+                    && purchase.price.0 > 0
+                {
+                    let took = ready.duration_since(record.ordered_at).try_into().unwrap_or_default();
+                    self.metrics.booted(&group.pool, took);
+                }
+            }
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.ready.retain(|id| pass.view.memory.records.contains_key(id));
+        seen.last_pass = Some(pass.at);
+        seen.failed = None;
+    }
+}
+
+/// What the gauges show of a view.
+fn gauges(view: &View) -> PublishedView {
+    let mut shown = PublishedView::default();
+    for (id, group) in &view.groups {
+        let frozen = view.memory.groups.get(id).is_some_and(|g| g.frozen_since.is_some());
+        let limits = &group.limits;
+        let pool = group.group.pool.clone();
+        shown.groups.insert(id.clone(), GroupGauges { pool, target: limits.target, min: limits.min, max: limits.max, frozen });
+    }
+    let mut spend: BTreeMap<_, stoker_core::units::UsdPerHour> = BTreeMap::new();
+    for record in view.memory.records.values() {
+        let Some(group) = view.group_of_record(record) else { continue };
+        *shown.nodes.entry((group.pool.clone(), NodeState::from(&record.state))).or_default() += 1;
+        if let Some(purchase) = record.purchase() {
+            let rate = spend.entry((group.pool.clone(), purchase.market.capacity_type)).or_default();
+            *rate = rate.plus(purchase.price);
+        }
+    }
+    shown.spend = spend;
+    shown
+}
+
+/// Tells the cluster by Events, until nobody leaves any more.
+pub async fn tell(kube: Arc<KubeAct>, mut events: mpsc::Receiver<Note>) {
+    while let Some(note) = events.recv().await {
+        let severity = if note.is_alarm() { Severity::Warning } else { Severity::Normal };
+        kube.event(About::Group(note.group()), severity, note.reason(), &note.to_string()).await;
+    }
+}
+
+impl Listener for Observer {
+    fn passed(&self, pass: &PassReport<'_>) {
+        self.count(pass);
+        let decision = pass.decision.map(|d| d.to_string()).unwrap_or_default();
+        for (key, outcome) in &pass.snapshot.outcomes {
+            let record = pass.view.memory.records.values().find(|r| r.purchase().is_some_and(|p| p.key == *key));
+            let capacity = match outcome {
+                LaunchOutcome::Launched(made) => Some(made.market.capacity_type),
+                _ => record.and_then(|r| r.purchase()).map(|p| p.market.capacity_type),
+            };
+            if let Some(capacity) = capacity {
+                self.metrics.launched(capacity, outcome.into());
+            }
+            match outcome {
+                LaunchOutcome::Launched(made) => {
+                    tracing::info!(decision, %key, instance = %made.provider_id, market = %made.market, "launched");
+                }
+                LaunchOutcome::Refused(no) => tracing::warn!(decision, %key, code = %no.kind, message = no.message, "launch refused"),
+                LaunchOutcome::Unclear { message } => tracing::warn!(decision, %key, message, "launch unclear"),
+            }
+        }
+        for action in pass.actions {
+            tracing::info!(decision, ?action, "acting");
+        }
+        for note in pass.notes {
+            if note.is_alarm() {
+                tracing::warn!(decision, reason = note.reason(), "{note}");
+            } else {
+                tracing::info!(decision, reason = note.reason(), "{note}");
+            }
+            // An Event is best effort: where they pile up, one less is no loss.
+            if let Some(events) = &self.events {
+                let _ = events.try_send(note.clone());
+            }
+        }
+    }
+
+    fn failed(&self, why: &PassFailed) {
+        let result = match why {
+            PassFailed::Unsound(_) => PassResult::Refused,
+            PassFailed::Journal(_) => PassResult::Failed,
+        };
+        self.metrics.pass(result, std::time::Duration::ZERO);
+        tracing::error!(error = why as &dyn std::error::Error, "pass not acted on");
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).failed = Some(why.to_string());
+    }
+
+    fn called(&self, call: Call, result: Result<(), &CallRefused>) {
+        match (call, result) {
+            (Call::Increase, Ok(())) => self.metrics.ordered(OrderSource::Autoscaler, OrderResult::Accepted),
+            (Call::Increase, Err(_)) => self.metrics.ordered(OrderSource::Autoscaler, OrderResult::Refused),
+            (Call::Delete, Err(CallRefused::Delete(why))) => self.metrics.delete_refused(match why {
+                DeleteRefused::Busy { .. } => DeleteRefusal::Busy,
+                DeleteRefused::WrongGroup { .. } => DeleteRefusal::WrongGroup,
+            }),
+            _ => {}
+        }
+        if let Err(why) = result {
+            tracing::warn!(?call, "{why}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Puts the parts together: opens the state, starts the feeds, the engine and the doors, and stops them in order.
+
+mod nodes;
+mod options;
+mod side;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use prometheus_client::registry::Registry;
+use stoker_core::policy::Policy;
+use stoker_core::price::PriceBook;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use options::{Door, KubeOptions, Options, PolicySource};
+
+use crate::clock::Clock;
+use crate::engine::{Engine, EngineHandle, Executor, Feeds, Inputs, MarketFeed, Parts, ask};
+use crate::journal::{Journal, JournalError};
+use crate::kube::act::KubeAct;
+use crate::kube::feed::KubeFeed;
+use crate::net::{Listener, Security, Tls, TlsFaults, TlsFiles, check_plaintext};
+use crate::observer::Observer;
+use crate::permit::{Permit, PermitError};
+use crate::policy_watch::{PolicyError, PolicyWatch};
+use crate::supplier::Supplier;
+use crate::supplier::simulated::{Simulated, WorldError};
+use crate::telemetry::{Certificate, Metrics};
+
+/// How often a supplier is asked what it has.
+const INVENTORY_EVERY: SignedDuration = SignedDuration::from_secs(2);
+
+/// Where Events about groups go; those about nodes go where Kubernetes keeps them.
+const EVENTS_NAMESPACE: &str = "default";
+
+/// Events waiting to be sent: a bad minute's worth. Beyond it they are dropped; logs and the journal have them all.
+const EVENTS: usize = 64;
+
+/// How long stopping may take: less than the 30 s that Kubernetes gives a pod.
+const STOP_WITHIN: Duration = Duration::from_secs(25);
+
+/// Why the service could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The state directory is in use, or cannot be made.
+    #[error(transparent)]
+    Permit(#[from] PermitError),
+    /// The journal cannot be opened.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The policy does not hold.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The simulated world cannot be opened.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// Certificates do not hold.
+    #[error(transparent)]
+    Tls(#[from] TlsFaults),
+    /// Plaintext would be served where it can be overheard.
+    #[error(transparent)]
+    Plaintext(#[from] crate::net::PlaintextRefused),
+    /// An address cannot be listened on.
+    #[error("{addr}: cannot listen for {door}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// What for.
+        door: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The cluster cannot be talked to.
+    #[error(transparent)]
+    Kubernetes(#[from] crate::kube::client::ClientError),
+    /// A real cluster, and the supplier is simulated.
+    #[error(
+        "this runs inside a Kubernetes cluster and the supplier is simulated: its nodes would be announced and never exist. \
+         Give --simulated-in-cluster if that is what you want (a rehearsal), or run it outside"
+    )]
+    SimulatedInCluster,
+}
+
+/// A running service.
+pub struct Running {
+    /// The way to its engine.
+    pub handle: EngineHandle,
+    /// Where the autoscaler's provider listens.
+    pub provider: SocketAddr,
+    /// Where the expander listens.
+    pub expander: SocketAddr,
+    /// Where the side port listens.
+    pub http: SocketAddr,
+    /// The simulated supplier.
+    pub simulated: Arc<Simulated>,
+    stop: CancellationToken,
+    tasks: JoinSet<&'static str>,
+}
+
+impl Running {
+    /// Waits until `until` is over or a part ends unasked, and then stops everything in order. Whether all parts ran to the end.
+    pub async fn run_until(mut self, until: impl Future<Output = ()>) -> bool {
+        let sound = tokio::select! {
+            () = until => true,
+            Some(ended) = self.tasks.join_next() => {
+                match ended {
+                    Ok(task) => tracing::error!(task, "a part ended unasked; stopping"),
+                    Err(error) => tracing::error!(%error, "a part failed; stopping"),
+                }
+                false
+            }
+        };
+        self.stop().await;
+        sound
+    }
+
+    /// Stops everything: first what takes calls in, then the loop, which lets what is under way finish.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_WITHIN, all).await.is_err() {
+            tracing::warn!("some parts did not stop within {} s; what was under way is taken up at the next start", STOP_WITHIN.as_secs());
+        }
+    }
+}
+
+/// Starts the service.
+///
+/// # Errors
+/// Says what is missing or wrong; then nothing runs and nothing changed.
+pub async fn start(options: Options) -> Result<Running, ServeError> {
+    crate::net::install_crypto();
+    let Options { clock, book, policy: source, world, state_dir, world_file, provider, expander, http, kube, retention } = options;
+    let permit = Arc::new(Permit::take(&state_dir)?);
+    let (policy, policy_path) = source.read(&book)?;
+    let cluster = policy.cluster.clone();
+    let client = match &kube {
+        KubeOptions::None => None,
+        KubeOptions::Kubeconfig(path) => Some(crate::kube::client::connect(Some(path)).await?),
+        KubeOptions::InCluster { simulated_allowed: false } => return Err(ServeError::SimulatedInCluster),
+        KubeOptions::InCluster { simulated_allowed: true } => Some(crate::kube::client::connect(None).await?),
+    };
+    let simulated = Arc::new(match &world_file {
+        Some(path) => Simulated::durable(cluster.clone(), world, &book, clock.clone(), path)?,
+        None => Simulated::in_memory(cluster.clone(), world, &book, clock.clone())?,
+    });
+    let suppliers: Vec<Arc<dyn Supplier>> = vec![Arc::clone(&simulated) as Arc<dyn Supplier>];
+    let (journal, restored) = Journal::open(&state_dir).await?;
+
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    metrics.policy_taken(clock.now());
+    let stop = CancellationToken::new();
+    let wake = Arc::new(Notify::new());
+    let mut tasks: JoinSet<&'static str> = JoinSet::new();
+
+    let provider_tls = provider.load()?;
+    let expander_tls = expander.load()?;
+    let provider_listener = listen("the provider", &provider, provider_tls.as_ref(), &metrics).await?;
+    let expander_listener = listen("the expander", &expander, expander_tls.as_ref(), &metrics).await?;
+    let side_listener =
+        TcpListener::bind(http).await.map_err(|source| ServeError::Listen { addr: http, door: "the side port", source })?;
+    let at = |listener: &Listener, asked: SocketAddr| listener.local_addr().unwrap_or(asked);
+    let (provider_addr, expander_addr) = (at(&provider_listener, provider.listen), at(&expander_listener, expander.listen));
+    let http_addr = side_listener.local_addr().unwrap_or(http);
+
+    let mut kube_feed = None;
+    let mut kube_act = None;
+    if let Some(client) = &client {
+        let (feed, follow) = KubeFeed::start(client, &cluster, Arc::clone(&wake));
+        let stopped = stop.clone();
+        tasks.spawn(async move {
+            stopped.run_until_cancelled_owned(follow).await;
+            "the Kubernetes feed"
+        });
+        kube_feed = Some(feed);
+        kube_act = Some(Arc::new(KubeAct::new(client, EVENTS_NAMESPACE)));
+    }
+    let events = kube_act.clone().map(|kube| {
+        let (sender, events) = mpsc::channel(EVENTS);
+        let stopped = stop.clone();
+        tasks.spawn(async move {
+            stopped.run_until_cancelled_owned(crate::observer::tell(kube, events)).await;
+            "the Event recorder"
+        });
+        sender
+    });
+    let observer = Arc::new(Observer::new(metrics.clone(), events));
+    let markets = MarketFeed::new(&suppliers);
+    markets.refresh(clock.now()).await;
+    let (policy_sender, policy_receiver) = watch::channel(Arc::new(policy));
+    let feeds = Feeds::new(&suppliers, kube_feed.as_ref().map(KubeFeed::facts));
+    let pollers = feeds.pollers();
+    let engine = Engine::new(Parts {
+        clock: clock.clone(),
+        journal,
+        restored,
+        permit,
+        inputs: Inputs::new(policy_receiver, Arc::clone(&book), markets.facts()),
+        markets: Arc::clone(&markets),
+        feeds,
+        executor: Executor::new(clock.clone(), &suppliers, kube_act, Arc::clone(&wake)),
+        wake: Arc::clone(&wake),
+        retention,
+        listener: Arc::clone(&observer) as Arc<dyn crate::engine::Listener>,
+    });
+    let handle = engine.handle();
+
+    // A virtual clock is moved by somebody who settles the engine, which asks the suppliers itself.
+    if matches!(clock, Clock::System) {
+        for (supplier, latest) in pollers {
+            let (clock, wake, stop) = (clock.clone(), Arc::clone(&wake), stop.clone());
+            tasks.spawn(async move {
+                while !stop.is_cancelled() {
+                    if ask(supplier.as_ref(), &latest, clock.now()).await {
+                        wake.notify_one();
+                    }
+                    pause(&clock, INVENTORY_EVERY, &stop).await;
+                }
+                "an inventory feed"
+            });
+        }
+        let (clock, wake, stop) = (clock.clone(), Arc::clone(&wake), stop.clone());
+        tasks.spawn(async move {
+            while !stop.is_cancelled() {
+                markets.refresh(clock.now()).await;
+                wake.notify_one();
+                pause(&clock, crate::engine::MARKETS_EVERY, &stop).await;
+            }
+            "the market feed"
+        });
+    }
+    if let Some(client) = &client {
+        nodes::spawn(&mut tasks, client, cluster, Arc::clone(&simulated), handle.clone(), clock.clone(), stop.clone());
+    }
+    let policy_fault = policy_path.map(|path| {
+        let watch = PolicyWatch::new(path, book, policy_sender.clone(), wake, metrics.clone(), clock.clone());
+        let fault = watch.fault();
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            watch.run(stop).await;
+            "the policy watch"
+        });
+        fault
+    });
+    let mut certificates = BTreeMap::new();
+    for (which, tls) in [(Certificate::Provider, provider_tls), (Certificate::Expander, expander_tls)] {
+        if let Some(tls) = tls {
+            metrics.certificate(which, tls.not_after(), false);
+            certificates.insert(which.as_str(), tls.status());
+            let (stop, metrics) = (stop.clone(), metrics.clone());
+            let mut status = tls.status();
+            let watched = Arc::clone(&tls);
+            tasks.spawn(async move {
+                let follow = async {
+                    while status.changed().await.is_ok() {
+                        let fault = status.borrow_and_update().is_some();
+                        metrics.certificate(which, tls.not_after(), fault);
+                    }
+                };
+                tokio::select! { () = watched.watch(stop.clone()) => {}, () = follow => {} }
+                "a certificate watch"
+            });
+        }
+    }
+    let state = side::state(registry, handle.clone(), Arc::clone(&observer), policy_fault, kube_feed, certificates, clock);
+    let stopped = stop.clone();
+    tasks.spawn(async move {
+        if let Err(error) = crate::side::serve(side_listener, state, stopped).await {
+            tracing::error!(%error, "the side port failed");
+        }
+        "the side port"
+    });
+    crate::grpc::server::spawn_provider(&mut tasks, provider_listener, handle.clone(), provider.clients.clone(), metrics.clone(), stop.clone());
+    crate::grpc::server::spawn_expander(&mut tasks, expander_listener, handle.clone(), metrics, stop.clone());
+    let stopped = stop.clone();
+    tasks.spawn(async move {
+        // Kept here so that the engine sees the last policy even where no file is followed.
+        let _policy = policy_sender;
+        engine.run(stopped).await;
+        "the engine"
+    });
+    Ok(Running { handle, provider: provider_addr, expander: expander_addr, http: http_addr, simulated, stop, tasks })
+}
+
+async fn pause(clock: &Clock, wait: SignedDuration, stop: &CancellationToken) {
+    let until = clock.now().saturating_add(wait).unwrap_or(jiff::Timestamp::MAX);
+    stop.run_until_cancelled(clock.sleep_until(until)).await;
+}
+
+async fn listen(
+    name: &'static str,
+    door: &Door,
+    tls: Option<&Arc<Tls>>,
+    metrics: &Metrics,
+) -> Result<Listener, ServeError> {
+    let security = match tls {
+        Some(tls) => Security::Tls(Arc::clone(tls)),
+        None => {
+            check_plaintext(door.listen, door.allow_plaintext)?;
+            Security::Plaintext
+        }
+    };
+    let listener = Listener::bind(door.listen, security)
+        .await
+        .map_err(|source| ServeError::Listen { addr: door.listen, door: name, source })?;
+    Ok(listener.count_refused(metrics.handshakes_refused()))
+}
+
+impl Door {
+    fn load(&self) -> Result<Option<Arc<Tls>>, TlsFaults> {
+        self.tls.clone().map(|files: TlsFiles| Tls::load(files)).transpose()
+    }
+}
+
+impl PolicySource {
+    fn read(self, book: &PriceBook) -> Result<(Policy, Option<std::path::PathBuf>), PolicyError> {
+        match self {
+            Self::File(path) => Ok((crate::policy_watch::read(&path, book)?, Some(path))),
+            Self::Text { name, text } => {
+                let policy = crate::policy_file::parse(&name, &text, Some(book)).map_err(PolicyError::Faults)?;
+                Ok((policy, None))
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What the service is started with.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use stoker_core::price::PriceBook;
+use stoker_sim::world::WorldConfig;
+
+use crate::clock::Clock;
+use crate::net::TlsFiles;
+
+/// What the service is started with.
+pub struct Options {
+    /// Where "now" comes from.
+    pub clock: Clock,
+    /// The prices.
+    pub book: Arc<PriceBook>,
+    /// The policy.
+    pub policy: PolicySource,
+    /// How the simulated world behaves.
+    pub world: WorldConfig,
+    /// Where the journal and the lock live.
+    pub state_dir: PathBuf,
+    /// Where the simulated machines are kept; in memory when absent.
+    pub world_file: Option<PathBuf>,
+    /// The autoscaler's provider.
+    pub provider: Door,
+    /// The autoscaler's expander.
+    pub expander: Door,
+    /// The side port.
+    pub http: SocketAddr,
+    /// The cluster.
+    pub kube: KubeOptions,
+    /// How long decisions are kept.
+    pub retention: SignedDuration,
+}
+
+/// Where the policy comes from.
+#[derive(Debug, Clone)]
+pub enum PolicySource {
+    /// A file, which is followed.
+    File(PathBuf),
+    /// A text that does not change.
+    Text {
+        /// What it is called in faults.
+        name: String,
+        /// The text.
+        text: String,
+    },
+}
+
+/// A listener for calls.
+#[derive(Debug, Clone)]
+pub struct Door {
+    /// Where.
+    pub listen: SocketAddr,
+    /// Its certificates; plaintext when absent.
+    pub tls: Option<TlsFiles>,
+    /// Whether plaintext may be served off loopback.
+    pub allow_plaintext: bool,
+    /// Who may call, by the name in the client's certificate.
+    pub clients: Arc<[String]>,
+}
+
+impl Door {
+    /// Plaintext on a loopback port that the system chooses.
+    pub fn loopback() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 0)), tls: None, allow_plaintext: false, clients: Arc::from([]) }
+    }
+}
+
+/// The cluster to watch and to act on.
+#[derive(Debug, Clone)]
+pub enum KubeOptions {
+    /// None: the autoscaler's word is the only evidence.
+    None,
+    /// The one of this file.
+    Kubeconfig(PathBuf),
+    /// The one that this process runs in.
+    InCluster {
+        /// Whether the simulated supplier may run in it.
+        simulated_allowed: bool,
+    },
+}

@@ -1,0 +1,106 @@
+//! What the side port shows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::engine::EngineHandle;
+use crate::kube::feed::KubeFeed;
+use crate::observer::Observer;
+use crate::side::{Condition, Health, SideState};
+
+/// A loop that has made no pass for so long is stuck: it makes one every 10 s whether or not anything happens.
+const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(2);
+
+/// The side port's answers.
+pub(super) fn state(
+    registry: Registry,
+    handle: EngineHandle,
+    observer: Arc<Observer>,
+    policy_fault: Option<watch::Receiver<Option<String>>>,
+    kube: Option<KubeFeed>,
+    certificates: BTreeMap<&'static str, watch::Receiver<Option<String>>>,
+    clock: Clock,
+) -> SideState {
+    let (for_health, for_ready, for_view) = (Arc::clone(&observer), handle.clone(), handle);
+    let health_handle = for_ready.clone();
+    SideState {
+        registry: Arc::new(registry),
+        healthy: Box::new(move || {
+            let at = health_handle.view().at;
+            let silent = clock.now().duration_since(for_health.last_pass().0.map_or(at, |last| last.max(at)));
+            if silent > STUCK_AFTER { Health::Stuck(format!("the loop has made no pass for {} s", silent.as_secs())) } else { Health::Alive }
+        }),
+        ready: Box::new(move || {
+            let mut conditions = Vec::new();
+            conditions.push(match &for_ready.view().ready {
+                Ok(()) => Condition::good("view"),
+                Err(why) => Condition::not_ready("view", why.to_string()),
+            });
+            if let Some(fault) = &policy_fault {
+                conditions.push(match fault.borrow().as_ref() {
+                    None => Condition::good("policy"),
+                    Some(fault) => Condition::degraded("policy", format!("{fault} (the last good policy is in use)")),
+                });
+            }
+            if let Some(kube) = &kube {
+                conditions.push(match kube.broken() {
+                    None => Condition::good("kubernetes"),
+                    Some(broken) => Condition::degraded("kubernetes", broken.to_string()),
+                });
+            }
+            for (listener, status) in &certificates {
+                let name = format!("{listener} certificate");
+                conditions.push(match status.borrow().as_ref() {
+                    None => Condition::good(name),
+                    Some(fault) => Condition::degraded(name, fault.clone()),
+                });
+            }
+            if let (_, Some(why)) = observer.last_pass() {
+                conditions.push(Condition::degraded("plan", why));
+            }
+            conditions
+        }),
+        view: Box::new(move || view(&for_view)),
+    }
+}
+
+/// The view as JSON: what `stoker groups` reads.
+fn view(handle: &EngineHandle) -> serde_json::Value {
+    let view = handle.view();
+    let groups: Vec<_> = view
+        .groups
+        .values()
+        .map(|shown| {
+            json!({
+                "group": shown.group.id,
+                "pool": shown.group.pool,
+                "instanceType": shown.group.place.instance_type,
+                "zone": shown.group.zone_name,
+                "gpuModel": shown.group.spec.gpu_model,
+                "gpus": shown.group.spec.advertised_gpus(),
+                "target": shown.limits.target,
+                "min": shown.limits.min,
+                "max": shown.limits.max,
+                "busy": shown.limits.busy,
+                "listed": shown.limits.listed,
+                "nextPriceMicroUsdPerHour": shown.limits.next_price,
+                "closed": shown.limits.closed.as_ref().map(ToString::to_string),
+                "instances": shown.instances.iter().map(|i| json!({ "id": i.id, "state": format!("{:?}", i.state) })).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    json!({
+        "at": view.at,
+        "ready": view.ready.as_ref().err().map(ToString::to_string),
+        "session": view.memory.session,
+        "groups": groups,
+        "records": view.memory.records.values().collect::<Vec<_>>(),
+        "refusedMarkets": view.memory.refused.iter().map(|(market, backoff)| json!({ "market": market, "backoff": backoff })).collect::<Vec<_>>(),
+    })
+}
