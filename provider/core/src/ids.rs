@@ -132,6 +132,13 @@ impl From<&ZoneId> for ZoneName {
     }
 }
 
+impl From<&NodeGroupId> for NodeName {
+    /// The template node of a group is called like the group.
+    fn from(id: &NodeGroupId) -> Self {
+        Self(Arc::clone(&id.0))
+    }
+}
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*

@@ -237,6 +237,44 @@ pub enum Note {
     },
 }
 
+impl Note {
+    /// The group it is about.
+    pub const fn group(&self) -> &NodeGroupId {
+        match self {
+            Self::OrderFailed { group, .. }
+            | Self::OrderShort { group, .. }
+            | Self::BootTimeout { group, .. }
+            | Self::Lost { group, .. }
+            | Self::Adopted { group, .. }
+            | Self::Orphan { group, .. }
+            | Self::Frozen { group, .. }
+            | Self::Thawed { group } => group,
+        }
+    }
+
+    /// Its kind as one word, for Events and logs.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::OrderFailed { .. } => "OrderFailed",
+            Self::OrderShort { .. } => "OrderShort",
+            Self::BootTimeout { .. } => "BootTimeout",
+            Self::Lost { .. } => "NodeLost",
+            Self::Adopted { .. } => "NodeAdopted",
+            Self::Orphan { .. } => "OrphanFound",
+            Self::Frozen { .. } => "GroupFrozen",
+            Self::Thawed { .. } => "GroupThawed",
+        }
+    }
+
+    /// Whether somebody may have to act.
+    pub const fn is_alarm(&self) -> bool {
+        match self {
+            Self::OrderFailed { .. } | Self::BootTimeout { .. } | Self::Orphan { .. } | Self::Frozen { .. } => true,
+            Self::OrderShort { .. } | Self::Lost { .. } | Self::Adopted { .. } | Self::Thawed { .. } => false,
+        }
+    }
+}
+
 impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
