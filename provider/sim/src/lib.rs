@@ -1,3 +1,5 @@
 //! The simulated world, the autoscaler model and workloads.
 
+pub mod model;
+pub mod workload;
 pub mod world;

@@ -1,0 +1,86 @@
+//! Instances that never came, and targets that nothing stands behind.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::autoscaler::Autoscaler;
+use super::cluster::Cluster;
+use super::door::{Door, FAKE_CREATE_ERROR, FAKE_UNREGISTERED, NodeRef};
+use super::report::{Action, LoopError, LoopReport};
+use super::time::after;
+
+impl<D: Door, C: Cluster> Autoscaler<D, C> {
+    /// Deletes instances that have been without a Node for longer than they may, down to the group's minimum. The first refusal
+    /// ends it for this loop.
+    pub(super) async fn delete_unregistered(&mut self, now: Timestamp, report: &mut LoopReport) -> Result<(), LoopError> {
+        let defaults = self.settings.group_options();
+        let mut late: BTreeMap<String, Vec<NodeRef>> = BTreeMap::new();
+        for (id, since) in self.state.registry.unregistered() {
+            let node = NodeRef::fake(&id, FAKE_UNREGISTERED);
+            let Some(group) = self.client.known_group_of(&node).await else { continue };
+            let Ok(options) = self.client.options(&group, &defaults).await else { return Ok(()) };
+            if after(since, options.max_node_provision) <= now {
+                late.entry(group.to_string()).or_default().push(node);
+            }
+        }
+        for (id, mut nodes) in late {
+            let Some(group) = self.client.group(&id).await else { return Err(LoopError::UnlistedGroup { group: id }) };
+            let Ok(size) = self.client.target_size(&id).await else { continue };
+            let may_go = usize::try_from(size - group.min).unwrap_or_default();
+            if may_go == 0 {
+                continue;
+            }
+            nodes.truncate(may_go);
+            let error = self.client.delete_nodes(&id, &nodes).await.err();
+            self.state.registry.drop_cached(&id);
+            let instances = nodes.into_iter().map(|n| n.provider_id).collect();
+            let failed = error.is_some();
+            report.actions.push(Action::UnregisteredDeleted { group: id, instances, error });
+            if failed {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes instances that could not be created, without a look at the minimum; every loop again while they are listed. Answers
+    /// whether any went.
+    pub(super) async fn delete_failed(&mut self, report: &mut LoopReport) -> bool {
+        let defaults = self.settings.group_options();
+        let mut any = false;
+        for (id, instances) in self.state.registry.failed_instances() {
+            if self.client.group(&id).await.is_none() || self.client.options(&id, &defaults).await.is_err() {
+                continue;
+            }
+            let nodes: Vec<NodeRef> = instances.iter().map(|i| NodeRef::fake(i, FAKE_CREATE_ERROR)).collect();
+            let error = self.client.delete_nodes(&id, &nodes).await.err();
+            if error.is_none() {
+                any = true;
+                self.state.registry.drop_cached(&id);
+            }
+            report.actions.push(Action::FailedDeleted { group: id, instances, error });
+        }
+        if any {
+            self.state.registry.recalculate(&mut self.client).await;
+        }
+        any
+    }
+
+    /// Lowers targets that the registered nodes have not reached for as long as a node may take. Answers whether any was lowered.
+    pub(super) async fn fix_sizes(&mut self, now: Timestamp, report: &mut LoopReport) -> Result<bool, LoopError> {
+        let defaults = self.settings.group_options();
+        let mut fixed = false;
+        for group in self.client.node_groups().await.iter() {
+            let Some((delta, since)) = self.state.registry.size_gap(&group.id) else { continue };
+            let failed = |source| LoopError::SizeFix { group: group.id.clone(), source };
+            let options = self.client.options(&group.id, &defaults).await.map_err(failed)?;
+            if delta < 0 && after(since, options.max_node_provision) <= now {
+                self.client.decrease_target_size(&group.id, delta).await.map_err(failed)?;
+                report.actions.push(Action::SizeFixed { group: group.id.clone(), delta });
+                fixed = true;
+            }
+        }
+        Ok(fixed)
+    }
+}

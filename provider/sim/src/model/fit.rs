@@ -1,0 +1,121 @@
+//! Which pod fits which node: node selector, taints, resources.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stoker_core::policy::{Taint, TaintEffect};
+use stoker_core::template::Resources;
+
+use super::cluster::{NodeView, PodView, Requests};
+use super::door::NodeRef;
+
+/// A node in a simulation, with the pods on it.
+#[derive(Debug, Clone)]
+pub(super) struct SimNode {
+    /// What the door would be told of it.
+    pub(super) node: NodeRef,
+    /// Taints.
+    pub(super) taints: Vec<Taint>,
+    /// Whether pods may be bound to it at all.
+    pub(super) open: bool,
+    /// What it leaves to pods.
+    pub(super) allocatable: Resources,
+    /// The pods on it.
+    pub(super) pods: Vec<Arc<PodView>>,
+    /// What those and, on a node made up, its daemon pods ask for.
+    pub(super) used: Requests,
+}
+
+impl SimNode {
+    /// A node of the cluster without its pods.
+    pub(super) fn of(view: &NodeView, ready: bool) -> Self {
+        Self {
+            node: view.to_ref(),
+            taints: view.taints.clone(),
+            open: ready && !view.unschedulable,
+            allocatable: view.allocatable,
+            pods: Vec::new(),
+            used: Requests::default(),
+        }
+    }
+
+    /// Whether the pod may run here: its selector, the taints, the room left.
+    pub(super) fn takes(&self, pod: &PodView) -> bool {
+        self.open && self.has_room(pod.requests) && selects(&pod.node_selector, &self.node.labels) && bears(pod, &self.taints)
+    }
+
+    fn has_room(&self, more: Requests) -> bool {
+        let sum = self.used.plus(more);
+        sum.milli_cpu <= self.allocatable.milli_cpu
+            && sum.memory <= self.allocatable.memory
+            && sum.gpus <= self.allocatable.gpus
+            && self.pods.len() < self.allocatable.pods as usize
+    }
+
+    /// Puts the pod here.
+    pub(super) fn put(&mut self, pod: &Arc<PodView>) {
+        self.used = self.used.plus(pod.requests);
+        self.pods.push(Arc::clone(pod));
+    }
+
+    /// How much of it is used, 0 to 1: of its GPUs where it has the GPU label, else of CPU or memory, whichever is more.
+    pub(super) fn utilization(&self, gpu_label: &str, ignore_daemon_sets: bool) -> f64 {
+        let (mut daemons, mut others) = (Requests::default(), Requests::default());
+        for pod in &self.pods {
+            let side = if pod.daemon && ignore_daemon_sets { &mut daemons } else { &mut others };
+            *side = side.plus(pod.requests);
+        }
+        if has_label(&self.node, gpu_label) {
+            return share(u64::from(others.gpus), u64::from(self.allocatable.gpus.saturating_sub(daemons.gpus)));
+        }
+        let cpu = share(others.milli_cpu, self.allocatable.milli_cpu.saturating_sub(daemons.milli_cpu));
+        let memory = share(others.memory.0, self.allocatable.memory.0.saturating_sub(daemons.memory.0));
+        cpu.max(memory)
+    }
+}
+
+/// Whether the node has the GPU label; an empty name is no label.
+pub(super) fn has_label(node: &NodeRef, gpu_label: &str) -> bool {
+    !gpu_label.is_empty() && node.labels.contains_key(gpu_label)
+}
+
+/// `part / whole`; nought where there is no whole.
+pub(super) fn share(part: u64, whole: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a share needs no more than 52 bits")]
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+fn bears(pod: &PodView, taints: &[Taint]) -> bool {
+    taints
+        .iter()
+        .filter(|taint| taint.effect != TaintEffect::PreferNoSchedule)
+        .all(|taint| pod.tolerations.iter().any(|t| t.bears(taint)))
+}
+
+/// The cluster's nodes with their pods.
+pub(super) fn place(nodes: impl Iterator<Item = SimNode>, pods: &[Arc<PodView>]) -> Vec<SimNode> {
+    let mut placed: Vec<SimNode> = nodes.collect();
+    let index: BTreeMap<String, usize> = placed.iter().enumerate().map(|(i, n)| (n.node.name.clone(), i)).collect();
+    for pod in pods {
+        let at = pod.node.as_ref().and_then(|name| index.get(name));
+        if let Some(node) = at.and_then(|i| placed.get_mut(*i)) {
+            node.put(pod);
+        }
+    }
+    placed
+}
+
+/// Puts the pod on the first of the nodes that takes it and that `may` allows; answers whether there was one.
+pub(super) fn first_fit(nodes: &mut [SimNode], pod: &Arc<PodView>, may: impl Fn(&SimNode) -> bool) -> bool {
+    match nodes.iter_mut().find(|node| may(node) && node.takes(pod)) {
+        Some(node) => {
+            node.put(pod);
+            true
+        }
+        None => false,
+    }
+}

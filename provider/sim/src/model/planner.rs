@@ -1,0 +1,202 @@
+//! Shrinking, first half: which nodes are not needed, since when, and which of them may go now.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::autoscaler::{Autoscaler, Pass};
+use super::cluster::{Cluster, NodeView, PodView};
+use super::deletion::DELETION_GRACE;
+use super::door::Door;
+use super::fit::{SimNode, first_fit, has_label};
+use super::templates::Seen;
+use super::time::{after, count};
+
+/// A node that is not needed.
+#[derive(Debug, Clone, Copy)]
+struct Unneeded {
+    since: Timestamp,
+    /// Whether pods would have to move.
+    drain: bool,
+    /// How long it must have been unneeded; `None` where that could not be read.
+    threshold: Option<SignedDuration>,
+}
+
+impl Unneeded {
+    fn due(&self) -> Option<Timestamp> {
+        self.threshold.map(|wait| after(self.since, wait))
+    }
+}
+
+/// Which nodes are not needed. All of it is in memory: a restart forgets it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Planner {
+    unneeded: BTreeMap<String, Unneeded>,
+    /// Nodes whose pods had nowhere to go, and until when they are not looked at.
+    stuck: BTreeMap<String, Timestamp>,
+}
+
+impl Planner {
+    pub(super) fn forget_unneeded(&mut self) {
+        self.unneeded.clear();
+    }
+
+    /// When a node will have been unneeded for long enough or is looked at again.
+    pub(super) fn deadlines(&self) -> impl Iterator<Item = Timestamp> {
+        self.unneeded.values().filter_map(Unneeded::due).chain(self.stuck.values().copied())
+    }
+
+    /// Whether any node is counted as unneeded.
+    pub(super) fn has_unneeded(&self) -> bool {
+        !self.unneeded.is_empty()
+    }
+}
+
+/// A node that may go now.
+#[derive(Debug, Clone)]
+pub(super) struct Removable {
+    pub(super) node: Arc<NodeView>,
+    pub(super) group: Arc<str>,
+    pub(super) drain: bool,
+}
+
+/// A node of a group above its minimum that is not on its way out.
+struct Candidate {
+    seen: Seen,
+    group: Arc<str>,
+    /// Its place in the snapshot.
+    at: usize,
+}
+
+impl<D: Door, C: Cluster> Autoscaler<D, C> {
+    /// Works out anew which nodes are not needed: little used, not kept, and their pods would fit elsewhere.
+    pub(super) async fn find_unneeded(&mut self, pass: &Pass) {
+        let defaults = self.settings.group_options();
+        self.state.planner.stuck.retain(|_, until| pass.now < *until);
+        let mut eligible = Vec::new();
+        for candidate in self.candidates(pass).await {
+            if self.is_eligible(&candidate, pass).await {
+                eligible.push(candidate);
+            }
+        }
+        // Empty nodes first, then those found unneeded before.
+        let unneeded = &self.state.planner.unneeded;
+        let is_empty = |at: usize| pass.snapshot.get(at).is_some_and(|node| to_move(node).next().is_none());
+        eligible.sort_by_key(|c| (!is_empty(c.at), !unneeded.contains_key(&c.seen.view.name)));
+
+        let mut room = pass.snapshot.clone();
+        let mut destinations: BTreeSet<String> = pass.nodes.iter().map(|seen| seen.view.name.clone()).collect();
+        destinations.retain(|name| !self.state.deletions.contains(name));
+        let mut found = BTreeMap::new();
+        for candidate in eligible {
+            let name = candidate.seen.view.name.clone();
+            let Some(drain) = move_away(&mut room, candidate.at, &destinations) else {
+                self.state.planner.stuck.insert(name, after(pass.now, self.settings.unremovable_recheck));
+                continue;
+            };
+            destinations.remove(&name);
+            let options = self.client.options(&candidate.group, &defaults).await.ok();
+            let threshold = options.map(|o| if candidate.seen.ready { o.unneeded } else { o.unready });
+            let since = self.state.planner.unneeded.get(&name).map_or(pass.now, |before| before.since);
+            found.insert(name, Unneeded { since, drain, threshold });
+        }
+        self.state.planner.unneeded = found;
+    }
+
+    async fn candidates(&mut self, pass: &Pass) -> Vec<Candidate> {
+        let sizes = self.sizes().await;
+        let places: BTreeMap<&str, usize> =
+            pass.snapshot.iter().enumerate().map(|(at, node)| (node.node.name.as_str(), at)).collect();
+        let mut candidates = Vec::new();
+        for seen in &pass.nodes {
+            let Some(group) = self.client.known_group_of(&seen.view.to_ref()).await else { continue };
+            let above_min = sizes.get(group.as_ref()).is_some_and(|(size, min)| size > min);
+            let going = self.state.deletions.contains(&seen.view.name);
+            if let Some(at) = places.get(seen.view.name.as_str()).filter(|_| above_min && !going) {
+                candidates.push(Candidate { seen: seen.clone(), group, at: *at });
+            }
+        }
+        candidates
+    }
+
+    async fn is_eligible(&mut self, candidate: &Candidate, pass: &Pass) -> bool {
+        let node = &candidate.seen.view;
+        let stuck = self.state.planner.stuck.contains_key(&node.name);
+        if stuck || node.is_being_deleted(pass.now, DELETION_GRACE) || node.is_kept() {
+            return false;
+        }
+        let defaults = self.settings.group_options();
+        let Ok(options) = self.client.options(&candidate.group, &defaults).await else { return false };
+        let gpu_label = self.client.gpu_label().await;
+        let Some(node) = pass.snapshot.get(candidate.at) else { return false };
+        let used = node.utilization(&gpu_label, options.ignore_daemon_sets);
+        // The threshold is a second look at the options.
+        let Ok(options) = self.client.options(&candidate.group, &defaults).await else { return false };
+        let gpu = has_label(&node.node, &gpu_label);
+        used <= if gpu { options.gpu_utilization_threshold } else { options.utilization_threshold }
+    }
+
+    /// The unneeded nodes that may go now, empty ones first: long enough unneeded, and their group stays at its minimum.
+    pub(super) async fn removable(&mut self, pass: &Pass) -> Vec<Removable> {
+        let defaults = self.settings.group_options();
+        let mut sizes = self.sizes().await;
+        for (id, (size, _)) in &mut sizes {
+            *size -= count(self.state.deletions.of_group(id));
+        }
+        let mut due: Vec<(String, Unneeded)> = self.state.planner.unneeded.clone().into_iter().collect();
+        due.retain(|(_, unneeded)| unneeded.due().is_some_and(|due| due <= pass.now));
+        due.sort_by_key(|(_, unneeded)| unneeded.drain);
+        let mut removable = Vec::new();
+        for (name, unneeded) in due {
+            let Some(seen) = pass.nodes.iter().find(|seen| seen.view.name == name) else { continue };
+            let Some(group) = self.client.known_group_of(&seen.view.to_ref()).await else { continue };
+            let Some((size, min)) = sizes.get_mut(group.as_ref()) else { continue };
+            if *size > *min {
+                *size -= 1;
+                // Asked for whether the group goes to nought at once, which is not modelled.
+                let _ = self.client.options(&group, &defaults).await;
+                let node = Arc::clone(&seen.view);
+                removable.push(Removable { node, group, drain: unneeded.drain });
+            }
+        }
+        removable
+    }
+
+    /// Target and minimum of each group whose target could be read.
+    async fn sizes(&mut self) -> BTreeMap<String, (i32, i32)> {
+        let mut sizes = BTreeMap::new();
+        for group in self.client.node_groups().await.iter() {
+            if let Ok(size) = self.client.target_size(&group.id).await {
+                sizes.insert(group.id.clone(), (size, group.min));
+            }
+        }
+        sizes
+    }
+}
+
+/// The pods that would have to move.
+fn to_move(node: &SimNode) -> impl Iterator<Item = &Arc<PodView>> {
+    node.pods.iter().filter(|pod| !pod.daemon)
+}
+
+/// Moves the pods of a node to others of the cluster. Answers whether there were any; `None` where one may not or cannot go, and
+/// then nothing is moved.
+fn move_away(room: &mut Vec<SimNode>, at: usize, destinations: &BTreeSet<String>) -> Option<bool> {
+    let node = room.get(at)?;
+    let name = node.node.name.clone();
+    let pods: Vec<Arc<PodView>> = to_move(node).cloned().collect();
+    if pods.is_empty() {
+        return Some(false);
+    }
+    if pods.iter().any(|pod| !pod.movable) {
+        return None;
+    }
+    let mut after = room.clone();
+    let may = |node: &SimNode| node.node.name != name && destinations.contains(&node.node.name);
+    if !pods.iter().all(|pod| first_fit(&mut after, pod, may)) {
+        return None;
+    }
+    *room = after;
+    Some(true)
+}

@@ -1,0 +1,212 @@
+//! Growing: which pods wait, which groups would help, which is asked, and the minimum sizes.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::autoscaler::{Autoscaler, Pass};
+use super::binpack::{Kind, estimate, fitting, kinds};
+use super::cluster::{Cluster, PodView};
+use super::door::{Door, ExpanderOption, GroupInfo};
+use super::expander::choose;
+use super::fit::first_fit;
+use super::limits::Usage;
+use super::report::{Action, LoopReport, OptionSeen, ScaleUp, Skip};
+use super::time::{after, count};
+
+impl<D: Door, C: Cluster> Autoscaler<D, C> {
+    /// The pods that neither what is there nor what is coming can take. Pods that a drain is about to move wait like the others.
+    /// Those that fit are put in their place in the snapshot.
+    pub(super) fn waiting(&self, pass: &mut Pass, pods: &[Arc<PodView>]) -> Vec<Arc<PodView>> {
+        let leaving = |pod: &PodView| {
+            let draining = pod.node.as_ref().is_some_and(|node| self.state.deletions.is_draining(node));
+            draining && pod.movable && !pod.daemon
+        };
+        let mut waiting: Vec<Arc<PodView>> = pods.iter().filter(|p| p.is_waiting() || leaving(p)).cloned().collect();
+        waiting.retain(|pod| !first_fit(&mut pass.snapshot, pod, |_| true));
+        waiting
+    }
+
+    /// Looks for a group to grow for the waiting pods, and asks it.
+    pub(super) async fn scale_up(&mut self, pass: &mut Pass, waiting: Vec<Arc<PodView>>, report: &mut LoopReport) {
+        report.waiting_pods = waiting.len();
+        report.scale_up = if waiting.is_empty() {
+            ScaleUp::NotNeeded
+        } else if self.settings.max_nodes_total > 0 && count(pass.ready) >= self.settings.max_nodes_total {
+            ScaleUp::MaxNodesTotal
+        } else if let Some(until) = self.held_until(&waiting, pass.now) {
+            pass.hold_scale_down = true;
+            ScaleUp::Held { until }
+        } else {
+            self.grow_for(pass, &waiting, report).await
+        };
+    }
+
+    /// Until when the pods are too young to act on: the oldest decides, and the oldest with GPUs.
+    fn held_until(&self, waiting: &[Arc<PodView>], now: Timestamp) -> Option<Timestamp> {
+        let oldest = waiting.iter().map(|p| p.created_at).min().map(|at| after(at, self.settings.pod_hold));
+        let gpu_pods = waiting.iter().filter(|p| p.requests.gpus > 0);
+        let oldest_gpu = gpu_pods.map(|p| p.created_at).min().map(|at| after(at, self.settings.gpu_pod_hold));
+        oldest.max(oldest_gpu).filter(|until| now < *until)
+    }
+
+    async fn grow_for(&mut self, pass: &Pass, waiting: &[Arc<PodView>], report: &mut LoopReport) -> ScaleUp {
+        let kinds = kinds(waiting);
+        let templates = self.state.templates.all();
+        let groups = self.client.node_groups().await;
+        let untold = groups.iter().find(|g| !templates.contains_key(&g.id));
+        if let Some(group) = untold.filter(|_| self.settings.generation.missing_template_blocks_all()) {
+            return ScaleUp::Uncountable(format!("{} has no template", group.id));
+        }
+        let usage = match Usage::count(&mut self.client, &pass.snapshot, &templates).await {
+            Ok(usage) => usage,
+            Err(why) => return ScaleUp::Uncountable(why),
+        };
+        let mut open = Vec::new();
+        for group in groups.iter() {
+            match self.usable(group, &usage, pass.now).await {
+                Ok(()) => open.push(group.clone()),
+                Err(skip) => {
+                    report.skipped.insert(group.id.clone(), skip);
+                }
+            }
+        }
+        let mut options = Vec::new();
+        for group in open {
+            match self.option(&group, &kinds, pass).await {
+                Some(option) => options.push(option),
+                None => {
+                    report.skipped.insert(group.id, Skip::NoPodFits);
+                }
+            }
+        }
+        if options.is_empty() {
+            return ScaleUp::NoOptions;
+        }
+        report.options = options.iter().map(seen).collect();
+        let Some(best) = choose(&mut self.client, &self.settings, &templates, &mut self.state.lots, options).await else {
+            return ScaleUp::FilteredOut;
+        };
+        let Some(group) = groups.iter().find(|g| g.id == best.group) else { return ScaleUp::NoOptions };
+        let Some(nodes) = self.capped(best.node_count, count(pass.snapshot.len())) else { return ScaleUp::MaxNodesTotal };
+        let Some(template) = templates.get(&group.id) else { return ScaleUp::NoOptions };
+        let nodes = usage.allowed(&self.settings, template, nodes);
+        let Ok(size) = self.client.target_size(&group.id).await else { return ScaleUp::Failed };
+        let nodes = nodes.min(group.max - size);
+        if nodes <= 0 {
+            return ScaleUp::NoOptions;
+        }
+        let asked = self.ask_for(&group.id, nodes, false, pass.now, report).await;
+        if !asked {
+            return ScaleUp::Failed;
+        }
+        self.scaled_up(pass.now).await;
+        ScaleUp::Asked
+    }
+
+    /// Whether a group may grow by at least one node.
+    async fn usable(&mut self, group: &GroupInfo, usage: &Usage, now: Timestamp) -> Result<(), Skip> {
+        self.healthy(&group.id, now)?;
+        let size = self.client.target_size(&group.id).await.map_err(|_| Skip::TargetSize)?;
+        if size >= group.max {
+            return Err(Skip::AtMax);
+        }
+        // Asked for whether the group goes from nought to its maximum at once, which is not modelled.
+        let _ = self.client.options(&group.id, &self.settings.group_options()).await;
+        let template = self.state.templates.get(&group.id).ok_or(Skip::NoTemplate)?;
+        if usage.allowed(&self.settings, &template.template, 1) < 1 { Err(Skip::Limit) } else { Ok(()) }
+    }
+
+    fn healthy(&self, group: &str, now: Timestamp) -> Result<(), Skip> {
+        if self.state.registry.is_unhealthy(group, &self.settings) {
+            return Err(Skip::Unhealthy);
+        }
+        match self.state.registry.left_alone_until(group, &self.state.templates, now) {
+            Some(until) => Err(Skip::Backoff(until)),
+            None => Ok(()),
+        }
+    }
+
+    /// What the group could do for the pods, within its own maximum.
+    async fn option(&mut self, group: &GroupInfo, kinds: &[Kind], pass: &Pass) -> Option<ExpanderOption> {
+        let template = self.state.templates.get(&group.id)?.clone();
+        let fitting = fitting(kinds, &template);
+        if fitting.is_empty() {
+            return None;
+        }
+        let size = self.client.target_size(&group.id).await.ok()?;
+        let mut limit = (group.max - size).min(self.settings.max_nodes_per_scale_up);
+        if self.settings.max_nodes_total > 0 {
+            limit = limit.min(self.settings.max_nodes_total - count(pass.snapshot.len()));
+        }
+        let (node_count, pods) = estimate(fitting, &template, limit);
+        let _ = self.client.options(&group.id, &self.settings.group_options()).await;
+        (node_count > 0).then(|| ExpanderOption { group: group.id.clone(), node_count, pods })
+    }
+
+    /// As many of the nodes as the cluster may still have; `None` where that is none.
+    fn capped(&self, nodes: i32, there: i32) -> Option<i32> {
+        let max = self.settings.max_nodes_total;
+        let nodes = if max > 0 { nodes.min(max - there) } else { nodes };
+        (nodes > 0).then_some(nodes)
+    }
+
+    /// Asks a group for more nodes and notes the request, or leaves the group alone where it refused. Answers whether it took it.
+    async fn ask_for(&mut self, group: &str, delta: i32, for_min_size: bool, now: Timestamp, report: &mut LoopReport) -> bool {
+        let result = self.client.increase_size(group, delta).await;
+        let (registry, mut scope) = self.registry(now, &mut report.actions);
+        let group_id = group.to_owned();
+        match result {
+            Ok(()) => {
+                scope.actions.push(Action::ScaledUp { group: group_id, delta, for_min_size });
+                registry.register(&mut scope, group, delta).await;
+                true
+            }
+            Err(error) => {
+                scope.actions.push(Action::ScaleUpFailed { group: group_id, delta, error });
+                registry.back_off(&mut scope, group);
+                false
+            }
+        }
+    }
+
+    async fn scaled_up(&mut self, now: Timestamp) {
+        self.state.last_scale_up = Some(now);
+        self.state.registry.recalculate(&mut self.client).await;
+    }
+
+    /// Asks every group below its minimum for what it lacks. The first refusal ends it for this loop.
+    pub(super) async fn raise_to_min_size(&mut self, pass: &Pass, report: &mut LoopReport) {
+        let templates = self.state.templates.all();
+        let Ok(usage) = Usage::count(&mut self.client, &pass.snapshot, &templates).await else { return };
+        let mut wanted = Vec::new();
+        for group in self.client.node_groups().await.iter() {
+            let Ok(size) = self.client.target_size(&group.id).await else { continue };
+            if size >= group.min || self.healthy(&group.id, pass.now).is_err() {
+                continue;
+            }
+            let Some(template) = templates.get(&group.id) else { continue };
+            let allowed = usage.allowed(&self.settings, template, group.min - size);
+            if let Some(nodes) = self.capped(allowed, size) {
+                wanted.push((group.id.clone(), nodes));
+            }
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        for (group, nodes) in wanted {
+            if !self.ask_for(&group, nodes, true, pass.now, report).await {
+                return;
+            }
+        }
+        self.scaled_up(pass.now).await;
+    }
+}
+
+fn seen(option: &ExpanderOption) -> OptionSeen {
+    OptionSeen {
+        group: option.group.clone(),
+        node_count: option.node_count,
+        pods: option.pods.iter().map(|pod| pod.id.clone()).collect(),
+    }
+}
