@@ -1,7 +1,11 @@
 //! The provider: everything that does I/O around the decision of `stoker-core`.
 
+pub mod catalog;
 pub mod certs;
+pub mod cli;
 pub mod clock;
+pub mod demo;
+pub mod door;
 pub mod engine;
 pub mod fault;
 pub mod grpc;

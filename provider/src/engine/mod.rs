@@ -192,6 +192,13 @@ impl Engine {
             let resync = now.saturating_add(RESYNC).unwrap_or(Timestamp::MAX);
             let sleep_until = self.next_change_at.map_or(resync, |at| at.min(resync));
             let clock = self.parts.clock.clone();
+            // Whoever moves a virtual clock settles the engine, which then makes its passes on fresh facts.
+            let timer = async {
+                match clock {
+                    Clock::System => clock.sleep_until(sleep_until).await,
+                    Clock::Virtual(_) => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -200,7 +207,7 @@ impl Engine {
                     None => break,
                 },
                 () = self.parts.wake.notified() => self.pass().await,
-                () = clock.sleep_until(sleep_until) => self.pass().await,
+                () = timer => self.pass().await,
             }
         }
         self.commands.close();
@@ -391,7 +398,8 @@ impl Engine {
             self.memory = Arc::new(memory);
         }
         self.limits = plan.limits;
-        let view = self.publisher.view(now, Ok(()), self.limits.clone(), &self.menu, &self.memory);
+        let mut view = self.publisher.view(now, Ok(()), self.limits.clone(), &self.menu, &self.memory);
+        view.decision = self.next_decision.0.checked_sub(1).map(DecisionId);
         let view = Arc::new(view);
         self.handle.view.store(Arc::clone(&view));
         self.parts.executor.act(&self.parts.permit, &actions, now);

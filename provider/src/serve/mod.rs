@@ -327,6 +327,7 @@ impl PolicySource {
                 let policy = crate::policy_file::parse(&name, &text, Some(book)).map_err(PolicyError::Faults)?;
                 Ok((policy, None))
             }
+            Self::Value(policy) => Ok((*policy, None)),
         }
     }
 }

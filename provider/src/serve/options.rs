@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
+use stoker_core::policy::Policy;
 use stoker_core::price::PriceBook;
 use stoker_sim::world::WorldConfig;
 
@@ -49,6 +50,8 @@ pub enum PolicySource {
         /// The text.
         text: String,
     },
+    /// A policy that was read already.
+    Value(Box<Policy>),
 }
 
 /// A listener for calls.

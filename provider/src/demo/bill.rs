@@ -1,0 +1,83 @@
+//! The bill at the end of the day.
+
+use std::fmt;
+
+use jiff::SignedDuration;
+use stoker_core::policy::Policy;
+use stoker_core::units::UsdMicros;
+
+use super::day::Played;
+use super::fleet::Fleet;
+use crate::cli::table;
+
+/// The bill of a day beside two other ways to spend it.
+pub(super) struct Bill<'a> {
+    pub(super) ours: &'a Played,
+    pub(super) theirs: &'a Played,
+    pub(super) fleet: Fleet,
+    pub(super) policy: &'a Policy,
+    pub(super) length: SignedDuration,
+}
+
+fn total(played: &Played) -> UsdMicros {
+    played.paid.values().fold(UsdMicros::default(), |sum, paid| sum.plus(*paid))
+}
+
+/// The n-th percentile by nearest rank.
+fn percentile(sorted: &[i64], n: usize) -> i64 {
+    let rank = (sorted.len() * n).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or(0)
+}
+
+fn waits(played: &Played) -> String {
+    let mut sorted = played.waits.clone();
+    sorted.sort_unstable();
+    format!("{} s / {} s", percentile(&sorted, 50), percentile(&sorted, 95))
+}
+
+impl fmt::Display for Bill<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paid = self.ours.paid.iter().map(|((pool, capacity), paid)| {
+            let bought = self.ours.bought.get(&(pool.clone(), *capacity)).copied().unwrap_or(0);
+            vec![pool.to_string(), capacity.to_string(), bought.to_string(), paid.to_string()]
+        });
+        writeln!(f, "The bill of {} hours", self.length.as_hours())?;
+        writeln!(f, "{}", table(&["pool", "capacity", "nodes bought", "paid"], &["nodes bought", "paid"], paid.collect()))?;
+
+        let share = |paid: UsdMicros| format!("{} %", i128::from(paid.0) * 100 / i128::from(self.fleet.cost.0.max(1)));
+        let row = |name: &str, played: &Played| {
+            let paid = total(played);
+            vec![name.to_owned(), paid.to_string(), share(paid), waits(played), played.waiting.to_string()]
+        };
+        let header = ["the same day", "paid", "of the fleet", "pod wait p50 / p95", "pods waiting at the end"];
+        let fleet = self.fleet.cost;
+        let rows = vec![
+            row("stoker", self.ours),
+            row("autoscaler's defaults, on-demand", self.theirs),
+            vec!["static on-demand fleet, sized for the peak".to_owned(), fleet.to_string(), share(fleet), "0 s / 0 s".to_owned(), "0".to_owned()],
+        ];
+        writeln!(f, "{}", table(&header, &header[1..], rows))?;
+        let fleet: Vec<String> = self.fleet.nodes.iter().map(|(name, n)| format!("{n} × {name}")).collect();
+        writeln!(f, "The static fleet: {}.\n", fleet.join(", "))?;
+
+        let limits = self.policy.pools.iter().map(|pool| {
+            let nodes = self.ours.most_nodes.get(&pool.name).copied().unwrap_or(0);
+            let spend = self.ours.most_spend.get(&pool.name).copied().unwrap_or_default();
+            let budget = pool.limits.max_usd_per_hour.map_or_else(|| "-".to_owned(), |limit| limit.to_string());
+            vec![pool.name.to_string(), nodes.to_string(), pool.limits.max_nodes.to_string(), spend.to_string(), budget]
+        });
+        let header = ["pool", "most nodes", "maxNodes", "highest $/h", "maxUsdPerHour"];
+        writeln!(f, "{}", table(&header, &header[1..], limits.collect()))?;
+        let verdict = if self.ours.broken.is_empty() {
+            "No limit was ever exceeded, counted from the simulated cloud's own machines."
+        } else {
+            "LIMITS WERE EXCEEDED."
+        };
+        writeln!(f, "{verdict}")?;
+        write!(
+            f,
+            "{} refusals of markets, {} nodes taken back by the cloud with pods on them, {} loops of the autoscaler.",
+            self.ours.refused, self.ours.reclaimed, self.ours.loops
+        )
+    }
+}

@@ -1,0 +1,309 @@
+//! The day itself: one event after the other, with the cluster and the autoscaler between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use indicatif::ProgressBar;
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::ids::{DecisionId, PoolName, ProviderId};
+use stoker_core::offer::CapacityType;
+use stoker_core::policy::Policy;
+use stoker_core::supply::{InstanceState, KeyParts};
+use stoker_core::units::{UsdMicros, UsdPerHour};
+use stoker_sim::model::{Autoscaler, MemoryCluster, NodeView, Scoring, Settings};
+use stoker_sim::workload::{Kind, PodEvent};
+use tonic::transport::Endpoint;
+
+use super::told;
+use crate::clock::VirtualClock;
+use crate::door::GrpcDoor;
+use crate::serve::Running;
+
+/// The clouds bill a machine for a minute at least.
+const LEAST_BILLED: i64 = 60;
+
+/// A machine as the bill knows it.
+#[derive(Debug, Clone)]
+struct Billed {
+    pool: PoolName,
+    capacity_type: CapacityType,
+    price: UsdPerHour,
+    since: Timestamp,
+}
+
+/// What a day came to.
+#[derive(Debug, Default)]
+pub(super) struct Played {
+    /// What was paid, by pool and capacity type.
+    pub(super) paid: BTreeMap<(PoolName, CapacityType), UsdMicros>,
+    /// Machines bought, by pool and capacity type.
+    pub(super) bought: BTreeMap<(PoolName, CapacityType), u32>,
+    /// How long each pod waited for its node, in seconds.
+    pub(super) waits: Vec<i64>,
+    /// Pods still waiting at the end.
+    pub(super) waiting: usize,
+    /// Most nodes held at once, by pool.
+    pub(super) most_nodes: BTreeMap<PoolName, u32>,
+    /// Highest spend rate, by pool.
+    pub(super) most_spend: BTreeMap<PoolName, UsdPerHour>,
+    /// Machines that the cloud took back.
+    pub(super) reclaimed: u32,
+    /// Orders that one market could not serve.
+    pub(super) refused: u32,
+    /// Loops of the autoscaler.
+    pub(super) loops: u32,
+    /// Limits that were broken, in words. There is none.
+    pub(super) broken: Vec<String>,
+    /// A decision worth explaining.
+    pub(super) a_decision: Option<DecisionId>,
+}
+
+/// A day under way.
+pub(super) struct Day {
+    running: Running,
+    clock: Arc<VirtualClock>,
+    autoscaler: Autoscaler<GrpcDoor, MemoryCluster>,
+    policy: Policy,
+    start: Timestamp,
+    now: Timestamp,
+    machines: BTreeMap<ProviderId, Billed>,
+    /// When each running pod ends; set when it starts.
+    ends: BTreeMap<String, Timestamp>,
+    lifetimes: BTreeMap<String, (Kind, SignedDuration)>,
+    arrived: BTreeMap<String, Timestamp>,
+    told: told::Told,
+    played: Played,
+}
+
+impl Day {
+    /// Connects an autoscaler to a service that has just started.
+    pub(super) async fn begin(
+        running: Running,
+        clock: Arc<VirtualClock>,
+        settings: Settings,
+        policy: Policy,
+        start: Timestamp,
+    ) -> anyhow::Result<Self> {
+        let channel = |addr: std::net::SocketAddr| Endpoint::from_shared(format!("http://{addr}"));
+        let provider = channel(running.provider)?.tcp_nodelay(true).connect().await?;
+        let expander = channel(running.expander)?.tcp_nodelay(true).connect().await?;
+        let door = GrpcDoor::new(provider, expander);
+        let cluster = MemoryCluster::new(Scoring::MostAllocated);
+        running.handle.settle().await;
+        Ok(Self {
+            autoscaler: Autoscaler::new(door, cluster, settings),
+            running,
+            clock,
+            policy,
+            start,
+            now: start,
+            machines: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            lifetimes: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            told: told::Told::default(),
+            played: Played::default(),
+        })
+    }
+
+    /// Plays the pods, from event to event: what lies between changes nothing and is skipped.
+    pub(super) async fn play(&mut self, pods: &[PodEvent], length: SignedDuration, bar: Option<&ProgressBar>) -> anyhow::Result<()> {
+        let end = self.start.saturating_add(length)?;
+        let mut arrivals = pods.iter().peekable();
+        while self.now < end {
+            let due = arrivals.peek().and_then(|event| self.start.saturating_add(event.at).ok());
+            let next = [
+                due,
+                self.ends.values().min().copied(),
+                self.running.simulated.next_event(self.now).filter(|at| *at > self.now),
+                self.autoscaler.next_loop(self.now, false),
+            ];
+            let next = next.into_iter().flatten().filter(|at| *at > self.now).min().unwrap_or(end).min(end);
+            // An event of this very moment does not move the clock.
+            let next = if due.is_some_and(|at| at <= self.now) { self.now } else { next };
+            self.advance(next).await;
+            while let Some(event) = arrivals.next_if(|event| self.start.saturating_add(event.at).is_ok_and(|at| at <= self.now)) {
+                self.arrive(event);
+            }
+            self.step(bar).await;
+            let minutes = self.now.duration_since(self.start).as_mins();
+            if let Some(bar) = bar {
+                bar.set_position(minutes.unsigned_abs());
+                bar.set_message(self.standing());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the day: what still runs is billed until now.
+    pub(super) async fn end(mut self) -> Played {
+        for (_, billed) in std::mem::take(&mut self.machines) {
+            self.pay(&billed);
+        }
+        self.played.waiting = self.autoscaler.cluster().all_pods().filter(|pod| pod.node.is_none()).count();
+        self.played.a_decision = self.told.decision;
+        self.running.stop().await;
+        self.played
+    }
+
+    fn arrive(&mut self, event: &PodEvent) {
+        let id = event.pod.id.clone();
+        self.arrived.insert(id.clone(), self.now);
+        self.lifetimes.insert(id.clone(), (event.kind, event.lifetime));
+        if matches!(event.kind, Kind::Inference | Kind::Dev) {
+            // A replica or a notebook is wanted until its hour, whenever it started.
+            self.ends.insert(id, self.now.saturating_add(event.lifetime).unwrap_or(Timestamp::MAX));
+        }
+        self.autoscaler.cluster_mut().add_pod(event.pod.clone(), self.now);
+    }
+
+    async fn advance(&mut self, to: Timestamp) {
+        self.now = to;
+        self.clock.advance_to(to);
+        self.running.handle.settle().await;
+    }
+
+    /// Everything that happens at one moment.
+    async fn step(&mut self, bar: Option<&ProgressBar>) {
+        self.finish_pods();
+        self.kubelets();
+        self.schedule();
+        let report = self.autoscaler.run_once(self.now).await;
+        self.played.loops += 1;
+        self.running.handle.settle().await;
+        self.kubelets();
+        self.schedule();
+        let view = self.running.handle.view();
+        for line in self.told.tell(&view, &report, self.now) {
+            match bar {
+                // Without a terminal there is no bar to print above.
+                Some(bar) if bar.is_hidden() => println!("{line}"),
+                Some(bar) => bar.println(line),
+                None => {}
+            }
+        }
+        self.played.refused = self.told.refused;
+        drop(view);
+        self.watch_limits();
+    }
+
+    fn finish_pods(&mut self) {
+        let over: Vec<String> = self.ends.iter().filter(|(_, at)| **at <= self.now).map(|(id, _)| id.clone()).collect();
+        for id in over {
+            self.ends.remove(&id);
+            self.arrived.remove(&id);
+            self.autoscaler.cluster_mut().finish_pod(&id);
+        }
+    }
+
+    fn schedule(&mut self) {
+        for (pod, _) in self.autoscaler.cluster_mut().schedule() {
+            if let Some(arrived) = self.arrived.remove(&pod) {
+                self.played.waits.push(self.now.duration_since(arrived).as_secs());
+            }
+            if let Some((Kind::Training | Kind::Batch, lifetime)) = self.lifetimes.get(&pod) {
+                self.ends.entry(pod).or_insert(self.now.saturating_add(*lifetime).unwrap_or(Timestamp::MAX));
+            }
+        }
+    }
+
+    /// The kubelets' and the cloud's part: machines that booted are Nodes, machines that are gone are not, and each is billed.
+    fn kubelets(&mut self) {
+        let view = self.running.handle.view();
+        let mut there = BTreeSet::new();
+        let mut nodes = BTreeSet::new();
+        for (machine, up) in self.running.simulated.machines(self.now) {
+            there.insert(machine.provider_id.clone());
+            let Ok(key) = machine.key.as_str().parse::<KeyParts>() else { continue };
+            let group = view.menu.groups.get(&key.group).or_else(|| view.memory.groups.get(&key.group).map(|g| &g.group));
+            let Some(group) = group else { continue };
+            if !self.machines.contains_key(&machine.provider_id) {
+                let record = view.memory.records.get(&key.record);
+                let price = record.and_then(|r| r.purchase()).map(|p| p.price).unwrap_or_default();
+                let billed = Billed {
+                    pool: group.pool.clone(),
+                    capacity_type: machine.market.capacity_type,
+                    price,
+                    since: machine.launched_at,
+                };
+                *self.played.bought.entry((billed.pool.clone(), billed.capacity_type)).or_default() += 1;
+                self.machines.insert(machine.provider_id.clone(), billed);
+            }
+            if !up || machine.state == InstanceState::Stopping {
+                continue;
+            }
+            nodes.insert(machine.node_name.to_string());
+            if self.autoscaler.cluster().node(machine.node_name.as_str()).is_none() {
+                let mut labels = group.template.labels.clone();
+                labels.insert("kubernetes.io/hostname".to_owned(), machine.node_name.to_string());
+                self.autoscaler.cluster_mut().add_node(NodeView {
+                    name: machine.node_name.to_string(),
+                    provider_id: machine.provider_id.to_string(),
+                    labels: Arc::new(labels),
+                    annotations: Arc::default(),
+                    taints: group.template.taints.clone(),
+                    unschedulable: false,
+                    ready_since: Some(self.now),
+                    created_at: self.now,
+                    allocatable: group.template.allocatable,
+                    capacity: group.template.capacity,
+                });
+            }
+        }
+        drop(view);
+        let stale: Vec<String> =
+            self.autoscaler.cluster().all_nodes().map(|n| n.name.clone()).filter(|name| !nodes.contains(name)).collect();
+        for name in stale {
+            let lost = self.autoscaler.cluster_mut().remove_node(&name, self.now);
+            if !lost.is_empty() {
+                // The autoscaler empties a node before it goes; one with pods on it was taken.
+                self.played.reclaimed += 1;
+            }
+            for pod in lost {
+                if matches!(self.lifetimes.get(&pod), Some((Kind::Training | Kind::Batch, _))) {
+                    self.ends.remove(&pod);
+                }
+                self.arrived.insert(pod, self.now);
+            }
+        }
+        let gone: Vec<ProviderId> = self.machines.keys().filter(|id| !there.contains(*id)).cloned().collect();
+        for id in gone {
+            if let Some(billed) = self.machines.remove(&id) {
+                self.pay(&billed);
+            }
+        }
+    }
+
+    fn pay(&mut self, billed: &Billed) {
+        let seconds = self.now.duration_since(billed.since).as_secs().max(LEAST_BILLED);
+        let paid = self.played.paid.entry((billed.pool.clone(), billed.capacity_type)).or_default();
+        *paid = paid.plus(billed.price.over_seconds(seconds));
+    }
+
+    /// Counts nodes and spend from the simulated cloud's own machines, not from the service's word, and holds them against the policy.
+    fn watch_limits(&mut self) {
+        for pool in &self.policy.pools {
+            let of_pool = self.machines.values().filter(|m| m.pool == pool.name);
+            let nodes = u32::try_from(of_pool.clone().count()).unwrap_or(u32::MAX);
+            let spend = of_pool.fold(UsdPerHour::ZERO, |sum, m| sum.plus(m.price));
+            let most = self.played.most_nodes.entry(pool.name.clone()).or_default();
+            *most = (*most).max(nodes);
+            let highest = self.played.most_spend.entry(pool.name.clone()).or_default();
+            *highest = (*highest).max(spend);
+            // A machine on its way out is still billed and no longer counted by the autoscaler.
+            let leaving = self.running.simulated.machines(self.now);
+            let leaving = leaving.iter().filter(|(m, _)| m.state == InstanceState::Stopping).count();
+            if nodes > pool.limits.max_nodes.saturating_add(u32::try_from(leaving).unwrap_or(u32::MAX)) {
+                self.played.broken.push(format!("{}: {} holds {nodes} nodes, more than {}", self.now, pool.name, pool.limits.max_nodes));
+            }
+            if pool.limits.max_usd_per_hour.is_some_and(|limit| spend > limit) {
+                self.played.broken.push(format!("{}: {} spends {spend}/h", self.now, pool.name));
+            }
+        }
+    }
+
+    fn standing(&self) -> String {
+        let spend = self.machines.values().fold(UsdPerHour::ZERO, |sum, m| sum.plus(m.price));
+        format!("{} {} nodes, {spend}/h", self.now.strftime("%H:%M"), self.machines.len())
+    }
+}

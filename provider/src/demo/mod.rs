@@ -1,0 +1,139 @@
+//! A day of GPU pods in about half a minute: the provider on loopback with simulated markets, driven over real gRPC by the model of the
+//! Cluster Autoscaler, on a virtual clock. It ends with a bill.
+
+mod bill;
+mod day;
+mod fleet;
+mod told;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::offer::CapacityType;
+use stoker_core::policy::Policy;
+use stoker_core::price::PriceBook;
+use stoker_sim::model::{Generation, Settings};
+use stoker_sim::workload::{PodEvent, Pools, Workload};
+use stoker_sim::world::WorldConfig;
+
+use crate::clock::{Clock, VirtualClock};
+use crate::policy_file;
+use crate::serve::{Door, KubeOptions, Options, PolicySource};
+use bill::Bill;
+use day::{Day, Played};
+
+/// The day that is played: fixed, so that the same seed shows the same prices and ages.
+const MIDNIGHT: &str = "2026-11-02T00:00:00Z";
+
+/// What the demo is asked for.
+#[derive(Debug, Clone)]
+pub struct DemoOptions {
+    /// What all chance is drawn from.
+    pub seed: u64,
+    /// Hours played, at most a day.
+    pub hours: u32,
+    /// The policy's name and text.
+    pub policy: (String, String),
+    /// How the simulated world behaves.
+    pub world: WorldConfig,
+    /// The prices.
+    pub book: Arc<PriceBook>,
+    /// Where the journal is left, for `stoker explain`.
+    pub state_dir: PathBuf,
+}
+
+/// Plays the day and prints what happens and what it cost.
+///
+/// # Errors
+/// When the service cannot be started, or its autoscaler fails.
+pub async fn run(options: DemoOptions) -> anyhow::Result<()> {
+    let start: Timestamp = MIDNIGHT.parse().context("the demo's day")?;
+    let policy = policy_file::parse(&options.policy.0, &options.policy.1, Some(&options.book))?;
+    let pods = pods(&options, &policy);
+    anyhow::ensure!(!pods.is_empty(), "no pod of the day fits the policy's pools: name a pool of it inference, training, dev or batch");
+    println!(
+        "A day of {} GPU pods, seed {}: stoker on loopback, simulated markets, a model of the Cluster Autoscaler over real gRPC.\n",
+        pods.len(),
+        options.seed
+    );
+    let bar = ProgressBar::new(u64::from(options.hours) * 60);
+    bar.set_style(
+        ProgressStyle::with_template("{bar:40} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let length = SignedDuration::from_hours(i64::from(options.hours));
+    let ours = play(&options, start, length, &pods, &policy, Settings::recommended(), options.state_dir.clone(), Some(&bar));
+    // The same day as the autoscaler's defaults would have it: its own expander and timers, on-demand only, since nobody tells it
+    // which capacity to buy.
+    let plain = on_demand_only(policy.clone());
+    let defaults_dir = options.state_dir.join("autoscaler-defaults");
+    let defaults = Settings::new(Generation::V1_36);
+    let theirs = play(&options, start, length, &pods, &plain, defaults, defaults_dir.clone(), None);
+    let (ours, theirs) = tokio::try_join!(ours, theirs)?;
+    bar.finish_and_clear();
+    let _ = std::fs::remove_dir_all(defaults_dir);
+    let fleet = fleet::static_on_demand(&policy, &options.book, &pods, length);
+    println!("\n{}", Bill { ours: &ours, theirs: &theirs, fleet, policy: &policy, length });
+    let state = options.state_dir.display();
+    println!("\nWhere to look next:");
+    if let Some(decision) = ours.a_decision {
+        println!("  stoker explain {decision} --state-dir {state}   why that decision was made");
+    }
+    println!("  stoker plan --pool {} --count 3          what would be bought now, and why not the rest", policy.pools[0].name);
+    println!("  stoker offers --gpu L4                          every offer of a GPU model by price");
+    anyhow::ensure!(ours.broken.is_empty(), "a limit was broken:\n{}", ours.broken.join("\n"));
+    Ok(())
+}
+
+/// The pods of the day that some pool of the policy would take.
+fn pods(options: &DemoOptions, policy: &Policy) -> Vec<PodEvent> {
+    let named = |name: &str| policy.pools.iter().any(|pool| pool.name.as_str() == name);
+    let short = if named("batch") { "batch" } else { "dev" };
+    let pools = Pools { batch: short.to_owned(), ..Pools::default() };
+    let end = SignedDuration::from_hours(i64::from(options.hours));
+    let mut pods = Workload::day(options.seed, &pools);
+    pods.retain(|event| event.at < end && event.pod.node_selector.values().all(|pool| named(pool)));
+    pods
+}
+
+fn on_demand_only(mut policy: Policy) -> Policy {
+    for pool in &mut policy.pools {
+        pool.prefer = vec![CapacityType::OnDemand];
+    }
+    policy
+}
+
+#[expect(clippy::too_many_arguments, reason = "two callers, side by side")]
+async fn play(
+    options: &DemoOptions,
+    start: Timestamp,
+    length: SignedDuration,
+    pods: &[PodEvent],
+    policy: &Policy,
+    settings: Settings,
+    state_dir: PathBuf,
+    bar: Option<&ProgressBar>,
+) -> anyhow::Result<Played> {
+    let clock = VirtualClock::new(start);
+    let mut world = options.world.clone();
+    world.seed = options.seed;
+    let running = crate::serve::start(Options {
+        clock: Clock::Virtual(Arc::clone(&clock)),
+        book: Arc::clone(&options.book),
+        policy: PolicySource::Value(Box::new(policy.clone())),
+        world,
+        state_dir,
+        world_file: None,
+        provider: Door::loopback(),
+        expander: Door::loopback(),
+        http: ([127, 0, 0, 1], 0).into(),
+        kube: KubeOptions::None,
+        retention: SignedDuration::from_hours(24 * 30),
+    })
+    .await?;
+    let mut day = Day::begin(running, clock, settings, policy.clone(), start).await?;
+    day.play(pods, length, bar).await?;
+    Ok(day.end().await)
+}
