@@ -1,0 +1,184 @@
+//! Events: best effort, at a bounded rate.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::Api;
+use kube::api::PostParams;
+use stoker_core::ids::{NodeGroupId, NodeName};
+use tokio::time::{Instant, timeout};
+use tracing::warn;
+
+use super::super::FIELD_MANAGER;
+use super::DEADLINE;
+
+/// Events at once, and the time after which one more is allowed: a stock-out of many groups is told in full, and an error that
+/// repeats cannot fill the API server's store, where an event lives for an hour.
+const BURST: u32 = 50;
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Longest note that the API server takes, in bytes.
+const MAX_NOTE: usize = 1024;
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy)]
+pub enum About<'a> {
+    /// A Node.
+    Node(&'a NodeName),
+    /// A node group of ours.
+    Group(&'a NodeGroupId),
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// Just so that people know.
+    Normal,
+    /// People may have to act.
+    Warning,
+}
+
+impl Severity {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Recorder {
+    events: Api<Event>,
+    namespace: String,
+    instance: String,
+    bucket: Mutex<Bucket>,
+    sent: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Recorder {
+    pub(super) fn new(events: Api<Event>, namespace: &str) -> Self {
+        let instance = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
+        Self {
+            events,
+            namespace: namespace.to_owned(),
+            instance: instance.unwrap_or_else(|| FIELD_MANAGER.to_owned()),
+            bucket: Mutex::new(Bucket::default()),
+            sent: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    pub(super) async fn record(&self, about: About<'_>, severity: Severity, reason: &'static str, note: &str) {
+        let allowed = self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+        if !allowed {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let event = self.event(about, severity, reason, note, Timestamp::now());
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let error = match timeout(DEADLINE, self.events.create(&params, &event)).await {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer in time".to_owned(),
+        };
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        warn!(reason, error, "cannot record an Event");
+    }
+
+    fn event(&self, about: About<'_>, severity: Severity, reason: &'static str, note: &str, now: Timestamp) -> Event {
+        let regarding = match about {
+            // The uid of a Node in events is its name, as kubelets have it; `kubectl describe node` looks for that.
+            About::Node(name) => ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Node".to_owned()),
+                name: Some(name.to_string()),
+                uid: Some(name.to_string()),
+                ..ObjectReference::default()
+            },
+            About::Group(id) => ObjectReference {
+                api_version: Some("stoker.dev/v1alpha1".to_owned()),
+                kind: Some("NodeGroup".to_owned()),
+                name: Some(id.to_string()),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectReference::default()
+            },
+        };
+        let number = self.sent.fetch_add(1, Ordering::Relaxed);
+        Event {
+            // Not made of the group's id, which may have characters that a name may not.
+            metadata: ObjectMeta {
+                name: Some(format!("stoker.{:x}.{number:x}", now.as_nanosecond())),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(now)),
+            reporting_controller: Some("stoker.dev/stoker".to_owned()),
+            reporting_instance: Some(clipped(&self.instance, 128).to_owned()),
+            action: Some(reason.to_owned()),
+            reason: Some(reason.to_owned()),
+            type_: Some(severity.as_str().to_owned()),
+            note: Some(clipped(note, MAX_NOTE).to_owned()),
+            regarding: Some(regarding),
+            ..Event::default()
+        }
+    }
+}
+
+/// As much of `text` as `max` bytes hold.
+fn clipped(text: &str, max: usize) -> &str {
+    text.get(..text.floor_char_boundary(max)).unwrap_or(text)
+}
+
+/// Lets [`BURST`] through at once and one more each [`INTERVAL`].
+#[derive(Debug, Default)]
+struct Bucket {
+    /// When the bucket is full again; each event moves it on by an interval.
+    full_at: Option<Instant>,
+}
+
+impl Bucket {
+    fn take(&mut self, now: Instant) -> bool {
+        let next = self.full_at.unwrap_or(now).max(now) + INTERVAL;
+        let allowed = next <= now + INTERVAL * BURST;
+        if allowed {
+            self.full_at = Some(next);
+        }
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_and_then_one_each_interval() {
+        let mut bucket = Bucket::default();
+        let start = Instant::now();
+        let passed = (0..200).filter(|_| bucket.take(start)).count();
+        assert_eq!(passed, 50);
+        assert!(!bucket.take(start + Duration::from_secs(1)));
+        assert!(bucket.take(start + Duration::from_secs(2)));
+        assert!(!bucket.take(start + Duration::from_secs(2)));
+        let later = start + Duration::from_hours(1);
+        assert_eq!((0..200).filter(|_| bucket.take(later)).count(), 50);
+    }
+
+    #[test]
+    fn notes_are_clipped_between_characters() {
+        assert_eq!(clipped("größe", 3), "gr");
+        assert_eq!(clipped("größe", 4), "grö");
+        assert_eq!(clipped("x", 4), "x");
+    }
+}

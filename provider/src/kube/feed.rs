@@ -1,0 +1,136 @@
+//! What the cluster's nodes and GPU pods are, followed by two watches and published as one value.
+
+mod pulse;
+mod rows;
+mod table;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use kube::Client;
+use kube::runtime::watcher::Event;
+use stoker_core::ids::ClusterName;
+use stoker_core::snapshot::ClusterFacts;
+use stoker_core::template::CLUSTER_LABEL;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
+
+use pulse::Pulse;
+pub use pulse::{Broken, Watched};
+use table::Table;
+
+use super::thin::{NodeRow, PodRow};
+
+/// How long changes are gathered before they are published together: a burst of bindings then makes one pass, and a pass waits no
+/// longer than people notice.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+
+/// How long a watch may be broken before the feed counts as unhealthy: a restart of one API server behind a load balancer is over
+/// by then.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// How old the last sign of life may be: a watch that stands gives one each half minute, and a request that is not answered fails
+/// before this.
+const STALE: Duration = Duration::from_secs(90);
+
+/// Pods that can hold a node. The server leaves the others out, and tells of one that ends as if it were deleted.
+const BOUND_AND_ALIVE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
+
+/// The cluster's nodes and GPU pods.
+///
+/// # Guarantees
+/// Nothing is published before both kinds were listed completely. After a gap in a watch the new list replaces the old one as a
+/// whole, so no half list is ever seen. A broken watch leaves the last facts, and [`broken`](Self::broken) tells of it.
+///
+/// # Caveats
+/// A pod that gets its GPU by a resource claim only (DRA) holds no node.
+#[derive(Debug, Clone)]
+pub struct KubeFeed {
+    facts: watch::Receiver<Option<Arc<ClusterFacts>>>,
+    nodes: Arc<Pulse>,
+    pods: Arc<Pulse>,
+}
+
+impl KubeFeed {
+    /// Follows the nodes that carry this cluster's label and the GPU pods of every namespace; wakes the engine after each change.
+    ///
+    /// The feed lives while the future that comes with it runs. It never ends by itself; to stop, drop it.
+    pub fn start(
+        client: &Client,
+        cluster: &ClusterName,
+        wake: Arc<Notify>,
+    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
+        let (publish, facts) = watch::channel(None);
+        let feed = Self { facts, nodes: Arc::new(Pulse::new(Watched::Nodes)), pods: Arc::new(Pulse::new(Watched::Pods)) };
+        let labels = format!("{CLUSTER_LABEL}={cluster}");
+        let nodes = rows::follow::<NodeRow>(client, rows::config().labels(&labels), Arc::clone(&feed.nodes));
+        let pods = rows::follow::<PodRow>(client, rows::config().fields(BOUND_AND_ALIVE), Arc::clone(&feed.pods));
+        (feed, run(nodes, pods, publish, wake))
+    }
+
+    /// The facts, now and whenever they change; `None` until both lists are complete.
+    pub fn facts(&self) -> watch::Receiver<Option<Arc<ClusterFacts>>> {
+        self.facts.clone()
+    }
+
+    /// The facts now; `None` until both lists are complete.
+    pub fn latest(&self) -> Option<Arc<ClusterFacts>> {
+        self.facts.borrow().clone()
+    }
+
+    /// How long ago the API server last proved that both watches stand. Half a minute is usual in a quiet cluster.
+    pub fn age(&self) -> Duration {
+        self.nodes.age().max(self.pods.age())
+    }
+
+    /// The watch that has been broken longest; `None` while both stand.
+    pub fn broken(&self) -> Option<Broken> {
+        [self.nodes.broken(), self.pods.broken()].into_iter().flatten().min_by_key(|broken| broken.since)
+    }
+
+    /// Whether there are facts, no watch has been broken for more than half a minute, and both gave a sign of life lately.
+    pub fn healthy(&self) -> bool {
+        let broken_for = self.nodes.broken_for().max(self.pods.broken_for());
+        self.facts.borrow().is_some() && broken_for <= GRACE && self.age() <= STALE
+    }
+}
+
+/// Applies what the watches tell, until one of them ends.
+async fn run(
+    nodes: impl Stream<Item = Event<NodeRow>> + Send,
+    pods: impl Stream<Item = Event<PodRow>> + Send,
+    publish: watch::Sender<Option<Arc<ClusterFacts>>>,
+    wake: Arc<Notify>,
+) {
+    let (mut nodes, mut pods) = (pin!(nodes), pin!(pods));
+    let mut table = Table::default();
+    let mut due: Option<Instant> = None;
+    loop {
+        let changed = tokio::select! {
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                due = None;
+                if let Some(facts) = table.facts() {
+                    publish.send_replace(Some(Arc::new(facts)));
+                    wake.notify_one();
+                }
+                continue;
+            }
+            event = nodes.next() => match event {
+                Some(event) => table.node(event),
+                None => return,
+            },
+            event = pods.next() => match event {
+                Some(event) => table.pod(event),
+                None => return,
+            },
+        };
+        if changed && due.is_none() && table.complete() {
+            due = Some(Instant::now() + DEBOUNCE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

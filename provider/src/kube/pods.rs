@@ -1,0 +1,283 @@
+//! A Pod as the autoscaler sends it, cut down to what a choice of nodes may look at.
+
+use std::collections::BTreeMap;
+
+use k8s_pb::api::core::v1::{Container, Pod, PodSpec, Toleration as WireToleration};
+use k8s_pb::apimachinery::pkg::api::resource::Quantity;
+use prost::Message as _;
+use stoker_core::template::GPU_RESOURCE;
+
+use super::quantity::{self, QuantityError};
+
+/// What is kept of a Pod. Its containers, with their environment, arguments and volumes, are not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodFacts {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What it needs to be scheduled.
+    pub requests: Requests,
+    /// Labels that its node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that it accepts.
+    pub tolerations: Vec<Toleration>,
+}
+
+/// What a Pod needs to be scheduled: the most that it needs at any one time, as the scheduler counts it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// CPU in thousandths of a core.
+    pub milli_cpu: u64,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// GPUs.
+    pub gpus: u64,
+}
+
+/// Taints that a Pod accepts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Toleration {
+    /// Key of the taint; any key when empty.
+    pub key: String,
+    /// `Equal`, `Exists`, or a newer word.
+    pub operator: String,
+    /// Value of the taint, for `Equal`.
+    pub value: String,
+    /// Effect of the taint; any effect when empty.
+    pub effect: String,
+}
+
+/// Why bytes are not a Pod.
+#[derive(Debug, thiserror::Error)]
+pub enum PodError {
+    /// They are no protobuf of a Pod.
+    #[error("cannot decode a core/v1 Pod from {len} bytes")]
+    Decode {
+        /// How many bytes came.
+        len: usize,
+        /// What the decoder says.
+        #[source]
+        source: prost::DecodeError,
+    },
+    /// The Pod has no name.
+    #[error("the Pod has no name")]
+    NoName,
+    /// A request of it is no quantity.
+    #[error("Pod {namespace}/{name} requests {resource}")]
+    Request {
+        /// The Pod's namespace.
+        namespace: String,
+        /// The Pod's name.
+        name: String,
+        /// Which resource.
+        resource: &'static str,
+        /// What is wrong with the amount.
+        #[source]
+        source: QuantityError,
+    },
+}
+
+impl PodError {
+    /// A stable word for metrics and logs.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Decode { .. } => "undecodable-pod",
+            Self::NoName => "nameless-pod",
+            Self::Request { source, .. } => source.label(),
+        }
+    }
+}
+
+/// Decodes a core/v1 Pod protobuf and keeps its facts.
+///
+/// # Errors
+/// See [`PodError`]; no error shows more of the Pod than its name and the amount at fault.
+pub fn pod_facts(bytes: &[u8]) -> Result<PodFacts, PodError> {
+    let pod = Pod::decode(bytes).map_err(|source| PodError::Decode { len: bytes.len(), source })?;
+    let (name, namespace) = pod.metadata.map(|meta| (meta.name, meta.namespace)).unwrap_or_default();
+    let name = name.filter(|name| !name.is_empty()).ok_or(PodError::NoName)?;
+    let namespace = namespace.unwrap_or_default();
+    let spec = pod.spec.unwrap_or_default();
+    let requests = match requests(&spec) {
+        Ok(requests) => requests,
+        Err((resource, source)) => return Err(PodError::Request { namespace, name, resource, source }),
+    };
+    let tolerations = spec.tolerations.into_iter().map(Toleration::from).collect();
+    Ok(PodFacts { namespace, name, requests, node_selector: spec.node_selector, tolerations })
+}
+
+impl From<WireToleration> for Toleration {
+    fn from(wire: WireToleration) -> Self {
+        Self {
+            key: wire.key.unwrap_or_default(),
+            operator: wire.operator.filter(|word| !word.is_empty()).unwrap_or_else(|| "Equal".to_owned()),
+            value: wire.value.unwrap_or_default(),
+            effect: wire.effect.unwrap_or_default(),
+        }
+    }
+}
+
+/// The resource at fault, and the fault.
+type Fault = (&'static str, QuantityError);
+type Amounts = BTreeMap<String, Quantity>;
+
+/// Containers and sidecars run together; each other init container runs alone, beside the sidecars that were started before it.
+fn requests(spec: &PodSpec) -> Result<Requests, Fault> {
+    let mut sidecars = Requests::default();
+    let mut start = Requests::default();
+    for container in &spec.init_containers {
+        let own = of_container(container)?;
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecars = sidecars.plus(own)?;
+            start = start.max(sidecars);
+        } else {
+            start = start.max(sidecars.plus(own)?);
+        }
+    }
+    let mut run = sidecars;
+    for container in &spec.containers {
+        run = run.plus(of_container(container)?)?;
+    }
+    let mut total = run.max(start);
+    // Requests of the Pod as a whole stand for those of its containers.
+    if let Some(resources) = &spec.resources {
+        if let Some(milli_cpu) = amount(&resources.requests, CPU, quantity::milli)? {
+            total.milli_cpu = milli_cpu;
+        }
+        if let Some(memory_bytes) = amount(&resources.requests, MEMORY, quantity::whole)? {
+            total.memory_bytes = memory_bytes;
+        }
+    }
+    total.plus(of_amounts(&spec.overhead)?)
+}
+
+const CPU: &str = "cpu";
+const MEMORY: &str = "memory";
+
+fn of_container(container: &Container) -> Result<Requests, Fault> {
+    container.resources.as_ref().map_or(Ok(Requests::default()), |resources| of_amounts(&resources.requests))
+}
+
+fn of_amounts(amounts: &Amounts) -> Result<Requests, Fault> {
+    Ok(Requests {
+        milli_cpu: amount(amounts, CPU, quantity::milli)?.unwrap_or(0),
+        memory_bytes: amount(amounts, MEMORY, quantity::whole)?.unwrap_or(0),
+        gpus: amount(amounts, GPU_RESOURCE, quantity::whole)?.unwrap_or(0),
+    })
+}
+
+fn amount(
+    amounts: &Amounts,
+    resource: &'static str,
+    read: fn(&str) -> Result<u64, QuantityError>,
+) -> Result<Option<u64>, Fault> {
+    let Some(text) = amounts.get(resource) else { return Ok(None) };
+    read(text.string.as_deref().unwrap_or_default()).map(Some).map_err(|source| (resource, source))
+}
+
+impl Requests {
+    fn plus(self, other: Self) -> Result<Self, Fault> {
+        let sum = |resource, a: u64, b: u64| {
+            a.checked_add(b).ok_or_else(|| (resource, QuantityError::TooLarge(format!("{a} + {b}"))))
+        };
+        Ok(Self {
+            milli_cpu: sum(CPU, self.milli_cpu, other.milli_cpu)?,
+            memory_bytes: sum(MEMORY, self.memory_bytes, other.memory_bytes)?,
+            gpus: sum(GPU_RESOURCE, self.gpus, other.gpus)?,
+        })
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            milli_cpu: self.milli_cpu.max(other.milli_cpu),
+            memory_bytes: self.memory_bytes.max(other.memory_bytes),
+            gpus: self.gpus.max(other.gpus),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_pb::api::core::v1::{EnvVar, ResourceRequirements, SecretVolumeSource, Volume, VolumeSource};
+    use k8s_pb::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    use super::*;
+
+    fn amounts(pairs: &[(&str, &str)]) -> Amounts {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), Quantity { string: Some((*v).to_owned()) })).collect()
+    }
+
+    fn container(pairs: &[(&str, &str)]) -> Container {
+        let resources = Some(ResourceRequirements { requests: amounts(pairs), ..Default::default() });
+        Container { resources, ..Default::default() }
+    }
+
+    fn sidecar(pairs: &[(&str, &str)]) -> Container {
+        Container { restart_policy: Some("Always".to_owned()), ..container(pairs) }
+    }
+
+    fn bytes(spec: PodSpec) -> Vec<u8> {
+        let metadata = ObjectMeta { name: Some("train-0".into()), namespace: Some("ml".into()), ..Default::default() };
+        Pod { metadata: Some(metadata), spec: Some(spec), ..Default::default() }.encode_to_vec()
+    }
+
+    #[test]
+    fn secrets_do_not_survive_the_trimming() {
+        let mut main = container(&[("cpu", "3500m"), ("memory", "1.5Gi"), (GPU_RESOURCE, "1")]);
+        main.env = vec![EnvVar { name: Some("TOKEN".into()), value: Some("hunter2".into()), value_from: None }];
+        main.args = vec!["--password=hunter2".into()];
+        let secret = SecretVolumeSource { secret_name: Some("hunter2".into()), ..Default::default() };
+        let source = VolumeSource { secret: Some(secret), ..Default::default() };
+        let volume = Volume { name: Some("v".into()), volume_source: Some(source) };
+        let toleration =
+            WireToleration { key: Some(GPU_RESOURCE.into()), operator: Some("Exists".into()), ..Default::default() };
+        let spec = PodSpec {
+            containers: vec![main],
+            volumes: vec![volume],
+            tolerations: vec![toleration, WireToleration::default()],
+            node_selector: BTreeMap::from([("stoker.dev/pool".to_owned(), "inference".to_owned())]),
+            ..Default::default()
+        };
+        let wire = bytes(spec);
+        assert!(wire.windows(7).any(|window| window == b"hunter2"));
+
+        let facts = pod_facts(&wire).unwrap();
+        let golden = r#"PodFacts { namespace: "ml", name: "train-0", requests: Requests { milli_cpu: 3500, memory_bytes: 1610612736, gpus: 1 }, node_selector: {"stoker.dev/pool": "inference"}, tolerations: [Toleration { key: "nvidia.com/gpu", operator: "Exists", value: "", effect: "" }, Toleration { key: "", operator: "Equal", value: "", effect: "" }] }"#;
+        assert_eq!(format!("{facts:?}"), golden);
+    }
+
+    #[test]
+    fn a_pod_needs_the_most_of_any_one_time() {
+        let spec = PodSpec {
+            init_containers: vec![
+                container(&[("cpu", "4"), ("memory", "1Gi")]),
+                sidecar(&[("cpu", "500m")]),
+                container(&[("memory", "8Gi")]),
+            ],
+            containers: vec![container(&[("cpu", "1"), (GPU_RESOURCE, "2")]), container(&[("cpu", "1"), ("memory", "2Gi")])],
+            overhead: amounts(&[("cpu", "250m")]),
+            ..Default::default()
+        };
+        // CPU: the first init container's 4 beat 500m + 1 + 1; memory: the last one's 8 GiB; both plus the overhead.
+        let expected = Requests { milli_cpu: 4_250, memory_bytes: 8 << 30, gpus: 2 };
+        assert_eq!(pod_facts(&bytes(spec.clone())).unwrap().requests, expected);
+
+        let whole = ResourceRequirements { requests: amounts(&[("cpu", "6")]), ..Default::default() };
+        let spec = PodSpec { resources: Some(whole), ..spec };
+        assert_eq!(pod_facts(&bytes(spec)).unwrap().requests, Requests { milli_cpu: 6_250, ..expected });
+    }
+
+    #[test]
+    fn what_is_no_pod_is_told_with_its_place() {
+        assert!(matches!(pod_facts(b"\xff\xff"), Err(PodError::Decode { len: 2, .. })));
+        assert!(matches!(pod_facts(b""), Err(PodError::NoName)));
+        let error = pod_facts(&bytes(PodSpec { containers: vec![container(&[("memory", "1GB")])], ..Default::default() }))
+            .unwrap_err();
+        assert_eq!(error.to_string(), "Pod ml/train-0 requests memory");
+        assert_eq!(error.label(), "not-a-quantity");
+        let twice = vec![container(&[("memory", "15Ei")]), container(&[("memory", "15Ei")])];
+        let error = pod_facts(&bytes(PodSpec { containers: twice, ..Default::default() })).unwrap_err();
+        assert_eq!(error.label(), "too-large-quantity");
+    }
+}

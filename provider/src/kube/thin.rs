@@ -1,0 +1,386 @@
+//! Nodes and Pods as we read them: everything that we do not use is skipped while the JSON is read and never stored.
+//!
+//! Reading is lenient: what an API server can send never fails, because a failed read makes the client log the whole answer, and a
+//! Pod's environment is no matter for a log.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use stoker_core::snapshot::Hold;
+use stoker_core::template::GPU_RESOURCE;
+
+/// A Node.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "RawNode")]
+pub(super) struct NodeRow {
+    /// Name, uid and resource version only.
+    pub(super) meta: ObjectMeta,
+    pub(super) cluster: Option<String>,
+    pub(super) group: Option<String>,
+    pub(super) provider_id: Option<String>,
+    pub(super) created_at: Option<Timestamp>,
+    pub(super) ready_since: Option<Timestamp>,
+    pub(super) hold: Hold,
+    /// Whether it bears our marker, also where the annotation that it marks is not there.
+    pub(super) marked: bool,
+}
+
+/// A Pod.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "RawPod")]
+pub(super) struct PodRow {
+    /// Namespace, name, uid and resource version only.
+    pub(super) meta: ObjectMeta,
+    /// The node that it holds: `None` where it is not bound, has ended, is being deleted, wants no GPU or is of a `DaemonSet`.
+    pub(super) holds: Option<String>,
+}
+
+macro_rules! row {
+    ($row:ty, $of:ty, $scope:ty) => {
+        impl kube::Resource for $row {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                <$of as k8s_openapi::Resource>::KIND.into()
+            }
+            fn group((): &()) -> Cow<'_, str> {
+                <$of as k8s_openapi::Resource>::GROUP.into()
+            }
+            fn version((): &()) -> Cow<'_, str> {
+                <$of as k8s_openapi::Resource>::VERSION.into()
+            }
+            fn plural((): &()) -> Cow<'_, str> {
+                <$of as k8s_openapi::Resource>::URL_PATH_SEGMENT.into()
+            }
+            fn meta(&self) -> &ObjectMeta {
+                &self.meta
+            }
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.meta
+            }
+        }
+    };
+}
+
+row!(NodeRow, Node, ClusterResourceScope);
+row!(PodRow, Pod, NamespaceResourceScope);
+
+/// Who set [`SCALE_DOWN_DISABLED`](super::SCALE_DOWN_DISABLED), by its value and that of our marker.
+fn hold(disabled: Option<&str>, marked: bool) -> Hold {
+    match (disabled == Some("true"), marked) {
+        (false, _) => Hold::None,
+        (true, true) => Hold::Ours,
+        (true, false) => Hold::Theirs,
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    creation_timestamp: Option<String>,
+    deletion_timestamp: Option<IgnoredAny>,
+    labels: Option<RawLabels>,
+    annotations: Option<RawAnnotations>,
+    owner_references: Option<Vec<RawOwner>>,
+}
+
+impl RawMeta {
+    fn thin(&mut self) -> ObjectMeta {
+        ObjectMeta {
+            name: self.name.take(),
+            namespace: self.namespace.take(),
+            uid: self.uid.take(),
+            resource_version: self.resource_version.take(),
+            ..ObjectMeta::default()
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+struct RawLabels {
+    #[serde(rename = "stoker.dev/cluster")]
+    cluster: Option<String>,
+    #[serde(rename = "stoker.dev/group")]
+    group: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+struct RawAnnotations {
+    #[serde(rename = "cluster-autoscaler.kubernetes.io/scale-down-disabled")]
+    disabled: Option<String>,
+    #[serde(rename = "stoker.dev/held")]
+    held: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RawOwner {
+    kind: Option<String>,
+    controller: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct RawNode {
+    metadata: RawMeta,
+    spec: Option<RawNodeSpec>,
+    status: Option<RawNodeStatus>,
+}
+
+#[derive(Deserialize, Default)]
+struct RawNodeSpec {
+    #[serde(rename = "providerID")]
+    provider_id: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+struct RawNodeStatus {
+    conditions: Option<Vec<RawCondition>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawCondition {
+    r#type: Option<String>,
+    status: Option<String>,
+    last_transition_time: Option<String>,
+}
+
+impl From<RawNode> for NodeRow {
+    fn from(mut raw: RawNode) -> Self {
+        let labels = raw.metadata.labels.take().unwrap_or_default();
+        let annotations = raw.metadata.annotations.take().unwrap_or_default();
+        let marked = annotations.held.as_deref() == Some("true");
+        let created_at = raw.metadata.creation_timestamp.as_deref().and_then(|text| text.parse().ok());
+        let ready_since = raw
+            .status
+            .unwrap_or_default()
+            .conditions
+            .unwrap_or_default()
+            .into_iter()
+            .find(|c| c.r#type.as_deref() == Some("Ready") && c.status.as_deref() == Some("True"))
+            // Ready, but nobody knows since when: certainly not before it was created.
+            .and_then(|c| c.last_transition_time.and_then(|text| text.parse().ok()).or(created_at));
+        Self {
+            meta: raw.metadata.thin(),
+            cluster: labels.cluster,
+            group: labels.group,
+            provider_id: raw.spec.unwrap_or_default().provider_id.filter(|id| !id.is_empty()),
+            created_at,
+            ready_since,
+            hold: hold(annotations.disabled.as_deref(), marked),
+            marked,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct RawPod {
+    metadata: RawMeta,
+    spec: Option<RawPodSpec>,
+    status: Option<RawPodStatus>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct RawPodSpec {
+    node_name: Option<String>,
+    containers: Option<Vec<RawContainer>>,
+    init_containers: Option<Vec<RawContainer>>,
+}
+
+#[derive(Deserialize, Default)]
+struct RawPodStatus {
+    phase: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RawContainer {
+    resources: Option<RawResources>,
+}
+
+#[derive(Deserialize)]
+struct RawResources {
+    requests: Option<Amounts>,
+    limits: Option<Amounts>,
+}
+
+type Amounts = BTreeMap<String, serde_json::Value>;
+
+/// Whether a container may use that resource only on a GPU: whole GPUs, MIG slices, and either of them shared.
+fn is_gpu(resource: &str) -> bool {
+    resource.starts_with("nvidia.com/mig-")
+        || resource.strip_prefix(GPU_RESOURCE).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+impl RawContainer {
+    fn wants_gpu(&self) -> bool {
+        let Some(resources) = &self.resources else { return false };
+        [&resources.requests, &resources.limits]
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|(name, amount)| is_gpu(name) && amount != "0" && *amount != 0)
+    }
+}
+
+impl From<RawPod> for PodRow {
+    fn from(mut raw: RawPod) -> Self {
+        let spec = raw.spec.unwrap_or_default();
+        let ended = matches!(raw.status.unwrap_or_default().phase.as_deref(), Some("Succeeded" | "Failed"));
+        let owners = raw.metadata.owner_references.take().unwrap_or_default();
+        let of_daemon_set = owners.iter().any(|o| o.kind.as_deref() == Some("DaemonSet") && o.controller == Some(true));
+        let deleting = raw.metadata.deletion_timestamp.is_some();
+        let wants_gpu =
+            || [&spec.containers, &spec.init_containers].into_iter().flatten().flatten().any(RawContainer::wants_gpu);
+        let holds = !ended && !of_daemon_set && !deleting && wants_gpu();
+        Self { meta: raw.metadata.thin(), holds: spec.node_name.filter(|name| holds && !name.is_empty()) }
+    }
+}
+
+impl PodRow {
+    /// `namespace/name`; `None` for a Pod without a name, which no API server sends.
+    pub(super) fn key(&self) -> Option<String> {
+        Some(format!("{}/{}", self.meta.namespace.as_ref()?, self.meta.name.as_ref()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use stoker_core::template::{CLUSTER_LABEL, GROUP_LABEL};
+
+    use super::super::{HELD, SCALE_DOWN_DISABLED};
+    use super::*;
+
+    fn node(value: Value) -> NodeRow {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn pod(value: Value) -> PodRow {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_node_is_read_by_the_names_that_the_rest_of_stoker_writes() {
+        let row = node(json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {
+                "name": "n1", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-11-01T00:00:00Z",
+                "labels": { CLUSTER_LABEL: "prod", GROUP_LABEL: "a.b.c", "team": "x" },
+                "annotations": { SCALE_DOWN_DISABLED: "true", HELD: "true", "big": "x" },
+                "managedFields": [{ "manager": "kubelet" }],
+            },
+            "spec": { "providerID": "sim://1", "taints": [] },
+            "status": { "conditions": [
+                { "type": "DiskPressure", "status": "False" },
+                { "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-01T00:05:00Z", "lastHeartbeatTime": null },
+            ]},
+        }));
+        assert_eq!(row.cluster.as_deref(), Some("prod"));
+        assert_eq!(row.group.as_deref(), Some("a.b.c"));
+        assert_eq!(row.provider_id.as_deref(), Some("sim://1"));
+        assert_eq!(row.created_at.unwrap().to_string(), "2026-11-01T00:00:00Z");
+        assert_eq!(row.ready_since.unwrap().to_string(), "2026-11-01T00:05:00Z");
+        assert_eq!((row.hold, row.marked), (Hold::Ours, true));
+        let kept = serde_json::to_value(&row.meta).unwrap();
+        assert_eq!(kept, json!({ "name": "n1", "uid": "u", "resourceVersion": "7" }));
+    }
+
+    #[test]
+    fn a_bare_node_is_read_too() {
+        let row = node(json!({ "metadata": { "name": "n", "labels": null, "creationTimestamp": null } }));
+        assert_eq!((row.created_at, row.ready_since, row.hold), (None, None, Hold::None));
+        assert_eq!(row.provider_id, None);
+    }
+
+    #[test]
+    fn only_a_condition_that_is_true_makes_a_node_ready() {
+        for (status, ready) in [("True", true), ("False", false), ("Unknown", false)] {
+            let row = node(json!({
+                "metadata": { "creationTimestamp": "2026-11-01T00:00:00Z" },
+                "status": { "conditions": [{ "type": "Ready", "status": status }] },
+            }));
+            assert_eq!(row.ready_since.is_some(), ready, "{status}");
+        }
+    }
+
+    #[test]
+    fn who_holds_a_node_is_told_by_value_and_marker() {
+        assert_eq!(hold(None, false), Hold::None);
+        assert_eq!(hold(None, true), Hold::None);
+        assert_eq!(hold(Some("false"), true), Hold::None);
+        assert_eq!(hold(Some("true"), false), Hold::Theirs);
+        assert_eq!(hold(Some("true"), true), Hold::Ours);
+    }
+
+    fn gpu_pod() -> Value {
+        json!({
+            "metadata": { "namespace": "ml", "name": "train-0", "uid": "u", "resourceVersion": "9" },
+            "spec": {
+                "nodeName": "n1",
+                "containers": [
+                    { "name": "side", "env": [{ "name": "TOKEN", "value": "hunter2" }] },
+                    { "name": "main", "resources": { "requests": { "cpu": "1", "nvidia.com/gpu": "1" } } },
+                ],
+            },
+            "status": { "phase": "Running" },
+        })
+    }
+
+    #[test]
+    fn a_bound_gpu_pod_holds_its_node_and_nothing_else_of_it_is_kept() {
+        let row = pod(gpu_pod());
+        assert_eq!(row.holds.as_deref(), Some("n1"));
+        assert_eq!(row.key().as_deref(), Some("ml/train-0"));
+        assert!(!format!("{row:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_pod_that_ended_or_waits_or_leaves_or_serves_the_node_holds_nothing() {
+        let changes: [(&str, Value); 7] = [
+            ("/spec/nodeName", json!(null)),
+            ("/spec/nodeName", json!("")),
+            ("/status/phase", json!("Succeeded")),
+            ("/status/phase", json!("Failed")),
+            ("/metadata/deletionTimestamp", json!("2026-11-01T00:00:00Z")),
+            ("/metadata/ownerReferences", json!([{ "kind": "DaemonSet", "controller": true, "name": "d", "uid": "u" }])),
+            (
+                "/spec/containers",
+                json!([{ "name": "main", "resources": { "requests": { "cpu": "1", "nvidia.com/gpu": "0" } } }]),
+            ),
+        ];
+        for (path, value) in changes {
+            let mut object = gpu_pod();
+            let (parent, key) = path.rsplit_once('/').unwrap();
+            object.pointer_mut(parent).unwrap()[key] = value;
+            assert_eq!(pod(object).holds, None, "{path}");
+        }
+    }
+
+    #[test]
+    fn every_way_to_ask_for_a_gpu_counts() {
+        for resource in
+            ["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb.shared"]
+        {
+            assert!(is_gpu(resource), "{resource}");
+        }
+        for resource in ["nvidia.com/gpuish", "nvidia.com/rdma", "amd.com/gpu", "cpu"] {
+            assert!(!is_gpu(resource), "{resource}");
+        }
+        let mut object = gpu_pod();
+        object["spec"]["containers"] = json!([{ "name": "main" }]);
+        object["spec"]["initContainers"] =
+            json!([{ "name": "warm", "resources": { "limits": { "nvidia.com/mig-1g.10gb": "1" } } }]);
+        assert_eq!(pod(object).holds.as_deref(), Some("n1"));
+    }
+}
