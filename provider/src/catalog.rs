@@ -1,0 +1,119 @@
+//! What can be bought and for how much: the price tables, a simulated market's live quotes, and the menu that a policy makes of both.
+//!
+//! The one-shot commands stand on it; the service has the same facts from its feeds.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use stoker_core::group::Menu;
+use stoker_core::ids::{IdError, SupplierName};
+use stoker_core::offer::Market;
+use stoker_core::policy::{Fault, Policy};
+use stoker_core::price::{Entry, NoSignal, PriceBook};
+use stoker_core::supply::MarketFacts;
+use stoker_pricing::TableFaults;
+use stoker_sim::world::{World, WorldConfig};
+
+use crate::policy_file;
+use crate::policy_watch::{self, PolicyError};
+use crate::supplier::simulated;
+use crate::yaml::{self, Faults};
+
+/// What the built-in policy is called in faults and reports.
+pub const EXAMPLE: &str = "the built-in example policy";
+
+/// Why there is no catalog. Each message names the file and the cure.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// The price tables do not hold.
+    #[error("{0}")]
+    Tables(TableFaults),
+    /// The policy does not hold.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The world file cannot be read.
+    #[error("{}: cannot be read", path.display())]
+    ReadWorld {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The world file does not hold.
+    #[error("{0}")]
+    World(Faults),
+    /// The default world does not hold with these price tables.
+    #[error("the simulated world does not hold with these price tables: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    DefaultWorld(Vec<Fault>),
+    /// The supplier's name is no id.
+    #[error(transparent)]
+    Name(#[from] IdError),
+}
+
+/// Prices and market facts as of one moment.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    /// The price tables.
+    pub prices: Arc<PriceBook>,
+    /// What the suppliers tell of their markets: zone names and live quotes.
+    pub facts: BTreeMap<SupplierName, MarketFacts>,
+}
+
+impl Catalog {
+    /// The catalog at `now`: the built-in tables or those of a folder, and the simulated world of a file or the default one.
+    pub fn load(prices_dir: Option<&Path>, world_file: Option<&Path>, now: Timestamp) -> Result<Self, CatalogError> {
+        let prices = prices(prices_dir)?;
+        let config = world_config(world_file, &prices, now)?;
+        let world = World::new(config, &prices, now).map_err(CatalogError::DefaultWorld)?;
+        let supplier = SupplierName::new(simulated::NAME)?;
+        let facts = BTreeMap::from([(supplier, world.market_facts(now))]);
+        Ok(Self { prices: Arc::new(prices), facts })
+    }
+
+    /// The policy of a file, or the built-in example; names that the tables do not know are faults.
+    pub fn policy(&self, file: Option<&Path>) -> Result<Policy, CatalogError> {
+        policy(file, &self.prices)
+    }
+
+    /// What a policy makes of it.
+    pub fn menu(&self, policy: Policy) -> Menu {
+        Menu::derive(&Arc::new(policy), &self.prices, &self.facts)
+    }
+
+    /// What is said of a market: a live quote where there is one, else the table's word. A live quote cannot make orderable what is
+    /// only listed.
+    pub fn entry(&self, market: &Market) -> Option<Entry> {
+        let table = self.prices.entry(market);
+        if let Some(Entry::NoSignal(NoSignal::ListOnly)) = table {
+            return table.cloned();
+        }
+        let live = self.facts.values().find_map(|facts| facts.quotes.get(market));
+        live.map(|quote| Entry::Price(quote.clone())).or_else(|| table.cloned())
+    }
+}
+
+/// The price tables: the built-in ones, or those of a folder.
+pub fn prices(dir: Option<&Path>) -> Result<PriceBook, CatalogError> {
+    dir.map_or_else(stoker_pricing::embedded, stoker_pricing::load_dir).map_err(CatalogError::Tables)
+}
+
+/// The policy of a file, or the built-in example.
+pub fn policy(file: Option<&Path>, prices: &PriceBook) -> Result<Policy, CatalogError> {
+    let read = match file {
+        Some(path) => policy_watch::read(path, prices),
+        None => policy_file::parse(EXAMPLE, policy_file::example(), Some(prices)).map_err(PolicyError::Faults),
+    };
+    Ok(read?)
+}
+
+/// How the simulated world behaves: as a file says, or by default. Rows of the file that mean no market of the tables are faults.
+pub fn world_config(file: Option<&Path>, prices: &PriceBook, start: Timestamp) -> Result<WorldConfig, CatalogError> {
+    let Some(path) = file else { return Ok(WorldConfig::default()) };
+    let text = fs::read_to_string(path).map_err(|source| CatalogError::ReadWorld { path: path.to_owned(), source })?;
+    let rules = |raw: &WorldConfig| World::new(raw.clone(), prices, start).map(|_| raw.clone());
+    yaml::load_checked(&path.display().to_string(), &text, rules).map_err(CatalogError::World)
+}

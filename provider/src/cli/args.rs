@@ -1,0 +1,92 @@
+//! Arguments that several commands share.
+
+use std::env;
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
+
+use super::exit::CliError;
+use super::out::Format;
+use crate::clock::Clock;
+
+/// How a report is printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct OutputArg {
+    /// How the report is printed; json and yaml have stable fields, and money in micro-dollars beside decimal text.
+    #[arg(short = 'o', long = "output", value_enum, default_value_t, value_name = "FORMAT")]
+    pub(super) format: Format,
+}
+
+/// What "now" is for a one-shot command.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct NowArg {
+    /// Fixes the time that prices and ages are told by, for output that can be reproduced.
+    #[arg(long, env = "STOKER_NOW", value_name = "TIME", hide = true)]
+    now: Option<Timestamp>,
+}
+
+impl NowArg {
+    /// The time.
+    pub(super) fn now(self) -> Timestamp {
+        self.now.unwrap_or_else(|| Clock::System.now())
+    }
+}
+
+/// The files that a one-shot command weighs offers by.
+#[derive(Debug, Clone, Args)]
+pub(super) struct MarketArgs {
+    /// World file: how the simulated markets behave, which tell live spot prices [default: the built-in world]
+    #[arg(long, env = "STOKER_WORLD", value_name = "FILE")]
+    pub world: Option<PathBuf>,
+    /// Folder of price tables to use instead of the built-in ones
+    #[arg(long, env = "STOKER_PRICES_DIR", value_name = "DIR")]
+    pub prices_dir: Option<PathBuf>,
+}
+
+/// Where the service keeps what must outlive it.
+#[derive(Debug, Clone, Args)]
+pub struct StateDirArg {
+    /// Directory of the journal and the lock [default: stoker in the user's own, e.g. ~/.local/state/stoker]
+    #[arg(long, env = "STOKER_STATE_DIR", value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+impl StateDirArg {
+    /// The directory as given, or the user's own.
+    ///
+    /// # Errors
+    /// When none is given and the environment names no home.
+    pub fn resolve(&self) -> Result<PathBuf, CliError> {
+        let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let default = || absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local").join("state")));
+        match &self.state_dir {
+            Some(dir) => Ok(dir.clone()),
+            None => default().map(|state| state.join("stoker")).ok_or_else(|| {
+                CliError::Usage("no state directory: neither XDG_STATE_HOME nor HOME is set; name one with --state-dir".into())
+            }),
+        }
+    }
+}
+
+/// A length of time as people write it: `30d`, `12h`, `1d12h`. A day is 24 hours.
+pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
+    let cure = "write it like 30d, 12h or 90m";
+    let span: Span = text.parse().map_err(|_| format!("not a length of time: {cure}"))?;
+    let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| format!("in units that vary in length: {cure}"))?;
+    if length <= SignedDuration::ZERO { Err(format!("not above nought: {cure}")) } else { Ok(length) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_count_days_of_24_hours() {
+        assert_eq!(duration("30d"), Ok(SignedDuration::from_hours(30 * 24)));
+        assert_eq!(duration("90m"), Ok(SignedDuration::from_mins(90)));
+        for text in ["", "30", "-1d", "0s", "1mo", "a week"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Candidates as `plan` and `explain` show them: what each costs, what became of it and why.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use stoker_core::choose::{Candidate, Verdict};
+use stoker_core::ids::{Cloud, InstanceType, NodeGroupId, Region, ZoneId};
+use stoker_core::offer::CapacityType;
+use stoker_core::price::{Quote, QuoteKind};
+use stoker_core::units::UsdPerHour;
+
+use super::out::{Money, age, paragraph, table};
+
+/// One offer that was weighed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CandidateRow {
+    /// The group that it would grow.
+    pub group: NodeGroupId,
+    pub cloud: Cloud,
+    pub region: Region,
+    /// The zone, by id.
+    pub zone: ZoneId,
+    pub instance_type: InstanceType,
+    pub capacity_type: CapacityType,
+    /// Advertised GPUs of one node.
+    pub gpus: u32,
+    /// `None` where no price is known or counts.
+    pub price: Option<PriceRow>,
+    pub verdict: VerdictWord,
+    /// Nodes chosen of it.
+    pub nodes: u32,
+    /// The verdict in words.
+    pub reason: String,
+    #[serde(skip)]
+    pub cost: UsdPerHour,
+}
+
+/// What a node of an offer costs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PriceRow {
+    /// What the bill will say of one node.
+    pub per_node: Money,
+    /// What the choice ranks one node by.
+    pub effective_per_node: Money,
+    /// The effective price of one advertised GPU.
+    pub effective_per_gpu: Money,
+    #[serde(flatten)]
+    pub quote: QuoteRow,
+    #[serde(skip)]
+    shown: [UsdPerHour; 3],
+}
+
+/// By whose word a price is, and from when.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct QuoteRow {
+    pub kind: QuoteKind,
+    /// `None` where the source is undated.
+    pub as_of: Option<Timestamp>,
+    pub age_seconds: Option<i64>,
+    /// Whether it is a list price of which operators are warned: old, or undated.
+    pub old: bool,
+    pub source: String,
+}
+
+/// A verdict as one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum VerdictWord {
+    Chosen,
+    Barred,
+    LessPreferred,
+    Dearer,
+    LargerStep,
+    Tied,
+}
+
+impl PriceRow {
+    /// `$0.8048/node-h, $0.8048/GPU-h (list 104d, karpenter-aws@2026-07-20)`.
+    pub(super) fn in_words(&self) -> String {
+        let [per_node, effective, per_gpu] = self.shown;
+        let ranked = if effective == per_node { String::new() } else { format!(" ranked as {effective}") };
+        format!("{per_node}/node-h{ranked}, {per_gpu}/GPU-h ({}, {})", self.quote.kind_and_age(), self.quote.source)
+    }
+}
+
+impl QuoteRow {
+    pub(super) fn of(quote: &Quote, now: Timestamp) -> Self {
+        Self {
+            kind: quote.kind,
+            as_of: quote.as_of,
+            age_seconds: quote.age(now).map(|age| age.as_secs()),
+            old: quote.is_old(now),
+            source: quote.source.to_string(),
+        }
+    }
+
+    /// `list 104d`: an operator's own word has no age.
+    pub(super) fn kind_and_age(&self) -> String {
+        match self.kind {
+            QuoteKind::Operator => "operator".to_owned(),
+            kind => format!("{kind} {}", age(self.age_seconds.map(SignedDuration::from_secs))),
+        }
+    }
+}
+
+impl CandidateRow {
+    pub(super) fn of(candidate: &Candidate, now: Timestamp) -> Self {
+        let Candidate { group, market, gpus, price, verdict, .. } = candidate;
+        let price_row = price.as_ref().ok().map(|parts| PriceRow {
+            per_node: parts.quote.price.into(),
+            effective_per_node: parts.effective.into(),
+            effective_per_gpu: parts.per_gpu.into(),
+            quote: QuoteRow::of(&parts.quote, now),
+            shown: [parts.quote.price, parts.effective, parts.per_gpu],
+        });
+        let (word, nodes) = match verdict {
+            Verdict::Chosen { nodes } => (VerdictWord::Chosen, *nodes),
+            Verdict::Barred(_) => (VerdictWord::Barred, 0),
+            Verdict::LessPreferred { .. } => (VerdictWord::LessPreferred, 0),
+            Verdict::Dearer { .. } => (VerdictWord::Dearer, 0),
+            Verdict::LargerStep => (VerdictWord::LargerStep, 0),
+            Verdict::Tied => (VerdictWord::Tied, 0),
+        };
+        Self {
+            group: group.clone(),
+            cloud: market.place.cloud.clone(),
+            region: market.place.region.clone(),
+            zone: market.place.zone.clone(),
+            instance_type: market.place.instance_type.clone(),
+            capacity_type: market.capacity_type,
+            gpus: *gpus,
+            cost: price.as_ref().map_or(UsdPerHour::ZERO, |parts| parts.quote.price.times(nodes)),
+            price: price_row,
+            verdict: word,
+            nodes,
+            reason: verdict.to_string(),
+        }
+    }
+}
+
+/// What the chosen nodes cost together.
+pub(super) fn total(rows: &[CandidateRow]) -> UsdPerHour {
+    rows.iter().fold(UsdPerHour::ZERO, |sum, row| sum.plus(row.cost))
+}
+
+/// Says which list prices among those weighed are old or undated, by source; `None` where there is none.
+pub(super) fn old_prices(rows: &[CandidateRow]) -> Option<String> {
+    let mut sources: BTreeMap<&str, (usize, String)> = BTreeMap::new();
+    let old = rows.iter().filter_map(|row| Some(&row.price.as_ref()?.quote)).filter(|quote| quote.old);
+    for quote in old {
+        let counted = sources.entry(&quote.source).or_insert_with(|| (0, age(quote.age_seconds.map(SignedDuration::from_secs))));
+        counted.0 += 1;
+    }
+    if sources.is_empty() {
+        return None;
+    }
+    let total: usize = sources.values().map(|(n, _)| n).sum();
+    let days = stoker_core::price::OLD_LIST_PRICE.as_hours() / 24;
+    let named: Vec<_> = sources.iter().map(|(source, (n, age))| format!("{n} by {source} ({age})")).collect();
+    Some(format!(
+        "{total} of the list prices weighed are undated or older than {days} days: {}; newer ones can be given under prices: in the policy",
+        named.join(", ")
+    ))
+}
+
+/// Sources by number, so that a table's cells stay short.
+#[derive(Debug, Default)]
+pub(super) struct Sources(Vec<String>);
+
+impl Sources {
+    /// `[2]`.
+    pub(super) fn mark(&mut self, source: &str) -> String {
+        let at = self.0.iter().position(|known| known == source).unwrap_or_else(|| {
+            self.0.push(source.to_owned());
+            self.0.len() - 1
+        });
+        format!("[{}]", at + 1)
+    }
+
+    /// The line below the table that says what the marks mean.
+    pub(super) fn legend(&self) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        let named: Vec<_> = self.0.iter().enumerate().map(|(at, source)| format!("[{}] {source}", at + 1)).collect();
+        paragraph("sources:", &named.join("  "))
+    }
+}
+
+/// The candidates as a table, with what its source marks mean below.
+pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
+    const HEADER: [&str; 8] = ["GROUP", "BOUGHT", "GPUS", "PRICE/H", "FROM", "EFF/NODE-H", "EFF/GPU-H", "VERDICT"];
+    let mut sources = Sources::default();
+    let cells = rows.iter().map(|row| {
+        let dash = || "-".to_owned();
+        let (price, from) = row.price.as_ref().map_or_else(
+            || ([dash(), dash(), dash()], dash()),
+            |price| (price.shown.map(|rate| rate.to_string()), format!("{} {}", price.quote.kind_and_age(), sources.mark(&price.quote.source))),
+        );
+        let [per_node, effective, per_gpu] = price;
+        vec![row.group.to_string(), row.capacity_type.to_string(), row.gpus.to_string(), per_node, from, effective, per_gpu, row.reason.clone()]
+    });
+    let rows: Vec<_> = cells.collect();
+    table(&HEADER, &["GPUS", "PRICE/H", "EFF/NODE-H", "EFF/GPU-H"], rows) + &sources.legend()
+}

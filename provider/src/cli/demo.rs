@@ -1,0 +1,82 @@
+//! `stoker demo`: a day of GPU pods in half a minute.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::exit::{CliError, Exit};
+use crate::catalog::{self, CatalogError, EXAMPLE};
+use crate::clock::Clock;
+use crate::demo::DemoOptions;
+use crate::policy_file;
+use crate::policy_watch::PolicyError;
+
+/// Plays a day of arriving and leaving GPU pods in about half a minute, and ends with a bill.
+///
+/// It starts the provider on loopback with simulated markets and drives it over real gRPC with a model of the Cluster Autoscaler. It
+/// needs nothing; only its journal stays, for `stoker explain`.
+#[derive(Debug, Args)]
+pub(super) struct DemoArgs {
+    /// What all chance is drawn from: the same seed plays the same day
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// How many hours of the day are played
+    #[arg(long, default_value_t = 24, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=24))]
+    hours: u32,
+    /// Policy file [default: the built-in example]
+    #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// World file: how the simulated markets behave [default: the built-in world]
+    #[arg(long, env = "STOKER_WORLD", value_name = "FILE")]
+    world: Option<PathBuf>,
+    /// Where the journal stays: a directory that is not there yet, or empty [default: a new one in the temporary directory]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+/// Carries the command out.
+pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
+    let DemoArgs { seed, hours, policy, world, state_dir } = args;
+    let book = Arc::new(catalog::prices(None)?);
+    let world = catalog::world_config(world.as_deref(), &book, Clock::System.now())?;
+    // Read here too, so that its faults are told as those of any other command.
+    catalog::policy(policy.as_deref(), &book)?;
+    let policy = match policy {
+        Some(path) => {
+            let read = fs::read_to_string(&path).map_err(|source| PolicyError::Read(path.clone(), source));
+            (path.display().to_string(), read.map_err(CatalogError::from)?)
+        }
+        None => (EXAMPLE.to_owned(), policy_file::example().to_owned()),
+    };
+    let state_dir = match state_dir {
+        Some(dir) => unused(&dir)?,
+        None => fresh().map_err(CliError::failed("no directory could be made in the temporary one; name one with --state-dir"))?,
+    };
+    let options = DemoOptions { seed, hours, policy, world, book, state_dir };
+    Box::pin(crate::demo::run(options)).await.map(|()| Exit::Done).map_err(CliError::other)
+}
+
+/// A day begins with nothing remembered, and nobody's journal is overwritten.
+fn unused(dir: &Path) -> Result<PathBuf, CliError> {
+    match fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
+        Ok(false) => Err(CliError::Usage(format!("{}: is not empty; the demo begins with a directory of its own", dir.display()))),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CliError::failed(format!("{}: cannot be read", dir.display()))(error)),
+        Ok(true) | Err(_) => Ok(dir.to_owned()),
+    }
+}
+
+/// A directory that nobody had before.
+fn fresh() -> io::Result<PathBuf> {
+    let mut attempt = 0_u32;
+    loop {
+        let dir = std::env::temp_dir().join(format!("stoker-demo-{}-{attempt}", std::process::id()));
+        match fs::create_dir(&dir) {
+            Ok(()) => return Ok(dir),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 100 => attempt += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}

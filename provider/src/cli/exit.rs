@@ -1,0 +1,171 @@
+//! How a command ends: the exit codes, and what standard error says.
+
+use std::error::Error;
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use crate::catalog::CatalogError;
+use crate::certs::CertsError;
+use crate::journal::JournalError;
+use crate::policy_watch::PolicyError;
+use crate::serve::ServeError;
+use crate::supplier::simulated::WorldError;
+
+/// How a command that could be carried out ended. Scripts may rely on these numbers; 2 is clap's, for a command line that is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// All is well.
+    Done = 0,
+    /// Something failed that is no fault of the command line or the files.
+    Failed = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// A policy, world, price or certificate file has faults.
+    BadFile = 3,
+    /// Not all of what was asked can be bought.
+    Short = 4,
+    /// There is nothing of that name.
+    NotFound = 5,
+}
+
+/// What `--help` says of the exit codes.
+pub(super) const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed: something could not be read, written or reached
+  2  the command line is wrong
+  3  a policy, world, price or certificate file cannot be read or has faults
+  4  not all of it can be bought (plan)
+  5  nothing of that name (a pool, group, decision, node, GPU model, ...)";
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// A file that it stands on does not hold.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// There is nothing of that name.
+    #[error("{0}")]
+    NotFound(NotFound),
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The service could not start.
+    #[error(transparent)]
+    Serve(ServeError),
+    /// There are no certificates.
+    #[error(transparent)]
+    Certs(#[from] CertsError),
+    /// The command line asks for what makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// It could not be done; `doing` says what.
+    #[error("{doing}")]
+    Failed {
+        /// What was being done, and the cure where one is known.
+        doing: String,
+        /// Why it failed.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// A part of the program failed and says all about it.
+    #[error(transparent)]
+    Other(Box<dyn Error + Send + Sync>),
+}
+
+/// Something that is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotFound {
+    /// What kind of thing.
+    pub what: &'static str,
+    /// What was asked for; empty where it has no name.
+    pub name: String,
+    /// Where it was looked for.
+    pub place: String,
+    /// What to do about it.
+    pub cure: Option<String>,
+}
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, name, place, cure } = self;
+        match name.as_str() {
+            "" => write!(f, "no {what} in {place}")?,
+            name => write!(f, "no {what} {} in {place}", stoker_core::policy::quoted(name))?,
+        }
+        match cure {
+            Some(cure) => write!(f, ": {cure}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<ServeError> for CliError {
+    fn from(error: ServeError) -> Self {
+        match error {
+            ServeError::Policy(error) => Self::Catalog(error.into()),
+            other => Self::Serve(other),
+        }
+    }
+}
+
+impl CliError {
+    /// The threads that do the work could not be started.
+    pub fn runtime(error: io::Error) -> Self {
+        Self::failed("the worker threads could not be started")(error)
+    }
+
+    /// A failure of a part that says all about it.
+    pub(super) fn other(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Other(error.into())
+    }
+
+    /// A failure to do something.
+    pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        |source| Self::Failed { doing: doing.into(), source: source.into() }
+    }
+
+    /// The exit code.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Catalog(_) => Exit::BadFile,
+            Self::NotFound(_) | Self::Journal(JournalError::Missing { .. }) => Exit::NotFound,
+            Self::Usage(_) => Exit::Usage,
+            Self::Serve(ServeError::Plaintext(_) | ServeError::SimulatedInCluster) => Exit::Usage,
+            Self::Certs(CertsError::Name { .. } | CertsError::Address { .. } | CertsError::Unnamed { .. }) => Exit::Usage,
+            Self::Serve(ServeError::Tls(_) | ServeError::World(WorldError::Config(_))) => Exit::BadFile,
+            Self::Journal(_) | Self::Serve(_) | Self::Certs(_) | Self::Failed { .. } | Self::Other(_) => Exit::Failed,
+        }
+    }
+}
+
+/// Whether the message is a list of faults, one a line, each with its place.
+fn is_list(error: &CliError) -> bool {
+    match error {
+        CliError::Catalog(error) => {
+            matches!(error, CatalogError::Tables(_) | CatalogError::World(_) | CatalogError::Policy(PolicyError::Faults(_)))
+        }
+        _ => false,
+    }
+}
+
+/// Says on standard error why a command failed, cause by cause. A standard error that is closed is nobody's fault.
+pub(super) fn report(error: &CliError) {
+    let mut text = if is_list(error) {
+        // Each line begins with its place, so that editors and terminals find it.
+        format!("{error}\nerror: the file has faults; nothing was done\n")
+    } else {
+        format!("error: {error}\n")
+    };
+    let causes = std::iter::successors(Error::source(error), |cause| (*cause).source());
+    for cause in causes {
+        let _ = writeln!(text, "  because: {cause}");
+    }
+    let _ = io::stderr().write_all(text.as_bytes());
+}

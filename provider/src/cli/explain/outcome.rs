@@ -1,0 +1,145 @@
+//! What came of the machines that a decision bought.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use stoker_core::ids::{DecisionId, ProviderId, RecordId};
+use stoker_core::plan::{Action, Ending, Note};
+use stoker_core::record::{Record, State};
+
+use crate::cli::exit::CliError;
+use crate::journal::{Reader, StoredDecision};
+
+/// Machines of one decision whose later decisions are looked up; the fate of the rest is told by where their records stand.
+const FOLLOWED: usize = 20;
+
+/// The records as of the newest decision.
+pub(super) struct Outcomes {
+    newest: Option<DecisionId>,
+    records: BTreeMap<RecordId, Arc<Record>>,
+}
+
+/// What came of one machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Outcome {
+    pub record: RecordId,
+    pub instance: Option<ProviderId>,
+    /// In words.
+    pub text: String,
+}
+
+impl Outcomes {
+    /// Reads where every record stands.
+    pub(super) async fn of(reader: &Reader) -> Result<Self, CliError> {
+        let newest = reader.recent(1).await?.first().map(|decision| decision.id);
+        let inputs = match newest {
+            Some(id) => reader.replay_inputs(id).await?,
+            None => None,
+        };
+        Ok(Self { newest, records: inputs.map(|inputs| inputs.memory.records).unwrap_or_default() })
+    }
+
+    /// What came of the machines that a decision bought.
+    pub(super) async fn of_decision(&self, reader: &Reader, decision: &StoredDecision) -> Result<Vec<Outcome>, CliError> {
+        let bought = decision.actions.iter().filter_map(|action| match action {
+            Action::Launch { record, .. } => Some(*record),
+            Action::Terminate { .. } | Action::Hold { .. } | Action::Release { .. } | Action::RemoveNode { .. } => None,
+        });
+        let mut outcomes = Vec::new();
+        for (at, record) in bought.enumerate() {
+            let (instance, text) = match self.records.get(&record) {
+                _ if self.newest == Some(decision.id) => (None, "asked for; nothing was decided since".to_owned()),
+                Some(known) => (known.instance().cloned(), stands(known)),
+                None if at < FOLLOWED => ended(&reader.decisions_of_node(&record.to_string()).await?),
+                None => (None, "ended".to_owned()),
+            };
+            outcomes.push(Outcome { record, instance, text });
+        }
+        Ok(outcomes)
+    }
+}
+
+/// Where the records stood by the next decision that a decision without a word of its own changed: it took in what the suppliers or
+/// the cluster told. Nothing is known of what the newest one changed.
+pub(super) async fn changed(reader: &Reader, decision: &StoredDecision) -> Result<Vec<Outcome>, CliError> {
+    let StoredDecision { id, actions, notes, explanations, .. } = decision;
+    if !(actions.is_empty() && notes.is_empty() && explanations.is_empty()) {
+        return Ok(Vec::new());
+    }
+    let (before, after) = (reader.replay_inputs(*id).await?, reader.replay_inputs(DecisionId(id.0.saturating_add(1))).await?);
+    let (Some(before), Some(after)) = (before, after) else { return Ok(Vec::new()) };
+    let (before, after) = (before.memory.records, after.memory.records);
+    let gone = before.keys().filter(|id| !after.contains_key(id)).map(|id| Outcome { record: *id, instance: None, text: "gone".to_owned() });
+    let differs = after.iter().filter(|(id, record)| before.get(id).is_some_and(|before| before != *record));
+    let differs = differs.map(|(id, record)| Outcome { record: *id, instance: record.instance().cloned(), text: stands(record) });
+    Ok(differs.chain(gone).collect())
+}
+
+impl Outcome {
+    /// Whether it is of the node that was asked about.
+    pub(super) fn is_of(&self, subject: &str) -> bool {
+        let named = self.instance.as_ref().is_some_and(|instance| instance.as_str() == subject);
+        // A Node's name stands in the text alone; a short text could stand there by chance.
+        named || self.record.to_string() == subject || (subject.len() > 3 && self.text.contains(subject))
+    }
+}
+
+fn clock(at: Timestamp) -> String {
+    at.strftime("%H:%M:%SZ").to_string()
+}
+
+/// Where a record stands, in words.
+fn stands(record: &Record) -> String {
+    match &record.state {
+        State::Wanted => "given up there and wanted anew".to_owned(),
+        State::Launching { since, .. } => format!("the supplier is asked since {}", clock(*since)),
+        State::Booting { instance, launched_at, .. } => format!("{instance} boots since {}", clock(*launched_at)),
+        State::Registered { instance, node, at, ready_at, .. } => {
+            let name = node.as_ref().map_or_else(|| instance.to_string(), ToString::to_string);
+            match ready_at {
+                Some(ready) => format!("joined as {name} at {}, Ready at {}", clock(*at), clock(*ready)),
+                None => format!("joined as {name} at {}, not Ready yet", clock(*at)),
+            }
+        }
+        State::Failed { kind, message, at, .. } => format!("failed at {} ({kind}): {message}", clock(*at)),
+        State::Cancelled { since, .. } => format!("cancelled at {}", clock(*since)),
+        State::Deleting { instance, since, .. } => format!("{instance} is being ended since {}", clock(*since)),
+    }
+}
+
+/// How a record that is gone ended, from the decisions that touched it.
+fn ended(decisions: &[StoredDecision]) -> (Option<ProviderId>, String) {
+    let last = decisions.iter().rev().find_map(|decision| {
+        let lost = decision.notes.iter().find_map(|note| match note {
+            Note::Lost { instance, .. } => Some((instance.clone(), "taken back without being asked".to_owned())),
+            _ => None,
+        });
+        let terminated = decision.actions.iter().find_map(|action| match action {
+            Action::Terminate { instance, why, .. } => Some((instance.clone(), ending(*why).to_owned())),
+            _ => None,
+        });
+        // A decision may end several machines: only what is said of one alone is surely said of this one.
+        let alone = decision.actions.len() + decision.notes.len() == 1;
+        let (instance, how) = lost.or(terminated)?;
+        Some(if alone {
+            (Some(instance), format!("gone after {} ({}): {how}", decision.id, clock(decision.at)))
+        } else {
+            (None, format!("gone after {} ({})", decision.id, clock(decision.at)))
+        })
+    });
+    last.unwrap_or_else(|| (None, "gone".to_owned()))
+}
+
+/// Why a machine is ended, in words.
+pub(super) const fn ending(why: Ending) -> &'static str {
+    match why {
+        Ending::Deleted => "the autoscaler deleted the node",
+        Ending::BootTimeout => "it did not join in time",
+        Ending::Cancelled => "its order was cancelled",
+        Ending::Superseded => "it belongs to an attempt that was given up",
+        Ending::Orphaned => "its group is unknown and nothing runs on it",
+    }
+}

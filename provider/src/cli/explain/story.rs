@@ -1,0 +1,157 @@
+//! A decision as a few lines to read.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use stoker_core::ids::{DecisionId, NodeGroupId, OrderId};
+use stoker_core::plan::{Action, Explanation, Note};
+
+use super::outcome::{Outcome, ending};
+use crate::cli::candidates::{CandidateRow, PriceRow, VerdictWord, candidates_table};
+use crate::cli::out::count;
+use crate::journal::{StoredCall, StoredDecision};
+
+/// Losers shown where not all are asked for: the next best, and what else nearly won.
+const LOSERS: usize = 3;
+
+/// Lines of one kind shown where not all are asked for.
+const LINES: usize = 5;
+
+/// A decision.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DecisionReport {
+    id: DecisionId,
+    at: Timestamp,
+    asked: Vec<OrderReport>,
+    actions: Vec<Action>,
+    notes: Vec<Note>,
+    /// What came of the machines that it bought.
+    outcomes: Vec<Outcome>,
+    /// Where the records stood that it changed, where it has nothing else to say.
+    changed: Vec<Outcome>,
+}
+
+/// An order as one decision supplied it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OrderReport {
+    order: Option<OrderId>,
+    /// When the autoscaler asked; `None` where nobody did, or it is forgotten.
+    filed_at: Option<Timestamp>,
+    group: Option<NodeGroupId>,
+    asked: u32,
+    found: u32,
+    candidates: Vec<CandidateRow>,
+}
+
+impl DecisionReport {
+    pub(super) fn of(decision: &StoredDecision, calls: &[&StoredCall], outcomes: Vec<Outcome>, changed: Vec<Outcome>) -> Self {
+        let StoredDecision { id, at, actions, notes, explanations } = decision;
+        let asked = explanations.iter().map(|explanation| OrderReport::of(explanation, calls, *at)).collect();
+        Self { id: *id, at: *at, asked, actions: actions.clone(), notes: notes.clone(), outcomes, changed }
+    }
+}
+
+impl OrderReport {
+    fn of(explanation: &Explanation, calls: &[&StoredCall], at: Timestamp) -> Self {
+        use crate::journal::AcceptedCall::Increase;
+        let Explanation { order, group, asked, found, candidates } = explanation;
+        let files = |call: &&&StoredCall| matches!(&call.call, Increase { order: filed, .. } if Some(*filed) == *order);
+        Self {
+            order: *order,
+            filed_at: calls.iter().find(files).map(|call| call.at),
+            group: group.clone(),
+            asked: *asked,
+            found: *found,
+            candidates: candidates.iter().map(|candidate| CandidateRow::of(candidate, at)).collect(),
+        }
+    }
+
+    fn tell(&self, text: &mut String, all: bool) {
+        let order = self.order.map_or_else(|| "nobody's order".to_owned(), |order| format!("order {order}"));
+        let when = self.filed_at.map(|at| format!(" filed at {}", at.strftime("%H:%M:%SZ"))).unwrap_or_default();
+        let group = self.group.as_ref().map_or_else(|| "any group".to_owned(), ToString::to_string);
+        line(text, "asked", &format!("{order}{when}: {} of {group}; offers found for {}", count(self.asked, "node"), self.found));
+        if all {
+            text.push_str(&candidates_table(&self.candidates));
+            return;
+        }
+        let (chosen, lost): (Vec<_>, Vec<_>) = self.candidates.iter().partition(|row| row.verdict == VerdictWord::Chosen);
+        for row in chosen {
+            line(text, "chosen", &format!("{} x {}: {}", row.nodes, market(row), price(row)));
+        }
+        for (at, row) in lost.iter().take(LOSERS).enumerate() {
+            line(text, if at == 0 { "lost" } else { "" }, &format!("{}: {}; {}", market(row), price(row), row.reason));
+        }
+        if lost.len() > LOSERS {
+            line(text, "", &format!("and {} more; --all shows them", lost.len() - LOSERS));
+        }
+    }
+}
+
+fn market(row: &CandidateRow) -> String {
+    format!("{}/{}/{} {}", row.cloud, row.zone, row.instance_type, row.capacity_type)
+}
+
+fn price(row: &CandidateRow) -> String {
+    row.price.as_ref().map_or_else(|| "no price".to_owned(), PriceRow::in_words)
+}
+
+/// A line with its word in front; lines after the first of a kind have none.
+fn line(text: &mut String, word: &str, rest: &str) {
+    let _ = writeln!(text, "  {word:<9}{rest}");
+}
+
+fn lines(text: &mut String, word: &str, rest: &[String], all: bool) {
+    let shown = if all { rest.len() } else { LINES };
+    for (at, one) in rest.iter().take(shown).enumerate() {
+        line(text, if at == 0 { word } else { "" }, one);
+    }
+    if rest.len() > shown {
+        line(text, "", &format!("and {} more; --all shows them", rest.len() - shown));
+    }
+}
+
+/// The decisions, one after the other.
+pub(super) fn tell(decisions: &[DecisionReport], all: bool) -> String {
+    let mut text = String::new();
+    for decision in decisions {
+        let DecisionReport { id, at, asked, actions, notes, outcomes, changed } = decision;
+        let _ = writeln!(text, "{id} at {}", at.strftime("%Y-%m-%d %H:%M:%SZ"));
+        for order in asked {
+            order.tell(&mut text, all);
+        }
+        lines(&mut text, "did", &deeds(actions), all);
+        lines(&mut text, "noted", &notes.iter().map(ToString::to_string).collect::<Vec<_>>(), all);
+        let told = |outcomes: &[Outcome]| outcomes.iter().map(|o| format!("{}: {}", o.record, o.text)).collect::<Vec<_>>();
+        lines(&mut text, "outcome", &told(outcomes), all);
+        lines(&mut text, "took in", &told(changed), all);
+        if asked.is_empty() && actions.is_empty() && notes.is_empty() && changed.is_empty() {
+            line(&mut text, "took in", "what suppliers and the cluster told; the next decision shows what that changed");
+        }
+    }
+    text
+}
+
+/// What was done, in words; launches in one market are one line.
+fn deeds(actions: &[Action]) -> Vec<String> {
+    let mut launches: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut rest = Vec::new();
+    for action in actions {
+        match action {
+            Action::Launch { record, supplier, request, price } => {
+                let key = format!("at {supplier} in {} for {price}/h each", request.market);
+                launches.entry(key).or_default().push(record.to_string());
+            }
+            Action::Terminate { supplier, instance, why } => rest.push(format!("end {instance} at {supplier}: {}", ending(*why))),
+            Action::Hold { node } => rest.push(format!("keep the autoscaler from removing {node}")),
+            Action::Release { node } => rest.push(format!("let the autoscaler remove {node} again")),
+            Action::RemoveNode { node, provider_id } => rest.push(format!("remove the Node {node}: its machine {provider_id} is gone")),
+        }
+    }
+    let launches = launches.into_iter().map(|(how, records)| format!("launch {} {how}", records.join(", ")));
+    launches.chain(rest).collect()
+}

@@ -1,0 +1,167 @@
+//! `stoker groups`: the node groups of the running service.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use clap::Args;
+use http::Uri;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use stoker_core::units::UsdPerHour;
+
+use super::args::OutputArg;
+use super::exit::{CliError, Exit, NotFound};
+use super::out::{self, Money, table};
+
+/// How long the service may take to answer: it answers from memory.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest answer read, in bytes: a hundred times that of 500 groups with 5,000 nodes.
+const MAX_ANSWER: usize = 256 << 20;
+
+/// Lists the node groups of the running service: sizes, next price, and why a group is closed.
+#[derive(Debug, Args)]
+pub(super) struct GroupsArgs {
+    /// The side port of the service (`serve --http-listen`)
+    #[arg(long, env = "STOKER_URL", value_name = "URL", default_value = "http://127.0.0.1:8088")]
+    url: String,
+    /// Only those of this pool
+    #[arg(long)]
+    pool: Option<String>,
+    /// Also groups that the autoscaler is not shown: empty ones that another group dominates or that have no price
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+/// What `/debug/view` says, as far as it is shown here.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DebugView {
+    at: Timestamp,
+    /// Why it is not shown to an autoscaler; `None` where it is.
+    ready: Option<String>,
+    groups: Vec<DebugGroup>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DebugGroup {
+    group: String,
+    pool: String,
+    instance_type: String,
+    zone: String,
+    target: u32,
+    min: u32,
+    max: u32,
+    busy: u32,
+    listed: bool,
+    next_price_micro_usd_per_hour: Option<UsdPerHour>,
+    closed: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupsReport {
+    at: Timestamp,
+    /// Why the service refuses the autoscaler now; `None` where it does not.
+    not_ready: Option<String>,
+    groups: Vec<GroupRow>,
+    /// Groups that are not shown to the autoscaler, and not above.
+    unlisted: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupRow {
+    group: String,
+    pool: String,
+    instance_type: String,
+    zone: String,
+    target: u32,
+    min: u32,
+    max: u32,
+    busy: u32,
+    listed: bool,
+    /// Effective price of the next node; `None` while the group is closed.
+    next_price: Option<Money>,
+    closed: Option<String>,
+    #[serde(skip)]
+    next_shown: String,
+}
+
+/// Carries the command out.
+pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
+    let view: DebugView = fetch(&args.url).await?;
+    if let Some(pool) = &args.pool
+        && !view.groups.iter().any(|group| group.pool == *pool)
+    {
+        return Err(CliError::NotFound(NotFound { what: "group of pool", name: pool.clone(), place: args.url.clone(), cure: None }));
+    }
+    let of_pool = view.groups.into_iter().filter(|group| args.pool.as_ref().is_none_or(|pool| group.pool == *pool));
+    let (shown, hidden): (Vec<_>, Vec<_>) = of_pool.partition(|group| group.listed || args.all);
+    let groups = shown.into_iter().map(GroupRow::from).collect();
+    let report = GroupsReport { at: view.at, not_ready: view.ready, groups, unlisted: hidden.len() };
+    out::print(args.output.format, &report, GroupsReport::table)?;
+    Ok(Exit::Done)
+}
+
+async fn fetch(url: &str) -> Result<DebugView, CliError> {
+    let text = format!("{}/debug/view", url.trim_end_matches('/'));
+    let uri: Uri = text.parse().map_err(|_| CliError::Usage(format!("{url:?} is not a URL: write it like http://127.0.0.1:8088")))?;
+    if uri.scheme_str() != Some("http") || uri.host().is_none() {
+        return Err(CliError::Usage(format!("{url:?}: the side port speaks plain HTTP: write it like http://127.0.0.1:8088")));
+    }
+    let failed = |why: Box<dyn std::error::Error + Send + Sync>| CliError::Failed {
+        doing: format!("{text}: no answer; is `stoker serve` running, with this --http-listen?"),
+        source: why,
+    };
+    let client: Client<_, Body> = Client::builder(TokioExecutor::new()).build_http();
+    let answer = tokio::time::timeout(PATIENCE, async {
+        let response = client.get(uri).await?;
+        let status = response.status();
+        let body = to_bytes(Body::new(response.into_body()), MAX_ANSWER).await?;
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>((status, body))
+    });
+    let (status, body) = answer.await.map_err(|elapsed| failed(elapsed.into()))?.map_err(failed)?;
+    if !status.is_success() {
+        return Err(CliError::Usage(format!("{text} answered {status}: this is not the side port of a Stoker")));
+    }
+    serde_json::from_slice(&body).map_err(|error| CliError::Failed {
+        doing: format!("{text}: the answer is not that of a Stoker of this release"),
+        source: error.into(),
+    })
+}
+
+impl From<DebugGroup> for GroupRow {
+    fn from(group: DebugGroup) -> Self {
+        let DebugGroup { group, pool, instance_type, zone, target, min, max, busy, listed, next_price_micro_usd_per_hour: next, closed } =
+            group;
+        let next_shown = next.map_or_else(|| "-".to_owned(), |price| price.to_string());
+        Self { group, pool, instance_type, zone, target, min, max, busy, listed, next_price: next.map(Money::from), closed, next_shown }
+    }
+}
+
+impl GroupsReport {
+    fn table(&self) -> String {
+        const HEADER: [&str; 10] = ["GROUP", "POOL", "TYPE", "ZONE", "TARGET", "MIN", "MAX", "BUSY", "NEXT/H", "CLOSED"];
+        let rows = self.groups.iter().map(|row| {
+            let GroupRow { group, pool, instance_type, zone, target, min, max, busy, next_shown, closed, listed: _, next_price: _ } = row;
+            let [target, min, max, busy] = [target, min, max, busy].map(u32::to_string);
+            let [group, pool, instance_type, zone, next] = [group, pool, instance_type, zone, next_shown].map(Clone::clone);
+            vec![group, pool, instance_type, zone, target, min, max, busy, next, closed.clone().unwrap_or_default()]
+        });
+        let mut text = table(&HEADER, &["TARGET", "MIN", "MAX", "BUSY", "NEXT/H"], rows.collect());
+        if let Some(why) = &self.not_ready {
+            let _ = writeln!(text, "not ready: {why}");
+        }
+        if self.unlisted > 0 {
+            let _ = writeln!(text, "{} more groups are not shown to the autoscaler; --all shows them", self.unlisted);
+        }
+        text
+    }
+}

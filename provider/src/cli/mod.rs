@@ -1,0 +1,149 @@
+//! The command line: what can be asked, and how it is answered.
+
+mod args;
+mod candidates;
+mod certs;
+mod completions;
+mod demo;
+mod exit;
+mod explain;
+mod groups;
+mod offers;
+mod out;
+mod plan;
+mod policy;
+mod serve;
+
+pub(crate) use out::table;
+
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+pub use args::StateDirArg;
+pub use exit::{CliError, Exit, NotFound};
+pub use serve::ServeArgs;
+
+use crate::telemetry;
+
+/// Supplies GPU nodes to a Kubernetes cluster: decides which instance type, where, and reserved, spot or on-demand, and says why.
+///
+/// Without a command it serves.
+#[derive(Debug, Parser)]
+#[command(name = "stoker", bin_name = "stoker", override_usage = "stoker [OPTIONS] [COMMAND]", version, after_help = exit::EXIT_CODES, max_term_width = 120)]
+pub struct Cli {
+    /// Log one JSON object a line instead of text
+    #[arg(long, global = true, env = "STOKER_LOG_JSON", help_heading = "Logging")]
+    log_json: bool,
+    /// What is logged to standard error, e.g. info or stoker=debug,warn [default: info; warn for one-shot commands]
+    #[arg(long, global = true, env = "STOKER_LOG", value_name = "FILTER", help_heading = "Logging")]
+    log: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(Box<ServeArgs>),
+    Demo(demo::DemoArgs),
+    Plan(plan::PlanArgs),
+    Explain(explain::ExplainArgs),
+    Offers(offers::OffersArgs),
+    Policy(policy::PolicyArgs),
+    Groups(groups::GroupsArgs),
+    Certs(certs::CertsArgs),
+    Completions(completions::CompletionsArgs),
+}
+
+impl Cli {
+    /// Reads the process's command line; one that is wrong ends the process with exit code 2 and says why.
+    pub fn from_command_line() -> Self {
+        Self::parse_from(with_default_command(std::env::args_os().collect()))
+    }
+
+    /// Sets logging up.
+    ///
+    /// # Errors
+    /// When the filter does not parse.
+    pub fn init_logs(&self) -> Result<(), CliError> {
+        let serves = matches!(self.command, Command::Serve(_));
+        // What a one-shot command has to say is its output; logs are for what goes wrong.
+        let quiet = || (!serves && std::env::var_os("RUST_LOG").is_none()).then_some("warn");
+        telemetry::init(self.log_json, self.log.as_deref().or_else(quiet)).map_err(|error| CliError::Usage(error.to_string()))
+    }
+
+    /// Carries the command out.
+    ///
+    /// # Errors
+    /// Says why it could not be.
+    pub async fn run(self) -> Result<Exit, CliError> {
+        match self.command {
+            Command::Serve(args) => serve::run(*args).await,
+            Command::Demo(args) => Box::pin(demo::run(args)).await,
+            Command::Plan(args) => plan::run(&args),
+            Command::Explain(args) => explain::run(&args).await,
+            Command::Offers(args) => offers::run(&args),
+            Command::Policy(args) => policy::run(&args),
+            Command::Groups(args) => groups::run(&args).await,
+            Command::Certs(args) => certs::run(&args),
+            Command::Completions(args) => completions::run(&args),
+        }
+    }
+}
+
+/// The process's exit code; a failure is told on standard error.
+pub fn finish(result: Result<Exit, CliError>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        exit::report(&error);
+        error.exit()
+    })
+    .into()
+}
+
+/// Puts `serve` in where a command line names no command: `stoker`, and `stoker --policy FILE`.
+fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
+    let cli = Cli::command();
+    let names_command = |arg: &OsString| {
+        let is = |name: &str| arg.as_os_str() == OsStr::new(name);
+        ["-h", "--help", "-V", "--version", "help"].into_iter().any(is) || cli.get_subcommands().any(|c| is(c.get_name()))
+    };
+    // A first word that is no option is a command, if a misspelt one: clap then says which was meant.
+    let begins_with_option = args.get(1).is_none_or(|arg| arg.to_string_lossy().starts_with('-'));
+    if begins_with_option && !args.iter().skip(1).any(names_command) {
+        args.insert(args.len().min(1), "serve".into());
+    }
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(with_default_command(line.split(' ').map(OsString::from).collect()))
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn without_a_command_it_serves() {
+        for line in ["stoker", "stoker --log-json", "stoker --retention 1d", "stoker serve --retention 1d"] {
+            assert!(matches!(parsed(line).unwrap().command, Command::Serve(_)), "{line}");
+        }
+        assert!(matches!(parsed("stoker --log warn policy schema").unwrap().command, Command::Policy(_)));
+        assert_eq!(parsed("stoker plam").unwrap_err().kind(), clap::error::ErrorKind::InvalidSubcommand);
+        assert_eq!(parsed("stoker --help").unwrap_err().kind(), clap::error::ErrorKind::DisplayHelp);
+    }
+
+    #[test]
+    fn half_a_set_of_certificates_is_refused() {
+        for line in ["serve --tls-cert a", "serve --tls-cert a --tls-key b", "serve --expander-cert a", "serve --client-ca a"] {
+            assert!(parsed(&format!("stoker {line}")).is_err(), "{line}");
+        }
+        assert!(parsed("stoker serve --tls-cert a --tls-key b --client-ca c").is_ok());
+    }
+}

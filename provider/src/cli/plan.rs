@@ -1,0 +1,179 @@
+//! `stoker plan`: what would be bought if so many nodes were asked for now, and why the rest would not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::Timestamp;
+use serde::Serialize;
+use stoker_core::group::{LeftOut, Menu};
+use stoker_core::ids::{Cloud, InstanceType, NodeGroupId, PoolName, Region, ZoneId};
+use stoker_core::memory::Memory;
+use stoker_core::policy::nearest;
+use stoker_core::whatif::what_if;
+
+use super::args::{MarketArgs, NowArg, OutputArg};
+use super::candidates::{CandidateRow, candidates_table, old_prices, total};
+use super::exit::{CliError, Exit, NotFound};
+use super::out::{self, Money, count, paragraph, table};
+use crate::catalog::{Catalog, EXAMPLE};
+
+/// Shows what would be bought if so many nodes were asked for now: every candidate, its price parts, the winner, and why each other lost.
+///
+/// Nothing is bought, and nothing that runs already is counted. Prices are those of the tables, with live spot quotes of the simulated
+/// markets.
+#[derive(Debug, Args)]
+pub(super) struct PlanArgs {
+    /// Policy file [default: the built-in example]
+    #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// The pool to buy for
+    #[arg(long)]
+    pool: String,
+    /// One node group of the pool, e.g. inference.g6-xlarge.us-east-1a [default: all of them]
+    #[arg(long)]
+    group: Option<String>,
+    /// How many nodes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    count: u32,
+    #[command(flatten)]
+    markets: MarketArgs,
+    #[command(flatten)]
+    output: OutputArg,
+    #[command(flatten)]
+    now: NowArg,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PlanReport {
+    at: Timestamp,
+    policy: String,
+    pool: PoolName,
+    group: Option<NodeGroupId>,
+    /// Nodes asked for.
+    asked: u32,
+    /// Nodes that an offer was found for.
+    found: u32,
+    /// What the nodes found cost together per hour.
+    total: Money,
+    /// Every offer weighed: the chosen and the eligible in rank order, then the barred.
+    candidates: Vec<CandidateRow>,
+    /// Places that the pool names but gets no group in.
+    left_out: Vec<LeftOutRow>,
+    warnings: Vec<String>,
+    #[serde(skip)]
+    total_line: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LeftOutRow {
+    cloud: Cloud,
+    region: Region,
+    zone: ZoneId,
+    instance_type: InstanceType,
+    reason: String,
+}
+
+/// Carries the command out.
+pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
+    let now = args.now.now();
+    let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
+    let menu = catalog.menu(catalog.policy(args.policy.as_deref())?);
+    let source = args.policy.as_ref().map_or_else(|| EXAMPLE.to_owned(), |path| path.display().to_string());
+    let pool = find_pool(&menu, &args.pool, &source)?;
+    let group = args.group.as_deref().map(|text| find_group(&menu, &pool, text)).transpose()?;
+    let explanation = what_if(&menu, &Memory::default(), &pool, group.as_ref(), args.count, now);
+    let candidates: Vec<_> = explanation.candidates.iter().map(|candidate| CandidateRow::of(candidate, now)).collect();
+    let left_out = match &group {
+        Some(_) => Vec::new(),
+        None => menu.left_out.iter().filter(|left| left.pool == pool).map(LeftOutRow::of).collect(),
+    };
+    let cost = total(&candidates);
+    let short = explanation.found < args.count;
+    let report = PlanReport {
+        at: now,
+        policy: source,
+        pool,
+        group,
+        asked: args.count,
+        found: explanation.found,
+        total: cost.into(),
+        warnings: old_prices(&candidates).into_iter().collect(),
+        total_line: format!("{} of {} found, {cost}/h together", explanation.found, count(args.count, "node")),
+        candidates,
+        left_out,
+    };
+    out::print(args.output.format, &report, PlanReport::table)?;
+    Ok(if short { Exit::Short } else { Exit::Done })
+}
+
+fn find_pool(menu: &Menu, text: &str, policy: &str) -> Result<PoolName, CliError> {
+    let names = || menu.policy.pools.iter().map(|pool| pool.name.as_str());
+    menu.policy.pools.iter().map(|pool| &pool.name).find(|name| name.as_str() == text).cloned().ok_or_else(|| {
+        let cure = match nearest(text, names()) {
+            Some(name) => format!("did you mean {name}?"),
+            None => format!("it has {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        CliError::NotFound(NotFound { what: "pool", name: text.to_owned(), place: policy.to_owned(), cure: Some(cure) })
+    })
+}
+
+fn find_group(menu: &Menu, pool: &PoolName, text: &str) -> Result<NodeGroupId, CliError> {
+    menu.pool_groups(pool).map(|group| &group.id).find(|id| id.as_str() == text).cloned().ok_or_else(|| {
+        let near = nearest(text, menu.pool_groups(pool).map(|group| group.id.as_str()));
+        let cure = near.map_or_else(|| "leave --group out to see them all".to_owned(), |id| format!("did you mean {id}?"));
+        CliError::NotFound(NotFound { what: "group", name: text.to_owned(), place: format!("pool {pool}"), cure: Some(cure) })
+    })
+}
+
+impl LeftOutRow {
+    fn of(left: &LeftOut) -> Self {
+        Self {
+            cloud: left.place.cloud.clone(),
+            region: left.place.region.clone(),
+            zone: left.place.zone.clone(),
+            instance_type: left.place.instance_type.clone(),
+            reason: left.why.to_string(),
+        }
+    }
+}
+
+impl PlanReport {
+    fn table(&self) -> String {
+        let mut text = String::new();
+        let of = self.group.as_ref().map_or_else(|| format!("pool {}", self.pool), |group| format!("group {group}"));
+        let asked = count(self.asked, "node");
+        let _ = writeln!(text, "{asked} of {of} by {}, as of {}\n", self.policy, self.at.strftime("%Y-%m-%d %H:%M:%SZ"));
+        if self.candidates.is_empty() {
+            text.push_str("No place fits this pool.\n");
+        } else {
+            text.push_str(&candidates_table(&self.candidates));
+        }
+        let _ = writeln!(text, "\n{}", self.total_line);
+        for warning in &self.warnings {
+            text.push_str(&paragraph("warning:", warning));
+        }
+        text.push_str(&self.left_out_table());
+        text
+    }
+
+    /// The places left out, by reason.
+    fn left_out_table(&self) -> String {
+        if self.left_out.is_empty() {
+            return String::new();
+        }
+        let mut reasons: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
+        for row in &self.left_out {
+            let (places, types) = reasons.entry(&row.reason).or_default();
+            *places += 1;
+            types.insert(row.instance_type.as_str());
+        }
+        let rows = reasons.into_iter().map(|(reason, (places, types))| {
+            vec![places.to_string(), reason.to_owned(), types.into_iter().collect::<Vec<_>>().join(" ")]
+        });
+        format!("\nleft out:\n{}", table(&["PLACES", "REASON", "INSTANCE TYPES"], &["PLACES"], rows.collect()))
+    }
+}

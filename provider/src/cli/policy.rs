@@ -1,0 +1,198 @@
+//! `stoker policy`: is a policy file sound, what does it say in full, and how is one written.
+
+mod effective;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use stoker_core::group::Menu;
+use stoker_core::ids::PoolName;
+use stoker_core::offer::CapacityType;
+use stoker_core::policy::Pool;
+
+use super::args::{MarketArgs, NowArg, OutputArg};
+use super::exit::{CliError, Exit};
+use super::out::{self, Format, Money, count, paragraph, table};
+use crate::catalog::{self, Catalog, CatalogError, EXAMPLE};
+use crate::policy_file;
+use crate::policy_watch::PolicyError;
+use crate::yaml::Faults;
+
+/// Checks, shows and describes policy files.
+#[derive(Debug, Args)]
+pub(super) struct PolicyArgs {
+    #[command(subcommand)]
+    command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PolicyCommand {
+    /// Reports every fault of a policy file with its line, or what it allows
+    Check(CheckArgs),
+    /// Prints the JSON Schema of the policy file, for editors
+    Schema,
+    /// Prints the policy with every default filled in; the output is a policy file itself
+    Show(ShowArgs),
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// Policy file
+    file: PathBuf,
+    #[command(flatten)]
+    markets: MarketArgs,
+    #[command(flatten)]
+    output: OutputArg,
+    #[command(flatten)]
+    now: NowArg,
+}
+
+#[derive(Debug, Args)]
+struct ShowArgs {
+    /// Policy file [default: the built-in example]
+    file: Option<PathBuf>,
+    /// Folder of price tables whose names the policy may use [default: the built-in ones]
+    #[arg(long, env = "STOKER_PRICES_DIR", value_name = "DIR")]
+    prices_dir: Option<PathBuf>,
+    /// How it is printed
+    #[arg(short = 'o', long = "output", value_enum, default_value = "yaml", value_name = "FORMAT")]
+    format: ShowFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ShowFormat {
+    Yaml,
+    Json,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CheckReport {
+    file: String,
+    ok: bool,
+    faults: Vec<FaultRow>,
+    pools: Vec<PoolRow>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FaultRow {
+    line: usize,
+    column: usize,
+    message: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PoolRow {
+    pool: PoolName,
+    /// Node groups that the pool gives.
+    groups: usize,
+    /// Places that it names but gets no group in.
+    left_out: usize,
+    min_nodes: u32,
+    max_nodes: u32,
+    max_per_hour: Option<Money>,
+    capacity_types: Vec<CapacityType>,
+    #[serde(skip)]
+    budget: String,
+}
+
+/// Carries the command out.
+pub(super) fn run(args: &PolicyArgs) -> Result<Exit, CliError> {
+    match &args.command {
+        PolicyCommand::Check(args) => check(args),
+        PolicyCommand::Schema => out::write(&out::json(&policy_file::schema())?).map(|()| Exit::Done),
+        PolicyCommand::Show(args) => show(args),
+    }
+}
+
+fn check(args: &CheckArgs) -> Result<Exit, CliError> {
+    let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), args.now.now())?;
+    let policy = match catalog.policy(Some(&args.file)) {
+        Err(CatalogError::Policy(PolicyError::Faults(faults))) if args.output.format != Format::Table => {
+            out::print(args.output.format, &CheckReport::faulty(&faults), |_| String::new())?;
+            return Ok(Exit::BadFile);
+        }
+        read => read?,
+    };
+    let report = CheckReport::sound(&args.file, &catalog.menu(policy));
+    out::print(args.output.format, &report, CheckReport::table)?;
+    Ok(Exit::Done)
+}
+
+fn show(args: &ShowArgs) -> Result<Exit, CliError> {
+    let prices = catalog::prices(args.prices_dir.as_deref())?;
+    let raw = effective::effective(&catalog::policy(args.file.as_deref(), &prices)?);
+    let text = match args.format {
+        ShowFormat::Json => out::json(&raw)?,
+        ShowFormat::Yaml => {
+            let name = args.file.as_ref().map_or_else(|| EXAMPLE.to_owned(), |path| path.display().to_string());
+            // A file's name may hold a line break, which would end the comment.
+            format!("# {} with every default filled in.\n{}", name.escape_debug(), out::yaml(&raw)?)
+        }
+    };
+    out::write(&text).map(|()| Exit::Done)
+}
+
+impl CheckReport {
+    fn faulty(faults: &Faults) -> Self {
+        let row = |fault: &crate::yaml::FileFault| FaultRow { line: fault.line, column: fault.column, message: fault.message.clone() };
+        Self {
+            file: faults.file_name().to_owned(),
+            ok: false,
+            faults: faults.iter().map(row).collect(),
+            pools: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn sound(file: &Path, menu: &Menu) -> Self {
+        let pools: Vec<_> = menu.policy.pools.iter().map(|pool| PoolRow::of(pool, menu)).collect();
+        let empty = pools.iter().filter(|row| row.groups == 0 && row.max_nodes > 0);
+        let warning = |row: &PoolRow| {
+            let pool = &row.pool;
+            format!("no place fits pool {pool}, so it never gets a node: `stoker plan --pool {pool} --count 1` says why each is left out")
+        };
+        let warnings = empty.map(warning).collect();
+        Self { file: file.display().to_string(), ok: true, faults: Vec::new(), pools, warnings }
+    }
+
+    fn table(&self) -> String {
+        let rows = self.pools.iter().map(|row| {
+            vec![
+                row.pool.to_string(),
+                row.groups.to_string(),
+                row.left_out.to_string(),
+                format!("{}..{}", row.min_nodes, row.max_nodes),
+                row.budget.clone(),
+                row.capacity_types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            ]
+        });
+        let header = ["POOL", "GROUPS", "LEFT OUT", "NODES", "BUDGET/H", "BOUGHT"];
+        let pools = count(u64::try_from(self.pools.len()).unwrap_or(u64::MAX), "pool");
+        let mut text = format!("{}: sound, {pools}\n\n{}", self.file, table(&header, &["GROUPS", "LEFT OUT", "NODES", "BUDGET/H"], rows.collect()));
+        for warning in &self.warnings {
+            text.push_str(&paragraph("warning:", warning));
+        }
+        text
+    }
+}
+
+impl PoolRow {
+    fn of(pool: &Pool, menu: &Menu) -> Self {
+        let limits = &pool.limits;
+        Self {
+            pool: pool.name.clone(),
+            groups: menu.pool_groups(&pool.name).count(),
+            left_out: menu.left_out.iter().filter(|left| left.pool == pool.name).count(),
+            min_nodes: limits.min_nodes,
+            max_nodes: limits.max_nodes,
+            max_per_hour: limits.max_usd_per_hour.map(Money::from),
+            capacity_types: pool.prefer.clone(),
+            budget: limits.max_usd_per_hour.map_or_else(|| "no limit".to_owned(), |rate| rate.to_string()),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A policy written out again with every default filled in.
+
+use std::fmt::{Display, Write as _};
+
+use jiff::SignedDuration;
+use serde_json::Number;
+use stoker_core::policy::{
+    API_VERSION, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaLimit, RawCapacity, RawDefaults, RawGpu, RawLimits, RawPolicy, RawPool,
+    RawPrice, RawQuota, RawTaint, RawTemplate, RawWhere, Taint, TypePattern,
+};
+use stoker_core::units::{MICROS_PER_USD, UsdPerHour};
+
+/// The policy as a file that says everything: read again, it is the same policy.
+pub(super) fn effective(policy: &Policy) -> RawPolicy {
+    let Policy { cluster, boot_deadline, pools, quotas, prices } = policy;
+    RawPolicy {
+        api_version: API_VERSION.to_owned(),
+        kind: "Policy".to_owned(),
+        cluster_name: cluster.to_string(),
+        defaults: RawDefaults { data_region: None, boot_deadline: Some(length(*boot_deadline)) },
+        pools: pools.iter().map(pool).collect(),
+        quotas: quotas.iter().map(quota).collect(),
+        prices: prices.iter().map(price).collect(),
+        commitments: None,
+    }
+}
+
+fn pool(pool: &Pool) -> RawPool {
+    let counts: Vec<u32> = pool.gpu_counts.iter().copied().collect();
+    RawPool {
+        name: pool.name.to_string(),
+        workload: pool.workload,
+        gpu: RawGpu {
+            models: texts(&pool.models),
+            count: match counts.as_slice() {
+                [] => None,
+                [one] => Some(OneOrMany::One(*one)),
+                _ => Some(OneOrMany::Many(counts)),
+            },
+            min_memory_gib: Some(u32::try_from(pool.min_gpu_memory.0 / 1024).unwrap_or(u32::MAX)),
+            throughput: None,
+        },
+        place: RawWhere {
+            clouds: texts(&pool.clouds),
+            regions: texts(&pool.regions),
+            zones: pool.zones.iter().cloned().collect(),
+            dataset_gib: None,
+            max_distance: None,
+        },
+        instance_types: pool.instance_types.iter().map(pattern).collect(),
+        capacity: RawCapacity { prefer: Some(pool.prefer.clone()), spot: None },
+        limits: RawLimits {
+            min_nodes: Some(pool.limits.min_nodes),
+            max_nodes: pool.limits.max_nodes,
+            max_usd_per_hour: pool.limits.max_usd_per_hour.map(dollars),
+        },
+        evidence: Some(pool.evidence),
+        split_capacity_type: Some(pool.split_capacity_type),
+        template: RawTemplate {
+            labels: pool.labels.clone(),
+            taints: Some(pool.taints.iter().map(taint).collect()),
+        },
+        warm_floor: None,
+        stabilization: None,
+        isolation: None,
+        waiting_usd_per_gpu_hour: None,
+        sharing: None,
+    }
+}
+
+fn texts<'a, T: Display + 'a>(names: impl IntoIterator<Item = &'a T>) -> Vec<String> {
+    names.into_iter().map(ToString::to_string).collect()
+}
+
+fn pattern(pattern: &TypePattern) -> String {
+    match pattern {
+        TypePattern::Exact(name) => name.to_string(),
+        TypePattern::Prefix(prefix) => format!("{prefix}*"),
+    }
+}
+
+fn taint(taint: &Taint) -> RawTaint {
+    RawTaint { key: taint.key.clone(), value: taint.value.clone(), effect: taint.effect }
+}
+
+fn quota(quota: &Quota) -> RawQuota {
+    let (vcpus, gpus) = match quota.limit {
+        QuotaLimit::Vcpus(n) => (Some(n), None),
+        QuotaLimit::Gpus(n) => (None, Some(n)),
+    };
+    RawQuota {
+        name: quota.name.clone(),
+        cloud: quota.cloud.to_string(),
+        region: quota.region.as_ref().map(ToString::to_string),
+        models: texts(&quota.models),
+        capacity_types: quota.capacity_types.iter().copied().collect(),
+        vcpus,
+        gpus,
+    }
+}
+
+fn price(row: &PriceRow) -> RawPrice {
+    RawPrice {
+        cloud: row.cloud.to_string(),
+        region: row.region.to_string(),
+        zone: row.zone.as_ref().map(ToString::to_string),
+        instance_type: row.instance_type.to_string(),
+        capacity_type: row.capacity_type,
+        usd_per_hour: dollars(row.price),
+    }
+}
+
+/// A rate as the shortest decimal number that reads as the same rate.
+fn dollars(UsdPerHour(micros): UsdPerHour) -> Number {
+    let (whole, rest) = (micros / MICROS_PER_USD, micros % MICROS_PER_USD);
+    if rest == 0 {
+        return whole.into();
+    }
+    let text = format!("{whole}.{rest:06}");
+    // A policy holds rates above nought alone, and decimal digits with a point are always a number.
+    text.trim_end_matches('0').parse().unwrap_or_else(|_| whole.into())
+}
+
+/// A length of time as the policy writes it: `1h30m`.
+fn length(length: SignedDuration) -> String {
+    let seconds = length.as_secs();
+    let parts = [(seconds / 3_600, 'h'), (seconds % 3_600 / 60, 'm'), (seconds % 60, 's')];
+    let mut text = String::new();
+    for (n, unit) in parts.into_iter().filter(|(n, _)| *n > 0) {
+        let _ = write!(text, "{n}{unit}");
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy_file;
+
+    fn comes_back(text: &str) {
+        let policy = policy_file::parse("given", text, None).unwrap();
+        let written = crate::cli::out::yaml(&effective(&policy)).unwrap();
+        let again = policy_file::parse("written", &written, None).unwrap_or_else(|faults| panic!("{faults}\n{written}"));
+        assert_eq!(again, policy, "{written}");
+    }
+
+    #[test]
+    fn the_example_written_out_is_the_same_policy() {
+        comes_back(policy_file::example());
+    }
+
+    #[test]
+    fn a_policy_with_everything_comes_back() {
+        comes_back(
+            r##"
+apiVersion: stoker.dev/v1alpha1
+kind: Policy
+clusterName: "007"
+defaults: { bootDeadline: 1h }
+pools:
+- name: "on"
+  workload: batch
+  gpu: { models: [L4, "1e3"], count: 8, minMemoryGiB: 24 }
+  where: { clouds: [aws], regions: [us-east-1], zones: [use1-az6, us-east-1a] }
+  instanceTypes: ["g6.*", g5.xlarge]
+  capacity: { prefer: [on-demand, spot, reserved] }
+  limits: { minNodes: 1, maxNodes: 3, maxUsdPerHour: 0.000001 }
+  evidence: none
+  splitCapacityType: true
+  template:
+    labels: { team: "yes", "a.b/c": "" }
+    taints: [{ key: x, effect: NoExecute }]
+quotas:
+- { name: "# odd: name", cloud: aws, gpus: 4 }
+- { name: q, cloud: aws, region: us-east-1, models: [L4], capacityTypes: [spot], vcpus: 8 }
+prices:
+- { cloud: aws, region: us-east-1, instanceType: g6.xlarge, capacityType: on-demand, usdPerHour: 12.345678 }
+- { cloud: aws, region: us-east-1, zone: use1-az6, instanceType: g6.xlarge, capacityType: spot, usdPerHour: 1 }
+"##,
+        );
+    }
+
+    #[test]
+    fn lengths_are_written_in_whole_units() {
+        let of = |seconds| length(SignedDuration::from_secs(seconds));
+        assert_eq!([of(600), of(5_400), of(90), of(3_661)], ["10m", "1h30m", "1m30s", "1h1m1s"]);
+    }
+}
