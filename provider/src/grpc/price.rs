@@ -1,0 +1,108 @@
+//! What nodes and pods cost, for the autoscaler's price expander. Money becomes a float here, and only to travel.
+
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
+use stoker_core::choose::price_parts;
+use stoker_core::price::Unpriced;
+use stoker_core::template::Resources;
+use stoker_core::units::{MICROS_PER_USD, UsdPerHour};
+
+use crate::kube::pods::Requests;
+use crate::view::{GroupView, View};
+
+/// The least that anything costs. A price of nought would make every option score alike, and capacity that is paid for already still
+/// ranks before what is not.
+const TRIFLE: UsdPerHour = UsdPerHour(1);
+
+/// What kube-scheduler takes a container to need that asks for nothing: a tenth of a core and 200 MB.
+const UNASKED_MILLI_CPU: u64 = 100;
+const UNASKED_MEMORY: u64 = 200_000_000;
+
+const PICOS_PER_MICRO: u128 = 1_000_000;
+const PICOS_PER_USD: f64 = 1e12;
+const BYTES_PER_MIB: u128 = 1 << 20;
+
+/// The price of one more node: that of the next one; for a closed group, of the one that the pool would buy first if it could. Never
+/// nought.
+///
+/// # Errors
+/// Says why the pool's first choice has no price, where no other has one either.
+pub(super) fn node(group: &GroupView, at: Timestamp) -> Result<UsdPerHour, Unpriced> {
+    if let Some(price) = group.limits.next_price {
+        return Ok(price.max(TRIFLE));
+    }
+    let mut missing = None;
+    for offer in &group.group.offers {
+        match price_parts(&group.group, offer, at) {
+            Ok(parts) => return Ok(parts.effective.max(TRIFLE)),
+            Err(why) => missing = missing.or(Some(why)),
+        }
+    }
+    Err(missing.unwrap_or(Unpriced::Unknown))
+}
+
+/// What a rate comes to over some hours, in dollars.
+#[expect(clippy::cast_precision_loss, reason = "a price on the wire is a float: exact below 9 billion dollars an hour")]
+pub(super) fn dollars(rate: UsdPerHour, hours: f64) -> f64 {
+    rate.0 as f64 * hours / MICROS_PER_USD as f64
+}
+
+/// What one unit costs where it is cheapest, in millionths of a micro-dollar per hour. The same whatever the group, so that the worth of
+/// the pods that two options help can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct UnitPrices {
+    milli_cpu: u128,
+    mib: u128,
+    gpu: u128,
+}
+
+impl UnitPrices {
+    /// The cheapest of each unit, over nodes with these prices; `None` without any. Never nought.
+    pub(super) fn cheapest<'a>(nodes: impl IntoIterator<Item = (UsdPerHour, &'a Resources)>) -> Option<Self> {
+        let mut cheapest: Option<Self> = None;
+        for (price, node) in nodes {
+            let price = u128::try_from(price.max(TRIFLE).0).unwrap_or(1) * PICOS_PER_MICRO;
+            let each = |units: u64| price.div_ceil(u128::from(units.max(1)));
+            let here = Self { milli_cpu: each(node.milli_cpu), mib: each(node.memory.0), gpu: each(node.gpus.into()) };
+            cheapest = Some(cheapest.map_or(here, |least| Self {
+                milli_cpu: least.milli_cpu.min(here.milli_cpu),
+                mib: least.mib.min(here.mib),
+                gpu: least.gpu.min(here.gpu),
+            }));
+        }
+        cheapest
+    }
+
+    /// What a pod that needs this much comes to over some hours, in dollars; above nought.
+    #[expect(clippy::cast_precision_loss, reason = "a price on the wire is a float")]
+    pub(super) fn dollars(self, needs: &Requests, hours: f64) -> f64 {
+        let asked = |amount: u64, unasked: u64| u128::from(if amount == 0 { unasked } else { amount });
+        let cpu = asked(needs.milli_cpu, UNASKED_MILLI_CPU).saturating_mul(self.milli_cpu);
+        let memory = asked(needs.memory_bytes, UNASKED_MEMORY).saturating_mul(self.mib).div_ceil(BYTES_PER_MIB);
+        let gpus = u128::from(needs.gpus).saturating_mul(self.gpu);
+        cpu.saturating_add(memory).saturating_add(gpus) as f64 * hours / PICOS_PER_USD
+    }
+}
+
+/// The unit prices of a view, worked out once: the price expander asks for thousands of pods in one loop.
+#[derive(Debug, Default)]
+pub(super) struct UnitPriceCache(ArcSwapOption<(Weak<View>, UnitPrices)>);
+
+impl UnitPriceCache {
+    /// The unit prices of this view; `None` while no group has a price.
+    pub(super) fn of(&self, view: &Arc<View>) -> Option<UnitPrices> {
+        // The weak pointer keeps the address from being given to another view.
+        if let Some((known, prices)) = self.0.load().as_deref()
+            && std::ptr::eq(known.as_ptr(), Arc::as_ptr(view))
+        {
+            return Some(*prices);
+        }
+        let groups = view.groups.values();
+        let nodes = groups.filter_map(|group| Some((node(group, view.at).ok()?, &group.group.template.allocatable)));
+        let prices = UnitPrices::cheapest(nodes)?;
+        self.0.store(Some(Arc::new((Arc::downgrade(view), prices))));
+        Some(prices)
+    }
+}

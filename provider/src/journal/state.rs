@@ -1,0 +1,281 @@
+//! The three things that change all the time, as parts that tell their changes: memory, snapshot, market facts.
+//!
+//! Every type is taken apart by its fields, so that one that gets another field does not compile until the journal keeps that too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use stoker_core::ids::{Cloud, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, SessionId, SupplierName, ZoneId, ZoneName};
+use stoker_core::memory::{Backoff, GroupMemory, Memory};
+use stoker_core::offer::Market;
+use stoker_core::price::Quote;
+use stoker_core::record::Record;
+use stoker_core::snapshot::{ClusterFacts, NodeFacts, Snapshot};
+use stoker_core::supply::{Instance, LaunchOutcome, MarketFacts, Observation};
+
+use super::delta::{MapDelta, Part, SetDelta};
+
+/// What suppliers know of their markets.
+pub type Facts = BTreeMap<SupplierName, MarketFacts>;
+
+/// What changed in the memory. Numbers are written whole.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct MemoryDelta {
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    pub(super) records: MapDelta<RecordId, Arc<Record>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    refused: MapDelta<Market, Arc<Backoff>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    groups: MapDelta<NodeGroupId, Arc<GroupMemory>>,
+    next_record: u64,
+    next_order: u64,
+    session: Option<SessionId>,
+}
+
+impl Part for Memory {
+    type Delta = MemoryDelta;
+
+    fn whole(&self) -> MemoryDelta {
+        let Self { records, refused, groups, next_record, next_order, session } = self;
+        MemoryDelta {
+            records: records.whole(),
+            refused: refused.whole(),
+            groups: groups.whole(),
+            next_record: *next_record,
+            next_order: *next_order,
+            session: *session,
+        }
+    }
+
+    fn since(&self, before: &Self) -> Option<MemoryDelta> {
+        let Self { records, refused, groups, next_record, next_order, session } = self;
+        let delta = MemoryDelta {
+            records: records.since(&before.records).unwrap_or_default(),
+            refused: refused.since(&before.refused).unwrap_or_default(),
+            groups: groups.since(&before.groups).unwrap_or_default(),
+            next_record: *next_record,
+            next_order: *next_order,
+            session: *session,
+        };
+        let numbers = (*next_record, *next_order, *session) != (before.next_record, before.next_order, before.session);
+        let any = numbers || !delta.records.is_empty() || !delta.refused.is_empty() || !delta.groups.is_empty();
+        any.then_some(delta)
+    }
+
+    fn apply(before: Option<Self>, delta: MemoryDelta) -> Self {
+        let before = before.unwrap_or_default();
+        let MemoryDelta { records, refused, groups, next_record, next_order, session } = delta;
+        Self {
+            records: Part::apply(Some(before.records), records),
+            refused: Part::apply(Some(before.refused), refused),
+            groups: Part::apply(Some(before.groups), groups),
+            next_record,
+            next_order,
+            session,
+        }
+    }
+}
+
+/// What changed in the snapshot.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SnapshotDelta {
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    suppliers: MapDelta<SupplierName, InventoryDelta>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cluster: Option<ClusterDelta>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    outcomes: MapDelta<LaunchKey, LaunchOutcome>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    launching: SetDelta<LaunchKey>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    terminating: SetDelta<ProviderId>,
+}
+
+impl Part for Snapshot {
+    type Delta = SnapshotDelta;
+
+    fn whole(&self) -> SnapshotDelta {
+        let Self { suppliers, cluster, outcomes, launching, terminating } = self;
+        SnapshotDelta {
+            suppliers: suppliers.whole(),
+            cluster: Some(cluster.whole()),
+            outcomes: outcomes.whole(),
+            launching: launching.whole(),
+            terminating: terminating.whole(),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Option<SnapshotDelta> {
+        let Self { suppliers, cluster, outcomes, launching, terminating } = self;
+        let delta = SnapshotDelta {
+            suppliers: suppliers.since(&before.suppliers).unwrap_or_default(),
+            cluster: cluster.since(&before.cluster),
+            outcomes: outcomes.since(&before.outcomes).unwrap_or_default(),
+            launching: launching.since(&before.launching).unwrap_or_default(),
+            terminating: terminating.since(&before.terminating).unwrap_or_default(),
+        };
+        let any = !delta.suppliers.is_empty()
+            || delta.cluster.is_some()
+            || !delta.outcomes.is_empty()
+            || !delta.launching.is_empty()
+            || !delta.terminating.is_empty();
+        any.then_some(delta)
+    }
+
+    fn apply(before: Option<Self>, delta: SnapshotDelta) -> Self {
+        let before = before.unwrap_or_default();
+        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating } = delta;
+        Self {
+            suppliers: Part::apply(Some(before.suppliers), suppliers),
+            cluster: match cluster {
+                Some(change) => Part::apply(Some(before.cluster), change),
+                None => before.cluster,
+            },
+            outcomes: Part::apply(Some(before.outcomes), outcomes),
+            launching: Part::apply(Some(before.launching), launching),
+            terminating: Part::apply(Some(before.terminating), terminating),
+        }
+    }
+}
+
+/// What changed in a supplier's inventory.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum InventoryDelta {
+    /// It has not answered.
+    Unheard,
+    /// It lists this.
+    Listed {
+        as_of: Timestamp,
+        complete: bool,
+        #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+        instances: MapDelta<ProviderId, Arc<Instance>>,
+    },
+}
+
+impl Part for Option<Arc<Observation>> {
+    type Delta = InventoryDelta;
+
+    fn whole(&self) -> InventoryDelta {
+        match self.as_deref() {
+            None => InventoryDelta::Unheard,
+            Some(Observation { as_of, complete, instances }) => {
+                InventoryDelta::Listed { as_of: *as_of, complete: *complete, instances: instances.whole() }
+            }
+        }
+    }
+
+    fn since(&self, before: &Self) -> Option<InventoryDelta> {
+        match (before, self) {
+            (None, None) => None,
+            (Some(before), Some(after)) if Arc::ptr_eq(before, after) => None,
+            (Some(before), Some(after)) => {
+                let Observation { as_of, complete, instances } = after.as_ref();
+                let instances = instances.since(&before.instances);
+                let same = instances.is_none() && (*as_of, *complete) == (before.as_of, before.complete);
+                (!same).then(|| InventoryDelta::Listed {
+                    as_of: *as_of,
+                    complete: *complete,
+                    instances: instances.unwrap_or_default(),
+                })
+            }
+            (None, Some(_)) | (Some(_), None) => Some(self.whole()),
+        }
+    }
+
+    fn apply(before: Option<Self>, delta: InventoryDelta) -> Self {
+        match delta {
+            InventoryDelta::Unheard => None,
+            InventoryDelta::Listed { as_of, complete, instances } => {
+                let before = before.flatten().map(|listed| Arc::unwrap_or_clone(listed).instances);
+                Some(Arc::new(Observation { as_of, complete, instances: Part::apply(before, instances) }))
+            }
+        }
+    }
+}
+
+/// What changed in the cluster.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum ClusterDelta {
+    /// There is no Kubernetes feed.
+    Absent,
+    /// Its nodes.
+    Nodes(MapDelta<NodeName, Arc<NodeFacts>>),
+}
+
+impl Part for Option<Arc<ClusterFacts>> {
+    type Delta = ClusterDelta;
+
+    fn whole(&self) -> ClusterDelta {
+        match self.as_deref() {
+            None => ClusterDelta::Absent,
+            Some(ClusterFacts { nodes }) => ClusterDelta::Nodes(nodes.whole()),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Option<ClusterDelta> {
+        match (before, self) {
+            (None, None) => None,
+            (Some(before), Some(after)) if Arc::ptr_eq(before, after) => None,
+            (Some(before), Some(after)) => {
+                let ClusterFacts { nodes } = after.as_ref();
+                nodes.since(&before.nodes).map(ClusterDelta::Nodes)
+            }
+            (None, Some(_)) | (Some(_), None) => Some(self.whole()),
+        }
+    }
+
+    fn apply(before: Option<Self>, delta: ClusterDelta) -> Self {
+        match delta {
+            ClusterDelta::Absent => None,
+            ClusterDelta::Nodes(nodes) => {
+                let before = before.flatten().map(|facts| Arc::unwrap_or_clone(facts).nodes);
+                Some(Arc::new(ClusterFacts { nodes: Part::apply(before, nodes) }))
+            }
+        }
+    }
+}
+
+/// What changed in what one supplier knows of its markets. Its few clouds are written whole.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct MarketFactsDelta {
+    clouds: BTreeSet<Cloud>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    zone_names: MapDelta<(Cloud, ZoneId), ZoneName>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    quotes: MapDelta<Market, Quote>,
+}
+
+impl Part for MarketFacts {
+    type Delta = MarketFactsDelta;
+
+    fn whole(&self) -> MarketFactsDelta {
+        let Self { clouds, zone_names, quotes } = self;
+        MarketFactsDelta { clouds: clouds.clone(), zone_names: zone_names.whole(), quotes: quotes.whole() }
+    }
+
+    fn since(&self, before: &Self) -> Option<MarketFactsDelta> {
+        let Self { clouds, zone_names, quotes } = self;
+        let zone_names = zone_names.since(&before.zone_names);
+        let quotes = quotes.since(&before.quotes);
+        let same = *clouds == before.clouds && zone_names.is_none() && quotes.is_none();
+        (!same).then(|| MarketFactsDelta {
+            clouds: clouds.clone(),
+            zone_names: zone_names.unwrap_or_default(),
+            quotes: quotes.unwrap_or_default(),
+        })
+    }
+
+    fn apply(before: Option<Self>, delta: MarketFactsDelta) -> Self {
+        let before = before.unwrap_or_default();
+        let MarketFactsDelta { clouds, zone_names, quotes } = delta;
+        Self {
+            clouds,
+            zone_names: Part::apply(Some(before.zone_names), zone_names),
+            quotes: Part::apply(Some(before.quotes), quotes),
+        }
+    }
+}
