@@ -105,7 +105,8 @@ pub(super) fn instance(shown: &InstanceView) -> Instance {
             let message = clip(message.clone(), MAX_INSTANCE_MESSAGE);
             let code = if sabotage::on("code-is-message") { message.as_str() } else { *code };
             let code = if sabotage::on("error-without-code") { "" } else { code };
-            let state = if sabotage::on("error-on-running") { InstanceState::InstanceRunning } else { InstanceState::InstanceCreating };
+            let state =
+                if sabotage::on("error-on-running") { InstanceState::InstanceRunning } else { InstanceState::InstanceCreating };
             (state, Some(InstanceErrorInfo::new(class, code, message.clone())))
         }
     };

@@ -56,7 +56,14 @@ fn keep(request: &BestOptionsRequest, view: &View) -> Vec<String> {
     let price = |group: &str| view.groups.get(group)?.limits.next_price;
     let options = &request.options;
     if let Some(best) = best(options, price) {
-        tracing::info!(group = best.group, options = options.len(), price = best.micros, gpus = best.gpus, pods = best.pods, "best option");
+        tracing::info!(
+            group = best.group,
+            options = options.len(),
+            price = best.micros,
+            gpus = best.gpus,
+            pods = best.pods,
+            "best option"
+        );
         return vec![best.group.to_owned()];
     }
     if !options.is_empty() {

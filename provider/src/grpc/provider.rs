@@ -13,13 +13,14 @@ use stoker_core::template::{GPU_LABEL, GROUP_LABEL};
 use stoker_proto::Any;
 use stoker_proto::externalgrpc::cloud_provider_server::CloudProvider;
 use stoker_proto::externalgrpc::{
-    CleanupRequest, CleanupResponse, ExternalGrpcNode, GetAvailableGpuTypesRequest, GetAvailableGpuTypesResponse, GpuLabelRequest,
-    GpuLabelResponse, NodeGroup, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupAutoscalingOptionsResponse,
-    NodeGroupDecreaseTargetSizeRequest, NodeGroupDecreaseTargetSizeResponse, NodeGroupDeleteNodesRequest, NodeGroupDeleteNodesResponse,
-    NodeGroupForNodeRequest, NodeGroupForNodeResponse, NodeGroupIncreaseSizeRequest, NodeGroupIncreaseSizeResponse, NodeGroupNodesRequest,
-    NodeGroupNodesResponse, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse, NodeGroupTemplateNodeInfoRequest,
-    NodeGroupTemplateNodeInfoResponse, NodeGroupsRequest, NodeGroupsResponse, PricingNodePriceRequest, PricingNodePriceResponse,
-    PricingPodPriceRequest, PricingPodPriceResponse, RefreshRequest, RefreshResponse,
+    CleanupRequest, CleanupResponse, ExternalGrpcNode, GetAvailableGpuTypesRequest, GetAvailableGpuTypesResponse,
+    GpuLabelRequest, GpuLabelResponse, NodeGroup, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest,
+    NodeGroupAutoscalingOptionsResponse, NodeGroupDecreaseTargetSizeRequest, NodeGroupDecreaseTargetSizeResponse,
+    NodeGroupDeleteNodesRequest, NodeGroupDeleteNodesResponse, NodeGroupForNodeRequest, NodeGroupForNodeResponse,
+    NodeGroupIncreaseSizeRequest, NodeGroupIncreaseSizeResponse, NodeGroupNodesRequest, NodeGroupNodesResponse,
+    NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse, NodeGroupTemplateNodeInfoRequest,
+    NodeGroupTemplateNodeInfoResponse, NodeGroupsRequest, NodeGroupsResponse, PricingNodePriceRequest,
+    PricingNodePriceResponse, PricingPodPriceRequest, PricingPodPriceResponse, RefreshRequest, RefreshResponse,
 };
 use tonic::{Request, Response, Status};
 
@@ -192,12 +193,18 @@ impl CloudProvider for Provider {
         Ok(Response::new(NodeGroupForNodeResponse { node_group: Some(node_group) }))
     }
 
-    async fn pricing_node_price(&self, request: Request<PricingNodePriceRequest>) -> Result<Response<PricingNodePriceResponse>, Status> {
+    async fn pricing_node_price(
+        &self,
+        request: Request<PricingNodePriceRequest>,
+    ) -> Result<Response<PricingNodePriceResponse>, Status> {
         let price = self.node_price(request.get_ref());
         answer("PricingNodePrice", price.map(|price| PricingNodePriceResponse { price }))
     }
 
-    async fn pricing_pod_price(&self, request: Request<PricingPodPriceRequest>) -> Result<Response<PricingPodPriceResponse>, Status> {
+    async fn pricing_pod_price(
+        &self,
+        request: Request<PricingPodPriceRequest>,
+    ) -> Result<Response<PricingPodPriceResponse>, Status> {
         let price = self.pod_price(request.get_ref());
         answer("PricingPodPrice", price.map(|price| PricingPodPriceResponse { price }))
     }
@@ -236,7 +243,8 @@ impl CloudProvider for Provider {
         request: Request<NodeGroupTargetSizeRequest>,
     ) -> Result<Response<NodeGroupTargetSizeResponse>, Status> {
         let reading = self.read();
-        let target = reading.group(&request.get_ref().id).map(|seen| NodeGroupTargetSizeResponse { target_size: seen.target() });
+        let target =
+            reading.group(&request.get_ref().id).map(|seen| NodeGroupTargetSizeResponse { target_size: seen.target() });
         answer("NodeGroupTargetSize", target)
     }
 
@@ -264,7 +272,10 @@ impl CloudProvider for Provider {
         answer("NodeGroupDecreaseTargetSize", done.map(|()| NodeGroupDecreaseTargetSizeResponse {}))
     }
 
-    async fn node_group_nodes(&self, request: Request<NodeGroupNodesRequest>) -> Result<Response<NodeGroupNodesResponse>, Status> {
+    async fn node_group_nodes(
+        &self,
+        request: Request<NodeGroupNodesRequest>,
+    ) -> Result<Response<NodeGroupNodesResponse>, Status> {
         let reading = self.read();
         let nodes = reading.group(&request.get_ref().id).map(|seen| seen.instances().iter().map(convert::instance).collect());
         answer("NodeGroupNodes", nodes.map(|instances| NodeGroupNodesResponse { instances }))

@@ -80,7 +80,12 @@ pub async fn serve_provider(
 
 /// Serves the expander until `stop`. The autoscaler's expander client has no certificate to show, so anybody who reaches the port may
 /// ask; nothing can be changed here.
-pub async fn serve_expander(listener: Listener, engine: EngineHandle, metrics: Metrics, stop: CancellationToken) -> Result<(), ServeError> {
+pub async fn serve_expander(
+    listener: Listener,
+    engine: EngineHandle,
+    metrics: Metrics,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
     let most = if sabotage::on("expander-4mib") { 4 << 20 } else { EXPANDER_REQUEST };
     let expander = ExpanderServer::new(Expander::new(engine)).max_decoding_message_size(most);
     let expander = GlobalConcurrencyLimitLayer::new(EXPANDER_CALLS).named_layer(expander);
@@ -143,7 +148,12 @@ fn health_service(health: &HealthReporter) -> tonic_health::pb::health_server::H
 
 /// Tells, for `service` and the server as a whole, whether it is ready. From `stop` on it is not, and whoever watches is let go: an open
 /// watch would hold up the end.
-async fn tell_health(mut health: HealthReporter, service: &'static str, ready: impl Fn() -> bool, stop: &CancellationToken) -> Infallible {
+async fn tell_health(
+    mut health: HealthReporter,
+    service: &'static str,
+    ready: impl Fn() -> bool,
+    stop: &CancellationToken,
+) -> Infallible {
     let follow = async {
         let mut told = None;
         let mut ticks = tokio::time::interval(HEALTH_EVERY);

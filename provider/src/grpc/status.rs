@@ -80,17 +80,29 @@ impl Refused {
             Self::Call(CallRefused::Order(why)) => match why {
                 OrderRefused::UnknownGroup(_) => (Code::NotFound, ""),
                 OrderRefused::BadDelta(..) => (Code::InvalidArgument, ""),
-                OrderRefused::Closed { .. } => (Code::FailedPrecondition, "its maxSize stays at its target until it may: Refresh and ask another group"),
-                OrderRefused::NoRoom { .. } => (Code::ResourceExhausted, "Refresh, and ask for no more than maxSize less the target"),
+                OrderRefused::Closed { .. } => {
+                    (Code::FailedPrecondition, "its maxSize stays at its target until it may: Refresh and ask another group")
+                }
+                OrderRefused::NoRoom { .. } => {
+                    (Code::ResourceExhausted, "Refresh, and ask for no more than maxSize less the target")
+                }
             },
             Self::Call(CallRefused::Delete(why)) => match why {
-                DeleteRefused::Busy { .. } => (Code::FailedPrecondition, "drain it or wait until they have ended; nothing of this call was deleted"),
-                DeleteRefused::WrongGroup { .. } => (Code::InvalidArgument, "name the group that NodeGroupForNode tells; nothing of this call was deleted"),
+                DeleteRefused::Busy { .. } => {
+                    (Code::FailedPrecondition, "drain it or wait until they have ended; nothing of this call was deleted")
+                }
+                DeleteRefused::WrongGroup { .. } => {
+                    (Code::InvalidArgument, "name the group that NodeGroupForNode tells; nothing of this call was deleted")
+                }
             },
             Self::Call(CallRefused::NotReady(why)) => match why {
                 NotReady::Starting => (Code::Unavailable, "ask again in a few seconds"),
-                NotReady::Supplier(_) => (Code::Unavailable, "see that it can be reached and that its credentials may list machines"),
-                NotReady::Kubernetes => (Code::Unavailable, "see that the API server can be reached and that nodes and pods may be watched"),
+                NotReady::Supplier(_) => {
+                    (Code::Unavailable, "see that it can be reached and that its credentials may list machines")
+                }
+                NotReady::Kubernetes => {
+                    (Code::Unavailable, "see that the API server can be reached and that nodes and pods may be watched")
+                }
                 NotReady::Journal(_) => (Code::Unavailable, "make room in the state directory or mend its disk"),
             },
             Self::Call(CallRefused::Stopped) => (Code::Unavailable, "ask again: the next process takes over"),

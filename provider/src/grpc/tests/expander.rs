@@ -129,7 +129,11 @@ impl Lots {
 }
 
 /// The slow and obvious way: every price as a fraction, compared with every other.
-fn oracle(options: &[ExpanderOption], price: impl Fn(&str) -> Option<UsdPerHour>, gpus_of: impl Fn(&Bytes) -> u64) -> Option<&str> {
+fn oracle(
+    options: &[ExpanderOption],
+    price: impl Fn(&str) -> Option<UsdPerHour>,
+    gpus_of: impl Fn(&Bytes) -> u64,
+) -> Option<&str> {
     let worth = |option: &ExpanderOption| -> Option<(bool, i128, i128)> {
         let price = price(&option.node_group_id)?;
         let nodes = i128::from(option.node_count);
@@ -140,7 +144,10 @@ fn oracle(options: &[ExpanderOption], price: impl Fn(&str) -> Option<UsdPerHour>
     };
     let beats = |a: &ExpanderOption, b: &ExpanderOption| {
         let (Some((a_plain, a_price, a_units)), Some((b_plain, b_price, b_units))) = (worth(a), worth(b)) else { return false };
-        let order = a_plain.cmp(&b_plain).then((a_price * b_units).cmp(&(b_price * a_units))).then(a.node_group_id.cmp(&b.node_group_id));
+        let order = a_plain
+            .cmp(&b_plain)
+            .then((a_price * b_units).cmp(&(b_price * a_units)))
+            .then(a.node_group_id.cmp(&b.node_group_id));
         order == Ordering::Less
     };
     let ranked: Vec<_> = options.iter().filter(|o| worth(o).is_some()).collect();
@@ -160,7 +167,8 @@ fn the_best_is_the_oracle_s_in_any_order_of_options_and_pods() {
         let mut lots = Lots(seed);
         let mut options: Vec<ExpanderOption> = (0..8)
             .map(|n| {
-                let helped: Vec<Bytes> = (0..=lots.below(6)).map(|_| all[usize::try_from(lots.below(12)).unwrap()].0.clone()).collect();
+                let helped: Vec<Bytes> =
+                    (0..=lots.below(6)).map(|_| all[usize::try_from(lots.below(12)).unwrap()].0.clone()).collect();
                 option(&format!("g{n}"), i32::try_from(lots.below(4)).unwrap(), &helped)
             })
             .collect();

@@ -13,8 +13,9 @@ use stoker_core::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest,
 use stoker_proto::externalgrpc::cloud_provider_client::CloudProviderClient;
 use stoker_proto::externalgrpc::instance_status::InstanceState as WireState;
 use stoker_proto::externalgrpc::{
-    Instance as WireInstance, InstanceErrorInfo, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest,
-    NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupsRequest, RefreshRequest,
+    Instance as WireInstance, InstanceErrorInfo, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest,
+    NodeGroupForNodeRequest, NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest,
+    NodeGroupsRequest, RefreshRequest,
 };
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -115,7 +116,8 @@ impl Live {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = VirtualClock::new(now());
-        let told = Told { name: SupplierName::new("told").unwrap(), sold_out: AtomicBool::new(false), machines: Mutex::default() };
+        let told =
+            Told { name: SupplierName::new("told").unwrap(), sold_out: AtomicBool::new(false), machines: Mutex::default() };
         let supplier = Arc::new(told);
         let suppliers = vec![Arc::clone(&supplier) as Arc<dyn Supplier>];
         let (journal, restored) = Journal::open(dir.path()).await.unwrap();
@@ -163,7 +165,10 @@ impl Live {
     }
 
     async fn decrease(&mut self, id: &str, delta: i32) -> Result<(), Status> {
-        self.client.node_group_decrease_target_size(NodeGroupDecreaseTargetSizeRequest { id: id.to_owned(), delta }).await.map(drop)
+        self.client
+            .node_group_decrease_target_size(NodeGroupDecreaseTargetSizeRequest { id: id.to_owned(), delta })
+            .await
+            .map(drop)
     }
 
     async fn delete(&mut self, id: &str, ids: &[&str]) -> Result<(), Status> {
@@ -172,7 +177,12 @@ impl Live {
     }
 
     async fn target(&mut self, id: &str) -> i32 {
-        self.client.node_group_target_size(NodeGroupTargetSizeRequest { id: id.to_owned() }).await.unwrap().into_inner().target_size
+        self.client
+            .node_group_target_size(NodeGroupTargetSizeRequest { id: id.to_owned() })
+            .await
+            .unwrap()
+            .into_inner()
+            .target_size
     }
 
     async fn instances(&mut self, id: &str) -> Vec<(String, WireState, Option<InstanceErrorInfo>)> {
@@ -216,7 +226,9 @@ async fn an_order_is_visible_at_once_supplied_later_and_taken_back_only_once() {
     live.increase(ONE_A, 2).await.unwrap();
     assert_eq!(live.target(ONE_A).await, 2);
     let placeholders = live.instances(ONE_A).await;
-    assert!(placeholders.iter().all(|(id, state, error)| id.starts_with("stoker://test/") && *state == WireState::InstanceCreating && error.is_none()));
+    assert!(placeholders.iter().all(|(id, state, error)| id.starts_with("stoker://test/")
+        && *state == WireState::InstanceCreating
+        && error.is_none()));
     assert_eq!(live.owner(&placeholders[0].0).await, ONE_A);
 
     live.settle(SignedDuration::from_secs(5)).await;
@@ -249,7 +261,10 @@ async fn what_cannot_be_had_fails_as_placeholders_until_it_is_deleted() {
     let failed = live.instances(TWO_A).await;
     for (id, state, error) in &failed {
         let error = error.as_ref().unwrap();
-        assert_eq!((*state, error.error_code.as_str(), error.instance_error_class), (WireState::InstanceCreating, "OUT_OF_CAPACITY", 1));
+        assert_eq!(
+            (*state, error.error_code.as_str(), error.instance_error_class),
+            (WireState::InstanceCreating, "OUT_OF_CAPACITY", 1)
+        );
         assert!(id.starts_with("stoker://"), "{id}");
     }
     let ids: Vec<&str> = failed.iter().map(|(id, ..)| id.as_str()).collect();

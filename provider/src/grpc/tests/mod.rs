@@ -84,7 +84,8 @@ fn book() -> PriceBook {
         for (zone, price) in prices {
             let (region, zone) = (Region::new("r").unwrap(), ZoneId::new(zone).unwrap());
             let place = Place { cloud: cloud.clone(), region, zone, instance_type: instance_type.clone() };
-            let quote = Quote { price: UsdPerHour(price), kind: QuoteKind::List, as_of: Some(now()), source: Arc::from("test") };
+            let quote =
+                Quote { price: UsdPerHour(price), kind: QuoteKind::List, as_of: Some(now()), source: Arc::from("test") };
             book.insert(Market { place, capacity_type: CapacityType::OnDemand }, Entry::Price(quote));
         }
     }

@@ -119,7 +119,8 @@ async fn a_pod_costs_the_cheapest_cpu_memory_and_gpus() {
     let shown = view();
     let per = |id: &str, price: f64| {
         let node = shown.groups[id].group.template.allocatable;
-        let (milli_cpu, mib) = (f64::from(u32::try_from(node.milli_cpu).unwrap()), f64::from(u32::try_from(node.memory.0).unwrap()));
+        let (milli_cpu, mib) =
+            (f64::from(u32::try_from(node.milli_cpu).unwrap()), f64::from(u32::try_from(node.memory.0).unwrap()));
         (price / milli_cpu, price / mib)
     };
     let cheapest = [per(ONE_A, 0.8), per(ONE_B, 0.9), per(TWO_A, 1.5)]

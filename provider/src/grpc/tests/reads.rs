@@ -148,11 +148,20 @@ async fn a_group_without_a_template_is_not_shown() {
 #[tokio::test]
 async fn a_node_is_ours_by_provider_id_placeholder_or_name_and_never_an_error() {
     let mut shown = view();
-    fill(&mut shown, ONE_A, vec![running("aws:///zone-a/i-1"), InstanceView { id: "stoker://test/g/2".into(), state: InstanceStatus::Creating }]);
+    fill(
+        &mut shown,
+        ONE_A,
+        vec![running("aws:///zone-a/i-1"), InstanceView { id: "stoker://test/g/2".into(), state: InstanceStatus::Creating }],
+    );
     shown.owners.insert("node-1".to_owned(), group_id(ONE_A));
     let handle: Handle<_> = handle!(shown);
     let provider = Provider::new(handle.engine.clone());
-    let ours = [node("aws:///zone-a/i-1", "node-1"), node("aws:///zone-a/i-1", ""), node("", "node-1"), node("stoker://test/g/2", "stoker://test/g/2")];
+    let ours = [
+        node("aws:///zone-a/i-1", "node-1"),
+        node("aws:///zone-a/i-1", ""),
+        node("", "node-1"),
+        node("stoker://test/g/2", "stoker://test/g/2"),
+    ];
     // Before the first Refresh nothing is listed, so nothing is ours.
     assert_eq!(provider.owner_of(Some(ours[0].clone())).await, NodeGroup::default());
     provider.refreshed().await;
@@ -179,7 +188,11 @@ async fn a_node_is_ours_by_provider_id_placeholder_or_name_and_never_an_error() 
 
 #[tokio::test]
 async fn instances_have_the_states_that_the_autoscaler_acts_on() {
-    let failed = |out_of_resources, message: &str| InstanceStatus::Failed { code: "OUT_OF_CAPACITY", message: message.to_owned(), out_of_resources };
+    let failed = |out_of_resources, message: &str| InstanceStatus::Failed {
+        code: "OUT_OF_CAPACITY",
+        message: message.to_owned(),
+        out_of_resources,
+    };
     let every = [
         InstanceStatus::Creating,
         InstanceStatus::Running,
@@ -188,7 +201,11 @@ async fn instances_have_the_states_that_the_autoscaler_acts_on() {
         failed(false, &"é".repeat(1000)),
     ];
     let mut shown = view();
-    fill(&mut shown, ONE_A, every.into_iter().zip(1..).map(|(state, n)| InstanceView { id: format!("i-{n}"), state }).collect());
+    fill(
+        &mut shown,
+        ONE_A,
+        every.into_iter().zip(1..).map(|(state, n)| InstanceView { id: format!("i-{n}"), state }).collect(),
+    );
     let handle: Handle<_> = handle!(shown);
     let instances = Provider::new(handle.engine.clone()).instances(ONE_A).await;
     let seen: Vec<_> = instances
@@ -229,7 +246,8 @@ async fn a_template_is_in_both_fields_and_is_the_group_s_node() {
 async fn what_is_the_same_for_all_is_answered_always() {
     let mut handle: Handle<_> = handle!(View::starting(now(), Arc::new(menu())));
     let provider = Provider::new(handle.engine.clone());
-    let defaults = NodeGroupAutoscalingOptions { scale_down_utilization_threshold: 0.5, ..NodeGroupAutoscalingOptions::default() };
+    let defaults =
+        NodeGroupAutoscalingOptions { scale_down_utilization_threshold: 0.5, ..NodeGroupAutoscalingOptions::default() };
     for (id, defaults) in [(ONE_A, Some(defaults)), ("gone", None), ("", None)] {
         let request = NodeGroupAutoscalingOptionsRequest { id: id.to_owned(), defaults };
         let reply = provider.node_group_get_options(Request::new(request)).await.unwrap().into_inner();

@@ -20,9 +20,17 @@ fn every_refusal_has_its_code_its_place_and_a_cure() {
         (order(OrderRefused::UnknownGroup(group())), Code::NotFound, "Refresh and NodeGroups"),
         (order(OrderRefused::BadDelta(-1, "above nought")), Code::InvalidArgument, "above nought"),
         (order(OrderRefused::Closed { group: group(), why: "frozen".into() }), Code::FailedPrecondition, "another group"),
-        (order(OrderRefused::NoRoom { group: group(), asked: 9, room: 2, why: "quota".into() }), Code::ResourceExhausted, "no more than"),
+        (
+            order(OrderRefused::NoRoom { group: group(), asked: 9, room: 2, why: "quota".into() }),
+            Code::ResourceExhausted,
+            "no more than",
+        ),
         (delete(DeleteRefused::Busy { node: "n".into(), pods: vec!["ns/p".into()] }), Code::FailedPrecondition, "drain it"),
-        (delete(DeleteRefused::WrongGroup { node: "n".into(), actual: group(), asked: group_id("g") }), Code::InvalidArgument, "NodeGroupForNode"),
+        (
+            delete(DeleteRefused::WrongGroup { node: "n".into(), actual: group(), asked: group_id("g") }),
+            Code::InvalidArgument,
+            "NodeGroupForNode",
+        ),
         (not_ready(NotReady::Starting), Code::Unavailable, "few seconds"),
         (not_ready(NotReady::Supplier("aws".into())), Code::Unavailable, "credentials"),
         (not_ready(NotReady::Kubernetes), Code::Unavailable, "API server"),
@@ -103,9 +111,11 @@ async fn ids_that_cannot_be_are_invalid_and_reach_nobody() {
 async fn groups_that_never_were_are_not_found() {
     let mut handle: Handle<_> = handle!(view());
     let provider = Provider::new(handle.engine.clone());
-    for refused in
-        [decrease(&provider, "never", -1).await, delete(&provider, "never", vec![node("a", "b")]).await, target(&provider, "never").await]
-    {
+    for refused in [
+        decrease(&provider, "never", -1).await,
+        delete(&provider, "never", vec![node("a", "b")]).await,
+        target(&provider, "never").await,
+    ] {
         assert_eq!(refused.code(), Code::NotFound, "{refused:?}");
         assert!(refused.message().contains("never") && refused.message().contains("NodeGroups"), "{refused:?}");
     }
@@ -117,7 +127,11 @@ async fn a_stopped_engine_is_unavailable() {
     let handle: Handle<_> = handle!(view());
     let provider = Provider::new(handle.engine.clone());
     drop(handle.asked);
-    for refused in [increase(&provider, ONE_A, 1).await, decrease(&provider, ONE_A, -1).await, delete(&provider, ONE_A, vec![node("a", "b")]).await] {
+    for refused in [
+        increase(&provider, ONE_A, 1).await,
+        decrease(&provider, ONE_A, -1).await,
+        delete(&provider, ONE_A, vec![node("a", "b")]).await,
+    ] {
         assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
         assert!(refused.message().contains("shutting down"), "{refused:?}");
     }

@@ -12,9 +12,9 @@ use tokio_stream::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-use tonic_health::pb::HealthCheckRequest;
 
 use super::super::server::{ServeError, serve_expander, serve_provider};
 use super::*;
@@ -54,7 +54,7 @@ async fn listener(security: Security) -> Listener {
     Listener::bind("127.0.0.1:0".parse().unwrap(), security).await.unwrap()
 }
 
-async fn provider_at(listener: Listener, engine: EngineHandle, clients: &[&str]) -> Served {
+fn provider_at(listener: Listener, engine: EngineHandle, clients: &[&str]) -> Served {
     let mut registry = Registry::default();
     let (addr, stop, metrics) = (listener.local_addr().unwrap(), CancellationToken::new(), Metrics::register(&mut registry));
     let clients = clients.iter().map(|&name| name.to_owned()).collect();
@@ -63,7 +63,7 @@ async fn provider_at(listener: Listener, engine: EngineHandle, clients: &[&str])
 }
 
 async fn provider(engine: EngineHandle) -> Served {
-    provider_at(listener(Security::Plaintext).await, engine, &[]).await
+    provider_at(listener(Security::Plaintext).await, engine, &[])
 }
 
 async fn expander(engine: EngineHandle) -> Served {
@@ -131,12 +131,13 @@ async fn only_allowed_clients_may_call_and_anyone_with_a_certificate_may_check_h
     let handle: Handle<_> = handle!(view());
     for (allowed, expected) in [("autoscaler", Ok(())), ("probe", Err(Code::PermissionDenied))] {
         let tls = Security::Tls(Tls::load(files()).unwrap());
-        let served = provider_at(listener(tls).await, handle.engine.clone(), &[allowed]).await;
+        let served = provider_at(listener(tls).await, handle.engine.clone(), &[allowed]);
         let tls = ClientTlsConfig::new()
             .domain_name("localhost")
             .ca_certificate(Certificate::from_pem(read("ca.crt")))
             .identity(Identity::from_pem(read("client.crt"), read("client.key")));
-        let channel = Endpoint::from_shared(format!("https://{}", served.addr)).unwrap().tls_config(tls).unwrap().connect_lazy();
+        let channel =
+            Endpoint::from_shared(format!("https://{}", served.addr)).unwrap().tls_config(tls).unwrap().connect_lazy();
         let asked = CloudProviderClient::new(channel.clone()).gpu_label(GpuLabelRequest {}).await;
         assert_eq!(asked.map(drop).map_err(|refused| refused.code()), expected);
         assert_eq!(health(channel, "").await, ServingStatus::Serving);
@@ -151,18 +152,28 @@ async fn reflected(channel: Channel, newer: bool) -> Vec<String> {
         use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
         use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
         use tonic_reflection::pb::v1::{ServerReflectionRequest, ServiceResponse};
-        let ask = ServerReflectionRequest { host: String::new(), message_request: Some(MessageRequest::ListServices(String::new())) };
-        let mut replies = ServerReflectionClient::new(channel).server_reflection_info(tokio_stream::once(ask)).await.unwrap().into_inner();
-        let Some(MessageResponse::ListServicesResponse(list)) = replies.message().await.unwrap().unwrap().message_response else { panic!("a list") };
+        let ask =
+            ServerReflectionRequest { host: String::new(), message_request: Some(MessageRequest::ListServices(String::new())) };
+        let mut replies =
+            ServerReflectionClient::new(channel).server_reflection_info(tokio_stream::once(ask)).await.unwrap().into_inner();
+        let Some(MessageResponse::ListServicesResponse(list)) = replies.message().await.unwrap().unwrap().message_response
+        else {
+            panic!("a list")
+        };
         list.service.into_iter().map(|ServiceResponse { name }| name).collect()
     } else {
         use tonic_reflection::pb::v1alpha::server_reflection_client::ServerReflectionClient;
         use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest;
         use tonic_reflection::pb::v1alpha::server_reflection_response::MessageResponse;
         use tonic_reflection::pb::v1alpha::{ServerReflectionRequest, ServiceResponse};
-        let ask = ServerReflectionRequest { host: String::new(), message_request: Some(MessageRequest::ListServices(String::new())) };
-        let mut replies = ServerReflectionClient::new(channel).server_reflection_info(tokio_stream::once(ask)).await.unwrap().into_inner();
-        let Some(MessageResponse::ListServicesResponse(list)) = replies.message().await.unwrap().unwrap().message_response else { panic!("a list") };
+        let ask =
+            ServerReflectionRequest { host: String::new(), message_request: Some(MessageRequest::ListServices(String::new())) };
+        let mut replies =
+            ServerReflectionClient::new(channel).server_reflection_info(tokio_stream::once(ask)).await.unwrap().into_inner();
+        let Some(MessageResponse::ListServicesResponse(list)) = replies.message().await.unwrap().unwrap().message_response
+        else {
+            panic!("a list")
+        };
         list.service.into_iter().map(|ServiceResponse { name }| name).collect()
     }
 }
