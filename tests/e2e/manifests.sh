@@ -1,0 +1,61 @@
+# shellcheck shell=bash
+# The manifests against a real API server. Source it after control-plane.sh and control_plane_start.
+
+# FILE: its YAML documents, each into a file of its own in a new directory, which is printed
+_documents() {
+  local into
+  into=$(mktemp -d "$dir/documents.XXXXXX")
+  awk -v into="$into" '
+    BEGIN { file = sprintf("%s/%03d.yaml", into, ++n) }
+    /^---/ { file = sprintf("%s/%03d.yaml", into, ++n); next }
+    { print > file }
+  ' "$1"
+  echo "$into"
+}
+
+# DOCUMENT: the API path of its object
+_object_path() {
+  awk '
+    /^apiVersion:/ { group = $2 }
+    /^kind:/ { kind = $2 }
+    /^metadata:/ { inside = 1; next }
+    /^[^ #]/ { inside = 0 }
+    inside && /^  name:/ { name = $2 }
+    inside && /^  namespace:/ { namespace = $2 }
+    END {
+      if (group == "" || kind == "" || name == "") exit 1
+      plural = tolower(kind)
+      if (plural ~ /y$/) sub(/y$/, "ies", plural); else if (plural !~ /s$/) plural = plural "s"; else plural = plural "es"
+      printf "%s", group ~ /\// ? "/apis/" group : "/api/" group
+      if (namespace != "") printf "/namespaces/%s", namespace
+      printf "/%s/%s\n", plural, name
+    }
+  ' "$1"
+}
+
+# FILE QUERY
+_apply() {
+  local document path answer
+  for document in "$(_documents "$1")"/*.yaml; do
+    grep -q '^kind:' "$document" || continue # a comment
+    path=$(_object_path "$document") || { echo "$document: no name or kind" && return 1; }
+    answer=$(kube_patch "$path?fieldManager=e2e&force=true$2" apply <"$document") || {
+      echo "$1: $path: $answer"
+      return 1
+    }
+    echo "$1: $path"
+  done
+}
+
+# FILE: applies each of its objects
+apply_for_real() { _apply "$1" "" >&2 >/dev/null; }
+
+# DIR: has the API server check every object of the manifests as if it were applied
+dry_run_all() {
+  local file
+  while read -r file; do
+    # Not an API object but a file of kube-scheduler; that it can be used is seen by the scheduler's running with it.
+    case $file in */scheduler/* | */examples/*) continue ;; esac
+    _apply "$file" '&dryRun=All' || return 1
+  done < <(find "$1" -name '*.yaml' | sort)
+}

@@ -1,0 +1,149 @@
+//! Plays the end-to-end scenarios with each autoscaler it is given, on a control plane that runs already. `tests/e2e.sh` calls it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use stoker_tests::e2e::bench::{Bench, Release, Setup};
+use stoker_tests::e2e::cluster::Cluster;
+use stoker_tests::e2e::memory;
+use stoker_tests::e2e::releases::release;
+use stoker_tests::e2e::scenarios::{ALL, Scenario};
+
+/// Beyond this something hangs.
+const LIMIT: Duration = Duration::from_mins(4);
+
+#[derive(Debug, Parser)]
+struct Args {
+    /// The administrator's kubeconfig
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// Stoker's
+    #[arg(long)]
+    stoker_kubeconfig: PathBuf,
+    /// The autoscaler's
+    #[arg(long)]
+    autoscaler_kubeconfig: PathBuf,
+    /// Where each scenario's files and logs go
+    #[arg(long)]
+    dir: PathBuf,
+    /// The manifests
+    #[arg(long)]
+    manifests: PathBuf,
+    /// The service
+    #[arg(long)]
+    stoker: PathBuf,
+    /// The model of the autoscaler
+    #[arg(long)]
+    model: PathBuf,
+    /// Real autoscalers; the model plays where none is named
+    #[arg(long)]
+    autoscaler: Vec<PathBuf>,
+    /// Only scenarios of these names
+    #[arg(long)]
+    only: Vec<String>,
+    /// Instead of the scenarios: the memory that Stoker holds for a large cluster
+    #[arg(long)]
+    memory: bool,
+    /// What passed before, for the closing line
+    #[arg(long, default_value_t = 0)]
+    passed: u32,
+    /// What failed before
+    #[arg(long, default_value_t = 0)]
+    failed: u32,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    tokio::select! {
+        result = run(&args) => match result {
+            Ok(code) => code,
+            Err(error) => {
+                eprintln!("stoker-e2e: {error:#}");
+                ExitCode::FAILURE
+            }
+        },
+        // What was started ends with what is dropped here.
+        () = told_to_stop() => ExitCode::FAILURE,
+    }
+}
+
+async fn told_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+async fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let cluster = Cluster::connect(&args.kubeconfig).await?;
+    let setup = Arc::new(Setup {
+        stoker: args.stoker.clone(),
+        stoker_kubeconfig: args.stoker_kubeconfig.clone(),
+        autoscaler_kubeconfig: args.autoscaler_kubeconfig.clone(),
+    });
+    let mut releases = Vec::new();
+    for program in &args.autoscaler {
+        releases.push(release(program, true, &args.manifests).await?);
+    }
+    if releases.is_empty() {
+        releases.push(release(&args.model, false, &args.manifests).await?);
+    }
+    if args.memory {
+        let release = Arc::new(release(&args.model, false, &args.manifests).await?);
+        let within = memory::measure(setup, release, cluster, &args.dir.join("memory")).await?;
+        return Ok(if within { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let (mut passed, mut failed) = (args.passed, args.failed);
+    for release in releases.into_iter().map(Arc::new) {
+        println!("autoscaler: {}{}", release.name, if release.real { ", a real one" } else { ", our model of it" });
+        for scenario in ALL.iter().filter(|s| args.only.is_empty() || args.only.iter().any(|only| only == s.name)) {
+            let start = Instant::now();
+            let line = |word: &str| {
+                println!("{word:6} {:25} {:21} {:6.1} s", release.name, scenario.name, start.elapsed().as_secs_f64());
+            };
+            if let Some(why) = scenario.skipped(&release) {
+                println!("skip   {:25} {:21} {why}", release.name, scenario.name);
+                continue;
+            }
+            let dir = args.dir.join(&release.name).join(scenario.name);
+            match play(scenario, &setup, &release, &cluster, &dir).await {
+                Ok(()) => {
+                    passed += 1;
+                    line("ok");
+                }
+                Err(error) => {
+                    failed += 1;
+                    line("FAILED");
+                    println!("       {error:#}; logs in {}", dir.display());
+                }
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    Ok(if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn play(
+    scenario: &Scenario,
+    setup: &Arc<Setup>,
+    release: &Arc<Release>,
+    cluster: &Cluster,
+    dir: &Path,
+) -> anyhow::Result<()> {
+    let play = async {
+        let mut bench = Bench::prepare(Arc::clone(setup), Arc::clone(release), cluster.clone(), &scenario.files, dir).await?;
+        bench.start().await?;
+        (scenario.run)(&mut bench).await?;
+        bench.stop().await
+    };
+    match tokio::time::timeout(LIMIT, play).await {
+        Ok(result) => result,
+        Err(_) => anyhow::bail!("did not end within {} s", LIMIT.as_secs()),
+    }
+}

@@ -1,0 +1,237 @@
+//! A fresh Stoker and a fresh autoscaler, and what is needed to start them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use stoker::certs::Tryout;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::cluster::{Cluster, eventually};
+use super::files::Files;
+use super::process::Process;
+
+/// How long Stoker may take until it is ready.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+
+/// What all scenarios share.
+#[derive(Debug)]
+pub struct Setup {
+    /// The service.
+    pub stoker: PathBuf,
+    /// Its own access to the cluster.
+    pub stoker_kubeconfig: PathBuf,
+    /// The autoscaler's.
+    pub autoscaler_kubeconfig: PathBuf,
+}
+
+/// An autoscaler that can be started.
+#[derive(Debug)]
+pub struct Release {
+    /// What it is called in the output.
+    pub name: String,
+    /// The binary.
+    pub program: PathBuf,
+    /// Whether it is the real one.
+    pub real: bool,
+    /// Its flags, but for those that say where things are.
+    pub flags: Vec<String>,
+}
+
+impl Release {
+    /// Whether that flag is among its flags.
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|given| given.split_once('=').map_or(given.as_str(), |(name, _)| name) == flag)
+    }
+}
+
+/// One scenario's Stoker and autoscaler.
+pub struct Bench {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The autoscaler's release.
+    pub release: Arc<Release>,
+    setup: Arc<Setup>,
+    dir: PathBuf,
+    ports: [u16; 4],
+    stoker: Option<Process>,
+    autoscaler: Option<Process>,
+}
+
+impl Bench {
+    /// Writes policy, world and certificates into `dir`, and starts nothing yet.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub async fn prepare(
+        setup: Arc<Setup>,
+        release: Arc<Release>,
+        cluster: Cluster,
+        files: &Files,
+        dir: &Path,
+    ) -> anyhow::Result<Self> {
+        fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        fs::write(dir.join("policy.yaml"), files.policy())?;
+        fs::write(dir.join("world.yaml"), files.world())?;
+        let ports = free_ports()?;
+        let certs = dir.join("certs");
+        let address = format!("localhost:{}", ports[0]);
+        Tryout { dir: &certs, server_names: &[], client_name: "cluster-autoscaler", address: &address, force: false }
+            .write()?;
+        cluster.reset().await.context("clearing the cluster")?;
+        Ok(Self { cluster, release, setup, dir: dir.to_owned(), ports, stoker: None, autoscaler: None })
+    }
+
+    /// Starts both.
+    pub async fn start(&mut self) -> anyhow::Result<()> {
+        self.start_stoker().await?;
+        self.start_autoscaler()
+    }
+
+    /// Starts Stoker and waits until it is ready.
+    pub async fn start_stoker(&mut self) -> anyhow::Result<()> {
+        let [provider, expander, http, _] = self.ports;
+        let cert = |name: &str| self.dir.join("certs").join(name).display().to_string();
+        let path = |name: &str| self.dir.join(name).display().to_string();
+        let args = [
+            "serve".to_owned(),
+            format!("--policy={}", path("policy.yaml")),
+            format!("--world={}", path("world.yaml")),
+            format!("--state-dir={}", path("state")),
+            format!("--provider-listen=127.0.0.1:{provider}"),
+            format!("--expander-listen=127.0.0.1:{expander}"),
+            format!("--http-listen=127.0.0.1:{http}"),
+            format!("--tls-cert={}", cert("server.crt")),
+            format!("--tls-key={}", cert("server.key")),
+            format!("--client-ca={}", cert("ca.crt")),
+            format!("--expander-cert={}", cert("server.crt")),
+            format!("--expander-key={}", cert("server.key")),
+            "--provider-client=cluster-autoscaler".to_owned(),
+            format!("--kubeconfig={}", self.setup.stoker_kubeconfig.display()),
+        ];
+        self.stoker = Some(Process::start(&self.setup.stoker, args, &self.dir.join("stoker.log"))?);
+        eventually("ready Stoker", READY_WITHIN, async || {
+            let runs = self.stoker.as_mut().is_some_and(Process::runs);
+            ensure!(runs, "stoker ended before it was ready; see its log");
+            Ok(self.get("/readyz").await.map(drop))
+        })
+        .await
+    }
+
+    /// Starts the autoscaler.
+    pub fn start_autoscaler(&mut self) -> anyhow::Result<()> {
+        let [_, expander, _, metrics] = self.ports;
+        let mut args = self.release.flags.clone();
+        args.extend([
+            format!("--kubeconfig={}", self.setup.autoscaler_kubeconfig.display()),
+            format!("--cloud-config={}", self.dir.join("certs/cloud-config.yaml").display()),
+            format!("--grpc-expander-url=localhost:{expander}"),
+            format!("--grpc-expander-cert={}", self.dir.join("certs/ca.crt").display()),
+            format!("--address=127.0.0.1:{metrics}"),
+        ]);
+        self.autoscaler = Some(Process::start(&self.release.program, args, &self.dir.join("autoscaler.log"))?);
+        Ok(())
+    }
+
+    /// Ends Stoker with no warning.
+    pub async fn kill_stoker(&mut self) -> anyhow::Result<()> {
+        self.stoker.take().context("stoker does not run")?.kill().await
+    }
+
+    /// Ends the autoscaler with no warning.
+    pub async fn kill_autoscaler(&mut self) -> anyhow::Result<()> {
+        self.autoscaler.take().context("the autoscaler does not run")?.kill().await
+    }
+
+    /// Ends both, and says which of them had ended before.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        let mut dead = Vec::new();
+        for (name, process) in [("the autoscaler", self.autoscaler.take()), ("stoker", self.stoker.take())] {
+            let Some(mut process) = process else { continue };
+            if process.runs() {
+                process.stop().await?;
+            } else {
+                dead.push(name);
+            }
+        }
+        ensure!(dead.is_empty(), "{} ended unasked; see the log", dead.join(" and "));
+        Ok(())
+    }
+
+    /// Writes down machines as if they had been bought before; Stoker must not run yet.
+    pub fn give_machines(&self, rows: &str) -> anyhow::Result<()> {
+        fs::create_dir_all(self.dir.join("state"))?;
+        Ok(fs::write(self.dir.join("state/world.jsonl"), rows)?)
+    }
+
+    /// Every machine that was ever bought, by its launch key: the simulated cloud's own books.
+    pub fn bought(&self) -> anyhow::Result<BTreeSet<String>> {
+        let text = match fs::read_to_string(self.dir.join("state/world.jsonl")) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            text => text?,
+        };
+        // A last line without its end is still being written.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let row = |line: &str| {
+            let row: serde_json::Value = serde_json::from_str(line)?;
+            Ok(row["providerId"].as_str().context("a machine without an id")?.to_owned())
+        };
+        whole.lines().skip(1).map(row).collect()
+    }
+
+    /// Waits until so many machines have been bought.
+    pub async fn until_bought(&self, count: usize, within: Duration) -> anyhow::Result<()> {
+        eventually(&format!("{count} machines bought"), within, async || {
+            let bought = self.bought()?.len();
+            Ok(if bought >= count { Ok(()) } else { Err(format!("{bought} bought")) })
+        })
+        .await
+    }
+
+    /// Fails unless exactly so many machines have been bought.
+    pub fn ensure_bought(&self, count: usize) -> anyhow::Result<()> {
+        let bought = self.bought()?;
+        ensure!(bought.len() == count, "{} machines bought for the {count} needed: {bought:?}", bought.len());
+        Ok(())
+    }
+
+    /// The memory that Stoker holds, in KiB.
+    pub fn stoker_memory(&self) -> anyhow::Result<u64> {
+        let id = self.stoker.as_ref().and_then(Process::id).context("stoker does not run")?;
+        let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        line.trim().trim_end_matches("kB").trim().parse().context("VmRSS")
+    }
+
+    /// What Stoker's side port answers; the error is what it says when all is not well.
+    pub async fn get(&self, path: &str) -> Result<String, String> {
+        let ask = async {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.ports[2])).await?;
+            let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await?;
+            Ok::<_, std::io::Error>(answer)
+        };
+        let answer = ask.await.map_err(|error| error.to_string())?;
+        if answer.starts_with("HTTP/1.1 200") { Ok(answer) } else { Err(answer) }
+    }
+}
+
+fn free_ports() -> anyhow::Result<[u16; 4]> {
+    // All held at once, so that they differ.
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(TcpListener::bind(("127.0.0.1", 0))?);
+    }
+    let mut ports = [0; 4];
+    for (port, listener) in ports.iter_mut().zip(&held) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}

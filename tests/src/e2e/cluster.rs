@@ -1,0 +1,237 @@
+//! What a test does to the cluster, and what it looks at, as its administrator.
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use stoker_core::template::{CLUSTER_LABEL, GPU_RESOURCE, POOL_LABEL};
+use tokio::time::{Instant, sleep};
+
+/// The node without GPUs that is not ours.
+pub const CPU_NODE: &str = "plain";
+/// How often a test looks.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Pods in the default namespace, and nodes.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+}
+
+/// A pod to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// The pool it names.
+    pub pool: &'a str,
+    /// GPUs.
+    pub gpus: u32,
+    /// The zone it is bound to.
+    pub zone: Option<&'a str>,
+}
+
+impl Cluster {
+    /// The cluster of that kubeconfig.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub async fn connect(kubeconfig: &Path) -> anyhow::Result<Self> {
+        Ok(Self { client: stoker::kube::client::connect(Some(kubeconfig)).await? })
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    /// Makes a pod that asks for GPUs.
+    pub async fn gpu_pod(&self, name: &str, ask: Ask<'_>) -> anyhow::Result<()> {
+        let mut selector = json!({ POOL_LABEL: ask.pool });
+        if let Some(zone) = ask.zone {
+            selector["topology.kubernetes.io/zone"] = zone.into();
+        }
+        let tolerations = json!([{ "key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule" }]);
+        self.pod(name, &json!({ "cpu": "1", "memory": "1Gi", GPU_RESOURCE: ask.gpus.to_string() }), &selector, &tolerations)
+            .await
+    }
+
+    /// Makes a pod without GPUs that asks for that much CPU.
+    pub async fn cpu_pod(&self, name: &str, cpu: &str) -> anyhow::Result<()> {
+        self.pod(name, &json!({ "cpu": cpu, "memory": "1Gi" }), &json!({}), &json!([])).await
+    }
+
+    async fn pod(&self, name: &str, amounts: &Value, selector: &Value, tolerations: &Value) -> anyhow::Result<()> {
+        let pod = serde_json::from_value(json!({
+            "metadata": { "name": name },
+            "spec": {
+                "nodeSelector": selector,
+                "tolerations": tolerations,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{ "name": "work", "image": "none", "resources": { "requests": amounts, "limits": amounts } }],
+            },
+        }))?;
+        self.pods().create(&PostParams::default(), &pod).await.with_context(|| format!("pod {name}"))?;
+        Ok(())
+    }
+
+    /// Makes a pod with one GPU that is bound already, past the scheduler.
+    pub async fn bound_pod(&self, name: &str, node: &str) -> anyhow::Result<()> {
+        let amounts = json!({ "cpu": "1", "memory": "1Gi", GPU_RESOURCE: "1" });
+        let pod = serde_json::from_value(json!({
+            "metadata": { "name": name, "labels": { "app": "work" } },
+            "spec": { "nodeName": node, "containers": [{ "name": "work", "image": "none", "resources": { "limits": amounts } }] },
+        }))?;
+        self.pods().create(&PostParams::default(), &pod).await.with_context(|| format!("pod {name}"))?;
+        Ok(())
+    }
+
+    /// The node that a pod is bound to.
+    pub async fn node_of(&self, pod: &str) -> anyhow::Result<Option<String>> {
+        let pod = self.pods().get_opt(pod).await?;
+        Ok(pod.and_then(|pod| pod.spec?.node_name).filter(|node| !node.is_empty()))
+    }
+
+    /// Whether there is such a pod.
+    pub async fn has_pod(&self, pod: &str) -> anyhow::Result<bool> {
+        Ok(self.pods().get_opt(pod).await?.is_some())
+    }
+
+    /// Waits until every one of these pods is bound; their nodes, in the same order.
+    pub async fn bound(&self, pods: &[&str], within: Duration) -> anyhow::Result<Vec<String>> {
+        eventually(&format!("{} bound", pods.join(", ")), within, async || {
+            let mut nodes = Vec::new();
+            for pod in pods {
+                match self.node_of(pod).await? {
+                    Some(node) => nodes.push(node),
+                    None => return Ok(Err(format!("{pod} waits"))),
+                }
+            }
+            Ok(Ok(nodes))
+        })
+        .await
+    }
+
+    /// Has a pod end by itself, as a job does.
+    pub async fn finish(&self, pod: &str) -> anyhow::Result<()> {
+        let done = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
+        self.pods().patch_status(pod, &PatchParams::default(), &done).await.with_context(|| format!("ending {pod}"))?;
+        Ok(())
+    }
+
+    /// Deletes a pod.
+    pub async fn remove(&self, pod: &str) -> anyhow::Result<()> {
+        gone(self.pods().delete(pod, &DeleteParams::default().grace_period(0)).await)
+    }
+
+    /// A node.
+    pub async fn node(&self, name: &str) -> anyhow::Result<Option<Node>> {
+        Ok(self.nodes().get_opt(name).await?)
+    }
+
+    /// The nodes that Stoker made.
+    pub async fn ours(&self) -> anyhow::Result<Vec<Node>> {
+        Ok(self.nodes().list(&ListParams::default().labels(CLUSTER_LABEL)).await?.items)
+    }
+
+    /// How many nodes of Stoker's are Ready.
+    pub async fn ours_ready(&self) -> anyhow::Result<usize> {
+        let ready = |node: &Node| {
+            let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        };
+        Ok(self.ours().await?.iter().filter(|node| ready(node)).count())
+    }
+
+    /// Waits until so many nodes of Stoker's are there.
+    pub async fn count(&self, count: usize, within: Duration) -> anyhow::Result<Vec<Node>> {
+        eventually(&format!("{count} nodes"), within, async || {
+            let nodes = self.ours().await?;
+            let seen = format!("{} nodes", nodes.len());
+            Ok(if nodes.len() == count { Ok(nodes) } else { Err(seen) })
+        })
+        .await
+    }
+
+    /// Sets an annotation on a node.
+    pub async fn annotate(&self, node: &str, key: &str, value: &str) -> anyhow::Result<()> {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { key: value } } }));
+        self.nodes().patch(node, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// Takes an annotation off a node.
+    pub async fn unannotate(&self, node: &str, key: &str) -> anyhow::Result<()> {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { key: null } } }));
+        self.nodes().patch(node, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// As every scenario finds the cluster: one node without GPUs, and nothing else.
+    pub async fn reset(&self) -> anyhow::Result<()> {
+        self.pods().delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
+        for node in self.nodes().list(&ListParams::default()).await?.items {
+            gone(self.nodes().delete(&node.name_any(), &DeleteParams::default()).await)?;
+        }
+        let node = serde_json::from_value(json!({
+            "metadata": { "name": CPU_NODE, "labels": { "kubernetes.io/os": "linux", "kubernetes.io/hostname": CPU_NODE } },
+            "spec": { "providerID": "elsewhere://plain" },
+        }))?;
+        self.nodes().create(&PostParams::default(), &node).await?;
+        let amounts = json!({ "cpu": "4", "memory": "16Gi", "ephemeral-storage": "100Gi", "pods": "110" });
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let ready = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": now, "lastHeartbeatTime": now }]);
+        let status = Patch::Merge(json!({ "status": { "capacity": amounts, "allocatable": amounts, "conditions": ready } }));
+        self.nodes().patch_status(CPU_NODE, &PatchParams::default(), &status).await?;
+        Ok(())
+    }
+}
+
+fn gone<T>(result: kube::Result<T>) -> anyhow::Result<()> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Looks again and again until it finds what it looks for; says at last what it saw instead.
+pub async fn eventually<T: Debug>(
+    what: &str,
+    within: Duration,
+    mut look: impl AsyncFnMut() -> anyhow::Result<Result<T, String>>,
+) -> anyhow::Result<T> {
+    let end = Instant::now() + within;
+    loop {
+        match look().await {
+            Ok(Ok(found)) => return Ok(found),
+            seen if Instant::now() > end => match seen? {
+                Ok(found) => return Ok(found),
+                Err(seen) => bail!("no {what} within {} s: {seen}", within.as_secs()),
+            },
+            _ => sleep(EVERY).await,
+        }
+    }
+}
+
+/// Looks again and again, and fails as soon as what should hold does not.
+pub async fn holds(
+    what: &str,
+    during: Duration,
+    mut look: impl AsyncFnMut() -> anyhow::Result<Result<(), String>>,
+) -> anyhow::Result<()> {
+    let end = Instant::now() + during;
+    while Instant::now() < end {
+        if let Err(seen) = look().await? {
+            bail!("not {what}: {seen}");
+        }
+        sleep(EVERY).await;
+    }
+    Ok(())
+}

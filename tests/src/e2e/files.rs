@@ -1,0 +1,61 @@
+//! The policy and the world that a scenario runs in.
+
+/// What differs from one scenario to the next.
+#[derive(Debug, Clone, Copy)]
+pub struct Files {
+    /// How long a machine takes to boot.
+    pub boot_seconds: u32,
+    /// What chance is drawn from.
+    pub seed: u32,
+    /// `minNodes` of the pool `small`.
+    pub floor: u32,
+    /// `maxNodes` of the pool `big`.
+    pub big: u32,
+    /// What the pool `small` buys.
+    pub prefer: &'static str,
+    /// More of the world, in its own words.
+    pub world: &'static str,
+}
+
+/// A quick and reliable world without spot.
+pub const CALM: Files = Files { boot_seconds: 3, seed: 7, floor: 0, big: 4, prefer: "on-demand", world: "" };
+
+impl Files {
+    /// Two pools over two zones: `small` has one GPU a node, `big` four or eight.
+    pub fn policy(&self) -> String {
+        let Self { floor, big, prefer, .. } = self;
+        format!(
+            "apiVersion: stoker.dev/v1alpha1
+kind: Policy
+clusterName: e2e
+defaults: {{ bootDeadline: 60s }}
+pools:
+- name: small
+  workload: inference
+  gpu: {{ models: [L4], count: 1, minMemoryGiB: 20 }}
+  where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1b, us-east-1c] }}
+  capacity: {{ prefer: [{prefer}] }}
+  limits: {{ minNodes: {floor}, maxNodes: 8 }}
+- name: big
+  workload: training
+  gpu: {{ models: [L4, A10G], count: [4, 8] }}
+  where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1b, us-east-1c] }}
+  capacity: {{ prefer: [on-demand] }}
+  limits: {{ maxNodes: {big} }}
+"
+        )
+    }
+
+    /// The world file.
+    pub fn world(&self) -> String {
+        let Self { boot_seconds, seed, world, .. } = self;
+        format!(
+            "seed: {seed}
+boot: {{ medianSeconds: {boot_seconds}, sigma: 0, clouds: {{}} }}
+stopSeconds: 1
+spells: {{ spotShare: 0 }}
+api: {{ latencyMs: {{ min: 5, max: 20 }} }}
+{world}"
+        )
+    }
+}

@@ -1,0 +1,180 @@
+//! The autoscaler model's view of a real API server.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod, Taint as KubeTaint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::api::{EvictParams, ListParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use stoker::kube::quantity;
+use stoker_core::policy::{Taint, TaintEffect};
+use stoker_core::template::{GPU_RESOURCE, Resources};
+use stoker_core::units::MiB;
+use stoker_sim::model::{Cluster, ClusterError, NodeView, PodView, Requests, TO_BE_DELETED_TAINT, Toleration};
+
+/// How often a change that somebody else's change crossed is tried again.
+const ATTEMPTS: usize = 5;
+
+/// Nodes and Pods of an API server. Each read asks it anew: the tests' clusters are small.
+pub struct Mirror {
+    client: Client,
+    nodes: Vec<Arc<NodeView>>,
+    pods: Vec<Arc<PodView>>,
+}
+
+impl Mirror {
+    /// The cluster of that client.
+    pub const fn new(client: Client) -> Self {
+        Self { client, nodes: Vec::new(), pods: Vec::new() }
+    }
+
+    fn node_api(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    async fn change(&self, name: &str, change: impl Fn(&mut Node) + Send + Sync) -> Result<(), ClusterError> {
+        let api = self.node_api();
+        let mut last = ClusterError::Gone(name.to_owned());
+        for _ in 0..ATTEMPTS {
+            let mut node = match api.get_opt(name).await {
+                Ok(Some(node)) => node,
+                Ok(None) => return Err(ClusterError::Gone(name.to_owned())),
+                Err(error) => return Err(ClusterError::Refused(error.to_string())),
+            };
+            change(&mut node);
+            match api.replace(name, &PostParams::default(), &node).await {
+                Ok(_) => return Ok(()),
+                Err(error) => last = ClusterError::Refused(error.to_string()),
+            }
+        }
+        Err(last)
+    }
+}
+
+impl Cluster for Mirror {
+    async fn nodes(&mut self) -> Vec<Arc<NodeView>> {
+        match self.node_api().list(&ListParams::default()).await {
+            Ok(nodes) => self.nodes = nodes.items.iter().filter_map(|node| node_view(node).map(Arc::new)).collect(),
+            Err(error) => eprintln!("cannot list nodes: {error}"),
+        }
+        self.nodes.clone()
+    }
+
+    async fn pods(&mut self) -> Vec<Arc<PodView>> {
+        let running = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
+        match Api::<Pod>::all(self.client.clone()).list(&running).await {
+            Ok(pods) => self.pods = pods.items.iter().filter_map(|pod| pod_view(pod).map(Arc::new)).collect(),
+            Err(error) => eprintln!("cannot list pods: {error}"),
+        }
+        self.pods.clone()
+    }
+
+    async fn taint_to_be_deleted(&mut self, node: &str, now: Timestamp) -> Result<(), ClusterError> {
+        self.change(node, |node| {
+            let spec = node.spec.get_or_insert_default();
+            let taints = spec.taints.get_or_insert_default();
+            taints.retain(|taint| taint.key != TO_BE_DELETED_TAINT);
+            taints.push(KubeTaint {
+                key: TO_BE_DELETED_TAINT.to_owned(),
+                value: Some(now.as_second().to_string()),
+                effect: TaintEffect::NoSchedule.as_str().to_owned(),
+                ..KubeTaint::default()
+            });
+            spec.unschedulable = Some(true);
+        })
+        .await
+    }
+
+    async fn untaint(&mut self, node: &str) -> Result<(), ClusterError> {
+        self.change(node, |node| {
+            let spec = node.spec.get_or_insert_default();
+            spec.taints.get_or_insert_default().retain(|taint| taint.key != TO_BE_DELETED_TAINT);
+            spec.unschedulable = None;
+        })
+        .await
+    }
+
+    async fn evict(&mut self, pod: &str, _now: Timestamp) -> Result<(), ClusterError> {
+        let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
+        let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
+        api.evict(name, &EvictParams::default()).await.map(drop).map_err(|error| ClusterError::Refused(error.to_string()))
+    }
+}
+
+fn node_view(node: &Node) -> Option<NodeView> {
+    let spec = node.spec.clone().unwrap_or_default();
+    let status = node.status.as_ref();
+    let ready = status.and_then(|s| s.conditions.iter().flatten().find(|c| c.type_ == "Ready" && c.status == "True"));
+    let created_at = node.creation_timestamp()?.0;
+    let taints = spec.taints.into_iter().flatten().filter_map(|taint| {
+        Some(Taint { effect: effect(&taint.effect)?, key: taint.key, value: taint.value.unwrap_or_default() })
+    });
+    Some(NodeView {
+        name: node.name_any(),
+        provider_id: spec.provider_id.unwrap_or_default(),
+        labels: Arc::new(node.labels().clone()),
+        annotations: Arc::new(node.annotations().clone()),
+        taints: taints.collect(),
+        unschedulable: spec.unschedulable.unwrap_or(false),
+        ready_since: ready.map(|c| c.last_transition_time.as_ref().map_or(created_at, |time| time.0)),
+        created_at,
+        allocatable: resources(status.and_then(|s| s.allocatable.as_ref()))?,
+        capacity: resources(status.and_then(|s| s.capacity.as_ref()))?,
+    })
+}
+
+fn effect(name: &str) -> Option<TaintEffect> {
+    [TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule, TaintEffect::NoExecute].into_iter().find(|e| e.as_str() == name)
+}
+
+/// `None` where an amount is no quantity.
+fn resources(amounts: Option<&BTreeMap<String, Quantity>>) -> Option<Resources> {
+    let text = |name: &str| amounts.and_then(|amounts| amounts.get(name)).map_or("0", |quantity| quantity.0.as_str());
+    let whole = |name: &str| quantity::whole(text(name)).ok();
+    Some(Resources {
+        milli_cpu: quantity::milli(text("cpu")).ok()?,
+        memory: MiB(whole("memory")? >> 20),
+        ephemeral: MiB(whole("ephemeral-storage")? >> 20),
+        pods: u32::try_from(whole("pods")?).ok()?,
+        gpus: u32::try_from(whole(GPU_RESOURCE)?).ok()?,
+    })
+}
+
+fn pod_view(pod: &Pod) -> Option<PodView> {
+    let spec = pod.spec.as_ref()?;
+    let mut requests = Requests::default();
+    for container in &spec.containers {
+        let asked = container.resources.as_ref().and_then(|r| r.requests.as_ref());
+        let amount = |name: &str| asked?.get(name).map(|q| q.0.as_str());
+        requests = requests.plus(Requests {
+            milli_cpu: amount("cpu").map_or(Some(0), |text| quantity::milli(text).ok())?,
+            memory: MiB(amount("memory").map_or(Some(0), |text| quantity::whole(text).ok())? >> 20),
+            gpus: u32::try_from(amount(GPU_RESOURCE).map_or(Some(0), |text| quantity::whole(text).ok())?).ok()?,
+        });
+    }
+    let tolerations = spec.tolerations.iter().flatten().map(|t| Toleration {
+        key: t.key.clone().filter(|key| !key.is_empty()),
+        value: t.value.clone().filter(|_| t.operator.as_deref() != Some("Exists")),
+        effect: t.effect.as_deref().and_then(effect),
+    });
+    let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
+    let daemon = owner.is_some_and(|owner| owner.kind == "DaemonSet");
+    let unschedulable = pod
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten())
+        .any(|c| c.type_ == "PodScheduled" && c.status == "False" && c.reason.as_deref() == Some("Unschedulable"));
+    Some(PodView {
+        id: format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any()),
+        node: spec.node_name.clone().filter(|name| !name.is_empty()),
+        requests,
+        node_selector: spec.node_selector.clone().unwrap_or_default(),
+        tolerations: tolerations.collect(),
+        created_at: pod.creation_timestamp()?.0,
+        unschedulable,
+        daemon,
+        movable: owner.is_some() && !daemon,
+    })
+}

@@ -1,0 +1,74 @@
+//! Processes that a test starts, and ends.
+
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::process::{Child, Command};
+
+/// How long a process may take to end when it is asked to.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+
+/// A running process. It is killed where it is dropped.
+pub struct Process {
+    child: Child,
+    /// Where its output goes.
+    pub log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program`; its output is added to `log`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(program: &Path, args: impl IntoIterator<Item = impl AsRef<OsStr>>, log: &Path) -> anyhow::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(log).with_context(|| log.display().to_string())?;
+        let child = Command::new(program)
+            .args(args)
+            // No peer is anywhere but on this machine.
+            .env("NO_PROXY", "*")
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Self { child, log: log.to_owned() })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Whether it runs.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Ends it with no warning, as a crash does.
+    ///
+    /// # Errors
+    /// When it cannot be ended.
+    pub async fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill().await.context("cannot kill a process")
+    }
+
+    /// Asks it to end, and ends it if it does not.
+    ///
+    /// # Errors
+    /// When it cannot be ended.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        if let Some(id) = self.id() {
+            let asked = Command::new("kill").arg(id.to_string()).status().await;
+            if asked.is_ok_and(|status| status.success()) && tokio::time::timeout(STOP_WITHIN, self.child.wait()).await.is_ok()
+            {
+                return Ok(());
+            }
+        }
+        self.kill().await
+    }
+}

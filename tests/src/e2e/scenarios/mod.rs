@@ -1,0 +1,67 @@
+//! The scenarios, in the order they run.
+
+mod crashes;
+mod market;
+mod placement;
+mod pods;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use super::bench::{Bench, Release};
+use super::cluster::Ask;
+use super::files::{CALM, Files};
+
+/// How long an autoscaler may take from a waiting pod to its node, boot and a hold of 30 s for GPU pods included.
+const SCALED: Duration = Duration::from_secs(75);
+/// How long it may take from an idle node to none.
+const GONE: Duration = Duration::from_secs(75);
+
+/// A scenario under way.
+pub type Run<'a> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>;
+
+/// What is to happen, and in which world.
+pub struct Scenario {
+    /// A word for it.
+    pub name: &'static str,
+    /// Its policy and world.
+    pub files: Files,
+    /// A flag that the autoscaler must have.
+    pub needs: Option<&'static str>,
+    /// What happens. The autoscaler and Stoker run already.
+    pub run: for<'a> fn(&'a mut Bench) -> Run<'a>,
+}
+
+impl Scenario {
+    /// Why it cannot be played with that autoscaler.
+    pub fn skipped(&self, release: &Release) -> Option<String> {
+        let flag = self.needs.filter(|flag| !release.has(flag))?;
+        Some(format!("this release has no {flag}"))
+    }
+}
+
+/// A pod with one GPU.
+const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
+
+const SLOW: Files = Files { boot_seconds: 6, ..CALM };
+
+/// All of them.
+pub const ALL: [Scenario; 11] = [
+    Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
+    Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
+    Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
+    Scenario { name: "big-host", files: CALM, needs: None, run: |bench| Box::pin(placement::big(bench)) },
+    Scenario { name: "busy-nodes-are-held", files: CALM, needs: None, run: |bench| Box::pin(pods::busy(bench)) },
+    Scenario { name: "stoker-killed", files: SLOW, needs: None, run: |bench| Box::pin(crashes::stoker(bench)) },
+    Scenario { name: "autoscaler-killed", files: SLOW, needs: None, run: |bench| Box::pin(crashes::autoscaler(bench)) },
+    Scenario { name: "stoker-away", files: SLOW, needs: None, run: |bench| Box::pin(crashes::away(bench)) },
+    Scenario { name: "no-stock", files: market::NO_STOCK, needs: None, run: |bench| Box::pin(market::no_stock(bench)) },
+    Scenario {
+        name: "floor",
+        files: Files { floor: 1, ..CALM },
+        needs: Some("--enforce-node-group-min-size"),
+        run: |bench| Box::pin(pods::floor(bench)),
+    },
+    Scenario { name: "spot-reclaim", files: market::RECLAIM, needs: None, run: |bench| Box::pin(market::reclaim(bench)) },
+];

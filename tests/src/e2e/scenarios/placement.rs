@@ -1,0 +1,59 @@
+//! Pods land where they ask to, and nowhere else.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use kube::ResourceExt as _;
+use stoker_core::template::GPU_RESOURCE;
+
+use super::{ONE, SCALED};
+use crate::e2e::bench::Bench;
+use crate::e2e::cluster::{Ask, CPU_NODE, holds};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Pods without GPUs use nodes without GPUs; where those are full they wait, and buy nothing.
+pub(super) async fn cpu_pods(bench: &mut Bench) -> anyhow::Result<()> {
+    bench.cluster.gpu_pod("gpu", ONE).await?;
+    let gpu = bench.cluster.bound(&["gpu"], SCALED).await?.remove(0);
+    bench.cluster.cpu_pod("cpu", "3").await?;
+    let node = bench.cluster.bound(&["cpu"], Duration::from_secs(10)).await?.remove(0);
+    ensure!(node == CPU_NODE, "a pod without GPUs is on {node}");
+    // This one fits the GPU node alone.
+    bench.cluster.cpu_pod("late", "2").await?;
+    holds("a waiting CPU pod", Duration::from_secs(10), async || {
+        Ok(bench.cluster.node_of("late").await?.map_or(Ok(()), |node| Err(format!("it is on {node}"))))
+    })
+    .await?;
+    ensure!(gpu != CPU_NODE, "a GPU pod is on {CPU_NODE}");
+    bench.ensure_bought(1)
+}
+
+/// A pod bound to a zone gets its node there; the other zone's too.
+pub(super) async fn zone(bench: &mut Bench) -> anyhow::Result<()> {
+    let zones = ["us-east-1b", "us-east-1c"];
+    for zone in zones {
+        bench.cluster.gpu_pod(zone, Ask { zone: Some(zone), ..ONE }).await?;
+    }
+    let nodes = bench.cluster.bound(&zones, SCALED).await?;
+    for (zone, name) in zones.iter().zip(&nodes) {
+        let node = bench.cluster.node(name).await?.with_context(|| format!("{name} is gone"))?;
+        let label = node.labels().get(ZONE).map(String::as_str);
+        ensure!(label == Some(zone), "the pod for {zone} is on {name}, which says {label:?}");
+    }
+    bench.ensure_bought(2)
+}
+
+/// Pods that need many GPUs of one machine get the big hosts.
+pub(super) async fn big(bench: &mut Bench) -> anyhow::Result<()> {
+    bench.cluster.gpu_pod("four", Ask { pool: "big", gpus: 4, zone: None }).await?;
+    bench.cluster.bound(&["four"], SCALED).await?;
+    bench.cluster.gpu_pod("six", Ask { pool: "big", gpus: 6, zone: None }).await?;
+    let nodes = bench.cluster.bound(&["four", "six"], SCALED).await?;
+    for (name, gpus) in nodes.iter().zip(["4", "8"]) {
+        let node = bench.cluster.node(name).await?.with_context(|| format!("{name} is gone"))?;
+        let room = node.status.and_then(|s| s.allocatable?.get(GPU_RESOURCE).map(|quantity| quantity.0.clone()));
+        ensure!(room.as_deref() == Some(gpus), "{name} has {room:?} GPUs and not {gpus}");
+    }
+    bench.ensure_bought(2)
+}
