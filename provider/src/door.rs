@@ -46,6 +46,7 @@ impl GrpcDoor {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "what `map_err` hands over")]
 fn error(status: Status) -> DoorError {
     DoorError::new(i32::from(status.code()), status.message())
 }

@@ -135,10 +135,13 @@ pub struct Feeds {
     cluster: Option<watch::Receiver<Option<Arc<ClusterFacts>>>>,
 }
 
+/// The newest inventory of a supplier; `None` before its first complete answer.
+pub type Latest = watch::Sender<Option<Arc<Observation>>>;
+
 /// One supplier's inventory.
 struct SupplierFeed {
     supplier: Arc<dyn Supplier>,
-    latest: watch::Sender<Option<Arc<Observation>>>,
+    latest: Latest,
 }
 
 impl SupplierFeed {
@@ -156,7 +159,7 @@ impl Feeds {
     }
 
     /// For each supplier, what its polling task needs: whom to ask and where to leave the answer.
-    pub fn pollers(&self) -> Vec<(Arc<dyn Supplier>, watch::Sender<Option<Arc<Observation>>>)> {
+    pub fn pollers(&self) -> Vec<(Arc<dyn Supplier>, Latest)> {
         self.suppliers.iter().map(|feed| (Arc::clone(&feed.supplier), feed.latest.clone())).collect()
     }
 
@@ -210,7 +213,7 @@ impl Feeds {
 /// nothing about what it leaves out.
 ///
 /// Returns whether the inventory changed.
-pub async fn ask(supplier: &dyn Supplier, latest: &watch::Sender<Option<Arc<Observation>>>, now: Timestamp) -> bool {
+pub async fn ask(supplier: &dyn Supplier, latest: &Latest, now: Timestamp) -> bool {
     match supplier.observe(now).await {
         Ok(seen) => latest.send_if_modified(|latest| {
             let changed = match latest.as_deref() {

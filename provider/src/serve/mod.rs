@@ -300,12 +300,11 @@ async fn listen(
     tls: Option<&Arc<Tls>>,
     metrics: &Metrics,
 ) -> Result<Listener, ServeError> {
-    let security = match tls {
-        Some(tls) => Security::Tls(Arc::clone(tls)),
-        None => {
-            check_plaintext(door.listen, door.allow_plaintext)?;
-            Security::Plaintext
-        }
+    let security = if let Some(tls) = tls {
+        Security::Tls(Arc::clone(tls))
+    } else {
+        check_plaintext(door.listen, door.allow_plaintext)?;
+        Security::Plaintext
     };
     let listener = Listener::bind(door.listen, security)
         .await

@@ -32,7 +32,7 @@ pub(super) fn spawn(
     let registering = Registrar::new(client, cluster).run(wanted);
     let stopped = stop.clone();
     tasks.spawn(async move {
-        stopped.run_until_cancelled_owned(registering).await;
+        Box::pin(stopped.run_until_cancelled_owned(registering)).await;
         "the node registrar"
     });
     tasks.spawn(async move {
