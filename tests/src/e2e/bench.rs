@@ -160,6 +160,12 @@ impl Bench {
             }
         }
         ensure!(dead.is_empty(), "{} ended unasked; see the log", dead.join(" and "));
+        // The shipped roles allow all that either does.
+        for log in ["autoscaler.log", "stoker.log"] {
+            let text = fs::read_to_string(self.dir.join(log)).unwrap_or_default();
+            let refused = text.lines().find(|line| line.contains(" is forbidden: "));
+            ensure!(refused.is_none(), "a request was refused: {}", refused.unwrap_or_default());
+        }
         Ok(())
     }
 
