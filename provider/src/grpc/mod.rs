@@ -8,6 +8,7 @@
 //! The wire ends here: `convert` maps messages to our own types and back, `status` is the one table from what went wrong to a gRPC
 //! status, `price` is where money becomes a float, and `shown` is what an autoscaler is shown of the view.
 
+mod bounded;
 mod convert;
 pub mod expander;
 mod price;

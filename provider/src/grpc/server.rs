@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stoker_core::sabotage;
 use stoker_proto::FILE_DESCRIPTOR_SET;
-use stoker_proto::expander::expander_server::{self, ExpanderServer};
+use stoker_proto::expander::expander_server;
 use stoker_proto::externalgrpc::cloud_provider_server::{self, CloudProviderServer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, HealthService};
 use tower::limit::GlobalConcurrencyLimitLayer;
 
+use super::bounded::Bounded;
 use super::expander::Expander;
 use super::provider::Provider;
 use crate::engine::EngineHandle;
@@ -87,7 +88,7 @@ pub async fn serve_expander(
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let most = if sabotage::on("expander-4mib") { 4 << 20 } else { EXPANDER_REQUEST };
-    let expander = ExpanderServer::new(Expander::new(engine)).max_decoding_message_size(most);
+    let expander = Bounded::new(Expander::new(engine), most);
     let expander = GlobalConcurrencyLimitLayer::new(EXPANDER_CALLS).named_layer(expander);
     let health = HealthReporter::new();
     let router = builder()

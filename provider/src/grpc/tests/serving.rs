@@ -217,3 +217,17 @@ async fn the_expander_takes_large_requests_and_refuses_larger_ones() {
     drop(client);
     served.stopped().await;
 }
+
+#[tokio::test]
+async fn a_small_message_that_would_become_a_large_one_is_refused() {
+    let handle: Handle<_> = handle!(view());
+    let served = expander(handle.engine.clone()).await;
+    let mut client = ExpanderClient::new(served.channel());
+    let many = BestOptionsRequest { options: vec![ExpanderOption::default(); 20_000], ..BestOptionsRequest::default() };
+    let refused = client.best_options(many).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().starts_with("BestOptions: 20000 options"), "{refused:?}");
+    assert_eq!(client.best_options(options(2)).await.unwrap().into_inner().options.len(), 1);
+    drop(client);
+    served.stopped().await;
+}
