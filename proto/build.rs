@@ -12,16 +12,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut compiler = protox::Compiler::new([FOLDER])?;
     // Comments become rustdoc, and reflection clients show them to operators.
-    compiler
-        .include_imports(true)
-        .include_source_info(true)
-        .open_files(FILES)?;
+    compiler.include_imports(true).include_source_info(true).open_files(FILES)?;
 
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
-    std::fs::write(
-        out.join("stoker_descriptor.bin"),
-        compiler.encode_file_descriptor_set(),
-    )?;
+    std::fs::write(out.join("stoker_descriptor.bin"), compiler.encode_file_descriptor_set())?;
 
     tonic_prost_build::configure()
         .build_client(true)

@@ -37,12 +37,8 @@ pub(crate) fn build(parsed: Parsed, faults: &mut Vec<Fault>) -> PriceBook {
     for (_, spec) in gpus {
         book.insert_gpu(spec);
     }
-    let reclaims = unique(
-        parsed.reclaims,
-        "region and instance_type",
-        |rate| (rate.region.clone(), rate.instance_type.clone()),
-        faults,
-    );
+    let reclaims =
+        unique(parsed.reclaims, "region and instance_type", |rate| (rate.region.clone(), rate.instance_type.clone()), faults);
     let mut offers = unique(
         parsed.offers,
         "cloud, region, zone and instance_type",
@@ -133,8 +129,8 @@ fn aws_zoned(offers: &[(At, Offer)]) -> BTreeSet<(Region, InstanceType)> {
 fn insert_offer(book: &mut PriceBook, offer: &Offer, known: &Known) {
     let zones = zones(offer, known);
     if zones.is_empty() {
-        let shown_elsewhere = offer.cloud.as_str() == "aws"
-            && known.aws_zoned.contains(&(offer.region.clone(), offer.instance_type.clone()));
+        let shown_elsewhere =
+            offer.cloud.as_str() == "aws" && known.aws_zoned.contains(&(offer.region.clone(), offer.instance_type.clone()));
         if let Some(list) = offer.list.clone().filter(|_| !shown_elsewhere) {
             book.insert_unzoned(offer.cloud.clone(), offer.region.clone(), offer.instance_type.clone(), list);
         }

@@ -105,12 +105,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A decimal number as a count of 10^-`places`, rounded to nearest; `None` where empty.
-    pub(crate) fn decimal<N: TryFrom<u64>>(
-        &mut self,
-        cell: Cell<'_>,
-        places: usize,
-        wanted: &'static str,
-    ) -> Option<N> {
+    pub(crate) fn decimal<N: TryFrom<u64>>(&mut self, cell: Cell<'_>, places: usize, wanted: &'static str) -> Option<N> {
         let text = self.text(cell)?;
         let number = scaled(text, places).and_then(|number| N::try_from(number).ok());
         if number.is_none() {
@@ -122,8 +117,7 @@ impl<'a> Parser<'a> {
     /// A whole number, `None` where empty.
     pub(crate) fn whole<N: std::str::FromStr>(&mut self, cell: Cell<'_>, wanted: &'static str) -> Option<N> {
         let text = self.text(cell)?;
-        let number =
-            Some(text).filter(|text| text.bytes().all(|b| b.is_ascii_digit())).and_then(|text| text.parse().ok());
+        let number = Some(text).filter(|text| text.bytes().all(|b| b.is_ascii_digit())).and_then(|text| text.parse().ok());
         if number.is_none() {
             self.fault(cell, Problem::Number { value: shown(text), wanted });
         }
@@ -134,10 +128,7 @@ impl<'a> Parser<'a> {
     pub(crate) fn memory(&mut self, cell: Cell<'_>) -> Option<MiB> {
         let milli_gib: u32 = self.decimal(cell, 3, "a decimal number of GiB, e.g. 16 or 0.5")?;
         if milli_gib == 0 {
-            self.fault(
-                cell,
-                Problem::Number { value: shown(cell.text), wanted: "memory: write its GiB or leave it empty" },
-            );
+            self.fault(cell, Problem::Number { value: shown(cell.text), wanted: "memory: write its GiB or leave it empty" });
             return None;
         }
         Some(MiB((u64::from(milli_gib) * 1024 + 500) / 1000))

@@ -154,9 +154,7 @@ pub enum Problem {
         words: &'static str,
     },
     /// An AWS zone name in place of the zone id.
-    #[error(
-        "\"{0}\" is a zone name, which each account maps to places in its own way: write the zone id, e.g. use1-az6"
-    )]
+    #[error("\"{0}\" is a zone name, which each account maps to places in its own way: write the zone id, e.g. use1-az6")]
     ZoneName(String),
     /// A zone that does not end in its letter.
     #[error("\"{0}\" is no GCP zone: write the region and the zone's letter, e.g. us-central1-a")]
@@ -173,9 +171,7 @@ pub enum Problem {
     #[error("has neither an on-demand nor a spot price: remove the line or write a price")]
     Priceless,
     /// Spot capacity dearer than on-demand.
-    #[error(
-        "{spot} is above on-demand, {on_demand}: one of them is another product's price (GCP: flex-start); correct it"
-    )]
+    #[error("{spot} is above on-demand, {on_demand}: one of them is another product's price (GCP: flex-start); correct it")]
     SpotAboveOnDemand {
         /// The spot price.
         spot: UsdPerHour,

@@ -96,9 +96,8 @@ pub fn load<'t>(tables: impl IntoIterator<Item = (&'t str, &'t [u8])>) -> Result
 pub fn load_dir(dir: &Path) -> Result<PriceBook, TableFaults> {
     let mut files = Vec::new();
     let mut faults = Vec::new();
-    let unreadable = |path: &Path, error: &std::io::Error| {
-        whole_file(&path.display().to_string(), Problem::Unreadable(error.to_string()))
-    };
+    let unreadable =
+        |path: &Path, error: &std::io::Error| whole_file(&path.display().to_string(), Problem::Unreadable(error.to_string()));
     match fs::read_dir(dir).and_then(Iterator::collect::<Result<Vec<_>, _>>) {
         Ok(mut entries) => {
             entries.sort_by_key(fs::DirEntry::file_name);

@@ -98,8 +98,7 @@ fn offer(parser: &mut Parser<'_>, line: &Line<'_>) -> Option<Offer> {
         cell!(line.on_demand_source),
         cell!(line.on_demand_date),
     );
-    let spot =
-        quote(parser, QuoteKind::Spot, cell!(line.spot_usd_hour), cell!(line.spot_source), cell!(line.spot_date));
+    let spot = quote(parser, QuoteKind::Spot, cell!(line.spot_usd_hour), cell!(line.spot_source), cell!(line.spot_date));
     if line.on_demand_usd_hour.is_empty() && line.spot_usd_hour.is_empty() {
         parser.line_fault(Problem::Priceless);
     }

@@ -5,8 +5,8 @@ use prost_types::{Duration, Timestamp};
 
 use crate::expander::{BestOptionsRequest, BestOptionsResponse, ExpanderOption};
 use crate::externalgrpc::{
-    InstanceErrorInfo, LegacyDuration, NodeGroupAutoscalingOptions,
-    NodeGroupTemplateNodeInfoResponse, PricingNodePriceRequest, PricingPodPriceRequest,
+    InstanceErrorInfo, LegacyDuration, NodeGroupAutoscalingOptions, NodeGroupTemplateNodeInfoResponse, PricingNodePriceRequest,
+    PricingPodPriceRequest,
 };
 use std::collections::BTreeMap;
 
@@ -33,43 +33,27 @@ impl InstanceErrorClass {
 
 impl InstanceErrorInfo {
     /// A creation error; `code` groups failures and must not be empty.
-    pub fn new(
-        class: InstanceErrorClass,
-        code: impl Into<String>,
-        message: impl Into<String>,
-    ) -> Self {
-        Self {
-            error_code: code.into(),
-            error_message: message.into(),
-            instance_error_class: class.number(),
-        }
+    pub fn new(class: InstanceErrorClass, code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { error_code: code.into(), error_message: message.into(), instance_error_class: class.number() }
     }
 }
 
 impl PricingNodePriceRequest {
     /// Start and end of the time to be priced; `None` when neither generation of the pair is complete.
     pub fn interval(&self) -> Option<(Timestamp, Timestamp)> {
-        interval(
-            (self.start_timestamp, self.end_timestamp),
-            (self.start_time, self.end_time),
-        )
+        interval((self.start_timestamp, self.end_timestamp), (self.start_time, self.end_time))
     }
 }
 
 impl PricingPodPriceRequest {
     /// Start and end of the time to be priced; `None` when neither generation of the pair is complete.
     pub fn interval(&self) -> Option<(Timestamp, Timestamp)> {
-        interval(
-            (self.start_timestamp, self.end_timestamp),
-            (self.start_time, self.end_time),
-        )
+        interval((self.start_timestamp, self.end_timestamp), (self.start_time, self.end_time))
     }
 
     /// The serialised core/v1 Pod; `None` when the request has none.
     pub fn pod(&self) -> Option<&Bytes> {
-        [&self.pod_bytes, &self.pod]
-            .into_iter()
-            .find(|pod| !pod.is_empty())
+        [&self.pod_bytes, &self.pod].into_iter().find(|pod| !pod.is_empty())
     }
 }
 
@@ -77,36 +61,24 @@ impl NodeGroupTemplateNodeInfoResponse {
     /// A template that every release can read. `node` is a serialised core/v1 Node and must not be empty: an answer
     /// without a node ends the autoscaler's process.
     pub fn both(node: Bytes) -> Self {
-        Self {
-            node_info: node.clone(),
-            node_bytes: node,
-        }
+        Self { node_info: node.clone(), node_bytes: node }
     }
 }
 
 impl NodeGroupAutoscalingOptions {
     /// How long a node must be unneeded before it goes.
     pub fn unneeded(&self) -> Option<Duration> {
-        duration(
-            self.scale_down_unneeded_duration,
-            self.scale_down_unneeded_time,
-        )
+        duration(self.scale_down_unneeded_duration, self.scale_down_unneeded_time)
     }
 
     /// How long an unready node must be unneeded before it goes.
     pub fn unready(&self) -> Option<Duration> {
-        duration(
-            self.scale_down_unready_duration,
-            self.scale_down_unready_time,
-        )
+        duration(self.scale_down_unready_duration, self.scale_down_unready_time)
     }
 
     /// How long a node may take to register.
     pub fn max_node_provision(&self) -> Option<Duration> {
-        duration(
-            self.max_node_provision_duration,
-            self.max_node_provision_time,
-        )
+        duration(self.max_node_provision_duration, self.max_node_provision_time)
     }
 
     /// The same options with each duration in both layouts, the newer one leading.
@@ -114,8 +86,7 @@ impl NodeGroupAutoscalingOptions {
     /// Whoever changes options for a group starts from the request's defaults, sets the newer fields, and ends here.
     #[must_use]
     pub fn both(self) -> Self {
-        let (unneeded, unready, provision) =
-            (self.unneeded(), self.unready(), self.max_node_provision());
+        let (unneeded, unready, provision) = (self.unneeded(), self.unready(), self.max_node_provision());
         Self {
             scale_down_unneeded_time: unneeded.map(legacy),
             scale_down_unready_time: unready.map(legacy),
@@ -131,22 +102,14 @@ impl NodeGroupAutoscalingOptions {
 impl BestOptionsRequest {
     /// Group id to serialised core/v1 Node, for all groups of the autoscaler.
     pub fn templates(&self) -> &BTreeMap<String, Bytes> {
-        if self.node_bytes_map.is_empty() {
-            &self.node_map
-        } else {
-            &self.node_bytes_map
-        }
+        if self.node_bytes_map.is_empty() { &self.node_map } else { &self.node_bytes_map }
     }
 }
 
 impl ExpanderOption {
     /// The serialised core/v1 Pods that growing this group would help.
     pub fn pods(&self) -> &[Bytes] {
-        if self.pod_bytes.is_empty() {
-            &self.pod
-        } else {
-            &self.pod_bytes
-        }
+        if self.pod_bytes.is_empty() { &self.pod } else { &self.pod_bytes }
     }
 }
 
@@ -160,13 +123,8 @@ impl BestOptionsResponse {
         I: IntoIterator,
         I::Item: Into<String>,
     {
-        let option = |id: I::Item| ExpanderOption {
-            node_group_id: id.into(),
-            ..ExpanderOption::default()
-        };
-        Self {
-            options: groups.into_iter().map(option).collect(),
-        }
+        let option = |id: I::Item| ExpanderOption { node_group_id: id.into(), ..ExpanderOption::default() };
+        Self { options: groups.into_iter().map(option).collect() }
     }
 }
 
@@ -184,17 +142,11 @@ fn duration(newer: Option<Duration>, older: Option<LegacyDuration>) -> Option<Du
 /// Exact: quotient and remainder of a division share their sign, as protobuf wants seconds and nanos to.
 fn modern(older: LegacyDuration) -> Duration {
     let nanos = i32::try_from(older.nanos % NANOS_PER_SECOND).unwrap_or_default();
-    Duration {
-        seconds: older.nanos / NANOS_PER_SECOND,
-        nanos,
-    }
+    Duration { seconds: older.nanos / NANOS_PER_SECOND, nanos }
 }
 
 /// Saturates at the 292 years that the older layout holds.
 fn legacy(newer: Duration) -> LegacyDuration {
-    let nanos = newer
-        .seconds
-        .saturating_mul(NANOS_PER_SECOND)
-        .saturating_add(i64::from(newer.nanos));
+    let nanos = newer.seconds.saturating_mul(NANOS_PER_SECOND).saturating_add(i64::from(newer.nanos));
     LegacyDuration { nanos }
 }

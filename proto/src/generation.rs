@@ -26,8 +26,7 @@ impl ClientGeneration {
     ///
     /// `None`: no duration is present, which no release sends.
     pub fn from_defaults(defaults: &NodeGroupAutoscalingOptions) -> Option<Self> {
-        let older = defaults.scale_down_unneeded_time.is_some()
-            || defaults.scale_down_unready_time.is_some();
+        let older = defaults.scale_down_unneeded_time.is_some() || defaults.scale_down_unready_time.is_some();
         let provision = defaults.max_node_provision_time.is_some();
         let newer = defaults.scale_down_unneeded_duration.is_some()
             || defaults.scale_down_unready_duration.is_some()

@@ -27,25 +27,13 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("stok
 
 /// Messages, client and server of `clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider`.
 pub mod externalgrpc {
-    #![allow(
-        missing_docs,
-        unreachable_pub,
-        clippy::all,
-        clippy::pedantic,
-        reason = "generated code"
-    )]
+    #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
     tonic::include_proto!("clusterautoscaler.cloudprovider.v1.externalgrpc");
 }
 
 /// Messages, client and server of `grpcplugin.Expander`.
 pub mod expander {
-    #![allow(
-        missing_docs,
-        unreachable_pub,
-        clippy::all,
-        clippy::pedantic,
-        reason = "generated code"
-    )]
+    #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
     tonic::include_proto!("grpcplugin");
 
     /// [`Option`] under a name that does not hide the one of the standard library.

@@ -39,9 +39,8 @@ pub struct GrpcDoor {
 impl GrpcDoor {
     /// Doors over these channels.
     pub fn new(provider: Channel, expander: Channel) -> Self {
-        let expander = ExpanderClient::new(expander)
-            .max_decoding_message_size(EXPANDER_LIMIT)
-            .max_encoding_message_size(EXPANDER_LIMIT);
+        let expander =
+            ExpanderClient::new(expander).max_decoding_message_size(EXPANDER_LIMIT).max_encoding_message_size(EXPANDER_LIMIT);
         Self { provider: CloudProviderClient::new(provider), expander }
     }
 }
@@ -115,7 +114,10 @@ impl Door for GrpcDoor {
         let answer = self.provider.node_group_get_options(request).await.map_err(error)?.into_inner();
         match answer.node_group_autoscaling_options {
             None => Ok(None),
-            Some(_) => Err(DoorError::new(i32::from(Code::Internal), "options of a group were filled in; several releases break on that")),
+            Some(_) => Err(DoorError::new(
+                i32::from(Code::Internal),
+                "options of a group were filled in; several releases break on that",
+            )),
         }
     }
 

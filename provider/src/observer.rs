@@ -14,7 +14,8 @@ use tokio::sync::mpsc;
 use crate::engine::{Call, CallRefused, Listener, PassFailed, PassReport};
 use crate::kube::act::{About, KubeAct, Severity};
 use crate::telemetry::{
-    DecisionKind, DeleteRefusal, Feed, GroupGauges, Metrics, NodeState, OrderResult, OrderSource, PassResult, View as PublishedView,
+    DecisionKind, DeleteRefusal, Feed, GroupGauges, Metrics, NodeState, OrderResult, OrderSource, PassResult,
+    View as PublishedView,
 };
 use crate::view::View;
 
@@ -66,11 +67,12 @@ impl Observer {
             }
         }
         for record in pass.view.memory.records.values() {
-            if let (Some(purchase), State::Registered { ready_at: Some(ready), .. }) = (record.purchase(), &record.state) {
+            if let State::Registered { ready_at: Some(ready), .. } = &record.state {
                 let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                // What was Ready before this process began was counted by the one before.
                 if seen.ready.insert(record.id)
+                    && seen.last_pass.is_some()
                     && let Some(group) = pass.view.group_of_record(record)
-                    && purchase.price.0 > 0
                 {
                     let took = ready.duration_since(record.ordered_at).try_into().unwrap_or_default();
                     self.metrics.booted(&group.pool, took);
@@ -119,11 +121,8 @@ impl Listener for Observer {
         self.count(pass);
         let decision = pass.decision.map(|d| d.to_string()).unwrap_or_default();
         for (key, outcome) in &pass.snapshot.outcomes {
-            let record = pass.view.memory.records.values().find(|r| r.purchase().is_some_and(|p| p.key == *key));
-            let capacity = match outcome {
-                LaunchOutcome::Launched(made) => Some(made.market.capacity_type),
-                _ => record.and_then(|r| r.purchase()).map(|p| p.market.capacity_type),
-            };
+            let mut purchases = pass.before.records.values().filter_map(|record| record.purchase());
+            let capacity = purchases.find(|purchase| purchase.key == *key).map(|purchase| purchase.market.capacity_type);
             if let Some(capacity) = capacity {
                 self.metrics.launched(capacity, outcome.into());
             }
@@ -131,8 +130,11 @@ impl Listener for Observer {
                 LaunchOutcome::Launched(made) => {
                     tracing::info!(decision, %key, instance = %made.provider_id, market = %made.market, "launched");
                 }
-                LaunchOutcome::Refused(no) => tracing::warn!(decision, %key, code = %no.kind, message = no.message, "launch refused"),
-                LaunchOutcome::Unclear { message } => tracing::warn!(decision, %key, message, "launch unclear"),
+                LaunchOutcome::Refused(no) => {
+                    tracing::warn!(decision, %key, code = %no.kind, message = no.message, "launch refused")
+                }
+                // The executor has said so when it happened.
+                LaunchOutcome::Unclear { .. } => {}
             }
         }
         for action in pass.actions {

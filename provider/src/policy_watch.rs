@@ -72,8 +72,8 @@ impl PolicyWatch {
         metrics: Metrics,
         clock: Clock,
     ) -> Self {
-        let last_text = std::fs::read_to_string(&path).ok();
-        Self { path, book, policy, fault: watch::Sender::new(None), last_text, wake, metrics, clock }
+        // Read again at once: it may have changed while the rest of the service started.
+        Self { path, book, policy, fault: watch::Sender::new(None), last_text: None, wake, metrics, clock }
     }
 
     /// What is wrong with the file now; `None` while it is the policy in use.
@@ -94,12 +94,12 @@ impl PolicyWatch {
             tracing::warn!(%error, "the policy's directory cannot be watched; the file is read every {} s", POLL.as_secs());
         }
         loop {
+            self.reload();
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = changed.notified() => tokio::time::sleep(SETTLE).await,
                 () = tokio::time::sleep(POLL) => {}
             }
-            self.reload();
         }
     }
 

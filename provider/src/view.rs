@@ -9,6 +9,7 @@ use stoker_core::ids::{DecisionId, NodeGroupId, NodeName};
 use stoker_core::memory::Memory;
 use stoker_core::plan::GroupLimits;
 use stoker_core::record::State;
+use stoker_core::sabotage;
 use stoker_core::usage::group_of;
 use stoker_proto::Bytes;
 
@@ -24,6 +25,12 @@ pub enum NotReady {
     /// The Kubernetes feed has not seen everything yet.
     #[error("the Kubernetes feed has not listed nodes and pods completely yet")]
     Kubernetes,
+    /// The Kubernetes feed is broken: who holds which node is not known any more.
+    #[error("the Kubernetes feed is broken: who holds which node is not known")]
+    KubernetesBroken,
+    /// A supplier has never told of its markets.
+    #[error("supplier {0} has not told of its markets yet")]
+    Markets(String),
     /// The journal cannot be written.
     #[error("the journal cannot be written: {0}")]
     Journal(String),
@@ -117,14 +124,14 @@ impl Publisher {
                 owners.insert(node.to_string(), record.group.clone());
             }
             if let Some(state) = status(&record.state) {
-                let shown = InstanceView { id: record.shown_id().to_string(), state };
+                let id = if sabotage::on("instance-id-altered") { &record.placeholder } else { record.shown_id() };
+                let shown = InstanceView { id: id.to_string(), state };
                 instances.entry(&record.group).or_default().push(shown);
             }
         }
         let mut groups = BTreeMap::new();
         for (id, limits) in limits {
-            let known = menu.groups.get(&id).or_else(|| memory.groups.get(&id).map(|remembered| &remembered.group));
-            let Some(group) = known else { continue };
+            let Some(group) = menu.group_or_remembered(&id, memory) else { continue };
             let instances = instances.remove(&id).unwrap_or_default();
             let template = self.template(group);
             groups.insert(id, Arc::new(GroupView { group: Arc::clone(group), limits, instances, template }));
@@ -147,6 +154,8 @@ impl Publisher {
 /// What the autoscaler is shown of a record; `None` for one that it must not see.
 fn status(state: &State) -> Option<InstanceStatus> {
     match state {
+        State::Wanted | State::Launching { .. } if sabotage::on("placeholders-unlisted") => None,
+        State::Deleting { .. } if sabotage::on("deleting-looks-running") => Some(InstanceStatus::Running),
         State::Wanted | State::Launching { .. } | State::Booting { .. } => Some(InstanceStatus::Creating),
         State::Registered { .. } => Some(InstanceStatus::Running),
         State::Deleting { .. } => Some(InstanceStatus::Deleting),
@@ -186,7 +195,7 @@ impl View {
         self.owners.get(provider_id).or_else(|| self.owners.get(name))
     }
 
-    /// The records of a group, for people.
+    /// The group that a record belongs to.
     pub fn group_of_record<'a>(&'a self, record: &stoker_core::record::Record) -> Option<&'a Group> {
         group_of(record, &self.memory, &self.menu)
     }

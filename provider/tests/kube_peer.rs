@@ -230,10 +230,8 @@ async fn the_registrar_makes_and_ends_nodes_with_their_pods() {
     let facts = until(&feed, "two nodes and the real one", |facts| facts.nodes.len() == 3).await;
     assert!(facts.nodes.contains_key(&peer.name("real")));
     for pod in [&ended, &orphan] {
-        eventually("the pod of a gone node to end", || async {
-            peer.pods.get_opt(pod).await.unwrap().is_none().then_some(())
-        })
-        .await;
+        eventually("the pod of a gone node to end", || async { peer.pods.get_opt(pod).await.unwrap().is_none().then_some(()) })
+            .await;
     }
     for pod in [&kept, &of_other] {
         assert!(peer.pods.get_opt(pod).await.unwrap().is_some());

@@ -1,3 +1,10 @@
 //! What the tests of the whole are made of.
 
+pub mod api_server;
+pub mod client;
 pub mod e2e;
+pub mod harness;
+pub mod market;
+pub mod policy;
+pub mod process;
+pub mod rig;

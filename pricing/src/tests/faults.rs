@@ -50,10 +50,7 @@ fn a_right_line_is_a_market() {
     let book = offers(&[LINE, LINE]).unwrap_or_else(|faults| panic!("{faults}"));
     let on_demand = market("ours", "here", "here", "box-1", CapacityType::OnDemand);
     let Some(Entry::Price(quote)) = book.entry(&on_demand) else { panic!("no price") };
-    assert_eq!(
-        (quote.price, quote.kind, quote.source.as_ref()),
-        (UsdPerHour(804_800), QuoteKind::List, "list@2026-07")
-    );
+    assert_eq!((quote.price, quote.kind, quote.source.as_ref()), (UsdPerHour(804_800), QuoteKind::List, "list@2026-07"));
     let spec = book.spec(&Cloud::new("ours").unwrap(), &InstanceType::new("box-1").unwrap()).unwrap();
     assert_eq!((spec.gpus, spec.arch), (Milli(1000), Arch::Amd64));
 }
@@ -66,8 +63,8 @@ fn a_fault_names_file_line_column_value_and_cure() {
     let broken = cells.join(",");
     lines[16] = &broken;
     let text = lines.join("\n");
-    let tables = EMBEDDED
-        .map(|(name, built_in)| (name, if name.ends_with("/aws.csv") { text.as_bytes() } else { built_in.as_bytes() }));
+    let tables =
+        EMBEDDED.map(|(name, built_in)| (name, if name.ends_with("/aws.csv") { text.as_bytes() } else { built_in.as_bytes() }));
     assert_eq!(
         said(load(tables)),
         "pricing/tables/aws.csv:17: on_demand_usd_hour \"1,204\" is not a decimal number of dollars: write 1.204"
@@ -84,19 +81,11 @@ fn each_cell_has_its_fault() {
             "1.5",
             "gpu_count \"1.5\" is not a whole number of GPUs, nor a fraction of one: write e.g. 8 or 0.166667",
         ),
-        (
-            "gpu_count",
-            "0",
-            "gpu_count \"0\" is not a whole number of GPUs, nor a fraction of one: write e.g. 8 or 0.166667",
-        ),
+        ("gpu_count", "0", "gpu_count \"0\" is not a whole number of GPUs, nor a fraction of one: write e.g. 8 or 0.166667"),
         ("gpu_memory_gib", "", "gpu_memory_gib is empty: write the GiB of one physical GPU"),
         ("vcpu", "-4", "vcpu \"-4\" is not a whole number of virtual CPUs"),
         ("memory_gib", "16GB", "memory_gib \"16GB\" is not a decimal number of GiB, e.g. 16 or 0.5"),
-        (
-            "on_demand_usd_hour",
-            "0",
-            "on_demand_usd_hour \"0\" is no price: leave the cell empty where no price is known",
-        ),
+        ("on_demand_usd_hour", "0", "on_demand_usd_hour \"0\" is no price: leave the cell empty where no price is known"),
         (
             "on_demand_usd_hour",
             "-1",
@@ -109,11 +98,7 @@ fn each_cell_has_its_fault() {
             "07/2026",
             "on_demand_date \"07/2026\" is not a date: write 2026-08-03, or 2026-08 where only the month is known, or leave it empty",
         ),
-        (
-            "spot_usd_hour",
-            "",
-            "spot_source \"desk\" stands beside an empty spot_usd_hour: write the price or clear this cell",
-        ),
+        ("spot_usd_hour", "", "spot_source \"desk\" stands beside an empty spot_usd_hour: write the price or clear this cell"),
         (
             "spot_usd_hour",
             "0.8048",
@@ -194,9 +179,7 @@ fn headers_and_lines_are_checked() {
     );
     let said_of = |text: &str| said(load_with(&[("t/ours.csv", text)]));
     assert!(said_of(&format!("{HEADER},note\n")).contains("note is in the header twice: remove one"));
-    assert!(
-        said_of(&format!("{HEADER}\n{LINE},extra\n")).contains("t/ours.csv:2: has 23 cells where the header has 22")
-    );
+    assert!(said_of(&format!("{HEADER}\n{LINE},extra\n")).contains("t/ours.csv:2: has 23 cells where the header has 22"));
     let swallowed = format!("{HEADER}\n{}\"{}\n", LINE, "x".repeat(2000));
     assert!(said_of(&swallowed).contains("t/ours.csv:2: note has "), "{}", said_of(&swallowed));
 }
@@ -254,7 +237,6 @@ fn bytes_that_are_no_text_are_told() {
     let mut bytes = format!("{HEADER}\n{LINE}\n").into_bytes();
     let at = bytes.len() - 30;
     bytes[at] = 0xff;
-    let tables =
-        EMBEDDED.map(|(name, text)| (name, text.as_bytes())).into_iter().chain([("t/ours.csv", bytes.as_slice())]);
+    let tables = EMBEDDED.map(|(name, text)| (name, text.as_bytes())).into_iter().chain([("t/ours.csv", bytes.as_slice())]);
     assert_eq!(said(load(tables)), "t/ours.csv:2: is not UTF-8 text: save the file as UTF-8");
 }

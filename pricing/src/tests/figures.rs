@@ -42,30 +42,15 @@ fn list_prices_are_those_of_the_lists() {
     for (at, usd, source, as_of) in [
         (("aws", "us-east-1", "use1-az6", "g6.xlarge"), "0.8048", "karpenter-aws@2026-07-20", "2026-07-20T00:00:00Z"),
         (("aws", "us-east-1", "use1-az1", "p5.48xlarge"), "55.04", "karpenter-aws@2026-07-20", "2026-07-20T00:00:00Z"),
-        (
-            ("aws", "us-east-1", "use1-az6", "p4d.24xlarge"),
-            "21.957642",
-            "karpenter-aws@2026-07-20",
-            "2026-07-20T00:00:00Z",
-        ),
+        (("aws", "us-east-1", "use1-az6", "p4d.24xlarge"), "21.957642", "karpenter-aws@2026-07-20", "2026-07-20T00:00:00Z"),
         (
             ("azure", "eastus", "eastus", "Standard_ND96isr_H100_v5"),
             "98.32",
             "karpenter-azure@2026-06-18",
             "2026-06-18T00:00:00Z",
         ),
-        (
-            ("gcp", "us-central1", "us-central1-a", "a3-highgpu-8g"),
-            "88.49",
-            "karpenter-gcp@2026-08-03",
-            "2026-08-03T00:00:00Z",
-        ),
-        (
-            ("lambda", "global", "global", "lambda-h100-sxm-on-demand"),
-            "4.29",
-            "tardellirs@2026-05-24",
-            "2026-05-24T00:00:00Z",
-        ),
+        (("gcp", "us-central1", "us-central1-a", "a3-highgpu-8g"), "88.49", "karpenter-gcp@2026-08-03", "2026-08-03T00:00:00Z"),
+        (("lambda", "global", "global", "lambda-h100-sxm-on-demand"), "4.29", "tardellirs@2026-05-24", "2026-05-24T00:00:00Z"),
     ] {
         let quote = price(&book, at, CapacityType::OnDemand);
         assert_eq!(quote.price, UsdPerHour::parse_usd(usd).unwrap(), "{at:?}");
@@ -82,8 +67,7 @@ fn dates_are_lower_bounds_or_none() {
     assert_eq!((spot.price, spot.kind), (UsdPerHour(398_800), QuoteKind::Spot));
     assert_eq!(spot.as_of.map(|at| at.to_string()).as_deref(), Some("2025-11-01T00:00:00Z"));
     assert_eq!(spot.source.as_ref(), "skypilot-00148f2@2025-11");
-    let undated =
-        price(&book, ("nebius", "eu-north1", "eu-north1", "gpu-h100-sxm_1gpu-16vcpu-200gb"), CapacityType::OnDemand);
+    let undated = price(&book, ("nebius", "eu-north1", "eu-north1", "gpu-h100-sxm_1gpu-16vcpu-200gb"), CapacityType::OnDemand);
     assert_eq!((undated.as_of, undated.source.as_ref()), (None, "skypilot-0082b04@undated"));
 }
 
@@ -127,10 +111,8 @@ fn aws_markets_need_a_zone_row() {
     let book = book();
     let unzoned = |region: &str, instance_type: &str| {
         let mut all = book.unzoned();
-        all.find(|((cloud, at, what), _)| {
-            cloud.as_str() == "aws" && at.as_str() == region && what.as_str() == instance_type
-        })
-        .map(|(_, quote)| quote.price)
+        all.find(|((cloud, at, what), _)| cloud.as_str() == "aws" && at.as_str() == region && what.as_str() == instance_type)
+            .map(|(_, quote)| quote.price)
     };
     assert_eq!(unzoned("af-south-1", "g4dn.12xlarge"), Some(UsdPerHour(5_190_000)));
     assert_eq!(unzoned("us-east-1", "g6.xlarge"), None, "its zones are known");
@@ -147,8 +129,7 @@ fn aws_markets_need_a_zone_row() {
 fn gcp_markets_are_the_zones_that_sell_the_type() {
     let book = book();
     let zones = |region: &str, instance_type: &str| -> Vec<&str> {
-        let all =
-            book.entries().map(|(market, _)| market).filter(|market| market.capacity_type == CapacityType::OnDemand);
+        let all = book.entries().map(|(market, _)| market).filter(|market| market.capacity_type == CapacityType::OnDemand);
         all.map(|market| &market.place)
             .filter(|place| place.region.as_str() == region && place.instance_type.as_str() == instance_type)
             .map(|place| place.zone.as_str())

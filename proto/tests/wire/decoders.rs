@@ -32,17 +32,9 @@ pub(crate) const DECODERS: &[(&str, Decoder)] = &decoders! {
 
 /// The decoder of a message. The generated names write `Gpu` where the files write `GPU`.
 pub(crate) fn decoder(message: &str) -> Decoder {
-    let message = if message == "Option" {
-        "ExpanderOption"
-    } else {
-        message
-    };
-    let found = DECODERS
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(message));
-    found
-        .unwrap_or_else(|| panic!("no decoder for {message}"))
-        .1
+    let message = if message == "Option" { "ExpanderOption" } else { message };
+    let found = DECODERS.iter().find(|(name, _)| name.eq_ignore_ascii_case(message));
+    found.unwrap_or_else(|| panic!("no decoder for {message}")).1
 }
 
 pub(crate) fn decode(message: &str, bytes: impl Into<Bytes>) -> Result<Vec<u8>, DecodeError> {

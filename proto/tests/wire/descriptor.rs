@@ -17,11 +17,7 @@ fn methods() -> Vec<String> {
     for file in files() {
         for service in &file.service {
             for method in &service.method {
-                assert!(
-                    !method.client_streaming() && !method.server_streaming(),
-                    "{} is unary",
-                    method.name()
-                );
+                assert!(!method.client_streaming() && !method.server_streaming(), "{} is unary", method.name());
                 let short = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
                 methods.push(format!(
                     "/{}.{}/{} {} {}",
@@ -60,30 +56,16 @@ fn method_paths() {
     ]
     .map(|method| format!("{cloud}/{method}"))
     .to_vec();
-    expected
-        .push("/grpcplugin.Expander/BestOptions BestOptionsRequest BestOptionsResponse".to_owned());
+    expected.push("/grpcplugin.Expander/BestOptions BestOptionsRequest BestOptionsResponse".to_owned());
     expected.sort();
     assert_eq!(methods(), expected);
 
-    let served = [
-        externalgrpc::cloud_provider_server::SERVICE_NAME,
-        expander::expander_server::SERVICE_NAME,
-    ];
-    assert_eq!(
-        served,
-        [
-            "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider",
-            "grpcplugin.Expander"
-        ]
-    );
+    let served = [externalgrpc::cloud_provider_server::SERVICE_NAME, expander::expander_server::SERVICE_NAME];
+    assert_eq!(served, ["clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider", "grpcplugin.Expander"]);
 }
 
 fn field_line(message: &str, field: &FieldDescriptorProto, maps: &[DescriptorProto]) -> String {
-    let map = maps.iter().find(|map| {
-        field
-            .type_name()
-            .ends_with(&format!(".{message}.{}", map.name()))
-    });
+    let map = maps.iter().find(|map| field.type_name().ends_with(&format!(".{message}.{}", map.name())));
     let kind = match map {
         Some(map) => format!("map<{}, {}>", kind(&map.field[0]), kind(&map.field[1])),
         None if field.label() == Label::Repeated => format!("repeated {}", kind(field)),
@@ -100,35 +82,19 @@ fn kind(field: &FieldDescriptorProto) -> String {
                 .trim_start_matches("grpcplugin.")
                 .to_owned()
         }
-        other => other
-            .as_str_name()
-            .trim_start_matches("TYPE_")
-            .to_lowercase(),
+        other => other.as_str_name().trim_start_matches("TYPE_").to_lowercase(),
     }
 }
 
 /// One line per field and enum value of our own two files, in order of declaration.
 fn fields() -> String {
     let mut lines = Vec::new();
-    for file in files()
-        .iter()
-        .filter(|file| !file.package().starts_with("google."))
-    {
+    for file in files().iter().filter(|file| !file.package().starts_with("google.")) {
         for message in &file.message_type {
-            lines.extend(
-                message
-                    .field
-                    .iter()
-                    .map(|field| field_line(message.name(), field, &message.nested_type)),
-            );
+            lines.extend(message.field.iter().map(|field| field_line(message.name(), field, &message.nested_type)));
             for states in &message.enum_type {
                 let line = |n, name| format!("{}.{} {n} {name}", message.name(), states.name());
-                lines.extend(
-                    states
-                        .value
-                        .iter()
-                        .map(|value| line(value.number(), value.name())),
-                );
+                lines.extend(states.value.iter().map(|value| line(value.number(), value.name())));
             }
         }
     }
@@ -137,23 +103,14 @@ fn fields() -> String {
 
 #[test]
 fn field_numbers_names_and_types() {
-    assert_eq!(
-        fields(),
-        include_str!("../vectors/fields.txt"),
-        "a number or type on the wire changed"
-    );
+    assert_eq!(fields(), include_str!("../vectors/fields.txt"), "a number or type on the wire changed");
 }
 
 #[test]
 fn every_message_has_a_decoder_to_be_attacked_with() {
     let files = files();
-    let ours = files
-        .iter()
-        .filter(|file| !file.package().starts_with("google."));
-    let messages: Vec<_> = ours
-        .flat_map(|file| &file.message_type)
-        .map(|message| decoder(message.name()))
-        .collect();
+    let ours = files.iter().filter(|file| !file.package().starts_with("google."));
+    let messages: Vec<_> = ours.flat_map(|file| &file.message_type).map(|message| decoder(message.name())).collect();
     assert_eq!(messages.len(), DECODERS.len());
 }
 
@@ -162,33 +119,18 @@ fn imports_and_comments_are_served_too() {
     let files = files();
     for file in &files {
         for import in &file.dependency {
-            assert!(
-                files.iter().any(|other| other.name() == import),
-                "{import} is missing"
-            );
+            assert!(files.iter().any(|other| other.name() == import), "{import} is missing");
         }
     }
-    let ours: Vec<_> = files
-        .iter()
-        .filter(|file| !file.package().starts_with("google."))
-        .collect();
+    let ours: Vec<_> = files.iter().filter(|file| !file.package().starts_with("google.")).collect();
     assert_eq!(ours.len(), 2);
     for file in ours {
         let locations = &file.source_code_info.as_ref().unwrap().location;
-        let spoken = |path: &[i32]| {
-            locations
-                .iter()
-                .any(|at| at.path == path && !at.leading_comments().trim().is_empty())
-        };
+        let spoken = |path: &[i32]| locations.iter().any(|at| at.path == path && !at.leading_comments().trim().is_empty());
         for (m, message) in (0..).zip(&file.message_type) {
             assert!(spoken(&[4, m]), "{} has no comment", message.name());
             for (f, field) in (0..).zip(&message.field) {
-                assert!(
-                    spoken(&[4, m, 2, f]),
-                    "{}.{} has no comment",
-                    message.name(),
-                    field.name()
-                );
+                assert!(spoken(&[4, m, 2, f]), "{}.{} has no comment", message.name(), field.name());
             }
         }
         for (s, service) in (0..).zip(&file.service) {

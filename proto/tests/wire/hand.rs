@@ -11,8 +11,7 @@ impl Out {
 
     /// Wire type 0. Negative numbers go out as their 64-bit two's complement.
     pub(crate) fn int(self, number: u64, value: i64) -> Self {
-        self.raw_varint(number << 3)
-            .raw_varint(value.cast_unsigned())
+        self.raw_varint(number << 3).raw_varint(value.cast_unsigned())
     }
 
     /// Wire type 1.
@@ -25,9 +24,7 @@ impl Out {
     /// Wire type 2: strings, bytes and messages are one and the same.
     pub(crate) fn bytes(self, number: u64, value: impl AsRef<[u8]>) -> Self {
         let value = value.as_ref();
-        let mut out = self
-            .raw_varint(number << 3 | 2)
-            .raw_varint(u64::try_from(value.len()).unwrap());
+        let mut out = self.raw_varint(number << 3 | 2).raw_varint(u64::try_from(value.len()).unwrap());
         out.0.extend_from_slice(value);
         out
     }
@@ -91,10 +88,7 @@ pub(crate) fn fields(mut rest: &[u8]) -> Option<Vec<(u64, Value<'_>)>> {
 
 /// The single field `number` of a whole message; `None` when absent.
 pub(crate) fn field(message: &[u8], number: u64) -> Option<Value<'_>> {
-    let mut found = fields(message)
-        .unwrap()
-        .into_iter()
-        .filter(|(n, _)| *n == number);
+    let mut found = fields(message).unwrap().into_iter().filter(|(n, _)| *n == number);
     let value = found.next().map(|(_, value)| value);
     assert!(found.next().is_none(), "field {number} comes twice");
     value

@@ -6,9 +6,8 @@ use prost::Message;
 use stoker_proto::expander::BestOptionsRequest;
 use stoker_proto::externalgrpc::instance_status::InstanceState;
 use stoker_proto::externalgrpc::{
-    InstanceStatus, NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest,
-    NodeGroupIncreaseSizeRequest, NodeGroupTargetSizeRequest, PricingNodePriceRequest,
-    PricingPodPriceRequest,
+    InstanceStatus, NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest, NodeGroupIncreaseSizeRequest,
+    NodeGroupTargetSizeRequest, PricingNodePriceRequest, PricingPodPriceRequest,
 };
 use stoker_proto::{Bytes, ClientGeneration};
 
@@ -28,11 +27,7 @@ fn a_cut_message_is_an_error_unless_cut_between_fields() {
         for len in 0..=bytes.len() {
             let cut = &bytes[..len];
             let whole = hand::fields(cut).is_some();
-            assert_eq!(
-                decode(message, cut.to_vec()).is_ok(),
-                whole,
-                "{message} cut at byte {len}"
-            );
+            assert_eq!(decode(message, cut.to_vec()).is_ok(), whole, "{message} cut at byte {len}");
         }
     }
 }
@@ -54,10 +49,7 @@ fn every_field_refuses_every_other_wire_type() {
             // Eight zero bytes are a valid value for each wire type that has one.
             let bytes = Out::new().raw_varint(number << 3 | wrong).done();
             let bytes = [bytes.as_slice(), &[0; 8]].concat();
-            assert!(
-                decode(message, bytes).is_err(),
-                "{message}.{number} took wire type {wrong}"
-            );
+            assert!(decode(message, bytes).is_err(), "{message}.{number} took wire type {wrong}");
             checked += 1;
         }
     }
@@ -69,39 +61,14 @@ fn long_ids_are_read_and_false_lengths_are_not() {
     const MEGABYTE: usize = 1 << 20;
     let id = "x".repeat(MEGABYTE);
     let request = NodeGroupTargetSizeRequest::decode(&*Out::new().bytes(1, &id).done()).unwrap();
-    assert_eq!(
-        request.id, id,
-        "length is for the caller to judge, after decoding"
-    );
-    let node = Out::new()
-        .bytes(1, Out::new().bytes(1, &id).bytes(2, &id))
-        .done();
-    assert_eq!(
-        NodeGroupForNodeRequest::decode(&*node)
-            .unwrap()
-            .node
-            .unwrap()
-            .name
-            .len(),
-        MEGABYTE
-    );
+    assert_eq!(request.id, id, "length is for the caller to judge, after decoding");
+    let node = Out::new().bytes(1, Out::new().bytes(1, &id).bytes(2, &id)).done();
+    assert_eq!(NodeGroupForNodeRequest::decode(&*node).unwrap().node.unwrap().name.len(), MEGABYTE);
 
-    for claim in [
-        MEGABYTE as u64,
-        u64::from(u32::MAX),
-        i64::MAX as u64,
-        u64::MAX,
-    ] {
-        for message in [
-            "NodeGroupTargetSizeRequest",
-            "PricingPodPriceRequest",
-            "BestOptionsRequest",
-        ] {
+    for claim in [MEGABYTE as u64, u64::from(u32::MAX), i64::MAX as u64, u64::MAX] {
+        for message in ["NodeGroupTargetSizeRequest", "PricingPodPriceRequest", "BestOptionsRequest"] {
             let bytes = Out::new().raw_varint(1 << 3 | 2).raw_varint(claim).done();
-            assert!(
-                decode(message, [bytes.as_slice(), b"short"].concat()).is_err(),
-                "{message} claims {claim}"
-            );
+            assert!(decode(message, [bytes.as_slice(), b"short"].concat()).is_err(), "{message} claims {claim}");
         }
     }
 }
@@ -110,49 +77,20 @@ fn long_ids_are_read_and_false_lengths_are_not() {
 fn malformed_pieces() {
     let target = "NodeGroupTargetSizeRequest";
     let increase = "NodeGroupIncreaseSizeRequest";
-    assert!(
-        decode(target, Out::new().bytes(1, [0xff, 0xfe]).done()).is_err(),
-        "an id that is not UTF-8"
-    );
-    assert!(
-        decode(target, Out::new().bytes(0, "x").done()).is_err(),
-        "field number 0"
-    );
-    assert!(
-        decode(increase, [&[0x08][..], &[0xff; 11]].concat()).is_err(),
-        "a varint without end"
-    );
+    assert!(decode(target, Out::new().bytes(1, [0xff, 0xfe]).done()).is_err(), "an id that is not UTF-8");
+    assert!(decode(target, Out::new().bytes(0, "x").done()).is_err(), "field number 0");
+    assert!(decode(increase, [&[0x08][..], &[0xff; 11]].concat()).is_err(), "a varint without end");
     assert!(decode(target, vec![0xff; 64]).is_err(), "a key without end");
-    assert!(
-        decode(target, vec![0x0c]).is_err(),
-        "the end of a group that never began"
-    );
+    assert!(decode(target, vec![0x0c]).is_err(), "the end of a group that never began");
     // Field 15 is unknown everywhere; groups in it nest as deep as the bytes go.
-    assert!(
-        decode(target, vec![0x7b; 100_000]).is_err(),
-        "groups in groups"
-    );
+    assert!(decode(target, vec![0x7b; 100_000]).is_err(), "groups in groups");
 
-    assert!(
-        decode(
-            target,
-            Out::new().int(15, 7).bytes(1, "x").double(16, 1.0).done()
-        )
-        .is_ok(),
-        "fields of tomorrow"
-    );
-    let wide =
-        NodeGroupIncreaseSizeRequest::decode(&*Out::new().int(1, (7 << 32) + 5).done()).unwrap();
-    assert_eq!(
-        wide.delta, 5,
-        "a number wider than its field keeps the low bits, as in every implementation"
-    );
+    assert!(decode(target, Out::new().int(15, 7).bytes(1, "x").double(16, 1.0).done()).is_ok(), "fields of tomorrow");
+    let wide = NodeGroupIncreaseSizeRequest::decode(&*Out::new().int(1, (7 << 32) + 5).done()).unwrap();
+    assert_eq!(wide.delta, 5, "a number wider than its field keeps the low bits, as in every implementation");
     let state = Out::new().int(1, 77).done();
     let status = InstanceStatus::decode(&*state).unwrap();
-    assert_eq!(
-        (status.instance_state, status.instance_state()),
-        (77, InstanceState::Unspecified)
-    );
+    assert_eq!((status.instance_state, status.instance_state()), (77, InstanceState::Unspecified));
 }
 
 /// Small, fast and the same on every run.
@@ -202,26 +140,13 @@ fn use_helpers(bytes: &Bytes) {
         let _ = (request.interval(), request.pod());
     }
     if let Ok(request) = BestOptionsRequest::decode(bytes.clone()) {
-        let _ = (
-            request.templates().len(),
-            request
-                .options
-                .iter()
-                .map(|option| option.pods().len())
-                .sum::<usize>(),
-        );
+        let _ = (request.templates().len(), request.options.iter().map(|option| option.pods().len()).sum::<usize>());
     }
-    if let Some(defaults) = NodeGroupAutoscalingOptionsRequest::decode(bytes.clone())
-        .ok()
-        .and_then(|request| request.defaults)
+    if let Some(defaults) = NodeGroupAutoscalingOptionsRequest::decode(bytes.clone()).ok().and_then(|request| request.defaults)
     {
         let _ = ClientGeneration::from_defaults(&defaults);
         let both = defaults.both();
-        assert_eq!(
-            both.both().encode_to_vec(),
-            both.encode_to_vec(),
-            "filling both twice changes nothing more"
-        );
+        assert_eq!(both.both().encode_to_vec(), both.encode_to_vec(), "filling both twice changes nothing more");
     }
 }
 
@@ -242,11 +167,7 @@ fn damaged_bytes_never_panic() {
                     let Ok(read) = decoder(bytes.clone()) else {
                         continue;
                     };
-                    assert_eq!(
-                        decoder(Bytes::from(read.clone())).unwrap(),
-                        read,
-                        "what we write, we read"
-                    );
+                    assert_eq!(decoder(Bytes::from(read.clone())).unwrap(), read, "what we write, we read");
                     understood += 1;
                 }
                 understood
@@ -254,21 +175,14 @@ fn damaged_bytes_never_panic() {
             understood += outcome.unwrap_or_else(|_| panic!("{message}: {:02x?}", bytes.as_ref()));
         }
     }
-    assert!(
-        understood > ROUNDS,
-        "the damage leaves some messages readable: {understood}"
-    );
+    assert!(understood > ROUNDS, "the damage leaves some messages readable: {understood}");
 }
 
 #[test]
 fn the_hand_and_the_crate_agree_on_undamaged_vectors() {
     for (message, bytes) in all_vectors().iter().flatten() {
         let numbers = |bytes: &[u8]| -> Vec<u64> {
-            let mut numbers: Vec<_> = hand::fields(bytes)
-                .unwrap()
-                .into_iter()
-                .map(|(number, _)| number)
-                .collect();
+            let mut numbers: Vec<_> = hand::fields(bytes).unwrap().into_iter().map(|(number, _)| number).collect();
             numbers.dedup();
             numbers
         };
@@ -276,15 +190,7 @@ fn the_hand_and_the_crate_agree_on_undamaged_vectors() {
         assert_eq!(numbers(&again), numbers(bytes), "{message}");
         let doubles = |bytes: &[u8]| -> Vec<f64> {
             let fields = hand::fields(bytes).unwrap().into_iter();
-            fields
-                .filter_map(|(_, value)| {
-                    if let Value::Double(value) = value {
-                        Some(value)
-                    } else {
-                        None
-                    }
-                })
-                .collect()
+            fields.filter_map(|(_, value)| if let Value::Double(value) = value { Some(value) } else { None }).collect()
         };
         assert_eq!(doubles(&again), doubles(bytes), "{message}");
     }

@@ -3,11 +3,7 @@
 //! `vectors/*.hex` hold committed bytes with their arithmetic. [`hand`] writes and reads the same bytes with a few lines
 //! of its own, so that no test merely shows the generated code to agree with itself.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "helpers of tests may panic as tests do"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may panic as tests do")]
 
 mod decoders;
 mod descriptor;

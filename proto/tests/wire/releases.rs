@@ -6,10 +6,7 @@ use crate::vectors::{Vectors, parse};
 
 /// One line of the wire's history.
 #[derive(Debug, Clone, Copy)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "four independent facts, read as a table"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent facts, read as a table")]
 pub(crate) struct Releases {
     /// For messages of failing tests.
     pub(crate) name: &'static str,

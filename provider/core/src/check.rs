@@ -191,9 +191,9 @@ fn endings(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: &mu
         if busy && *why != Ending::Deleted {
             faults.push(Fatal::EndsBusy(instance.clone()));
         }
-        let counts = memory.records.values().any(|r| {
-            matches!(&r.state, State::Booting { instance: i, .. } | State::Registered { instance: i, .. } if i == instance)
-        });
+        let counts = memory.records.values().any(
+            |r| matches!(&r.state, State::Booting { instance: i, .. } | State::Registered { instance: i, .. } if i == instance),
+        );
         if counts {
             faults.push(Fatal::EndsCounted(instance.clone()));
         }
@@ -213,7 +213,9 @@ fn spending(growing: &BTreeSet<&NodeGroupId>, memory: &Memory, menu: &Menu, faul
     let mut grows: Vec<bool> = vec![false; menu.policy.quotas.len()];
     for record in memory.records.values() {
         let Some(group) = group_of(&record.group) else { continue };
-        if !matches!(record.state, State::Cancelled { .. } | State::Deleting { .. }) {
+        // What is only wanted or could not be had is no machine: a limit that was lowered meanwhile keeps it from being bought.
+        let machine = !matches!(record.state, State::Wanted | State::Cancelled { .. } | State::Deleting { .. });
+        if machine && record.purchase().is_some() {
             *nodes.entry(&group.pool).or_default() += 1;
         }
         let Some(purchase) = record.purchase() else { continue };

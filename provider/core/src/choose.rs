@@ -178,21 +178,14 @@ impl<'a> Scales<'a> {
     /// # Errors
     /// Says what bars it.
     pub fn weigh(&self, group: &'a Group, offer: &'a Offer) -> Result<Eligible<'a>, Barred> {
-        let quote = offer.quote(self.now).map_err(Barred::Unpriced)?;
+        let parts = price_parts(group, offer, self.now).map_err(Barred::Unpriced)?;
         self.open(group)?;
         let market_room = self.market_room(&offer.market)?;
-        let room = self.usage.room(group, offer, quote.price, self.menu);
+        let room = self.usage.room(group, offer, parts.quote.price, self.menu);
         if let (0, Some(bound)) = (room.nodes, room.bound) {
             return Err(Barred::Bound(bound));
         }
-        let parts = PriceParts {
-            quote: quote.clone(),
-            effective: quote.price,
-            per_gpu: quote.price.per(group.spec.advertised_gpus()),
-            old: quote.is_old(self.now),
-        };
-        let preference =
-            group_preference(self.menu, group, offer.market.capacity_type).unwrap_or(usize::MAX);
+        let preference = group_preference(self.menu, group, offer.market.capacity_type).unwrap_or(usize::MAX);
         let rank = Rank { preference, per_gpu: parts.per_gpu, per_node: parts.effective, market: &offer.market };
         Ok(Eligible { group, offer, rank, parts, room: room.nodes.min(market_room) })
     }
@@ -215,15 +208,11 @@ impl<'a> Scales<'a> {
     fn market_room(&self, market: &Market) -> Result<u32, Barred> {
         let Some(backoff) = self.memory.refused.get(market) else { return Ok(u32::MAX) };
         if self.now < backoff.until {
-            return Err(Barred::BackedOff {
-                code: backoff.kind.code().to_owned(),
-                since: backoff.since,
-                until: backoff.until,
-            });
+            return Err(Barred::BackedOff { code: backoff.kind.code().to_owned(), since: backoff.since, until: backoff.until });
         }
-        let on_trial = self.memory.records.values().any(|record| {
-            matches!(&record.state, crate::record::State::Launching { purchase, .. } if purchase.market == *market)
-        });
+        let on_trial = self.memory.records.values().any(
+            |record| matches!(&record.state, crate::record::State::Launching { purchase, .. } if purchase.market == *market),
+        );
         if on_trial { Err(Barred::OnTrial) } else { Ok(1) }
     }
 
@@ -237,7 +226,10 @@ impl<'a> Scales<'a> {
     }
 
     /// Every offer of `groups`, weighed; the eligible ones in rank order first, then the barred ones in market order.
-    pub fn rank(&self, groups: impl IntoIterator<Item = &'a Group>) -> (Vec<Eligible<'a>>, Vec<(&'a Group, &'a Offer, Barred)>) {
+    pub fn rank(
+        &self,
+        groups: impl IntoIterator<Item = &'a Group>,
+    ) -> (Vec<Eligible<'a>>, Vec<(&'a Group, &'a Offer, Barred)>) {
         let mut eligible = Vec::new();
         let mut barred = Vec::new();
         for group in groups {
@@ -276,9 +268,9 @@ pub fn explain(
     };
     // Until it is told what was chosen, an eligible offer is as good as any.
     let open = eligible.iter().map(|e| candidate(e.group, e.offer, e.rank.preference, Ok(e.parts.clone()), Verdict::Tied));
-    let shut = barred
-        .iter()
-        .map(|(group, offer, why)| candidate(group, offer, usize::MAX, price_parts(group, offer, now), Verdict::Barred(why.clone())));
+    let shut = barred.iter().map(|(group, offer, why)| {
+        candidate(group, offer, usize::MAX, price_parts(group, offer, now), Verdict::Barred(why.clone()))
+    });
     retell(open.chain(shut).collect(), chosen)
 }
 

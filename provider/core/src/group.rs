@@ -7,9 +7,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Cloud, NodeGroupId, PoolName, SupplierName, ZoneName};
+use crate::memory::Memory;
 use crate::offer::{CapacityType, InstanceSpec, Market, Place};
 use crate::policy::{Policy, Pool, TaintEffect};
 use crate::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind, Unpriced, usable};
+use crate::sabotage;
 use crate::supply::MarketFacts;
 use crate::template::{self, NodeTemplate, Resources, label_value};
 
@@ -138,6 +140,11 @@ impl Menu {
         menu
     }
 
+    /// A group by its id: as it is now, or as it was when its pool was still in the policy.
+    pub fn group_or_remembered<'a>(&'a self, id: &NodeGroupId, memory: &'a Memory) -> Option<&'a Arc<Group>> {
+        self.groups.get(id).or_else(|| memory.groups.get(id).map(|remembered| &remembered.group))
+    }
+
     /// The groups of a pool.
     pub fn pool_groups(&self, pool: &PoolName) -> impl Iterator<Item = &Arc<Group>> {
         self.groups.values().filter(move |group| group.pool == *pool)
@@ -226,12 +233,7 @@ fn zone_name(facts: &MarketFacts, place: &Place) -> ZoneName {
 
 /// The group's id. The autoscaler keeps a group's first template for ever, so what an operator can change of it (labels, taints) is
 /// part of the id by a short digest; the defaults leave no mark.
-fn group_id(
-    pool: &Pool,
-    place: &Place,
-    zone_name: &ZoneName,
-    split: Option<CapacityType>,
-) -> Result<NodeGroupId, Exclusion> {
+fn group_id(pool: &Pool, place: &Place, zone_name: &ZoneName, split: Option<CapacityType>) -> Result<NodeGroupId, Exclusion> {
     let mut id = format!("{}.{}.{zone_name}", pool.name, label_value(place.instance_type.as_str()).replace('.', "-"));
     if let Some(capacity_type) = split {
         id.push('.');
@@ -253,7 +255,7 @@ fn custom_mark(pool: &Pool) -> Option<String> {
         pool.taints.as_slice(),
         [t] if t.key == template::GPU_RESOURCE && t.value == "true" && t.effect == TaintEffect::NoSchedule
     );
-    if pool.labels.is_empty() && default_taint {
+    if (pool.labels.is_empty() && default_taint) || sabotage::on("shape-keeps-id") {
         return None;
     }
     // FNV-1a: stable across releases and platforms, which the standard hasher does not promise.
@@ -285,8 +287,7 @@ impl OperatorPrices {
     fn new(policy: &Policy) -> Self {
         let mut prices = Self { zoned: BTreeMap::new(), regional: BTreeMap::new() };
         for row in &policy.prices {
-            let quote =
-                Quote { price: row.price, kind: QuoteKind::Operator, as_of: None, source: Arc::from("policy prices") };
+            let quote = Quote { price: row.price, kind: QuoteKind::Operator, as_of: None, source: Arc::from("policy prices") };
             if let Some(zone) = &row.zone {
                 let place = Place {
                     cloud: row.cloud.clone(),
@@ -296,8 +297,7 @@ impl OperatorPrices {
                 };
                 prices.zoned.insert(Market { place, capacity_type: row.capacity_type }, quote);
             } else {
-                let key =
-                    (row.cloud.clone(), row.region.to_string(), row.instance_type.to_string(), row.capacity_type);
+                let key = (row.cloud.clone(), row.region.to_string(), row.instance_type.to_string(), row.capacity_type);
                 prices.regional.insert(key, quote);
             }
         }
@@ -309,8 +309,7 @@ impl OperatorPrices {
             return None;
         }
         let place = &market.place;
-        let key =
-            (place.cloud.clone(), place.region.to_string(), place.instance_type.to_string(), market.capacity_type);
+        let key = (place.cloud.clone(), place.region.to_string(), place.instance_type.to_string(), market.capacity_type);
         self.zoned.get(market).or_else(|| self.regional.get(&key)).cloned().map(Entry::Price)
     }
 }

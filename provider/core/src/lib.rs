@@ -18,6 +18,7 @@ pub mod plan;
 pub mod policy;
 pub mod price;
 pub mod record;
+pub mod sabotage;
 pub mod snapshot;
 pub mod supply;
 pub mod template;

@@ -57,7 +57,7 @@ pub struct Backoff {
 /// What is remembered of a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupMemory {
-    /// What the group was when its last record was made: a group whose pool is gone from the policy is listed by this until empty.
+    /// What the group was when it got its first record: a group whose pool is gone from the policy is listed by this until empty.
     pub group: Arc<Group>,
     /// Nodes in a row that no pod joined in time.
     pub barren: u32,

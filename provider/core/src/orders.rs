@@ -12,6 +12,7 @@ use crate::memory::{GroupMemory, Memory};
 use crate::plan::{Closed, GroupLimits};
 use crate::policy::Evidence;
 use crate::record::{PodsSeen, Record, State};
+use crate::sabotage;
 use crate::snapshot::{ClusterFacts, NodeFacts};
 
 /// Why an order was not accepted. Nothing changed.
@@ -84,7 +85,7 @@ pub fn increase(
         return Err(OrderRefused::UnknownGroup(group_id.clone()));
     };
     let closed = |why: String| OrderRefused::Closed { group: group_id.clone(), why };
-    if let Some(why @ (Closed::Uncredited { .. } | Closed::Removed)) = &limits.closed {
+    if let Some(why @ (Closed::Uncredited { .. } | Closed::Unsound | Closed::Removed)) = &limits.closed {
         return Err(closed(why.to_string()));
     }
     let mut room = 0;
@@ -130,7 +131,8 @@ pub fn increase(
 
 /// The id that the autoscaler knows a record by before there is a machine. Unique for ever: record numbers are never used twice.
 pub fn placeholder(cluster: &crate::ids::ClusterName, group: &NodeGroupId, id: RecordId) -> ProviderId {
-    let text = format!("stoker://{cluster}/{group}/{}", id.0);
+    let number = if sabotage::on("placeholder-reused") { 0 } else { id.0 };
+    let text = format!("stoker://{cluster}/{group}/{number}");
     // Cluster names and group ids are at most 63 bytes each, so the whole stays far below the longest id.
     ProviderId::new(&text).unwrap_or_else(|_| unreachable!("two labels and a number fit an id"))
 }
@@ -151,20 +153,17 @@ pub(crate) fn remember(memory: &mut Memory, menu: &Menu, group: &NodeGroupId) {
 ///
 /// # Errors
 /// When `delta` is not below nought.
-pub fn decrease(
-    memory: &mut Memory,
-    group: &NodeGroupId,
-    delta: i32,
-    now: Timestamp,
-) -> Result<Vec<RecordId>, OrderRefused> {
+pub fn decrease(memory: &mut Memory, group: &NodeGroupId, delta: i32, now: Timestamp) -> Result<Vec<RecordId>, OrderRefused> {
     if delta >= 0 {
         return Err(OrderRefused::BadDelta(delta, "below nought"));
     }
-    let most = usize::try_from(delta.unsigned_abs()).unwrap_or(usize::MAX);
+    let most = if sabotage::on("size-fix-ignored") { 0 } else { usize::try_from(delta.unsigned_abs()).unwrap_or(usize::MAX) };
     let rank = |record: &Record| match &record.state {
         State::Failed { instance: None, .. } => Some(0),
         State::Wanted => Some(1),
         State::Launching { .. } => Some(2),
+        State::Booting { .. } if sabotage::on("decrease-ends-booting") => Some(3),
+        State::Registered { .. } if sabotage::on("decrease-ends-registered") => Some(4),
         _ => None,
     };
     let mut cancellable: Vec<(u8, RecordId)> = memory
@@ -176,10 +175,34 @@ pub fn decrease(
     // Of equals the youngest goes: the oldest has waited longest and is nearest to being supplied.
     cancellable.sort_by_key(|(rank, id)| (*rank, std::cmp::Reverse(*id)));
     let taken: Vec<RecordId> = cancellable.into_iter().take(most).map(|(_, id)| id).collect();
+    if sabotage::on("decrease-refuses") && taken.len() < most {
+        return Err(OrderRefused::BadDelta(delta, "no more than what is missing"));
+    }
     for id in &taken {
         withdraw(memory, *id, now);
     }
     Ok(taken)
+}
+
+/// A node that was Ready and goes without ever having had a pod counts towards freezing its group: where the autoscaler's own window
+/// is shorter than ours, its word comes first.
+fn count_barren(memory: &mut Memory, menu: &Menu, id: RecordId) {
+    let Some(record) = memory.records.get(&id) else { return };
+    let by_pods = || {
+        let pool = crate::usage::group_of(record, memory, menu).and_then(|group| menu.policy.pool(&group.pool));
+        pool.is_none_or(|pool| pool.evidence == Evidence::Pods)
+    };
+    let unused = matches!(record.state, State::Registered { ready_at: Some(_), node: Some(_), .. })
+        && record.pods == PodsSeen::NotYet
+        && !record.floor;
+    if !unused || !by_pods() {
+        return;
+    }
+    let group = record.group.clone();
+    if let Some(remembered) = memory.groups.get_mut(&group) {
+        let remembered = Arc::make_mut(remembered);
+        remembered.barren = remembered.barren.saturating_add(1);
+    }
 }
 
 /// Takes a record out of the target, and leaves behind what still has to be ended or found out.
@@ -229,7 +252,18 @@ pub fn delete(
 ) -> Result<Vec<RecordId>, DeleteRefused> {
     let mut going = BTreeSet::new();
     for node in nodes {
-        let Some(record) = find(memory, cluster, node).filter(|record| record.counts()) else { continue };
+        let Some(record) = find(memory, cluster, node).filter(|record| record.counts()) else {
+            if sabotage::on("target-is-a-counter") {
+                going.extend(memory.records.values().find(|r| r.group == *group && r.counts()).map(|r| r.id));
+            }
+            if sabotage::on("delete-refuses-unknown") {
+                return Err(DeleteRefused::Busy { node: node.name.clone(), pods: Vec::new() });
+            }
+            continue;
+        };
+        if sabotage::on("delete-refuses-failed") && matches!(record.state, State::Failed { .. }) {
+            return Err(DeleteRefused::Busy { node: node.name.clone(), pods: Vec::new() });
+        }
         if record.group != *group {
             return Err(DeleteRefused::WrongGroup {
                 node: node.name.clone(),
@@ -237,11 +271,16 @@ pub fn delete(
                 asked: group.clone(),
             });
         }
-        if let (State::Registered { .. }, Some(facts)) = (&record.state, facts_of(record, cluster)) {
+        if let (State::Registered { .. } | State::Booting { .. } | State::Failed { .. }, Some(facts)) =
+            (&record.state, facts_of(record, cluster))
+        {
             let by_pods = crate::usage::group_of(record, memory, menu)
                 .and_then(|g| menu.policy.pool(&g.pool))
                 .is_none_or(|pool| pool.evidence != Evidence::None);
-            if by_pods && facts.is_busy() {
+            if sabotage::on("batch-in-parts") && by_pods && facts.is_busy() {
+                continue;
+            }
+            if by_pods && facts.is_busy() && !sabotage::on("busy-deleted") {
                 return Err(DeleteRefused::Busy {
                     node: facts.name.to_string(),
                     pods: facts.gpu_pods.iter().cloned().collect(),
@@ -250,15 +289,20 @@ pub fn delete(
         }
         going.insert(record.id);
     }
-    for id in &going {
-        withdraw(memory, *id, now);
+    if !sabotage::on("delete-not-lowered") {
+        for id in &going {
+            count_barren(memory, menu, *id);
+            withdraw(memory, *id, now);
+        }
     }
     Ok(going.into_iter().collect())
 }
 
 fn find<'a>(memory: &'a Memory, cluster: Option<&ClusterFacts>, node: &NodeRef) -> Option<&'a Record> {
     let named = |id: &str| {
-        memory.records.values().find(|r| r.placeholder.as_str() == id || r.instance().is_some_and(|i| i.as_str() == id))
+        let known = |r: &&Arc<Record>| !sabotage::on("ids-need-nodes") || matches!(r.state, State::Registered { .. });
+        let mut records = memory.records.values().filter(known);
+        records.find(|r| r.placeholder.as_str() == id || r.instance().is_some_and(|i| i.as_str() == id))
     };
     let by_id = if node.provider_id.is_empty() { None } else { named(&node.provider_id) };
     by_id
@@ -285,5 +329,8 @@ fn facts_of<'a>(record: &Record, cluster: Option<&'a ClusterFacts>) -> Option<&'
 pub fn begin_session(memory: &mut Memory) -> SessionId {
     let session = SessionId(memory.session.map_or(1, |last| last.0.saturating_add(1)));
     memory.session = Some(session);
+    if sabotage::on("restart-credited") {
+        memory.records.values_mut().for_each(|record| Arc::make_mut(record).credited_to = Some(session));
+    }
     session
 }

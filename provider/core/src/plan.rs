@@ -158,6 +158,9 @@ pub enum Closed {
         /// So many.
         nodes: u32,
     },
+    /// The plans of the last passes would have broken a promise.
+    #[error("the last plan would have broken a promise and was not acted on; nothing grows until one is sound")]
+    Unsound,
     /// Its pool is not in the policy any more.
     #[error("the policy has no such group any more; listed until it is empty")]
     Removed,
@@ -281,16 +284,23 @@ impl std::fmt::Display for Note {
             Self::OrderFailed { group, nodes, kind, message, .. } => {
                 write!(f, "{group}: none of {nodes} nodes could be had ({kind}): {message}")
             }
-            Self::OrderShort { group, nodes, message, .. } => write!(f, "{group}: {nodes} nodes of an order could not be had: {message}"),
+            Self::OrderShort { group, nodes, message, .. } => {
+                write!(f, "{group}: {nodes} nodes of an order could not be had: {message}")
+            }
             Self::BootTimeout { group, instance } => match instance {
                 Some(instance) => write!(f, "{group}: {instance} did not join the cluster in time and is ended"),
                 None => write!(f, "{group}: the supplier never said whether a machine was made"),
             },
-            Self::Lost { group, instance, market, .. } => write!(f, "{group}: {instance} ({market}) is gone without being asked to go"),
+            Self::Lost { group, instance, market, .. } => {
+                write!(f, "{group}: {instance} ({market}) is gone without being asked to go")
+            }
             Self::Adopted { group, instance } => write!(f, "{group}: {instance} was found without a record and is counted now"),
             Self::Orphan { instance, group } => write!(f, "{instance} carries our name, but no group {group} is known"),
             Self::Frozen { group, nodes } => {
-                write!(f, "{group} is frozen: no pod joined its last {nodes} nodes within 15 min of Ready; compare pods' selectors and tolerations with its template")
+                write!(
+                    f,
+                    "{group} is frozen: no pod joined its last {nodes} nodes within 15 min of Ready; compare pods' selectors and tolerations with its template"
+                )
             }
             Self::Thawed { group } => write!(f, "{group} may grow again"),
         }

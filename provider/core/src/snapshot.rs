@@ -32,9 +32,17 @@ pub struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    /// The node of that machine.
+    /// The node of each machine. Should two name the same machine, the busy one counts.
     pub fn by_provider_id(&self) -> BTreeMap<&ProviderId, &Arc<NodeFacts>> {
-        self.nodes.values().filter_map(|n| n.provider_id.as_ref().map(|id| (id, n))).collect()
+        let mut by_machine: BTreeMap<&ProviderId, &Arc<NodeFacts>> = BTreeMap::new();
+        for node in self.nodes.values() {
+            if let Some(machine) = &node.provider_id
+                && (node.is_busy() || !by_machine.contains_key(machine))
+            {
+                by_machine.insert(machine, node);
+            }
+        }
+        by_machine
     }
 }
 

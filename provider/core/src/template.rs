@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ClusterName, NodeGroupId, ZoneName};
 use crate::offer::{CapacityType, InstanceSpec, Place};
 use crate::policy::{Pool, Taint};
+use crate::sabotage;
 use crate::units::MiB;
 
 /// The label that only our nodes get, with the GPU model as value. It is what `GPULabel` answers: an unmanaged node that had
@@ -65,7 +66,13 @@ pub struct NodeTemplate {
 const fn reserved_milli_cpu(vcpus: u64) -> u64 {
     let first = if vcpus >= 1 { 60 } else { 0 };
     let second = if vcpus >= 2 { 10 } else { 0 };
-    let next = if vcpus >= 4 { 10 } else if vcpus == 3 { 5 } else { 0 };
+    let next = if vcpus >= 4 {
+        10
+    } else if vcpus == 3 {
+        5
+    } else {
+        0
+    };
     // A quarter percent is 2.5 thousandths; rounded up so that the template never promises more than the node has.
     let rest = if vcpus > 4 { ((vcpus - 4) * 5).div_ceil(2) } else { 0 };
     first + second + next + rest
@@ -136,7 +143,9 @@ pub fn template(
     set("kubernetes.io/arch", spec.arch.as_str());
     set("node.kubernetes.io/instance-type", &label_value(place.instance_type.as_str()));
     set("topology.kubernetes.io/region", place.region.as_str());
-    set("topology.kubernetes.io/zone", zone_name.as_str());
+    if !sabotage::on("template-bare") {
+        set("topology.kubernetes.io/zone", zone_name.as_str());
+    }
     set(CLUSTER_LABEL, cluster.as_str());
     set(POOL_LABEL, pool.name.as_str());
     set(GROUP_LABEL, group.as_str());
@@ -150,8 +159,11 @@ pub fn template(
 
 /// `text` as a label value: what Kubernetes does not allow in one (`+` in `n1-standard-4+1xt4`) becomes `-`.
 pub fn label_value(text: &str) -> String {
-    let clean: String =
-        text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' }).take(63).collect();
+    let clean: String = text
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' })
+        .take(63)
+        .collect();
     clean.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
 }
 

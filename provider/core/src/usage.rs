@@ -123,10 +123,7 @@ impl Usage {
 
 /// The group of a record: from the menu, or as remembered where its pool is gone.
 pub fn group_of<'a>(record: &Record, memory: &'a Memory, menu: &'a Menu) -> Option<&'a Group> {
-    menu.groups
-        .get(&record.group)
-        .map(AsRef::as_ref)
-        .or_else(|| memory.groups.get(&record.group).map(|remembered| remembered.group.as_ref()))
+    menu.group_or_remembered(&record.group, memory).map(AsRef::as_ref)
 }
 
 /// What a record lays claim to.

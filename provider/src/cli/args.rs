@@ -73,7 +73,8 @@ impl StateDirArg {
 pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
     let cure = "write it like 30d, 12h or 90m";
     let span: Span = text.parse().map_err(|_| format!("not a length of time: {cure}"))?;
-    let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| format!("in units that vary in length: {cure}"))?;
+    let length =
+        span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| format!("in units that vary in length: {cure}"))?;
     if length <= SignedDuration::ZERO { Err(format!("not above nought: {cure}")) } else { Ok(length) }
 }
 

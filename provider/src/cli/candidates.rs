@@ -152,7 +152,8 @@ pub(super) fn old_prices(rows: &[CandidateRow]) -> Option<String> {
     let mut sources: BTreeMap<&str, (usize, String)> = BTreeMap::new();
     let old = rows.iter().filter_map(|row| Some(&row.price.as_ref()?.quote)).filter(|quote| quote.old);
     for quote in old {
-        let counted = sources.entry(&quote.source).or_insert_with(|| (0, age(quote.age_seconds.map(SignedDuration::from_secs))));
+        let counted =
+            sources.entry(&quote.source).or_insert_with(|| (0, age(quote.age_seconds.map(SignedDuration::from_secs))));
         counted.0 += 1;
     }
     if sources.is_empty() {
@@ -199,10 +200,24 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
         let dash = || "-".to_owned();
         let (price, from) = row.price.as_ref().map_or_else(
             || ([dash(), dash(), dash()], dash()),
-            |price| (price.shown.map(|rate| rate.to_string()), format!("{} {}", price.quote.kind_and_age(), sources.mark(&price.quote.source))),
+            |price| {
+                (
+                    price.shown.map(|rate| rate.to_string()),
+                    format!("{} {}", price.quote.kind_and_age(), sources.mark(&price.quote.source)),
+                )
+            },
         );
         let [per_node, effective, per_gpu] = price;
-        vec![row.group.to_string(), row.capacity_type.to_string(), row.gpus.to_string(), per_node, from, effective, per_gpu, row.reason.clone()]
+        vec![
+            row.group.to_string(),
+            row.capacity_type.to_string(),
+            row.gpus.to_string(),
+            per_node,
+            from,
+            effective,
+            per_gpu,
+            row.reason.clone(),
+        ]
     });
     let rows: Vec<_> = cells.collect();
     table(&HEADER, &["GPUS", "PRICE/H", "EFF/NODE-H", "EFF/GPU-H"], rows) + &sources.legend()

@@ -53,7 +53,9 @@ pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
     };
     let state_dir = match state_dir {
         Some(dir) => unused(&dir)?,
-        None => fresh().map_err(CliError::failed("no directory could be made in the temporary one; name one with --state-dir"))?,
+        None => {
+            fresh().map_err(CliError::failed("no directory could be made in the temporary one; name one with --state-dir"))?
+        }
     };
     let options = DemoOptions { seed, hours, policy, world, book, state_dir };
     Box::pin(crate::demo::run(options)).await.map(|()| Exit::Done).map_err(CliError::other)
@@ -62,8 +64,12 @@ pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
 /// A day begins with nothing remembered, and nobody's journal is overwritten.
 fn unused(dir: &Path) -> Result<PathBuf, CliError> {
     match fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
-        Ok(false) => Err(CliError::Usage(format!("{}: is not empty; the demo begins with a directory of its own", dir.display()))),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CliError::failed(format!("{}: cannot be read", dir.display()))(error)),
+        Ok(false) => {
+            Err(CliError::Usage(format!("{}: is not empty; the demo begins with a directory of its own", dir.display())))
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(CliError::failed(format!("{}: cannot be read", dir.display()))(error))
+        }
         Ok(true) | Err(_) => Ok(dir.to_owned()),
     }
 }

@@ -29,15 +29,18 @@ pub enum Exit {
     NotFound = 5,
 }
 
-/// What `--help` says of the exit codes.
-pub(super) const EXIT_CODES: &str = "\
+/// What `--help` says of the exit codes and the environment.
+pub(super) const AFTER_HELP: &str = "\
 Exit codes:
   0  done
   1  failed: something could not be read, written or reached
   2  the command line is wrong
   3  a policy, world, price or certificate file cannot be read or has faults
   4  not all of it can be bought (plan)
-  5  nothing of that name (a pool, group, decision, node, GPU model, ...)";
+  5  nothing of that name (a pool, group, decision, node, GPU model, ...)
+
+Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the
+time of plan, offers and policy check, for output that can be reproduced.";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
@@ -134,12 +137,11 @@ impl CliError {
     /// The exit code.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Catalog(_) => Exit::BadFile,
+            Self::Catalog(_) | Self::Serve(ServeError::Tls(_) | ServeError::World(WorldError::Config(_))) => Exit::BadFile,
             Self::NotFound(_) | Self::Journal(JournalError::Missing { .. }) => Exit::NotFound,
-            Self::Usage(_) => Exit::Usage,
-            Self::Serve(ServeError::Plaintext(_) | ServeError::SimulatedInCluster) => Exit::Usage,
-            Self::Certs(CertsError::Name { .. } | CertsError::Address { .. } | CertsError::Unnamed { .. }) => Exit::Usage,
-            Self::Serve(ServeError::Tls(_) | ServeError::World(WorldError::Config(_))) => Exit::BadFile,
+            Self::Usage(_)
+            | Self::Serve(ServeError::Plaintext(_) | ServeError::SimulatedInCluster)
+            | Self::Certs(CertsError::Name { .. } | CertsError::Address { .. } | CertsError::Unnamed { .. }) => Exit::Usage,
             Self::Journal(_) | Self::Serve(_) | Self::Certs(_) | Self::Failed { .. } | Self::Other(_) => Exit::Failed,
         }
     }

@@ -100,7 +100,12 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
     if let Some(pool) = &args.pool
         && !view.groups.iter().any(|group| group.pool == *pool)
     {
-        return Err(CliError::NotFound(NotFound { what: "group of pool", name: pool.clone(), place: args.url.clone(), cure: None }));
+        return Err(CliError::NotFound(NotFound {
+            what: "group of pool",
+            name: pool.clone(),
+            place: args.url.clone(),
+            cure: None,
+        }));
     }
     let of_pool = view.groups.into_iter().filter(|group| args.pool.as_ref().is_none_or(|pool| group.pool == *pool));
     let (shown, hidden): (Vec<_>, Vec<_>) = of_pool.partition(|group| group.listed || args.all);
@@ -112,7 +117,8 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
 
 async fn fetch(url: &str) -> Result<DebugView, CliError> {
     let text = format!("{}/debug/view", url.trim_end_matches('/'));
-    let uri: Uri = text.parse().map_err(|_| CliError::Usage(format!("{url:?} is not a URL: write it like http://127.0.0.1:8088")))?;
+    let uri: Uri =
+        text.parse().map_err(|_| CliError::Usage(format!("{url:?} is not a URL: write it like http://127.0.0.1:8088")))?;
     if uri.scheme_str() != Some("http") || uri.host().is_none() {
         return Err(CliError::Usage(format!("{url:?}: the side port speaks plain HTTP: write it like http://127.0.0.1:8088")));
     }
@@ -139,10 +145,34 @@ async fn fetch(url: &str) -> Result<DebugView, CliError> {
 
 impl From<DebugGroup> for GroupRow {
     fn from(group: DebugGroup) -> Self {
-        let DebugGroup { group, pool, instance_type, zone, target, min, max, busy, listed, next_price_micro_usd_per_hour: next, closed } =
-            group;
+        let DebugGroup {
+            group,
+            pool,
+            instance_type,
+            zone,
+            target,
+            min,
+            max,
+            busy,
+            listed,
+            next_price_micro_usd_per_hour: next,
+            closed,
+        } = group;
         let next_shown = next.map_or_else(|| "-".to_owned(), |price| price.to_string());
-        Self { group, pool, instance_type, zone, target, min, max, busy, listed, next_price: next.map(Money::from), closed, next_shown }
+        Self {
+            group,
+            pool,
+            instance_type,
+            zone,
+            target,
+            min,
+            max,
+            busy,
+            listed,
+            next_price: next.map(Money::from),
+            closed,
+            next_shown,
+        }
     }
 }
 
@@ -150,7 +180,20 @@ impl GroupsReport {
     fn table(&self) -> String {
         const HEADER: [&str; 10] = ["GROUP", "POOL", "TYPE", "ZONE", "TARGET", "MIN", "MAX", "BUSY", "NEXT/H", "CLOSED"];
         let rows = self.groups.iter().map(|row| {
-            let GroupRow { group, pool, instance_type, zone, target, min, max, busy, next_shown, closed, listed: _, next_price: _ } = row;
+            let GroupRow {
+                group,
+                pool,
+                instance_type,
+                zone,
+                target,
+                min,
+                max,
+                busy,
+                next_shown,
+                closed,
+                listed: _,
+                next_price: _,
+            } = row;
             let [target, min, max, busy] = [target, min, max, busy].map(u32::to_string);
             let [group, pool, instance_type, zone, next] = [group, pool, instance_type, zone, next_shown].map(Clone::clone);
             vec![group, pool, instance_type, zone, target, min, max, busy, next, closed.clone().unwrap_or_default()]

@@ -31,7 +31,7 @@ use crate::telemetry;
 ///
 /// Without a command it serves.
 #[derive(Debug, Parser)]
-#[command(name = "stoker", bin_name = "stoker", override_usage = "stoker [OPTIONS] [COMMAND]", version, after_help = exit::EXIT_CODES, max_term_width = 120)]
+#[command(name = "stoker", bin_name = "stoker", override_usage = "stoker [OPTIONS] [COMMAND]", version, after_help = exit::AFTER_HELP, max_term_width = 120)]
 pub struct Cli {
     /// Log one JSON object a line instead of text
     #[arg(long, global = true, env = "STOKER_LOG_JSON", help_heading = "Logging")]
@@ -94,11 +94,12 @@ impl Cli {
 
 /// The process's exit code; a failure is told on standard error.
 pub fn finish(result: Result<Exit, CliError>) -> ExitCode {
-    result.unwrap_or_else(|error| {
-        exit::report(&error);
-        error.exit()
-    })
-    .into()
+    result
+        .unwrap_or_else(|error| {
+            exit::report(&error);
+            error.exit()
+        })
+        .into()
 }
 
 /// Puts `serve` in where a command line names no command: `stoker`, and `stoker --policy FILE`.

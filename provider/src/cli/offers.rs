@@ -114,7 +114,11 @@ pub(super) fn run(args: &OffersArgs) -> Result<Exit, CliError> {
     let prices = &catalog.prices;
     let place = args.markets.prices_dir.as_deref().map_or_else(|| "the built-in price tables".to_owned(), tables_of);
     let known = |what, given: &[String], known: BTreeSet<&str>| known_only(what, given, &known, &place);
-    known("GPU model", &args.gpu, prices.gpu_models().map(GpuModel::as_str).chain(prices.specs().map(|s| s.gpu_model.as_str())).collect())?;
+    known(
+        "GPU model",
+        &args.gpu,
+        prices.gpu_models().map(GpuModel::as_str).chain(prices.specs().map(|s| s.gpu_model.as_str())).collect(),
+    )?;
     let markets = || prices.entries().map(|(market, _)| (&market.place.cloud, &market.place.region));
     let places = || markets().chain(prices.unzoned().map(|((cloud, region, _), _)| (cloud, region)));
     known("cloud", &args.cloud, places().map(|(cloud, _)| cloud.as_str()).collect())?;
@@ -128,7 +132,12 @@ pub(super) fn run(args: &OffersArgs) -> Result<Exit, CliError> {
     }
     if matching == 0 {
         let cure = if args.all { "widen the filters" } else { "widen the filters, or see --all for what has no price" };
-        return Err(CliError::NotFound(NotFound { what: "matching offer", name: String::new(), place, cure: Some(cure.to_owned()) }));
+        return Err(CliError::NotFound(NotFound {
+            what: "matching offer",
+            name: String::new(),
+            place,
+            cure: Some(cure.to_owned()),
+        }));
     }
     out::print(args.output.format, &OffersReport { at: now, matching, offers }, OffersReport::table)?;
     Ok(Exit::Done)
@@ -197,10 +206,14 @@ impl OffersArgs {
         let least = self.min_memory.map(|gib| MiB::from_gib(u64::from(gib)));
         any(&self.cloud, cloud.as_str())
             && any(&self.region, region.as_str())
-            && (self.capacity_type.is_empty() || self.capacity_type.iter().any(|&wanted| CapacityType::from(wanted) == capacity_type))
+            && (self.capacity_type.is_empty()
+                || self.capacity_type.iter().any(|&wanted| CapacityType::from(wanted) == capacity_type))
             && spec.map_or_else(
                 || self.gpu.is_empty() && least.is_none(),
-                |spec| any(&self.gpu, spec.gpu_model.as_str()) && least.is_none_or(|least| spec.memory_per_advertised_gpu() >= least),
+                |spec| {
+                    any(&self.gpu, spec.gpu_model.as_str())
+                        && least.is_none_or(|least| spec.memory_per_advertised_gpu() >= least)
+                },
             )
     }
 }
@@ -223,12 +236,23 @@ impl From<CapacityArg> for CapacityType {
 impl OfferPrice {
     fn of(quote: &Quote, spec: &InstanceSpec, now: Timestamp) -> Self {
         let per_gpu = quote.price.per(spec.advertised_gpus());
-        Self { per_node: quote.price.into(), per_gpu: per_gpu.into(), quote: QuoteRow::of(quote, now), shown: [per_gpu, quote.price] }
+        Self {
+            per_node: quote.price.into(),
+            per_gpu: per_gpu.into(),
+            quote: QuoteRow::of(quote, now),
+            shown: [per_gpu, quote.price],
+        }
     }
 }
 
 impl OfferRow {
-    fn new(cloud: &Cloud, region: &Region, instance_type: &InstanceType, capacity_type: CapacityType, spec: Option<&InstanceSpec>) -> Self {
+    fn new(
+        cloud: &Cloud,
+        region: &Region,
+        instance_type: &InstanceType,
+        capacity_type: CapacityType,
+        spec: Option<&InstanceSpec>,
+    ) -> Self {
         Self {
             cloud: cloud.clone(),
             region: region.clone(),
@@ -251,14 +275,27 @@ impl OfferRow {
     /// What has a price first, cheapest GPU first; ties by what and where.
     fn rank(&self) -> impl Ord {
         let price = self.price.as_ref().map(|price| price.shown);
-        (price.is_none(), price, self.cloud.clone(), self.region.clone(), self.zone.clone(), self.instance_type.clone(), self.capacity_type)
+        (
+            price.is_none(),
+            price,
+            self.cloud.clone(),
+            self.region.clone(),
+            self.zone.clone(),
+            self.instance_type.clone(),
+            self.capacity_type,
+        )
     }
 
     fn cells(&self, sources: &mut Sources) -> Vec<String> {
         let dash = || "-".to_owned();
         let (prices, from) = self.price.as_ref().map_or_else(
             || ([dash(), dash()], dash()),
-            |price| (price.shown.map(|rate| rate.to_string()), format!("{} {}", price.quote.kind_and_age(), sources.mark(&price.quote.source))),
+            |price| {
+                (
+                    price.shown.map(|rate| rate.to_string()),
+                    format!("{} {}", price.quote.kind_and_age(), sources.mark(&price.quote.source)),
+                )
+            },
         );
         let [per_gpu, per_node] = prices;
         let gpu = match (&self.gpu_model, self.gpus, self.gpu_memory_mib) {

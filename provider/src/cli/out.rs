@@ -14,7 +14,7 @@ use super::exit::CliError;
 const WIDTH: u16 = 120;
 
 /// Narrowest last column, where reasons stand: below it a sentence is a column of words.
-const NARROWEST_REASON: u16 = 24;
+const NARROWEST_REASON: u16 = 16;
 
 /// How a report is printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -41,7 +41,8 @@ pub(super) struct Money {
 impl From<UsdPerHour> for Money {
     fn from(UsdPerHour(micros): UsdPerHour) -> Self {
         let sign = if micros < 0 { "-" } else { "" };
-        let (whole, rest) = (micros.unsigned_abs() / MICROS_PER_USD.unsigned_abs(), micros.unsigned_abs() % MICROS_PER_USD.unsigned_abs());
+        let (whole, rest) =
+            (micros.unsigned_abs() / MICROS_PER_USD.unsigned_abs(), micros.unsigned_abs() % MICROS_PER_USD.unsigned_abs());
         Self { micro_usd: micros, usd: format!("{sign}{whole}.{rest:06}") }
     }
 }
@@ -57,20 +58,16 @@ pub(super) fn print<T: Serialize>(format: Format, report: &T, table: impl FnOnce
 
 /// A value as indented JSON with a line end.
 pub(super) fn json<T: Serialize>(value: &T) -> Result<String, CliError> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| CliError::Failed {
-        doing: "the report could not be written as JSON".into(),
-        source: error.into(),
-    })?;
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| CliError::Failed { doing: "the report could not be written as JSON".into(), source: error.into() })?;
     Ok(text + "\n")
 }
 
 /// A value as YAML with a line end.
 pub(super) fn yaml<T: Serialize>(value: &T) -> Result<String, CliError> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
-    serde_saphyr::to_string_with_options(value, options).map_err(|error| CliError::Failed {
-        doing: "the report could not be written as YAML".into(),
-        source: error.into(),
-    })
+    serde_saphyr::to_string_with_options(value, options)
+        .map_err(|error| CliError::Failed { doing: "the report could not be written as YAML".into(), source: error.into() })
 }
 
 /// Writes to standard output. A reader that has seen enough (`| head`) is no failure.

@@ -139,7 +139,11 @@ fn show(args: &ShowArgs) -> Result<Exit, CliError> {
 
 impl CheckReport {
     fn faulty(faults: &Faults) -> Self {
-        let row = |fault: &crate::yaml::FileFault| FaultRow { line: fault.line, column: fault.column, message: fault.message.clone() };
+        let row = |fault: &crate::yaml::FileFault| FaultRow {
+            line: fault.line,
+            column: fault.column,
+            message: fault.message.clone(),
+        };
         Self {
             file: faults.file_name().to_owned(),
             ok: false,
@@ -154,7 +158,8 @@ impl CheckReport {
         let empty = pools.iter().filter(|row| row.groups == 0 && row.max_nodes > 0);
         let warning = |row: &PoolRow| {
             let pool = &row.pool;
-            format!("no place fits pool {pool}, so it never gets a node: `stoker plan --pool {pool} --count 1` says why each is left out")
+            let plan = format!("stoker plan --policy {} --pool {pool} --count 1", file.display());
+            format!("no place fits pool {pool}, so it never gets a node: `{plan}` says why each is left out")
         };
         let warnings = empty.map(warning).collect();
         Self { file: file.display().to_string(), ok: true, faults: Vec::new(), pools, warnings }
@@ -173,7 +178,11 @@ impl CheckReport {
         });
         let header = ["POOL", "GROUPS", "LEFT OUT", "NODES", "BUDGET/H", "BOUGHT"];
         let pools = count(u64::try_from(self.pools.len()).unwrap_or(u64::MAX), "pool");
-        let mut text = format!("{}: sound, {pools}\n\n{}", self.file, table(&header, &["GROUPS", "LEFT OUT", "NODES", "BUDGET/H"], rows.collect()));
+        let mut text = format!(
+            "{}: sound, {pools}\n\n{}",
+            self.file,
+            table(&header, &["GROUPS", "LEFT OUT", "NODES", "BUDGET/H"], rows.collect())
+        );
         for warning in &self.warnings {
             text.push_str(&paragraph("warning:", warning));
         }

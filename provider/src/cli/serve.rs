@@ -39,10 +39,22 @@ pub struct ServeArgs {
     pub retention: SignedDuration,
 
     /// Where the autoscaler's provider listens
-    #[arg(long, env = "STOKER_PROVIDER_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8086", help_heading = "Addresses")]
+    #[arg(
+        long,
+        env = "STOKER_PROVIDER_LISTEN",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8086",
+        help_heading = "Addresses"
+    )]
     pub provider_listen: SocketAddr,
     /// Where the autoscaler's expander listens
-    #[arg(long, env = "STOKER_EXPANDER_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8087", help_heading = "Addresses")]
+    #[arg(
+        long,
+        env = "STOKER_EXPANDER_LISTEN",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8087",
+        help_heading = "Addresses"
+    )]
     pub expander_listen: SocketAddr,
     /// Where the side port listens, in plain HTTP
     #[arg(long, env = "STOKER_HTTP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8088", help_heading = "Addresses")]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jiff::SignedDuration;
-use stoker_core::policy::Policy;
+use stoker_core::policy::{Policy, QuotaLimit};
 use stoker_core::units::UsdMicros;
 
 use super::day::Played;
@@ -54,7 +54,13 @@ impl fmt::Display for Bill<'_> {
         let rows = vec![
             row("stoker", self.ours),
             row("autoscaler's defaults, on-demand", self.theirs),
-            vec!["static on-demand fleet, sized for the peak".to_owned(), fleet.to_string(), share(fleet), "0 s / 0 s".to_owned(), "0".to_owned()],
+            vec![
+                "static on-demand fleet, sized for the peak".to_owned(),
+                fleet.to_string(),
+                share(fleet),
+                "0 s / 0 s".to_owned(),
+                "0".to_owned(),
+            ],
         ];
         writeln!(f, "{}", table(&header, &header[1..], rows))?;
         let fleet: Vec<String> = self.fleet.nodes.iter().map(|(name, n)| format!("{n} × {name}")).collect();
@@ -68,8 +74,19 @@ impl fmt::Display for Bill<'_> {
         });
         let header = ["pool", "most nodes", "maxNodes", "highest $/h", "maxUsdPerHour"];
         writeln!(f, "{}", table(&header, &header[1..], limits.collect()))?;
+        if !self.policy.quotas.is_empty() {
+            let quotas = self.policy.quotas.iter().map(|quota| {
+                let used = self.ours.most_quota.get(&quota.name).copied().unwrap_or(0);
+                let (limit, unit) = match quota.limit {
+                    QuotaLimit::Vcpus(limit) => (limit, "vCPU"),
+                    QuotaLimit::Gpus(limit) => (limit, "GPU"),
+                };
+                vec![quota.name.clone(), used.to_string(), limit.to_string(), unit.to_owned()]
+            });
+            writeln!(f, "{}", table(&["quota", "most used", "limit", "unit"], &["most used", "limit"], quotas.collect()))?;
+        }
         let verdict = if self.ours.broken.is_empty() {
-            "No limit was ever exceeded, counted from the simulated cloud's own machines."
+            "No limit and no quota was ever exceeded, counted from the simulated cloud's own machines."
         } else {
             "LIMITS WERE EXCEEDED."
         };

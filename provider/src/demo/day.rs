@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use indicatif::ProgressBar;
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::{DecisionId, PoolName, ProviderId};
-use stoker_core::offer::CapacityType;
-use stoker_core::policy::Policy;
+use stoker_core::ids::{DecisionId, GpuModel, PoolName, ProviderId};
+use stoker_core::offer::{CapacityType, Market};
+use stoker_core::policy::{Policy, QuotaLimit};
 use stoker_core::supply::{InstanceState, KeyParts};
 use stoker_core::units::{UsdMicros, UsdPerHour};
 use stoker_sim::model::{Autoscaler, MemoryCluster, NodeView, Scoring, Settings};
@@ -26,7 +26,10 @@ const LEAST_BILLED: i64 = 60;
 #[derive(Debug, Clone)]
 struct Billed {
     pool: PoolName,
-    capacity_type: CapacityType,
+    market: Market,
+    vcpus: u64,
+    gpus: u64,
+    model: GpuModel,
     price: UsdPerHour,
     since: Timestamp,
 }
@@ -46,6 +49,8 @@ pub(super) struct Played {
     pub(super) most_nodes: BTreeMap<PoolName, u32>,
     /// Highest spend rate, by pool.
     pub(super) most_spend: BTreeMap<PoolName, UsdPerHour>,
+    /// Most units used at once, by quota.
+    pub(super) most_quota: BTreeMap<String, u64>,
     /// Machines that the cloud took back.
     pub(super) reclaimed: u32,
     /// Orders that one market could not serve.
@@ -107,7 +112,12 @@ impl Day {
     }
 
     /// Plays the pods, from event to event: what lies between changes nothing and is skipped.
-    pub(super) async fn play(&mut self, pods: &[PodEvent], length: SignedDuration, bar: Option<&ProgressBar>) -> anyhow::Result<()> {
+    pub(super) async fn play(
+        &mut self,
+        pods: &[PodEvent],
+        length: SignedDuration,
+        bar: Option<&ProgressBar>,
+    ) -> anyhow::Result<()> {
         let end = self.start.saturating_add(length)?;
         let mut arrivals = pods.iter().peekable();
         while self.now < end {
@@ -122,7 +132,8 @@ impl Day {
             // An event of this very moment does not move the clock.
             let next = if due.is_some_and(|at| at <= self.now) { self.now } else { next };
             self.advance(next).await;
-            while let Some(event) = arrivals.next_if(|event| self.start.saturating_add(event.at).is_ok_and(|at| at <= self.now)) {
+            while let Some(event) = arrivals.next_if(|event| self.start.saturating_add(event.at).is_ok_and(|at| at <= self.now))
+            {
                 self.arrive(event);
             }
             self.step(bar).await;
@@ -215,18 +226,27 @@ impl Day {
         for (machine, up) in self.running.simulated.machines(self.now) {
             there.insert(machine.provider_id.clone());
             let Ok(key) = machine.key.as_str().parse::<KeyParts>() else { continue };
-            let group = view.menu.groups.get(&key.group).or_else(|| view.memory.groups.get(&key.group).map(|g| &g.group));
-            let Some(group) = group else { continue };
+            let Some(group) = view.menu.group_or_remembered(&key.group, &view.memory) else {
+                self.played.broken.push(format!("{}: {} is of a group that nobody knows", self.now, machine.provider_id));
+                continue;
+            };
             if !self.machines.contains_key(&machine.provider_id) {
-                let record = view.memory.records.get(&key.record);
-                let price = record.and_then(|r| r.purchase()).map(|p| p.price).unwrap_or_default();
+                // What the market asks, not what the service says that it pays.
+                let offer = group.offers.iter().find(|offer| offer.market == machine.market);
+                let price = offer.and_then(|offer| offer.quote(self.now).ok()).map_or(UsdPerHour::ZERO, |quote| quote.price);
+                if price == UsdPerHour::ZERO {
+                    self.played.broken.push(format!("{}: {} was bought without a price", self.now, machine.provider_id));
+                }
                 let billed = Billed {
                     pool: group.pool.clone(),
-                    capacity_type: machine.market.capacity_type,
+                    market: machine.market.clone(),
+                    vcpus: u64::from(group.spec.vcpus.unwrap_or_default()),
+                    gpus: u64::from(group.spec.advertised_gpus()),
+                    model: group.spec.gpu_model.clone(),
                     price,
                     since: machine.launched_at,
                 };
-                *self.played.bought.entry((billed.pool.clone(), billed.capacity_type)).or_default() += 1;
+                *self.played.bought.entry((billed.pool.clone(), billed.market.capacity_type)).or_default() += 1;
                 self.machines.insert(machine.provider_id.clone(), billed);
             }
             if !up || machine.state == InstanceState::Stopping {
@@ -276,28 +296,54 @@ impl Day {
 
     fn pay(&mut self, billed: &Billed) {
         let seconds = self.now.duration_since(billed.since).as_secs().max(LEAST_BILLED);
-        let paid = self.played.paid.entry((billed.pool.clone(), billed.capacity_type)).or_default();
+        let paid = self.played.paid.entry((billed.pool.clone(), billed.market.capacity_type)).or_default();
         *paid = paid.plus(billed.price.over_seconds(seconds));
     }
 
-    /// Counts nodes and spend from the simulated cloud's own machines, not from the service's word, and holds them against the policy.
+    /// Counts nodes, spend and quotas from the simulated cloud's own machines, not from the service's word, and holds them against the
+    /// policy. A machine on its way out is billed and fills its quota, but the pool may have its successor already.
     fn watch_limits(&mut self) {
+        let stopping: BTreeSet<ProviderId> = self
+            .running
+            .simulated
+            .machines(self.now)
+            .into_iter()
+            .filter(|(machine, _)| machine.state == InstanceState::Stopping)
+            .map(|(machine, _)| machine.provider_id.clone())
+            .collect();
         for pool in &self.policy.pools {
-            let of_pool = self.machines.values().filter(|m| m.pool == pool.name);
-            let nodes = u32::try_from(of_pool.clone().count()).unwrap_or(u32::MAX);
-            let spend = of_pool.fold(UsdPerHour::ZERO, |sum, m| sum.plus(m.price));
+            let of_pool = self.machines.iter().filter(|(_, m)| m.pool == pool.name);
+            let spend = of_pool.clone().fold(UsdPerHour::ZERO, |sum, (_, m)| sum.plus(m.price));
+            let staying = of_pool.filter(|(id, _)| !stopping.contains(*id)).count();
+            let nodes = u32::try_from(staying).unwrap_or(u32::MAX);
             let most = self.played.most_nodes.entry(pool.name.clone()).or_default();
             *most = (*most).max(nodes);
             let highest = self.played.most_spend.entry(pool.name.clone()).or_default();
             *highest = (*highest).max(spend);
-            // A machine on its way out is still billed and no longer counted by the autoscaler.
-            let leaving = self.running.simulated.machines(self.now);
-            let leaving = leaving.iter().filter(|(m, _)| m.state == InstanceState::Stopping).count();
-            if nodes > pool.limits.max_nodes.saturating_add(u32::try_from(leaving).unwrap_or(u32::MAX)) {
-                self.played.broken.push(format!("{}: {} holds {nodes} nodes, more than {}", self.now, pool.name, pool.limits.max_nodes));
+            if nodes > pool.limits.max_nodes {
+                self.played
+                    .broken
+                    .push(format!("{}: {} holds {nodes} nodes, more than {}", self.now, pool.name, pool.limits.max_nodes));
             }
             if pool.limits.max_usd_per_hour.is_some_and(|limit| spend > limit) {
                 self.played.broken.push(format!("{}: {} spends {spend}/h", self.now, pool.name));
+            }
+        }
+        for quota in &self.policy.quotas {
+            let counted = self.machines.values().filter(|m| {
+                quota.cloud == m.market.place.cloud
+                    && quota.region.as_ref().is_none_or(|region| *region == m.market.place.region)
+                    && (quota.models.is_empty() || quota.models.contains(&m.model))
+                    && (quota.capacity_types.is_empty() || quota.capacity_types.contains(&m.market.capacity_type))
+            });
+            let (used, limit): (u64, u32) = match quota.limit {
+                QuotaLimit::Vcpus(limit) => (counted.map(|m| m.vcpus).sum(), limit),
+                QuotaLimit::Gpus(limit) => (counted.map(|m| m.gpus).sum(), limit),
+            };
+            let most = self.played.most_quota.entry(quota.name.clone()).or_default();
+            *most = (*most).max(used);
+            if used > u64::from(limit) {
+                self.played.broken.push(format!("{}: quota {} holds {used}, more than {limit}", self.now, quota.name));
             }
         }
     }

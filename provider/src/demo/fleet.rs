@@ -62,7 +62,10 @@ fn cheapest(pool: &Pool, book: &PriceBook, pod: Requests) -> Option<(String, Usd
     for (market, entry) in book.entries() {
         let place = &market.place;
         let Entry::Price(quote) = entry else { continue };
-        if market.capacity_type != CapacityType::OnDemand || !pool.clouds.contains(&place.cloud) || !pool.regions.contains(&place.region) {
+        if market.capacity_type != CapacityType::OnDemand
+            || !pool.clouds.contains(&place.cloud)
+            || !pool.regions.contains(&place.region)
+        {
             continue;
         }
         let Some(spec) = book.spec(&place.cloud, &place.instance_type) else { continue };

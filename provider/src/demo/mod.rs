@@ -53,16 +53,17 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<()> {
     let start: Timestamp = MIDNIGHT.parse().context("the demo's day")?;
     let policy = policy_file::parse(&options.policy.0, &options.policy.1, Some(&options.book))?;
     let pods = pods(&options, &policy);
-    anyhow::ensure!(!pods.is_empty(), "no pod of the day fits the policy's pools: name a pool of it inference, training, dev or batch");
+    anyhow::ensure!(
+        !pods.is_empty(),
+        "no pod of the day fits the policy's pools: name a pool of it inference, training, dev or batch"
+    );
     println!(
         "A day of {} GPU pods, seed {}: stoker on loopback, simulated markets, a model of the Cluster Autoscaler over real gRPC.\n",
         pods.len(),
         options.seed
     );
     let bar = ProgressBar::new(u64::from(options.hours) * 60);
-    bar.set_style(
-        ProgressStyle::with_template("{bar:40} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
+    bar.set_style(ProgressStyle::with_template("{bar:40} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()));
     let length = SignedDuration::from_hours(i64::from(options.hours));
     let ours = play(&options, start, length, &pods, &policy, Settings::recommended(), options.state_dir.clone(), Some(&bar));
     // The same day as the autoscaler's defaults would have it: its own expander and timers, on-demand only, since nobody tells it

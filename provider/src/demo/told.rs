@@ -36,7 +36,11 @@ impl Told {
         for (market, backoff) in &view.memory.refused {
             if self.refused_until.insert((market.to_string(), backoff.until)) {
                 self.refused += 1;
-                lines.push(format!("{clock}  {market} said {}: left alone until {}", backoff.kind, backoff.until.strftime("%H:%M")));
+                lines.push(format!(
+                    "{clock}  {market} said {}: left alone until {}",
+                    backoff.kind,
+                    backoff.until.strftime("%H:%M")
+                ));
             }
         }
         for record in view.memory.records.values() {

@@ -35,6 +35,8 @@ pub struct UnderWay {
     pub launching: BTreeSet<LaunchKey>,
     /// Terminations asked and not answered.
     pub terminating: BTreeSet<ProviderId>,
+    /// Nodes that are being changed.
+    pub changing: BTreeSet<NodeName>,
 }
 
 /// Does the actions of checked plans.
@@ -44,7 +46,8 @@ pub struct Executor {
     kube: Option<(Arc<KubeAct>, Arc<Semaphore>)>,
     wake: Arc<Notify>,
     under_way: Arc<Mutex<UnderWay>>,
-    done_lately: HashMap<Deed, Timestamp>,
+    /// The last deed on each machine or node, so that the opposite deed is never taken for a repetition.
+    done_lately: HashMap<String, (Deed, Timestamp)>,
     tasks: JoinSet<()>,
 }
 
@@ -65,15 +68,7 @@ impl Executor {
             .map(|s| (s.name().clone(), (Arc::clone(s), Arc::new(Semaphore::new(s.max_in_flight().max(1))))))
             .collect();
         let kube = kube.map(|kube| (kube, Arc::new(Semaphore::new(KUBE_CALLS))));
-        Self {
-            clock,
-            suppliers,
-            kube,
-            wake,
-            under_way: Arc::default(),
-            done_lately: HashMap::new(),
-            tasks: JoinSet::new(),
-        }
+        Self { clock, suppliers, kube, wake, under_way: Arc::default(), done_lately: HashMap::new(), tasks: JoinSet::new() }
     }
 
     /// What is under way now.
@@ -83,7 +78,9 @@ impl Executor {
 
     /// The outcomes in `snapshot` have been absorbed and written down.
     pub fn absorbed(&self, snapshot: &Snapshot) {
-        fault::point("outcome.noted");
+        if !snapshot.outcomes.is_empty() {
+            fault::point("outcome.noted");
+        }
         let mut under_way = lock(&self.under_way);
         for (key, absorbed) in &snapshot.outcomes {
             if under_way.outcomes.get(key) == Some(absorbed) {
@@ -94,8 +91,16 @@ impl Executor {
 
     /// The actions that were not done a moment ago.
     pub fn fresh(&mut self, actions: Vec<Action>, now: Timestamp) -> Vec<Action> {
-        self.done_lately.retain(|_, at| now.duration_since(*at) < REPEAT_AFTER);
-        actions.into_iter().filter(|action| deed(action).is_none_or(|deed| !self.done_lately.contains_key(&deed))).collect()
+        self.done_lately.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_AFTER);
+        let under_way = lock(&self.under_way);
+        let repeated = |action: &Action| {
+            deed(action).is_some_and(|deed| {
+                // One change to a node at a time: what it comes to is seen before the next is made.
+                under_way.changing.contains(deed.about())
+                    || self.done_lately.get(deed.about()).is_some_and(|(last, _)| *last == deed)
+            })
+        };
+        actions.into_iter().filter(|action| !repeated(action)).collect()
     }
 
     /// Begins to do the actions. Whoever calls shows the permit to act.
@@ -105,7 +110,7 @@ impl Executor {
         let mut endings: BTreeMap<&SupplierName, Vec<ProviderId>> = BTreeMap::new();
         for action in actions {
             if let Some(deed) = deed(action) {
-                self.done_lately.insert(deed, now);
+                self.done_lately.insert(deed.about().to_owned(), (deed, now));
             }
             match action {
                 Action::Launch { supplier, request, .. } => launches.entry(supplier).or_default().push(request.clone()),
@@ -194,6 +199,8 @@ impl Executor {
 
     fn on_cluster(&mut self, deed: KubeDeed) {
         let Some((kube, permits)) = self.kube.clone() else { return };
+        let (under_way, wake) = (Arc::clone(&self.under_way), Arc::clone(&self.wake));
+        lock(&under_way).changing.insert(deed.node().clone());
         self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
             let (node, done) = match &deed {
@@ -204,7 +211,19 @@ impl Executor {
             if let Err(error) = done {
                 tracing::warn!(%node, %error, "changing the Node failed; it is tried again");
             }
+            lock(&under_way).changing.remove(deed.node());
+            wake.notify_one();
         });
+    }
+}
+
+impl Deed {
+    /// The machine or node it is done to.
+    fn about(&self) -> &str {
+        match self {
+            Self::Terminate(instance) => instance.as_str(),
+            Self::Hold(node) | Self::Release(node) | Self::RemoveNode(node) => node.as_str(),
+        }
     }
 }
 
@@ -212,6 +231,14 @@ enum KubeDeed {
     Hold(NodeName),
     Release(NodeName),
     Remove(NodeName, ProviderId),
+}
+
+impl KubeDeed {
+    const fn node(&self) -> &NodeName {
+        match self {
+            Self::Hold(node) | Self::Release(node) | Self::Remove(node, _) => node,
+        }
+    }
 }
 
 fn deed(action: &Action) -> Option<Deed> {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use stoker_core::ids::{NodeGroupId, OrderId, RecordId};
 use stoker_core::orders::{DeleteRefused, NodeRef, OrderRefused};
+use stoker_core::sabotage;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::view::{NotReady, View};
@@ -65,8 +66,12 @@ impl EngineHandle {
     /// # Errors
     /// When the view is not whole. The autoscaler then ends its loop with nothing changed.
     pub async fn refresh(&self, connection: u64) -> Result<(), CallRefused> {
+        if sabotage::on("refresh-half-view") && self.view().ready.is_err() {
+            return Ok(());
+        }
         self.view().ready.clone()?;
-        if self.connection.load(Ordering::Acquire) != connection {
+        let known = self.connection.load(Ordering::Acquire);
+        if known != connection && !(sabotage::on("session-per-process") && known != u64::MAX) {
             let (reply, done) = oneshot::channel();
             self.send(Command::Session { reply }).await?;
             done.await.map_err(|_| CallRefused::Stopped)??;

@@ -57,7 +57,10 @@ impl MarketFeed {
                 Err(error) => tracing::warn!(%error, "asking for the markets failed; the last answer stands"),
             }
         }
-        *asked = Some(now);
+        // One that has never answered is asked again at the next occasion.
+        if facts.len() == self.suppliers.len() {
+            *asked = Some(now);
+        }
         self.facts.send_replace(Arc::new(facts));
     }
 }
@@ -96,6 +99,16 @@ impl Inputs {
         changed.then(|| self.menu())
     }
 
+    /// Whether every supplier has told of its markets: without, the menu would lack all of its groups.
+    ///
+    /// # Errors
+    /// Names one that has not.
+    pub fn ready(&self, feeds: &Feeds) -> Result<(), NotReady> {
+        let facts = self.market_facts.borrow();
+        let silent = feeds.suppliers.iter().map(|feed| feed.supplier.name()).find(|name| !facts.contains_key(*name));
+        silent.map_or(Ok(()), |name| Err(NotReady::Markets(name.to_string())))
+    }
+
     /// The price book.
     pub const fn prices(&self) -> &Arc<PriceBook> {
         &self.prices
@@ -132,7 +145,15 @@ fn used(facts: &AllMarketFacts, menu: &Menu) -> AllMarketFacts {
 /// What changes all the time. Each feed is latest-only: a pass sees the newest, and nothing queues.
 pub struct Feeds {
     suppliers: Vec<SupplierFeed>,
-    cluster: Option<watch::Receiver<Option<Arc<ClusterFacts>>>>,
+    cluster: Option<ClusterFeed>,
+}
+
+/// The cluster's facts, and whether they can be trusted.
+pub struct ClusterFeed {
+    /// The newest facts; `None` until all were seen once.
+    pub facts: watch::Receiver<Option<Arc<ClusterFacts>>>,
+    /// Whether the feed hears of changes.
+    pub healthy: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// The newest inventory of a supplier; `None` before its first complete answer.
@@ -153,7 +174,7 @@ impl SupplierFeed {
 
 impl Feeds {
     /// Feeds from these suppliers, and from the cluster where there is one.
-    pub fn new(suppliers: &[Arc<dyn Supplier>], cluster: Option<watch::Receiver<Option<Arc<ClusterFacts>>>>) -> Self {
+    pub fn new(suppliers: &[Arc<dyn Supplier>], cluster: Option<ClusterFeed>) -> Self {
         let suppliers = suppliers.iter().map(|s| SupplierFeed::new(Arc::clone(s))).collect();
         Self { suppliers, cluster }
     }
@@ -181,14 +202,16 @@ impl Feeds {
             }
         }
         match &self.cluster {
-            Some(cluster) if cluster.borrow().is_none() => Err(NotReady::Kubernetes),
+            Some(cluster) if cluster.facts.borrow().is_none() => Err(NotReady::Kubernetes),
+            // What decides on deletion fails closed.
+            Some(cluster) if !(cluster.healthy)() => Err(NotReady::KubernetesBroken),
             _ => Ok(()),
         }
     }
 
     /// The cluster's facts, where there is a Kubernetes feed.
     pub fn cluster(&self) -> Option<Arc<ClusterFacts>> {
-        self.cluster.as_ref().and_then(|cluster| cluster.borrow().clone())
+        self.cluster.as_ref().and_then(|cluster| cluster.facts.borrow().clone())
     }
 
     /// The facts as of now. What is under way is read before the inventories: a launch that ends in between is then in the inventory
@@ -196,11 +219,7 @@ impl Feeds {
     pub fn snapshot(&self, executor: &Executor) -> Snapshot {
         let under_way = executor.under_way();
         Snapshot {
-            suppliers: self
-                .suppliers
-                .iter()
-                .map(|feed| (feed.supplier.name().clone(), feed.latest.borrow().clone()))
-                .collect(),
+            suppliers: self.suppliers.iter().map(|feed| (feed.supplier.name().clone(), feed.latest.borrow().clone())).collect(),
             cluster: self.cluster(),
             outcomes: under_way.outcomes,
             launching: under_way.launching,

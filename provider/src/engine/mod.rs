@@ -22,6 +22,7 @@ use stoker_core::ids::{DecisionId, OrderId};
 use stoker_core::memory::Memory;
 use stoker_core::orders;
 use stoker_core::plan::{Closed, GroupLimits, Note};
+use stoker_core::sabotage;
 use stoker_core::snapshot::Snapshot;
 use stoker_core::usage::Usage;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -29,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use executor::Executor;
 pub use handle::{CallRefused, EngineHandle};
-pub use inputs::{AllMarketFacts, Feeds, Inputs, MARKETS_EVERY, MarketFeed, ask};
+pub use inputs::{AllMarketFacts, ClusterFeed, Feeds, Inputs, Latest, MARKETS_EVERY, MarketFeed, ask};
 
 use crate::clock::Clock;
 use crate::fault;
@@ -87,6 +88,8 @@ pub struct PassReport<'a> {
     pub took: Duration,
     /// What happened that people may want to know.
     pub notes: &'a [Note],
+    /// The memory that it was decided on.
+    pub before: &'a Memory,
     /// The facts that it was decided on.
     pub snapshot: &'a Snapshot,
     /// What is being done.
@@ -156,14 +159,13 @@ impl Engine {
     pub fn new(mut parts: Parts) -> Self {
         let (sender, commands) = mpsc::channel(COMMANDS);
         let menu = parts.inputs.menu();
-        let memory = Arc::new(std::mem::take(&mut parts.restored.memory));
+        let mut memory = Arc::new(std::mem::take(&mut parts.restored.memory));
+        if sabotage::on("restart-forgets") {
+            memory = Arc::default();
+        }
         let view = Arc::new(ArcSwap::from_pointee(View::starting(parts.clock.now(), Arc::clone(&menu))));
-        let handle = EngineHandle {
-            commands: sender,
-            view,
-            listing: Arc::default(),
-            connection: Arc::new(AtomicU64::new(u64::MAX)),
-        };
+        let handle =
+            EngineHandle { commands: sender, view, listing: Arc::default(), connection: Arc::new(AtomicU64::new(u64::MAX)) };
         let next_decision = parts.restored.next_decision;
         let pruned_at = parts.clock.now();
         Self {
@@ -227,6 +229,9 @@ impl Engine {
             next = if last { None } else { self.commands.try_recv().ok() };
         }
         self.pass().await;
+        if sabotage::on("increase-waits") {
+            self.parts.executor.finish().await;
+        }
         for answer in answers {
             answer();
         }
@@ -322,7 +327,8 @@ impl Engine {
     }
 
     fn readiness(&self) -> Result<(), NotReady> {
-        self.parts.feeds.ready()
+        self.parts.feeds.ready()?;
+        self.parts.inputs.ready(&self.parts.feeds)
     }
 
     /// One pass.
@@ -347,8 +353,8 @@ impl Engine {
                 PassFailed::Unsound(_) => Ok(()),
                 PassFailed::Journal(error) => Err(NotReady::Journal(error.to_string())),
             };
-            let limits = self.shut();
-            let view = self.publisher.view(now, ready, limits, &self.menu, &self.memory);
+            self.limits = self.shut();
+            let view = self.publisher.view(now, ready, self.limits.clone(), &self.menu, &self.memory);
             self.handle.view.store(Arc::new(view));
         }
         self.prune(now).await;
@@ -362,7 +368,9 @@ impl Engine {
         self.pruned_at = now;
         match self.parts.journal.prune(now, self.parts.retention).await {
             Ok(pruned) => tracing::debug!(?pruned, "journal pruned"),
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "pruning the journal failed; it is tried again"),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "pruning the journal failed; it is tried again")
+            }
         }
     }
 
@@ -373,9 +381,9 @@ impl Engine {
         self.next_change_at = decision.next_change_at;
         let (plan, memory) = check(decision, &self.memory, &snapshot, &self.menu).map_err(PassFailed::Unsound)?;
         let actions = self.parts.executor.fresh(plan.actions, now);
-        fault::point("plan.decided");
         let decided = memory != *self.memory || !actions.is_empty() || !plan.notes.is_empty();
         if decided {
+            fault::point("plan.decided");
             let entry = DecisionEntry {
                 id,
                 at: now,
@@ -394,6 +402,7 @@ impl Engine {
             self.next_decision = DecisionId(id.0 + 1);
         }
         self.parts.executor.absorbed(&snapshot);
+        let before = Arc::clone(&self.memory);
         if decided {
             self.memory = Arc::new(memory);
         }
@@ -408,6 +417,7 @@ impl Engine {
             at: now,
             took: started.elapsed(),
             notes: &plan.notes,
+            before: &before,
             snapshot: &snapshot,
             actions: &actions,
             explanations: &plan.explanations,
@@ -424,7 +434,7 @@ impl Engine {
             limit.max = limit.target;
             limit.min = limit.min.min(limit.max);
             limit.next_price = None;
-            limit.closed.get_or_insert(Closed::Offers(Vec::new()));
+            limit.closed = Some(Closed::Unsound);
         }
         limits
     }
@@ -445,10 +455,7 @@ impl Engine {
     }
 }
 
-fn answer<T: Send + 'static>(
-    reply: oneshot::Sender<Result<T, CallRefused>>,
-    value: Result<T, CallRefused>,
-) -> Answer {
+fn answer<T: Send + 'static>(reply: oneshot::Sender<Result<T, CallRefused>>, value: Result<T, CallRefused>) -> Answer {
     // A caller that has gone away needs no answer; what it asked for stands.
     Box::new(move || drop(reply.send(value)))
 }

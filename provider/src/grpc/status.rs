@@ -103,8 +103,12 @@ impl Refused {
                 NotReady::Kubernetes => {
                     (Code::Unavailable, "see that the API server can be reached and that nodes and pods may be watched")
                 }
-                NotReady::KubernetesBroken => (Code::Unavailable, "see /readyz and Stoker's rights to list and watch nodes and pods"),
-                NotReady::Markets(_) => (Code::Unavailable, "ask again in a few seconds"),
+                NotReady::KubernetesBroken => {
+                    (Code::Unavailable, "see /readyz and Stoker's rights to list and watch nodes and pods")
+                }
+                NotReady::Markets(_) => {
+                    (Code::Unavailable, "see that it can be reached and that its credentials may read zones and prices")
+                }
                 NotReady::Journal(_) => (Code::Unavailable, "make room in the state directory or mend its disk"),
             },
             Self::Call(CallRefused::Stopped) => (Code::Unavailable, "ask again: the next process takes over"),

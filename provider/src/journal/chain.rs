@@ -1,7 +1,7 @@
 //! One thing that changes all the time, stored as a base and what changed since.
 
-use serde::de::DeserializeOwned;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use stoker_core::memory::Memory;
 use stoker_core::snapshot::Snapshot;
 

@@ -162,7 +162,13 @@ impl Journal {
     /// Writes down a call that was accepted. When this returns, a restart remembers `after`.
     ///
     /// After an error the caller goes on from `before`; what it writes next puts right whatever the failed write left.
-    pub async fn accept(&self, at: Timestamp, call: &AcceptedCall, before: &Memory, after: &Memory) -> Result<(), JournalError> {
+    pub async fn accept(
+        &self,
+        at: Timestamp,
+        call: &AcceptedCall,
+        before: &Memory,
+        after: &Memory,
+    ) -> Result<(), JournalError> {
         let mut draft = self.draft().await?;
         let written = draft.writer.accept(&mut draft.db, at, call, before, after).await;
         self.finish(draft, written).await.map(drop)
@@ -214,7 +220,11 @@ impl Journal {
         Ok(Draft { desk, writer, db })
     }
 
-    async fn finish<'a, T>(&self, draft: Draft<'a>, written: Result<T, StoreError>) -> Result<(MutexGuard<'a, Desk>, T), JournalError> {
+    async fn finish<'a, T>(
+        &self,
+        draft: Draft<'a>,
+        written: Result<T, StoreError>,
+    ) -> Result<(MutexGuard<'a, Desk>, T), JournalError> {
         let Draft { mut desk, writer, db } = draft;
         let commit = async {
             let value = written?;

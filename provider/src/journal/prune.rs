@@ -67,12 +67,13 @@ pub(super) async fn prune(db: &mut Connection, writer: &Writer, cutoff: Timestam
 
     // A launch is forgotten once no step that is kept knows its record.
     let limit = i64::try_from(AT_ONCE).unwrap_or(i64::MAX);
-    let launches = sqlx::query("DELETE FROM launch WHERE key IN (SELECT key FROM launch WHERE ended < $1 ORDER BY ended LIMIT $2)")
-        .bind(memory)
-        .bind(limit)
-        .execute(&mut *db)
-        .await
-        .during("forgetting launches")?;
+    let launches =
+        sqlx::query("DELETE FROM launch WHERE key IN (SELECT key FROM launch WHERE ended < $1 ORDER BY ended LIMIT $2)")
+            .bind(memory)
+            .bind(limit)
+            .execute(&mut *db)
+            .await
+            .during("forgetting launches")?;
     pruned.more |= launches.rows_affected() >= limit.unsigned_abs();
     Ok(pruned)
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use stoker_core::ids::{Cloud, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, SessionId, SupplierName, ZoneId, ZoneName};
+use stoker_core::ids::{
+    Cloud, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, SessionId, SupplierName, ZoneId, ZoneName,
+};
 use stoker_core::memory::{Backoff, GroupMemory, Memory};
 use stoker_core::offer::Market;
 use stoker_core::price::Quote;

@@ -144,8 +144,10 @@ async fn inspect(path: &Path) -> Result<Option<i64>, JournalError> {
 
 async fn look(file: &mut Connection, path: &Path) -> Result<Option<i64>, JournalError> {
     let opening = |source| JournalError::opening(path, source);
-    let tables: Vec<String> =
-        sqlx::query_scalar("SELECT name FROM sqlite_master WHERE type = 'table'").fetch_all(&mut *file).await.map_err(opening)?;
+    let tables: Vec<String> = sqlx::query_scalar("SELECT name FROM sqlite_master WHERE type = 'table'")
+        .fetch_all(&mut *file)
+        .await
+        .map_err(opening)?;
     if tables.is_empty() {
         return Ok(None);
     }

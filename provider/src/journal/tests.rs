@@ -65,7 +65,10 @@ async fn a_restart_remembers_exactly_across_many_bases() {
         world.step(&journal, number).await.unwrap();
     }
     let mut db = journal.store.read().await.unwrap();
-    let bases: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM step WHERE seq = base AND stream = 'memory'").fetch_one(&mut *db).await.unwrap();
+    let bases: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM step WHERE seq = base AND stream = 'memory'")
+        .fetch_one(&mut *db)
+        .await
+        .unwrap();
     assert!(bases > 2, "{bases} bases");
     drop(db);
     drop(journal);
@@ -153,7 +156,11 @@ async fn an_abandoned_write_leaves_nothing_behind() {
         other.next = world.next;
         other.memory.next_order += 1;
         // Polled so many times and dropped, as when a caller gives up.
-        let ended = poll(async { if polls % 2 == 0 { other.session(&journal).await } else { other.pass(&journal).await.map(drop) } }, polls).await;
+        let ended = poll(
+            async { if polls % 2 == 0 { other.session(&journal).await } else { other.pass(&journal).await.map(drop) } },
+            polls,
+        )
+        .await;
         (if ended { &mut done } else { &mut unfinished }).add_assign(1);
         world.next = if ended && polls % 2 == 1 { other.next } else { world.next };
         world.session(&journal).await.unwrap();

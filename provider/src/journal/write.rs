@@ -34,10 +34,14 @@ pub(super) struct Writer {
 impl Writer {
     /// Reads the journal's end.
     pub(super) async fn restore(db: &mut Connection) -> Result<Self, StoreError> {
-        let last_decision: Option<i64> =
-            sqlx::query_scalar("SELECT MAX(id) FROM decision").fetch_one(&mut *db).await.during("looking for the last decision")?;
-        let last_call: Option<i64> =
-            sqlx::query_scalar("SELECT MAX(seq) FROM accepted").fetch_one(&mut *db).await.during("looking for the last call")?;
+        let last_decision: Option<i64> = sqlx::query_scalar("SELECT MAX(id) FROM decision")
+            .fetch_one(&mut *db)
+            .await
+            .during("looking for the last decision")?;
+        let last_call: Option<i64> = sqlx::query_scalar("SELECT MAX(seq) FROM accepted")
+            .fetch_one(&mut *db)
+            .await
+            .during("looking for the last call")?;
         Ok(Self {
             memory: Chain::newest(db).await?,
             snapshot: Chain::newest(db).await?,
@@ -148,7 +152,11 @@ impl Writer {
             return Ok(());
         }
         for statement in ["DELETE FROM touched WHERE decision >= $1", "DELETE FROM decision WHERE id >= $1"] {
-            sqlx::query(statement).bind(int(id.0)).execute(&mut *db).await.during("taking back a decision that was not acted on")?;
+            sqlx::query(statement)
+                .bind(int(id.0))
+                .execute(&mut *db)
+                .await
+                .during("taking back a decision that was not acted on")?;
         }
         Ok(())
     }
@@ -179,7 +187,8 @@ async fn content<T: Serialize + Sync + Send>(
 }
 
 async fn store(db: &mut Connection, hash: &str, body: String) -> Result<i64, StoreError> {
-    let last: Option<i64> = sqlx::query_scalar("SELECT MAX(id) FROM content").fetch_one(&mut *db).await.during("numbering content")?;
+    let last: Option<i64> =
+        sqlx::query_scalar("SELECT MAX(id) FROM content").fetch_one(&mut *db).await.during("numbering content")?;
     let id = last.unwrap_or(0) + 1;
     sqlx::query("INSERT INTO content (id, hash, body) VALUES ($1, $2, $3)")
         .bind(id)

@@ -87,9 +87,7 @@ impl ActError {
     /// A stable word for metrics and logs.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::Api { source, .. } if matches!(&**source, kube::Error::Api(status) if status.is_forbidden()) => {
-                "forbidden"
-            }
+            Self::Api { source, .. } if matches!(&**source, kube::Error::Api(status) if status.is_forbidden()) => "forbidden",
             Self::Api { .. } => "api",
             Self::TimedOut { .. } => "timed-out",
             Self::Contended { .. } => "contended",

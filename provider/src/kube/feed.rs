@@ -57,11 +57,7 @@ impl KubeFeed {
     /// Follows the nodes that carry this cluster's label and the GPU pods of every namespace; wakes the engine after each change.
     ///
     /// The feed lives while the future that comes with it runs. It never ends by itself; to stop, drop it.
-    pub fn start(
-        client: &Client,
-        cluster: &ClusterName,
-        wake: Arc<Notify>,
-    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
+    pub fn start(client: &Client, cluster: &ClusterName, wake: Arc<Notify>) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (publish, facts) = watch::channel(None);
         let feed = Self { facts, nodes: Arc::new(Pulse::new(Watched::Nodes)), pods: Arc::new(Pulse::new(Watched::Pods)) };
         let labels = format!("{CLUSTER_LABEL}={cluster}");

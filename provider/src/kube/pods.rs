@@ -272,8 +272,8 @@ mod tests {
     fn what_is_no_pod_is_told_with_its_place() {
         assert!(matches!(pod_facts(b"\xff\xff"), Err(PodError::Decode { len: 2, .. })));
         assert!(matches!(pod_facts(b""), Err(PodError::NoName)));
-        let error = pod_facts(&bytes(PodSpec { containers: vec![container(&[("memory", "1GB")])], ..Default::default() }))
-            .unwrap_err();
+        let error =
+            pod_facts(&bytes(PodSpec { containers: vec![container(&[("memory", "1GB")])], ..Default::default() })).unwrap_err();
         assert_eq!(error.to_string(), "Pod ml/train-0 requests memory");
         assert_eq!(error.label(), "not-a-quantity");
         let twice = vec![container(&[("memory", "15Ei")]), container(&[("memory", "15Ei")])];

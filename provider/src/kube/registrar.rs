@@ -143,8 +143,7 @@ impl Registrar {
                 break;
             }
             debug!(steps = steps.len(), "putting Nodes of simulated machines right");
-            let taken: Vec<_> =
-                stream::iter(steps).map(|step| self.take(step)).buffer_unordered(CONCURRENCY).collect().await;
+            let taken: Vec<_> = stream::iter(steps).map(|step| self.take(step)).buffer_unordered(CONCURRENCY).collect().await;
             let mut failed = None;
             for effect in taken {
                 match effect {

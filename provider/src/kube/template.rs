@@ -139,8 +139,7 @@ mod tests {
 
     fn template() -> NodeTemplate {
         let taint = |key: &str, value: &str, effect| Taint { key: key.into(), value: value.into(), effect };
-        let capacity =
-            Resources { milli_cpu: 4_000, memory: MiB(15_155), ephemeral: MiB::from_gib(100), pods: 110, gpus: 1 };
+        let capacity = Resources { milli_cpu: 4_000, memory: MiB(15_155), ephemeral: MiB::from_gib(100), pods: 110, gpus: 1 };
         NodeTemplate {
             labels: [(OS_LABEL, "linux"), (ARCH_LABEL, "amd64"), ("stoker.dev/gpu", "L4"), ("team", "recs")]
                 .into_iter()

@@ -369,9 +369,7 @@ mod tests {
 
     #[test]
     fn every_way_to_ask_for_a_gpu_counts() {
-        for resource in
-            ["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb.shared"]
-        {
+        for resource in ["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb.shared"] {
             assert!(is_gpu(resource), "{resource}");
         }
         for resource in ["nvidia.com/gpuish", "nvidia.com/rdma", "amd.com/gpu", "cpu"] {

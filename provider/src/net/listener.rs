@@ -284,7 +284,11 @@ impl AsyncWrite for Conn {
         inner!(self, io => io.poll_write(cx, buf))
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         inner!(self, io => io.poll_write_vectored(cx, bufs))
     }
 

@@ -201,7 +201,8 @@ async fn each_connection_has_its_own_number() {
     let addr = listener.local_addr().unwrap();
     let mut seen = Vec::new();
     for _ in 0..2 {
-        let (client, conn) = tokio::join!(async { Bare::default().connect(addr, dir.path()).await.unwrap() }, listener.accept());
+        let (client, conn) =
+            tokio::join!(async { Bare::default().connect(addr, dir.path()).await.unwrap() }, listener.accept());
         assert_eq!(conn.peer().identities, ["cluster-autoscaler"]);
         assert_eq!(conn.peer().remote, client.get_ref().0.local_addr().unwrap());
         assert!(!conn.peer().plaintext);

@@ -34,14 +34,22 @@ fn a_short_policy_and_the_example_are_policies() {
 }
 
 #[test]
+fn the_config_map_of_the_manifests_holds_the_example() {
+    let manifest = include_str!("../../../manifests/stoker/policy.yaml");
+    let (_, block) = manifest.split_once("policy.yaml: |\n").expect("a block of text");
+    let text: String = block.lines().map(|line| line.strip_prefix("    ").unwrap_or(line).to_owned() + "\n").collect();
+    assert_eq!(text, example());
+}
+
+#[test]
 fn the_example_names_only_what_the_price_tables_know() {
     let book = stoker_pricing::embedded().expect("the embedded tables");
     assert_eq!(said(example(), Some(&book)), "");
-    let misspelt = example().replacen("A10G", "A10X", 1).replacen("us-east-2", "us-est-2", 1);
+    let misspelt = example().replacen("A10G", "A10X", 1).replacen("[us-east-1]", "[us-est-1]", 1);
     assert_eq!(
         said(&misspelt, Some(&book)),
         "policy.yaml:15:18: pools[0].gpu.models[1] \"A10X\" is no GPU model of the price tables: nearest is A10\n\
-         policy.yaml:20:26: pools[0].where.regions[1] \"us-est-2\" is no region of aws: nearest is us-east-2"
+         policy.yaml:20:15: pools[0].where.regions[0] \"us-est-1\" is no region of aws: nearest is us-east-1"
     );
 }
 

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 pub use options::{Door, KubeOptions, Options, PolicySource};
 
 use crate::clock::Clock;
-use crate::engine::{Engine, EngineHandle, Executor, Feeds, Inputs, MarketFeed, Parts, ask};
+use crate::engine::{ClusterFeed, Engine, EngineHandle, Executor, Feeds, Inputs, MarketFeed, Parts, ask};
 use crate::journal::{Journal, JournalError};
 use crate::kube::act::KubeAct;
 use crate::kube::feed::KubeFeed;
@@ -125,7 +125,10 @@ impl Running {
         self.stop.cancel();
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_WITHIN, all).await.is_err() {
-            tracing::warn!("some parts did not stop within {} s; what was under way is taken up at the next start", STOP_WITHIN.as_secs());
+            tracing::warn!(
+                "some parts did not stop within {} s; what was under way is taken up at the next start",
+                STOP_WITHIN.as_secs()
+            );
         }
     }
 }
@@ -136,7 +139,8 @@ impl Running {
 /// Says what is missing or wrong; then nothing runs and nothing changed.
 pub async fn start(options: Options) -> Result<Running, ServeError> {
     crate::net::install_crypto();
-    let Options { clock, book, policy: source, world, state_dir, world_file, provider, expander, http, kube, retention } = options;
+    let Options { clock, book, policy: source, world, state_dir, world_file, provider, expander, http, kube, retention } =
+        options;
     let permit = Arc::new(Permit::take(&state_dir)?);
     let (policy, policy_path) = source.read(&book)?;
     let cluster = policy.cluster.clone();
@@ -195,7 +199,9 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let markets = MarketFeed::new(&suppliers);
     markets.refresh(clock.now()).await;
     let (policy_sender, policy_receiver) = watch::channel(Arc::new(policy));
-    let feeds = Feeds::new(&suppliers, kube_feed.as_ref().map(KubeFeed::facts));
+    let cluster_feed =
+        kube_feed.clone().map(|feed: KubeFeed| ClusterFeed { facts: feed.facts(), healthy: Box::new(move || feed.healthy()) });
+    let feeds = Feeds::new(&suppliers, cluster_feed);
     let pollers = feeds.pollers();
     let engine = Engine::new(Parts {
         clock: clock.clone(),
@@ -277,7 +283,14 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         }
         "the side port"
     });
-    crate::grpc::server::spawn_provider(&mut tasks, provider_listener, handle.clone(), provider.clients.clone(), metrics.clone(), stop.clone());
+    crate::grpc::server::spawn_provider(
+        &mut tasks,
+        provider_listener,
+        handle.clone(),
+        provider.clients.clone(),
+        metrics.clone(),
+        stop.clone(),
+    );
     crate::grpc::server::spawn_expander(&mut tasks, expander_listener, handle.clone(), metrics, stop.clone());
     let stopped = stop.clone();
     tasks.spawn(async move {
@@ -294,21 +307,18 @@ async fn pause(clock: &Clock, wait: SignedDuration, stop: &CancellationToken) {
     stop.run_until_cancelled(clock.sleep_until(until)).await;
 }
 
-async fn listen(
-    name: &'static str,
-    door: &Door,
-    tls: Option<&Arc<Tls>>,
-    metrics: &Metrics,
-) -> Result<Listener, ServeError> {
+async fn listen(name: &'static str, door: &Door, tls: Option<&Arc<Tls>>, metrics: &Metrics) -> Result<Listener, ServeError> {
     let security = if let Some(tls) = tls {
         Security::Tls(Arc::clone(tls))
     } else {
         check_plaintext(door.listen, door.allow_plaintext)?;
         Security::Plaintext
     };
-    let listener = Listener::bind(door.listen, security)
-        .await
-        .map_err(|source| ServeError::Listen { addr: door.listen, door: name, source })?;
+    let listener = Listener::bind(door.listen, security).await.map_err(|source| ServeError::Listen {
+        addr: door.listen,
+        door: name,
+        source,
+    })?;
     Ok(listener.count_refused(metrics.handshakes_refused()))
 }
 

@@ -60,7 +60,7 @@ fn booted(simulated: &Simulated, handle: &EngineHandle, clock: &Clock) -> Option
         .filter(|(_, up)| *up)
         .filter_map(|(instance, ready)| {
             let key: KeyParts = instance.key.as_str().parse().ok()?;
-            let known = view.menu.groups.get(&key.group).or_else(|| view.memory.groups.get(&key.group).map(|g| &g.group))?;
+            let known = view.menu.group_or_remembered(&key.group, &view.memory)?;
             Some(RegisteredNode { instance, template: Arc::new(known.template.clone()), ready })
         })
         .collect();

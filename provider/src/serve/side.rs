@@ -34,7 +34,11 @@ pub(super) fn state(
         healthy: Box::new(move || {
             let at = health_handle.view().at;
             let silent = clock.now().duration_since(for_health.last_pass().0.map_or(at, |last| last.max(at)));
-            if silent > STUCK_AFTER { Health::Stuck(format!("the loop has made no pass for {} s", silent.as_secs())) } else { Health::Alive }
+            if silent > STUCK_AFTER {
+                Health::Stuck(format!("the loop has made no pass for {} s", silent.as_secs()))
+            } else {
+                Health::Alive
+            }
         }),
         ready: Box::new(move || {
             let mut conditions = Vec::new();

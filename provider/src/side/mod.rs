@@ -131,7 +131,9 @@ fn router(state: Arc<SideState>) -> Router {
 async fn metrics(State(state): State<Arc<SideState>>) -> Response {
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &state.registry) {
-        Ok(()) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response(),
+        Ok(()) => {
+            ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
+        }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be written: {error}\n")).into_response(),
     }
 }

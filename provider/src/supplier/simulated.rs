@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use futures::future::BoxFuture;
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::ids::{ClusterName, IdError, LaunchKey, ProviderId, SupplierName};
@@ -79,12 +79,7 @@ impl Simulated {
     ///
     /// # Errors
     /// When the configuration does not hold.
-    pub fn in_memory(
-        cluster: ClusterName,
-        config: WorldConfig,
-        book: &PriceBook,
-        clock: Clock,
-    ) -> Result<Self, WorldError> {
+    pub fn in_memory(cluster: ClusterName, config: WorldConfig, book: &PriceBook, clock: Clock) -> Result<Self, WorldError> {
         let world = World::new(config, book, clock.now()).map_err(WorldError::Config)?;
         Self::host(cluster, clock, world, None)
     }
@@ -237,11 +232,7 @@ impl Supplier for Simulated {
         .boxed()
     }
 
-    fn terminate(
-        &self,
-        now: Timestamp,
-        ids: Vec<ProviderId>,
-    ) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>> {
+    fn terminate(&self, now: Timestamp, ids: Vec<ProviderId>) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>> {
         async move {
             self.answer_time(now, "terminate").await;
             let mut hosted = self.lock();

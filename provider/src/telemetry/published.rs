@@ -109,7 +109,13 @@ impl Collector for Published {
         gauges(&mut encoder, "group_min", "minSize of a group, as the autoscaler sees it", Some(&nodes), groups(|g| g.min))?;
         gauges(&mut encoder, "group_max", "maxSize of a group, as the autoscaler sees it", Some(&nodes), groups(|g| g.max))?;
         let frozen = groups(|g| u32::from(g.frozen));
-        gauges(&mut encoder, "group_frozen", "1 while a group may not grow because no pod joined its last nodes", None, frozen)?;
+        gauges(
+            &mut encoder,
+            "group_frozen",
+            "1 while a group may not grow because no pod joined its last nodes",
+            None,
+            frozen,
+        )?;
         let states = view.nodes.iter().map(|((pool, state), count)| {
             ([("pool", pool.to_string()), ("state", state.as_str().to_owned())], i64::from(*count))
         });

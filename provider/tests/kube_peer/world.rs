@@ -56,8 +56,7 @@ impl Peer {
     }
 
     pub(crate) fn template(&self) -> NodeTemplate {
-        let resources =
-            Resources { milli_cpu: 3_920, memory: MiB(13_590), ephemeral: MiB::from_gib(90), pods: 110, gpus: 1 };
+        let resources = Resources { milli_cpu: 3_920, memory: MiB(13_590), ephemeral: MiB::from_gib(90), pods: 110, gpus: 1 };
         let labels = [
             (CLUSTER_LABEL, self.cluster.as_str()),
             (GROUP_LABEL, "inference.g6-xlarge.us-east-1a"),

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::Draft;
+use crate::group::Offer;
 use crate::ids::{LaunchKey, RecordId};
 use crate::memory::{Backoff, GroupMemory};
+use crate::offer::Market;
 use crate::orders::placeholder;
 use crate::plan::Note;
-use crate::price::Unpriced;
 use crate::record::{PodsSeen, Purchase, Record, State};
+use crate::sabotage;
 use crate::supply::{Instance, InstanceState, KeyParts, LaunchOutcome, Observation, RefusalKind};
 use crate::units::UsdPerHour;
 
@@ -41,17 +43,17 @@ pub(super) fn outcomes(draft: &mut Draft<'_>) {
         let Some(record) = by_key.get(key).and_then(|id| draft.memory.records.get(id)).cloned() else { continue };
         match (&record.state, outcome) {
             (State::Launching { purchase, .. }, LaunchOutcome::Launched(made)) => {
-                draft.memory.refused.remove(&purchase.market);
+                sold(draft, &purchase.market);
                 draft.set_state(record.id, booting(purchase, made));
             }
             (State::Cancelled { purchase, .. }, LaunchOutcome::Launched(made)) => {
                 draft.set_state(record.id, deleting(purchase, made, draft.now));
             }
-            (State::Launching { purchase, .. }, LaunchOutcome::Refused(no)) => {
+            (State::Launching { purchase, since, .. }, LaunchOutcome::Refused(no)) => {
                 let before = draft.memory.refused.get(&purchase.market).map(AsRef::as_ref);
                 let backoff = Backoff::after(before, no.kind, no.message.clone(), draft.now);
-                // Refusals of one batch are one refusal: the market was asked once.
-                if before.is_none_or(|b| b.since < draft.now) {
+                // What was asked before the market last said no tells nothing new: one large order is asked in several calls.
+                if before.is_none_or(|b| b.since <= *since) {
                     draft.memory.refused.insert(purchase.market.clone(), Arc::new(backoff));
                 }
                 draft.set_state(record.id, State::Wanted);
@@ -69,12 +71,15 @@ pub(super) fn outcomes(draft: &mut Draft<'_>) {
     }
 }
 
-fn booting(purchase: &Purchase, made: &Instance) -> State {
-    State::Booting {
-        purchase: purchase.clone(),
-        instance: made.provider_id.clone(),
-        launched_at: made.launched_at,
+/// A market that sells is not shut. One whose machines did not boot is: selling was never its trouble.
+fn sold(draft: &mut Draft<'_>, market: &Market) {
+    if draft.memory.refused.get(market).is_some_and(|b| b.kind != RefusalKind::BootTimeout) {
+        draft.memory.refused.remove(market);
     }
+}
+
+fn booting(purchase: &Purchase, made: &Instance) -> State {
+    State::Booting { purchase: purchase.clone(), instance: made.provider_id.clone(), launched_at: made.launched_at }
 }
 
 fn deleting(purchase: &Purchase, made: &Instance, since: jiff::Timestamp) -> State {
@@ -100,6 +105,8 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
     if key.cluster != draft.menu.policy.cluster {
         return;
     }
+    // Whoever it belongs to: its number is never given again.
+    draft.memory.next_record = draft.memory.next_record.max(key.record.0.saturating_add(1));
     let Some(record) = draft.memory.records.get(&key.record) else {
         adopt(draft, &key, made);
         return;
@@ -109,7 +116,7 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
         State::Launching { purchase, .. } if purchase.key == made.key => {
             let state = booting(purchase, made);
             let id = record.id;
-            draft.memory.refused.remove(&made.market);
+            sold(draft, &made.market);
             draft.set_state(id, state);
         }
         State::Cancelled { purchase, .. } if purchase.key == made.key => {
@@ -135,22 +142,17 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
 
 /// A machine of ours without a record: the state was lost, or a launch that was taken never to have happened did happen.
 fn adopt(draft: &mut Draft<'_>, key: &KeyParts, made: &Arc<Instance>) {
-    let known = draft.menu.groups.get(&key.group).or_else(|| draft.memory.groups.get(&key.group).map(|g| &g.group)).cloned();
-    let Some(group) = known else {
+    let Some(group) = draft.menu.group_or_remembered(&key.group, &draft.memory).cloned() else {
         draft.notes.push(Note::Orphan { instance: made.provider_id.clone(), group: key.group.clone() });
         return;
     };
     if made.state == InstanceState::Stopping {
         return;
     }
-    // Without a price today, budgets count the dearest way to buy such a node: unknown is never free.
-    let price = group
-        .offers
-        .iter()
-        .filter(|offer| offer.market == made.market)
-        .chain(&group.offers)
-        .find_map(|offer| Result::<_, Unpriced>::ok(offer.quote(draft.now)).map(|quote| quote.price))
-        .unwrap_or(UsdPerHour(i64::MAX / 1_000_000));
+    // Without a price of its own today, budgets count the dearest way to buy such a node: unknown is never free.
+    let price = |offer: &Offer| offer.quote(draft.now).ok().map(|quote| quote.price);
+    let own = group.offers.iter().filter(|offer| offer.market == made.market).find_map(price);
+    let price = own.or_else(|| group.offers.iter().filter_map(price).max()).unwrap_or(UsdPerHour(i64::MAX / 1_000_000));
     let purchase = Purchase { key: made.key.clone(), market: made.market.clone(), price };
     let record = Record {
         id: key.record,
@@ -164,10 +166,11 @@ fn adopt(draft: &mut Draft<'_>, key: &KeyParts, made: &Arc<Instance>) {
         pods: PodsSeen::NotYet,
         state: booting(&purchase, made),
     };
-    draft.memory.next_record = draft.memory.next_record.max(key.record.0.saturating_add(1));
-    draft.memory.groups.entry(key.group.clone()).or_insert_with(|| {
-        Arc::new(GroupMemory { group, barren: 0, frozen_since: None })
-    });
+    draft
+        .memory
+        .groups
+        .entry(key.group.clone())
+        .or_insert_with(|| Arc::new(GroupMemory { group, barren: 0, frozen_since: None }));
     draft.memory.records.insert(record.id, Arc::new(record));
     draft.notes.push(Note::Adopted { group: key.group.clone(), instance: made.provider_id.clone() });
 }
@@ -187,7 +190,7 @@ fn missing(draft: &mut Draft<'_>, inventory: &Observation) {
                 gone.push((record.id, Some((instance.clone(), purchase.market.clone(), Some(*launched_at)))));
             }
             State::Registered { purchase, instance, at, .. } if late(*at) => {
-                gone.push((record.id, Some((instance.clone(), purchase.market.clone(), Some(*at)))));
+                gone.push((record.id, Some((instance.clone(), purchase.market.clone(), None))));
             }
             // A machine that was cancelled while it was being made may not be listed yet.
             State::Deleting { since, .. } if late(*since) => gone.push((record.id, None)),
@@ -203,6 +206,10 @@ fn missing(draft: &mut Draft<'_>, inventory: &Observation) {
         }
     }
     for (id, lost) in gone {
+        if sabotage::on("spot-refilled") && lost.is_some() {
+            draft.set_state(id, State::Wanted);
+            continue;
+        }
         let Some(record) = draft.memory.records.remove(&id) else { continue };
         if let Some((instance, market, launched_at)) = lost {
             draft.notes.push(Note::Lost { group: record.group.clone(), instance, market, launched_at });
@@ -248,6 +255,20 @@ pub(super) fn registrations(draft: &mut Draft<'_>) {
                         ready_at: Some(draft.now),
                     },
                     _ => continue,
+                };
+                draft.memory.refused.remove(&purchase.market);
+                draft.set_state(id, state);
+                see_pods(draft, id);
+            }
+            // Given up too soon: it joined after all, and pods hold it.
+            State::Failed { purchase: Some(purchase), instance: Some(instance), .. } => {
+                let Some(node) = draft.nodes.get(instance).filter(|node| node.is_busy()) else { continue };
+                let state = State::Registered {
+                    purchase: purchase.clone(),
+                    instance: instance.clone(),
+                    node: Some(node.name.clone()),
+                    at: draft.now,
+                    ready_at: node.ready_since,
                 };
                 draft.set_state(id, state);
                 see_pods(draft, id);
@@ -306,17 +327,26 @@ pub(super) fn deadlines(draft: &mut Draft<'_>) {
                 (*launched_at, purchase, Some(instance.clone()), message)
             }
             State::Launching { purchase, since, .. } => {
-                let message = format!("the supplier did not say within {} s whether {} was made", allowed.as_secs(), purchase.key);
+                let message =
+                    format!("the supplier did not say within {} s whether {} was made", allowed.as_secs(), purchase.key);
                 (*since, purchase, None, message)
             }
             _ => continue,
         };
         let deadline = Draft::after(start, allowed);
-        if draft.now < deadline {
+        if draft.now < deadline || sabotage::on("boot-deadline-off") {
             draft.look_again_at(deadline);
             continue;
         }
         draft.notes.push(Note::BootTimeout { group: record.group.clone(), instance: instance.clone() });
+        if instance.is_some() {
+            // Left alone like a market without stock: the same dead machines would be bought again for ever.
+            let before = draft.memory.refused.get(&purchase.market).map(AsRef::as_ref);
+            if before.is_none_or(|b| b.since <= start) {
+                let backoff = Backoff::after(before, RefusalKind::BootTimeout, message.clone(), draft.now);
+                draft.memory.refused.insert(purchase.market.clone(), Arc::new(backoff));
+            }
+        }
         let state = State::Failed {
             kind: RefusalKind::BootTimeout,
             message,

@@ -9,6 +9,7 @@ use crate::ids::{NodeGroupId, OrderId, RecordId};
 use crate::offer::Market;
 use crate::plan::{Action, Explanation, Note};
 use crate::record::{Purchase, Record, State};
+use crate::sabotage;
 use crate::supply::{KeyParts, LaunchRequest, RefusalKind};
 use crate::usage::{Usage, group_of};
 
@@ -37,7 +38,12 @@ pub(super) fn buy(draft: &mut Draft<'_>) {
         count(&mut usage, draft, false);
         match draft.menu.groups.get(&group_id).cloned() {
             Some(group) => fill_order(draft, &usage, order, &group, &ids, &fresh),
-            None => settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is not in the policy any more"),
+            None => {
+                settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is not in the policy any more");
+                let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+                let group = Some(group_id.clone());
+                draft.explanations.push(Explanation { order, group, asked, found: 0, candidates: Vec::new() });
+            }
         }
         count(&mut usage, draft, true);
     }
@@ -83,7 +89,13 @@ fn fill_order(
     let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     let found: u32 = chosen.iter().map(|(_, n)| *n).sum();
     let candidates = retell(before, &chosen);
-    if !left.is_empty() && !waiting {
+    // Nothing waits for ever for an inventory to come back or a trial to end: past the boot deadline the autoscaler is told.
+    let ordered = left.iter().filter_map(|id| draft.memory.records.get(id)).map(|record| record.ordered_at).min();
+    let deadline = ordered.map(|at| Draft::after(at, menu.policy.boot_deadline));
+    if let Some(deadline) = deadline.filter(|_| waiting) {
+        draft.look_again_at(deadline);
+    }
+    if !left.is_empty() && (!waiting || deadline.is_some_and(|at| at <= now)) {
         let scales = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };
         let (_, barred) = scales.rank([group]);
         let (kind, message) = why_nothing(&barred, draft, group);
@@ -93,13 +105,7 @@ fn fill_order(
 }
 
 /// Writes down that a record is being launched; whether it could be.
-fn launch(
-    draft: &mut Draft<'_>,
-    group: &Group,
-    record: &Record,
-    market: &Market,
-    price: crate::units::UsdPerHour,
-) -> bool {
+fn launch(draft: &mut Draft<'_>, group: &Group, record: &Record, market: &Market, price: crate::units::UsdPerHour) -> bool {
     let attempt = record.attempts.saturating_add(1);
     let cluster = draft.menu.policy.cluster.clone();
     let Ok(key) = (KeyParts { cluster, group: group.id.clone(), record: record.id, attempt }).key() else {
@@ -108,11 +114,8 @@ fn launch(
     let Some(entry) = draft.memory.records.get_mut(&record.id) else { return false };
     let changed = std::sync::Arc::make_mut(entry);
     changed.attempts = attempt;
-    changed.state = State::Launching {
-        purchase: Purchase { key, market: market.clone(), price },
-        since: draft.now,
-        retry_at: None,
-    };
+    changed.state =
+        State::Launching { purchase: Purchase { key, market: market.clone(), price }, since: draft.now, retry_at: None };
     true
 }
 
@@ -144,20 +147,17 @@ fn settle(
     let had = siblings().any(|r| matches!(r.state, State::Booting { .. } | State::Registered { .. }));
     let open = siblings().any(|r| matches!(r.state, State::Launching { .. } | State::Wanted));
     let nodes = u32::try_from(left.len()).unwrap_or(u32::MAX);
-    if had {
+    if sabotage::on("stock-out-waits") {
+        return;
+    }
+    if (had && !sabotage::on("part-as-placeholders")) || sabotage::on("failed-dropped") {
         for id in left {
             draft.memory.records.remove(id);
         }
         draft.notes.push(Note::OrderShort { order, group: group.clone(), nodes, message: message.to_owned() });
     } else if !open {
         for id in left {
-            let state = State::Failed {
-                kind,
-                message: message.to_owned(),
-                at: draft.now,
-                purchase: None,
-                instance: None,
-            };
+            let state = State::Failed { kind, message: message.to_owned(), at: draft.now, purchase: None, instance: None };
             draft.set_state(*id, state);
         }
         let note = Note::OrderFailed { order, group: group.clone(), nodes, kind, message: message.to_owned() };

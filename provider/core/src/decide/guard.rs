@@ -9,6 +9,7 @@ use super::{BARREN_AFTER, Draft, judged_by_pods};
 use crate::ids::{ProviderId, RecordId};
 use crate::plan::{Action, Ending, Note};
 use crate::record::{PodsSeen, State};
+use crate::sabotage;
 use crate::snapshot::Hold;
 use crate::supply::{InstanceState, KeyParts};
 
@@ -39,6 +40,7 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
             let busy = draft.nodes.get(&made.provider_id).is_some_and(|node| node.is_busy());
             let why = match draft.memory.records.get(&key.record) {
                 Some(record) => match &record.state {
+                    State::Deleting { .. } if sabotage::on("deleted-not-ended") => continue,
                     State::Deleting { .. } => Ending::Deleted,
                     // Only the autoscaler's word ends a machine that pods hold.
                     _ if busy => continue,
@@ -87,6 +89,7 @@ pub(super) fn holds(draft: &mut Draft<'_>) {
         let Some(node) = draft.nodes.get(instance) else { continue };
         let busy = node.is_busy() && judged_by_pods(record, &draft.memory, draft.menu);
         match (busy, node.scale_down_disabled) {
+            (true, Hold::None) if sabotage::on("busy-not-held") => {}
             (true, Hold::None) => actions.push(Action::Hold { node: node.name.clone() }),
             (false, Hold::Ours) => actions.push(Action::Release { node: node.name.clone() }),
             _ => {}
@@ -105,12 +108,10 @@ pub(super) fn gone_nodes(draft: &mut Draft<'_>) {
         let inventories = draft.snapshot.suppliers.values();
         let gone = inventories.clone().count() > 0
             && inventories.clone().all(|inventory| {
-                inventory
-                    .as_ref()
-                    .is_some_and(|i| i.complete && i.as_of >= settled && !i.instances.contains_key(provider_id))
+                inventory.as_ref().is_some_and(|i| i.complete && i.as_of >= settled && !i.instances.contains_key(provider_id))
             });
         let counted = || draft.memory.records.values().any(|r| r.counts() && r.instance() == Some(provider_id));
-        if gone && !counted() {
+        if gone && !counted() && !sabotage::on("dead-nodes-stay") {
             actions.push(Action::RemoveNode { node: node.name.clone(), provider_id: provider_id.clone() });
         }
     }
@@ -144,9 +145,12 @@ pub(super) fn barren_groups(draft: &mut Draft<'_>) {
         let Some(remembered) = draft.memory.groups.get_mut(&group) else { continue };
         let remembered = Arc::make_mut(remembered);
         remembered.barren = remembered.barren.saturating_add(1);
+    }
+    for (group, remembered) in &mut draft.memory.groups {
         if remembered.barren >= BARREN_NODES && remembered.frozen_since.is_none() {
+            let remembered = Arc::make_mut(remembered);
             remembered.frozen_since = Some(draft.now);
-            draft.notes.push(Note::Frozen { group, nodes: remembered.barren });
+            draft.notes.push(Note::Frozen { group: group.clone(), nodes: remembered.barren });
         }
     }
     let thawing: Vec<_> = draft

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 
-use super::{Draft, is_fresh};
+use super::{Draft, is_fresh, judged_by_pods};
 use crate::choose::Scales;
 use crate::group::{Group, dominates};
 use crate::ids::{NodeGroupId, PoolName};
 use crate::plan::{Closed, GroupLimits};
 use crate::policy::{Taint, TaintEffect};
 use crate::record::State;
+use crate::sabotage;
 
 /// How long a Ready node may stay without a pod before it counts towards freezing its group: three times the slowest scheduler
 /// retry of an unschedulable pod (5 min).
@@ -36,7 +37,7 @@ pub(super) fn of_groups(draft: &mut Draft<'_>) -> BTreeMap<NodeGroupId, GroupLim
             let (mut eligible, barred) = scales.rank([group.as_ref()]);
             let room = eligible.iter().map(|e| e.room).max().unwrap_or(0);
             let priced = group.offers.iter().any(|offer| offer.quote(now).is_ok());
-            let held_back = uncredited.closing(group);
+            let held_back = uncredited.closing(group).filter(|_| !sabotage::on("uncredited-open"));
             let closed = match held_back {
                 Some(nodes) => Some(Closed::Uncredited { nodes }),
                 None if room == 0 => {
@@ -48,7 +49,12 @@ pub(super) fn of_groups(draft: &mut Draft<'_>) -> BTreeMap<NodeGroupId, GroupLim
             if let Some(price) = next_price {
                 open.entry((&group.pool, group.zone_name.as_str())).or_default().push((group.as_ref(), price.0));
             }
-            let max = if closed.is_some() { target } else { target.saturating_add(room) };
+            let max = match &closed {
+                Some(_) if sabotage::on("closed-looks-open") => target + 1,
+                _ if sabotage::on("max-size-static") => 10.max(target),
+                Some(_) => target,
+                None => target.saturating_add(room),
+            };
             let busy = busy.get(&group.id).copied().unwrap_or(0);
             let listed = priced || target > 0;
             limits.insert(group.id.clone(), GroupLimits { target, min: 0, max, busy, listed, next_price, closed });
@@ -79,18 +85,19 @@ fn next_moments(draft: &Draft<'_>) -> Vec<jiff::Timestamp> {
         quote.lapses_at()
     });
     let backoffs = draft.memory.refused.values().map(|b| b.until);
-    let credits = draft.memory.records.values().filter(|r| r.is_coming()).map(|r| Draft::after(r.ordered_at, UNCREDITED_AT_MOST));
-    let stale = draft.snapshot.suppliers.values().flatten().map(|i| {
-        Draft::after(i.as_of, super::STALE_INVENTORY + SignedDuration::from_secs(1))
-    });
+    let credits =
+        draft.memory.records.values().filter(|r| r.is_coming()).map(|r| Draft::after(r.ordered_at, UNCREDITED_AT_MOST));
+    let stale = draft
+        .snapshot
+        .suppliers
+        .values()
+        .flatten()
+        .map(|i| Draft::after(i.as_of, super::STALE_INVENTORY + SignedDuration::from_secs(1)));
     lapses.chain(backoffs).chain(credits).chain(stale).filter(|at| *at > draft.now).collect()
 }
 
 /// Of a pool's open groups in one zone, those that another makes pointless are not worth listing, unless they have nodes.
-fn unlist_dominated(
-    open: &BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>>,
-    limits: &mut BTreeMap<NodeGroupId, GroupLimits>,
-) {
+fn unlist_dominated(open: &BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>>, limits: &mut BTreeMap<NodeGroupId, GroupLimits>) {
     for groups in open.values() {
         for &candidate in groups {
             if groups.iter().any(|&other| dominates(other, candidate))
@@ -107,7 +114,7 @@ fn busy_nodes(draft: &Draft<'_>) -> BTreeMap<NodeGroupId, u32> {
     let mut busy: BTreeMap<NodeGroupId, u32> = BTreeMap::new();
     for record in draft.memory.records.values() {
         let State::Registered { instance, .. } = &record.state else { continue };
-        if draft.nodes.get(instance).is_some_and(|node| node.is_busy()) {
+        if draft.nodes.get(instance).is_some_and(|node| node.is_busy()) && judged_by_pods(record, &draft.memory, draft.menu) {
             *busy.entry(record.group.clone()).or_default() += 1;
         }
     }
@@ -118,7 +125,7 @@ fn busy_nodes(draft: &Draft<'_>) -> BTreeMap<NodeGroupId, u32> {
 /// keeps what is there, then to the open group whose next node is cheapest.
 fn minimums(draft: &Draft<'_>, limits: &mut BTreeMap<NodeGroupId, GroupLimits>) {
     for limit in limits.values_mut() {
-        limit.min = limit.busy.min(limit.target);
+        limit.min = if sabotage::on("min-without-busy") { 0 } else { limit.busy.min(limit.target) };
     }
     for pool in draft.menu.policy.pools.iter().filter(|pool| pool.limits.min_nodes > 0) {
         let mut left = pool.limits.min_nodes;
@@ -139,6 +146,10 @@ fn minimums(draft: &Draft<'_>, limits: &mut BTreeMap<NodeGroupId, GroupLimits>) 
             floors.insert(id.clone(), here);
         }
         order.sort_by(|a, b| (a.1, &a.2).cmp(&(b.1, &b.2)));
+        if sabotage::on("floor-stays") {
+            order.sort_by(|a, b| b.2.cmp(&a.2));
+            order.truncate(1);
+        }
         for (_, _, id) in &order {
             let Some(limit) = limits.get(id).filter(|l| l.listed) else { continue };
             let more = limit.max.saturating_sub(limit.target).min(left);
@@ -148,7 +159,7 @@ fn minimums(draft: &Draft<'_>, limits: &mut BTreeMap<NodeGroupId, GroupLimits>) 
             }
         }
         for (id, floor) in floors {
-            if let Some(limit) = limits.get_mut(&id) {
+            if let Some(limit) = limits.get_mut(&id).filter(|_| !sabotage::on("floor-not-shown")) {
                 limit.min = limit.min.max(floor).min(limit.max);
             }
         }

@@ -101,16 +101,12 @@ impl<'a> Draft<'a> {
 
     /// The group of a record, from the menu or as remembered.
     fn group_of(&self, record: &Record) -> Option<Arc<Group>> {
-        self.menu
-            .groups
-            .get(&record.group)
-            .or_else(|| self.memory.groups.get(&record.group).map(|remembered| &remembered.group))
-            .cloned()
+        self.menu.group_or_remembered(&record.group, &self.memory).cloned()
     }
 
     /// The latest inventory of the supplier that makes this group's nodes; `None` while there is none.
     fn inventory_of(&self, group: &NodeGroupId) -> Option<&'a Arc<Observation>> {
-        let group = self.menu.groups.get(group).or_else(|| self.memory.groups.get(group).map(|g| &g.group))?;
+        let group = self.menu.group_or_remembered(group, &self.memory)?;
         self.snapshot.suppliers.get(&group.supplier)?.as_ref()
     }
 

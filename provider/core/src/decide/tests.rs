@@ -21,7 +21,8 @@ fn the_preferred_capacity_type_is_bought_and_the_choice_explained() {
     assert_eq!(markets, ["spot", "spot"]);
     let explanation = &plan.explanations[0];
     assert_eq!((explanation.asked, explanation.found), (2, 2));
-    let told: Vec<String> = explanation.candidates.iter().map(|c| format!("{}: {}", c.market.capacity_type, c.verdict)).collect();
+    let told: Vec<String> =
+        explanation.candidates.iter().map(|c| format!("{}: {}", c.market.capacity_type, c.verdict)).collect();
     assert_eq!(told, ["spot: CHOSEN × 2", "on-demand: the pool prefers spot"]);
 }
 
@@ -45,7 +46,8 @@ fn nothing_had_leaves_placeholders_with_an_error_and_a_closed_group() {
     world.pass();
     world.refuse_all(RefusalKind::OutOfCapacity);
     let plan = world.pass();
-    let failed = world.records(GROUP_A).filter(|r| matches!(r.state, State::Failed { kind: RefusalKind::OutOfCapacity, .. })).count();
+    let failed =
+        world.records(GROUP_A).filter(|r| matches!(r.state, State::Failed { kind: RefusalKind::OutOfCapacity, .. })).count();
     assert_eq!(failed, 2, "{:?}", world.memory.records);
     let limits = &plan.limits[&World::group(GROUP_A)];
     assert_eq!((limits.target, limits.max), (2, 2));

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::ids::{IdError, ZoneId};
 use crate::offer::CapacityType;
+use crate::sabotage;
 use crate::units::{MiB, UsdPerHour};
 
 pub use prices::check_against_prices;
@@ -35,6 +36,16 @@ const MAX_NODES: u32 = 100_000;
 const MIN_BOOT_DEADLINE: SignedDuration = SignedDuration::from_mins(1);
 /// Longest boot deadline: a dead launch would be waited for, and paid for, longer than it takes to notice by hand.
 const MAX_BOOT_DEADLINE: SignedDuration = SignedDuration::from_mins(60);
+
+/// Taints that the autoscaler sets itself, or takes for "still starting": templates lose them, and a node that bears one never counts as
+/// Ready, so pods would be promised nodes that they cannot use.
+const AUTOSCALER_TAINTS: [&str; 5] = [
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+];
 
 /// An id that a text may be.
 trait Id: Ord + TryFrom<String, Error = IdError> {}
@@ -265,6 +276,10 @@ fn taints(faults: &mut Faults, path: &Path, raw: Option<&[RawTaint]>) -> Vec<Tai
         let path = path.index(at);
         let _ = faults.keep(&path.key("key"), grammar::label_key(&taint.key));
         let _ = faults.keep(&path.key("value"), grammar::label_value(&taint.value));
+        if AUTOSCALER_TAINTS.iter().any(|own| taint.key.starts_with(own)) && !sabotage::on("startup-taint-allowed") {
+            let why = "is a mark of the autoscaler's own, and a node that bears it never counts as ready: choose another key";
+            faults.add(&path.key("key"), format!("{} {why}", quoted(&taint.key)));
+        }
         if !seen.insert((taint.key.as_str(), taint.effect)) {
             faults.add(&path, format!("{} with {} is named twice: take one out", quoted(&taint.key), taint.effect.as_str()));
         }

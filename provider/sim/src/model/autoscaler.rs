@@ -193,7 +193,8 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
     }
 
     pub(super) fn registry<'a>(&'a mut self, now: Timestamp, actions: &'a mut Vec<Action>) -> (&'a mut Registry, Scope<'a, D>) {
-        let scope = Scope { client: &mut self.client, settings: &self.settings, templates: &self.state.templates, actions, now };
+        let scope =
+            Scope { client: &mut self.client, settings: &self.settings, templates: &self.state.templates, actions, now };
         (&mut self.state.registry, scope)
     }
 

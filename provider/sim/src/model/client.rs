@@ -132,7 +132,11 @@ impl<D: Door> Client<D> {
     }
 
     /// The group's own options: `None` where it has none, by an empty answer or by a server without the method.
-    pub(super) async fn own_options(&mut self, group: &str, defaults: &GroupOptions) -> Result<Option<GroupOptions>, DoorError> {
+    pub(super) async fn own_options(
+        &mut self,
+        group: &str,
+        defaults: &GroupOptions,
+    ) -> Result<Option<GroupOptions>, DoorError> {
         let result = self.door.get_options(group, defaults).await;
         match self.log(Call::GetOptions(group.to_owned()), result) {
             Err(error) if error.is_unimplemented() => Ok(None),

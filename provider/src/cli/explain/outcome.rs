@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_core::ids::{DecisionId, ProviderId, RecordId};
+use stoker_core::ids::{DecisionId, LaunchKey, ProviderId, RecordId};
 use stoker_core::plan::{Action, Ending, Note};
 use stoker_core::record::{Record, State};
 
@@ -44,17 +44,16 @@ impl Outcomes {
 
     /// What came of the machines that a decision bought.
     pub(super) async fn of_decision(&self, reader: &Reader, decision: &StoredDecision) -> Result<Vec<Outcome>, CliError> {
-        let bought = decision.actions.iter().filter_map(|action| match action {
-            Action::Launch { record, .. } => Some(*record),
-            Action::Terminate { .. } | Action::Hold { .. } | Action::Release { .. } | Action::RemoveNode { .. } => None,
-        });
         let mut outcomes = Vec::new();
-        for (at, record) in bought.enumerate() {
-            let (instance, text) = match self.records.get(&record) {
+        for (at, (record, key)) in launches(decision).enumerate() {
+            let later = if at < FOLLOWED { reader.decisions_of_node(&record.to_string()).await? } else { Vec::new() };
+            let again =
+                |other: &&StoredDecision| other.id > decision.id && launches(other).any(|(r, k)| r == record && k != key);
+            let (instance, text) = match (self.records.get(&record), later.iter().find(again)) {
                 _ if self.newest == Some(decision.id) => (None, "asked for; nothing was decided since".to_owned()),
-                Some(known) => (known.instance().cloned(), stands(known)),
-                None if at < FOLLOWED => ended(&reader.decisions_of_node(&record.to_string()).await?),
-                None => (None, "ended".to_owned()),
+                (_, Some(again)) => (None, format!("not to be had there; tried anew in {}", again.id)),
+                (Some(known), None) => (known.instance().cloned(), stands(known)),
+                (None, None) => ended(&later),
             };
             outcomes.push(Outcome { record, instance, text });
         }
@@ -72,10 +71,23 @@ pub(super) async fn changed(reader: &Reader, decision: &StoredDecision) -> Resul
     let (before, after) = (reader.replay_inputs(*id).await?, reader.replay_inputs(DecisionId(id.0.saturating_add(1))).await?);
     let (Some(before), Some(after)) = (before, after) else { return Ok(Vec::new()) };
     let (before, after) = (before.memory.records, after.memory.records);
-    let gone = before.keys().filter(|id| !after.contains_key(id)).map(|id| Outcome { record: *id, instance: None, text: "gone".to_owned() });
+    let gone = before.keys().filter(|id| !after.contains_key(id)).map(|id| Outcome {
+        record: *id,
+        instance: None,
+        text: "gone".to_owned(),
+    });
     let differs = after.iter().filter(|(id, record)| before.get(id).is_some_and(|before| before != *record));
-    let differs = differs.map(|(id, record)| Outcome { record: *id, instance: record.instance().cloned(), text: stands(record) });
+    let differs =
+        differs.map(|(id, record)| Outcome { record: *id, instance: record.instance().cloned(), text: stands(record) });
     Ok(differs.chain(gone).collect())
+}
+
+/// The machines that a decision bought: for which record, under which key.
+fn launches(decision: &StoredDecision) -> impl Iterator<Item = (RecordId, &LaunchKey)> {
+    decision.actions.iter().filter_map(|action| match action {
+        Action::Launch { record, request, .. } => Some((*record, &request.key)),
+        Action::Terminate { .. } | Action::Hold { .. } | Action::Release { .. } | Action::RemoveNode { .. } => None,
+    })
 }
 
 impl Outcome {

@@ -74,7 +74,11 @@ impl OrderReport {
         let order = self.order.map_or_else(|| "nobody's order".to_owned(), |order| format!("order {order}"));
         let when = self.filed_at.map(|at| format!(" filed at {}", at.strftime("%H:%M:%SZ"))).unwrap_or_default();
         let group = self.group.as_ref().map_or_else(|| "any group".to_owned(), ToString::to_string);
-        line(text, "asked", &format!("{order}{when}: {} of {group}; offers found for {}", count(self.asked, "node"), self.found));
+        line(
+            text,
+            "asked",
+            &format!("{order}{when}: {} of {group}; offers found for {}", count(self.asked, "node"), self.found),
+        );
         if all {
             text.push_str(&candidates_table(&self.candidates));
             return;
@@ -146,10 +150,14 @@ fn deeds(actions: &[Action]) -> Vec<String> {
                 let key = format!("at {supplier} in {} for {price}/h each", request.market);
                 launches.entry(key).or_default().push(record.to_string());
             }
-            Action::Terminate { supplier, instance, why } => rest.push(format!("end {instance} at {supplier}: {}", ending(*why))),
+            Action::Terminate { supplier, instance, why } => {
+                rest.push(format!("end {instance} at {supplier}: {}", ending(*why)));
+            }
             Action::Hold { node } => rest.push(format!("keep the autoscaler from removing {node}")),
             Action::Release { node } => rest.push(format!("let the autoscaler remove {node} again")),
-            Action::RemoveNode { node, provider_id } => rest.push(format!("remove the Node {node}: its machine {provider_id} is gone")),
+            Action::RemoveNode { node, provider_id } => {
+                rest.push(format!("remove the Node {node}: its machine {provider_id} is gone"));
+            }
         }
     }
     let launches = launches.into_iter().map(|(how, records)| format!("launch {} {how}", records.join(", ")));

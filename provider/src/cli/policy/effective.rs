@@ -5,8 +5,8 @@ use std::fmt::{Display, Write as _};
 use jiff::SignedDuration;
 use serde_json::Number;
 use stoker_core::policy::{
-    API_VERSION, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaLimit, RawCapacity, RawDefaults, RawGpu, RawLimits, RawPolicy, RawPool,
-    RawPrice, RawQuota, RawTaint, RawTemplate, RawWhere, Taint, TypePattern,
+    API_VERSION, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaLimit, RawCapacity, RawDefaults, RawGpu, RawLimits, RawPolicy,
+    RawPool, RawPrice, RawQuota, RawTaint, RawTemplate, RawWhere, Taint, TypePattern,
 };
 use stoker_core::units::{MICROS_PER_USD, UsdPerHour};
 
@@ -56,10 +56,7 @@ fn pool(pool: &Pool) -> RawPool {
         },
         evidence: Some(pool.evidence),
         split_capacity_type: Some(pool.split_capacity_type),
-        template: RawTemplate {
-            labels: pool.labels.clone(),
-            taints: Some(pool.taints.iter().map(taint).collect()),
-        },
+        template: RawTemplate { labels: pool.labels.clone(), taints: Some(pool.taints.iter().map(taint).collect()) },
         warm_floor: None,
         stabilization: None,
         isolation: None,

@@ -34,6 +34,8 @@ fn every_refusal_has_its_code_its_place_and_a_cure() {
         (not_ready(NotReady::Starting), Code::Unavailable, "few seconds"),
         (not_ready(NotReady::Supplier("aws".into())), Code::Unavailable, "credentials"),
         (not_ready(NotReady::Kubernetes), Code::Unavailable, "API server"),
+        (not_ready(NotReady::KubernetesBroken), Code::Unavailable, "/readyz"),
+        (not_ready(NotReady::Markets("aws".into())), Code::Unavailable, "zones and prices"),
         (not_ready(NotReady::Journal("disk full".into())), Code::Unavailable, "make room"),
         (Refused::Call(CallRefused::Stopped), Code::Unavailable, "ask again"),
         (Refused::Field { field: "id", fault: "is empty".into(), cure: "name one" }, Code::InvalidArgument, "name one"),

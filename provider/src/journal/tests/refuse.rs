@@ -66,7 +66,8 @@ async fn a_database_of_something_else_is_refused() {
 #[tokio::test]
 async fn what_is_no_database_is_refused() {
     let dir = tempdir().unwrap();
-    fs::write(dir.path().join("journal.db"), "not a database, but longer than a header of one hundred bytes is: ".repeat(40)).unwrap();
+    fs::write(dir.path().join("journal.db"), "not a database, but longer than a header of one hundred bytes is: ".repeat(40))
+        .unwrap();
     let text = refused(dir.path(), "corrupt").await;
     assert!(text.contains("put a copy of it back"), "{text}");
 }

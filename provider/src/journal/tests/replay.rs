@@ -130,7 +130,14 @@ async fn a_nodes_decisions_are_found_by_every_name_it_has() {
     world.pass(&journal).await.unwrap();
 
     let reader = journal.reader();
-    let first = ["ip-0", "aws:///us-east-1a/i-0", "r0", "0", "stoker://prod/infer.g6-xlarge.us-east-1a/0", "prod/infer.g6-xlarge.us-east-1a/0/1"];
+    let first = [
+        "ip-0",
+        "aws:///us-east-1a/i-0",
+        "r0",
+        "0",
+        "stoker://prod/infer.g6-xlarge.us-east-1a/0",
+        "prod/infer.g6-xlarge.us-east-1a/0/1",
+    ];
     let mut answers = BTreeSet::new();
     for name in first {
         let decisions: Vec<DecisionId> = reader.decisions_of_node(name).await.unwrap().iter().map(|d| d.id).collect();

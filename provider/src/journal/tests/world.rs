@@ -8,8 +8,8 @@ use stoker_core::choose::Scales;
 use stoker_core::decide::{decide, is_fresh};
 use stoker_core::group::{Group, Menu};
 use stoker_core::ids::{
-    Cloud, ClusterName, DecisionId, GpuModel, InstanceType, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region,
-    SupplierName, ZoneId, ZoneName,
+    Cloud, ClusterName, DecisionId, GpuModel, InstanceType, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId,
+    Region, SupplierName, ZoneId, ZoneName,
 };
 use stoker_core::memory::Memory;
 use stoker_core::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
@@ -19,7 +19,9 @@ use stoker_core::policy::{Evidence, Limits, Policy, Pool, Taint, TaintEffect, Wo
 use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
 use stoker_core::snapshot::{ClusterFacts, Hold, NodeFacts, Snapshot};
-use stoker_core::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, Refusal, RefusalKind};
+use stoker_core::supply::{
+    Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, Refusal, RefusalKind,
+};
 use stoker_core::units::{MiB, Milli, UsdPerHour};
 use stoker_core::usage::Usage;
 
@@ -192,7 +194,9 @@ impl World {
         let usage = Usage::count(&self.memory, &menu, self.now);
         let fresh = |group: &Group| is_fresh(&self.snapshot, group, self.now);
         let scales = Scales { menu: &menu, memory: &self.memory, usage: &usage, fresh: &fresh, now: self.now };
-        let Ok((order, _)) = orders::increase(&mut after, &scales, &self.limits[&group], &group, delta) else { return Ok(false) };
+        let Ok((order, _)) = orders::increase(&mut after, &scales, &self.limits[&group], &group, delta) else {
+            return Ok(false);
+        };
         self.accept(journal, &AcceptedCall::Increase { group, delta, order }, after).await?;
         Ok(true)
     }
@@ -375,7 +379,8 @@ impl World {
                 self.pass(journal).await.map(drop)
             }
             5 => {
-                let held = self.memory.records.values().filter(|r| matches!(r.state, State::Registered { .. })).map(|r| r.id).next();
+                let held =
+                    self.memory.records.values().filter(|r| matches!(r.state, State::Registered { .. })).map(|r| r.id).next();
                 match held {
                     Some(record) if self.memory.records.len() > 4 => self.delete(journal, record).await,
                     _ => self.pass(journal).await.map(drop),

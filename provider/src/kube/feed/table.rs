@@ -172,8 +172,7 @@ impl Table {
         if let Some(known) = self.groups.get(text) {
             return Some(known.clone());
         }
-        let id =
-            NodeGroupId::new(text).inspect_err(|error| warn!(node, %error, "a Node's group label is not usable")).ok()?;
+        let id = NodeGroupId::new(text).inspect_err(|error| warn!(node, %error, "a Node's group label is not usable")).ok()?;
         self.groups.insert(id.clone());
         Some(id)
     }

@@ -209,7 +209,8 @@ impl World {
 
     pub(super) fn delete(&mut self, group: &str, ids: &[&str]) -> Result<usize, DeleteRefused> {
         let id = Self::group(group);
-        let nodes: Vec<NodeRef> = ids.iter().map(|id| NodeRef { provider_id: (*id).to_owned(), name: (*id).to_owned() }).collect();
+        let nodes: Vec<NodeRef> =
+            ids.iter().map(|id| NodeRef { provider_id: (*id).to_owned(), name: (*id).to_owned() }).collect();
         let cluster = self.cluster.clone();
         orders::delete(&mut self.memory, &self.menu, Some(&cluster), &id, &nodes, self.now).map(|gone| gone.len())
     }

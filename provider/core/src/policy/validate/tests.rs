@@ -144,6 +144,7 @@ fn each_rule_names_the_field_and_the_cure() {
         ("/pools/0/template/labels", json!({"karpenter.sh/capacity-type": "spot"}), r#"pools[0].template.labels["karpenter.sh/capacity-type"] "karpenter.sh/capacity-type" is set by Stoker or by Kubernetes itself: take it out"#),
         ("/pools/0/template/taints", json!([taint, {"key": "team", "value": "b", "effect": "NoExecute"}, taint]), r#"pools[0].template.taints[2] "team" with NoSchedule is named twice: take one out"#),
         ("/pools/0/template/taints", json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]), r#"pools[0].template.taints[0].key "node.kubernetes.io/not-ready" is set by Stoker or by Kubernetes itself: take it out"#),
+        ("/pools/0/template/taints", json!([{"key": "startup-taint.cluster-autoscaler.kubernetes.io/driver", "effect": "NoSchedule"}]), r#"pools[0].template.taints[0].key "startup-taint.cluster-autoscaler.kubernetes.io/driver" is a mark of the autoscaler's own, and a node that bears it never counts as ready: choose another key"#),
         ("/pools/0/template/taints", json!([{"key": "team", "value": "a b", "effect": "NoExecute"}]), r#"pools[0].template.taints[0].value "a b" is not a label value: write up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"#),
         ("/quotas/0/gpus", json!(8), "quotas[0] has both vcpus and gpus: give one of them"),
         ("/quotas/0", json!({"name": "x", "cloud": "aws"}), "quotas[0] has no limit: give one of vcpus and gpus"),

@@ -1,0 +1,208 @@
+//! The command line as a user meets it: the built binary, its output, its exit codes.
+//!
+//! `INSTA_UPDATE=always cargo test -p stoker --test cli` writes the goldens anew.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "cli/binary.rs"]
+mod binary;
+#[path = "cli/journal.rs"]
+mod journal;
+#[path = "cli/service.rs"]
+mod service;
+
+use binary::{Ran, golden, stoker};
+
+/// The small tables and the policy that goldens stand on, so that newer price tables change none.
+const SMALL: &[&str] = &["--prices-dir", "prices"];
+
+fn small(args: &[&str]) -> Ran {
+    stoker(&[args, SMALL].concat())
+}
+
+#[test]
+fn a_plan_shows_every_candidate_and_why_the_rest_lost() {
+    let plan = small(&["plan", "--policy", "policy.yaml", "--world", "world.yaml", "--pool", "serving", "--count", "6"]);
+    assert_eq!(plan.code, 0, "{plan:?}");
+    assert!(plan.out.lines().all(|line| line.chars().count() <= 120), "{}", plan.out);
+    golden("plan", &plan.out);
+}
+
+#[test]
+fn a_plan_is_stable_for_programs() {
+    let args = ["plan", "--policy", "policy.yaml", "--world", "world.yaml", "--pool", "serving", "--count", "2"];
+    let group = ["--group", "serving.g6-xlarge.us-east-1a"];
+    let json = small(&[&args[..], &group, &["-o", "json"]].concat());
+    golden("plan-json", &json.out);
+    let value: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    let price = &value["candidates"][0]["price"]["perNode"];
+    let micros = price["microUsd"].as_i64().unwrap();
+    assert_eq!(price["usd"], format!("0.{micros:06}"), "both say the same");
+    golden("plan-yaml", &small(&[&args[..], &group, &["--output", "yaml"]].concat()).out);
+}
+
+#[test]
+fn a_plan_that_is_short_says_so_with_its_exit_code() {
+    let short = small(&["plan", "--policy", "policy.yaml", "--pool", "serving", "--count", "30"]);
+    assert_eq!(short.code, 4, "{short:?}");
+    golden("plan-short", &short.out);
+    let nothing = small(&["plan", "--policy", "policy.yaml", "--pool", "big", "--count", "1"]);
+    assert_eq!(nothing.code, 4, "{nothing:?}");
+    golden("plan-nothing", &nothing.out);
+}
+
+#[test]
+fn the_built_in_example_can_be_planned_and_shown() {
+    let plan = stoker(&["plan", "--pool", "inference", "--count", "3"]);
+    assert_eq!(plan.code, 0, "{plan:?}");
+    assert!(plan.out.contains("CHOSEN × 3") && plan.out.contains("3 of 3 nodes found"), "{}", plan.out);
+    assert_eq!(stoker(&["policy", "show"]).code, 0);
+}
+
+#[test]
+fn offers_come_cheapest_gpu_first_and_what_has_no_price_says_why() {
+    golden("offers", &small(&["offers"]).out);
+    golden("offers-all", &small(&["offers", "--all", "--limit", "0"]).out);
+    let filtered = small(&[
+        "offers",
+        "--gpu",
+        "L4,A10G",
+        "--min-memory",
+        "24",
+        "--cloud",
+        "aws",
+        "--capacity-type",
+        "spot",
+        "--limit",
+        "2",
+    ]);
+    golden("offers-filtered", &filtered.out);
+    golden(
+        "offers-json",
+        &small(&["offers", "--region", "us-central1", "--capacity-type", "on-demand", "--all", "-o", "json"]).out,
+    );
+}
+
+#[test]
+fn a_sound_policy_is_summed_up_and_written_out_in_full() {
+    golden("policy-check", &small(&["policy", "check", "policy.yaml"]).out);
+    let shown = small(&["policy", "show", "policy.yaml"]);
+    golden("policy-show", &shown.out);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("shown.yaml");
+    std::fs::write(&file, &shown.out).unwrap();
+    let again = small(&["policy", "show", file.to_str().unwrap()]);
+    let without_name = |text: &str| text.split_once('\n').map(|(_, rest)| rest.to_owned());
+    assert_eq!(without_name(&again.out), without_name(&shown.out), "{again:?}");
+}
+
+#[test]
+fn every_fault_of_a_file_is_told_with_its_place() {
+    let mut told = Vec::new();
+    let cases: [&[&str]; 6] = [
+        &["policy", "check", "bad-policy.yaml", "--prices-dir", "prices"],
+        &["plan", "--pool", "serving", "--count", "1", "--policy", "bad-policy.yaml", "--prices-dir", "prices"],
+        &["plan", "--pool", "serving", "--count", "1", "--policy", "absent.yaml", "--prices-dir", "prices"],
+        &["offers", "--prices-dir", "prices", "--world", "bad-world.yaml"],
+        &["offers", "--prices-dir", "bad-prices"],
+        &["serve", "--policy", "bad-policy.yaml"],
+    ];
+    for case in cases {
+        let ran = stoker(case);
+        assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{case:?} {ran:?}");
+        told.push(format!("$ stoker {}\n{}", case.join(" "), ran.err));
+    }
+    golden("faults", &told.join("\n"));
+    let json = stoker(&["policy", "check", "bad-policy.yaml", "-o", "json"]);
+    assert_eq!(json.code, 3);
+    let report: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((&report["ok"], &report["faults"][0]["line"]), (&false.into(), &6.into()), "{report}");
+}
+
+#[test]
+fn slips_on_the_command_line_get_the_nearest_name() {
+    let mut told = Vec::new();
+    let cases: [(i32, &[&str]); 12] = [
+        (2, &["plam"]),
+        (2, &["plan", "--pool", "serving", "--count", "0"]),
+        (2, &["serve", "--tls-cert", "a.crt"]),
+        (2, &["serve", "--retention", "soon"]),
+        (2, &["serve", "--provider-listen", "0.0.0.0:0", "--http-listen", "127.0.0.1:0", "--expander-listen", "127.0.0.1:0"]),
+        (2, &["groups", "--url", "https://127.0.0.1:8088"]),
+        (2, &["certs", "--dir", "certs", "--server-name", "a b"]),
+        (5, &["plan", "--pool", "inferense", "--count", "1"]),
+        (
+            5,
+            &[
+                "plan",
+                "--policy",
+                "policy.yaml",
+                "--prices-dir",
+                "prices",
+                "--pool",
+                "serving",
+                "--group",
+                "serving.g6-xlarge.us-east-1",
+                "--count",
+                "1",
+            ],
+        ),
+        (5, &["offers", "--gpu", "L44"]),
+        (5, &["offers", "--region", "us-est-1"]),
+        (5, &["offers", "--gpu", "T4", "--cloud", "lambda"]),
+    ];
+    for (code, case) in cases {
+        let ran = stoker(case);
+        assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{case:?} {ran:?}");
+        told.push(format!("$ stoker {}\n{}", case.join(" "), ran.err));
+    }
+    golden("slips", &told.join("\n"));
+}
+
+#[test]
+fn certificates_are_written_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let certs = dir.path().join("certs");
+    let args = ["certs", "--dir", certs.to_str().unwrap(), "--server-name", "stoker.stoker.svc", "--client-name", "ca-1"];
+    let first = stoker(&args);
+    assert_eq!(first.code, 0, "{first:?}");
+    assert!(first.out.contains("--provider-client ca-1") && certs.join("client.key").exists(), "{first:?}");
+    let second = stoker(&args);
+    assert_eq!(second.code, 1, "{second:?}");
+    assert!(second.err.contains("--force"), "{second:?}");
+    assert_eq!(stoker(&[&args[..], &["--force"]].concat()).code, 0);
+}
+
+#[test]
+fn shells_and_editors_get_what_they_need() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(stoker(&["completions", shell]).out.contains("capacity-type"), "{shell}");
+    }
+    let schema: serde_json::Value = serde_json::from_str(&stoker(&["policy", "schema"]).out).unwrap();
+    assert_eq!(schema["title"], "Stoker policy");
+}
+
+#[test]
+fn help_names_every_command_and_exit_code() {
+    let help = stoker(&["--help"]);
+    for word in [
+        "serve",
+        "demo",
+        "plan",
+        "explain",
+        "offers",
+        "policy",
+        "groups",
+        "certs",
+        "completions",
+        "\n  5  nothing of that name",
+    ] {
+        assert!(help.out.contains(word), "{word}: {}", help.out);
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let ran = binary::with_a_closed_reader(&["offers", "--limit", "0", "--all", "-o", "json"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+}

@@ -1,0 +1,159 @@
+//! `stoker explain`, over a journal that holds an order, what was bought for it and what came of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use stoker::catalog::Catalog;
+use stoker::journal::{AcceptedCall, DecisionEntry, Journal};
+use stoker_core::check::check;
+use stoker_core::choose::Scales;
+use stoker_core::decide::decide;
+use stoker_core::group::Menu;
+use stoker_core::ids::{DecisionId, NodeGroupId, NodeName, ProviderId, SupplierName};
+use stoker_core::memory::Memory;
+use stoker_core::orders;
+use stoker_core::plan::Action;
+use stoker_core::snapshot::Snapshot;
+use stoker_core::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, Observation, Refusal, RefusalKind};
+use stoker_core::usage::Usage;
+
+use crate::binary::{golden, stoker};
+
+/// A small engine: passes one after the other, each written down.
+struct Passes {
+    journal: Journal,
+    catalog: Catalog,
+    menu: Menu,
+    memory: Memory,
+    next: u64,
+}
+
+fn at(second: i64) -> Timestamp {
+    "2026-11-01T12:00:00Z".parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(second)
+}
+
+impl Passes {
+    async fn begin(state: &Path) -> Self {
+        let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("input");
+        let catalog = Catalog::load(Some(&input.join("prices")), None, at(0)).unwrap();
+        let menu = catalog.menu(catalog.policy(Some(&input.join("policy.yaml"))).unwrap());
+        let (journal, _) = Journal::open(state).await.unwrap();
+        Self { journal, catalog, menu, memory: Memory::default(), next: 1 }
+    }
+
+    async fn order(&mut self, group: &str, delta: i32, now: Timestamp) {
+        let group = NodeGroupId::new(group).unwrap();
+        let before = self.memory.clone();
+        let usage = Usage::count(&before, &self.menu, now);
+        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &|_| true, now };
+        let limits = decide(&inventory(&[], now), &before, &self.menu, now).plan.limits;
+        let (order, _) = orders::increase(&mut self.memory, &scales, &limits[&group], &group, delta).unwrap();
+        self.journal.accept(now, &AcceptedCall::Increase { group, delta, order }, &before, &self.memory).await.unwrap();
+    }
+
+    /// One pass; what it did.
+    async fn pass(&mut self, snapshot: Snapshot, now: Timestamp) -> Vec<Action> {
+        let decision = decide(&snapshot, &self.memory, &self.menu, now);
+        let (plan, after) = check(decision, &self.memory, &snapshot, &self.menu).unwrap();
+        let entry = DecisionEntry {
+            id: DecisionId(self.next),
+            at: now,
+            policy: &self.menu.policy,
+            prices: &self.catalog.prices,
+            market_facts: &Arc::new(self.catalog.facts.clone()),
+            snapshot: &snapshot,
+            before: &self.memory,
+            after: &after,
+            actions: &plan.actions,
+            notes: &plan.notes,
+            explanations: &plan.explanations,
+        };
+        self.journal.decide(&entry).await.unwrap();
+        self.next += 1;
+        self.memory = after;
+        plan.actions
+    }
+}
+
+fn inventory(instances: &[Instance], now: Timestamp) -> Snapshot {
+    let instances = instances.iter().map(|i| (i.provider_id.clone(), Arc::new(i.clone()))).collect();
+    let seen = Observation { as_of: now, complete: true, instances };
+    let supplier = SupplierName::new("simulated").unwrap();
+    Snapshot { suppliers: BTreeMap::from([(supplier, Some(Arc::new(seen)))]), ..Snapshot::default() }
+}
+
+/// The requests among actions.
+fn launches(actions: &[Action]) -> Vec<LaunchRequest> {
+    let request = |action: &Action| match action {
+        Action::Launch { request, .. } => Some(request.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(request).collect()
+}
+
+/// The market has nothing.
+fn refused(actions: &[Action], now: Timestamp) -> Snapshot {
+    let refusal = Refusal { kind: RefusalKind::OutOfCapacity, message: "no spot capacity for g6.xlarge".into() };
+    let outcomes = launches(actions).into_iter().map(|request| (request.key, LaunchOutcome::Refused(refusal.clone())));
+    Snapshot { outcomes: outcomes.collect(), ..inventory(&[], now) }
+}
+
+/// The machines are there.
+fn made(actions: &[Action], now: Timestamp, state: InstanceState) -> Vec<Instance> {
+    let instance = |(n, request): (usize, LaunchRequest)| Instance {
+        key: request.key,
+        provider_id: ProviderId::new(format!("sim:///us-east-1a/i-{n}")).unwrap(),
+        node_name: NodeName::new(format!("sim-{n}")).unwrap(),
+        market: request.market,
+        launched_at: now,
+        state,
+    };
+    launches(actions).into_iter().enumerate().map(instance).collect()
+}
+
+/// Two nodes are asked, spot has none, on-demand has; both join, and one is lost.
+async fn write_a_story(state: &Path) {
+    let mut passes = Passes::begin(state).await;
+    passes.order("serving.g6-xlarge.us-east-1a", 2, at(1)).await;
+    let asked = passes.pass(inventory(&[], at(1)), at(1)).await;
+    let bought = passes.pass(refused(&asked, at(3)), at(3)).await;
+    let booting = made(&bought, at(4), InstanceState::Pending);
+    let answered = booting.iter().map(|instance| (instance.key.clone(), LaunchOutcome::Launched(instance.clone()))).collect();
+    passes.pass(Snapshot { outcomes: answered, ..inventory(&booting, at(6)) }, at(6)).await;
+    let running = made(&bought, at(4), InstanceState::Running);
+    passes.pass(inventory(&running, at(120)), at(120)).await;
+    passes.pass(inventory(&running[..1], at(900)), at(900)).await;
+    passes.pass(inventory(&running[..1], at(901)), at(901)).await;
+    passes.journal.close().await;
+}
+
+#[test]
+fn a_decision_is_explained_from_what_was_asked_to_what_came_of_it() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(write_a_story(state.path()));
+    let explain = |args: &[&str]| stoker(&[&["explain", "--state-dir", state.path().to_str().unwrap()], args].concat());
+
+    let decision = explain(&["d1"]);
+    assert_eq!(decision.code, 0, "{decision:?}");
+    assert!(decision.out.lines().count() <= 10, "{}", decision.out);
+    golden("explain-decision", &decision.out);
+    golden("explain-fallback", &explain(&["2", "--all"]).out);
+    golden("explain-node", &explain(&["sim:///us-east-1a/i-1"]).out);
+    golden("explain-json", &explain(&["d1", "-o", "json"]).out);
+
+    let unknown = ["d99", "nobody"].map(|subject| explain(&[subject]));
+    assert_eq!([unknown[0].code, unknown[1].code], [5, 5]);
+    let place = state.path().to_str().unwrap();
+    golden("explain-unknown", &format!("{}{}", unknown[0].err, unknown[1].err).replace(place, "STATE"));
+}
+
+#[test]
+fn a_state_directory_without_a_journal_is_left_as_it_is() {
+    let state = tempfile::tempdir().unwrap();
+    let absent = stoker(&["explain", "d1", "--state-dir", state.path().to_str().unwrap()]);
+    assert_eq!(absent.code, 5, "{absent:?}");
+    assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0);
+}

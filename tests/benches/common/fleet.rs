@@ -1,0 +1,234 @@
+//! A fleet of 5,000 nodes as the core sees it, and what is asked of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use stoker_core::check::check;
+use stoker_core::choose::Scales;
+use stoker_core::decide::{decide, is_fresh};
+use stoker_core::group::{Group, Menu};
+use stoker_core::ids::{Cloud, GpuModel, InstanceType, NodeName, ProviderId, RecordId, Region, SupplierName, ZoneId};
+use stoker_core::memory::{GroupMemory, Memory};
+use stoker_core::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use stoker_core::orders::{begin_session, increase, placeholder};
+use stoker_core::policy::{Policy, RawPolicy};
+use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
+use stoker_core::record::{PodsSeen, Purchase, Record, State};
+use stoker_core::snapshot::{ClusterFacts, Hold, NodeFacts, Snapshot};
+use stoker_core::supply::{Instance, InstanceState, KeyParts, MarketFacts, Observation};
+use stoker_core::units::{MiB, Milli, UsdPerHour};
+use stoker_core::usage::Usage;
+
+const NODES: u64 = 5_000;
+const MARKETS: usize = 50_000;
+const REGIONS: usize = 10;
+const ZONES: usize = 10;
+const TYPES: usize = 167;
+/// Types of one pool, which has one region: so 50 groups a pool, and 500 in all.
+const POOL_TYPES: usize = 5;
+
+/// Orders that wait, and nodes of each.
+pub(crate) const ORDERS: usize = 20;
+/// Nodes of one order.
+pub(crate) const ORDER: usize = 10;
+/// Nodes that pods came to or left since the last pass: 1 %.
+pub(crate) const CHANGED: usize = 50;
+
+/// The facts of one pass.
+pub(crate) struct Fleet {
+    pub(crate) now: Timestamp,
+    pub(crate) book: PriceBook,
+    pub(crate) suppliers: BTreeMap<SupplierName, MarketFacts>,
+    pub(crate) menu: Menu,
+    pub(crate) memory: Memory,
+    pub(crate) snapshot: Snapshot,
+}
+
+impl Fleet {
+    /// The fleet after a pass that found nothing to do, with orders taken and nodes changed since.
+    pub(crate) fn new() -> Result<Self> {
+        let now = "2026-11-01T00:00:00Z".parse().context("a time")?;
+        let book = book(now)?;
+        let policy = Arc::new(policy()?);
+        let facts = MarketFacts { clouds: [Cloud::new("aws")?].into(), ..MarketFacts::default() };
+        let suppliers = BTreeMap::from([(SupplierName::new("bench")?, facts)]);
+        let menu = Menu::derive(&policy, &book, &suppliers);
+        ensure!(menu.groups.len() == 500, "{} groups", menu.groups.len());
+        let mut fleet = Self { now, book, suppliers, menu, memory: Memory::default(), snapshot: Snapshot::default() };
+        fleet.fill()?;
+        let decision = decide(&fleet.snapshot, &fleet.memory, &fleet.menu, now);
+        ensure!(decision.plan.actions.is_empty(), "a settled fleet, and yet {:?}", decision.plan.actions.first());
+        let (plan, memory) =
+            check(decision, &fleet.memory, &fleet.snapshot, &fleet.menu).map_err(|faults| anyhow!("{faults:?}"))?;
+        fleet.memory = memory;
+        fleet.order(&plan.limits)?;
+        fleet.change();
+        Ok(fleet)
+    }
+
+    /// Nodes in every group alike: registered, Ready, and most of them busy and held.
+    fn fill(&mut self) -> Result<()> {
+        let groups: Vec<&Arc<Group>> = self.menu.groups.values().collect();
+        let joined = self.now.checked_sub(SignedDuration::from_hours(2))?;
+        let mut instances = BTreeMap::new();
+        let mut nodes = BTreeMap::new();
+        begin_session(&mut self.memory);
+        for (n, group) in (0..NODES).zip(groups.iter().cycle()) {
+            let cluster = self.menu.policy.cluster.clone();
+            let parts = KeyParts { cluster: cluster.clone(), group: group.id.clone(), record: RecordId(n), attempt: 1 };
+            let offer = group.offers.first().context("a group without offers")?;
+            let price = offer.quote(self.now).map(|quote| quote.price)?;
+            let instance = ProviderId::new(format!("bench:///{}/i-{:012x}", group.zone_name, n * 0x9E37_79B9))?;
+            let name = NodeName::new(format!("node-{n:06}"))?;
+            let busy = n % 5 != 0;
+            let node = NodeFacts {
+                name: name.clone(),
+                provider_id: Some(instance.clone()),
+                group: Some(group.id.clone()),
+                created_at: joined,
+                ready_since: Some(joined),
+                gpu_pods: if busy { (0..4).map(|pod| format!("ml/train-{n}-{pod}")).collect() } else { BTreeSet::new() },
+                scale_down_disabled: if busy { Hold::Ours } else { Hold::None },
+            };
+            let made = Instance {
+                key: parts.key()?,
+                provider_id: instance.clone(),
+                node_name: name.clone(),
+                market: offer.market.clone(),
+                launched_at: joined,
+                state: InstanceState::Running,
+            };
+            let purchase = Purchase { key: made.key.clone(), market: offer.market.clone(), price };
+            let record = Record {
+                id: RecordId(n),
+                group: group.id.clone(),
+                order: None,
+                ordered_at: joined,
+                credited_to: self.memory.session,
+                floor: false,
+                attempts: 1,
+                placeholder: placeholder(&cluster, &group.id, RecordId(n)),
+                pods: PodsSeen::Seen,
+                state: State::Registered {
+                    purchase,
+                    instance: instance.clone(),
+                    node: Some(name.clone()),
+                    at: joined,
+                    ready_at: Some(joined),
+                },
+            };
+            self.memory.records.insert(record.id, Arc::new(record));
+            let remembered = GroupMemory { group: Arc::clone(group), barren: 0, frozen_since: None };
+            self.memory.groups.entry(group.id.clone()).or_insert_with(|| Arc::new(remembered));
+            instances.insert(instance, Arc::new(made));
+            nodes.insert(name, Arc::new(node));
+        }
+        self.memory.next_record = NODES;
+        let inventory = Observation { as_of: self.now, complete: true, instances };
+        let supplier = SupplierName::new("bench")?;
+        self.snapshot.suppliers.insert(supplier, Some(Arc::new(inventory)));
+        self.snapshot.cluster = Some(Arc::new(ClusterFacts { nodes }));
+        Ok(())
+    }
+
+    /// Takes the orders, as the engine does.
+    fn order(&mut self, limits: &BTreeMap<stoker_core::ids::NodeGroupId, stoker_core::plan::GroupLimits>) -> Result<()> {
+        let (snapshot, now) = (&self.snapshot, self.now);
+        let fresh = |group: &Group| is_fresh(snapshot, group, now);
+        for id in self.menu.groups.keys().step_by(self.menu.groups.len() / ORDERS).take(ORDERS) {
+            let before = self.memory.clone();
+            let usage = Usage::count(&before, &self.menu, now);
+            let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, now };
+            let limits = limits.get(id).with_context(|| format!("no limits of {id}"))?;
+            increase(&mut self.memory, &scales, limits, id, i32::try_from(ORDER)?)?;
+        }
+        Ok(())
+    }
+
+    /// Pods come to idle nodes, and leave busy ones.
+    fn change(&mut self) {
+        let Some(cluster) = &mut self.snapshot.cluster else { return };
+        let nodes = &mut Arc::make_mut(cluster).nodes;
+        let stride = nodes.len() / (CHANGED / 2);
+        // Every fifth node is idle; the stride is a multiple of five, so its neighbours are busy.
+        for (n, node) in nodes.values_mut().enumerate() {
+            let node = match n % stride {
+                0 | 1 => Arc::make_mut(node),
+                _ => continue,
+            };
+            if n % stride == 0 { node.gpu_pods = ["ml/new-0".to_owned()].into() } else { node.gpu_pods.clear() }
+        }
+    }
+}
+
+fn region(n: usize) -> String {
+    format!("region-{n}")
+}
+
+fn type_name(n: usize) -> String {
+    format!("gpu{}.{}x", n / 10, n % 10 + 1)
+}
+
+/// As many types in each zone as the number of markets allows, in three capacity types each.
+fn book(now: Timestamp) -> Result<PriceBook> {
+    let mut book = PriceBook::new();
+    let cloud = Cloud::new("aws")?;
+    for n in 0..TYPES {
+        book.insert_spec(InstanceSpec {
+            cloud: cloud.clone(),
+            instance_type: InstanceType::new(type_name(n))?,
+            gpu_model: GpuModel::new("L4")?,
+            gpus: Milli(1000),
+            gpu_memory: MiB::from_gib(24),
+            vcpus: Some(8),
+            memory: Some(MiB::from_gib(32)),
+            arch: Arch::Amd64,
+        });
+    }
+    let source: Arc<str> = Arc::from("the bench's table");
+    let places = (0..TYPES).flat_map(|t| (0..REGIONS).flat_map(move |r| (0..ZONES).map(move |z| (t, r, z))));
+    let markets = places.flat_map(|place| CapacityType::ALL.map(|capacity_type| (place, capacity_type)));
+    for (n, ((t, r, z), capacity_type)) in markets.take(MARKETS).enumerate() {
+        let place = Place {
+            cloud: cloud.clone(),
+            region: Region::new(region(r))?,
+            zone: ZoneId::new(format!("{}-az{z}", region(r)))?,
+            instance_type: InstanceType::new(type_name(t))?,
+        };
+        let price = UsdPerHour(500_000 + i64::try_from(n * 7_919 % 1_000_003)?);
+        let quote = Quote { price, kind: QuoteKind::List, as_of: Some(now), source: Arc::clone(&source) };
+        book.insert(Market { place, capacity_type }, Entry::Price(quote));
+    }
+    ensure!(book.entries().count() == MARKETS, "{} markets", book.entries().count());
+    Ok(book)
+}
+
+fn policy() -> Result<Policy> {
+    let pool = |n: usize| -> Value {
+        let types: Vec<String> = (n * POOL_TYPES..(n + 1) * POOL_TYPES).map(type_name).collect();
+        json!({
+            "name": format!("pool-{n}"), "workload": "training",
+            "gpu": { "models": ["L4"] },
+            "where": { "clouds": ["aws"], "regions": [region(n)] },
+            "instanceTypes": types,
+            "capacity": { "prefer": ["reserved", "spot", "on-demand"] },
+            "limits": { "maxNodes": 2_000, "maxUsdPerHour": 100_000 },
+        })
+    };
+    let quota = |(r, capacity_type): (usize, &str)| -> Value {
+        json!({
+            "name": format!("{capacity_type} in {}", region(r)), "cloud": "aws", "region": region(r),
+            "capacityTypes": [capacity_type], "vcpus": 100_000,
+        })
+    };
+    let quotas: Vec<Value> = (0..REGIONS).flat_map(|r| ["spot", "on-demand"].map(|c| quota((r, c)))).collect();
+    let raw: RawPolicy = serde_json::from_value(json!({
+        "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "bench",
+        "pools": (0..REGIONS).map(pool).collect::<Vec<_>>(),
+        "quotas": quotas,
+    }))?;
+    Policy::try_from_raw(&raw).map_err(|faults| anyhow!("{faults:?}"))
+}

@@ -1,0 +1,70 @@
+//! The service as the benches run it: its real doors on loopback ports, on the machine's clock, in a world of plenty.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use jiff::SignedDuration;
+use stoker::clock::Clock;
+use stoker::serve::{Door, KubeOptions, Options, PolicySource};
+use stoker_sim::world::WorldConfig;
+use stoker_tests::market;
+
+/// The cluster of the policy.
+pub(crate) const CLUSTER: &str = "bench";
+
+/// The name of a pool by its number.
+pub(crate) fn pool(n: usize) -> String {
+    format!("p{n:02}")
+}
+
+/// A policy of so many pools with six groups each and room for anything.
+pub(crate) fn policy(pools: usize) -> String {
+    let mut text = format!("apiVersion: stoker.dev/v1alpha1\nkind: Policy\nclusterName: {CLUSTER}\npools:\n");
+    for n in 0..pools {
+        let pool = pool(n);
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "- name: {pool}\n  workload: inference\n  gpu: {{ models: [L4, A10G, L40S], count: 1 }}\n  where: {{ clouds: [aws], \
+             regions: [us-east-1] }}\n  capacity: {{ prefer: [on-demand] }}\n  limits: {{ maxNodes: 100000 }}\n"
+        );
+    }
+    text
+}
+
+/// A service of that policy with its state in `dir`.
+pub(crate) fn options(policy: String, dir: &Path) -> Options {
+    let mut world = WorldConfig::default();
+    (world.stock.plenty, world.stock.some, world.stock.scarce) = (1_000_000, 1_000_000, 1_000_000);
+    (world.boot.median_seconds, world.boot.sigma) = (1, 0.0);
+    world.boot.clouds.clear();
+    (world.api.latency_ms.min, world.api.latency_ms.max) = (0, 0);
+    Options {
+        clock: Clock::System,
+        book: market::book(),
+        policy: PolicySource::Text { name: "the bench's policy".to_owned(), text: policy },
+        world,
+        state_dir: dir.join("state"),
+        world_file: None,
+        provider: Door::loopback(),
+        expander: Door::loopback(),
+        http: ([127, 0, 0, 1], 0).into(),
+        kube: KubeOptions::None,
+        retention: SignedDuration::from_hours(24),
+    }
+}
+
+/// Waits until so many of something are there; the time that it took.
+pub(crate) async fn until(what: &str, count: impl Fn() -> usize, wanted: usize, within: Duration) -> Result<Duration> {
+    let begun = Instant::now();
+    loop {
+        let there = count();
+        if there >= wanted {
+            return Ok(begun.elapsed());
+        }
+        ensure!(begun.elapsed() < within, "{what}: {there} of {wanted} after {} s", within.as_secs());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

@@ -1,0 +1,114 @@
+//! One full pass of the pure core: 5,000 nodes in 500 groups, a price book of 50,000 markets, 20 orders of 10 nodes, 1 % of the nodes
+//! changed since the last pass, explanations on. Beside it a lower bound: one copy of the memory and one walk over the same facts.
+//!
+//! A group buys one instance type in one zone, so the 500 groups weigh 1,500 of the 50,000 markets; the others matter to
+//! `Menu::derive`, which runs when prices or the policy change and not in each pass.
+
+mod common {
+    pub(crate) mod fleet;
+    pub(crate) mod report;
+    pub(crate) mod times;
+}
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::{Result, bail, ensure};
+use common::fleet::{self, Fleet};
+use common::report::{Report, short};
+use common::times::Times;
+use stoker_core::check::check;
+use stoker_core::decide::decide;
+use stoker_core::group::Menu;
+use stoker_core::memory::Memory;
+use stoker_core::plan::Action;
+use stoker_core::snapshot::Snapshot;
+
+const PASSES: usize = 300;
+const DERIVATIONS: usize = 20;
+
+fn main() -> Result<()> {
+    let mut report = Report::new("decide");
+    let fleet = Fleet::new()?;
+    let offers: usize = fleet.menu.groups.values().map(|group| group.offers.len()).sum();
+    println!(
+        "{} records and {} nodes in {} groups with {offers} offers, of a book of {} markets",
+        fleet.memory.records.len(),
+        fleet.snapshot.cluster.as_ref().map_or(0, |cluster| cluster.nodes.len()),
+        fleet.menu.groups.len(),
+        fleet.book.entries().count()
+    );
+
+    let (mut decided, mut checked, mut both, mut bound) =
+        (Times::default(), Times::default(), Times::default(), Times::default());
+    for pass in 0..=PASSES {
+        let begun = Instant::now();
+        let decision = decide(&fleet.snapshot, &fleet.memory, &fleet.menu, fleet.now);
+        let deciding = begun.elapsed();
+        if pass == 0 {
+            let (launches, holds) = counted(&decision.plan.actions);
+            let explained: usize = decision.plan.explanations.iter().map(|explanation| explanation.candidates.len()).sum();
+            println!("a pass: {launches} launches, {holds} holds and releases, {explained} candidates explained");
+            ensure!(launches == fleet::ORDERS * fleet::ORDER && holds == fleet::CHANGED, "not the pass that was meant");
+        }
+        let begun = Instant::now();
+        let sound = check(decision, &fleet.memory, &fleet.snapshot, &fleet.menu);
+        let checking = begun.elapsed();
+        if let Err(faults) = black_box(sound) {
+            bail!("the plan is unsound: {faults:?}");
+        }
+        let begun = Instant::now();
+        black_box(walk(&fleet.snapshot, &fleet.memory));
+        let walking = begun.elapsed();
+        if pass > 0 {
+            decided.add(deciding);
+            checked.add(checking);
+            both.add(deciding + checking);
+            bound.add(walking);
+        }
+    }
+    let mut derived = Times::default();
+    for _ in 0..DERIVATIONS {
+        let begun = Instant::now();
+        black_box(Menu::derive(&fleet.menu.policy, &fleet.book, &fleet.suppliers));
+        derived.add(begun.elapsed());
+    }
+
+    println!("\n{:<36} {:>10} {:>10}", "", "p50 ms", "p99 ms");
+    for (what, times) in [
+        ("decide", &decided),
+        ("check", &checked),
+        ("decide and check", &both),
+        ("lower bound: copy and walk", &bound),
+        ("Menu::derive, when prices change", &derived),
+    ] {
+        println!("{what:<36} {:>10} {:>10}", short(times.p50()), short(times.p99()));
+    }
+    println!("decide and check take {} times the lower bound", short(both.p50() / bound.p50()));
+    for (what, figure) in
+        [("decide, p50", decided.p50()), ("decide and check, p50", both.p50()), ("decide and check, p99", both.p99())]
+    {
+        report.judge(what, figure, "ms", "≤ 20 ms", figure <= 20.0);
+    }
+    report.print();
+    Ok(())
+}
+
+/// Launches, and holds and releases.
+fn counted(actions: &[Action]) -> (usize, usize) {
+    let count = |of: fn(&&Action) -> bool| actions.iter().filter(of).count();
+    (count(|a| matches!(a, Action::Launch { .. })), count(|a| matches!(a, Action::Hold { .. } | Action::Release { .. })))
+}
+
+/// The least that a pass can do: copy the memory, and look up each record's machine and node once.
+fn walk(snapshot: &Snapshot, memory: &Memory) -> (Memory, usize) {
+    let nodes = snapshot.cluster.as_ref().map(|cluster| cluster.by_provider_id()).unwrap_or_default();
+    let mut seen = 0;
+    for record in memory.records.values() {
+        let Some(instance) = record.instance() else { continue };
+        let listed = snapshot.suppliers.values().flatten().any(|inventory| inventory.instances.contains_key(instance));
+        let busy = nodes.get(instance).is_some_and(|node| node.is_busy());
+        seen += usize::from(listed) + usize::from(busy);
+    }
+    (memory.clone(), seen)
+}

@@ -1,0 +1,133 @@
+//! Resident memory of the service with watches on 5,000 Nodes and 20,000 Pods: a process of its own against a small API server in this
+//! one, which lists in pages and watches. The 5,000 machines of those nodes run in its simulated world, so it holds everything that it
+//! would for a fleet of that size. A service without a cluster and without machines shows what it takes by itself.
+
+mod common {
+    pub(crate) mod apiserver;
+    pub(crate) mod report;
+    pub(crate) mod service;
+}
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use common::apiserver::{ApiServer, NODES, PODS, PODS_PER_NODE};
+use common::report::{Report, short};
+use common::service;
+use stoker::serve::{KubeOptions, Running, start};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+/// Names the directory of the service that this process is to be.
+const SERVE: &str = "STOKER_BENCH_SERVE";
+/// Names the kubeconfig that it follows; none without.
+const KUBECONFIG: &str = "STOKER_BENCH_KUBECONFIG";
+
+/// Long enough for every watch to have been begun anew, and for some passes over everything.
+const QUIET: Duration = Duration::from_secs(40);
+const POOLS: usize = 25;
+
+fn main() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    match std::env::var_os(SERVE) {
+        Some(dir) => runtime.block_on(serve(Path::new(&dir))),
+        None => runtime.block_on(run()),
+    }
+}
+
+async fn run() -> Result<()> {
+    let mut report = Report::new("memory");
+    let empty = tempfile::tempdir()?;
+    let mut idle = spawn(empty.path(), None)?;
+    told(&mut idle).await?;
+    let (before, _) = resident(&idle)?;
+    idle.kill().await?;
+
+    let dir = tempfile::tempdir()?;
+    let server = ApiServer::start().await?;
+    server.write_machines(&dir.path().join("world.jsonl"))?;
+    let kubeconfig = server.write_kubeconfig(dir.path())?;
+    let mut full = spawn(dir.path(), Some(&kubeconfig))?;
+    println!("{}", told(&mut full).await?);
+    let (loaded, _) = resident(&full)?;
+    tokio::time::sleep(QUIET).await;
+    ensure!(full.try_wait()?.is_none(), "the service ended");
+    let (after, most) = resident(&full)?;
+    full.kill().await?;
+
+    println!("\n{:<52} {:>8}", "", "MB");
+    for (what, megabytes) in [
+        ("VmRSS before: no cluster, no machines", before),
+        ("VmRSS once all nodes and pods are seen", loaded),
+        ("VmRSS after 40 s of watching", after),
+        ("VmHWM: the most that it ever was", most),
+    ] {
+        println!("{what:<52} {:>8}", short(megabytes));
+    }
+    println!("{NODES} nodes and {PODS} pods of {} bytes; requests: {}", server.pod_bytes(), server.requests());
+    for (what, figure) in [("VmRSS with 5,000 nodes and 20,000 pods", after), ("VmHWM with 5,000 nodes and 20,000 pods", most)]
+    {
+        report.judge(what, figure, "MB", "≤ 100 MB", figure <= 100.0);
+    }
+    report.print();
+    Ok(())
+}
+
+/// Starts this program again, as the service.
+fn spawn(dir: &Path, kubeconfig: Option<&Path>) -> Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(SERVE, dir).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    if let Some(kubeconfig) = kubeconfig {
+        command.env(KUBECONFIG, kubeconfig);
+    }
+    command.spawn().context("the service's process")
+}
+
+/// What the service says once it has seen everything.
+async fn told(child: &mut Child) -> Result<String> {
+    let out = child.stdout.take().context("no output of the service")?;
+    let line = tokio::time::timeout(Duration::from_mins(2), BufReader::new(out).lines().next_line()).await;
+    line.map_err(|_| anyhow!("the service has not seen everything within 120 s"))??.context("the service ended")
+}
+
+/// Resident memory now and at most, in MB.
+fn resident(child: &Child) -> Result<(f64, f64)> {
+    let id = child.id().context("the service ended")?;
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).context("memory is read from /proc, on Linux only")?;
+    let field = |name: &str| -> Result<f64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+        let kib: f64 = line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB").trim().parse()?;
+        Ok(kib * 1024.0 / 1e6)
+    };
+    Ok((field("VmRSS")?, field("VmHWM")?))
+}
+
+/// The service, until it is killed.
+async fn serve(dir: &Path) -> Result<()> {
+    stoker::telemetry::init(true, Some("warn"))?;
+    let mut options = service::options(service::policy(POOLS), dir);
+    let kubeconfig = std::env::var_os(KUBECONFIG).map(PathBuf::from);
+    let wanted = if kubeconfig.is_some() { NODES } else { 0 };
+    if let Some(kubeconfig) = kubeconfig {
+        options.world_file = Some(dir.join("world.jsonl"));
+        options.kube = KubeOptions::Kubeconfig(kubeconfig);
+    }
+    let running = start(options).await?;
+    let ready = || usize::from(running.handle.view().ready.is_ok());
+    service::until("ready views", ready, 1, Duration::from_mins(1)).await?;
+    service::until("busy nodes", || busy(&running), wanted, Duration::from_mins(1)).await?;
+    println!(
+        "{} nodes run in {} groups, each held by {PODS_PER_NODE} pods",
+        busy(&running),
+        running.handle.view().groups.len()
+    );
+    running.run_until(std::future::pending()).await;
+    Err(anyhow!("a part of the service ended by itself"))
+}
+
+/// Nodes that run and that pods hold.
+fn busy(running: &Running) -> usize {
+    running.handle.view().groups.values().map(|group| usize::try_from(group.limits.busy).unwrap_or(0)).sum()
+}

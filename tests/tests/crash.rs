@@ -1,0 +1,206 @@
+//! Crash safety: the service is ended at every place between the acceptance of an order and its supply, and at random moments under
+//! load. What was accepted is there afterwards, nothing is bought twice, and nothing leaks.
+//!
+//! `STOKER_CRASH_RUNS=100` makes more random moments than the usual ten, and `STOKER_CRASH_SEED` other ones.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and its helpers stand outside of it")]
+
+#[path = "crash/load.rs"]
+mod load;
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::SqliteConnectOptions;
+use stoker::fault::POINTS;
+use stoker_sim::world::{BootConfig, WorldConfig};
+use stoker_tests::client::registered;
+use stoker_tests::market;
+use stoker_tests::policy::{Pool, policy};
+use stoker_tests::process::{Home, Process};
+
+use load::Load;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_stoker-under-test");
+
+const GROUPS: [&str; 2] = ["p.g6-xlarge.us-east-1a", "q.g5-xlarge.us-east-1a"];
+
+/// Two groups in a world where machines boot in a second and end at once, and calls take a little time.
+fn home() -> Home {
+    let mut world = WorldConfig {
+        boot: BootConfig { median_seconds: 1, sigma: 0.0, clouds: BTreeMap::new() },
+        stop_seconds: 1,
+        ..market::calm()
+    };
+    (world.api.latency_ms.min, world.api.latency_ms.max) = (5, 30);
+    let pools = [Pool { max_nodes: 60, ..Pool::new("p") }, Pool { models: "A10G", max_nodes: 60, ..Pool::new("q") }];
+    Home::new(Path::new(BINARY), &policy(&pools), &world)
+}
+
+/// What became of a call: `Some` of whether it was accepted, `None` where the service died over it.
+fn answered(result: &Result<(), tonic::Status>) -> Option<bool> {
+    match result {
+        Ok(()) => Some(true),
+        Err(status) if status.message().starts_with("NodeGroup") => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// After a restart: each group holds one of the numbers of nodes that its answered and unanswered calls allow, the cloud has exactly
+/// these machines, and for no record more than one was ever made. Then all are deleted, and none is left.
+async fn check(case: &str, home: &Home, expected: &[(&str, Vec<usize>)]) {
+    let process = home.start(None).await.unwrap();
+    process.ready().await;
+    let settled = process.settled(&GROUPS).await;
+    let books = home.books();
+    for (group, allowed) in expected {
+        let running = &settled[*group];
+        assert!(allowed.contains(&running.len()), "{case}: {group} has {} nodes, expected one of {allowed:?}", running.len());
+        assert_eq!(*running, books.alive(group), "{case}: {group}: the nodes that are listed and the machines that exist");
+    }
+    assert_eq!(books.bought_twice(), [], "{case}: records with more than one machine");
+    for (group, running) in settled {
+        let nodes = running.iter().map(|id| registered(id, id)).collect();
+        process.client.delete(&group, nodes).await.unwrap();
+    }
+    assert!(process.settled(&GROUPS).await.values().all(|running| running.is_empty()), "{case}: nodes left");
+    emptied(case, home).await;
+    process.kill().await;
+}
+
+/// Waits until every machine in the books was told to end.
+async fn emptied(case: &str, home: &Home) {
+    for _ in 0..100 {
+        if GROUPS.iter().all(|group| home.books().alive(group).is_empty()) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(home.books().machines.is_empty(), "{case}: machines that nobody ended");
+}
+
+/// Runs into a failpoint at its `nth` passage for an order or a deletion.
+async fn at_failpoint(point: &str, nth: u32) {
+    // The first refresh begins a session, which is journalled like an order.
+    let passage = if point.starts_with("order.") { nth + 1 } else { nth };
+    let case = format!("{point}:{passage}");
+    let home = home();
+    let mut process = home.start(Some(&case)).await.unwrap();
+    process.ready().await;
+    let mut expected = BTreeMap::from(GROUPS.map(|group| (group, vec![0])));
+    let mut count = |group: &'static str, change: isize, answer: Option<bool>| {
+        let before = expected.remove(group).unwrap();
+        let changed: Vec<usize> = before.iter().map(|nodes| nodes.saturating_add_signed(change)).collect();
+        let after = match answer {
+            Some(true) => changed,
+            Some(false) => before,
+            None => before.into_iter().chain(changed).collect(),
+        };
+        expected.insert(group, after);
+    };
+    for (group, nodes) in [(GROUPS[0], 2), (GROUPS[1], 3), (GROUPS[0], 1)] {
+        let answer = process.client.increase(group, nodes).await;
+        count(group, isize::try_from(nodes).unwrap(), answered(&answer));
+    }
+    if point.starts_with("terminate.") {
+        let settled = process.settled(&GROUPS).await;
+        for group in GROUPS {
+            let going = settled[group].first().unwrap();
+            let answer = process.client.delete(group, vec![registered(going, going)]).await;
+            count(group, -1, answered(&answer));
+        }
+    }
+    let status = process.ended().await;
+    assert_eq!(status.signal(), Some(6), "{case}: {status}");
+    let expected: Vec<_> = expected.into_iter().collect();
+    check(&case, &home, &expected).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_node_is_lost_or_bought_twice_at_any_failpoint() {
+    let runs = POINTS.iter().flat_map(|point| [(*point, 1), (*point, 2)]);
+    stream::iter(runs).map(|(point, nth)| at_failpoint(point, nth)).buffer_unordered(4).collect::<Vec<()>>().await;
+}
+
+fn variable(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Kills one service after the other on the same state while orders and deletions run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_node_is_lost_or_bought_twice_at_random_moments() {
+    let (runs, seed) = (variable("STOKER_CRASH_RUNS", 10), variable("STOKER_CRASH_SEED", 1));
+    println!("seed {seed}, {runs} moments; again with STOKER_CRASH_SEED={seed}");
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let home = home();
+    let mut loads = GROUPS.map(Load::new);
+    for run in 0..runs {
+        let process = home.start(None).await.unwrap();
+        process.ready().await;
+        let after = Duration::from_millis(rng.random_range(50..2_000));
+        println!("moment {run}: {} ms", after.as_millis());
+        for load in &mut loads {
+            load.resolve(&process, &format!("seed {seed}, moment {run}")).await;
+        }
+        let seeds = [rng.random(), rng.random()];
+        let [first, second] = &mut loads;
+        let client = process.client.clone();
+        let work = async { tokio::join!(first.run(&client, seeds[0]), second.run(&client, seeds[1])) };
+        let killed = async {
+            tokio::time::sleep(after).await;
+            process.kill().await;
+        };
+        tokio::join!(work, killed);
+    }
+    let expected: Vec<_> = loads.iter().map(|load| (load.group, load.possible())).collect();
+    let books = home.books();
+    for load in &loads {
+        assert!(
+            books.made(load.group) <= load.asked(),
+            "{}: {} machines for {} nodes",
+            load.group,
+            books.made(load.group),
+            load.asked()
+        );
+        assert!(
+            load.deleted.is_disjoint(&books.alive(load.group)) || runs == 0,
+            "seed {seed}: a deleted machine runs: see below"
+        );
+    }
+    check(&format!("seed {seed}"), &home, &expected).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_second_on_a_state_directory_refuses() {
+    let home = home();
+    let first = home.start(None).await.unwrap();
+    first.ready().await;
+    first.client.increase(GROUPS[0], 1).await.unwrap();
+    let refused = home.start(None).await.unwrap_err();
+    assert!(refused.contains("in use by another Stoker"), "{refused}");
+    assert!(refused.contains(&format!("process {}", first.pid().unwrap())), "{refused}");
+    assert_eq!(first.settled(&GROUPS).await[GROUPS[0]].len(), 1, "the first goes on");
+    first.kill().await;
+    check("after a second one", &home, &[(GROUPS[0], vec![1]), (GROUPS[1], vec![0])]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_journal_of_a_newer_release_is_refused_and_left_alone() {
+    let home = home();
+    home.start(None).await.unwrap().kill().await;
+    let file = home.path("state/journal.db");
+    let mut db = SqliteConnectOptions::new().filename(&file).connect().await.unwrap();
+    let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (9999, 'newer', TRUE, x'00', 0)";
+    sqlx::query(newer).execute(&mut db).await.unwrap();
+    sqlx::Connection::close(db).await.unwrap();
+    let before = std::fs::read(&file).unwrap();
+    let refused = home.start(None).await.unwrap_err();
+    assert!(refused.contains("journal.db") && refused.contains("9999"), "{refused}");
+    assert!(std::fs::read(&file).unwrap() == before, "it was changed");
+}
