@@ -161,7 +161,7 @@ pools:
   where: { clouds: [aws], regions: [us-east-1], zones: [use1-az6, us-east-1a] }
   instanceTypes: ["g6.*", g5.xlarge]
   capacity: { prefer: [on-demand, spot, reserved] }
-  limits: { minNodes: 1, maxNodes: 3, maxUsdPerHour: 0.000001 }
+  limits: { minNodes: 1, maxNodes: 3, maxUsdPerHour: 0.010001 }
   evidence: none
   splitCapacityType: true
   template:
