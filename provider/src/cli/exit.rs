@@ -39,7 +39,7 @@ Exit codes:
   4  not all of it can be bought (plan)
   5  nothing of that name (a pool, group, decision, node, GPU model, ...)
 
-Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the
+Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the \
 time of plan, offers and policy check, for output that can be reproduced.";
 
 impl From<Exit> for ExitCode {

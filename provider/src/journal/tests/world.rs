@@ -78,7 +78,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         instance_types: Vec::new(),
         prefer: vec![CapacityType::Spot, CapacityType::OnDemand],
         limits: Limits { min_nodes: 0, max_nodes, max_usd_per_hour: Some(UsdPerHour(90_000_000_000)) },
-        evidence: Evidence::Pods,
+        evidence: Evidence::None,
         split_capacity_type: false,
         labels: BTreeMap::new(),
         taints: vec![Taint { key: "nvidia.com/gpu".into(), value: "true".into(), effect: TaintEffect::NoSchedule }],
