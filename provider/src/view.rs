@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use stoker_core::group::{Group, Menu};
-use stoker_core::ids::{DecisionId, NodeGroupId, NodeName};
+use stoker_core::ids::{NodeGroupId, NodeName};
 use stoker_core::memory::Memory;
 use stoker_core::plan::GroupLimits;
 use stoker_core::record::State;
@@ -41,8 +41,6 @@ pub enum NotReady {
 pub struct View {
     /// When it was true.
     pub at: Timestamp,
-    /// The last decision written down; `None` before the first.
-    pub decision: Option<DecisionId>,
     /// Whether it may be shown, and if not why.
     pub ready: Result<(), NotReady>,
     /// Every group, by id: listed or not.
@@ -136,7 +134,7 @@ impl Publisher {
             let template = self.template(group);
             groups.insert(id, Arc::new(GroupView { group: Arc::clone(group), limits, instances, template }));
         }
-        View { at, decision: None, ready, groups, owners, menu: Arc::clone(menu), memory: Arc::clone(memory) }
+        View { at, ready, groups, owners, menu: Arc::clone(menu), memory: Arc::clone(memory) }
     }
 
     fn template(&mut self, group: &Arc<Group>) -> Bytes {
@@ -176,7 +174,6 @@ impl View {
     pub fn starting(at: Timestamp, menu: Arc<Menu>) -> Self {
         Self {
             at,
-            decision: None,
             ready: Err(NotReady::Starting),
             groups: BTreeMap::new(),
             owners: HashMap::new(),

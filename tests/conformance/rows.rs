@@ -102,7 +102,7 @@ fn every_test_and_every_switch_has_a_row() {
 }
 
 fn tests_of(file: &str, text: &str) -> Vec<String> {
-    let after = |line: &str| line.trim_start_matches("async ").strip_prefix("fn ").map(|rest| rest.to_owned());
+    let after = |line: &str| line.trim_start_matches("async ").strip_prefix("fn ").map(ToOwned::to_owned);
     let lines: Vec<&str> = text.lines().collect();
     let pairs = lines.windows(2).filter(|pair| pair[0].starts_with("#[tokio::test") || pair[0] == "#[test]");
     pairs.filter_map(|pair| after(pair[1])).filter_map(|rest| Some(format!("{file}::{}", rest.split_once('(')?.0))).collect()

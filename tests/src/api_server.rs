@@ -280,8 +280,10 @@ fn merge(object: &mut Value, patch: &Value) {
             object.as_object_mut().map(|object| object.remove(key));
         } else if key == "conditions" {
             for new in value.as_array().into_iter().flatten() {
-                let old = object[key].as_array_mut().into_iter().flatten().find(|old| old["type"] == new["type"]);
-                old.into_iter().for_each(|old| merge(old, new));
+                let conditions = object[key].as_array_mut().into_iter().flatten();
+                for old in conditions.filter(|old| old["type"] == new["type"]) {
+                    merge(old, new);
+                }
             }
         } else if value.is_object() {
             merge(&mut object[key], value);
@@ -312,19 +314,17 @@ fn follow(shared: &Arc<Shared>, kind: Kind, query: &BTreeMap<String, String>) ->
         async move {
             loop {
                 version.borrow_and_update();
-                let lines: String = {
+                let lines: Vec<String> = {
                     let store = shared.store();
-                    let news = store
-                        .log
-                        .iter()
-                        .filter(|(at, is, _, object)| *at > from && *is == kind && selector::selects(&query, object));
+                    let news = store.log.iter().filter(|(at, is, ..)| *at > from && *is == kind);
+                    let told = news.filter(|(.., object)| selector::selects(&query, object));
                     let lines =
-                        news.map(|(_, _, what, object)| format!("{}\n", json!({ "type": what, "object": object }))).collect();
+                        told.map(|(_, _, what, object)| json!({ "type": what, "object": object }).to_string()).collect();
                     from = store.version;
                     lines
                 };
                 if !lines.is_empty() {
-                    return Some((Ok::<_, Infallible>(lines), (from, version, shared)));
+                    return Some((Ok::<_, Infallible>(lines.join("\n") + "\n"), (from, version, shared)));
                 }
                 version.changed().await.ok()?;
             }

@@ -8,11 +8,12 @@ use stoker_proto::expander::{BestOptionsRequest, ExpanderOption};
 use stoker_proto::externalgrpc::cloud_provider_client::CloudProviderClient;
 use stoker_proto::externalgrpc::instance_status::InstanceState;
 use stoker_proto::externalgrpc::{
-    CleanupRequest, ExternalGrpcNode, GetAvailableGpuTypesRequest, GpuLabelRequest, Instance, InstanceErrorInfo, NodeGroup,
-    NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupAutoscalingOptionsResponse,
-    NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest, NodeGroupIncreaseSizeRequest,
-    NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupTemplateNodeInfoResponse,
-    NodeGroupsRequest, PricingNodePriceRequest, PricingPodPriceRequest, RefreshRequest,
+    CleanupRequest, ExternalGrpcNode, GetAvailableGpuTypesRequest, GpuLabelRequest, Instance, InstanceErrorInfo,
+    InstanceStatus, NodeGroup, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest,
+    NodeGroupAutoscalingOptionsResponse, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest,
+    NodeGroupForNodeRequest, NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest,
+    NodeGroupTemplateNodeInfoRequest, NodeGroupTemplateNodeInfoResponse, NodeGroupsRequest, PricingNodePriceRequest,
+    PricingPodPriceRequest, RefreshRequest,
 };
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint, Error};
@@ -175,7 +176,7 @@ pub fn registered(name: &str, provider_id: &str) -> ExternalGrpcNode {
 /// What an instance is doing, and its error.
 pub fn status(instance: &Instance) -> (InstanceState, Option<&InstanceErrorInfo>) {
     let status = instance.status.as_ref();
-    (status.map_or(InstanceState::Unspecified, |s| s.instance_state()), status.and_then(|s| s.error_info.as_ref()))
+    (status.map_or(InstanceState::Unspecified, InstanceStatus::instance_state), status.and_then(|s| s.error_info.as_ref()))
 }
 
 /// The failed instances: those that the autoscaler would take for creation errors.

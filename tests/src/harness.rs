@@ -86,6 +86,15 @@ impl Setup {
         service
     }
 
+    /// Tries to start it, to no end.
+    ///
+    /// # Errors
+    /// Why it did not.
+    pub async fn try_start(&self) -> Result<(), ServeError> {
+        let dir = TempDir::new().expect("a directory for the state");
+        self.run(&VirtualClock::new(market::start()), dir.path()).await.map(drop)
+    }
+
     async fn run(&self, clock: &Arc<VirtualClock>, dir: &Path) -> Result<Running, ServeError> {
         start(Options {
             clock: if self.real_time { Clock::System } else { Clock::Virtual(Arc::clone(clock)) },

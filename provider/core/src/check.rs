@@ -8,7 +8,7 @@ use crate::ids::{LaunchKey, NodeGroupId, PoolName, ProviderId, RecordId};
 use crate::memory::Memory;
 use crate::plan::{Action, Checked, Decision, Ending, Plan};
 use crate::policy::QuotaLimit;
-use crate::record::{Purchase, State};
+use crate::record::{Purchase, Record, State};
 use crate::snapshot::Snapshot;
 
 /// A promise that the plan would break. The pass stops; nothing of it is done.
@@ -97,6 +97,9 @@ pub enum Fatal {
     Unexplained(RecordId),
 }
 
+/// The records of each group.
+type ByGroup<'a> = BTreeMap<&'a NodeGroupId, Vec<&'a Record>>;
+
 /// Judges a decision against the memory `before` it.
 ///
 /// # Errors
@@ -111,6 +114,10 @@ pub fn check(
     let Decision { plan, memory, .. } = decision;
     launches(&plan.actions, &memory, snapshot, &mut faults);
     endings(&plan.actions, &memory, snapshot, &mut faults);
+    let mut by_group: ByGroup<'_> = BTreeMap::new();
+    for record in memory.records.values() {
+        by_group.entry(&record.group).or_default().push(record);
+    }
     let growing: BTreeSet<&NodeGroupId> = plan
         .actions
         .iter()
@@ -121,26 +128,25 @@ pub fn check(
         })
         .collect();
     if !growing.is_empty() {
-        spending(&growing, &memory, menu, &mut faults);
+        spending(&growing, &by_group, &memory, menu, &mut faults);
     }
-    let mut counted: BTreeMap<&NodeGroupId, u32> = BTreeMap::new();
-    let mut machines = BTreeSet::new();
+    let mut machines: Vec<&ProviderId> = memory.records.values().filter_map(|record| record.instance()).collect();
+    machines.sort_unstable();
+    for (machine, next) in machines.iter().zip(machines.iter().skip(1)) {
+        if machine == next {
+            faults.push(Fatal::SharedMachine(ProviderId::clone(machine)));
+        }
+    }
     for record in memory.records.values() {
-        if !matches!(record.state, State::Cancelled { .. } | State::Deleting { .. }) {
-            *counted.entry(&record.group).or_default() += 1;
-        }
-        if let Some(machine) = record.instance()
-            && !machines.insert(machine)
-        {
-            faults.push(Fatal::SharedMachine(machine.clone()));
-        }
         let told = || plan.explanations.iter().any(|e| e.order == record.order && e.group.as_ref() == Some(&record.group));
         if record.state == State::Wanted && !told() {
             faults.push(Fatal::Unexplained(record.id));
         }
     }
     for (group, limits) in &plan.limits {
-        let counted = counted.get(group).copied().unwrap_or(0);
+        let counting = |record: &&&Record| !matches!(record.state, State::Cancelled { .. } | State::Deleting { .. });
+        let counted = by_group.get(group).map_or(0, |records| records.iter().filter(counting).count());
+        let counted = u32::try_from(counted).unwrap_or(u32::MAX);
         if limits.target != counted {
             faults.push(Fatal::WrongTarget { group: group.clone(), shown: limits.target, counted });
         }

@@ -10,6 +10,7 @@ pub mod choose;
 pub mod decide;
 pub mod group;
 pub mod ids;
+mod lookup;
 pub mod memory;
 pub mod offer;
 pub mod orders;

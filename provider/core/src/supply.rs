@@ -48,18 +48,32 @@ impl FromStr for KeyParts {
 
     fn from_str(text: &str) -> Result<Self, NotAKey> {
         let bad = || NotAKey(text.to_owned());
-        let mut parts = text.split('/');
-        let (Some(cluster), Some(group), Some(record), Some(attempt), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(bad());
-        };
+        let KeyText { cluster, group, record, attempt } = KeyText::read(text).ok_or_else(bad)?;
         Ok(Self {
             cluster: ClusterName::new(cluster).map_err(|_| bad())?,
             group: NodeGroupId::new(group).map_err(|_| bad())?,
-            record: RecordId(record.parse().map_err(|_| bad())?),
-            attempt: attempt.parse().map_err(|_| bad())?,
+            record,
+            attempt,
         })
+    }
+}
+
+/// The parts of a launch key as they stand in its text: what a pass reads of every machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyText<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) group: &'a str,
+    pub(crate) record: RecordId,
+    pub(crate) attempt: u32,
+}
+
+impl<'a> KeyText<'a> {
+    /// The parts of `text`; `None` where it is no launch key of ours.
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let (cluster, group, record, attempt) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let whole = parts.next().is_none() && !cluster.is_empty() && !group.is_empty();
+        whole.then_some(Self { cluster, group, record: RecordId(record.parse().ok()?), attempt: attempt.parse().ok()? })
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::group::{Group, Menu, Offer};
 use crate::ids::{NodeGroupId, PoolName};
+use crate::lookup::Lookup;
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market};
 use crate::policy::{Quota, QuotaLimit};
@@ -33,12 +34,44 @@ impl Usage {
     /// Counts every record.
     pub fn count(memory: &Memory, menu: &Menu, now: Timestamp) -> Self {
         let mut usage = Self { quotas: vec![0; menu.policy.quotas.len()], ..Self::default() };
+        // Most records are nodes bought where their group is: those are counted by group and capacity type, and added up at the end.
+        let mut known: Lookup<&NodeGroupId, Held<'_>> =
+            menu.groups.iter().map(|(id, group)| (id, Held { group, nodes: 0, bought: [(0, UsdPerHour::ZERO); 3] })).collect();
         for record in memory.records.values() {
-            if let Some(group) = group_of(record, memory, menu) {
+            let simple = known.get_mut(&record.group).is_some_and(|held| held.take(record));
+            if !simple && let Some(group) = group_of(record, memory, menu) {
                 usage.add(record, group, menu, now);
             }
         }
+        for id in menu.groups.keys() {
+            if let Some(held) = known.get(id) {
+                usage.add_held(held, menu);
+            }
+        }
         usage
+    }
+
+    fn add_held(&mut self, held: &Held<'_>, menu: &Menu) {
+        let group = held.group;
+        if held.nodes > 0 {
+            let targets = self.targets.entry(group.id.clone()).or_default();
+            *targets = targets.saturating_add(held.nodes);
+            let nodes = self.nodes.entry(group.pool.clone()).or_default();
+            *nodes = nodes.saturating_add(held.nodes);
+        }
+        for (capacity_type, (bought, price)) in CapacityType::ALL.into_iter().zip(held.bought) {
+            if bought == 0 {
+                continue;
+            }
+            let spend = self.spend.entry(group.pool.clone()).or_default();
+            *spend = spend.plus(price);
+            let market = Market { place: group.place.clone(), capacity_type };
+            for (used, quota) in self.quotas.iter_mut().zip(&menu.policy.quotas) {
+                if covers(quota, &market, group) {
+                    *used = used.saturating_add(units(quota, group).saturating_mul(u64::from(bought)));
+                }
+            }
+        }
     }
 
     /// Counts one more record.
@@ -118,6 +151,36 @@ impl Usage {
             }
         }
         room
+    }
+}
+
+/// What is held of one group, as long as all of it is bought where the group is.
+struct Held<'a> {
+    group: &'a Group,
+    /// Records that count.
+    nodes: u32,
+    /// Records bought and what they cost, by capacity type in declared order.
+    bought: [(u32, UsdPerHour); 3],
+}
+
+impl Held<'_> {
+    /// Takes a record in, unless it is only wanted or was bought elsewhere.
+    fn take(&mut self, record: &Record) -> bool {
+        let bought = record.purchase().filter(|purchase| {
+            // No quota looks at more of a market than this.
+            let place = &purchase.market.place;
+            place.region == self.group.place.region && place.cloud == self.group.place.cloud
+        });
+        let Some(purchase) = bought else { return false };
+        let capacity_type = purchase.market.capacity_type;
+        let Some(at) = CapacityType::ALL.iter().position(|&c| c == capacity_type) else { return false };
+        let Some((nodes, price)) = self.bought.get_mut(at) else { return false };
+        *nodes = nodes.saturating_add(1);
+        *price = price.plus(purchase.price);
+        if record.counts() {
+            self.nodes = self.nodes.saturating_add(1);
+        }
+        true
     }
 }
 

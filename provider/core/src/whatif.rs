@@ -44,14 +44,13 @@ pub fn what_if(
     let scales = Scales { menu, memory, usage: &before, fresh: &fresh, now };
     let (eligible, barred) = scales.rank(groups.iter().copied());
     let mut candidates = explain(&eligible, &barred, &chosen, now);
-    // What the chosen nodes used up bars the rest, and that is the reason to show.
+    // What the chosen nodes used up bars what ranks before the last of them, or everything if there were not enough: that is the
+    // reason to show.
+    let last = candidates.iter().rposition(|c| matches!(c.verdict, Verdict::Chosen { .. })).unwrap_or(0);
     let after = Scales { menu, memory, usage: &usage, fresh: &fresh, now };
-    for candidate in &mut candidates {
-        let beaten = matches!(
-            candidate.verdict,
-            Verdict::LessPreferred { .. } | Verdict::Dearer { .. } | Verdict::LargerStep | Verdict::Tied
-        );
-        let binding = (found < count && beaten)
+    for (place, candidate) in candidates.iter_mut().enumerate() {
+        let beaten = !matches!(candidate.verdict, Verdict::Chosen { .. } | Verdict::Barred(_));
+        let binding = (beaten && (found < count || place < last))
             .then(|| {
                 let group = menu.groups.get(&candidate.group)?;
                 let offer = group.offers.iter().find(|o| o.market == candidate.market)?;

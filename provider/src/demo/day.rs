@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use indicatif::ProgressBar;
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::{DecisionId, GpuModel, PoolName, ProviderId};
+use stoker_core::ids::{GpuModel, NodeName, PoolName, ProviderId};
 use stoker_core::offer::{CapacityType, Market};
 use stoker_core::policy::{Policy, QuotaLimit};
 use stoker_core::supply::{InstanceState, KeyParts};
@@ -59,8 +59,8 @@ pub(super) struct Played {
     pub(super) loops: u32,
     /// Limits that were broken, in words. There is none.
     pub(super) broken: Vec<String>,
-    /// A decision worth explaining.
-    pub(super) a_decision: Option<DecisionId>,
+    /// The last node that was bought.
+    pub(super) a_node: Option<NodeName>,
 }
 
 /// A day under way.
@@ -152,7 +152,6 @@ impl Day {
             self.pay(&billed);
         }
         self.played.waiting = self.autoscaler.cluster().all_pods().filter(|pod| pod.node.is_none()).count();
-        self.played.a_decision = self.told.decision;
         self.running.stop().await;
         self.played
     }
@@ -247,6 +246,7 @@ impl Day {
                     since: machine.launched_at,
                 };
                 *self.played.bought.entry((billed.pool.clone(), billed.market.capacity_type)).or_default() += 1;
+                self.played.a_node = Some(machine.node_name.clone());
                 self.machines.insert(machine.provider_id.clone(), billed);
             }
             if !up || machine.state == InstanceState::Stopping {

@@ -79,8 +79,8 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<()> {
     println!("\n{}", Bill { ours: &ours, theirs: &theirs, fleet, policy: &policy, length });
     let state = options.state_dir.display();
     println!("\nWhere to look next:");
-    if let Some(decision) = ours.a_decision {
-        println!("  stoker explain {decision} --state-dir {state}   why that decision was made");
+    if let Some(node) = &ours.a_node {
+        println!("  stoker explain {node} --state-dir {state}   why that node was bought");
     }
     println!("  stoker plan --pool {} --count 3          what would be bought now, and why not the rest", policy.pools[0].name);
     println!("  stoker offers --gpu L4                          every offer of a GPU model by price");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use stoker_core::ids::{DecisionId, RecordId};
+use stoker_core::ids::RecordId;
 use stoker_core::record::State;
 use stoker_sim::model::{Action, LoopReport};
 
@@ -17,8 +17,6 @@ pub(super) struct Told {
     refused_until: BTreeSet<(String, Timestamp)>,
     /// Refusals of markets so far.
     pub(super) refused: u32,
-    /// The last decision that bought something.
-    pub(super) decision: Option<DecisionId>,
 }
 
 impl Told {
@@ -30,7 +28,6 @@ impl Told {
             if let Action::ScaledUp { group, delta, .. } = action {
                 let bought = self.bought(view, group);
                 lines.push(format!("{clock}  asked {group} +{delta}{bought}"));
-                self.decision = view.decision.or(self.decision);
             }
         }
         for (market, backoff) in &view.memory.refused {

@@ -407,9 +407,7 @@ impl Engine {
             self.memory = Arc::new(memory);
         }
         self.limits = plan.limits;
-        let mut view = self.publisher.view(now, Ok(()), self.limits.clone(), &self.menu, &self.memory);
-        view.decision = self.next_decision.0.checked_sub(1).map(DecisionId);
-        let view = Arc::new(view);
+        let view = Arc::new(self.publisher.view(now, Ok(()), self.limits.clone(), &self.menu, &self.memory));
         self.handle.view.store(Arc::clone(&view));
         self.parts.executor.act(&self.parts.permit, &actions, now);
         self.parts.listener.passed(&PassReport {

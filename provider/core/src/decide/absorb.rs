@@ -7,14 +7,14 @@ use jiff::SignedDuration;
 
 use super::Draft;
 use crate::group::Offer;
-use crate::ids::{LaunchKey, RecordId};
+use crate::ids::{LaunchKey, NodeGroupId, RecordId, SupplierName};
 use crate::memory::{Backoff, GroupMemory};
 use crate::offer::Market;
 use crate::orders::placeholder;
 use crate::plan::Note;
 use crate::record::{PodsSeen, Purchase, Record, State};
 use crate::sabotage;
-use crate::supply::{Instance, InstanceState, KeyParts, LaunchOutcome, Observation, RefusalKind};
+use crate::supply::{Instance, InstanceState, KeyText, LaunchOutcome, Observation, RefusalKind};
 use crate::units::UsdPerHour;
 
 /// How long a fresh machine may be missing from an inventory that is complete: clouds list what they made with a delay.
@@ -39,7 +39,10 @@ pub(super) fn outcomes(draft: &mut Draft<'_>) {
         .filter(|r| matches!(r.state, State::Launching { .. } | State::Cancelled { .. }))
         .filter_map(|r| r.purchase().map(|p| (p.key.clone(), r.id)))
         .collect();
-    for (key, outcome) in &draft.snapshot.outcomes {
+    // Sales first: where one batch was served in part, the refusal is the market's last word.
+    let (sales, rest): (Vec<_>, Vec<_>) =
+        draft.snapshot.outcomes.iter().partition(|(_, outcome)| matches!(outcome, LaunchOutcome::Launched(_)));
+    for (key, outcome) in sales.into_iter().chain(rest) {
         let Some(record) = by_key.get(key).and_then(|id| draft.memory.records.get(id)).cloned() else { continue };
         match (&record.state, outcome) {
             (State::Launching { purchase, .. }, LaunchOutcome::Launched(made)) => {
@@ -89,26 +92,27 @@ fn deleting(purchase: &Purchase, made: &Instance, since: jiff::Timestamp) -> Sta
 /// What the suppliers have.
 pub(super) fn inventory(draft: &mut Draft<'_>) {
     let snapshot = draft.snapshot;
-    for inventory in snapshot.suppliers.values().flatten() {
+    for (supplier, inventory) in &snapshot.suppliers {
+        let Some(inventory) = inventory else { continue };
         for made in inventory.instances.values() {
             listed(draft, made);
         }
         if inventory.complete {
-            missing(draft, inventory);
+            missing(draft, supplier, inventory);
         }
     }
 }
 
 /// A machine that the inventory lists.
 fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
-    let Ok(key) = made.key.as_str().parse::<KeyParts>() else { return };
-    if key.cluster != draft.menu.policy.cluster {
+    let Some(key) = KeyText::read(made.key.as_str()) else { return };
+    if key.cluster != draft.menu.policy.cluster.as_str() {
         return;
     }
     // Whoever it belongs to: its number is never given again.
     draft.memory.next_record = draft.memory.next_record.max(key.record.0.saturating_add(1));
     let Some(record) = draft.memory.records.get(&key.record) else {
-        adopt(draft, &key, made);
+        adopt(draft, key, made);
         return;
     };
     match &record.state {
@@ -141,9 +145,10 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
 }
 
 /// A machine of ours without a record: the state was lost, or a launch that was taken never to have happened did happen.
-fn adopt(draft: &mut Draft<'_>, key: &KeyParts, made: &Arc<Instance>) {
-    let Some(group) = draft.menu.group_or_remembered(&key.group, &draft.memory).cloned() else {
-        draft.notes.push(Note::Orphan { instance: made.provider_id.clone(), group: key.group.clone() });
+fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
+    let Ok(id) = NodeGroupId::new(key.group) else { return };
+    let Some(group) = draft.group(&id).cloned() else {
+        draft.notes.push(Note::Orphan { instance: made.provider_id.clone(), group: id });
         return;
     };
     if made.state == InstanceState::Stopping {
@@ -156,33 +161,29 @@ fn adopt(draft: &mut Draft<'_>, key: &KeyParts, made: &Arc<Instance>) {
     let purchase = Purchase { key: made.key.clone(), market: made.market.clone(), price };
     let record = Record {
         id: key.record,
-        group: key.group.clone(),
+        group: id.clone(),
         order: None,
         ordered_at: made.launched_at,
         credited_to: None,
         floor: false,
         attempts: key.attempt,
-        placeholder: placeholder(&key.cluster, &key.group, key.record),
+        placeholder: placeholder(&draft.menu.policy.cluster, &id, key.record),
         pods: PodsSeen::NotYet,
         state: booting(&purchase, made),
     };
-    draft
-        .memory
-        .groups
-        .entry(key.group.clone())
-        .or_insert_with(|| Arc::new(GroupMemory { group, barren: 0, frozen_since: None }));
+    draft.memory.groups.entry(id.clone()).or_insert_with(|| Arc::new(GroupMemory { group, barren: 0, frozen_since: None }));
     draft.memory.records.insert(record.id, Arc::new(record));
-    draft.notes.push(Note::Adopted { group: key.group.clone(), instance: made.provider_id.clone() });
+    draft.notes.push(Note::Adopted { group: id, instance: made.provider_id.clone() });
 }
 
 /// Records whose machine a complete inventory does not list.
-fn missing(draft: &mut Draft<'_>, inventory: &Observation) {
+fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observation) {
     let late = |at| inventory.as_of >= Draft::after(at, VISIBLE_WITHIN);
     let mut gone = Vec::new();
     let mut emptied = Vec::new();
     for record in draft.memory.records.values() {
-        let ours = draft.inventory_of(&record.group).is_some_and(|i| std::ptr::eq(i.as_ref(), inventory));
-        if !ours || record.instance().is_some_and(|i| inventory.instances.contains_key(i)) {
+        let ours = draft.group(&record.group).is_some_and(|group| group.supplier == *supplier);
+        if !ours || record.instance().is_some_and(|i| draft.lists(supplier, i)) {
             continue;
         }
         match &record.state {

@@ -36,14 +36,13 @@ pub(super) fn buy(draft: &mut Draft<'_>) {
             }
         };
         count(&mut usage, draft, false);
-        match draft.menu.groups.get(&group_id).cloned() {
-            Some(group) => fill_order(draft, &usage, order, &group, &ids, &fresh),
-            None => {
-                settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is not in the policy any more");
-                let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-                let group = Some(group_id.clone());
-                draft.explanations.push(Explanation { order, group, asked, found: 0, candidates: Vec::new() });
-            }
+        if let Some(group) = draft.menu.groups.get(&group_id).cloned() {
+            fill_order(draft, &usage, order, &group, &ids, &fresh);
+        } else {
+            settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is not in the policy any more");
+            let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+            let group = Some(group_id.clone());
+            draft.explanations.push(Explanation { order, group, asked, found: 0, candidates: Vec::new() });
         }
         count(&mut usage, draft, true);
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::{BARREN_AFTER, Draft, judged_by_pods};
+use super::{BARREN_AFTER, Draft};
 use crate::ids::{ProviderId, RecordId};
 use crate::plan::{Action, Ending, Note};
 use crate::record::{PodsSeen, State};
 use crate::sabotage;
 use crate::snapshot::Hold;
-use crate::supply::{InstanceState, KeyParts};
+use crate::supply::{InstanceState, KeyText};
 
 /// Nodes in a row without a pod that freeze a group. Two can be bad luck (the pod was deleted meanwhile); three are a template that
 /// does not keep its word.
@@ -33,8 +33,8 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
             if made.state == InstanceState::Stopping || snapshot.terminating.contains(&made.provider_id) {
                 continue;
             }
-            let Ok(key) = made.key.as_str().parse::<KeyParts>() else { continue };
-            if key.cluster != draft.menu.policy.cluster {
+            let Some(key) = KeyText::read(made.key.as_str()) else { continue };
+            if key.cluster != draft.menu.policy.cluster.as_str() {
                 continue;
             }
             let busy = draft.nodes.get(&made.provider_id).is_some_and(|node| node.is_busy());
@@ -87,7 +87,7 @@ pub(super) fn holds(draft: &mut Draft<'_>) {
     for record in draft.memory.records.values() {
         let State::Registered { instance, .. } = &record.state else { continue };
         let Some(node) = draft.nodes.get(instance) else { continue };
-        let busy = node.is_busy() && judged_by_pods(record, &draft.memory, draft.menu);
+        let busy = node.is_busy() && draft.judged_by_pods(record);
         match (busy, node.scale_down_disabled) {
             (true, Hold::None) if sabotage::on("busy-not-held") => {}
             (true, Hold::None) => actions.push(Action::Hold { node: node.name.clone() }),
@@ -105,10 +105,11 @@ pub(super) fn gone_nodes(draft: &mut Draft<'_>) {
     for node in cluster.nodes.values() {
         let Some(provider_id) = &node.provider_id else { continue };
         let settled = Draft::after(node.created_at, NODE_GRACE);
-        let inventories = draft.snapshot.suppliers.values();
-        let gone = inventories.clone().count() > 0
-            && inventories.clone().all(|inventory| {
-                inventory.as_ref().is_some_and(|i| i.complete && i.as_of >= settled && !i.instances.contains_key(provider_id))
+        let inventories = &draft.snapshot.suppliers;
+        let gone = !inventories.is_empty()
+            && inventories.iter().all(|(supplier, inventory)| {
+                let settled = inventory.as_ref().is_some_and(|i| i.complete && i.as_of >= settled);
+                settled && !draft.lists(supplier, provider_id)
             });
         let counted = || draft.memory.records.values().any(|r| r.counts() && r.instance() == Some(provider_id));
         if gone && !counted() && !sabotage::on("dead-nodes-stay") {
@@ -128,7 +129,7 @@ pub(super) fn barren_groups(draft: &mut Draft<'_>) {
     let mut waits = Vec::new();
     for record in draft.memory.records.values() {
         let State::Registered { ready_at: Some(ready), .. } = &record.state else { continue };
-        if record.pods != PodsSeen::NotYet || record.floor || !judged_by_pods(record, &draft.memory, draft.menu) {
+        if record.pods != PodsSeen::NotYet || record.floor || !draft.judged_by_pods(record) {
             continue;
         }
         let deadline = Draft::after(*ready, BARREN_AFTER);

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 
-use super::{Draft, is_fresh, judged_by_pods};
+use super::{Draft, is_fresh};
 use crate::choose::Scales;
 use crate::group::{Group, dominates};
 use crate::ids::{NodeGroupId, PoolName};
+use crate::lookup::Lookup;
 use crate::plan::{Closed, GroupLimits};
 use crate::policy::{Taint, TaintEffect};
 use crate::record::State;
@@ -110,12 +111,12 @@ fn unlist_dominated(open: &BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>>, limi
     }
 }
 
-fn busy_nodes(draft: &Draft<'_>) -> BTreeMap<NodeGroupId, u32> {
-    let mut busy: BTreeMap<NodeGroupId, u32> = BTreeMap::new();
+fn busy_nodes<'a>(draft: &'a Draft<'_>) -> Lookup<&'a NodeGroupId, u32> {
+    let mut busy = Lookup::default();
     for record in draft.memory.records.values() {
         let State::Registered { instance, .. } = &record.state else { continue };
-        if draft.nodes.get(instance).is_some_and(|node| node.is_busy()) && judged_by_pods(record, &draft.memory, draft.menu) {
-            *busy.entry(record.group.clone()).or_default() += 1;
+        if draft.nodes.get(instance).is_some_and(|node| node.is_busy()) && draft.judged_by_pods(record) {
+            *busy.entry(&record.group).or_default() += 1;
         }
     }
     busy

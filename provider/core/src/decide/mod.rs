@@ -10,19 +10,19 @@ mod limits;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::group::{Group, Menu};
-use crate::ids::{NodeGroupId, ProviderId, RecordId};
+use crate::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
+use crate::lookup::Lookup;
 use crate::memory::Memory;
 use crate::plan::{Action, Decision, Explanation, Note, Plan};
 use crate::record::{Record, State};
 use crate::snapshot::{NodeFacts, Snapshot};
 use crate::supply::Observation;
-use crate::usage::{Usage, group_of};
+use crate::usage::Usage;
 
 pub use limits::BARREN_AFTER;
 
@@ -56,7 +56,11 @@ struct Draft<'a> {
     menu: &'a Menu,
     now: Timestamp,
     /// The cluster's nodes by machine.
-    nodes: BTreeMap<&'a ProviderId, &'a Arc<NodeFacts>>,
+    nodes: Lookup<&'a ProviderId, &'a Arc<NodeFacts>>,
+    /// The machines that each supplier lists.
+    listed: Lookup<(&'a SupplierName, &'a ProviderId), ()>,
+    /// The menu's groups.
+    groups: Lookup<&'a NodeGroupId, &'a Arc<Group>>,
     memory: Memory,
     actions: Vec<Action>,
     notes: Vec<Note>,
@@ -66,12 +70,18 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn new(snapshot: &'a Snapshot, memory: Memory, menu: &'a Menu, now: Timestamp) -> Self {
-        let nodes = snapshot.cluster.as_ref().map(|c| c.by_provider_id()).unwrap_or_default();
+        let cluster = snapshot.cluster.iter().flat_map(|cluster| cluster.nodes.values());
+        let nodes = cluster.filter_map(|node| Some((node.provider_id.as_ref()?, node))).collect();
+        let inventories = snapshot.suppliers.iter().filter_map(|(supplier, inventory)| Some((supplier, inventory.as_ref()?)));
+        let listed = inventories.flat_map(|(supplier, i)| i.instances.keys().map(move |id| ((supplier, id), ()))).collect();
+        let groups = menu.groups.iter().collect();
         Self {
             snapshot,
             menu,
             now,
             nodes,
+            listed,
+            groups,
             memory,
             actions: Vec::new(),
             notes: Vec::new(),
@@ -101,13 +111,30 @@ impl<'a> Draft<'a> {
 
     /// The group of a record, from the menu or as remembered.
     fn group_of(&self, record: &Record) -> Option<Arc<Group>> {
-        self.menu.group_or_remembered(&record.group, &self.memory).cloned()
+        self.group(&record.group).cloned()
+    }
+
+    /// A group from the menu or as remembered.
+    fn group(&self, id: &NodeGroupId) -> Option<&Arc<Group>> {
+        self.groups.get(id).copied().or_else(|| self.memory.groups.get(id).map(|remembered| &remembered.group))
     }
 
     /// The latest inventory of the supplier that makes this group's nodes; `None` while there is none.
     fn inventory_of(&self, group: &NodeGroupId) -> Option<&'a Arc<Observation>> {
-        let group = self.menu.group_or_remembered(group, &self.memory)?;
+        let group = self.group(group)?;
         self.snapshot.suppliers.get(&group.supplier)?.as_ref()
+    }
+
+    /// Whether that supplier lists the machine.
+    fn lists(&self, supplier: &SupplierName, instance: &ProviderId) -> bool {
+        self.listed.contains_key(&(supplier, instance))
+    }
+
+    /// Whether GPU pods tell if nodes of this record's pool are in use.
+    fn judged_by_pods(&self, record: &Record) -> bool {
+        self.group(&record.group)
+            .and_then(|group| self.menu.policy.pool(&group.pool))
+            .is_none_or(|pool| pool.evidence == crate::policy::Evidence::Pods)
     }
 
     /// What is used of every limit, counted afresh.
@@ -118,8 +145,8 @@ impl<'a> Draft<'a> {
     /// Drops what no longer needs remembering.
     fn forget(&mut self) {
         let records = &self.memory.records;
-        let used: std::collections::BTreeSet<&NodeGroupId> = records.values().map(|r| &r.group).collect();
-        self.memory.groups.retain(|id, g| used.contains(id) || g.barren > 0 || g.frozen_since.is_some());
+        let used: Lookup<&NodeGroupId, ()> = records.values().map(|r| (&r.group, ())).collect();
+        self.memory.groups.retain(|id, g| used.contains_key(id) || g.barren > 0 || g.frozen_since.is_some());
         // A market that has been quiet for longer than its longest wait starts afresh at the next refusal.
         let now = self.now;
         self.memory.refused.retain(|_, b| Self::after(b.until, crate::memory::LONGEST_BACKOFF) > now);
@@ -133,11 +160,4 @@ pub fn is_fresh(snapshot: &Snapshot, group: &Group, now: Timestamp) -> bool {
         .get(&group.supplier)
         .and_then(Option::as_ref)
         .is_some_and(|inventory| inventory.complete && now.duration_since(inventory.as_of) <= STALE_INVENTORY)
-}
-
-/// Whether GPU pods tell if nodes of this record's pool are in use.
-fn judged_by_pods(record: &Record, memory: &Memory, menu: &Menu) -> bool {
-    group_of(record, memory, menu)
-        .and_then(|group| menu.policy.pool(&group.pool))
-        .is_none_or(|pool| pool.evidence == crate::policy::Evidence::Pods)
 }

@@ -1,0 +1,9 @@
+//! Tables for one pass. Ids are long texts that begin alike, so finding one in an ordered map of thousands costs a dozen comparisons that
+//! each miss the cache; hashing it costs one. Such a table is only looked up and never walked, and its keys are hashed alike in every
+//! process, so the same inputs still make the same plan.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
+
+/// A table that is looked up and never walked.
+pub(crate) type Lookup<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;

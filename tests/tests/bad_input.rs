@@ -1,0 +1,224 @@
+//! Bad input over the wire: an error that names the place and the cure, nothing changed, and the service goes on.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and its helpers stand outside of it")]
+
+use std::sync::Arc;
+
+use stoker::serve::ServeError;
+use stoker_core::memory::Memory;
+use stoker_proto::externalgrpc::{ExternalGrpcNode, PricingNodePriceRequest, PricingPodPriceRequest};
+use stoker_proto::{Bytes, Timestamp};
+use stoker_tests::client::{Client, registered};
+use stoker_tests::harness::{Service, Setup};
+use stoker_tests::policy::{Pool, policy};
+use tonic::{Code, Status};
+
+const GROUP: &str = "p.g6-xlarge.us-east-1a";
+
+/// Longest message that a client can be sent: it travels in a header.
+const LONGEST: usize = 1_024;
+
+/// A service with two nodes.
+async fn service() -> Service {
+    let service = Setup::new(policy(&[Pool::new("p")])).start().await;
+    service.client().refresh().await.unwrap();
+    service.client().increase(GROUP, 2).await.unwrap();
+    service.settle().await;
+    service
+}
+
+fn memory(service: &Service) -> Arc<Memory> {
+    Arc::clone(&service.running().handle.view().memory)
+}
+
+/// The call is refused with that code and those words, nothing changed, and the next call is answered.
+async fn refused<T: std::fmt::Debug>(
+    service: &Service,
+    answer: impl Future<Output = Result<T, Status>>,
+    code: Code,
+    words: &[&str],
+) {
+    let before = memory(service);
+    let status = answer.await.unwrap_err();
+    assert_eq!(status.code(), code, "{status}");
+    assert!(status.message().len() <= LONGEST, "{} bytes", status.message().len());
+    for word in words {
+        assert!(status.message().contains(word), "{word}: {status}");
+    }
+    service.settle().await;
+    assert_eq!(*memory(service), *before, "{status}");
+    assert_eq!(service.client().target(GROUP).await.unwrap(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unknown_groups_are_named_with_the_cure() {
+    let service = service().await;
+    let client = service.client();
+    let words = ["no node group nobody", "Refresh"];
+    refused(&service, client.target("nobody"), Code::NotFound, &words).await;
+    refused(&service, client.nodes("nobody"), Code::NotFound, &words).await;
+    refused(&service, client.template("nobody"), Code::NotFound, &words).await;
+    refused(&service, client.increase("nobody", 1), Code::NotFound, &words).await;
+    refused(&service, client.decrease("nobody", -1), Code::NotFound, &words).await;
+    refused(&service, client.delete("nobody", vec![registered("n", "")]), Code::NotFound, &words).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sizes_that_make_no_sense_are_refused() {
+    let service = service().await;
+    let client = service.client();
+    for delta in [0, -1, i32::MIN] {
+        let words = ["NodeGroupIncreaseSize", "above nought"];
+        refused(&service, client.increase(GROUP, delta), Code::InvalidArgument, &words).await;
+    }
+    for delta in [0, 1, i32::MAX] {
+        let words = ["NodeGroupDecreaseTargetSize", "below nought"];
+        refused(&service, client.decrease(GROUP, delta), Code::InvalidArgument, &words).await;
+    }
+    for delta in [9, i32::MAX] {
+        let words = [GROUP, "room for 8", "limits.maxNodes"];
+        refused(&service, client.increase(GROUP, delta), Code::ResourceExhausted, &words).await;
+    }
+    client.increase(GROUP, 8).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_none_are_refused_or_nobodys() {
+    let service = service().await;
+    let client = service.client();
+    assert_eq!(client.group_of(None).await.unwrap(), "");
+    assert_eq!(client.group_of(Some(ExternalGrpcNode::default())).await.unwrap(), "");
+    client.delete(GROUP, Vec::new()).await.unwrap();
+    let nodes = vec![registered("n", ""), ExternalGrpcNode::default()];
+    refused(&service, client.delete(GROUP, nodes), Code::InvalidArgument, &["neither a providerID nor a name"]).await;
+    let request = PricingNodePriceRequest { start_timestamp: hour(0), end_timestamp: hour(1), ..Default::default() };
+    refused(&service, client.node_price(request), Code::InvalidArgument, &["node is missing"]).await;
+    let node = Some(registered("control-plane-1", "kubeadm://1"));
+    let request = PricingNodePriceRequest { node, start_timestamp: hour(0), end_timestamp: hour(1), ..Default::default() };
+    refused(&service, client.node_price(request), Code::NotFound, &["control-plane-1", "label it"]).await;
+}
+
+fn hour(n: i64) -> Option<Timestamp> {
+    Some(Timestamp { seconds: 1_793_606_400 + n * 3_600, nanos: 0 })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ids_of_a_megabyte_are_refused_and_not_repeated() {
+    let service = service().await;
+    let client = service.client();
+    let long = "x".repeat(1 << 20);
+    let words = ["1048576 bytes, more than 512"];
+    refused(&service, client.target(&long), Code::InvalidArgument, &words).await;
+    refused(&service, client.nodes(&long), Code::InvalidArgument, &words).await;
+    refused(&service, client.template(&long), Code::InvalidArgument, &words).await;
+    refused(&service, client.increase(&long, 1), Code::InvalidArgument, &words).await;
+    refused(&service, client.decrease(&long, -1), Code::InvalidArgument, &words).await;
+    refused(&service, client.delete(&long, vec![registered("n", "")]), Code::InvalidArgument, &words).await;
+    refused(&service, client.delete(GROUP, vec![registered(&long, "")]), Code::InvalidArgument, &words).await;
+    refused(&service, client.delete(GROUP, vec![registered("n", &long)]), Code::InvalidArgument, &words).await;
+    assert_eq!(client.group_of(Some(registered(&long, &long))).await.unwrap(), "");
+    let control = "p\n\u{1b}[31m";
+    refused(&service, client.target(control), Code::InvalidArgument, &["control character at byte 1"]).await;
+    refused(&service, client.target(""), Code::InvalidArgument, &["empty"]).await;
+    assert!(client.options(&long, None).await.unwrap().node_group_autoscaling_options.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prices_of_nonsense_are_refused() {
+    let service = service().await;
+    let client = service.client();
+    let node = Some(registered(&format!("template-node-for-{GROUP}-1"), ""));
+    for (start, end, words) in [
+        (None, hour(1), "interval is missing"),
+        (hour(1), None, "interval is missing"),
+        (hour(1), hour(0), "does not end after its start"),
+        (hour(1), hour(1), "does not end after its start"),
+        (Some(Timestamp { seconds: i64::MIN, nanos: -1 }), hour(1), "years 1 to 9999"),
+    ] {
+        let request =
+            PricingNodePriceRequest { node: node.clone(), start_timestamp: start, end_timestamp: end, ..Default::default() };
+        refused(&service, client.node_price(request), Code::InvalidArgument, &["PricingNodePrice", words]).await;
+    }
+    for (pod, words) in [(&b""[..], "pod is missing"), (b"\xff\xff\xff", "cannot be read")] {
+        let pod_bytes = Bytes::from_static(pod);
+        let request =
+            PricingPodPriceRequest { pod_bytes, start_timestamp: hour(0), end_timestamp: hour(1), ..Default::default() };
+        refused(&service, client.pod_price(request), Code::InvalidArgument, &["PricingPodPrice", words]).await;
+    }
+}
+
+/// A request that is no protobuf at all, and a method that there is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_request_is_refused() {
+    let service = service().await;
+    let call = |method: &'static str, body: &'static [u8]| raw(service.client(), method, body);
+    let garbage = call("NodeGroupIncreaseSize", b"\xff\xff\xff\xff\xff");
+    refused(&service, garbage, Code::Internal, &["decode"]).await;
+    refused(&service, call("NodeGroupSetSize", b""), Code::Unimplemented, &[]).await;
+}
+
+/// Sends these bytes as a request.
+async fn raw(client: &Client, method: &str, body: &'static [u8]) -> Result<(), Status> {
+    let path = format!("/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/{method}");
+    let mut grpc = tonic::client::Grpc::new(client.provider_channel.clone());
+    grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let path = path.parse().map_err(|_| Status::internal("a path"))?;
+    grpc.unary(tonic::Request::new(Bytes::from_static(body)), path, codec::Raw).await.map(drop)
+}
+
+/// Bytes as they are.
+mod codec {
+    use stoker_proto::Bytes;
+    use tonic::Status;
+    use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+    use prost::bytes::{Buf as _, BufMut as _};
+
+    pub(crate) struct Raw;
+
+    impl Codec for Raw {
+        type Encode = Bytes;
+        type Decode = Bytes;
+        type Encoder = Self;
+        type Decoder = Self;
+
+        fn encoder(&mut self) -> Self {
+            Self
+        }
+
+        fn decoder(&mut self) -> Self {
+            Self
+        }
+    }
+
+    impl Encoder for Raw {
+        type Item = Bytes;
+        type Error = Status;
+
+        fn encode(&mut self, item: Bytes, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
+            buf.put(item);
+            Ok(())
+        }
+    }
+
+    impl Decoder for Raw {
+        type Item = Bytes;
+        type Error = Status;
+
+        fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+            Ok(Some(buf.copy_to_bytes(buf.remaining())))
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_policy_or_world_does_not_start() {
+    let bad = policy(&[Pool { models: "L44", max_nodes: 0, min_nodes: 1, ..Pool::new("p") }]);
+    let Err(error) = Setup::new(bad).try_start().await else { unreachable!("it has two faults") };
+    let text = error.to_string();
+    assert!(matches!(error, ServeError::Policy(_)), "{text}");
+    assert!(text.contains("L44") && text.contains("nearest is L4") && text.contains("minNodes"), "{text}");
+    let world = Setup::new(policy(&[Pool::new("p")])).world(|world| world.api.error_rate = 1.5);
+    let Err(error) = world.try_start().await else { unreachable!("a share above one") };
+    assert!(error.to_string().contains("api.errorRate"), "{error}");
+}
