@@ -102,7 +102,8 @@ fn counted(actions: &[Action]) -> (usize, usize) {
 
 /// The least that a pass can do: copy the memory, and look up each record's machine and node once.
 fn walk(snapshot: &Snapshot, memory: &Memory) -> (Memory, usize) {
-    let nodes = snapshot.cluster.as_ref().map(|cluster| cluster.by_provider_id()).unwrap_or_default();
+    let nodes = snapshot.cluster.iter().flat_map(|cluster| cluster.nodes.values());
+    let nodes: std::collections::HashMap<_, _> = nodes.filter_map(|node| Some((node.provider_id.as_ref()?, node))).collect();
     let mut seen = 0;
     for record in memory.records.values() {
         let Some(instance) = record.instance() else { continue };

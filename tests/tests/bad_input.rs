@@ -91,15 +91,17 @@ async fn nodes_that_are_none_are_refused_or_nobodys() {
     client.delete(GROUP, Vec::new()).await.unwrap();
     let nodes = vec![registered("n", ""), ExternalGrpcNode::default()];
     refused(&service, client.delete(GROUP, nodes), Code::InvalidArgument, &["neither a providerID nor a name"]).await;
-    let request = PricingNodePriceRequest { start_timestamp: hour(0), end_timestamp: hour(1), ..Default::default() };
+    let request =
+        PricingNodePriceRequest { start_timestamp: Some(hour(0)), end_timestamp: Some(hour(1)), ..Default::default() };
     refused(&service, client.node_price(request), Code::InvalidArgument, &["node is missing"]).await;
     let node = Some(registered("control-plane-1", "kubeadm://1"));
-    let request = PricingNodePriceRequest { node, start_timestamp: hour(0), end_timestamp: hour(1), ..Default::default() };
+    let request =
+        PricingNodePriceRequest { node, start_timestamp: Some(hour(0)), end_timestamp: Some(hour(1)), ..Default::default() };
     refused(&service, client.node_price(request), Code::NotFound, &["control-plane-1", "label it"]).await;
 }
 
-fn hour(n: i64) -> Option<Timestamp> {
-    Some(Timestamp { seconds: 1_793_606_400 + n * 3_600, nanos: 0 })
+const fn hour(n: i64) -> Timestamp {
+    Timestamp { seconds: 1_793_606_400 + n * 3_600, nanos: 0 }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -129,11 +131,11 @@ async fn prices_of_nonsense_are_refused() {
     let client = service.client();
     let node = Some(registered(&format!("template-node-for-{GROUP}-1"), ""));
     for (start, end, words) in [
-        (None, hour(1), "interval is missing"),
-        (hour(1), None, "interval is missing"),
-        (hour(1), hour(0), "does not end after its start"),
-        (hour(1), hour(1), "does not end after its start"),
-        (Some(Timestamp { seconds: i64::MIN, nanos: -1 }), hour(1), "years 1 to 9999"),
+        (None, Some(hour(1)), "interval is missing"),
+        (Some(hour(1)), None, "interval is missing"),
+        (Some(hour(1)), Some(hour(0)), "does not end after its start"),
+        (Some(hour(1)), Some(hour(1)), "does not end after its start"),
+        (Some(Timestamp { seconds: i64::MIN, nanos: -1 }), Some(hour(1)), "years 1 to 9999"),
     ] {
         let request =
             PricingNodePriceRequest { node: node.clone(), start_timestamp: start, end_timestamp: end, ..Default::default() };
@@ -141,8 +143,12 @@ async fn prices_of_nonsense_are_refused() {
     }
     for (pod, words) in [(&b""[..], "pod is missing"), (b"\xff\xff\xff", "cannot be read")] {
         let pod_bytes = Bytes::from_static(pod);
-        let request =
-            PricingPodPriceRequest { pod_bytes, start_timestamp: hour(0), end_timestamp: hour(1), ..Default::default() };
+        let request = PricingPodPriceRequest {
+            pod_bytes,
+            start_timestamp: Some(hour(0)),
+            end_timestamp: Some(hour(1)),
+            ..Default::default()
+        };
         refused(&service, client.pod_price(request), Code::InvalidArgument, &["PricingPodPrice", words]).await;
     }
 }

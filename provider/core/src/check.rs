@@ -208,7 +208,7 @@ fn endings(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: &mu
 
 /// Counts nodes, spend and quota units from the records, for the pools and quotas that this pass buys under. A limit that the operator
 /// has lowered below what exists binds growth only: what exists is never ended for it.
-fn spending(growing: &BTreeSet<&NodeGroupId>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
+fn spending(growing: &BTreeSet<&NodeGroupId>, by_group: &ByGroup<'_>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
     let group_of = |id: &NodeGroupId| -> Option<&Group> {
         menu.groups.get(id).or_else(|| memory.groups.get(id).map(|g| &g.group)).map(AsRef::as_ref)
     };
@@ -217,8 +217,9 @@ fn spending(growing: &BTreeSet<&NodeGroupId>, memory: &Memory, menu: &Menu, faul
     let mut micros: BTreeMap<&PoolName, i128> = BTreeMap::new();
     let mut units: Vec<u64> = vec![0; menu.policy.quotas.len()];
     let mut grows: Vec<bool> = vec![false; menu.policy.quotas.len()];
-    for record in memory.records.values() {
-        let Some(group) = group_of(&record.group) else { continue };
+    let in_groups = by_group.iter().filter_map(|(id, records)| Some((id, group_of(id)?, records)));
+    for (id, group, record) in in_groups.flat_map(|(id, group, records)| records.iter().map(move |record| (id, group, record)))
+    {
         // What is only wanted or could not be had is no machine: a limit that was lowered meanwhile keeps it from being bought.
         let machine = !matches!(record.state, State::Wanted | State::Cancelled { .. } | State::Deleting { .. });
         if machine && record.purchase().is_some() {
@@ -237,7 +238,7 @@ fn spending(growing: &BTreeSet<&NodeGroupId>, memory: &Memory, menu: &Menu, faul
                     QuotaLimit::Vcpus(_) => group.spec.vcpus.map_or(u64::from(u32::MAX), u64::from),
                     QuotaLimit::Gpus(_) => (u64::from(group.spec.gpus.0) / 1000).max(1),
                 };
-                *grows |= growing.contains(&record.group);
+                *grows |= growing.contains(id);
             }
         }
     }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
+use crate::lookup::Lookup;
 use crate::supply::{LaunchOutcome, Observation};
 
 /// The facts of one pass.
@@ -33,8 +34,9 @@ pub struct ClusterFacts {
 
 impl ClusterFacts {
     /// The node of each machine. Should two name the same machine, the busy one counts.
-    pub fn by_provider_id(&self) -> BTreeMap<&ProviderId, &Arc<NodeFacts>> {
-        let mut by_machine: BTreeMap<&ProviderId, &Arc<NodeFacts>> = BTreeMap::new();
+    pub(crate) fn by_machine(&self) -> Lookup<&ProviderId, &Arc<NodeFacts>> {
+        let mut by_machine: Lookup<&ProviderId, &Arc<NodeFacts>> = Lookup::default();
+        by_machine.reserve(self.nodes.len());
         for node in self.nodes.values() {
             if let Some(machine) = &node.provider_id
                 && (node.is_busy() || !by_machine.contains_key(machine))

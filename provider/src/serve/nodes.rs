@@ -1,11 +1,13 @@
 //! The kubelet's part for simulated machines: each machine that has booted gets a Node, exactly like its group's template.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 use kube::Client;
-use stoker_core::ids::ClusterName;
+use stoker_core::ids::{ClusterName, NodeGroupId};
 use stoker_core::supply::KeyParts;
+use stoker_core::template::NodeTemplate;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -54,14 +56,17 @@ pub(super) fn spawn(
 fn booted(simulated: &Simulated, handle: &EngineHandle, clock: &Clock) -> Option<Vec<RegisteredNode>> {
     let view = handle.view();
     view.ready.as_ref().ok()?;
+    // One copy a group, shared by its nodes: a copy a node would be the largest thing in memory.
+    let mut templates: HashMap<NodeGroupId, Arc<NodeTemplate>> = HashMap::new();
     let nodes = simulated
         .machines(clock.now())
         .into_iter()
         .filter(|(_, up)| *up)
         .filter_map(|(instance, ready)| {
             let key: KeyParts = instance.key.as_str().parse().ok()?;
-            let known = view.menu.group_or_remembered(&key.group, &view.memory)?;
-            Some(RegisteredNode { instance, template: Arc::new(known.template.clone()), ready })
+            let group = view.menu.group_or_remembered(&key.group, &view.memory)?;
+            let template = templates.entry(key.group).or_insert_with(|| Arc::new(group.template.clone()));
+            Some(RegisteredNode { instance, template: Arc::clone(template), ready })
         })
         .collect();
     Some(nodes)

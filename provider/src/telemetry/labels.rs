@@ -128,6 +128,23 @@ methods! {
     HealthWatch = "Watch" in "grpc.health.v1.Health",
 }
 
+impl Method {
+    /// Whether it is one of the calls that an autoscaler makes for every node or group, again and again, and that change nothing.
+    pub const fn is_read(self) -> bool {
+        matches!(
+            self,
+            Self::NodeGroups
+                | Self::NodeGroupForNode
+                | Self::NodeGroupTargetSize
+                | Self::NodeGroupNodes
+                | Self::NodeGroupTemplateNodeInfo
+                | Self::NodeGroupGetOptions
+                | Self::PricingNodePrice
+                | Self::PricingPodPrice
+        )
+    }
+}
+
 label!(/// How a pass of the loop ended.
     PassResult {
         /// With a plan that was carried out, or with nothing to do.

@@ -16,7 +16,8 @@ use super::labels::{Method, RpcCode};
 use super::metrics::Metrics;
 use crate::net::PeerInfo;
 
-/// Wraps each call of a tonic server in a span `rpc{method, connection}`, and counts and times it when it ends.
+/// Wraps each call of a tonic server in a span `rpc{method, connection}` (of level debug where the call only reads), and counts and times
+/// it when it ends.
 ///
 /// A call ends when its last byte was handed to the connection. One that is dropped before (the client went away, its deadline
 /// passed) counts as `cancelled`, whatever its handler had found.
@@ -63,8 +64,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let method = Method::of_path(request.uri().path());
         let connection = request.extensions().get::<PeerInfo>().map(|peer| peer.connection);
-        let span =
-            tracing::info_span!("rpc", method = method.as_str(), connection, code = field::Empty, latency_us = field::Empty);
+        let span = span(method, connection);
         let call = Call { metrics: self.metrics.clone(), method, span: span.clone(), begun: Instant::now(), ended: false };
         let answer = span.in_scope(|| self.inner.call(request));
         Box::pin(
@@ -80,6 +80,17 @@ where
             }
             .instrument(span),
         )
+    }
+}
+
+/// The span of a call. Reads come by the thousand and say nothing unless they fail, so theirs is made only where details are asked for:
+/// making it would be a tenth of the call.
+fn span(method: Method, connection: Option<u64>) -> Span {
+    let name = method.as_str();
+    if method.is_read() {
+        tracing::debug_span!("rpc", method = name, connection, code = field::Empty, latency_us = field::Empty)
+    } else {
+        tracing::info_span!("rpc", method = name, connection, code = field::Empty, latency_us = field::Empty)
     }
 }
 
@@ -118,8 +129,12 @@ impl Call {
         self.span.record("code", code.as_str()).record("latency_us", latency_us);
         let _entered = self.span.enter();
         match code {
-            RpcCode::Internal | RpcCode::Unknown | RpcCode::DataLoss => tracing::error!(status, "call failed"),
-            RpcCode::PermissionDenied | RpcCode::Unauthenticated => tracing::warn!(status, "call refused"),
+            RpcCode::Internal | RpcCode::Unknown | RpcCode::DataLoss => {
+                tracing::error!(call = self.method.as_str(), status, "call failed")
+            }
+            RpcCode::PermissionDenied | RpcCode::Unauthenticated => {
+                tracing::warn!(call = self.method.as_str(), status, "call refused")
+            }
             _ => tracing::debug!(status, "call ended"),
         }
     }

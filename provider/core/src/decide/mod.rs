@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
-use crate::lookup::Lookup;
+use crate::lookup::{Lookup, LookupSet};
 use crate::memory::Memory;
 use crate::plan::{Action, Decision, Explanation, Note, Plan};
 use crate::record::{Record, State};
@@ -58,7 +58,7 @@ struct Draft<'a> {
     /// The cluster's nodes by machine.
     nodes: Lookup<&'a ProviderId, &'a Arc<NodeFacts>>,
     /// The machines that each supplier lists.
-    listed: Lookup<(&'a SupplierName, &'a ProviderId), ()>,
+    listed: LookupSet<(&'a SupplierName, &'a ProviderId)>,
     /// The menu's groups.
     groups: Lookup<&'a NodeGroupId, &'a Arc<Group>>,
     memory: Memory,
@@ -70,10 +70,9 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn new(snapshot: &'a Snapshot, memory: Memory, menu: &'a Menu, now: Timestamp) -> Self {
-        let cluster = snapshot.cluster.iter().flat_map(|cluster| cluster.nodes.values());
-        let nodes = cluster.filter_map(|node| Some((node.provider_id.as_ref()?, node))).collect();
+        let nodes = snapshot.cluster.as_ref().map(|cluster| cluster.by_machine()).unwrap_or_default();
         let inventories = snapshot.suppliers.iter().filter_map(|(supplier, inventory)| Some((supplier, inventory.as_ref()?)));
-        let listed = inventories.flat_map(|(supplier, i)| i.instances.keys().map(move |id| ((supplier, id), ()))).collect();
+        let listed = inventories.flat_map(|(supplier, i)| i.instances.keys().map(move |id| (supplier, id))).collect();
         let groups = menu.groups.iter().collect();
         Self {
             snapshot,
@@ -127,7 +126,7 @@ impl<'a> Draft<'a> {
 
     /// Whether that supplier lists the machine.
     fn lists(&self, supplier: &SupplierName, instance: &ProviderId) -> bool {
-        self.listed.contains_key(&(supplier, instance))
+        self.listed.contains(&(supplier, instance))
     }
 
     /// Whether GPU pods tell if nodes of this record's pool are in use.
@@ -145,8 +144,8 @@ impl<'a> Draft<'a> {
     /// Drops what no longer needs remembering.
     fn forget(&mut self) {
         let records = &self.memory.records;
-        let used: Lookup<&NodeGroupId, ()> = records.values().map(|r| (&r.group, ())).collect();
-        self.memory.groups.retain(|id, g| used.contains_key(id) || g.barren > 0 || g.frozen_since.is_some());
+        let used: LookupSet<&NodeGroupId> = records.values().map(|r| &r.group).collect();
+        self.memory.groups.retain(|id, g| used.contains(id) || g.barren > 0 || g.frozen_since.is_some());
         // A market that has been quiet for longer than its longest wait starts afresh at the next refusal.
         let now = self.now;
         self.memory.refused.retain(|_, b| Self::after(b.until, crate::memory::LONGEST_BACKOFF) > now);
