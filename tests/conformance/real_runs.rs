@@ -109,6 +109,20 @@ async fn a_part_had_is_completed_elsewhere_and_not_overbought() {
     assert_eq!((rig.running_pods(), rig.service.machine_ids().len()), (4, 4));
 }
 
+/// The same over two orders: the second gets nothing while the nodes of the first are on their way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_gets_nothing_does_not_hide_what_is_coming() {
+    let setup = two_groups().world(|world| world.markets.push(market::stock(market::of_type("g6.xlarge"), 2)));
+    let mut rig = Rig::start(setup, newest()).await;
+    rig.want("p", &["a", "b"]);
+    rig.run(secs(45)).await;
+    assert_eq!(rig.asked(), [(L4.to_owned(), 2)].into());
+    rig.want("p", &["c", "d"]);
+    rig.run(mins(8)).await;
+    assert_eq!(rig.asked(), [(A10G.to_owned(), 2), (L4.to_owned(), 4)].into());
+    assert_eq!((rig.running_pods(), rig.service.machine_ids().len()), (4, 4));
+}
+
 /// A deletion of failed placeholders that fails is repeated in every loop. Ours never fails, also done twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_placeholders_can_be_deleted() {

@@ -29,6 +29,11 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("real runs: floor and stock-out", "real_runs::a_floor_that_cannot_be_had_moves_to_another_group", "floor-stays"),
     ("real runs: decrease of live nodes", "real_runs::slow_registered_nodes_survive_a_decrease", "decrease-ends-registered"),
     ("real runs: mixed answer", "real_runs::a_part_had_is_completed_elsewhere_and_not_overbought", "part-as-placeholders"),
+    (
+        "real runs: mixed answer over two orders",
+        "real_runs::an_order_that_gets_nothing_does_not_hide_what_is_coming",
+        "coming-by-order",
+    ),
     ("real runs: failed clean-up", "real_runs::failed_placeholders_can_be_deleted", "delete-refuses-failed"),
     ("real runs: spot loss", "real_runs::lost_spot_nodes_lower_the_target_and_are_not_refilled", "spot-refilled"),
     ("real runs: expander", "real_runs::the_expander_never_vetoes_by_accident", "expander-empty"),

@@ -62,10 +62,7 @@ impl Home {
             "world.jsonl",
         ]);
         command.current_dir(self.dir.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).kill_on_drop(true);
-        command.env_remove("STOKER_SABOTAGE").env_remove("STOKER_FAILPOINT");
-        if let Some(failpoint) = failpoint {
-            command.env("STOKER_FAILPOINT", failpoint);
-        }
+        command.env("STOKER_FAILPOINT", failpoint.unwrap_or_default());
         let mut child = command.spawn().expect("the program can be started");
         let mut lines = BufReader::new(child.stdout.take().expect("its output is ours")).lines();
         let line = timeout(LONG, lines.next_line()).await.expect("it listens or ends in time");

@@ -175,6 +175,8 @@ async fn no_node_is_lost_or_bought_twice_at_random_moments() {
         let (made, asked) = (books.made(load.group), load.asked());
         assert!(made <= asked, "{case}: {}: {made} machines for {asked} nodes", load.group);
         assert!(load.deleted.is_disjoint(&settled[load.group]), "{case}: {}: a deleted node is there again", load.group);
+        let (deleted, cut_off) = (load.deleted.len(), load.cut_off);
+        println!("{}: {asked} nodes asked for, {made} made, {deleted} deleted; {cut_off} calls cut off", load.group);
     }
     empty(&case, &home, process, settled).await;
 }

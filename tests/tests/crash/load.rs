@@ -26,6 +26,8 @@ pub(crate) struct Load {
     asked: usize,
     /// Machines whose deletion was accepted.
     pub(crate) deleted: BTreeSet<String>,
+    /// Calls over which the service died.
+    pub(crate) cut_off: usize,
 }
 
 #[derive(Debug)]
@@ -36,7 +38,7 @@ enum Open {
 
 impl Load {
     pub(crate) const fn new(group: &'static str) -> Self {
-        Self { group, nodes: 0, open: None, asked: 0, deleted: BTreeSet::new() }
+        Self { group, nodes: 0, open: None, asked: 0, deleted: BTreeSet::new(), cut_off: 0 }
     }
 
     /// Nodes that were ever asked for.
@@ -57,6 +59,7 @@ impl Load {
     pub(crate) async fn resolve(&mut self, process: &Process, case: &str) {
         let target = usize::try_from(process.client.target(self.group).await.unwrap()).unwrap();
         let possible = self.possible();
+        self.cut_off += usize::from(self.open.is_some());
         assert!(possible.contains(&target), "{case}: {} has a target of {target}, expected one of {possible:?}", self.group);
         if let Some(Open::Delete(id)) = self.open.take()
             && target < self.nodes
@@ -101,7 +104,7 @@ impl Load {
                 }
             }
             self.open = None;
-            tokio::time::sleep(Duration::from_millis(rng.random_range(0..60))).await;
+            tokio::time::sleep(Duration::from_millis(rng.random_range(0..25))).await;
         }
     }
 }

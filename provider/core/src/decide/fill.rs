@@ -13,8 +13,9 @@ use crate::sabotage;
 use crate::supply::{KeyParts, LaunchRequest, RefusalKind};
 use crate::usage::{Usage, group_of};
 
-/// Buys what is wanted, order by order. An order that no offer is left for is settled: nothing had → its records fail, so that the
-/// autoscaler turns to another group at once; a part had → the rest is dropped and the group is closed while its markets are shut.
+/// Buys what is wanted, order by order. An order that no offer is left for is settled: nothing had, and nothing else on its way to the
+/// group → its records fail, so that the autoscaler turns to another group at once; else → the rest is dropped and the group is closed
+/// while its markets are shut.
 pub(super) fn buy(draft: &mut Draft<'_>) {
     let mut wanted: BTreeMap<(Option<OrderId>, NodeGroupId), Vec<RecordId>> = BTreeMap::new();
     for record in draft.memory.records.values().filter(|r| r.state == State::Wanted) {
@@ -142,9 +143,19 @@ fn settle(
     kind: RefusalKind,
     message: &str,
 ) {
-    let siblings = || draft.memory.records.values().filter(|r| order.is_some() && r.order == order && !left.contains(&r.id));
-    let had = siblings().any(|r| matches!(r.state, State::Booting { .. } | State::Registered { .. }));
-    let open = siblings().any(|r| matches!(r.state, State::Launching { .. } | State::Wanted));
+    let others = || draft.memory.records.values().filter(|r| r.group == *group && !left.contains(&r.id));
+    let sibling = |r: &Record| order.is_some() && r.order == order;
+    // An error in a group makes the autoscaler forget all that is on its way there, whichever order it came with.
+    let coming = |r: &Record| r.is_coming() && !sabotage::on("coming-by-order");
+    let had = others().any(|r| match r.state {
+        State::Booting { .. } | State::Registered { .. } => sibling(r) || coming(r),
+        _ => false,
+    });
+    let open = others().any(|r| match r.state {
+        State::Launching { .. } => sibling(r) || coming(r),
+        State::Wanted => sibling(r),
+        _ => false,
+    });
     let nodes = u32::try_from(left.len()).unwrap_or(u32::MAX);
     if sabotage::on("stock-out-waits") {
         return;
@@ -162,7 +173,7 @@ fn settle(
         let note = Note::OrderFailed { order, group: group.clone(), nodes, kind, message: message.to_owned() };
         draft.notes.push(note);
     }
-    // Otherwise a sibling's launch is still open: its outcome decides between the two, in the pass that it wakes.
+    // Otherwise a launch is still open: its outcome decides between the two, in the pass that it wakes.
 }
 
 /// Asks for every launch that is written down and not under way: in this pass's choices, after a crash, after an unclear answer. The

@@ -94,7 +94,7 @@ impl fmt::Display for Fault {
 /// Longest piece of the operator's text that a message repeats, in characters: enough to find it by, short enough for a log line.
 const MAX_QUOTED: usize = 60;
 
-/// `text` as messages repeat it: in quotes, on one line, cut after [`MAX_QUOTED`] characters.
+/// `text` as messages repeat it: in quotes, on one line, cut after `MAX_QUOTED` characters.
 pub fn quoted(text: &str) -> String {
     match text.char_indices().nth(MAX_QUOTED) {
         Some((end, _)) => format!("{:?}…", &text[..end]),
