@@ -266,7 +266,8 @@ async fn compare(call: Call, ours: &Side, bare: &Side, report: &mut Report) -> R
     let alone = bare_p50 / our_p50 * 100.0;
     report.judge(&format!("{name}, 32 in flight, of the bare ceiling"), share, "%", "≥ 80 %", share >= 80.0);
     report.judge(&format!("{name}, one in flight, of the bare ceiling"), alone, "%", "≥ 80 %", alone >= 80.0);
-    report.judge(&format!("{name}, 32 in flight"), our_rate, "calls/s", "≥ 20000", our_rate >= 20_000.0);
-    report.judge(&format!("{name}, one in flight, p99"), our_p99, "µs", "≤ 200", our_p99 <= 200.0);
+    let (rate_bar, p99_bar) = (format!("≥ 20000; bare: {}", short(bare_rate)), format!("≤ 200; bare: {}", short(bare_p99)));
+    report.judge(&format!("{name}, 32 in flight"), our_rate, "calls/s", &rate_bar, our_rate >= 20_000.0);
+    report.judge(&format!("{name}, one in flight, p99"), our_p99, "µs", &p99_bar, our_p99 <= 200.0);
     Ok(())
 }
