@@ -18,8 +18,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::{Client, status};
 
-/// Longer than any wait here takes on a busy machine.
-const LONG: Duration = Duration::from_secs(30);
+/// Longer than any wait here takes on a busy machine, over a cloud of which some calls fail and are made again.
+const LONG: Duration = Duration::from_mins(1);
 
 /// A directory for one service after the other: its policy, world, state and the machines of its cloud.
 #[derive(Debug)]

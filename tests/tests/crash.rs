@@ -79,18 +79,19 @@ async fn empty(case: &str, home: &Home, process: Process, settled: BTreeMap<Stri
     }
     assert!(process.settled(&GROUPS).await.values().all(BTreeSet::is_empty), "{case}: nodes left");
     let ended = until(|| GROUPS.iter().all(|group| home.books().alive(group).is_empty())).await;
-    assert!(ended, "{case}: machines that nobody ended");
+    let left = GROUPS.map(|group| home.books().alive(group));
+    assert!(ended, "{case}: machines that nobody ended: {left:?}");
     process.kill().await;
 }
 
-/// Whether it holds within a time that is long for it.
+/// Whether it holds within a time that is long for it: a call of the cloud that fails is made again after 5 to 15 s.
 async fn until(holds: impl Fn() -> bool) -> bool {
     let polls = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), polls).await.is_ok()
+    tokio::time::timeout(Duration::from_mins(1), polls).await.is_ok()
 }
 
 /// Runs into a failpoint at its `nth` passage for an order or a deletion.
