@@ -2,11 +2,10 @@
 //! each miss the cache; hashing it costs one. Such a table is only looked up and never walked, and its keys are hashed alike in every
 //! process, so the same inputs still make the same plan.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, DefaultHasher};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A table that is looked up and never walked.
-pub(crate) type Lookup<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+pub(crate) type Lookup<K, V> = FxHashMap<K, V>;
 
 /// A set that is looked up and never walked.
-pub(crate) type LookupSet<K> = HashSet<K, BuildHasherDefault<DefaultHasher>>;
+pub(crate) type LookupSet<K> = FxHashSet<K>;

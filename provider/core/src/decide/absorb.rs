@@ -182,8 +182,8 @@ fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observati
     let mut gone = Vec::new();
     let mut emptied = Vec::new();
     for record in draft.memory.records.values() {
-        let ours = draft.group(&record.group).is_some_and(|group| group.supplier == *supplier);
-        if !ours || record.instance().is_some_and(|i| draft.lists(supplier, i)) {
+        let there = record.instance().is_some_and(|i| draft.lists(supplier, i));
+        if there || draft.group(&record.group).is_none_or(|group| group.supplier != *supplier) {
             continue;
         }
         match &record.state {
@@ -228,9 +228,15 @@ fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observati
 
 /// Which machines have joined the cluster, which of their nodes are Ready, and which have had pods.
 pub(super) fn registrations(draft: &mut Draft<'_>) {
-    let ids: Vec<RecordId> = draft.memory.records.keys().copied().collect();
-    for id in ids {
-        let Some(record) = draft.memory.records.get(&id).cloned() else { continue };
+    // Of a large fleet nearly every node has joined, was Ready and had pods: nothing is left to learn of those.
+    let open = |record: &&Arc<Record>| match &record.state {
+        State::Booting { .. } | State::Failed { .. } => true,
+        State::Registered { ready_at, .. } => ready_at.is_none() || record.pods != PodsSeen::Seen,
+        _ => false,
+    };
+    let records: Vec<Arc<Record>> = draft.memory.records.values().filter(open).cloned().collect();
+    for record in records {
+        let id = record.id;
         match &record.state {
             State::Booting { purchase, instance, .. } => {
                 let node = draft.nodes.get(instance).copied();
@@ -319,9 +325,9 @@ fn see_pods(draft: &mut Draft<'_>, id: RecordId) {
 /// Machines that did not join in time, and launches that nobody ever answered.
 pub(super) fn deadlines(draft: &mut Draft<'_>) {
     let allowed = draft.menu.policy.boot_deadline;
-    let ids: Vec<RecordId> = draft.memory.records.keys().copied().collect();
-    for id in ids {
-        let Some(record) = draft.memory.records.get(&id).cloned() else { continue };
+    let coming = |record: &&Arc<Record>| matches!(record.state, State::Launching { .. } | State::Booting { .. });
+    let records: Vec<Arc<Record>> = draft.memory.records.values().filter(coming).cloned().collect();
+    for record in records {
         let (start, purchase, instance, message) = match &record.state {
             State::Booting { purchase, instance, launched_at } => {
                 let message = format!("{instance} did not join the cluster within {} s of its launch", allowed.as_secs());
@@ -355,6 +361,6 @@ pub(super) fn deadlines(draft: &mut Draft<'_>) {
             purchase: Some(purchase.clone()),
             instance,
         };
-        draft.set_state(id, state);
+        draft.set_state(record.id, state);
     }
 }

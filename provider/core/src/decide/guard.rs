@@ -6,7 +6,8 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::{BARREN_AFTER, Draft};
-use crate::ids::{ProviderId, RecordId};
+use crate::ids::{NodeGroupId, ProviderId, RecordId};
+use crate::lookup::Lookup;
 use crate::plan::{Action, Ending, Note};
 use crate::record::{PodsSeen, State};
 use crate::sabotage;
@@ -37,19 +38,19 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
             if key.cluster != draft.menu.policy.cluster.as_str() {
                 continue;
             }
-            let busy = draft.nodes.get(&made.provider_id).is_some_and(|node| node.is_busy());
+            let busy = || draft.nodes.get(&made.provider_id).is_some_and(|node| node.is_busy());
             let why = match draft.memory.records.get(&key.record) {
                 Some(record) => match &record.state {
                     State::Deleting { .. } if sabotage::on("deleted-not-ended") => continue,
                     State::Deleting { .. } => Ending::Deleted,
-                    // Only the autoscaler's word ends a machine that pods hold.
-                    _ if busy => continue,
-                    State::Failed { .. } => Ending::BootTimeout,
-                    State::Cancelled { .. } => Ending::Cancelled,
                     State::Booting { instance, .. } | State::Registered { instance, .. } if *instance == made.provider_id => {
                         continue;
                     }
                     State::Launching { purchase, .. } if purchase.key == made.key => continue,
+                    // Only the autoscaler's word ends a machine that pods hold.
+                    _ if busy() => continue,
+                    State::Failed { .. } => Ending::BootTimeout,
+                    State::Cancelled { .. } => Ending::Cancelled,
                     State::Wanted | State::Launching { .. } | State::Booting { .. } | State::Registered { .. } => {
                         Ending::Superseded
                     }
@@ -81,13 +82,18 @@ fn idle(draft: &Draft<'_>, instance: &ProviderId) -> bool {
     draft.snapshot.cluster.is_some() && draft.nodes.get(instance).is_some_and(|node| !node.is_busy())
 }
 
-/// Busy nodes are held, and our holds on the others are taken back. A user's own annotation is never touched.
-pub(super) fn holds(draft: &mut Draft<'_>) {
+/// Busy nodes are held, and our holds on the others are taken back. A user's own annotation is never touched. The number of busy nodes
+/// of each group is the answer.
+pub(super) fn holds(draft: &mut Draft<'_>) -> Lookup<NodeGroupId, u32> {
     let mut actions = Vec::new();
+    let mut busy_nodes = Lookup::default();
     for record in draft.memory.records.values() {
         let State::Registered { instance, .. } = &record.state else { continue };
         let Some(node) = draft.nodes.get(instance) else { continue };
         let busy = node.is_busy() && draft.judged_by_pods(record);
+        if busy {
+            *busy_nodes.entry(record.group.clone()).or_default() += 1;
+        }
         match (busy, node.scale_down_disabled) {
             (true, Hold::None) if sabotage::on("busy-not-held") => {}
             (true, Hold::None) => actions.push(Action::Hold { node: node.name.clone() }),
@@ -96,6 +102,7 @@ pub(super) fn holds(draft: &mut Draft<'_>) {
         }
     }
     draft.actions.extend(actions);
+    busy_nodes
 }
 
 /// Node objects of machines that are gone.

@@ -11,7 +11,6 @@ use crate::ids::{NodeGroupId, PoolName};
 use crate::lookup::Lookup;
 use crate::plan::{Closed, GroupLimits};
 use crate::policy::{Taint, TaintEffect};
-use crate::record::State;
 use crate::sabotage;
 
 /// How long a Ready node may stay without a pod before it counts towards freezing its group: three times the slowest scheduler
@@ -22,10 +21,10 @@ pub const BARREN_AFTER: SignedDuration = SignedDuration::from_mins(15);
 /// 15 min, past which it takes such a node for broken itself, and one boot.
 const UNCREDITED_AT_MOST: SignedDuration = SignedDuration::from_mins(20);
 
-/// The limits of every group: those of the menu, and those of removed pools until they are empty.
-pub(super) fn of_groups(draft: &mut Draft<'_>) -> BTreeMap<NodeGroupId, GroupLimits> {
+/// The limits of every group: those of the menu, and those of removed pools until they are empty. `busy` is the number of busy nodes of
+/// each group.
+pub(super) fn of_groups(draft: &mut Draft<'_>, busy: &Lookup<NodeGroupId, u32>) -> BTreeMap<NodeGroupId, GroupLimits> {
     let usage = draft.usage();
-    let busy = busy_nodes(draft);
     let uncredited = uncredited(draft);
     let (snapshot, now) = (draft.snapshot, draft.now);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
@@ -109,17 +108,6 @@ fn unlist_dominated(open: &BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>>, limi
             }
         }
     }
-}
-
-fn busy_nodes<'a>(draft: &'a Draft<'_>) -> Lookup<&'a NodeGroupId, u32> {
-    let mut busy = Lookup::default();
-    for record in draft.memory.records.values() {
-        let State::Registered { instance, .. } = &record.state else { continue };
-        if draft.nodes.get(instance).is_some_and(|node| node.is_busy()) && draft.judged_by_pods(record) {
-            *busy.entry(&record.group).or_default() += 1;
-        }
-    }
-    busy
 }
 
 /// `minSize` = max(floor, min(target, held)), never above `maxSize`. The pool's floor goes first to groups that have nodes, so that it

@@ -19,6 +19,7 @@ use crate::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
 use crate::lookup::{Lookup, LookupSet};
 use crate::memory::Memory;
 use crate::plan::{Action, Decision, Explanation, Note, Plan};
+use crate::policy::Evidence;
 use crate::record::{Record, State};
 use crate::snapshot::{NodeFacts, Snapshot};
 use crate::supply::Observation;
@@ -41,10 +42,10 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     fill::buy(&mut draft);
     fill::ask_again(&mut draft);
     guard::endings(&mut draft);
-    guard::holds(&mut draft);
+    let busy = guard::holds(&mut draft);
     guard::gone_nodes(&mut draft);
     guard::barren_groups(&mut draft);
-    let limits = limits::of_groups(&mut draft);
+    let limits = limits::of_groups(&mut draft, &busy);
     draft.forget();
     let Draft { memory, actions, notes, explanations, next_change_at, .. } = draft;
     Decision { plan: Plan::new(actions, limits, notes, explanations), memory, next_change_at }
@@ -61,6 +62,8 @@ struct Draft<'a> {
     listed: LookupSet<(&'a SupplierName, &'a ProviderId)>,
     /// The menu's groups.
     groups: Lookup<&'a NodeGroupId, &'a Arc<Group>>,
+    /// Whether pods are the evidence of every pool, so that no record's pool need be looked up.
+    pods_judge_all: bool,
     memory: Memory,
     actions: Vec<Action>,
     notes: Vec<Note>,
@@ -81,6 +84,7 @@ impl<'a> Draft<'a> {
             nodes,
             listed,
             groups,
+            pods_judge_all: menu.policy.pools.iter().all(|pool| pool.evidence == Evidence::Pods),
             memory,
             actions: Vec::new(),
             notes: Vec::new(),
@@ -131,9 +135,8 @@ impl<'a> Draft<'a> {
 
     /// Whether GPU pods tell if nodes of this record's pool are in use.
     fn judged_by_pods(&self, record: &Record) -> bool {
-        self.group(&record.group)
-            .and_then(|group| self.menu.policy.pool(&group.pool))
-            .is_none_or(|pool| pool.evidence == crate::policy::Evidence::Pods)
+        let pool = |group: &Arc<Group>| self.menu.policy.pool(&group.pool);
+        self.pods_judge_all || self.group(&record.group).and_then(pool).is_none_or(|pool| pool.evidence == Evidence::Pods)
     }
 
     /// What is used of every limit, counted afresh.
