@@ -1,7 +1,7 @@
 //! The checker: judges a decision by the promises, with code of its own. It shares nothing with `decide` but the types, so that one
 //! mistake cannot both make and excuse a bad plan.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::group::{Group, Menu};
 use crate::ids::{LaunchKey, NodeGroupId, PoolName, ProviderId, RecordId};
@@ -130,11 +130,10 @@ pub fn check(
     if !growing.is_empty() {
         spending(&growing, &by_group, &memory, menu, &mut faults);
     }
-    let mut machines: Vec<&ProviderId> = memory.records.values().filter_map(|record| record.instance()).collect();
-    machines.sort_unstable();
-    for (machine, next) in machines.iter().zip(machines.iter().skip(1)) {
-        if machine == next {
-            faults.push(Fatal::SharedMachine(ProviderId::clone(machine)));
+    let mut machines = HashSet::new();
+    for machine in memory.records.values().filter_map(|record| record.instance()) {
+        if !machines.insert(machine) {
+            faults.push(Fatal::SharedMachine(machine.clone()));
         }
     }
     for record in memory.records.values() {
