@@ -210,7 +210,7 @@ pub enum Note {
         /// Where it was bought.
         market: Market,
         /// When it was made.
-        launched_at: Option<Timestamp>,
+        launched_at: Timestamp,
     },
     /// A machine of ours was found without a record, and has one now.
     Adopted {

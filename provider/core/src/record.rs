@@ -3,7 +3,7 @@
 //! A group's target size is the count of its records, never a number of its own: the autoscaler cancels the same missing node by
 //! three different calls, and a number would fall three times.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{LaunchKey, NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SessionId};
@@ -57,6 +57,8 @@ pub struct Purchase {
     pub market: Market,
     /// The cash price when it was chosen; what budgets count.
     pub price: UsdPerHour,
+    /// How long it may take to join the cluster: the policy's word when it was chosen, so that a reload ends no machine.
+    pub boot_within: SignedDuration,
 }
 
 /// Where a record stands.
@@ -89,6 +91,8 @@ pub enum State {
         purchase: Purchase,
         /// The machine.
         instance: ProviderId,
+        /// When it was made.
+        launched_at: Timestamp,
         /// Its Node; `None` without a Kubernetes feed.
         node: Option<NodeName>,
         /// When it joined.

@@ -52,7 +52,7 @@ pub struct DemoOptions {
 pub async fn run(options: DemoOptions) -> anyhow::Result<()> {
     let start: Timestamp = MIDNIGHT.parse().context("the demo's day")?;
     let policy = policy_file::parse(&options.policy.0, &options.policy.1, Some(&options.book))?;
-    let pods = pods(&options, &policy);
+    let pods: Arc<[PodEvent]> = pods(&options, &policy).into();
     anyhow::ensure!(
         !pods.is_empty(),
         "no pod of the day fits the policy's pools: name a pool of it inference, training, dev or batch"
@@ -65,19 +65,31 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<()> {
     let bar = ProgressBar::new(u64::from(options.hours) * 60);
     bar.set_style(ProgressStyle::with_template("{bar:40} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()));
     let length = SignedDuration::from_hours(i64::from(options.hours));
-    let ours = play(&options, start, length, &pods, &policy, Settings::recommended(), options.state_dir.clone(), Some(&bar));
+    let state_dir = options.state_dir.clone();
     // The same day as the autoscaler's defaults would have it: its own expander and timers, on-demand only, since nobody tells it
     // which capacity to buy.
-    let plain = on_demand_only(policy.clone());
-    let defaults_dir = options.state_dir.join("autoscaler-defaults");
-    let defaults = Settings::new(Generation::V1_36);
-    let theirs = play(&options, start, length, &pods, &plain, defaults, defaults_dir.clone(), None);
+    let defaults_dir = state_dir.join("autoscaler-defaults");
+    let options = Arc::new(options);
+    let day = |policy: Policy, settings, state_dir, bar| {
+        apart(Script {
+            options: Arc::clone(&options),
+            start,
+            length,
+            pods: Arc::clone(&pods),
+            policy,
+            settings,
+            state_dir,
+            bar,
+        })
+    };
+    let ours = day(policy.clone(), Settings::recommended(), state_dir.clone(), Some(bar.clone()));
+    let theirs = day(on_demand_only(policy.clone()), Settings::new(Generation::V1_36), defaults_dir.clone(), None);
     let (ours, theirs) = tokio::try_join!(ours, theirs)?;
     bar.finish_and_clear();
     let _ = std::fs::remove_dir_all(defaults_dir);
     let fleet = fleet::static_on_demand(&policy, &options.book, &pods, length);
     println!("\n{}", Bill { ours: &ours, theirs: &theirs, fleet, policy: &policy, length });
-    let state = options.state_dir.display();
+    let state = state_dir.display();
     println!("\nWhere to look next:");
     if let Some(node) = &ours.a_node {
         println!("  stoker explain {node} --state-dir {state}   why that node was bought");
@@ -106,17 +118,30 @@ fn on_demand_only(mut policy: Policy) -> Policy {
     policy
 }
 
-#[expect(clippy::too_many_arguments, reason = "two callers, side by side")]
-async fn play(
-    options: &DemoOptions,
+/// One day to be played.
+struct Script {
+    options: Arc<DemoOptions>,
     start: Timestamp,
     length: SignedDuration,
-    pods: &[PodEvent],
-    policy: &Policy,
+    pods: Arc<[PodEvent]>,
+    policy: Policy,
     settings: Settings,
     state_dir: PathBuf,
-    bar: Option<&ProgressBar>,
-) -> anyhow::Result<Played> {
+    bar: Option<ProgressBar>,
+}
+
+/// Plays a day on a thread of its own. Its calls come one after the other, and to hand each from one thread to another and back would
+/// take longer than the call.
+async fn apart(script: Script) -> anyhow::Result<Played> {
+    let play = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(play(script))
+    };
+    tokio::task::spawn_blocking(play).await?
+}
+
+async fn play(script: Script) -> anyhow::Result<Played> {
+    let Script { options, start, length, pods, policy, settings, state_dir, bar } = script;
     let clock = VirtualClock::new(start);
     let mut world = options.world.clone();
     world.seed = options.seed;
@@ -135,6 +160,6 @@ async fn play(
     })
     .await?;
     let mut day = Day::begin(running, clock, settings, policy.clone(), start).await?;
-    day.play(pods, length, bar).await?;
+    day.play(&pods, length, bar.as_ref()).await?;
     Ok(day.end().await)
 }

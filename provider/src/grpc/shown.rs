@@ -19,20 +19,32 @@ const MAX_REMARK: usize = 200;
 
 type Groups = BTreeMap<NodeGroupId, Arc<GroupView>>;
 
-/// Every group that this process has listed, as it was last seen. A group may go between two Refreshes; until the next one, its size is
-/// nought and its template the last, since an error would end the autoscaler's loop.
+/// The groups of the last listing and of the one before, as they were last seen. A group may go between two Refreshes; until the next
+/// one, its size is nought and its template the last, since an error would end the autoscaler's loop. The autoscaler's own list is one
+/// Refresh behind at most.
 #[derive(Debug, Default)]
-pub(super) struct Shown(ArcSwapOption<Groups>);
+pub(super) struct Shown(ArcSwapOption<Listings>);
+
+#[derive(Debug, Default)]
+struct Listings {
+    last: Groups,
+    before: Groups,
+}
+
+impl Listings {
+    fn get(&self, id: &str) -> Option<&GroupView> {
+        self.last.get(id).or_else(|| self.before.get(id)).map(AsRef::as_ref)
+    }
+}
 
 impl Shown {
     /// Notes what a Refresh has listed.
     pub(super) fn note(&self, engine: &EngineHandle) {
         let (view, listing) = (engine.view(), engine.listing());
         self.0.rcu(|known| {
-            let mut known = known.as_deref().cloned().unwrap_or_default();
-            let seen = listing.iter().filter_map(|id| Some((id.clone(), Arc::clone(view.groups.get(id)?))));
-            known.extend(seen);
-            Some(Arc::new(known))
+            let last = listing.iter().filter_map(|id| Some((id.clone(), Arc::clone(view.groups.get(id)?)))).collect();
+            let before = known.as_ref().map(|known| known.last.clone()).unwrap_or_default();
+            Some(Arc::new(Listings { last, before }))
         });
     }
 
@@ -46,7 +58,7 @@ impl Shown {
 pub(super) struct Reading {
     pub(super) view: Guard<Arc<View>>,
     listing: Guard<Arc<Vec<NodeGroupId>>>,
-    known: Guard<Option<Arc<Groups>>>,
+    known: Guard<Option<Arc<Listings>>>,
 }
 
 impl Reading {

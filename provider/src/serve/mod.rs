@@ -99,8 +99,24 @@ pub struct Running {
     pub http: SocketAddr,
     /// The simulated supplier.
     pub simulated: Arc<Simulated>,
+    /// What takes calls in.
+    doors: Tasks,
+    /// All else.
+    inner: Tasks,
+}
+
+/// Tasks that end together.
+#[derive(Default)]
+struct Tasks {
     stop: CancellationToken,
-    tasks: JoinSet<&'static str>,
+    set: JoinSet<&'static str>,
+}
+
+impl Tasks {
+    async fn stop(&mut self) {
+        self.stop.cancel();
+        while self.set.join_next().await.is_some() {}
+    }
 }
 
 impl Running {
@@ -108,13 +124,8 @@ impl Running {
     pub async fn run_until(mut self, until: impl Future<Output = ()>) -> bool {
         let sound = tokio::select! {
             () = until => true,
-            Some(ended) = self.tasks.join_next() => {
-                match ended {
-                    Ok(task) => tracing::error!(task, "a part ended unasked; stopping"),
-                    Err(error) => tracing::error!(%error, "a part failed; stopping"),
-                }
-                false
-            }
+            Some(ended) = self.doors.set.join_next() => unasked(ended),
+            Some(ended) = self.inner.set.join_next() => unasked(ended),
         };
         self.stop().await;
         sound
@@ -122,15 +133,26 @@ impl Running {
 
     /// Stops everything: first what takes calls in, then the loop, which lets what is under way finish.
     pub async fn stop(mut self) {
-        self.stop.cancel();
-        let all = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(STOP_WITHIN, all).await.is_err() {
+        let in_order = async {
+            self.doors.stop().await;
+            self.inner.stop().await;
+        };
+        if tokio::time::timeout(STOP_WITHIN, in_order).await.is_err() {
             tracing::warn!(
                 "some parts did not stop within {} s; what was under way is taken up at the next start",
                 STOP_WITHIN.as_secs()
             );
         }
     }
+}
+
+/// Tells of a part that ended by itself. Nothing is sound without it.
+fn unasked(ended: Result<&'static str, tokio::task::JoinError>) -> bool {
+    match ended {
+        Ok(task) => tracing::error!(task, "a part ended unasked; stopping"),
+        Err(error) => tracing::error!(%error, "a part failed; stopping"),
+    }
+    false
 }
 
 /// Starts the service.
@@ -160,9 +182,9 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     metrics.policy_taken(clock.now());
-    let stop = CancellationToken::new();
+    let (mut doors, mut inner) = (Tasks::default(), Tasks::default());
+    let (stop, tasks) = (inner.stop.clone(), &mut inner.set);
     let wake = Arc::new(Notify::new());
-    let mut tasks: JoinSet<&'static str> = JoinSet::new();
 
     let provider_tls = provider.load()?;
     let expander_tls = expander.load()?;
@@ -243,7 +265,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         });
     }
     if let Some(client) = &client {
-        nodes::spawn(&mut tasks, client, cluster, Arc::clone(&simulated), handle.clone(), clock.clone(), stop.clone());
+        nodes::spawn(tasks, client, cluster, Arc::clone(&simulated), handle.clone(), clock.clone(), stop.clone());
     }
     let policy_fault = policy_path.map(|path| {
         let watch = PolicyWatch::new(path, book, policy_sender.clone(), wake, metrics.clone(), clock.clone());
@@ -284,14 +306,14 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         "the side port"
     });
     crate::grpc::server::spawn_provider(
-        &mut tasks,
+        &mut doors.set,
         provider_listener,
         handle.clone(),
         provider.clients.clone(),
         metrics.clone(),
-        stop.clone(),
+        doors.stop.clone(),
     );
-    crate::grpc::server::spawn_expander(&mut tasks, expander_listener, handle.clone(), metrics, stop.clone());
+    crate::grpc::server::spawn_expander(&mut doors.set, expander_listener, handle.clone(), metrics, doors.stop.clone());
     let stopped = stop.clone();
     tasks.spawn(async move {
         // Kept here so that the engine sees the last policy even where no file is followed.
@@ -299,7 +321,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         engine.run(stopped).await;
         "the engine"
     });
-    Ok(Running { handle, provider: provider_addr, expander: expander_addr, http: http_addr, simulated, stop, tasks })
+    Ok(Running { handle, provider: provider_addr, expander: expander_addr, http: http_addr, simulated, doors, inner })
 }
 
 async fn pause(clock: &Clock, wait: SignedDuration, stop: &CancellationToken) {

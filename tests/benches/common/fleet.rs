@@ -101,7 +101,12 @@ impl Fleet {
                 launched_at: joined,
                 state: InstanceState::Running,
             };
-            let purchase = Purchase { key: made.key.clone(), market: offer.market.clone(), price };
+            let purchase = Purchase {
+                key: made.key.clone(),
+                market: offer.market.clone(),
+                price,
+                boot_within: self.menu.policy.boot_deadline,
+            };
             let record = Record {
                 id: RecordId(n),
                 group: group.id.clone(),
@@ -115,6 +120,7 @@ impl Fleet {
                 state: State::Registered {
                     purchase,
                     instance: instance.clone(),
+                    launched_at: joined,
                     node: Some(name.clone()),
                     at: joined,
                     ready_at: Some(joined),

@@ -158,7 +158,8 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
     let price = |offer: &Offer| offer.quote(draft.now).ok().map(|quote| quote.price);
     let own = group.offers.iter().filter(|offer| offer.market == made.market).find_map(price);
     let price = own.or_else(|| group.offers.iter().filter_map(price).max()).unwrap_or(UsdPerHour(i64::MAX / 1_000_000));
-    let purchase = Purchase { key: made.key.clone(), market: made.market.clone(), price };
+    let purchase =
+        Purchase { key: made.key.clone(), market: made.market.clone(), price, boot_within: draft.menu.policy.boot_deadline };
     let record = Record {
         id: key.record,
         group: id.clone(),
@@ -188,10 +189,10 @@ fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observati
         }
         match &record.state {
             State::Booting { purchase, instance, launched_at } if late(*launched_at) => {
-                gone.push((record.id, Some((instance.clone(), purchase.market.clone(), Some(*launched_at)))));
+                gone.push((record.id, Some((instance.clone(), purchase.market.clone(), *launched_at))));
             }
-            State::Registered { purchase, instance, at, .. } if late(*at) => {
-                gone.push((record.id, Some((instance.clone(), purchase.market.clone(), None))));
+            State::Registered { purchase, instance, launched_at, at, .. } if late(*at) => {
+                gone.push((record.id, Some((instance.clone(), purchase.market.clone(), *launched_at))));
             }
             // A machine that was cancelled while it was being made may not be listed yet.
             State::Deleting { since, .. } if late(*since) => gone.push((record.id, None)),
@@ -238,7 +239,7 @@ pub(super) fn registrations(draft: &mut Draft<'_>) {
     for record in records {
         let id = record.id;
         match &record.state {
-            State::Booting { purchase, instance, .. } => {
+            State::Booting { purchase, instance, launched_at } => {
                 let node = draft.nodes.get(instance).copied();
                 let running = || {
                     let inventory = draft.inventory_of(&record.group)?;
@@ -249,6 +250,7 @@ pub(super) fn registrations(draft: &mut Draft<'_>) {
                     (Some(_), Some(node)) => State::Registered {
                         purchase: purchase.clone(),
                         instance: instance.clone(),
+                        launched_at: *launched_at,
                         node: Some(node.name.clone()),
                         at: draft.now,
                         ready_at: node.ready_since,
@@ -257,6 +259,7 @@ pub(super) fn registrations(draft: &mut Draft<'_>) {
                     (None, _) if running().is_some() => State::Registered {
                         purchase: purchase.clone(),
                         instance: instance.clone(),
+                        launched_at: *launched_at,
                         node: None,
                         at: draft.now,
                         ready_at: Some(draft.now),
@@ -270,9 +273,11 @@ pub(super) fn registrations(draft: &mut Draft<'_>) {
             // Given up too soon: it joined after all, and pods hold it.
             State::Failed { purchase: Some(purchase), instance: Some(instance), .. } => {
                 let Some(node) = draft.nodes.get(instance).filter(|node| node.is_busy()) else { continue };
+                let made = draft.inventory_of(&record.group).and_then(|inventory| inventory.instances.get(instance));
                 let state = State::Registered {
                     purchase: purchase.clone(),
                     instance: instance.clone(),
+                    launched_at: made.map_or(record.ordered_at, |made| made.launched_at),
                     node: Some(node.name.clone()),
                     at: draft.now,
                     ready_at: node.ready_since,
@@ -280,13 +285,14 @@ pub(super) fn registrations(draft: &mut Draft<'_>) {
                 draft.set_state(id, state);
                 see_pods(draft, id);
             }
-            State::Registered { instance, ready_at, purchase, node, at } => {
+            State::Registered { instance, launched_at, ready_at, purchase, node, at } => {
                 if ready_at.is_none()
                     && let Some(ready) = draft.nodes.get(instance).and_then(|n| n.ready_since)
                 {
                     let state = State::Registered {
                         purchase: purchase.clone(),
                         instance: instance.clone(),
+                        launched_at: *launched_at,
                         node: node.clone(),
                         at: *at,
                         ready_at: Some(ready),
@@ -324,23 +330,23 @@ fn see_pods(draft: &mut Draft<'_>, id: RecordId) {
 
 /// Machines that did not join in time, and launches that nobody ever answered.
 pub(super) fn deadlines(draft: &mut Draft<'_>) {
-    let allowed = draft.menu.policy.boot_deadline;
     let coming = |record: &&Arc<Record>| matches!(record.state, State::Launching { .. } | State::Booting { .. });
     let records: Vec<Arc<Record>> = draft.memory.records.values().filter(coming).cloned().collect();
     for record in records {
         let (start, purchase, instance, message) = match &record.state {
             State::Booting { purchase, instance, launched_at } => {
-                let message = format!("{instance} did not join the cluster within {} s of its launch", allowed.as_secs());
+                let allowed = purchase.boot_within.as_secs();
+                let message = format!("{instance} did not join the cluster within {allowed} s of its launch");
                 (*launched_at, purchase, Some(instance.clone()), message)
             }
             State::Launching { purchase, since, .. } => {
-                let message =
-                    format!("the supplier did not say within {} s whether {} was made", allowed.as_secs(), purchase.key);
+                let allowed = purchase.boot_within.as_secs();
+                let message = format!("the supplier did not say within {allowed} s whether {} was made", purchase.key);
                 (*since, purchase, None, message)
             }
             _ => continue,
         };
-        let deadline = Draft::after(start, allowed);
+        let deadline = Draft::after(start, purchase.boot_within);
         if draft.now < deadline || sabotage::on("boot-deadline-off") {
             draft.look_again_at(deadline);
             continue;

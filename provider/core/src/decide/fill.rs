@@ -114,8 +114,8 @@ fn launch(draft: &mut Draft<'_>, group: &Group, record: &Record, market: &Market
     let Some(entry) = draft.memory.records.get_mut(&record.id) else { return false };
     let changed = std::sync::Arc::make_mut(entry);
     changed.attempts = attempt;
-    changed.state =
-        State::Launching { purchase: Purchase { key, market: market.clone(), price }, since: draft.now, retry_at: None };
+    let purchase = Purchase { key, market: market.clone(), price, boot_within: draft.menu.policy.boot_deadline };
+    changed.state = State::Launching { purchase, since: draft.now, retry_at: None };
     true
 }
 

@@ -131,6 +131,16 @@ fn a_machine_that_does_not_join_becomes_an_error_and_is_ended() {
 }
 
 #[test]
+fn a_reload_with_a_shorter_deadline_ends_no_machine_that_boots() {
+    let mut world = World::with_node(GROUP_A, false);
+    world.policy(|policy| policy.boot_deadline = minutes(2));
+    world.advance(minutes(5));
+    world.observe();
+    world.pass();
+    assert!(world.records(GROUP_A).all(|r| matches!(r.state, State::Booting { .. })), "it had 10 min when it was bought");
+}
+
+#[test]
 fn a_node_that_pods_hold_is_held_and_released_when_they_go() {
     let mut world = World::with_node(GROUP_A, true);
     world.bind_pod();

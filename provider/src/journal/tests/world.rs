@@ -349,8 +349,14 @@ impl World {
                 placeholder: ProviderId::new(format!("stoker://prod/{GROUP}/{number}")).unwrap(),
                 pods: PodsSeen::Seen,
                 state: State::Registered {
-                    purchase: Purchase { key, market: request.market, price: UsdPerHour(250_000) },
+                    purchase: Purchase {
+                        key,
+                        market: request.market,
+                        price: UsdPerHour(250_000),
+                        boot_within: SignedDuration::from_mins(10),
+                    },
                     instance: machine.provider_id,
+                    launched_at: self.now,
                     node: Some(machine.node_name),
                     at: self.now,
                     ready_at: Some(self.now),
