@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Cloud, NodeGroupId, PoolName, SupplierName, ZoneName};
+use crate::isolation::SHAPE_TAINT;
 use crate::memory::Memory;
 use crate::offer::{CapacityType, InstanceSpec, Market, Place};
 use crate::policy::{Policy, Pool, TaintEffect};
@@ -255,7 +256,7 @@ fn custom_mark(pool: &Pool) -> Option<String> {
         pool.taints.as_slice(),
         [t] if t.key == template::GPU_RESOURCE && t.value == "true" && t.effect == TaintEffect::NoSchedule
     );
-    if (pool.labels.is_empty() && default_taint) || sabotage::on("shape-keeps-id") {
+    if (pool.labels.is_empty() && default_taint && pool.isolation.is_none()) || sabotage::on("shape-keeps-id") {
         return None;
     }
     // FNV-1a: stable across releases and platforms, which the standard hasher does not promise.
@@ -273,6 +274,9 @@ fn custom_mark(pool: &Pool) -> Option<String> {
         feed(&taint.key);
         feed(&taint.value);
         feed(taint.effect.as_str());
+    }
+    if pool.isolation.is_some() {
+        feed(SHAPE_TAINT);
     }
     Some(format!("{:04x}", (hash >> 16) ^ (hash & 0xffff)))
 }

@@ -10,6 +10,7 @@ pub mod choose;
 pub mod decide;
 pub mod group;
 pub mod ids;
+pub mod isolation;
 mod lookup;
 pub mod memory;
 pub mod offer;

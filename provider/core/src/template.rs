@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClusterName, NodeGroupId, ZoneName};
+use crate::isolation::shape_taint;
 use crate::offer::{CapacityType, InstanceSpec, Place};
 use crate::policy::{Pool, Taint};
 use crate::sabotage;
@@ -154,7 +155,9 @@ pub fn template(
         let (key, value) = capacity_type_label(spec.cloud.as_str(), capacity_type);
         set(key, value);
     }
-    Some(NodeTemplate { labels, taints: pool.taints.clone(), capacity, allocatable })
+    let shape = pool.isolation.is_some().then(|| shape_taint(&place.instance_type));
+    let taints = pool.taints.iter().cloned().chain(shape).collect();
+    Some(NodeTemplate { labels, taints, capacity, allocatable })
 }
 
 /// `text` as a label value: what Kubernetes does not allow in one (`+` in `n1-standard-4+1xt4`) becomes `-`.

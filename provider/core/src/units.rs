@@ -135,6 +135,13 @@ impl fmt::Display for UsdMicros {
 #[serde(transparent)]
 pub struct Milli(pub u32);
 
+impl Milli {
+    /// Parses a plain decimal number, e.g. `1.3`; `None` where it is none, negative or too large.
+    pub fn parse(text: &str) -> Option<Self> {
+        u32::try_from(parse_micros(text).ok()? / 1000).ok().map(Self)
+    }
+}
+
 impl fmt::Display for Milli {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_multiple_of(1000) {

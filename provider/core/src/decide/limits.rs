@@ -8,6 +8,7 @@ use super::{Draft, is_fresh};
 use crate::choose::Scales;
 use crate::group::{Group, dominates};
 use crate::ids::{NodeGroupId, PoolName};
+use crate::isolation::SHAPE_TAINT;
 use crate::lookup::Lookup;
 use crate::plan::{Closed, GroupLimits};
 use crate::policy::{Taint, TaintEffect};
@@ -170,8 +171,9 @@ impl Uncredited {
     }
 }
 
+/// The taints that keep pods away. A shape's own is none of them: pods of its class tolerate other shapes as well.
 fn keeping_away(taints: &[Taint]) -> BTreeSet<Taint> {
-    taints.iter().filter(|t| t.effect != TaintEffect::PreferNoSchedule).cloned().collect()
+    taints.iter().filter(|t| t.effect != TaintEffect::PreferNoSchedule && t.key != SHAPE_TAINT).cloned().collect()
 }
 
 fn uncredited(draft: &Draft<'_>) -> Uncredited {

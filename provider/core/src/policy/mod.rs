@@ -20,7 +20,7 @@ pub use validate::check_against_prices;
 
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
 use crate::offer::CapacityType;
-use crate::units::{MiB, UsdPerHour};
+use crate::units::{MiB, Milli, UsdPerHour};
 
 /// The `apiVersion` this release reads.
 pub const API_VERSION: &str = "stoker.dev/v1alpha1";
@@ -77,6 +77,18 @@ pub struct Pool {
     pub labels: BTreeMap<String, String>,
     /// Taints of its nodes.
     pub taints: Vec<Taint>,
+    /// Price-class isolation; `None` is off.
+    pub isolation: Option<Isolation>,
+}
+
+/// Price-class isolation of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Isolation {
+    /// A pod may use a shape on which its share of the price is at most this many times its own cheapest node's price, in thousandths.
+    pub kappa: Milli,
+    /// What a GPU-hour of waiting costs.
+    pub waiting: UsdPerHour,
 }
 
 /// Limits of a pool.

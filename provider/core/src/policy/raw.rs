@@ -99,10 +99,12 @@ pub struct RawPool {
     /// How long need must stay low before capacity goes. Not supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stabilization: Option<RawStabilization>,
-    /// Keeps pods with a cheap home off dear shapes. Not supported yet.
+    /// Keeps pods with a cheap home off dear shapes: each shape gets a taint, and pods in namespaces that opt in get tolerations for
+    /// those in their class. Off unless named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<RawIsolation>,
-    /// What a waiting GPU-hour costs. Not supported yet.
+    /// What a GPU-hour of waiting costs you, in dollars. Of an isolated pool it says when a dearer shape opens because a pod's own
+    /// class is sold out. Default 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_usd_per_gpu_hour: Option<serde_json::Number>,
     /// How GPUs are shared. Not supported yet.

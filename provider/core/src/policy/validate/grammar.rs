@@ -6,7 +6,7 @@ use serde_json::Number;
 use super::Id;
 use crate::ids::MAX_ID_LEN;
 use crate::policy::{TypePattern, quoted};
-use crate::units::{MoneyError, UsdPerHour};
+use crate::units::{Milli, MoneyError, UsdPerHour};
 
 /// A text of one line, as people write names of all sorts.
 pub(super) fn line(text: &str) -> Result<&str, String> {
@@ -81,6 +81,20 @@ pub(super) fn rate(number: &Number, cure: &str) -> Result<UsdPerHour, String> {
         Err(MoneyError::TooLarge(text)) => Err(format!("{text} is more than a rate can hold: lower it")),
         Err(MoneyError::NotANumber(text)) => Err(format!("{text} is not plain dollars: write it like 12.5")),
     }
+}
+
+/// A factor from `least` to `most`, in thousandths.
+pub(super) fn factor(number: &Number, least: u32, most: u32) -> Result<Milli, String> {
+    let Some(factor) = Milli::parse(&number.to_string()) else {
+        return Err(format!("{number} is no plain number: write it like 1.3"));
+    };
+    if factor < Milli(least * 1000) {
+        return Err(format!("{number} is below {least}: raise it"));
+    }
+    if factor > Milli(most * 1000) {
+        return Err(format!("{number} is above {most}: lower it"));
+    }
+    Ok(factor)
 }
 
 /// Prefixes of label keys that Stoker or Kubernetes sets on every node.

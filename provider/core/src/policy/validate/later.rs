@@ -15,7 +15,7 @@ const OF_THE_FILE: [Later<RawPolicy>; 2] = [
     (&["commitments"], |file| file.commitments.as_ref().is_some_and(|list| !list.is_empty()), NOT_YET),
 ];
 
-const OF_A_POOL: [Later<RawPool>; 10] = [
+const OF_A_POOL: [Later<RawPool>; 8] = [
     (&["gpu", "throughput"], |pool| pool.gpu.throughput.is_some(), NOT_YET),
     (&["where", "datasetGiB"], |pool| pool.place.dataset_gib.is_some(), NOT_YET),
     (&["where", "maxDistance"], |pool| pool.place.max_distance.is_some(), NOT_YET),
@@ -23,8 +23,6 @@ const OF_A_POOL: [Later<RawPool>; 10] = [
     (&["evidence"], |pool| pool.evidence == Some(Evidence::Probe), "probe is not supported yet: write pods or none"),
     (&["warmFloor"], |pool| pool.warm_floor.is_some(), NOT_YET),
     (&["stabilization"], |pool| pool.stabilization.is_some(), NOT_YET),
-    (&["isolation"], |pool| pool.isolation.is_some(), NOT_YET),
-    (&["waitingUsdPerGpuHour"], |pool| pool.waiting_usd_per_gpu_hour.is_some(), NOT_YET),
     (&["sharing"], |pool| pool.sharing.is_some(), NOT_YET),
 ];
 

@@ -162,6 +162,27 @@ fn each_rule_names_the_field_and_the_cure() {
 }
 
 #[test]
+fn isolation_is_refused_where_it_makes_no_sense() {
+    let cases = [
+        ("/pools/0/isolation", json!({"kappa": 0.9}), "pools[0].isolation.kappa 0.9 is below 1: raise it"),
+        ("/pools/0/isolation", json!({"kappa": 1e3}), "pools[0].isolation.kappa 1000.0 is above 100: lower it"),
+        (
+            "/pools/0/waitingUsdPerGpuHour",
+            json!(2),
+            "pools[0].waitingUsdPerGpuHour has no effect without isolation yet: name isolation too, or take it out",
+        ),
+        (
+            "/pools/0/waitingUsdPerGpuHour",
+            json!(0),
+            "pools[0].waitingUsdPerGpuHour is 0: name what a waiting GPU-hour costs you",
+        ),
+    ];
+    for (pointer, value, said) in cases {
+        assert_eq!(faults(&with(pointer, value))[0], said, "{pointer}");
+    }
+}
+
+#[test]
 fn what_is_not_supported_yet_is_refused_not_ignored() {
     let not_yet = "is not supported yet: take it out";
     for (pointer, value) in [
@@ -173,8 +194,6 @@ fn what_is_not_supported_yet_is_refused_not_ignored() {
         ("/pools/0/capacity/spot", json!({})),
         ("/pools/0/warmFloor", json!({"nodes": 2})),
         ("/pools/0/stabilization", json!({"scaleDown": "15m"})),
-        ("/pools/0/isolation", json!({"kappa": 1})),
-        ("/pools/0/waitingUsdPerGpuHour", json!(2)),
         ("/pools/0/sharing", json!({"timeSlicing": 4})),
     ] {
         let path = pointer.trim_start_matches('/').replace("pools/0", "pools[0]").replace('/', ".");
