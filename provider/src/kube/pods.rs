@@ -108,27 +108,27 @@ struct ReadMeta {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct ReadSpec {
+pub(super) struct ReadSpec {
     #[prost(message, repeated, tag = "2")]
-    containers: Vec<ReadContainer>,
+    pub(super) containers: Vec<ReadContainer>,
     #[prost(btree_map = "string, string", tag = "7")]
-    node_selector: BTreeMap<String, String>,
+    pub(super) node_selector: BTreeMap<String, String>,
     #[prost(message, repeated, tag = "20")]
-    init_containers: Vec<ReadContainer>,
+    pub(super) init_containers: Vec<ReadContainer>,
     #[prost(message, repeated, tag = "22")]
-    tolerations: Vec<WireToleration>,
+    pub(super) tolerations: Vec<WireToleration>,
     #[prost(btree_map = "string, message", tag = "32")]
-    overhead: Amounts,
+    pub(super) overhead: Amounts,
     #[prost(message, optional, tag = "40")]
-    resources: Option<ResourceRequirements>,
+    pub(super) resources: Option<ResourceRequirements>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct ReadContainer {
+pub(super) struct ReadContainer {
     #[prost(message, optional, tag = "8")]
-    resources: Option<ResourceRequirements>,
+    pub(super) resources: Option<ResourceRequirements>,
     #[prost(string, optional, tag = "24")]
-    restart_policy: Option<String>,
+    pub(super) restart_policy: Option<String>,
 }
 
 /// Decodes a core/v1 Pod protobuf and keeps its facts.
@@ -162,10 +162,10 @@ impl From<WireToleration> for Toleration {
 
 /// The resource at fault, and the fault.
 type Fault = (&'static str, QuantityError);
-type Amounts = BTreeMap<String, Quantity>;
+pub(super) type Amounts = BTreeMap<String, Quantity>;
 
 /// Containers and sidecars run together; each other init container runs alone, beside the sidecars that were started before it.
-fn requests(spec: &ReadSpec) -> Result<Requests, Fault> {
+pub(super) fn requests(spec: &ReadSpec) -> Result<Requests, Fault> {
     let mut sidecars = Requests::default();
     let mut start = Requests::default();
     for container in &spec.init_containers {

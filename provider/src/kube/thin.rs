@@ -3,7 +3,6 @@
 //! Reading is lenient: what an API server can send never fails, because a failed read makes the client log the whole answer, and a
 //! Pod's environment is no matter for a log.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -47,16 +46,16 @@ macro_rules! row {
             type DynamicType = ();
             type Scope = $scope;
 
-            fn kind((): &()) -> Cow<'_, str> {
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
                 <$of as k8s_openapi::Resource>::KIND.into()
             }
-            fn group((): &()) -> Cow<'_, str> {
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
                 <$of as k8s_openapi::Resource>::GROUP.into()
             }
-            fn version((): &()) -> Cow<'_, str> {
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
                 <$of as k8s_openapi::Resource>::VERSION.into()
             }
-            fn plural((): &()) -> Cow<'_, str> {
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
                 <$of as k8s_openapi::Resource>::URL_PATH_SEGMENT.into()
             }
             fn meta(&self) -> &ObjectMeta {
@@ -68,6 +67,8 @@ macro_rules! row {
         }
     };
 }
+
+pub(super) use row;
 
 row!(NodeRow, Node, ClusterResourceScope);
 row!(PodRow, Pod, NamespaceResourceScope);

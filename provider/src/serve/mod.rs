@@ -265,6 +265,12 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         });
     }
     if let Some(client) = &client {
+        let isolating = crate::kube::isolate::run(client.clone(), handle.clone(), clock.clone());
+        let stopped = stop.clone();
+        tasks.spawn(async move {
+            stopped.run_until_cancelled_owned(isolating).await;
+            "the isolation of shapes"
+        });
         nodes::spawn(tasks, client, cluster, Arc::clone(&simulated), handle.clone(), clock.clone(), stop.clone());
     }
     let policy_fault = policy_path.map(|path| {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -96,6 +96,20 @@ impl Cluster {
     pub async fn node_of(&self, pod: &str) -> anyhow::Result<Option<String>> {
         let pod = self.pods().get_opt(pod).await?;
         Ok(pod.and_then(|pod| pod.spec?.node_name).filter(|node| !node.is_empty()))
+    }
+
+    /// The values of a taint that a pod tolerates by name.
+    pub async fn tolerated(&self, pod: &str, taint: &str) -> anyhow::Result<Vec<String>> {
+        let tolerations = self.pods().get(pod).await?.spec.and_then(|spec| spec.tolerations).unwrap_or_default();
+        Ok(tolerations.into_iter().filter(|t| t.key.as_deref() == Some(taint)).filter_map(|t| t.value).collect())
+    }
+
+    /// Labels the pods' namespace, with the value `enabled`.
+    pub async fn opt_in(&self, label: &str) -> anyhow::Result<()> {
+        let labelled = Patch::Merge(json!({ "metadata": { "labels": { label: "enabled" } } }));
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        namespaces.patch("default", &PatchParams::default(), &labelled).await.context("labelling the namespace")?;
+        Ok(())
     }
 
     /// Whether there is such a pod.

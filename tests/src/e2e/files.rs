@@ -13,17 +13,19 @@ pub struct Files {
     pub big: u32,
     /// What the pool `small` buys.
     pub prefer: &'static str,
+    /// `isolation` of the pool `big`, in the policy's words.
+    pub isolation: &'static str,
     /// More of the world, in its own words.
     pub world: &'static str,
 }
 
 /// A quick and reliable world without spot.
-pub const CALM: Files = Files { boot_seconds: 3, seed: 7, floor: 0, big: 4, prefer: "on-demand", world: "" };
+pub const CALM: Files = Files { boot_seconds: 3, seed: 7, floor: 0, big: 4, prefer: "on-demand", isolation: "", world: "" };
 
 impl Files {
     /// Two pools over two zones: `small` has one GPU a node, `big` four or eight.
     pub fn policy(&self) -> String {
-        let Self { floor, big, prefer, .. } = self;
+        let Self { floor, big, prefer, isolation, .. } = self;
         format!(
             "apiVersion: stoker.dev/v1alpha1
 kind: Policy
@@ -42,7 +44,7 @@ pools:
   where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1b, us-east-1c] }}
   capacity: {{ prefer: [on-demand] }}
   limits: {{ maxNodes: {big} }}
-"
+{isolation}"
         )
     }
 

@@ -5,10 +5,10 @@ use std::fmt::{Display, Write as _};
 use jiff::SignedDuration;
 use serde_json::Number;
 use stoker_core::policy::{
-    API_VERSION, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaLimit, RawCapacity, RawDefaults, RawGpu, RawLimits, RawPolicy,
-    RawPool, RawPrice, RawQuota, RawTaint, RawTemplate, RawWhere, Taint, TypePattern,
+    API_VERSION, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaLimit, RawCapacity, RawDefaults, RawGpu, RawIsolation,
+    RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawTaint, RawTemplate, RawWhere, Taint, TypePattern,
 };
-use stoker_core::units::{MICROS_PER_USD, UsdPerHour};
+use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
 
 /// The policy as a file that says everything: read again, it is the same policy.
 pub(super) fn effective(policy: &Policy) -> RawPolicy {
@@ -59,8 +59,8 @@ fn pool(pool: &Pool) -> RawPool {
         template: RawTemplate { labels: pool.labels.clone(), taints: Some(pool.taints.iter().map(taint).collect()) },
         warm_floor: None,
         stabilization: None,
-        isolation: None,
-        waiting_usd_per_gpu_hour: None,
+        isolation: pool.isolation.map(|isolation| RawIsolation { kappa: factor(isolation.kappa) }),
+        waiting_usd_per_gpu_hour: pool.isolation.map(|isolation| dollars(isolation.waiting)),
         sharing: None,
     }
 }
@@ -116,6 +116,11 @@ fn dollars(UsdPerHour(micros): UsdPerHour) -> Number {
     let text = format!("{whole}.{rest:06}");
     // A policy holds rates above nought alone, and decimal digits with a point are always a number.
     text.trim_end_matches('0').parse().unwrap_or_else(|_| whole.into())
+}
+
+fn factor(factor: Milli) -> Number {
+    // Decimal digits with a point are always a number.
+    factor.to_string().trim_end_matches('0').trim_end_matches('.').parse().unwrap_or_else(|_| 1.into())
 }
 
 /// A length of time as the policy writes it: `1h30m`.

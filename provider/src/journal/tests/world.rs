@@ -82,6 +82,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         split_capacity_type: false,
         labels: BTreeMap::new(),
         taints: vec![Taint { key: "nvidia.com/gpu".into(), value: "true".into(), effect: TaintEffect::NoSchedule }],
+        isolation: None,
     };
     Policy {
         cluster: ClusterName::new("prod").unwrap(),

@@ -47,11 +47,17 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 11] = [
+pub const ALL: [Scenario; 12] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
     Scenario { name: "big-host", files: CALM, needs: None, run: |bench| Box::pin(placement::big(bench)) },
+    Scenario {
+        name: "price-classes",
+        files: Files { isolation: "  isolation: { kappa: 1.0 }\n", ..CALM },
+        needs: None,
+        run: |bench| Box::pin(placement::classes(bench)),
+    },
     Scenario { name: "busy-nodes-are-held", files: CALM, needs: None, run: |bench| Box::pin(pods::busy(bench)) },
     Scenario { name: "stoker-killed", files: SLOW, needs: None, run: |bench| Box::pin(crashes::stoker(bench)) },
     Scenario { name: "autoscaler-killed", files: SLOW, needs: None, run: |bench| Box::pin(crashes::autoscaler(bench)) },

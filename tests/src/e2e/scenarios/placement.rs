@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use kube::ResourceExt as _;
+use stoker::kube::isolate::OPT_IN;
+use stoker_core::isolation::SHAPE_TAINT;
 use stoker_core::template::GPU_RESOURCE;
 
 use super::{ONE, SCALED};
@@ -54,6 +56,29 @@ pub(super) async fn big(bench: &mut Bench) -> anyhow::Result<()> {
         let node = bench.cluster.node(name).await?.with_context(|| format!("{name} is gone"))?;
         let room = node.status.and_then(|s| s.allocatable?.get(GPU_RESOURCE).map(|quantity| quantity.0.clone()));
         ensure!(room.as_deref() == Some(gpus), "{name} has {room:?} GPUs and not {gpus}");
+    }
+    bench.ensure_bought(2)
+}
+
+/// In an isolated pool a pod gets the tolerations of its own price class, in a namespace that opts in, and lands there.
+pub(super) async fn classes(bench: &mut Bench) -> anyhow::Result<()> {
+    let ask = |gpus| Ask { pool: "big", gpus, zone: None };
+    bench.cluster.gpu_pod("four", ask(4)).await?;
+    holds("a pod of a namespace that has not opted in", Duration::from_secs(5), async || {
+        let shapes = bench.cluster.tolerated("four", SHAPE_TAINT).await?;
+        Ok(if shapes.is_empty() { Ok(()) } else { Err(format!("it tolerates {shapes:?}")) })
+    })
+    .await?;
+    bench.cluster.opt_in(OPT_IN).await?;
+    bench.cluster.gpu_pod("six", ask(6)).await?;
+    let nodes = bench.cluster.bound(&["four", "six"], SCALED).await?;
+    // Four of eight A10G at $16.29 would be $8.14, above the $4.60 of four L4; eight L4 are not sold in these zones.
+    for (pod, name, shape) in [("four", &nodes[0], "g6.12xlarge"), ("six", &nodes[1], "g5.48xlarge")] {
+        let shapes = bench.cluster.tolerated(pod, SHAPE_TAINT).await?;
+        ensure!(shapes == [shape], "{pod} tolerates {shapes:?} and not {shape} alone");
+        let node = bench.cluster.node(name).await?.with_context(|| format!("{name} is gone"))?;
+        let made = node.labels().get("node.kubernetes.io/instance-type").map(String::as_str);
+        ensure!(made == Some(shape), "{pod} is on {name}, a {made:?}");
     }
     bench.ensure_bought(2)
 }
