@@ -4,7 +4,6 @@ mod event;
 
 use std::time::Duration;
 
-use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::json;
@@ -96,7 +95,6 @@ impl ActError {
 }
 
 /// Acts on the cluster's Nodes.
-#[derive(Debug)]
 pub struct KubeAct {
     nodes: Api<NodeRow>,
     recorder: Recorder,
@@ -112,10 +110,7 @@ enum Write {
 impl KubeAct {
     /// Acts through `client`; events about groups go to `namespace`.
     pub fn new(client: &Client, namespace: &str) -> Self {
-        Self {
-            nodes: Api::all(client.clone()),
-            recorder: Recorder::new(Api::<Event>::namespaced(client.clone(), namespace), namespace),
-        }
+        Self { nodes: Api::all(client.clone()), recorder: Recorder::new(client, namespace) }
     }
 
     /// Keeps the autoscaler from removing a node, under our mark. A hold that somebody else set is left as it is.

@@ -1,20 +1,20 @@
 //! Kubernetes: what the cluster's nodes and GPU pods are, and the few things we do to them.
 //!
 //! [`feed`] tells the engine the facts, [`act`] carries out what it decides about Nodes, [`registrar`] makes the Nodes of simulated
-//! machines, [`isolate`] adds tolerations to pods of isolated pools. [`template`] and [`pods`] are the two places where the autoscaler's protobuf meets our own types.
+//! machines, [`waiting`] looks after pods that wait. [`template`] and [`pods`] are the two places where the autoscaler's protobuf meets our own types.
 
 pub mod act;
 pub mod client;
 #[cfg(test)]
 mod fake;
 pub mod feed;
-pub mod isolate;
 mod pending;
 pub mod pods;
 pub mod quantity;
 pub mod registrar;
 pub mod template;
 mod thin;
+pub mod waiting;
 
 /// The name under which the API server records what we changed.
 pub const FIELD_MANAGER: &str = "stoker";

@@ -27,7 +27,7 @@ pub(super) struct PendingRow {
     pub(super) requests: Option<Requests>,
     /// Its tolerations, whole: they are written back with others added.
     pub(super) tolerations: Vec<Value>,
-    node_selector: BTreeMap<String, String>,
+    pub(super) node_selector: BTreeMap<String, String>,
     /// Its required node affinity: one of the terms must hold; `None` where it has none.
     terms: Option<Vec<Term>>,
 }

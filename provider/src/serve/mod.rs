@@ -265,11 +265,12 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         });
     }
     if let Some(client) = &client {
-        let isolating = crate::kube::isolate::run(client.clone(), handle.clone(), clock.clone());
+        let telling = Arc::new(KubeAct::new(client, EVENTS_NAMESPACE));
+        let waiting = crate::kube::waiting::run(client.clone(), handle.clone(), clock.clone(), telling);
         let stopped = stop.clone();
         tasks.spawn(async move {
-            stopped.run_until_cancelled_owned(isolating).await;
-            "the isolation of shapes"
+            stopped.run_until_cancelled_owned(waiting).await;
+            "the care for waiting pods"
         });
         nodes::spawn(tasks, client, cluster, Arc::clone(&simulated), handle.clone(), clock.clone(), stop.clone());
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -110,6 +111,13 @@ impl Cluster {
         let namespaces = Api::<Namespace>::all(self.client.clone());
         namespaces.patch("default", &PatchParams::default(), &labelled).await.context("labelling the namespace")?;
         Ok(())
+    }
+
+    /// What Events say of a pod.
+    pub async fn told(&self, pod: &str) -> anyhow::Result<Vec<String>> {
+        let events = Api::<Event>::namespaced(self.client.clone(), "default").list(&ListParams::default()).await?;
+        let about = |event: &Event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some(pod));
+        Ok(events.items.into_iter().filter(about).filter_map(|event| event.note).collect())
     }
 
     /// Whether there is such a pod.

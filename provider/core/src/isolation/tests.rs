@@ -17,7 +17,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    fn new(isolation: serde_json::Value) -> Self {
+    fn new(isolation: &serde_json::Value) -> Self {
         let raw: RawPolicy = serde_json::from_value(json!({
             "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test",
             "pools": [{
@@ -79,13 +79,13 @@ const ALL: [&str; 3] = ["g.1x", "g.4x", "g.8x"];
 
 #[test]
 fn a_small_pod_stays_off_dear_nodes_and_a_large_one_does_not() {
-    let fleet = Fleet::new(json!({ "kappa": 1.0 }));
+    let fleet = Fleet::new(&json!({ "kappa": 1.0 }));
     // One GPU: all of $0.80, a quarter of $4.60 = $1.15, an eighth of $16 = $2.00. Only the first is within 1.0 × $0.80.
     assert_eq!(fleet.admitted(&pod(1, 2, 8, 0), &ALL), [("g.1x".to_owned(), Admitted::InClass)]);
     // Four GPUs do not fit one; $4.60 is its own cheapest, and half of $16 = $8.00 is dearer.
     assert_eq!(fleet.admitted(&pod(4, 8, 32, 0), &ALL), [("g.4x".to_owned(), Admitted::InClass)]);
     // With κ = 1.5 a quarter of $4.60 is within $1.20.
-    let fleet = Fleet::new(json!({ "kappa": 1.5 }));
+    let fleet = Fleet::new(&json!({ "kappa": 1.5 }));
     let names: Vec<String> = fleet.admitted(&pod(1, 2, 8, 0), &ALL).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["g.1x", "g.4x"]);
 }
@@ -93,7 +93,7 @@ fn a_small_pod_stays_off_dear_nodes_and_a_large_one_does_not() {
 #[test]
 fn the_largest_share_of_any_resource_counts() {
     // One GPU, but 40 of some 47 cores of the 4-GPU host: it needs the large host, and that is its own cheapest.
-    let fleet = Fleet::new(json!({ "kappa": 1.0 }));
+    let fleet = Fleet::new(&json!({ "kappa": 1.0 }));
     assert_eq!(fleet.admitted(&pod(1, 40, 8, 0), &ALL)[0].0, "g.4x");
     // A quarter of the GPUs, half of the memory: $2.30 of the 4-GPU host's $4.60, against $4.60 of its own cheapest, which it is.
     assert_eq!(fleet.admitted(&pod(1, 4, 90, 0), &ALL)[0].0, "g.4x");
@@ -101,13 +101,13 @@ fn the_largest_share_of_any_resource_counts() {
 
 #[test]
 fn what_fits_nowhere_is_admitted_nowhere() {
-    let fleet = Fleet::new(json!({ "kappa": 1.0 }));
+    let fleet = Fleet::new(&json!({ "kappa": 1.0 }));
     assert!(fleet.admitted(&pod(9, 1, 1, 600), &ALL).is_empty());
 }
 
 #[test]
 fn a_dear_shape_opens_when_waiting_has_cost_what_it_costs_more() {
-    let fleet = Fleet::new(json!({ "kappa": 1.0 }));
+    let fleet = Fleet::new(&json!({ "kappa": 1.0 }));
     // The class is sold out. A quarter of $4.60 is $0.35 an hour above $0.80; at $2 a GPU-hour that is waited off in 10.5 min.
     let open = ["g.4x", "g.8x"];
     assert_eq!(fleet.admitted(&pod(1, 2, 8, 10), &open), [("g.1x".to_owned(), Admitted::InClass)]);
@@ -120,7 +120,7 @@ fn a_dear_shape_opens_when_waiting_has_cost_what_it_costs_more() {
 
 #[test]
 fn each_shape_of_an_isolated_pool_has_a_taint_and_an_id_of_its_own() {
-    let (open, isolated) = (Fleet::new(json!(null)).menu, Fleet::new(json!({ "kappa": 1.0 })).menu);
+    let (open, isolated) = (Fleet::new(&json!(null)).menu, Fleet::new(&json!({ "kappa": 1.0 })).menu);
     for group in isolated.groups.values() {
         let taint = shape_taint(&group.place.instance_type);
         assert!(group.template.taints.contains(&taint), "{:?}", group.template.taints);

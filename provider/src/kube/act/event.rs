@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::Api;
 use kube::api::PostParams;
+use kube::{Api, Client};
 use stoker_core::ids::{NodeGroupId, NodeName};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
@@ -32,6 +32,8 @@ pub enum About<'a> {
     Node(&'a NodeName),
     /// A node group of ours.
     Group(&'a NodeGroupId),
+    /// A Pod, by its name, namespace and uid.
+    Pod(&'a ObjectMeta),
 }
 
 /// How bad it is.
@@ -52,9 +54,9 @@ impl Severity {
     }
 }
 
-#[derive(Debug)]
 pub(super) struct Recorder {
-    events: Api<Event>,
+    client: Client,
+    /// Where Events about what has no namespace go.
     namespace: String,
     instance: String,
     bucket: Mutex<Bucket>,
@@ -63,10 +65,10 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    pub(super) fn new(events: Api<Event>, namespace: &str) -> Self {
+    pub(super) fn new(client: &Client, namespace: &str) -> Self {
         let instance = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
         Self {
-            events,
+            client: client.clone(),
             namespace: namespace.to_owned(),
             instance: instance.unwrap_or_else(|| FIELD_MANAGER.to_owned()),
             bucket: Mutex::new(Bucket::default()),
@@ -85,9 +87,15 @@ impl Recorder {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        // An Event lies in the namespace of what it is about.
+        let namespace = match about {
+            About::Pod(pod) => pod.namespace.as_deref().unwrap_or(&self.namespace),
+            About::Node(_) | About::Group(_) => &self.namespace,
+        };
+        let events = Api::<Event>::namespaced(self.client.clone(), namespace);
         let event = self.event(about, severity, reason, note, Timestamp::now());
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let error = match timeout(DEADLINE, self.events.create(&params, &event)).await {
+        let error = match timeout(DEADLINE, events.create(&params, &event)).await {
             Ok(Ok(_)) => return,
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer in time".to_owned(),
@@ -113,13 +121,21 @@ impl Recorder {
                 namespace: Some(self.namespace.clone()),
                 ..ObjectReference::default()
             },
+            About::Pod(pod) => ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                name: pod.name.clone(),
+                namespace: pod.namespace.clone(),
+                uid: pod.uid.clone(),
+                ..ObjectReference::default()
+            },
         };
         let number = self.sent.fetch_add(1, Ordering::Relaxed);
         Event {
             // Not made of the group's id, which may have characters that a name may not.
             metadata: ObjectMeta {
                 name: Some(format!("stoker.{:x}.{number:x}", now.as_nanosecond())),
-                namespace: Some(self.namespace.clone()),
+                namespace: Some(regarding.namespace.clone().unwrap_or_else(|| self.namespace.clone())),
                 ..ObjectMeta::default()
             },
             event_time: Some(MicroTime(now)),

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use kube::ResourceExt as _;
-use stoker::kube::isolate::OPT_IN;
+use stoker::kube::waiting::OPT_IN;
 use stoker_core::isolation::SHAPE_TAINT;
 use stoker_core::template::GPU_RESOURCE;
 
 use super::{ONE, SCALED};
 use crate::e2e::bench::Bench;
-use crate::e2e::cluster::{Ask, CPU_NODE, holds};
+use crate::e2e::cluster::{Ask, CPU_NODE, eventually, holds};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -23,6 +23,14 @@ pub(super) async fn cpu_pods(bench: &mut Bench) -> anyhow::Result<()> {
     ensure!(node == CPU_NODE, "a pod without GPUs is on {node}");
     // This one fits the GPU node alone.
     bench.cluster.cpu_pod("late", "2").await?;
+    // And one whose pool is misspelt buys nothing either, but is told.
+    bench.cluster.gpu_pod("slip", Ask { pool: "smal", ..ONE }).await?;
+    let near = "its nodeSelector stoker.dev/pool: \"smal\" matches no node group: did you mean small?";
+    eventually("an Event on the misspelt pod", Duration::from_secs(10), async || {
+        let told = bench.cluster.told("slip").await?;
+        Ok(if told.iter().any(|note| note == near) { Ok(()) } else { Err(format!("it is told {told:?}")) })
+    })
+    .await?;
     holds("a waiting CPU pod", Duration::from_secs(10), async || {
         Ok(bench.cluster.node_of("late").await?.map_or(Ok(()), |node| Err(format!("it is on {node}"))))
     })

@@ -1,0 +1,67 @@
+//! The tolerations that a waiting pod of an isolated pool lacks.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use stoker_core::choose::price_parts;
+use stoker_core::ids::InstanceType;
+use stoker_core::isolation::{Admitted, PodNeeds, SHAPE_TAINT, Shape, admitted, shape_taint};
+
+use super::OPENED;
+use crate::kube::pending::PendingRow;
+use crate::view::{GroupView, View};
+
+/// The shapes that a pod may use and does not tolerate yet.
+pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap<InstanceType, Admitted> {
+    let Some(requests) = pod.requests.filter(|requests| requests.gpus > 0) else { return BTreeMap::new() };
+    let needs = PodNeeds {
+        milli_cpu: requests.milli_cpu,
+        memory_bytes: requests.memory_bytes,
+        gpus: u32::try_from(requests.gpus).unwrap_or(u32::MAX),
+        waited: pod.created_at.map_or(jiff::SignedDuration::ZERO, |since| now.duration_since(since)),
+    };
+    let mut all = BTreeMap::new();
+    for pool in &view.menu.policy.pools {
+        let Some(rules) = &pool.isolation else { continue };
+        let of_pool = view.groups.values().filter(|group| group.group.pool == pool.name);
+        let shapes: Vec<Shape<'_>> = of_pool
+            .filter(|group| view.menu.groups.contains_key(&group.group.id) && pod.admits(&group.group.template, SHAPE_TAINT))
+            .filter_map(|group| shape(group, now))
+            .collect();
+        all.extend(admitted(&needs, &shapes, rules));
+    }
+    all.retain(|instance_type, _| !pod.tolerates(&shape_taint(instance_type)));
+    all
+}
+
+fn shape(view: &GroupView, now: Timestamp) -> Option<Shape<'_>> {
+    let cheapest = || {
+        let offers = view.group.offers.iter();
+        offers.filter_map(|offer| Some(price_parts(&view.group, offer, now).ok()?.effective)).min()
+    };
+    let open = view.limits.listed && view.limits.next_price.is_some();
+    Some(Shape { group: &view.group, price: view.limits.next_price.or_else(cheapest)?, open })
+}
+
+/// The change that adds tolerations for those shapes.
+pub(super) fn patch(pod: &PendingRow, shapes: &BTreeMap<InstanceType, Admitted>) -> Value {
+    let added = shapes
+        .keys()
+        .map(shape_taint)
+        .map(|taint| json!({ "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.as_str() }));
+    let tolerations: Vec<Value> = pod.tolerations.iter().cloned().chain(added).collect();
+    let opened: Vec<String> = shapes
+        .iter()
+        .filter_map(|(shape, why)| match why {
+            Admitted::InClass => None,
+            Admitted::ClassSoldOut { extra } => Some(format!("{shape}: its own class is sold out; {extra}/h more")),
+        })
+        .collect();
+    // Only on top of what was read: another writer's tolerations must not be lost.
+    let mut metadata = json!({ "resourceVersion": pod.meta.resource_version });
+    if !opened.is_empty() {
+        metadata["annotations"] = json!({ OPENED: opened.join("; ") });
+    }
+    json!({ "metadata": metadata, "spec": { "tolerations": tolerations } })
+}
