@@ -189,7 +189,9 @@ impl View {
 
     /// The group of a node, by its provider id or else by its name; `None` for a node that is not ours.
     pub fn owner(&self, provider_id: &str, name: &str) -> Option<&NodeGroupId> {
-        self.owners.get(provider_id).or_else(|| self.owners.get(name))
+        // A machine that is named by its id is that one or none: a host's name may have been given to a new machine meanwhile.
+        let by_name = provider_id.is_empty() || provider_id == name;
+        self.owners.get(if by_name { name } else { provider_id })
     }
 
     /// The group that a record belongs to.

@@ -8,6 +8,8 @@ use crate::ids::NodeGroupId;
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market};
 use crate::price::{Quote, Unpriced};
+use crate::record::State;
+use crate::supply::RefusalKind;
 use crate::units::UsdPerHour;
 use crate::usage::{Bound, Usage};
 
@@ -210,9 +212,12 @@ impl<'a> Scales<'a> {
         if self.now < backoff.until {
             return Err(Barred::BackedOff { code: backoff.kind.code().to_owned(), since: backoff.since, until: backoff.until });
         }
-        let on_trial = self.memory.records.values().any(
-            |record| matches!(&record.state, crate::record::State::Launching { purchase, .. } if purchase.market == *market),
-        );
+        let on_trial = self.memory.records.values().any(|record| match &record.state {
+            State::Launching { purchase, .. } => purchase.market == *market,
+            // Selling was never the trouble of a market whose machines did not boot: the trial ends when one has.
+            State::Booting { purchase, .. } => backoff.kind == RefusalKind::BootTimeout && purchase.market == *market,
+            _ => false,
+        });
         if on_trial { Err(Barred::OnTrial) } else { Ok(1) }
     }
 

@@ -1,14 +1,14 @@
 //! What the decision remembers from one pass to the next. All of it is here, and all of it is journalled: nothing that a
 //! decision depends on hides in a cache or a task.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::group::Group;
-use crate::ids::{NodeGroupId, OrderId, RecordId, SessionId};
+use crate::ids::{NodeGroupId, OrderId, ProviderId, RecordId, SessionId};
 use crate::offer::Market;
 use crate::record::Record;
 use crate::supply::RefusalKind;
@@ -23,6 +23,8 @@ pub struct Memory {
     pub refused: BTreeMap<Market, Arc<Backoff>>,
     /// What is remembered of a group: present while it has records or a reason to be closed.
     pub groups: BTreeMap<NodeGroupId, Arc<GroupMemory>>,
+    /// Machines of ours whose group nobody knows any more, once they were told of.
+    pub orphans: BTreeSet<ProviderId>,
     /// The number of the next record.
     pub next_record: u64,
     /// The number of the next order.
@@ -61,6 +63,8 @@ pub struct GroupMemory {
     pub group: Arc<Group>,
     /// Nodes in a row that no pod joined in time.
     pub barren: u32,
+    /// The order of the last node that the autoscaler deleted before any pod came.
+    pub unused_order: Option<OrderId>,
     /// Frozen since then, because too many nodes in a row stayed without a pod.
     pub frozen_since: Option<Timestamp>,
 }

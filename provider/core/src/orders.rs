@@ -143,7 +143,7 @@ pub(crate) fn remember(memory: &mut Memory, menu: &Menu, group: &NodeGroupId) {
         return;
     }
     if let Some(group) = menu.groups.get(group) {
-        let fresh = GroupMemory { group: Arc::clone(group), barren: 0, frozen_since: None };
+        let fresh = GroupMemory { group: Arc::clone(group), barren: 0, unused_order: None, frozen_since: None };
         memory.groups.insert(group.id.clone(), Arc::new(fresh));
     }
 }
@@ -185,7 +185,7 @@ pub fn decrease(memory: &mut Memory, group: &NodeGroupId, delta: i32, now: Times
 }
 
 /// A node that was Ready and goes without ever having had a pod counts towards freezing its group: where the autoscaler's own window
-/// is shorter than ours, its word comes first.
+/// is shorter than ours, its word comes first. Of one order only the first counts: a job that its user takes back leaves many.
 fn count_barren(memory: &mut Memory, menu: &Menu, id: RecordId) {
     let Some(record) = memory.records.get(&id) else { return };
     let by_pods = || {
@@ -198,10 +198,11 @@ fn count_barren(memory: &mut Memory, menu: &Menu, id: RecordId) {
     if !unused || !by_pods() {
         return;
     }
-    let group = record.group.clone();
-    if let Some(remembered) = memory.groups.get_mut(&group) {
+    let (group, order) = (record.group.clone(), record.order);
+    if let Some(remembered) = memory.groups.get_mut(&group).filter(|known| order.is_none() || known.unused_order != order) {
         let remembered = Arc::make_mut(remembered);
         remembered.barren = remembered.barren.saturating_add(1);
+        remembered.unused_order = order;
     }
 }
 
@@ -304,9 +305,11 @@ fn find<'a>(memory: &'a Memory, cluster: Option<&ClusterFacts>, node: &NodeRef) 
         let mut records = memory.records.values().filter(known);
         records.find(|r| r.placeholder.as_str() == id || r.instance().is_some_and(|i| i.as_str() == id))
     };
-    let by_id = if node.provider_id.is_empty() { None } else { named(&node.provider_id) };
-    by_id
-        .or_else(|| named(&node.name))
+    // A machine that is named by its id is that one or none: a host's name may have been given to a new machine meanwhile.
+    if !node.provider_id.is_empty() && node.provider_id != node.name {
+        return named(&node.provider_id).map(AsRef::as_ref);
+    }
+    named(&node.name)
         .or_else(|| {
             let facts = cluster?.nodes.get(node.name.as_str())?;
             named(facts.provider_id.as_ref()?.as_str())

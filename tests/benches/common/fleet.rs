@@ -127,7 +127,7 @@ impl Fleet {
                 },
             };
             self.memory.records.insert(record.id, Arc::new(record));
-            let remembered = GroupMemory { group: Arc::clone(group), barren: 0, frozen_since: None };
+            let remembered = GroupMemory { group: Arc::clone(group), barren: 0, unused_order: None, frozen_since: None };
             self.memory.groups.entry(group.id.clone()).or_insert_with(|| Arc::new(remembered));
             instances.insert(instance, Arc::new(made));
             nodes.insert(name, Arc::new(node));

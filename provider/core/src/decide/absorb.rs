@@ -1,6 +1,6 @@
 //! What the world says goes into the records: how launches ended, what the suppliers have, which nodes joined, which are late.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
@@ -147,13 +147,15 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
 /// A machine of ours without a record: the state was lost, or a launch that was taken never to have happened did happen.
 fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
     let Ok(id) = NodeGroupId::new(key.group) else { return };
-    let Some(group) = draft.group(&id).cloned() else {
-        draft.notes.push(Note::Orphan { instance: made.provider_id.clone(), group: id });
-        return;
-    };
     if made.state == InstanceState::Stopping {
         return;
     }
+    let Some(group) = draft.group(&id).cloned() else {
+        if draft.memory.orphans.insert(made.provider_id.clone()) {
+            draft.notes.push(Note::Orphan { instance: made.provider_id.clone(), group: id });
+        }
+        return;
+    };
     // Without a price of its own today, budgets count the dearest way to buy such a node: unknown is never free.
     let price = |offer: &Offer| offer.quote(draft.now).ok().map(|quote| quote.price);
     let own = group.offers.iter().filter(|offer| offer.market == made.market).find_map(price);
@@ -172,7 +174,11 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
         pods: PodsSeen::NotYet,
         state: booting(&purchase, made),
     };
-    draft.memory.groups.entry(id.clone()).or_insert_with(|| Arc::new(GroupMemory { group, barren: 0, frozen_since: None }));
+    draft
+        .memory
+        .groups
+        .entry(id.clone())
+        .or_insert_with(|| Arc::new(GroupMemory { group, barren: 0, unused_order: None, frozen_since: None }));
     draft.memory.records.insert(record.id, Arc::new(record));
     draft.notes.push(Note::Adopted { group: id, instance: made.provider_id.clone() });
 }
@@ -244,7 +250,7 @@ pub(super) fn registrations(draft: &mut Draft<'_>) {
                 let running = || {
                     let inventory = draft.inventory_of(&record.group)?;
                     let made = inventory.instances.get(instance)?;
-                    matches!(made.state, InstanceState::Running | InstanceState::Reclaiming { .. }).then_some(())
+                    (made.state == InstanceState::Running).then_some(())
                 };
                 let state = match (&draft.snapshot.cluster, node) {
                     (Some(_), Some(node)) => State::Registered {
@@ -332,6 +338,15 @@ fn see_pods(draft: &mut Draft<'_>, id: RecordId) {
 pub(super) fn deadlines(draft: &mut Draft<'_>) {
     let coming = |record: &&Arc<Record>| matches!(record.state, State::Launching { .. } | State::Booting { .. });
     let records: Vec<Arc<Record>> = draft.memory.records.values().filter(coming).cloned().collect();
+    let now = draft.now;
+    let late = |record: &Record| match &record.state {
+        State::Booting { purchase, launched_at, .. } => now >= Draft::after(*launched_at, purchase.boot_within),
+        State::Launching { purchase, since, .. } => now >= Draft::after(*since, purchase.boot_within),
+        _ => false,
+    };
+    // An error in a group makes the autoscaler forget all that is on its way there, and buy that again elsewhere.
+    let in_time = draft.memory.records.values().filter(|record| record.is_coming() && !late(record));
+    let hopeful: BTreeSet<NodeGroupId> = in_time.map(|record| record.group.clone()).collect();
     for record in records {
         let (start, purchase, instance, message) = match &record.state {
             State::Booting { purchase, instance, launched_at } => {
@@ -360,12 +375,14 @@ pub(super) fn deadlines(draft: &mut Draft<'_>) {
                 draft.memory.refused.insert(purchase.market.clone(), Arc::new(backoff));
             }
         }
-        let state = State::Failed {
-            kind: RefusalKind::BootTimeout,
-            message,
-            at: draft.now,
-            purchase: Some(purchase.clone()),
-            instance,
+        let (purchase, since) = (purchase.clone(), draft.now);
+        let dropped = hopeful.contains(&record.group) && !sabotage::on("late-beside-hopeful-fails");
+        let state = match instance {
+            Some(instance) if dropped => State::Deleting { purchase, instance, since },
+            None if dropped => State::Cancelled { purchase, since },
+            instance => {
+                State::Failed { kind: RefusalKind::BootTimeout, message, at: since, purchase: Some(purchase), instance }
+            }
         };
         draft.set_state(record.id, state);
     }

@@ -149,6 +149,11 @@ impl<'a> Draft<'a> {
         let records = &self.memory.records;
         let used: LookupSet<&NodeGroupId> = records.values().map(|r| &r.group).collect();
         self.memory.groups.retain(|id, g| used.contains(id) || g.barren > 0 || g.frozen_since.is_some());
+        let gone = |orphan: &ProviderId| !self.snapshot.suppliers.keys().any(|supplier| self.lists(supplier, orphan));
+        let left: Vec<ProviderId> = self.memory.orphans.iter().filter(|orphan| gone(orphan)).cloned().collect();
+        for orphan in left {
+            self.memory.orphans.remove(&orphan);
+        }
         // A market that has been quiet for longer than its longest wait starts afresh at the next refusal.
         let now = self.now;
         self.memory.refused.retain(|_, b| Self::after(b.until, crate::memory::LONGEST_BACKOFF) > now);

@@ -6,7 +6,7 @@ mod world;
 
 use super::*;
 use crate::memory::FIRST_BACKOFF;
-use crate::plan::{Closed, Ending};
+use crate::plan::{Checked, Closed, Ending};
 use crate::record::PodsSeen;
 use crate::snapshot::Hold;
 use crate::supply::{InstanceState, RefusalKind};
@@ -128,6 +128,49 @@ fn a_machine_that_does_not_join_becomes_an_error_and_is_ended() {
     world.delete(GROUP_A, &[&shown]).unwrap();
     world.delete(GROUP_A, &[&shown]).unwrap();
     assert_eq!(world.target(GROUP_A), 0);
+}
+
+#[test]
+fn a_market_whose_machines_do_not_boot_is_tried_by_one_until_that_has_joined() {
+    let mut world = World::with_node(GROUP_A, false);
+    world.advance(minutes(10));
+    world.observe();
+    world.pass();
+    // Both capacity types of the group, so that nothing else is bought.
+    world.policy(|policy| policy.pools[0].prefer.truncate(1));
+    world.advance(minutes(4));
+    world.observe();
+    let open = world.pass();
+    let room = |plan: &Plan<Checked>| {
+        let limits = &plan.limits[&World::group(GROUP_A)];
+        limits.max - limits.target
+    };
+    assert_eq!(room(&open), 1, "one launch may try");
+    world.increase(GROUP_A, 1);
+    world.pass();
+    world.start_launches();
+    world.answer(|_| true);
+    let booting = world.pass();
+    assert_eq!(room(&booting), 0, "sold, but selling was never its trouble");
+}
+
+#[test]
+fn a_late_machine_beside_others_on_their_way_goes_without_an_error() {
+    let mut world = World::with_node(GROUP_A, false);
+    world.advance(minutes(9));
+    world.observe();
+    world.pass();
+    world.increase(GROUP_A, 1);
+    world.pass();
+    world.start_launches();
+    world.answer(|_| true);
+    world.pass();
+    world.advance(minutes(2));
+    world.observe();
+    let plan = world.pass();
+    assert_eq!(world.target(GROUP_A), 1, "the other is still counted on");
+    assert!(!world.records(GROUP_A).any(|r| matches!(r.state, State::Failed { .. })));
+    assert!(plan.actions.iter().any(|a| matches!(a, Action::Terminate { .. })));
 }
 
 #[test]
