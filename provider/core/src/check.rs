@@ -10,11 +10,11 @@ use crate::ids::{LaunchKey, NodeGroupId, PoolName, ProviderId, RecordId};
 use crate::memory::Memory;
 use crate::offer::Market;
 use crate::plan::{Action, Checked, Decision, Ending, Plan};
-use crate::policy::QuotaUnit;
+use crate::policy::{Quota, QuotaUnit};
 use crate::record::{Purchase, Record, State};
 use crate::snapshot::Snapshot;
 
-pub use membership::counts;
+pub use membership::quotas_of;
 #[cfg(test)]
 pub(crate) use membership::wanting;
 
@@ -226,15 +226,15 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
     let group_of = |id: &NodeGroupId| -> Option<&Group> {
         menu.groups.get(id).or_else(|| memory.groups.get(id).map(|g| &g.group)).map(AsRef::as_ref)
     };
-    let grown = growing.iter().filter_map(|id| memory.records.get(id));
-    let growing_pools: BTreeSet<&PoolName> = grown.filter_map(|r| group_of(&r.group).map(|g| &g.pool)).collect();
+    let pool_of = |id: &RecordId| group_of(&memory.records.get(id)?.group).map(|group| &group.pool);
+    let growing_pools: BTreeSet<&PoolName> = growing.iter().filter_map(pool_of).collect();
     let mut nodes: BTreeMap<&PoolName, u64> = BTreeMap::new();
     let mut micros: BTreeMap<&PoolName, i128> = BTreeMap::new();
-    let mut units: Vec<u64> = vec![0; menu.policy.quotas.len()];
-    let mut grows: Vec<bool> = vec![false; menu.policy.quotas.len()];
+    let tally = |quota| Tally { quota, units: 0, grows: false };
+    let mut tallies: Vec<Tally<'_>> = menu.policy.quotas.iter().map(tally).collect();
     for (group, records) in by_group.iter().filter_map(|(id, records)| Some((group_of(id)?, records))) {
         // The nodes of a group are of few markets: which quotas count each is asked once.
-        let mut members: Vec<(&Market, Vec<bool>)> = Vec::new();
+        let mut members: Vec<(&Market, Vec<usize>)> = Vec::new();
         for record in records {
             // What is only wanted or could not be had is no machine: a limit that was lowered meanwhile keeps it from being bought.
             let machine = !matches!(record.state, State::Wanted | State::Cancelled { .. } | State::Deleting { .. });
@@ -248,19 +248,16 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
                 faults.push(Fatal::QuotaUnlisted { name, key: purchase.key.clone() });
             }
             if !members.iter().any(|(market, _)| **market == purchase.market) {
-                let counted = |quota| counts(&menu.policy, quota, &purchase.market, &group.spec);
-                members.push((&purchase.market, menu.policy.quotas.iter().map(counted).collect()));
+                members.push((&purchase.market, quotas_of(&menu.policy, &purchase.market, &group.spec)));
             }
             let inside = members.iter().find(|(market, _)| **market == purchase.market).map(|(_, inside)| inside);
-            let inside = inside.into_iter().flatten();
-            for (((units, grows), quota), _) in
-                units.iter_mut().zip(&mut grows).zip(&menu.policy.quotas).zip(inside).filter(|(_, inside)| **inside)
-            {
-                *units += match quota.unit {
+            for at in inside.into_iter().flatten() {
+                let Some(tally) = tallies.get_mut(*at) else { continue };
+                tally.grows |= bought_now;
+                tally.units += match tally.quota.unit {
                     QuotaUnit::Vcpus => group.spec.vcpus.map_or(u64::from(u32::MAX), u64::from),
                     QuotaUnit::Gpus => (u64::from(group.spec.gpus.0) / 1000).max(1),
                 };
-                *grows |= bought_now;
             }
         }
     }
@@ -274,11 +271,19 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
             faults.push(Fatal::TooMuchSpend { pool: pool.name.clone(), micros: spend, limit: limit.0 });
         }
     }
-    for ((units, grows), quota) in units.into_iter().zip(grows).zip(&menu.policy.quotas) {
+    for Tally { quota, units, .. } in tallies.into_iter().filter(|tally| tally.grows) {
         let others = u64::from(quota.used) + u64::from(quota.safety);
-        if grows && units + others > u64::from(quota.limit) {
+        if units + others > u64::from(quota.limit) {
             let share = u64::from(quota.limit).saturating_sub(others);
             faults.push(Fatal::QuotaExceeded { name: quota.name.clone(), units, share });
         }
     }
+}
+
+/// What is held of one quota.
+struct Tally<'a> {
+    quota: &'a Quota,
+    units: u64,
+    /// Whether this pass buys under it.
+    grows: bool,
 }

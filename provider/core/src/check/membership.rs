@@ -6,19 +6,19 @@ use crate::policy::{Counts, Policy, Quota, UnknownQuota};
 /// The GPUs of which nothing is bought on demand until their quota is listed.
 const LARGE: [&str; 11] = ["K80", "P100", "V100", "A100", "H100", "H100NVL", "H200", "B200", "B300", "GB200", "GB300"];
 
-/// Whether `quota` counts a node of this type bought in this market.
-pub fn counts(policy: &Policy, quota: &Quota, market: &Market, spec: &InstanceSpec) -> bool {
-    here(quota, market)
-        && match &quota.counts {
-            Counts::Own { models, capacity_types } => {
-                (models.is_empty() || models.iter().any(|model| *model == spec.gpu_model))
-                    && (capacity_types.is_empty() || capacity_types.iter().any(|one| *one == market.capacity_type))
-            }
-            Counts::Known(_) => names(market, spec).iter().any(|either| {
-                let granted = either.iter().find(|name| listed(policy, name, market));
-                granted.is_some_and(|name| *name == quota.name)
-            }),
+/// The quotas that count a node of this type bought in this market, by their places in the policy.
+pub fn quotas_of(policy: &Policy, market: &Market, spec: &InstanceSpec) -> Vec<usize> {
+    let granted = |either: Vec<String>| either.into_iter().find(|name| listed(policy, name, market));
+    let names: Vec<String> = names(market, spec).into_iter().filter_map(granted).collect();
+    let counts = |quota: &Quota| match &quota.counts {
+        Counts::Known(_) => names.contains(&quota.name),
+        Counts::Own { models, capacity_types } => {
+            (models.is_empty() || models.iter().any(|model| *model == spec.gpu_model))
+                && (capacity_types.is_empty() || capacity_types.iter().any(|one| *one == market.capacity_type))
         }
+    };
+    let all = policy.quotas.iter().enumerate();
+    all.filter(|(_, quota)| here(quota, market) && counts(quota)).map(|(at, _)| at).collect()
 }
 
 /// The quota for want of which a node of this type may not be bought in this market.
@@ -63,9 +63,8 @@ fn names(market: &Market, spec: &InstanceSpec) -> Vec<Vec<String>> {
             let by_family = format!("GPUS-PER-GPU-FAMILY/NVIDIA_{model}");
             let (by_model, by_spot) = (format!("NVIDIA_{model}_GPUS"), format!("PREEMPTIBLE_NVIDIA_{model}_GPUS"));
             let own = match model {
-                "H200" | "B200" | "RTX_PRO_6000" => vec![by_family],
                 "H100" if spot => vec![by_spot, by_family],
-                "H100" => vec![by_family],
+                "H100" | "H200" | "B200" | "RTX_PRO_6000" => vec![by_family],
                 "T4" | "P4" | "L4" | "K80" | "P100" | "V100" | "A100" | "A100_80GB" if spot => vec![by_spot, by_model],
                 "T4" | "P4" | "L4" | "K80" | "P100" | "V100" | "A100" | "A100_80GB" => vec![by_model],
                 _ => Vec::new(),

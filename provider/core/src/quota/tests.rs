@@ -247,9 +247,7 @@ fn ledger_and_checker_agree_on_every_type() {
             let claims = Claims::of(&policy, &place, &spec, capacity_type);
             let market = Market { place, capacity_type };
             let ledger: Vec<usize> = claims.listed.iter().map(|claim| claim.quota).collect();
-            let checker: Vec<usize> = (0..policy.quotas.len())
-                .filter(|at| crate::check::counts(&policy, &policy.quotas[*at], &market, &spec))
-                .collect();
+            let checker = crate::check::quotas_of(&policy, &market, &spec);
             assert_eq!(ledger, checker, "{market}");
             let wanting = crate::check::wanting(&policy, &market, &spec);
             assert_eq!(claims.denied.is_some(), wanting.is_some(), "{market}: {:?}, {wanting:?}", claims.denied);
