@@ -8,6 +8,7 @@ use crate::ids::NodeGroupId;
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market};
 use crate::price::{Quote, Unpriced};
+use crate::quota::Unlisted;
 use crate::record::State;
 use crate::supply::RefusalKind;
 use crate::units::UsdPerHour;
@@ -86,6 +87,9 @@ pub struct Candidate {
     pub preference: usize,
     /// Its price, or why it has none.
     pub price: Result<PriceParts, Unpriced>,
+    /// Quotas that it counts against, that the policy does not list and that are taken as unlimited.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unlimited: Vec<Unlisted>,
     /// What became of it.
     pub verdict: Verdict,
 }
@@ -158,6 +162,8 @@ pub struct Eligible<'a> {
     pub parts: PriceParts,
     /// How many nodes of it may be bought.
     pub room: u32,
+    /// Quotas that it counts against, that the policy does not list and that are taken as unlimited.
+    pub unlimited: &'a [Unlisted],
 }
 
 /// The price of an offer in parts.
@@ -189,7 +195,8 @@ impl<'a> Scales<'a> {
         }
         let preference = group_preference(self.menu, group, offer.market.capacity_type).unwrap_or(usize::MAX);
         let rank = Rank { preference, per_gpu: parts.per_gpu, per_node: parts.effective, market: &offer.market };
-        Ok(Eligible { group, offer, rank, parts, room: room.nodes.min(market_room) })
+        let unlimited = self.menu.unlimited(&group.id, offer.market.capacity_type);
+        Ok(Eligible { group, offer, rank, parts, room: room.nodes.min(market_room), unlimited })
     }
 
     /// Whether the group may grow at all, whatever the offer.
@@ -269,10 +276,14 @@ pub fn explain(
         market: offer.market.clone(),
         gpus: group.spec.advertised_gpus(),
         price,
+        unlimited: Vec::new(),
         verdict,
     };
     // Until it is told what was chosen, an eligible offer is as good as any.
-    let open = eligible.iter().map(|e| candidate(e.group, e.offer, e.rank.preference, Ok(e.parts.clone()), Verdict::Tied));
+    let open = eligible.iter().map(|e| Candidate {
+        unlimited: e.unlimited.to_vec(),
+        ..candidate(e.group, e.offer, e.rank.preference, Ok(e.parts.clone()), Verdict::Tied)
+    });
     let shut = barred.iter().map(|(group, offer, why)| {
         candidate(group, offer, usize::MAX, price_parts(group, offer, now), Verdict::Barred(why.clone()))
     });

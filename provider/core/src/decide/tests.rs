@@ -2,6 +2,7 @@
 
 mod oracle;
 mod orders;
+mod quotas;
 mod world;
 
 use super::*;
