@@ -22,6 +22,7 @@ pub mod price;
 pub mod record;
 pub mod sabotage;
 pub mod snapshot;
+pub mod spot;
 pub mod supply;
 pub mod template;
 pub mod units;
