@@ -9,10 +9,11 @@ use crate::group::{Group, Menu, Offer};
 use crate::ids::{NodeGroupId, PoolName};
 use crate::lookup::Lookup;
 use crate::memory::Memory;
-use crate::offer::{CapacityType, Market};
-use crate::policy::{Quota, QuotaLimit};
+use crate::offer::{CapacityType, Market, Place};
+use crate::policy::{Pool, Quota, QuotaLimit};
 use crate::record::Record;
-use crate::units::UsdPerHour;
+use crate::spot::{Rounding, SpotRules};
+use crate::units::{Percent, UsdPerHour};
 
 /// What is used of every limit.
 ///
@@ -28,6 +29,19 @@ pub struct Usage {
     pub spend: BTreeMap<PoolName, UsdPerHour>,
     /// Units used of each quota, in the policy's order.
     pub quotas: Vec<u64>,
+    /// How much of each pool is spot, for the pools that limit it.
+    pub spot: BTreeMap<PoolName, SpotShare>,
+}
+
+/// How much of a pool is spot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpotShare {
+    /// Nodes bought or being bought that count: what the shares are shares of.
+    pub bought: u32,
+    /// Those of them that are spot, and those wanted that may become so.
+    pub spot: u32,
+    /// The same by market.
+    pub markets: BTreeMap<Place, u32>,
 }
 
 impl Usage {
@@ -35,8 +49,11 @@ impl Usage {
     pub fn count(memory: &Memory, menu: &Menu, now: Timestamp) -> Self {
         let mut usage = Self { quotas: vec![0; menu.policy.quotas.len()], ..Self::default() };
         // Most records are nodes bought where their group is: those are counted by group and capacity type, and added up at the end.
-        let mut known: Lookup<&NodeGroupId, Held<'_>> =
-            menu.groups.iter().map(|(id, group)| (id, Held { group, nodes: 0, bought: [(0, UsdPerHour::ZERO); 3] })).collect();
+        let mut known: Lookup<&NodeGroupId, Held<'_>> = menu
+            .groups
+            .iter()
+            .map(|(id, group)| (id, Held { group, nodes: 0, spot: 0, bought: [(0, UsdPerHour::ZERO); 3] }))
+            .collect();
         for record in memory.records.values() {
             let simple = known.get_mut(&record.group).is_some_and(|held| held.take(record));
             if !simple && let Some(group) = group_of(record, memory, menu) {
@@ -59,6 +76,12 @@ impl Usage {
             let nodes = self.nodes.entry(group.pool.clone()).or_default();
             *nodes = nodes.saturating_add(held.nodes);
         }
+        if held.nodes > 0
+            && let Some(share) = self.share_of(group, menu)
+        {
+            share.bought = share.bought.saturating_add(held.nodes);
+            share.add(&group.place, i64::from(held.spot));
+        }
         for (capacity_type, (bought, price)) in CapacityType::ALL.into_iter().zip(held.bought) {
             if bought == 0 {
                 continue;
@@ -72,6 +95,12 @@ impl Usage {
                 }
             }
         }
+    }
+
+    /// The count of a pool that limits its share of spot; `None` for any other.
+    fn share_of(&mut self, group: &Group, menu: &Menu) -> Option<&mut SpotShare> {
+        let rules = menu.policy.pool(&group.pool)?.spot.as_ref()?;
+        rules.limits_shares().then(|| self.spot.entry(group.pool.clone()).or_default())
     }
 
     /// Counts one more record.
@@ -88,6 +117,12 @@ impl Usage {
     pub fn add_bought(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: u32, menu: &Menu) {
         *self.targets.entry(group.id.clone()).or_default() += nodes;
         *self.nodes.entry(group.pool.clone()).or_default() += nodes;
+        if let Some(share) = self.share_of(group, menu) {
+            share.bought = share.bought.saturating_add(nodes);
+            if market.capacity_type == CapacityType::Spot {
+                share.add(&market.place, i64::from(nodes));
+            }
+        }
         let spend = self.spend.entry(group.pool.clone()).or_default();
         *spend = spend.plus(price.times(nodes));
         for (used, quota) in self.quotas.iter_mut().zip(&menu.policy.quotas) {
@@ -106,6 +141,22 @@ impl Usage {
         let claim = Claim::of(record, group, now);
         if let Claim::Nothing = claim {
             return;
+        }
+        if record.counts()
+            && let Some(share) = self.share_of(group, menu)
+        {
+            match &claim {
+                Claim::Bought { market, .. } => {
+                    step(&mut share.bought);
+                    if market.capacity_type == CapacityType::Spot {
+                        share.add(&market.place, sign);
+                    }
+                }
+                Claim::Wanted { offers, .. } if offers.iter().any(|o| o.market.capacity_type == CapacityType::Spot) => {
+                    share.add(&group.place, sign);
+                }
+                Claim::Wanted { .. } | Claim::Nothing => {}
+            }
         }
         let spend = self.spend.entry(group.pool.clone()).or_default();
         let price = claim.price();
@@ -135,6 +186,11 @@ impl Usage {
             let spent = self.spend.get(&group.pool).copied().unwrap_or_default();
             room.lower(affordable(limit.minus(spent), price), || Bound::Budget { spent, limit, price });
         }
+        if let Some(rules) = pool.spot.as_ref().filter(|rules| rules.limits_shares())
+            && offer.market.capacity_type == CapacityType::Spot
+        {
+            self.room_for_spot(&mut room, rules, pool, &offer.market.place);
+        }
         for (quota, used) in menu.policy.quotas.iter().zip(&self.quotas) {
             if covers(quota, &offer.market, group) {
                 let need = units(quota, group).max(1);
@@ -154,11 +210,35 @@ impl Usage {
     }
 }
 
+impl Usage {
+    fn room_for_spot(&self, room: &mut Room, rules: &SpotRules, pool: &Pool, place: &Place) {
+        let share = self.spot.get(&pool.name);
+        let (nodes, spot) = share.map_or((0, 0), |share| (share.bought, share.spot));
+        let here = share.and_then(|share| share.markets.get(place)).copied().unwrap_or(0);
+        let (most, limit) = (Rounding::Down.room(rules.max_share, spot, nodes), rules.max_share);
+        room.lower(most, || Bound::SpotShare { spot, nodes, limit });
+        let (most, limit) = (Rounding::Up.room(rules.max_market_share, here, nodes), rules.max_market_share);
+        room.lower(most, || Bound::MarketShare { here, nodes, limit });
+    }
+}
+
+impl SpotShare {
+    /// Adds spot nodes of a market, or takes them out again.
+    fn add(&mut self, place: &Place, nodes: i64) {
+        let moved = |n: u32| u32::try_from((i64::from(n) + nodes).max(0)).unwrap_or(u32::MAX);
+        self.spot = moved(self.spot);
+        let here = self.markets.entry(place.clone()).or_default();
+        *here = moved(*here);
+    }
+}
+
 /// What is held of one group, as long as all of it is bought where the group is.
 struct Held<'a> {
     group: &'a Group,
     /// Records that count.
     nodes: u32,
+    /// Those of them that are spot.
+    spot: u32,
     /// Records bought and what they cost, by capacity type in declared order.
     bought: [(u32, UsdPerHour); 3],
 }
@@ -166,11 +246,7 @@ struct Held<'a> {
 impl Held<'_> {
     /// Takes a record in, unless it is only wanted or was bought elsewhere.
     fn take(&mut self, record: &Record) -> bool {
-        let bought = record.purchase().filter(|purchase| {
-            // No quota looks at more of a market than this.
-            let place = &purchase.market.place;
-            place.region == self.group.place.region && place.cloud == self.group.place.cloud
-        });
+        let bought = record.purchase().filter(|purchase| purchase.market.place == self.group.place);
         let Some(purchase) = bought else { return false };
         let capacity_type = purchase.market.capacity_type;
         let Some(at) = CapacityType::ALL.iter().position(|&c| c == capacity_type) else { return false };
@@ -179,6 +255,9 @@ impl Held<'_> {
         *price = price.plus(purchase.price);
         if record.counts() {
             self.nodes = self.nodes.saturating_add(1);
+            if capacity_type == CapacityType::Spot {
+                self.spot = self.spot.saturating_add(1);
+            }
         }
         true
     }
@@ -315,6 +394,26 @@ pub enum Bound {
         need: u64,
         /// `vCPU` or `GPU`.
         unit: String,
+    },
+    /// The pool's share of spot.
+    #[error("capacity.spot.maxShare {limit}: {spot} of {nodes} nodes are spot")]
+    SpotShare {
+        /// Spot nodes, what may become so included.
+        spot: u32,
+        /// Nodes bought.
+        nodes: u32,
+        /// The largest share.
+        limit: Percent,
+    },
+    /// The pool's share of one spot market.
+    #[error("capacity.spot.maxMarketShare {limit}: {here} of {nodes} nodes are in this market")]
+    MarketShare {
+        /// Spot nodes in this market, what may become so included.
+        here: u32,
+        /// Nodes bought.
+        nodes: u32,
+        /// The largest share.
+        limit: Percent,
     },
     /// The pool is not in the policy any more.
     #[error("the pool is not in the policy any more")]

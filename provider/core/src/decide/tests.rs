@@ -2,6 +2,7 @@
 
 mod oracle;
 mod orders;
+mod spot;
 mod world;
 
 use super::*;
