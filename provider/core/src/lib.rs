@@ -5,6 +5,7 @@
 
 #![deny(clippy::float_arithmetic)]
 
+pub mod back;
 pub mod check;
 pub mod choose;
 pub mod decide;

@@ -38,8 +38,8 @@ pub const HALF_LIFE: SignedDuration = SignedDuration::from_hours(15 * 24);
 /// (`policy-benchmark` §2).
 pub const SIBLINGS_WITHIN: SignedDuration = SignedDuration::from_mins(3);
 
-/// How long a market is left alone after a reclaim: the siblings have gone by then, and of measured markets that were short ten minutes
-/// before, 13 % sell (`policy-benchmark` §2), so asking again soon is worth one launch and no more.
+/// How long a market is left alone after a reclaim: its siblings have gone by then. A market that is empty for longer says so itself, and
+/// is left alone for that ([`crate::memory::FIRST_BACKOFF`] and on).
 pub const LEFT_ALONE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Reclaim events of one region within an hour above which its spot is left alone: markets of one region fail together (their
