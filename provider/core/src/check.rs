@@ -8,11 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use crate::group::{Group, Menu};
 use crate::ids::{LaunchKey, NodeGroupId, PoolName, ProviderId, RecordId};
 use crate::memory::Memory;
-use crate::offer::Market;
+use crate::offer::{CapacityType, Market};
 use crate::plan::{Action, Checked, Decision, Ending, Plan};
 use crate::policy::{Quota, QuotaUnit};
 use crate::record::{Purchase, Record, State};
 use crate::snapshot::Snapshot;
+use crate::supply::LaunchRequest;
+use crate::units::Percent;
 
 pub use membership::quotas_of;
 #[cfg(test)]
@@ -75,6 +77,18 @@ pub enum Fatal {
         name: String,
         /// The key.
         key: LaunchKey,
+    },
+    /// More spot than the pool's share allows.
+    #[error("pool {pool} would hold {spot} spot nodes of {nodes}, more than {limit}")]
+    TooMuchSpot {
+        /// The pool.
+        pool: PoolName,
+        /// Spot nodes: all of the pool's, or those in one market.
+        spot: u64,
+        /// Nodes.
+        nodes: u64,
+        /// The largest share.
+        limit: Percent,
     },
     /// A machine that pods hold would end without the autoscaler's word.
     #[error("{0} is busy and would be ended")]
@@ -145,6 +159,11 @@ pub fn check(
     if !growing.is_empty() {
         spending(&growing, &by_group, &memory, menu, &mut faults);
     }
+    let spot_bought = plan.actions.iter().filter_map(|action| match action {
+        Action::Launch { record, request, .. } if !asked_before(before, *record, &request.key) => Some(request),
+        _ => None,
+    });
+    spot_shares(spot_bought.filter(|r| r.market.capacity_type == CapacityType::Spot), &memory, menu, &mut faults);
     let mut machines = HashSet::new();
     for machine in memory.records.values().filter_map(|record| record.instance()) {
         if !machines.insert(machine) {
@@ -170,6 +189,37 @@ pub fn check(
         }
     }
     if faults.is_empty() { Ok((plan.into_checked(), memory)) } else { Err(faults) }
+}
+
+/// Counts the shares of spot from the records, for the pools and markets in which this pass buys spot.
+fn spot_shares<'a>(bought: impl Iterator<Item = &'a LaunchRequest>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
+    let pool_of =
+        |group: &NodeGroupId| menu.groups.get(group).or_else(|| memory.groups.get(group).map(|g| &g.group)).map(|g| &g.pool);
+    let bought: BTreeSet<(&PoolName, &Market)> = bought.filter_map(|r| Some((pool_of(&r.group)?, &r.market))).collect();
+    for (name, market) in bought {
+        let Some(rules) = menu.policy.pool(name).and_then(|pool| pool.spot.as_ref()) else { continue };
+        if rules.max_share.0 == 100 && rules.max_market_share.0 == 100 {
+            continue;
+        }
+        let (mut nodes, mut spot, mut here) = (0_u64, 0_u64, 0_u64);
+        for record in memory.records.values().filter(|r| pool_of(&r.group) == Some(name)) {
+            let Some(purchase) = record.purchase() else { continue };
+            if matches!(record.state, State::Cancelled { .. } | State::Deleting { .. }) {
+                continue;
+            }
+            nodes += 1;
+            spot += u64::from(purchase.market.capacity_type == CapacityType::Spot);
+            here += u64::from(purchase.market == *market);
+        }
+        let mut allow = |spot: u64, share: Percent, slack: u64| {
+            if 100 * spot > nodes * u64::from(share.0) + slack {
+                faults.push(Fatal::TooMuchSpot { pool: name.clone(), spot, nodes, limit: share });
+            }
+        };
+        allow(spot, rules.max_share, 0);
+        // One market's share is rounded up to whole nodes.
+        allow(here, rules.max_market_share, 99);
+    }
 }
 
 fn asked_before(before: &Memory, record: RecordId, asked: &LaunchKey) -> bool {

@@ -4,27 +4,46 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::group::{Group, Menu, Offer};
-use crate::ids::NodeGroupId;
+use crate::ids::{NodeGroupId, Region};
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market};
 use crate::price::{Quote, Unpriced};
 use crate::quota::Unlisted;
 use crate::record::State;
+use crate::spot::{self, Prior, REGION_EVENTS, Risk};
 use crate::supply::RefusalKind;
-use crate::units::UsdPerHour;
+use crate::units::{Milli, Percent, Ppm, UsdPerHour};
 use crate::usage::{Bound, Usage};
 
 /// What an offer costs, in parts. In micro-dollars per node-hour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PriceParts {
-    /// The quote, with its age and source.
+    /// The quote, with its age and source: the cash price, which bills and budgets count.
     pub quote: Quote,
-    /// What the choice ranks by.
+    /// What its reclaims cost; `None` for capacity that nobody takes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spot: Option<SpotParts>,
+    /// What the choice ranks by: for spot, what an hour of useful time costs.
     pub effective: UsdPerHour,
     /// The effective price of one advertised GPU.
     pub per_gpu: UsdPerHour,
     /// Whether the quote is an old or undated list price, of which operators are warned.
     pub old: bool,
+}
+
+/// What a reclaim makes of a spot price.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpotParts {
+    /// How likely one is, and by whose word.
+    pub risk: Risk,
+    /// The share of the time paid for that is useful.
+    pub useful: Ppm,
+}
+
+impl std::fmt::Display for SpotParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} useful at {}", self.useful, self.risk)
+    }
 }
 
 /// Order among eligible offers: the fields are compared from top to bottom, and their order *is* the rule.
@@ -60,6 +79,38 @@ pub enum Barred {
     /// The market is being tried again by one launch.
     #[error("market is on trial with one launch after a refusal")]
     OnTrial,
+    /// A node of this market was reclaimed just now.
+    #[error("a node was reclaimed here at {}: left alone until {}", .since.strftime("%H:%M:%SZ"), .until.strftime("%H:%M:%SZ"))]
+    Reclaimed {
+        /// When.
+        since: Timestamp,
+        /// Until then.
+        until: Timestamp,
+    },
+    /// The region's spot markets are being emptied.
+    #[error("more than {REGION_EVENTS} reclaims within an hour in {region}: its spot is left alone until {}", .until.strftime("%H:%M:%SZ"))]
+    RegionReclaims {
+        /// The region.
+        region: Region,
+        /// Until then.
+        until: Timestamp,
+    },
+    /// The pool accepts no market that is reclaimed so often.
+    #[error("{}: capacity.spot.maxInterruption accepts {accepted}", published(*.per_month))]
+    Interruption {
+        /// The published share of nodes reclaimed per month; `None` where there is none.
+        per_month: Option<Milli>,
+        /// The highest that the pool accepts.
+        accepted: Percent,
+    },
+    /// On-demand, which can be had in the same group, is cheaper.
+    #[error("spot costs more than on-demand once reclaims are counted: {spot} against {on_demand}")]
+    DearerThanOnDemand {
+        /// The effective price of spot.
+        spot: UsdPerHour,
+        /// That of on-demand.
+        on_demand: UsdPerHour,
+    },
     /// A limit binds.
     #[error("{0}")]
     Bound(Bound),
@@ -72,6 +123,13 @@ pub enum Barred {
     /// The supplier's inventory is stale or incomplete.
     #[error("supplier's inventory is stale or was never complete: its groups are frozen")]
     SupplierStale,
+}
+
+fn published(per_month: Option<Milli>) -> String {
+    per_month.map_or_else(
+        || "no monthly reclaim rate is published for this market".to_owned(),
+        |share| format!("{} of nodes are reclaimed a month", spot::percent(share)),
+    )
 }
 
 /// An offer as weighed at one moment.
@@ -170,12 +228,19 @@ pub struct Eligible<'a> {
 ///
 /// # Errors
 /// Says why it has none.
-pub fn price_parts(group: &Group, offer: &Offer, now: Timestamp) -> Result<PriceParts, Unpriced> {
+pub fn price_parts(menu: &Menu, memory: &Memory, group: &Group, offer: &Offer, now: Timestamp) -> Result<PriceParts, Unpriced> {
     let quote = offer.quote(now)?;
+    let rules = || menu.policy.pool(&group.pool)?.spot.as_ref();
+    let spot = offer.prior.and_then(|prior| {
+        let risk = Risk::estimate(prior, memory.spot.get(&offer.market.place).map(AsRef::as_ref));
+        Some(SpotParts { useful: rules()?.useful(risk.hazard), risk })
+    });
+    let effective = spot.as_ref().map_or(quote.price, |spot| spot::effective(quote.price, spot.useful));
     Ok(PriceParts {
         quote: quote.clone(),
-        effective: quote.price,
-        per_gpu: quote.price.per(group.spec.advertised_gpus()),
+        spot,
+        effective,
+        per_gpu: effective.per(group.spec.advertised_gpus()),
         old: quote.is_old(now),
     })
 }
@@ -186,8 +251,11 @@ impl<'a> Scales<'a> {
     /// # Errors
     /// Says what bars it.
     pub fn weigh(&self, group: &'a Group, offer: &'a Offer) -> Result<Eligible<'a>, Barred> {
-        let parts = price_parts(group, offer, self.now).map_err(Barred::Unpriced)?;
+        let parts = self.price(group, offer).map_err(Barred::Unpriced)?;
         self.open(group)?;
+        if offer.market.capacity_type == CapacityType::Spot {
+            self.spot_open(group, offer, &parts)?;
+        }
         let market_room = self.market_room(&offer.market)?;
         let room = self.usage.room(group, offer, parts.quote.price, self.menu);
         if let (0, Some(bound)) = (room.nodes, room.bound) {
@@ -211,6 +279,47 @@ impl<'a> Scales<'a> {
             Some(remembered) if remembered.frozen_since.is_some() => Err(Barred::Frozen { nodes: remembered.barren }),
             _ => Ok(()),
         }
+    }
+
+    fn price(&self, group: &Group, offer: &Offer) -> Result<PriceParts, Unpriced> {
+        price_parts(self.menu, self.memory, group, offer, self.now)
+    }
+
+    /// Whether reclaims and the pool's spot rules allow a spot offer.
+    fn spot_open(&self, group: &'a Group, offer: &'a Offer, parts: &PriceParts) -> Result<(), Barred> {
+        let place = &offer.market.place;
+        if let Some(known) = self.memory.spot.get(place)
+            && let (Some(since), Some(until)) = (known.event_at, known.left_alone_until())
+            && self.now < until
+        {
+            return Err(Barred::Reclaimed { since, until });
+        }
+        // The map is empty in quiet times, and then no key is made.
+        if !self.memory.reclaims.is_empty()
+            && let Some(region) = self.memory.reclaims.get(&(place.cloud.clone(), place.region.clone()))
+            && let Some(until) = region.left_alone_until.filter(|until| self.now < *until)
+        {
+            return Err(Barred::RegionReclaims { region: place.region.clone(), until });
+        }
+        let rules = self.menu.policy.pool(&group.pool).and_then(|pool| pool.spot.as_ref());
+        if let Some(accepted) = rules.and_then(|rules| rules.max_interruption) {
+            let per_month = match offer.prior {
+                Some(Prior::Published { per_month, .. }) => Some(per_month),
+                Some(Prior::Assumed) | None => None,
+            };
+            if per_month.is_none_or(|share| share.0 > u32::from(accepted.0) * 10) {
+                return Err(Barred::Interruption { per_month, accepted });
+            }
+        }
+        let on_demand = group.offers.iter().find(|offer| offer.market.capacity_type == CapacityType::OnDemand);
+        let cheaper = |offer: &&Offer| offer.quote(self.now).is_ok_and(|quote| quote.price < parts.effective);
+        if let Some(on_demand) = on_demand.filter(cheaper)
+            && let Ok(on_demand) = self.weigh(group, on_demand)
+        {
+            let on_demand = on_demand.parts.effective;
+            return Err(Barred::DearerThanOnDemand { spot: parts.effective, on_demand });
+        }
+        Ok(())
     }
 
     /// How many launches a market's own history allows: none while it is left alone, one while it is on trial.
@@ -256,38 +365,38 @@ impl<'a> Scales<'a> {
         barred.sort_by(|a, b| a.1.market.cmp(&b.1.market));
         (eligible, barred)
     }
+
+    /// Turns a weighing into an explanation: what was chosen, and for every other offer why not.
+    pub fn explain(
+        &self,
+        eligible: &[Eligible<'_>],
+        barred: &[(&Group, &Offer, Barred)],
+        chosen: &[(Market, u32)],
+    ) -> Vec<Candidate> {
+        let candidate = |group: &Group, offer: &Offer, preference, price, verdict| Candidate {
+            preference,
+            group: group.id.clone(),
+            market: offer.market.clone(),
+            gpus: group.spec.advertised_gpus(),
+            price,
+            unlimited: Vec::new(),
+            verdict,
+        };
+        // Until it is told what was chosen, an eligible offer is as good as any.
+        let open = eligible.iter().map(|e| Candidate {
+            unlimited: e.unlimited.to_vec(),
+            ..candidate(e.group, e.offer, e.rank.preference, Ok(e.parts.clone()), Verdict::Tied)
+        });
+        let shut = barred.iter().map(|(group, offer, why)| {
+            candidate(group, offer, usize::MAX, self.price(group, offer), Verdict::Barred(why.clone()))
+        });
+        retell(open.chain(shut).collect(), chosen)
+    }
 }
 
 /// The place of a capacity type in the preference of the group's pool; `None` where the pool is gone or does not name it.
 fn group_preference(menu: &Menu, group: &Group, capacity_type: CapacityType) -> Option<usize> {
     menu.policy.pool(&group.pool)?.prefer.iter().position(|&c| c == capacity_type)
-}
-
-/// Turns a weighing into an explanation: what was chosen, and for every other offer why not.
-pub fn explain(
-    eligible: &[Eligible<'_>],
-    barred: &[(&Group, &Offer, Barred)],
-    chosen: &[(Market, u32)],
-    now: Timestamp,
-) -> Vec<Candidate> {
-    let candidate = |group: &Group, offer: &Offer, preference, price, verdict| Candidate {
-        preference,
-        group: group.id.clone(),
-        market: offer.market.clone(),
-        gpus: group.spec.advertised_gpus(),
-        price,
-        unlimited: Vec::new(),
-        verdict,
-    };
-    // Until it is told what was chosen, an eligible offer is as good as any.
-    let open = eligible.iter().map(|e| Candidate {
-        unlimited: e.unlimited.to_vec(),
-        ..candidate(e.group, e.offer, e.rank.preference, Ok(e.parts.clone()), Verdict::Tied)
-    });
-    let shut = barred.iter().map(|(group, offer, why)| {
-        candidate(group, offer, usize::MAX, price_parts(group, offer, now), Verdict::Barred(why.clone()))
-    });
-    retell(open.chain(shut).collect(), chosen)
 }
 
 /// The same candidates, in rank order, with the verdicts that follow from what was chosen.

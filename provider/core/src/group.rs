@@ -16,8 +16,10 @@ use crate::policy::{Policy, Pool, TaintEffect};
 use crate::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind, Unpriced, usable};
 use crate::quota::{GroupClaims, Unlisted};
 use crate::sabotage;
+use crate::spot::Prior;
 use crate::supply::MarketFacts;
 use crate::template::{self, NodeTemplate, Resources, label_value};
+use crate::units::Milli;
 
 /// One node group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,6 +49,9 @@ pub struct Offer {
     pub market: Market,
     /// What the price book holds of it.
     pub entry: Option<Entry>,
+    /// What is believed of its reclaims before any own node ran there; `None` for capacity that nobody takes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prior: Option<Prior>,
 }
 
 impl Offer {
@@ -138,7 +143,7 @@ impl Menu {
         for (place, entries) in places {
             let Some(spec) = prices.spec(&place.cloud, &place.instance_type) else { continue };
             for pool in policy.pools.iter().filter(|pool| concerns(pool, place, spec)) {
-                match build(policy, pool, place, spec, &entries, &operator, suppliers) {
+                match build(policy, pool, place, spec, (&entries, prices.reclaims(place)), &operator, suppliers) {
                     Ok(groups) => menu.groups.extend(groups.into_iter().map(|g| (g.id.clone(), Arc::new(g)))),
                     Err(why) => menu.left_out.push(LeftOut { pool: pool.name.clone(), place: place.clone(), why }),
                 }
@@ -179,7 +184,7 @@ fn build(
     pool: &Pool,
     place: &Place,
     spec: &Arc<InstanceSpec>,
-    entries: &BTreeMap<CapacityType, &Entry>,
+    (entries, reclaims): (&BTreeMap<CapacityType, &Entry>, Option<Milli>),
     operator: &OperatorPrices,
     suppliers: &BTreeMap<SupplierName, MarketFacts>,
 ) -> Result<Vec<Group>, Exclusion> {
@@ -209,7 +214,8 @@ fn build(
                 .entry(&market)
                 .or_else(|| facts.quotes.get(&market).map(|quote| live(entries.get(&capacity_type).copied(), quote)))
                 .or_else(|| entries.get(&capacity_type).map(|e| (*e).clone()));
-            Offer { market, entry }
+            let prior = (capacity_type == CapacityType::Spot).then(|| Prior::of(reclaims));
+            Offer { market, entry, prior }
         })
         .collect();
     let split: Vec<(Option<CapacityType>, Vec<Offer>)> = if pool.split_capacity_type {

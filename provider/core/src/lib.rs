@@ -5,6 +5,7 @@
 
 #![deny(clippy::float_arithmetic)]
 
+pub mod back;
 pub mod check;
 pub mod choose;
 pub mod decide;
@@ -23,6 +24,7 @@ pub mod quota;
 pub mod record;
 pub mod sabotage;
 pub mod snapshot;
+pub mod spot;
 pub mod supply;
 pub mod template;
 pub mod units;

@@ -8,9 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::group::Group;
-use crate::ids::{NodeGroupId, OrderId, ProviderId, RecordId, SessionId};
-use crate::offer::Market;
+use crate::ids::{Cloud, NodeGroupId, OrderId, ProviderId, RecordId, Region, SessionId};
+use crate::offer::{Market, Place};
 use crate::record::Record;
+use crate::spot::{RegionReclaims, SpotHistory};
 use crate::supply::RefusalKind;
 
 /// Memory of the decision.
@@ -21,6 +22,15 @@ pub struct Memory {
     /// Markets that said no.
     #[serde(with = "crate::pairs")]
     pub refused: BTreeMap<Market, Arc<Backoff>>,
+    /// What is remembered of spot markets.
+    #[serde(default, with = "crate::pairs")]
+    pub spot: BTreeMap<Place, Arc<SpotHistory>>,
+    /// Regions with reclaims within the last hour, or whose spot is left alone.
+    #[serde(default, with = "crate::pairs")]
+    pub reclaims: BTreeMap<(Cloud, Region), Arc<RegionReclaims>>,
+    /// When the running spot nodes were last counted in `spot`; `None` before the first time.
+    #[serde(default)]
+    pub exposure_at: Option<Timestamp>,
     /// What is remembered of a group: present while it has records or a reason to be closed.
     pub groups: BTreeMap<NodeGroupId, Arc<GroupMemory>>,
     /// Machines of ours whose group nobody knows any more, once they were told of.

@@ -157,6 +157,29 @@ impl fmt::Display for Milli {
 #[serde(transparent)]
 pub struct Percent(pub u8);
 
+impl Percent {
+    /// All of it.
+    pub const ALL: Self = Self(100);
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}%", self.0))
+    }
+}
+
+/// A share in millionths: `Ppm(800_000)` is four fifths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ppm(pub u32);
+
+impl fmt::Display for Ppm {
+    /// As a percentage with one decimal, the last one rounded down: what is not all is never shown as all.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}.{}%", self.0 / 10_000, self.0 % 10_000 / 1_000))
+    }
+}
+
 /// Mebibytes: of memory, GPU memory and disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]

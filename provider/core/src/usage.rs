@@ -9,11 +9,12 @@ use crate::group::{Group, Menu, Offer};
 use crate::ids::{NodeGroupId, PoolName, Region};
 use crate::lookup::Lookup;
 use crate::memory::Memory;
-use crate::offer::{CapacityType, Market};
-use crate::policy::QuotaUnit;
+use crate::offer::{CapacityType, Market, Place};
+use crate::policy::{Pool, QuotaUnit};
 use crate::quota::{Claim, Claims, Unlisted, in_region};
 use crate::record::{Record, State};
-use crate::units::UsdPerHour;
+use crate::spot::{Rounding, SpotRules};
+use crate::units::{Percent, UsdPerHour};
 
 /// What is used of every limit.
 ///
@@ -29,6 +30,19 @@ pub struct Usage {
     pub spend: BTreeMap<PoolName, UsdPerHour>,
     /// What this cluster has of each quota, in the policy's order.
     pub quotas: Vec<Held>,
+    /// How much of each pool is spot, for the pools that limit it.
+    pub spot: BTreeMap<PoolName, SpotShare>,
+}
+
+/// How much of a pool is spot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpotShare {
+    /// Nodes bought or being bought that count: what the shares are shares of.
+    pub bought: u32,
+    /// Those of them that are spot, and those wanted that may become so.
+    pub spot: u32,
+    /// The same by market.
+    pub markets: BTreeMap<Place, u32>,
 }
 
 /// What this cluster has of a quota, in the quota's unit.
@@ -68,11 +82,23 @@ impl Usage {
             let nodes = self.nodes.entry(group.pool.clone()).or_default();
             *nodes = nodes.saturating_add(lots.nodes);
         }
+        if lots.nodes > 0
+            && let Some(share) = self.share_of(group, menu)
+        {
+            share.bought = share.bought.saturating_add(lots.nodes);
+            share.add(&group.place, i64::from(lots.spot));
+        }
         for (capacity_type, lot) in CapacityType::ALL.into_iter().zip(lots.bought).filter(|(_, lot)| lot.nodes > 0) {
             let spend = self.spend.entry(group.pool.clone()).or_default();
             *spend = spend.plus(lot.price);
             self.claim(&menu.claims(group).under(capacity_type).listed, lot.nodes, lot.in_flight);
         }
+    }
+
+    /// The count of a pool that limits its share of spot; `None` for any other.
+    fn share_of(&mut self, group: &Group, menu: &Menu) -> Option<&mut SpotShare> {
+        let rules = menu.policy.pool(&group.pool)?.spot.as_ref()?;
+        rules.limits_shares().then(|| self.spot.entry(group.pool.clone()).or_default())
     }
 
     /// Counts one more record.
@@ -89,6 +115,12 @@ impl Usage {
     pub fn add_bought(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: u32, menu: &Menu) {
         *self.targets.entry(group.id.clone()).or_default() += nodes;
         *self.nodes.entry(group.pool.clone()).or_default() += nodes;
+        if let Some(share) = self.share_of(group, menu) {
+            share.bought = share.bought.saturating_add(nodes);
+            if market.capacity_type == CapacityType::Spot {
+                share.add(&market.place, i64::from(nodes));
+            }
+        }
         let spend = self.spend.entry(group.pool.clone()).or_default();
         *spend = spend.plus(price.times(nodes));
         self.claim(&menu.claims(group).under(market.capacity_type).listed, nodes, nodes);
@@ -101,6 +133,22 @@ impl Usage {
             step(self.nodes.entry(group.pool.clone()).or_default());
         }
         let Some(Stake { price, claims }) = Stake::of(record, group, menu, now) else { return };
+        if record.counts()
+            && let Some(share) = self.share_of(group, menu)
+        {
+            match record.purchase().map(|purchase| &purchase.market) {
+                Some(market) => {
+                    step(&mut share.bought);
+                    if market.capacity_type == CapacityType::Spot {
+                        share.add(&market.place, sign);
+                    }
+                }
+                None if group.offers.iter().any(|offer| offer.market.capacity_type == CapacityType::Spot) => {
+                    share.add(&group.place, sign);
+                }
+                None => {}
+            }
+        }
         let spend = self.spend.entry(group.pool.clone()).or_default();
         *spend = if sign > 0 { spend.plus(price) } else { spend.minus(price) };
         let in_flight = u32::from(record.is_coming());
@@ -140,6 +188,11 @@ impl Usage {
             let spent = self.spend.get(&group.pool).copied().unwrap_or_default();
             room.lower(affordable(limit.minus(spent), price), || Bound::Budget { spent, limit, price });
         }
+        if let Some(rules) = pool.spot.as_ref().filter(|rules| rules.limits_shares())
+            && offer.market.capacity_type == CapacityType::Spot
+        {
+            self.room_for_spot(&mut room, rules, pool, &offer.market.place);
+        }
         let claims = menu.claims(group);
         let claims = claims.under(offer.market.capacity_type);
         if let Some(quota) = &claims.denied {
@@ -163,11 +216,35 @@ impl Usage {
     }
 }
 
+impl Usage {
+    fn room_for_spot(&self, room: &mut Room, rules: &SpotRules, pool: &Pool, place: &Place) {
+        let share = self.spot.get(&pool.name);
+        let (nodes, spot) = share.map_or((0, 0), |share| (share.bought, share.spot));
+        let here = share.and_then(|share| share.markets.get(place)).copied().unwrap_or(0);
+        let (most, limit) = (Rounding::Down.room(rules.max_share, spot, nodes), rules.max_share);
+        room.lower(most, || Bound::SpotShare { spot, nodes, limit });
+        let (most, limit) = (Rounding::Up.room(rules.max_market_share, here, nodes), rules.max_market_share);
+        room.lower(most, || Bound::MarketShare { here, nodes, limit });
+    }
+}
+
+impl SpotShare {
+    /// Adds spot nodes of a market, or takes them out again.
+    fn add(&mut self, place: &Place, nodes: i64) {
+        let moved = |n: u32| u32::try_from((i64::from(n) + nodes).max(0)).unwrap_or(u32::MAX);
+        self.spot = moved(self.spot);
+        let here = self.markets.entry(place.clone()).or_default();
+        *here = moved(*here);
+    }
+}
+
 /// The nodes of one group, as long as all of them are bought where the group is.
 struct Lots<'a> {
     group: &'a Group,
     /// Records that count.
     nodes: u32,
+    /// Those of them that are spot.
+    spot: u32,
     /// Records bought, by capacity type in declared order.
     bought: [Lot; 3],
 }
@@ -184,12 +261,12 @@ struct Lot {
 
 impl<'a> Lots<'a> {
     fn of(group: &'a Group) -> Self {
-        Self { group, nodes: 0, bought: [Lot::default(); 3] }
+        Self { group, nodes: 0, spot: 0, bought: [Lot::default(); 3] }
     }
 
     /// Takes a record in, unless it is only wanted or was bought elsewhere.
     fn take(&mut self, record: &Record) -> bool {
-        let bought = record.purchase().filter(|purchase| is_there(&purchase.market, self.group));
+        let bought = record.purchase().filter(|purchase| purchase.market.place == self.group.place);
         let Some(purchase) = bought else { return false };
         let capacity_type = purchase.market.capacity_type;
         let Some(at) = CapacityType::ALL.iter().position(|&c| c == capacity_type) else { return false };
@@ -199,6 +276,9 @@ impl<'a> Lots<'a> {
         lot.price = lot.price.plus(purchase.price);
         if record.counts() {
             self.nodes = self.nodes.saturating_add(1);
+            if capacity_type == CapacityType::Spot {
+                self.spot = self.spot.saturating_add(1);
+            }
         }
         true
     }
@@ -308,6 +388,26 @@ pub enum Bound {
     /// A quota that the policy does not list.
     #[error("{0} is not in the policy: list it under quotas with its limit, or write defaults.unknownQuota: allow")]
     QuotaUnlisted(Unlisted),
+    /// The pool's share of spot.
+    #[error("capacity.spot.maxShare {limit}: {spot} of {nodes} nodes are spot")]
+    SpotShare {
+        /// Spot nodes, what may become so included.
+        spot: u32,
+        /// Nodes bought.
+        nodes: u32,
+        /// The largest share.
+        limit: Percent,
+    },
+    /// The pool's share of one spot market.
+    #[error("capacity.spot.maxMarketShare {limit}: {here} of {nodes} nodes are in this market")]
+    MarketShare {
+        /// Spot nodes in this market, what may become so included.
+        here: u32,
+        /// Nodes bought.
+        nodes: u32,
+        /// The largest share.
+        limit: Percent,
+    },
     /// The pool is not in the policy any more.
     #[error("the pool is not in the policy any more")]
     PoolGone,

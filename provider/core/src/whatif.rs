@@ -3,12 +3,13 @@
 
 use jiff::Timestamp;
 
-use crate::choose::{Scales, Verdict, explain};
+use crate::choose::{Scales, Verdict};
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, PoolName};
 use crate::memory::Memory;
 use crate::offer::Market;
 use crate::plan::Explanation;
+use crate::spot::SpotRules;
 use crate::usage::Usage;
 
 /// Weighs every offer of a pool (or of one of its groups) and fills `count` nodes in rank order, under every limit.
@@ -27,23 +28,32 @@ pub fn what_if(
     let before = usage.clone();
     let mut chosen: Vec<(Market, u32)> = Vec::new();
     let mut found = 0;
+    // Shares of spot are shares of what is there, so they leave more room with each node.
+    let in_steps = menu.policy.pool(pool).and_then(|pool| pool.spot.as_ref()).is_some_and(SpotRules::limits_shares);
     // One offer at a time, as much of it as there is room for, with the limits counted again before the next.
     let mut exhausted: Vec<Market> = Vec::new();
     while found < count {
         let scales = Scales { menu, memory, usage: &usage, fresh: &fresh, now };
         let (eligible, _) = scales.rank(groups.iter().copied());
         let Some(best) = eligible.iter().find(|e| !exhausted.contains(&e.offer.market)) else { break };
-        let nodes = best.room.min(count - found);
+        // A market on trial takes one launch, which the records do not show here.
+        let on_trial = memory.refused.contains_key(&best.offer.market);
+        let nodes = best.room.min(count - found).min(if in_steps { 1 } else { u32::MAX });
         let (market, price, id) = (best.offer.market.clone(), best.parts.quote.price, best.group.id.clone());
         let Some(group) = menu.groups.get(&id) else { break };
         usage.add_bought(group, &market, price, nodes, menu);
-        exhausted.push(market.clone());
-        chosen.push((market, nodes));
+        if on_trial || !in_steps {
+            exhausted.push(market.clone());
+        }
+        match chosen.iter_mut().find(|(m, _)| *m == market) {
+            Some((_, n)) => *n += nodes,
+            None => chosen.push((market, nodes)),
+        }
         found += nodes;
     }
     let scales = Scales { menu, memory, usage: &before, fresh: &fresh, now };
     let (eligible, barred) = scales.rank(groups.iter().copied());
-    let mut candidates = explain(&eligible, &barred, &chosen, now);
+    let mut candidates = scales.explain(&eligible, &barred, &chosen);
     // What the chosen nodes used up bars what ranks before the last of them, or everything if there were not enough: that is the
     // reason to show.
     let last = candidates.iter().rposition(|c| matches!(c.verdict, Verdict::Chosen { .. })).unwrap_or(0);

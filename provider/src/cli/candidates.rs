@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use stoker_core::choose::{Candidate, Verdict};
+use stoker_core::choose::{Candidate, SpotParts, Verdict};
 use stoker_core::ids::{Cloud, InstanceType, NodeGroupId, Region, ZoneId};
 use stoker_core::offer::CapacityType;
 use stoker_core::price::{Quote, QuoteKind};
@@ -47,6 +47,9 @@ pub(super) struct PriceRow {
     pub effective_per_node: Money,
     /// The effective price of one advertised GPU.
     pub effective_per_gpu: Money,
+    /// What reclaims make of a spot price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spot: Option<SpotParts>,
     #[serde(flatten)]
     pub quote: QuoteRow,
     #[serde(skip)]
@@ -82,7 +85,11 @@ impl PriceRow {
     /// `$0.8048/node-h, $0.8048/GPU-h (list 104d, karpenter-aws@2026-07-20)`.
     pub(super) fn in_words(&self) -> String {
         let [per_node, effective, per_gpu] = self.shown;
-        let ranked = if effective == per_node { String::new() } else { format!(" ranked as {effective}") };
+        let ranked = match &self.spot {
+            // What differs by less than is shown is not worth a word.
+            Some(spot) if effective.to_string() != per_node.to_string() => format!(" ranked as {effective} ({spot})"),
+            _ => String::new(),
+        };
         format!("{per_node}/node-h{ranked}, {per_gpu}/GPU-h ({}, {})", self.quote.kind_and_age(), self.quote.source)
     }
 }
@@ -114,6 +121,7 @@ impl CandidateRow {
             per_node: parts.quote.price.into(),
             effective_per_node: parts.effective.into(),
             effective_per_gpu: parts.per_gpu.into(),
+            spot: parts.spot.clone(),
             quote: QuoteRow::of(&parts.quote, now),
             shown: [parts.quote.price, parts.effective, parts.per_gpu],
         });

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
-use jiff::Timestamp;
 use stoker_core::choose::price_parts;
 use stoker_core::price::Unpriced;
 use stoker_core::template::Resources;
@@ -29,13 +28,13 @@ const BYTES_PER_MIB: u128 = 1 << 20;
 ///
 /// # Errors
 /// Says why the pool's first choice has no price, where no other has one either.
-pub(super) fn node(group: &GroupView, at: Timestamp) -> Result<UsdPerHour, Unpriced> {
+pub(super) fn node(view: &View, group: &GroupView) -> Result<UsdPerHour, Unpriced> {
     if let Some(price) = group.limits.next_price {
         return Ok(price.max(TRIFLE));
     }
     let mut missing = None;
     for offer in &group.group.offers {
-        match price_parts(&group.group, offer, at) {
+        match price_parts(&view.menu, &view.memory, &group.group, offer, view.at) {
             Ok(parts) => return Ok(parts.effective.max(TRIFLE)),
             Err(why) => missing = missing.or(Some(why)),
         }
@@ -100,7 +99,7 @@ impl UnitPriceCache {
             return Some(*prices);
         }
         let groups = view.groups.values();
-        let nodes = groups.filter_map(|group| Some((node(group, view.at).ok()?, &group.group.template.allocatable)));
+        let nodes = groups.filter_map(|group| Some((node(view, group).ok()?, &group.group.template.allocatable)));
         let prices = UnitPrices::cheapest(nodes)?;
         self.0.store(Some(Arc::new((Arc::downgrade(view), prices))));
         Some(prices)

@@ -114,7 +114,7 @@ impl Provider {
             view.ready.clone()?;
             return Err(Refused::NotOurs(node.name.clone()));
         };
-        let rate = price::node(group, view.at).map_err(|why| Refused::Unpriced { group: group.group.id.clone(), why })?;
+        let rate = price::node(&view, group).map_err(|why| Refused::Unpriced { group: group.group.id.clone(), why })?;
         Ok(price::dollars(rate, hours))
     }
 

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::ids::{
-    Cloud, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, SessionId, SupplierName, ZoneId, ZoneName,
+    Cloud, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
 };
 use stoker_core::memory::{Backoff, GroupMemory, Memory};
-use stoker_core::offer::Market;
+use stoker_core::offer::{Market, Place};
 use stoker_core::price::Quote;
 use stoker_core::record::Record;
 use stoker_core::snapshot::{ClusterFacts, NodeFacts, Snapshot};
+use stoker_core::spot::{RegionReclaims, SpotHistory};
 use stoker_core::supply::{Instance, LaunchOutcome, MarketFacts, Observation};
 
 use super::delta::{MapDelta, Part, SetDelta};
@@ -33,6 +34,11 @@ pub(super) struct MemoryDelta {
     groups: MapDelta<NodeGroupId, Arc<GroupMemory>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     orphans: SetDelta<ProviderId>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    spot: MapDelta<Place, Arc<SpotHistory>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    reclaims: MapDelta<(Cloud, Region), Arc<RegionReclaims>>,
+    exposure_at: Option<Timestamp>,
     next_record: u64,
     next_order: u64,
     session: Option<SessionId>,
@@ -42,12 +48,15 @@ impl Part for Memory {
     type Delta = MemoryDelta;
 
     fn whole(&self) -> MemoryDelta {
-        let Self { records, refused, groups, orphans, next_record, next_order, session } = self;
+        let Self { records, refused, groups, orphans, spot, reclaims, exposure_at, next_record, next_order, session } = self;
         MemoryDelta {
             records: records.whole(),
             refused: refused.whole(),
             groups: groups.whole(),
             orphans: orphans.whole(),
+            spot: spot.whole(),
+            reclaims: reclaims.whole(),
+            exposure_at: *exposure_at,
             next_record: *next_record,
             next_order: *next_order,
             session: *session,
@@ -55,33 +64,43 @@ impl Part for Memory {
     }
 
     fn since(&self, before: &Self) -> Option<MemoryDelta> {
-        let Self { records, refused, groups, orphans, next_record, next_order, session } = self;
+        let Self { records, refused, groups, orphans, spot, reclaims, exposure_at, next_record, next_order, session } = self;
         let delta = MemoryDelta {
             records: records.since(&before.records).unwrap_or_default(),
             refused: refused.since(&before.refused).unwrap_or_default(),
             groups: groups.since(&before.groups).unwrap_or_default(),
             orphans: orphans.since(&before.orphans).unwrap_or_default(),
+            spot: spot.since(&before.spot).unwrap_or_default(),
+            reclaims: reclaims.since(&before.reclaims).unwrap_or_default(),
+            exposure_at: *exposure_at,
             next_record: *next_record,
             next_order: *next_order,
             session: *session,
         };
-        let numbers = (*next_record, *next_order, *session) != (before.next_record, before.next_order, before.session);
+        let numbers = (*next_record, *next_order, *session, *exposure_at)
+            != (before.next_record, before.next_order, before.session, before.exposure_at);
         let any = numbers
             || !delta.records.is_empty()
             || !delta.refused.is_empty()
             || !delta.groups.is_empty()
-            || !delta.orphans.is_empty();
+            || !delta.orphans.is_empty()
+            || !delta.spot.is_empty()
+            || !delta.reclaims.is_empty();
         any.then_some(delta)
     }
 
     fn apply(before: Option<Self>, delta: MemoryDelta) -> Self {
         let before = before.unwrap_or_default();
-        let MemoryDelta { records, refused, groups, orphans, next_record, next_order, session } = delta;
+        let MemoryDelta { records, refused, groups, orphans, spot, reclaims, exposure_at, next_record, next_order, session } =
+            delta;
         Self {
             records: Part::apply(Some(before.records), records),
             refused: Part::apply(Some(before.refused), refused),
             groups: Part::apply(Some(before.groups), groups),
             orphans: Part::apply(Some(before.orphans), orphans),
+            spot: Part::apply(Some(before.spot), spot),
+            reclaims: Part::apply(Some(before.reclaims), reclaims),
+            exposure_at,
             next_record,
             next_order,
             session,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::Draft;
+use super::{Draft, reclaims};
 use crate::group::Offer;
 use crate::ids::{LaunchKey, NodeGroupId, RecordId, SupplierName};
 use crate::memory::{Backoff, GroupMemory};
@@ -120,6 +120,10 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
         adopt(draft, key, made);
         return;
     };
+    if matches!(made.state, InstanceState::Reclaiming { .. }) && record.instance() == Some(&made.provider_id) {
+        reclaims::noticed(draft, made);
+        return;
+    }
     match &record.state {
         // The answer to the launch was lost; the inventory tells it.
         State::Launching { purchase, .. } if purchase.key == made.key => {
@@ -225,6 +229,7 @@ fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observati
         }
         let Some(record) = draft.memory.records.remove(&id) else { continue };
         if let Some((instance, market, launched_at)) = lost {
+            reclaims::lost(draft, &instance, &market, launched_at);
             draft.notes.push(Note::Lost { group: record.group.clone(), instance, market, launched_at });
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Draft, is_fresh};
-use crate::choose::{Barred, Scales, explain, retell};
+use crate::choose::{Barred, Scales, retell};
 use crate::group::Group;
 use crate::ids::{NodeGroupId, OrderId, RecordId};
 use crate::offer::Market;
@@ -66,7 +66,7 @@ fn fill_order(
     // The choice is explained as it stood before the order: what bars an offer then is not what the order itself used up.
     let scales = Scales { menu, memory: &draft.memory, usage, fresh, now };
     let (eligible, barred) = scales.rank([group]);
-    let before: Vec<_> = explain(&eligible, &barred, &[], now);
+    let before: Vec<_> = scales.explain(&eligible, &barred, &[]);
     for id in ids {
         let Some(record) = draft.memory.records.get(id).cloned() else { continue };
         let scales = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };

@@ -7,6 +7,7 @@ mod absorb;
 mod fill;
 mod guard;
 mod limits;
+mod reclaims;
 #[cfg(test)]
 mod tests;
 
@@ -39,6 +40,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     absorb::inventory(&mut draft);
     absorb::registrations(&mut draft);
     absorb::deadlines(&mut draft);
+    reclaims::keep(&mut draft);
     fill::buy(&mut draft);
     fill::ask_again(&mut draft);
     guard::endings(&mut draft);

@@ -1,8 +1,10 @@
 //! One pass at a time, over a small world: two zones, one type, spot and on-demand.
 
+mod back;
 mod oracle;
 mod orders;
 mod quotas;
+mod spot;
 mod world;
 
 use super::*;

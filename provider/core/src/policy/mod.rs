@@ -21,6 +21,7 @@ pub use validate::check_against_prices;
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
 use crate::offer::CapacityType;
 use crate::quota::KnownQuota;
+use crate::spot::SpotRules;
 use crate::units::{MiB, Milli, UsdPerHour};
 
 /// The `apiVersion` this release reads.
@@ -71,6 +72,8 @@ pub struct Pool {
     pub instance_types: Vec<TypePattern>,
     /// Capacity types in the order in which they are tried; never empty, no repeats.
     pub prefer: Vec<CapacityType>,
+    /// Spot rules; `None` where the pool buys no spot.
+    pub spot: Option<SpotRules>,
     /// Limits.
     pub limits: Limits,
     /// What tells whether a node is in use.

@@ -77,6 +77,16 @@ pub enum Workload {
     Dev,
 }
 
+/// How much an inference pool's answers matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Tier {
+    /// Somebody waits for each: no spot unless `capacity.prefer` names it.
+    Standard,
+    /// Some may be late or lost: spot first.
+    BestEffort,
+}
+
 /// One pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -85,6 +95,9 @@ pub struct RawPool {
     pub name: String,
     /// What it runs; sets defaults for the rest.
     pub workload: Workload,
+    /// How much an inference pool's answers matter. Default: `standard`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<Tier>,
     /// Which GPUs.
     pub gpu: RawGpu,
     /// Where.
@@ -179,28 +192,34 @@ pub struct RawCapacity {
     /// Capacity types in the order in which they are tried; one that is not named is not bought.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer: Option<Vec<CapacityType>>,
-    /// Spot rules. Not supported yet.
+    /// Spot rules, for a pool that buys spot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot: Option<RawSpot>,
 }
 
-/// Spot rules.
+/// Spot rules. The defaults follow from the workload: training and dev save a checkpoint every 30 min and take 5 min to restart, batch
+/// repeats 10 min of work and restarts in 2 min, inference has nothing to save and restarts in 2 min.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawSpot {
-    /// Largest share of the pool's nodes that may be spot, e.g. `50%`.
+    /// Largest share of the pool's nodes that may be spot, e.g. `50%`, in whole nodes rounded down. Default: 100%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_share: Option<String>,
-    /// Largest share of the demand in one market.
+    /// Largest share of the pool's nodes in one spot market, in whole nodes rounded up, so that one is always allowed: `25%` spreads
+    /// them over at least 4 markets. Default: 100%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_market_share: Option<String>,
-    /// Highest reclaim rate accepted.
+    /// Highest published monthly reclaim rate accepted; a market without one is not. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_interruption: Option<String>,
-    /// Time between checkpoints, or `none`.
+    /// Time between checkpoints, e.g. `30m`, or `none` for work that is lost whole: such a pool gets no spot unless `capacity.prefer`
+    /// names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
-    /// Time to restart from a checkpoint.
+    /// Share of the time that goes into writing checkpoints. Default: 3%.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_overhead: Option<String>,
+    /// Time from a new node to where the work stood.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
 }

@@ -7,6 +7,7 @@ mod grammar;
 mod later;
 mod prices;
 mod quotas;
+mod spot;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +18,7 @@ use serde_json::Number;
 
 use super::{
     API_VERSION, DEFAULT_BOOT_DEADLINE, Evidence, Fault, Isolation, Limits, OneOrMany, Path, Policy, Pool, PriceRow, RawLimits,
-    RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, TypePattern, Workload, quoted,
+    RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier, TypePattern, Workload, quoted,
 };
 use crate::ids::{IdError, ZoneId};
 use crate::offer::CapacityType;
@@ -179,7 +180,8 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Pool> {
     let regions = faults.some_ids(&place.key("regions"), &raw.place.regions, "region, such as us-east-1");
     let zones: BTreeSet<ZoneId> = faults.ids(&place.key("zones"), &raw.place.zones);
     let instance_types = type_patterns(faults, &path.key("instanceTypes"), &raw.instance_types);
-    let prefer = prefer(faults, &path.key("capacity").key("prefer"), raw.capacity.prefer.as_deref(), raw.workload);
+    let prefer = prefer(faults, &path.key("capacity").key("prefer"), raw);
+    let spot = spot::rules(faults, path, raw, &prefer);
     let limits = limits(faults, &path.key("limits"), &raw.limits);
     let labels = labels(faults, &path.key("template").key("labels"), &raw.template);
     let taints = taints(faults, &path.key("template").key("taints"), raw.template.taints.as_deref());
@@ -196,6 +198,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Pool> {
         zones: zones.into_iter().map(String::from).collect(),
         instance_types: instance_types?,
         prefer,
+        spot: spot?,
         limits: limits?,
         evidence: raw.evidence.unwrap_or(Evidence::Pods),
         split_capacity_type: raw.split_capacity_type.unwrap_or(false),
@@ -253,19 +256,22 @@ fn type_patterns(faults: &mut Faults, path: &Path, raw: &[String]) -> Option<Vec
     read.into_iter().collect()
 }
 
-/// How a workload buys where its pool does not say: work that can be repeated takes spot first, serving people does not.
-const fn default_prefer(workload: Workload) -> &'static [CapacityType] {
-    match workload {
-        Workload::Inference => &[CapacityType::OnDemand],
-        Workload::Training | Workload::Batch | Workload::Dev => &[CapacityType::Spot, CapacityType::OnDemand],
-    }
+/// How a pool buys where it does not say: work that can be repeated takes spot first; serving people does not, unless that is best
+/// effort, and neither does work that a reclaim would lose whole.
+fn default_prefer(raw: &RawPool) -> &'static [CapacityType] {
+    let spot_first = match raw.workload {
+        Workload::Inference => raw.tier == Some(Tier::BestEffort),
+        Workload::Training | Workload::Batch | Workload::Dev => !spot::saves_nothing(raw),
+    };
+    if spot_first { &[CapacityType::Spot, CapacityType::OnDemand] } else { &[CapacityType::OnDemand] }
 }
 
-fn prefer(faults: &mut Faults, path: &Path, raw: Option<&[CapacityType]>, workload: Workload) -> Vec<CapacityType> {
+fn prefer(faults: &mut Faults, path: &Path, pool: &RawPool) -> Vec<CapacityType> {
+    let raw = pool.capacity.prefer.as_deref();
     if raw.is_some_and(<[_]>::is_empty) {
         faults.add(path, "is empty: name at least one of reserved, spot and on-demand, or leave it out");
     }
-    let list = raw.unwrap_or(default_prefer(workload));
+    let list = raw.unwrap_or_else(|| default_prefer(pool));
     faults.unrepeated(path, list, CapacityType::to_string);
     list.to_vec()
 }

@@ -6,8 +6,9 @@ use jiff::SignedDuration;
 use serde_json::Number;
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaUnit, RawCapacity, RawDefaults, RawGpu, RawIsolation,
-    RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawTaint, RawTemplate, RawWhere, Taint, TypePattern,
+    RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawSpot, RawTaint, RawTemplate, RawWhere, Taint, TypePattern,
 };
+use stoker_core::spot::{Saving, SpotRules};
 use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
 
 /// The policy as a file that says everything: read again, it is the same policy.
@@ -30,6 +31,8 @@ fn pool(pool: &Pool) -> RawPool {
     RawPool {
         name: pool.name.to_string(),
         workload: pool.workload,
+        // All that it does is to set the default of `prefer`, which is said.
+        tier: None,
         gpu: RawGpu {
             models: texts(&pool.models),
             count: match counts.as_slice() {
@@ -48,7 +51,7 @@ fn pool(pool: &Pool) -> RawPool {
             max_distance: None,
         },
         instance_types: pool.instance_types.iter().map(pattern).collect(),
-        capacity: RawCapacity { prefer: Some(pool.prefer.clone()), spot: None },
+        capacity: RawCapacity { prefer: Some(pool.prefer.clone()), spot: pool.spot.as_ref().map(spot) },
         limits: RawLimits {
             min_nodes: Some(pool.limits.min_nodes),
             max_nodes: pool.limits.max_nodes,
@@ -62,6 +65,23 @@ fn pool(pool: &Pool) -> RawPool {
         isolation: pool.isolation.map(|isolation| RawIsolation { kappa: factor(isolation.kappa) }),
         waiting_usd_per_gpu_hour: pool.isolation.map(|isolation| dollars(isolation.waiting)),
         sharing: None,
+    }
+}
+
+fn spot(rules: &SpotRules) -> RawSpot {
+    let (checkpoint, checkpoint_overhead) = match rules.saving {
+        Saving::Checkpoints { every, overhead } => (Some(length(every)), Some(overhead.to_string())),
+        Saving::Nothing => (Some("none".to_owned()), None),
+        // What inference is unless it says otherwise.
+        Saving::Stateless => (None, None),
+    };
+    RawSpot {
+        max_share: Some(rules.max_share.to_string()),
+        max_market_share: Some(rules.max_market_share.to_string()),
+        max_interruption: rules.max_interruption.map(|share| share.to_string()),
+        checkpoint,
+        checkpoint_overhead,
+        restart: Some(length(rules.restart)),
     }
 }
 

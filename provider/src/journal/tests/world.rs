@@ -19,10 +19,11 @@ use stoker_core::policy::{Evidence, Limits, Policy, Pool, Taint, TaintEffect, Wo
 use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
 use stoker_core::snapshot::{ClusterFacts, Hold, NodeFacts, Snapshot};
+use stoker_core::spot::{Saving, SpotRules};
 use stoker_core::supply::{
     Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, Refusal, RefusalKind,
 };
-use stoker_core::units::{MiB, Milli, UsdPerHour};
+use stoker_core::units::{MiB, Milli, Percent, UsdPerHour};
 use stoker_core::usage::Usage;
 
 use crate::journal::{AcceptedCall, DecisionEntry, Facts, Journal, JournalError};
@@ -77,6 +78,13 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         zones: ["us-east-1a".to_owned()].into(),
         instance_types: Vec::new(),
         prefer: vec![CapacityType::Spot, CapacityType::OnDemand],
+        spot: Some(SpotRules {
+            max_share: Percent::ALL,
+            max_market_share: Percent::ALL,
+            max_interruption: None,
+            saving: Saving::Stateless,
+            restart: SignedDuration::from_mins(2),
+        }),
         limits: Limits { min_nodes: 0, max_nodes, max_usd_per_hour: Some(UsdPerHour(90_000_000_000)) },
         evidence: Evidence::None,
         split_capacity_type: false,

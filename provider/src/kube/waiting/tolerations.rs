@@ -27,7 +27,7 @@ pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap
         let of_pool = view.groups.values().filter(|group| group.group.pool == pool.name);
         let shapes: Vec<Shape<'_>> = of_pool
             .filter(|group| view.menu.groups.contains_key(&group.group.id) && pod.admits(&group.group.template, SHAPE_TAINT))
-            .filter_map(|group| shape(group, now))
+            .filter_map(|group| shape(view, group, now))
             .collect();
         all.extend(admitted(&needs, &shapes, rules));
     }
@@ -35,13 +35,11 @@ pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap
     all
 }
 
-fn shape(view: &GroupView, now: Timestamp) -> Option<Shape<'_>> {
-    let cheapest = || {
-        let offers = view.group.offers.iter();
-        offers.filter_map(|offer| Some(price_parts(&view.group, offer, now).ok()?.effective)).min()
-    };
-    let open = view.limits.listed && view.limits.next_price.is_some();
-    Some(Shape { group: &view.group, price: view.limits.next_price.or_else(cheapest)?, open })
+fn shape<'g>(view: &View, group: &'g GroupView, now: Timestamp) -> Option<Shape<'g>> {
+    let price = |offer| price_parts(&view.menu, &view.memory, &group.group, offer, now).ok().map(|parts| parts.effective);
+    let cheapest = || group.group.offers.iter().filter_map(price).min();
+    let open = group.limits.listed && group.limits.next_price.is_some();
+    Some(Shape { group: &group.group, price: group.limits.next_price.or_else(cheapest)?, open })
 }
 
 /// The change that adds tolerations for those shapes.

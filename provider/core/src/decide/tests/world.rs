@@ -178,6 +178,12 @@ impl World {
         self.menu.policy = Arc::new(self.policy.clone());
     }
 
+    /// A table says how many of a zone's spot nodes are reclaimed a month.
+    pub(super) fn reclaims(&mut self, zone: &str, per_month: Milli) {
+        self.book.insert_reclaims(place(zone), per_month);
+        self.menu = menu(&self.policy, &self.book);
+    }
+
     pub(super) fn snapshot(&self) -> Snapshot {
         Snapshot {
             suppliers: [(supplier(), Some(Arc::new(self.inventory.clone())))].into(),

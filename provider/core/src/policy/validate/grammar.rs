@@ -6,7 +6,7 @@ use serde_json::Number;
 use super::Id;
 use crate::ids::MAX_ID_LEN;
 use crate::policy::{TypePattern, quoted};
-use crate::units::{Milli, MoneyError, UsdPerHour};
+use crate::units::{Milli, MoneyError, Percent, UsdPerHour};
 
 /// A text of one line, as people write names of all sorts.
 pub(super) fn line(text: &str) -> Result<&str, String> {
@@ -70,6 +70,16 @@ pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
         }
     }
     if text.is_empty() || !rest.is_empty() { Err(bad()) } else { Ok(SignedDuration::from_secs(seconds)) }
+}
+
+/// A share in whole hundredths of at most all: `25%`.
+pub(super) fn percent(text: &str) -> Result<Percent, String> {
+    let digits = text.strip_suffix('%').filter(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()));
+    let Some(digits) = digits else { return Err(format!("{} is not a share: write it like 25%", quoted(text))) };
+    match digits.parse() {
+        Ok(percent @ 0..=100) => Ok(Percent(percent)),
+        _ => Err(format!("{} is above 100%: lower it", quoted(text))),
+    }
 }
 
 /// A rate above nought. `cure` says what to do about a rate of nought.

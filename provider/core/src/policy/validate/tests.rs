@@ -6,7 +6,8 @@ use crate::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::offer::{Arch, InstanceSpec, Market, Place};
 use crate::policy::{Fault, QuotaUnit, UnknownQuota};
 use crate::price::{Entry, PriceBook, Quote, QuoteKind};
-use crate::units::Milli;
+use crate::spot::{Saving, SpotRules};
+use crate::units::{Milli, Percent};
 
 /// A policy with nothing wrong and nothing that could be left out but a second pool, a quota and a price.
 fn good() -> Value {
@@ -116,6 +117,45 @@ fn what_is_written_is_what_counts() {
 }
 
 #[test]
+fn what_a_workload_says_of_spot_holds_until_the_pool_says_otherwise() {
+    let read = |pointer: &str, value: Value| Policy::try_from_raw(&with(pointer, value)).expect("no faults").pools;
+    let mins = SignedDuration::from_mins;
+    let checkpoints = |every, overhead| Saving::Checkpoints { every: mins(every), overhead: Percent(overhead) };
+    let rules = |saving, restart| SpotRules {
+        max_share: Percent(100),
+        max_market_share: Percent(100),
+        max_interruption: None,
+        saving,
+        restart: mins(restart),
+    };
+    let [inference, training] = read("/kind", json!("Policy")).try_into().expect("two pools");
+    assert_eq!((inference.spot, training.spot), (None, Some(rules(checkpoints(30, 3), 5))));
+    for (workload, default) in [("dev", rules(checkpoints(30, 3), 5)), ("batch", rules(checkpoints(10, 3), 2))] {
+        assert_eq!(read("/pools/1/workload", json!(workload))[1].spot, Some(default), "{workload}");
+    }
+    // Best effort admits spot, and a replica has nothing to save.
+    let best_effort = &read("/pools/0/tier", json!("bestEffort"))[0];
+    assert_eq!(best_effort.prefer, [CapacityType::Spot, CapacityType::OnDemand]);
+    assert_eq!(best_effort.spot, Some(rules(Saving::Stateless, 2)));
+    assert_eq!(read("/pools/0/tier", json!("standard"))[0].prefer, [CapacityType::OnDemand]);
+    // Work that a reclaim loses whole gets no spot, unless the pool insists by naming it.
+    let unsaved = json!({"spot": {"checkpoint": "none"}});
+    assert_eq!(read("/pools/1/capacity", unsaved)[1].prefer, [CapacityType::OnDemand]);
+    let insists = json!({"prefer": ["spot", "on-demand"], "spot": {"checkpoint": "none"}});
+    assert_eq!(read("/pools/1/capacity", insists)[1].spot, Some(rules(Saving::Nothing, 5)));
+    let all = json!({"maxShare": "50%", "maxMarketShare": "25%", "maxInterruption": "10%", "checkpoint": "1h",
+        "checkpointOverhead": "1%", "restart": "90s"});
+    let said = SpotRules {
+        max_share: Percent(50),
+        max_market_share: Percent(25),
+        max_interruption: Some(Percent(10)),
+        saving: checkpoints(60, 1),
+        restart: SignedDuration::from_secs(90),
+    };
+    assert_eq!(read("/pools/1/capacity/spot", all)[1].spot, Some(said));
+}
+
+#[test]
 #[rustfmt::skip] // A case a line.
 fn each_rule_names_the_field_and_the_cure() {
     let (long_name, long_value) = ("a".repeat(41), "x".repeat(64));
@@ -151,6 +191,19 @@ fn each_rule_names_the_field_and_the_cure() {
         ("/pools/0/instanceTypes", json!(["g6.*", "g6.*"]), r#"pools[0].instanceTypes[1] "g6.*" is named twice: take one out"#),
         ("/pools/0/capacity/prefer", json!([]), "pools[0].capacity.prefer is empty: name at least one of reserved, spot and on-demand, or leave it out"),
         ("/pools/0/capacity/prefer", json!(["spot", "on-demand", "spot"]), "pools[0].capacity.prefer[2] spot is named twice: take one out"),
+        ("/pools/0/capacity/spot", json!({"maxShare": "50%"}), "pools[0].capacity.spot has rules, but the pool buys no spot: name spot in capacity.prefer, or take the rules out"),
+        ("/pools/1/capacity/spot", json!({"maxShare": "140%"}), r#"pools[1].capacity.spot.maxShare "140%" is above 100%: lower it"#),
+        ("/pools/1/capacity/spot", json!({"maxShare": "0.5"}), r#"pools[1].capacity.spot.maxShare "0.5" is not a share: write it like 25%"#),
+        ("/pools/1/capacity/spot", json!({"maxMarketShare": "-5%"}), r#"pools[1].capacity.spot.maxMarketShare "-5%" is not a share: write it like 25%"#),
+        ("/pools/1/capacity/spot", json!({"maxMarketShare": "0%"}), "pools[1].capacity.spot.maxMarketShare is 0%, which no node fits: raise it, or take spot out of capacity.prefer"),
+        ("/pools/1/capacity/spot", json!({"maxInterruption": "%"}), r#"pools[1].capacity.spot.maxInterruption "%" is not a share: write it like 25%"#),
+        ("/pools/1/capacity/spot", json!({"checkpoint": "0m"}), "pools[1].capacity.spot.checkpoint is 0: name the time between checkpoints, or none"),
+        ("/pools/1/capacity/spot", json!({"checkpoint": "often"}), r#"pools[1].capacity.spot.checkpoint "often" is not a length of time: write it like 10m, 1h30m or 90s"#),
+        ("/pools/1/capacity/spot", json!({"restart": "169h"}), r#"pools[1].capacity.spot.restart "169h" is above a week, longer than a spot node lives: shorten it"#),
+        ("/pools/1/capacity/spot", json!({"checkpointOverhead": "100%"}), "pools[1].capacity.spot.checkpointOverhead is 100%, which leaves no time for work: lower it"),
+        ("/pools/1/capacity/spot", json!({"checkpoint": "none", "checkpointOverhead": "3%"}), "pools[1].capacity.spot.checkpointOverhead is of checkpoints, and the pool writes none: take it out, or name checkpoint"),
+        ("/pools/1/capacity", json!({"prefer": ["spot"], "spot": {"maxShare": "99%"}}), "pools[1].capacity.spot.maxShare leaves a share that nothing is named to buy: name on-demand in capacity.prefer too"),
+        ("/pools/1/tier", json!("bestEffort"), "pools[1].tier bestEffort is said of inference pools alone, the others take spot first anyway: take it out"),
         ("/pools/1/limits/minNodes", json!(4), "pools[1].limits minNodes 4 is above maxNodes 2: lower minNodes or raise maxNodes"),
         ("/pools/1/limits/maxNodes", json!(100_001), "pools[1].limits.maxNodes 100001 is above 100000, more than a cluster holds: lower it"),
         ("/pools/0/limits/maxUsdPerHour", json!(0), "pools[0].limits.maxUsdPerHour is 0: name a rate, or close the pool with maxNodes: 0"),
@@ -225,7 +278,6 @@ fn what_is_not_supported_yet_is_refused_not_ignored() {
         ("/pools/0/gpu/throughput", json!({"L4": 1})),
         ("/pools/0/where/datasetGiB", json!(200)),
         ("/pools/0/where/maxDistance", json!("continent")),
-        ("/pools/0/capacity/spot", json!({})),
         ("/pools/0/warmFloor", json!({"nodes": 2})),
         ("/pools/0/stabilization", json!({"scaleDown": "15m"})),
         ("/pools/0/sharing", json!({"timeSlicing": 4})),
