@@ -107,6 +107,21 @@ fn parse_micros(text: &str) -> Result<i64, MoneyError> {
     Ok(whole * MICROS_PER_USD + micros + round)
 }
 
+/// A decimal number as a count of 10^-`places`, rounded half up; `None` where it is none, or too large.
+pub fn scaled(text: &str, places: usize) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    if (whole.is_empty() && fraction.is_empty()) || !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let digit = |at: usize| u64::from(fraction.as_bytes().get(at).map_or(0, |b| b - b'0'));
+    let mut number: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    for place in 0..places {
+        number = number.checked_mul(10)?.checked_add(digit(place))?;
+    }
+    number.checked_add(u64::from(digit(places) >= 5))
+}
+
 fn fmt_dollars(micros: i64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     // Four decimals: the finest step that price lists print and a person compares.
     let tenths_of_milli = (i128::from(micros).abs() + 50) / 100;
@@ -196,6 +211,19 @@ mod tests {
         }
         assert_eq!(UsdPerHour::parse_usd("-1"), Err(MoneyError::Negative("-1".into())));
         assert!(matches!(UsdPerHour::parse_usd("99999999999"), Err(MoneyError::TooLarge(_))));
+    }
+
+    #[test]
+    fn decimals_round_to_nearest() {
+        assert_eq!(scaled("0.166667", 3), Some(167));
+        assert_eq!(scaled("0.333333", 3), Some(333));
+        assert_eq!(scaled("2.5", 1), Some(25));
+        assert_eq!(scaled("25", 1), Some(250));
+        assert_eq!(scaled("18.7", 3), Some(18_700));
+        assert_eq!(scaled("0.9996", 3), Some(1_000));
+        for text in ["", ".", "1e3", "-1", "1,5", "NaN", "99999999999999999999"] {
+            assert_eq!(scaled(text, 3), None, "{text}");
+        }
     }
 
     #[test]
