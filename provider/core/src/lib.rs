@@ -8,6 +8,7 @@
 pub mod check;
 pub mod choose;
 pub mod decide;
+pub mod fit;
 pub mod group;
 pub mod ids;
 pub mod isolation;

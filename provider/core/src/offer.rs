@@ -176,8 +176,8 @@ impl GpuSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GpuFeature {
-    /// The GPUs of a node talk to each other over NVLink. Tables tell it by GPU model: a PCIe card has it by a bridge, which not every
-    /// instance type has. A node with one GPU has nothing to link.
+    /// The GPUs of a node talk to each other over NVLink. Tables tell it by GPU model: some cards have it by a bridge, which not
+    /// every instance type fits. A node with one GPU has nothing to link.
     Nvlink,
     /// Arithmetic in eight-bit floating point.
     Fp8,
