@@ -138,7 +138,10 @@ impl fmt::Display for UsdPerHour {
 
 impl fmt::Display for UsdMicros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An amount on a bill reads to the cent.
+        // A unit price is compared as rates are; an amount on a bill reads to the cent.
+        if f.alternate() {
+            return fmt_dollars(self.0, f);
+        }
         let cents = (i128::from(self.0).abs() + 5_000) / 10_000;
         let sign = if self.0 < 0 { "-" } else { "" };
         f.pad(&format!("{sign}${}.{:02}", cents / 100, cents % 100))
@@ -230,7 +233,10 @@ mod tests {
     fn dollars_print_for_people() {
         assert_eq!(UsdPerHour(804_800).to_string(), "$0.8048");
         assert_eq!(UsdPerHour(-1_250_000).to_string(), "-$1.2500");
-        assert_eq!(UsdMicros(12_345_678).to_string(), "$12.35");
+        assert_eq!(
+            (UsdMicros(12_345_678).to_string(), format!("{:#}", UsdMicros(64_664))),
+            ("$12.35".into(), "$0.0647".into())
+        );
         assert_eq!(Milli(167).to_string(), "0.167");
     }
 

@@ -246,6 +246,7 @@ pub struct Ask {
 
 /// The shape of a transformer, by rule from its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Layers {
     /// Layers.
     pub layers: u64,

@@ -112,7 +112,7 @@ pub struct Fit {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
     /// No node has so many.
-    #[error("needs {need} in one node, the largest offer has {most}")]
+    #[error("needs {need} in one node, offers have at most {most}")]
     TooFew {
         /// GPUs needed.
         need: u64,
