@@ -162,6 +162,15 @@ impl GpuSpec {
     /// Least compute capability with FP8 arithmetic: Ada's, 8.9, as NVIDIA's tuning guides say; Hopper and Blackwell are above it.
     pub const LEAST_FP8: ComputeCapability = ComputeCapability { major: 8, minor: 9 };
 
+    /// One of its figures, in a unit of the figure's own; `None` where no source tells.
+    pub fn figure(&self, figure: GpuFigure) -> Option<u64> {
+        match figure {
+            GpuFigure::Bandwidth => self.bandwidth_gb_s.map(u64::from),
+            GpuFigure::Fp16 => self.fp16_gflops,
+            GpuFigure::Fp8 => self.fp8_gflops,
+        }
+    }
+
     /// Whether it has a feature; `None` where no source tells.
     pub fn has(&self, feature: GpuFeature) -> Option<bool> {
         match feature {
@@ -169,6 +178,28 @@ impl GpuSpec {
             GpuFeature::Fp8 => self.compute_capability.map(|capability| capability >= Self::LEAST_FP8),
             GpuFeature::Mig => self.mig_max_instances.map(|instances| instances > 0),
         }
+    }
+}
+
+/// A figure of a GPU that bounds how fast it works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GpuFigure {
+    /// Memory bandwidth: bounds generating answers from a language model.
+    Bandwidth,
+    /// Dense 16-bit arithmetic: bounds training, embedding and reading prompts.
+    Fp16,
+    /// Dense eight-bit arithmetic: the same, in FP8.
+    Fp8,
+}
+
+impl fmt::Display for GpuFigure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Bandwidth => "memory bandwidth",
+            Self::Fp16 => "FP16 arithmetic",
+            Self::Fp8 => "FP8 arithmetic",
+        })
     }
 }
 

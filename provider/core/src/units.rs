@@ -40,6 +40,15 @@ impl UsdPerHour {
         if n == 0 { self } else { Self((self.0 + (n as i64) / 2) / (n as i64)) }
     }
 
+    /// What one unit of work costs where this rate buys `work` an hour, rounded to nearest; saturates, and is itself saturated where no
+    /// work is done.
+    #[must_use]
+    pub fn per_work(self, work: Work) -> Self {
+        let work = i128::from(work.0);
+        let price = (i128::from(self.0) * 1_000_000 + work / 2).checked_div(work);
+        Self(price.and_then(|price| i64::try_from(price).ok()).unwrap_or(i64::MAX))
+    }
+
     /// What this rate costs over `seconds`, in micro-dollars, rounded to nearest.
     #[must_use]
     pub fn over_seconds(self, seconds: i64) -> UsdMicros {
@@ -156,7 +165,7 @@ pub struct Milli(pub u32);
 impl Milli {
     /// Parses a plain decimal number, e.g. `1.3`; `None` where it is none, negative or too large.
     pub fn parse(text: &str) -> Option<Self> {
-        u32::try_from(parse_micros(text).ok()? / 1000).ok().map(Self)
+        u32::try_from(scaled(text, 3)?).ok().map(Self)
     }
 }
 
@@ -169,6 +178,11 @@ impl fmt::Display for Milli {
         }
     }
 }
+
+/// Work that something does in an hour, in millionths of a unit of work; a pool's policy says what a unit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Work(pub u64);
 
 /// A share in hundredths: `50%` is `Percent(50)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -238,6 +252,13 @@ mod tests {
             ("$12.35".into(), "$0.0647".into())
         );
         assert_eq!(Milli(167).to_string(), "0.167");
+    }
+
+    #[test]
+    fn work_divides_a_price() {
+        // $6.88 an hour for 3.1 units of work: $2.219355 each.
+        assert_eq!(UsdPerHour(6_880_000).per_work(Work(3_100_000)), UsdPerHour(2_219_355));
+        assert_eq!(UsdPerHour(1).per_work(Work(0)), UsdPerHour(i64::MAX));
     }
 
     #[test]

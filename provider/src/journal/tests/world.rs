@@ -15,7 +15,7 @@ use stoker_core::memory::Memory;
 use stoker_core::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
 use stoker_core::orders;
 use stoker_core::plan::{Action, GroupLimits, Note};
-use stoker_core::policy::{Evidence, Limits, Policy, Pool, Taint, TaintEffect, Workload};
+use stoker_core::policy::{Evidence, Limits, Policy, Pool, Taint, TaintEffect, Throughput, Workload};
 use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
 use stoker_core::snapshot::{ClusterFacts, Hold, NodeFacts, Snapshot};
@@ -72,6 +72,10 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         models: [GpuModel::new("L4").unwrap()].into(),
         gpu_counts: [1].into(),
         min_gpu_memory: MiB::from_gib(16),
+        min_node_gpu_memory: MiB(0),
+        min_compute_capability: None,
+        needs: [].into(),
+        throughput: Throughput::Given([(GpuModel::new("L4").unwrap(), Milli(1500))].into()),
         clouds: [Cloud::new("aws").unwrap()].into(),
         regions: [Region::new("us-east-1").unwrap()].into(),
         zones: ["us-east-1a".to_owned()].into(),
