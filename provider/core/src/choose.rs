@@ -188,11 +188,12 @@ pub struct Eligible<'a> {
 /// Says why it has none.
 pub fn price_parts(group: &Group, offer: &Offer, now: Timestamp) -> Result<PriceParts, Unpriced> {
     let quote = offer.quote(now)?;
+    let effective = quote.price;
     Ok(PriceParts {
         quote: quote.clone(),
-        effective: quote.price,
-        per_gpu: quote.price.per(group.spec.advertised_gpus()),
-        per_work: group.work.map(|work| quote.price.per_work(work)),
+        effective,
+        per_gpu: effective.per(group.spec.advertised_gpus()),
+        per_work: group.work.map(|work| effective.per_work(work)),
         old: quote.is_old(now),
     })
 }
