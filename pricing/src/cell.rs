@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use stoker_core::ids::IdError;
-use stoker_core::units::{MiB, MoneyError, UsdPerHour};
+use stoker_core::units::{MiB, MoneyError, UsdPerHour, scaled};
 
 use crate::fault::{Fault, MAX_CELL_LEN, Problem, shown};
 use crate::sheet::At;
@@ -155,21 +155,6 @@ fn money_cure(text: &str) -> String {
     }
 }
 
-/// A decimal number as a count of 10^-`places`, rounded half up; `None` where it is none, or too large.
-fn scaled(text: &str, places: usize) -> Option<u64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
-    if (whole.is_empty() && fraction.is_empty()) || !digits(whole) || !digits(fraction) {
-        return None;
-    }
-    let digit = |at: usize| u64::from(fraction.as_bytes().get(at).map_or(0, |b| b - b'0'));
-    let mut number: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    for place in 0..places {
-        number = number.checked_mul(10)?.checked_add(digit(place))?;
-    }
-    number.checked_add(u64::from(digit(places) >= 5))
-}
-
 fn midnight(text: &str) -> Option<Timestamp> {
     let day = match text.len() {
         7 => format!("{text}-01"),
@@ -183,19 +168,6 @@ fn midnight(text: &str) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn decimals_round_to_nearest() {
-        assert_eq!(scaled("0.166667", 3), Some(167));
-        assert_eq!(scaled("0.333333", 3), Some(333));
-        assert_eq!(scaled("2.5", 1), Some(25));
-        assert_eq!(scaled("25", 1), Some(250));
-        assert_eq!(scaled("18.7", 3), Some(18_700));
-        assert_eq!(scaled("0.9996", 3), Some(1_000));
-        for text in ["", ".", "1e3", "-1", "1,5", "NaN", "99999999999999999999"] {
-            assert_eq!(scaled(text, 3), None, "{text}");
-        }
-    }
 
     #[test]
     fn a_month_is_its_first_moment() {

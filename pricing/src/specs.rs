@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use stoker_core::ids::GpuModel;
-use stoker_core::offer::GpuSpec;
+use stoker_core::offer::{ComputeCapability, GpuSpec};
 
-use crate::cell::Parser;
+use crate::cell::{Cell, Parser};
 use crate::fault::{Fault, Problem, shown};
 use crate::sheet::{At, Sheet, cell, line};
 
@@ -61,7 +61,7 @@ fn spec(parser: &mut Parser<'_>, line: &Line<'_>) -> Option<GpuSpec> {
         parser.text(cell);
     }
     let profiles = parser.text(cell!(line.mig_profiles)).unwrap_or_default();
-    let compute_capability = parser.text(cell!(line.compute_capability)).map(str::to_owned);
+    let compute_capability = capability(parser, cell!(line.compute_capability));
     let product_label = parser.text(cell!(line.product_label)).map(str::to_owned);
     if !parser.is_clean() {
         return None;
@@ -73,8 +73,18 @@ fn spec(parser: &mut Parser<'_>, line: &Line<'_>) -> Option<GpuSpec> {
         fp16_gflops,
         fp8_gflops,
         compute_capability,
+        mig_max_instances: instances,
         mig_profiles: profiles.split_whitespace().map(str::to_owned).collect(),
         nvlink_gb_s,
         product_label,
     })
+}
+
+fn capability(parser: &mut Parser<'_>, cell: Cell<'_>) -> Option<ComputeCapability> {
+    let text = parser.text(cell)?;
+    let read = text.parse();
+    if read.is_err() {
+        parser.fault(cell, Problem::Number { value: shown(text), wanted: "a compute capability, e.g. 8.9" });
+    }
+    read.ok()
 }

@@ -44,6 +44,7 @@ fn build() -> PriceBook {
                 fp16_gflops: None,
                 fp8_gflops: None,
                 compute_capability: None,
+                mig_max_instances: None,
                 mig_profiles: Vec::new(),
                 nvlink_gb_s: None,
                 product_label: None,

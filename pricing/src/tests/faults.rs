@@ -211,6 +211,11 @@ fn other_tables_are_checked_too() {
         ),
         (
             "t/gpu-specs.csv",
+            line("gpu-specs.csv", "L4,24,300,121,242,Ada,0,,0,,,,,x,x,,,"),
+            "compute_capability \"Ada\" is not a compute capability, e.g. 8.9",
+        ),
+        (
+            "t/gpu-specs.csv",
             line("gpu-specs.csv", "L4,24,300.5,121,242,8.9,0,,0,,,,,x,x,,,"),
             "bandwidth_gb_s \"300.5\" is not a whole number of GB/s, e.g. 900",
         ),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use csv::StringRecord;
 use stoker_core::ids::{Cloud, GpuModel, InstanceType};
-use stoker_core::offer::{Arch, CapacityType, InstanceSpec};
+use stoker_core::offer::{Arch, CapacityType, GpuFeature, InstanceSpec};
 use stoker_core::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind};
 use stoker_core::units::{MiB, Milli, UsdPerHour};
 
@@ -192,6 +192,10 @@ fn gpu_models_have_specs_or_are_named_as_gaps() {
     assert_eq!((l4.product_label.as_deref(), l4.mig_profiles.len()), (Some("NVIDIA-L4"), 0));
     let p100 = &book.gpu(&GpuModel::new("P100").unwrap())[0];
     assert_eq!((p100.fp16_gflops, p100.fp8_gflops), (Some(18_700), None));
+    let has = |model: &str| GpuFeature::ALL.map(|feature| book.gpu(&GpuModel::new(model).unwrap())[0].has(feature));
+    let (yes, no) = (Some(true), Some(false));
+    assert_eq!((has("L4"), has("A100"), has("H100")), ([no, yes, no], [yes, no, yes], [yes; 3]));
+    assert_eq!(has("B300"), [yes; 3], "its FP8 figure is unknown, that it has FP8 is not");
     assert_eq!(book.gpu_models().map(|model| book.gpu(model).len()).sum::<usize>(), 30);
     let gaps = SOURCES.split("## Gaps").nth(1).expect("SOURCES.md has a section on gaps");
     for spec in book.specs() {

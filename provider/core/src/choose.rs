@@ -27,6 +27,9 @@ pub struct PriceParts {
     pub effective: UsdPerHour,
     /// The effective price of one advertised GPU.
     pub per_gpu: UsdPerHour,
+    /// The effective price of a unit of work; `None` where the pool weighs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_work: Option<UsdPerHour>,
     /// Whether the quote is an old or undated list price, of which operators are warned.
     pub old: bool,
 }
@@ -46,14 +49,21 @@ impl std::fmt::Display for SpotParts {
     }
 }
 
+impl PriceParts {
+    /// What the choice compares: the price of a unit of work where the pool weighs work, else of a GPU.
+    pub fn per_unit(&self) -> UsdPerHour {
+        self.per_work.unwrap_or(self.per_gpu)
+    }
+}
+
 /// Order among eligible offers: the fields are compared from top to bottom, and their order *is* the rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank<'a> {
     /// Place of the capacity type in the pool's `prefer`.
     pub preference: usize,
-    /// Effective price of one advertised GPU.
-    pub per_gpu: UsdPerHour,
-    /// Effective price of one node: of two shapes at the same price per GPU the smaller step wins.
+    /// Effective price of a unit of work where the pool weighs work, else of one advertised GPU.
+    pub per_unit: UsdPerHour,
+    /// Effective price of one node: of two shapes at the same price per unit the smaller step wins.
     pub per_node: UsdPerHour,
     /// Breaks ties.
     pub market: &'a Market,
@@ -173,7 +183,12 @@ pub enum Verdict {
         /// So much per GPU and hour.
         by: UsdPerHour,
     },
-    /// May be bought at the same price per GPU, but a node of it is a larger step.
+    /// May be bought, but another offer is cheaper per unit of work by so much.
+    DearerWork {
+        /// So much per unit of work and hour.
+        by: UsdPerHour,
+    },
+    /// May be bought at the same price per GPU or unit of work, but a node of it is a larger step.
     LargerStep,
     /// As good as the winner; the tie went by name.
     Tied,
@@ -186,6 +201,7 @@ impl std::fmt::Display for Verdict {
             Self::Barred(why) => write!(f, "{why}"),
             Self::LessPreferred { than } => write!(f, "the pool prefers {than}"),
             Self::Dearer { by } => write!(f, "dearer by {by} per GPU and hour"),
+            Self::DearerWork { by } => write!(f, "dearer by {by} per unit of work and hour"),
             Self::LargerStep => write!(f, "same price per GPU, but a larger step"),
             Self::Tied => write!(f, "costs the same; the tie went by name"),
         }
@@ -241,6 +257,7 @@ pub fn price_parts(menu: &Menu, memory: &Memory, group: &Group, offer: &Offer, n
         spot,
         effective,
         per_gpu: effective.per(group.spec.advertised_gpus()),
+        per_work: group.work.map(|work| effective.per_work(work)),
         old: quote.is_old(now),
     })
 }
@@ -262,7 +279,7 @@ impl<'a> Scales<'a> {
             return Err(Barred::Bound(bound));
         }
         let preference = group_preference(self.menu, group, offer.market.capacity_type).unwrap_or(usize::MAX);
-        let rank = Rank { preference, per_gpu: parts.per_gpu, per_node: parts.effective, market: &offer.market };
+        let rank = Rank { preference, per_unit: parts.per_unit(), per_node: parts.effective, market: &offer.market };
         let unlimited = self.menu.unlimited(&group.id, offer.market.capacity_type);
         Ok(Eligible { group, offer, rank, parts, room: room.nodes.min(market_room), unlimited })
     }
@@ -412,11 +429,14 @@ pub fn retell(mut candidates: Vec<Candidate>, chosen: &[(Market, u32)]) -> Vec<C
         }
         let (Some(best), Ok(own)) = (&best, &candidate.price) else { continue };
         let (Ok(best_price), false) = (&best.price, matches!(candidate.verdict, Verdict::Barred(_))) else { continue };
-        candidate.verdict = match own.per_gpu.cmp(&best_price.per_gpu) {
+        candidate.verdict = match own.per_unit().cmp(&best_price.per_unit()) {
             _ if candidate.market.capacity_type != best.market.capacity_type && candidate.preference > best.preference => {
                 Verdict::LessPreferred { than: best.market.capacity_type }
             }
-            std::cmp::Ordering::Greater => Verdict::Dearer { by: own.per_gpu.minus(best_price.per_gpu) },
+            std::cmp::Ordering::Greater => {
+                let by = own.per_unit().minus(best_price.per_unit());
+                if own.per_work.is_some() { Verdict::DearerWork { by } } else { Verdict::Dearer { by } }
+            }
             _ if own.effective > best_price.effective => Verdict::LargerStep,
             _ => Verdict::Tied,
         };

@@ -1,5 +1,9 @@
 //! Node groups: pool × shape, derived from the policy and the prices. Groups are homogeneous in all that the scheduler reads.
 
+mod gpu;
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +15,7 @@ use crate::ids::{Cloud, NodeGroupId, PoolName, SupplierName, ZoneName};
 use crate::isolation::SHAPE_TAINT;
 use crate::lookup::Lookup;
 use crate::memory::Memory;
-use crate::offer::{CapacityType, InstanceSpec, Market, Place};
+use crate::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure, InstanceSpec, Market, Place};
 use crate::policy::{Policy, Pool, TaintEffect};
 use crate::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind, Unpriced, usable};
 use crate::quota::{GroupClaims, Unlisted};
@@ -19,7 +23,7 @@ use crate::sabotage;
 use crate::spot::Prior;
 use crate::supply::MarketFacts;
 use crate::template::{self, NodeTemplate, Resources, label_value};
-use crate::units::Milli;
+use crate::units::{MiB, UsdPerHour, Work};
 
 /// One node group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,8 +42,24 @@ pub struct Group {
     pub supplier: SupplierName,
     /// What the autoscaler simulates with.
     pub template: NodeTemplate,
+    /// Work that a node does, in units of what one GPU of the pool's slowest model does; `None` where the pool weighs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<Work>,
     /// How a node may be bought, in the pool's order of preference.
     pub offers: Vec<Offer>,
+}
+
+impl Group {
+    /// What a node at this price is ranked by: the price of a unit of work where its pool weighs work, else of an advertised GPU.
+    pub fn unit_price(&self, node: UsdPerHour) -> UsdPerHour {
+        self.work.map_or_else(|| node.per(self.spec.advertised_gpus()), |work| node.per_work(work))
+    }
+
+    /// What a node at this price would cost if its GPUs did no more work than those of the pool's slowest model: what to compare across
+    /// groups per GPU.
+    pub fn weighed(&self, node: UsdPerHour) -> UsdPerHour {
+        self.work.map_or(node, |work| node.per_work(work).times(self.spec.advertised_gpus()))
+    }
 }
 
 /// One way to buy a node of a group.
@@ -95,6 +115,37 @@ pub enum Exclusion {
         /// Least allowed.
         want: u64,
     },
+    /// The GPUs of a node are too small together.
+    #[error("has {has} MiB of GPU memory a node, the pool wants at least {want}")]
+    NodeGpuMemory {
+        /// Memory of all GPUs of a node in MiB.
+        has: u64,
+        /// Least allowed.
+        want: u64,
+    },
+    /// The GPU is too old.
+    #[error("its compute capability is {has}, the pool wants at least {want}")]
+    ComputeCapability {
+        /// What it has.
+        has: ComputeCapability,
+        /// Least allowed.
+        want: ComputeCapability,
+    },
+    /// No source tells how old the GPU is.
+    #[error("no source tells its compute capability, and the pool wants at least {want}")]
+    UnknownCapability {
+        /// Least allowed.
+        want: ComputeCapability,
+    },
+    /// The GPU cannot do what the pool needs.
+    #[error("has no {0}, which the pool needs")]
+    Lacks(GpuFeature),
+    /// No source tells whether the GPU can do what the pool needs.
+    #[error("no source tells whether it has {0}, which the pool needs")]
+    UnknownFeature(GpuFeature),
+    /// The pool weighs work by a figure of the GPU that no source tells.
+    #[error("no source tells its {0}, by which the pool weighs work: measure it, and give it under gpu.throughput")]
+    UnknownFigure(GpuFigure),
     /// The type is not among those that the pool names.
     #[error("instance type is not among the pool's instanceTypes")]
     InstanceType,
@@ -132,18 +183,19 @@ pub struct Menu {
 impl Menu {
     /// Derives the groups.
     pub fn derive(policy: &Arc<Policy>, prices: &PriceBook, suppliers: &BTreeMap<SupplierName, MarketFacts>) -> Self {
-        let operator = OperatorPrices::new(policy);
+        let from = Sources { policy, prices, operator: OperatorPrices::new(policy), suppliers };
         // One entry a place and its capacity types, gathered in one walk over the book.
         let mut places: BTreeMap<&Place, BTreeMap<CapacityType, &Entry>> = BTreeMap::new();
         for (market, entry) in prices.entries() {
             places.entry(&market.place).or_default().insert(market.capacity_type, entry);
         }
+        let pools: Vec<(&Pool, Option<u64>)> = policy.pools.iter().map(|pool| (pool, gpu::slowest(pool, prices))).collect();
         let mut menu =
             Self { policy: Arc::clone(policy), groups: BTreeMap::new(), left_out: Vec::new(), claims: Lookup::default() };
         for (place, entries) in places {
             let Some(spec) = prices.spec(&place.cloud, &place.instance_type) else { continue };
-            for pool in policy.pools.iter().filter(|pool| concerns(pool, place, spec)) {
-                match build(policy, pool, place, spec, (&entries, prices.reclaims(place)), &operator, suppliers) {
+            for &(pool, slowest) in pools.iter().filter(|(pool, _)| concerns(pool, place, spec)) {
+                match build(&from, (pool, slowest), place, spec, &entries) {
                     Ok(groups) => menu.groups.extend(groups.into_iter().map(|g| (g.id.clone(), Arc::new(g)))),
                     Err(why) => menu.left_out.push(LeftOut { pool: pool.name.clone(), place: place.clone(), why }),
                 }
@@ -179,15 +231,22 @@ fn concerns(pool: &Pool, place: &Place, spec: &InstanceSpec) -> bool {
     pool.models.contains(&spec.gpu_model) && pool.clouds.contains(&place.cloud) && pool.regions.contains(&place.region)
 }
 
+/// What groups are derived from, beside a pool and a place.
+struct Sources<'a> {
+    policy: &'a Policy,
+    prices: &'a PriceBook,
+    operator: OperatorPrices,
+    suppliers: &'a BTreeMap<SupplierName, MarketFacts>,
+}
+
 fn build(
-    policy: &Policy,
-    pool: &Pool,
+    from: &Sources<'_>,
+    (pool, slowest): (&Pool, Option<u64>),
     place: &Place,
     spec: &Arc<InstanceSpec>,
-    (entries, reclaims): (&BTreeMap<CapacityType, &Entry>, Option<Milli>),
-    operator: &OperatorPrices,
-    suppliers: &BTreeMap<SupplierName, MarketFacts>,
+    entries: &BTreeMap<CapacityType, &Entry>,
 ) -> Result<Vec<Group>, Exclusion> {
+    let Sources { policy, prices, operator, suppliers } = from;
     if !pool.instance_types.is_empty() && !pool.instance_types.iter().any(|p| p.matches(&place.instance_type)) {
         return Err(Exclusion::InstanceType);
     }
@@ -199,6 +258,13 @@ fn build(
     if memory < pool.min_gpu_memory {
         return Err(Exclusion::GpuMemory { has: memory.0, want: pool.min_gpu_memory.0 });
     }
+    let of_node = MiB(memory.0.saturating_mul(u64::from(gpus)));
+    if of_node < pool.min_node_gpu_memory {
+        return Err(Exclusion::NodeGpuMemory { has: of_node.0, want: pool.min_node_gpu_memory.0 });
+    }
+    let facts = prices.gpu_of(spec);
+    gpu::can_do(pool, spec, facts)?;
+    let work = gpu::work(pool, spec, facts, slowest)?;
     let (supplier, facts) =
         suppliers.iter().find(|(_, facts)| facts.clouds.contains(&place.cloud)).ok_or(Exclusion::NoSupplier)?;
     let zone_name = zone_name(facts, place);
@@ -214,7 +280,7 @@ fn build(
                 .entry(&market)
                 .or_else(|| facts.quotes.get(&market).map(|quote| live(entries.get(&capacity_type).copied(), quote)))
                 .or_else(|| entries.get(&capacity_type).map(|e| (*e).clone()));
-            let prior = (capacity_type == CapacityType::Spot).then(|| Prior::of(reclaims));
+            let prior = (capacity_type == CapacityType::Spot).then(|| Prior::of(prices.reclaims(place)));
             Offer { market, entry, prior }
         })
         .collect();
@@ -237,6 +303,7 @@ fn build(
                 spec: Arc::clone(spec),
                 supplier: supplier.clone(),
                 template,
+                work,
                 offers,
             })
         })

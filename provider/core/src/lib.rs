@@ -9,6 +9,7 @@ pub mod back;
 pub mod check;
 pub mod choose;
 pub mod decide;
+pub mod fit;
 pub mod group;
 pub mod ids;
 pub mod isolation;

@@ -1,6 +1,7 @@
 //! What can be bought: instance types, the markets they are sold in, the GPUs they carry.
 
 use std::fmt;
+use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -145,12 +146,151 @@ pub struct GpuSpec {
     pub fp16_gflops: Option<u64>,
     /// Dense FP8 in gigaflops.
     pub fp8_gflops: Option<u64>,
-    /// CUDA compute capability, e.g. `8.9`.
-    pub compute_capability: Option<String>,
-    /// MIG profiles it can be split into; empty where it cannot.
+    /// CUDA compute capability.
+    pub compute_capability: Option<ComputeCapability>,
+    /// MIG instances it can be split into at most; nought where it cannot be split.
+    pub mig_max_instances: Option<u32>,
+    /// MIG profiles it can be split into, as far as they are known.
     pub mig_profiles: Vec<String>,
     /// NVLink bandwidth in GB/s; nought where it has none.
     pub nvlink_gb_s: Option<u32>,
     /// The label that GPU feature discovery gives it (`nvidia.com/gpu.product`).
     pub product_label: Option<String>,
+}
+
+impl GpuSpec {
+    /// Least compute capability with FP8 arithmetic: Ada's, 8.9, as NVIDIA's tuning guides say; Hopper and Blackwell are above it.
+    pub const LEAST_FP8: ComputeCapability = ComputeCapability { major: 8, minor: 9 };
+
+    /// One of its figures, in a unit of the figure's own; `None` where no source tells.
+    pub fn figure(&self, figure: GpuFigure) -> Option<u64> {
+        match figure {
+            GpuFigure::Bandwidth => self.bandwidth_gb_s.map(u64::from),
+            GpuFigure::Fp16 => self.fp16_gflops,
+            GpuFigure::Fp8 => self.fp8_gflops,
+        }
+    }
+
+    /// Whether it has a feature; `None` where no source tells.
+    pub fn has(&self, feature: GpuFeature) -> Option<bool> {
+        match feature {
+            GpuFeature::Nvlink => self.nvlink_gb_s.map(|gb_s| gb_s > 0),
+            GpuFeature::Fp8 => self.compute_capability.map(|capability| capability >= Self::LEAST_FP8),
+            GpuFeature::Mig => self.mig_max_instances.map(|instances| instances > 0),
+        }
+    }
+}
+
+/// A figure of a GPU that bounds how fast it works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GpuFigure {
+    /// Memory bandwidth: bounds generating answers from a language model.
+    Bandwidth,
+    /// Dense 16-bit arithmetic: bounds training, embedding and reading prompts.
+    Fp16,
+    /// Dense eight-bit arithmetic: the same, in FP8.
+    Fp8,
+}
+
+impl fmt::Display for GpuFigure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Bandwidth => "memory bandwidth",
+            Self::Fp16 => "FP16 arithmetic",
+            Self::Fp8 => "FP8 arithmetic",
+        })
+    }
+}
+
+/// What some GPU models can do and others cannot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GpuFeature {
+    /// The GPUs of a node talk to each other over NVLink. Tables tell it by GPU model: some cards have it by a bridge, which not
+    /// every instance type fits. A node with one GPU has nothing to link.
+    Nvlink,
+    /// Arithmetic in eight-bit floating point.
+    Fp8,
+    /// It can be split into MIG instances.
+    Mig,
+}
+
+impl GpuFeature {
+    /// Every feature, in declared order.
+    pub const ALL: [Self; 3] = [Self::Nvlink, Self::Fp8, Self::Mig];
+}
+
+impl fmt::Display for GpuFeature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Nvlink => "NVLink",
+            Self::Fp8 => "FP8",
+            Self::Mig => "MIG",
+        })
+    }
+}
+
+/// A CUDA compute capability: which instructions a GPU has. Written `8.9`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ComputeCapability {
+    /// Architecture: 8 is Ampere and Ada, 9 Hopper, 10 and 12 Blackwell.
+    pub major: u8,
+    /// Its revision, one digit.
+    pub minor: u8,
+}
+
+/// A text that is no compute capability.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no compute capability: write it like 8.9")]
+pub struct NoCapability(pub String);
+
+impl FromStr for ComputeCapability {
+    type Err = NoCapability;
+
+    fn from_str(text: &str) -> Result<Self, NoCapability> {
+        let read = || {
+            let (major, minor) = text.split_once('.').unwrap_or((text, "0"));
+            let digits = |part: &str, most| (1..=most).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
+            let sound = digits(major, 2) && digits(minor, 1);
+            sound.then_some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
+        };
+        read().ok_or_else(|| NoCapability(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for ComputeCapability {
+    type Error = NoCapability;
+
+    fn try_from(text: String) -> Result<Self, NoCapability> {
+        text.parse()
+    }
+}
+
+impl From<ComputeCapability> for String {
+    fn from(capability: ComputeCapability) -> Self {
+        capability.to_string()
+    }
+}
+
+impl fmt::Display for ComputeCapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}.{}", self.major, self.minor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_compare_as_versions() {
+        let of = |text: &str| text.parse::<ComputeCapability>().ok();
+        assert!(of("10.0") > of("9.0") && of("8.9") > of("8.6"));
+        assert_eq!((of("9"), of("12.0").map(|c| c.to_string())), (of("9.0"), Some("12.0".to_owned())));
+        for text in ["", ".", "8.", ".9", "8.90", "8.9.1", "-8.9", "8.x", "100.0", "8,9"] {
+            assert_eq!(of(text), None, "{text}");
+        }
+    }
 }

@@ -212,6 +212,15 @@ impl PriceBook {
         self.gpus.get(model).map_or(&[], Vec::as_slice)
     }
 
+    /// What the GPUs of an instance type can do; `None` where no source tells. Sources disagree by some GiB on the memory of new models,
+    /// so the size matters only where a model comes in several.
+    pub fn gpu_of(&self, spec: &InstanceSpec) -> Option<&GpuSpec> {
+        match self.gpu(&spec.gpu_model) {
+            [only] => Some(only),
+            sizes => sizes.iter().find(|size| size.memory == spec.gpu_memory),
+        }
+    }
+
     /// Every GPU model known.
     pub fn gpu_models(&self) -> impl Iterator<Item = &GpuModel> {
         self.gpus.keys()

@@ -40,6 +40,15 @@ impl UsdPerHour {
         if n == 0 { self } else { Self((self.0 + (n as i64) / 2) / (n as i64)) }
     }
 
+    /// What one unit of work costs where this rate buys `work` an hour, rounded to nearest; saturates, and is itself saturated where no
+    /// work is done.
+    #[must_use]
+    pub fn per_work(self, work: Work) -> Self {
+        let work = i128::from(work.0);
+        let price = (i128::from(self.0) * 1_000_000 + work / 2).checked_div(work);
+        Self(price.and_then(|price| i64::try_from(price).ok()).unwrap_or(i64::MAX))
+    }
+
     /// What this rate costs over `seconds`, in micro-dollars, rounded to nearest.
     #[must_use]
     pub fn over_seconds(self, seconds: i64) -> UsdMicros {
@@ -107,6 +116,21 @@ fn parse_micros(text: &str) -> Result<i64, MoneyError> {
     Ok(whole * MICROS_PER_USD + micros + round)
 }
 
+/// A decimal number as a count of 10^-`places`, rounded half up; `None` where it is none, or too large.
+pub fn scaled(text: &str, places: usize) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    if (whole.is_empty() && fraction.is_empty()) || !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let digit = |at: usize| u64::from(fraction.as_bytes().get(at).map_or(0, |b| b - b'0'));
+    let mut number: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    for place in 0..places {
+        number = number.checked_mul(10)?.checked_add(digit(place))?;
+    }
+    number.checked_add(u64::from(digit(places) >= 5))
+}
+
 fn fmt_dollars(micros: i64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     // Four decimals: the finest step that price lists print and a person compares.
     let tenths_of_milli = (i128::from(micros).abs() + 50) / 100;
@@ -123,7 +147,10 @@ impl fmt::Display for UsdPerHour {
 
 impl fmt::Display for UsdMicros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An amount on a bill reads to the cent.
+        // A unit price is compared as rates are; an amount on a bill reads to the cent.
+        if f.alternate() {
+            return fmt_dollars(self.0, f);
+        }
         let cents = (i128::from(self.0).abs() + 5_000) / 10_000;
         let sign = if self.0 < 0 { "-" } else { "" };
         f.pad(&format!("{sign}${}.{:02}", cents / 100, cents % 100))
@@ -138,7 +165,7 @@ pub struct Milli(pub u32);
 impl Milli {
     /// Parses a plain decimal number, e.g. `1.3`; `None` where it is none, negative or too large.
     pub fn parse(text: &str) -> Option<Self> {
-        u32::try_from(parse_micros(text).ok()? / 1000).ok().map(Self)
+        u32::try_from(scaled(text, 3)?).ok().map(Self)
     }
 }
 
@@ -151,6 +178,11 @@ impl fmt::Display for Milli {
         }
     }
 }
+
+/// Work that something does in an hour, in millionths of a unit of work; a pool's policy says what a unit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Work(pub u64);
 
 /// A share in hundredths: `50%` is `Percent(50)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -222,11 +254,34 @@ mod tests {
     }
 
     #[test]
+    fn decimals_round_to_nearest() {
+        assert_eq!(scaled("0.166667", 3), Some(167));
+        assert_eq!(scaled("0.333333", 3), Some(333));
+        assert_eq!(scaled("2.5", 1), Some(25));
+        assert_eq!(scaled("25", 1), Some(250));
+        assert_eq!(scaled("18.7", 3), Some(18_700));
+        assert_eq!(scaled("0.9996", 3), Some(1_000));
+        for text in ["", ".", "1e3", "-1", "1,5", "NaN", "99999999999999999999"] {
+            assert_eq!(scaled(text, 3), None, "{text}");
+        }
+    }
+
+    #[test]
     fn dollars_print_for_people() {
         assert_eq!(UsdPerHour(804_800).to_string(), "$0.8048");
         assert_eq!(UsdPerHour(-1_250_000).to_string(), "-$1.2500");
-        assert_eq!(UsdMicros(12_345_678).to_string(), "$12.35");
+        assert_eq!(
+            (UsdMicros(12_345_678).to_string(), format!("{:#}", UsdMicros(64_664))),
+            ("$12.35".into(), "$0.0647".into())
+        );
         assert_eq!(Milli(167).to_string(), "0.167");
+    }
+
+    #[test]
+    fn work_divides_a_price() {
+        // $6.88 an hour for 3.1 units of work: $2.219355 each.
+        assert_eq!(UsdPerHour(6_880_000).per_work(Work(3_100_000)), UsdPerHour(2_219_355));
+        assert_eq!(UsdPerHour(1).per_work(Work(0)), UsdPerHour(i64::MAX));
     }
 
     #[test]

@@ -50,6 +50,9 @@ pub(super) struct PriceRow {
     /// What reclaims make of a spot price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot: Option<SpotParts>,
+    /// The effective price of a unit of work, where the pool weighs work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effective_per_work: Option<Money>,
     #[serde(flatten)]
     pub quote: QuoteRow,
     #[serde(skip)]
@@ -84,13 +87,14 @@ pub(super) enum VerdictWord {
 impl PriceRow {
     /// `$0.8048/node-h, $0.8048/GPU-h (list 104d, karpenter-aws@2026-07-20)`.
     pub(super) fn in_words(&self) -> String {
-        let [per_node, effective, per_gpu] = self.shown;
+        let [per_node, effective, per_unit] = self.shown;
+        let unit = if self.effective_per_work.is_some() { "unit of work and h" } else { "GPU-h" };
         let ranked = match &self.spot {
             // What differs by less than is shown is not worth a word.
             Some(spot) if effective.to_string() != per_node.to_string() => format!(" ranked as {effective} ({spot})"),
             _ => String::new(),
         };
-        format!("{per_node}/node-h{ranked}, {per_gpu}/GPU-h ({}, {})", self.quote.kind_and_age(), self.quote.source)
+        format!("{per_node}/node-h{ranked}, {per_unit}/{unit} ({}, {})", self.quote.kind_and_age(), self.quote.source)
     }
 }
 
@@ -122,14 +126,15 @@ impl CandidateRow {
             effective_per_node: parts.effective.into(),
             effective_per_gpu: parts.per_gpu.into(),
             spot: parts.spot.clone(),
+            effective_per_work: parts.per_work.map(Money::from),
             quote: QuoteRow::of(&parts.quote, now),
-            shown: [parts.quote.price, parts.effective, parts.per_gpu],
+            shown: [parts.quote.price, parts.effective, parts.per_unit()],
         });
         let (word, nodes) = match verdict {
             Verdict::Chosen { nodes } => (VerdictWord::Chosen, *nodes),
             Verdict::Barred(_) => (VerdictWord::Barred, 0),
             Verdict::LessPreferred { .. } => (VerdictWord::LessPreferred, 0),
-            Verdict::Dearer { .. } => (VerdictWord::Dearer, 0),
+            Verdict::Dearer { .. } | Verdict::DearerWork { .. } => (VerdictWord::Dearer, 0),
             Verdict::LargerStep => (VerdictWord::LargerStep, 0),
             Verdict::Tied => (VerdictWord::Tied, 0),
         };
@@ -202,7 +207,9 @@ impl Sources {
 
 /// The candidates as a table, with what its source marks mean below.
 pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
-    const HEADER: [&str; 8] = ["GROUP", "BOUGHT", "GPUS", "PRICE/H", "FROM", "EFF/NODE-H", "EFF/GPU-H", "VERDICT"];
+    let by_work = rows.iter().any(|row| row.price.as_ref().is_some_and(|price| price.effective_per_work.is_some()));
+    let unit = if by_work { "EFF/WORK-H" } else { "EFF/GPU-H" };
+    let header = ["GROUP", "BOUGHT", "GPUS", "PRICE/H", "FROM", "EFF/NODE-H", unit, "VERDICT"];
     let mut sources = Sources::default();
     let cells = rows.iter().map(|row| {
         let dash = || "-".to_owned();
@@ -215,7 +222,7 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
                 )
             },
         );
-        let [per_node, effective, per_gpu] = price;
+        let [per_node, effective, per_unit] = price;
         vec![
             row.group.to_string(),
             row.capacity_type.to_string(),
@@ -223,10 +230,10 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
             per_node,
             from,
             effective,
-            per_gpu,
+            per_unit,
             row.reason.clone(),
         ]
     });
     let rows: Vec<_> = cells.collect();
-    table(&HEADER, &["GPUS", "PRICE/H", "EFF/NODE-H", "EFF/GPU-H"], rows) + &sources.legend()
+    table(&header, &["GPUS", "PRICE/H", "EFF/NODE-H", unit], rows) + &sources.legend()
 }

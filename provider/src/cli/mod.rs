@@ -7,6 +7,7 @@ mod completions;
 mod demo;
 mod exit;
 mod explain;
+mod fit;
 mod groups;
 mod offers;
 mod out;
@@ -50,6 +51,7 @@ enum Command {
     Plan(plan::PlanArgs),
     Explain(explain::ExplainArgs),
     Offers(offers::OffersArgs),
+    Fit(Box<fit::FitArgs>),
     Policy(policy::PolicyArgs),
     Groups(groups::GroupsArgs),
     Certs(certs::CertsArgs),
@@ -84,6 +86,7 @@ impl Cli {
             Command::Plan(args) => plan::run(&args),
             Command::Explain(args) => explain::run(&args).await,
             Command::Offers(args) => offers::run(&args),
+            Command::Fit(args) => fit::run(&args),
             Command::Policy(args) => policy::run(&args),
             Command::Groups(args) => groups::run(&args).await,
             Command::Certs(args) => certs::run(&args),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
@@ -10,7 +9,7 @@ use serde::Serialize;
 use stoker_core::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId, ZoneName};
 use stoker_core::offer::{CapacityType, InstanceSpec, Market, Place};
 use stoker_core::policy::nearest;
-use stoker_core::price::{Quote, usable};
+use stoker_core::price::{PriceBook, Quote, usable};
 use stoker_core::units::{MiB, Milli, UsdPerHour};
 
 use super::args::{MarketArgs, NowArg, OutputArg};
@@ -24,6 +23,25 @@ use crate::catalog::Catalog;
 /// The share of spot machines taken back per month is the cloud's own figure; measured GPU markets are up to a hundred times rougher.
 #[derive(Debug, Args)]
 pub(super) struct OffersArgs {
+    #[command(flatten)]
+    filter: OfferFilter,
+    /// So many offers at most; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    limit: usize,
+    /// Also what has no price that counts, and why
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    markets: MarketArgs,
+    #[command(flatten)]
+    output: OutputArg,
+    #[command(flatten)]
+    now: NowArg,
+}
+
+/// Which offers count.
+#[derive(Debug, Args)]
+pub(super) struct OfferFilter {
     /// Only these GPU models, e.g. L4,A10G
     #[arg(long, value_name = "MODEL", value_delimiter = ',')]
     gpu: Vec<String>,
@@ -39,22 +57,10 @@ pub(super) struct OffersArgs {
     /// Only what is bought so
     #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',')]
     capacity_type: Vec<CapacityArg>,
-    /// So many offers at most; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 30)]
-    limit: usize,
-    /// Also what has no price that counts, and why
-    #[arg(long)]
-    all: bool,
-    #[command(flatten)]
-    markets: MarketArgs,
-    #[command(flatten)]
-    output: OutputArg,
-    #[command(flatten)]
-    now: NowArg,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum CapacityArg {
+pub(super) enum CapacityArg {
     Reserved,
     Spot,
     OnDemand,
@@ -111,19 +117,8 @@ struct OfferPrice {
 pub(super) fn run(args: &OffersArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
-    let prices = &catalog.prices;
-    let place = args.markets.prices_dir.as_deref().map_or_else(|| "the built-in price tables".to_owned(), tables_of);
-    let known = |what, given: &[String], known: BTreeSet<&str>| known_only(what, given, &known, &place);
-    known(
-        "GPU model",
-        &args.gpu,
-        prices.gpu_models().map(GpuModel::as_str).chain(prices.specs().map(|s| s.gpu_model.as_str())).collect(),
-    )?;
-    let markets = || prices.entries().map(|(market, _)| (&market.place.cloud, &market.place.region));
-    let places = || markets().chain(prices.unzoned().map(|((cloud, region, _), _)| (cloud, region)));
-    known("cloud", &args.cloud, places().map(|(cloud, _)| cloud.as_str()).collect())?;
-    known("region", &args.region, places().map(|(_, region)| region.as_str()).collect())?;
-
+    let place = tables(&args.markets);
+    args.filter.check(&catalog.prices, &place)?;
     let mut offers = args.matching(&catalog, now);
     offers.sort_by(|a, b| a.rank().cmp(&b.rank()));
     let matching = offers.len();
@@ -143,8 +138,12 @@ pub(super) fn run(args: &OffersArgs) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-fn tables_of(dir: &Path) -> String {
-    format!("the price tables of {}", dir.display())
+/// What the price tables are called.
+pub(super) fn tables(markets: &MarketArgs) -> String {
+    match &markets.prices_dir {
+        Some(dir) => format!("the price tables of {}", dir.display()),
+        None => "the built-in price tables".to_owned(),
+    }
 }
 
 /// Refuses a filter that nothing can match: a slip would else look like an empty market.
@@ -164,7 +163,7 @@ impl OffersArgs {
         let zoned = book.entries().filter_map(|(market, _)| {
             let Place { cloud, region, zone, instance_type } = &market.place;
             let spec = book.spec(cloud, instance_type).map(AsRef::as_ref);
-            if !self.wants(cloud, region, market.capacity_type, spec) {
+            if !self.filter.wants(cloud, region, market.capacity_type, spec) {
                 return None;
             }
             let entry = catalog.entry(market);
@@ -190,7 +189,7 @@ impl OffersArgs {
         });
         let unzoned = book.unzoned().filter_map(|((cloud, region, instance_type), quote)| {
             let spec = book.spec(cloud, instance_type).map(AsRef::as_ref);
-            if !self.wants(cloud, region, CapacityType::OnDemand, spec) || (spec.is_none() && !self.all) {
+            if !self.filter.wants(cloud, region, CapacityType::OnDemand, spec) || (spec.is_none() && !self.all) {
                 return None;
             }
             let mut row = OfferRow::new(cloud, region, instance_type, CapacityType::OnDemand, spec);
@@ -200,8 +199,33 @@ impl OffersArgs {
         });
         zoned.chain(unzoned).collect()
     }
+}
 
-    fn wants(&self, cloud: &Cloud, region: &Region, capacity_type: CapacityType, spec: Option<&InstanceSpec>) -> bool {
+impl OfferFilter {
+    /// Refuses names that the tables do not know.
+    pub(super) fn check(&self, prices: &PriceBook, place: &str) -> Result<(), CliError> {
+        let known = |what, given: &[String], known: BTreeSet<&str>| known_only(what, given, &known, place);
+        let models = prices.gpu_models().chain(prices.specs().map(|spec| &spec.gpu_model));
+        known("GPU model", &self.gpu, models.map(GpuModel::as_str).collect())?;
+        let markets = prices.entries().map(|(market, _)| (&market.place.cloud, &market.place.region));
+        let places: Vec<_> = markets.chain(prices.unzoned().map(|((cloud, region, _), _)| (cloud, region))).collect();
+        known("cloud", &self.cloud, places.iter().map(|(cloud, _)| cloud.as_str()).collect())?;
+        known("region", &self.region, places.iter().map(|(_, region)| region.as_str()).collect())
+    }
+
+    /// Whether it names how offers are bought.
+    pub(super) fn names_capacity_type(&self) -> bool {
+        !self.capacity_type.is_empty()
+    }
+
+    /// Whether an offer is among them.
+    pub(super) fn wants(
+        &self,
+        cloud: &Cloud,
+        region: &Region,
+        capacity_type: CapacityType,
+        spec: Option<&InstanceSpec>,
+    ) -> bool {
         let any = |wanted: &[String], have: &str| wanted.is_empty() || wanted.iter().any(|name| name == have);
         let least = self.min_memory.map(|gib| MiB::from_gib(u64::from(gib)));
         any(&self.cloud, cloud.as_str())
@@ -316,7 +340,7 @@ impl OfferRow {
 }
 
 /// Memory as people name it: `24G`; a slice of a GPU has a fraction.
-fn gib(mib: u64) -> String {
+pub(super) fn gib(mib: u64) -> String {
     let tenths = (mib * 10 + 512) / 1024;
     if tenths.is_multiple_of(10) { format!("{}G", tenths / 10) } else { format!("{}.{}G", tenths / 10, tenths % 10) }
 }

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use jiff::SignedDuration;
 use serde::Serialize;
-use stoker_core::units::{MICROS_PER_USD, UsdPerHour};
+use stoker_core::units::{MICROS_PER_USD, UsdMicros, UsdPerHour};
 
 use super::exit::CliError;
 
@@ -28,18 +28,24 @@ pub(super) enum Format {
     Yaml,
 }
 
-/// A rate of money as programs get it: exact in micro-dollars, and as decimal text.
+/// Money as programs get it, per hour or as an amount: exact in micro-dollars, and as decimal text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Money {
-    /// Micro-dollars per hour.
+    /// Micro-dollars.
     pub micro_usd: i64,
-    /// Dollars per hour with six decimals.
+    /// Dollars with six decimals.
     pub usd: String,
 }
 
 impl From<UsdPerHour> for Money {
     fn from(UsdPerHour(micros): UsdPerHour) -> Self {
+        UsdMicros(micros).into()
+    }
+}
+
+impl From<UsdMicros> for Money {
+    fn from(UsdMicros(micros): UsdMicros) -> Self {
         let sign = if micros < 0 { "-" } else { "" };
         let (whole, rest) =
             (micros.unsigned_abs() / MICROS_PER_USD.unsigned_abs(), micros.unsigned_abs() % MICROS_PER_USD.unsigned_abs());

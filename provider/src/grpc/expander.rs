@@ -53,7 +53,10 @@ impl ExpanderService for Expander {
 
 /// The groups to keep: the best one; all, in the order of the request, where none can be ranked.
 fn keep(request: &BestOptionsRequest, view: &View) -> Vec<String> {
-    let price = |group: &str| view.groups.get(group)?.limits.next_price;
+    let price = |group: &str| {
+        let shown = view.groups.get(group)?;
+        shown.limits.next_price.map(|price| shown.group.weighed(price))
+    };
     let options = &request.options;
     if let Some(best) = best(options, price) {
         tracing::info!(

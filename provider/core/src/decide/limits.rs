@@ -124,8 +124,8 @@ fn minimums(draft: &Draft<'_>, limits: &mut BTreeMap<NodeGroupId, GroupLimits>) 
             .pool_groups(&pool.name)
             .filter_map(|group| {
                 let limit = limits.get(&group.id)?;
-                let per_gpu = limit.next_price.map_or(i64::MAX, |p| p.per(group.spec.advertised_gpus()).0);
-                Some((limit.target == 0, per_gpu, group.id.clone()))
+                let unit_price = limit.next_price.map_or(i64::MAX, |price| group.unit_price(price).0);
+                Some((limit.target == 0, unit_price, group.id.clone()))
             })
             .collect();
         order.sort();

@@ -19,7 +19,7 @@ pub use raw::*;
 pub use validate::check_against_prices;
 
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
-use crate::offer::CapacityType;
+use crate::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure};
 use crate::quota::KnownQuota;
 use crate::spot::SpotRules;
 use crate::units::{MiB, Milli, UsdPerHour};
@@ -62,6 +62,14 @@ pub struct Pool {
     pub gpu_counts: BTreeSet<u32>,
     /// Least memory of one GPU.
     pub min_gpu_memory: MiB,
+    /// Least memory of all GPUs of a node together.
+    pub min_node_gpu_memory: MiB,
+    /// Least CUDA compute capability.
+    pub min_compute_capability: Option<ComputeCapability>,
+    /// What the GPUs must be able to do.
+    pub needs: BTreeSet<GpuFeature>,
+    /// How much work a GPU does.
+    pub throughput: Throughput,
     /// Clouds allowed; never empty.
     pub clouds: BTreeSet<Cloud>,
     /// Regions allowed; never empty.
@@ -96,6 +104,18 @@ pub struct Isolation {
     pub kappa: Milli,
     /// What a GPU-hour of waiting costs.
     pub waiting: UsdPerHour,
+}
+
+/// How much work one GPU does in a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Throughput {
+    /// Every GPU counts alike.
+    Alike,
+    /// By the operator's figures, in thousandths, for every model of the pool; above nought.
+    Given(BTreeMap<GpuModel, Milli>),
+    /// By a figure of the data sheets.
+    From(GpuFigure),
 }
 
 /// Limits of a pool.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::offer::CapacityType;
+use crate::offer::{CapacityType, GpuFeature, GpuFigure};
 
 /// A policy: who may use what, where, how bought, within which limits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -151,9 +151,22 @@ pub struct RawGpu {
     /// Least memory that one GPU must have.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "minMemoryGiB")]
     pub min_memory_gib: Option<u32>,
-    /// Work per hour of each model, relative. Not supported yet.
+    /// Least GPU memory that all GPUs of a node must have together.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "minMemoryPerNodeGiB")]
+    pub min_memory_per_node_gib: Option<u32>,
+    /// Least CUDA compute capability, e.g. `8.9`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_compute_capability: Option<serde_json::Number>,
+    /// What the GPUs must be able to do. A GPU of which no source tells whether it can is left out.
+    #[serde(default)]
+    pub needs: Vec<GpuFeature>,
+    /// How much work one GPU of each model does, as measured with your own work; only the proportions count. With it offers are ranked
+    /// by the price of work instead of the price of a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<BTreeMap<String, serde_json::Number>>,
+    /// The figure of the data sheets to take for `throughput` where nothing is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput_from: Option<GpuFigure>,
 }
 
 /// One number or several.

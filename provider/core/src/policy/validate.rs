@@ -3,6 +3,7 @@
 //! Nothing here stops at the first fault: each part is read as far as it goes, and a [`Policy`] comes out only when no part
 //! had anything to say.
 
+mod gpu;
 mod grammar;
 mod later;
 mod prices;
@@ -17,11 +18,11 @@ use jiff::SignedDuration;
 use serde_json::Number;
 
 use super::{
-    API_VERSION, DEFAULT_BOOT_DEADLINE, Evidence, Fault, Isolation, Limits, OneOrMany, Path, Policy, Pool, PriceRow, RawLimits,
-    RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier, TypePattern, Workload, quoted,
+    API_VERSION, DEFAULT_BOOT_DEADLINE, Evidence, Fault, Isolation, Limits, Path, Policy, Pool, PriceRow, RawLimits, RawPolicy,
+    RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier, TypePattern, Workload, quoted,
 };
 use crate::ids::{IdError, ZoneId};
-use crate::offer::CapacityType;
+use crate::offer::{CapacityType, NoCapability};
 use crate::sabotage;
 use crate::units::{MiB, UsdPerHour};
 
@@ -173,9 +174,15 @@ fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool]) -> Option<Vec<Pool>>
 
 fn pool(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Pool> {
     let name = faults.keep(&path.key("name"), grammar::name(&raw.name, MAX_POOL_NAME));
-    let (gpu, place) = (path.key("gpu"), path.key("where"));
-    let models = faults.some_ids(&gpu.key("models"), &raw.gpu.models, "GPU model, such as L4");
-    let gpu_counts = gpu_counts(faults, &gpu.key("count"), raw.gpu.count.as_ref());
+    let (gpu_path, place) = (path.key("gpu"), path.key("where"));
+    let models = faults.some_ids(&gpu_path.key("models"), &raw.gpu.models, "GPU model, such as L4");
+    let gpu_counts = gpu::counts(faults, &gpu_path.key("count"), raw.gpu.count.as_ref());
+    let min_compute_capability = optional(raw.gpu.min_compute_capability.as_ref(), |number| {
+        let read = number.to_string().parse().map_err(|error: NoCapability| error.to_string());
+        faults.keep(&gpu_path.key("minComputeCapability"), read)
+    });
+    let needs = gpu::needs(faults, &gpu_path.key("needs"), &raw.gpu.needs, &gpu_counts);
+    let throughput = gpu::throughput(faults, &gpu_path, &raw.gpu, &models);
     let clouds = faults.some_ids(&place.key("clouds"), &raw.place.clouds, "cloud, such as aws");
     let regions = faults.some_ids(&place.key("regions"), &raw.place.regions, "region, such as us-east-1");
     let zones: BTreeSet<ZoneId> = faults.ids(&place.key("zones"), &raw.place.zones);
@@ -193,6 +200,10 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Pool> {
         models,
         gpu_counts,
         min_gpu_memory: MiB::from_gib(u64::from(raw.gpu.min_memory_gib.unwrap_or(0))),
+        min_node_gpu_memory: MiB::from_gib(u64::from(raw.gpu.min_memory_per_node_gib.unwrap_or(0))),
+        min_compute_capability: min_compute_capability?,
+        needs,
+        throughput,
         clouds,
         regions,
         zones: zones.into_iter().map(String::from).collect(),
@@ -224,29 +235,6 @@ fn isolation(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Option<I
     };
     let kappa = faults.keep(&path.key("isolation").key("kappa"), grammar::factor(&isolation.kappa, 1, 100));
     Some(Some(Isolation { kappa: kappa?, waiting: waiting? }))
-}
-
-fn gpu_counts(faults: &mut Faults, path: &Path, raw: Option<&OneOrMany>) -> BTreeSet<u32> {
-    let mut check = |path: &Path, count: u32| {
-        if count == 0 {
-            faults.add(path, "is 0, below 1: name how many GPUs a node has");
-        }
-    };
-    match raw {
-        None => BTreeSet::new(),
-        Some(OneOrMany::One(count)) => {
-            check(path, *count);
-            BTreeSet::from([*count])
-        }
-        Some(OneOrMany::Many(counts)) => {
-            counts.iter().enumerate().for_each(|(at, count)| check(&path.index(at), *count));
-            if counts.is_empty() {
-                faults.add(path, "is empty: name at least one count, or leave it out for any");
-            }
-            faults.unrepeated(path, counts, u32::to_string);
-            counts.iter().copied().collect()
-        }
-    }
 }
 
 fn type_patterns(faults: &mut Faults, path: &Path, raw: &[String]) -> Option<Vec<TypePattern>> {
@@ -357,9 +345,9 @@ fn price_row(faults: &mut Faults, path: &Path, raw: &RawPrice) -> Option<PriceRo
 
 /// Reads what may be absent: `None` is a fault, `Some(None)` is absent.
 #[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]
-fn optional<T>(text: Option<&str>, read: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
-    match text {
+fn optional<R, T>(raw: Option<R>, read: impl FnOnce(R) -> Option<T>) -> Option<Option<T>> {
+    match raw {
         None => Some(None),
-        Some(text) => read(text).map(Some),
+        Some(raw) => read(raw).map(Some),
     }
 }

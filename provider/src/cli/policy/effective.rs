@@ -6,7 +6,8 @@ use jiff::SignedDuration;
 use serde_json::Number;
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaUnit, RawCapacity, RawDefaults, RawGpu, RawIsolation,
-    RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawSpot, RawTaint, RawTemplate, RawWhere, Taint, TypePattern,
+    RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawSpot, RawTaint, RawTemplate, RawWhere, Taint, Throughput,
+    TypePattern,
 };
 use stoker_core::spot::{Saving, SpotRules};
 use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
@@ -41,7 +42,19 @@ fn pool(pool: &Pool) -> RawPool {
                 _ => Some(OneOrMany::Many(counts)),
             },
             min_memory_gib: Some(u32::try_from(pool.min_gpu_memory.0 / 1024).unwrap_or(u32::MAX)),
-            throughput: None,
+            min_memory_per_node_gib: Some(u32::try_from(pool.min_node_gpu_memory.0 / 1024).unwrap_or(u32::MAX)),
+            min_compute_capability: pool.min_compute_capability.and_then(|least| least.to_string().parse().ok()),
+            needs: pool.needs.iter().copied().collect(),
+            throughput: match &pool.throughput {
+                Throughput::Given(given) => {
+                    Some(given.iter().map(|(model, work)| (model.to_string(), factor(*work))).collect())
+                }
+                Throughput::Alike | Throughput::From(_) => None,
+            },
+            throughput_from: match &pool.throughput {
+                Throughput::From(figure) => Some(*figure),
+                Throughput::Alike | Throughput::Given(_) => None,
+            },
         },
         place: RawWhere {
             clouds: texts(&pool.clouds),
@@ -148,9 +161,12 @@ fn dollars(UsdPerHour(micros): UsdPerHour) -> Number {
     text.trim_end_matches('0').parse().unwrap_or_else(|_| whole.into())
 }
 
-fn factor(factor: Milli) -> Number {
-    // Decimal digits with a point are always a number.
-    factor.to_string().trim_end_matches('0').trim_end_matches('.').parse().unwrap_or_else(|_| 1.into())
+/// Thousandths as the shortest decimal number.
+fn factor(Milli(milli): Milli) -> Number {
+    let text = Milli(milli).to_string();
+    // Without a point, noughts at the end count. Decimal digits are always a number.
+    let short = if text.contains('.') { text.trim_end_matches('0') } else { &text };
+    short.parse().unwrap_or_else(|_| (milli / 1_000).into())
 }
 
 /// A length of time as the policy writes it: `1h30m`.
@@ -192,7 +208,14 @@ defaults: { bootDeadline: 1h, unknownQuota: deny }
 pools:
 - name: "on"
   workload: batch
-  gpu: { models: [L4, "1e3"], count: 8, minMemoryGiB: 24 }
+  gpu:
+    models: [L4, "1e3"]
+    count: 8
+    minMemoryGiB: 24
+    minMemoryPerNodeGiB: 192
+    minComputeCapability: 9.0
+    needs: [fp8, nvlink]
+    throughput: { L4: 100, "1e3": 2400.125 }
   where: { clouds: [aws], regions: [us-east-1], zones: [use1-az6, us-east-1a] }
   instanceTypes: ["g6.*", g5.xlarge]
   capacity: { prefer: [on-demand, spot, reserved] }

@@ -15,7 +15,7 @@ use stoker_core::memory::Memory;
 use stoker_core::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
 use stoker_core::orders;
 use stoker_core::plan::{Action, GroupLimits, Note};
-use stoker_core::policy::{Evidence, Limits, Policy, Pool, Taint, TaintEffect, Workload};
+use stoker_core::policy::{Evidence, Limits, Policy, Pool, Taint, TaintEffect, Throughput, Workload};
 use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
 use stoker_core::snapshot::{ClusterFacts, Hold, NodeFacts, Snapshot};
@@ -73,6 +73,10 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         models: [GpuModel::new("L4").unwrap()].into(),
         gpu_counts: [1].into(),
         min_gpu_memory: MiB::from_gib(16),
+        min_node_gpu_memory: MiB(0),
+        min_compute_capability: None,
+        needs: [].into(),
+        throughput: Throughput::Given([(GpuModel::new("L4").unwrap(), Milli(1500))].into()),
         clouds: [Cloud::new("aws").unwrap()].into(),
         regions: [Region::new("us-east-1").unwrap()].into(),
         zones: ["us-east-1a".to_owned()].into(),
@@ -120,7 +124,8 @@ pub(super) fn prices(now: Timestamp) -> PriceBook {
         bandwidth_gb_s: Some(300),
         fp16_gflops: Some(121_000),
         fp8_gflops: None,
-        compute_capability: Some("8.9".into()),
+        compute_capability: "8.9".parse().ok(),
+        mig_max_instances: Some(0),
         mig_profiles: Vec::new(),
         nvlink_gb_s: Some(0),
         product_label: None,

@@ -6,7 +6,7 @@ use serde_json::Number;
 use super::Id;
 use crate::ids::MAX_ID_LEN;
 use crate::policy::{TypePattern, quoted};
-use crate::units::{Milli, MoneyError, Percent, UsdPerHour};
+use crate::units::{Milli, MoneyError, Percent, UsdPerHour, scaled};
 
 /// A text of one line, as people write names of all sorts.
 pub(super) fn line(text: &str) -> Result<&str, String> {
@@ -105,6 +105,23 @@ pub(super) fn factor(number: &Number, least: u32, most: u32) -> Result<Milli, St
         return Err(format!("{number} is above {most}: lower it"));
     }
     Ok(factor)
+}
+
+/// Most work that one GPU may be given: times the GPUs of a node and a million it stays far within 64 bits.
+const MAX_WORK: u64 = 1_000_000;
+
+/// How much work a GPU does, in thousandths: above nought.
+pub(super) fn work(number: &Number) -> Result<Milli, String> {
+    let text = number.to_string();
+    match scaled(&text, 3) {
+        Some(0) => {
+            Err(format!("{text} is no work: write how much one GPU does, from 0.001, or take the model out of the pool"))
+        }
+        Some(milli) if milli <= MAX_WORK * 1_000 => Ok(Milli(u32::try_from(milli).map_err(|error| error.to_string())?)),
+        Some(_) => Err(format!("{text} is above {MAX_WORK}: divide all of them alike, only their proportions count")),
+        None if text.starts_with('-') => Err(format!("{text} is negative: write how much work one GPU does")),
+        None => Err(format!("{text} is not a plain decimal number: write it like 1.5")),
+    }
 }
 
 /// Prefixes of label keys that Stoker or Kubernetes sets on every node.

@@ -15,8 +15,7 @@ const OF_THE_FILE: [Later<RawPolicy>; 2] = [
     (&["commitments"], |file| file.commitments.as_ref().is_some_and(|list| !list.is_empty()), NOT_YET),
 ];
 
-const OF_A_POOL: [Later<RawPool>; 7] = [
-    (&["gpu", "throughput"], |pool| pool.gpu.throughput.is_some(), NOT_YET),
+const OF_A_POOL: [Later<RawPool>; 6] = [
     (&["where", "datasetGiB"], |pool| pool.place.dataset_gib.is_some(), NOT_YET),
     (&["where", "maxDistance"], |pool| pool.place.max_distance.is_some(), NOT_YET),
     (&["evidence"], |pool| pool.evidence == Some(Evidence::Probe), "probe is not supported yet: write pods or none"),

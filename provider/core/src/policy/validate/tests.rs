@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::ids::{Cloud, GpuModel, InstanceType, Region};
-use crate::offer::{Arch, InstanceSpec, Market, Place};
-use crate::policy::{Fault, QuotaUnit, UnknownQuota};
+use crate::offer::{Arch, GpuFigure, InstanceSpec, Market, Place};
+use crate::policy::{Fault, OneOrMany, QuotaUnit, Throughput, UnknownQuota};
 use crate::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::spot::{Saving, SpotRules};
 use crate::units::{Milli, Percent};
@@ -80,6 +80,16 @@ fn what_is_written_is_what_counts() {
     assert_eq!(read("/pools/0/limits/maxNodes", json!(0)).pools[0].limits.max_nodes, 0);
     assert_eq!(read("/pools/0/gpu/count", json!([8, 4])).pools[0].gpu_counts, [4, 8].into());
     assert_eq!(read("/pools/0/gpu/minMemoryGiB", json!(24)).pools[0].min_gpu_memory, MiB(24 * 1024));
+    let work = |policy: Policy| policy.pools[0].throughput.clone();
+    let model = |name: &str| GpuModel::new(name).expect("an id");
+    assert_eq!(
+        work(read("/pools/0/gpu/throughput", json!({"L4": 1, "L40S": 3.125}))),
+        Throughput::Given([(model("L4"), Milli(1_000)), (model("L40S"), Milli(3_125))].into())
+    );
+    assert_eq!(work(read("/pools/0/gpu/throughputFrom", json!("fp8"))), Throughput::From(GpuFigure::Fp8));
+    assert_eq!(work(read("/pools/0/gpu/needs", json!(["mig"]))), Throughput::Alike);
+    let least = |number: Value| read("/pools/0/gpu/minComputeCapability", number).pools[0].min_compute_capability;
+    assert_eq!((least(json!(9.0)), least(json!(10))), ("9.0".parse().ok(), "10.0".parse().ok()));
     assert_eq!(read("/pools/0/template/taints", json!([])).pools[0].taints, []);
     assert_eq!(read("/pools/0/evidence", json!("none")).pools[0].evidence, Evidence::None);
     let quota = |value: Value| read("/quotas/0", value).quotas[0].clone();
@@ -183,6 +193,16 @@ fn each_rule_names_the_field_and_the_cure() {
         ("/pools/0/gpu/count", json!([4, 0]), "pools[0].gpu.count[1] is 0, below 1: name how many GPUs a node has"),
         ("/pools/0/gpu/count", json!([]), "pools[0].gpu.count is empty: name at least one count, or leave it out for any"),
         ("/pools/0/gpu/count", json!([8, 8]), "pools[0].gpu.count[1] 8 is named twice: take one out"),
+        ("/pools/0/gpu/minComputeCapability", json!(8.95), r#"pools[0].gpu.minComputeCapability "8.95" is no compute capability: write it like 8.9"#),
+        ("/pools/0/gpu/minComputeCapability", json!(-8), r#"pools[0].gpu.minComputeCapability "-8" is no compute capability: write it like 8.9"#),
+        ("/pools/0/gpu/needs", json!(["fp8", "fp8"]), "pools[0].gpu.needs[1] FP8 is named twice: take one out"),
+        ("/pools/0/gpu/throughput", json!({"L4": 1}), "pools[0].gpu.throughput has no figure for L40S: add one, or take it out of models"),
+        ("/pools/0/gpu/throughput", json!({"L4": 1, "L40S": 2, "T4": 1}), "pools[0].gpu.throughput.T4 is not among the pool's models: take it out, or add it to models"),
+        ("/pools/0/gpu/throughput", json!({"L4": 0, "L40S": 2}), "pools[0].gpu.throughput.L4 0 is no work: write how much one GPU does, from 0.001, or take the model out of the pool"),
+        ("/pools/0/gpu/throughput", json!({"L4": 0.0004, "L40S": 2}), "pools[0].gpu.throughput.L4 0.0004 is no work: write how much one GPU does, from 0.001, or take the model out of the pool"),
+        ("/pools/0/gpu/throughput", json!({"L4": -1.5, "L40S": 2}), "pools[0].gpu.throughput.L4 -1.5 is negative: write how much work one GPU does"),
+        ("/pools/0/gpu/throughput", json!({"L4": 1e-9, "L40S": 2}), "pools[0].gpu.throughput.L4 1e-9 is not a plain decimal number: write it like 1.5"),
+        ("/pools/0/gpu/throughput", json!({"L4": 1, "L40S": 1_000_001}), "pools[0].gpu.throughput.L40S 1000001 is above 1000000: divide all of them alike, only their proportions count"),
         ("/pools/0/where/clouds", json!([]), "pools[0].where.clouds is empty: name at least one cloud, such as aws"),
         ("/pools/0/where/regions", json!([]), "pools[0].where.regions is empty: name at least one region, such as us-east-1"),
         ("/pools/0/where/zones", json!(["use1-az1", "use1-az1"]), r#"pools[0].where.zones[1] "use1-az1" is named twice: take one out"#),
@@ -270,12 +290,24 @@ fn isolation_is_refused_where_it_makes_no_sense() {
 }
 
 #[test]
+fn conflicting_words_about_gpus_are_told() {
+    let mut raw = with("/pools/0/gpu/throughput", json!({"L4": 1, "L40S": 3.1}));
+    raw.pools[0].gpu.throughput_from = Some(GpuFigure::Fp16);
+    assert_eq!(faults(&raw), ["pools[0].gpu.throughputFrom stands beside throughput: give one of them"]);
+    let mut raw = with("/pools/0/gpu/needs", json!(["nvlink", "mig"]));
+    raw.pools[0].gpu.count = Some(OneOrMany::One(1));
+    assert_eq!(
+        faults(&raw),
+        ["pools[0].gpu.needs has nvlink, but count allows one GPU a node, which has no other to link to: drop one of them"]
+    );
+}
+
+#[test]
 fn what_is_not_supported_yet_is_refused_not_ignored() {
     let not_yet = "is not supported yet: take it out";
     for (pointer, value) in [
         ("/defaults/dataRegion", json!("aws/us-east-1")),
         ("/commitments", json!([{}])),
-        ("/pools/0/gpu/throughput", json!({"L4": 1})),
         ("/pools/0/where/datasetGiB", json!(200)),
         ("/pools/0/where/maxDistance", json!("continent")),
         ("/pools/0/warmFloor", json!({"nodes": 2})),
