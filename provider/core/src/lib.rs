@@ -7,6 +7,7 @@
 
 pub mod check;
 pub mod choose;
+pub mod commitment;
 pub mod decide;
 pub mod group;
 pub mod ids;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::commitment::{Committed, Marginal};
 use crate::group::{Group, Menu, Offer};
 use crate::ids::{NodeGroupId, PoolName};
 use crate::lookup::Lookup;
@@ -24,23 +25,26 @@ pub struct Usage {
     pub targets: BTreeMap<NodeGroupId, u32>,
     /// Records that count, by pool.
     pub nodes: BTreeMap<PoolName, u32>,
-    /// Cash rate by pool, of all that is bought or being bought, and of what is wanted.
+    /// Prices by pool, of all that is bought or being bought, and of what is wanted; without what commitments pay.
     pub spend: BTreeMap<PoolName, UsdPerHour>,
     /// Units used of each quota, in the policy's order.
     pub quotas: Vec<u64>,
+    /// What commitments pay of all that is bought.
+    pub committed: Committed,
 }
 
 impl Usage {
     /// Counts every record.
     pub fn count(memory: &Memory, menu: &Menu, now: Timestamp) -> Self {
-        let mut usage = Self { quotas: vec![0; menu.policy.quotas.len()], ..Self::default() };
+        let committed = Committed::count(memory, menu, now);
+        let mut usage = Self { quotas: vec![0; menu.policy.quotas.len()], committed, ..Self::default() };
         // Most records are nodes bought where their group is: those are counted by group and capacity type, and added up at the end.
         let mut known: Lookup<&NodeGroupId, Held<'_>> =
             menu.groups.iter().map(|(id, group)| (id, Held { group, nodes: 0, bought: [(0, UsdPerHour::ZERO); 3] })).collect();
         for record in memory.records.values() {
             let simple = known.get_mut(&record.group).is_some_and(|held| held.take(record));
             if !simple && let Some(group) = group_of(record, memory, menu) {
-                usage.add(record, group, menu, now);
+                usage.apply(record, group, menu, now, 1);
             }
         }
         for id in menu.groups.keys() {
@@ -49,6 +53,23 @@ impl Usage {
             }
         }
         usage
+    }
+
+    /// Notes a change of what is bought under commitments.
+    fn recommit(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: i64, menu: &Menu) {
+        if !menu.policy.commitments.is_empty() {
+            self.committed.note(group, market, price, nodes);
+            self.committed.recount(&menu.policy.commitments);
+        }
+    }
+
+    /// The cash rate of a pool: the prices of all that is bought, being bought or wanted, less what commitments pay of them.
+    ///
+    /// A covered node is no new cash: its commitment is paid for whether it runs or not, out of a decision that no pool made. Nodes are
+    /// covered in the order in which they were bought, so that no pool's purchase takes another pool's cover by count away; a plan that
+    /// turns to usage with a greater discount does.
+    pub fn cash(&self, pool: &PoolName) -> UsdPerHour {
+        self.spend.get(pool).copied().unwrap_or_default().minus(self.committed.relief(pool))
     }
 
     fn add_held(&mut self, held: &Held<'_>, menu: &Menu) {
@@ -77,11 +98,17 @@ impl Usage {
     /// Counts one more record.
     pub fn add(&mut self, record: &Record, group: &Group, menu: &Menu, now: Timestamp) {
         self.apply(record, group, menu, now, 1);
+        if let Some(purchase) = record.purchase() {
+            self.recommit(group, &purchase.market, purchase.price, 1, menu);
+        }
     }
 
     /// Takes a record out of the count again.
     pub fn remove(&mut self, record: &Record, group: &Group, menu: &Menu, now: Timestamp) {
         self.apply(record, group, menu, now, -1);
+        if let Some(purchase) = record.purchase() {
+            self.recommit(group, &purchase.market, purchase.price, -1, menu);
+        }
     }
 
     /// Counts nodes as bought in a market, without records: for what-ifs.
@@ -90,6 +117,7 @@ impl Usage {
         *self.nodes.entry(group.pool.clone()).or_default() += nodes;
         let spend = self.spend.entry(group.pool.clone()).or_default();
         *spend = spend.plus(price.times(nodes));
+        self.recommit(group, market, price, i64::from(nodes), menu);
         for (used, quota) in self.quotas.iter_mut().zip(&menu.policy.quotas) {
             if covers(quota, market, group) {
                 *used = used.saturating_add(units(quota, group).saturating_mul(u64::from(nodes)));
@@ -123,8 +151,8 @@ impl Usage {
         self.targets.get(group).copied().unwrap_or(0)
     }
 
-    /// How many more nodes of `group` this offer may buy, and which limit says so.
-    pub fn room(&self, group: &Group, offer: &Offer, price: UsdPerHour, menu: &Menu) -> Room {
+    /// How many more nodes of `group` this offer may buy at the cost of the next one, and which limit says so.
+    pub fn room(&self, group: &Group, offer: &Offer, next: &Marginal, menu: &Menu) -> Room {
         let mut room = Room { nodes: u32::MAX, bound: None };
         let Some(pool) = menu.policy.pool(&group.pool) else {
             return Room { nodes: 0, bound: Some(Bound::PoolGone) };
@@ -132,8 +160,8 @@ impl Usage {
         let held = self.nodes.get(&group.pool).copied().unwrap_or(0);
         room.lower(pool.limits.max_nodes.saturating_sub(held), || Bound::MaxNodes { held, limit: pool.limits.max_nodes });
         if let Some(limit) = pool.limits.max_usd_per_hour {
-            let spent = self.spend.get(&group.pool).copied().unwrap_or_default();
-            room.lower(affordable(limit.minus(spent), price), || Bound::Budget { spent, limit, price });
+            let spent = self.cash(&group.pool);
+            room.lower(next.affordable(limit.minus(spent)), || Bound::Budget { spent, limit, price: next.cash });
         }
         for (quota, used) in menu.policy.quotas.iter().zip(&self.quotas) {
             if covers(quota, &offer.market, group) {
@@ -251,14 +279,6 @@ const fn unit_of(quota: &Quota) -> &'static str {
         QuotaLimit::Vcpus(_) => "vCPU",
         QuotaLimit::Gpus(_) => "GPU",
     }
-}
-
-fn affordable(left: UsdPerHour, price: UsdPerHour) -> u32 {
-    if left.0 <= 0 {
-        return 0;
-    }
-    // A price of nought would be an unknown one; the tables and the policy refuse it, and `max` keeps the division safe.
-    u32::try_from(left.0 / price.0.max(1)).unwrap_or(u32::MAX)
 }
 
 /// How many more nodes may be bought, and what stops the next.

@@ -27,18 +27,24 @@ pub fn what_if(
     let before = usage.clone();
     let mut chosen: Vec<(Market, u32)> = Vec::new();
     let mut found = 0;
-    // One offer at a time, as much of it as there is room for, with the limits counted again before the next.
+    // One offer at a time, as much of it as there is room for at one price, with limits and commitments counted again before the next.
     let mut exhausted: Vec<Market> = Vec::new();
     while found < count {
         let scales = Scales { menu, memory, usage: &usage, fresh: &fresh, now };
         let (eligible, _) = scales.rank(groups.iter().copied());
         let Some(best) = eligible.iter().find(|e| !exhausted.contains(&e.offer.market)) else { break };
-        let nodes = best.room.min(count - found);
+        let nodes = best.room.min(best.alike).min(count - found);
+        let used_up = nodes == best.room;
         let (market, price, id) = (best.offer.market.clone(), best.parts.quote.price, best.group.id.clone());
         let Some(group) = menu.groups.get(&id) else { break };
         usage.add_bought(group, &market, price, nodes, menu);
-        exhausted.push(market.clone());
-        chosen.push((market, nodes));
+        if used_up {
+            exhausted.push(market.clone());
+        }
+        match chosen.iter_mut().find(|(m, _)| *m == market) {
+            Some((_, n)) => *n += nodes,
+            None => chosen.push((market, nodes)),
+        }
         found += nodes;
     }
     let scales = Scales { menu, memory, usage: &before, fresh: &fresh, now };

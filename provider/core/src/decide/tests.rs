@@ -1,5 +1,6 @@
 //! One pass at a time, over a small world: two zones, one type, spot and on-demand.
 
+mod commitments;
 mod oracle;
 mod orders;
 mod world;

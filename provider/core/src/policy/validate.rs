@@ -3,6 +3,7 @@
 //! Nothing here stops at the first fault: each part is read as far as it goes, and a [`Policy`] comes out only when no part
 //! had anything to say.
 
+mod commitments;
 mod grammar;
 mod later;
 mod prices;
@@ -127,8 +128,16 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let pools = pools(faults, &root.key("pools"), &raw.pools);
     let quotas = quotas(faults, &root.key("quotas"), &raw.quotas);
     let prices = price_rows(faults, &root.key("prices"), &raw.prices);
+    let commitments = commitments::read(faults, &root.key("commitments"), &raw.commitments);
     later::of_the_file(faults, &root, raw);
-    Some(Policy { cluster: cluster?, boot_deadline: boot_deadline?, pools: pools?, quotas: quotas?, prices: prices? })
+    Some(Policy {
+        cluster: cluster?,
+        boot_deadline: boot_deadline?,
+        pools: pools?,
+        quotas: quotas?,
+        prices: prices?,
+        commitments: commitments?,
+    })
 }
 
 fn boot_deadline(faults: &mut Faults, path: &Path, text: Option<&str>) -> Option<SignedDuration> {

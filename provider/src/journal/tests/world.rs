@@ -90,6 +90,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         pools: vec![pool],
         quotas: Vec::new(),
         prices: Vec::new(),
+        commitments: Vec::new(),
     }
 }
 
