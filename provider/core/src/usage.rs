@@ -57,10 +57,8 @@ impl Usage {
 
     /// Notes a change of what is bought under commitments.
     fn recommit(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: i64, menu: &Menu) {
-        if !menu.policy.commitments.is_empty() {
-            self.committed.note(group, market, price, nodes);
-            self.committed.recount(&menu.policy.commitments);
-        }
+        self.committed.note(&menu.policy.commitments, group, market, price, nodes);
+        self.committed.recount(&menu.policy.commitments);
     }
 
     /// The cash rate of a pool: the prices of all that is bought, being bought or wanted, less what commitments pay of them.

@@ -5,11 +5,12 @@
 //! it less the bill without.
 
 use std::cmp::Reverse;
+use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Capacity, Commitment, CommittedNodes, CommittedSpend, Paid, Terms};
+use super::{Capacity, Commitment, CommittedNodes, Paid, Terms};
 use crate::group::{Group, Menu};
 use crate::ids::{GpuModel, NodeGroupId, PoolName};
 use crate::lookup::Lookup;
@@ -30,8 +31,6 @@ pub struct Line {
     pub pool: PoolName,
     /// Where and how they were bought.
     pub market: Market,
-    /// Their GPU model.
-    pub model: GpuModel,
     /// Advertised GPUs of one.
     pub gpus: u32,
     /// What one costs without any commitment.
@@ -59,6 +58,18 @@ pub enum Amount {
     Gpus(u32),
     /// Spend at the plan's rates.
     Spend(UsdPerHour),
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes(1) => f.write_str("1 node"),
+            Self::Nodes(nodes) => write!(f, "{nodes} nodes"),
+            Self::Gpus(1) => f.write_str("1 GPU"),
+            Self::Gpus(gpus) => write!(f, "{gpus} GPUs"),
+            Self::Spend(rate) => write!(f, "{rate}/h"),
+        }
+    }
 }
 
 /// How much of a commitment is used.
@@ -96,6 +107,16 @@ pub struct CoveredBy {
     pub name: String,
     /// How much of the node's price is saved, in thousandths.
     pub share: Milli,
+}
+
+impl fmt::Display for CoveredBy {
+    /// `covered by commitment ri`; a half-covered node is `0.500 covered by commitment sp`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.share {
+            Milli(1000) => write!(f, "covered by commitment {}", self.name),
+            share => write!(f, "{share} covered by commitment {}", self.name),
+        }
+    }
 }
 
 /// Why no node can be bought from kept capacity.
@@ -157,7 +178,7 @@ impl Marginal {
 pub struct Committed {
     now: Timestamp,
     /// In the order of purchase, which is the order in which nodes are covered.
-    lines: Vec<Line>,
+    lines: Vec<Reached>,
     /// What an unused node of each commitment is, where it is billed on demand and the price is known.
     idle: Vec<Option<Idle>>,
     bill: Bill,
@@ -186,8 +207,8 @@ impl Committed {
             let Some(group) = group_of(record, memory, menu) else { continue };
             let at = *known.entry((&group.pool, &purchase.market, purchase.price)).or_insert(committed.lines.len());
             match committed.lines.get_mut(at) {
-                Some(line) => line.nodes += nodes,
-                None => committed.lines.push(line(group, &purchase.market, purchase.price, nodes)),
+                Some(known) => known.line.nodes += nodes,
+                None => committed.lines.push(reached(&menu.policy.commitments, group, &purchase.market, purchase.price, nodes)),
             }
         }
         committed.recount(&menu.policy.commitments);
@@ -201,8 +222,8 @@ impl Committed {
                 let groups = menu.groups.values().filter(|group| group.place == *place);
                 let offers = groups.flat_map(|group| group.offers.iter().map(move |offer| (group, offer)));
                 offers.filter(move |(_, offer)| offer.market.capacity_type == wanted).find_map(|(group, offer)| {
-                    let (model, gpus) = (group.spec.gpu_model.clone(), group.spec.advertised_gpus().max(1));
-                    Some(Idle { model, gpus, price: offer.quote(now).ok()?.price })
+                    let by = Reach::of(&menu.policy.commitments, place, &group.spec.gpu_model);
+                    Some(Idle { gpus: group.spec.advertised_gpus().max(1), price: offer.quote(now).ok()?.price, by })
                 })
             };
             // Where the reserved offer has no price of its own, it has the on-demand one.
@@ -213,28 +234,30 @@ impl Committed {
     }
 
     /// Notes nodes bought (or, with a count below nought, given up) without working out the bill.
-    pub fn note(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: i64) {
+    pub fn note(&mut self, commitments: &[Commitment], group: &Group, market: &Market, price: UsdPerHour, nodes: i64) {
         // Nothing covers spot nodes.
-        if market.capacity_type == CapacityType::Spot {
+        if commitments.is_empty() || market.capacity_type == CapacityType::Spot {
             return;
         }
+        let alike = |line: &Line| line.price == price && line.market == *market && line.pool == group.pool;
         let change = |held: u32| u32::try_from(i64::from(held).saturating_add(nodes).max(0)).unwrap_or(u32::MAX);
-        let known = self.lines.iter_mut().find(|l| l.price == price && l.pool == group.pool && l.market == *market);
-        if let Some(line) = known {
-            line.nodes = change(line.nodes);
+        if let Some(known) = self.lines.iter_mut().find(|known| alike(&known.line)) {
+            known.line.nodes = change(known.line.nodes);
         } else {
-            self.lines.push(line(group, market, price, change(0)));
+            self.lines.push(reached(commitments, group, market, price, change(0)));
         }
     }
 
     /// Works out the bill of all that is noted.
     pub fn recount(&mut self, commitments: &[Commitment]) {
-        self.bill = self.bill_of(commitments, self.lines.iter());
+        if !commitments.is_empty() {
+            self.bill = self.bill_of(commitments, self.lines.iter());
+        }
     }
 
     /// What commitments pay of a pool's nodes: so much less cash is due for them than their prices say.
     pub fn relief(&self, pool: &PoolName) -> UsdPerHour {
-        let of_pool = |cover: &&Cover| self.lines.get(cover.line).is_some_and(|line| line.pool == *pool);
+        let of_pool = |cover: &&Cover| self.lines.get(cover.line).is_some_and(|known| known.line.pool == *pool);
         UsdPerHour(self.bill.covers.iter().filter(of_pool).fold(0, |sum, cover| sum.saturating_add(cover.value)))
     }
 
@@ -245,7 +268,7 @@ impl Committed {
 
     /// What covers the nodes of each line.
     pub fn covers(&self) -> Vec<LineCover> {
-        let covers = |(at, line): (usize, &Line)| {
+        let covers = |(at, Reached { line, .. }): (usize, &Reached)| {
             let by =
                 self.bill.covers.iter().filter(|cover| cover.line == at).map(|c| (c.commitment, UsdPerHour(c.value))).collect();
             LineCover { line: line.clone(), by }
@@ -256,8 +279,8 @@ impl Committed {
     /// What one more node of `group` would cost in `market`, whose price is `price`.
     pub fn marginal(&self, commitments: &[Commitment], group: &Group, market: &Market, price: UsdPerHour) -> Marginal {
         match market.capacity_type {
-            CapacityType::OnDemand if commitments.iter().any(|c| c.discounts(&market.place, &group.spec.gpu_model)) => {
-                self.discounted(commitments, &line(group, market, price, 1))
+            CapacityType::OnDemand if commitments.iter().any(Commitment::is_discount) => {
+                self.discounted(commitments, &reached(commitments, group, market, price, 1))
             }
             CapacityType::Reserved => match self.slot(commitments, &market.place) {
                 Some(Ok((name, alike))) => {
@@ -299,34 +322,29 @@ impl Committed {
 
     /// How much less the bill would be with one node of this kind fewer.
     pub(super) fn saved_without(&self, commitments: &[Commitment], market: &Market, price: UsdPerHour) -> Option<UsdPerHour> {
-        let at = self.lines.iter().position(|l| l.nodes > 0 && l.price == price && l.market == *market)?;
+        let at = self.lines.iter().position(|l| l.line.nodes > 0 && l.line.price == price && l.line.market == *market)?;
         let mut lines = self.lines.clone();
-        lines.get_mut(at)?.nodes -= 1;
+        lines.get_mut(at)?.line.nodes -= 1;
         let less = self.bill.due - self.bill_of(commitments, lines.iter()).due;
         Some(UsdPerHour(i64::try_from(less).unwrap_or(i64::MAX)))
     }
 
-    fn discounted(&self, commitments: &[Commitment], one_more: &Line) -> Marginal {
-        let price = one_more.price;
+    fn discounted(&self, commitments: &[Commitment], one_more: &Reached) -> Marginal {
+        let price = one_more.line.price;
         // What is left of a commitment is left because all that it reaches is covered, so taking it takes nothing from anyone.
         let mut by = None;
         for at in order(commitments) {
-            let (Some(commitment), Some(&left)) = (commitments.get(at), self.bill.left.get(at)) else { continue };
-            if !commitment.is_active(self.now) || !commitment.discounts(&one_more.market.place, &one_more.model) {
-                continue;
-            }
-            let each = commitment.taken_by_one(one_more);
+            let (Some(commitment), Some(discount)) = (commitments.get(at), one_more.by.discount(at)) else { continue };
+            let left = self.bill.left.get(at).copied().unwrap_or_default();
+            let each = commitment.taken_by_one(&one_more.line, discount);
             if left >= each {
                 let by = Some(CoveredBy { name: commitment.name.clone(), share: Milli(1000) });
                 let alike = u32::try_from(left / each.max(1)).unwrap_or(u32::MAX);
                 return Marginal { price, cash: UsdPerHour::ZERO, by, alike };
             }
-            by = by.or((left > 0).then_some(at));
             // A full plan turns to a node with a greater discount than some node that it covers now.
-            if let (Terms::Spend(spend), Some(Some(least))) = (&commitment.terms, self.bill.least.get(at)) {
-                let turns = spend.discount(&one_more.market.place) > Some(*least);
-                by = by.or(turns.then_some(at));
-            }
+            let turns = self.bill.least.get(at).copied().flatten().is_some_and(|least| discount > least);
+            by = by.or((left > 0 || turns).then_some(at));
         }
         let Some(commitment) = by.and_then(|at| commitments.get(at)) else { return Marginal::uncovered(price) };
         let with = self.bill_of(commitments, self.lines.iter().chain([one_more]));
@@ -369,7 +387,7 @@ impl Committed {
         }
     }
 
-    fn bill_of<'a>(&'a self, commitments: &'a [Commitment], lines: impl Iterator<Item = &'a Line>) -> Bill {
+    fn bill_of<'a>(&'a self, commitments: &'a [Commitment], lines: impl Iterator<Item = &'a Reached>) -> Bill {
         let mut billing = Billing::new(commitments, self.now);
         billing.keep_capacity(lines, &self.idle);
         for at in order(commitments) {
@@ -393,9 +411,10 @@ fn order(commitments: &[Commitment]) -> Vec<usize> {
     order.into_iter().map(|(_, at)| at).collect()
 }
 
-fn line(group: &Group, market: &Market, price: UsdPerHour, nodes: u32) -> Line {
-    let (pool, model) = (group.pool.clone(), group.spec.gpu_model.clone());
-    Line { pool, market: market.clone(), model, gpus: group.spec.advertised_gpus().max(1), price, nodes }
+fn reached(commitments: &[Commitment], group: &Group, market: &Market, price: UsdPerHour, nodes: u32) -> Reached {
+    let (pool, gpus) = (group.pool.clone(), group.spec.advertised_gpus().max(1));
+    let by = Reach::of(commitments, &market.place, &group.spec.gpu_model);
+    Reached { line: Line { pool, market: market.clone(), gpus, price, nodes }, by }
 }
 
 impl CommittedNodes {
@@ -407,15 +426,21 @@ impl CommittedNodes {
 }
 
 impl Commitment {
-    /// Whether it can lower the bill of an on-demand node there.
-    fn discounts(&self, place: &Place, model: &GpuModel) -> bool {
-        self.cloud == place.cloud
-            && match &self.terms {
-                Terms::Nodes(nodes) => nodes.fits(place),
-                Terms::Gpus(gpus) => gpus.region == place.region && gpus.model == *model,
-                Terms::Spend(spend) => spend.discount(place).is_some(),
-                Terms::Capacity(_) => false,
-            }
+    /// Whether it can pay for a node there: kept capacity for a reserved one, all else for what is billed on demand. With the discount of
+    /// a plan, and nought otherwise.
+    fn reaches(&self, place: &Place, model: &GpuModel) -> Option<Milli> {
+        let whole = |fits: bool| fits.then_some(Milli(0));
+        match &self.terms {
+            _ if self.cloud != place.cloud => None,
+            Terms::Nodes(nodes) => whole(nodes.fits(place)),
+            Terms::Gpus(gpus) => whole(gpus.region == place.region && gpus.model == *model),
+            Terms::Spend(spend) => spend.discount(place),
+            Terms::Capacity(capacity) => whole(capacity.place == *place),
+        }
+    }
+
+    fn is_discount(&self) -> bool {
+        !matches!(self.terms, Terms::Capacity(_))
     }
 
     /// All of it, in its own unit: nodes, GPUs or micro-dollars per hour.
@@ -429,11 +454,11 @@ impl Commitment {
     }
 
     /// What one such node takes of it, in its own unit.
-    fn taken_by_one(&self, line: &Line) -> i64 {
+    fn taken_by_one(&self, line: &Line, discount: Milli) -> i64 {
         match &self.terms {
             Terms::Nodes(_) | Terms::Capacity(_) => 1,
             Terms::Gpus(_) => i64::from(line.gpus),
-            Terms::Spend(spend) => spend.discount(&line.market.place).map_or(i64::MAX, |off| at_plan_rate(line.price.0, off)),
+            Terms::Spend(_) => at_plan_rate(line.price.0, discount),
         }
     }
 }
@@ -449,12 +474,34 @@ fn worth_on_demand(spend: i64, discount: Milli) -> i64 {
     i64::try_from(i128::from(spend) * 1000 / i128::from(1000 - discount.0.min(999))).unwrap_or(i64::MAX)
 }
 
+/// A line and the commitments that reach it: found once, as a bill is worked out many times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Reached {
+    line: Line,
+    by: Reach,
+}
+
+/// The commitments that reach some nodes, by their place in the policy; of plans with the discount, in thousandths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Reach(Vec<(usize, Milli)>);
+
+impl Reach {
+    fn of(commitments: &[Commitment], place: &Place, model: &GpuModel) -> Self {
+        let reaches = |(at, commitment): (usize, &Commitment)| Some((at, commitment.reaches(place, model)?));
+        Self(commitments.iter().enumerate().filter_map(reaches).collect())
+    }
+
+    fn discount(&self, commitment: usize) -> Option<Milli> {
+        self.0.iter().find(|(at, _)| *at == commitment).map(|(_, discount)| *discount)
+    }
+}
+
 /// An unused node of kept capacity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Idle {
-    model: GpuModel,
     gpus: u32,
     price: UsdPerHour,
+    by: Reach,
 }
 
 /// What is due, and what the commitments paid.
@@ -484,8 +531,7 @@ struct Row<'a> {
     line: Option<usize>,
     /// Whether it is kept capacity, paid for by its commitment whether used or not.
     kept: bool,
-    place: &'a Place,
-    model: &'a GpuModel,
+    by: &'a Reach,
     gpus: u32,
     price: UsdPerHour,
     /// GPUs not yet covered by count.
@@ -521,13 +567,12 @@ impl<'a> Billing<'a> {
 
     /// Reserved nodes take kept capacity, in the policy's order. What is billed on demand stays open to discounts, used or not, and the
     /// unused part comes last: AWS prefers running nodes too.
-    fn keep_capacity(&mut self, lines: impl Iterator<Item = &'a Line>, idle: &'a [Option<Idle>]) {
-        for (at, line) in lines.enumerate() {
+    fn keep_capacity(&mut self, lines: impl Iterator<Item = &'a Reached>, idle: &'a [Option<Idle>]) {
+        for (at, Reached { line, by }) in lines.enumerate() {
             let row = |kept, nodes: u32| Row {
                 line: Some(at),
                 kept,
-                place: &line.market.place,
-                model: &line.model,
+                by,
                 gpus: line.gpus,
                 price: line.price,
                 open_gpus: u64::from(nodes) * u64::from(line.gpus),
@@ -538,8 +583,9 @@ impl<'a> Billing<'a> {
                 continue;
             }
             let mut nodes = line.nodes;
-            for ((commitment, kept), left) in self.commitments.iter().enumerate().zip(&mut self.left) {
-                let Some(capacity) = kept.capacity_at(&line.market.place) else { continue };
+            for &(commitment, _) in &by.0 {
+                let Some(Terms::Capacity(capacity)) = self.commitments.get(commitment).map(|c| &c.terms) else { continue };
+                let Some(left) = self.left.get_mut(commitment) else { continue };
                 let taken = u32::try_from(*left).unwrap_or(u32::MAX).min(nodes);
                 if taken == 0 {
                     continue;
@@ -553,32 +599,31 @@ impl<'a> Billing<'a> {
             }
             self.unkept += i128::from(line.price.times(nodes).0);
         }
-        for ((commitment, left), idle) in self.commitments.iter().zip(&self.left).zip(idle) {
-            let (Terms::Capacity(Capacity { place, .. }), Some(idle)) = (&commitment.terms, idle) else { continue };
+        for (left, idle) in self.left.iter().zip(idle) {
+            let Some(Idle { gpus, price, by }) = idle else { continue };
             let nodes = u32::try_from(*left).unwrap_or(0);
-            let (open_gpus, open) = (u64::from(nodes) * u64::from(idle.gpus), idle.price.times(nodes).0);
-            let (model, gpus, price) = (&idle.model, idle.gpus, idle.price);
-            self.rows.push(Row { line: None, kept: true, place, model, gpus, price, open_gpus, open });
+            let (open_gpus, open) = (u64::from(nodes) * u64::from(*gpus), price.times(nodes).0);
+            self.rows.push(Row { line: None, kept: true, by, gpus: *gpus, price: *price, open_gpus, open });
         }
     }
 
     /// Applies the discount of one commitment.
     fn discount(&mut self, at: usize) {
-        match self.commitments.get(at).map(|c| (c, &c.terms)) {
-            Some((commitment, Terms::Spend(spend))) => self.discount_spend(at, commitment, spend),
-            Some((commitment, terms)) => self.discount_count(at, commitment, terms),
+        match self.commitments.get(at).map(|commitment| &commitment.terms) {
+            Some(Terms::Spend(_)) => self.discount_spend(at),
+            Some(terms) => self.discount_count(at, terms),
             None => {}
         }
     }
 
     /// A discount by count takes usage in the order of purchase: whole nodes, or as many GPUs of a node as are left.
-    fn discount_count(&mut self, at: usize, commitment: &Commitment, terms: &Terms) {
+    fn discount_count(&mut self, at: usize, terms: &Terms) {
         let Some(left) = self.left.get_mut(at) else { return };
         // A zonal reserved instance brings capacity of its own, and pays for no other.
         let zonal = matches!(terms, Terms::Nodes(nodes) if nodes.zone.is_some());
         let unit_of = |row: &Row<'_>| if matches!(terms, Terms::Gpus(_)) { 1 } else { u64::from(row.gpus.max(1)) };
         for row in &mut self.rows {
-            if *left == 0 || (zonal && row.kept) || !commitment.discounts(row.place, row.model) {
+            if *left == 0 || (zonal && row.kept) || row.by.discount(at).is_none() {
                 continue;
             }
             let unit = unit_of(row);
@@ -591,10 +636,10 @@ impl<'a> Billing<'a> {
     }
 
     /// A plan takes the usage with the greatest discount first, then, as AWS breaks that tie, that with the lowest rate.
-    fn discount_spend(&mut self, at: usize, commitment: &Commitment, spend: &CommittedSpend) {
+    fn discount_spend(&mut self, at: usize) {
         let (Some(left), Some(least)) = (self.left.get_mut(at), self.least.get_mut(at)) else { return };
-        let open = self.rows.iter_mut().filter(|row| row.open > 0 && commitment.cloud == row.place.cloud);
-        let mut reached: Vec<_> = open.filter_map(|row| Some((spend.discount(row.place)?, row))).collect();
+        let open = self.rows.iter_mut().filter(|row| row.open > 0);
+        let mut reached: Vec<_> = open.filter_map(|row| Some((row.by.discount(at)?, row))).collect();
         reached.sort_by_key(|(discount, row)| (Reverse(*discount), at_plan_rate(row.price.0, *discount)));
         for (discount, row) in reached {
             if *left == 0 {

@@ -46,8 +46,8 @@ pub fn release_order(
         }
         let Some((saved, _, at)) = best else { break };
         let (record, purchase) = open.remove(at);
-        if let Some(group) = group_of(record, memory, menu).filter(|_| !commitments.is_empty()) {
-            committed.note(group, &purchase.market, purchase.price, -1);
+        if let Some(group) = group_of(record, memory, menu) {
+            committed.note(commitments, group, &purchase.market, purchase.price, -1);
             committed.recount(commitments);
         }
         going.push((record.id, saved));
