@@ -124,7 +124,7 @@ impl fmt::Display for CoveredBy {
 #[serde(rename_all = "camelCase")]
 pub enum NoSlot {
     /// All of it is used.
-    #[error("commitment {name}: all {nodes} nodes are used")]
+    #[error("commitment {name} is full: {nodes} of {nodes} nodes used")]
     Full {
         /// Its name.
         name: String,
@@ -299,22 +299,17 @@ impl Committed {
         let (mut free, mut first, mut why) = (0_u32, None, None);
         for (at, commitment) in commitments.iter().enumerate() {
             let Some(capacity) = commitment.capacity_at(place) else { continue };
-            let name = || commitment.name.clone();
-            let ends = match capacity.paid {
-                Paid::OnDemand => commitment.until,
-                Paid::Ahead { leave_at, .. } => Some(leave_at),
-            };
-            match (commitment.from, ends) {
-                (Some(from), _) if self.now < from => why = why.or(Some(NoSlot::NotBegun { name: name(), from })),
-                (_, Some(since)) if since <= self.now => why = why.or(Some(NoSlot::Ending { name: name(), since })),
-                _ => match self.bill.left.get(at).copied().unwrap_or_default() {
-                    // A full one says more than one that is not open: its nodes can come free.
-                    0 => why = Some(NoSlot::Full { name: name(), nodes: capacity.nodes }),
-                    left => {
-                        free = free.saturating_add(u32::try_from(left).unwrap_or(u32::MAX));
-                        first = first.or(Some(commitment.name.as_str()));
-                    }
-                },
+            if let Some(shut) = commitment.shut(self.now) {
+                why = why.or(Some(shut));
+                continue;
+            }
+            match self.bill.left.get(at).copied().unwrap_or_default() {
+                // A full one says more than one that is shut: its nodes can come free.
+                0 => why = Some(NoSlot::Full { name: commitment.name.clone(), nodes: capacity.nodes }),
+                left => {
+                    free = free.saturating_add(u32::try_from(left).unwrap_or(u32::MAX));
+                    first = first.or(Some(commitment.name.as_str()));
+                }
             }
         }
         first.map(|name| Ok((name, free))).or_else(|| why.map(Err))
@@ -439,6 +434,20 @@ impl Commitment {
         }
     }
 
+    /// Why nothing new starts under it now; `None` while it may.
+    fn shut(&self, now: Timestamp) -> Option<NoSlot> {
+        let ends = match &self.terms {
+            Terms::Capacity(Capacity { paid: Paid::Ahead { leave_at, .. }, .. }) => Some(*leave_at),
+            _ => self.until,
+        };
+        let name = || self.name.clone();
+        match (self.from, ends) {
+            (Some(from), _) if now < from => Some(NoSlot::NotBegun { name: name(), from }),
+            (_, Some(since)) if since <= now => Some(NoSlot::Ending { name: name(), since }),
+            _ => None,
+        }
+    }
+
     fn is_discount(&self) -> bool {
         !matches!(self.terms, Terms::Capacity(_))
     }
@@ -550,6 +559,7 @@ impl Row<'_> {
 /// A bill in the making.
 struct Billing<'a> {
     commitments: &'a [Commitment],
+    now: Timestamp,
     rows: Vec<Row<'a>>,
     left: Vec<i64>,
     least: Vec<Option<Milli>>,
@@ -562,10 +572,11 @@ impl<'a> Billing<'a> {
     fn new(commitments: &'a [Commitment], now: Timestamp) -> Self {
         let left = commitments.iter().map(|c| if c.is_active(now) { c.size() } else { 0 }).collect();
         let least = vec![None; commitments.len()];
-        Self { commitments, rows: Vec::new(), left, least, covers: Vec::new(), unkept: 0 }
+        Self { commitments, now, rows: Vec::new(), left, least, covers: Vec::new(), unkept: 0 }
     }
 
-    /// Reserved nodes take kept capacity, in the policy's order. What is billed on demand stays open to discounts, used or not, and the
+    /// Reserved nodes take kept capacity, in the policy's order; what takes nothing new comes last, so that a new node never seems to have
+    /// gone where it cannot. What is billed on demand stays open to discounts, used or not, and the
     /// unused part comes last: AWS prefers running nodes too.
     fn keep_capacity(&mut self, lines: impl Iterator<Item = &'a Reached>, idle: &'a [Option<Idle>]) {
         for (at, Reached { line, by }) in lines.enumerate() {
@@ -583,8 +594,15 @@ impl<'a> Billing<'a> {
                 continue;
             }
             let mut nodes = line.nodes;
-            for &(commitment, _) in &by.0 {
-                let Some(Terms::Capacity(capacity)) = self.commitments.get(commitment).map(|c| &c.terms) else { continue };
+            let kept = by.0.iter().filter_map(|&(at, _)| match self.commitments.get(at) {
+                Some(c @ Commitment { terms: Terms::Capacity(capacity), .. }) => {
+                    Some((c.shut(self.now).is_some(), at, capacity))
+                }
+                _ => None,
+            });
+            let mut kept: Vec<_> = kept.collect();
+            kept.sort_by_key(|(shut, at, _)| (*shut, *at));
+            for (_, commitment, capacity) in kept {
                 let Some(left) = self.left.get_mut(commitment) else { continue };
                 let taken = u32::try_from(*left).unwrap_or(u32::MAX).min(nodes);
                 if taken == 0 {

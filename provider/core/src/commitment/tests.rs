@@ -331,7 +331,7 @@ fn a_capacity_reservation_is_bought_as_reserved_until_it_is_full() {
     fleet.weigh("az2", "g6.xlarge", KEPT, |weighed| assert!(matches!(weighed, Err(Barred::Unpriced(_)))));
     fleet.buy("az1", "g6.xlarge", KEPT, 2);
     fleet.weigh("az1", "g6.xlarge", KEPT, |weighed| {
-        assert_eq!(weighed.unwrap_err().to_string(), "commitment cr: all 2 nodes are used");
+        assert_eq!(weighed.unwrap_err().to_string(), "commitment cr is full: 2 of 2 nodes used");
     });
     assert_eq!((fleet.first(), fleet.cash("one")), ((Amount::Nodes(2), Amount::Nodes(0), Some(FREE)), FREE));
     // It is a place, not a discount: on demand nothing is cheaper for it.
@@ -378,6 +378,20 @@ fn a_capacity_block_has_a_window() {
     let fleet = Fleet::with(block);
     let moments: Vec<String> = fleet.menu.policy.commitments[0].moments().map(|at| at.to_string()).collect();
     assert_eq!(moments, ["2026-12-01T11:30:00Z", "2026-12-03T10:50:00Z", "2026-12-03T11:30:00Z"]);
+}
+
+/// A block that nodes must leave soon has two nodes free, a reservation beside it one. One node can be bought, and no second: it would have
+/// to go into the block.
+#[test]
+fn what_ends_soon_is_no_room() {
+    let block = json!({"name": "cb", "cloud": "aws", "kind": "capacity-block", "region": "east", "zone": "az1",
+        "instanceType": "g6.xlarge", "nodes": 2, "usdPerHour": 3,
+        "from": "2026-11-19T12:30:00Z", "until": "2026-11-20T12:30:00Z"});
+    let mut fleet = Fleet::with(json!([block, odcr(1)]));
+    let room = |fleet: &Fleet| fleet.weigh("az1", "g6.xlarge", KEPT, |w| w.map(|w| w.room).map_err(|why| why.to_string()));
+    assert_eq!(room(&fleet), Ok(1));
+    fleet.buy("az1", "g6.xlarge", KEPT, 1);
+    assert_eq!(room(&fleet), Err("commitment cr is full: 1 of 1 nodes used".into()));
 }
 
 /// Committed use of 12 L4 GPUs: a node of eight is covered, of the next one half: $4 of its $8 is due. A node of one GPU would be free.

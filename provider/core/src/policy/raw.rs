@@ -162,7 +162,8 @@ pub struct RawWhere {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawCapacity {
-    /// Capacity types in the order in which they are tried; one that is not named is not bought.
+    /// Capacity types in the order in which they are tried; one that is not named is not bought. What a commitment covers is used before
+    /// that order counts. Default by workload; `reserved` first where `commitments` keep capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer: Option<Vec<CapacityType>>,
     /// Spot rules. Not supported yet.
@@ -352,6 +353,21 @@ pub struct RawCommitment {
     /// When it ends. Must be named for capacity blocks and calendar reservations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
+}
+
+impl RawCommitment {
+    /// Whether it keeps capacity for us, which is bought as `reserved`.
+    pub(super) fn keeps_capacity(&self) -> bool {
+        match self.kind {
+            CommitmentKind::CapacityReservation | CommitmentKind::CapacityBlock | CommitmentKind::CalendarReservation => true,
+            CommitmentKind::Reservation => self.cloud == "gcp",
+            CommitmentKind::ReservedInstance
+            | CommitmentKind::Ec2SavingsPlan
+            | CommitmentKind::ComputeSavingsPlan
+            | CommitmentKind::CommittedUse
+            | CommitmentKind::SavingsPlan => false,
+        }
+    }
 }
 
 /// What a commitment is.

@@ -125,7 +125,8 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     }
     let cluster = faults.keep(&root.key("clusterName"), grammar::name(&raw.cluster_name, MAX_CLUSTER_NAME));
     let boot_deadline = boot_deadline(faults, &root.key("defaults").key("bootDeadline"), raw.defaults.boot_deadline.as_deref());
-    let pools = pools(faults, &root.key("pools"), &raw.pools);
+    let kept = raw.commitments.iter().any(|commitment| commitment.keeps_capacity());
+    let pools = pools(faults, &root.key("pools"), &raw.pools, kept);
     let quotas = quotas(faults, &root.key("quotas"), &raw.quotas);
     let prices = price_rows(faults, &root.key("prices"), &raw.prices);
     let commitments = commitments::read(faults, &root.key("commitments"), &raw.commitments);
@@ -151,7 +152,7 @@ fn boot_deadline(faults: &mut Faults, path: &Path, text: Option<&str>) -> Option
     Some(length)
 }
 
-fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool]) -> Option<Vec<Pool>> {
+fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool], kept: bool) -> Option<Vec<Pool>> {
     if raw.is_empty() {
         faults.add(path, "is empty: describe at least one pool");
     }
@@ -167,12 +168,12 @@ fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool]) -> Option<Vec<Pool>>
         } else {
             first.insert(one.name.as_str(), at);
         }
-        read.push(pool(faults, &path, one));
+        read.push(pool(faults, &path, one, kept));
     }
     read.into_iter().collect()
 }
 
-fn pool(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Pool> {
+fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, kept: bool) -> Option<Pool> {
     let name = faults.keep(&path.key("name"), grammar::name(&raw.name, MAX_POOL_NAME));
     let (gpu, place) = (path.key("gpu"), path.key("where"));
     let models = faults.some_ids(&gpu.key("models"), &raw.gpu.models, "GPU model, such as L4");
@@ -181,7 +182,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Pool> {
     let regions = faults.some_ids(&place.key("regions"), &raw.place.regions, "region, such as us-east-1");
     let zones: BTreeSet<ZoneId> = faults.ids(&place.key("zones"), &raw.place.zones);
     let instance_types = type_patterns(faults, &path.key("instanceTypes"), &raw.instance_types);
-    let prefer = prefer(faults, &path.key("capacity").key("prefer"), raw.capacity.prefer.as_deref(), raw.workload);
+    let prefer = prefer(faults, &path.key("capacity").key("prefer"), raw, kept);
     let limits = limits(faults, &path.key("limits"), &raw.limits);
     let labels = labels(faults, &path.key("template").key("labels"), &raw.template);
     let taints = taints(faults, &path.key("template").key("taints"), raw.template.taints.as_deref());
@@ -255,21 +256,23 @@ fn type_patterns(faults: &mut Faults, path: &Path, raw: &[String]) -> Option<Vec
     read.into_iter().collect()
 }
 
-/// How a workload buys where its pool does not say: work that can be repeated takes spot first, serving people does not.
-const fn default_prefer(workload: Workload) -> &'static [CapacityType] {
-    match workload {
+/// How a workload buys where its pool does not say: work that can be repeated takes spot first, serving people does not. Capacity that
+/// commitments keep is paid for, so nobody goes without it by saying nothing.
+fn default_prefer(workload: Workload, kept: bool) -> Vec<CapacityType> {
+    let bought: &[CapacityType] = match workload {
         Workload::Inference => &[CapacityType::OnDemand],
         Workload::Training | Workload::Batch | Workload::Dev => &[CapacityType::Spot, CapacityType::OnDemand],
-    }
+    };
+    kept.then_some(CapacityType::Reserved).into_iter().chain(bought.iter().copied()).collect()
 }
 
-fn prefer(faults: &mut Faults, path: &Path, raw: Option<&[CapacityType]>, workload: Workload) -> Vec<CapacityType> {
-    if raw.is_some_and(<[_]>::is_empty) {
+fn prefer(faults: &mut Faults, path: &Path, raw: &RawPool, kept: bool) -> Vec<CapacityType> {
+    let Some(list) = &raw.capacity.prefer else { return default_prefer(raw.workload, kept) };
+    if list.is_empty() {
         faults.add(path, "is empty: name at least one of reserved, spot and on-demand, or leave it out");
     }
-    let list = raw.unwrap_or(default_prefer(workload));
     faults.unrepeated(path, list, CapacityType::to_string);
-    list.to_vec()
+    list.clone()
 }
 
 fn limits(faults: &mut Faults, path: &Path, raw: &RawLimits) -> Option<Limits> {

@@ -45,7 +45,7 @@ fn an_order_uses_what_is_paid_for_first_and_counts_again_after_each_node() {
     world.increase(GROUP_A, 1);
     let plan = world.pass();
     let reasons: Vec<String> = plan.explanations[0].candidates.iter().map(|c| c.verdict.to_string()).collect();
-    assert_eq!(reasons, ["CHOSEN × 1", "the pool prefers spot", "commitment kept: all 2 nodes are used"]);
+    assert_eq!(reasons, ["CHOSEN × 1", "the pool prefers spot", "commitment kept is full: 2 of 2 nodes used"]);
 }
 
 #[test]

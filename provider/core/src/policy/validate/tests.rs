@@ -204,6 +204,9 @@ fn committed(pointer: &str, value: Value) -> RawPolicy {
 #[rustfmt::skip] // A case a line.
 fn each_rule_of_a_commitment_names_the_field_and_the_cure() {
     assert_eq!(faults(&with("/commitments", commitments())), [""; 0]);
+    // Capacity that is kept is bought by pools that do not say how they buy.
+    let pools = Policy::try_from_raw(&with("/commitments", commitments())).expect("no faults").pools;
+    assert_eq!(pools[0].prefer, [CapacityType::Reserved, CapacityType::OnDemand]);
     let mut twin = commitments()[0].clone();
     twin["name"] = json!("ri-2");
     twin["nodes"] = json!(9);
