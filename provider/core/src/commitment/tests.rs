@@ -83,6 +83,7 @@ impl Fleet {
         Self::at(commitments, now(), json!(["reserved", "on-demand", "spot"]), json!({"maxNodes": 1000}))
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "so that a test reads as a policy does")]
     fn at(commitments: Value, now: Timestamp, prefer: Value, limits: Value) -> Self {
         let pool = |name: &str| {
             json!({

@@ -17,8 +17,8 @@ use serde_json::Number;
 
 use super::{
     API_VERSION, DEFAULT_BOOT_DEADLINE, Evidence, Fault, Isolation, Limits, OneOrMany, Path, Policy, Pool, PriceRow, Quota,
-    QuotaLimit, RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawTaint, RawTemplate, Taint, TaintEffect, TypePattern,
-    Workload, quoted,
+    QuotaLimit, RawCommitment, RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawTaint, RawTemplate, Taint, TaintEffect,
+    TypePattern, Workload, quoted,
 };
 use crate::ids::{IdError, ZoneId};
 use crate::offer::CapacityType;
@@ -125,7 +125,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     }
     let cluster = faults.keep(&root.key("clusterName"), grammar::name(&raw.cluster_name, MAX_CLUSTER_NAME));
     let boot_deadline = boot_deadline(faults, &root.key("defaults").key("bootDeadline"), raw.defaults.boot_deadline.as_deref());
-    let kept = raw.commitments.iter().any(|commitment| commitment.keeps_capacity());
+    let kept = raw.commitments.iter().any(RawCommitment::keeps_capacity);
     let pools = pools(faults, &root.key("pools"), &raw.pools, kept);
     let quotas = quotas(faults, &root.key("quotas"), &raw.quotas);
     let prices = price_rows(faults, &root.key("prices"), &raw.prices);
