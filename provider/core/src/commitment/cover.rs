@@ -474,8 +474,12 @@ impl Commitment {
 
 /// What usage worth `value` on demand takes of a plan with this discount; rounded up, so that no plan covers more than it can.
 fn at_plan_rate(value: i64, discount: Milli) -> i64 {
-    let rate = (i128::from(value) * i128::from(1000 - discount.0.min(999)) + 999) / 1000;
-    i64::try_from(rate).unwrap_or(i64::MAX)
+    let rest = 1000 - i64::from(discount.0.min(999));
+    // Bills are worked out often, and wide numbers divide slowly.
+    if let Some(thousandths) = value.checked_mul(rest).and_then(|product| product.checked_add(999)) {
+        return thousandths / 1000;
+    }
+    i64::try_from((i128::from(value) * i128::from(rest) + 999) / 1000).unwrap_or(i64::MAX)
 }
 
 /// What usage a plan with this discount covers with `spend`, worth on demand; rounded down for the same reason.
@@ -646,6 +650,9 @@ impl<'a> Billing<'a> {
             }
             let unit = unit_of(row);
             let taken = (*left).min(i64::try_from(row.open_gpus / unit).unwrap_or(i64::MAX));
+            if taken == 0 {
+                continue;
+            }
             *left -= taken;
             row.open_gpus -= u64::try_from(taken).unwrap_or(0) * unit;
             let open = row.value(row.open_gpus);
