@@ -7,6 +7,7 @@
 #   tests/e2e.sh --memory         instead: stoker's memory while it watches 5,000 Nodes and 20,000 Pods
 #
 #   STOKER_E2E_CLUSTER_AUTOSCALER  cluster-autoscaler binaries to use instead of the model, colon separated
+#   STOKER_E2E_TRANSCRIPTS         a directory: what the autoscaler called, in order, is written there, as RELEASE/SCENARIO.txt
 #   STOKER_E2E_KEEP                if set, logs are kept also when all went well
 #   STOKER_E2E_BIN                 where stoker and the tests' programs are, built already; otherwise they are built
 set -euo pipefail
@@ -92,6 +93,7 @@ for argument in "$@"; do
     *) arguments+=(--only "$argument") ;;
   esac
 done
+[ -z "${STOKER_E2E_TRANSCRIPTS:-}" ] || arguments+=(--transcripts "$STOKER_E2E_TRANSCRIPTS")
 IFS=: read -ra binaries <<<"${STOKER_E2E_CLUSTER_AUTOSCALER:-}"
 for binary in "${binaries[@]}"; do
   [ -z "$binary" ] || arguments+=(--autoscaler "$binary")

@@ -21,4 +21,5 @@ pub mod side;
 pub mod supplier;
 pub mod telemetry;
 pub mod view;
+mod watched;
 pub mod yaml;

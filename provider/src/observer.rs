@@ -67,14 +67,14 @@ impl Observer {
             }
         }
         for record in pass.view.memory.records.values() {
-            if let State::Registered { ready_at: Some(ready), .. } = &record.state {
+            if let State::Registered { launched_at, ready_at: Some(ready), .. } = &record.state {
                 let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
                 // What was Ready before this process began was counted by the one before.
                 if seen.ready.insert(record.id)
                     && seen.last_pass.is_some()
                     && let Some(group) = pass.view.group_of_record(record)
                 {
-                    let took = ready.duration_since(record.ordered_at).try_into().unwrap_or_default();
+                    let took = ready.duration_since(*launched_at).try_into().unwrap_or_default();
                     self.metrics.booted(&group.pool, took);
                 }
             }

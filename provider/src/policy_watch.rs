@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::policy_file;
 use crate::telemetry::Metrics;
+use crate::watched::may_have_changed;
 
 /// The file is read at least so often, whether or not the system told of a change: some network file systems tell nothing.
 const POLL: Duration = Duration::from_secs(30);
@@ -85,7 +86,12 @@ impl PolicyWatch {
     pub async fn run(mut self, stop: CancellationToken) {
         let changed = Arc::new(Notify::new());
         let bell = Arc::clone(&changed);
-        let watcher = notify::recommended_watcher(move |_| bell.notify_one()).and_then(|mut watcher| {
+        let told = move |event| {
+            if may_have_changed(&event) {
+                bell.notify_one();
+            }
+        };
+        let watcher = notify::recommended_watcher(told).and_then(|mut watcher| {
             // The directory, not the file: an atomic rename or a ConfigMap's symlink swap replaces the file itself.
             let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
             watcher.watch(dir, RecursiveMode::NonRecursive).map(|()| watcher)

@@ -134,6 +134,7 @@ impl Publisher {
             let template = self.template(group);
             groups.insert(id, Arc::new(GroupView { group: Arc::clone(group), limits, instances, template }));
         }
+        self.templates.retain(|id, _| groups.contains_key(id));
         View { at, ready, groups, owners, menu: Arc::clone(menu), memory: Arc::clone(memory) }
     }
 

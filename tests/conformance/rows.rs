@@ -57,6 +57,11 @@ const ROWS: &[(&str, &str, &str)] = &[
         "taken_back::a_machine_that_does_not_join_is_told_before_the_autoscaler_gives_up",
         "boot-deadline-off",
     ),
+    (
+        "taken back: a late machine beside others",
+        "taken_back::a_late_machine_does_not_hide_what_is_coming",
+        "late-beside-hopeful-fails",
+    ),
     ("start-up: options", "startup::a_node_that_joined_may_take_its_time_to_be_ready", "options-echoed"),
     ("failures: code", "failures::every_error_has_a_code", "error-without-code"),
     ("failures: placeholders", "failures::failed_placeholders_count_until_they_are_deleted", "failed-dropped"),

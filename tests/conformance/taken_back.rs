@@ -124,3 +124,24 @@ async fn a_machine_that_does_not_join_is_told_before_the_autoscaler_gives_up() {
     rig.run(mins(4)).await;
     assert_eq!((rig.running_pods(), rig.service.machines_of(L4)), (1, 0));
 }
+
+/// An error in a group makes an autoscaler forget all that is on its way there: a late machine beside others goes without one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_machine_does_not_hide_what_is_coming() {
+    let setup = Setup::new(policy(&[Pool { prefer: "on-demand, spot", ..Pool::new("p") }])).world(|world| {
+        world.markets.push(market::stock(market::of_kind("g6.xlarge", CapacityType::OnDemand), 1));
+        world.broken_images.push(market::of_kind("g6.xlarge", CapacityType::OnDemand));
+    });
+    let service = setup.start().await;
+    order(&service, L4, 1).await;
+    service.pass(mins(9)).await;
+    // The only market of the first choice is taken, so these are bought as spot, and boot well.
+    order(&service, L4, 2).await;
+    service.pass(secs(61)).await;
+    let client = service.client();
+    let instances = client.nodes(L4).await.unwrap();
+    assert!(failed(&instances).is_empty(), "{instances:?}");
+    assert_eq!(client.target(L4).await.unwrap(), 2);
+    service.pass(mins(5)).await;
+    assert_eq!(service.machines_of(L4), 2, "the late machine has gone");
+}

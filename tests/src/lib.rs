@@ -8,3 +8,4 @@ pub mod market;
 pub mod policy;
 pub mod process;
 pub mod rig;
+pub mod transcript;

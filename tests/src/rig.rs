@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use stoker::door::GrpcDoor;
 use stoker_core::supply::KeyParts;
-use stoker_core::template::POOL_LABEL;
+use stoker_core::template::{CLUSTER_LABEL, POOL_LABEL};
 use stoker_core::units::MiB;
 use stoker_proto::externalgrpc::NodeGroupAutoscalingOptions;
 use stoker_sim::model::{
@@ -113,6 +113,8 @@ pub struct Rig {
     pub autoscaler: Autoscaler<WireDoor, MemoryCluster>,
     /// How long a node takes from joining to being Ready: a driver that is installed at boot.
     pub driver: SignedDuration,
+    /// How many nodes may join in one step.
+    pub joins: usize,
     /// What the autoscaler did so far, in order.
     pub actions: Vec<Action>,
     now: Timestamp,
@@ -125,7 +127,7 @@ impl Rig {
         let door = WireDoor::new(service.client());
         let autoscaler = Autoscaler::new(door, MemoryCluster::new(Scoring::MostAllocated), settings);
         let now = service.now();
-        Self { service, autoscaler, driver: SignedDuration::ZERO, actions: Vec::new(), now }
+        Self { service, autoscaler, driver: SignedDuration::ZERO, joins: usize::MAX, actions: Vec::new(), now }
     }
 
     /// The time.
@@ -158,11 +160,26 @@ impl Rig {
         *self.autoscaler.door_mut() = WireDoor::new(self.service.client());
     }
 
-    /// The machines' nodes join and leave, the scheduler binds, the autoscaler loops once.
-    pub async fn step(&mut self) -> LoopReport {
+    /// Lets the time go by until a real one would start its next loop.
+    pub fn wait(&mut self) {
+        self.now = self.autoscaler.next_scan(self.now);
+    }
+
+    /// The machines' nodes join and leave, the scheduler binds.
+    pub async fn arrive(&mut self) {
         self.service.at(self.now).await;
         self.register();
         self.autoscaler.cluster_mut().schedule();
+    }
+
+    /// The same, then the autoscaler loops once.
+    pub async fn step(&mut self) -> LoopReport {
+        self.arrive().await;
+        self.run_once().await
+    }
+
+    /// The autoscaler loops once.
+    pub async fn run_once(&mut self) -> LoopReport {
         let report = self.autoscaler.run_once(self.now).await;
         self.actions.extend(report.actions.iter().cloned());
         self.service.settle().await;
@@ -171,7 +188,7 @@ impl Rig {
 
     /// One loop, at the time at which a real one would follow the last.
     pub async fn next(&mut self) -> LoopReport {
-        self.now = self.autoscaler.next_scan(self.now);
+        self.wait();
         self.step().await
     }
 
@@ -227,12 +244,14 @@ impl Rig {
         let cluster = self.autoscaler.cluster_mut();
         let gone: Vec<String> = cluster
             .all_nodes()
+            .filter(|node| node.labels.contains_key(CLUSTER_LABEL))
             .filter(|node| !machines.iter().any(|(machine, _)| machine.provider_id.as_str() == node.provider_id))
             .map(|node| node.name.clone())
             .collect();
         for name in gone {
             cluster.remove_node(&name, self.now);
         }
+        let mut joins = self.joins;
         for (machine, up) in machines {
             if let Some(node) = cluster.node(machine.node_name.as_str()) {
                 if !node.ready() && self.now >= node.created_at + self.driver {
@@ -241,7 +260,10 @@ impl Rig {
                 continue;
             }
             let key: Option<KeyParts> = machine.key.as_str().parse().ok();
-            let Some(group) = key.filter(|_| up).and_then(|key| view.groups.get(&key.group).cloned()) else { continue };
+            let Some(group) = key.filter(|_| up && joins > 0).and_then(|key| view.groups.get(&key.group).cloned()) else {
+                continue;
+            };
+            joins -= 1;
             let template = &group.group.template;
             cluster.add_node(NodeView {
                 name: machine.node_name.to_string(),

@@ -172,6 +172,8 @@ async fn no_node_is_lost_or_bought_twice_at_random_moments() {
     let case = format!("seed {seed}");
     let (process, settled) = compare(&case, &home, &expected).await;
     let books = home.books();
+    let told = |of: fn(&Load) -> usize| loads.iter().map(of).sum::<usize>();
+    assert!(told(Load::asked) > 0 && told(|load| load.deleted.len()) > 0, "{case}: nothing happened");
     for load in &loads {
         let (made, asked) = (books.made(load.group), load.asked());
         assert!(made <= asked, "{case}: {}: {made} machines for {asked} nodes", load.group);

@@ -1,17 +1,23 @@
 //! The checker: judges a decision by the promises, with code of its own. It shares nothing with `decide` but the types, so that one
 //! mistake cannot both make and excuse a bad plan.
 
+mod membership;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::commitment::{Commitment, Terms};
 use crate::group::{Group, Menu};
 use crate::ids::{LaunchKey, NodeGroupId, PoolName, ProviderId, RecordId};
 use crate::memory::Memory;
-use crate::offer::{CapacityType, Place};
+use crate::offer::{CapacityType, Market, Place};
 use crate::plan::{Action, Checked, Decision, Ending, Plan};
-use crate::policy::QuotaLimit;
+use crate::policy::{Quota, QuotaUnit};
 use crate::record::{Purchase, Record, State};
 use crate::snapshot::Snapshot;
+
+pub use membership::quotas_of;
+#[cfg(test)]
+pub(crate) use membership::wanting;
 
 /// A promise that the plan would break. The pass stops; nothing of it is done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,14 +60,22 @@ pub enum Fatal {
         limit: i64,
     },
     /// More than a quota allows.
-    #[error("quota {name} would hold {units}, more than {limit}")]
+    #[error("quota {name} would hold {units}, more than the {share} that this cluster may have of it")]
     QuotaExceeded {
         /// The quota.
         name: String,
         /// Units.
         units: u64,
-        /// The limit.
-        limit: u64,
+        /// What this cluster may have.
+        share: u64,
+    },
+    /// A purchase under a quota that the policy does not list, where it says that nothing be bought then.
+    #[error("launch {key} needs quota {name}, which the policy does not list")]
+    QuotaUnlisted {
+        /// The quota.
+        name: String,
+        /// The key.
+        key: LaunchKey,
     },
     /// More nodes than the capacity kept for us.
     #[error("{place} would hold {nodes} reserved nodes, more than the {limit} that commitments keep")]
@@ -130,12 +144,12 @@ pub fn check(
     for record in memory.records.values() {
         by_group.entry(&record.group).or_default().push(record);
     }
-    let growing: BTreeSet<&NodeGroupId> = plan
+    let growing: BTreeSet<RecordId> = plan
         .actions
         .iter()
         .filter_map(|action| match action {
             // Asking again with the same key buys nothing new.
-            Action::Launch { record, request, .. } if !asked_before(before, *record, &request.key) => Some(&request.group),
+            Action::Launch { record, request, .. } if !asked_before(before, *record, &request.key) => Some(*record),
             _ => None,
         })
         .collect();
@@ -230,39 +244,44 @@ fn endings(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: &mu
 
 /// Counts nodes, spend and quota units from the records, for the pools and quotas that this pass buys under. A limit that the operator
 /// has lowered below what exists binds growth only: what exists is never ended for it.
-fn spending(growing: &BTreeSet<&NodeGroupId>, by_group: &ByGroup<'_>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
+fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
     let group_of = |id: &NodeGroupId| -> Option<&Group> {
         menu.groups.get(id).or_else(|| memory.groups.get(id).map(|g| &g.group)).map(AsRef::as_ref)
     };
-    let growing_pools: BTreeSet<&PoolName> = growing.iter().filter_map(|id| group_of(id).map(|g| &g.pool)).collect();
+    let pool_of = |id: &RecordId| group_of(&memory.records.get(id)?.group).map(|group| &group.pool);
+    let growing_pools: BTreeSet<&PoolName> = growing.iter().filter_map(pool_of).collect();
     let mut nodes: BTreeMap<&PoolName, u64> = BTreeMap::new();
     let mut micros: BTreeMap<&PoolName, i128> = BTreeMap::new();
     let mut bought: BTreeMap<&PoolName, Vec<(&Purchase, &Group)>> = BTreeMap::new();
-    let mut units: Vec<u64> = vec![0; menu.policy.quotas.len()];
-    let mut grows: Vec<bool> = vec![false; menu.policy.quotas.len()];
-    let in_groups = by_group.iter().filter_map(|(id, records)| Some((id, group_of(id)?, records)));
-    for (id, group, record) in in_groups.flat_map(|(id, group, records)| records.iter().map(move |record| (id, group, record)))
-    {
-        // What is only wanted or could not be had is no machine: a limit that was lowered meanwhile keeps it from being bought.
-        let machine = !matches!(record.state, State::Wanted | State::Cancelled { .. } | State::Deleting { .. });
-        if machine && record.purchase().is_some() {
-            *nodes.entry(&group.pool).or_default() += 1;
-        }
-        let Some(purchase) = record.purchase() else { continue };
-        *micros.entry(&group.pool).or_default() += i128::from(purchase.price.0);
-        bought.entry(&group.pool).or_default().push((purchase, group));
-        for ((units, grows), quota) in units.iter_mut().zip(&mut grows).zip(&menu.policy.quotas) {
-            let place = &purchase.market.place;
-            let inside = quota.cloud == place.cloud
-                && quota.region.as_ref().is_none_or(|r| *r == place.region)
-                && (quota.models.is_empty() || quota.models.iter().any(|m| *m == group.spec.gpu_model))
-                && (quota.capacity_types.is_empty() || quota.capacity_types.contains(&purchase.market.capacity_type));
-            if inside {
-                *units += match quota.limit {
-                    QuotaLimit::Vcpus(_) => group.spec.vcpus.map_or(u64::from(u32::MAX), u64::from),
-                    QuotaLimit::Gpus(_) => (u64::from(group.spec.gpus.0) / 1000).max(1),
+    let tally = |quota| Tally { quota, units: 0, grows: false };
+    let mut tallies: Vec<Tally<'_>> = menu.policy.quotas.iter().map(tally).collect();
+    for (group, records) in by_group.iter().filter_map(|(id, records)| Some((group_of(id)?, records))) {
+        // The nodes of a group are of few markets: which quotas count each is asked once.
+        let mut members: Vec<(&Market, Vec<usize>)> = Vec::new();
+        for record in records {
+            // What is only wanted or could not be had is no machine: a limit that was lowered meanwhile keeps it from being bought.
+            let machine = !matches!(record.state, State::Wanted | State::Cancelled { .. } | State::Deleting { .. });
+            if machine && record.purchase().is_some() {
+                *nodes.entry(&group.pool).or_default() += 1;
+            }
+            let Some(purchase) = record.purchase() else { continue };
+            *micros.entry(&group.pool).or_default() += i128::from(purchase.price.0);
+            bought.entry(&group.pool).or_default().push((purchase, group));
+            let bought_now = growing.contains(&record.id);
+            if bought_now && let Some(name) = membership::wanting(&menu.policy, &purchase.market, &group.spec) {
+                faults.push(Fatal::QuotaUnlisted { name, key: purchase.key.clone() });
+            }
+            if !members.iter().any(|(market, _)| **market == purchase.market) {
+                members.push((&purchase.market, quotas_of(&menu.policy, &purchase.market, &group.spec)));
+            }
+            let inside = members.iter().find(|(market, _)| **market == purchase.market).map(|(_, inside)| inside);
+            for at in inside.into_iter().flatten() {
+                let Some(tally) = tallies.get_mut(*at) else { continue };
+                tally.grows |= bought_now;
+                tally.units += match tally.quota.unit {
+                    QuotaUnit::Vcpus => group.spec.vcpus.map_or(u64::from(u32::MAX), u64::from),
+                    QuotaUnit::Gpus => (u64::from(group.spec.gpus.0) / 1000).max(1),
                 };
-                *grows |= growing.contains(id);
             }
         }
     }
@@ -278,10 +297,11 @@ fn spending(growing: &BTreeSet<&NodeGroupId>, by_group: &ByGroup<'_>, memory: &M
             faults.push(Fatal::TooMuchSpend { pool: pool.name.clone(), micros: spend, limit: limit.0 });
         }
     }
-    for ((units, grows), quota) in units.into_iter().zip(grows).zip(&menu.policy.quotas) {
-        let (QuotaLimit::Vcpus(limit) | QuotaLimit::Gpus(limit)) = quota.limit;
-        if grows && units > u64::from(limit) {
-            faults.push(Fatal::QuotaExceeded { name: quota.name.clone(), units, limit: u64::from(limit) });
+    for Tally { quota, units, .. } in tallies.into_iter().filter(|tally| tally.grows) {
+        let others = u64::from(quota.used) + u64::from(quota.safety);
+        if units + others > u64::from(quota.limit) {
+            let share = u64::from(quota.limit).saturating_sub(others);
+            faults.push(Fatal::QuotaExceeded { name: quota.name.clone(), units, share });
         }
     }
 }
@@ -325,4 +345,12 @@ fn kept(launched: &BTreeSet<&Place>, memory: &Memory, menu: &Menu, faults: &mut 
             faults.push(Fatal::MoreThanKept { place: (*place).clone(), nodes, limit });
         }
     }
+}
+
+/// What is held of one quota.
+struct Tally<'a> {
+    quota: &'a Quota,
+    units: u64,
+    /// Whether this pass buys under it.
+    grows: bool,
 }

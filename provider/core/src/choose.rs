@@ -9,6 +9,7 @@ use crate::ids::NodeGroupId;
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market};
 use crate::price::{Quote, Unpriced};
+use crate::quota::Unlisted;
 use crate::record::State;
 use crate::supply::RefusalKind;
 use crate::units::UsdPerHour;
@@ -98,6 +99,9 @@ pub struct Candidate {
     pub preference: usize,
     /// Its price, or why it has none.
     pub price: Result<PriceParts, Unpriced>,
+    /// Quotas that it counts against, that the policy does not list and that are taken as unlimited.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unlimited: Vec<Unlisted>,
     /// What became of it.
     pub verdict: Verdict,
 }
@@ -172,6 +176,8 @@ pub struct Eligible<'a> {
     pub room: u32,
     /// How many nodes from here on have this price, at least one: beyond them a commitment is used up.
     pub alike: u32,
+    /// Quotas that it counts against, that the policy does not list and that are taken as unlimited.
+    pub unlimited: &'a [Unlisted],
 }
 
 /// The price of an offer in parts, as if no commitment covered it.
@@ -219,7 +225,9 @@ impl<'a> Scales<'a> {
             quoted: parts.quote.price.per(group.spec.advertised_gpus()),
             market: &offer.market,
         };
-        Ok(Eligible { group, offer, rank, parts, room: room.nodes.min(market_room).min(kept_room), alike: next.alike })
+        let unlimited = self.menu.unlimited(&group.id, offer.market.capacity_type);
+        let room = room.nodes.min(market_room).min(kept_room);
+        Ok(Eligible { group, offer, rank, parts, room, alike: next.alike, unlimited })
     }
 
     /// What one more node of this offer, quoted at `price`, would cost with all commitments counted.
@@ -316,10 +324,14 @@ pub fn explain(
         market: offer.market.clone(),
         gpus: group.spec.advertised_gpus(),
         price,
+        unlimited: Vec::new(),
         verdict,
     };
     // Until it is told what was chosen, an eligible offer is as good as any.
-    let open = eligible.iter().map(|e| candidate(e.group, e.offer, e.rank.preference, Ok(e.parts.clone()), Verdict::Tied));
+    let open = eligible.iter().map(|e| Candidate {
+        unlimited: e.unlimited.to_vec(),
+        ..candidate(e.group, e.offer, e.rank.preference, Ok(e.parts.clone()), Verdict::Tied)
+    });
     let shut = barred.iter().map(|(group, offer, why)| {
         candidate(group, offer, usize::MAX, price_parts(group, offer, now), Verdict::Barred(why.clone()))
     });

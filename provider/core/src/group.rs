@@ -1,5 +1,6 @@
 //! Node groups: pool × shape, derived from the policy and the prices. Groups are homogeneous in all that the scheduler reads.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,10 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::commitment::Paid;
 use crate::ids::{Cloud, NodeGroupId, PoolName, SupplierName, ZoneName};
 use crate::isolation::SHAPE_TAINT;
+use crate::lookup::Lookup;
 use crate::memory::Memory;
 use crate::offer::{CapacityType, InstanceSpec, Market, Place};
 use crate::policy::{Policy, Pool, TaintEffect};
 use crate::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind, Unpriced, usable};
+use crate::quota::{GroupClaims, Unlisted};
 use crate::sabotage;
 use crate::supply::MarketFacts;
 use crate::template::{self, NodeTemplate, Resources, label_value};
@@ -118,6 +121,8 @@ pub struct Menu {
     pub groups: BTreeMap<NodeGroupId, Arc<Group>>,
     /// Places that the pools name but get no group for.
     pub left_out: Vec<LeftOut>,
+    /// What the groups' nodes count against.
+    claims: Lookup<NodeGroupId, GroupClaims>,
 }
 
 impl Menu {
@@ -129,7 +134,8 @@ impl Menu {
         for (market, entry) in prices.entries() {
             places.entry(&market.place).or_default().insert(market.capacity_type, entry);
         }
-        let mut menu = Self { policy: Arc::clone(policy), groups: BTreeMap::new(), left_out: Vec::new() };
+        let mut menu =
+            Self { policy: Arc::clone(policy), groups: BTreeMap::new(), left_out: Vec::new(), claims: Lookup::default() };
         for (place, entries) in places {
             let Some(spec) = prices.spec(&place.cloud, &place.instance_type) else { continue };
             for pool in policy.pools.iter().filter(|pool| concerns(pool, place, spec)) {
@@ -139,7 +145,18 @@ impl Menu {
                 }
             }
         }
+        menu.claims = menu.groups.values().map(|group| (group.id.clone(), GroupClaims::of(policy, group))).collect();
         menu
+    }
+
+    /// What the nodes of a group count against; worked out anew for one that is only remembered.
+    pub fn claims(&self, group: &Group) -> Cow<'_, GroupClaims> {
+        self.claims.get(&group.id).map_or_else(|| Cow::Owned(GroupClaims::of(&self.policy, group)), Cow::Borrowed)
+    }
+
+    /// The quotas that an offer of a group counts against, that the policy does not list and that are taken as unlimited.
+    pub fn unlimited(&self, group: &NodeGroupId, capacity_type: CapacityType) -> &[Unlisted] {
+        self.claims.get(group).map_or(&[], |claims| &claims.under(capacity_type).unlimited)
     }
 
     /// A group by its id: as it is now, or as it was when its pool was still in the policy.

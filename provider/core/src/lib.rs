@@ -20,6 +20,7 @@ mod pairs;
 pub mod plan;
 pub mod policy;
 pub mod price;
+pub mod quota;
 pub mod record;
 pub mod sabotage;
 pub mod snapshot;

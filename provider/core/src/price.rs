@@ -15,7 +15,7 @@ use crate::units::{Milli, UsdPerHour};
 /// (`policy-benchmark` §2), so a week keeps the error under the smallest gap between two GPU models.
 pub const SPOT_QUOTE_LIFE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// How long a live quote counts: twice the period at which feeds ask again, and some slack.
+/// How long a live quote counts: feeds ask every few minutes, so several answers may fail before one lapses.
 pub const LIVE_QUOTE_LIFE: SignedDuration = SignedDuration::from_hours(1);
 
 /// Past this age a list price is still used, and warned of: the large AWS cut of June 2025 came 90 days after the last one.

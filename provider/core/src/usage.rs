@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::commitment::{Committed, Marginal};
 use crate::group::{Group, Menu, Offer};
-use crate::ids::{NodeGroupId, PoolName};
+use crate::ids::{NodeGroupId, PoolName, Region};
 use crate::lookup::Lookup;
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market};
-use crate::policy::{Quota, QuotaLimit};
-use crate::record::Record;
+use crate::policy::QuotaUnit;
+use crate::quota::{Claim, Claims, Unlisted, in_region};
+use crate::record::{Record, State};
 use crate::units::UsdPerHour;
 
 /// What is used of every limit.
@@ -27,29 +28,37 @@ pub struct Usage {
     pub nodes: BTreeMap<PoolName, u32>,
     /// Prices by pool, of all that is bought or being bought, and of what is wanted; without what commitments pay.
     pub spend: BTreeMap<PoolName, UsdPerHour>,
-    /// Units used of each quota, in the policy's order.
-    pub quotas: Vec<u64>,
+    /// What this cluster has of each quota, in the policy's order.
+    pub quotas: Vec<Held>,
     /// What commitments pay of all that is bought.
     pub committed: Committed,
+}
+
+/// What this cluster has of a quota, in the quota's unit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// All of it: nodes, and what is wanted, being bought or on its way out.
+    pub units: u64,
+    /// The part of it that is in flight: wanted, being bought, or not yet a Ready node.
+    pub in_flight: u64,
 }
 
 impl Usage {
     /// Counts every record.
     pub fn count(memory: &Memory, menu: &Menu, now: Timestamp) -> Self {
         let committed = Committed::count(memory, menu, now);
-        let mut usage = Self { quotas: vec![0; menu.policy.quotas.len()], committed, ..Self::default() };
+        let mut usage = Self { quotas: vec![Held::default(); menu.policy.quotas.len()], committed, ..Self::default() };
         // Most records are nodes bought where their group is: those are counted by group and capacity type, and added up at the end.
-        let mut known: Lookup<&NodeGroupId, Held<'_>> =
-            menu.groups.iter().map(|(id, group)| (id, Held { group, nodes: 0, bought: [(0, UsdPerHour::ZERO); 3] })).collect();
+        let mut known: Lookup<&NodeGroupId, Lots<'_>> = menu.groups.iter().map(|(id, group)| (id, Lots::of(group))).collect();
         for record in memory.records.values() {
-            let simple = known.get_mut(&record.group).is_some_and(|held| held.take(record));
+            let simple = known.get_mut(&record.group).is_some_and(|lots| lots.take(record));
             if !simple && let Some(group) = group_of(record, memory, menu) {
                 usage.apply(record, group, menu, now, 1);
             }
         }
         for id in menu.groups.keys() {
-            if let Some(held) = known.get(id) {
-                usage.add_held(held, menu);
+            if let Some(lots) = known.get(id) {
+                usage.add_lots(lots, menu);
             }
         }
         usage
@@ -70,26 +79,18 @@ impl Usage {
         self.spend.get(pool).copied().unwrap_or_default().minus(self.committed.relief(pool))
     }
 
-    fn add_held(&mut self, held: &Held<'_>, menu: &Menu) {
-        let group = held.group;
-        if held.nodes > 0 {
+    fn add_lots(&mut self, lots: &Lots<'_>, menu: &Menu) {
+        let group = lots.group;
+        if lots.nodes > 0 {
             let targets = self.targets.entry(group.id.clone()).or_default();
-            *targets = targets.saturating_add(held.nodes);
+            *targets = targets.saturating_add(lots.nodes);
             let nodes = self.nodes.entry(group.pool.clone()).or_default();
-            *nodes = nodes.saturating_add(held.nodes);
+            *nodes = nodes.saturating_add(lots.nodes);
         }
-        for (capacity_type, (bought, price)) in CapacityType::ALL.into_iter().zip(held.bought) {
-            if bought == 0 {
-                continue;
-            }
+        for (capacity_type, lot) in CapacityType::ALL.into_iter().zip(lots.bought).filter(|(_, lot)| lot.nodes > 0) {
             let spend = self.spend.entry(group.pool.clone()).or_default();
-            *spend = spend.plus(price);
-            let market = Market { place: group.place.clone(), capacity_type };
-            for (used, quota) in self.quotas.iter_mut().zip(&menu.policy.quotas) {
-                if covers(quota, &market, group) {
-                    *used = used.saturating_add(units(quota, group).saturating_mul(u64::from(bought)));
-                }
-            }
+            *spend = spend.plus(lot.price);
+            self.claim(&menu.claims(group).under(capacity_type).listed, lot.nodes, lot.in_flight);
         }
     }
 
@@ -109,18 +110,14 @@ impl Usage {
         }
     }
 
-    /// Counts nodes as bought in a market, without records: for what-ifs.
+    /// Counts nodes as being bought in a market, without records: for what-ifs.
     pub fn add_bought(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: u32, menu: &Menu) {
         *self.targets.entry(group.id.clone()).or_default() += nodes;
         *self.nodes.entry(group.pool.clone()).or_default() += nodes;
         let spend = self.spend.entry(group.pool.clone()).or_default();
         *spend = spend.plus(price.times(nodes));
         self.recommit(group, market, price, i64::from(nodes), menu);
-        for (used, quota) in self.quotas.iter_mut().zip(&menu.policy.quotas) {
-            if covers(quota, market, group) {
-                *used = used.saturating_add(units(quota, group).saturating_mul(u64::from(nodes)));
-            }
-        }
+        self.claim(&menu.claims(group).under(market.capacity_type).listed, nodes, nodes);
     }
 
     fn apply(&mut self, record: &Record, group: &Group, menu: &Menu, now: Timestamp, sign: i64) {
@@ -129,18 +126,26 @@ impl Usage {
             step(self.targets.entry(group.id.clone()).or_default());
             step(self.nodes.entry(group.pool.clone()).or_default());
         }
-        let claim = Claim::of(record, group, now);
-        if let Claim::Nothing = claim {
-            return;
-        }
+        let Some(Stake { price, claims }) = Stake::of(record, group, menu, now) else { return };
         let spend = self.spend.entry(group.pool.clone()).or_default();
-        let price = claim.price();
         *spend = if sign > 0 { spend.plus(price) } else { spend.minus(price) };
-        for (used, quota) in self.quotas.iter_mut().zip(&menu.policy.quotas) {
-            if claim.touches(quota, group) {
-                let units = units(quota, group);
-                *used = if sign > 0 { used.saturating_add(units) } else { used.saturating_sub(units) };
-            }
+        let in_flight = u32::from(record.is_coming());
+        if sign > 0 { self.claim(&claims, 1, in_flight) } else { self.unclaim(&claims, in_flight) }
+    }
+
+    fn claim(&mut self, claims: &[Claim], nodes: u32, in_flight: u32) {
+        for claim in claims {
+            let Some(held) = self.quotas.get_mut(claim.quota) else { continue };
+            held.units = held.units.saturating_add(claim.units.saturating_mul(u64::from(nodes)));
+            held.in_flight = held.in_flight.saturating_add(claim.units.saturating_mul(u64::from(in_flight)));
+        }
+    }
+
+    fn unclaim(&mut self, claims: &[Claim], in_flight: u32) {
+        for claim in claims {
+            let Some(held) = self.quotas.get_mut(claim.quota) else { continue };
+            held.units = held.units.saturating_sub(claim.units);
+            held.in_flight = held.in_flight.saturating_sub(claim.units.saturating_mul(u64::from(in_flight)));
         }
     }
 
@@ -161,48 +166,63 @@ impl Usage {
             let spent = self.cash(&group.pool);
             room.lower(next.affordable(limit.minus(spent)), || Bound::Budget { spent, limit, price: next.cash });
         }
-        for (quota, used) in menu.policy.quotas.iter().zip(&self.quotas) {
-            if covers(quota, &offer.market, group) {
-                let need = units(quota, group).max(1);
-                let limit = limit_of(quota);
-                let left = limit.saturating_sub(*used) / need;
-                room.lower(u32::try_from(left).unwrap_or(u32::MAX), || Bound::Quota {
-                    name: quota.name.clone(),
-                    region: group.place.region.to_string(),
-                    used: *used,
-                    limit,
-                    need,
-                    unit: unit_of(quota).to_owned(),
-                });
-            }
+        let claims = menu.claims(group);
+        let claims = claims.under(offer.market.capacity_type);
+        if let Some(quota) = &claims.denied {
+            return Room { nodes: 0, bound: Some(Bound::QuotaUnlisted(quota.clone())) };
+        }
+        for claim in &claims.listed {
+            let quota = menu.policy.quotas.get(claim.quota).zip(self.quotas.get(claim.quota));
+            let Some((quota, held)) = quota else { continue };
+            let left = quota.share().saturating_sub(held.units);
+            room.lower(u32::try_from(left / claim.units.max(1)).unwrap_or(u32::MAX), || Bound::Quota {
+                name: quota.name.clone(),
+                region: quota.region.clone(),
+                left,
+                limit: quota.limit,
+                in_flight: held.in_flight,
+                need: claim.units,
+                unit: quota.unit,
+            });
         }
         room
     }
 }
 
-/// What is held of one group, as long as all of it is bought where the group is.
-struct Held<'a> {
+/// The nodes of one group, as long as all of them are bought where the group is.
+struct Lots<'a> {
     group: &'a Group,
     /// Records that count.
     nodes: u32,
-    /// Records bought and what they cost, by capacity type in declared order.
-    bought: [(u32, UsdPerHour); 3],
+    /// Records bought, by capacity type in declared order.
+    bought: [Lot; 3],
 }
 
-impl Held<'_> {
+/// Nodes bought alike.
+#[derive(Clone, Copy, Default)]
+struct Lot {
+    nodes: u32,
+    /// Of those, the ones that are not Ready yet.
+    in_flight: u32,
+    /// What they cost together.
+    price: UsdPerHour,
+}
+
+impl<'a> Lots<'a> {
+    fn of(group: &'a Group) -> Self {
+        Self { group, nodes: 0, bought: [Lot::default(); 3] }
+    }
+
     /// Takes a record in, unless it is only wanted or was bought elsewhere.
     fn take(&mut self, record: &Record) -> bool {
-        let bought = record.purchase().filter(|purchase| {
-            // No quota looks at more of a market than this.
-            let place = &purchase.market.place;
-            place.region == self.group.place.region && place.cloud == self.group.place.cloud
-        });
+        let bought = record.purchase().filter(|purchase| is_there(&purchase.market, self.group));
         let Some(purchase) = bought else { return false };
         let capacity_type = purchase.market.capacity_type;
         let Some(at) = CapacityType::ALL.iter().position(|&c| c == capacity_type) else { return false };
-        let Some((nodes, price)) = self.bought.get_mut(at) else { return false };
-        *nodes = nodes.saturating_add(1);
-        *price = price.plus(purchase.price);
+        let Some(lot) = self.bought.get_mut(at) else { return false };
+        lot.nodes = lot.nodes.saturating_add(1);
+        lot.in_flight = lot.in_flight.saturating_add(u32::from(record.is_coming()));
+        lot.price = lot.price.plus(purchase.price);
         if record.counts() {
             self.nodes = self.nodes.saturating_add(1);
         }
@@ -210,72 +230,39 @@ impl Held<'_> {
     }
 }
 
+/// Whether a market is where the group is. No quota looks at more of a place than this.
+fn is_there(market: &Market, group: &Group) -> bool {
+    market.place.region == group.place.region && market.place.cloud == group.place.cloud
+}
+
 /// The group of a record: from the menu, or as remembered where its pool is gone.
 pub fn group_of<'a>(record: &Record, memory: &'a Memory, menu: &'a Menu) -> Option<&'a Group> {
     menu.group_or_remembered(&record.group, memory).map(AsRef::as_ref)
 }
 
-/// What a record lays claim to.
-enum Claim<'a> {
-    Nothing,
-    Bought { market: &'a Market, price: UsdPerHour },
-    Wanted { offers: &'a [Offer], price: UsdPerHour },
+/// What a record has of the limits that count money and quota.
+struct Stake {
+    price: UsdPerHour,
+    claims: Vec<Claim>,
 }
 
-impl<'a> Claim<'a> {
-    fn of(record: &'a Record, group: &'a Group, now: Timestamp) -> Self {
+impl Stake {
+    /// `None` where nothing is bought and nothing wanted.
+    fn of(record: &Record, group: &Group, menu: &Menu, now: Timestamp) -> Option<Self> {
         if let Some(purchase) = record.purchase() {
-            return Self::Bought { market: &purchase.market, price: purchase.price };
+            let market = &purchase.market;
+            let claims = if is_there(market, group) {
+                menu.claims(group).under(market.capacity_type).listed.clone()
+            } else {
+                Claims::of(&menu.policy, &market.place, &group.spec, market.capacity_type).listed
+            };
+            return Some(Self { price: purchase.price, claims });
         }
-        if matches!(record.state, crate::record::State::Wanted) {
+        if record.state == State::Wanted {
             let price = group.offers.iter().filter_map(|o| o.quote(now).ok()).map(|q| q.price).max();
-            return Self::Wanted { offers: &group.offers, price: price.unwrap_or_default() };
+            return Some(Self { price: price.unwrap_or_default(), claims: menu.claims(group).wanted.clone() });
         }
-        Self::Nothing
-    }
-
-    const fn price(&self) -> UsdPerHour {
-        match self {
-            Self::Nothing => UsdPerHour::ZERO,
-            Self::Bought { price, .. } | Self::Wanted { price, .. } => *price,
-        }
-    }
-
-    fn touches(&self, quota: &Quota, group: &Group) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::Bought { market, .. } => covers(quota, market, group),
-            Self::Wanted { offers, .. } => offers.iter().any(|offer| covers(quota, &offer.market, group)),
-        }
-    }
-}
-
-/// Whether a quota counts nodes bought in this market.
-pub fn covers(quota: &Quota, market: &Market, group: &Group) -> bool {
-    quota.cloud == market.place.cloud
-        && quota.region.as_ref().is_none_or(|region| *region == market.place.region)
-        && (quota.models.is_empty() || quota.models.contains(&group.spec.gpu_model))
-        && (quota.capacity_types.is_empty() || quota.capacity_types.contains(&market.capacity_type))
-}
-
-/// Units of a quota that one node takes. Unknown CPUs never get here: such a type has no template and so no group.
-pub fn units(quota: &Quota, group: &Group) -> u64 {
-    match quota.limit {
-        QuotaLimit::Vcpus(_) => u64::from(group.spec.vcpus.unwrap_or(u32::MAX)),
-        QuotaLimit::Gpus(_) => u64::from(group.spec.advertised_gpus()),
-    }
-}
-
-const fn limit_of(quota: &Quota) -> u64 {
-    match quota.limit {
-        QuotaLimit::Vcpus(n) | QuotaLimit::Gpus(n) => n as u64,
-    }
-}
-
-const fn unit_of(quota: &Quota) -> &'static str {
-    match quota.limit {
-        QuotaLimit::Vcpus(_) => "vCPU",
-        QuotaLimit::Gpus(_) => "GPU",
+        None
     }
 }
 
@@ -319,21 +306,26 @@ pub enum Bound {
         price: UsdPerHour,
     },
     /// A quota.
-    #[error("quota {name} {region}: {used} of {limit} {unit} used or in flight, one more needs {need}")]
+    #[error("quota {name}{}: {left} of {limit} {unit} left, {in_flight} in flight, one more needs {need}", in_region(.region.as_ref()))]
     Quota {
         /// Its name.
         name: String,
-        /// The region.
-        region: String,
-        /// Units used, in flight included.
-        used: u64,
+        /// The region; `None` where it counts all of them.
+        region: Option<Region>,
+        /// Units left: limit − used by others − ours − safety.
+        left: u64,
         /// The limit.
-        limit: u64,
+        limit: u32,
+        /// Units of ours that are not yet Ready nodes.
+        in_flight: u64,
         /// Units that one more node needs.
         need: u64,
-        /// `vCPU` or `GPU`.
-        unit: String,
+        /// The unit.
+        unit: QuotaUnit,
     },
+    /// A quota that the policy does not list.
+    #[error("{0} is not in the policy: list it under quotas with its limit, or write defaults.unknownQuota: allow")]
+    QuotaUnlisted(Unlisted),
     /// The pool is not in the policy any more.
     #[error("the pool is not in the policy any more")]
     PoolGone,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jiff::SignedDuration;
-use stoker_core::policy::{Policy, QuotaLimit};
+use stoker_core::policy::Policy;
 use stoker_core::units::UsdMicros;
 
 use super::day::Played;
@@ -77,11 +77,7 @@ impl fmt::Display for Bill<'_> {
         if !self.policy.quotas.is_empty() {
             let quotas = self.policy.quotas.iter().map(|quota| {
                 let used = self.ours.most_quota.get(&quota.name).copied().unwrap_or(0);
-                let (limit, unit) = match quota.limit {
-                    QuotaLimit::Vcpus(limit) => (limit, "vCPU"),
-                    QuotaLimit::Gpus(limit) => (limit, "GPU"),
-                };
-                vec![quota.name.clone(), used.to_string(), limit.to_string(), unit.to_owned()]
+                vec![quota.name.clone(), used.to_string(), quota.limit.to_string(), quota.unit.to_string()]
             });
             writeln!(f, "{}", table(&["quota", "most used", "limit", "unit"], &["most used", "limit"], quotas.collect()))?;
         }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use indicatif::ProgressBar;
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::{GpuModel, NodeName, PoolName, ProviderId};
-use stoker_core::offer::{CapacityType, Market};
-use stoker_core::policy::{Policy, QuotaLimit};
+use stoker_core::check::quotas_of;
+use stoker_core::ids::{NodeName, PoolName, ProviderId};
+use stoker_core::offer::{CapacityType, InstanceSpec, Market};
+use stoker_core::policy::{Policy, QuotaUnit};
 use stoker_core::supply::{InstanceState, KeyParts};
 use stoker_core::units::{UsdMicros, UsdPerHour};
 use stoker_sim::model::{Autoscaler, MemoryCluster, NodeView, Scoring, Settings};
@@ -27,9 +28,7 @@ const LEAST_BILLED: i64 = 60;
 struct Billed {
     pool: PoolName,
     market: Market,
-    vcpus: u64,
-    gpus: u64,
-    model: GpuModel,
+    spec: Arc<InstanceSpec>,
     price: UsdPerHour,
     since: Timestamp,
 }
@@ -239,9 +238,7 @@ impl Day {
                 let billed = Billed {
                     pool: group.pool.clone(),
                     market: machine.market.clone(),
-                    vcpus: u64::from(group.spec.vcpus.unwrap_or_default()),
-                    gpus: u64::from(group.spec.advertised_gpus()),
-                    model: group.spec.gpu_model.clone(),
+                    spec: Arc::clone(&group.spec),
                     price,
                     since: machine.launched_at,
                 };
@@ -329,21 +326,21 @@ impl Day {
                 self.played.broken.push(format!("{}: {} spends {spend}/h", self.now, pool.name));
             }
         }
-        for quota in &self.policy.quotas {
-            let counted = self.machines.values().filter(|m| {
-                quota.cloud == m.market.place.cloud
-                    && quota.region.as_ref().is_none_or(|region| *region == m.market.place.region)
-                    && (quota.models.is_empty() || quota.models.contains(&m.model))
-                    && (quota.capacity_types.is_empty() || quota.capacity_types.contains(&m.market.capacity_type))
-            });
-            let (used, limit): (u64, u32) = match quota.limit {
-                QuotaLimit::Vcpus(limit) => (counted.map(|m| m.vcpus).sum(), limit),
-                QuotaLimit::Gpus(limit) => (counted.map(|m| m.gpus).sum(), limit),
+        for (at, quota) in self.policy.quotas.iter().enumerate() {
+            let counted = self.machines.values().filter(|m| quotas_of(&self.policy, &m.market, &m.spec).contains(&at));
+            let used: u64 = match quota.unit {
+                QuotaUnit::Vcpus => counted.map(|m| u64::from(m.spec.vcpus.unwrap_or_default())).sum(),
+                QuotaUnit::Gpus => counted.map(|m| u64::from(m.spec.advertised_gpus())).sum(),
             };
             let most = self.played.most_quota.entry(quota.name.clone()).or_default();
             *most = (*most).max(used);
-            if used > u64::from(limit) {
-                self.played.broken.push(format!("{}: quota {} holds {used}, more than {limit}", self.now, quota.name));
+            if used > quota.share() {
+                self.played.broken.push(format!(
+                    "{}: quota {} holds {used}, more than {}",
+                    self.now,
+                    quota.name,
+                    quota.share()
+                ));
             }
         }
     }

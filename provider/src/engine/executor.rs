@@ -1,8 +1,11 @@
 //! Does what a checked plan says, and nothing else. It has no choice to make: what to buy, where and under which key is settled.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::ids::{LaunchKey, NodeName, ProviderId, SupplierName};
 use stoker_core::plan::Action;
@@ -10,6 +13,7 @@ use stoker_core::snapshot::Snapshot;
 use stoker_core::supply::{LaunchOutcome, LaunchRequest};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::clock::Clock;
 use crate::fault;
@@ -22,6 +26,10 @@ const LAUNCH_BATCH: usize = 20;
 
 /// A termination or a change to a Node is not repeated sooner: feeds need a moment to show that it was done.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_secs(5);
+
+/// How long a supplier may take to answer: clouds answer within seconds, and a launch that is asked again under its key buys nothing
+/// twice.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// Calls to the API server at once.
 const KUBE_CALLS: usize = 8;
@@ -153,7 +161,7 @@ impl Executor {
             let _permit = permits.acquire().await;
             let keys: Vec<LaunchKey> = batch.iter().map(|request| request.key.clone()).collect();
             fault::point("launch.before");
-            let outcomes = supplier.launch(clock.now(), batch).await;
+            let outcomes = answered("launch", supplier.launch(clock.now(), batch)).await.unwrap_or_default();
             fault::point("launch.after");
             let mut under_way = lock(&under_way);
             for key in &keys {
@@ -181,7 +189,7 @@ impl Executor {
         self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
             fault::point("terminate.before");
-            let results = supplier.terminate(clock.now(), ids.clone()).await;
+            let results = answered("terminate", supplier.terminate(clock.now(), ids.clone())).await.unwrap_or_default();
             fault::point("terminate.after");
             for (instance, result) in results {
                 if let Err(error) = result {
@@ -214,6 +222,22 @@ impl Executor {
             lock(&under_way).changing.remove(deed.node());
             wake.notify_one();
         });
+    }
+}
+
+/// What a supplier answers; `None` where it gives no answer in time, or falls over. Either must not keep what was asked under way for
+/// ever: it is asked again.
+async fn answered<T>(call: &'static str, answer: impl Future<Output = T>) -> Option<T> {
+    match timeout(ANSWER_WITHIN, AssertUnwindSafe(answer).catch_unwind()).await {
+        Ok(Ok(answer)) => Some(answer),
+        Ok(Err(_)) => {
+            tracing::error!(call, "a supplier's call panicked; nothing is known of what came of it");
+            None
+        }
+        Err(_) => {
+            tracing::warn!(call, "no answer from the supplier within {} s", ANSWER_WITHIN.as_secs());
+            None
+        }
     }
 }
 

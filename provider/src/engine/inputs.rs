@@ -61,7 +61,13 @@ impl MarketFeed {
         if facts.len() == self.suppliers.len() {
             *asked = Some(now);
         }
-        self.facts.send_replace(Arc::new(facts));
+        self.facts.send_if_modified(|last| {
+            let changed = **last != facts;
+            if changed {
+                *last = Arc::new(facts);
+            }
+            changed
+        });
     }
 }
 

@@ -43,9 +43,9 @@ use handle::Command;
 /// the backpressure it understands.
 const COMMANDS: usize = 256;
 
-/// Mutating calls taken in before a pass: enough to share one pass and one disk flush among a parallel scale-up, few enough to keep the
-/// first caller's wait short.
-const BATCH: usize = 32;
+/// Mutating calls taken in before a pass: enough to share one pass among a parallel scale-up, few enough to keep the first caller's wait
+/// short, as each call is flushed to disk by itself.
+const BATCH: usize = 16;
 
 /// A full pass is made at least so often, whether or not anything woke the loop: it repairs what an event missed.
 const RESYNC: SignedDuration = SignedDuration::from_secs(10);
@@ -341,6 +341,8 @@ impl Engine {
             // Half the facts decide nothing. What was published stays, marked as not to be shown.
             let view = self.publisher.view(now, Err(why), self.limits.clone(), &self.menu, &self.memory);
             self.handle.view.store(Arc::new(view));
+            // Nothing is decided, so no moment of the last decision is worth waking for.
+            self.next_change_at = None;
             return;
         }
         let id = self.next_decision;
@@ -365,13 +367,19 @@ impl Engine {
         if now.duration_since(self.pruned_at) < PRUNE_EVERY {
             return;
         }
-        self.pruned_at = now;
         match self.parts.journal.prune(now, self.parts.retention).await {
-            Ok(pruned) => tracing::debug!(?pruned, "journal pruned"),
+            Ok(pruned) => {
+                tracing::debug!(?pruned, "journal pruned");
+                // What one go leaves, the next pass takes: a busy fleet decides faster than one go in ten minutes forgets.
+                if pruned.more {
+                    return;
+                }
+            }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "pruning the journal failed; it is tried again")
             }
         }
+        self.pruned_at = now;
     }
 
     async fn try_pass(&mut self, id: DecisionId, now: Timestamp) -> Result<(), PassFailed> {

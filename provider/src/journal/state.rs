@@ -31,6 +31,8 @@ pub(super) struct MemoryDelta {
     refused: MapDelta<Market, Arc<Backoff>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     groups: MapDelta<NodeGroupId, Arc<GroupMemory>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    orphans: SetDelta<ProviderId>,
     next_record: u64,
     next_order: u64,
     session: Option<SessionId>,
@@ -40,11 +42,12 @@ impl Part for Memory {
     type Delta = MemoryDelta;
 
     fn whole(&self) -> MemoryDelta {
-        let Self { records, refused, groups, next_record, next_order, session } = self;
+        let Self { records, refused, groups, orphans, next_record, next_order, session } = self;
         MemoryDelta {
             records: records.whole(),
             refused: refused.whole(),
             groups: groups.whole(),
+            orphans: orphans.whole(),
             next_record: *next_record,
             next_order: *next_order,
             session: *session,
@@ -52,27 +55,33 @@ impl Part for Memory {
     }
 
     fn since(&self, before: &Self) -> Option<MemoryDelta> {
-        let Self { records, refused, groups, next_record, next_order, session } = self;
+        let Self { records, refused, groups, orphans, next_record, next_order, session } = self;
         let delta = MemoryDelta {
             records: records.since(&before.records).unwrap_or_default(),
             refused: refused.since(&before.refused).unwrap_or_default(),
             groups: groups.since(&before.groups).unwrap_or_default(),
+            orphans: orphans.since(&before.orphans).unwrap_or_default(),
             next_record: *next_record,
             next_order: *next_order,
             session: *session,
         };
         let numbers = (*next_record, *next_order, *session) != (before.next_record, before.next_order, before.session);
-        let any = numbers || !delta.records.is_empty() || !delta.refused.is_empty() || !delta.groups.is_empty();
+        let any = numbers
+            || !delta.records.is_empty()
+            || !delta.refused.is_empty()
+            || !delta.groups.is_empty()
+            || !delta.orphans.is_empty();
         any.then_some(delta)
     }
 
     fn apply(before: Option<Self>, delta: MemoryDelta) -> Self {
         let before = before.unwrap_or_default();
-        let MemoryDelta { records, refused, groups, next_record, next_order, session } = delta;
+        let MemoryDelta { records, refused, groups, orphans, next_record, next_order, session } = delta;
         Self {
             records: Part::apply(Some(before.records), records),
             refused: Part::apply(Some(before.refused), refused),
             groups: Part::apply(Some(before.groups), groups),
+            orphans: Part::apply(Some(before.orphans), orphans),
             next_record,
             next_order,
             session,

@@ -74,11 +74,13 @@ struct Names<T> {
     known: BTreeMap<String, T>,
     /// The list that is being read; it replaces what is known when it is whole.
     listed: BTreeMap<String, T>,
+    /// Whether a list was read to its end.
+    whole: bool,
 }
 
 impl<T> Default for Names<T> {
     fn default() -> Self {
-        Self { known: BTreeMap::new(), listed: BTreeMap::new() }
+        Self { known: BTreeMap::new(), listed: BTreeMap::new(), whole: false }
     }
 }
 
@@ -90,7 +92,10 @@ impl<T> Names<T> {
             Event::InitApply(object) => {
                 self.listed.insert(name(&object), object);
             }
-            Event::InitDone => self.known = std::mem::take(&mut self.listed),
+            Event::InitDone => {
+                self.known = std::mem::take(&mut self.listed);
+                self.whole = true;
+            }
             Event::Apply(object) => {
                 let name = name(&object);
                 self.known.insert(name.clone(), object);
@@ -187,6 +192,9 @@ impl State {
         let namespace = pod.namespace().unwrap_or_default();
         let lacking = tolerations::lacking(pod, view, now);
         if lacking.is_empty() {
+            return;
+        }
+        if !self.open.whole {
             return;
         }
         if !self.open.known.contains_key(&namespace) {

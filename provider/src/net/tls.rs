@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
-use notify::event::{AccessKind, AccessMode};
-use notify::{EventKind, RecursiveMode, Watcher as _};
+use notify::{RecursiveMode, Watcher as _};
 use rustls::ServerConfig;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+
+use crate::watched::may_have_changed;
 
 pub use fault::{TlsFault, TlsFaults};
 pub use files::{Loaded, TlsFiles};
@@ -123,10 +124,7 @@ impl Tls {
     pub(super) fn watch_directories(&self, wake: &Arc<Notify>) -> Option<notify::RecommendedWatcher> {
         let wake = Arc::clone(wake);
         let told = move |event: notify::Result<notify::Event>| {
-            // Reading the files is an event too; only what may have changed them counts.
-            let only_read =
-                |kind: EventKind| matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write));
-            if !event.is_ok_and(|event| only_read(event.kind)) {
+            if may_have_changed(&event) {
                 wake.notify_one();
             }
         };

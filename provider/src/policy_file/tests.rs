@@ -30,7 +30,7 @@ fn a_short_policy_and_the_example_are_policies() {
     let pools: Vec<_> =
         example.pools.iter().map(|pool| (pool.name.as_str(), pool.prefer.len(), pool.limits.max_nodes)).collect();
     assert_eq!(pools, [("inference", 1, 40), ("training", 2, 8), ("dev", 2, 10)]);
-    assert_eq!(example.quotas.len(), 3);
+    assert_eq!(example.quotas.len(), 4);
 }
 
 #[test]

@@ -11,8 +11,11 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
+use stoker_core::ids::ClusterName;
+use stoker_core::memory::Memory;
 use stoker_core::policy::Policy;
 use stoker_core::price::PriceBook;
+use stoker_core::supply::KeyParts;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
@@ -75,6 +78,19 @@ pub enum ServeError {
         door: &'static str,
         /// Why.
         source: std::io::Error,
+    },
+    /// The state is another cluster's.
+    #[error(
+        "{}: the nodes kept here are of the cluster {other}, and the policy's clusterName is {cluster}: they would run on, unknown to \
+         anybody. Give clusterName back its value, or start with a state directory of its own (--state-dir)", .state_dir.display()
+    )]
+    OtherCluster {
+        /// The state directory.
+        state_dir: std::path::PathBuf,
+        /// The cluster of its nodes.
+        other: String,
+        /// The policy's.
+        cluster: ClusterName,
     },
     /// The cluster cannot be talked to.
     #[error(transparent)]
@@ -146,6 +162,14 @@ impl Running {
     }
 }
 
+/// The cluster that remembered nodes belong to, where it is not this one.
+fn other_cluster(memory: &Memory, cluster: &ClusterName) -> Option<String> {
+    memory.records.values().find_map(|record| {
+        let key: KeyParts = record.purchase()?.key.as_str().parse().ok()?;
+        (key.cluster != *cluster).then(|| key.cluster.to_string())
+    })
+}
+
 /// Tells of a part that ended by itself. Nothing is sound without it.
 fn unasked(ended: Result<&'static str, tokio::task::JoinError>) -> bool {
     match ended {
@@ -178,6 +202,9 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     });
     let suppliers: Vec<Arc<dyn Supplier>> = vec![Arc::clone(&simulated) as Arc<dyn Supplier>];
     let (journal, restored) = Journal::open(&state_dir).await?;
+    if let Some(other) = other_cluster(&restored.memory, &cluster) {
+        return Err(ServeError::OtherCluster { state_dir, other, cluster });
+    }
 
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);

@@ -71,7 +71,15 @@ pub struct Simulated {
 
 struct Hosted {
     world: World,
-    log: Option<File>,
+    log: Option<Log>,
+    /// Rows that could not be written yet, the newest of a machine last.
+    unwritten: Vec<StoredInstance>,
+}
+
+struct Log {
+    file: File,
+    /// Bytes of it that are whole lines.
+    whole: u64,
 }
 
 impl Simulated {
@@ -100,19 +108,21 @@ impl Simulated {
         let start = start.unwrap_or_else(|| clock.now());
         let world = World::restore(config, book, start, rows).map_err(WorldError::Config)?;
         let failed = |doing| move |source| WorldError::File { path: path.to_owned(), doing, source };
-        let mut log = OpenOptions::new().create(true).append(true).open(path).map_err(failed("opening it"))?;
+        let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(failed("opening it"))?;
         // A line torn by a crash was never answered for: it goes.
-        log.set_len(whole).map_err(failed("cutting a torn line"))?;
+        file.set_len(whole).map_err(failed("cutting a torn line"))?;
+        let mut log = Log { file: file.try_clone().map_err(failed("opening it"))?, whole };
         if fresh {
-            let header = serde_json::to_string(&Header { start }).unwrap_or_default();
-            writeln!(log, "{header}").and_then(|()| log.sync_data()).map_err(failed("writing to it"))?;
+            let header = serde_json::to_string(&Header { start }).unwrap_or_default() + "\n";
+            file.write_all(header.as_bytes()).and_then(|()| file.sync_data()).map_err(failed("writing to it"))?;
+            log.whole += header.len() as u64;
         }
         Self::host(cluster, clock, world, Some(log))
     }
 
-    fn host(cluster: ClusterName, clock: Clock, world: World, log: Option<File>) -> Result<Self, WorldError> {
+    fn host(cluster: ClusterName, clock: Clock, world: World, log: Option<Log>) -> Result<Self, WorldError> {
         let name = SupplierName::new(NAME)?;
-        Ok(Self { name, cluster, clock, world: Mutex::new(Hosted { world, log }) })
+        Ok(Self { name, cluster, clock, world: Mutex::new(Hosted { world, log, unwritten: Vec::new() }) })
     }
 
     /// Every machine that runs for this cluster now, and whether it has booted. What the cloud itself would know: never partial.
@@ -123,7 +133,7 @@ impl Simulated {
             .world
             .machines_of(&self.cluster)
             .map(|made| {
-                let up = matches!(made.state, InstanceState::Running | InstanceState::Reclaiming { .. });
+                let up = made.state != InstanceState::Stopping && hosted.world.has_booted(&made.provider_id, now);
                 (std::sync::Arc::clone(made), up)
             })
             .collect()
@@ -153,20 +163,31 @@ impl Simulated {
 }
 
 impl Hosted {
-    /// Writes down what changed. What cannot be written must not be answered for: the caller then says that it does not know.
+    /// Writes down what changed. What cannot be written must not be answered for: the caller then says that it does not know, and it is
+    /// written with what changes next.
     fn flush(&mut self) -> std::io::Result<()> {
-        let rows = self.world.take_dirty();
-        let Some(log) = &mut self.log else { return Ok(()) };
-        if rows.is_empty() {
+        self.unwritten.extend(self.world.take_dirty().into_iter().map(|(_, row)| row));
+        let Some(Log { file, whole }) = &mut self.log else {
+            self.unwritten.clear();
+            return Ok(());
+        };
+        if self.unwritten.is_empty() {
             return Ok(());
         }
         let mut text = String::new();
-        for (_, row) in rows {
-            text.push_str(&serde_json::to_string(&row)?);
+        for row in &self.unwritten {
+            text.push_str(&serde_json::to_string(row)?);
             text.push('\n');
         }
-        log.write_all(text.as_bytes())?;
-        log.sync_data()
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
+        if let Err(error) = written {
+            // Nothing may be added to half a line.
+            file.set_len(*whole)?;
+            return Err(error);
+        }
+        *whole += text.len() as u64;
+        self.unwritten.clear();
+        Ok(())
     }
 }
 

@@ -18,7 +18,7 @@ use super::labels::NodeState;
 /// What the gauges show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
-    /// Every listed group.
+    /// Every group, listed or not.
     pub groups: BTreeMap<NodeGroupId, GroupGauges>,
     /// Nodes, by pool and where they stand.
     pub nodes: BTreeMap<(PoolName, NodeState), u32>,

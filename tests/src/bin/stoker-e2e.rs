@@ -5,15 +5,20 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use clap::Parser;
 use stoker_tests::e2e::bench::{Bench, Release, Setup};
 use stoker_tests::e2e::cluster::Cluster;
 use stoker_tests::e2e::memory;
 use stoker_tests::e2e::releases::release;
 use stoker_tests::e2e::scenarios::{ALL, Scenario};
+use stoker_tests::transcript::{Seen, Transcript};
 
 /// Beyond this something hangs.
 const LIMIT: Duration = Duration::from_mins(4);
+
+/// How long is recorded once a scenario is over: a few loops.
+const AFTERWARDS: Duration = Duration::from_secs(7);
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -44,6 +49,9 @@ struct Args {
     /// Only scenarios of these names
     #[arg(long)]
     only: Vec<String>,
+    /// Where transcripts of the autoscaler's calls go, if they are to be made
+    #[arg(long)]
+    transcripts: Option<PathBuf>,
     /// Instead of the scenarios: the memory that Stoker holds for a large cluster
     #[arg(long)]
     memory: bool,
@@ -86,6 +94,7 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         stoker: args.stoker.clone(),
         stoker_kubeconfig: args.stoker_kubeconfig.clone(),
         autoscaler_kubeconfig: args.autoscaler_kubeconfig.clone(),
+        record: args.transcripts.is_some(),
     });
     let mut releases = Vec::new();
     for program in &args.autoscaler {
@@ -113,7 +122,10 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
             let dir = args.dir.join(&release.name).join(scenario.name);
             match play(scenario, &setup, &release, &cluster, &dir).await {
-                Ok(()) => {
+                Ok(calls) => {
+                    if let Some(transcripts) = &args.transcripts {
+                        write(transcripts, &release, scenario, &calls)?;
+                    }
                     passed += 1;
                     line("ok");
                 }
@@ -135,15 +147,29 @@ async fn play(
     release: &Arc<Release>,
     cluster: &Cluster,
     dir: &Path,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<Seen>> {
     let play = async {
         let mut bench = Bench::prepare(Arc::clone(setup), Arc::clone(release), cluster.clone(), &scenario.files, dir).await?;
         bench.start().await?;
         (scenario.run)(&mut bench).await?;
+        if setup.record {
+            tokio::time::sleep(AFTERWARDS).await;
+        }
         bench.stop().await
     };
     match tokio::time::timeout(LIMIT, play).await {
         Ok(result) => result,
         Err(_) => anyhow::bail!("did not end within {} s", LIMIT.as_secs()),
     }
+}
+
+/// Writes what the autoscaler called in a scenario.
+fn write(transcripts: &Path, release: &Release, scenario: &Scenario, calls: &[Seen]) -> anyhow::Result<()> {
+    let number = release.name.strip_prefix("cluster-autoscaler-").unwrap_or(&release.name);
+    let head = [("release", number.to_owned()), ("scenario", scenario.name.to_owned()), ("flags", release.flags.join(" "))];
+    let head = head.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let file = transcripts.join(number).join(format!("{}.txt", scenario.name));
+    std::fs::create_dir_all(transcripts.join(number))?;
+    let what = "# The calls of a Cluster Autoscaler, as tests/e2e.sh recorded them (STOKER_E2E_TRANSCRIPTS).";
+    std::fs::write(&file, format!("{what}\n{}", Transcript::of(head, calls))).with_context(|| file.display().to_string())
 }

@@ -15,6 +15,8 @@ use tokio::net::TcpStream;
 use super::cluster::{Cluster, eventually};
 use super::files::Files;
 use super::process::Process;
+use super::recorder::Recorder;
+use crate::transcript::Seen;
 
 /// How long Stoker may take until it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -28,6 +30,8 @@ pub struct Setup {
     pub stoker_kubeconfig: PathBuf,
     /// The autoscaler's.
     pub autoscaler_kubeconfig: PathBuf,
+    /// Whether the autoscaler's calls are recorded.
+    pub record: bool,
 }
 
 /// An autoscaler that can be started.
@@ -59,8 +63,11 @@ pub struct Bench {
     setup: Arc<Setup>,
     dir: PathBuf,
     ports: [u16; 4],
+    /// Where the autoscaler finds the provider and the expander: Stoker's own ports, or the recorder's.
+    front: [u16; 2],
     stoker: Option<Process>,
     autoscaler: Option<Process>,
+    recorder: Option<Recorder>,
 }
 
 impl Bench {
@@ -78,13 +85,16 @@ impl Bench {
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
         fs::write(dir.join("policy.yaml"), files.policy())?;
         fs::write(dir.join("world.yaml"), files.world())?;
-        let ports = free_ports()?;
+        let [provider, expander, http, metrics, front @ ..] = free_ports::<6>()?;
+        let front = if setup.record { front } else { [provider, expander] };
         let certs = dir.join("certs");
-        let address = format!("localhost:{}", ports[0]);
+        let address = format!("localhost:{}", front[0]);
         Tryout { dir: &certs, server_names: &[], client_name: "cluster-autoscaler", address: &address, force: false }
             .write()?;
+        let recorder = if setup.record { Some(Recorder::start(&certs, front, [provider, expander]).await?) } else { None };
         cluster.reset().await.context("clearing the cluster")?;
-        Ok(Self { cluster, release, setup, dir: dir.to_owned(), ports, stoker: None, autoscaler: None })
+        let ports = [provider, expander, http, metrics];
+        Ok(Self { cluster, release, setup, dir: dir.to_owned(), ports, front, stoker: None, autoscaler: None, recorder })
     }
 
     /// Starts both.
@@ -125,7 +135,8 @@ impl Bench {
 
     /// Starts the autoscaler.
     pub fn start_autoscaler(&mut self) -> anyhow::Result<()> {
-        let [_, expander, _, metrics] = self.ports;
+        let [_, expander] = self.front;
+        let metrics = self.ports[3];
         let mut args = self.release.flags.clone();
         args.extend([
             format!("--kubeconfig={}", self.setup.autoscaler_kubeconfig.display()),
@@ -148,8 +159,8 @@ impl Bench {
         self.autoscaler.take().context("the autoscaler does not run")?.kill().await
     }
 
-    /// Ends both, and says which of them had ended before.
-    pub async fn stop(mut self) -> anyhow::Result<()> {
+    /// Ends both, and says which of them had ended before. Answers the calls that were recorded.
+    pub async fn stop(mut self) -> anyhow::Result<Vec<Seen>> {
         let mut dead = Vec::new();
         for (name, process) in [("the autoscaler", self.autoscaler.take()), ("stoker", self.stoker.take())] {
             let Some(mut process) = process else { continue };
@@ -166,7 +177,7 @@ impl Bench {
             let refused = text.lines().find(|line| line.contains(" is forbidden: "));
             ensure!(refused.is_none(), "a request was refused: {}", refused.unwrap_or_default());
         }
-        Ok(())
+        Ok(self.recorder.take().map(Recorder::finish).unwrap_or_default())
     }
 
     /// Writes down machines as if they had been bought before; Stoker must not run yet.
@@ -229,13 +240,13 @@ impl Bench {
     }
 }
 
-fn free_ports() -> anyhow::Result<[u16; 4]> {
+fn free_ports<const COUNT: usize>() -> anyhow::Result<[u16; COUNT]> {
     // All held at once, so that they differ.
     let mut held = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..COUNT {
         held.push(TcpListener::bind(("127.0.0.1", 0))?);
     }
-    let mut ports = [0; 4];
+    let mut ports = [0; COUNT];
     for (port, listener) in ports.iter_mut().zip(&held) {
         *port = listener.local_addr()?.port();
     }

@@ -75,7 +75,6 @@ impl Flags {
             scan_interval: self.scan_interval,
             scale_down_unneeded: self.scale_down_unneeded_time,
             scale_down_delay_after_add: self.scale_down_delay_after_add,
-            scale_down_delay_after_delete: self.scan_interval,
             scale_down_unready: self.scale_down_unready_time,
             max_node_provision: self.max_node_provision_time,
             initial_backoff: self.initial_node_group_backoff_duration,

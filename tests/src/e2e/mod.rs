@@ -11,5 +11,6 @@ pub mod flags;
 pub mod memory;
 pub mod mirror;
 pub mod process;
+pub mod recorder;
 pub mod releases;
 pub mod scenarios;

@@ -26,7 +26,7 @@ const FOR_TESTS: [(&str, &str); 2] = [
 const PLACES: [&str; 4] = ["--cloud-config", "--grpc-expander-url", "--grpc-expander-cert", "--kubeconfig"];
 
 /// The flags of the autoscaler's Deployment that we ship, with the timers of a test.
-fn flags(deployment: &str) -> Vec<(String, String)> {
+pub fn flags(deployment: &str) -> Vec<(String, String)> {
     let shipped = deployment.lines().filter_map(|line| line.trim().strip_prefix("- --")?.split_once('='));
     let mut flags: Vec<(String, String)> = shipped
         .map(|(name, value)| (format!("--{name}"), value.to_owned()))

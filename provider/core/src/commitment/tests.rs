@@ -95,6 +95,7 @@ impl Fleet {
         };
         let raw: RawPolicy = serde_json::from_value(json!({
             "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test",
+            "defaults": {"unknownQuota": "allow"},
             "pools": [pool("one"), pool("two")], "commitments": commitments,
         }))
         .unwrap();

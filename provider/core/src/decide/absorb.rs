@@ -69,6 +69,11 @@ pub(super) fn outcomes(draft: &mut Draft<'_>) {
                 let state = State::Launching { purchase: purchase.clone(), since: *since, retry_at: Some(retry_at) };
                 draft.set_state(record.id, state);
             }
+            // Nobody knows whether there is a machine: only inventories from now on can tell.
+            (State::Cancelled { purchase, .. }, LaunchOutcome::Unclear { .. }) => {
+                let state = State::Cancelled { purchase: purchase.clone(), since: draft.now };
+                draft.set_state(record.id, state);
+            }
             _ => {}
         }
     }

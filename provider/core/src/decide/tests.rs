@@ -3,6 +3,7 @@
 mod commitments;
 mod oracle;
 mod orders;
+mod quotas;
 mod world;
 
 use super::*;

@@ -21,6 +21,7 @@ pub use validate::check_against_prices;
 use crate::commitment::Commitment;
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
 use crate::offer::CapacityType;
+use crate::quota::KnownQuota;
 use crate::units::{MiB, Milli, UsdPerHour};
 
 /// The `apiVersion` this release reads.
@@ -41,6 +42,9 @@ pub struct Policy {
     pub pools: Vec<Pool>,
     /// Limits that the cloud sets.
     pub quotas: Vec<Quota>,
+    /// What becomes of a market whose quota is not among them; `None` is the usual rule: nothing is bought on demand where the quota
+    /// is [`Known::must_be_listed`](crate::quota::Known::must_be_listed), elsewhere it is taken as unlimited.
+    pub unknown_quota: Option<UnknownQuota>,
     /// The operator's own prices.
     pub prices: Vec<PriceRow>,
     /// What is paid for already, in file order; names are unique.
@@ -136,17 +140,41 @@ pub struct Taint {
     pub effect: TaintEffect,
 }
 
-/// What a quota counts, and how much of it there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// What a quota's numbers mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum QuotaLimit {
+pub enum QuotaUnit {
     /// Virtual CPUs.
-    Vcpus(u32),
+    Vcpus,
     /// Advertised GPUs.
-    Gpus(u32),
+    Gpus,
 }
 
-/// A limit that the cloud sets on the sum over matching nodes.
+impl std::fmt::Display for QuotaUnit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Vcpus => "vCPU",
+            Self::Gpus => "GPU",
+        })
+    }
+}
+
+/// Which nodes a quota counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Counts {
+    /// Those that the cloud is known to count.
+    Known(KnownQuota),
+    /// Those that the operator says.
+    Own {
+        /// GPU models; all when empty.
+        models: BTreeSet<GpuModel>,
+        /// Capacity types; all when empty.
+        capacity_types: BTreeSet<CapacityType>,
+    },
+}
+
+/// A limit that the cloud sets on the sum over the nodes that it counts. What this cluster may hold of it is limit − used − safety.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
     /// What the cloud calls it.
@@ -155,12 +183,23 @@ pub struct Quota {
     pub cloud: Cloud,
     /// The region; all of the cloud's when `None`.
     pub region: Option<Region>,
-    /// GPU models counted; all when empty.
-    pub models: BTreeSet<GpuModel>,
-    /// Capacity types counted; all when empty.
-    pub capacity_types: BTreeSet<CapacityType>,
+    /// Which nodes it counts.
+    pub counts: Counts,
+    /// What the numbers below mean.
+    pub unit: QuotaUnit,
     /// The limit.
-    pub limit: QuotaLimit,
+    pub limit: u32,
+    /// What runs in the account outside this cluster.
+    pub used: u32,
+    /// What is kept back.
+    pub safety: u32,
+}
+
+impl Quota {
+    /// What this cluster may hold of it; nought where others hold it all.
+    pub fn share(&self) -> u64 {
+        u64::from(self.limit.saturating_sub(self.used).saturating_sub(self.safety))
+    }
 }
 
 /// The operator's own price of a market.

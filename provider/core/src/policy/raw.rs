@@ -47,6 +47,20 @@ pub struct RawDefaults {
     /// Keep it below the autoscaler's `--max-node-provision-time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_deadline: Option<String>,
+    /// What becomes of markets that count against a quota of the cloud which `quotas` does not list: `deny` buys nothing there, `allow`
+    /// takes it as unlimited. Default: `deny` for large GPUs on demand (V100, A100, H100 and their like), `allow` for the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_quota: Option<UnknownQuota>,
+}
+
+/// What becomes of a market whose quota the policy does not list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownQuota {
+    /// Taken as unlimited.
+    Allow,
+    /// Nothing is bought there.
+    Deny,
 }
 
 /// What a pool runs; sets its defaults.
@@ -265,7 +279,10 @@ impl TaintEffect {
     }
 }
 
-/// A quota: a limit that the cloud sets on the sum over matching nodes.
+/// A quota: a limit that the cloud sets on the sum over the nodes that it counts.
+///
+/// Of a quota that the clouds are known to have, e.g. `L-DB2E81BA`, `NVIDIA_L4_GPUS` or `lowPriorityCores`, the name tells what it counts
+/// and in which unit: give `limit`. Of any other, say it: `models`, `capacityTypes`, and `vcpus` or `gpus` for the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawQuota {
@@ -273,21 +290,31 @@ pub struct RawQuota {
     pub name: String,
     /// The cloud.
     pub cloud: String,
-    /// The region; every region of the cloud when absent.
+    /// The region. Left out for a quota that counts every region of the cloud together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// GPU models counted; all when empty.
-    #[serde(default)]
+    /// GPU models counted, where the name does not tell; all when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
-    /// Capacity types counted; all when empty.
-    #[serde(default)]
+    /// Capacity types counted, where the name does not tell; all when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capacity_types: Vec<CapacityType>,
-    /// Limit in vCPUs. Give exactly one of `vcpus` and `gpus`.
+    /// Limit, where the name tells the unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Limit in vCPUs, where the name does not tell the unit. Give exactly one of `vcpus` and `gpus`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u32>,
-    /// Limit in GPUs. Give exactly one of `vcpus` and `gpus`.
+    /// Limit in GPUs, where the name does not tell the unit. Give exactly one of `vcpus` and `gpus`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
+    /// What runs in the account outside this cluster, in the limit's unit; what reservations hold without a node in it belongs here.
+    /// Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<u32>,
+    /// What is kept back for others, in the limit's unit. Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub safety: Option<u32>,
 }
 
 /// The operator's own price of a market.

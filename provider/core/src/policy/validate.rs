@@ -7,6 +7,7 @@ mod commitments;
 mod grammar;
 mod later;
 mod prices;
+mod quotas;
 #[cfg(test)]
 mod tests;
 
@@ -16,9 +17,9 @@ use jiff::SignedDuration;
 use serde_json::Number;
 
 use super::{
-    API_VERSION, DEFAULT_BOOT_DEADLINE, Evidence, Fault, Isolation, Limits, OneOrMany, Path, Policy, Pool, PriceRow, Quota,
-    QuotaLimit, RawCommitment, RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawTaint, RawTemplate, Taint, TaintEffect,
-    TypePattern, Workload, quoted,
+    API_VERSION, DEFAULT_BOOT_DEADLINE, Evidence, Fault, Isolation, Limits, OneOrMany, Path, Policy, Pool, PriceRow,
+    RawCommitment, RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, TypePattern, Workload,
+    quoted,
 };
 use crate::ids::{IdError, ZoneId};
 use crate::offer::CapacityType;
@@ -127,7 +128,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let boot_deadline = boot_deadline(faults, &root.key("defaults").key("bootDeadline"), raw.defaults.boot_deadline.as_deref());
     let kept = raw.commitments.iter().any(RawCommitment::keeps_capacity);
     let pools = pools(faults, &root.key("pools"), &raw.pools, kept);
-    let quotas = quotas(faults, &root.key("quotas"), &raw.quotas);
+    let quotas = quotas::quotas(faults, &root.key("quotas"), &raw.quotas);
     let prices = price_rows(faults, &root.key("prices"), &raw.prices);
     let commitments = commitments::read(faults, &root.key("commitments"), &raw.commitments);
     later::of_the_file(faults, &root, raw);
@@ -136,6 +137,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
         boot_deadline: boot_deadline?,
         pools: pools?,
         quotas: quotas?,
+        unknown_quota: raw.defaults.unknown_quota,
         prices: prices?,
         commitments: commitments?,
     })
@@ -320,44 +322,6 @@ fn taints(faults: &mut Faults, path: &Path, raw: Option<&[RawTaint]>) -> Vec<Tai
         }
     }
     raw.iter().map(|taint| Taint { key: taint.key.clone(), value: taint.value.clone(), effect: taint.effect }).collect()
-}
-
-fn quotas(faults: &mut Faults, path: &Path, raw: &[RawQuota]) -> Option<Vec<Quota>> {
-    let mut first = BTreeMap::new();
-    let mut read = Vec::with_capacity(raw.len());
-    for (at, one) in raw.iter().enumerate() {
-        let path = path.index(at);
-        let limited = (one.name.as_str(), one.cloud.as_str(), one.region.as_deref());
-        if let Some(earlier) = first.get(&limited) {
-            faults.add(
-                &path,
-                format!("is the same quota as quotas[{earlier}], {} of one place: take one out", quoted(&one.name)),
-            );
-        } else {
-            first.insert(limited, at);
-        }
-        read.push(quota(faults, &path, one));
-    }
-    read.into_iter().collect()
-}
-
-fn quota(faults: &mut Faults, path: &Path, raw: &RawQuota) -> Option<Quota> {
-    let name = faults.keep(&path.key("name"), grammar::line(&raw.name));
-    let cloud = faults.id(&path.key("cloud"), &raw.cloud);
-    let region = optional(raw.region.as_deref(), |text| faults.id(&path.key("region"), text));
-    let models = faults.ids(&path.key("models"), &raw.models);
-    faults.unrepeated(&path.key("capacityTypes"), &raw.capacity_types, CapacityType::to_string);
-    let limit = faults.keep(
-        path,
-        match (raw.vcpus, raw.gpus) {
-            (Some(vcpus), None) => Ok(QuotaLimit::Vcpus(vcpus)),
-            (None, Some(gpus)) => Ok(QuotaLimit::Gpus(gpus)),
-            (None, None) => Err("has no limit: give one of vcpus and gpus".to_owned()),
-            (Some(_), Some(_)) => Err("has both vcpus and gpus: give one of them".to_owned()),
-        },
-    );
-    let capacity_types = raw.capacity_types.iter().copied().collect();
-    Some(Quota { name: name?.to_owned(), cloud: cloud?, region: region?, models, capacity_types, limit: limit? })
 }
 
 fn price_rows(faults: &mut Faults, path: &Path, raw: &[RawPrice]) -> Option<Vec<PriceRow>> {

@@ -141,6 +141,11 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
         self.client.node_groups().await;
         let generation = self.settings.generation;
         self.state.templates.recompute(&mut self.client, generation, &nodes, &pods, now).await?;
+        if generation.asks_again_after_templates() {
+            for seen in &nodes {
+                let _ = self.client.known_group_of(&seen.view.to_ref()).await;
+            }
+        }
         let (registry, mut scope) = self.registry(now, &mut report.actions);
         if let Err(error) = registry.update(&mut scope, &nodes).await {
             self.state.planner.forget_unneeded();
@@ -162,6 +167,9 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
         let mut pass = self.snapshot(now, nodes, &pods).await;
         let waiting = self.waiting(&mut pass, &pods);
         self.scale_up(&mut pass, waiting, report).await;
+        if report.scale_up == ScaleUp::Asked && generation.scale_up_ends_loop() {
+            return Ok(Outcome::Done);
+        }
         if self.settings.scale_down {
             self.scale_down(&pass, report).await?;
         }
@@ -189,6 +197,12 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
         let pods = self.cluster.pods().await;
         // Only Ready nodes are looked at for GPUs that are missing.
         let label = if views.iter().any(|node| node.ready()) { self.client.gpu_label().await } else { Arc::default() };
+        if self.settings.generation.looks_for_devices() {
+            for node in views.iter().filter(|node| node.ready()) {
+                // Where it is of a group, its devices are compared with the template's; those are not modelled.
+                let _ = self.client.known_group_of(&node.to_ref()).await;
+            }
+        }
         (views.into_iter().map(|view| Seen::new(view, &label)).collect(), pods)
     }
 

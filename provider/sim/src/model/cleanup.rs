@@ -50,10 +50,16 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
         let defaults = self.settings.group_options();
         let mut any = false;
         for (id, instances) in self.state.registry.failed_instances() {
+            let nodes: Vec<NodeRef> = instances.iter().map(|i| NodeRef::fake(i, FAKE_CREATE_ERROR)).collect();
+            if self.settings.generation.asks_whose_failed() {
+                for node in &nodes {
+                    // A supplier that lists an instance in a group names that group here too.
+                    let _ = self.client.known_group_of(node).await;
+                }
+            }
             if self.client.group(&id).await.is_none() || self.client.options(&id, &defaults).await.is_err() {
                 continue;
             }
-            let nodes: Vec<NodeRef> = instances.iter().map(|i| NodeRef::fake(i, FAKE_CREATE_ERROR)).collect();
             let error = self.client.delete_nodes(&id, &nodes).await.err();
             if error.is_none() {
                 any = true;
@@ -61,7 +67,7 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
             }
             report.actions.push(Action::FailedDeleted { group: id, instances, error });
         }
-        if any {
+        if any && !self.settings.generation.clean_up_ends_loop() {
             self.state.registry.recalculate(&mut self.client).await;
         }
         any

@@ -65,13 +65,16 @@ impl Deletions {
 impl<D: Door, C: Cluster> Autoscaler<D, C> {
     /// Looks for nodes that are not needed and marks those that may go for deletion.
     pub(super) async fn scale_down(&mut self, pass: &Pass, report: &mut LoopReport) -> Result<(), LoopError> {
-        self.find_unneeded(pass).await;
-        if pass.hold_scale_down || self.cooldown_ends(pass.now).is_some() {
+        let any = self.find_unneeded(pass).await;
+        let rests = !any && self.settings.generation.rests_without_candidates();
+        if rests || pass.hold_scale_down || self.cooldown_ends(pass.now).is_some() {
+            self.look_for_soft_taints(pass).await;
             return Ok(());
         }
         // Counted for the lower ends of the limits, which are not modelled; a failure stops every removal all the same.
         let templates = self.state.templates.all();
-        if Usage::count(&mut self.client, &pass.snapshot, &templates).await.is_err() {
+        let counts = self.settings.generation.counts_by_node();
+        if counts && Usage::count(&mut self.client, &self.settings, pass, &templates).await.is_err() {
             return Ok(());
         }
         let removable = self.removable(pass).await;
@@ -83,7 +86,15 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
             parallel -= nodes.len();
             self.mark(nodes, pass.now, report).await?;
         }
+        self.look_for_soft_taints(pass).await;
         Ok(())
+    }
+
+    /// Which of the nodes are of a group: only those get soft taints, or lose them. The taints themselves are not modelled.
+    async fn look_for_soft_taints(&mut self, pass: &Pass) {
+        for seen in &pass.nodes {
+            let _ = self.client.known_group_of(&seen.view.to_ref()).await;
+        }
     }
 
     /// Until when nothing is removed after a scale-up, a removal or a failure.
@@ -99,6 +110,9 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
 
     /// Marks nodes for deletion: all or none.
     async fn mark(&mut self, nodes: Vec<Removable>, now: Timestamp, report: &mut LoopReport) -> Result<(), LoopError> {
+        if nodes.is_empty() {
+            return Ok(());
+        }
         for (done, removable) in nodes.iter().enumerate() {
             if let Err(source) = self.cluster.taint_to_be_deleted(&removable.node.name, now).await {
                 for marked in nodes.iter().take(done) {
@@ -116,16 +130,22 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
             report.actions.push(Action::DeletionStarted { node: name.clone(), group: group.to_string(), drain });
             self.state.deletions.0.push(Deletion { node: name, group, drain, phase: Phase::Marked { due } });
         }
-        if self.state.last_delete == Some(now) {
-            self.state.registry.recalculate(&mut self.client).await;
-        }
+        self.state.registry.recalculate(&mut self.client).await;
         Ok(())
     }
 
     /// The goroutines beside the loop: each deletion takes the steps that are due.
     pub(super) async fn continue_deletions(&mut self, now: Timestamp, report: &mut LoopReport) {
+        // Side by side: all are begun before the first is done.
+        let mut begun = Vec::new();
         for mut deletion in std::mem::take(&mut self.state.deletions.0) {
-            match self.advance(&mut deletion, now, report).await {
+            match self.begin(&mut deletion, now, report).await {
+                Ok(()) => begun.push(deletion),
+                Err(reason) => self.give_up(deletion, reason, report).await,
+            }
+        }
+        for deletion in begun {
+            match self.advance(&deletion, now).await {
                 Ok(true) => {
                     let (node, group) = (deletion.node, deletion.group.to_string());
                     report.actions.push(Action::Deleted { node, group });
@@ -136,28 +156,35 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
         }
     }
 
-    /// Takes a deletion as far as it goes by now. Answers whether the door has taken it.
-    async fn advance(&mut self, deletion: &mut Deletion, now: Timestamp, report: &mut LoopReport) -> Result<bool, String> {
-        if let Phase::Marked { due } = deletion.phase {
-            if now < due {
-                return Ok(false);
-            }
-            let (_, pods) = self.look_at(&deletion.node).await?;
-            if !deletion.drain && !pods.is_empty() {
-                return Err("new pods were bound to it".to_owned());
-            }
-            if let Some(pod) = pods.iter().find(|pod| !pod.movable) {
-                return Err(format!("{} may not be moved", pod.id));
-            }
-            for pod in pods {
-                self.cluster.evict(&pod.id, now).await.map_err(|e| format!("{} could not be evicted: {e}", pod.id))?;
-                report.actions.push(Action::Evicted { pod: pod.id.clone(), node: deletion.node.clone() });
-            }
-            deletion.phase = Phase::Draining { until: after(now, self.settings.max_graceful_termination) };
+    /// Has the pods of a marked node move, once it has had its moment.
+    async fn begin(&mut self, deletion: &mut Deletion, now: Timestamp, report: &mut LoopReport) -> Result<(), String> {
+        if !matches!(deletion.phase, Phase::Marked { due } if due <= now) {
+            return Ok(());
         }
+        // Asked for whether the group goes to nought at once, which is not modelled.
+        let options = self.client.options(&deletion.group, &self.settings.group_options()).await;
+        options.map_err(|e| format!("no options of its group: {e}"))?;
+        let (_, pods) = self.look_at(&deletion.node).await?;
+        if !deletion.drain && !pods.is_empty() {
+            return Err("new pods were bound to it".to_owned());
+        }
+        if let Some(pod) = pods.iter().find(|pod| !pod.movable) {
+            return Err(format!("{} may not be moved", pod.id));
+        }
+        for pod in pods {
+            self.cluster.evict(&pod.id, now).await.map_err(|e| format!("{} could not be evicted: {e}", pod.id))?;
+            report.actions.push(Action::Evicted { pod: pod.id.clone(), node: deletion.node.clone() });
+        }
+        deletion.phase = Phase::Draining { until: after(now, self.settings.max_graceful_termination) };
+        Ok(())
+    }
+
+    /// Deletes a node whose pods have gone. Answers whether the door has taken it.
+    async fn advance(&mut self, deletion: &Deletion, now: Timestamp) -> Result<bool, String> {
+        let Phase::Draining { until } = deletion.phase else { return Ok(false) };
         let (node, pods) = self.look_at(&deletion.node).await?;
         if !pods.is_empty() {
-            let late = matches!(deletion.phase, Phase::Draining { until } if until <= now);
+            let late = until <= now;
             return if late { Err("its pods did not go in time".to_owned()) } else { Ok(false) };
         }
         let node = node.to_ref();

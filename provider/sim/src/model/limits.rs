@@ -1,12 +1,15 @@
 //! The limits of the whole cluster: cores, memory, GPUs by kind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use stoker_core::template::Resources;
+
+use super::autoscaler::Pass;
 use super::client::Client;
 use super::cluster::Requests;
 use super::door::{Door, Template};
-use super::fit::{SimNode, has_label};
+use super::fit::has_label;
 use super::settings::Settings;
 
 /// What the nodes of the cluster have, coming ones too.
@@ -19,18 +22,28 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Counts the nodes. Asks for the group of each, and fails with the first call that does, or with a foreign node that has the
-    /// GPU label and no GPUs; then nothing in the cluster is scaled in this loop.
+    /// Counts the nodes; on older releases those of groups by target size and template. Asks for the group of each, and fails with
+    /// the first call that does, or with a foreign node that has the GPU label and no GPUs; then nothing in the cluster is scaled in
+    /// this loop.
     pub(super) async fn count<D: Door>(
         client: &mut Client<D>,
-        nodes: &[SimNode],
+        settings: &Settings,
+        pass: &Pass,
         templates: &BTreeMap<String, Arc<Template>>,
     ) -> Result<Self, String> {
-        let gpu_label = client.gpu_label().await;
+        // Nothing asks for it before there is a node to look at, or a limit.
+        let unused = pass.snapshot.is_empty() && settings.max_gpus.is_empty();
+        let gpu_label = if unused { Arc::default() } else { client.gpu_label().await };
         let mut usage = Self { gpu_label, ..Self::default() };
-        for node in nodes {
+        let by_node = settings.generation.counts_by_node();
+        // Where groups are counted by target, what is coming is counted by that alone.
+        let there: BTreeSet<&str> = pass.nodes.iter().map(|seen| seen.view.name.as_str()).collect();
+        for node in pass.snapshot.iter().filter(|node| by_node || there.contains(node.node.name.as_str())) {
             let name = &node.node.name;
             let group = client.group_of(&node.node).await.map_err(|e| format!("no group of {name}: {e}"))?;
+            if group.is_some() && !by_node {
+                continue;
+            }
             let mut gpus = node.allocatable.gpus;
             if has_label(&node.node, &usage.gpu_label) && gpus == 0 {
                 // A node of ours whose GPUs are not there yet counts as its template.
@@ -40,7 +53,25 @@ impl Usage {
             let resources = Requests { milli_cpu: node.allocatable.milli_cpu, memory: node.allocatable.memory, gpus };
             usage.add(resources, node.node.labels.get(usage.gpu_label.as_ref()).cloned(), 1);
         }
+        if !by_node {
+            usage.add_targets(client, templates).await?;
+        }
         Ok(usage)
+    }
+
+    async fn add_targets<D: Door>(
+        &mut self,
+        client: &mut Client<D>,
+        templates: &BTreeMap<String, Arc<Template>>,
+    ) -> Result<(), String> {
+        for group in client.node_groups().await.iter() {
+            let size = client.target_size(&group.id).await.map_err(|e| format!("no target size of {}: {e}", group.id))?;
+            let Some(template) = templates.get(&group.id) else { continue };
+            let Resources { milli_cpu, memory, gpus, .. } = template.capacity;
+            let kind = template.labels.get(self.gpu_label.as_ref()).cloned();
+            self.add(Requests { milli_cpu, memory, gpus }, kind, u64::try_from(size).unwrap_or_default());
+        }
+        Ok(())
     }
 
     fn add(&mut self, each: Requests, gpu_kind: Option<String>, nodes: u64) {

@@ -9,6 +9,10 @@
 //! which missing nodes count as coming, what becomes of a request that ran out of time, what an empty reply of the expander
 //! means, and what a group without a template blocks.
 //!
+//! The order of its calls is held against real ones: `tests/transcripts` has what a release of each generation called while GPU pods
+//! came and went, and while the cheapest markets had no stock. A test of `stoker-tests` plays the same with the model and lists what
+//! differs.
+//!
 //! # Caveats
 //! What it leaves out:
 //! * **The scheduler**: only node selectors, taints, CPU, memory, GPUs and the number of pods decide what fits. No affinity,
@@ -22,10 +26,12 @@
 //! * **Expanders** other than ours and least-waste; so the two price calls are never made.
 //! * **Concurrency**: what goroutines do beside the loop (reading the instances of all groups every two minutes, draining and
 //!   deleting nodes) happens just before the next loop, one after the other; deletions are never batched.
+//! * **Calls for metrics**: `GetAvailableGPUTypes`, and on 1.36 the template of a group whose node was just deleted. Among the nodes
+//!   that may go, options are asked for once each, where the original looks two or three times.
 //! * **Deadlines**: a call never takes time. A door that wants to be slow answers an error.
 //! * **Process death**: where the original crashes, the loop fails with [`LoopError::UnlistedGroup`]; nor does a health check
 //!   restart it after failing for long ([`Autoscaler::restart`] does).
-//! * **Soft taints** on unneeded nodes, delayed deletion, events, metrics and the status object.
+//! * **Soft taints** on unneeded nodes (each node's group is asked for all the same), delayed deletion, events, metrics and the status object.
 //! * Waits end *at* their moment, where the original waits until just after it; and where the original goes through groups in
 //!   random order, the order here is by id.
 //! * The small differences between patch releases, and between releases that are named together.

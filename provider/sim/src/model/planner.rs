@@ -70,12 +70,15 @@ struct Candidate {
 }
 
 impl<D: Door, C: Cluster> Autoscaler<D, C> {
-    /// Works out anew which nodes are not needed: little used, not kept, and their pods would fit elsewhere.
-    pub(super) async fn find_unneeded(&mut self, pass: &Pass) {
+    /// Works out anew which nodes are not needed: little used, not kept, and their pods would fit elsewhere. Answers whether any node
+    /// could go at all.
+    pub(super) async fn find_unneeded(&mut self, pass: &Pass) -> bool {
         let defaults = self.settings.group_options();
+        let early = self.settings.generation.reads_unneeded_time_early();
         self.state.planner.stuck.retain(|_, until| pass.now < *until);
         let mut eligible = Vec::new();
-        for candidate in self.candidates(pass).await {
+        let (candidates, any) = self.candidates(pass).await;
+        for candidate in candidates {
             if self.is_eligible(&candidate, pass).await {
                 eligible.push(candidate);
             }
@@ -96,28 +99,35 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
                 continue;
             };
             destinations.remove(&name);
-            let options = self.client.options(&candidate.group, &defaults).await.ok();
-            let threshold = options.map(|o| if candidate.seen.ready { o.unneeded } else { o.unready });
+            let threshold = self.unneeded_time(&candidate.group, candidate.seen.ready).await;
+            if early {
+                // The original looks once more, to note the time beside the node.
+                let _ = self.client.options(&candidate.group, &defaults).await;
+            }
             let since = self.state.planner.unneeded.get(&name).map_or(pass.now, |before| before.since);
             found.insert(name, Unneeded { since, drain, threshold });
         }
         self.state.planner.unneeded = found;
+        any
     }
 
-    async fn candidates(&mut self, pass: &Pass) -> Vec<Candidate> {
+    /// The nodes that may be looked at; and whether there are any of a group above its minimum, those on their way out too.
+    async fn candidates(&mut self, pass: &Pass) -> (Vec<Candidate>, bool) {
         let sizes = self.sizes().await;
         let places: BTreeMap<&str, usize> =
             pass.snapshot.iter().enumerate().map(|(at, node)| (node.node.name.as_str(), at)).collect();
         let mut candidates = Vec::new();
+        let mut any = false;
         for seen in &pass.nodes {
             let Some(group) = self.client.known_group_of(&seen.view.to_ref()).await else { continue };
             let above_min = sizes.get(group.as_ref()).is_some_and(|(size, min)| size > min);
+            any |= above_min;
             let going = self.state.deletions.contains(&seen.view.name);
             if let Some(at) = places.get(seen.view.name.as_str()).filter(|_| above_min && !going) {
                 candidates.push(Candidate { seen: seen.clone(), group, at: *at });
             }
         }
-        candidates
+        (candidates, any)
     }
 
     async fn is_eligible(&mut self, candidate: &Candidate, pass: &Pass) -> bool {
@@ -144,13 +154,19 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
         for (id, (size, _)) in &mut sizes {
             *size -= count(self.state.deletions.of_group(id));
         }
-        let mut due: Vec<(String, Unneeded)> = self.state.planner.unneeded.clone().into_iter().collect();
-        due.retain(|(_, unneeded)| unneeded.due().is_some_and(|due| due <= pass.now));
-        due.sort_by_key(|(_, unneeded)| unneeded.drain);
+        let early = self.settings.generation.reads_unneeded_time_early();
+        let mut unneeded: Vec<(String, Unneeded)> = self.state.planner.unneeded.clone().into_iter().collect();
+        unneeded.sort_by_key(|(_, unneeded)| unneeded.drain);
         let mut removable = Vec::new();
-        for (name, unneeded) in due {
+        for (name, unneeded) in unneeded {
             let Some(seen) = pass.nodes.iter().find(|seen| seen.view.name == name) else { continue };
             let Some(group) = self.client.known_group_of(&seen.view.to_ref()).await else { continue };
+            if !early && self.unneeded_time(&group, seen.ready).await.is_none() {
+                continue;
+            }
+            if unneeded.due().is_none_or(|due| pass.now < due) {
+                continue;
+            }
             let Some((size, min)) = sizes.get_mut(group.as_ref()) else { continue };
             if *size > *min {
                 *size -= 1;
@@ -161,6 +177,12 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
             }
         }
         removable
+    }
+
+    /// How long a node of the group must have been unneeded; `None` where that could not be read.
+    async fn unneeded_time(&mut self, group: &str, ready: bool) -> Option<SignedDuration> {
+        let options = self.client.options(group, &self.settings.group_options()).await.ok()?;
+        Some(if ready { options.unneeded } else { options.unready })
     }
 
     /// Target and minimum of each group whose target could be read.

@@ -62,8 +62,10 @@ impl Census {
                 max_startup = startup_time(scope, &group, max_startup).await;
                 census.groups.entry(group.to_string()).or_default().count(seen, max_startup, scope.now);
             }
-            // The total over all groups asks for each node again.
-            if let Some(group) = scope.client.known_group_of(&node).await {
+            // Where the group has a say in it, the total over all groups asks for each node again.
+            if scope.settings.generation.startup_time_from_options()
+                && let Some(group) = scope.client.known_group_of(&node).await
+            {
                 max_startup = startup_time(scope, &group, max_startup).await;
             }
             census.total.count(seen, max_startup, scope.now);

@@ -58,7 +58,7 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
         if let Some(group) = untold.filter(|_| self.settings.generation.missing_template_blocks_all()) {
             return ScaleUp::Uncountable(format!("{} has no template", group.id));
         }
-        let usage = match Usage::count(&mut self.client, &pass.snapshot, &templates).await {
+        let usage = match Usage::count(&mut self.client, &self.settings, pass, &templates).await {
             Ok(usage) => usage,
             Err(why) => return ScaleUp::Uncountable(why),
         };
@@ -153,6 +153,8 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
 
     /// Asks a group for more nodes and notes the request, or leaves the group alone where it refused. Answers whether it took it.
     async fn ask_for(&mut self, group: &str, delta: i32, for_min_size: bool, now: Timestamp, report: &mut LoopReport) -> bool {
+        // Metrics name the kind of GPU.
+        let _ = self.client.gpu_label().await;
         let result = self.client.increase_size(group, delta).await;
         let (registry, mut scope) = self.registry(now, &mut report.actions);
         let group_id = group.to_owned();
@@ -178,7 +180,7 @@ impl<D: Door, C: Cluster> Autoscaler<D, C> {
     /// Asks every group below its minimum for what it lacks. The first refusal ends it for this loop.
     pub(super) async fn raise_to_min_size(&mut self, pass: &Pass, report: &mut LoopReport) {
         let templates = self.state.templates.all();
-        let Ok(usage) = Usage::count(&mut self.client, &pass.snapshot, &templates).await else { return };
+        let Ok(usage) = Usage::count(&mut self.client, &self.settings, pass, &templates).await else { return };
         let mut wanted = Vec::new();
         for group in self.client.node_groups().await.iter() {
             let Ok(size) = self.client.target_size(&group.id).await else { continue };

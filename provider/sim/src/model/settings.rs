@@ -53,6 +53,47 @@ impl Generation {
         matches!(self, Self::V1_30 | Self::V1_34)
     }
 
+    /// Whether every Ready node is asked for its group before the refresh, to see whether all of its devices are there.
+    pub const fn looks_for_devices(self) -> bool {
+        matches!(self, Self::V1_36)
+    }
+
+    /// Whether the resources of the cluster are counted node by node, before a scale-up as before a scale-down; else by target
+    /// size and template, and before a scale-up only.
+    pub const fn counts_by_node(self) -> bool {
+        matches!(self, Self::V1_36)
+    }
+
+    /// Whether nothing is looked for that may go while no node could: none of a group above its minimum.
+    pub const fn rests_without_candidates(self) -> bool {
+        matches!(self, Self::V1_34 | Self::V1_36)
+    }
+
+    /// Whether how long a node must be unneeded is read when it is found so, and not only when it may go.
+    pub const fn reads_unneeded_time_early(self) -> bool {
+        matches!(self, Self::V1_36)
+    }
+
+    /// Whether a node on its way out is no template, not even the last that is left.
+    pub const fn leaving_node_is_no_template(self) -> bool {
+        matches!(self, Self::V1_34)
+    }
+
+    /// Whether every node is asked for its group once more when the templates are known.
+    pub const fn asks_again_after_templates(self) -> bool {
+        matches!(self, Self::V1_30)
+    }
+
+    /// Whether the group of an instance that could not be created is asked for, and not only known from the list it was in.
+    pub const fn asks_whose_failed(self) -> bool {
+        matches!(self, Self::V1_30)
+    }
+
+    /// Whether the loop ends once a group was asked to grow for pods.
+    pub const fn scale_up_ends_loop(self) -> bool {
+        matches!(self, Self::V1_30)
+    }
+
     /// Whether the loop ends once instances that could not be created were deleted.
     pub const fn clean_up_ends_loop(self) -> bool {
         matches!(self, Self::V1_30)
@@ -95,7 +136,7 @@ pub struct Settings {
     pub scale_down_unready: SignedDuration,
     /// `--scale-down-delay-after-add`.
     pub scale_down_delay_after_add: SignedDuration,
-    /// `--scale-down-delay-after-delete`; the scan interval unless set.
+    /// `--scale-down-delay-after-delete`; nought unless set.
     pub scale_down_delay_after_delete: SignedDuration,
     /// `--scale-down-delay-after-failure`.
     pub scale_down_delay_after_failure: SignedDuration,
@@ -146,10 +187,9 @@ pub struct Settings {
 impl Settings {
     /// The defaults of that release.
     pub fn new(generation: Generation) -> Self {
-        let scan_interval = SignedDuration::from_secs(10);
         Self {
             generation,
-            scan_interval,
+            scan_interval: SignedDuration::from_secs(10),
             frequent_loops: generation == Generation::V1_36,
             pod_hold: SignedDuration::from_secs(2),
             gpu_pod_hold: SignedDuration::from_secs(30),
@@ -159,7 +199,7 @@ impl Settings {
             scale_down_unneeded: SignedDuration::from_mins(10),
             scale_down_unready: SignedDuration::from_mins(20),
             scale_down_delay_after_add: SignedDuration::from_mins(10),
-            scale_down_delay_after_delete: scan_interval,
+            scale_down_delay_after_delete: SignedDuration::ZERO,
             scale_down_delay_after_failure: SignedDuration::from_mins(3),
             utilization_threshold: 0.5,
             gpu_utilization_threshold: 0.5,

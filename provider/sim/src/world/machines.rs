@@ -49,6 +49,12 @@ impl Machines {
         self.by_key(self.keys.get(id)?)
     }
 
+    /// Whether a machine exists and has booted by then.
+    pub(super) fn has_booted(&self, id: &ProviderId, now: Timestamp) -> bool {
+        let machine = self.keys.get(id).and_then(|key| self.alive.get(key));
+        machine.is_some_and(|machine| machine.row.ready_at.is_some_and(|at| at <= now))
+    }
+
     /// The machines of a cluster.
     pub(super) fn of<'a>(&'a self, cluster: &'a ClusterName) -> impl Iterator<Item = &'a Arc<Instance>> {
         self.alive.values().filter(move |machine| machine.row.cluster == *cluster).map(|machine| &machine.shown)

@@ -284,6 +284,11 @@ impl World {
         self.machines.of(cluster)
     }
 
+    /// Whether a machine exists and has booted by then, whatever it does now.
+    pub fn has_booted(&self, id: &ProviderId, now: Timestamp) -> bool {
+        self.machines.has_booted(id, now)
+    }
+
     /// The machine of that id, whichever cluster it is for; `None` once it is gone.
     pub fn instance(&self, id: &ProviderId) -> Option<&Arc<Instance>> {
         self.machines.by_id(id)

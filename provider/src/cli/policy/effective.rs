@@ -6,20 +6,20 @@ use jiff::SignedDuration;
 use serde_json::Number;
 use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
 use stoker_core::policy::{
-    API_VERSION, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaLimit, RawCapacity, RawCommitment, RawDefaults, RawDiscount,
-    RawGpu, RawIsolation, RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawTaint, RawTemplate, RawWhere, Taint,
-    TypePattern,
+    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaUnit, RawCapacity, RawCommitment, RawDefaults,
+    RawDiscount, RawGpu, RawIsolation, RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawTaint, RawTemplate, RawWhere,
+    Taint, TypePattern,
 };
 use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
 
 /// The policy as a file that says everything: read again, it is the same policy.
 pub(super) fn effective(policy: &Policy) -> RawPolicy {
-    let Policy { cluster, boot_deadline, pools, quotas, prices, commitments } = policy;
+    let Policy { cluster, boot_deadline, pools, quotas, unknown_quota, prices, commitments } = policy;
     RawPolicy {
         api_version: API_VERSION.to_owned(),
         kind: "Policy".to_owned(),
         cluster_name: cluster.to_string(),
-        defaults: RawDefaults { data_region: None, boot_deadline: Some(length(*boot_deadline)) },
+        defaults: RawDefaults { data_region: None, boot_deadline: Some(length(*boot_deadline)), unknown_quota: *unknown_quota },
         pools: pools.iter().map(pool).collect(),
         quotas: quotas.iter().map(quota).collect(),
         prices: prices.iter().map(price).collect(),
@@ -83,18 +83,28 @@ fn taint(taint: &Taint) -> RawTaint {
 }
 
 fn quota(quota: &Quota) -> RawQuota {
-    let (vcpus, gpus) = match quota.limit {
-        QuotaLimit::Vcpus(n) => (Some(n), None),
-        QuotaLimit::Gpus(n) => (None, Some(n)),
-    };
-    RawQuota {
+    let limit = |unit| (quota.unit == unit).then_some(quota.limit);
+    let raw = RawQuota {
         name: quota.name.clone(),
         cloud: quota.cloud.to_string(),
         region: quota.region.as_ref().map(ToString::to_string),
-        models: texts(&quota.models),
-        capacity_types: quota.capacity_types.iter().copied().collect(),
-        vcpus,
-        gpus,
+        models: Vec::new(),
+        capacity_types: Vec::new(),
+        limit: None,
+        vcpus: None,
+        gpus: None,
+        used: Some(quota.used),
+        safety: Some(quota.safety),
+    };
+    match &quota.counts {
+        Counts::Known(_) => RawQuota { limit: Some(quota.limit), ..raw },
+        Counts::Own { models, capacity_types } => RawQuota {
+            models: texts(models),
+            capacity_types: capacity_types.iter().copied().collect(),
+            vcpus: limit(QuotaUnit::Vcpus),
+            gpus: limit(QuotaUnit::Gpus),
+            ..raw
+        },
     }
 }
 
@@ -222,7 +232,7 @@ mod tests {
 apiVersion: stoker.dev/v1alpha1
 kind: Policy
 clusterName: "007"
-defaults: { bootDeadline: 1h }
+defaults: { bootDeadline: 1h, unknownQuota: deny }
 pools:
 - name: "on"
   workload: batch
@@ -238,7 +248,9 @@ pools:
     taints: [{ key: x, effect: NoExecute }]
 quotas:
 - { name: "# odd: name", cloud: aws, gpus: 4 }
-- { name: q, cloud: aws, region: us-east-1, models: [L4], capacityTypes: [spot], vcpus: 8 }
+- { name: q, cloud: aws, region: us-east-1, models: [L4], capacityTypes: [spot], vcpus: 8, used: 4 }
+- { name: Standard NCASv3_T4 Family, cloud: azure, region: eastus, limit: 96, used: 8, safety: 4 }
+- { name: GPUS_ALL_REGIONS, cloud: gcp, limit: 16 }
 prices:
 - { cloud: aws, region: us-east-1, instanceType: g6.xlarge, capacityType: on-demand, usdPerHour: 12.345678 }
 - { cloud: aws, region: us-east-1, zone: use1-az6, instanceType: g6.xlarge, capacityType: spot, usdPerHour: 1 }

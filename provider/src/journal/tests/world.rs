@@ -89,6 +89,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         boot_deadline: SignedDuration::from_mins(10),
         pools: vec![pool],
         quotas: Vec::new(),
+        unknown_quota: None,
         prices: Vec::new(),
         commitments: Vec::new(),
     }

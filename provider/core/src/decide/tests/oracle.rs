@@ -6,10 +6,14 @@ use crate::supply::{LaunchOutcome, RefusalKind};
 use crate::units::UsdPerHour;
 
 /// A small generator of our own: the same everywhere, so that a failing seed is found again.
-struct Dice(u64);
+pub(super) struct Dice(u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(super) fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -20,14 +24,14 @@ impl Dice {
 #[test]
 fn fills_as_the_obvious_oracle_does() {
     for seed in 1..=2_000_u64 {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut dice = Dice::new(seed);
         let mut world = World::new();
         let (nodes, cents, spot, od) = (dice.roll(12), dice.roll(900), dice.roll(14), dice.roll(14));
         world.policy(|policy| {
             policy.pools[0].limits.max_nodes = u32::try_from(nodes).unwrap();
             policy.pools[0].limits.max_usd_per_hour = Some(UsdPerHour(i64::try_from(cents).unwrap() * 10_000));
-            policy.quotas[0].limit = crate::policy::QuotaLimit::Vcpus(u32::try_from(spot * 4).unwrap());
-            policy.quotas[1].limit = crate::policy::QuotaLimit::Vcpus(u32::try_from(od * 4).unwrap());
+            policy.quotas[0].limit = u32::try_from(spot * 4).unwrap();
+            policy.quotas[1].limit = u32::try_from(od * 4).unwrap();
         });
         world.pass();
         let asked = i32::try_from(dice.roll(12)).unwrap() + 1;

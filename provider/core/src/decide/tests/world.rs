@@ -34,6 +34,7 @@ pub(super) const fn minutes(n: i64) -> SignedDuration {
     SignedDuration::from_mins(n)
 }
 
+#[derive(Clone)]
 pub(super) struct World {
     pub(super) now: Timestamp,
     pub(super) memory: Memory,
@@ -47,6 +48,8 @@ pub(super) struct World {
     launching: BTreeSet<LaunchKey>,
     last: Option<Plan<Checked>>,
     asked: Vec<(LaunchKey, Market)>,
+    /// Machines ever made.
+    made: usize,
 }
 
 pub(super) fn place(zone: &str) -> Place {
@@ -104,15 +107,24 @@ pub(super) fn book(now: Timestamp) -> PriceBook {
 }
 
 pub(super) fn menu(policy: &Policy, book: &PriceBook) -> Menu {
-    let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
+    let clouds = ["aws", "gcp", "azure"].map(|cloud| Cloud::new(cloud).unwrap());
+    let facts = MarketFacts { clouds: clouds.into(), ..MarketFacts::default() };
     Menu::derive(&Arc::new(policy.clone()), book, &[(supplier(), facts)].into())
+}
+
+/// When every world begins.
+pub(super) fn start() -> Timestamp {
+    "2026-11-01T00:00:00Z".parse().unwrap()
 }
 
 impl World {
     pub(super) fn new() -> Self {
-        let now: Timestamp = "2026-11-01T00:00:00Z".parse().unwrap();
-        let policy = policy();
-        let book = book(now);
+        Self::over(policy(), book(start()))
+    }
+
+    /// The world of another policy and other prices.
+    pub(super) fn over(policy: Policy, book: PriceBook) -> Self {
+        let now = start();
         let mut memory = Memory::default();
         orders::begin_session(&mut memory);
         let menu = menu(&policy, &book);
@@ -130,6 +142,7 @@ impl World {
             launching: BTreeSet::new(),
             last: None,
             asked: Vec::new(),
+            made: 0,
         };
         world.pass();
         world
@@ -157,6 +170,12 @@ impl World {
     pub(super) fn policy(&mut self, change: impl FnOnce(&mut Policy)) {
         change(&mut self.policy);
         self.menu = menu(&self.policy, &self.book);
+    }
+
+    /// Changes numbers of the policy alone, so that the groups need not be derived again.
+    pub(super) fn numbers(&mut self, change: impl FnOnce(&mut Policy)) {
+        change(&mut self.policy);
+        self.menu.policy = Arc::new(self.policy.clone());
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -249,7 +268,12 @@ impl World {
     }
 
     fn make(&mut self, key: &LaunchKey, market: &Market) -> Instance {
-        let n = self.machines.len();
+        // One key never makes two machines.
+        if let Some(made) = self.machines.values().find(|made| made.key == *key) {
+            return made.as_ref().clone();
+        }
+        let n = self.made;
+        self.made += 1;
         let made = Instance {
             key: key.clone(),
             provider_id: ProviderId::new(format!("test:///{}/i-{n}", market.place.zone)).unwrap(),
@@ -295,6 +319,14 @@ impl World {
         }
     }
 
+    /// The machines are made, and the answers do not say so.
+    pub(super) fn make_unclear(&mut self) {
+        for (key, market) in std::mem::take(&mut self.asked) {
+            self.make(&key, &market);
+            self.outcomes.insert(key, LaunchOutcome::Unclear { message: "time-out".into() });
+        }
+    }
+
     pub(super) fn observe(&mut self) {
         self.inventory = Observation { as_of: self.now, complete: true, instances: self.machines.clone() };
     }
@@ -302,6 +334,28 @@ impl World {
     pub(super) fn observe_partly(&mut self) {
         self.observe();
         self.inventory.complete = false;
+    }
+
+    /// The machines that the last plan ends are gone.
+    pub(super) fn end_terminated(&mut self) {
+        for action in self.last.iter().flat_map(|plan| &plan.actions) {
+            if let Action::Terminate { instance, .. } = action {
+                self.machines.remove(instance);
+            }
+        }
+    }
+
+    /// What the cloud holds or is asked for: the markets of its machines, and of launches that were not answered.
+    pub(super) fn at_the_cloud(&self) -> impl Iterator<Item = &Market> {
+        let asked = self.asked.iter().filter(|(key, _)| !self.machines.values().any(|made| made.key == *key));
+        self.machines.values().map(|made| &made.market).chain(asked.map(|(_, market)| market))
+    }
+
+    /// The cloud takes its n-th machine back.
+    pub(super) fn reclaim(&mut self, n: usize) {
+        if let Some(id) = self.machines.keys().nth(n).cloned() {
+            self.machines.remove(&id);
+        }
     }
 
     pub(super) fn lose_machine(&mut self) {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::offer::{Arch, InstanceSpec, Market, Place};
-use crate::policy::Fault;
+use crate::policy::{Fault, QuotaUnit, UnknownQuota};
 use crate::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::units::Milli;
 
@@ -21,7 +21,7 @@ fn good() -> Value {
     json!({
         "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "demo",
         "pools": [pool("inference", "inference"), pool("training", "training")],
-        "quotas": [{"name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "vcpus": 64}],
+        "quotas": [{"name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 64}],
         "prices": [{"cloud": "aws", "region": "us-east-1", "instanceType": "g6.xlarge", "capacityType": "spot", "usdPerHour": 0.3}],
     })
 }
@@ -65,7 +65,9 @@ fn a_good_policy_gets_its_defaults() {
     assert_eq!(inference.limits, Limits { min_nodes: 0, max_nodes: 2, max_usd_per_hour: None });
     let taint = Taint { key: "nvidia.com/gpu".into(), value: "true".into(), effect: TaintEffect::NoSchedule };
     assert_eq!(inference.taints, [taint]);
-    assert_eq!(policy.quotas[0].limit, QuotaLimit::Vcpus(64));
+    let quota = &policy.quotas[0];
+    assert_eq!((quota.limit, quota.unit, quota.used, quota.safety), (64, QuotaUnit::Vcpus, 0, 0));
+    assert_eq!(policy.unknown_quota, None);
     assert_eq!(policy.prices[0].price, UsdPerHour(300_000));
 }
 
@@ -79,10 +81,30 @@ fn what_is_written_is_what_counts() {
     assert_eq!(read("/pools/0/gpu/minMemoryGiB", json!(24)).pools[0].min_gpu_memory, MiB(24 * 1024));
     assert_eq!(read("/pools/0/template/taints", json!([])).pools[0].taints, []);
     assert_eq!(read("/pools/0/evidence", json!("none")).pools[0].evidence, Evidence::None);
-    assert_eq!(
-        read("/quotas/0", json!({"name": "none granted", "cloud": "aws", "gpus": 0})).quotas[0].limit,
-        QuotaLimit::Gpus(0)
-    );
+    let quota = |value: Value| read("/quotas/0", value).quotas[0].clone();
+    let own = quota(json!({"name": "none granted", "cloud": "aws", "gpus": 0}));
+    assert_eq!((own.limit, own.unit), (0, QuotaUnit::Gpus));
+    // What others use and what is kept back may be more than the limit: then nothing is left.
+    let full =
+        quota(json!({"name": "l-db2e81ba", "cloud": "aws", "region": "us-east-1", "limit": 768, "used": 764, "safety": 8}));
+    assert_eq!((full.name.as_str(), full.share()), ("L-DB2E81BA", 0));
+    for (cloud, region, written, name, unit) in [
+        ("gcp", "us-central1", "NVIDIA-L4-GPUS-per-project-region", "NVIDIA_L4_GPUS", QuotaUnit::Gpus),
+        (
+            "gcp",
+            "us-central1",
+            "GPUS-PER-GPU-FAMILY-per-project-region/NVIDIA_H100",
+            "GPUS-PER-GPU-FAMILY/NVIDIA_H100",
+            QuotaUnit::Gpus,
+        ),
+        ("azure", "eastus", "standardNCASv3_T4Family", "Standard NCASv3_T4 Family", QuotaUnit::Vcpus),
+        ("azure", "eastus", "LowPriorityCores", "lowPriorityCores", QuotaUnit::Vcpus),
+    ] {
+        let read = quota(json!({"name": written, "cloud": cloud, "region": region, "limit": 5}));
+        assert_eq!((read.name.as_str(), read.unit), (name, unit));
+    }
+    assert_eq!(quota(json!({"name": "GPUS-ALL-REGIONS-per-project", "cloud": "gcp", "limit": 5})).name, "GPUS_ALL_REGIONS");
+    assert_eq!(read("/defaults/unknownQuota", json!("deny")).unknown_quota, Some(UnknownQuota::Deny));
     assert_eq!(read("/commitments", json!([])).quotas.len(), 1);
     let types = read("/pools/0/instanceTypes", json!(["g6.*", "g5.xlarge"])).pools[0].instance_types.clone();
     assert_eq!(types[0], TypePattern::Prefix("g6.".into()));
@@ -146,12 +168,24 @@ fn each_rule_names_the_field_and_the_cure() {
         ("/pools/0/template/taints", json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]), r#"pools[0].template.taints[0].key "node.kubernetes.io/not-ready" is set by Stoker or by Kubernetes itself: take it out"#),
         ("/pools/0/template/taints", json!([{"key": "startup-taint.cluster-autoscaler.kubernetes.io/driver", "effect": "NoSchedule"}]), r#"pools[0].template.taints[0].key "startup-taint.cluster-autoscaler.kubernetes.io/driver" is a mark of the autoscaler's own, and a node that bears it never counts as ready: choose another key"#),
         ("/pools/0/template/taints", json!([{"key": "team", "value": "a b", "effect": "NoExecute"}]), r#"pools[0].template.taints[0].value "a b" is not a label value: write up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"#),
-        ("/quotas/0/gpus", json!(8), "quotas[0] has both vcpus and gpus: give one of them"),
+        ("/quotas/0", json!({"name": "x", "cloud": "aws", "vcpus": 8, "gpus": 8}), "quotas[0] has both vcpus and gpus: give one of them"),
         ("/quotas/0", json!({"name": "x", "cloud": "aws"}), "quotas[0] has no limit: give one of vcpus and gpus"),
-        ("/quotas/0/name", json!(""), "quotas[0].name is empty: give a name"),
-        ("/quotas/0/models", json!(["L4", "L4"]), r#"quotas[0].models[1] "L4" is named twice: take one out"#),
-        ("/quotas/0/capacityTypes", json!(["spot", "spot"]), "quotas[0].capacityTypes[1] spot is named twice: take one out"),
+        ("/quotas/0", json!({"name": "x", "cloud": "aws", "limit": 8}), "quotas[0] has a limit without a unit, which only the name of a known quota tells: write vcpus or gpus"),
+        ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "models": ["L4", "L4"]}), r#"quotas[0].models[1] "L4" is named twice: take one out"#),
+        ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "capacityTypes": ["spot", "spot"]}), "quotas[0].capacityTypes[1] spot is named twice: take one out"),
+        ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "used": 4_000_000_000_u32}), "quotas[0].used 4000000000 is above 100000000, more than a cluster could use: write vCPUs or whole GPUs"),
+        ("/quotas/0", json!({"name": "", "cloud": "aws", "vcpus": 8}), "quotas[0].name is empty: give a name"),
+        ("/quotas/0/name", json!("L-DB2E81AB"), r#"quotas[0].name "L-DB2E81AB" is no quota known of aws; nearest is L-DB2E81BA: did you mean that? A quota of your own needs a name less like it"#),
+        ("/quotas/0/cloud", json!("gcp"), r#"quotas[0].cloud "gcp" has no L-DB2E81BA, aws has: write cloud: aws"#),
+        ("/quotas/0/region", Value::Null, "quotas[0] has no region: each region has its own L-DB2E81BA, name one"),
+        ("/quotas/0", json!({"name": "GPUS_ALL_REGIONS", "cloud": "gcp", "region": "us-central1", "limit": 8}), r#"quotas[0].region "us-central1" is too narrow: GPUS_ALL_REGIONS counts every region, take it out"#),
+        ("/quotas/0/models", json!(["L4"]), "quotas[0].models is not for L-DB2E81BA, of which it is known what it counts: take it out"),
+        ("/quotas/0/capacityTypes", json!(["spot"]), "quotas[0].capacityTypes is not for L-DB2E81BA, of which it is known what it counts: take it out"),
+        ("/quotas/0/vcpus", json!(8), "quotas[0].vcpus is not for L-DB2E81BA, which is known to count in vCPU: write limit"),
+        ("/quotas/0/limit", Value::Null, "quotas[0] has no limit: write limit, in vCPU"),
+        ("/quotas/0/limit", json!(100_000_001), "quotas[0].limit 100000001 is above 100000000, more than a cluster could use: write vCPUs or whole GPUs"),
         ("/quotas/-", good()["quotas"][0].clone(), r#"quotas[1] is the same quota as quotas[0], "L-DB2E81BA" of one place: take one out"#),
+        ("/quotas/-", json!({"name": "l db2e81ba", "cloud": "aws", "region": "us-east-1", "limit": 3}), r#"quotas[1] is the same quota as quotas[0], "L-DB2E81BA" of one place: take one out"#),
         ("/prices/0/usdPerHour", json!(0.0), "prices[0].usdPerHour is 0: name what one node costs per hour"),
         ("/prices/0/zone", json!(""), "prices[0].zone is empty: give a name"),
         ("/prices/-", good()["prices"][0].clone(), "prices[1] prices the same market as prices[0]: take one out"),
@@ -318,7 +352,7 @@ fn every_fault_comes_at_once_in_file_order() {
     raw.pools[0].name = "UP".into();
     raw.pools[1].gpu.models = vec![String::new()];
     raw.pools[1].evidence = Some(Evidence::Probe);
-    raw.quotas[0].vcpus = None;
+    raw.quotas[0].limit = None;
     assert_eq!(
         faults(&raw),
         [
@@ -327,7 +361,7 @@ fn every_fault_comes_at_once_in_file_order() {
             "pools[0].limits minNodes 3 is above maxNodes 2: lower minNodes or raise maxNodes",
             "pools[1].gpu.models[0] is empty: give a name",
             "pools[1].evidence probe is not supported yet: write pods or none",
-            "quotas[0] has no limit: give one of vcpus and gpus",
+            "quotas[0] has no limit: write limit, in vCPU",
         ]
     );
 }

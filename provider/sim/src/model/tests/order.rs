@@ -27,12 +27,12 @@ fn the_first_loop_asks_in_the_order_of_the_original() {
             "NodeGroupTemplateNodeInfo a",
             "NodeGroupTargetSize a",
             // Scale-up.
+            "NodeGroupTargetSize a",
+            "NodeGroupGetOptions a",
+            "NodeGroupTargetSize a",
+            "NodeGroupGetOptions a",
+            "NodeGroupTargetSize a",
             "GPULabel",
-            "NodeGroupTargetSize a",
-            "NodeGroupGetOptions a",
-            "NodeGroupTargetSize a",
-            "NodeGroupGetOptions a",
-            "NodeGroupTargetSize a",
             "NodeGroupIncreaseSize a +1",
             "NodeGroupGetOptions a",
             "NodeGroupTargetSize a",
@@ -105,4 +105,34 @@ fn instances_are_read_every_loop_only_while_the_group_grows() {
     let _ = rig.wait(secs(30)).step();
     assert_eq!(read(&rig.next()), ["NodeGroupNodes a"]);
     assert_eq!(read(&rig.wait(mins(2)).step()).len(), 3, "all of them beside the loop, and a in it");
+}
+
+#[test]
+fn an_old_release_ends_its_loop_once_it_asked_for_nodes() {
+    for generation in Generation::ALL {
+        let mut rig = Rig::of(generation, &["a"]);
+        rig.want(&["w"]);
+        let transcript = rig.wait(secs(30)).step().transcript();
+        let asked = transcript.iter().position(|call| call == "NodeGroupIncreaseSize a +1").unwrap();
+        let after: Vec<&str> = transcript[asked + 1..].iter().map(String::as_str).collect();
+        let noted = ["NodeGroupGetOptions a", "NodeGroupTargetSize a"];
+        assert_eq!(after[..2], noted, "{generation:?}");
+        assert_eq!(after.len() == 2, generation == Generation::V1_30, "{after:?}");
+    }
+}
+
+#[test]
+fn the_targets_are_read_once_more_when_nodes_are_to_go_and_no_delay_follows() {
+    let mut rig = Rig::settled(Settings::recommended(), &["a"], &["1", "2"]);
+    let sweeps = |report: &LoopReport| report.transcript().iter().filter(|c| *c == "NodeGroupTargetSize a").count();
+    let usual = sweeps(&rig.next());
+    rig.ca.cluster_mut().finish_pod("default/1");
+    let going = loop {
+        let report = rig.next();
+        if report.actions.iter().any(|action| matches!(action, Action::DeletionStarted { .. })) {
+            break report;
+        }
+    };
+    assert_eq!(sweeps(&going), usual + 1);
+    assert_eq!(sweeps(&rig.next()), usual);
 }
