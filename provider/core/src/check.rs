@@ -5,10 +5,11 @@ mod membership;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use crate::commitment::{Commitment, Terms};
 use crate::group::{Group, Menu};
 use crate::ids::{LaunchKey, NodeGroupId, PoolName, ProviderId, RecordId};
 use crate::memory::Memory;
-use crate::offer::{CapacityType, Market};
+use crate::offer::{CapacityType, Market, Place};
 use crate::plan::{Action, Checked, Decision, Ending, Plan};
 use crate::policy::{Quota, QuotaUnit};
 use crate::record::{Purchase, Record, State};
@@ -90,6 +91,16 @@ pub enum Fatal {
         /// The largest share.
         limit: Percent,
     },
+    /// More nodes than the capacity kept for us.
+    #[error("{place} would hold {nodes} reserved nodes, more than the {limit} that commitments keep")]
+    MoreThanKept {
+        /// Where.
+        place: Place,
+        /// Nodes.
+        nodes: u64,
+        /// Kept.
+        limit: u64,
+    },
     /// A machine that pods hold would end without the autoscaler's word.
     #[error("{0} is busy and would be ended")]
     EndsBusy(ProviderId),
@@ -164,6 +175,17 @@ pub fn check(
         _ => None,
     });
     spot_shares(spot_bought.filter(|r| r.market.capacity_type == CapacityType::Spot), &memory, menu, &mut faults);
+    if !menu.policy.commitments.is_empty() {
+        let launched = plan.actions.iter().filter_map(|action| match action {
+            Action::Launch { record, request, .. }
+                if request.market.capacity_type == CapacityType::Reserved && !asked_before(before, *record, &request.key) =>
+            {
+                Some(&request.market.place)
+            }
+            _ => None,
+        });
+        kept(&launched.collect(), &memory, menu, &mut faults);
+    }
     let mut machines = HashSet::new();
     for machine in memory.records.values().filter_map(|record| record.instance()) {
         if !machines.insert(machine) {
@@ -280,6 +302,7 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
     let growing_pools: BTreeSet<&PoolName> = growing.iter().filter_map(pool_of).collect();
     let mut nodes: BTreeMap<&PoolName, u64> = BTreeMap::new();
     let mut micros: BTreeMap<&PoolName, i128> = BTreeMap::new();
+    let mut bought: BTreeMap<&PoolName, Vec<(&Purchase, &Group)>> = BTreeMap::new();
     let tally = |quota| Tally { quota, units: 0, grows: false };
     let mut tallies: Vec<Tally<'_>> = menu.policy.quotas.iter().map(tally).collect();
     for (group, records) in by_group.iter().filter_map(|(id, records)| Some((group_of(id)?, records))) {
@@ -293,6 +316,7 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
             }
             let Some(purchase) = record.purchase() else { continue };
             *micros.entry(&group.pool).or_default() += i128::from(purchase.price.0);
+            bought.entry(&group.pool).or_default().push((purchase, group));
             let bought_now = growing.contains(&record.id);
             if bought_now && let Some(name) = membership::wanting(&menu.policy, &purchase.market, &group.spec) {
                 faults.push(Fatal::QuotaUnlisted { name, key: purchase.key.clone() });
@@ -316,7 +340,9 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
         if held > u64::from(pool.limits.max_nodes) {
             faults.push(Fatal::TooManyNodes { pool: pool.name.clone(), nodes: held, limit: pool.limits.max_nodes });
         }
-        let spend = micros.get(&pool.name).copied().unwrap_or(0);
+        let prices = micros.get(&pool.name).copied().unwrap_or(0);
+        let own = bought.get(&pool.name).map_or(&[][..], Vec::as_slice);
+        let spend = prices - menu.policy.commitments.iter().map(|commitment| most_paid(commitment, own)).sum::<i128>();
         if let Some(limit) = pool.limits.max_usd_per_hour.filter(|limit| spend > i128::from(limit.0)) {
             faults.push(Fatal::TooMuchSpend { pool: pool.name.clone(), micros: spend, limit: limit.0 });
         }
@@ -326,6 +352,47 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
         if units + others > u64::from(quota.limit) {
             let share = u64::from(quota.limit).saturating_sub(others);
             faults.push(Fatal::QuotaExceeded { name: quota.name.clone(), units, share });
+        }
+    }
+}
+
+/// The most that a commitment can pay of these nodes, in micro-dollars per hour: a bound, as if no other pool and no other commitment
+/// shared them, so that a plan within the promise is never stopped for it.
+fn most_paid(commitment: &Commitment, nodes: &[(&Purchase, &Group)]) -> i128 {
+    let of = |capacity: CapacityType, fits: &dyn Fn(&Place, &Group) -> bool, most: u32| {
+        let fits = |(p, g): &&(&Purchase, &Group)| p.market.capacity_type == capacity && fits(&p.market.place, g);
+        let mut prices: Vec<i64> = nodes.iter().filter(fits).map(|(purchase, _)| purchase.price.0).collect();
+        prices.sort_unstable_by(|a, b| b.cmp(a));
+        prices.into_iter().take(usize::try_from(most).unwrap_or(usize::MAX)).map(i128::from).sum::<i128>()
+    };
+    match &commitment.terms {
+        Terms::Nodes(n) => {
+            let fits = |place: &Place, _: &Group| place.instance_type == n.instance_type && place.region == n.region;
+            of(CapacityType::OnDemand, &fits, n.nodes)
+        }
+        Terms::Gpus(g) => {
+            // A node has at least one GPU, so there are no more nodes than GPUs.
+            let fits = |place: &Place, group: &Group| place.region == g.region && group.spec.gpu_model == g.model;
+            of(CapacityType::OnDemand, &fits, g.gpus)
+        }
+        Terms::Spend(plan) => {
+            let most = plan.discounts.iter().map(|(_, off)| off.0).max().unwrap_or(0).min(999);
+            i128::from(plan.rate.0) * 1000 / i128::from(1000 - most)
+        }
+        Terms::Capacity(kept) => of(CapacityType::Reserved, &|place, _| *place == kept.place, kept.nodes),
+    }
+}
+
+/// No more nodes are bought from kept capacity than there are. A commitment that ended or shrank binds growth only.
+fn kept(launched: &BTreeSet<&Place>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
+    for place in launched {
+        let limits = menu.policy.commitments.iter().filter_map(|c| c.capacity_at(place)).map(|kept| u64::from(kept.nodes));
+        let Some(limit) = limits.reduce(|a, b| a + b) else { continue };
+        let held = memory.records.values().filter_map(|record| record.purchase());
+        let held = held.filter(|p| p.market.capacity_type == CapacityType::Reserved && p.market.place == **place);
+        let nodes = held.count() as u64;
+        if nodes > limit {
+            faults.push(Fatal::MoreThanKept { place: (*place).clone(), nodes, limit });
         }
     }
 }

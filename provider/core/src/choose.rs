@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::commitment::{CoveredBy, Marginal, NoSlot};
 use crate::group::{Group, Menu, Offer};
 use crate::ids::{NodeGroupId, Region};
 use crate::memory::Memory;
@@ -25,6 +26,10 @@ pub struct PriceParts {
     pub spot: Option<SpotParts>,
     /// What the choice ranks by: for spot, what an hour of useful time costs.
     pub effective: UsdPerHour,
+    /// What it adds to the bill: the quote less what commitments pay of it.
+    pub cash: UsdPerHour,
+    /// The commitment that covers it, in whole or in part.
+    pub covered: Option<CoveredBy>,
     /// The effective price of one advertised GPU.
     pub per_gpu: UsdPerHour,
     /// The effective price of a unit of work; `None` where the pool weighs none.
@@ -59,12 +64,16 @@ impl PriceParts {
 /// Order among eligible offers: the fields are compared from top to bottom, and their order *is* the rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank<'a> {
+    /// Whether it adds to the bill: what is paid for already is used first, whatever the pool prefers.
+    pub pays: bool,
     /// Place of the capacity type in the pool's `prefer`.
     pub preference: usize,
     /// Effective price of a unit of work where the pool weighs work, else of one advertised GPU.
     pub per_unit: UsdPerHour,
     /// Effective price of one node: of two shapes at the same price per unit the smaller step wins.
     pub per_node: UsdPerHour,
+    /// Price of one GPU without commitments: of two covered nodes, whose effective prices may both be a trifle, the cheaper wins.
+    pub quoted: UsdPerHour,
     /// Breaks ties.
     pub market: &'a Market,
 }
@@ -124,6 +133,9 @@ pub enum Barred {
     /// A limit binds.
     #[error("{0}")]
     Bound(Bound),
+    /// The capacity kept for us is used, or not open now.
+    #[error("{0}")]
+    NoSlot(NoSlot),
     /// The group is frozen.
     #[error("group is frozen: no pod joined its last {nodes} nodes")]
     Frozen {
@@ -236,11 +248,13 @@ pub struct Eligible<'a> {
     pub parts: PriceParts,
     /// How many nodes of it may be bought.
     pub room: u32,
+    /// How many nodes from here on have this price, at least one: beyond them a commitment is used up.
+    pub alike: u32,
     /// Quotas that it counts against, that the policy does not list and that are taken as unlimited.
     pub unlimited: &'a [Unlisted],
 }
 
-/// The price of an offer in parts.
+/// The price of an offer in parts, as if no commitment covered it.
 ///
 /// # Errors
 /// Says why it has none.
@@ -256,6 +270,8 @@ pub fn price_parts(menu: &Menu, memory: &Memory, group: &Group, offer: &Offer, n
         quote: quote.clone(),
         spot,
         effective,
+        cash: quote.price,
+        covered: None,
         per_gpu: effective.per(group.spec.advertised_gpus()),
         per_work: group.work.map(|work| effective.per_work(work)),
         old: quote.is_old(now),
@@ -268,20 +284,53 @@ impl<'a> Scales<'a> {
     /// # Errors
     /// Says what bars it.
     pub fn weigh(&self, group: &'a Group, offer: &'a Offer) -> Result<Eligible<'a>, Barred> {
-        let parts = self.price(group, offer).map_err(Barred::Unpriced)?;
+        let mut parts = self.price(group, offer).map_err(Barred::Unpriced)?;
         self.open(group)?;
         if offer.market.capacity_type == CapacityType::Spot {
             self.spot_open(group, offer, &parts)?;
         }
         let market_room = self.market_room(&offer.market)?;
-        let room = self.usage.room(group, offer, parts.quote.price, self.menu);
+        let next = self.next(group, offer, parts.quote.price);
+        let kept_room = self.kept_room(&offer.market)?;
+        let room = self.usage.room(group, offer, &next, self.menu);
         if let (0, Some(bound)) = (room.nodes, room.bound) {
             return Err(Barred::Bound(bound));
         }
         let preference = group_preference(self.menu, group, offer.market.capacity_type).unwrap_or(usize::MAX);
-        let rank = Rank { preference, per_unit: parts.per_unit(), per_node: parts.effective, market: &offer.market };
+        if next.by.is_some() {
+            parts.effective = next.effective();
+            parts.per_gpu = parts.effective.per(group.spec.advertised_gpus()).max(UsdPerHour(1));
+            parts.per_work = group.work.map(|work| parts.effective.per_work(work).max(UsdPerHour(1)));
+        }
+        (parts.cash, parts.covered) = (next.cash, next.by);
+        let rank = Rank {
+            pays: parts.cash > UsdPerHour::ZERO,
+            preference,
+            per_unit: parts.per_unit(),
+            per_node: parts.effective,
+            quoted: parts.quote.price.per(group.spec.advertised_gpus()),
+            market: &offer.market,
+        };
         let unlimited = self.menu.unlimited(&group.id, offer.market.capacity_type);
-        Ok(Eligible { group, offer, rank, parts, room: room.nodes.min(market_room), unlimited })
+        let room = room.nodes.min(market_room).min(kept_room);
+        Ok(Eligible { group, offer, rank, parts, room, alike: next.alike, unlimited })
+    }
+
+    /// What one more node of this offer, quoted at `price`, would cost with all commitments counted.
+    fn next(&self, group: &Group, offer: &Offer, price: UsdPerHour) -> Marginal {
+        self.usage.committed.marginal(&self.menu.policy.commitments, group, &offer.market, price)
+    }
+
+    /// How many nodes the capacity kept for us has room for, where it is what the offer buys from.
+    fn kept_room(&self, market: &Market) -> Result<u32, Barred> {
+        if market.capacity_type != CapacityType::Reserved {
+            return Ok(u32::MAX);
+        }
+        match self.usage.committed.slot(&self.menu.policy.commitments, &market.place) {
+            // The operator's own price for reserved capacity that no commitment describes.
+            None => Ok(u32::MAX),
+            Some(slot) => slot.map(|(_, nodes)| nodes).map_err(Barred::NoSlot),
+        }
     }
 
     /// Whether the group may grow at all, whatever the offer.
@@ -358,7 +407,7 @@ impl<'a> Scales<'a> {
     pub fn binding(&self, group: &Group) -> Option<Bound> {
         let rooms = group.offers.iter().filter_map(|offer| {
             let price = offer.quote(self.now).ok()?.price;
-            Some(self.usage.room(group, offer, price, self.menu))
+            Some(self.usage.room(group, offer, &self.next(group, offer, price), self.menu))
         });
         rooms.max_by_key(|room| room.nodes)?.bound
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::commitment::Paid;
 use crate::ids::{Cloud, NodeGroupId, PoolName, SupplierName, ZoneName};
 use crate::isolation::SHAPE_TAINT;
 use crate::lookup::Lookup;
@@ -271,15 +272,19 @@ fn build(
     if !pool.zones.is_empty() && !pool.zones.contains(zone_name.as_str()) && !pool.zones.contains(place.zone.as_str()) {
         return Err(Exclusion::Zone);
     }
+    let entry = |market: &Market| {
+        let listed = entries.get(&market.capacity_type).copied();
+        let live = || facts.quotes.get(market).map(|quote| live(listed, quote));
+        operator.entry(market).or_else(live).or_else(|| listed.cloned())
+    };
     let offers: Vec<Offer> = pool
         .prefer
         .iter()
         .map(|&capacity_type| {
             let market = Market { place: place.clone(), capacity_type };
-            let entry = operator
-                .entry(&market)
-                .or_else(|| facts.quotes.get(&market).map(|quote| live(entries.get(&capacity_type).copied(), quote)))
-                .or_else(|| entries.get(&capacity_type).map(|e| (*e).clone()));
+            let on_demand = || entry(&Market { capacity_type: CapacityType::OnDemand, ..market.clone() });
+            let kept = || (capacity_type == CapacityType::Reserved).then(|| kept(policy, place, on_demand)).flatten();
+            let entry = entry(&market).or_else(kept);
             let prior = (capacity_type == CapacityType::Spot).then(|| Prior::of(prices.reclaims(place)));
             Offer { market, entry, prior }
         })
@@ -308,6 +313,18 @@ fn build(
             })
         })
         .collect()
+}
+
+/// The price of capacity that a commitment keeps for us: what was paid ahead, else the on-demand price that it is billed at.
+fn kept(policy: &Policy, place: &Place, on_demand: impl FnOnce() -> Option<Entry>) -> Option<Entry> {
+    let capacity = policy.commitments.iter().find_map(|commitment| commitment.capacity_at(place))?;
+    match capacity.paid {
+        Paid::OnDemand => on_demand(),
+        Paid::Ahead { rate, .. } => {
+            let (kind, source) = (QuoteKind::Operator, Arc::from("policy commitments"));
+            Some(Entry::Price(Quote { price: rate.per(capacity.nodes), kind, as_of: None, source }))
+        }
+    }
 }
 
 /// A live quote replaces a table's, but cannot make orderable what is only listed.

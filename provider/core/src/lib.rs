@@ -8,6 +8,7 @@
 pub mod back;
 pub mod check;
 pub mod choose;
+pub mod commitment;
 pub mod decide;
 pub mod fit;
 pub mod group;

@@ -79,7 +79,7 @@ pub enum Action {
         supplier: SupplierName,
         /// Just so.
         request: LaunchRequest,
-        /// At this price, which budgets have counted.
+        /// At this price, which budgets have counted, less what commitments pay of it.
         price: UsdPerHour,
     },
     /// End one machine.

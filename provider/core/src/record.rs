@@ -55,7 +55,7 @@ pub struct Purchase {
     pub key: LaunchKey,
     /// Where and how.
     pub market: Market,
-    /// The cash price when it was chosen; what budgets count.
+    /// The price when it was chosen, without commitments. Budgets count it less what commitments pay of it now.
     pub price: UsdPerHour,
     /// How long it may take to join the cluster: the policy's word when it was chosen, so that a reload ends no machine.
     pub boot_within: SignedDuration,

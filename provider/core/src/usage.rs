@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::commitment::{Committed, Marginal};
 use crate::group::{Group, Menu, Offer};
 use crate::ids::{NodeGroupId, PoolName, Region};
 use crate::lookup::Lookup;
@@ -26,12 +27,14 @@ pub struct Usage {
     pub targets: BTreeMap<NodeGroupId, u32>,
     /// Records that count, by pool.
     pub nodes: BTreeMap<PoolName, u32>,
-    /// Cash rate by pool, of all that is bought or being bought, and of what is wanted.
+    /// Prices by pool, of all that is bought or being bought, and of what is wanted; without what commitments pay.
     pub spend: BTreeMap<PoolName, UsdPerHour>,
     /// What this cluster has of each quota, in the policy's order.
     pub quotas: Vec<Held>,
     /// How much of each pool is spot, for the pools that limit it.
     pub spot: BTreeMap<PoolName, SpotShare>,
+    /// What commitments pay of all that is bought.
+    pub committed: Committed,
 }
 
 /// How much of a pool is spot.
@@ -57,13 +60,14 @@ pub struct Held {
 impl Usage {
     /// Counts every record.
     pub fn count(memory: &Memory, menu: &Menu, now: Timestamp) -> Self {
-        let mut usage = Self { quotas: vec![Held::default(); menu.policy.quotas.len()], ..Self::default() };
+        let committed = Committed::count(memory, menu, now);
+        let mut usage = Self { quotas: vec![Held::default(); menu.policy.quotas.len()], committed, ..Self::default() };
         // Most records are nodes bought where their group is: those are counted by group and capacity type, and added up at the end.
         let mut known: Lookup<&NodeGroupId, Lots<'_>> = menu.groups.iter().map(|(id, group)| (id, Lots::of(group))).collect();
         for record in memory.records.values() {
             let simple = known.get_mut(&record.group).is_some_and(|lots| lots.take(record));
             if !simple && let Some(group) = group_of(record, memory, menu) {
-                usage.add(record, group, menu, now);
+                usage.apply(record, group, menu, now, 1);
             }
         }
         for id in menu.groups.keys() {
@@ -72,6 +76,21 @@ impl Usage {
             }
         }
         usage
+    }
+
+    /// Notes a change of what is bought under commitments.
+    fn recommit(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: i64, menu: &Menu) {
+        self.committed.note(&menu.policy.commitments, group, market, price, nodes);
+        self.committed.recount(&menu.policy.commitments);
+    }
+
+    /// The cash rate of a pool: the prices of all that is bought, being bought or wanted, less what commitments pay of them.
+    ///
+    /// A covered node is no new cash: its commitment is paid for whether it runs or not, out of a decision that no pool made. Nodes are
+    /// covered in the order in which they were bought, so that no pool's purchase takes another pool's cover by count away; a plan that
+    /// turns to usage with a greater discount does.
+    pub fn cash(&self, pool: &PoolName) -> UsdPerHour {
+        self.spend.get(pool).copied().unwrap_or_default().minus(self.committed.relief(pool))
     }
 
     fn add_lots(&mut self, lots: &Lots<'_>, menu: &Menu) {
@@ -104,11 +123,17 @@ impl Usage {
     /// Counts one more record.
     pub fn add(&mut self, record: &Record, group: &Group, menu: &Menu, now: Timestamp) {
         self.apply(record, group, menu, now, 1);
+        if let Some(purchase) = record.purchase() {
+            self.recommit(group, &purchase.market, purchase.price, 1, menu);
+        }
     }
 
     /// Takes a record out of the count again.
     pub fn remove(&mut self, record: &Record, group: &Group, menu: &Menu, now: Timestamp) {
         self.apply(record, group, menu, now, -1);
+        if let Some(purchase) = record.purchase() {
+            self.recommit(group, &purchase.market, purchase.price, -1, menu);
+        }
     }
 
     /// Counts nodes as being bought in a market, without records: for what-ifs.
@@ -123,6 +148,7 @@ impl Usage {
         }
         let spend = self.spend.entry(group.pool.clone()).or_default();
         *spend = spend.plus(price.times(nodes));
+        self.recommit(group, market, price, i64::from(nodes), menu);
         self.claim(&menu.claims(group).under(market.capacity_type).listed, nodes, nodes);
     }
 
@@ -176,8 +202,8 @@ impl Usage {
         self.targets.get(group).copied().unwrap_or(0)
     }
 
-    /// How many more nodes of `group` this offer may buy, and which limit says so.
-    pub fn room(&self, group: &Group, offer: &Offer, price: UsdPerHour, menu: &Menu) -> Room {
+    /// How many more nodes of `group` this offer may buy at the cost of the next one, and which limit says so.
+    pub fn room(&self, group: &Group, offer: &Offer, next: &Marginal, menu: &Menu) -> Room {
         let mut room = Room { nodes: u32::MAX, bound: None };
         let Some(pool) = menu.policy.pool(&group.pool) else {
             return Room { nodes: 0, bound: Some(Bound::PoolGone) };
@@ -185,8 +211,8 @@ impl Usage {
         let held = self.nodes.get(&group.pool).copied().unwrap_or(0);
         room.lower(pool.limits.max_nodes.saturating_sub(held), || Bound::MaxNodes { held, limit: pool.limits.max_nodes });
         if let Some(limit) = pool.limits.max_usd_per_hour {
-            let spent = self.spend.get(&group.pool).copied().unwrap_or_default();
-            room.lower(affordable(limit.minus(spent), price), || Bound::Budget { spent, limit, price });
+            let spent = self.cash(&group.pool);
+            room.lower(next.affordable(limit.minus(spent)), || Bound::Budget { spent, limit, price: next.cash });
         }
         if let Some(rules) = pool.spot.as_ref().filter(|rules| rules.limits_shares())
             && offer.market.capacity_type == CapacityType::Spot
@@ -318,14 +344,6 @@ impl Stake {
         }
         None
     }
-}
-
-fn affordable(left: UsdPerHour, price: UsdPerHour) -> u32 {
-    if left.0 <= 0 {
-        return 0;
-    }
-    // A price of nought would be an unknown one; the tables and the policy refuse it, and `max` keeps the division safe.
-    u32::try_from(left.0 / price.0.max(1)).unwrap_or(u32::MAX)
 }
 
 /// How many more nodes may be bought, and what stops the next.

@@ -30,7 +30,7 @@ pub fn what_if(
     let mut found = 0;
     // Shares of spot are shares of what is there, so they leave more room with each node.
     let in_steps = menu.policy.pool(pool).and_then(|pool| pool.spot.as_ref()).is_some_and(SpotRules::limits_shares);
-    // One offer at a time, as much of it as there is room for, with the limits counted again before the next.
+    // One offer at a time, as much of it as there is room for at one price, with limits and commitments counted again before the next.
     let mut exhausted: Vec<Market> = Vec::new();
     while found < count {
         let scales = Scales { menu, memory, usage: &usage, fresh: &fresh, now };
@@ -38,11 +38,12 @@ pub fn what_if(
         let Some(best) = eligible.iter().find(|e| !exhausted.contains(&e.offer.market)) else { break };
         // A market on trial takes one launch, which the records do not show here.
         let on_trial = memory.refused.contains_key(&best.offer.market);
-        let nodes = best.room.min(count - found).min(if in_steps { 1 } else { u32::MAX });
+        let nodes = best.room.min(best.alike).min(count - found).min(if in_steps { 1 } else { u32::MAX });
+        let used_up = nodes == best.room;
         let (market, price, id) = (best.offer.market.clone(), best.parts.quote.price, best.group.id.clone());
         let Some(group) = menu.groups.get(&id) else { break };
         usage.add_bought(group, &market, price, nodes, menu);
-        if on_trial || !in_steps {
+        if on_trial || (used_up && !in_steps) {
             exhausted.push(market.clone());
         }
         match chosen.iter_mut().find(|(m, _)| *m == market) {

@@ -31,14 +31,16 @@ pub(super) fn buy(draft: &mut Draft<'_>) {
         // The order was accepted as a whole, so its own claims must not stand in its way: they are taken out of the count, and each
         // node counts again as it is bought.
         let count = |usage: &mut Usage, draft: &Draft<'_>, add: bool| {
-            for record in ids.iter().filter_map(|id| draft.memory.records.get(id)) {
+            // What was bought is in the count that the filling returned.
+            let records = ids.iter().filter_map(|id| draft.memory.records.get(id)).filter(|record| record.purchase().is_none());
+            for record in records {
                 let Some(group) = group_of(record, &draft.memory, draft.menu) else { continue };
                 if add { usage.add(record, group, draft.menu, now) } else { usage.remove(record, group, draft.menu, now) }
             }
         };
         count(&mut usage, draft, false);
         if let Some(group) = draft.menu.groups.get(&group_id).cloned() {
-            fill_order(draft, &usage, order, &group, &ids, &fresh);
+            usage = fill_order(draft, &usage, order, &group, &ids, &fresh);
         } else {
             settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is not in the policy any more");
             let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
@@ -49,7 +51,7 @@ pub(super) fn buy(draft: &mut Draft<'_>) {
     }
 }
 
-/// Fills one order, node by node; `usage` is without its claims.
+/// Fills one order, node by node; `usage` is without its claims. Returns it with what was bought.
 fn fill_order(
     draft: &mut Draft<'_>,
     usage: &Usage,
@@ -57,7 +59,7 @@ fn fill_order(
     group: &Group,
     ids: &[RecordId],
     fresh: &dyn Fn(&Group) -> bool,
-) {
+) -> Usage {
     let (menu, now) = (draft.menu, draft.now);
     let mut filled = usage.clone();
     let mut chosen: Vec<(Market, u32)> = Vec::new();
@@ -102,6 +104,7 @@ fn fill_order(
         settle(draft, order, &group.id, &left, kind, &message);
     }
     draft.explanations.push(Explanation { order, group: Some(group.id.clone()), asked, found, candidates });
+    filled
 }
 
 /// Writes down that a record is being launched; whether it could be.

@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 
 use super::{Draft, is_fresh};
 use crate::choose::Scales;
+use crate::commitment::Commitment;
 use crate::group::{Group, dominates};
 use crate::ids::{NodeGroupId, PoolName};
 use crate::isolation::SHAPE_TAINT;
@@ -46,10 +47,13 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, busy: &Lookup<NodeGroupId, u32>) 
                 }
                 None => None,
             };
-            let next_price = (closed.is_none()).then(|| eligible.drain(..).next().map(|e| e.parts.effective)).flatten();
-            if let Some(price) = next_price {
-                open.entry((&group.pool, group.zone_name.as_str())).or_default().push((group.as_ref(), price.0));
+            let next = (closed.is_none()).then(|| eligible.drain(..).next()).flatten().map(|e| e.parts);
+            if let Some(parts) = &next {
+                // A commitment soon is full: what it covers now makes no other shape pointless.
+                let lasting = if parts.covered.is_some() { parts.quote.price } else { parts.effective };
+                open.entry((&group.pool, group.zone_name.as_str())).or_default().push((group.as_ref(), lasting.0));
             }
+            let next_price = next.map(|parts| parts.effective);
             let max = match &closed {
                 Some(_) if sabotage::on("closed-looks-open") => target + 1,
                 _ if sabotage::on("max-size-static") => 10.max(target),
@@ -94,7 +98,8 @@ fn next_moments(draft: &Draft<'_>) -> Vec<jiff::Timestamp> {
         .values()
         .flatten()
         .map(|i| Draft::after(i.as_of, super::STALE_INVENTORY + SignedDuration::from_secs(1)));
-    lapses.chain(backoffs).chain(credits).chain(stale).filter(|at| *at > draft.now).collect()
+    let commitments = draft.menu.policy.commitments.iter().flat_map(Commitment::moments);
+    lapses.chain(backoffs).chain(credits).chain(stale).chain(commitments).filter(|at| *at > draft.now).collect()
 }
 
 /// Of a pool's open groups in one zone, those that another makes pointless are not worth listing, unless they have nodes.

@@ -18,6 +18,7 @@ pub use nearest::nearest;
 pub use raw::*;
 pub use validate::check_against_prices;
 
+use crate::commitment::Commitment;
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
 use crate::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure};
 use crate::quota::KnownQuota;
@@ -47,6 +48,8 @@ pub struct Policy {
     pub unknown_quota: Option<UnknownQuota>,
     /// The operator's own prices.
     pub prices: Vec<PriceRow>,
+    /// What is paid for already, in file order; names are unique.
+    pub commitments: Vec<Commitment>,
 }
 
 /// One pool: who may use what, in which order, within which limits.

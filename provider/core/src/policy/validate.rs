@@ -3,6 +3,7 @@
 //! Nothing here stops at the first fault: each part is read as far as it goes, and a [`Policy`] comes out only when no part
 //! had anything to say.
 
+mod commitments;
 mod gpu;
 mod grammar;
 mod later;
@@ -18,8 +19,8 @@ use jiff::SignedDuration;
 use serde_json::Number;
 
 use super::{
-    API_VERSION, DEFAULT_BOOT_DEADLINE, Evidence, Fault, Isolation, Limits, Path, Policy, Pool, PriceRow, RawLimits, RawPolicy,
-    RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier, TypePattern, Workload, quoted,
+    API_VERSION, DEFAULT_BOOT_DEADLINE, Evidence, Fault, Isolation, Limits, Path, Policy, Pool, PriceRow, RawCommitment,
+    RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier, TypePattern, Workload, quoted,
 };
 use crate::ids::{IdError, ZoneId};
 use crate::offer::{CapacityType, NoCapability};
@@ -126,9 +127,11 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     }
     let cluster = faults.keep(&root.key("clusterName"), grammar::name(&raw.cluster_name, MAX_CLUSTER_NAME));
     let boot_deadline = boot_deadline(faults, &root.key("defaults").key("bootDeadline"), raw.defaults.boot_deadline.as_deref());
-    let pools = pools(faults, &root.key("pools"), &raw.pools);
+    let kept = raw.commitments.iter().any(RawCommitment::keeps_capacity);
+    let pools = pools(faults, &root.key("pools"), &raw.pools, kept);
     let quotas = quotas::quotas(faults, &root.key("quotas"), &raw.quotas);
     let prices = price_rows(faults, &root.key("prices"), &raw.prices);
+    let commitments = commitments::read(faults, &root.key("commitments"), &raw.commitments);
     later::of_the_file(faults, &root, raw);
     Some(Policy {
         cluster: cluster?,
@@ -137,6 +140,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
         quotas: quotas?,
         unknown_quota: raw.defaults.unknown_quota,
         prices: prices?,
+        commitments: commitments?,
     })
 }
 
@@ -151,7 +155,7 @@ fn boot_deadline(faults: &mut Faults, path: &Path, text: Option<&str>) -> Option
     Some(length)
 }
 
-fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool]) -> Option<Vec<Pool>> {
+fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool], kept: bool) -> Option<Vec<Pool>> {
     if raw.is_empty() {
         faults.add(path, "is empty: describe at least one pool");
     }
@@ -167,12 +171,12 @@ fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool]) -> Option<Vec<Pool>>
         } else {
             first.insert(one.name.as_str(), at);
         }
-        read.push(pool(faults, &path, one));
+        read.push(pool(faults, &path, one, kept));
     }
     read.into_iter().collect()
 }
 
-fn pool(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Pool> {
+fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, kept: bool) -> Option<Pool> {
     let name = faults.keep(&path.key("name"), grammar::name(&raw.name, MAX_POOL_NAME));
     let (gpu_path, place) = (path.key("gpu"), path.key("where"));
     let models = faults.some_ids(&gpu_path.key("models"), &raw.gpu.models, "GPU model, such as L4");
@@ -187,7 +191,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Pool> {
     let regions = faults.some_ids(&place.key("regions"), &raw.place.regions, "region, such as us-east-1");
     let zones: BTreeSet<ZoneId> = faults.ids(&place.key("zones"), &raw.place.zones);
     let instance_types = type_patterns(faults, &path.key("instanceTypes"), &raw.instance_types);
-    let prefer = prefer(faults, &path.key("capacity").key("prefer"), raw);
+    let prefer = prefer(faults, &path.key("capacity").key("prefer"), raw, kept);
     let spot = spot::rules(faults, path, raw, &prefer);
     let limits = limits(faults, &path.key("limits"), &raw.limits);
     let labels = labels(faults, &path.key("template").key("labels"), &raw.template);
@@ -245,23 +249,24 @@ fn type_patterns(faults: &mut Faults, path: &Path, raw: &[String]) -> Option<Vec
 }
 
 /// How a pool buys where it does not say: work that can be repeated takes spot first; serving people does not, unless that is best
-/// effort, and neither does work that a reclaim would lose whole.
-fn default_prefer(raw: &RawPool) -> &'static [CapacityType] {
+/// effort, and neither does work that a reclaim would lose whole. Capacity that commitments keep is paid for, so nobody goes without it
+/// by saying nothing.
+fn default_prefer(raw: &RawPool, kept: bool) -> Vec<CapacityType> {
     let spot_first = match raw.workload {
         Workload::Inference => raw.tier == Some(Tier::BestEffort),
         Workload::Training | Workload::Batch | Workload::Dev => !spot::saves_nothing(raw),
     };
-    if spot_first { &[CapacityType::Spot, CapacityType::OnDemand] } else { &[CapacityType::OnDemand] }
+    let kept = kept.then_some(CapacityType::Reserved);
+    kept.into_iter().chain(spot_first.then_some(CapacityType::Spot)).chain([CapacityType::OnDemand]).collect()
 }
 
-fn prefer(faults: &mut Faults, path: &Path, pool: &RawPool) -> Vec<CapacityType> {
-    let raw = pool.capacity.prefer.as_deref();
-    if raw.is_some_and(<[_]>::is_empty) {
+fn prefer(faults: &mut Faults, path: &Path, raw: &RawPool, kept: bool) -> Vec<CapacityType> {
+    let Some(list) = &raw.capacity.prefer else { return default_prefer(raw, kept) };
+    if list.is_empty() {
         faults.add(path, "is empty: name at least one of reserved, spot and on-demand, or leave it out");
     }
-    let list = raw.unwrap_or_else(|| default_prefer(pool));
     faults.unrepeated(path, list, CapacityType::to_string);
-    list.to_vec()
+    list.clone()
 }
 
 fn limits(faults: &mut Faults, path: &Path, raw: &RawLimits) -> Option<Limits> {

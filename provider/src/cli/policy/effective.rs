@@ -4,17 +4,18 @@ use std::fmt::{Display, Write as _};
 
 use jiff::SignedDuration;
 use serde_json::Number;
+use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
 use stoker_core::policy::{
-    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaUnit, RawCapacity, RawDefaults, RawGpu, RawIsolation,
-    RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawSpot, RawTaint, RawTemplate, RawWhere, Taint, Throughput,
-    TypePattern,
+    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaUnit, RawCapacity, RawCommitment, RawDefaults,
+    RawDiscount, RawGpu, RawIsolation, RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawSpot, RawTaint, RawTemplate,
+    RawWhere, Taint, Throughput, TypePattern,
 };
 use stoker_core::spot::{Saving, SpotRules};
 use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
 
 /// The policy as a file that says everything: read again, it is the same policy.
 pub(super) fn effective(policy: &Policy) -> RawPolicy {
-    let Policy { cluster, boot_deadline, pools, quotas, unknown_quota, prices } = policy;
+    let Policy { cluster, boot_deadline, pools, quotas, unknown_quota, prices, commitments } = policy;
     RawPolicy {
         api_version: API_VERSION.to_owned(),
         kind: "Policy".to_owned(),
@@ -23,7 +24,7 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         pools: pools.iter().map(pool).collect(),
         quotas: quotas.iter().map(quota).collect(),
         prices: prices.iter().map(price).collect(),
-        commitments: None,
+        commitments: commitments.iter().map(commitment).collect(),
     }
 }
 
@@ -150,6 +151,68 @@ fn price(row: &PriceRow) -> RawPrice {
     }
 }
 
+fn commitment(of: &Commitment) -> RawCommitment {
+    let blank = RawCommitment {
+        name: of.name.clone(),
+        cloud: of.cloud.to_string(),
+        kind: of.kind(),
+        region: None,
+        zone: None,
+        instance_type: None,
+        family: None,
+        model: None,
+        nodes: None,
+        gpus: None,
+        usd_per_hour: None,
+        discount: None,
+        from: of.from.map(|at| at.to_string()),
+        until: of.until.map(|at| at.to_string()),
+    };
+    match &of.terms {
+        Terms::Nodes(CommittedNodes { instance_type, region, zone, nodes, rate }) => RawCommitment {
+            region: Some(region.to_string()),
+            zone: zone.as_ref().map(ToString::to_string),
+            instance_type: Some(instance_type.to_string()),
+            nodes: Some(*nodes),
+            usd_per_hour: Some(dollars(*rate)),
+            ..blank
+        },
+        Terms::Gpus(CommittedGpus { model, region, gpus, rate }) => RawCommitment {
+            region: Some(region.to_string()),
+            model: Some(model.to_string()),
+            gpus: Some(*gpus),
+            usd_per_hour: Some(dollars(*rate)),
+            ..blank
+        },
+        Terms::Spend(CommittedSpend { family, rate, discounts }) => RawCommitment {
+            region: family.as_ref().map(|(_, region)| region.to_string()),
+            family: family.as_ref().map(|(family, _)| family.clone()),
+            usd_per_hour: Some(dollars(*rate)),
+            discount: Some(discount(discounts)),
+            ..blank
+        },
+        Terms::Capacity(Capacity { place, nodes, paid }) => RawCommitment {
+            region: Some(place.region.to_string()),
+            zone: Some(place.zone.to_string()),
+            instance_type: Some(place.instance_type.to_string()),
+            nodes: Some(*nodes),
+            usd_per_hour: match paid {
+                Paid::OnDemand => None,
+                Paid::Ahead { rate, .. } => Some(dollars(*rate)),
+            },
+            ..blank
+        },
+    }
+}
+
+fn discount(discounts: &[(TypePattern, Milli)]) -> RawDiscount {
+    let percent = |Milli(thousandths): &Milli| format!("{}.{}%", thousandths / 10, thousandths % 10);
+    match discounts {
+        [(TypePattern::Prefix(all), share)] if all.is_empty() => RawDiscount::One(percent(share)),
+        by_type => RawDiscount::ByType(by_type.iter().map(|(types, share)| (pattern(types), percent(share))).collect()),
+    }
+}
+
 /// A rate as the shortest decimal number that reads as the same rate.
 fn dollars(UsdPerHour(micros): UsdPerHour) -> Number {
     let (whole, rest) = (micros / MICROS_PER_USD, micros % MICROS_PER_USD);
@@ -233,6 +296,19 @@ quotas:
 prices:
 - { cloud: aws, region: us-east-1, instanceType: g6.xlarge, capacityType: on-demand, usdPerHour: 12.345678 }
 - { cloud: aws, region: us-east-1, zone: use1-az6, instanceType: g6.xlarge, capacityType: spot, usdPerHour: 1 }
+commitments:
+- { name: a, cloud: aws, kind: reserved-instance, region: us-east-1, instanceType: g6.xlarge, nodes: 4, usdPerHour: 2.04 }
+- { name: b, cloud: aws, kind: reserved-instance, region: r, zone: z, instanceType: g6.xlarge, nodes: 4, usdPerHour: 2, until: "2027-01-01T00:00:00Z" }
+- { name: c, cloud: aws, kind: ec2-savings-plan, region: us-east-1, family: g6, usdPerHour: 4, discount: 37.5% }
+- { name: d, cloud: aws, kind: compute-savings-plan, usdPerHour: 4, discount: { "g6.*": 28%, p5.48xlarge: 41% } }
+- { name: e, cloud: aws, kind: capacity-reservation, region: us-east-1, zone: use1-az6, instanceType: g6.xlarge, nodes: 2 }
+- { name: f, cloud: aws, kind: capacity-block, region: us-east-1, zone: use1-az6, instanceType: p5.48xlarge, nodes: 2, usdPerHour: 80, from: "2026-12-01T11:30:00Z", until: "2026-12-08T11:30:00Z" }
+- { name: g, cloud: gcp, kind: committed-use, region: us-central1, model: L4, gpus: 8, usdPerHour: 3 }
+- { name: h, cloud: gcp, kind: reservation, region: us-central1, zone: us-central1-a, instanceType: g2-standard-4, nodes: 2 }
+- { name: i, cloud: gcp, kind: calendar-reservation, region: us-central1, zone: us-central1-a, instanceType: a3-highgpu-8g, nodes: 1, usdPerHour: 36, from: "2026-12-01T00:00:00Z", until: "2026-12-02T00:00:00Z" }
+- { name: j, cloud: azure, kind: reservation, region: eastus, instanceType: Standard_NC24ads_A100_v4, nodes: 1, usdPerHour: 2 }
+- { name: k, cloud: azure, kind: capacity-reservation, region: eastus, zone: eastus, instanceType: Standard_NC24ads_A100_v4, nodes: 1 }
+- { name: l, cloud: azure, kind: savings-plan, usdPerHour: 2, discount: 17% }
 "##,
         );
     }

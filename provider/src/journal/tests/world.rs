@@ -103,6 +103,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         quotas: Vec::new(),
         unknown_quota: None,
         prices: Vec::new(),
+        commitments: Vec::new(),
     }
 }
 

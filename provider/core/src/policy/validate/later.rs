@@ -10,10 +10,7 @@ const NOT_YET: &str = "is not supported yet: take it out";
 /// A field of a later release: where it stands, how to tell that it is set, what is said then.
 type Later<T> = (&'static [&'static str], fn(&T) -> bool, &'static str);
 
-const OF_THE_FILE: [Later<RawPolicy>; 2] = [
-    (&["defaults", "dataRegion"], |file| file.defaults.data_region.is_some(), NOT_YET),
-    (&["commitments"], |file| file.commitments.as_ref().is_some_and(|list| !list.is_empty()), NOT_YET),
-];
+const OF_THE_FILE: [Later<RawPolicy>; 1] = [(&["defaults", "dataRegion"], |file| file.defaults.data_region.is_some(), NOT_YET)];
 
 const OF_A_POOL: [Later<RawPool>; 6] = [
     (&["where", "datasetGiB"], |pool| pool.place.dataset_gib.is_some(), NOT_YET),

@@ -4,11 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Faults, grammar};
 use crate::ids::GpuModel;
-use crate::policy::{Fault, Path, RawPolicy, RawPool, RawPrice, RawQuota, TypePattern, nearest, quoted};
-use crate::price::PriceBook;
+use crate::offer::CapacityType;
+use crate::policy::{
+    Fault, Path, RawCommitment, RawDiscount, RawPolicy, RawPool, RawPrice, RawQuota, TypePattern, nearest, quoted,
+};
+use crate::price::{Entry, PriceBook};
+use crate::units::UsdPerHour;
 
 /// Longest list of known names that a message repeats where none is near.
 const MAX_LISTED: usize = 30;
+
+/// A commitment whose node costs more than so many times the on-demand price is a slip: a price per month, or the whole term's. Prices
+/// fall by up to 44 % at a time (`pricing-notes` §7), so an old one may lie above today's on-demand price.
+const MOST_TIMES_ON_DEMAND: u32 = 2;
 
 /// Every GPU model, cloud, region, zone and instance type that the policy names and `book` does not, in file order.
 ///
@@ -26,6 +34,9 @@ pub fn check_against_prices(policy: &RawPolicy, book: &PriceBook) -> Vec<Fault> 
     for (at, row) in policy.prices.iter().enumerate() {
         known.price(&mut faults, &root.key("prices").index(at), row);
     }
+    for (at, commitment) in policy.commitments.iter().enumerate() {
+        known.commitment(&mut faults, &root.key("commitments").index(at), commitment);
+    }
     faults.0
 }
 
@@ -35,8 +46,8 @@ struct KnownCloud<'a> {
     /// Regions, each with those of its zones that a source tells.
     regions: BTreeMap<&'a str, BTreeSet<&'a str>>,
     types: BTreeSet<&'a str>,
-    /// Region and instance type, where at least one zone is known to sell it.
-    sold: BTreeSet<(&'a str, &'a str)>,
+    /// By region and instance type the zones that are known to sell it, each with its on-demand price if one is known.
+    sold: BTreeMap<(&'a str, &'a str), BTreeMap<&'a str, Option<UsdPerHour>>>,
 }
 
 /// Every name in the price tables.
@@ -50,11 +61,15 @@ impl<'a> Known<'a> {
     fn of(book: &'a PriceBook) -> Self {
         let mut known = Self::default();
         known.models.extend(book.gpu_models().map(GpuModel::as_str));
-        for (market, _) in book.entries() {
+        for (market, entry) in book.entries() {
             let (place, cloud) = (&market.place, known.clouds.entry(market.place.cloud.as_str()).or_default());
             cloud.regions.entry(place.region.as_str()).or_default().insert(place.zone.as_str());
             cloud.types.insert(place.instance_type.as_str());
-            cloud.sold.insert((place.region.as_str(), place.instance_type.as_str()));
+            let zones = cloud.sold.entry((place.region.as_str(), place.instance_type.as_str())).or_default();
+            let price = zones.entry(place.zone.as_str()).or_default();
+            if let (CapacityType::OnDemand, Entry::Price(quote)) = (market.capacity_type, entry) {
+                *price = Some(quote.price);
+            }
         }
         for ((cloud, region, instance_type), _) in book.unzoned() {
             let cloud = known.clouds.entry(cloud.as_str()).or_default();
@@ -102,20 +117,53 @@ impl<'a> Known<'a> {
             clouds.zone_id(faults, &path.key("zone"), &row.region, zone);
         }
         clouds.instance_type(faults, &path.key("instanceType"), &row.instance_type);
-        let sold = |(_, known): &(_, &KnownCloud)| known.sold.contains(&(row.region.as_str(), row.instance_type.as_str()));
+        let sold = |(_, known): &(_, &KnownCloud)| known.sold.contains_key(&(row.region.as_str(), row.instance_type.as_str()));
         if faults.0.len() == before && row.zone.is_none() && !clouds.0.iter().any(sold) {
             let (region, instance_type) = (&row.region, &row.instance_type);
             faults.add(path, format!("prices {instance_type} in {region}, where no zone is known to sell it: name the zone"));
         }
     }
 
+    fn commitment(&self, faults: &mut Faults, path: &Path, raw: &RawCommitment) {
+        let clouds = self.cloud(faults, &path.key("cloud"), &raw.cloud);
+        if let Some(model) = &raw.model {
+            self.model(faults, &path.key("model"), model);
+        }
+        let before = faults.0.len();
+        if let Some(region) = &raw.region {
+            clouds.region(faults, &path.key("region"), region);
+            if let Some(zone) = &raw.zone {
+                clouds.zone_id(faults, &path.key("zone"), region, zone);
+            }
+        }
+        if let Some(name) = &raw.instance_type {
+            clouds.instance_type(faults, &path.key("instanceType"), name);
+        }
+        if let Some(family) = &raw.family {
+            clouds.family(faults, &path.key("family"), family);
+        }
+        if let Some(RawDiscount::ByType(by_type)) = &raw.discount {
+            for pattern in by_type.keys() {
+                clouds.instance_type(faults, &path.key("discount").key(pattern), pattern);
+            }
+        }
+        if let (Some(region), Some(instance_type)) = (&raw.region, &raw.instance_type)
+            && faults.0.len() == before
+        {
+            clouds.sold(faults, path, raw, region, instance_type);
+        }
+    }
+
     fn models(&self, faults: &mut Faults, path: &Path, models: &[String]) {
         for (at, model) in models.iter().enumerate() {
-            if !self.models.contains(model.as_str()) {
-                let message =
-                    format!("{} is no GPU model of the price tables: {}", quoted(model), instead(model, &self.models));
-                faults.add(&path.index(at), message);
-            }
+            self.model(faults, &path.index(at), model);
+        }
+    }
+
+    fn model(&self, faults: &mut Faults, path: &Path, model: &str) {
+        if !self.models.contains(model) {
+            faults
+                .add(path, format!("{} is no GPU model of the price tables: {}", quoted(model), instead(model, &self.models)));
         }
     }
 
@@ -175,6 +223,53 @@ impl Clouds<'_, '_> {
             format!("{} is no zone of {region}: {}", quoted(zone), instead(zone, &known))
         };
         faults.add(path, message);
+    }
+
+    /// The family of an instance type: what stands before its dot.
+    fn family(&self, faults: &mut Faults, path: &Path, family: &str) {
+        let types = self.0.iter().flat_map(|(_, cloud)| cloud.types.iter().copied());
+        let known: BTreeSet<&str> = types.filter_map(|name| Some(name.split_once('.')?.0)).collect();
+        if !known.is_empty() && !known.contains(family) {
+            let message = format!("{} is no instance family of {}: {}", quoted(family), self.names(), instead(family, &known));
+            faults.add(path, message);
+        }
+    }
+
+    /// Whether what is committed to is sold there, and at a price of the same order.
+    fn sold(&self, faults: &mut Faults, path: &Path, raw: &RawCommitment, region: &str, instance_type: &str) {
+        if self.0.is_empty() {
+            return;
+        }
+        let sold: BTreeMap<&str, Option<UsdPerHour>> = self
+            .0
+            .iter()
+            .filter_map(|(_, cloud)| cloud.sold.get(&(region, instance_type)))
+            .flatten()
+            .map(|(z, p)| (*z, *p))
+            .collect();
+        let there = |zone: &str| sold.contains_key(zone);
+        if sold.is_empty() {
+            let elsewhere = self.0.iter().flat_map(|(_, cloud)| cloud.sold.keys().filter(|(_, name)| *name == instance_type));
+            let elsewhere: BTreeSet<&str> = elsewhere.map(|(region, _)| *region).take(MAX_LISTED).collect();
+            let cure = if elsewhere.is_empty() {
+                "no zone is known to sell it".to_owned()
+            } else {
+                format!("it is in {}", elsewhere.into_iter().collect::<Vec<_>>().join(", "))
+            };
+            faults.add(path, format!("is for {instance_type} in {region}, where it is not sold: {cure}"));
+        } else if let Some(zone) = raw.zone.as_deref().filter(|zone| !there(zone)) {
+            let zones = sold.keys().copied().collect::<Vec<_>>().join(", ");
+            faults.add(path, format!("is for {instance_type} in {zone}, where it is not sold: it is in {zones}"));
+        }
+        let rate = raw.usd_per_hour.as_ref().and_then(|rate| grammar::rate(rate, "").ok());
+        let Some((rate, nodes)) = rate.zip(raw.nodes.filter(|nodes| *nodes > 0)) else { return };
+        let each = rate.per(nodes);
+        if let Some(on_demand) = sold.values().flatten().max().filter(|price| each > price.times(MOST_TIMES_ON_DEMAND)) {
+            let cure = "write what all of it costs per hour, with what was paid upfront spread over the term";
+            let message =
+                format!("{rate} is {each} for a node, more than {MOST_TIMES_ON_DEMAND} times on-demand ({on_demand}): {cure}");
+            faults.add(&path.key("usdPerHour"), message);
+        }
     }
 
     /// AWS names its zones by the region and a letter, shuffled per account; the tables have ids.

@@ -268,6 +268,115 @@ fn each_rule_names_the_field_and_the_cure() {
     }
 }
 
+/// A commitment of each kind with nothing wrong.
+fn commitments() -> Value {
+    let place = json!({"cloud": "aws", "region": "us-east-1", "zone": "use1-az1", "instanceType": "g6.xlarge", "nodes": 2});
+    let one = |name: &str, kind: &str, more: Value| {
+        let mut one = json!({"name": name, "kind": kind});
+        one.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
+        one
+    };
+    let block = one("block", "capacity-block", place.clone());
+    json!([
+        one(
+            "ri",
+            "reserved-instance",
+            json!({"cloud": "aws", "region": "us-east-1", "instanceType": "g6.xlarge", "nodes": 2, "usdPerHour": 1})
+        ),
+        one("plan", "compute-savings-plan", json!({"cloud": "aws", "usdPerHour": 5, "discount": "28%"})),
+        one("odcr", "capacity-reservation", place),
+        one("block", "capacity-block", {
+            let mut block = block;
+            block["usdPerHour"] = json!(1);
+            block["from"] = json!("2026-12-01T11:30:00Z");
+            block["until"] = json!("2026-12-08T11:30:00Z");
+            block
+        }),
+    ])
+}
+
+/// The good policy with those commitments, and the field at `pointer` set to `value`; `null` takes it out.
+fn committed(pointer: &str, value: Value) -> RawPolicy {
+    let mut list = commitments();
+    let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
+    match list.pointer_mut(parent).expect("a part") {
+        Value::Array(list) => list.push(value),
+        Value::Object(map) if value.is_null() => drop(map.remove(field)),
+        part => part[field] = value,
+    }
+    with("/commitments", list)
+}
+
+#[test]
+#[rustfmt::skip] // A case a line.
+fn each_rule_of_a_commitment_names_the_field_and_the_cure() {
+    assert_eq!(faults(&with("/commitments", commitments())), [""; 0]);
+    // Capacity that is kept is bought by pools that do not say how they buy.
+    let pools = Policy::try_from_raw(&with("/commitments", commitments())).expect("no faults").pools;
+    assert_eq!(pools[0].prefer, [CapacityType::Reserved, CapacityType::OnDemand]);
+    let mut twin = commitments()[0].clone();
+    twin["name"] = json!("ri-2");
+    twin["nodes"] = json!(9);
+    let mut named = commitments()[2].clone();
+    named["name"] = json!("ri");
+    named["region"] = json!("us-west-2");
+    let cases: Vec<(&str, Value, &str)> = vec![
+        ("/0/name", json!(""), "commitments[0].name is empty: give a name"),
+        ("/-", named, r#"commitments[4].name "ri" is the name of commitments[0] too: give each its own"#),
+        ("/-", twin, "commitments[4] covers the same as commitments[0]: add the two up in one, or name the times in which they differ"),
+        ("/0/cloud", json!("gcp"), r#"commitments[0].kind reserved-instance is sold by aws, not by "gcp": write one of committed-use, reservation, calendar-reservation"#),
+        ("/0/cloud", json!("lambda"), r#"commitments[0].kind reserved-instance is sold by aws, not by "lambda": write aws, gcp or azure as its cloud"#),
+        ("/0/kind", json!("capacity-reservation"), "commitments[0] has no zone, which a capacity-reservation needs: name the zone by its id, such as use1-az6; commitments[0].usdPerHour means nothing to a capacity-reservation: take it out"),
+        ("/0/nodes", json!(null), "commitments[0] has no nodes, which a reserved-instance needs: say how many nodes it is for"),
+        ("/0/nodes", json!(0), "commitments[0].nodes is 0, below 1: say how many it is for, or take the commitment out"),
+        ("/0/nodes", json!(100_001), "commitments[0].nodes 100001 is above 100000, more than a cluster holds: lower it"),
+        ("/0/usdPerHour", json!(-1), "commitments[0].usdPerHour -1 is negative: say what all of it costs per hour, used or not"),
+        ("/0/discount", json!("28%"), "commitments[0].discount means nothing to a reserved-instance: take it out"),
+        ("/0/from", json!("1 December"), r#"commitments[0].from "1 December" is not a moment: write it like 2026-12-01T11:30:00Z"#),
+        ("/1/usdPerHour", json!(null), "commitments[1] has no usdPerHour, which a compute-savings-plan needs: say what all of it costs per hour, used or not"),
+        ("/1/usdPerHour", json!(0), "commitments[1].usdPerHour is 0: say what all of it costs per hour, used or not"),
+        ("/1/discount", json!(null), "commitments[1] has no discount, which a compute-savings-plan needs: say how far its rates lie below on-demand, such as 28%"),
+        ("/1/discount", json!("28"), r#"commitments[1].discount "28" is not a share: write it like 28% or 37.5%"#),
+        ("/1/discount", json!("0.0%"), r#"commitments[1].discount "0.0%" is not above 0% and below 100%: say how far its rates lie below on-demand, such as 28%"#),
+        ("/1/discount", json!("100%"), r#"commitments[1].discount "100%" is not above 0% and below 100%: say how far its rates lie below on-demand, such as 28%"#),
+        ("/1/discount", json!({"g6.*": "-3%"}), r#"commitments[1].discount["g6.*"] "-3%" is not a share: write it like 28% or 37.5%"#),
+        ("/1/discount", json!({}), "commitments[1].discount is empty: say how far its rates lie below on-demand, such as 28%"),
+        ("/1/kind", json!("ec2-savings-plan"), "commitments[1] has no region, which a ec2-savings-plan needs: name the region, such as us-east-1; commitments[1] has no family, which a ec2-savings-plan needs: name the family, such as g6"),
+        ("/2/family", json!("g6.xlarge"), r#"commitments[2].family means nothing to a capacity-reservation: take it out; commitments[2].family "g6.xlarge" is an instance type: write its family, "g6""#),
+        ("/3/until", json!("2026-12-01T11:30:00Z"), "commitments[3].until 2026-12-01T11:30:00Z is not after its beginning at 2026-12-01T11:30:00Z: correct one of them"),
+        ("/3/until", json!("2026-12-01T12:10:00Z"), "commitments[3].until 2026-12-01T12:10:00Z is too soon: nodes of a capacity-block leave 40 min before its end"),
+        ("/3/until", json!("2027-06-02T11:30:00Z"), "commitments[3].until 2027-06-02T11:30:00Z is more than 182 days after its beginning, longer than a capacity-block lasts: correct it"),
+        ("/3/from", json!(null), "commitments[3] has no from, which a capacity-block needs: say when it begins, such as 2026-12-01T11:30:00Z"),
+        ("/3/nodes", json!(65), "commitments[3].nodes 65 is above 64, the most that one capacity-block has: split it as it was bought"),
+    ];
+    for (pointer, value, said) in cases {
+        assert_eq!(faults(&committed(pointer, value.clone())).join("; "), said, "{pointer}: {value}");
+    }
+}
+
+#[test]
+#[rustfmt::skip] // A case a line.
+fn commitments_are_held_against_the_price_tables() {
+    let book = book();
+    assert_eq!(check_against_prices(&with("/commitments", commitments()), &book), []);
+    for (pointer, value, said) in [
+        ("/0/cloud", json!("aw"), r#"commitments[0].cloud "aw" is no cloud of the price tables: nearest is aws"#),
+        ("/0/region", json!("us-east-3"), r#"commitments[0].region "us-east-3" is no region of aws: nearest is us-east-1"#),
+        ("/0/region", json!("us-east-2"), "commitments[0] is for g6.xlarge in us-east-2, where it is not sold: it is in us-east-1"),
+        ("/0/instanceType", json!("g6.xlrage"), r#"commitments[0].instanceType "g6.xlrage" is no instance type of aws: nearest is g6.xlarge"#),
+        ("/0/instanceType", json!("p5.48xlarge"), "commitments[0] is for p5.48xlarge in us-east-1, where it is not sold: no zone is known to sell it"),
+        // $0.80 on demand: two nodes for $3.21 are more than twice that.
+        ("/0/usdPerHour", json!(3.21), "commitments[0].usdPerHour $3.2100 is $1.6050 for a node, more than 2 times on-demand ($0.8000): write what all of it costs per hour, with what was paid upfront spread over the term"),
+        ("/1/discount", json!({"g7.*": "28%"}), r#"commitments[1].discount["g7.*"] "g7.*" fits no instance type of aws: nearest is g6.xlarge"#),
+        ("/2/zone", json!("use1-az6"), "commitments[2] is for g6.xlarge in use1-az6, where it is not sold: it is in use1-az1"),
+        ("/2/zone", json!("us-east-1a"), r#"commitments[2].zone "us-east-1a" is a zone's name, which means another place in each account: write its id, such as use1-az1"#),
+        ("/2/model", json!("L44"), r#"commitments[2].model "L44" is no GPU model of the price tables: nearest is L4"#),
+        ("/2/family", json!("g66"), r#"commitments[2].family "g66" is no instance family of aws: nearest is g6"#),
+    ] {
+        assert_eq!(shown(&check_against_prices(&committed(pointer, value), &book)), [said], "{pointer}");
+    }
+}
+
 #[test]
 fn isolation_is_refused_where_it_makes_no_sense() {
     let cases = [
@@ -307,7 +416,6 @@ fn what_is_not_supported_yet_is_refused_not_ignored() {
     let not_yet = "is not supported yet: take it out";
     for (pointer, value) in [
         ("/defaults/dataRegion", json!("aws/us-east-1")),
-        ("/commitments", json!([{}])),
         ("/pools/0/where/datasetGiB", json!(200)),
         ("/pools/0/where/maxDistance", json!("continent")),
         ("/pools/0/warmFloor", json!({"nodes": 2})),

@@ -1,0 +1,114 @@
+//! Commitments in whole passes: two nodes kept in zone a, one reserved instance, and spot and on-demand beside them.
+
+use super::*;
+use crate::check::{Fatal, check};
+use crate::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
+use crate::ids::{Cloud, InstanceType, Region};
+use crate::offer::CapacityType;
+use crate::units::UsdPerHour;
+
+fn commitment(name: &str, terms: Terms) -> Commitment {
+    Commitment { name: name.into(), cloud: Cloud::new("aws").unwrap(), from: None, until: None, terms }
+}
+
+/// Two nodes kept in zone a, and as many reserved instances.
+fn world(reserved_instances: u32) -> World {
+    let mut world = World::new();
+    world.policy(|policy| {
+        policy.pools[0].prefer = vec![CapacityType::Spot, CapacityType::Reserved, CapacityType::OnDemand];
+        let kept = Capacity { place: world::place("zone-a"), nodes: 2, paid: Paid::OnDemand };
+        policy.commitments = vec![commitment("kept", Terms::Capacity(kept))];
+        if reserved_instances > 0 {
+            let terms = CommittedNodes {
+                instance_type: InstanceType::new("gpu.1").unwrap(),
+                region: Region::new("r").unwrap(),
+                zone: None,
+                nodes: reserved_instances,
+                rate: UsdPerHour(500_000),
+            };
+            policy.commitments.push(commitment("ri", Terms::Nodes(terms)));
+        }
+    });
+    world.pass();
+    world
+}
+
+#[test]
+fn an_order_uses_what_is_paid_for_first_and_counts_again_after_each_node() {
+    // Of three reserved instances two pay for the kept nodes, so one on-demand node is free.
+    let mut world = world(3);
+    world.increase(GROUP_A, 5);
+    let plan = world.pass();
+    assert_eq!(World::launched_markets(&plan), ["reserved", "reserved", "on-demand", "spot", "spot"]);
+    let told: Vec<String> = plan.explanations[0].candidates.iter().map(|c| c.verdict.to_string()).collect();
+    assert_eq!(told, ["CHOSEN × 2", "CHOSEN × 1", "CHOSEN × 2"]);
+    world.increase(GROUP_A, 1);
+    let plan = world.pass();
+    let reasons: Vec<String> = plan.explanations[0].candidates.iter().map(|c| c.verdict.to_string()).collect();
+    assert_eq!(reasons, ["CHOSEN × 1", "the pool prefers spot", "commitment kept is full: 2 of 2 nodes used"]);
+}
+
+#[test]
+fn kept_capacity_that_refuses_is_left_alone_like_any_market() {
+    let mut world = world(0);
+    world.increase(GROUP_A, 1);
+    world.pass();
+    world.refuse_all(RefusalKind::OutOfCapacity);
+    let plan = world.pass();
+    assert_eq!(World::launched_markets(&plan), ["spot"]);
+}
+
+#[test]
+fn the_autoscaler_is_shown_a_trifle_while_a_commitment_covers_the_next_node() {
+    let mut world = world(0);
+    let price = |plan: &Plan<crate::plan::Checked>| plan.limits[&World::group(GROUP_A)].next_price;
+    assert_eq!(price(&world.pass()), Some(UsdPerHour(1)));
+    world.increase(GROUP_A, 2);
+    assert_eq!(price(&world.pass()), Some(UsdPerHour(327_273)));
+}
+
+#[test]
+fn the_loop_wakes_when_a_window_opens() {
+    let mut world = world(0);
+    let opens = world.now.saturating_add(minutes(7)).unwrap();
+    world.policy(|policy| policy.commitments[0].from = Some(opens));
+    world.observe();
+    let decision = decide(&world.snapshot(), &world.memory, &world.menu, world.now);
+    assert!(decision.next_change_at.is_some_and(|at| at <= opens));
+    world.advance(minutes(1));
+    world.increase(GROUP_A, 1);
+    world.observe();
+    assert_eq!(World::launched_markets(&world.pass()), ["spot"]);
+}
+
+#[test]
+fn the_checker_stops_a_plan_that_buys_more_than_is_kept() {
+    let mut world = world(0);
+    world.increase(GROUP_A, 2);
+    let snapshot = world.snapshot();
+    let decision = decide(&snapshot, &world.memory, &world.menu, world.now);
+    let before = world.memory.clone();
+    world.policy(|policy| {
+        let Terms::Capacity(kept) = &mut policy.commitments[0].terms else { panic!("kept capacity") };
+        kept.nodes = 1;
+    });
+    let faults = check(decision, &before, &snapshot, &world.menu).unwrap_err();
+    let told = Fatal::MoreThanKept { place: world::place("zone-a"), nodes: 2, limit: 1 };
+    assert_eq!(faults, [told]);
+}
+
+/// A budget of $1.60 an hour at $0.80 a node: two kept nodes are no new cash, so they and two more fit, and a fifth does not.
+#[test]
+fn a_budget_counts_the_cash_of_a_whole_order() {
+    let mut world = world(0);
+    world.policy(|policy| {
+        policy.pools[0].prefer = vec![CapacityType::Reserved, CapacityType::OnDemand];
+        policy.pools[0].limits.max_usd_per_hour = Some(UsdPerHour(1_600_000));
+    });
+    world.pass();
+    world.increase(GROUP_A, 2);
+    assert_eq!(World::launched_markets(&world.pass()), ["reserved", "reserved"]);
+    world.increase(GROUP_A, 2);
+    assert_eq!(World::launched_markets(&world.pass())[2..], ["on-demand", "on-demand"]);
+    assert!(world.try_increase(GROUP_A, 1).is_err());
+}
