@@ -1,12 +1,13 @@
 //! Reading: what was decided, why, and on what.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stoker_core::group::Menu;
-use stoker_core::ids::DecisionId;
+use stoker_core::ids::{DecisionId, RecordId};
 use stoker_core::memory::Memory;
 use stoker_core::plan::{Action, Explanation, Note};
 use stoker_core::policy::Policy;
@@ -97,6 +98,15 @@ impl Reader {
                 decisions.extend(decision(&mut db, id).await?);
             }
             Ok(decisions)
+        };
+        read.await.map_err(|error| self.failed(error))
+    }
+
+    /// The records that a name means, as [`decisions_of_node`](Self::decisions_of_node) reads it.
+    pub async fn records_of_node(&self, node: &str) -> Result<BTreeSet<RecordId>, JournalError> {
+        let read = async {
+            let mut db = self.store.read().await?;
+            index::records_of(&mut db, node).await
         };
         read.await.map_err(|error| self.failed(error))
     }

@@ -90,15 +90,6 @@ fn launches(decision: &StoredDecision) -> impl Iterator<Item = (RecordId, &Launc
     })
 }
 
-impl Outcome {
-    /// Whether it is of the node that was asked about.
-    pub(super) fn is_of(&self, subject: &str) -> bool {
-        let named = self.instance.as_ref().is_some_and(|instance| instance.as_str() == subject);
-        // A Node's name stands in the text alone; a short text could stand there by chance.
-        named || self.record.to_string() == subject || (subject.len() > 3 && self.text.contains(subject))
-    }
-}
-
 fn clock(at: Timestamp) -> String {
     at.strftime("%H:%M:%SZ").to_string()
 }
