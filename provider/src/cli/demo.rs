@@ -8,6 +8,8 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::exit::{CliError, Exit};
+use super::out::NotWritten;
+use super::serve::told_to_stop;
 use crate::catalog::{self, CatalogError, EXAMPLE};
 use crate::clock::Clock;
 use crate::demo::DemoOptions;
@@ -51,14 +53,26 @@ pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
         }
         None => (EXAMPLE.to_owned(), policy_file::example().to_owned()),
     };
-    let state_dir = match state_dir {
-        Some(dir) => unused(&dir)?,
+    let (state_dir, ours) = match state_dir {
+        Some(dir) => (unused(&dir)?, false),
         None => {
-            fresh().map_err(CliError::failed("no directory could be made in the temporary one; name one with --state-dir"))?
+            let made = fresh();
+            (
+                made.map_err(CliError::failed("no directory could be made in the temporary one; name one with --state-dir"))?,
+                true,
+            )
         }
     };
-    let options = DemoOptions { seed, hours, policy, world, book, state_dir };
-    Box::pin(crate::demo::run(options)).await.map(|()| Exit::Done).map_err(CliError::other)
+    let options = DemoOptions { seed, hours, policy, world, book, state_dir: state_dir.clone() };
+    let played = Box::pin(crate::demo::run(options, told_to_stop())).await;
+    if ours && played.is_err() {
+        // Nobody was told of it.
+        let _ = fs::remove_dir_all(state_dir);
+    }
+    match played {
+        Err(error) if error.downcast_ref::<NotWritten>().is_some_and(NotWritten::is_enough) => Ok(Exit::Done),
+        played => played.map(|()| Exit::Done).map_err(CliError::other),
+    }
 }
 
 /// A day begins with nothing remembered, and nobody's journal is overwritten.

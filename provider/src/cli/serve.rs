@@ -164,7 +164,7 @@ fn options(args: ServeArgs) -> Result<Options, CliError> {
 }
 
 /// Waits for ctrl-C, or for what Kubernetes sends before it kills.
-async fn told_to_stop() {
+pub(super) async fn told_to_stop() {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
