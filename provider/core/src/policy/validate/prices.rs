@@ -35,8 +35,8 @@ struct KnownCloud<'a> {
     /// Regions, each with those of its zones that a source tells.
     regions: BTreeMap<&'a str, BTreeSet<&'a str>>,
     types: BTreeSet<&'a str>,
-    /// Region and instance type, where at least one zone is known to sell it.
-    sold: BTreeSet<(&'a str, &'a str)>,
+    /// The zones that are known to sell an instance type of a region.
+    sold: BTreeMap<(&'a str, &'a str), BTreeSet<&'a str>>,
 }
 
 /// Every name in the price tables.
@@ -54,7 +54,8 @@ impl<'a> Known<'a> {
             let (place, cloud) = (&market.place, known.clouds.entry(market.place.cloud.as_str()).or_default());
             cloud.regions.entry(place.region.as_str()).or_default().insert(place.zone.as_str());
             cloud.types.insert(place.instance_type.as_str());
-            cloud.sold.insert((place.region.as_str(), place.instance_type.as_str()));
+            let sold = cloud.sold.entry((place.region.as_str(), place.instance_type.as_str())).or_default();
+            sold.insert(place.zone.as_str());
         }
         for ((cloud, region, instance_type), _) in book.unzoned() {
             let cloud = known.clouds.entry(cloud.as_str()).or_default();
@@ -102,10 +103,19 @@ impl<'a> Known<'a> {
             clouds.zone_id(faults, &path.key("zone"), &row.region, zone);
         }
         clouds.instance_type(faults, &path.key("instanceType"), &row.instance_type);
-        let sold = |(_, known): &(_, &KnownCloud)| known.sold.contains(&(row.region.as_str(), row.instance_type.as_str()));
-        if faults.0.len() == before && row.zone.is_none() && !clouds.0.iter().any(sold) {
-            let (region, instance_type) = (&row.region, &row.instance_type);
-            faults.add(path, format!("prices {instance_type} in {region}, where no zone is known to sell it: name the zone"));
+        if faults.0.len() > before {
+            return;
+        }
+        // A price makes nothing orderable: where the tables have no offer, the row would have no effect.
+        let (region, instance_type) = (row.region.as_str(), row.instance_type.as_str());
+        let sold = clouds.0.iter().filter_map(|(_, known)| known.sold.get(&(region, instance_type)));
+        let sold: BTreeSet<&str> = sold.flatten().copied().collect();
+        if sold.is_empty() {
+            faults.add(path, format!("prices {instance_type} in {region}, where no zone is known to sell it: take it out"));
+        } else if let Some(zone) = row.zone.as_deref().filter(|zone| !sold.contains(zone)) {
+            let zones: Vec<&str> = sold.into_iter().collect();
+            let message = format!("prices {instance_type} in {zone}, which is not known to sell it: {} is", zones.join(" or "));
+            faults.add(path, message);
         }
     }
 

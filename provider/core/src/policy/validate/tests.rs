@@ -315,7 +315,8 @@ fn names_are_held_against_the_price_tables() {
         ("/prices/0/zone", json!("us-east-1a"), r#"prices[0].zone "us-east-1a" is a zone's name, which means another place in each account: write its id, such as use1-az1"#),
         ("/prices/0/zone", json!("use1-az2"), r#"prices[0].zone "use1-az2" is no zone of us-east-1: nearest is use1-az1"#),
         ("/prices/0/instanceType", json!("g6.xlrage"), r#"prices[0].instanceType "g6.xlrage" is no instance type of aws: nearest is g6.xlarge"#),
-        ("/prices/0/instanceType", json!("p4d.24xlarge"), "prices[0] prices p4d.24xlarge in us-east-1, where no zone is known to sell it: name the zone"),
+        ("/prices/0/instanceType", json!("p4d.24xlarge"), "prices[0] prices p4d.24xlarge in us-east-1, where no zone is known to sell it: take it out"),
+        ("/prices/0/zone", json!("use1-az6"), "prices[0] prices g6.xlarge in use1-az6, which is not known to sell it: use1-az1 is"),
     ] {
         assert_eq!(shown(&check_against_prices(&with(pointer, value), &book)), [said], "{pointer}");
     }
