@@ -21,6 +21,7 @@ use stoker_sim::world::{World, WorldConfig};
 use crate::policy_file;
 use crate::policy_watch::{self, PolicyError};
 use crate::supplier::simulated;
+use crate::unmatched::{Unmatched, unmatched};
 use crate::yaml::{self, Faults};
 
 /// What the built-in policy is called in faults and reports.
@@ -82,6 +83,11 @@ impl Catalog {
     /// What a policy makes of it.
     pub fn menu(&self, policy: Policy) -> Menu {
         Menu::derive(&Arc::new(policy), &self.prices, &self.facts)
+    }
+
+    /// Names in the menu's policy that yield no group.
+    pub fn unmatched(&self, menu: &Menu) -> Vec<Unmatched> {
+        unmatched(menu, &self.prices, &self.facts)
     }
 
     /// What is said of a market: a live quote where there is one, else the table's word. A live quote cannot make orderable what is

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use notify::{RecursiveMode, Watcher as _};
+use stoker_core::group::Menu;
 use stoker_core::policy::Policy;
 use stoker_core::price::PriceBook;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
+use crate::engine::AllMarketFacts;
 use crate::policy_file;
 use crate::telemetry::Metrics;
+use crate::unmatched::{Unmatched, unmatched};
 use crate::watched::may_have_changed;
 
 /// The file is read at least so often, whether or not the system told of a change: some network file systems tell nothing.
@@ -61,6 +64,15 @@ pub struct PolicyWatch {
     wake: Arc<Notify>,
     metrics: Metrics,
     clock: Clock,
+    markets: watch::Receiver<Arc<AllMarketFacts>>,
+}
+
+/// Logs each name in the policy that yields no group.
+pub fn warn_of_unmatched(policy: &Arc<Policy>, book: &PriceBook, facts: &AllMarketFacts) {
+    let menu = Menu::derive(policy, book, facts);
+    for Unmatched { pool, kind, name, reason } in unmatched(&menu, book, facts) {
+        tracing::warn!(%pool, %kind, name, reason, "a name in the policy yields no group");
+    }
 }
 
 impl PolicyWatch {
@@ -72,9 +84,10 @@ impl PolicyWatch {
         wake: Arc<Notify>,
         metrics: Metrics,
         clock: Clock,
+        markets: watch::Receiver<Arc<AllMarketFacts>>,
     ) -> Self {
         // Read again at once: it may have changed while the rest of the service started.
-        Self { path, book, policy, fault: watch::Sender::new(None), last_text: None, wake, metrics, clock }
+        Self { path, book, policy, fault: watch::Sender::new(None), last_text: None, wake, metrics, clock, markets }
     }
 
     /// What is wrong with the file now; `None` while it is the policy in use.
@@ -137,6 +150,7 @@ impl PolicyWatch {
                 });
                 if changed {
                     tracing::info!(path = %self.path.display(), "policy reloaded");
+                    warn_of_unmatched(&self.policy.borrow(), &self.book, &self.markets.borrow());
                     self.wake.notify_one();
                 }
             }

@@ -18,6 +18,7 @@ use super::candidates::{CandidateRow, candidates_table, old_prices, total};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money, count, paragraph, table};
 use crate::catalog::{Catalog, EXAMPLE};
+use crate::unmatched::Unmatched;
 
 /// Shows what would be bought if so many nodes were asked for now: every candidate, its price parts, the winner, and why each other lost.
 ///
@@ -62,6 +63,8 @@ struct PlanReport {
     candidates: Vec<CandidateRow>,
     /// Places that the pool names but gets no group in.
     left_out: Vec<LeftOutRow>,
+    /// Names that the pool lists and that yield it no group.
+    unmatched: Vec<Unmatched>,
     warnings: Vec<String>,
     #[serde(skip)]
     total_line: String,
@@ -91,6 +94,10 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         Some(_) => Vec::new(),
         None => menu.left_out.iter().filter(|left| left.pool == pool).map(LeftOutRow::of).collect(),
     };
+    let unmatched = match &group {
+        Some(_) => Vec::new(),
+        None => catalog.unmatched(&menu).into_iter().filter(|name| name.pool == pool).collect(),
+    };
     let cost = total(&candidates);
     let short = explanation.found < args.count;
     let report = PlanReport {
@@ -105,6 +112,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         total_line: format!("{} of {} found, {cost}/h together", explanation.found, count(args.count, "node")),
         candidates,
         left_out,
+        unmatched,
     };
     out::print(args.output.format, &report, PlanReport::table)?;
     Ok(if short { Exit::Short } else { Exit::Done })
@@ -162,7 +170,7 @@ impl PlanReport {
 
     /// The places left out, by reason.
     fn left_out_table(&self) -> String {
-        if self.left_out.is_empty() {
+        if self.left_out.is_empty() && self.unmatched.is_empty() {
             return String::new();
         }
         let mut reasons: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
@@ -174,6 +182,10 @@ impl PlanReport {
         let rows = reasons.into_iter().map(|(reason, (places, types))| {
             vec![places.to_string(), reason.to_owned(), types.into_iter().collect::<Vec<_>>().join(" ")]
         });
-        format!("\nleft out:\n{}", table(&["PLACES", "REASON", "INSTANCE TYPES"], &["PLACES"], rows.collect()))
+        let names = self.unmatched.iter().map(|name| {
+            let Unmatched { pool: _, kind, name, reason } = name;
+            vec!["-".to_owned(), format!("no group by {kind} {name}: {reason}"), String::new()]
+        });
+        format!("\nleft out:\n{}", table(&["PLACES", "REASON", "INSTANCE TYPES"], &["PLACES"], rows.chain(names).collect()))
     }
 }

@@ -31,7 +31,7 @@ use crate::kube::feed::KubeFeed;
 use crate::net::{Listener, Security, Tls, TlsFaults, TlsFiles, check_plaintext};
 use crate::observer::Observer;
 use crate::permit::{Permit, PermitError};
-use crate::policy_watch::{PolicyError, PolicyWatch};
+use crate::policy_watch::{PolicyError, PolicyWatch, warn_of_unmatched};
 use crate::supplier::Supplier;
 use crate::supplier::simulated::{Simulated, WorldError};
 use crate::telemetry::{Certificate, Metrics};
@@ -247,11 +247,14 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let observer = Arc::new(Observer::new(metrics.clone(), events));
     let markets = MarketFeed::new(&suppliers);
     markets.refresh(clock.now()).await;
-    let (policy_sender, policy_receiver) = watch::channel(Arc::new(policy));
+    let policy = Arc::new(policy);
+    warn_of_unmatched(&policy, &book, &markets.facts().borrow());
+    let (policy_sender, policy_receiver) = watch::channel(policy);
     let cluster_feed =
         kube_feed.clone().map(|feed: KubeFeed| ClusterFeed { facts: feed.facts(), healthy: Box::new(move || feed.healthy()) });
     let feeds = Feeds::new(&suppliers, cluster_feed);
     let pollers = feeds.pollers();
+    let market_facts = markets.facts();
     let engine = Engine::new(Parts {
         clock: clock.clone(),
         journal,
@@ -302,7 +305,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         nodes::spawn(tasks, client, cluster, Arc::clone(&simulated), handle.clone(), clock.clone(), stop.clone());
     }
     let policy_fault = policy_path.map(|path| {
-        let watch = PolicyWatch::new(path, book, policy_sender.clone(), wake, metrics.clone(), clock.clone());
+        let watch = PolicyWatch::new(path, book, policy_sender.clone(), wake, metrics.clone(), clock.clone(), market_facts);
         let fault = watch.fault();
         let stop = stop.clone();
         tasks.spawn(async move {
