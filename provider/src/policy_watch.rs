@@ -1,5 +1,6 @@
 //! Hot reload of the policy file. A bad file never replaces a good one: the last good policy stays, and the fault is shown.
 
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::policy_file;
 use crate::telemetry::Metrics;
 use crate::unmatched::{Unmatched, unmatched};
 use crate::watched::may_have_changed;
+use crate::yaml::read_text;
 
 /// The file is read at least so often, whether or not the system told of a change: some network file systems tell nothing.
 const POLL: Duration = Duration::from_secs(30);
@@ -50,7 +52,7 @@ pub enum PolicyError {
 /// # Errors
 /// All that is wrong with it.
 pub fn read(path: &Path, book: &PriceBook) -> Result<Policy, PolicyError> {
-    let text = std::fs::read_to_string(path).map_err(|source| PolicyError::Read(path.to_owned(), source))?;
+    let text = read_text(path).map_err(|source| PolicyError::Read(path.to_owned(), source))?;
     policy_file::parse(&path.display().to_string(), &text, Some(book)).map_err(PolicyError::Faults)
 }
 
@@ -123,9 +125,13 @@ impl PolicyWatch {
     }
 
     fn reload(&mut self) {
-        let text = match std::fs::read_to_string(&self.path) {
+        let text = match read_text(&self.path) {
             Ok(text) => text,
-            Err(source) => return self.refuse(&PolicyError::Read(self.path.clone(), source), 1),
+            Err(source) => {
+                // What it says once it can be read again is news, even if it says what it said.
+                self.last_text = None;
+                return self.refuse(&PolicyError::Read(self.path.clone(), source), 1);
+            }
         };
         if self.last_text.as_ref() == Some(&text) && self.fault.borrow().is_none() {
             return;
@@ -163,7 +169,8 @@ impl PolicyWatch {
     }
 
     fn refuse(&self, error: &PolicyError, faults: usize) {
-        let text = error.to_string();
+        let reason = error.source().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let text = format!("{error}{reason}");
         if self.fault.borrow().as_ref() == Some(&text) {
             return;
         }

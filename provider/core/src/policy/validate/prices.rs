@@ -165,7 +165,13 @@ impl Clouds<'_, '_> {
         let known: BTreeSet<&str> = regions.iter().flat_map(|region| self.zones_of(region)).collect();
         let is_name = regions.iter().any(|region| self.is_aws_zone_name(region, zone));
         if !known.is_empty() && !known.contains(zone) && !is_name {
-            faults.add(path, format!("{} is no zone of these regions: {}", quoted(zone), instead(zone, &known)));
+            let mut message = format!("{} is no zone of these regions: {}", quoted(zone), instead(zone, &known));
+            let example = regions.iter().map(|region| format!("{region}a"));
+            let example = example.zip(regions).find(|(name, region)| self.is_aws_zone_name(region, name));
+            if let Some((name, _)) = example {
+                message.push_str(&format!("; a zone's name, such as {name}, will do too"));
+            }
+            faults.add(path, message);
         }
     }
 
