@@ -12,7 +12,7 @@ use super::out::NotWritten;
 use super::serve::told_to_stop;
 use crate::catalog::{self, CatalogError, EXAMPLE};
 use crate::clock::Clock;
-use crate::demo::DemoOptions;
+use crate::demo::{DemoOptions, LimitsBroken};
 use crate::policy_file;
 use crate::policy_watch::PolicyError;
 
@@ -48,7 +48,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
     catalog::policy(policy.as_deref(), &book)?;
     let policy = match policy {
         Some(path) => {
-            let read = fs::read_to_string(&path).map_err(|source| PolicyError::Read(path.clone(), source));
+            let read = crate::yaml::read_text(&path).map_err(|source| PolicyError::Read(path.clone(), source));
             (path.display().to_string(), read.map_err(CatalogError::from)?)
         }
         None => (EXAMPLE.to_owned(), policy_file::example().to_owned()),
@@ -65,8 +65,8 @@ pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
     };
     let options = DemoOptions { seed, hours, policy, world, book, state_dir: state_dir.clone() };
     let played = Box::pin(crate::demo::run(options, told_to_stop())).await;
-    if ours && played.is_err() {
-        // Nobody was told of it.
+    // Nobody was told of it, unless the day was played to its end.
+    if ours && played.as_ref().is_err_and(|error| !error.is::<LimitsBroken>()) {
         let _ = fs::remove_dir_all(state_dir);
     }
     match played {

@@ -31,6 +31,11 @@ use day::{Day, Played};
 /// The day that is played: fixed, so that the same seed shows the same prices and ages.
 const MIDNIGHT: &str = "2026-11-02T00:00:00Z";
 
+/// The day was played to its end, and a limit did not hold.
+#[derive(Debug, thiserror::Error)]
+#[error("a limit was broken:\n{}", .0.join("\n"))]
+pub struct LimitsBroken(Vec<String>);
+
 /// What the demo is asked for.
 #[derive(Debug, Clone)]
 pub struct DemoOptions {
@@ -107,7 +112,7 @@ pub async fn run(options: DemoOptions, stop: impl Future<Output = ()>) -> anyhow
     let fleet = fleet::static_on_demand(&policy, &options.book, &pods, length);
     say(&format!("\n{}\n", Bill { ours: &ours, theirs: &theirs, fleet, policy: &policy, length }))?;
     say(&whats_next(ours.a_node.as_ref(), &policy, &state_dir))?;
-    anyhow::ensure!(ours.broken.is_empty(), "a limit was broken:\n{}", ours.broken.join("\n"));
+    anyhow::ensure!(ours.broken.is_empty(), LimitsBroken(ours.broken));
     Ok(())
 }
 
