@@ -102,6 +102,30 @@ impl Reader {
         read.await.map_err(|error| self.failed(error))
     }
 
+    /// What a restart would remember: the newest that is known of every record.
+    pub async fn memory(&self) -> Result<Memory, JournalError> {
+        let read = async {
+            let mut db = self.store.read().await?;
+            Ok(Chain::newest(&mut db).await?.into_current())
+        };
+        read.await.map_err(|error| self.failed(error))
+    }
+
+    /// What was remembered before a decision and after it; `None` where there is none of that number, or not any more.
+    pub async fn memories(&self, id: DecisionId) -> Result<Option<(Memory, Memory)>, JournalError> {
+        let read = async {
+            let mut db = self.store.read().await?;
+            let row: Option<(i64, i64)> = sqlx::query_as("SELECT memory_before, memory_after FROM decision WHERE id = $1")
+                .bind(int(id.0))
+                .fetch_optional(&mut *db)
+                .await
+                .during("looking for a decision")?;
+            let Some((before, after)) = row else { return Ok(None) };
+            Ok(Some((Chain::at(&mut db, before).await?.into_current(), Chain::at(&mut db, after).await?.into_current())))
+        };
+        read.await.map_err(|error| self.failed(error))
+    }
+
     /// The records that a name means, as [`decisions_of_node`](Self::decisions_of_node) reads it.
     pub async fn records_of_node(&self, node: &str) -> Result<BTreeSet<RecordId>, JournalError> {
         let read = async {
