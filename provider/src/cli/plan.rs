@@ -23,7 +23,7 @@ use crate::unmatched::Unmatched;
 /// Shows what would be bought if so many nodes were asked for now: every candidate, its price parts, the winner, and why each other lost.
 ///
 /// Nothing is bought, and nothing that runs already is counted. Prices are those of the tables, with live spot quotes of the simulated
-/// markets.
+/// markets. What a market has in stock is not known: a supplier may refuse what is chosen.
 #[derive(Debug, Args)]
 pub(super) struct PlanArgs {
     /// Policy file [default: the built-in example]
@@ -45,6 +45,10 @@ pub(super) struct PlanArgs {
     #[command(flatten)]
     now: NowArg,
 }
+
+/// What the verdicts rest on. Limits speak of what is held, since a running service says the same of its nodes.
+const NOTE: &str = "nothing that runs is counted: what a limit calls held, used or in flight are the nodes chosen above. A supplier's \
+                    stock is not known either: it may refuse what is chosen here.";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -161,6 +165,7 @@ impl PlanReport {
             text.push_str(&candidates_table(&self.candidates));
         }
         let _ = writeln!(text, "\n{}", self.total_line);
+        text.push_str(&paragraph("note:", NOTE));
         for warning in &self.warnings {
             text.push_str(&paragraph("warning:", warning));
         }
