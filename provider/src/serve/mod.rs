@@ -95,9 +95,9 @@ pub enum ServeError {
     /// The cluster cannot be talked to.
     #[error(transparent)]
     Kubernetes(#[from] crate::kube::client::ClientError),
-    /// A real cluster, and the supplier is simulated.
+    /// It runs inside a real cluster, and the supplier is simulated.
     #[error(
-        "this runs inside a Kubernetes cluster and the supplier is simulated: its nodes would be announced and never exist. \
+        "this runs inside a Kubernetes cluster and the supplier is simulated: the nodes that it announces never exist. \
          Give --simulated-in-cluster if that is what you want (a rehearsal), or run it outside"
     )]
     SimulatedInCluster,
@@ -193,8 +193,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let client = match &kube {
         KubeOptions::None => None,
         KubeOptions::Kubeconfig(path) => Some(crate::kube::client::connect(Some(path)).await?),
-        KubeOptions::InCluster { simulated_allowed: false } => return Err(ServeError::SimulatedInCluster),
-        KubeOptions::InCluster { simulated_allowed: true } => Some(crate::kube::client::connect(None).await?),
+        KubeOptions::InCluster => Some(crate::kube::client::connect(None).await?),
     };
     let simulated = Arc::new(match &world_file {
         Some(path) => Simulated::durable(cluster.clone(), world, &book, clock.clone(), path)?,
@@ -205,6 +204,9 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     if let Some(other) = other_cluster(&restored.memory, &cluster) {
         return Err(ServeError::OtherCluster { state_dir, other, cluster });
     }
+    let records = restored.memory.records.values();
+    let machines = records.clone().filter(|record| record.instance().is_some()).count();
+    tracing::info!(records = records.len(), machines, next = %restored.next_decision, "resumed from the journal");
 
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
