@@ -73,7 +73,7 @@ for file in stoker/rbac.yaml stoker/rbac-isolation.yaml stoker/rbac-simulated.ya
 done
 (umask 077
   kube_service_account_kubeconfig stoker stoker >"$dir/stoker.kubeconfig"
-  kube_service_account_kubeconfig kube-system cluster-autoscaler >"$dir/autoscaler.kubeconfig")
+  kube_service_account_kubeconfig kube-system cluster-autoscaler-stoker >"$dir/autoscaler.kubeconfig")
 
 # The Kubernetes side of the service by itself, with each of its parts against this API server.
 kube_peer() {

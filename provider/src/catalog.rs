@@ -3,7 +3,6 @@
 //! The one-shot commands stand on it; the service has the same facts from its feeds.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use stoker_sim::world::{World, WorldConfig};
 use crate::policy_file;
 use crate::policy_watch::{self, PolicyError};
 use crate::supplier::simulated;
+use crate::unmatched::{Unmatched, unmatched};
 use crate::yaml::{self, Faults};
 
 /// What the built-in policy is called in faults and reports.
@@ -84,6 +84,11 @@ impl Catalog {
         Menu::derive(&Arc::new(policy), &self.prices, &self.facts)
     }
 
+    /// Names in the menu's policy that yield no group.
+    pub fn unmatched(&self, menu: &Menu) -> Vec<Unmatched> {
+        unmatched(menu, &self.prices, &self.facts)
+    }
+
     /// What is said of a market: a live quote where there is one, else the table's word. A live quote cannot make orderable what is
     /// only listed.
     pub fn entry(&self, market: &Market) -> Option<Entry> {
@@ -113,7 +118,7 @@ pub fn policy(file: Option<&Path>, prices: &PriceBook) -> Result<Policy, Catalog
 /// How the simulated world behaves: as a file says, or by default. Rows of the file that mean no market of the tables are faults.
 pub fn world_config(file: Option<&Path>, prices: &PriceBook, start: Timestamp) -> Result<WorldConfig, CatalogError> {
     let Some(path) = file else { return Ok(WorldConfig::default()) };
-    let text = fs::read_to_string(path).map_err(|source| CatalogError::ReadWorld { path: path.to_owned(), source })?;
+    let text = yaml::read_text(path).map_err(|source| CatalogError::ReadWorld { path: path.to_owned(), source })?;
     let rules = |raw: &WorldConfig| World::new(raw.clone(), prices, start).map(|_| raw.clone());
     yaml::load_checked(&path.display().to_string(), &text, rules).map_err(CatalogError::World)
 }

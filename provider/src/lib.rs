@@ -20,6 +20,7 @@ pub mod serve;
 pub mod side;
 pub mod supplier;
 pub mod telemetry;
+pub mod unmatched;
 pub mod view;
 mod watched;
 pub mod yaml;

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use stoker_core::ids::RecordId;
+use stoker_core::ids::{NodeGroupId, RecordId};
 use stoker_core::orders::DeleteRefused;
 use stoker_core::plan::{Action, Note};
 use stoker_core::record::State;
-use stoker_core::supply::LaunchOutcome;
+use stoker_core::supply::{LaunchOutcome, LaunchRequest};
 use tokio::sync::mpsc;
 
 use crate::engine::{Call, CallRefused, Listener, PassFailed, PassReport};
@@ -86,6 +86,24 @@ impl Observer {
     }
 }
 
+/// Logs an action, field by field.
+fn tell_action(decision: &str, action: &Action) {
+    match action {
+        Action::Launch { record, supplier, request, price } => {
+            let LaunchRequest { key, group, market, zone_name: _ } = request;
+            tracing::info!(decision, action = "launch", %record, %supplier, %key, %group, %market, price = %price, "acting");
+        }
+        Action::Terminate { supplier, instance, why } => {
+            tracing::info!(decision, action = "terminate", %supplier, %instance, %why, "acting");
+        }
+        Action::Hold { node } => tracing::info!(decision, action = "hold", %node, "acting"),
+        Action::Release { node } => tracing::info!(decision, action = "release", %node, "acting"),
+        Action::RemoveNode { node, provider_id } => {
+            tracing::info!(decision, action = "remove-node", %node, instance = %provider_id, "acting");
+        }
+    }
+}
+
 /// What the gauges show of a view.
 fn gauges(view: &View) -> PublishedView {
     let mut shown = PublishedView::default();
@@ -138,7 +156,7 @@ impl Listener for Observer {
             }
         }
         for action in pass.actions {
-            tracing::info!(decision, ?action, "acting");
+            tell_action(&decision, action);
         }
         for note in pass.notes {
             if note.is_alarm() {
@@ -163,7 +181,7 @@ impl Listener for Observer {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).failed = Some(why.to_string());
     }
 
-    fn called(&self, call: Call, result: Result<(), &CallRefused>) {
+    fn called(&self, call: Call, group: &NodeGroupId, result: Result<(), &CallRefused>) {
         match (call, result) {
             (Call::Increase, Ok(())) => self.metrics.ordered(OrderSource::Autoscaler, OrderResult::Accepted),
             (Call::Increase, Err(_)) => self.metrics.ordered(OrderSource::Autoscaler, OrderResult::Refused),
@@ -174,7 +192,7 @@ impl Listener for Observer {
             _ => {}
         }
         if let Err(why) = result {
-            tracing::warn!(?call, "{why}");
+            tracing::warn!(rpc = call.rpc(), %group, "refused: {why}");
         }
     }
 }

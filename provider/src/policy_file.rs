@@ -33,7 +33,7 @@ pub fn schema() -> serde_json::Value {
     yaml::schema_of::<RawPolicy>()
 }
 
-/// A policy to start from, with a comment on each line; Stoker runs on it when it is given none.
+/// A policy to start from, explained field by field; Stoker runs on it when it is given none.
 pub fn example() -> &'static str {
     include_str!("../../manifests/examples/policy.yaml")
 }

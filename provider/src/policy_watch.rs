@@ -1,19 +1,24 @@
 //! Hot reload of the policy file. A bad file never replaces a good one: the last good policy stays, and the fault is shown.
 
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use notify::{RecursiveMode, Watcher as _};
+use stoker_core::group::Menu;
 use stoker_core::policy::Policy;
 use stoker_core::price::PriceBook;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
+use crate::engine::AllMarketFacts;
 use crate::policy_file;
 use crate::telemetry::Metrics;
+use crate::unmatched::{Unmatched, unmatched};
 use crate::watched::may_have_changed;
+use crate::yaml::read_text;
 
 /// The file is read at least so often, whether or not the system told of a change: some network file systems tell nothing.
 const POLL: Duration = Duration::from_secs(30);
@@ -47,7 +52,7 @@ pub enum PolicyError {
 /// # Errors
 /// All that is wrong with it.
 pub fn read(path: &Path, book: &PriceBook) -> Result<Policy, PolicyError> {
-    let text = std::fs::read_to_string(path).map_err(|source| PolicyError::Read(path.to_owned(), source))?;
+    let text = read_text(path).map_err(|source| PolicyError::Read(path.to_owned(), source))?;
     policy_file::parse(&path.display().to_string(), &text, Some(book)).map_err(PolicyError::Faults)
 }
 
@@ -61,6 +66,15 @@ pub struct PolicyWatch {
     wake: Arc<Notify>,
     metrics: Metrics,
     clock: Clock,
+    markets: watch::Receiver<Arc<AllMarketFacts>>,
+}
+
+/// Logs each name in the policy that yields no group.
+pub fn warn_of_unmatched(policy: &Arc<Policy>, book: &PriceBook, facts: &AllMarketFacts) {
+    let menu = Menu::derive(policy, book, facts);
+    for Unmatched { pool, kind, name, reason } in unmatched(&menu, book, facts) {
+        tracing::warn!(%pool, %kind, name, reason, "a name in the policy yields no group");
+    }
 }
 
 impl PolicyWatch {
@@ -72,9 +86,10 @@ impl PolicyWatch {
         wake: Arc<Notify>,
         metrics: Metrics,
         clock: Clock,
+        markets: watch::Receiver<Arc<AllMarketFacts>>,
     ) -> Self {
         // Read again at once: it may have changed while the rest of the service started.
-        Self { path, book, policy, fault: watch::Sender::new(None), last_text: None, wake, metrics, clock }
+        Self { path, book, policy, fault: watch::Sender::new(None), last_text: None, wake, metrics, clock, markets }
     }
 
     /// What is wrong with the file now; `None` while it is the policy in use.
@@ -110,9 +125,13 @@ impl PolicyWatch {
     }
 
     fn reload(&mut self) {
-        let text = match std::fs::read_to_string(&self.path) {
+        let text = match read_text(&self.path) {
             Ok(text) => text,
-            Err(source) => return self.refuse(&PolicyError::Read(self.path.clone(), source), 1),
+            Err(source) => {
+                // What it says once it can be read again is news, even if it says what it said.
+                self.last_text = None;
+                return self.refuse(&PolicyError::Read(self.path.clone(), source), 1);
+            }
         };
         if self.last_text.as_ref() == Some(&text) && self.fault.borrow().is_none() {
             return;
@@ -137,6 +156,7 @@ impl PolicyWatch {
                 });
                 if changed {
                     tracing::info!(path = %self.path.display(), "policy reloaded");
+                    warn_of_unmatched(&self.policy.borrow(), &self.book, &self.markets.borrow());
                     self.wake.notify_one();
                 }
             }
@@ -149,7 +169,8 @@ impl PolicyWatch {
     }
 
     fn refuse(&self, error: &PolicyError, faults: usize) {
-        let text = error.to_string();
+        let reason = error.source().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let text = format!("{error}{reason}");
         if self.fault.borrow().as_ref() == Some(&text) {
             return;
         }

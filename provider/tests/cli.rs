@@ -6,6 +6,8 @@
 
 #[path = "cli/binary.rs"]
 mod binary;
+#[path = "cli/demo.rs"]
+mod demo;
 #[path = "cli/journal.rs"]
 mod journal;
 #[path = "cli/service.rs"]
@@ -139,6 +141,18 @@ fn a_sound_policy_is_summed_up_and_written_out_in_full() {
     let again = small(&["policy", "show", file.to_str().unwrap()]);
     let without_name = |text: &str| text.split_once('\n').map(|(_, rest)| rest.to_owned());
     assert_eq!(without_name(&again.out), without_name(&shown.out), "{again:?}");
+}
+
+#[test]
+fn a_name_that_yields_no_group_is_told_with_its_reason() {
+    let check = small(&["policy", "check", "dead-names.yaml"]);
+    assert_eq!(check.code, 0, "{check:?}");
+    golden("dead-names-check", &check.out);
+    let plan = small(&["plan", "--policy", "dead-names.yaml", "--pool", "serving", "--count", "1"]);
+    golden("dead-names-plan", &plan.out);
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/examples/policy.yaml");
+    let example = stoker(&["policy", "check", example]);
+    assert!(example.code == 0 && !example.out.contains("warning:"), "{example:?}");
 }
 
 #[test]

@@ -101,7 +101,7 @@ pub struct LeftOut {
 #[serde(rename_all = "camelCase")]
 pub enum Exclusion {
     /// The GPUs are not so many.
-    #[error("has {has} GPUs a node, the pool wants {}", list(.want))]
+    #[error("has {has} GPU{} a node, the pool wants {}", if *.has == 1 { "" } else { "s" }, list(.want))]
     GpuCount {
         /// GPUs of the type.
         has: u32,

@@ -81,13 +81,14 @@ pub fn increase(
     delta: i32,
 ) -> Result<(OrderId, Vec<RecordId>), OrderRefused> {
     let asked = u32::try_from(delta).ok().filter(|n| *n > 0).ok_or(OrderRefused::BadDelta(delta, "above nought"))?;
-    let Some(group) = scales.menu.groups.get(group_id) else {
-        return Err(OrderRefused::UnknownGroup(group_id.clone()));
-    };
     let closed = |why: String| OrderRefused::Closed { group: group_id.clone(), why };
+    // First, since a group that is listed until it is empty is not among the policy's any more.
     if let Some(why @ (Closed::Uncredited { .. } | Closed::Unsound | Closed::Removed)) = &limits.closed {
         return Err(closed(why.to_string()));
     }
+    let Some(group) = scales.menu.groups.get(group_id) else {
+        return Err(OrderRefused::UnknownGroup(group_id.clone()));
+    };
     let mut room = 0;
     let mut reason = None;
     for offer in &group.offers {

@@ -111,18 +111,23 @@ pub enum Action {
 }
 
 /// Why a machine is ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
     /// The autoscaler deleted the node.
+    #[error("the autoscaler deleted the node")]
     Deleted,
     /// It did not join the cluster in time.
+    #[error("it did not join in time")]
     BootTimeout,
     /// Its record was cancelled while it was being launched.
+    #[error("its order was cancelled")]
     Cancelled,
     /// It carries the key of an attempt that was given up.
+    #[error("it belongs to an attempt that was given up")]
     Superseded,
     /// It is ours by its key, but its group is unknown and nothing runs on it.
+    #[error("its group is unknown and nothing runs on it")]
     Orphaned,
 }
 

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::exit::{CliError, Exit};
+use super::out::NotWritten;
+use super::serve::told_to_stop;
 use crate::catalog::{self, CatalogError, EXAMPLE};
 use crate::clock::Clock;
-use crate::demo::DemoOptions;
+use crate::demo::{DemoOptions, LimitsBroken};
 use crate::policy_file;
 use crate::policy_watch::PolicyError;
 
@@ -46,19 +48,31 @@ pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
     catalog::policy(policy.as_deref(), &book)?;
     let policy = match policy {
         Some(path) => {
-            let read = fs::read_to_string(&path).map_err(|source| PolicyError::Read(path.clone(), source));
+            let read = crate::yaml::read_text(&path).map_err(|source| PolicyError::Read(path.clone(), source));
             (path.display().to_string(), read.map_err(CatalogError::from)?)
         }
         None => (EXAMPLE.to_owned(), policy_file::example().to_owned()),
     };
-    let state_dir = match state_dir {
-        Some(dir) => unused(&dir)?,
+    let (state_dir, ours) = match state_dir {
+        Some(dir) => (unused(&dir)?, false),
         None => {
-            fresh().map_err(CliError::failed("no directory could be made in the temporary one; name one with --state-dir"))?
+            let made = fresh();
+            (
+                made.map_err(CliError::failed("no directory could be made in the temporary one; name one with --state-dir"))?,
+                true,
+            )
         }
     };
-    let options = DemoOptions { seed, hours, policy, world, book, state_dir };
-    Box::pin(crate::demo::run(options)).await.map(|()| Exit::Done).map_err(CliError::other)
+    let options = DemoOptions { seed, hours, policy, world, book, state_dir: state_dir.clone() };
+    let played = Box::pin(crate::demo::run(options, told_to_stop())).await;
+    // Nobody was told of it, unless the day was played to its end.
+    if ours && played.as_ref().is_err_and(|error| !error.is::<LimitsBroken>()) {
+        let _ = fs::remove_dir_all(state_dir);
+    }
+    match played {
+        Err(error) if error.downcast_ref::<NotWritten>().is_some_and(NotWritten::is_enough) => Ok(Exit::Done),
+        played => played.map(|()| Exit::Done).map_err(CliError::other),
+    }
 }
 
 /// A day begins with nothing remembered, and nobody's journal is overwritten.

@@ -3,6 +3,8 @@
 mod outcome;
 mod story;
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use serde::Serialize;
 use stoker_core::ids::DecisionId;
@@ -58,13 +60,17 @@ pub(super) async fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
     }
     let calls = reader.recent_calls(CALLS).await?;
     let outcomes = Outcomes::of(&reader).await?;
+    let asked_about = match decision_named(&args.subject) {
+        Some(_) => BTreeSet::new(),
+        None => reader.records_of_node(&args.subject).await?,
+    };
     let mut reports = Vec::with_capacity(decisions.len());
     for decision in &decisions {
         let mut outcomes = outcomes.of_decision(&reader, decision).await?;
         let mut changed = outcome::changed(&reader, decision).await?;
         // What was asked about comes first.
-        outcomes.sort_by_key(|outcome| !outcome.is_of(&args.subject));
-        changed.sort_by_key(|outcome| !outcome.is_of(&args.subject));
+        outcomes.sort_by_key(|outcome| !asked_about.contains(&outcome.record));
+        changed.sort_by_key(|outcome| !asked_about.contains(&outcome.record));
         reports.push(DecisionReport::of(decision, &filed(&calls, decision), outcomes, changed));
     }
     let report = ExplainReport { subject: args.subject.clone(), decisions: reports };

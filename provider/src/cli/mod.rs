@@ -15,7 +15,7 @@ mod plan;
 mod policy;
 mod serve;
 
-pub(crate) use out::table;
+pub(crate) use out::{NotWritten, count, say, table};
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -37,7 +37,7 @@ pub struct Cli {
     /// Log one JSON object a line instead of text
     #[arg(long, global = true, env = "STOKER_LOG_JSON", help_heading = "Logging")]
     log_json: bool,
-    /// What is logged to standard error, e.g. info or stoker=debug,warn [default: info; warn for one-shot commands]
+    /// What is logged to standard error, e.g. info or stoker=debug,warn [default: info; warn for one-shot commands, error for demo]
     #[arg(long, global = true, env = "STOKER_LOG", value_name = "FILTER", help_heading = "Logging")]
     log: Option<String>,
     #[command(subcommand)]
@@ -69,10 +69,15 @@ impl Cli {
     /// # Errors
     /// When the filter does not parse.
     pub fn init_logs(&self) -> Result<(), CliError> {
-        let serves = matches!(self.command, Command::Serve(_));
-        // What a one-shot command has to say is its output; logs are for what goes wrong.
-        let quiet = || (!serves && std::env::var_os("RUST_LOG").is_none()).then_some("warn");
-        telemetry::init(self.log_json, self.log.as_deref().or_else(quiet)).map_err(|error| CliError::Usage(error.to_string()))
+        // What a one-shot command has to say is its output; logs are for what goes wrong. In the demo's day things do go wrong, and its
+        // table tells them.
+        let quiet = match self.command {
+            Command::Serve(_) => None,
+            Command::Demo(_) => Some("error"),
+            _ => Some("warn"),
+        };
+        let quiet = quiet.filter(|_| std::env::var_os("RUST_LOG").is_none());
+        telemetry::init(self.log_json, self.log.as_deref().or(quiet)).map_err(|error| CliError::Usage(error.to_string()))
     }
 
     /// Carries the command out.

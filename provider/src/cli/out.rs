@@ -76,12 +76,29 @@ pub(super) fn yaml<T: Serialize>(value: &T) -> Result<String, CliError> {
         .map_err(|error| CliError::Failed { doing: "the report could not be written as YAML".into(), source: error.into() })
 }
 
-/// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
-pub(super) fn write(text: &str) -> Result<(), CliError> {
+/// Standard output did not take what was written.
+#[derive(Debug, thiserror::Error)]
+#[error("standard output could not be written")]
+pub(crate) struct NotWritten(#[from] io::Error);
+
+impl NotWritten {
+    /// Whether the reader has seen enough (`| head`), which is no failure.
+    pub(super) fn is_enough(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+/// Writes to standard output, at once.
+pub(crate) fn say(text: &str) -> Result<(), NotWritten> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(CliError::failed("standard output could not be written")),
+    Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
+}
+
+/// Writes to standard output. A reader that has seen enough is no failure.
+pub(super) fn write(text: &str) -> Result<(), CliError> {
+    match say(text) {
+        Err(error) if error.is_enough() => Ok(()),
+        said => said.map_err(CliError::other),
     }
 }
 
@@ -144,7 +161,7 @@ pub(super) fn age(age: Option<SignedDuration>) -> String {
 }
 
 /// `1 node`, `2 nodes`.
-pub(super) fn count(n: impl Into<u64>, noun: &str) -> String {
+pub(crate) fn count(n: impl Into<u64>, noun: &str) -> String {
     match n.into() {
         1 => format!("1 {noun}"),
         n => format!("{n} {noun}s"),

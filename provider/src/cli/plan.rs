@@ -18,11 +18,12 @@ use super::candidates::{CandidateRow, candidates_table, old_prices, total};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money, count, paragraph, table};
 use crate::catalog::{Catalog, EXAMPLE};
+use crate::unmatched::Unmatched;
 
 /// Shows what would be bought if so many nodes were asked for now: every candidate, its price parts, the winner, and why each other lost.
 ///
 /// Nothing is bought, and nothing that runs already is counted. Prices are those of the tables, with live spot quotes of the simulated
-/// markets.
+/// markets. What a market has in stock is not known: a supplier may refuse what is chosen.
 #[derive(Debug, Args)]
 pub(super) struct PlanArgs {
     /// Policy file [default: the built-in example]
@@ -45,6 +46,10 @@ pub(super) struct PlanArgs {
     now: NowArg,
 }
 
+/// What the verdicts rest on. Limits speak of what is held, since a running service says the same of its nodes.
+const NOTE: &str = "nothing that runs is counted: what a limit calls held, used or in flight are the nodes chosen above. A supplier's \
+                    stock is not known either: it may refuse what is chosen here.";
+
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PlanReport {
@@ -62,6 +67,8 @@ struct PlanReport {
     candidates: Vec<CandidateRow>,
     /// Places that the pool names but gets no group in.
     left_out: Vec<LeftOutRow>,
+    /// Names that the pool lists and that yield it no group.
+    unmatched: Vec<Unmatched>,
     warnings: Vec<String>,
     #[serde(skip)]
     total_line: String,
@@ -91,6 +98,10 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         Some(_) => Vec::new(),
         None => menu.left_out.iter().filter(|left| left.pool == pool).map(LeftOutRow::of).collect(),
     };
+    let unmatched = match &group {
+        Some(_) => Vec::new(),
+        None => catalog.unmatched(&menu).into_iter().filter(|name| name.pool == pool).collect(),
+    };
     let cost = total(&candidates);
     let short = explanation.found < args.count;
     let report = PlanReport {
@@ -105,6 +116,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         total_line: format!("{} of {} found, {cost}/h together", explanation.found, count(args.count, "node")),
         candidates,
         left_out,
+        unmatched,
     };
     out::print(args.output.format, &report, PlanReport::table)?;
     Ok(if short { Exit::Short } else { Exit::Done })
@@ -153,6 +165,7 @@ impl PlanReport {
             text.push_str(&candidates_table(&self.candidates));
         }
         let _ = writeln!(text, "\n{}", self.total_line);
+        text.push_str(&paragraph("note:", NOTE));
         for warning in &self.warnings {
             text.push_str(&paragraph("warning:", warning));
         }
@@ -162,7 +175,7 @@ impl PlanReport {
 
     /// The places left out, by reason.
     fn left_out_table(&self) -> String {
-        if self.left_out.is_empty() {
+        if self.left_out.is_empty() && self.unmatched.is_empty() {
             return String::new();
         }
         let mut reasons: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
@@ -174,6 +187,10 @@ impl PlanReport {
         let rows = reasons.into_iter().map(|(reason, (places, types))| {
             vec![places.to_string(), reason.to_owned(), types.into_iter().collect::<Vec<_>>().join(" ")]
         });
-        format!("\nleft out:\n{}", table(&["PLACES", "REASON", "INSTANCE TYPES"], &["PLACES"], rows.collect()))
+        let names = self.unmatched.iter().map(|name| {
+            let Unmatched { pool: _, kind, name, reason } = name;
+            vec!["-".to_owned(), format!("no group by {kind} {name}: {reason}"), String::new()]
+        });
+        format!("\nleft out:\n{}", table(&["PLACES", "REASON", "INSTANCE TYPES"], &["PLACES"], rows.chain(names).collect()))
     }
 }

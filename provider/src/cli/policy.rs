@@ -17,6 +17,7 @@ use super::out::{self, Format, Money, count, paragraph, table};
 use crate::catalog::{self, Catalog, CatalogError, EXAMPLE};
 use crate::policy_file;
 use crate::policy_watch::PolicyError;
+use crate::unmatched::Unmatched;
 use crate::yaml::Faults;
 
 /// Checks, shows and describes policy files.
@@ -73,6 +74,8 @@ struct CheckReport {
     ok: bool,
     faults: Vec<FaultRow>,
     pools: Vec<PoolRow>,
+    /// Names that yield no group; each is a warning too.
+    unmatched: Vec<Unmatched>,
     warnings: Vec<String>,
 }
 
@@ -118,7 +121,8 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
         }
         read => read?,
     };
-    let report = CheckReport::sound(&args.file, &catalog.menu(policy));
+    let menu = catalog.menu(policy);
+    let report = CheckReport::sound(&args.file, &menu, catalog.unmatched(&menu));
     out::print(args.output.format, &report, CheckReport::table)?;
     Ok(Exit::Done)
 }
@@ -149,11 +153,12 @@ impl CheckReport {
             ok: false,
             faults: faults.iter().map(row).collect(),
             pools: Vec::new(),
+            unmatched: Vec::new(),
             warnings: Vec::new(),
         }
     }
 
-    fn sound(file: &Path, menu: &Menu) -> Self {
+    fn sound(file: &Path, menu: &Menu, unmatched: Vec<Unmatched>) -> Self {
         let pools: Vec<_> = menu.policy.pools.iter().map(|pool| PoolRow::of(pool, menu)).collect();
         let empty = pools.iter().filter(|row| row.groups == 0 && row.max_nodes > 0);
         let warning = |row: &PoolRow| {
@@ -161,8 +166,8 @@ impl CheckReport {
             let plan = format!("stoker plan --policy {} --pool {pool} --count 1", file.display());
             format!("no place fits pool {pool}, so it never gets a node: `{plan}` says why each is left out")
         };
-        let warnings = empty.map(warning).collect();
-        Self { file: file.display().to_string(), ok: true, faults: Vec::new(), pools, warnings }
+        let warnings = empty.map(warning).chain(unmatched.iter().map(ToString::to_string)).collect();
+        Self { file: file.display().to_string(), ok: true, faults: Vec::new(), pools, unmatched, warnings }
     }
 
     fn table(&self) -> String {

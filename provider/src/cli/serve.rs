@@ -14,7 +14,8 @@ use crate::clock::Clock;
 use crate::kube::client::in_cluster;
 use crate::net::TlsFiles;
 use crate::policy_file;
-use crate::serve::{Door, KubeOptions, Options, PolicySource, start};
+use crate::serve::{Door, KubeOptions, Options, PolicySource, ServeError, start};
+use crate::supplier::simulated;
 
 /// The simulated machines, in the state directory.
 const WORLD_FILE: &str = "world.jsonl";
@@ -89,21 +90,34 @@ pub struct ServeArgs {
     #[arg(long, env = "STOKER_ALLOW_PLAINTEXT", help_heading = "TLS")]
     pub allow_plaintext: bool,
 
-    /// Cluster whose nodes and pods to watch and annotate [default: the cluster that this runs in, else none]
+    /// Cluster whose nodes and pods to watch and annotate [default: the cluster that this runs in, else none]. The simulated supplier
+    /// also registers its machines there, as Nodes that do not exist
     #[arg(long, env = "STOKER_KUBECONFIG", value_name = "FILE", help_heading = "Kubernetes")]
     pub kubeconfig: Option<PathBuf>,
     /// Watch no cluster: the autoscaler's word is then the only evidence of what is in use
     #[arg(long, env = "STOKER_NO_KUBERNETES", conflicts_with = "kubeconfig", help_heading = "Kubernetes")]
     pub no_kubernetes: bool,
-    /// Let the simulated supplier run inside a real cluster: its nodes are announced and never exist
+    /// Let the simulated supplier run inside a real cluster, whatever it watches: its nodes are announced and never exist
     #[arg(long, env = "STOKER_SIMULATED_IN_CLUSTER", help_heading = "Kubernetes")]
     pub simulated_in_cluster: bool,
 }
 
 /// Carries the command out: until the process is told to stop, or a part of the service ends by itself.
 pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
-    let running = start(options(args)?).await?;
-    tracing::info!(provider = %running.provider, expander = %running.expander, http = %running.http, "serving");
+    let options = options(args)?;
+    let (policy, state_dir, cluster) =
+        (options.policy.name(), options.state_dir.display().to_string(), options.kube.to_string());
+    let running = start(options).await?;
+    tracing::info!(
+        policy,
+        state_dir,
+        supplier = simulated::NAME,
+        cluster,
+        provider = %running.provider,
+        expander = %running.expander,
+        http = %running.http,
+        "serving"
+    );
     let sound = running.run_until(told_to_stop()).await;
     Ok(if sound { Exit::Done } else { Exit::Failed })
 }
@@ -128,6 +142,10 @@ fn options(args: ServeArgs) -> Result<Options, CliError> {
         no_kubernetes,
         simulated_in_cluster,
     } = args;
+    // Also where no cluster is watched: an autoscaler beside it would wait for the nodes all the same.
+    if in_cluster() && !simulated_in_cluster {
+        return Err(ServeError::SimulatedInCluster.into());
+    }
     let clock = Clock::System;
     let book = Arc::new(catalog::prices(None)?);
     let world = catalog::world_config(world.as_deref(), &book, clock.now())?;
@@ -154,7 +172,7 @@ fn options(args: ServeArgs) -> Result<Options, CliError> {
         http: http_listen,
         kube: match kubeconfig {
             Some(path) => KubeOptions::Kubeconfig(path),
-            None if in_cluster() && !no_kubernetes => KubeOptions::InCluster { simulated_allowed: simulated_in_cluster },
+            None if in_cluster() && !no_kubernetes => KubeOptions::InCluster,
             None => KubeOptions::None,
         },
         retention,
@@ -164,15 +182,16 @@ fn options(args: ServeArgs) -> Result<Options, CliError> {
 }
 
 /// Waits for ctrl-C, or for what Kubernetes sends before it kills.
-async fn told_to_stop() {
+pub(super) async fn told_to_stop() {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
         if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
+            let signal = tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = tokio::signal::ctrl_c() => "SIGINT",
+            };
+            tracing::info!(signal, "told to stop: no more calls are taken, what is under way is finished");
             return;
         }
     }

@@ -4,11 +4,11 @@ use std::fmt;
 
 use jiff::SignedDuration;
 use stoker_core::policy::Policy;
-use stoker_core::units::UsdMicros;
+use stoker_core::units::{MICROS_PER_USD, UsdMicros};
 
 use super::day::Played;
 use super::fleet::Fleet;
-use crate::cli::table;
+use crate::cli::{count, table};
 
 /// The bill of a day beside two other ways to spend it.
 pub(super) struct Bill<'a> {
@@ -19,8 +19,17 @@ pub(super) struct Bill<'a> {
     pub(super) length: SignedDuration,
 }
 
+/// A cent in micro-dollars.
+const CENT: i64 = MICROS_PER_USD / 100;
+
+/// An amount as the bill states it, in whole cents. What it adds up is rounded first, so that a row and a total never differ.
+fn to_the_cent(amount: UsdMicros) -> UsdMicros {
+    UsdMicros(amount.0.saturating_add(CENT / 2).div_euclid(CENT).saturating_mul(CENT))
+}
+
+/// What the rows of a day's bill add up to.
 fn total(played: &Played) -> UsdMicros {
-    played.paid.values().fold(UsdMicros::default(), |sum, paid| sum.plus(*paid))
+    played.paid.values().fold(UsdMicros::default(), |sum, paid| sum.plus(to_the_cent(*paid)))
 }
 
 /// The n-th percentile by nearest rank.
@@ -39,9 +48,10 @@ impl fmt::Display for Bill<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paid = self.ours.paid.iter().map(|((pool, capacity), paid)| {
             let bought = self.ours.bought.get(&(pool.clone(), *capacity)).copied().unwrap_or(0);
-            vec![pool.to_string(), capacity.to_string(), bought.to_string(), paid.to_string()]
+            vec![pool.to_string(), capacity.to_string(), bought.to_string(), to_the_cent(*paid).to_string()]
         });
-        writeln!(f, "The bill of {} hours", self.length.as_hours())?;
+        let hours = count(self.length.as_hours().unsigned_abs(), "hour");
+        writeln!(f, "The bill of {hours}")?;
         writeln!(f, "{}", table(&["pool", "capacity", "nodes bought", "paid"], &["nodes bought", "paid"], paid.collect()))?;
 
         let share = |paid: UsdMicros| format!("{} %", i128::from(paid.0) * 100 / i128::from(self.fleet.cost.0.max(1)));
@@ -89,8 +99,10 @@ impl fmt::Display for Bill<'_> {
         writeln!(f, "{verdict}")?;
         write!(
             f,
-            "{} refusals of markets, {} nodes taken back by the cloud with pods on them, {} loops of the autoscaler.",
-            self.ours.refused, self.ours.reclaimed, self.ours.loops
+            "{} of markets, {} taken back by the cloud with pods on them, {} of the autoscaler.",
+            count(self.ours.refused, "refusal"),
+            count(self.ours.reclaimed, "node"),
+            count(self.ours.loops, "loop")
         )
     }
 }

@@ -13,9 +13,11 @@ use stoker_core::supply::{InstanceState, KeyParts};
 use stoker_core::units::{UsdMicros, UsdPerHour};
 use stoker_sim::model::{Autoscaler, MemoryCluster, NodeView, Scoring, Settings};
 use stoker_sim::workload::{Kind, PodEvent};
+use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
 
 use super::told;
+use crate::cli::{NotWritten, count, say};
 use crate::clock::VirtualClock;
 use crate::door::GrpcDoor;
 use crate::serve::Running;
@@ -110,16 +112,21 @@ impl Day {
         })
     }
 
-    /// Plays the pods, from event to event: what lies between changes nothing and is skipped.
+    /// Plays the pods, from event to event: what lies between changes nothing and is skipped. Whether it came to the end; else it was
+    /// stopped.
     pub(super) async fn play(
         &mut self,
         pods: &[PodEvent],
         length: SignedDuration,
         bar: Option<&ProgressBar>,
-    ) -> anyhow::Result<()> {
+        stop: &CancellationToken,
+    ) -> anyhow::Result<bool> {
         let end = self.start.saturating_add(length)?;
         let mut arrivals = pods.iter().peekable();
         while self.now < end {
+            if stop.is_cancelled() {
+                return Ok(false);
+            }
             let due = arrivals.peek().and_then(|event| self.start.saturating_add(event.at).ok());
             let next = [
                 due,
@@ -135,14 +142,14 @@ impl Day {
             {
                 self.arrive(event);
             }
-            self.step(bar).await;
+            self.step(bar).await?;
             let minutes = self.now.duration_since(self.start).as_mins();
             if let Some(bar) = bar {
                 bar.set_position(minutes.unsigned_abs());
                 bar.set_message(self.standing());
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Ends the day: what still runs is billed until now.
@@ -173,7 +180,7 @@ impl Day {
     }
 
     /// Everything that happens at one moment.
-    async fn step(&mut self, bar: Option<&ProgressBar>) {
+    async fn step(&mut self, bar: Option<&ProgressBar>) -> Result<(), NotWritten> {
         self.finish_pods();
         self.kubelets();
         self.schedule();
@@ -184,16 +191,14 @@ impl Day {
         self.schedule();
         let view = self.running.handle.view();
         for line in self.told.tell(&view, &report, self.now) {
-            match bar {
-                // Without a terminal there is no bar to print above.
-                Some(bar) if bar.is_hidden() => println!("{line}"),
-                Some(bar) => bar.println(line),
-                None => {}
+            if let Some(bar) = bar {
+                bar.suspend(|| say(&format!("{line}\n")))?;
             }
         }
         self.played.refused = self.told.refused;
         drop(view);
         self.watch_limits();
+        Ok(())
     }
 
     fn finish_pods(&mut self) {
@@ -347,6 +352,6 @@ impl Day {
 
     fn standing(&self) -> String {
         let spend = self.machines.values().fold(UsdPerHour::ZERO, |sum, m| sum.plus(m.price));
-        format!("{} {} nodes, {spend}/h", self.now.strftime("%H:%M"), self.machines.len())
+        format!("{} {}, {spend}/h", self.now.strftime("%H:%M"), count(self.machines.len() as u64, "node"))
     }
 }

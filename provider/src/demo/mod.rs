@@ -6,19 +6,22 @@ mod day;
 mod fleet;
 mod told;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::ids::NodeName;
 use stoker_core::offer::CapacityType;
 use stoker_core::policy::Policy;
 use stoker_core::price::PriceBook;
 use stoker_sim::model::{Generation, Settings};
 use stoker_sim::workload::{PodEvent, Pools, Workload};
 use stoker_sim::world::WorldConfig;
+use tokio_util::sync::CancellationToken;
 
+use crate::cli::{count, say};
 use crate::clock::{Clock, VirtualClock};
 use crate::policy_file;
 use crate::serve::{Door, KubeOptions, Options, PolicySource};
@@ -27,6 +30,11 @@ use day::{Day, Played};
 
 /// The day that is played: fixed, so that the same seed shows the same prices and ages.
 const MIDNIGHT: &str = "2026-11-02T00:00:00Z";
+
+/// The day was played to its end, and a limit did not hold.
+#[derive(Debug, thiserror::Error)]
+#[error("a limit was broken:\n{}", .0.join("\n"))]
+pub struct LimitsBroken(Vec<String>);
 
 /// What the demo is asked for.
 #[derive(Debug, Clone)]
@@ -48,8 +56,8 @@ pub struct DemoOptions {
 /// Plays the day and prints what happens and what it cost.
 ///
 /// # Errors
-/// When the service cannot be started, or its autoscaler fails.
-pub async fn run(options: DemoOptions) -> anyhow::Result<()> {
+/// When the service cannot be started, its autoscaler fails, nobody reads on, or `stop` comes first.
+pub async fn run(options: DemoOptions, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
     let start: Timestamp = MIDNIGHT.parse().context("the demo's day")?;
     let policy = policy_file::parse(&options.policy.0, &options.policy.1, Some(&options.book))?;
     let pods: Arc<[PodEvent]> = pods(&options, &policy).into();
@@ -57,11 +65,11 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<()> {
         !pods.is_empty(),
         "no pod of the day fits the policy's pools: name a pool of it inference, training, dev or batch"
     );
-    println!(
-        "A day of {} GPU pods, seed {}: stoker on loopback, simulated markets, a model of the Cluster Autoscaler over real gRPC.\n",
-        pods.len(),
+    say(&format!(
+        "A day of {}, seed {}: stoker on loopback, simulated markets, a model of the Cluster Autoscaler over real gRPC.\n\n",
+        count(pods.len() as u64, "GPU pod"),
         options.seed
-    );
+    ))?;
     let bar = ProgressBar::new(u64::from(options.hours) * 60);
     bar.set_style(ProgressStyle::with_template("{bar:40} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()));
     let length = SignedDuration::from_hours(i64::from(options.hours));
@@ -70,6 +78,7 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<()> {
     // which capacity to buy.
     let defaults_dir = state_dir.join("autoscaler-defaults");
     let options = Arc::new(options);
+    let (stopping, over) = (CancellationToken::new(), CancellationToken::new());
     let day = |policy: Policy, settings, state_dir, bar| {
         apart(Script {
             options: Arc::clone(&options),
@@ -80,24 +89,52 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<()> {
             settings,
             state_dir,
             bar,
+            stop: stopping.clone(),
         })
     };
     let ours = day(policy.clone(), Settings::recommended(), state_dir.clone(), Some(bar.clone()));
     let theirs = day(on_demand_only(policy.clone()), Settings::new(Generation::V1_36), defaults_dir.clone(), None);
-    let (ours, theirs) = tokio::try_join!(ours, theirs)?;
+    // Both are waited for: a thread that still plays would hold the process, and write into its directory.
+    let days = async {
+        let days = tokio::join!(ours, theirs);
+        over.cancel();
+        days
+    };
+    let told = async {
+        if over.run_until_cancelled(stop).await.is_some() {
+            stopping.cancel();
+        }
+    };
+    let ((ours, theirs), ()) = tokio::join!(days, told);
     bar.finish_and_clear();
     let _ = std::fs::remove_dir_all(defaults_dir);
+    let (Some(ours), Some(theirs)) = (ours?, theirs?) else { anyhow::bail!("interrupted") };
     let fleet = fleet::static_on_demand(&policy, &options.book, &pods, length);
-    println!("\n{}", Bill { ours: &ours, theirs: &theirs, fleet, policy: &policy, length });
-    let state = state_dir.display();
-    println!("\nWhere to look next:");
-    if let Some(node) = &ours.a_node {
-        println!("  stoker explain {node} --state-dir {state}   why that node was bought");
-    }
-    println!("  stoker plan --pool {} --count 3          what would be bought now, and why not the rest", policy.pools[0].name);
-    println!("  stoker offers --gpu L4                          every offer of a GPU model by price");
-    anyhow::ensure!(ours.broken.is_empty(), "a limit was broken:\n{}", ours.broken.join("\n"));
+    say(&format!("\n{}\n", Bill { ours: &ours, theirs: &theirs, fleet, policy: &policy, length }))?;
+    say(&whats_next(ours.a_node.as_ref(), &policy, &state_dir))?;
+    anyhow::ensure!(ours.broken.is_empty(), LimitsBroken(ours.broken));
     Ok(())
+}
+
+/// Commands that go on from here, each as a shell takes it.
+fn whats_next(node: Option<&NodeName>, policy: &Policy, state_dir: &Path) -> String {
+    let mut text = "\nWhere to look next:\n".to_owned();
+    let mut line = |command: String, what: &str| text.push_str(&format!("  {command:<48}  # {what}\n"));
+    if let Some(node) = node {
+        line(format!("stoker explain {node} --state-dir {}", quoted(state_dir)), "why that node was bought");
+    }
+    if let Some(pool) = policy.pools.first() {
+        line(format!("stoker plan --pool {} --count 3", pool.name), "what would be bought now, and why not the rest");
+    }
+    line("stoker offers --gpu L4".to_owned(), "every offer of a GPU model by price");
+    text
+}
+
+/// A path as a shell reads it back.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
+    if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// The pods of the day that some pool of the policy would take.
@@ -128,20 +165,29 @@ struct Script {
     settings: Settings,
     state_dir: PathBuf,
     bar: Option<ProgressBar>,
+    /// Ends every day before its time.
+    stop: CancellationToken,
 }
 
 /// Plays a day on a thread of its own. Its calls come one after the other, and to hand each from one thread to another and back would
 /// take longer than the call.
-async fn apart(script: Script) -> anyhow::Result<Played> {
+async fn apart(script: Script) -> anyhow::Result<Option<Played>> {
+    let stop = script.stop.clone();
     let play = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(play(script))
     };
-    tokio::task::spawn_blocking(play).await?
+    let played = tokio::task::spawn_blocking(play).await?;
+    if played.is_err() {
+        // Without one of the days there is no bill.
+        stop.cancel();
+    }
+    played
 }
 
-async fn play(script: Script) -> anyhow::Result<Played> {
-    let Script { options, start, length, pods, policy, settings, state_dir, bar } = script;
+/// Plays a day; `None` where it was stopped.
+async fn play(script: Script) -> anyhow::Result<Option<Played>> {
+    let Script { options, start, length, pods, policy, settings, state_dir, bar, stop } = script;
     let clock = VirtualClock::new(start);
     let mut world = options.world.clone();
     world.seed = options.seed;
@@ -160,6 +206,7 @@ async fn play(script: Script) -> anyhow::Result<Played> {
     })
     .await?;
     let mut day = Day::begin(running, clock, settings, policy.clone(), start).await?;
-    day.play(&pods, length, bar.as_ref()).await?;
-    Ok(day.end().await)
+    let whole = day.play(&pods, length, bar.as_ref(), &stop).await?;
+    let played = day.end().await;
+    Ok(whole.then_some(played))
 }

@@ -18,7 +18,7 @@ use stoker_core::check::check;
 use stoker_core::choose::Scales;
 use stoker_core::decide::{decide, is_fresh};
 use stoker_core::group::{Group, Menu};
-use stoker_core::ids::{DecisionId, OrderId};
+use stoker_core::ids::{DecisionId, NodeGroupId, OrderId};
 use stoker_core::memory::Memory;
 use stoker_core::orders;
 use stoker_core::plan::{Closed, GroupLimits, Note};
@@ -62,8 +62,8 @@ pub trait Listener: Send + Sync + 'static {
     fn passed(&self, pass: &PassReport<'_>);
     /// A pass was not acted on, and why.
     fn failed(&self, why: &PassFailed);
-    /// A mutating call was answered.
-    fn called(&self, call: Call, result: Result<(), &CallRefused>);
+    /// A mutating call on a group was answered.
+    fn called(&self, call: Call, group: &NodeGroupId, result: Result<(), &CallRefused>);
 }
 
 /// A mutating call, as a kind.
@@ -75,6 +75,17 @@ pub enum Call {
     Decrease,
     /// `NodeGroupDeleteNodes`.
     Delete,
+}
+
+impl Call {
+    /// What the autoscaler calls it.
+    pub const fn rpc(self) -> &'static str {
+        match self {
+            Self::Increase => "NodeGroupIncreaseSize",
+            Self::Decrease => "NodeGroupDecreaseTargetSize",
+            Self::Delete => "NodeGroupDeleteNodes",
+        }
+    }
 }
 
 /// What a pass did.
@@ -142,7 +153,7 @@ pub struct Engine {
     parts: Parts,
     memory: Arc<Memory>,
     menu: Arc<Menu>,
-    limits: BTreeMap<stoker_core::ids::NodeGroupId, GroupLimits>,
+    limits: BTreeMap<NodeGroupId, GroupLimits>,
     next_decision: DecisionId,
     next_change_at: Option<Timestamp>,
     pruned_at: Timestamp,
@@ -241,14 +252,14 @@ impl Engine {
     async fn accept(&mut self, command: Command) -> Option<Answer> {
         match command {
             Command::Increase { group, delta, reply } => {
-                let done = self.change(Call::Increase, |engine, memory, now| {
+                let done = self.change(Call::Increase, &group, |engine, memory, now| {
                     let order = engine.increase(memory, &group, delta, now)?;
                     Ok((order, AcceptedCall::Increase { group: group.clone(), delta, order }))
                 });
                 Some(answer(reply, done.await))
             }
             Command::Decrease { group, delta, reply } => {
-                let done = self.change(Call::Decrease, |_, memory, now| {
+                let done = self.change(Call::Decrease, &group, |_, memory, now| {
                     let withdrawn = orders::decrease(memory, &group, delta, now)?;
                     let call = AcceptedCall::Decrease { group: group.clone(), asked: delta, withdrawn: withdrawn.clone() };
                     Ok((withdrawn, call))
@@ -256,7 +267,7 @@ impl Engine {
                 Some(answer(reply, done.await))
             }
             Command::Delete { group, nodes, reply } => {
-                let done = self.change(Call::Delete, |engine, memory, now| {
+                let done = self.change(Call::Delete, &group, |engine, memory, now| {
                     let cluster = engine.parts.feeds.cluster();
                     let records = orders::delete(memory, &engine.menu, cluster.as_deref(), &group, &nodes, now)?;
                     let nodes = nodes.iter().map(|node| node.name.clone()).collect();
@@ -282,6 +293,7 @@ impl Engine {
     async fn change<T>(
         &mut self,
         call: Call,
+        group: &NodeGroupId,
         apply: impl FnOnce(&Self, &mut Memory, Timestamp) -> Result<(T, AcceptedCall), CallRefused>,
     ) -> Result<T, CallRefused> {
         let now = self.parts.clock.now();
@@ -294,7 +306,7 @@ impl Engine {
             Ok((value, accepted)) => self.keep(memory, &accepted).await.map(|()| value),
             Err(why) => Err(why),
         };
-        self.parts.listener.called(call, done.as_ref().map(|_| ()));
+        self.parts.listener.called(call, group, done.as_ref().map(|_| ()));
         done
     }
 
@@ -309,13 +321,7 @@ impl Engine {
         Ok(())
     }
 
-    fn increase(
-        &self,
-        memory: &mut Memory,
-        group: &stoker_core::ids::NodeGroupId,
-        delta: i32,
-        now: Timestamp,
-    ) -> Result<OrderId, CallRefused> {
+    fn increase(&self, memory: &mut Memory, group: &NodeGroupId, delta: i32, now: Timestamp) -> Result<OrderId, CallRefused> {
         let before = Memory::clone(memory);
         let usage = Usage::count(&before, &self.menu, now);
         let snapshot = self.parts.feeds.snapshot(&self.parts.executor);
@@ -433,7 +439,7 @@ impl Engine {
     }
 
     /// The limits with every group closed and the targets counted from the memory: what is shown while plans are unsound.
-    fn shut(&self) -> BTreeMap<stoker_core::ids::NodeGroupId, GroupLimits> {
+    fn shut(&self) -> BTreeMap<NodeGroupId, GroupLimits> {
         let mut limits = self.limits.clone();
         for (id, limit) in &mut limits {
             limit.target = self.memory.target(id);

@@ -95,7 +95,9 @@ pub async fn serve_expander(
         .timeout(EXPANDER_TIMEOUT)
         .layer(RpcLayer::new(metrics))
         .add_service(expander)
-        .add_service(health_service(&health));
+        .add_service(health_service(&health))
+        .add_service(reflection(expander_server::SERVICE_NAME).build_v1().map_err(ServeError::Reflection)?)
+        .add_service(reflection(expander_server::SERVICE_NAME).build_v1alpha().map_err(ServeError::Reflection)?);
     let served = router.serve_with_incoming_shutdown(listener.incoming(), stop.clone().cancelled_owned());
     // It always has an answer: where nothing can be ranked, the options as they came.
     until_stopped(served, tell_health(health, expander_server::SERVICE_NAME, || true, &stop), &stop).await

@@ -6,11 +6,13 @@ use sqlx::QueryBuilder;
 use stoker_core::ids::{DecisionId, NodeName, ProviderId, RecordId};
 use stoker_core::plan::{Action, Note};
 use stoker_core::record::{Record, State};
+use stoker_core::snapshot::Snapshot;
+use stoker_core::supply::LaunchOutcome;
 
 use super::error::{StoreError, While as _};
 use super::state::MemoryDelta;
 use super::store::{Connection, Db};
-use super::write::int;
+use super::write::{int, number};
 
 /// Rows in one statement: well below what a database takes of parameters (SQLite 32,766, PostgreSQL 65,535).
 const ROWS: usize = 1000;
@@ -37,12 +39,13 @@ impl Subject {
     }
 }
 
-/// Notes which launch made which machine, as far as the changed records tell.
+/// Notes which launch made which machine, as far as the changed records tell. `made` is the decision that changed them, and the facts
+/// that it was made on.
 pub(super) async fn launches(
     db: &mut Connection,
     delta: &MemoryDelta,
     step: i64,
-    decision: Option<DecisionId>,
+    made: Option<(DecisionId, &Snapshot)>,
 ) -> Result<(), StoreError> {
     let bought: Vec<_> = delta.records.put.iter().filter_map(|(id, record)| Some((*id, record, record.purchase()?))).collect();
     for rows in bought.chunks(ROWS) {
@@ -53,9 +56,9 @@ pub(super) async fn launches(
                 .push_bind(int(id.0))
                 .push_bind(record.group.to_string())
                 .push_bind(purchase.market.to_string())
-                .push_bind(decision.map(|d| int(d.0)))
+                .push_bind(made.map(|(decision, _)| int(decision.0)))
                 .push_bind(record.instance().map(ProviderId::to_string))
-                .push_bind(node(record).map(NodeName::to_string));
+                .push_bind(node(record, made.map(|(_, snapshot)| snapshot)).map(NodeName::to_string));
         });
         // Once known, a machine and its node stay known; and a record that was given up may come back when its machine turns up.
         insert.push(
@@ -75,10 +78,16 @@ pub(super) async fn launches(
     Ok(())
 }
 
-const fn node(record: &Record) -> Option<&NodeName> {
-    match &record.state {
-        State::Registered { node, .. } => node.as_ref(),
-        _ => None,
+/// The name of a record's Node: as the cluster has it, else as the supplier says that it will be. Without a cluster nobody else knows.
+fn node<'a>(record: &'a Record, snapshot: Option<&'a Snapshot>) -> Option<&'a NodeName> {
+    if let State::Registered { node: Some(node), .. } = &record.state {
+        return Some(node);
+    }
+    let (instance, snapshot) = (record.instance()?, snapshot?);
+    let listed = || snapshot.suppliers.values().flatten().find_map(|seen| Some(&seen.instances.get(instance)?.node_name));
+    match record.purchase().and_then(|purchase| snapshot.outcomes.get(&purchase.key)) {
+        Some(LaunchOutcome::Launched(made)) if made.provider_id == *instance => Some(&made.node_name),
+        _ => listed(),
     }
 }
 
@@ -137,17 +146,31 @@ pub(super) async fn touch(db: &mut Connection, subjects: &BTreeSet<Subject>, dec
     Ok(())
 }
 
+/// A launch that a name means: its record, its machine and that machine's Node.
+type Launch = (i64, Option<String>, Option<String>);
+
+/// The launches that `name` means: a Node's name, a provider id, a launch key, or the record that it names.
+async fn launches_of(db: &mut Connection, name: &str, record: Option<RecordId>) -> Result<Vec<Launch>, StoreError> {
+    sqlx::query_as("SELECT record, instance, node FROM launch WHERE key = $1 OR instance = $1 OR node = $1 OR record = $2")
+        .bind(name)
+        .bind(record.map(|id| int(id.0)))
+        .fetch_all(&mut *db)
+        .await
+        .during("looking for launches")
+}
+
+/// The records that a name means, as [`decisions_of`] reads it.
+pub(super) async fn records_of(db: &mut Connection, name: &str) -> Result<BTreeSet<RecordId>, StoreError> {
+    let record = record_named(name);
+    let known = launches_of(db, name, record).await?;
+    Ok(known.into_iter().map(|(record, ..)| RecordId(number(record))).chain(record).collect())
+}
+
 /// The decisions that touched a node, oldest first. `name` is a Node's name, a provider id, a placeholder id, a launch key or a
 /// record (`r12`).
 pub(super) async fn decisions_of(db: &mut Connection, name: &str) -> Result<BTreeSet<i64>, StoreError> {
     let record = record_named(name);
-    let known: Vec<(i64, Option<String>, Option<String>)> =
-        sqlx::query_as("SELECT record, instance, node FROM launch WHERE key = $1 OR instance = $1 OR node = $1 OR record = $2")
-            .bind(name)
-            .bind(record.map(|id| int(id.0)))
-            .fetch_all(&mut *db)
-            .await
-            .during("looking for launches")?;
+    let known = launches_of(db, name, record).await?;
     let mut subjects = BTreeSet::from([Subject::instance(name), Subject::node(name)]);
     subjects.extend(record.map(Subject::record));
     for (record, instance, node) in &known {

@@ -1,12 +1,13 @@
 //! Reading: what was decided, why, and on what.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stoker_core::group::Menu;
-use stoker_core::ids::DecisionId;
+use stoker_core::ids::{DecisionId, RecordId};
 use stoker_core::memory::Memory;
 use stoker_core::plan::{Action, Explanation, Note};
 use stoker_core::policy::Policy;
@@ -97,6 +98,39 @@ impl Reader {
                 decisions.extend(decision(&mut db, id).await?);
             }
             Ok(decisions)
+        };
+        read.await.map_err(|error| self.failed(error))
+    }
+
+    /// What a restart would remember: the newest that is known of every record.
+    pub async fn memory(&self) -> Result<Memory, JournalError> {
+        let read = async {
+            let mut db = self.store.read().await?;
+            Ok(Chain::newest(&mut db).await?.into_current())
+        };
+        read.await.map_err(|error| self.failed(error))
+    }
+
+    /// What was remembered before a decision and after it; `None` where there is none of that number, or not any more.
+    pub async fn memories(&self, id: DecisionId) -> Result<Option<(Memory, Memory)>, JournalError> {
+        let read = async {
+            let mut db = self.store.read().await?;
+            let row: Option<(i64, i64)> = sqlx::query_as("SELECT memory_before, memory_after FROM decision WHERE id = $1")
+                .bind(int(id.0))
+                .fetch_optional(&mut *db)
+                .await
+                .during("looking for a decision")?;
+            let Some((before, after)) = row else { return Ok(None) };
+            Ok(Some((Chain::at(&mut db, before).await?.into_current(), Chain::at(&mut db, after).await?.into_current())))
+        };
+        read.await.map_err(|error| self.failed(error))
+    }
+
+    /// The records that a name means, as [`decisions_of_node`](Self::decisions_of_node) reads it.
+    pub async fn records_of_node(&self, node: &str) -> Result<BTreeSet<RecordId>, JournalError> {
+        let read = async {
+            let mut db = self.store.read().await?;
+            index::records_of(&mut db, node).await
         };
         read.await.map_err(|error| self.failed(error))
     }

@@ -100,7 +100,7 @@ impl Writer {
         self.forget_unacknowledged(db, entry.id).await?;
         self.remember(db, entry.before, None).await?;
         let memory_before = self.memory.head();
-        let delta = self.remember(db, entry.after, Some(entry.id)).await?;
+        let delta = self.remember(db, entry.after, Some((entry.id, entry.snapshot))).await?;
         self.snapshot.advance(db, entry.snapshot).await?;
         if !self.last_facts.as_ref().is_some_and(|last| Arc::ptr_eq(last, entry.market_facts)) {
             self.facts.advance(db, entry.market_facts).await?;
@@ -137,11 +137,11 @@ impl Writer {
         &mut self,
         db: &mut Connection,
         next: &Memory,
-        decision: Option<DecisionId>,
+        made: Option<(DecisionId, &Snapshot)>,
     ) -> Result<Option<MemoryDelta>, StoreError> {
         let delta = self.memory.advance(db, next).await?;
         if let Some(delta) = &delta {
-            index::launches(db, delta, self.memory.head(), decision).await?;
+            index::launches(db, delta, self.memory.head(), made).await?;
         }
         Ok(delta)
     }

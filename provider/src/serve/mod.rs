@@ -31,7 +31,7 @@ use crate::kube::feed::KubeFeed;
 use crate::net::{Listener, Security, Tls, TlsFaults, TlsFiles, check_plaintext};
 use crate::observer::Observer;
 use crate::permit::{Permit, PermitError};
-use crate::policy_watch::{PolicyError, PolicyWatch};
+use crate::policy_watch::{PolicyError, PolicyWatch, warn_of_unmatched};
 use crate::supplier::Supplier;
 use crate::supplier::simulated::{Simulated, WorldError};
 use crate::telemetry::{Certificate, Metrics};
@@ -95,9 +95,9 @@ pub enum ServeError {
     /// The cluster cannot be talked to.
     #[error(transparent)]
     Kubernetes(#[from] crate::kube::client::ClientError),
-    /// A real cluster, and the supplier is simulated.
+    /// It runs inside a real cluster, and the supplier is simulated.
     #[error(
-        "this runs inside a Kubernetes cluster and the supplier is simulated: its nodes would be announced and never exist. \
+        "this runs inside a Kubernetes cluster and the supplier is simulated: the nodes that it announces never exist. \
          Give --simulated-in-cluster if that is what you want (a rehearsal), or run it outside"
     )]
     SimulatedInCluster,
@@ -193,8 +193,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let client = match &kube {
         KubeOptions::None => None,
         KubeOptions::Kubeconfig(path) => Some(crate::kube::client::connect(Some(path)).await?),
-        KubeOptions::InCluster { simulated_allowed: false } => return Err(ServeError::SimulatedInCluster),
-        KubeOptions::InCluster { simulated_allowed: true } => Some(crate::kube::client::connect(None).await?),
+        KubeOptions::InCluster => Some(crate::kube::client::connect(None).await?),
     };
     let simulated = Arc::new(match &world_file {
         Some(path) => Simulated::durable(cluster.clone(), world, &book, clock.clone(), path)?,
@@ -205,6 +204,9 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     if let Some(other) = other_cluster(&restored.memory, &cluster) {
         return Err(ServeError::OtherCluster { state_dir, other, cluster });
     }
+    let records = restored.memory.records.values();
+    let machines = records.clone().filter(|record| record.instance().is_some()).count();
+    tracing::info!(records = records.len(), machines, next = %restored.next_decision, "resumed from the journal");
 
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
@@ -247,11 +249,14 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let observer = Arc::new(Observer::new(metrics.clone(), events));
     let markets = MarketFeed::new(&suppliers);
     markets.refresh(clock.now()).await;
-    let (policy_sender, policy_receiver) = watch::channel(Arc::new(policy));
+    let policy = Arc::new(policy);
+    warn_of_unmatched(&policy, &book, &markets.facts().borrow());
+    let (policy_sender, policy_receiver) = watch::channel(policy);
     let cluster_feed =
         kube_feed.clone().map(|feed: KubeFeed| ClusterFeed { facts: feed.facts(), healthy: Box::new(move || feed.healthy()) });
     let feeds = Feeds::new(&suppliers, cluster_feed);
     let pollers = feeds.pollers();
+    let market_facts = markets.facts();
     let engine = Engine::new(Parts {
         clock: clock.clone(),
         journal,
@@ -302,7 +307,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         nodes::spawn(tasks, client, cluster, Arc::clone(&simulated), handle.clone(), clock.clone(), stop.clone());
     }
     let policy_fault = policy_path.map(|path| {
-        let watch = PolicyWatch::new(path, book, policy_sender.clone(), wake, metrics.clone(), clock.clone());
+        let watch = PolicyWatch::new(path, book, policy_sender.clone(), wake, metrics.clone(), clock.clone(), market_facts);
         let fault = watch.fault();
         let stop = stop.clone();
         tasks.spawn(async move {

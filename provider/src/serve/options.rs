@@ -1,5 +1,6 @@
 //! What the service is started with.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -82,8 +83,26 @@ pub enum KubeOptions {
     /// The one of this file.
     Kubeconfig(PathBuf),
     /// The one that this process runs in.
-    InCluster {
-        /// Whether the simulated supplier may run in it.
-        simulated_allowed: bool,
-    },
+    InCluster,
+}
+
+impl PolicySource {
+    /// What it is called in the log.
+    pub fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Text { name, .. } => name.clone(),
+            Self::Value(policy) => policy.cluster.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for KubeOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Kubeconfig(path) => write!(f, "that of {}", path.display()),
+            Self::InCluster => f.write_str("the one it runs in"),
+        }
+    }
 }

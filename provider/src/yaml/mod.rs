@@ -12,6 +12,8 @@ mod schema;
 mod tests;
 mod tree;
 
+use std::io;
+
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use stoker_core::policy::{Fault, Path};
@@ -42,6 +44,21 @@ impl<T> Loaded<T> {
     pub fn position(&self, path: &Path) -> Position {
         self.root.place_of(path)
     }
+}
+
+/// Reads a file as text.
+///
+/// # Errors
+/// What the system says; of a file that is no text, where it is none and the cure.
+pub fn read_text(path: &std::path::Path) -> io::Result<String> {
+    String::from_utf8(std::fs::read(path)?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let (before, rest) = error.as_bytes().split_at(at);
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let byte = rest.first().copied().unwrap_or_default();
+        let message = format!("line {line}: the byte 0x{byte:02x} at offset {at} is not UTF-8: save the file as UTF-8");
+        io::Error::new(io::ErrorKind::InvalidData, message)
+    })
 }
 
 /// Reads `text` as a `T`.

@@ -208,7 +208,16 @@ fn misfit(ways: &[In], tree: &Tree) -> String {
         Tree::Nothing | Tree::Refused => ("nothing".to_owned(), String::new()),
         Tree::Null => ("null".to_owned(), String::new()),
         Tree::Bool(value) => (value.to_string(), if is("text") { ": put it in quotes".into() } else { String::new() }),
-        Tree::Number(number) => (number.to_string(), if is("text") { ": put it in quotes".into() } else { String::new() }),
+        Tree::Number(number) => {
+            // Text that has a form of its own, such as a length of time, is not mended by quotes.
+            let example = ways.iter().find_map(|way| way.example());
+            let cure = match example {
+                Some(example) if is("text") => format!(": write it like {example}"),
+                _ if is("text") => ": put it in quotes".to_owned(),
+                _ => String::new(),
+            };
+            (number.to_string(), cure)
+        }
         Tree::Text(text) => {
             let word = wanted == ["a list"]
                 && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'))

@@ -99,6 +99,11 @@ impl<'s> In<'s> {
         }
     }
 
+    /// How a text of this form may look, where it has a form of its own.
+    pub(super) fn example(self) -> Option<&'s str> {
+        self.get("examples")?.as_array()?.first()?.as_str()
+    }
+
     /// Some value of this form: it stands in for one that could not be read, so that the rest can still be judged.
     pub(super) fn stand_in(self) -> Value {
         let Some(way) = self.ways().into_iter().next() else { return Value::Null };
@@ -125,7 +130,7 @@ impl<'s> In<'s> {
 pub(crate) fn unread_keywords(schema: &Value) -> Vec<String> {
     const READ: [&str; 11] =
         ["$ref", "type", "const", "enum", "minimum", "maximum", "required", "items", "additionalProperties", "anyOf", "oneOf"];
-    const REMARKS: [&str; 5] = ["$schema", "title", "description", "default", "format"];
+    const REMARKS: [&str; 6] = ["$schema", "examples", "title", "description", "default", "format"];
     let mut unread = Vec::new();
     let mut open = vec![("#".to_owned(), schema)];
     while let Some((place, schema)) = open.pop() {

@@ -141,7 +141,9 @@ fn a_decision_is_explained_from_what_was_asked_to_what_came_of_it() {
     assert!(decision.out.lines().count() <= 10, "{}", decision.out);
     golden("explain-decision", &decision.out);
     golden("explain-fallback", &explain(&["2", "--all"]).out);
-    golden("explain-node", &explain(&["sim:///us-east-1a/i-1"]).out);
+    let node = explain(&["sim:///us-east-1a/i-1"]).out;
+    assert_eq!(explain(&["sim-1"]).out, node, "without a cluster the supplier tells a Node's name");
+    golden("explain-node", &node);
     golden("explain-json", &explain(&["d1", "-o", "json"]).out);
 
     let unknown = ["d99", "nobody"].map(|subject| explain(&[subject]));

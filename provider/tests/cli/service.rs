@@ -1,7 +1,7 @@
 //! `stoker groups` and the second instance, against a running service.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::binary::{command, golden, stoker};
 
@@ -51,6 +51,65 @@ fn groups_shows_a_running_service_and_no_second_one_starts_beside_it() {
     let second = stoker(&serve);
     assert_eq!(second.code, 1, "{second:?}");
     assert!(second.err.contains("in use by another Stoker"), "{second:?}");
+}
+
+/// What a pool of one zone says; the tables know no zone z.
+fn policy(zone: &str) -> String {
+    format!(
+        "{{apiVersion: stoker.dev/v1alpha1, kind: Policy, clusterName: logged, pools: [{{name: dev, workload: dev, \
+         gpu: {{models: [L4], count: 1}}, where: {{clouds: [aws], regions: [us-east-1], zones: [{zone}]}}, limits: {{maxNodes: 1}}}}]}}"
+    )
+}
+
+#[cfg(unix)]
+#[test]
+fn the_log_tells_what_is_served_what_became_of_the_policy_and_why_it_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, file) = (dir.path().join("state"), dir.path().join("policy.yaml"));
+    std::fs::write(&file, policy("us-east-1a")).unwrap();
+    let (file_name, state_name) = (file.to_str().unwrap(), state.to_str().unwrap());
+    let on_any_port = ["--provider-listen", "--expander-listen", "--http-listen"].map(|flag| [flag, "127.0.0.1:0"]);
+    let serve =
+        [&["serve", "--log-json", "--policy", file_name, "--state-dir", state_name], on_any_port.as_flattened()].concat();
+    let mut service = Service(command(&serve).stderr(Stdio::piped()).spawn().unwrap());
+    let log = BufReader::new(service.0.stderr.take().unwrap());
+    let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap());
+    let mut lines = lines.inspect(|line| println!("{line}"));
+    let mut line = |message: &str| lines.find(|line| line["message"].as_str().is_some_and(|m| m.starts_with(message))).unwrap();
+
+    let resumed = line("resumed from the journal");
+    assert_eq!((&resumed["records"], &resumed["machines"]), (&0.into(), &0.into()));
+    let serving = line("serving");
+    let told = ["policy", "state_dir", "supplier", "cluster"].map(|field| serving[field].as_str().unwrap());
+    assert_eq!(told, [file_name, state_name, "simulated", "none"]);
+
+    std::fs::remove_file(&file).unwrap();
+    let gone = line("policy refused");
+    assert!(gone["fault"].as_str().unwrap().contains("cannot be read: No such file"), "{gone}");
+    std::fs::write(&file, b"kind: Policy\nname: \xff\n").unwrap();
+    let torn = line("policy refused");
+    let said = "line 2: the byte 0xff at offset 19 is not UTF-8: save the file as UTF-8";
+    assert!(torn["fault"].as_str().unwrap().ends_with(said), "{torn}");
+    std::fs::write(&file, policy("us-east-1z")).unwrap();
+    line("policy reloaded");
+    let dead = line("a name in the policy yields no group");
+    assert_eq!((&dead["pool"], &dead["kind"], &dead["name"]), (&"dev".into(), &"zone".into(), &"us-east-1z".into()));
+
+    assert!(Command::new("kill").arg(service.0.id().to_string()).status().unwrap().success());
+    assert_eq!(line("told to stop")["signal"], "SIGTERM");
+    assert!(service.0.wait().unwrap().success());
+}
+
+#[test]
+fn inside_a_cluster_the_simulated_supplier_must_be_asked_for_whatever_is_watched() {
+    let state = tempfile::tempdir().unwrap();
+    let serve = ["serve", "--state-dir", state.path().to_str().unwrap()];
+    for watched in [&["--no-kubernetes"][..], &["--kubeconfig", "absent"], &[]] {
+        let output = command(&[&serve[..], watched].concat()).env("KUBERNETES_SERVICE_HOST", "10.0.0.1").output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{watched:?} {error}");
+        assert!(error.contains("Give --simulated-in-cluster"), "{watched:?} {error}");
+    }
 }
 
 #[test]

@@ -35,13 +35,13 @@ pools:
 - name: small
   workload: inference
   gpu: {{ models: [L4], count: 1, minMemoryGiB: 20 }}
-  where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1b, us-east-1c] }}
+  where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
   capacity: {{ prefer: [{prefer}] }}
   limits: {{ minNodes: {floor}, maxNodes: 8 }}
 - name: big
   workload: training
   gpu: {{ models: [L4, A10G], count: [4, 8] }}
-  where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1b, us-east-1c] }}
+  where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
   capacity: {{ prefer: [on-demand] }}
   limits: {{ maxNodes: {big} }}
 {isolation}"

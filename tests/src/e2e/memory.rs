@@ -99,9 +99,9 @@ fn machines() -> String {
     let mut rows = format!("{}\n", json!({ "start": since }));
     for n in 0..NODES {
         let row = json!({
-            "key": format!("e2e/big.g6-12xlarge.us-east-1b/{n}/1"),
+            "key": format!("e2e/big.g6-12xlarge.us-east-1a/{n}/1"),
             "cluster": "e2e",
-            "providerId": format!("sim:///us-east-1b/i-{n:012x}"),
+            "providerId": format!("sim:///us-east-1a/i-{n:012x}"),
             "nodeName": node_name(n),
             "market": {
                 "cloud": "aws",

@@ -46,6 +46,7 @@ pub struct RawDefaults {
     /// How long a launched machine may take to join the cluster before it is given up, e.g. `10m` (the default).
     /// Keep it below the autoscaler's `--max-node-provision-time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "10m")]
     pub boot_deadline: Option<String>,
     /// What becomes of markets that count against a quota of the cloud which `quotas` does not list: `deny` buys nothing there, `allow`
     /// takes it as unlimited. Default: `deny` for large GPUs on demand (V100, A100, H100 and their like), `allow` for the rest.

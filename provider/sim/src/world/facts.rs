@@ -1,10 +1,9 @@
 //! What the simulated clouds tell about their markets: zone names and spot prices.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use stoker_core::ids::{Cloud, Region, ZoneId, ZoneName};
+use stoker_core::ids::{ZoneId, ZoneName};
 use stoker_core::offer::Market;
 use stoker_core::price::{PriceBook, Quote, QuoteKind};
 use stoker_core::units::UsdPerHour;
@@ -21,26 +20,31 @@ const DRIFT: f64 = 100_000.0;
 /// Who says so.
 pub(super) const SOURCE: &str = "simulated market";
 
-/// What this account calls the zones that AWS knows by id: the first id of a region is its zone `a`, and so on. Real accounts each have
-/// a mapping of their own; this one can be guessed.
+/// What this account calls the zones that AWS knows by id: `use1-az1` is `us-east-1a`, `use1-az2` is `us-east-1b`, and so on, whichever
+/// of them the tables have. Real accounts each have a mapping of their own; this one can be guessed. All other zones, Local Zones among
+/// them, are called by their ids.
 pub(super) fn zone_names(book: &PriceBook) -> ZoneNames {
-    let mut ids: BTreeMap<(&Cloud, &Region), BTreeSet<&ZoneId>> = BTreeMap::new();
+    let mut names = ZoneNames::new();
     for (market, _) in book.entries() {
         let place = &market.place;
-        if place.cloud.as_str() == "aws" && !place.zone.as_str().starts_with(place.region.as_str()) {
-            ids.entry((&place.cloud, &place.region)).or_default().insert(&place.zone);
-        }
-    }
-    let mut names = ZoneNames::new();
-    for ((cloud, region), ids) in ids {
-        // A region with more zones than letters does not exist; the rest would be called by their ids.
-        for (letter, id) in ('a'..='z').zip(ids) {
-            if let Ok(name) = ZoneName::new(format!("{region}{letter}")) {
-                names.insert((cloud.clone(), id.clone()), name);
-            }
+        let key = (place.cloud.clone(), place.zone.clone());
+        if place.cloud.as_str() == "aws"
+            && !names.contains_key(&key)
+            && let Some(letter) = letter(&place.zone)
+            && let Ok(name) = ZoneName::new(format!("{}{letter}", place.region))
+        {
+            names.insert(key, name);
         }
     }
     names
+}
+
+/// The letter of an id of the form `<region code>-az<N>`; a Local Zone's has a part more (`use1-atl2-az1`).
+fn letter(id: &ZoneId) -> Option<char> {
+    let (code, number) = id.as_str().split_once("-az")?;
+    let at: usize = number.parse().ok()?;
+    let is_region = !code.is_empty() && !code.contains('-');
+    if is_region { ('a'..='z').nth(at.checked_sub(1)?) } else { None }
 }
 
 /// The last moment at which prices were looked up.

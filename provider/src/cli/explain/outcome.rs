@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_core::ids::{DecisionId, LaunchKey, ProviderId, RecordId};
-use stoker_core::plan::{Action, Ending, Note};
+use stoker_core::ids::{LaunchKey, ProviderId, RecordId};
+use stoker_core::plan::{Action, Note};
 use stoker_core::record::{Record, State};
 
 use crate::cli::exit::CliError;
@@ -15,9 +15,8 @@ use crate::journal::{Reader, StoredDecision};
 /// Machines of one decision whose later decisions are looked up; the fate of the rest is told by where their records stand.
 const FOLLOWED: usize = 20;
 
-/// The records as of the newest decision.
+/// The records as the journal last has them.
 pub(super) struct Outcomes {
-    newest: Option<DecisionId>,
     records: BTreeMap<RecordId, Arc<Record>>,
 }
 
@@ -34,12 +33,7 @@ pub(super) struct Outcome {
 impl Outcomes {
     /// Reads where every record stands.
     pub(super) async fn of(reader: &Reader) -> Result<Self, CliError> {
-        let newest = reader.recent(1).await?.first().map(|decision| decision.id);
-        let inputs = match newest {
-            Some(id) => reader.replay_inputs(id).await?,
-            None => None,
-        };
-        Ok(Self { newest, records: inputs.map(|inputs| inputs.memory.records).unwrap_or_default() })
+        Ok(Self { records: reader.memory().await?.records })
     }
 
     /// What came of the machines that a decision bought.
@@ -50,7 +44,6 @@ impl Outcomes {
             let again =
                 |other: &&StoredDecision| other.id > decision.id && launches(other).any(|(r, k)| r == record && k != key);
             let (instance, text) = match (self.records.get(&record), later.iter().find(again)) {
-                _ if self.newest == Some(decision.id) => (None, "asked for; nothing was decided since".to_owned()),
                 (_, Some(again)) => (None, format!("not to be had there; tried anew in {}", again.id)),
                 (Some(known), None) => (known.instance().cloned(), stands(known)),
                 (None, None) => ended(&later),
@@ -61,16 +54,14 @@ impl Outcomes {
     }
 }
 
-/// Where the records stood by the next decision that a decision without a word of its own changed: it took in what the suppliers or
-/// the cluster told. Nothing is known of what the newest one changed.
+/// Where the records stood that a decision without a word of its own changed: it took in what the suppliers or the cluster told.
 pub(super) async fn changed(reader: &Reader, decision: &StoredDecision) -> Result<Vec<Outcome>, CliError> {
     let StoredDecision { id, actions, notes, explanations, .. } = decision;
     if !(actions.is_empty() && notes.is_empty() && explanations.is_empty()) {
         return Ok(Vec::new());
     }
-    let (before, after) = (reader.replay_inputs(*id).await?, reader.replay_inputs(DecisionId(id.0.saturating_add(1))).await?);
-    let (Some(before), Some(after)) = (before, after) else { return Ok(Vec::new()) };
-    let (before, after) = (before.memory.records, after.memory.records);
+    let Some((before, after)) = reader.memories(*id).await? else { return Ok(Vec::new()) };
+    let (before, after) = (before.records, after.records);
     let gone = before.keys().filter(|id| !after.contains_key(id)).map(|id| Outcome {
         record: *id,
         instance: None,
@@ -88,15 +79,6 @@ fn launches(decision: &StoredDecision) -> impl Iterator<Item = (RecordId, &Launc
         Action::Launch { record, request, .. } => Some((*record, &request.key)),
         Action::Terminate { .. } | Action::Hold { .. } | Action::Release { .. } | Action::RemoveNode { .. } => None,
     })
-}
-
-impl Outcome {
-    /// Whether it is of the node that was asked about.
-    pub(super) fn is_of(&self, subject: &str) -> bool {
-        let named = self.instance.as_ref().is_some_and(|instance| instance.as_str() == subject);
-        // A Node's name stands in the text alone; a short text could stand there by chance.
-        named || self.record.to_string() == subject || (subject.len() > 3 && self.text.contains(subject))
-    }
 }
 
 fn clock(at: Timestamp) -> String {
@@ -130,7 +112,7 @@ fn ended(decisions: &[StoredDecision]) -> (Option<ProviderId>, String) {
             _ => None,
         });
         let terminated = decision.actions.iter().find_map(|action| match action {
-            Action::Terminate { instance, why, .. } => Some((instance.clone(), ending(*why).to_owned())),
+            Action::Terminate { instance, why, .. } => Some((instance.clone(), why.to_string())),
             _ => None,
         });
         // A decision may end several machines: only what is said of one alone is surely said of this one.
@@ -143,15 +125,4 @@ fn ended(decisions: &[StoredDecision]) -> (Option<ProviderId>, String) {
         })
     });
     last.unwrap_or_else(|| (None, "gone".to_owned()))
-}
-
-/// Why a machine is ended, in words.
-pub(super) const fn ending(why: Ending) -> &'static str {
-    match why {
-        Ending::Deleted => "the autoscaler deleted the node",
-        Ending::BootTimeout => "it did not join in time",
-        Ending::Cancelled => "its order was cancelled",
-        Ending::Superseded => "it belongs to an attempt that was given up",
-        Ending::Orphaned => "its group is unknown and nothing runs on it",
-    }
 }

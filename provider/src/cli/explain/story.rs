@@ -8,7 +8,7 @@ use serde::Serialize;
 use stoker_core::ids::{DecisionId, NodeGroupId, OrderId};
 use stoker_core::plan::{Action, Explanation, Note};
 
-use super::outcome::{Outcome, ending};
+use super::outcome::Outcome;
 use crate::cli::candidates::{CandidateRow, PriceRow, VerdictWord, candidates_table};
 use crate::cli::out::count;
 use crate::journal::{StoredCall, StoredDecision};
@@ -151,7 +151,7 @@ fn deeds(actions: &[Action]) -> Vec<String> {
                 launches.entry(key).or_default().push(record.to_string());
             }
             Action::Terminate { supplier, instance, why } => {
-                rest.push(format!("end {instance} at {supplier}: {}", ending(*why)));
+                rest.push(format!("end {instance} at {supplier}: {why}"));
             }
             Action::Hold { node } => rest.push(format!("keep the autoscaler from removing {node}")),
             Action::Release { node } => rest.push(format!("let the autoscaler remove {node} again")),

@@ -189,6 +189,13 @@ async fn reflection_tells_the_services_that_are_there() {
         assert!(!services.iter().any(|name| name.contains("Expander")), "{services:?}");
     }
     served.stopped().await;
+    let served = expander(handle.engine.clone()).await;
+    for newer in [true, false] {
+        let services = reflected(served.channel(), newer).await;
+        assert!(services.iter().any(|name| name == "grpcplugin.Expander"), "{services:?}");
+        assert!(!services.iter().any(|name| name == SERVICE), "{services:?}");
+    }
+    served.stopped().await;
 }
 
 fn options(bytes: usize) -> BestOptionsRequest {

@@ -41,7 +41,7 @@ pub(super) async fn cpu_pods(bench: &mut Bench) -> anyhow::Result<()> {
 
 /// A pod bound to a zone gets its node there; the other zone's too.
 pub(super) async fn zone(bench: &mut Bench) -> anyhow::Result<()> {
-    let zones = ["us-east-1b", "us-east-1c"];
+    let zones = ["us-east-1a", "us-east-1b"];
     for zone in zones {
         bench.cluster.gpu_pod(zone, Ask { zone: Some(zone), ..ONE }).await?;
     }

@@ -49,6 +49,18 @@ fn nonsense_is_refused() {
 }
 
 #[test]
+fn a_group_that_the_policy_dropped_is_refused_as_what_it_is() {
+    let mut world = World::with_node(GROUP_A, true);
+    world.policy(|policy| policy.pools.clear());
+    world.pass();
+    let refused = world.try_increase(GROUP_A, 1).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        format!("{GROUP_A} may not grow: the policy has no such group any more; listed until it is empty")
+    );
+}
+
+#[test]
 fn a_decrease_never_touches_a_machine() {
     let mut world = World::with_node(GROUP_A, true);
     world.increase(GROUP_A, 1);

@@ -117,10 +117,19 @@ impl<'a> Known<'a> {
             clouds.zone_id(faults, &path.key("zone"), &row.region, zone);
         }
         clouds.instance_type(faults, &path.key("instanceType"), &row.instance_type);
-        let sold = |(_, known): &(_, &KnownCloud)| known.sold.contains_key(&(row.region.as_str(), row.instance_type.as_str()));
-        if faults.0.len() == before && row.zone.is_none() && !clouds.0.iter().any(sold) {
-            let (region, instance_type) = (&row.region, &row.instance_type);
-            faults.add(path, format!("prices {instance_type} in {region}, where no zone is known to sell it: name the zone"));
+        if faults.0.len() > before {
+            return;
+        }
+        // A price makes nothing orderable: where the tables have no offer, the row would have no effect.
+        let (region, instance_type) = (row.region.as_str(), row.instance_type.as_str());
+        let sold = clouds.0.iter().filter_map(|(_, known)| known.sold.get(&(region, instance_type)));
+        let sold: BTreeSet<&str> = sold.flat_map(|zones| zones.keys().copied()).collect();
+        if sold.is_empty() {
+            faults.add(path, format!("prices {instance_type} in {region}, where no zone is known to sell it: take it out"));
+        } else if let Some(zone) = row.zone.as_deref().filter(|zone| !sold.contains(zone)) {
+            let zones: Vec<&str> = sold.into_iter().collect();
+            let message = format!("prices {instance_type} in {zone}, which is not known to sell it: {} is", zones.join(" or "));
+            faults.add(path, message);
         }
     }
 
@@ -203,7 +212,13 @@ impl Clouds<'_, '_> {
         let known: BTreeSet<&str> = regions.iter().flat_map(|region| self.zones_of(region)).collect();
         let is_name = regions.iter().any(|region| self.is_aws_zone_name(region, zone));
         if !known.is_empty() && !known.contains(zone) && !is_name {
-            faults.add(path, format!("{} is no zone of these regions: {}", quoted(zone), instead(zone, &known)));
+            let mut message = format!("{} is no zone of these regions: {}", quoted(zone), instead(zone, &known));
+            let example = regions.iter().map(|region| format!("{region}a"));
+            let example = example.zip(regions).find(|(name, region)| self.is_aws_zone_name(region, name));
+            if let Some((name, _)) = example {
+                message.push_str(&format!("; a zone's name, such as {name}, will do too"));
+            }
+            faults.add(path, message);
         }
     }
 

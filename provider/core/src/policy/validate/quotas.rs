@@ -20,7 +20,15 @@ pub(super) fn quotas(faults: &mut Faults, path: &Path, raw: &[RawQuota]) -> Opti
         let name = KnownQuota::find(&one.name).map_or(one.name.as_str(), |known| known.name);
         let limited = (name, one.cloud.as_str(), one.region.as_deref());
         if let Some(earlier) = first.get(&limited) {
-            faults.add(&path, format!("is the same quota as quotas[{earlier}], {} of one place: take one out", quoted(name)));
+            let counted = |row: &RawQuota| (row.models.clone(), row.capacity_types.clone());
+            let differs = raw.get(*earlier).is_some_and(|earlier: &RawQuota| counted(earlier) != counted(one));
+            // What a known quota counts is not the row's to say.
+            let message = if differs && KnownQuota::find(&one.name).is_none() {
+                format!("counts other nodes than quotas[{earlier}] under the same name {}: give it another name", quoted(name))
+            } else {
+                format!("is the same quota as quotas[{earlier}], {} of one place: take one out", quoted(name))
+            };
+            faults.add(&path, message);
         } else {
             first.insert(limited, at);
         }

@@ -257,6 +257,7 @@ fn each_rule_names_the_field_and_the_cure() {
         ("/quotas/0/vcpus", json!(8), "quotas[0].vcpus is not for L-DB2E81BA, which is known to count in vCPU: write limit"),
         ("/quotas/0/limit", Value::Null, "quotas[0] has no limit: write limit, in vCPU"),
         ("/quotas/0/limit", json!(100_000_001), "quotas[0].limit 100000001 is above 100000000, more than a cluster could use: write vCPUs or whole GPUs"),
+        ("/quotas", json!([{"name": "x", "cloud": "aws", "capacityTypes": ["spot"], "vcpus": 8}, {"name": "x", "cloud": "aws", "capacityTypes": ["on-demand"], "vcpus": 8}]), r#"quotas[1] counts other nodes than quotas[0] under the same name "x": give it another name"#),
         ("/quotas/-", good()["quotas"][0].clone(), r#"quotas[1] is the same quota as quotas[0], "L-DB2E81BA" of one place: take one out"#),
         ("/quotas/-", json!({"name": "l db2e81ba", "cloud": "aws", "region": "us-east-1", "limit": 3}), r#"quotas[1] is the same quota as quotas[0], "L-DB2E81BA" of one place: take one out"#),
         ("/prices/0/usdPerHour", json!(0.0), "prices[0].usdPerHour is 0: name what one node costs per hour"),
@@ -496,8 +497,8 @@ fn names_are_held_against_the_price_tables() {
         ("/pools/1/where/clouds", json!(["aws", "azur"]), r#"pools[1].where.clouds[1] "azur" is no cloud of the price tables: nearest is azure"#),
         ("/pools/1/where/regions", json!(["us-east-3"]), r#"pools[1].where.regions[0] "us-east-3" is no region of aws: nearest is us-east-1"#),
         ("/pools/1/where/regions", json!(["eastus"]), r#"pools[1].where.regions[0] "eastus" is no region of aws: known are eu-west-9, us-east-1, us-east-2"#),
-        ("/pools/0/where/zones", json!(["us-east-1a", "use1-az6", "use1-az7"]), r#"pools[0].where.zones[2] "use1-az7" is no zone of these regions: nearest is use1-az1"#),
-        ("/pools/0/where/zones", json!(["us-east-2a"]), r#"pools[0].where.zones[0] "us-east-2a" is no zone of these regions: known are use1-az1, use1-az6"#),
+        ("/pools/0/where/zones", json!(["us-east-1a", "use1-az6", "use1-az7"]), r#"pools[0].where.zones[2] "use1-az7" is no zone of these regions: nearest is use1-az1; a zone's name, such as us-east-1a, will do too"#),
+        ("/pools/0/where/zones", json!(["us-east-2a"]), r#"pools[0].where.zones[0] "us-east-2a" is no zone of these regions: known are use1-az1, use1-az6; a zone's name, such as us-east-1a, will do too"#),
         ("/pools/0/instanceTypes", json!(["g6.*", "g66.xlarge"]), r#"pools[0].instanceTypes[1] "g66.xlarge" is no instance type of aws: nearest is g6.xlarge"#),
         ("/pools/0/instanceTypes", json!(["p4e.*"]), r#"pools[0].instanceTypes[0] "p4e.*" fits no instance type of aws: nearest is p4d.24xlarge"#),
         ("/pools/0/instanceTypes", json!(["Standard_*"]), r#"pools[0].instanceTypes[0] "Standard_*" fits no instance type of aws: none is near"#),
@@ -507,7 +508,8 @@ fn names_are_held_against_the_price_tables() {
         ("/prices/0/zone", json!("us-east-1a"), r#"prices[0].zone "us-east-1a" is a zone's name, which means another place in each account: write its id, such as use1-az1"#),
         ("/prices/0/zone", json!("use1-az2"), r#"prices[0].zone "use1-az2" is no zone of us-east-1: nearest is use1-az1"#),
         ("/prices/0/instanceType", json!("g6.xlrage"), r#"prices[0].instanceType "g6.xlrage" is no instance type of aws: nearest is g6.xlarge"#),
-        ("/prices/0/instanceType", json!("p4d.24xlarge"), "prices[0] prices p4d.24xlarge in us-east-1, where no zone is known to sell it: name the zone"),
+        ("/prices/0/instanceType", json!("p4d.24xlarge"), "prices[0] prices p4d.24xlarge in us-east-1, where no zone is known to sell it: take it out"),
+        ("/prices/0/zone", json!("use1-az6"), "prices[0] prices g6.xlarge in use1-az6, which is not known to sell it: use1-az1 is"),
     ] {
         assert_eq!(shown(&check_against_prices(&with(pointer, value), &book)), [said], "{pointer}");
     }

@@ -2,10 +2,12 @@ use super::*;
 use stoker_core::price::usable;
 
 #[test]
-fn zones_of_aws_have_names_by_the_order_of_their_ids() {
-    let facts = world(calm()).market_facts(start());
+fn zones_of_aws_have_the_letter_of_their_number_and_local_zones_keep_their_ids() {
+    let mut book = book();
+    book.insert(market("use1-atl2-az1", "g6.xlarge", ON_DEMAND), price(804_800, QuoteKind::List));
+    let facts = World::new(calm(), &book, start()).unwrap().market_facts(start());
     let names: Vec<_> = facts.zone_names.iter().map(|((cloud, id), name)| format!("{cloud} {id} {name}")).collect();
-    assert_eq!(names, ["aws use1-az1 us-east-1a", "aws use1-az4 us-east-1b", "aws use2-az1 us-east-2a"]);
+    assert_eq!(names, ["aws use1-az1 us-east-1a", "aws use1-az4 us-east-1d", "aws use2-az1 us-east-2a"]);
     let clouds: Vec<_> = facts.clouds.iter().map(Cloud::as_str).collect();
     assert_eq!(clouds, ["aws", "azure", "gcp"]);
 }
@@ -25,7 +27,7 @@ fn every_spot_market_with_a_price_has_a_live_quote() {
 #[test]
 fn prices_drift_slowly_within_a_tenth() {
     let mut config = calm();
-    let other = MarketMatch { zone: Some("us-east-1b".into()), capacity_type: Some(SPOT), ..MarketMatch::default() };
+    let other = MarketMatch { zone: Some("us-east-1d".into()), capacity_type: Some(SPOT), ..MarketMatch::default() };
     config.markets = vec![MarketConfig { market: other, spot_price: Some(Dollars::Number(0.8)), ..MarketConfig::default() }];
     let world = world(config);
     let (mut low, mut high, mut last) = (i64::MAX, 0, None);
