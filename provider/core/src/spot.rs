@@ -102,7 +102,7 @@ impl fmt::Display for Hazard {
 
 /// What is believed of a spot market before any node of one's own ran there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Prior {
     /// A table has a rate.
     Published {

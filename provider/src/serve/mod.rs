@@ -204,9 +204,9 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     if let Some(other) = other_cluster(&restored.memory, &cluster) {
         return Err(ServeError::OtherCluster { state_dir, other, cluster });
     }
-    let records = restored.memory.records.values();
-    let machines = records.clone().filter(|record| record.instance().is_some()).count();
-    tracing::info!(records = records.len(), machines, next = %restored.next_decision, "resumed from the journal");
+    let records = restored.memory.records.len();
+    let machines = restored.memory.records.values().filter(|record| record.instance().is_some()).count();
+    let next = restored.next_decision;
 
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
@@ -360,6 +360,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         engine.run(stopped).await;
         "the engine"
     });
+    tracing::info!(records, machines, %next, "resumed from the journal");
     Ok(Running { handle, provider: provider_addr, expander: expander_addr, http: http_addr, simulated, doors, inner })
 }
 
