@@ -53,15 +53,11 @@ pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
         }
         None => (EXAMPLE.to_owned(), policy_file::example().to_owned()),
     };
-    let (state_dir, ours) = match state_dir {
-        Some(dir) => (unused(&dir)?, false),
-        None => {
-            let made = fresh();
-            (
-                made.map_err(CliError::failed("no directory could be made in the temporary one; name one with --state-dir"))?,
-                true,
-            )
-        }
+    let (state_dir, ours) = if let Some(dir) = state_dir {
+        (unused(&dir)?, false)
+    } else {
+        let cure = "no directory could be made in the temporary one; name one with --state-dir";
+        (fresh().map_err(CliError::failed(cure))?, true)
     };
     let options = DemoOptions { seed, hours, policy, world, book, state_dir: state_dir.clone() };
     let played = Box::pin(crate::demo::run(options, told_to_stop())).await;

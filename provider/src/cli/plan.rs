@@ -187,10 +187,13 @@ impl PlanReport {
         let rows = reasons.into_iter().map(|(reason, (places, types))| {
             vec![places.to_string(), reason.to_owned(), types.into_iter().collect::<Vec<_>>().join(" ")]
         });
-        let names = self.unmatched.iter().map(|name| {
-            let Unmatched { pool: _, kind, name, reason } = name;
-            vec!["-".to_owned(), format!("no group by {kind} {name}: {reason}"), String::new()]
-        });
-        format!("\nleft out:\n{}", table(&["PLACES", "REASON", "INSTANCE TYPES"], &["PLACES"], rows.chain(names).collect()))
+        let mut text = "\nleft out:\n".to_owned();
+        if !self.left_out.is_empty() {
+            text.push_str(&table(&["PLACES", "REASON", "INSTANCE TYPES"], &["PLACES"], rows.collect()));
+        }
+        for Unmatched { pool: _, kind, name, reason } in &self.unmatched {
+            text.push_str(&paragraph("no group by", &format!("{kind} {name}: {reason}")));
+        }
+        text
     }
 }

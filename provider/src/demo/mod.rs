@@ -6,6 +6,7 @@ mod day;
 mod fleet;
 mod told;
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -119,7 +120,10 @@ pub async fn run(options: DemoOptions, stop: impl Future<Output = ()>) -> anyhow
 /// Commands that go on from here, each as a shell takes it.
 fn whats_next(node: Option<&NodeName>, policy: &Policy, state_dir: &Path) -> String {
     let mut text = "\nWhere to look next:\n".to_owned();
-    let mut line = |command: String, what: &str| text.push_str(&format!("  {command:<48}  # {what}\n"));
+    let mut line = |command: String, what: &str| {
+        // Into a string: it cannot fail.
+        let _ = writeln!(text, "  {command:<48}  # {what}");
+    };
     if let Some(node) = node {
         line(format!("stoker explain {node} --state-dir {}", quoted(state_dir)), "why that node was bought");
     }

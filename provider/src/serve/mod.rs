@@ -13,8 +13,6 @@ use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
 use stoker_core::ids::ClusterName;
 use stoker_core::memory::Memory;
-use stoker_core::policy::Policy;
-use stoker_core::price::PriceBook;
 use stoker_core::supply::KeyParts;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
@@ -225,6 +223,10 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let (provider_addr, expander_addr) = (at(&provider_listener, provider.listen), at(&expander_listener, expander.listen));
     let http_addr = side_listener.local_addr().unwrap_or(http);
 
+    let records = restored.memory.records.values();
+    let machines = records.clone().filter(|record| record.instance().is_some()).count();
+    tracing::info!(records = records.len(), machines, next = %restored.next_decision, "resumed from the journal");
+
     let mut kube_feed = None;
     let mut kube_act = None;
     if let Some(client) = &client {
@@ -387,18 +389,5 @@ async fn listen(name: &'static str, door: &Door, tls: Option<&Arc<Tls>>, metrics
 impl Door {
     fn load(&self) -> Result<Option<Arc<Tls>>, TlsFaults> {
         self.tls.clone().map(|files: TlsFiles| Tls::load(files)).transpose()
-    }
-}
-
-impl PolicySource {
-    fn read(self, book: &PriceBook) -> Result<(Policy, Option<std::path::PathBuf>), PolicyError> {
-        match self {
-            Self::File(path) => Ok((crate::policy_watch::read(&path, book)?, Some(path))),
-            Self::Text { name, text } => {
-                let policy = crate::policy_file::parse(&name, &text, Some(book)).map_err(PolicyError::Faults)?;
-                Ok((policy, None))
-            }
-            Self::Value(policy) => Ok((*policy, None)),
-        }
     }
 }

@@ -12,6 +12,7 @@ use stoker_sim::world::WorldConfig;
 
 use crate::clock::Clock;
 use crate::net::TlsFiles;
+use crate::policy_watch::PolicyError;
 
 /// What the service is started with.
 pub struct Options {
@@ -87,6 +88,18 @@ pub enum KubeOptions {
 }
 
 impl PolicySource {
+    /// The policy, and the file to follow where there is one.
+    pub(super) fn read(self, book: &PriceBook) -> Result<(Policy, Option<PathBuf>), PolicyError> {
+        match self {
+            Self::File(path) => Ok((crate::policy_watch::read(&path, book)?, Some(path))),
+            Self::Text { name, text } => {
+                let policy = crate::policy_file::parse(&name, &text, Some(book)).map_err(PolicyError::Faults)?;
+                Ok((policy, None))
+            }
+            Self::Value(policy) => Ok((*policy, None)),
+        }
+    }
+
     /// What it is called in the log.
     pub fn name(&self) -> String {
         match self {

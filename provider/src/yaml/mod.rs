@@ -54,7 +54,7 @@ pub fn read_text(path: &std::path::Path) -> io::Result<String> {
     String::from_utf8(std::fs::read(path)?).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let (before, rest) = error.as_bytes().split_at(at);
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let line = before.split(|byte| *byte == b'\n').count();
         let byte = rest.first().copied().unwrap_or_default();
         let message = format!("line {line}: the byte 0x{byte:02x} at offset {at} is not UTF-8: save the file as UTF-8");
         io::Error::new(io::ErrorKind::InvalidData, message)

@@ -1,6 +1,7 @@
 //! Names that the price tables do not know. A misspelt one would not fail: it would buy nothing, for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use super::{Faults, grammar};
 use crate::ids::GpuModel;
@@ -216,7 +217,7 @@ impl Clouds<'_, '_> {
             let example = regions.iter().map(|region| format!("{region}a"));
             let example = example.zip(regions).find(|(name, region)| self.is_aws_zone_name(region, name));
             if let Some((name, _)) = example {
-                message.push_str(&format!("; a zone's name, such as {name}, will do too"));
+                let _ = write!(message, "; a zone's name, such as {name}, will do too");
             }
             faults.add(path, message);
         }
