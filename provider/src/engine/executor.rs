@@ -29,7 +29,7 @@ const REPEAT_AFTER: SignedDuration = SignedDuration::from_secs(5);
 
 /// How long a supplier may take to answer: clouds answer within seconds, and a launch that is asked again under its key buys nothing
 /// twice.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 
 /// Calls to the API server at once.
 const KUBE_CALLS: usize = 8;

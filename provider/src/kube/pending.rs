@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(spec: Value) -> PendingRow {
+    fn pod(spec: &Value) -> PendingRow {
         serde_json::from_value(json!({ "metadata": { "namespace": "ml", "name": "p" }, "spec": spec })).unwrap()
     }
 
@@ -224,14 +224,14 @@ mod tests {
         let with = |field: &str, value: Value| {
             let mut spec = json!({ "tolerations": gpu });
             spec[field] = value;
-            pod(spec).admits(&node(), "stoker.dev/shape")
+            pod(&spec).admits(&node(), "stoker.dev/shape")
         };
         assert!(with("nodeSelector", json!(null)));
         assert!(with("nodeSelector", json!({ "stoker.dev/pool": "small" })));
         assert!(!with("nodeSelector", json!({ "stoker.dev/pool": "large" })));
         assert!(!with("tolerations", json!(null)), "the pool's own taint keeps it away");
         assert!(
-            !pod(json!({ "tolerations": gpu })).admits(&node(), "other"),
+            !pod(&json!({ "tolerations": gpu })).admits(&node(), "other"),
             "the shape's taint counts where it is not left out"
         );
         let required = |expression: Value| {
@@ -265,18 +265,18 @@ mod tests {
             (json!({ "key": "other", "operator": "Exists" }), false),
             (json!({}), false),
         ] {
-            assert_eq!(pod(json!({ "tolerations": [toleration] })).tolerates(&taint), covers, "{toleration}");
+            assert_eq!(pod(&json!({ "tolerations": [toleration] })).tolerates(&taint), covers, "{toleration}");
         }
     }
 
     #[test]
     fn what_it_asks_for_is_counted_as_the_scheduler_counts_it() {
-        let row = pod(json!({
+        let row = pod(&json!({
             "containers": [{ "name": "a", "resources": { "requests": { "cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": 2 } } }],
             "initContainers": [{ "name": "i", "resources": { "requests": { "cpu": 3 } } }],
         }));
         assert_eq!(row.requests, Some(Requests { milli_cpu: 3000, memory_bytes: 1 << 30, gpus: 2 }));
-        let odd = pod(json!({ "containers": [{ "name": "a", "resources": { "requests": { "cpu": "much" } } }] }));
+        let odd = pod(&json!({ "containers": [{ "name": "a", "resources": { "requests": { "cpu": "much" } } }] }));
         assert_eq!(odd.requests, None);
     }
 }

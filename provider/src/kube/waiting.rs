@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{PartialObjectMeta, Patch, PatchParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt};
 use stoker_core::ids::InstanceType;
 use tokio::time::interval;
 use tracing::{debug, info, warn};
@@ -135,9 +135,9 @@ impl State {
         loop {
             let touched = tokio::select! {
                 event = namespaces.next() => match event.ok_or(Ended)? {
-                    Ok(event) => { self.open.apply(event, |namespace| namespace.name_any()); None }
+                    Ok(event) => { self.open.apply(event, ResourceExt::name_any); None }
                     // Without these no pod gets a toleration: that must be seen.
-                    Err(error) => { self.once(format!("namespaces cannot be watched, see rbac-isolation.yaml: {error}")); None }
+                    Err(error) => { self.once(&format!("namespaces cannot be watched, see rbac-isolation.yaml: {error}")); None }
                 },
                 event = pods.next() => match event.ok_or(Ended)? {
                     Ok(event) => self.waiting.apply(event, key),
@@ -163,8 +163,8 @@ impl State {
     }
 
     /// Says something in the log, the first time.
-    fn once(&mut self, what: String) {
-        if self.told.len() < MOST_TOLD && self.told.insert(what.clone()) {
+    fn once(&mut self, what: &str) {
+        if self.told.len() < MOST_TOLD && self.told.insert(what.to_owned()) {
             warn!("{what}");
         }
     }
@@ -198,7 +198,7 @@ impl State {
             return;
         }
         if !self.open.known.contains_key(&namespace) {
-            self.once(format!(
+            self.once(&format!(
                 "pods of {namespace} wait for an isolated pool and get no tolerations: label it {OPT_IN}=enabled"
             ));
             return;

@@ -202,9 +202,6 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     if let Some(other) = other_cluster(&restored.memory, &cluster) {
         return Err(ServeError::OtherCluster { state_dir, other, cluster });
     }
-    let records = restored.memory.records.len();
-    let machines = restored.memory.records.values().filter(|record| record.instance().is_some()).count();
-    let next = restored.next_decision;
 
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
@@ -303,7 +300,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         let waiting = crate::kube::waiting::run(client.clone(), handle.clone(), clock.clone(), telling);
         let stopped = stop.clone();
         tasks.spawn(async move {
-            stopped.run_until_cancelled_owned(waiting).await;
+            Box::pin(stopped.run_until_cancelled_owned(waiting)).await;
             "the care for waiting pods"
         });
         nodes::spawn(tasks, client, cluster, Arc::clone(&simulated), handle.clone(), clock.clone(), stop.clone());
@@ -362,7 +359,6 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         engine.run(stopped).await;
         "the engine"
     });
-    tracing::info!(records, machines, %next, "resumed from the journal");
     Ok(Running { handle, provider: provider_addr, expander: expander_addr, http: http_addr, simulated, doors, inner })
 }
 
