@@ -181,21 +181,25 @@ fn options(args: ServeArgs) -> Result<Options, CliError> {
     })
 }
 
-/// Waits for ctrl-C, or for what Kubernetes sends before it kills.
-pub(super) async fn told_to_stop() {
+/// Ends at ctrl-C, or at what Kubernetes sends before it kills. Listens from the call on, not only from the first wait.
+pub(super) fn told_to_stop() -> impl Future<Output = ()> {
     #[cfg(unix)]
-    {
+    let signals = {
         use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+        signal(SignalKind::terminate()).and_then(|terminate| Ok((terminate, signal(SignalKind::interrupt())?)))
+    };
+    async move {
+        #[cfg(unix)]
+        if let Ok((mut terminate, mut interrupt)) = signals {
             let signal = tokio::select! {
                 _ = terminate.recv() => "SIGTERM",
-                _ = tokio::signal::ctrl_c() => "SIGINT",
+                _ = interrupt.recv() => "SIGINT",
             };
             tracing::info!(signal, "told to stop: no more calls are taken, what is under way is finished");
             return;
         }
-    }
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }

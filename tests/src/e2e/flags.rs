@@ -62,6 +62,12 @@ pub struct Flags {
     pub leader_elect: bool,
     /// No use.
     #[arg(long)]
+    pub leader_elect_resource_name: Option<String>,
+    /// No use.
+    #[arg(long)]
+    pub status_config_map_name: Option<String>,
+    /// No use.
+    #[arg(long)]
     pub address: Option<String>,
     /// No use.
     #[arg(long)]
