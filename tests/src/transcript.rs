@@ -24,6 +24,7 @@ const REFRESH: &str = "Refresh";
 const TARGET_SIZE: &str = "NodeGroupTargetSize";
 const FOR_NODE: &str = "NodeGroupForNode";
 const OPTIONS: &str = "NodeGroupGetOptions";
+const TEMPLATE: &str = "NodeGroupTemplateNodeInfo";
 const DELETE: &str = "NodeGroupDeleteNodes";
 
 /// A call as it was seen.
@@ -191,12 +192,24 @@ fn parts(calls: &[Seen]) -> Vec<(Kind, &[Seen])> {
         // A loop may be slow; what follows the last pause is of something else where only that can be.
         let other = |at: &usize| part[*at..].iter().any(|call| [DELETE, "NodeGroups"].contains(&call.method.as_str()));
         let end = part.windows(2).rposition(pause).map(|at| at + 1).filter(other).unwrap_or(part.len());
+        let end = if end == part.len() { deletion(part) } else { end };
         let end = if kind == Kind::Loop { end } else { 0 };
         parts.extend([(kind, &part[..end]), (Kind::Beside, &part[end..])]);
         (cut, kind) = (next, Kind::Loop);
     }
     parts.retain(|(_, calls)| !calls.is_empty());
     parts
+}
+
+/// Where the deletion at the end of a loop's calls begins: it runs beside the loop that began it, soon or late, and asks for the options
+/// of each node that goes. What takes a placeholder back belongs to the loop.
+fn deletion(calls: &[Seen]) -> usize {
+    let Some(first) = calls.iter().position(|call| call.method == DELETE) else { return calls.len() };
+    let deleted = calls.iter().filter(|call| call.method == DELETE).count();
+    let asked = calls[..first].iter().rev().take(deleted).take_while(|call| call.method == OPTIONS).count();
+    let only = calls[first..].iter().all(|call| [DELETE, OPTIONS, TEMPLATE].contains(&call.method.as_str()));
+    let placeholder = calls[first..].iter().any(|call| call.argument.contains("stoker://"));
+    if only && !placeholder { first - asked } else { calls.len() }
 }
 
 /// What is comparable of calls.
