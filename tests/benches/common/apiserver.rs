@@ -166,7 +166,9 @@ async fn nodes(State(cluster): State<Arc<Cluster>>, Query(params): Params) -> Re
 
 async fn pods(State(cluster): State<Arc<Cluster>>, Query(params): Params) -> Response {
     let pod = |n: usize| cluster.pod.replace("@N@", &format!("{n:05}")).replace("@NODE@", &Place::of(n / PODS_PER_NODE).name);
-    cluster.answer(&params, "PodList", PODS, pod)
+    // Each of them is bound, so whoever asks for those that wait is told of none.
+    let waiting = params.get("fieldSelector").is_some_and(|fields| fields.split(',').any(|term| term == "spec.nodeName="));
+    cluster.answer(&params, "PodList", if waiting { 0 } else { PODS }, pod)
 }
 
 /// Anything else: Events are taken, the rest is not there.
