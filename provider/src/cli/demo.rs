@@ -1,4 +1,4 @@
-//! `stoker demo`: a day of GPU pods in half a minute.
+//! `stoker demo`: a day of GPU pods in under a minute.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use crate::demo::{DemoOptions, LimitsBroken};
 use crate::policy_file;
 use crate::policy_watch::PolicyError;
 
-/// Plays a day of arriving and leaving GPU pods in about half a minute, and ends with a bill.
+/// Plays a day of arriving and leaving GPU pods in under a minute, and ends with a bill.
 ///
 /// It starts the provider on loopback with simulated markets and drives it over real gRPC with a model of the Cluster Autoscaler. It
 /// needs nothing; only its journal stays, for `stoker explain`.

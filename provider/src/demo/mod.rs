@@ -1,4 +1,4 @@
-//! A day of GPU pods in about half a minute: the provider on loopback with simulated markets, driven over real gRPC by the model of the
+//! A day of GPU pods in under a minute: the provider on loopback with simulated markets, driven over real gRPC by the model of the
 //! Cluster Autoscaler, on a virtual clock. It ends with a bill.
 
 mod bill;
