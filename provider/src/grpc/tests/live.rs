@@ -37,6 +37,8 @@ use crate::telemetry::Metrics;
 struct Told {
     name: SupplierName,
     sold_out: AtomicBool,
+    /// Whoever holds this to write keeps launches from being answered.
+    answering: tokio::sync::RwLock<()>,
     machines: Mutex<BTreeMap<ProviderId, Arc<Instance>>>,
 }
 
@@ -74,8 +76,11 @@ impl Supplier for Told {
     }
 
     fn launch(&self, now: Timestamp, batch: Vec<LaunchRequest>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
-        let outcomes = batch.into_iter().map(|request| (request.key.clone(), self.make(now, request))).collect();
-        std::future::ready(outcomes).boxed()
+        async move {
+            let _answering = self.answering.read().await;
+            batch.into_iter().map(|request| (request.key.clone(), self.make(now, request))).collect()
+        }
+        .boxed()
     }
 
     fn observe(&self, now: Timestamp) -> BoxFuture<'_, Result<Observation, SupplierError>> {
@@ -116,8 +121,12 @@ impl Live {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = VirtualClock::new(now());
-        let told =
-            Told { name: SupplierName::new("told").unwrap(), sold_out: AtomicBool::new(false), machines: Mutex::default() };
+        let told = Told {
+            name: SupplierName::new("told").unwrap(),
+            sold_out: AtomicBool::new(false),
+            answering: tokio::sync::RwLock::default(),
+            machines: Mutex::default(),
+        };
         let supplier = Arc::new(told);
         let suppliers = vec![Arc::clone(&supplier) as Arc<dyn Supplier>];
         let (journal, restored) = Journal::open(dir.path()).await.unwrap();
@@ -223,6 +232,8 @@ async fn nothing_is_shown_before_the_view_is_whole() {
 #[tokio::test]
 async fn an_order_is_visible_at_once_supplied_later_and_taken_back_only_once() {
     let mut live = Live::ready().await;
+    let supplier = Arc::clone(&live.supplier);
+    let unanswered = supplier.answering.write().await;
     live.increase(ONE_A, 2).await.unwrap();
     assert_eq!(live.target(ONE_A).await, 2);
     let placeholders = live.instances(ONE_A).await;
@@ -231,6 +242,7 @@ async fn an_order_is_visible_at_once_supplied_later_and_taken_back_only_once() {
         && error.is_none()));
     assert_eq!(live.owner(&placeholders[0].0).await, ONE_A);
 
+    drop(unanswered);
     live.settle(SignedDuration::from_secs(5)).await;
     let machines = live.instances(ONE_A).await;
     assert!(machines.iter().all(|(id, ..)| id.starts_with("told:///test/")), "{machines:?}");
