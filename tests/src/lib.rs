@@ -7,5 +7,6 @@ pub mod harness;
 pub mod market;
 pub mod policy;
 pub mod process;
+pub mod raw;
 pub mod rig;
 pub mod transcript;

@@ -11,6 +11,7 @@ use stoker_proto::{Bytes, Timestamp};
 use stoker_tests::client::{Client, registered};
 use stoker_tests::harness::{Service, Setup};
 use stoker_tests::policy::{Pool, policy};
+use stoker_tests::raw::Raw;
 use tonic::{Code, Status};
 
 const GROUP: &str = "p.g6-xlarge.us-east-1a";
@@ -169,52 +170,7 @@ async fn raw(client: &Client, method: &str, body: &'static [u8]) -> Result<(), S
     let mut grpc = tonic::client::Grpc::new(client.provider_channel.clone());
     grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let path = path.parse().map_err(|_| Status::internal("a path"))?;
-    grpc.unary(tonic::Request::new(Bytes::from_static(body)), path, codec::Raw).await.map(drop)
-}
-
-/// Bytes as they are.
-mod codec {
-    use stoker_proto::Bytes;
-    use tonic::Status;
-    use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-
-    use prost::bytes::{Buf as _, BufMut as _};
-
-    pub(crate) struct Raw;
-
-    impl Codec for Raw {
-        type Encode = Bytes;
-        type Decode = Bytes;
-        type Encoder = Self;
-        type Decoder = Self;
-
-        fn encoder(&mut self) -> Self {
-            Self
-        }
-
-        fn decoder(&mut self) -> Self {
-            Self
-        }
-    }
-
-    impl Encoder for Raw {
-        type Item = Bytes;
-        type Error = Status;
-
-        fn encode(&mut self, item: Bytes, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
-            buf.put(item);
-            Ok(())
-        }
-    }
-
-    impl Decoder for Raw {
-        type Item = Bytes;
-        type Error = Status;
-
-        fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-            Ok(Some(buf.copy_to_bytes(buf.remaining())))
-        }
-    }
+    grpc.unary(tonic::Request::new(Bytes::from_static(body)), path, Raw).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,7 +14,7 @@ use stoker_core::policy::{Taint, TaintEffect};
 use stoker_core::template::NodeTemplate;
 
 use super::pods::{Amounts, ReadContainer, ReadSpec, Requests, requests};
-use super::thin::row;
+use super::thin::{RawMeta, row};
 
 /// A Pod that waits.
 #[derive(Debug, Clone, Deserialize)]
@@ -103,16 +103,6 @@ struct Raw {
     spec: Option<RawSpec>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawMeta {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    creation_timestamp: Option<String>,
-}
-
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct RawSpec {
@@ -173,8 +163,7 @@ fn containers(raw: Option<Vec<RawContainer>>) -> Vec<ReadContainer> {
 }
 
 impl From<Raw> for PendingRow {
-    fn from(raw: Raw) -> Self {
-        let RawMeta { name, namespace, uid, resource_version, creation_timestamp } = raw.metadata;
+    fn from(mut raw: Raw) -> Self {
         let spec = raw.spec.unwrap_or_default();
         let required = spec.affinity.unwrap_or_default().node_affinity.unwrap_or_default().required;
         let asks = ReadSpec {
@@ -185,8 +174,8 @@ impl From<Raw> for PendingRow {
             ..ReadSpec::default()
         };
         Self {
-            meta: ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() },
-            created_at: creation_timestamp.and_then(|text| text.parse().ok()),
+            meta: raw.metadata.thin(),
+            created_at: raw.metadata.creation_timestamp.and_then(|text| text.parse().ok()),
             requests: requests(&asks).ok(),
             tolerations: spec.tolerations.unwrap_or_default(),
             node_selector: spec.node_selector.unwrap_or_default(),

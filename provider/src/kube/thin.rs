@@ -84,12 +84,12 @@ fn hold(disabled: Option<&str>, marked: bool) -> Hold {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RawMeta {
+pub(super) struct RawMeta {
     name: Option<String>,
     namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
-    creation_timestamp: Option<String>,
+    pub(super) creation_timestamp: Option<String>,
     deletion_timestamp: Option<IgnoredAny>,
     labels: Option<RawLabels>,
     annotations: Option<RawAnnotations>,
@@ -97,7 +97,7 @@ struct RawMeta {
 }
 
 impl RawMeta {
-    fn thin(&mut self) -> ObjectMeta {
+    pub(super) fn thin(&mut self) -> ObjectMeta {
         ObjectMeta {
             name: self.name.take(),
             namespace: self.namespace.take(),

@@ -264,7 +264,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         inputs: Inputs::new(policy_receiver, Arc::clone(&book), markets.facts()),
         markets: Arc::clone(&markets),
         feeds,
-        executor: Executor::new(clock.clone(), &suppliers, kube_act, Arc::clone(&wake)),
+        executor: Executor::new(clock.clone(), &suppliers, kube_act.clone(), Arc::clone(&wake)),
         wake: Arc::clone(&wake),
         retention,
         listener: Arc::clone(&observer) as Arc<dyn crate::engine::Listener>,
@@ -295,9 +295,8 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
             "the market feed"
         });
     }
-    if let Some(client) = &client {
-        let telling = Arc::new(KubeAct::new(client, EVENTS_NAMESPACE));
-        let waiting = crate::kube::waiting::run(client.clone(), handle.clone(), clock.clone(), telling);
+    if let (Some(client), Some(kube)) = (&client, kube_act) {
+        let waiting = crate::kube::waiting::run(client.clone(), handle.clone(), clock.clone(), kube);
         let stopped = stop.clone();
         tasks.spawn(async move {
             Box::pin(stopped.run_until_cancelled_owned(waiting)).await;

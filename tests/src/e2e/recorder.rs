@@ -11,20 +11,19 @@ use std::time::Instant;
 use anyhow::Context as _;
 use futures::future::BoxFuture;
 use http::uri::PathAndQuery;
-use prost::bytes::{Buf as _, BufMut as _};
 use prost::{DecodeError, Message};
 use stoker_proto::Bytes;
 use stoker_proto::expander::BestOptionsRequest;
 use stoker_proto::externalgrpc as wire;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::UnaryService;
 use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig};
 use tonic::{Code, Request, Response, Status};
 
+use crate::raw::Raw;
 use crate::transcript::Seen;
 
 /// What either side accepts of the other: as much as the autoscaler's expander client does.
@@ -148,42 +147,4 @@ fn argument(method: &str, message: Bytes) -> Result<String, DecodeError> {
         }
         _ => String::new(),
     })
-}
-
-/// Messages as the bytes they are.
-#[derive(Debug, Clone, Copy)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, message: Bytes, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buf.put(message);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(buf.copy_to_bytes(buf.remaining())))
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{Draft, reclaims};
 use crate::group::Offer;
@@ -90,7 +90,7 @@ fn booting(purchase: &Purchase, made: &Instance) -> State {
     State::Booting { purchase: purchase.clone(), instance: made.provider_id.clone(), launched_at: made.launched_at }
 }
 
-fn deleting(purchase: &Purchase, made: &Instance, since: jiff::Timestamp) -> State {
+fn deleting(purchase: &Purchase, made: &Instance, since: Timestamp) -> State {
     State::Deleting { purchase: purchase.clone(), instance: made.provider_id.clone(), since }
 }
 
@@ -344,20 +344,26 @@ fn see_pods(draft: &mut Draft<'_>, id: RecordId) {
     }
 }
 
+/// When a record's machine must have joined the cluster; `None` where nothing is waited for.
+fn boot_deadline(record: &Record) -> Option<Timestamp> {
+    match &record.state {
+        State::Booting { purchase, launched_at: start, .. } | State::Launching { purchase, since: start, .. } => {
+            Some(Draft::after(*start, purchase.boot_within))
+        }
+        _ => None,
+    }
+}
+
 /// Machines that did not join in time, and launches that nobody ever answered.
 pub(super) fn deadlines(draft: &mut Draft<'_>) {
-    let coming = |record: &&Arc<Record>| matches!(record.state, State::Launching { .. } | State::Booting { .. });
-    let records: Vec<Arc<Record>> = draft.memory.records.values().filter(coming).cloned().collect();
-    let now = draft.now;
-    let late = |record: &Record| match &record.state {
-        State::Booting { purchase, launched_at, .. } => now >= Draft::after(*launched_at, purchase.boot_within),
-        State::Launching { purchase, since, .. } => now >= Draft::after(*since, purchase.boot_within),
-        _ => false,
-    };
+    let waits = |record: &Arc<Record>| boot_deadline(record).map(|deadline| (deadline, Arc::clone(record)));
+    let records: Vec<(Timestamp, Arc<Record>)> = draft.memory.records.values().filter_map(waits).collect();
     // An error in a group makes the autoscaler forget all that is on its way there, and buy that again elsewhere.
-    let in_time = draft.memory.records.values().filter(|record| record.is_coming() && !late(record));
-    let hopeful: BTreeSet<NodeGroupId> = in_time.map(|record| record.group.clone()).collect();
-    for record in records {
+    let in_time =
+        |record: &&Arc<Record>| record.is_coming() && boot_deadline(record).is_none_or(|deadline| draft.now < deadline);
+    let hopeful: BTreeSet<NodeGroupId> =
+        draft.memory.records.values().filter(in_time).map(|record| record.group.clone()).collect();
+    for (deadline, record) in records {
         let (start, purchase, instance, message) = match &record.state {
             State::Booting { purchase, instance, launched_at } => {
                 let allowed = purchase.boot_within.as_secs();
@@ -371,7 +377,6 @@ pub(super) fn deadlines(draft: &mut Draft<'_>) {
             }
             _ => continue,
         };
-        let deadline = Draft::after(start, purchase.boot_within);
         if draft.now < deadline || sabotage::on("boot-deadline-off") {
             draft.look_again_at(deadline);
             continue;
