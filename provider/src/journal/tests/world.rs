@@ -80,6 +80,8 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         clouds: [Cloud::new("aws").unwrap()].into(),
         regions: [Region::new("us-east-1").unwrap()].into(),
         zones: ["us-east-1a".to_owned()].into(),
+        data: None,
+        max_zone_share: Some(Percent(50)),
         instance_types: Vec::new(),
         prefer: vec![CapacityType::Spot, CapacityType::OnDemand],
         spot: Some(SpotRules {
