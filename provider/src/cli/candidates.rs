@@ -213,8 +213,8 @@ impl Sources {
     }
 }
 
-/// The column of what data transfer adds to the price, and where it stands.
-const TRANSFER: &str = "TRANSFER/H";
+/// The column of what bringing the data adds to the price, and where it stands.
+const TRANSFER: &str = "DATA/H";
 const TRANSFER_AT: usize = 5;
 
 /// The candidates as a table, with what its source marks mean below.
