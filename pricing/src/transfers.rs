@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use stoker_core::ids::{Cloud, Region};
 use stoker_core::transfer::{Continent, Crossing, Hop, Scope, TransferPrices, UsdPerGiB};
-use stoker_core::units::{MICROS_PER_USD, MoneyError, UsdPerHour};
+use stoker_core::units::{MICROS_PER_USD, UsdPerHour};
 
-use crate::cell::{Cell, Parser};
+use crate::cell::{Cell, Parser, not_money};
 use crate::fault::{Fault, Problem, shown};
 use crate::sheet::{At, Sheet, cell, line};
 
@@ -130,14 +130,7 @@ fn per_gib(parser: &mut Parser<'_>, cell: Cell<'_>) -> Option<UsdPerGiB> {
     let problem = match UsdPerHour::parse_usd(text) {
         Ok(UsdPerHour(micros)) if micros < MICROS_PER_USD => return Some(UsdPerGiB(micros)),
         Ok(_) => Problem::Number { value: shown(text), wanted: "a price of one GiB, which is below a dollar: write e.g. 0.02" },
-        Err(error) => {
-            let error = match error {
-                MoneyError::NotANumber(value) => MoneyError::NotANumber(shown(&value)),
-                MoneyError::Negative(value) => MoneyError::Negative(shown(&value)),
-                MoneyError::TooLarge(value) => MoneyError::TooLarge(shown(&value)),
-            };
-            Problem::Money { error, cure: CURE.to_owned() }
-        }
+        Err(error) => not_money(error, CURE.to_owned()),
     };
     parser.fault(cell, problem);
     None

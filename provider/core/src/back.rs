@@ -68,13 +68,7 @@ fn has_settled(scales: &Scales<'_>, offer: &Eligible<'_>) -> bool {
     market.capacity_type == CapacityType::Spot && open_since.is_none_or(dwelt)
 }
 
-fn weigh(
-    now: Timestamp,
-    (record, from): (&Record, &Group),
-    to: &Eligible<'_>,
-    rules: &SpotRules,
-    busy: bool,
-) -> Option<Move> {
+fn weigh(now: Timestamp, (record, from): (&Record, &Group), to: &Eligible<'_>, rules: &SpotRules, busy: bool) -> Option<Move> {
     let State::Registered { purchase, ready_at: Some(ready), .. } = &record.state else { return None };
     let saves = matches!(rules.saving, Saving::Checkpoints { .. });
     if purchase.market.capacity_type != CapacityType::OnDemand || (busy && !saves) {

@@ -387,8 +387,7 @@ impl<'a> Scales<'a> {
         }
         let on_demand = group.offers.iter().find(|offer| offer.market.capacity_type == CapacityType::OnDemand);
         let transfer = group.transfer.map_or(UsdPerHour::ZERO, |transfer| transfer.per_hour(Hazard(0)));
-        let cheaper =
-            |offer: &&Offer| offer.quote(self.now).is_ok_and(|quote| quote.price.plus(transfer) < parts.effective);
+        let cheaper = |offer: &&Offer| offer.quote(self.now).is_ok_and(|quote| quote.price.plus(transfer) < parts.effective);
         if let Some(on_demand) = on_demand.filter(cheaper)
             && let Ok(on_demand) = self.weigh(group, on_demand)
         {

@@ -214,7 +214,8 @@ impl Menu {
         for (market, entry) in prices.entries() {
             places.entry(&market.place).or_default().insert(market.capacity_type, entry);
         }
-        let known = |pool| Known { pool, slowest: gpu::slowest(pool, prices), reach: data::Reach::of(pool, prices.transfers()) };
+        let known =
+            |pool| Known { pool, slowest: gpu::slowest(pool, prices), reach: data::Reach::of(pool, prices.transfers()) };
         let pools: Vec<Known<'_>> = policy.pools.iter().map(known).collect();
         let mut menu =
             Self { policy: Arc::clone(policy), groups: BTreeMap::new(), left_out: Vec::new(), claims: Lookup::default() };

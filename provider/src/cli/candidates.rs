@@ -163,6 +163,11 @@ impl CandidateRow {
     }
 }
 
+/// Whether data would have to be moved to some of them.
+pub(super) fn moves_data(rows: &[CandidateRow]) -> bool {
+    rows.iter().any(|row| row.price.as_ref().is_some_and(|price| price.transfer.is_some()))
+}
+
 /// What the chosen nodes cost together.
 pub(super) fn total(rows: &[CandidateRow]) -> UsdPerHour {
     rows.iter().fold(UsdPerHour::ZERO, |sum, row| sum.plus(row.cost))
@@ -221,8 +226,7 @@ const TRANSFER_AT: usize = 5;
 pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
     let by_work = rows.iter().any(|row| row.price.as_ref().is_some_and(|price| price.effective_per_work.is_some()));
     let unit = if by_work { "EFF/WORK-H" } else { "EFF/GPU-H" };
-    // Only where data is moved to some.
-    let moves = rows.iter().any(|row| row.price.as_ref().is_some_and(|price| price.transfer.is_some()));
+    let moves = moves_data(rows);
     let mut header = vec!["GROUP", "BOUGHT", "GPUS", "PRICE/H", "FROM", "EFF/NODE-H", unit, "VERDICT"];
     if moves {
         header.insert(TRANSFER_AT, TRANSFER);

@@ -41,7 +41,8 @@ pub struct RawPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawDefaults {
-    /// Where the pools' data lies, `cloud/region`, e.g. `aws/us-east-1`. A pool says so itself where it differs.
+    /// Where the pools' data lies, as in `where.dataRegion`, e.g. `aws/us-east-1`. It counts for the pools with a `datasetGiB` or a
+    /// `maxDistance`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_region: Option<String>,
     /// How long a launched machine may take to join the cluster before it is given up, e.g. `10m` (the default).

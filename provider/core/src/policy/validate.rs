@@ -129,7 +129,8 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let cluster = faults.keep(&root.key("clusterName"), grammar::name(&raw.cluster_name, MAX_CLUSTER_NAME));
     let boot_deadline = boot_deadline(faults, &root.key("defaults").key("bootDeadline"), raw.defaults.boot_deadline.as_deref());
     let kept = raw.commitments.iter().any(RawCommitment::keeps_capacity);
-    let data_region = data::default_region(faults, &root.key("defaults").key("dataRegion"), raw.defaults.data_region.as_deref());
+    let data_region =
+        data::default_region(faults, &root.key("defaults").key("dataRegion"), raw.defaults.data_region.as_deref());
     let common = Common { kept, data_region };
     let pools = pools(faults, &root.key("pools"), &raw.pools, &common);
     let quotas = quotas::quotas(faults, &root.key("quotas"), &raw.quotas);

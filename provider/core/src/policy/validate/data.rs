@@ -47,14 +47,15 @@ pub(super) fn site(text: &str) -> Result<Site, String> {
 /// The pool's data: `None` is a fault, `Some(None)` data that does not count for the choice.
 #[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]
 pub(super) fn data(faults: &mut Faults, path: &Path, raw: &RawWhere, default: &DefaultRegion) -> Option<Option<Data>> {
-    let (region_path, size_path) = (path.key("dataRegion"), path.key("datasetGiB"));
-    let own = optional(raw.data_region.as_deref(), |text| faults.keep(&region_path, site(text)));
+    let own = optional(raw.data_region.as_deref(), |text| faults.keep(&path.key("dataRegion"), site(text)));
     let set = set(faults, path, raw);
     let within = raw.max_distance.unwrap_or_default();
     if raw.dataset_gib.is_none() && within == MaxDistance::Any {
         if raw.data_region.is_some() {
-            let message = "has no effect by itself: name datasetGiB, or a maxDistance of region or continent, or take it out";
-            faults.add(&region_path, message);
+            // Said of the whole: a field that cannot be read is absent here, and told as that.
+            let message =
+                "has a dataRegion without effect: name datasetGiB, or a maxDistance of region or continent, or take it out";
+            faults.add(path, message);
         }
         return own.map(|_| None);
     }
@@ -63,8 +64,9 @@ pub(super) fn data(faults: &mut Faults, path: &Path, raw: &RawWhere, default: &D
         (None, DefaultRegion::At(site)) => site.clone(),
         (None, DefaultRegion::Wrong) => return None,
         (None, DefaultRegion::Absent) => {
-            let path = if raw.dataset_gib.is_some() { size_path } else { path.key("maxDistance") };
-            faults.add(&path, "does not say where the data lies: name dataRegion here or under defaults, e.g. aws/us-east-1");
+            let what = if raw.dataset_gib.is_some() { "datasetGiB" } else { "maxDistance" };
+            let cure = "name dataRegion here or under defaults, e.g. aws/us-east-1";
+            faults.add(path, format!("has {what} and does not say where the data lies: {cure}"));
             return None;
         }
     };
@@ -96,7 +98,7 @@ fn set(faults: &mut Faults, path: &Path, raw: &RawWhere) -> Option<Option<DataSe
     };
     let Some(gib) = raw.dataset_gib else {
         if raw.dataset_read_every.is_some() {
-            faults.add(&every_path, "has no effect without datasetGiB: name how much a node reads, or take it out");
+            faults.add(path, "has a datasetReadEvery without datasetGiB: name how much a node reads, or take it out");
         }
         return Some(None);
     };

@@ -29,7 +29,8 @@ impl Known<'_> {
         let Some(here) = continents.continent(&home.cloud, &home.region) else {
             // A region that no table knows is told already.
             if self.clouds.get(home.cloud.as_str()).is_some_and(|cloud| cloud.regions.contains_key(home.region.as_str())) {
-                let message = format!("continent means nothing for {home}, whose continent no table tells: write region or any");
+                let message =
+                    format!("continent means nothing for {home}, whose continent no table tells: write region or any");
                 faults.add(&path, message);
             }
             return;
