@@ -260,7 +260,7 @@ fn every_figure_names_a_source_that_is_described() {
         assert!(!source.is_empty() && !date.is_empty(), "{quote:?}");
         assert!(quote.price > UsdPerHour::ZERO);
     }
-    let columns = OFFERS.into_iter().chain(["gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv"]);
+    let columns = OFFERS.into_iter().chain(["gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv", "egress.csv"]);
     let sources: BTreeSet<String> = columns
         .flat_map(rows)
         .flat_map(|row| row.into_iter().filter(|(column, _)| column == "source" || column.ends_with("_source")))

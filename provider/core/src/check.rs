@@ -2,6 +2,7 @@
 //! mistake cannot both make and excuse a bad plan.
 
 mod membership;
+mod zones;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -91,6 +92,20 @@ pub enum Fatal {
         /// The largest share.
         limit: Percent,
     },
+    /// More nodes in one zone than the pool's share allows.
+    #[error("pool {pool} would hold {here} of {nodes} nodes in {zone}, more than {limit}")]
+    TooMuchInZone {
+        /// The pool.
+        pool: PoolName,
+        /// The zone.
+        zone: String,
+        /// Nodes in it.
+        here: u64,
+        /// Nodes.
+        nodes: u64,
+        /// The largest share.
+        limit: Percent,
+    },
     /// More nodes than the capacity kept for us.
     #[error("{place} would hold {nodes} reserved nodes, more than the {limit} that commitments keep")]
     MoreThanKept {
@@ -167,6 +182,7 @@ pub fn check(
             _ => None,
         })
         .collect();
+    zones::shares(&growing, &memory, menu, &mut faults);
     if !growing.is_empty() {
         spending(&growing, &by_group, &memory, menu, &mut faults);
     }

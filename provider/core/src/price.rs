@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::offer::{GpuSpec, InstanceSpec, Market, Place};
+use crate::transfer::TransferPrices;
 use crate::units::{Milli, UsdPerHour};
 
 /// How long a spot quote of a price table says anything. Spot prices move by up to 0.9 % of on-demand a day
@@ -145,6 +146,8 @@ pub struct PriceBook {
     unzoned: BTreeMap<(Cloud, Region, InstanceType), Quote>,
     #[serde(with = "crate::pairs")]
     reclaims: BTreeMap<Place, Milli>,
+    #[serde(default)]
+    transfers: TransferPrices,
 }
 
 impl PriceBook {
@@ -176,6 +179,11 @@ impl PriceBook {
     /// Notes how often spot nodes here are reclaimed: the share of them per month, in thousandths.
     pub fn insert_reclaims(&mut self, place: Place, per_month: Milli) {
         self.reclaims.insert(place, per_month);
+    }
+
+    /// Takes over what moving data costs.
+    pub fn set_transfers(&mut self, transfers: TransferPrices) {
+        self.transfers = transfers;
     }
 
     /// The price of one node in this market at `now`.
@@ -234,6 +242,11 @@ impl PriceBook {
     /// The share of spot nodes reclaimed per month here, where a source tells.
     pub fn reclaims(&self, place: &Place) -> Option<Milli> {
         self.reclaims.get(place).copied()
+    }
+
+    /// What moving data costs, and on which continent each region is.
+    pub const fn transfers(&self) -> &TransferPrices {
+        &self.transfers
     }
 }
 

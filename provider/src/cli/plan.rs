@@ -14,7 +14,7 @@ use stoker_core::policy::nearest;
 use stoker_core::whatif::what_if;
 
 use super::args::{MarketArgs, NowArg, OutputArg};
-use super::candidates::{CandidateRow, candidates_table, old_prices, total};
+use super::candidates::{CandidateRow, candidates_table, moves_data, old_prices, total};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money, count, paragraph, table};
 use crate::catalog::{Catalog, EXAMPLE};
@@ -49,6 +49,10 @@ pub(super) struct PlanArgs {
 /// What the verdicts rest on. Limits speak of what is held, since a running service says the same of its nodes.
 const NOTE: &str = "nothing that runs is counted: what a limit calls held, used or in flight are the nodes chosen above. A supplier's \
                     stock is not known either: it may refuse what is chosen here.";
+
+/// What the column of data transfer says, where there is one.
+const DATA_NOTE: &str = "DATA/H is what a node's reading of the pool's data costs, spread over the time between two readings. Offers are \
+                         ranked with it; prices, totals and budgets are without it.";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -166,6 +170,9 @@ impl PlanReport {
         }
         let _ = writeln!(text, "\n{}", self.total_line);
         text.push_str(&paragraph("note:", NOTE));
+        if moves_data(&self.candidates) {
+            text.push_str(&paragraph("note:", DATA_NOTE));
+        }
         for warning in &self.warnings {
             text.push_str(&paragraph("warning:", warning));
         }

@@ -50,7 +50,8 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, busy: &Lookup<NodeGroupId, u32>) 
             let next = (closed.is_none()).then(|| eligible.drain(..).next()).flatten().map(|e| e.parts);
             if let Some(parts) = &next {
                 // A commitment soon is full: what it covers now makes no other shape pointless.
-                let lasting = if parts.covered.is_some() { parts.quote.price } else { parts.effective };
+                let uncovered = || parts.quote.price.plus(parts.transfer.unwrap_or_default());
+                let lasting = if parts.covered.is_some() { uncovered() } else { parts.effective };
                 open.entry((&group.pool, group.zone_name.as_str())).or_default().push((group.as_ref(), lasting.0));
             }
             let next_price = next.map(|parts| parts.effective);

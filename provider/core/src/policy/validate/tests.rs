@@ -1,3 +1,5 @@
+mod data;
+
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -416,9 +418,6 @@ fn conflicting_words_about_gpus_are_told() {
 fn what_is_not_supported_yet_is_refused_not_ignored() {
     let not_yet = "is not supported yet: take it out";
     for (pointer, value) in [
-        ("/defaults/dataRegion", json!("aws/us-east-1")),
-        ("/pools/0/where/datasetGiB", json!(200)),
-        ("/pools/0/where/maxDistance", json!("continent")),
         ("/pools/0/warmFloor", json!({"nodes": 2})),
         ("/pools/0/stabilization", json!({"scaleDown": "15m"})),
         ("/pools/0/sharing", json!({"timeSlicing": 4})),
