@@ -6,6 +6,8 @@
 
 #[path = "cli/binary.rs"]
 mod binary;
+#[path = "cli/commit.rs"]
+mod commit;
 #[path = "cli/demo.rs"]
 mod demo;
 #[path = "cli/journal.rs"]
@@ -258,6 +260,7 @@ fn help_names_every_command_and_exit_code() {
         "explain",
         "offers",
         "fit",
+        "commit",
         "policy",
         "groups",
         "certs",

@@ -187,8 +187,11 @@ fn discounts(faults: &mut Faults, path: &Path, raw: &RawDiscount) -> Option<Vec<
     }
 }
 
-/// A share above nought and below all, with at most one decimal.
-fn percent(text: &str) -> Result<Milli, String> {
+/// How far a rate lies below on-demand, e.g. `28%`: a share above nought and below all, with at most one decimal.
+///
+/// # Errors
+/// Says what is wrong with the text, and the cure.
+pub fn percent(text: &str) -> Result<Milli, String> {
     let bad = || format!("{} is not a share: write it like 28% or 37.5%", quoted(text));
     let number = text.strip_suffix('%').ok_or_else(bad)?;
     let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
