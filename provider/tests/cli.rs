@@ -12,6 +12,8 @@ mod commit;
 mod demo;
 #[path = "cli/journal.rs"]
 mod journal;
+#[path = "cli/plans.rs"]
+mod plans;
 #[path = "cli/service.rs"]
 mod service;
 

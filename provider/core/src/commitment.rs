@@ -18,8 +18,8 @@ use crate::policy::{CommitmentKind, TypePattern};
 use crate::units::{Milli, UsdPerHour};
 
 pub use cover::{Amount, Committed, CoveredBy, Line, LineCover, Marginal, NoSlot, Use};
-pub use release::release_order;
 pub use propose::{Ask, Proposal, Proposals, SIZED, Scope, Term, Unsized, UsedHour, propose};
+pub use release::release_order;
 pub use size::{Advice, Shortfall, TooLittleUse, Unit, advise};
 
 /// How long before the end of a capacity block its nodes are drained: EC2 stops them 30 min before, and pods get ten minutes to leave.

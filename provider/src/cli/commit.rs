@@ -181,8 +181,7 @@ async fn last_policy(reader: &Reader, dir: &Path) -> Result<Policy, CliError> {
 impl CommitReport {
     fn of(found: Result<Proposals, TooLittleUse>, policy: &Policy, (days, hours): (i64, usize), now: Timestamp) -> Self {
         let is_off = |commitment: &&Commitment| commitment.is_active(now);
-        let row =
-            |of: &Commitment| CommittedRow { name: of.name.clone(), kind: of.kind(), until: of.until };
+        let row = |of: &Commitment| CommittedRow { name: of.name.clone(), kind: of.kind(), until: of.until };
         let committed = policy.commitments.iter().filter(is_off).map(row).collect();
         let report = Self {
             at: now,
@@ -293,10 +292,8 @@ impl ProposalRow {
             Scope::Cloud => ("all of it".to_owned(), Amount::UsdPerHour(cost.into()), format!("{cost}/h")),
         };
         let halved = advice.if_use_falls.iter().find(|fall| fall.by == Percent(50));
-        let falls = advice
-            .if_use_falls
-            .iter()
-            .map(|fall| FallRow { by_percent: fall.by.0, saved_per_month: month(fall.saved).into() });
+        let falls =
+            advice.if_use_falls.iter().map(|fall| FallRow { by_percent: fall.by.0, saved_per_month: month(fall.saved).into() });
         Self {
             cloud: cloud.clone(),
             kind: *kind,

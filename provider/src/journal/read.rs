@@ -18,10 +18,10 @@ use stoker_core::snapshot::Snapshot;
 use super::AcceptedCall;
 use super::chain::{Chain, decode};
 use super::error::{JournalError, StoreError, While as _};
-use super::{index, used};
 use super::state::Facts;
 use super::store::{Connection, Store};
 use super::write::{int, number};
+use super::{index, used};
 
 /// Reads a journal: the one that this process writes, or another's.
 #[derive(Debug, Clone)]

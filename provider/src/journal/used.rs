@@ -157,7 +157,8 @@ pub(super) async fn between(db: &mut Connection, from: Timestamp, until: Timesta
     .during("reading use")?;
     for row in rows {
         let (hour, node_seconds) = (row.0, u64::try_from(row.6).unwrap_or(0));
-        let market = market(&row).ok_or_else(|| StoreError::Damaged { what: format!("the use of hour {hour} names no market") })?;
+        let market =
+            market(&row).ok_or_else(|| StoreError::Damaged { what: format!("the use of hour {hour} names no market") })?;
         if let Some(of) = place_of(hour).and_then(|at| hours.get_mut(at)) {
             of.node_seconds.insert(market, node_seconds);
         }

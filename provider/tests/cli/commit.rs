@@ -112,7 +112,13 @@ fn what_to_commit_to_follows_from_the_use_that_was_counted() {
     let row = |at: usize| {
         let path = |field: &str| number(&report, &format!("/proposals/{at}/{field}"));
         let commit = report["proposals"][at]["commit"].as_object().unwrap().values().next().unwrap().as_i64();
-        (commit.unwrap(), path("covers"), path("breakEven"), path("savedPerMonth/microUsd"), path("ifUseFalls/1/savedPerMonth/microUsd"))
+        (
+            commit.unwrap(),
+            path("covers"),
+            path("breakEven"),
+            path("savedPerMonth/microUsd"),
+            path("ifUseFalls/1/savedPerMonth/microUsd"),
+        )
     };
     assert_eq!(row(0), (1, 500, 651, 205_057_000, 58_181_000));
     assert_eq!(row(1), (1, 500, 459, 317_842_000, 170_966_000));

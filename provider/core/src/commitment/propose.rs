@@ -273,9 +273,7 @@ fn left<'a>(
             let place = &market.place;
             let on_demand = Market { capacity_type: CapacityType::OnDemand, ..market.clone() };
             let entry = operator.entry(&on_demand).or_else(|| prices.entry(&on_demand).cloned());
-            let (Ok(quote), Some(spec)) =
-                (usable(entry.as_ref(), now), prices.spec(&place.cloud, &place.instance_type))
-            else {
+            let (Ok(quote), Some(spec)) = (usable(entry.as_ref(), now), prices.spec(&place.cloud, &place.instance_type)) else {
                 found.left_out.insert(Unsized::NoPrice { place: place.to_string() });
                 continue;
             };
@@ -306,7 +304,8 @@ fn left<'a>(
             }
         }
     }
-    let mean = |sum: i128| UsdPerHour(i64::try_from(sum / (known.len().max(1) as i128 * i128::from(MINUTES))).unwrap_or(i64::MAX));
+    let mean =
+        |sum: i128| UsdPerHour(i64::try_from(sum / (known.len().max(1) as i128 * i128::from(MINUTES))).unwrap_or(i64::MAX));
     found.used = mean(value);
     found.covered_already = mean(value - due);
     left

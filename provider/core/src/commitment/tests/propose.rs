@@ -57,8 +57,7 @@ fn reserved_instances_are_proposed_for_what_is_not_covered_yet() {
         let a = &p.advice;
         (p.term, a.commit, p.rate(), a.covers, a.utilization, a.saved, a.break_even, half(a))
     };
-    let year_by_hand =
-        (Term::OneYear, 1, dollars("1.3"), Milli(200), Milli(1000), dollars("0.7"), Milli(650), dollars("0.2"));
+    let year_by_hand = (Term::OneYear, 1, dollars("1.3"), Milli(200), Milli(1000), dollars("0.7"), Milli(650), dollars("0.2"));
     assert_eq!(numbers(year), year_by_hand);
     let three_by_hand =
         (Term::ThreeYears, 3, dollars("2.4"), Milli(400), Milli(666), dollars("1.6"), Milli(400), dollars("1.1"));
@@ -115,9 +114,7 @@ fn an_offer_of_the_operators_own_stands_in_for_rates_that_nobody_tells() {
 fn kept_capacity_counts_where_it_is_billed_on_demand() {
     let node = place("aws", "east", "az1", "g6.xlarge");
     let hours = vec![hour(3_600, &[(&node, KEPT, 2)]); 168];
-    let used = |commitments: Value| {
-        propose(&hours, &book(), &policy(commitments), Ask::default(), now()).unwrap().used
-    };
+    let used = |commitments: Value| propose(&hours, &book(), &policy(commitments), Ask::default(), now()).unwrap().used;
     let kept = json!({"name": "odcr", "cloud": "aws", "kind": "capacity-reservation", "region": "east", "zone": "az1",
                       "instanceType": "g6.xlarge", "nodes": 2});
     assert_eq!([used(json!([kept])), used(json!([]))], [dollars("4"), FREE]);
