@@ -10,6 +10,8 @@ mod binary;
 mod commit;
 #[path = "cli/demo.rs"]
 mod demo;
+#[path = "cli/examples.rs"]
+mod examples;
 #[path = "cli/journal.rs"]
 mod journal;
 #[path = "cli/plans.rs"]
