@@ -185,6 +185,19 @@ fn every_fault_of_a_file_is_told_with_its_place() {
 }
 
 #[test]
+fn absurd_numbers_and_contradictions_are_told_all_at_once() {
+    let ran = stoker(&["policy", "check", "absurd-policy.yaml", "--prices-dir", "prices"]);
+    assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{ran:?}");
+    // Each line has its place, its field and, after a colon, the cure; the last one says that nothing was done.
+    let lines: Vec<&str> = ran.err.lines().collect();
+    let (_, faults) = lines.split_last().unwrap();
+    for fault in faults {
+        assert!(fault.starts_with("absurd-policy.yaml:") && fault.splitn(4, ':').nth(3).unwrap().contains(": "), "{fault}");
+    }
+    golden("faults-absurd", &ran.err);
+}
+
+#[test]
 fn slips_on_the_command_line_get_the_nearest_name() {
     let mut told = Vec::new();
     let cases: [(i32, &[&str]); 19] = [

@@ -3,6 +3,7 @@
 //! What a commitment is called differs between clouds; what it does is one of four things, and [`Terms`] has one variant for each.
 
 mod cover;
+mod history;
 mod propose;
 mod release;
 mod size;
@@ -18,7 +19,8 @@ use crate::policy::{CommitmentKind, TypePattern};
 use crate::units::{Milli, UsdPerHour};
 
 pub use cover::{Amount, Committed, CoveredBy, Line, LineCover, Marginal, NoSlot, Use};
-pub use propose::{Ask, Proposal, Proposals, SIZED, Scope, Term, Unsized, UsedHour, propose};
+pub use history::UsedHour;
+pub use propose::{Ask, Proposal, Proposals, SIZED, Scope, Term, Unsized, propose};
 pub use release::release_order;
 pub use size::{Advice, Shortfall, TooLittleUse, Unit, advise};
 

@@ -109,11 +109,11 @@ struct ProposalRow {
     /// What it costs, used or not.
     cost_per_hour: Money,
     /// How much of the use not yet covered it would have covered, in thousandths; likewise below.
-    covers: u32,
+    covers_permille: u32,
     /// How much of it would have been used.
-    utilization: u32,
+    utilization_permille: u32,
     /// Below this utilization it costs more than it saves.
-    break_even: u32,
+    break_even_permille: u32,
     saved_per_month: Money,
     if_use_falls: Vec<FallRow>,
     /// Whether 70 % of the mean use, not the history, sets the amount.
@@ -262,9 +262,9 @@ impl CommitReport {
                 row.term.as_str().to_owned(),
                 commit.clone(),
                 cost.to_string(),
-                percent(row.covers),
-                percent(row.utilization),
-                percent(row.break_even),
+                percent(row.covers_permille),
+                percent(row.utilization_permille),
+                percent(row.break_even_permille),
                 saved.to_string(),
                 halved.to_string(),
                 format!("{what} {mark}"),
@@ -301,9 +301,9 @@ impl ProposalRow {
             scope: scope.clone(),
             commit,
             cost_per_hour: cost.into(),
-            covers: advice.covers.0,
-            utilization: advice.utilization.0,
-            break_even: advice.break_even.0,
+            covers_permille: advice.covers.0,
+            utilization_permille: advice.utilization.0,
+            break_even_permille: advice.break_even.0,
             saved_per_month: month(advice.saved).into(),
             if_use_falls: falls.collect(),
             capped: advice.cap < advice.best_in_hindsight,

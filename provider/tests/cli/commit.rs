@@ -114,8 +114,8 @@ fn what_to_commit_to_follows_from_the_use_that_was_counted() {
         let commit = report["proposals"][at]["commit"].as_object().unwrap().values().next().unwrap().as_i64();
         (
             commit.unwrap(),
-            path("covers"),
-            path("breakEven"),
+            path("coversPermille"),
+            path("breakEvenPermille"),
             path("savedPerMonth/microUsd"),
             path("ifUseFalls/1/savedPerMonth/microUsd"),
         )

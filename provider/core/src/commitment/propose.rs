@@ -8,21 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::cover::{Used, left_due};
-use super::size::enough;
-use super::{Advice, Capacity, Commitment, Paid, Terms, TooLittleUse, Unit, advise, family_of};
-use crate::group::OperatorPrices;
+use super::history::{History, Left, MINUTES, UsedHour};
+use super::{Advice, TooLittleUse, Unit, advise, family_of};
 use crate::ids::{Cloud, GpuModel, InstanceType, Region};
-use crate::offer::{CapacityType, Market, Place};
 use crate::policy::{CommitmentKind, Policy};
-use crate::price::{PriceBook, usable};
+use crate::price::PriceBook;
 use crate::units::{Milli, UsdPerHour};
-
-/// An hour counts as known from this many seconds on: a restart costs a minute, an upgrade some.
-const KNOWN_FROM: u32 = 54 * 60;
-
-/// Use is counted in node-minutes, so that commitments by count stay whole numbers of them.
-const MINUTES: u32 = 60;
 
 /// Plans are sized in steps of a cent an hour of on-demand value.
 const CENT: UsdPerHour = UsdPerHour(10_000);
@@ -36,15 +27,6 @@ pub const SIZED: [CommitmentKind; 6] = [
     CommitmentKind::Reservation,
     CommitmentKind::SavingsPlan,
 ];
-
-/// What was held in one hour of the past.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UsedHour {
-    /// For so many of its seconds it is known.
-    pub known: u32,
-    /// Node-seconds held in them, by market.
-    pub node_seconds: BTreeMap<Market, u64>,
-}
 
 /// How long one commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -184,16 +166,6 @@ pub struct Proposals {
     pub left_out: BTreeSet<Unsized>,
 }
 
-/// One type in one region: what is left of its use, hour by hour.
-struct Left<'a> {
-    place: &'a Place,
-    model: &'a GpuModel,
-    gpus: u32,
-    price: UsdPerHour,
-    /// Node-minutes in each hour.
-    hourly: Vec<u64>,
-}
-
 /// Works out what could be committed to.
 ///
 /// # Errors
@@ -205,16 +177,9 @@ pub fn propose(
     ask: Ask,
     now: Timestamp,
 ) -> Result<Proposals, TooLittleUse> {
-    let known: Vec<&UsedHour> = hours.iter().filter(|hour| hour.known >= KNOWN_FROM).collect();
-    enough(known.len())?;
-    let mut found = Proposals {
-        known_hours: known.len(),
-        used: UsdPerHour::ZERO,
-        covered_already: UsdPerHour::ZERO,
-        proposals: Vec::new(),
-        left_out: BTreeSet::new(),
-    };
-    let left = left(&known, prices, policy, now, &mut found);
+    let History { known_hours, used, covered, left, unpriced } = History::of(hours, prices, policy, now)?;
+    let mut left_out: BTreeSet<_> = unpriced.into_iter().map(|place| Unsized::NoPrice { place: place.to_string() }).collect();
+    let mut proposals = Vec::new();
     for kind in SIZED.into_iter().filter(|kind| ask.kind.is_none_or(|asked| asked == *kind)) {
         let mut scopes: BTreeMap<(&Cloud, Scope), Vec<&Left<'_>>> = BTreeMap::new();
         for one in left.values() {
@@ -224,16 +189,17 @@ pub fn propose(
         }
         for ((cloud, scope), of) in scopes {
             for term in Term::ALL.into_iter().filter(|term| ask.term.is_none_or(|asked| asked == *term)) {
-                let Some((unit, hourly, source)) = unit(kind, term, &of, prices, ask.discount, &mut found.left_out) else {
-                    continue;
-                };
+                let rated = rated(kind, term, &of, prices, ask.discount, &mut left_out);
+                let Some((unit, hourly)) = unit(kind, &rated) else { continue };
+                let sources: BTreeSet<&str> = rated.iter().map(|one| one.source).collect();
+                let source = sources.into_iter().collect::<Vec<_>>().join(", ");
                 let advice = advise(&hourly, unit)?;
                 let (cloud, scope) = (cloud.clone(), scope.clone());
-                found.proposals.push(Proposal { cloud, kind, scope, term, source, unit, advice });
+                proposals.push(Proposal { cloud, kind, scope, term, source, unit, advice });
             }
         }
     }
-    Ok(found)
+    Ok(Proposals { known_hours, used, covered_already: covered, proposals, left_out })
 }
 
 /// What a commitment of this kind would cover of that use; `None` where it would cover nothing, or is not for saving.
@@ -255,157 +221,81 @@ fn scope(kind: CommitmentKind, of: &Left<'_>) -> Option<Scope> {
     }
 }
 
-/// Hourly use in node-minutes, after what the policy's commitments cover, by type and region.
-fn left<'a>(
-    known: &[&'a UsedHour],
-    prices: &'a PriceBook,
-    policy: &Policy,
-    now: Timestamp,
-    found: &mut Proposals,
-) -> BTreeMap<(&'a Cloud, &'a Region, &'a InstanceType), Left<'a>> {
-    let operator = OperatorPrices::new(policy);
-    let discounts: Vec<Commitment> = policy.commitments.iter().filter_map(per_minute).collect();
-    let mut left: BTreeMap<_, Left<'_>> = BTreeMap::new();
-    let (mut value, mut due) = (0_i128, 0_i128);
-    for (at, hour) in known.iter().enumerate() {
-        let mut used = Vec::with_capacity(hour.node_seconds.len());
-        for (market, seconds) in hour.node_seconds.iter().filter(|(market, _)| coverable(policy, market)) {
-            let place = &market.place;
-            let on_demand = Market { capacity_type: CapacityType::OnDemand, ..market.clone() };
-            let entry = operator.entry(&on_demand).or_else(|| prices.entry(&on_demand).cloned());
-            let (Ok(quote), Some(spec)) = (usable(entry.as_ref(), now), prices.spec(&place.cloud, &place.instance_type)) else {
-                found.left_out.insert(Unsized::NoPrice { place: place.to_string() });
-                continue;
-            };
-            // As if all of the hour were known.
-            let minutes = seconds * 60 / u64::from(hour.known.max(1));
-            used.push(Used {
-                place,
-                kept: market.capacity_type == CapacityType::Reserved,
-                model: &spec.gpu_model,
-                gpus: spec.advertised_gpus().max(1),
-                price: quote.price,
-                nodes: u32::try_from(minutes).unwrap_or(u32::MAX),
-            });
-        }
-        for (one, open) in used.iter().zip(left_due(&discounts, &used, now)) {
-            value += i128::from(one.price.times(one.nodes).0);
-            due += i128::from(open);
-            let key = (&one.place.cloud, &one.place.region, &one.place.instance_type);
-            let of = left.entry(key).or_insert_with(|| Left {
-                place: one.place,
-                model: one.model,
-                gpus: one.gpus,
-                price: one.price,
-                hourly: vec![0; known.len()],
-            });
-            if let Some(hourly) = of.hourly.get_mut(at) {
-                *hourly += u64::try_from(open / one.price.0.max(1)).unwrap_or(0);
-            }
-        }
-    }
-    let mean =
-        |sum: i128| UsdPerHour(i64::try_from(sum / (known.len().max(1) as i128 * i128::from(MINUTES))).unwrap_or(i64::MAX));
-    found.used = mean(value);
-    found.covered_already = mean(value - due);
-    left
+/// A type whose rate under a commitment is known.
+struct Rated<'a> {
+    of: &'a Left<'a>,
+    rate: UsdPerHour,
+    source: &'a str,
 }
 
-/// Whether discounts count for a node of this market: on demand, or in capacity that is billed so.
-fn coverable(policy: &Policy, market: &Market) -> bool {
-    let billed_on_demand = |commitment: &Commitment| {
-        commitment.capacity_at(&market.place).is_some_and(|Capacity { paid, .. }| *paid == Paid::OnDemand)
-    };
-    match market.capacity_type {
-        CapacityType::OnDemand => true,
-        CapacityType::Spot => false,
-        CapacityType::Reserved => policy.commitments.iter().any(billed_on_demand),
-    }
-}
-
-/// A discount with every number of it sixty times as large, so that it fits use in node-minutes; `None` for kept capacity.
-fn per_minute(commitment: &Commitment) -> Option<Commitment> {
-    let mut commitment = commitment.clone();
-    match &mut commitment.terms {
-        Terms::Nodes(nodes) => nodes.nodes = nodes.nodes.saturating_mul(MINUTES),
-        Terms::Gpus(gpus) => gpus.gpus = gpus.gpus.saturating_mul(MINUTES),
-        Terms::Spend(spend) => spend.rate = spend.rate.times(MINUTES),
-        Terms::Capacity(_) => return None,
-    }
-    Some(commitment)
-}
-
-/// What is counted, how much of it was used in each hour, and by whose word it costs that; `None` where no rate is known. Types whose
-/// rate is not known are left out; those of several rates are weighed by their use.
-fn unit(
+/// The types whose rate is known; the others are noted as left out.
+fn rated<'a>(
     kind: CommitmentKind,
     term: Term,
-    of: &[&Left<'_>],
-    prices: &PriceBook,
+    of: &[&'a Left<'a>],
+    prices: &'a PriceBook,
     discount: Option<Milli>,
     left_out: &mut BTreeSet<Unsized>,
-) -> Option<(Unit, Vec<u64>, String)> {
-    let cloud = || of.first().map(|one| one.place.cloud.clone());
+) -> Vec<Rated<'a>> {
     let mut rated = Vec::with_capacity(of.len());
-    let mut sources: BTreeSet<String> = BTreeSet::new();
-    for one in of {
-        let told = prices.terms(one.place).filter(|terms| terms.kind == kind);
-        let rate = match (discount, told) {
-            (Some(Milli(off)), _) => {
-                sources.insert("your offer".to_owned());
-                Some(UsdPerHour(one.price.0 * i64::from(1000 - off.min(1000)) / 1000))
-            }
-            (None, Some(terms)) => {
-                sources.insert(terms.source.to_string());
-                match term {
-                    Term::OneYear => terms.one_year,
-                    Term::ThreeYears => terms.three_years,
-                }
-            }
-            (None, None) => None,
-        };
-        match rate {
-            Some(rate) => rated.push((*one, rate)),
+    for of in of.iter().copied() {
+        let told = prices.terms(of.place).filter(|terms| terms.kind == kind);
+        let told = told.and_then(|terms| {
+            let rate = match term {
+                Term::OneYear => terms.one_year,
+                Term::ThreeYears => terms.three_years,
+            };
+            Some((rate?, terms.source.as_ref()))
+        });
+        let own = discount.map(|Milli(off)| UsdPerHour(of.price.0 * i64::from(1000 - off.min(1000)) / 1000));
+        let cloud = || of.place.cloud.clone();
+        match own.map(|rate| (rate, "your offer")).or(told) {
+            Some((rate, source)) => rated.push(Rated { of, rate, source }),
             None if has_rates(kind) => {
-                let what = format!("{} in {}", one.place.instance_type, one.place.region);
-                left_out.insert(Unsized::NoRate { cloud: one.place.cloud.clone(), kind, term, what });
+                let what = format!("{} in {}", of.place.instance_type, of.place.region);
+                left_out.insert(Unsized::NoRate { cloud: cloud(), kind, term, what });
             }
             None => {
-                left_out.extend(cloud().map(|cloud| Unsized::NoRates { cloud, kind }));
+                left_out.insert(Unsized::NoRates { cloud: cloud(), kind });
             }
         }
     }
-    // What an hour's use is worth at on-demand prices and at the committed ones, and how many GPUs it is, all in minutes.
-    let sum = |each: &dyn Fn(&Left<'_>, UsdPerHour) -> i128| -> i128 {
-        let total = |one: &Left<'_>| one.hourly.iter().map(|minutes| i128::from(*minutes)).sum::<i128>();
-        rated.iter().map(|(one, rate)| total(one) * each(one, *rate)).sum()
+    rated
+}
+
+/// What is counted, and how much of it was used in each hour; `None` where nothing was. Where a unit may be one of several types, its
+/// prices are means, weighted by use.
+fn unit(kind: CommitmentKind, rated: &[Rated<'_>]) -> Option<(Unit, Vec<u64>)> {
+    let first = rated.first()?;
+    // Over all hours, what every node-minute is worth by some measure.
+    let sum = |worth: fn(&Rated<'_>) -> i64| -> i128 {
+        let minutes = |one: &Rated<'_>| one.of.hourly.iter().map(|minutes| i128::from(*minutes)).sum::<i128>();
+        rated.iter().map(|one| minutes(one) * i128::from(worth(one))).sum()
     };
-    let (value, committed) = (sum(&|one, _| i128::from(one.price.0)), sum(&|_, rate| i128::from(rate.0)));
-    let hourly = |each: &dyn Fn(&Left<'_>) -> u64| -> Vec<u64> {
-        let hours = rated.first().map_or(0, |(one, _)| one.hourly.len());
-        let at = |at: usize| rated.iter().map(|(one, _)| one.hourly.get(at).copied().unwrap_or(0) * each(one)).sum();
-        (0..hours).map(at).collect()
+    let hourly = |worth: fn(&Rated<'_>) -> i64| -> Vec<u64> {
+        let of = |one: &Rated<'_>, at| one.of.hourly.get(at).copied().unwrap_or(0) * u64::try_from(worth(one)).unwrap_or(0);
+        (0..first.of.hourly.len()).map(|at| rated.iter().map(|one| of(one, at)).sum()).collect()
     };
+    let (value, committed) = (sum(|one| one.of.price.0), sum(|one| one.rate.0));
+    if value == 0 {
+        return None;
+    }
     let over = |sum: i128, units: i128| UsdPerHour(i64::try_from(sum / units.max(1)).unwrap_or(i64::MAX));
-    let (unit, hourly) = match kind {
+    Some(match kind {
         CommitmentKind::ReservedInstance | CommitmentKind::Reservation => {
-            let (one, rate) = rated.first()?;
-            (Unit { parts: MINUTES, on_demand: one.price, committed: *rate }, one.hourly.clone())
+            (Unit { parts: MINUTES, on_demand: first.of.price, committed: first.rate }, hourly(|_| 1))
         }
         CommitmentKind::CommittedUse => {
-            let gpus = sum(&|one, _| i128::from(one.gpus));
+            let gpus = sum(|one| i64::from(one.of.gpus));
             let unit = Unit { parts: MINUTES, on_demand: over(value, gpus), committed: over(committed, gpus) };
-            (unit, hourly(&|one| u64::from(one.gpus)))
+            (unit, hourly(|one| i64::from(one.of.gpus)))
         }
         _ => {
             let parts = u32::try_from(CENT.0).ok()?.saturating_mul(MINUTES);
-            let rate = over(committed * i128::from(CENT.0), value);
-            (Unit { parts, on_demand: CENT, committed: rate }, hourly(&|one| u64::try_from(one.price.0).unwrap_or(0)))
+            let unit = Unit { parts, on_demand: CENT, committed: over(committed * i128::from(CENT.0), value) };
+            (unit, hourly(|one| one.of.price.0))
         }
-    };
-    let sources: Vec<String> = sources.into_iter().collect();
-    // Nothing used is nothing to say.
-    (!rated.is_empty() && value > 0).then(|| (unit, hourly, sources.join(", ")))
+    })
 }
 
 /// Whether the price tables tell rates of this kind.
