@@ -14,12 +14,15 @@ use stoker_core::units::UsdPerHour;
 use crate::binary::{Ran, golden, stoker};
 use crate::journal::{Passes, inventory};
 
-const G6A: (&str, &str, &str, &str) = ("aws", "us-east-1", "use1-az1", "g6.xlarge");
-const G6B: (&str, &str, &str, &str) = ("aws", "us-east-1", "use1-az2", "g6.xlarge");
-const G2: (&str, &str, &str, &str) = ("gcp", "us-central1", "us-central1-a", "g2-standard-4");
+/// Cloud, region, zone and instance type.
+type Where = (&'static str, &'static str, &'static str, &'static str);
+
+const G6A: Where = ("aws", "us-east-1", "use1-az1", "g6.xlarge");
+const G6B: Where = ("aws", "us-east-1", "use1-az2", "g6.xlarge");
+const G2: Where = ("gcp", "us-central1", "us-central1-a", "g2-standard-4");
 
 /// A memory that holds so many nodes bought so.
-fn held(nodes: &[((&str, &str, &str, &str), CapacityType, u64)]) -> Memory {
+fn held(nodes: &[(Where, CapacityType, u64)]) -> Memory {
     let mut memory = Memory::default();
     for ((cloud, region, zone, instance_type), capacity_type, count) in nodes {
         let place = Place {
@@ -80,7 +83,7 @@ async fn count_eight_days(state: &Path) {
 }
 
 fn number(value: &Value, path: &str) -> i64 {
-    value.pointer(path).and_then(Value::as_i64).unwrap_or_else(|| panic!("{path} of {value}"))
+    value.pointer(path).and_then(Value::as_i64).unwrap()
 }
 
 /// One g6.xlarge is reserved, so 3 are left by day and 1 by night, 2 on average, and three L4 on Google.

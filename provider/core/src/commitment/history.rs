@@ -97,13 +97,12 @@ impl<'a> History<'a> {
                 value += i128::from(one.price.times(one.nodes).0);
                 due += i128::from(open);
                 let Used { place, model, gpus, price, .. } = *one;
-                let hourly = || vec![0; known.len()];
                 let of = left.entry((&place.cloud, &place.region, &place.instance_type)).or_insert_with(|| Left {
                     place,
                     model,
                     gpus,
                     price,
-                    hourly: hourly(),
+                    hourly: vec![0; known.len()],
                 });
                 if let Some(hourly) = of.hourly.get_mut(at) {
                     *hourly += u64::try_from(open / price.0.max(1)).unwrap_or(0);

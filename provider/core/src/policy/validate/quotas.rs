@@ -55,7 +55,7 @@ fn quota(faults: &mut Faults, path: &Path, raw: &RawQuota) -> Option<Quota> {
     }
     let (unit, limit) = limit?;
     if let Some(safety) = raw.safety.filter(|safety| limit > 0 && *safety > limit) {
-        let why = format!("{safety} is above the limit of {limit}, so nothing could be bought: lower it, or write limit: 0");
+        let why = format!("{safety} is above the limit of {limit}, so nothing could be bought: lower it");
         faults.add(&path.key("safety"), why);
     }
     Some(Quota {
