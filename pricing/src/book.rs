@@ -133,6 +133,9 @@ fn aws_zoned(offers: &[(At, Offer)]) -> BTreeSet<(Region, InstanceType)> {
 }
 
 fn insert_offer(book: &mut PriceBook, offer: &Offer, known: &Known) {
+    if let Some(rates) = offer.reserved.rates() {
+        book.insert_terms(offer.cloud.clone(), offer.region.clone(), offer.instance_type.clone(), rates);
+    }
     let zones = zones(offer, known);
     if zones.is_empty() {
         let shown_elsewhere =

@@ -6,10 +6,16 @@
 
 #[path = "cli/binary.rs"]
 mod binary;
+#[path = "cli/commit.rs"]
+mod commit;
 #[path = "cli/demo.rs"]
 mod demo;
+#[path = "cli/examples.rs"]
+mod examples;
 #[path = "cli/journal.rs"]
 mod journal;
+#[path = "cli/plans.rs"]
+mod plans;
 #[path = "cli/service.rs"]
 mod service;
 
@@ -201,6 +207,19 @@ fn every_fault_of_a_file_is_told_with_its_place() {
 }
 
 #[test]
+fn absurd_numbers_and_contradictions_are_told_all_at_once() {
+    let ran = stoker(&["policy", "check", "absurd-policy.yaml", "--prices-dir", "prices"]);
+    assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{ran:?}");
+    // Each line has its place, its field and, after a colon, the cure; the last one says that nothing was done.
+    let lines: Vec<&str> = ran.err.lines().collect();
+    let (_, faults) = lines.split_last().unwrap();
+    for fault in faults {
+        assert!(fault.starts_with("absurd-policy.yaml:") && fault.splitn(4, ':').nth(3).unwrap().contains(": "), "{fault}");
+    }
+    golden("faults-absurd", &ran.err);
+}
+
+#[test]
 fn slips_on_the_command_line_get_the_nearest_name() {
     let mut told = Vec::new();
     let cases: [(i32, &[&str]); 19] = [
@@ -280,6 +299,7 @@ fn help_names_every_command_and_exit_code() {
         "explain",
         "offers",
         "fit",
+        "commit",
         "policy",
         "groups",
         "certs",

@@ -3,6 +3,8 @@
 //! What a commitment is called differs between clouds; what it does is one of four things, and [`Terms`] has one variant for each.
 
 mod cover;
+mod history;
+mod propose;
 mod release;
 mod size;
 #[cfg(test)]
@@ -17,8 +19,10 @@ use crate::policy::{CommitmentKind, TypePattern};
 use crate::units::{Milli, UsdPerHour};
 
 pub use cover::{Amount, Committed, CoveredBy, Line, LineCover, Marginal, NoSlot, Use};
+pub use history::UsedHour;
+pub use propose::{Ask, Proposal, Proposals, SIZED, Scope, Term, Unsized, propose};
 pub use release::release_order;
-pub use size::{Advice, MEDIAN_DISCOUNTS, MedianDiscount, Shortfall, TooLittleUse, advise};
+pub use size::{Advice, Shortfall, TooLittleUse, Unit, advise};
 
 /// How long before the end of a capacity block its nodes are drained: EC2 stops them 30 min before, and pods get ten minutes to leave.
 /// Karpenter drains at the same moment (`pricing-notes` §4).

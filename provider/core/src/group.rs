@@ -426,13 +426,13 @@ fn custom_mark(pool: &Pool) -> Option<String> {
 }
 
 /// The policy's own prices, ready to be looked up.
-struct OperatorPrices {
+pub(crate) struct OperatorPrices {
     zoned: BTreeMap<Market, Quote>,
     regional: BTreeMap<(Cloud, String, String, CapacityType), Quote>,
 }
 
 impl OperatorPrices {
-    fn new(policy: &Policy) -> Self {
+    pub(crate) fn new(policy: &Policy) -> Self {
         let mut prices = Self { zoned: BTreeMap::new(), regional: BTreeMap::new() };
         for row in &policy.prices {
             let quote = Quote { price: row.price, kind: QuoteKind::Operator, as_of: None, source: Arc::from("policy prices") };
@@ -452,7 +452,7 @@ impl OperatorPrices {
         prices
     }
 
-    fn entry(&self, market: &Market) -> Option<Entry> {
+    pub(crate) fn entry(&self, market: &Market) -> Option<Entry> {
         if self.zoned.is_empty() && self.regional.is_empty() {
             return None;
         }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::offer::{GpuSpec, InstanceSpec, Market, Place};
+use crate::policy::CommitmentKind;
 use crate::transfer::TransferPrices;
 use crate::units::{Milli, UsdPerHour};
 
@@ -134,6 +135,19 @@ pub enum Unpriced {
     },
 }
 
+/// What a node costs under a commitment of a full term, used or not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TermRates {
+    /// What is committed to.
+    pub kind: CommitmentKind,
+    /// For one year; `None` where no source tells.
+    pub one_year: Option<UsdPerHour>,
+    /// For three years; `None` where no source tells.
+    pub three_years: Option<UsdPerHour>,
+    /// What it is exactly and who said so, e.g. `standard-ri-no-upfront by sooddvs@2026-06-15`.
+    pub source: Arc<str>,
+}
+
 /// Prices by market, specs by instance type and GPU model, with age and source on every figure.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PriceBook {
@@ -148,6 +162,9 @@ pub struct PriceBook {
     reclaims: BTreeMap<Place, Milli>,
     #[serde(default)]
     transfers: TransferPrices,
+    /// Absent in books of older releases.
+    #[serde(with = "crate::pairs", default)]
+    terms: BTreeMap<(Cloud, Region, InstanceType), TermRates>,
 }
 
 impl PriceBook {
@@ -184,6 +201,11 @@ impl PriceBook {
     /// Takes over what moving data costs.
     pub fn set_transfers(&mut self, transfers: TransferPrices) {
         self.transfers = transfers;
+    }
+
+    /// Notes what a type costs in a region under a commitment.
+    pub fn insert_terms(&mut self, cloud: Cloud, region: Region, instance_type: InstanceType, rates: TermRates) {
+        self.terms.insert((cloud, region, instance_type), rates);
     }
 
     /// The price of one node in this market at `now`.
@@ -237,6 +259,11 @@ impl PriceBook {
     /// List prices of types whose zones no source tells.
     pub fn unzoned(&self) -> impl Iterator<Item = (&(Cloud, Region, InstanceType), &Quote)> {
         self.unzoned.iter()
+    }
+
+    /// What a type costs in a region under a commitment, where a source tells.
+    pub fn terms(&self, place: &Place) -> Option<&TermRates> {
+        self.terms.get(&(place.cloud.clone(), place.region.clone(), place.instance_type.clone()))
     }
 
     /// The share of spot nodes reclaimed per month here, where a source tells.

@@ -695,6 +695,44 @@ impl<'a> Billing<'a> {
     }
 }
 
+/// Nodes used at one place and billed on demand.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Used<'a> {
+    /// Where.
+    pub(super) place: &'a Place,
+    /// Whether in capacity that a commitment keeps.
+    pub(super) kept: bool,
+    /// The GPU model.
+    pub(super) model: &'a GpuModel,
+    /// Advertised GPUs of one.
+    pub(super) gpus: u32,
+    /// What one costs without any commitment.
+    pub(super) price: UsdPerHour,
+    /// So many nodes.
+    pub(super) nodes: u32,
+}
+
+/// What the discounts among the commitments leave to be paid of each, in micro-dollars per hour.
+pub(super) fn left_due(commitments: &[Commitment], used: &[Used<'_>], now: Timestamp) -> Vec<i64> {
+    let reach: Vec<_> = used.iter().map(|one| Reach::of(commitments, one.place, one.model)).collect();
+    let mut billing = Billing::new(commitments, now);
+    for (at, (one, by)) in used.iter().zip(&reach).enumerate() {
+        billing.push(Row {
+            line: Some(at),
+            kept: one.kept,
+            by,
+            gpus: one.gpus,
+            price: one.price,
+            open_gpus: u64::from(one.nodes) * u64::from(one.gpus),
+            open: one.price.times(one.nodes).0,
+        });
+    }
+    for at in order(commitments) {
+        billing.discount(at);
+    }
+    billing.rows.iter().map(|row| row.open).collect()
+}
+
 /// A commitment pays `value` of a row.
 fn pay(covers: &mut Vec<Cover>, row: &mut Row<'_>, commitment: usize, value: i64) {
     if value == 0 {

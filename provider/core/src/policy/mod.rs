@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use fault::{Fault, Path, Step, quoted};
 pub use nearest::nearest;
 pub use raw::*;
-pub use validate::check_against_prices;
+pub use validate::{check_against_prices, discount};
 
 use crate::commitment::Commitment;
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};

@@ -28,6 +28,7 @@ use crate::offer::{CapacityType, NoCapability};
 use crate::sabotage;
 use crate::units::{MiB, UsdPerHour};
 
+pub use commitments::percent as discount;
 pub use prices::check_against_prices;
 
 /// Longest pool name: it is a label's value (at most 63), and leaves room in group ids for the instance type and the zone.
