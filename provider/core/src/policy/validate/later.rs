@@ -12,13 +12,12 @@ type Later<T> = (&'static [&'static str], fn(&T) -> bool, &'static str);
 
 const OF_THE_FILE: [Later<RawPolicy>; 1] = [(&["defaults", "dataRegion"], |file| file.defaults.data_region.is_some(), NOT_YET)];
 
-const OF_A_POOL: [Later<RawPool>; 6] = [
+const OF_A_POOL: [Later<RawPool>; 5] = [
     (&["where", "datasetGiB"], |pool| pool.place.dataset_gib.is_some(), NOT_YET),
     (&["where", "maxDistance"], |pool| pool.place.max_distance.is_some(), NOT_YET),
     (&["evidence"], |pool| pool.evidence == Some(Evidence::Probe), "probe is not supported yet: write pods or none"),
     (&["warmFloor"], |pool| pool.warm_floor.is_some(), NOT_YET),
     (&["stabilization"], |pool| pool.stabilization.is_some(), NOT_YET),
-    (&["sharing"], |pool| pool.sharing.is_some(), NOT_YET),
 ];
 
 pub(super) fn of_the_file(faults: &mut Faults, path: &Path, file: &RawPolicy) {

@@ -421,7 +421,6 @@ fn what_is_not_supported_yet_is_refused_not_ignored() {
         ("/pools/0/where/maxDistance", json!("continent")),
         ("/pools/0/warmFloor", json!({"nodes": 2})),
         ("/pools/0/stabilization", json!({"scaleDown": "15m"})),
-        ("/pools/0/sharing", json!({"timeSlicing": 4})),
     ] {
         let path = pointer.trim_start_matches('/').replace("pools/0", "pools[0]").replace('/', ".");
         assert_eq!(faults(&with(pointer, value)), [format!("{path} {not_yet}")], "{pointer}");
