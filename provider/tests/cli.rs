@@ -53,8 +53,8 @@ fn a_plan_that_is_short_says_so_with_its_exit_code() {
     golden("plan-nothing", &nothing.out);
 }
 
-/// An H100 of us-central1 on spot at the simulated $6.3xxx splits into 2 + 2 + 3 compute slices, seven together; four take turns on an L4
-/// ($0.8048 ÷ 4 = $0.2012) or an A10G ($1.006 ÷ 4 = $0.2515).
+/// An H100 on spot is worth $6.7859 of useful time and splits into 2 × 1 + 2 + 3 compute slices: $6.7859 ÷ 7 = $0.9694. Four take turns on an
+/// L4, $0.8048 ÷ 4 = $0.2012, or an A10G, $1.006 ÷ 4 = $0.2515.
 #[test]
 fn shared_gpus_are_planned_by_the_slice() {
     let plan = |pool: &str, more: &[&str]| {
