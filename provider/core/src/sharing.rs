@@ -1,6 +1,6 @@
 //! GPU sharing: one GPU for several pods, split by MIG or taken in turns by time-slicing.
 //!
-//! A pool's [`Split`] says how; [`Split::per_gpu`] says what comes of it on one GPU, and [`Shares`] on a node: the resources that it
+//! A pool's [`Split`] says how; [`Split::per_gpu`] says what comes of it on one GPU, and `Shares` on a node: the resources that it
 //! advertises, the slices that its price is divided by, and the labels that configure NVIDIA's MIG manager and device plugin.
 //!
 //! What they are called and mean follows NVIDIA's MIG user guide ("Supported MIG Profiles"), the default configuration of the MIG
