@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use stoker_core::ids::GpuModel;
 use stoker_core::offer::{ComputeCapability, GpuSpec};
+use stoker_core::sharing::MigProfile;
 
 use crate::cell::{Cell, Parser};
 use crate::fault::{Fault, Problem, shown};
@@ -60,7 +61,7 @@ fn spec(parser: &mut Parser<'_>, line: &Line<'_>) -> Option<GpuSpec> {
     ] {
         parser.text(cell);
     }
-    let profiles = parser.text(cell!(line.mig_profiles)).unwrap_or_default();
+    let mig_profiles = profiles(parser, cell!(line.mig_profiles));
     let compute_capability = capability(parser, cell!(line.compute_capability));
     let product_label = parser.text(cell!(line.product_label)).map(str::to_owned);
     if !parser.is_clean() {
@@ -74,10 +75,22 @@ fn spec(parser: &mut Parser<'_>, line: &Line<'_>) -> Option<GpuSpec> {
         fp8_gflops,
         compute_capability,
         mig_max_instances: instances,
-        mig_profiles: profiles.split_whitespace().map(str::to_owned).collect(),
+        mig_profiles,
         nvlink_gb_s,
         product_label,
     })
+}
+
+fn profiles(parser: &mut Parser<'_>, cell: Cell<'_>) -> Vec<MigProfile> {
+    let mut profiles = Vec::new();
+    for text in parser.text(cell).unwrap_or_default().split_whitespace() {
+        match text.parse() {
+            Ok(profile) => profiles.push(profile),
+            Err(_) => parser
+                .fault(cell, Problem::Number { value: shown(text), wanted: "MIG profiles with spaces between, e.g. 1g.10gb" }),
+        }
+    }
+    profiles
 }
 
 fn capability(parser: &mut Parser<'_>, cell: Cell<'_>) -> Option<ComputeCapability> {

@@ -9,6 +9,7 @@ use k8s_pb::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use prost::Message as _;
 use stoker_core::ids::NodeName;
 use stoker_core::policy::{Taint, TaintEffect};
+use stoker_core::sharing::Slices;
 use stoker_core::template::{GPU_RESOURCE, Resources};
 use stoker_core::units::MiB;
 use stoker_proto::Bytes;
@@ -178,6 +179,7 @@ fn template(bytes: &[u8]) -> Result<Template, String> {
         taints,
         capacity: resources(&status.capacity)?,
         allocatable: resources(&status.allocatable)?,
+        slices: slices(&status.allocatable)?,
     })
 }
 
@@ -205,6 +207,15 @@ fn resources(amounts: &BTreeMap<String, Quantity>) -> Result<Resources, String> 
     })
 }
 
+fn slices(amounts: &BTreeMap<String, Quantity>) -> Result<Slices, String> {
+    let mut slices = Slices::default();
+    for (name, amount) in amounts.iter().filter(|(name, _)| Slices::is_slice(name)) {
+        let number = quantity::whole(amount.string.as_deref().unwrap_or("0")).map_err(|error| error.to_string())?;
+        slices.add(name, number);
+    }
+    Ok(slices)
+}
+
 /// A pod as the expander is sent it.
 fn pod_bytes(pod: &PodView) -> Bytes {
     let (namespace, name) = pod.id.split_once('/').unwrap_or(("default", &pod.id));
@@ -215,6 +226,9 @@ fn pod_bytes(pod: &PodView) -> Bytes {
     ]);
     if pod.requests.gpus > 0 {
         requests.insert(GPU_RESOURCE.to_owned(), amount(pod.requests.gpus.to_string()));
+    }
+    for (name, number) in pod.requests.slices.iter() {
+        requests.insert(name.to_owned(), amount(number.to_string()));
     }
     let container = proto::Container {
         name: Some("main".to_owned()),

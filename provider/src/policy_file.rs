@@ -18,9 +18,10 @@ pub fn parse(file_name: &str, text: &str, book: Option<&PriceBook>) -> Result<Po
             Ok(policy) => (Some(policy), Vec::new()),
             Err(faults) => (None, faults),
         };
+        let told = faults.len();
         for unknown in book.map(|book| check_against_prices(raw, book)).unwrap_or_default() {
             // A name that cannot be one is unknown as well; once is enough.
-            if !faults.iter().any(|fault| fault.path == unknown.path) {
+            if !faults.iter().take(told).any(|fault| fault.path == unknown.path) {
                 faults.push(unknown);
             }
         }

@@ -81,6 +81,35 @@ fn a_plan_that_is_short_says_so_with_its_exit_code() {
     golden("plan-nothing", &nothing.out);
 }
 
+/// An H100 on spot is worth $6.7859 of useful time and splits into 2 × 1 + 2 + 3 compute slices: $6.7859 ÷ 7 = $0.9694. Four take turns on an
+/// L4, $0.8048 ÷ 4 = $0.2012, or an A10G, $1.006 ÷ 4 = $0.2515.
+#[test]
+fn shared_gpus_are_planned_by_the_slice() {
+    let plan = |pool: &str, more: &[&str]| {
+        let args = ["plan", "--policy", "sharing.yaml", "--world", "world.yaml", "--pool", pool, "--count", "2"];
+        let plan = small(&[&args[..], more].concat());
+        assert_eq!(plan.code, 0, "{plan:?}");
+        plan.out
+    };
+    golden("plan-split", &plan("split", &[]));
+    golden("plan-turns", &plan("turns", &[]));
+    let json: serde_json::Value = serde_json::from_str(&plan("turns", &["-o", "json"])).unwrap();
+    let first = &json["candidates"][0];
+    assert_eq!((&first["gpus"], &first["slices"]), (&1.into(), &4.into()));
+    assert_eq!(first["price"]["effectivePerSlice"]["microUsd"], 201_200);
+    golden("sharing-show", &small(&["policy", "show", "sharing.yaml"]).out);
+    let bad = small(&["policy", "check", "bad-sharing.yaml"]);
+    assert_eq!(bad.code, 3, "{bad:?}");
+    golden("sharing-faults", &bad.err);
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/examples/sharing.yaml");
+    let check = stoker(&["policy", "check", example]);
+    assert!(check.code == 0 && !check.out.contains("warning:"), "{check:?}");
+    for (pool, unit) in [("notebooks", "EFF/SLICE-H"), ("small-models", "EFF/SLICE-H")] {
+        let plan = stoker(&["plan", "--policy", example, "--pool", pool, "--count", "1"]);
+        assert!(plan.code == 0 && plan.out.contains(unit), "{plan:?}");
+    }
+}
+
 #[test]
 fn the_built_in_example_can_be_planned_and_shown() {
     let plan = stoker(&["plan", "--pool", "inference", "--count", "3"]);

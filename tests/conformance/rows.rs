@@ -16,6 +16,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("ten things, 7: templates", "ten::templates_are_whole_for_every_release", "template-one-field"),
     ("ten things, 7: shapes", "ten::a_changed_shape_is_a_new_group", "shape-keeps-id"),
     ("ten things, 8: GPU label", "ten::the_gpu_label_is_ours_and_there_from_the_start", "gpu-label-late"),
+    ("ten things, 8: slices", "ten::what_publishes_no_gpu_bears_no_gpu_label", "gpu-label-without-gpus"),
     ("ten things, 9: deleting", "ten::deleting_below_the_minimum_or_what_is_gone_is_fine", "delete-refuses-unknown"),
     ("ten things, 9: cleanup", "ten::cleanup_deletes_nothing", "cleanup-deletes"),
     ("ten things, 9: dead nodes", "ten::nodes_of_dead_machines_go", "dead-nodes-stay"),

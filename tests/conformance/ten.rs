@@ -231,6 +231,29 @@ async fn the_gpu_label_is_ours_and_there_from_the_start() {
     assert_eq!(born[0]["status"]["allocatable"]["nvidia.com/gpu"], "1");
 }
 
+/// 8. A Ready node with the GPU label and no `nvidia.com/gpu` is taken for one that still starts, for ever. Ours bears it only where it has
+/// some, under whatever name the rest goes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_publishes_no_gpu_bears_no_gpu_label() {
+    let sharing = |rename: bool| {
+        format!("  sharing: {{ timeSlicing: 4, renameByDefault: {rename}, acknowledge: [timeSlicedInference] }}\n")
+    };
+    for (rename, resource, labelled) in [(false, "nvidia.com/gpu", true), (true, "nvidia.com/gpu.shared", false)] {
+        let world = InCluster::start(Setup::new(policy(&[Pool { more: sharing(rename), ..Pool::new("p") }]))).await;
+        world.client().refresh().await.unwrap();
+        let group = world.client().groups().await.unwrap()[0].id.clone();
+        let template = template(world.client(), &group).await;
+        assert_eq!(template.metadata.unwrap().labels.contains_key(GPU_LABEL), labelled, "{resource}");
+        let allocatable = template.status.unwrap().allocatable;
+        let gpus: Vec<_> = allocatable.iter().filter(|(name, _)| name.starts_with("nvidia.com/")).collect();
+        assert_eq!((gpus.len(), gpus[0].0.as_str(), gpus[0].1.string.as_deref()), (1, resource, Some("4")));
+        world.grow(&group, 1).await;
+        let born = &world.cluster.nodes_at_birth()[0];
+        assert_eq!(born["metadata"]["labels"].get(GPU_LABEL).is_some(), labelled, "{resource}");
+        assert_eq!(born["status"]["allocatable"][resource], "4");
+    }
+}
+
 /// 9. `DeleteNodes` that refuses at the minimum size, or for ids that are gone: clean-up never ends. Ours takes both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deleting_below_the_minimum_or_what_is_gone_is_fine() {

@@ -140,7 +140,7 @@ impl Rig {
         for name in names {
             let pod = PodSpec {
                 id: format!("default/{name}"),
-                requests: Requests { milli_cpu: 1000, memory: MiB::from_gib(4), gpus: 1 },
+                requests: Requests { milli_cpu: 1000, memory: MiB::from_gib(4), gpus: 1, ..Requests::default() },
                 node_selector: [(POOL_LABEL.to_owned(), pool.to_owned())].into(),
                 tolerations: vec![Toleration::of_key("nvidia.com/gpu")],
                 movable: true,
@@ -276,6 +276,7 @@ impl Rig {
                 created_at: self.now,
                 allocatable: template.allocatable,
                 capacity: template.capacity,
+                slices: template.slices.clone(),
             });
         }
     }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use clap::Parser as _;
 use jiff::SignedDuration;
 use stoker::catalog;
+use stoker_core::sharing::Slices;
 use stoker_core::template::Resources;
 use stoker_core::units::MiB;
 use stoker_sim::model::{Generation, LoopReport, NodeView, SCALE_DOWN_DISABLED, Settings};
@@ -118,6 +119,7 @@ fn plain(rig: &Rig) -> NodeView {
         created_at: rig.now(),
         allocatable: amounts,
         capacity: amounts,
+        slices: Slices::default(),
     }
 }
 

@@ -242,6 +242,11 @@ fn other_tables_are_checked_too() {
         ),
         (
             "t/gpu-specs.csv",
+            line("gpu-specs.csv", "A30,24,933,165,,8.0,4,1g.6gb 2-12,0,,,,,x,x,,,"),
+            "mig_profiles \"2-12\" is not MIG profiles with spaces between, e.g. 1g.10gb",
+        ),
+        (
+            "t/gpu-specs.csv",
             line("gpu-specs.csv", "L4,24,300,121,242,Ada,0,,0,,,,,x,x,,,"),
             "compute_capability \"Ada\" is not a compute capability, e.g. 8.9",
         ),

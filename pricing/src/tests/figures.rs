@@ -8,6 +8,7 @@ use csv::StringRecord;
 use stoker_core::ids::{Cloud, GpuModel, InstanceType};
 use stoker_core::offer::{Arch, CapacityType, GpuFeature, InstanceSpec};
 use stoker_core::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind};
+use stoker_core::sharing::{Geometry, Misfit};
 use stoker_core::units::{MiB, Milli, UsdPerHour};
 
 use super::{book, market, place, table};
@@ -232,6 +233,30 @@ fn gpu_models_have_specs_or_are_named_as_gaps() {
         let named = format!("{} {} GiB", spec.gpu_model, spec.gpu_memory.0 / 1024);
         assert!(sizes.iter().any(|size| size.memory == spec.gpu_memory) || gaps.contains(&named), "{named}");
     }
+}
+
+/// Every GPU splits into as many of its smallest instance as its line says, and the MIG manager's default configuration has these numbers.
+#[test]
+fn mig_instances_are_as_many_as_the_lines_say() {
+    let book = book();
+    for gpu in book.gpu_models().flat_map(|model| book.gpu(model)).filter(|gpu| !gpu.mig_profiles.is_empty()) {
+        let geometry = Geometry::of(gpu).unwrap();
+        let smallest = geometry.profiles().next().unwrap();
+        assert_eq!(geometry.most(smallest).ok(), gpu.mig_max_instances, "{} {}", gpu.model, gpu.memory.0);
+    }
+    for (model, instances) in [
+        ("H100NVL", "1g.12gb=7 1g.24gb=4 2g.24gb=3 3g.47gb=2 4g.47gb=1 7g.94gb=1"),
+        ("GH200", "1g.12gb=7 1g.24gb=4 2g.24gb=3 3g.48gb=2 4g.48gb=1 7g.96gb=1"),
+        ("B200", "1g.23gb=7 1g.45gb=4 2g.45gb=3 3g.90gb=2 4g.90gb=1 7g.180gb=1"),
+        ("GB200", "1g.23gb=7 1g.47gb=4 2g.47gb=3 3g.93gb=2 4g.93gb=1 7g.186gb=1"),
+        ("B300", "1g.34gb=7 1g.67gb=4 2g.67gb=3 3g.135gb=2 4g.135gb=1 7g.269gb=1"),
+    ] {
+        let geometry = Geometry::of(&book.gpu(&GpuModel::new(model).unwrap())[0]).unwrap();
+        let told: Vec<_> = geometry.profiles().map(|p| format!("{p}={}", geometry.most(p).unwrap())).collect();
+        assert_eq!(told.join(" "), instances, "{model}");
+    }
+    let unknown = &book.gpu(&GpuModel::new("RTXPRO4500").unwrap())[0];
+    assert_eq!(Geometry::of(unknown), Err(Misfit::Unknown), "it can be split, and nobody tells into what");
 }
 
 #[test]

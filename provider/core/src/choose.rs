@@ -34,8 +34,11 @@ pub struct PriceParts {
     pub cash: UsdPerHour,
     /// The commitment that covers it, in whole or in part.
     pub covered: Option<CoveredBy>,
-    /// The effective price of one advertised GPU.
+    /// The effective price of one advertised GPU; of a physical one where the pool shares GPUs.
     pub per_gpu: UsdPerHour,
+    /// The effective price of a slice; `None` where the pool shares no GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_slice: Option<UsdPerHour>,
     /// The effective price of a unit of work; `None` where the pool weighs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_work: Option<UsdPerHour>,
@@ -59,9 +62,17 @@ impl std::fmt::Display for SpotParts {
 }
 
 impl PriceParts {
-    /// What the choice compares: the price of a unit of work where the pool weighs work, else of a GPU.
+    /// What the choice compares: the price of a unit of work where the pool weighs work, else of a slice where it shares GPUs, else of a GPU.
     pub fn per_unit(&self) -> UsdPerHour {
-        self.per_work.unwrap_or(self.per_gpu)
+        self.per_work.or(self.per_slice).unwrap_or(self.per_gpu)
+    }
+
+    /// What one node of the group is ranked at.
+    fn rank_at(&mut self, group: &Group, effective: UsdPerHour, least: UsdPerHour) {
+        self.effective = effective;
+        self.per_gpu = effective.per(group.spec.advertised_gpus()).max(least);
+        self.per_slice = group.slices.map(|slices| effective.per(slices).max(least));
+        self.per_work = group.work.map(|work| effective.per_work(work).max(least));
     }
 }
 
@@ -72,11 +83,11 @@ pub struct Rank<'a> {
     pub pays: bool,
     /// Place of the capacity type in the pool's `prefer`.
     pub preference: usize,
-    /// Effective price of a unit of work where the pool weighs work, else of one advertised GPU.
+    /// Effective price of a unit of work where the pool weighs work, else of one slice or advertised GPU.
     pub per_unit: UsdPerHour,
     /// Effective price of one node: of two shapes at the same price per unit the smaller step wins.
     pub per_node: UsdPerHour,
-    /// Price of one GPU without commitments: of two covered nodes, whose effective prices may both be a trifle, the cheaper wins.
+    /// Price of one GPU or slice without commitments: of two covered nodes, whose effective prices may both be a trifle, the cheaper wins.
     pub quoted: UsdPerHour,
     /// Breaks ties.
     pub market: &'a Market,
@@ -165,8 +176,11 @@ pub struct Candidate {
     pub group: NodeGroupId,
     /// The market.
     pub market: Market,
-    /// Advertised GPUs of one node.
+    /// Advertised GPUs of one node; physical ones where the pool shares them.
     pub gpus: u32,
+    /// Slices of one node, where the pool shares GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slices: Option<u32>,
     /// Place of its capacity type in the pool's `prefer`, from 0; not looked up for one that is barred.
     pub preference: usize,
     /// Its price, or why it has none.
@@ -199,12 +213,17 @@ pub enum Verdict {
         /// So much per GPU and hour.
         by: UsdPerHour,
     },
+    /// May be bought, but another offer is cheaper per slice by so much.
+    DearerSlice {
+        /// So much per slice and hour.
+        by: UsdPerHour,
+    },
     /// May be bought, but another offer is cheaper per unit of work by so much.
     DearerWork {
         /// So much per unit of work and hour.
         by: UsdPerHour,
     },
-    /// May be bought at the same price per GPU or unit of work, but a node of it is a larger step.
+    /// May be bought at the same price per GPU, slice or unit of work, but a node of it is a larger step.
     LargerStep,
     /// As good as the winner; the tie went by name.
     Tied,
@@ -217,6 +236,7 @@ impl std::fmt::Display for Verdict {
             Self::Barred(why) => write!(f, "{why}"),
             Self::LessPreferred { than } => write!(f, "the pool prefers {than}"),
             Self::Dearer { by } => write!(f, "dearer by {by} per GPU and hour"),
+            Self::DearerSlice { by } => write!(f, "dearer by {by} per slice and hour"),
             Self::DearerWork { by } => write!(f, "dearer by {by} per unit of work and hour"),
             Self::LargerStep => write!(f, "same price per GPU, but a larger step"),
             Self::Tied => write!(f, "costs the same; the tie went by name"),
@@ -273,17 +293,20 @@ pub fn price_parts(menu: &Menu, memory: &Memory, group: &Group, offer: &Offer, n
     let transfer = group.transfer.map(|transfer| transfer.per_hour(hazard));
     let running = quote.price.plus(transfer.unwrap_or_default());
     let effective = spot.as_ref().map_or(running, |spot| spot::effective(running, spot.useful));
-    Ok(PriceParts {
+    let mut parts = PriceParts {
         quote: quote.clone(),
         spot,
         transfer,
         effective,
         cash: quote.price,
         covered: None,
-        per_gpu: effective.per(group.spec.advertised_gpus()),
-        per_work: group.work.map(|work| effective.per_work(work)),
+        per_gpu: effective,
+        per_slice: None,
+        per_work: None,
         old: quote.is_old(now),
-    })
+    };
+    parts.rank_at(group, effective, UsdPerHour::ZERO);
+    Ok(parts)
 }
 
 impl<'a> Scales<'a> {
@@ -306,9 +329,8 @@ impl<'a> Scales<'a> {
         }
         let preference = group_preference(self.menu, group, offer.market.capacity_type).unwrap_or(usize::MAX);
         if next.by.is_some() {
-            parts.effective = next.effective().plus(parts.transfer.unwrap_or_default());
-            parts.per_gpu = parts.effective.per(group.spec.advertised_gpus()).max(UsdPerHour(1));
-            parts.per_work = group.work.map(|work| parts.effective.per_work(work).max(UsdPerHour(1)));
+            let effective = next.effective().plus(parts.transfer.unwrap_or_default());
+            parts.rank_at(group, effective, UsdPerHour(1));
         }
         (parts.cash, parts.covered) = (next.cash, next.by);
         let rank = Rank {
@@ -316,7 +338,7 @@ impl<'a> Scales<'a> {
             preference,
             per_unit: parts.per_unit(),
             per_node: parts.effective,
-            quoted: parts.quote.price.per(group.spec.advertised_gpus()),
+            quoted: parts.quote.price.per(group.units()),
             market: &offer.market,
         };
         let unlimited = self.menu.unlimited(&group.id, offer.market.capacity_type);
@@ -453,6 +475,7 @@ impl<'a> Scales<'a> {
             group: group.id.clone(),
             market: offer.market.clone(),
             gpus: group.spec.advertised_gpus(),
+            slices: group.slices,
             price,
             unlimited: Vec::new(),
             verdict,
@@ -493,7 +516,11 @@ pub fn retell(mut candidates: Vec<Candidate>, chosen: &[(Market, u32)]) -> Vec<C
             }
             std::cmp::Ordering::Greater => {
                 let by = own.per_unit().minus(best_price.per_unit());
-                if own.per_work.is_some() { Verdict::DearerWork { by } } else { Verdict::Dearer { by } }
+                match (own.per_work, own.per_slice) {
+                    (Some(_), _) => Verdict::DearerWork { by },
+                    (None, Some(_)) => Verdict::DearerSlice { by },
+                    (None, None) => Verdict::Dearer { by },
+                }
             }
             _ if own.effective > best_price.effective => Verdict::LargerStep,
             _ => Verdict::Tied,

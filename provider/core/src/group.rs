@@ -22,6 +22,7 @@ use crate::policy::{Policy, Pool, TaintEffect};
 use crate::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind, Unpriced, usable};
 use crate::quota::{GroupClaims, Unlisted};
 use crate::sabotage;
+use crate::sharing::{Misfit, Shares};
 use crate::spot::Prior;
 use crate::supply::MarketFacts;
 use crate::template::{self, NodeTemplate, Resources, label_value};
@@ -45,7 +46,10 @@ pub struct Group {
     pub supplier: SupplierName,
     /// What the autoscaler simulates with.
     pub template: NodeTemplate,
-    /// Work that a node does, in units of what one GPU of the pool's slowest model does; `None` where the pool weighs none.
+    /// Slices of a node, where its pool shares GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slices: Option<u32>,
+    /// Work that a node does, in units of what one GPU, or slice, of the pool's slowest model does; `None` where the pool weighs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
     /// What reading the pool's data costs a node; `None` where it lies here, or the pool does not reckon with it.
@@ -56,15 +60,20 @@ pub struct Group {
 }
 
 impl Group {
-    /// What a node at this price is ranked by: the price of a unit of work where its pool weighs work, else of an advertised GPU.
+    /// What pods take of a node: its slices where its pool shares GPUs, else its advertised GPUs.
+    pub fn units(&self) -> u32 {
+        self.slices.unwrap_or_else(|| self.spec.advertised_gpus())
+    }
+
+    /// What a node at this price is ranked by: the price of a unit of work where its pool weighs work, else of a slice or an advertised GPU.
     pub fn unit_price(&self, node: UsdPerHour) -> UsdPerHour {
-        self.work.map_or_else(|| node.per(self.spec.advertised_gpus()), |work| node.per_work(work))
+        self.work.map_or_else(|| node.per(self.units()), |work| node.per_work(work))
     }
 
     /// What a node at this price would cost if its GPUs did no more work than those of the pool's slowest model: what to compare across
-    /// groups per GPU.
+    /// groups per GPU or slice.
     pub fn weighed(&self, node: UsdPerHour) -> UsdPerHour {
-        self.work.map_or(node, |work| node.per_work(work).times(self.spec.advertised_gpus()))
+        self.work.map_or(node, |work| node.per_work(work).times(self.units()))
     }
 }
 
@@ -152,6 +161,9 @@ pub enum Exclusion {
     /// The pool weighs work by a figure of the GPU that no source tells.
     #[error("no source tells its {0}, by which the pool weighs work: measure it, and give it under gpu.throughput")]
     UnknownFigure(GpuFigure),
+    /// The GPU cannot be shared as the pool says.
+    #[error("{0}, and the pool shares GPUs so")]
+    Sharing(Misfit),
     /// The type is not among those that the pool names.
     #[error("instance type is not among the pool's instanceTypes")]
     InstanceType,
@@ -262,7 +274,7 @@ fn concerns(pool: &Pool, place: &Place, spec: &InstanceSpec) -> bool {
 struct Known<'a> {
     pool: &'a Pool,
     /// What a GPU of its slowest model does.
-    slowest: Option<u64>,
+    slowest: Option<u128>,
     /// What stands between it and its data; `None` where it has none.
     reach: Option<data::Reach<'a>>,
 }
@@ -290,17 +302,20 @@ fn build(
     if !pool.gpu_counts.is_empty() && !pool.gpu_counts.contains(&gpus) {
         return Err(Exclusion::GpuCount { has: gpus, want: pool.gpu_counts.iter().copied().collect() });
     }
+    let facts = prices.gpu_of(spec);
+    let shares = pool.sharing.as_ref().map(|sharing| Shares::of(&sharing.split, spec, facts).map_err(Exclusion::Sharing));
+    let shares = shares.transpose()?;
     let memory = spec.memory_per_advertised_gpu();
-    if memory < pool.min_gpu_memory {
-        return Err(Exclusion::GpuMemory { has: memory.0, want: pool.min_gpu_memory.0 });
+    let least = shares.as_ref().and_then(Shares::least_memory).unwrap_or(memory);
+    if least < pool.min_gpu_memory {
+        return Err(Exclusion::GpuMemory { has: least.0, want: pool.min_gpu_memory.0 });
     }
     let of_node = MiB(memory.0.saturating_mul(u64::from(gpus)));
     if of_node < pool.min_node_gpu_memory {
         return Err(Exclusion::NodeGpuMemory { has: of_node.0, want: pool.min_node_gpu_memory.0 });
     }
-    let facts = prices.gpu_of(spec);
     gpu::can_do(pool, spec, facts)?;
-    let work = gpu::work(pool, spec, facts, *slowest)?;
+    let work = gpu::work(pool, spec, facts, *slowest, shares.as_ref())?;
     let (supplier, facts) =
         suppliers.iter().find(|(_, facts)| facts.clouds.contains(&place.cloud)).ok_or(Exclusion::NoSupplier)?;
     let zone_name = zone_name(facts, place);
@@ -334,8 +349,11 @@ fn build(
         .into_iter()
         .map(|(capacity_type, offers)| {
             let id = group_id(pool, place, &zone_name, capacity_type)?;
-            let template = template::template(&policy.cluster, pool, &id, place, &zone_name, spec, capacity_type)
+            let mut template = template::template(&policy.cluster, pool, &id, place, &zone_name, spec, capacity_type)
                 .ok_or(Exclusion::UnknownSize)?;
+            if let Some(shares) = &shares {
+                shares.dress(&mut template);
+            }
             Ok(Group {
                 id,
                 pool: pool.name.clone(),
@@ -344,6 +362,7 @@ fn build(
                 spec: Arc::clone(spec),
                 supplier: supplier.clone(),
                 template,
+                slices: shares.as_ref().map(|shares| shares.slices),
                 work,
                 transfer,
                 offers,
@@ -376,8 +395,8 @@ fn zone_name(facts: &MarketFacts, place: &Place) -> ZoneName {
     facts.zone_names.get(&(place.cloud.clone(), place.zone.clone())).cloned().unwrap_or_else(|| ZoneName::from(&place.zone))
 }
 
-/// The group's id. The autoscaler keeps a group's first template for ever, so what an operator can change of it (labels, taints) is
-/// part of the id by a short digest; the defaults leave no mark.
+/// The group's id. The autoscaler keeps a group's first template for ever, so what an operator can change of it (labels, taints, sharing)
+/// is part of the id by a short digest; the defaults leave no mark.
 fn group_id(pool: &Pool, place: &Place, zone_name: &ZoneName, split: Option<CapacityType>) -> Result<NodeGroupId, Exclusion> {
     let mut id = format!("{}.{}.{zone_name}", pool.name, label_value(place.instance_type.as_str()).replace('.', "-"));
     if let Some(capacity_type) = split {
@@ -400,7 +419,8 @@ fn custom_mark(pool: &Pool) -> Option<String> {
         pool.taints.as_slice(),
         [t] if t.key == template::GPU_RESOURCE && t.value == "true" && t.effect == TaintEffect::NoSchedule
     );
-    if (pool.labels.is_empty() && default_taint && pool.isolation.is_none()) || sabotage::on("shape-keeps-id") {
+    let plain = pool.labels.is_empty() && default_taint && pool.isolation.is_none() && pool.sharing.is_none();
+    if plain || sabotage::on("shape-keeps-id") {
         return None;
     }
     // FNV-1a: stable across releases and platforms, which the standard hasher does not promise.
@@ -421,6 +441,9 @@ fn custom_mark(pool: &Pool) -> Option<String> {
     }
     if pool.isolation.is_some() {
         feed(SHAPE_TAINT);
+    }
+    if let Some(sharing) = &pool.sharing {
+        feed(&sharing.split.mark());
     }
     Some(format!("{:04x}", (hash >> 16) ^ (hash & 0xffff)))
 }
@@ -475,5 +498,6 @@ pub fn dominates(a: (&Group, i64), b: (&Group, i64)) -> bool {
         && a.spec.arch == b.spec.arch
         && a.offers.iter().map(|o| o.market.capacity_type).eq(b.offers.iter().map(|o| o.market.capacity_type))
         && ge(&a.template.allocatable, &b.template.allocatable)
+        && b.template.slices.within(&a.template.slices)
         && a_price < b_price
 }

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::group::Group;
 use crate::ids::InstanceType;
 use crate::policy::{Isolation, Taint, TaintEffect};
-use crate::template::{Resources, label_value};
+use crate::sharing::Slices;
+use crate::template::{NodeTemplate, label_value};
 use crate::units::UsdPerHour;
 
 /// The taint that tells shapes apart; its value is the instance type as a label value.
@@ -34,8 +35,10 @@ pub struct PodNeeds {
     pub milli_cpu: u64,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Whole GPUs.
+    /// `nvidia.com/gpu`: whole GPUs, unless the pool shares them under that name.
     pub gpus: u32,
+    /// GPU resources under other names.
+    pub slices: Slices,
     /// How long it has been pending.
     pub waited: SignedDuration,
 }
@@ -71,7 +74,7 @@ pub enum Admitted {
 pub fn admitted(pod: &PodNeeds, shapes: &[Shape<'_>], rules: &Isolation) -> BTreeMap<InstanceType, Admitted> {
     let mut types: BTreeMap<&InstanceType, Type> = BTreeMap::new();
     for shape in shapes {
-        let Some(share) = share(pod, &shape.group.template.allocatable) else { continue };
+        let Some(share) = share(pod, &shape.group.template) else { continue };
         let of = types.entry(&shape.group.place.instance_type).or_insert(Type { price: shape.price, share, open: false });
         of.price = of.price.min(shape.price);
         of.open |= shape.open;
@@ -88,7 +91,7 @@ pub fn admitted(pod: &PodNeeds, shapes: &[Shape<'_>], rules: &Isolation) -> BTre
     }
     let next = types.iter().filter(|(_, of)| of.open).min_by_key(|(name, of)| (extra(of), *name));
     if let (true, Some((name, of))) = (sold_out, next) {
-        let waited = i128::from(rules.waiting.0) * i128::from(pod.gpus.max(1)) * i128::from(pod.waited.as_secs().max(0)) / 3600;
+        let waited = i128::from(rules.waiting.0) * i128::from(asked_gpus(pod)) * i128::from(pod.waited.as_secs().max(0)) / 3600;
         if waited * MILLION >= extra(of) * DEAR_FOR_HOURS {
             let extra = UsdPerHour(i64::try_from(extra(of) / MILLION).unwrap_or(i64::MAX));
             admitted.insert(InstanceType::clone(name), Admitted::ClassSoldOut { extra });
@@ -107,9 +110,15 @@ struct Type {
     open: bool,
 }
 
-/// The pod's share of a node: the largest of its shares of GPUs, CPU and memory, in millionths, rounded up; `None` where it does not
-/// fit.
-fn share(pod: &PodNeeds, node: &Resources) -> Option<i128> {
+/// How many GPUs or slices of one it waits for, at least one.
+fn asked_gpus(pod: &PodNeeds) -> u64 {
+    u64::from(pod.gpus).saturating_add(pod.slices.total()).max(1)
+}
+
+/// The pod's share of a node: the largest of its shares of GPUs, of each kind of slice, of CPU and of memory, in millionths, rounded up;
+/// `None` where it does not fit.
+fn share(pod: &PodNeeds, template: &NodeTemplate) -> Option<i128> {
+    let node = &template.allocatable;
     let of = |asked: u64, has: u64| -> Option<i128> {
         let (asked, has) = (i128::from(asked), i128::from(has));
         // Nothing of nothing is no share.
@@ -118,7 +127,11 @@ fn share(pod: &PodNeeds, node: &Resources) -> Option<i128> {
     let gpus = of(u64::from(pod.gpus), u64::from(node.gpus))?;
     let cpu = of(pod.milli_cpu, node.milli_cpu)?;
     let memory = of(pod.memory_bytes, node.memory.bytes())?;
-    Some(gpus.max(cpu).max(memory))
+    let mut most = gpus.max(cpu).max(memory);
+    for (name, asked) in pod.slices.iter() {
+        most = most.max(of(asked, template.slices.of(name))?);
+    }
+    Some(most)
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub mod price;
 pub mod quota;
 pub mod record;
 pub mod sabotage;
+pub mod sharing;
 pub mod snapshot;
 pub mod spot;
 pub mod supply;

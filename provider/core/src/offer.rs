@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
+use crate::sharing::MigProfile;
 use crate::units::{MiB, Milli};
 
 /// How capacity is bought.
@@ -151,7 +152,7 @@ pub struct GpuSpec {
     /// MIG instances it can be split into at most; nought where it cannot be split.
     pub mig_max_instances: Option<u32>,
     /// MIG profiles it can be split into, as far as they are known.
-    pub mig_profiles: Vec<String>,
+    pub mig_profiles: Vec<MigProfile>,
     /// NVLink bandwidth in GB/s; nought where it has none.
     pub nvlink_gb_s: Option<u32>,
     /// The label that GPU feature discovery gives it (`nvidia.com/gpu.product`).

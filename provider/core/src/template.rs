@@ -9,6 +9,7 @@ use crate::isolation::shape_taint;
 use crate::offer::{CapacityType, InstanceSpec, Place};
 use crate::policy::{Pool, Taint};
 use crate::sabotage;
+use crate::sharing::Slices;
 use crate::units::MiB;
 
 /// The label that only our nodes get, with the GPU model as value. It is what `GPULabel` answers: an unmanaged node that had
@@ -22,11 +23,11 @@ pub const GROUP_LABEL: &str = "stoker.dev/group";
 pub const CLUSTER_LABEL: &str = "stoker.dev/cluster";
 /// The annotation on a node with its capacity type, where the policy does not split groups by it.
 pub const CAPACITY_TYPE_ANNOTATION: &str = "stoker.dev/capacity-type";
-/// The extended resource of a whole GPU.
+/// The extended resource of a GPU: a whole one, unless the pool shares them.
 pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
 
 /// Pods that a node takes: the kubelet's default.
-const PODS: u32 = 110;
+pub const PODS: u32 = 110;
 /// Root disk, and what the kubelet leaves of it to pods: its default eviction threshold is a tenth.
 const DISK: MiB = MiB::from_gib(100);
 /// Memory that the hypervisor and the kernel take before the kubelet counts, in thousandths. Karpenter's default for AWS.
@@ -45,7 +46,7 @@ pub struct Resources {
     pub ephemeral: MiB,
     /// Pods.
     pub pods: u32,
-    /// Advertised GPUs.
+    /// Advertised `nvidia.com/gpu`.
     pub gpus: u32,
 }
 
@@ -60,6 +61,9 @@ pub struct NodeTemplate {
     pub capacity: Resources,
     /// What the kubelet leaves to pods.
     pub allocatable: Resources,
+    /// GPU resources under other names, all of them left to pods.
+    #[serde(default, skip_serializing_if = "Slices::is_empty")]
+    pub slices: Slices,
 }
 
 /// CPU that the kubelet and the system keep, in thousandths of a core: 6 % of the first core, 1 % of the second, half a percent
@@ -157,7 +161,7 @@ pub fn template(
     }
     let shape = pool.isolation.is_some().then(|| shape_taint(&place.instance_type));
     let taints = pool.taints.iter().cloned().chain(shape).collect();
-    Some(NodeTemplate { labels, taints, capacity, allocatable })
+    Some(NodeTemplate { labels, taints, capacity, allocatable, slices: Slices::default() })
 }
 
 /// `text` as a label value: what Kubernetes does not allow in one (`+` in `n1-standard-4+1xt4`) becomes `-`.

@@ -24,8 +24,11 @@ pub(super) struct CandidateRow {
     pub zone: ZoneId,
     pub instance_type: InstanceType,
     pub capacity_type: CapacityType,
-    /// Advertised GPUs of one node.
+    /// Advertised GPUs of one node; physical ones where the pool shares them.
     pub gpus: u32,
+    /// Slices of one node, where the pool shares GPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slices: Option<u32>,
     /// `None` where no price is known or counts.
     pub price: Option<PriceRow>,
     pub verdict: VerdictWord,
@@ -53,6 +56,9 @@ pub(super) struct PriceRow {
     /// What bringing the pool's data to one node costs per hour; a part of the effective price, and not of the node's bill.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transfer_per_node: Option<Money>,
+    /// The effective price of a slice, where the pool shares GPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effective_per_slice: Option<Money>,
     /// The effective price of a unit of work, where the pool weighs work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effective_per_work: Option<Money>,
@@ -93,7 +99,11 @@ impl PriceRow {
     /// `$0.8048/node-h, $0.8048/GPU-h (list 104d, karpenter-aws@2026-07-20)`.
     pub(super) fn in_words(&self) -> String {
         let [per_node, effective, per_unit] = self.shown;
-        let unit = if self.effective_per_work.is_some() { "unit of work and h" } else { "GPU-h" };
+        let unit = match (&self.effective_per_work, &self.effective_per_slice) {
+            (Some(_), _) => "unit of work and h",
+            (None, Some(_)) => "slice-h",
+            (None, None) => "GPU-h",
+        };
         let ranked = match &self.spot {
             // What differs by less than is shown is not worth a word.
             Some(spot) if effective.to_string() != per_node.to_string() => format!(" ranked as {effective} ({spot})"),
@@ -126,13 +136,14 @@ impl QuoteRow {
 
 impl CandidateRow {
     pub(super) fn of(candidate: &Candidate, now: Timestamp) -> Self {
-        let Candidate { group, market, gpus, price, verdict, .. } = candidate;
+        let Candidate { group, market, gpus, slices, price, verdict, .. } = candidate;
         let price_row = price.as_ref().ok().map(|parts| PriceRow {
             per_node: parts.quote.price.into(),
             effective_per_node: parts.effective.into(),
             effective_per_gpu: parts.per_gpu.into(),
             spot: parts.spot.clone(),
             transfer_per_node: parts.transfer.map(Money::from),
+            effective_per_slice: parts.per_slice.map(Money::from),
             effective_per_work: parts.per_work.map(Money::from),
             quote: QuoteRow::of(&parts.quote, now),
             shown: [parts.quote.price, parts.effective, parts.per_unit()],
@@ -142,7 +153,7 @@ impl CandidateRow {
             Verdict::Chosen { nodes } => (VerdictWord::Chosen, *nodes),
             Verdict::Barred(_) => (VerdictWord::Barred, 0),
             Verdict::LessPreferred { .. } => (VerdictWord::LessPreferred, 0),
-            Verdict::Dearer { .. } | Verdict::DearerWork { .. } => (VerdictWord::Dearer, 0),
+            Verdict::Dearer { .. } | Verdict::DearerSlice { .. } | Verdict::DearerWork { .. } => (VerdictWord::Dearer, 0),
             Verdict::LargerStep => (VerdictWord::LargerStep, 0),
             Verdict::Tied => (VerdictWord::Tied, 0),
         };
@@ -154,6 +165,7 @@ impl CandidateRow {
             instance_type: market.place.instance_type.clone(),
             capacity_type: market.capacity_type,
             gpus: *gpus,
+            slices: *slices,
             cost: price.as_ref().map_or(UsdPerHour::ZERO, |parts| parts.quote.price.times(nodes)),
             price: price_row,
             verdict: word,
@@ -225,9 +237,15 @@ const TRANSFER_AT: usize = 5;
 /// The candidates as a table, with what its source marks mean below.
 pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
     let by_work = rows.iter().any(|row| row.price.as_ref().is_some_and(|price| price.effective_per_work.is_some()));
-    let unit = if by_work { "EFF/WORK-H" } else { "EFF/GPU-H" };
+    let shared = rows.iter().any(|row| row.slices.is_some());
+    let unit = match (by_work, shared) {
+        (true, _) => "EFF/WORK-H",
+        (false, true) => "EFF/SLICE-H",
+        (false, false) => "EFF/GPU-H",
+    };
+    let pieces = if shared { "SLICES" } else { "GPUS" };
     let moves = moves_data(rows);
-    let mut header = vec!["GROUP", "BOUGHT", "GPUS", "PRICE/H", "FROM", "EFF/NODE-H", unit, "VERDICT"];
+    let mut header = vec!["GROUP", "BOUGHT", pieces, "PRICE/H", "FROM", "EFF/NODE-H", unit, "VERDICT"];
     if moves {
         header.insert(TRANSFER_AT, TRANSFER);
     }
@@ -248,7 +266,7 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
         let mut cells = vec![
             row.group.to_string(),
             row.capacity_type.to_string(),
-            row.gpus.to_string(),
+            row.slices.unwrap_or(row.gpus).to_string(),
             per_node,
             from,
             effective,
@@ -261,5 +279,5 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
         cells
     });
     let rows: Vec<_> = cells.collect();
-    table(&header, &["GPUS", "PRICE/H", TRANSFER, "EFF/NODE-H", unit], rows) + &sources.legend()
+    table(&header, &[pieces, "PRICE/H", TRANSFER, "EFF/NODE-H", unit], rows) + &sources.legend()
 }

@@ -10,8 +10,9 @@ use stoker_core::ids::{NodeName, PoolName, ProviderId};
 use stoker_core::offer::{CapacityType, InstanceSpec, Market};
 use stoker_core::policy::{Policy, QuotaUnit};
 use stoker_core::supply::{InstanceState, KeyParts};
+use stoker_core::template::POOL_LABEL;
 use stoker_core::units::{UsdMicros, UsdPerHour};
-use stoker_sim::model::{Autoscaler, MemoryCluster, NodeView, Scoring, Settings};
+use stoker_sim::model::{Autoscaler, MemoryCluster, NodeView, PodSpec, Scoring, Settings};
 use stoker_sim::workload::{Kind, PodEvent};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
@@ -170,7 +171,21 @@ impl Day {
             // A replica or a notebook is wanted until its hour, whenever it started.
             self.ends.insert(id, self.now.saturating_add(event.lifetime).unwrap_or(Timestamp::MAX));
         }
-        self.autoscaler.cluster_mut().add_pod(event.pod.clone(), self.now);
+        let mut pod = event.pod.clone();
+        self.name_slices(&mut pod);
+        self.autoscaler.cluster_mut().add_pod(pod, self.now);
+    }
+
+    /// Has a pod ask for what its pool's nodes advertise: where that is no `nvidia.com/gpu`, as many of its smallest slice.
+    fn name_slices(&self, pod: &mut PodSpec) {
+        let view = self.running.handle.view();
+        let mut templates = view.groups.values().map(|group| &group.group.template);
+        let of_pool = templates.find(|template| template.labels.get(POOL_LABEL) == pod.node_selector.get(POOL_LABEL));
+        let slice =
+            of_pool.filter(|template| template.allocatable.gpus == 0).and_then(|template| template.slices.iter().next());
+        if let Some((name, _)) = slice {
+            pod.requests.slices.add(name, u64::from(std::mem::take(&mut pod.requests.gpus)));
+        }
     }
 
     async fn advance(&mut self, to: Timestamp) {
@@ -269,6 +284,7 @@ impl Day {
                     created_at: self.now,
                     allocatable: group.template.allocatable,
                     capacity: group.template.capacity,
+                    slices: group.template.slices.clone(),
                 });
             }
         }

@@ -26,10 +26,10 @@ pub(super) fn static_on_demand(policy: &Policy, book: &PriceBook, pods: &[PodEve
     for pool in &policy.pools {
         let mut sizes: BTreeMap<Requests, Vec<&PodEvent>> = BTreeMap::new();
         for event in pods.iter().filter(|event| of_pool(&event.pod, pool)) {
-            sizes.entry(event.pod.requests).or_default().push(event);
+            sizes.entry(event.pod.requests.clone()).or_default().push(event);
         }
         for (requests, events) in sizes {
-            let Some((name, price, per_node)) = cheapest(pool, book, requests) else { continue };
+            let Some((name, price, per_node)) = cheapest(pool, book, &requests) else { continue };
             let nodes = peak(&events).div_ceil(per_node);
             *fleet.nodes.entry(name).or_default() += nodes;
             fleet.cost = fleet.cost.plus(price.times(nodes).over_seconds(length.as_secs()));
@@ -57,7 +57,7 @@ fn peak(events: &[&PodEvent]) -> u32 {
 }
 
 /// The on-demand type that serves one such pod for the least, with its price and how many such pods fit.
-fn cheapest(pool: &Pool, book: &PriceBook, pod: Requests) -> Option<(String, UsdPerHour, u32)> {
+fn cheapest(pool: &Pool, book: &PriceBook, pod: &Requests) -> Option<(String, UsdPerHour, u32)> {
     let mut best: Option<(u128, String, UsdPerHour, u32)> = None;
     for (market, entry) in book.entries() {
         let place = &market.place;

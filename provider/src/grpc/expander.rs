@@ -94,7 +94,7 @@ pub(super) fn best(options: &[ExpanderOption], price: impl Fn(&str) -> Option<Us
 pub(super) struct Score<'a> {
     /// What all its nodes cost, in micro-dollars per hour.
     pub(super) micros: u128,
-    /// GPUs that its pods ask for.
+    /// GPUs, or slices of them, that its pods ask for.
     pub(super) gpus: u32,
     /// Its pods.
     pub(super) pods: u32,
@@ -174,7 +174,7 @@ impl<'a> PodsRead<'a> {
 
 fn gpus(pod: &[u8]) -> u32 {
     match pod_facts(pod) {
-        Ok(facts) => u32::try_from(facts.requests.gpus).unwrap_or(u32::MAX),
+        Ok(facts) => u32::try_from(facts.requests.all_gpus()).unwrap_or(u32::MAX),
         Err(error) => {
             tracing::debug!(error = &error as &dyn std::error::Error, "a pod cannot be read and counts as one without GPUs");
             0

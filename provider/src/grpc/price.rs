@@ -1,11 +1,12 @@
 //! What nodes and pods cost, for the autoscaler's price expander. Money becomes a float here, and only to travel.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
 use stoker_core::choose::price_parts;
 use stoker_core::price::Unpriced;
-use stoker_core::template::Resources;
+use stoker_core::template::NodeTemplate;
 use stoker_core::units::{MICROS_PER_USD, UsdPerHour};
 
 use crate::kube::pods::Requests;
@@ -50,58 +51,69 @@ pub(super) fn dollars(rate: UsdPerHour, hours: f64) -> f64 {
 
 /// What one unit costs where it is cheapest, in millionths of a micro-dollar per hour. The same whatever the group, so that the worth of
 /// the pods that two options help can be compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UnitPrices {
     milli_cpu: u128,
     mib: u128,
     gpu: u128,
+    /// Of GPU resources under other names.
+    slices: BTreeMap<String, u128>,
 }
 
 impl UnitPrices {
     /// The cheapest of each unit, over nodes with these prices; `None` without any. Never nought.
-    pub(super) fn cheapest<'a>(nodes: impl IntoIterator<Item = (UsdPerHour, &'a Resources)>) -> Option<Self> {
+    pub(super) fn cheapest<'a>(nodes: impl IntoIterator<Item = (UsdPerHour, &'a NodeTemplate)>) -> Option<Self> {
         let mut cheapest: Option<Self> = None;
-        for (price, node) in nodes {
+        for (price, template) in nodes {
+            let node = &template.allocatable;
             let price = u128::try_from(price.max(TRIFLE).0).unwrap_or(1) * PICOS_PER_MICRO;
             let each = |units: u64| price.div_ceil(u128::from(units.max(1)));
-            let here = Self { milli_cpu: each(node.milli_cpu), mib: each(node.memory.0), gpu: each(node.gpus.into()) };
-            cheapest = Some(cheapest.map_or(here, |least| Self {
-                milli_cpu: least.milli_cpu.min(here.milli_cpu),
-                mib: least.mib.min(here.mib),
-                gpu: least.gpu.min(here.gpu),
-            }));
+            let (milli_cpu, mib, gpu) = (each(node.milli_cpu), each(node.memory.0), each(node.gpus.into()));
+            let mut least = cheapest.take().unwrap_or(Self { milli_cpu, mib, gpu, slices: BTreeMap::new() });
+            least.milli_cpu = least.milli_cpu.min(milli_cpu);
+            least.mib = least.mib.min(mib);
+            least.gpu = least.gpu.min(gpu);
+            for (name, number) in template.slices.iter() {
+                let known = least.slices.entry(name.to_owned()).or_insert(u128::MAX);
+                *known = each(number).min(*known);
+            }
+            cheapest = Some(least);
         }
         cheapest
     }
 
     /// What a pod that needs this much comes to over some hours, in dollars; above nought.
     #[expect(clippy::cast_precision_loss, reason = "a price on the wire is a float")]
-    pub(super) fn dollars(self, needs: &Requests, hours: f64) -> f64 {
+    pub(super) fn dollars(&self, needs: &Requests, hours: f64) -> f64 {
         let asked = |amount: u64, unasked: u64| u128::from(if amount == 0 { unasked } else { amount });
         let cpu = asked(needs.milli_cpu, UNASKED_MILLI_CPU).saturating_mul(self.milli_cpu);
         let memory = asked(needs.memory_bytes, UNASKED_MEMORY).saturating_mul(self.mib).div_ceil(BYTES_PER_MIB);
         let gpus = u128::from(needs.gpus).saturating_mul(self.gpu);
+        // What no node has counts as a whole GPU does.
+        let of_one = |name| self.slices.get(name).copied().unwrap_or(self.gpu);
+        let slices = needs.slices.iter().map(|(name, number)| u128::from(number).saturating_mul(of_one(name)));
+        let gpus = slices.fold(gpus, u128::saturating_add);
         cpu.saturating_add(memory).saturating_add(gpus) as f64 * hours / PICOS_PER_USD
     }
 }
 
 /// The unit prices of a view, worked out once: the price expander asks for thousands of pods in one loop.
 #[derive(Debug, Default)]
-pub(super) struct UnitPriceCache(ArcSwapOption<(Weak<View>, UnitPrices)>);
+pub(super) struct UnitPriceCache(ArcSwapOption<(Weak<View>, Arc<UnitPrices>)>);
 
 impl UnitPriceCache {
     /// The unit prices of this view; `None` while no group has a price.
-    pub(super) fn of(&self, view: &Arc<View>) -> Option<UnitPrices> {
+    pub(super) fn of(&self, view: &Arc<View>) -> Option<Arc<UnitPrices>> {
         // The weak pointer keeps the address from being given to another view.
         if let Some((known, prices)) = self.0.load().as_deref()
             && std::ptr::eq(known.as_ptr(), Arc::as_ptr(view))
         {
-            return Some(*prices);
+            return Some(Arc::clone(prices));
         }
         let groups = view.groups.values();
-        let nodes = groups.filter_map(|group| Some((node(view, group).ok()?, &group.group.template.allocatable)));
-        let prices = UnitPrices::cheapest(nodes)?;
-        self.0.store(Some(Arc::new((Arc::downgrade(view), prices))));
+        let nodes = groups.filter_map(|group| Some((node(view, group).ok()?, &group.group.template)));
+        let prices = Arc::new(UnitPrices::cheapest(nodes)?);
+        self.0.store(Some(Arc::new((Arc::downgrade(view), Arc::clone(&prices)))));
         Some(prices)
     }
 }

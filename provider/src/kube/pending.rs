@@ -187,6 +187,7 @@ impl From<Raw> for PendingRow {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use stoker_core::sharing::Slices;
     use stoker_core::template::Resources;
     use stoker_core::units::MiB;
 
@@ -204,6 +205,7 @@ mod tests {
             taints: vec![taint("nvidia.com/gpu", "true"), taint("stoker.dev/shape", "g6.xlarge")],
             capacity: size,
             allocatable: size,
+            slices: Slices::default(),
         }
     }
 
@@ -264,7 +266,7 @@ mod tests {
             "containers": [{ "name": "a", "resources": { "requests": { "cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": 2 } } }],
             "initContainers": [{ "name": "i", "resources": { "requests": { "cpu": 3 } } }],
         }));
-        assert_eq!(row.requests, Some(Requests { milli_cpu: 3000, memory_bytes: 1 << 30, gpus: 2 }));
+        assert_eq!(row.requests, Some(Requests { milli_cpu: 3000, memory_bytes: 1 << 30, gpus: 2, slices: Slices::default() }));
         let odd = pod(&json!({ "containers": [{ "name": "a", "resources": { "requests": { "cpu": "much" } } }] }));
         assert_eq!(odd.requests, None);
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_pb::api::core::v1::{ResourceRequirements, Toleration as WireToleration};
 use k8s_pb::apimachinery::pkg::api::resource::Quantity;
 use prost::Message as _;
+use stoker_core::sharing::Slices;
 use stoker_core::template::GPU_RESOURCE;
 
 use super::quantity::{self, QuantityError};
@@ -25,14 +26,16 @@ pub struct PodFacts {
 }
 
 /// What a Pod needs to be scheduled: the most that it needs at any one time, as the scheduler counts it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requests {
     /// CPU in thousandths of a core.
     pub milli_cpu: u64,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// GPUs.
+    /// `nvidia.com/gpu`.
     pub gpus: u64,
+    /// GPU resources under other names.
+    pub slices: Slices,
 }
 
 /// Taints that a Pod accepts.
@@ -71,7 +74,7 @@ pub enum PodError {
         /// The Pod's name.
         name: String,
         /// Which resource.
-        resource: &'static str,
+        resource: String,
         /// What is wrong with the amount.
         #[source]
         source: QuantityError,
@@ -161,7 +164,7 @@ impl From<WireToleration> for Toleration {
 }
 
 /// The resource at fault, and the fault.
-type Fault = (&'static str, QuantityError);
+type Fault = (String, QuantityError);
 pub(super) type Amounts = BTreeMap<String, Quantity>;
 
 /// Containers and sidecars run together; each other init container runs alone, beside the sidecars that were started before it.
@@ -171,17 +174,17 @@ pub(super) fn requests(spec: &ReadSpec) -> Result<Requests, Fault> {
     for container in &spec.init_containers {
         let own = of_container(container)?;
         if container.restart_policy.as_deref() == Some("Always") {
-            sidecars = sidecars.plus(own)?;
-            start = start.max(sidecars);
+            sidecars = sidecars.plus(&own)?;
+            start = start.max(&sidecars);
         } else {
-            start = start.max(sidecars.plus(own)?);
+            start = start.max(&sidecars.clone().plus(&own)?);
         }
     }
     let mut run = sidecars;
     for container in &spec.containers {
-        run = run.plus(of_container(container)?)?;
+        run = run.plus(&of_container(container)?)?;
     }
-    let mut total = run.max(start);
+    let mut total = run.max(&start);
     // Requests of the Pod as a whole stand for those of its containers.
     if let Some(resources) = &spec.resources {
         if let Some(milli_cpu) = amount(&resources.requests, CPU, quantity::milli)? {
@@ -191,7 +194,7 @@ pub(super) fn requests(spec: &ReadSpec) -> Result<Requests, Fault> {
             total.memory_bytes = memory_bytes;
         }
     }
-    total.plus(of_amounts(&spec.overhead)?)
+    total.plus(&of_amounts(&spec.overhead)?)
 }
 
 const CPU: &str = "cpu";
@@ -202,39 +205,54 @@ fn of_container(container: &ReadContainer) -> Result<Requests, Fault> {
 }
 
 fn of_amounts(amounts: &Amounts) -> Result<Requests, Fault> {
+    let mut slices = Slices::default();
+    for name in amounts.keys().filter(|name| Slices::is_slice(name)) {
+        slices.add(name, amount(amounts, name, quantity::whole)?.unwrap_or(0));
+    }
     Ok(Requests {
         milli_cpu: amount(amounts, CPU, quantity::milli)?.unwrap_or(0),
         memory_bytes: amount(amounts, MEMORY, quantity::whole)?.unwrap_or(0),
         gpus: amount(amounts, GPU_RESOURCE, quantity::whole)?.unwrap_or(0),
+        slices,
     })
 }
 
-fn amount(
-    amounts: &Amounts,
-    resource: &'static str,
-    read: fn(&str) -> Result<u64, QuantityError>,
-) -> Result<Option<u64>, Fault> {
+fn amount(amounts: &Amounts, resource: &str, read: fn(&str) -> Result<u64, QuantityError>) -> Result<Option<u64>, Fault> {
     let Some(text) = amounts.get(resource) else { return Ok(None) };
-    read(text.string.as_deref().unwrap_or_default()).map(Some).map_err(|source| (resource, source))
+    read(text.string.as_deref().unwrap_or_default()).map(Some).map_err(|source| (resource.to_owned(), source))
 }
 
 impl Requests {
-    fn plus(self, other: Self) -> Result<Self, Fault> {
-        let sum = |resource, a: u64, b: u64| {
-            a.checked_add(b).ok_or_else(|| (resource, QuantityError::TooLarge(format!("{a} + {b}"))))
+    /// GPUs, whole or in slices of any kind.
+    pub fn all_gpus(&self) -> u64 {
+        self.gpus.saturating_add(self.slices.total())
+    }
+
+    fn plus(mut self, other: &Self) -> Result<Self, Fault> {
+        let sum = |resource: &str, a: u64, b: u64| {
+            a.checked_add(b).ok_or_else(|| (resource.to_owned(), QuantityError::TooLarge(format!("{a} + {b}"))))
         };
+        for (name, number) in other.slices.iter() {
+            sum(name, self.slices.of(name), number)?;
+            self.slices.add(name, number);
+        }
         Ok(Self {
             milli_cpu: sum(CPU, self.milli_cpu, other.milli_cpu)?,
             memory_bytes: sum(MEMORY, self.memory_bytes, other.memory_bytes)?,
             gpus: sum(GPU_RESOURCE, self.gpus, other.gpus)?,
+            slices: self.slices,
         })
     }
 
-    fn max(self, other: Self) -> Self {
+    fn max(mut self, other: &Self) -> Self {
+        for (name, number) in other.slices.iter() {
+            self.slices.raise(name, number);
+        }
         Self {
             milli_cpu: self.milli_cpu.max(other.milli_cpu),
             memory_bytes: self.memory_bytes.max(other.memory_bytes),
             gpus: self.gpus.max(other.gpus),
+            slices: self.slices,
         }
     }
 }
@@ -285,7 +303,7 @@ mod tests {
         assert!(wire.windows(7).any(|window| window == b"hunter2"));
 
         let facts = pod_facts(&wire).unwrap();
-        let golden = r#"PodFacts { namespace: "ml", name: "train-0", requests: Requests { milli_cpu: 3500, memory_bytes: 1610612736, gpus: 1 }, node_selector: {"stoker.dev/pool": "inference"}, tolerations: [Toleration { key: "nvidia.com/gpu", operator: "Exists", value: "", effect: "" }, Toleration { key: "", operator: "Equal", value: "", effect: "" }] }"#;
+        let golden = r#"PodFacts { namespace: "ml", name: "train-0", requests: Requests { milli_cpu: 3500, memory_bytes: 1610612736, gpus: 1, slices: Slices({}) }, node_selector: {"stoker.dev/pool": "inference"}, tolerations: [Toleration { key: "nvidia.com/gpu", operator: "Exists", value: "", effect: "" }, Toleration { key: "", operator: "Equal", value: "", effect: "" }] }"#;
         assert_eq!(format!("{facts:?}"), golden);
     }
 
@@ -302,12 +320,32 @@ mod tests {
             ..Default::default()
         };
         // CPU: the first init container's 4 beat 500m + 1 + 1; memory: the last one's 8 GiB; both plus the overhead.
-        let expected = Requests { milli_cpu: 4_250, memory_bytes: 8 << 30, gpus: 2 };
+        let expected = Requests { milli_cpu: 4_250, memory_bytes: 8 << 30, gpus: 2, slices: Slices::default() };
         assert_eq!(pod_facts(&bytes(spec.clone())).unwrap().requests, expected);
 
         let whole = ResourceRequirements { requests: amounts(&[("cpu", "6")]), ..Default::default() };
         let spec = PodSpec { resources: Some(whole), ..spec };
         assert_eq!(pod_facts(&bytes(spec)).unwrap().requests, Requests { milli_cpu: 6_250, ..expected });
+    }
+
+    #[test]
+    fn slices_are_counted_as_gpus_are() {
+        const ONE_G: &str = "nvidia.com/mig-1g.10gb";
+        let spec = PodSpec {
+            init_containers: vec![container(&[(ONE_G, "3")]), sidecar(&[(ONE_G, "1")])],
+            containers: vec![
+                container(&[(ONE_G, "1"), ("nvidia.com/gpu.shared", "2")]),
+                container(&[("nvidia.com/rdma", "1")]),
+            ],
+            ..Default::default()
+        };
+        // The first init container's three beat one of the sidecar and one of the pod.
+        let asked = pod_facts(&bytes(spec)).unwrap().requests;
+        assert_eq!(asked.slices.iter().collect::<Vec<_>>(), [("nvidia.com/gpu.shared", 2), (ONE_G, 3)]);
+        assert_eq!((asked.gpus, asked.all_gpus()), (0, 5));
+        let bad = vec![container(&[(ONE_G, "-1")])];
+        let error = pod_facts(&bytes(PodSpec { containers: bad, ..Default::default() })).unwrap_err();
+        assert_eq!(error.to_string(), "Pod ml/train-0 requests nvidia.com/mig-1g.10gb");
     }
 
     #[test]

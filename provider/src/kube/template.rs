@@ -11,6 +11,7 @@ use k8s_pb::apimachinery::pkg::apis::meta::v1::ObjectMeta as ProtoMeta;
 use prost::Message as _;
 use stoker_core::ids::{NodeName, ProviderId};
 use stoker_core::sabotage;
+use stoker_core::sharing::Slices;
 use stoker_core::template::{GPU_LABEL, GPU_RESOURCE, NodeTemplate, Resources};
 
 use super::quantity;
@@ -23,7 +24,9 @@ const ARCH_LABEL: &str = "kubernetes.io/arch";
 /// The core/v1 Node protobuf that the autoscaler simulates with.
 pub fn node_proto(template: &NodeTemplate, name: &NodeName) -> Vec<u8> {
     let amounts = |resources: &Resources| {
-        amounts(resources).map(|(name, text)| (name.to_owned(), ProtoQuantity { string: Some(text) })).collect()
+        amounts(resources, &template.slices)
+            .map(|(name, text)| (name.to_owned(), ProtoQuantity { string: Some(text) }))
+            .collect()
     };
     let ready = proto::NodeCondition { r#type: Some("Ready".into()), status: Some("True".into()), ..Default::default() };
     let taints = template
@@ -61,8 +64,9 @@ pub fn node_object(
     provider_id: &ProviderId,
     annotations: BTreeMap<String, String>,
 ) -> json::Node {
-    let amounts =
-        |resources: &Resources| Some(amounts(resources).map(|(name, text)| (name.to_owned(), Quantity(text))).collect());
+    let amounts = |resources: &Resources| {
+        Some(amounts(resources, &template.slices).map(|(name, text)| (name.to_owned(), Quantity(text))).collect())
+    };
     let ready = json::NodeCondition { type_: "Ready".into(), status: "True".into(), ..Default::default() };
     let taints: Vec<_> = template
         .taints
@@ -117,8 +121,8 @@ fn label(template: &NodeTemplate, key: &str) -> Option<String> {
     template.labels.get(key).cloned()
 }
 
-/// Resources under their Kubernetes names. A node without GPUs does not name them.
-fn amounts(resources: &Resources) -> impl Iterator<Item = (&'static str, String)> + use<> {
+/// Resources under their Kubernetes names. What a node has none of is not named.
+fn amounts<'a>(resources: &Resources, slices: &'a Slices) -> impl Iterator<Item = (&'a str, String)> + use<'a> {
     let gpus = (resources.gpus > 0).then(|| (GPU_RESOURCE, resources.gpus.to_string()));
     [
         ("cpu", quantity::cpu(resources.milli_cpu)),
@@ -128,6 +132,7 @@ fn amounts(resources: &Resources) -> impl Iterator<Item = (&'static str, String)
     ]
     .into_iter()
     .chain(gpus)
+    .chain(slices.iter().map(|(name, number)| (name, number.to_string())))
 }
 
 #[cfg(test)]
@@ -148,6 +153,7 @@ mod tests {
             taints: vec![taint(GPU_RESOURCE, "true", TaintEffect::NoSchedule), taint("bare", "", TaintEffect::NoExecute)],
             capacity,
             allocatable: Resources { milli_cpu: 3_920, memory: MiB(13_590), ephemeral: MiB::from_gib(90), ..capacity },
+            slices: [("nvidia.com/mig-1g.10gb", 7)].into_iter().collect(),
         }
     }
 
@@ -196,9 +202,14 @@ mod tests {
         assert_eq!(labels.get(HOSTNAME_LABEL).map(String::as_str), Some("template-node"));
         assert_eq!(labels.get("team").map(String::as_str), Some("recs"));
         let allocatable = wire.status.unwrap().allocatable;
-        for (resource, expected) in
-            [("cpu", "3920m"), ("memory", "13590Mi"), ("ephemeral-storage", "90Gi"), ("pods", "110"), (GPU_RESOURCE, "1")]
-        {
+        for (resource, expected) in [
+            ("cpu", "3920m"),
+            ("memory", "13590Mi"),
+            ("ephemeral-storage", "90Gi"),
+            ("pods", "110"),
+            (GPU_RESOURCE, "1"),
+            ("nvidia.com/mig-1g.10gb", "7"),
+        ] {
             assert_eq!(allocatable[resource].string.as_deref(), Some(expected), "{resource}");
         }
     }

@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use stoker_core::sharing::Slices;
 use stoker_core::snapshot::Hold;
 use stoker_core::template::GPU_RESOURCE;
 
@@ -219,8 +220,7 @@ type Amounts = BTreeMap<String, serde_json::Value>;
 
 /// Whether a container may use that resource only on a GPU: whole GPUs, MIG slices, and either of them shared.
 fn is_gpu(resource: &str) -> bool {
-    resource.starts_with("nvidia.com/mig-")
-        || resource.strip_prefix(GPU_RESOURCE).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    resource == GPU_RESOURCE || Slices::is_slice(resource)
 }
 
 impl RawContainer {

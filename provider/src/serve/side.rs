@@ -88,6 +88,7 @@ fn view(handle: &EngineHandle) -> serde_json::Value {
                 "zone": shown.group.zone_name,
                 "gpuModel": shown.group.spec.gpu_model,
                 "gpus": shown.group.spec.advertised_gpus(),
+                "slices": shown.group.slices,
                 "target": shown.limits.target,
                 "min": shown.limits.min,
                 "max": shown.limits.max,

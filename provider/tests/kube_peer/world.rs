@@ -18,6 +18,7 @@ use stoker::kube::template::node_object;
 use stoker_core::ids::{ClusterName, NodeName, ProviderId};
 use stoker_core::offer::{CapacityType, Market, Place};
 use stoker_core::policy::{Taint, TaintEffect};
+use stoker_core::sharing::Slices;
 use stoker_core::snapshot::ClusterFacts;
 use stoker_core::supply::{Instance, InstanceState};
 use stoker_core::template::{CLUSTER_LABEL, GPU_RESOURCE, GROUP_LABEL, NodeTemplate, Resources};
@@ -69,6 +70,7 @@ impl Peer {
             taints: vec![taint],
             capacity: resources,
             allocatable: resources,
+            slices: Slices::default(),
         }
     }
 

@@ -63,6 +63,13 @@ impl Cluster {
             .await
     }
 
+    /// Makes a pod that asks for so many of a resource of shared GPUs.
+    pub async fn slice_pod(&self, name: &str, pool: &str, resource: &str, number: u32) -> anyhow::Result<()> {
+        let tolerations = json!([{ "key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule" }]);
+        let amounts = json!({ "cpu": "1", "memory": "1Gi", resource: number.to_string() });
+        self.pod(name, &amounts, &json!({ POOL_LABEL: pool }), &tolerations).await
+    }
+
     /// Makes a pod without GPUs that asks for that much CPU.
     pub async fn cpu_pod(&self, name: &str, cpu: &str) -> anyhow::Result<()> {
         self.pod(name, &json!({ "cpu": cpu, "memory": "1Gi" }), &json!({}), &json!([])).await

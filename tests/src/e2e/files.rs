@@ -15,17 +15,20 @@ pub struct Files {
     pub prefer: &'static str,
     /// `isolation` of the pool `big`, in the policy's words.
     pub isolation: &'static str,
+    /// More pools, and what follows them in a policy.
+    pub more: &'static str,
     /// More of the world, in its own words.
     pub world: &'static str,
 }
 
 /// A quick and reliable world without spot.
-pub const CALM: Files = Files { boot_seconds: 3, seed: 7, floor: 0, big: 4, prefer: "on-demand", isolation: "", world: "" };
+pub const CALM: Files =
+    Files { boot_seconds: 3, seed: 7, floor: 0, big: 4, prefer: "on-demand", isolation: "", more: "", world: "" };
 
 impl Files {
     /// Two pools over two zones: `small` has one GPU a node, `big` four or eight.
     pub fn policy(&self) -> String {
-        let Self { floor, big, prefer, isolation, .. } = self;
+        let Self { floor, big, prefer, isolation, more, .. } = self;
         format!(
             "apiVersion: stoker.dev/v1alpha1
 kind: Policy
@@ -44,7 +47,7 @@ pools:
   where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
   capacity: {{ prefer: [on-demand] }}
   limits: {{ maxNodes: {big} }}
-{isolation}"
+{isolation}{more}"
         )
     }
 

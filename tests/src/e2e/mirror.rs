@@ -10,6 +10,7 @@ use kube::api::{EvictParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use stoker::kube::quantity;
 use stoker_core::policy::{Taint, TaintEffect};
+use stoker_core::sharing::Slices;
 use stoker_core::template::{GPU_RESOURCE, Resources};
 use stoker_core::units::MiB;
 use stoker_sim::model::{Cluster, ClusterError, NodeView, PodView, Requests, TO_BE_DELETED_TAINT, Toleration};
@@ -122,6 +123,7 @@ fn node_view(node: &Node) -> Option<NodeView> {
         created_at,
         allocatable: resources(status.and_then(|s| s.allocatable.as_ref()))?,
         capacity: resources(status.and_then(|s| s.capacity.as_ref()))?,
+        slices: slices(status.and_then(|s| s.allocatable.as_ref()))?,
     })
 }
 
@@ -142,16 +144,26 @@ fn resources(amounts: Option<&BTreeMap<String, Quantity>>) -> Option<Resources> 
     })
 }
 
+/// `None` where an amount is no quantity.
+fn slices(amounts: Option<&BTreeMap<String, Quantity>>) -> Option<Slices> {
+    let mut slices = Slices::default();
+    for (name, amount) in amounts.into_iter().flatten().filter(|(name, _)| Slices::is_slice(name)) {
+        slices.add(name, quantity::whole(&amount.0).ok()?);
+    }
+    Some(slices)
+}
+
 fn pod_view(pod: &Pod) -> Option<PodView> {
     let spec = pod.spec.as_ref()?;
     let mut requests = Requests::default();
     for container in &spec.containers {
         let asked = container.resources.as_ref().and_then(|r| r.requests.as_ref());
         let amount = |name: &str| asked?.get(name).map(|q| q.0.as_str());
-        requests = requests.plus(Requests {
+        requests = requests.plus(&Requests {
             milli_cpu: amount("cpu").map_or(Some(0), |text| quantity::milli(text).ok())?,
             memory: MiB(amount("memory").map_or(Some(0), |text| quantity::whole(text).ok())? >> 20),
             gpus: u32::try_from(amount(GPU_RESOURCE).map_or(Some(0), |text| quantity::whole(text).ok())?).ok()?,
+            slices: slices(asked)?,
         });
     }
     let tolerations = spec.tolerations.iter().flatten().map(|t| Toleration {

@@ -18,6 +18,10 @@ struct Fleet {
 
 impl Fleet {
     fn new(isolation: &serde_json::Value) -> Self {
+        Self::sharing(isolation, &json!(null))
+    }
+
+    fn sharing(isolation: &serde_json::Value, sharing: &serde_json::Value) -> Self {
         let raw: RawPolicy = serde_json::from_value(json!({
             "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test",
             "pools": [{
@@ -25,7 +29,7 @@ impl Fleet {
                 "gpu": { "models": ["L4"] },
                 "where": { "clouds": ["aws"], "regions": ["r"] },
                 "limits": { "maxNodes": 10 },
-                "isolation": isolation,
+                "isolation": isolation, "sharing": sharing,
             }],
         }))
         .unwrap();
@@ -72,7 +76,13 @@ fn shape<'a>(group: &'a Arc<Group>, open: &[&str]) -> Shape<'a> {
 }
 
 fn pod(gpus: u32, cpus: u64, gib: u64, waited_minutes: i64) -> PodNeeds {
-    PodNeeds { milli_cpu: cpus * 1000, memory_bytes: gib << 30, gpus, waited: SignedDuration::from_mins(waited_minutes) }
+    PodNeeds {
+        milli_cpu: cpus * 1000,
+        memory_bytes: gib << 30,
+        gpus,
+        slices: Slices::default(),
+        waited: SignedDuration::from_mins(waited_minutes),
+    }
 }
 
 const ALL: [&str; 3] = ["g.1x", "g.4x", "g.8x"];
@@ -97,6 +107,21 @@ fn the_largest_share_of_any_resource_counts() {
     assert_eq!(fleet.admitted(&pod(1, 40, 8, 0), &ALL)[0].0, "g.4x");
     // A quarter of the GPUs, half of the memory: $2.30 of the 4-GPU host's $4.60, against $4.60 of its own cheapest, which it is.
     assert_eq!(fleet.admitted(&pod(1, 4, 90, 0), &ALL)[0].0, "g.4x");
+}
+
+#[test]
+fn slices_count_as_what_a_node_has_of_them() {
+    let turns = json!({ "timeSlicing": 4, "renameByDefault": true, "acknowledge": ["timeSlicedInference"] });
+    let fleet = Fleet::sharing(&json!({ "kappa": 1.0 }), &turns);
+    let asking = |name, number| PodNeeds { slices: [(name, number)].into_iter().collect(), ..pod(0, 1, 1, 0) };
+    // Three turns fit one GPU at $0.80; three of 16 would be $0.86, three of 32 $1.50.
+    assert_eq!(fleet.admitted(&asking("nvidia.com/gpu.shared", 3), &ALL), [("g.1x".to_owned(), Admitted::InClass)]);
+    // Nine do not: $4.60 is their own cheapest, and nine of 32 are $4.50. Ten of 32 are $5.00.
+    let both = ["g.4x", "g.8x"].map(|name| (name.to_owned(), Admitted::InClass));
+    assert_eq!(fleet.admitted(&asking("nvidia.com/gpu.shared", 9), &ALL), both);
+    assert_eq!(fleet.admitted(&asking("nvidia.com/gpu.shared", 10), &ALL), both[..1]);
+    assert!(fleet.admitted(&asking("nvidia.com/mig-1g.10gb", 1), &ALL).is_empty());
+    assert!(fleet.admitted(&pod(1, 1, 1, 0), &ALL).is_empty(), "no node of the pool has an nvidia.com/gpu");
 }
 
 #[test]

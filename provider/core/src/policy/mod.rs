@@ -22,6 +22,7 @@ use crate::commitment::Commitment;
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
 use crate::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure};
 use crate::quota::KnownQuota;
+use crate::sharing::Sharing;
 use crate::spot::SpotRules;
 use crate::transfer::Data;
 use crate::units::{MiB, Milli, Percent, UsdPerHour};
@@ -102,6 +103,8 @@ pub struct Pool {
     pub taints: Vec<Taint>,
     /// Price-class isolation; `None` is off.
     pub isolation: Option<Isolation>,
+    /// How GPUs are shared; `None` gives whole ones.
+    pub sharing: Option<Sharing>,
 }
 
 /// Price-class isolation of a pool.

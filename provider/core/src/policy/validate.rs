@@ -10,6 +10,7 @@ mod grammar;
 mod later;
 mod prices;
 mod quotas;
+mod sharing;
 mod spot;
 #[cfg(test)]
 mod tests;
@@ -211,6 +212,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     let labels = labels(faults, &path.key("template").key("labels"), &raw.template);
     let taints = taints(faults, &path.key("template").key("taints"), raw.template.taints.as_deref());
     let isolation = isolation(faults, path, raw);
+    let sharing = sharing::sharing(faults, &path.key("sharing"), raw);
     later::of_a_pool(faults, path, raw);
     Some(Pool {
         name: name?,
@@ -236,6 +238,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         labels,
         taints,
         isolation: isolation?,
+        sharing: sharing?,
     })
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::policy::{Taint, TaintEffect};
+use stoker_core::sharing::Slices;
 use stoker_core::template::Resources;
 use stoker_core::units::MiB;
 
@@ -31,24 +32,30 @@ pub enum ClusterError {
 }
 
 /// What a pod asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Requests {
     /// CPU in thousandths of a core.
     pub milli_cpu: u64,
     /// Memory.
     pub memory: MiB,
-    /// GPUs.
+    /// `nvidia.com/gpu`.
     pub gpus: u32,
+    /// GPU resources under other names.
+    pub slices: Slices,
 }
 
 impl Requests {
     /// The sum.
     #[must_use]
-    pub const fn plus(self, other: Self) -> Self {
+    pub fn plus(mut self, other: &Self) -> Self {
+        for (name, number) in other.slices.iter() {
+            self.slices.add(name, number);
+        }
         Self {
             milli_cpu: self.milli_cpu.saturating_add(other.milli_cpu),
             memory: MiB(self.memory.0.saturating_add(other.memory.0)),
             gpus: self.gpus.saturating_add(other.gpus),
+            slices: self.slices,
         }
     }
 }
@@ -101,6 +108,8 @@ pub struct NodeView {
     pub allocatable: Resources,
     /// What it has.
     pub capacity: Resources,
+    /// GPU resources under other names than `nvidia.com/gpu`, left to pods.
+    pub slices: Slices,
 }
 
 impl NodeView {

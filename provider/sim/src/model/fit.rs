@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use stoker_core::policy::{Taint, TaintEffect};
+use stoker_core::sharing::Slices;
 use stoker_core::template::Resources;
 
 use super::cluster::{NodeView, PodView, Requests};
@@ -20,6 +21,8 @@ pub(super) struct SimNode {
     pub(super) open: bool,
     /// What it leaves to pods.
     pub(super) allocatable: Resources,
+    /// GPU resources under other names, left to pods.
+    pub(super) slices: Slices,
     /// The pods on it.
     pub(super) pods: Vec<Arc<PodView>>,
     /// What those and, on a node made up, its daemon pods ask for.
@@ -34,6 +37,7 @@ impl SimNode {
             taints: view.taints.clone(),
             open: ready && !view.unschedulable,
             allocatable: view.allocatable,
+            slices: view.slices.clone(),
             pods: Vec::new(),
             used: Requests::default(),
         }
@@ -41,20 +45,21 @@ impl SimNode {
 
     /// Whether the pod may run here: its selector, the taints, the room left.
     pub(super) fn takes(&self, pod: &PodView) -> bool {
-        self.open && self.has_room(pod.requests) && selects(&pod.node_selector, &self.node.labels) && bears(pod, &self.taints)
+        self.open && self.has_room(&pod.requests) && selects(&pod.node_selector, &self.node.labels) && bears(pod, &self.taints)
     }
 
-    fn has_room(&self, more: Requests) -> bool {
-        let sum = self.used.plus(more);
+    fn has_room(&self, more: &Requests) -> bool {
+        let sum = self.used.clone().plus(more);
         sum.milli_cpu <= self.allocatable.milli_cpu
             && sum.memory <= self.allocatable.memory
             && sum.gpus <= self.allocatable.gpus
+            && sum.slices.within(&self.slices)
             && self.pods.len() < self.allocatable.pods as usize
     }
 
     /// Puts the pod here.
     pub(super) fn put(&mut self, pod: &Arc<PodView>) {
-        self.used = self.used.plus(pod.requests);
+        self.used = std::mem::take(&mut self.used).plus(&pod.requests);
         self.pods.push(Arc::clone(pod));
     }
 
@@ -63,7 +68,7 @@ impl SimNode {
         let (mut daemons, mut others) = (Requests::default(), Requests::default());
         for pod in &self.pods {
             let side = if pod.daemon && ignore_daemon_sets { &mut daemons } else { &mut others };
-            *side = side.plus(pod.requests);
+            *side = std::mem::take(side).plus(&pod.requests);
         }
         if has_label(&self.node, gpu_label) {
             return share(u64::from(others.gpus), u64::from(self.allocatable.gpus.saturating_sub(daemons.gpus)));

@@ -50,8 +50,9 @@ impl Usage {
                 let group = group.ok_or_else(|| format!("{name} has the GPU label, no GPUs, and is of no group"))?;
                 gpus = templates.get(group.as_ref()).map_or(0, |t| t.capacity.gpus);
             }
-            let resources = Requests { milli_cpu: node.allocatable.milli_cpu, memory: node.allocatable.memory, gpus };
-            usage.add(resources, node.node.labels.get(usage.gpu_label.as_ref()).cloned(), 1);
+            let Resources { milli_cpu, memory, .. } = node.allocatable;
+            let resources = Requests { milli_cpu, memory, gpus, ..Requests::default() };
+            usage.add(&resources, node.node.labels.get(usage.gpu_label.as_ref()).cloned(), 1);
         }
         if !by_node {
             usage.add_targets(client, templates).await?;
@@ -69,12 +70,13 @@ impl Usage {
             let Some(template) = templates.get(&group.id) else { continue };
             let Resources { milli_cpu, memory, gpus, .. } = template.capacity;
             let kind = template.labels.get(self.gpu_label.as_ref()).cloned();
-            self.add(Requests { milli_cpu, memory, gpus }, kind, u64::try_from(size).unwrap_or_default());
+            let each = Requests { milli_cpu, memory, gpus, ..Requests::default() };
+            self.add(&each, kind, u64::try_from(size).unwrap_or_default());
         }
         Ok(())
     }
 
-    fn add(&mut self, each: Requests, gpu_kind: Option<String>, nodes: u64) {
+    fn add(&mut self, each: &Requests, gpu_kind: Option<String>, nodes: u64) {
         self.milli_cpu += each.milli_cpu * nodes;
         self.memory += each.memory.0 * nodes;
         if let Some(kind) = gpu_kind {

@@ -17,7 +17,7 @@ mod tests;
 pub enum Scoring {
     /// The first by name.
     FirstFit,
-    /// The one with the fewest free GPUs, then the least free CPU, then the first by name.
+    /// The one with the fewest free GPUs, then the fewest free slices of any, then the least free CPU, then the first by name.
     MostAllocated,
 }
 
@@ -169,6 +169,7 @@ impl MemoryCluster {
             Scoring::MostAllocated => fitting.min_by_key(|node| {
                 (
                     node.allocatable.gpus.saturating_sub(node.used.gpus),
+                    node.slices.total().saturating_sub(node.used.slices.total()),
                     node.allocatable.milli_cpu.saturating_sub(node.used.milli_cpu),
                 )
             }),

@@ -15,7 +15,7 @@
 //!
 //! # Caveats
 //! What it leaves out:
-//! * **The scheduler**: only node selectors, taints, CPU, memory, GPUs and the number of pods decide what fits. No affinity,
+//! * **The scheduler**: only node selectors, taints, CPU, memory, GPUs, slices of them and the number of pods decide what fits. No affinity,
 //!   topology spread, host ports, volumes, priorities, preemption or dynamic resource allocation.
 //! * **`DaemonSet`s** as such: their pods count on the nodes they run on and in templates copied from those, not in templates that
 //!   came from the door.

@@ -60,8 +60,9 @@ impl GroupTemplate {
             taints: self.template.taints.clone(),
             open: true,
             allocatable: self.template.allocatable,
+            slices: self.template.slices.clone(),
             pods: Vec::new(),
-            used: self.daemons,
+            used: self.daemons.clone(),
         }
     }
 
@@ -78,8 +79,9 @@ impl GroupTemplate {
         let daemons = pods
             .iter()
             .filter(|p| p.daemon && p.node.as_ref() == Some(&node.name))
-            .fold(Requests::default(), |sum, pod| sum.plus(pod.requests));
-        let template = Template { labels, taints, capacity: node.capacity, allocatable: node.allocatable };
+            .fold(Requests::default(), |sum, pod| sum.plus(&pod.requests));
+        let template =
+            Template { labels, taints, capacity: node.capacity, allocatable: node.allocatable, slices: node.slices.clone() };
         Self { template: Arc::new(template), daemons, real: true }
     }
 }

@@ -125,8 +125,8 @@ fn event(kind: Kind, pool: &str, name: &str, gpus: u32, at: i64, lifetime: i64) 
         Kind::Batch => ("batch", true),
     };
     // Fits what 4 CPUs and 16 GiB per GPU leave to pods, the least that is common; so the GPUs decide how many a node takes.
-    let per_gpu = Requests { milli_cpu: 3000, memory: MiB::from_gib(12), gpus: 1 };
-    let requests = (0..gpus).fold(Requests::default(), |sum, _| sum.plus(per_gpu));
+    let per_gpu = Requests { milli_cpu: 3000, memory: MiB::from_gib(12), gpus: 1, ..Requests::default() };
+    let requests = (0..gpus).fold(Requests::default(), |sum, _| sum.plus(&per_gpu));
     let pod = PodSpec {
         id: format!("{namespace}/{name}"),
         requests,

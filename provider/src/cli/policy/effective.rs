@@ -7,9 +7,10 @@ use serde_json::Number;
 use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaUnit, RawCapacity, RawCommitment, RawDefaults,
-    RawDiscount, RawGpu, RawIsolation, RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawSpot, RawTaint, RawTemplate,
-    RawWhere, Taint, Throughput, TypePattern,
+    RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawPolicy, RawPool, RawPrice, RawQuota, RawSharing, RawSpot,
+    RawTaint, RawTemplate, RawWhere, Taint, Throughput, TypePattern,
 };
+use stoker_core::sharing::{MigLayout, Sharing, Split};
 use stoker_core::spot::{Saving, SpotRules};
 use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
 
@@ -83,8 +84,31 @@ fn pool(pool: &Pool) -> RawPool {
         stabilization: None,
         isolation: pool.isolation.map(|isolation| RawIsolation { kappa: factor(isolation.kappa) }),
         waiting_usd_per_gpu_hour: pool.isolation.map(|isolation| dollars(isolation.waiting)),
-        sharing: None,
+        sharing: pool.sharing.as_ref().map(sharing),
     }
+}
+
+fn sharing(sharing: &Sharing) -> RawSharing {
+    let mut raw = RawSharing {
+        workloads: sharing.workloads.iter().copied().collect(),
+        acknowledge: sharing.acknowledged.iter().copied().collect(),
+        ..RawSharing::default()
+    };
+    match &sharing.split {
+        Split::Mig { layout, strategy } => {
+            raw.mig = Some(match layout {
+                MigLayout::All(_) | MigLayout::Balanced => RawMig::Named(layout.config()),
+                MigLayout::Own(own) => {
+                    RawMig::Own(own.iter().map(|(profile, number)| (profile.to_string(), *number)).collect())
+                }
+            });
+            raw.mig_strategy = Some(*strategy);
+        }
+        Split::TimeSlicing { replicas, renamed } => {
+            (raw.time_slicing, raw.rename_by_default) = (Some(*replicas), Some(*renamed));
+        }
+    }
+    raw
 }
 
 fn spot(rules: &SpotRules) -> RawSpot {
@@ -301,6 +325,9 @@ pools:
   template:
     labels: { team: "yes", "a.b/c": "" }
     taints: [{ key: x, effect: NoExecute }]
+- { name: s, workload: dev, gpu: { models: [L4] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { timeSlicing: 4, renameByDefault: true } }
+- { name: t, workload: training, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { mig: { 1g.10gb: 2, 3g.40gb: 1 }, workloads: [training, inference], acknowledge: [mixedWorkloads] } }
+- { name: u, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { mig: all-1g.10gb, migStrategy: mixed } }
 quotas:
 - { name: "# odd: name", cloud: aws, gpus: 4 }
 - { name: q, cloud: aws, region: us-east-1, models: [L4], capacityTypes: [spot], vcpus: 8, used: 4 }

@@ -50,6 +50,16 @@ async fn pods_without_gpus_are_counted_only_where_no_pod_has_any() {
 }
 
 #[tokio::test]
+async fn pods_that_ask_for_slices_are_gpu_pods() {
+    let sliced: Vec<Bytes> = (0..2).map(|n| pod(&format!("s{n}"), &[("nvidia.com/mig-1g.10gb", "3")])).collect();
+    let plain: Vec<Bytes> = (0..9).map(|n| pod(&format!("p{n}"), &[("cpu", "1")])).collect();
+    // However cheap it is to help pods without GPUs, the others come first.
+    assert_eq!(kept(view(), vec![option(ONE_A, 1, &plain), option(TWO_A, 9, &sliced)]).await, [TWO_A]);
+    // Six slices for $0.80 are cheaper than two GPUs for $1.50.
+    assert_eq!(kept(view(), vec![option(TWO_A, 1, &pods(2)), option(ONE_A, 1, &sliced)]).await, [ONE_A]);
+}
+
+#[tokio::test]
 async fn legacy_pods_are_read_too() {
     let both = pods(2);
     let legacy = |group: &str, nodes| ExpanderOption { pod: both.clone(), ..option(group, nodes, &[]) };

@@ -142,6 +142,24 @@ async fn a_pod_costs_the_cheapest_cpu_memory_and_gpus() {
 }
 
 #[tokio::test]
+async fn a_slice_costs_its_part_of_the_cheapest_node_that_has_it() {
+    let mut shown = view();
+    edit(&mut shown, ONE_B, |group| {
+        let template = &mut Arc::make_mut(&mut group.group).template;
+        template.allocatable.gpus = 0;
+        template.slices = [("nvidia.com/mig-1g.10gb", 3)].into_iter().collect();
+    });
+    let handle: Handle<_> = handle!(shown);
+    let provider = Provider::new(handle.engine.clone());
+    let asking = async |name, amount| pod_price(&provider, pod("p", &[(name, amount)])).await.unwrap();
+    let idle = pod_price(&provider, pod("p", &[])).await.unwrap();
+    // Two of three of a node at $0.90.
+    dollars(Ok(asking("nvidia.com/mig-1g.10gb", "2").await - idle), 0.6);
+    // What nobody has is worth a whole GPU, the half of a node at $1.50.
+    dollars(Ok(asking("nvidia.com/mig-3g.40gb", "1").await - idle), 0.75);
+}
+
+#[tokio::test]
 async fn no_pod_is_free() {
     let mut free = view();
     for id in ALL {

@@ -102,6 +102,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         labels: BTreeMap::new(),
         taints: vec![Taint { key: "nvidia.com/gpu".into(), value: "true".into(), effect: TaintEffect::NoSchedule }],
         isolation: None,
+        sharing: None,
     };
     Policy {
         cluster: ClusterName::new("prod").unwrap(),

@@ -80,6 +80,7 @@ mod tests {
     use std::sync::Arc;
 
     use stoker_core::offer::{CapacityType, Market, Place};
+    use stoker_core::sharing::Slices;
     use stoker_core::supply::{Instance, InstanceState};
     use stoker_core::template::{NodeTemplate, Resources};
     use stoker_core::units::MiB;
@@ -109,6 +110,7 @@ mod tests {
                 taints: vec![],
                 capacity: resources,
                 allocatable: resources,
+                slices: Slices::default(),
             }),
             ready,
         }

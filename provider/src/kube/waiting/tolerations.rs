@@ -14,11 +14,12 @@ use crate::view::{GroupView, View};
 
 /// The shapes that a pod may use and does not tolerate yet.
 pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap<InstanceType, Admitted> {
-    let Some(requests) = pod.requests.filter(|requests| requests.gpus > 0) else { return BTreeMap::new() };
+    let Some(requests) = pod.requests.as_ref().filter(|requests| requests.all_gpus() > 0) else { return BTreeMap::new() };
     let needs = PodNeeds {
         milli_cpu: requests.milli_cpu,
         memory_bytes: requests.memory_bytes,
         gpus: u32::try_from(requests.gpus).unwrap_or(u32::MAX),
+        slices: requests.slices.clone(),
         waited: pod.created_at.map_or(jiff::SignedDuration::ZERO, |since| now.duration_since(since)),
     };
     let mut all = BTreeMap::new();

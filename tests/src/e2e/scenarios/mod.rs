@@ -4,6 +4,7 @@ mod crashes;
 mod market;
 mod placement;
 mod pods;
+mod sharing;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -47,7 +48,7 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 12] = [
+pub const ALL: [Scenario; 13] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
@@ -58,6 +59,7 @@ pub const ALL: [Scenario; 12] = [
         needs: None,
         run: |bench| Box::pin(placement::classes(bench)),
     },
+    Scenario { name: "sharing", files: sharing::FILES, needs: None, run: |bench| Box::pin(sharing::slices(bench)) },
     Scenario { name: "busy-nodes-are-held", files: CALM, needs: None, run: |bench| Box::pin(pods::busy(bench)) },
     Scenario { name: "stoker-killed", files: SLOW, needs: None, run: |bench| Box::pin(crashes::stoker(bench)) },
     Scenario { name: "autoscaler-killed", files: SLOW, needs: None, run: |bench| Box::pin(crashes::autoscaler(bench)) },

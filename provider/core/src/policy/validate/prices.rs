@@ -21,7 +21,8 @@ const MAX_LISTED: usize = 30;
 /// fall by up to 44 % at a time (`pricing-notes` §7), so an old one may lie above today's on-demand price.
 const MOST_TIMES_ON_DEMAND: u32 = 2;
 
-/// Every GPU model, cloud, region, zone and instance type that the policy names and `book` does not, in file order.
+/// Every GPU model, cloud, region, zone and instance type that the policy names and `book` does not, in file order, and every pool that
+/// would share GPUs in a way that theirs cannot be.
 ///
 /// Names that break the grammar are reported here as unknown, and by [`super::Policy::try_from_raw`] as what they are.
 pub fn check_against_prices(policy: &RawPolicy, book: &PriceBook) -> Vec<Fault> {
@@ -34,6 +35,7 @@ pub fn check_against_prices(policy: &RawPolicy, book: &PriceBook) -> Vec<Fault> 
         let path = root.key("pools").index(at);
         known.pool(&mut faults, &path, pool);
         known.data(&mut faults, &path.key("where"), &pool.place, default, book);
+        super::sharing::check_hardware(&mut faults, &path.key("sharing"), pool, book);
     }
     for (at, quota) in policy.quotas.iter().enumerate() {
         known.quota(&mut faults, &root.key("quotas").index(at), quota);

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
+use stoker_core::sharing::Slices;
 use stoker_core::template::Resources;
 use stoker_core::units::MiB;
 
@@ -23,13 +24,14 @@ fn node(name: &str, gpus: u32) -> NodeView {
         created_at: at(0),
         allocatable: has,
         capacity: has,
+        slices: Slices::default(),
     }
 }
 
 fn pod(name: &str, gpus: u32) -> PodSpec {
     PodSpec {
         id: name.into(),
-        requests: Requests { milli_cpu: 1000, memory: MiB::from_gib(1), gpus },
+        requests: Requests { milli_cpu: 1000, memory: MiB::from_gib(1), gpus, ..Requests::default() },
         node_selector: BTreeMap::new(),
         tolerations: vec![Toleration::of_key("gpu")],
         movable: true,

@@ -112,6 +112,36 @@ fn gpus_that_are_not_there_yet_make_a_ready_node_a_starting_one() {
     assert!(rig.run(mins(2)).is_empty());
 }
 
+/// A node with slices of a GPU and no `nvidia.com/gpu`, with or without the GPU label, and three pods that ask for three of seven: two
+/// fit. What the loops of the next hour do once it is there.
+fn with_slices(labelled: bool) -> (usize, Vec<Action>) {
+    let mut rig = Rig::of(Generation::V1_36, &["a"]);
+    let template = &mut rig.supplier().group("a").template;
+    (template.capacity.gpus, template.allocatable.gpus) = (0, 0);
+    template.slices = [("nvidia.com/mig-1g.10gb", 7)].into_iter().collect();
+    if !labelled {
+        template.labels.remove("stoker.dev/gpu");
+    }
+    for name in ["w", "x"] {
+        let slices = [("nvidia.com/mig-1g.10gb", 3)].into_iter().collect();
+        let requests = Requests { slices, ..pod(name, 0).requests };
+        rig.ca.cluster_mut().add_pod(PodSpec { requests, ..pod(name, 0) }, start());
+    }
+    assert_eq!(asked(&rig.wait(secs(30)).step()), [("a", 1)]);
+    rig.wait(mins(1)).boot(true);
+    let bound = rig.ca.cluster().all_pods().filter(|pod| pod.node.is_some()).count();
+    (bound, rig.run(mins(60)))
+}
+
+#[test]
+fn a_node_of_slices_is_used_and_kept_only_without_the_gpu_label() {
+    assert_eq!(with_slices(false), (2, Vec::new()));
+    // It waits for GPUs of the node that never come, gives the request up and backs the group off.
+    let (bound, actions) = with_slices(true);
+    assert!(matches!(&actions[..], [Action::RequestTimedOut { .. }, Action::BackedOff { .. }]), "{actions:?}");
+    assert_eq!(bound, 2, "the scheduler does not mind");
+}
+
 #[test]
 fn a_starting_taint_keeps_a_node_coming_and_out_of_the_template() {
     let mut rig = Rig::of(Generation::V1_36, &["a"]);

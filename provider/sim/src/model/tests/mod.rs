@@ -55,7 +55,7 @@ fn gpu_taint() -> Taint {
 fn pod(name: &str, gpus: u32) -> PodSpec {
     PodSpec {
         id: format!("default/{name}"),
-        requests: Requests { milli_cpu: 1000, memory: MiB::from_gib(4), gpus },
+        requests: Requests { milli_cpu: 1000, memory: MiB::from_gib(4), gpus, ..Requests::default() },
         node_selector: [(POOL.to_owned(), "p".to_owned())].into(),
         tolerations: vec![Toleration::of_key("nvidia.com/gpu")],
         movable: true,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use stoker_core::sharing::Slices;
 use stoker_core::template::Resources;
 use stoker_core::units::MiB;
 
@@ -57,6 +58,7 @@ impl Supplier {
             taints: vec![super::gpu_taint()],
             capacity,
             allocatable: capacity,
+            slices: Slices::default(),
         };
         let group = Group { min: 0, max: 10, closed: false, stock: 100, template, instances: Vec::new(), phantom: 0 };
         self.groups.insert(id.to_owned(), group);
@@ -111,6 +113,7 @@ impl Supplier {
                     created_at: now,
                     allocatable: group.template.allocatable,
                     capacity: group.template.capacity,
+                    slices: group.template.slices.clone(),
                 });
             }
         }
