@@ -1,89 +1,117 @@
-//! Back to spot: which on-demand node, bought when spot could not be had, a spot node should take the place of now.
+//! Back to spot: whether an on-demand node, bought when spot could not be had, should go so that a spot node takes its place.
+//!
+//! The node is emptied first, and the autoscaler asks for what its pods need: its work waits for the new node's boot. So a move costs
+//! the new node's boot and the work that is done again on it, and that time's waiting.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::choose::{Eligible, Scales};
-use crate::ids::{NodeGroupId, RecordId};
+use crate::commitment::release_order;
+use crate::memory::LONGEST_BACKOFF;
 use crate::offer::{CapacityType, Market};
 use crate::policy::Pool;
 use crate::record::{Record, State};
 use crate::spot::{Saving, SpotRules};
 use crate::units::{UsdMicros, UsdPerHour};
+use crate::usage::{Usage, group_of};
 
 /// How long a market must have been open before it is moved to. Of measured markets with capacity 96 % had it ten minutes later, of those
 /// without 13 % (`policy-benchmark` §2): one that stayed open for ten minutes is one of the former.
 pub const DWELL: SignedDuration = SignedDuration::from_mins(10);
 
-/// One node that should move.
+/// How likely a market has room that nothing of ours runs in, in percent: the measured share of the time, 59 % for H100 and 64 % for
+/// V100 (`policy-benchmark` §2). One in which something of ours runs counts as open.
+const OPEN_UNSEEN: i64 = 60;
+
+/// What a move comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// The on-demand node.
-    pub record: RecordId,
-    /// The group that the spot node comes from.
-    pub group: NodeGroupId,
-    /// Where it is bought.
+    /// Where the spot node would be bought.
     pub market: Market,
-    /// What it saves over the time that it can be expected to serve.
+    /// What it saves over the time that it can be expected to serve, times the chance that the market has room.
     pub gain: UsdMicros,
-    /// What the move costs: both nodes while the new one boots, and the work that is done again.
+    /// What the move costs: the new node's boot, the work that is done again on it, and what the pool says that waiting for both costs.
     pub cost: UsdMicros,
 }
 
-/// The move of a pool that pays most now; `None` where none does, or while a node of the pool is on its way: nodes move one by one.
-///
-/// A pool moves back only if it prefers spot to on-demand, and a busy node only if it saves checkpoints. A node is moved to a spot market
-/// of its own instance type. It is expected to serve on for as long as it has served (job lengths have heavy tails: what ran long runs
-/// on, `policy-benchmark` §1), and no longer than a spot node can be expected to live.
-pub fn next_move(scales: &Scales<'_>, pool: &Pool, busy: impl Fn(&Record) -> bool) -> Option<Move> {
-    let rules = pool.spot.as_ref()?;
+/// Whether nodes of a pool move back at all: it prefers spot to on-demand, and its policy does not forbid it.
+pub fn moves_back(pool: &Pool) -> Option<&SpotRules> {
+    let rules = pool.spot.as_ref().filter(|rules| rules.move_back)?;
     let place = |capacity_type| pool.prefer.iter().position(|c| *c == capacity_type);
-    if place(CapacityType::Spot)? > place(CapacityType::OnDemand)? {
-        return None;
-    }
-    let group_of = |record: &Record| scales.menu.groups.get(&record.group).filter(|group| group.pool == pool.name);
-    let records = || scales.memory.records.values().filter(|record| group_of(record).is_some());
-    if records().any(|record| record.is_coming()) {
-        return None;
-    }
-    let (eligible, _) = scales.rank(scales.menu.pool_groups(&pool.name).map(AsRef::as_ref));
-    let settled: Vec<&Eligible<'_>> = eligible.iter().filter(|e| has_settled(scales, e)).collect();
-    let moves = records().filter_map(|record| {
-        let group = group_of(record)?;
-        // Rank order: the cheapest comes first.
-        let to = settled.iter().find(|e| e.group.spec == group.spec)?;
-        weigh(scales.now, record, to, rules, busy(record))
-    });
-    moves.max_by_key(|m| (m.gain.0 - m.cost.0, std::cmp::Reverse(m.record)))
+    (place(CapacityType::Spot)? < place(CapacityType::OnDemand).unwrap_or(usize::MAX)).then_some(rules)
 }
 
-/// Whether a spot market has been open for [`DWELL`]: not refused since, and nothing of it reclaimed.
-fn has_settled(scales: &Scales<'_>, offer: &Eligible<'_>) -> bool {
-    let market = &offer.offer.market;
+/// Whether a spot market has been open for [`DWELL`]: nothing of it reclaimed since, nor refused. One that refused is open again when it
+/// has sold, or has been quiet until its refusal is forgotten.
+pub fn has_settled(scales: &Scales<'_>, market: &Market) -> bool {
+    market.capacity_type == CapacityType::Spot
+        && !scales.memory.refused.contains_key(market)
+        && scales
+            .memory
+            .spot
+            .get(&market.place)
+            .and_then(|known| known.left_alone_until())
+            .is_none_or(|at| at.saturating_add(DWELL).is_ok_and(|until| until <= scales.now))
+}
+
+/// When a market that has not settled may have, if nothing more happens there.
+pub fn settles_at(scales: &Scales<'_>, market: &Market) -> Option<Timestamp> {
+    let forgotten = scales.memory.refused.get(market).and_then(|backoff| backoff.until.saturating_add(LONGEST_BACKOFF).ok());
     let reclaimed = scales.memory.spot.get(&market.place).and_then(|known| known.left_alone_until());
-    // A market that refused is remembered until it sells again or has been quiet for long.
-    let refused = scales.memory.refused.get(market).map(|backoff| backoff.until);
-    let open_since = reclaimed.max(refused);
-    let dwelt = |at: Timestamp| at.saturating_add(DWELL).is_ok_and(|until| until <= scales.now);
-    market.capacity_type == CapacityType::Spot && open_since.is_none_or(dwelt)
+    forgotten.max(reclaimed.and_then(|at| at.saturating_add(DWELL).ok()))
 }
 
-fn weigh(now: Timestamp, record: &Record, to: &Eligible<'_>, rules: &SpotRules, busy: bool) -> Option<Move> {
-    let State::Registered { purchase, ready_at: Some(ready), .. } = &record.state else { return None };
+/// What moving the work of one node back to spot comes to; `None` where it must not move, or does not pay.
+///
+/// A node is moved to a spot market of its own instance type and pool. `busy` is whether pods run on it: they move only where the pool
+/// saves checkpoints. `work` is whether another node must take its place: for pods, or for a floor. Without, nothing is lost and nothing
+/// waited for. A node is expected to serve on for as long as it has served (job lengths have heavy tails: what ran long runs on,
+/// `policy-benchmark` §1), and no longer than a spot node can be expected to live. One that commitments pay for saves nothing by going.
+pub fn weigh(scales: &Scales<'_>, pool: &Pool, record: &Record, busy: bool, work: bool) -> Option<Move> {
+    let rules = moves_back(pool)?;
+    let State::Registered { purchase, launched_at, ready_at: Some(ready), .. } = &record.state else { return None };
     let saves = matches!(rules.saving, Saving::Checkpoints { .. });
     if purchase.market.capacity_type != CapacityType::OnDemand || (busy && !saves) {
         return None;
     }
+    let group = group_of(record, scales.memory, scales.menu).filter(|group| group.pool == pool.name)?;
+    let alike = || scales.menu.pool_groups(&pool.name).filter(|other| other.spec == group.spec);
+    let settled = |offer: &crate::group::Offer| has_settled(scales, &offer.market);
+    if !alike().any(|other| other.offers.iter().any(settled)) {
+        return None;
+    }
+    // Its own room becomes free.
+    let mut usage = Usage::clone(scales.usage);
+    usage.remove(record, group, scales.menu, scales.now);
+    let without = Scales { usage: &usage, ..*scales };
+    let (eligible, _) = without.rank(alike().map(AsRef::as_ref));
+    // Rank order: the cheapest comes first.
+    let to = eligible.iter().find(|e| has_settled(scales, &e.offer.market))?;
+    let (_, saved) = release_order(&[record], 1, scales.usage, scales.memory, scales.menu).pop()?;
     let hazard = to.parts.spot.as_ref()?.risk.hazard;
     let life = i64::try_from(3_600_000_000_000 / hazard.0.max(1)).unwrap_or(i64::MAX);
-    let serves = now.duration_since(*ready).as_secs().min(life);
-    let cheaper_by = purchase.price.minus(to.parts.effective);
-    // Both are paid while the new one boots: as long as it may take, for want of a better figure.
-    let twice = over(to.parts.quote.price, purchase.boot_within);
-    let again = if busy { over(purchase.price, rules.lost_per_reclaim()) } else { UsdMicros(0) };
-    let (gain, cost) = (cheaper_by.over_seconds(serves), twice.plus(again));
-    (gain > cost).then(|| Move { record: record.id, group: to.group.id.clone(), market: to.offer.market.clone(), gain, cost })
+    let serves = scales.now.duration_since(*ready).as_secs().min(life);
+    let gain = saved.minus(to.parts.effective).over_seconds(serves);
+    let gain = if is_seen_open(scales, to) { gain } else { UsdMicros(gain.0 / 100 * OPEN_UNSEEN) };
+    let mut late = SignedDuration::ZERO;
+    if work {
+        // The new node boots as the old one did: they are of one type.
+        late = ready.duration_since(*launched_at).clamp(SignedDuration::ZERO, purchase.boot_within);
+    }
+    if busy {
+        late = late.saturating_add(rules.lost_per_reclaim());
+    }
+    let waiting = pool.isolation.map_or(UsdPerHour::ZERO, |isolation| isolation.waiting).times(group.spec.advertised_gpus());
+    let rate = if busy { to.parts.quote.price.plus(waiting) } else { to.parts.quote.price };
+    let cost = rate.over_seconds(late.as_secs());
+    (gain > cost).then(|| Move { market: to.offer.market.clone(), gain, cost })
 }
 
-fn over(rate: UsdPerHour, time: SignedDuration) -> UsdMicros {
-    rate.over_seconds(time.as_secs())
+/// Whether something of ours runs in the market.
+fn is_seen_open(scales: &Scales<'_>, to: &Eligible<'_>) -> bool {
+    let runs = |record: &Record| match &record.state {
+        State::Booting { purchase, .. } | State::Registered { purchase, .. } => purchase.market == to.offer.market,
+        _ => false,
+    };
+    scales.memory.records.values().any(|record| runs(record))
 }

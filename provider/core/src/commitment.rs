@@ -3,6 +3,7 @@
 //! What a commitment is called differs between clouds; what it does is one of four things, and [`Terms`] has one variant for each.
 
 mod cover;
+mod ending;
 mod release;
 mod size;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use crate::policy::{CommitmentKind, TypePattern};
 use crate::units::{Milli, UsdPerHour};
 
 pub use cover::{Amount, Committed, CoveredBy, Line, LineCover, Marginal, NoSlot, Use};
+pub use ending::nodes_on_ending;
 pub use release::release_order;
 pub use size::{Advice, MEDIAN_DISCOUNTS, MedianDiscount, Shortfall, TooLittleUse, advise};
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::choose::{Barred, Candidate};
 use crate::ids::{NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SupplierName};
+use crate::leaving::LeaveFor;
 use crate::memory::Memory;
 use crate::offer::Market;
 use crate::supply::{LaunchRequest, RefusalKind};
@@ -101,6 +102,24 @@ pub enum Action {
         /// From this one.
         node: NodeName,
     },
+    /// Close a node to new pods, under our mark, and tell its pods to go. Done again until nothing is left on it.
+    Drain {
+        /// Its record.
+        record: RecordId,
+        /// This one.
+        node: NodeName,
+        /// Only if it is still of this machine.
+        provider_id: ProviderId,
+        /// Which pods are told to go.
+        evict: Evict,
+    },
+    /// Open a node again that we closed.
+    Uncordon {
+        /// This one.
+        node: NodeName,
+        /// Only if it is still of this machine.
+        provider_id: ProviderId,
+    },
     /// Remove the Node object of a machine that is gone.
     RemoveNode {
         /// This one.
@@ -108,6 +127,29 @@ pub enum Action {
         /// Only if it is still of this machine.
         provider_id: ProviderId,
     },
+}
+
+/// Which pods a drain tells to go. Those of `DaemonSet`s and mirror pods never are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evict {
+    /// Those without a GPU that may be moved: one with a GPU that has come meanwhile keeps the node.
+    WithoutGpu,
+    /// Those that may be moved: one that nothing would make again, or that says so, keeps the node.
+    Movable,
+    /// All: the machine ends in any case.
+    All,
+}
+
+impl Evict {
+    /// A stable word for logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::WithoutGpu => "without-gpu",
+            Self::Movable => "movable",
+            Self::All => "all",
+        }
+    }
 }
 
 /// Why a machine is ended.
@@ -129,6 +171,12 @@ pub enum Ending {
     /// It is ours by its key, but its group is unknown and nothing runs on it.
     #[error("its group is unknown and nothing runs on it")]
     Orphaned,
+    /// Its pods went because spot is back.
+    #[error("spot is back, and its pods have gone")]
+    BackToSpot,
+    /// Its pods went because the capacity that it runs on ends.
+    #[error("the capacity that it runs on ends, and its pods have gone")]
+    CapacityEnds,
 }
 
 /// What the autoscaler is shown of a group.
@@ -243,6 +291,24 @@ pub enum Note {
         /// The group.
         group: NodeGroupId,
     },
+    /// A node is being emptied, to be let go.
+    Leaving {
+        /// Its group.
+        group: NodeGroupId,
+        /// The node.
+        node: NodeName,
+        /// Why.
+        why: LeaveFor,
+    },
+    /// A node that was to go stays.
+    Stays {
+        /// Its group.
+        group: NodeGroupId,
+        /// The node.
+        node: NodeName,
+        /// Why.
+        why: String,
+    },
 }
 
 impl Note {
@@ -256,6 +322,8 @@ impl Note {
             | Self::Adopted { group, .. }
             | Self::Orphan { group, .. }
             | Self::Frozen { group, .. }
+            | Self::Leaving { group, .. }
+            | Self::Stays { group, .. }
             | Self::Thawed { group } => group,
         }
     }
@@ -271,6 +339,8 @@ impl Note {
             Self::Orphan { .. } => "OrphanFound",
             Self::Frozen { .. } => "GroupFrozen",
             Self::Thawed { .. } => "GroupThawed",
+            Self::Leaving { .. } => "NodeLeaving",
+            Self::Stays { .. } => "NodeStays",
         }
     }
 
@@ -278,7 +348,12 @@ impl Note {
     pub const fn is_alarm(&self) -> bool {
         match self {
             Self::OrderFailed { .. } | Self::BootTimeout { .. } | Self::Orphan { .. } | Self::Frozen { .. } => true,
-            Self::OrderShort { .. } | Self::Lost { .. } | Self::Adopted { .. } | Self::Thawed { .. } => false,
+            Self::OrderShort { .. }
+            | Self::Lost { .. }
+            | Self::Adopted { .. }
+            | Self::Thawed { .. }
+            | Self::Leaving { .. }
+            | Self::Stays { .. } => false,
         }
     }
 }
@@ -308,6 +383,8 @@ impl std::fmt::Display for Note {
                 )
             }
             Self::Thawed { group } => write!(f, "{group} may grow again"),
+            Self::Leaving { group, node, why } => write!(f, "{group}: {node} is emptied and let go: {why}"),
+            Self::Stays { group, node, why } => write!(f, "{group}: {node} stays: {why}"),
         }
     }
 }

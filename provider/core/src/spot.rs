@@ -193,6 +193,9 @@ pub struct SpotRules {
     pub saving: Saving,
     /// From a new node to where the work stood, its boot not included.
     pub restart: SignedDuration,
+    /// Whether on-demand nodes are let go when spot is back and that pays.
+    #[serde(default)]
+    pub move_back: bool,
 }
 
 /// What a reclaim leaves of the work that a node did.

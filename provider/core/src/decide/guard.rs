@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::{BARREN_AFTER, Draft};
+use super::{BARREN_AFTER, Draft, leave};
 use crate::ids::{NodeGroupId, ProviderId, RecordId};
 use crate::lookup::Lookup;
 use crate::plan::{Action, Ending, Note};
@@ -42,7 +42,12 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
             let why = match draft.memory.records.get(&key.record) {
                 Some(record) => match &record.state {
                     State::Deleting { .. } if sabotage::on("deleted-not-ended") => continue,
-                    State::Deleting { .. } => Ending::Deleted,
+                    State::Deleting { .. } => match leave::ending(draft, record) {
+                        // No pod but one that ignores that its node is closed can have come meanwhile: it is let run.
+                        Some(_) if busy() => continue,
+                        Some(why) => why,
+                        None => Ending::Deleted,
+                    },
                     State::Booting { instance, .. } | State::Registered { instance, .. } if *instance == made.provider_id => {
                         continue;
                     }
@@ -67,11 +72,13 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
         let State::Deleting { instance, .. } = &record.state else { continue };
         let Some(group) = draft.group_of(record) else { continue };
         let listed = draft.inventory_of(&record.group).is_some_and(|i| i.instances.contains_key(instance));
-        if !listed && !snapshot.terminating.contains(instance) {
+        let busy = draft.nodes.get(instance).is_some_and(|node| node.is_busy());
+        let why = leave::ending(draft, record);
+        if !listed && !snapshot.terminating.contains(instance) && !(busy && why.is_some()) {
             actions.push(Action::Terminate {
                 supplier: group.supplier.clone(),
                 instance: instance.clone(),
-                why: Ending::Deleted,
+                why: why.unwrap_or(Ending::Deleted),
             });
         }
     }
@@ -97,6 +104,8 @@ pub(super) fn holds(draft: &mut Draft<'_>) -> Lookup<NodeGroupId, u32> {
         match (busy, node.scale_down_disabled) {
             (true, Hold::None) if sabotage::on("busy-not-held") => {}
             (true, Hold::None) => actions.push(Action::Hold { node: node.name.clone() }),
+            // One that is let go keeps what it bears: nobody else is to drain it too.
+            (false, Hold::Ours) if draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) => {}
             (false, Hold::Ours) => actions.push(Action::Release { node: node.name.clone() }),
             _ => {}
         }

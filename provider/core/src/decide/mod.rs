@@ -6,6 +6,7 @@
 mod absorb;
 mod fill;
 mod guard;
+mod leave;
 mod limits;
 mod reclaims;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     reclaims::keep(&mut draft);
     fill::buy(&mut draft);
     fill::ask_again(&mut draft);
+    leave::nodes(&mut draft);
     guard::endings(&mut draft);
     let busy = guard::holds(&mut draft);
     guard::gone_nodes(&mut draft);

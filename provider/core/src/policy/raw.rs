@@ -237,6 +237,10 @@ pub struct RawSpot {
     /// Time from a new node to where the work stood.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
+    /// Whether on-demand nodes, bought when spot could not be had, are emptied and let go when spot is back and that pays, of a pool
+    /// that prefers spot: idle nodes at once, busy ones one by one and only where the pool writes checkpoints. Default: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub move_back: Option<bool>,
 }
 
 /// Limits of a pool.

@@ -88,6 +88,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
             max_interruption: None,
             saving: Saving::Stateless,
             restart: SignedDuration::from_mins(2),
+            move_back: true,
         }),
         limits: Limits { min_nodes: 0, max_nodes, max_usd_per_hour: Some(UsdPerHour(90_000_000_000)) },
         evidence: Evidence::None,

@@ -76,6 +76,7 @@ pub(super) fn rules(faults: &mut Faults, path: &Path, raw: &RawPool, prefer: &[C
         max_interruption: max_interruption?,
         saving: saving?,
         restart: restart?,
+        move_back: spot.move_back.unwrap_or(true),
     };
     Some(buys_spot.then_some(rules))
 }

@@ -137,6 +137,7 @@ fn what_a_workload_says_of_spot_holds_until_the_pool_says_otherwise() {
         max_interruption: None,
         saving,
         restart: mins(restart),
+        move_back: true,
     };
     let [inference, training] = read("/kind", json!("Policy")).try_into().expect("two pools");
     assert_eq!((inference.spot, training.spot), (None, Some(rules(checkpoints(30, 3), 5))));
@@ -161,6 +162,7 @@ fn what_a_workload_says_of_spot_holds_until_the_pool_says_otherwise() {
         max_interruption: Some(Percent(10)),
         saving: checkpoints(60, 1),
         restart: SignedDuration::from_secs(90),
+        move_back: true,
     };
     assert_eq!(read("/pools/1/capacity/spot", all)[1].spot, Some(said));
 }
