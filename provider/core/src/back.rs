@@ -15,7 +15,7 @@ use crate::spot::{Saving, SpotRules};
 use crate::units::{UsdMicros, UsdPerHour};
 use crate::usage::{Usage, group_of};
 
-/// How long a market must have been open before it is moved to. Of measured markets with capacity 96 % had it ten minutes later, of those
+/// How long a market that reclaimed must have been open before it is moved to. Of measured markets with capacity 96 % had it ten minutes later, of those
 /// without 13 % (`policy-benchmark` §2): one that stayed open for ten minutes is one of the former.
 pub const DWELL: SignedDuration = SignedDuration::from_mins(10);
 
@@ -41,24 +41,15 @@ pub fn moves_back(pool: &Pool) -> Option<&SpotRules> {
     (place(CapacityType::Spot)? < place(CapacityType::OnDemand).unwrap_or(usize::MAX)).then_some(rules)
 }
 
-/// Whether a spot market has been open for [`DWELL`]: nothing of it reclaimed since, nor refused. One that refused is open again when it
-/// has sold, or has been quiet until its refusal is forgotten.
+/// Whether a spot market can be counted on: it is `DWELL` since one of its nodes was last left alone after a reclaim, and it has not
+/// refused. One that refused is open again when it has sold, or has been quiet until its refusal is forgotten.
 pub fn has_settled(scales: &Scales<'_>, market: &Market) -> bool {
-    market.capacity_type == CapacityType::Spot
-        && !scales.memory.refused.contains_key(market)
-        && scales
-            .memory
-            .spot
-            .get(&market.place)
-            .and_then(|known| known.left_alone_until())
-            .is_none_or(|at| at.saturating_add(DWELL).is_ok_and(|until| until <= scales.now))
-}
-
-/// When a market that has not settled may have, if nothing more happens there.
-pub fn settles_at(scales: &Scales<'_>, market: &Market) -> Option<Timestamp> {
-    let forgotten = scales.memory.refused.get(market).and_then(|backoff| backoff.until.saturating_add(LONGEST_BACKOFF).ok());
+    let past = |at: Timestamp, by| at.saturating_add(by).is_ok_and(|until: Timestamp| until <= scales.now);
+    let refused = scales.memory.refused.get(market);
     let reclaimed = scales.memory.spot.get(&market.place).and_then(|known| known.left_alone_until());
-    forgotten.max(reclaimed.and_then(|at| at.saturating_add(DWELL).ok()))
+    market.capacity_type == CapacityType::Spot
+        && refused.is_none_or(|backoff| past(backoff.until, LONGEST_BACKOFF))
+        && reclaimed.is_none_or(|at| past(at, DWELL))
 }
 
 /// What moving the work of one node back to spot comes to; `None` where it must not move, or does not pay.

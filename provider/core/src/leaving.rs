@@ -30,8 +30,9 @@ pub const GIVE_UP_AFTER: SignedDuration = SignedDuration::from_mins(30);
 /// How long a node stays that could not be emptied, before it is tried again.
 pub const STAYS_FOR: SignedDuration = SignedDuration::from_hours(1);
 
-/// How long after a move an order tells how it went: whether spot was had or on-demand again.
-pub const JUDGED_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+/// How long after a move an order tells how it went: whether spot was had or on-demand again. Pods may take their time to go, and
+/// their successors are made as soon as they begin to.
+pub const JUDGED_WITHIN: SignedDuration = GIVE_UP_AFTER;
 
 /// How long a pool moves nothing after a move that ended on demand again, doubling up to [`LONGEST_REST`]: a pod that no spot market
 /// can serve (its volume lies in another zone) must not be restarted for nothing time and again.
@@ -139,8 +140,8 @@ impl Leaving {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Moves {
-    /// When the last node was emptied, while it is not known what took its place.
-    pub emptied_at: Option<Timestamp>,
+    /// When the last one began whose node is gone, while it is not known what took that node's place.
+    pub began_at: Option<Timestamp>,
     /// Nothing moves before.
     pub rests_until: Option<Timestamp>,
     /// Moves in a row that ended on demand again.
@@ -150,7 +151,7 @@ pub struct Moves {
 impl Moves {
     /// What took the place of the last one was bought as spot, or on demand again.
     pub fn judge(&mut self, as_spot: bool, now: Timestamp) {
-        self.emptied_at = None;
+        self.began_at = None;
         if as_spot {
             self.failed = 0;
             return;

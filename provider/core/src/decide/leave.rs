@@ -67,10 +67,14 @@ fn forget(draft: &mut Draft<'_>) {
         (Some(State::Deleting { .. }), Stage::Ending) => true,
         _ => false,
     });
+    let stay = |leaving: &Arc<Leaving>| if let Stage::Stays { until } = leaving.stage { Some(until) } else { None };
+    if let Some(at) = draft.memory.leaving.values().filter_map(stay).min() {
+        draft.look_again_at(at);
+    }
     draft.memory.moves.retain(|_, moves| {
         // A pool that has moved nothing for a day after its rest starts afresh.
         let over = moves.rests_until.is_none_or(|until| Draft::after(until, SignedDuration::from_hours(24)) <= now);
-        moves.emptied_at.is_some() || moves.rests_until.is_some_and(|until| until > now) || (moves.failed > 0 && !over)
+        moves.began_at.is_some() || moves.rests_until.is_some_and(|until| until > now) || (moves.failed > 0 && !over)
     });
 }
 
@@ -78,8 +82,8 @@ fn forget(draft: &mut Draft<'_>) {
 fn judge(draft: &mut Draft<'_>) {
     let mut verdicts: Vec<(PoolName, Option<bool>)> = Vec::new();
     for (pool, moves) in &draft.memory.moves {
-        let Some(emptied_at) = moves.emptied_at else { continue };
-        let bought = draft.memory.records.values().filter(|record| record.ordered_at >= emptied_at);
+        let Some(began_at) = moves.began_at else { continue };
+        let bought = draft.memory.records.values().filter(|record| record.ordered_at >= began_at);
         let bought = bought.filter(|record| draft.group(&record.group).is_some_and(|group| group.pool == *pool));
         let market = bought.filter_map(|record| match &record.state {
             State::Booting { purchase, .. } | State::Registered { purchase, .. } => Some(&purchase.market),
@@ -87,7 +91,7 @@ fn judge(draft: &mut Draft<'_>) {
         });
         match market.map(|market| market.capacity_type == CapacityType::Spot).next() {
             Some(as_spot) => verdicts.push((pool.clone(), Some(as_spot))),
-            None if Draft::after(emptied_at, JUDGED_WITHIN) <= draft.now => verdicts.push((pool.clone(), None)),
+            None if Draft::after(began_at, JUDGED_WITHIN) <= draft.now => verdicts.push((pool.clone(), None)),
             None => {}
         }
     }
@@ -96,7 +100,7 @@ fn judge(draft: &mut Draft<'_>) {
         match verdict {
             Some(as_spot) => Arc::make_mut(moves).judge(as_spot, draft.now),
             // Its pods found room elsewhere, or are done.
-            None => Arc::make_mut(moves).emptied_at = None,
+            None => Arc::make_mut(moves).began_at = None,
         }
     }
 }
@@ -303,20 +307,21 @@ fn let_go(draft: &mut Draft<'_>, usage: &Usage, pool: &PoolName, candidates: Vec
 
 /// Idle nodes go as soon as they have been idle for long enough.
 fn idle_ones(draft: &mut Draft<'_>, usage: &Usage, candidates: &[Candidate<'_>]) {
-    let mut known: Vec<(&NodeGroupId, bool)> = Vec::new();
+    let mut unpaid: Vec<&NodeGroupId> = Vec::new();
     for candidate in candidates {
         let record = &candidate.record;
         let since = draft.memory.idle.get(&record.id).copied().unwrap_or(draft.now);
         let due = Draft::after(since, IDLE_FOR);
         // Nodes of one group differ too little to be weighed each: where one does not pay, the next need not be.
-        if due > draft.now || known.iter().any(|(group, pays)| **group == record.group && !pays) {
+        if due > draft.now || unpaid.contains(&&record.group) {
             draft.look_again_at(due);
             continue;
         }
-        let found = weigh(draft, usage, candidate, false);
-        known.push((&record.group, found.is_some()));
-        if let Some(found) = found {
+        if let Some(found) = weigh(draft, usage, candidate, false) {
             begin(draft, record.id, back_to(found, false));
+        } else {
+            unpaid.push(&record.group);
+            draft.look_again_at(Draft::after(draft.now, WEIGH_AGAIN));
         }
     }
 }
@@ -375,7 +380,7 @@ fn empty(draft: &mut Draft<'_>) {
                 draft.memory.leaving.insert(id, Arc::new(Leaving { stage: Stage::Ending, ..Leaving::clone(&leaving) }));
                 if let (true, Some(pool)) = (leaving.moves_work(), pool) {
                     let moves = Arc::make_mut(draft.memory.moves.entry(pool).or_default());
-                    moves.emptied_at = Some(draft.now);
+                    moves.began_at = Some(leaving.since);
                     moves.rests_until = Some(Draft::after(draft.now, PAUSE));
                 }
                 continue;

@@ -361,7 +361,7 @@ impl World {
         self.machines.values().map(|made| &made.market).chain(asked.map(|(_, market)| market))
     }
 
-    /// Does what the last plan says of closing nodes: their pods go at once, but for `stuck` where one will not.
+    /// Does what the last plan says of nodes: their pods go at once, but for `stuck` where one will not.
     pub(super) fn drain(&mut self, stuck: Option<&Stuck>) {
         for action in self.last.iter().flat_map(|plan| plan.actions.clone()) {
             match action {
@@ -375,6 +375,12 @@ impl World {
                     }
                     let drained = Drained { machine: provider_id, at: self.now, evicted, left, stuck: stuck.cloned() };
                     self.drains.insert(node, drained);
+                }
+                Action::Hold { node } => {
+                    Arc::make_mut(self.cluster.nodes.get_mut(&node).unwrap()).scale_down_disabled = Hold::Ours;
+                }
+                Action::Release { node } => {
+                    Arc::make_mut(self.cluster.nodes.get_mut(&node).unwrap()).scale_down_disabled = Hold::None;
                 }
                 Action::Uncordon { node, .. } => {
                     Arc::make_mut(self.cluster.nodes.get_mut(&node).unwrap()).cordon = Cordon::None;
@@ -393,7 +399,7 @@ impl World {
             let decision = decide(&self.snapshot(), &self.memory, &self.menu, self.now);
             let next = decision.next_change_at.filter(|at| *at <= until);
             let plan = self.pass();
-            done.extend(plan.actions);
+            done.extend(plan.actions.into_iter().filter(|a| !matches!(a, Action::Hold { .. } | Action::Release { .. })));
             self.drain(None);
             self.end_terminated();
             match next {
@@ -460,6 +466,10 @@ impl World {
 
     pub(super) fn mark_node(&mut self, hold: Hold) {
         self.change_node(|n| n.scale_down_disabled = hold);
+    }
+
+    pub(super) fn close(&mut self, cordon: Cordon) {
+        self.change_node(|n| n.cordon = cordon);
     }
 
     pub(super) fn node_name(&self) -> String {
