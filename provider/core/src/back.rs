@@ -11,7 +11,7 @@ use crate::memory::LONGEST_BACKOFF;
 use crate::offer::{CapacityType, Market};
 use crate::policy::Pool;
 use crate::record::{Record, State};
-use crate::spot::{Saving, SpotRules};
+use crate::spot::SpotRules;
 use crate::units::{UsdMicros, UsdPerHour};
 use crate::usage::{Usage, group_of};
 
@@ -61,8 +61,7 @@ pub fn has_settled(scales: &Scales<'_>, market: &Market) -> bool {
 pub fn weigh(scales: &Scales<'_>, pool: &Pool, record: &Record, busy: bool, work: bool) -> Option<Move> {
     let rules = moves_back(pool)?;
     let State::Registered { purchase, launched_at, ready_at: Some(ready), .. } = &record.state else { return None };
-    let saves = matches!(rules.saving, Saving::Checkpoints { .. });
-    if purchase.market.capacity_type != CapacityType::OnDemand || (busy && !saves) {
+    if purchase.market.capacity_type != CapacityType::OnDemand || (busy && !rules.saves()) {
         return None;
     }
     let group = group_of(record, scales.memory, scales.menu).filter(|group| group.pool == pool.name)?;

@@ -221,6 +221,11 @@ impl SpotRules {
         self.max_share < Percent::ALL || self.max_market_share < Percent::ALL
     }
 
+    /// Whether work goes on elsewhere from where it was saved.
+    pub const fn saves(&self) -> bool {
+        matches!(self.saving, Saving::Checkpoints { .. })
+    }
+
     /// Time lost on average when a node is reclaimed.
     pub fn lost_per_reclaim(&self) -> SignedDuration {
         let work = match self.saving {

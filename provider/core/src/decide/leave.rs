@@ -24,6 +24,7 @@ use crate::plan::{Action, Ending, Evict, Note};
 use crate::policy::Pool;
 use crate::record::{PodsSeen, Record, State};
 use crate::snapshot::{Cordon, Drained, Hold, Stuck};
+use crate::spot::SpotRules;
 use crate::usage::Usage;
 
 /// How often it is asked again whether a move pays that does not pay yet.
@@ -165,7 +166,8 @@ fn ending_capacity(draft: &Draft<'_>) -> BTreeMap<RecordId, LeaveFor> {
     nodes_on_ending(&draft.memory, commitments, draft.now).into_iter().map(|(id, c)| (id, why(c))).collect()
 }
 
-/// What no pod was told of yet is taken back when its reason is gone, and what pods hold for too long that needed not go.
+/// What no pod was told of yet is taken back when its reason is gone; what must not be moved any more, and what pods hold for too long
+/// that needed not go, at any time.
 fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
     let mut back: Vec<(RecordId, Option<Timestamp>, &'static str)> = Vec::new();
     let mut moving: Vec<RecordId> = Vec::new();
@@ -179,8 +181,7 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
             LeaveFor::BackToSpot { .. } if draft.now >= give_up => {
                 back.push((*id, Some(Draft::after(draft.now, STAYS_FOR)), "pods would not go"));
             }
-            LeaveFor::BackToSpot { .. } if !leaving.has_evicted() => moving.push(*id),
-            LeaveFor::BackToSpot { .. } => {}
+            LeaveFor::BackToSpot { .. } => moving.push(*id),
         }
     }
     if !moving.is_empty() {
@@ -189,13 +190,14 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
             let (Some(record), Some(leaving)) = (draft.memory.records.get(&id), draft.memory.leaving.get(&id)) else {
                 continue;
             };
-            let still = candidate(draft, record).is_some_and(|candidate| {
-                // A pod that came to an idle node has the last word.
-                let came = candidate.busy && !leaving.moves_work();
-                !came && weigh(draft, &usage, &candidate, leaving.moves_work()).is_some()
-            });
-            if !still {
-                back.push((id, None, "moving to spot would not pay any more"));
+            let work = leaving.moves_work();
+            // A pod that came to an idle node has the last word, and one that saves nothing any more.
+            let may = |c: &Candidate<'_>| !c.busy || (work && back::moves_back(c.pool).is_some_and(SpotRules::saves));
+            match candidate(draft, record).filter(may) {
+                None => back.push((id, None, "it must not be moved any more")),
+                Some(_) if leaving.has_evicted() => {}
+                Some(candidate) if weigh(draft, &usage, &candidate, work).is_some() => {}
+                Some(_) => back.push((id, None, "moving to spot would not pay any more")),
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Nodes that are let go of our own decision.
 
 use super::back::fallen_back;
+use super::oracle::Dice;
 use super::world::{GROUP_A, World, minutes, place, seconds};
 use super::*;
 use crate::commitment::{Capacity, Commitment, Paid, Terms};
@@ -363,4 +364,68 @@ fn pods_that_will_not_leave_a_block_are_asked_until_the_cloud_takes_it() {
     world.pass();
     assert_eq!(world.target(GROUP_A), 0);
     assert!(world.memory.leaving.is_empty());
+}
+
+/// In random weather, with crashes between what is done and what is heard of it, and with pods that come back to closed nodes: pods of
+/// a pool that saves nothing are never told to go, and no machine ends with pods on it. `pass` runs the checker, which judges the rest.
+#[test]
+fn no_pod_is_told_to_go_that_must_not_in_random_weather() {
+    let (mut told, mut ended, mut opened) = (0, 0, 0);
+    for seed in 1..=300_u64 {
+        let mut dice = Dice::new(seed);
+        let mut world = if dice.roll(4) == 0 { on_a_block() } else { fallen_back(3) };
+        let block = !world.policy.commitments.is_empty();
+        let mut saves = true;
+        for _ in 0..60 {
+            match dice.roll(12) {
+                0 | 1 => world.bind_pod(),
+                2 => world.unbind_pod(),
+                3 => {
+                    saves = !saves;
+                    let saving = Saving::Checkpoints { every: minutes(30), overhead: crate::units::Percent(3) };
+                    world.numbers(|policy| {
+                        if let Some(rules) = policy.pools[0].spot.as_mut() {
+                            rules.saving = if saves { saving } else { Saving::Stateless };
+                        }
+                    });
+                }
+                4 => drop(world.try_increase(GROUP_A, 1)),
+                5 => {
+                    world.answer(|_| true);
+                    world.observe();
+                    world.join(true);
+                }
+                6 => world.refuse_all(RefusalKind::OutOfCapacity),
+                7 => world.drains.clear(),
+                8 => world.drain(Some(&Stuck::NotNow("a budget".into()))),
+                9 if dice.roll(4) == 0 => world.drain(Some(&Stuck::Never("a pod".into()))),
+                9 | 10 => world.drain(None),
+                _ => world.advance(minutes(i64::try_from(dice.roll(15)).unwrap())),
+            }
+            world.advance(seconds(i64::try_from(dice.roll(12)).unwrap()));
+            world.observe();
+            let busy = world.snapshot().cluster.unwrap();
+            let plan = world.pass();
+            for action in &plan.actions {
+                match action {
+                    Action::Drain { node, evict, .. } => {
+                        told += 1;
+                        let busy = busy.nodes[node].is_busy();
+                        assert!(block || saves || !busy, "seed {seed}: {node}");
+                        assert!(block || *evict != Evict::All, "seed {seed}");
+                    }
+                    Action::Terminate { instance, why: Ending::BackToSpot | Ending::CapacityEnds, .. } => {
+                        ended += 1;
+                        let on_it = busy.nodes.values().any(|n| n.provider_id.as_ref() == Some(instance) && n.is_busy());
+                        assert!(!on_it, "seed {seed}: {instance}");
+                    }
+                    Action::Uncordon { .. } => opened += 1,
+                    _ => {}
+                }
+            }
+            world.end_terminated();
+        }
+    }
+    // The weather was worth the name.
+    assert!(told > 300 && ended > 100 && opened > 30, "{told} told, {ended} ended, {opened} opened");
 }
