@@ -98,7 +98,7 @@ fn tell_action(decision: &str, action: &Action) {
         Action::Terminate { supplier, instance, why } => {
             tracing::info!(decision, action = "terminate", %supplier, %instance, %why, "acting");
         }
-        Action::Hold { node } => tracing::info!(decision, action = "hold", %node, "acting"),
+        Action::Hold { node, why } => tracing::info!(decision, action = "hold", %node, %why, "acting"),
         Action::Release { node } => tracing::info!(decision, action = "release", %node, "acting"),
         Action::Drain { record, node, provider_id, evict } => {
             tracing::info!(decision, action = "drain", %record, %node, instance = %provider_id, evict = evict.as_str(), "acting");

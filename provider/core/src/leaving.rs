@@ -119,6 +119,18 @@ pub enum Stage {
     },
 }
 
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closing => write!(f, "it is being closed to new pods"),
+            Self::Emptying { left, stuck: None, .. } => write!(f, "{left} pods are left on it"),
+            Self::Emptying { left, stuck: Some(why), .. } => write!(f, "{left} pods are left on it ({why})"),
+            Self::Ending => write!(f, "it is empty, and its machine is being ended"),
+            Self::Stays { until } => write!(f, "it stays until {}", until.strftime("%H:%MZ")),
+        }
+    }
+}
+
 impl Leaving {
     /// Whether it is on its way and not yet empty.
     pub const fn is_open(&self) -> bool {

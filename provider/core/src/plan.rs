@@ -96,6 +96,9 @@ pub enum Action {
     Hold {
         /// This one.
         node: NodeName,
+        /// For this reason.
+        #[serde(default)]
+        why: HoldFor,
     },
     /// Take back our own hold.
     Release {
@@ -127,6 +130,19 @@ pub enum Action {
         /// Only if it is still of this machine.
         provider_id: ProviderId,
     },
+}
+
+/// Why the autoscaler is kept from removing a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum HoldFor {
+    /// GPU pods hold it.
+    #[default]
+    #[error("GPU pods hold it")]
+    Pods,
+    /// Commitments pay for it, and another idle node of its pool costs money.
+    #[error("commitments pay for it, and another idle node of its pool costs money")]
+    Paid,
 }
 
 /// Which pods a drain tells to go. Those of `DaemonSet`s and mirror pods never are.
@@ -190,6 +206,8 @@ pub struct GroupLimits {
     pub max: u32,
     /// Nodes that GPU pods hold.
     pub busy: u32,
+    /// Idle nodes that the autoscaler is kept from removing, because commitments pay for them and another idle one costs money.
+    pub paid: u32,
     /// Whether it is worth listing: not empty, or undominated and with a price.
     pub listed: bool,
     /// Effective price of the next node; `None` while the group is closed.

@@ -128,7 +128,7 @@ impl Executor {
             match action {
                 Action::Launch { supplier, request, .. } => launches.entry(supplier).or_default().push(request.clone()),
                 Action::Terminate { supplier, instance, .. } => endings.entry(supplier).or_default().push(instance.clone()),
-                Action::Hold { node } => self.on_cluster(KubeDeed::Hold(node.clone())),
+                Action::Hold { node, .. } => self.on_cluster(KubeDeed::Hold(node.clone())),
                 Action::Release { node } => self.on_cluster(KubeDeed::Release(node.clone())),
                 Action::Drain { node, provider_id, evict, .. } => {
                     self.on_cluster(KubeDeed::Drain(node.clone(), provider_id.clone(), *evict));
@@ -317,7 +317,7 @@ fn deed(action: &Action) -> Option<Deed> {
     match action {
         Action::Launch { .. } => None,
         Action::Terminate { instance, .. } => Some(Deed::Terminate(instance.clone())),
-        Action::Hold { node } => Some(Deed::Hold(node.clone())),
+        Action::Hold { node, .. } => Some(Deed::Hold(node.clone())),
         Action::Release { node } => Some(Deed::Release(node.clone())),
         Action::Drain { node, .. } => Some(Deed::Drain(node.clone())),
         Action::Uncordon { node, .. } => Some(Deed::Uncordon(node.clone())),

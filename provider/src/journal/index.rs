@@ -106,7 +106,7 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             Action::Terminate { instance, .. } => {
                 subjects.insert(Subject::instance(instance.as_str()));
             }
-            Action::Hold { node } | Action::Release { node } => {
+            Action::Hold { node, .. } | Action::Release { node } => {
                 subjects.insert(Subject::node(node.as_str()));
             }
             Action::RemoveNode { node, provider_id }

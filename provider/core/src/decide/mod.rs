@@ -8,6 +8,7 @@ mod fill;
 mod guard;
 mod leave;
 mod limits;
+mod paid;
 mod reclaims;
 #[cfg(test)]
 mod tests;
@@ -46,10 +47,10 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     fill::ask_again(&mut draft);
     leave::nodes(&mut draft);
     guard::endings(&mut draft);
-    let busy = guard::holds(&mut draft);
+    let held = guard::holds(&mut draft);
     guard::gone_nodes(&mut draft);
     guard::barren_groups(&mut draft);
-    let limits = limits::of_groups(&mut draft, &busy);
+    let limits = limits::of_groups(&mut draft, &held);
     draft.forget();
     let Draft { memory, actions, notes, explanations, next_change_at, .. } = draft;
     Decision { plan: Plan::new(actions, limits, notes, explanations), memory, next_change_at }

@@ -18,7 +18,7 @@ use stoker_core::plan::{Action, GroupLimits, Note};
 use stoker_core::policy::{Evidence, Limits, Policy, Pool, Taint, TaintEffect, Throughput, Workload};
 use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
-use stoker_core::snapshot::{ClusterFacts, Hold, NodeFacts, Snapshot};
+use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
 use stoker_core::spot::{Saving, SpotRules};
 use stoker_core::supply::{
     Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, Refusal, RefusalKind,
@@ -304,6 +304,7 @@ impl World {
                     ready_since: Some(now),
                     gpu_pods: std::collections::BTreeSet::new(),
                     scale_down_disabled: Hold::None,
+                    cordon: Cordon::None,
                 };
                 cluster.nodes.entry(machine.node_name.clone()).or_insert_with(|| Arc::new(node));
             }
@@ -335,7 +336,7 @@ impl World {
     pub(super) fn guard(&mut self, actions: &[Action]) {
         for action in actions {
             let (node, hold) = match action {
-                Action::Hold { node } => (node, Hold::Ours),
+                Action::Hold { node, .. } => (node, Hold::Ours),
                 Action::Release { node } => (node, Hold::None),
                 _ => continue,
             };

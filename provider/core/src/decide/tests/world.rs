@@ -376,7 +376,7 @@ impl World {
                     let drained = Drained { machine: provider_id, at: self.now, evicted, left, stuck: stuck.cloned() };
                     self.drains.insert(node, drained);
                 }
-                Action::Hold { node } => {
+                Action::Hold { node, .. } => {
                     Arc::make_mut(self.cluster.nodes.get_mut(&node).unwrap()).scale_down_disabled = Hold::Ours;
                 }
                 Action::Release { node } => {
@@ -466,6 +466,10 @@ impl World {
 
     pub(super) fn mark_node(&mut self, hold: Hold) {
         self.change_node(|n| n.scale_down_disabled = hold);
+    }
+
+    pub(super) fn hold(&mut self, node: &str, hold: Hold) {
+        Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap()).scale_down_disabled = hold;
     }
 
     pub(super) fn close(&mut self, cordon: Cordon) {
