@@ -13,6 +13,10 @@ pub struct Files {
     pub big: u32,
     /// What the pool `small` buys.
     pub prefer: &'static str,
+    /// The spot rules of the pool `small`, in the policy's words.
+    pub spot: &'static str,
+    /// Quotas, in the policy's words.
+    pub quotas: &'static str,
     /// `isolation` of the pool `big`, in the policy's words.
     pub isolation: &'static str,
     /// More of the world, in its own words.
@@ -20,12 +24,13 @@ pub struct Files {
 }
 
 /// A quick and reliable world without spot.
-pub const CALM: Files = Files { boot_seconds: 3, seed: 7, floor: 0, big: 4, prefer: "on-demand", isolation: "", world: "" };
+pub const CALM: Files =
+    Files { boot_seconds: 3, seed: 7, floor: 0, big: 4, prefer: "on-demand", spot: "", quotas: "", isolation: "", world: "" };
 
 impl Files {
     /// Two pools over two zones: `small` has one GPU a node, `big` four or eight.
     pub fn policy(&self) -> String {
-        let Self { floor, big, prefer, isolation, .. } = self;
+        let Self { floor, big, prefer, spot, quotas, isolation, .. } = self;
         format!(
             "apiVersion: stoker.dev/v1alpha1
 kind: Policy
@@ -36,7 +41,7 @@ pools:
   workload: inference
   gpu: {{ models: [L4], count: 1, minMemoryGiB: 20 }}
   where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
-  capacity: {{ prefer: [{prefer}] }}
+  capacity: {{ prefer: [{prefer}]{spot} }}
   limits: {{ minNodes: {floor}, maxNodes: 8 }}
 - name: big
   workload: training
@@ -44,7 +49,7 @@ pools:
   where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
   capacity: {{ prefer: [on-demand] }}
   limits: {{ maxNodes: {big} }}
-{isolation}"
+{isolation}{quotas}"
         )
     }
 

@@ -2,15 +2,16 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{DeleteParams, EvictParams, ListParams, Preconditions};
+use kube::api::{ListParams, PostParams};
+use serde::de::IgnoredAny;
 use serde_json::json;
 use stoker_core::ids::{NodeName, ProviderId};
 use stoker_core::plan::Evict;
 use stoker_core::snapshot::{Cordon, Stuck};
 use tokio::time::timeout;
 
-use super::super::DRAINING;
 use super::super::bound::BoundPod;
+use super::super::{DRAINING, FIELD_MANAGER};
 use super::{ActError, Change, DEADLINE, KubeAct, Outcome};
 
 /// How a node stands after one try at emptying it.
@@ -100,15 +101,19 @@ impl KubeAct {
     /// Tells one pod to go, if it is still the same; whether it was there.
     async fn evict(&self, pod: &BoundPod) -> Result<bool, String> {
         let (name, namespace) = (pod.meta.name.as_deref().unwrap_or_default(), pod.meta.namespace.as_deref());
-        let same = Preconditions { uid: pod.meta.uid.clone(), resource_version: None };
-        let delete_options = Some(DeleteParams { preconditions: Some(same), ..DeleteParams::default() });
-        let params = EvictParams { delete_options, ..EvictParams::default() };
+        // Not the client's own `evict`: it writes the options under a name that the server does not know.
+        let eviction = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": { "name": name, "namespace": namespace },
+            "deleteOptions": { "preconditions": { "uid": pod.meta.uid } },
+        });
         let pods = Api::<Pod>::namespaced(self.client.clone(), namespace.unwrap_or_default());
-        match timeout(DEADLINE, pods.evict(name, &params)).await {
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let asked = pods.create_subresource::<_, IgnoredAny>("eviction", name, &params, &eviction);
+        match timeout(DEADLINE, asked).await {
             Ok(Ok(_)) => Ok(true),
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Ok(false),
-            // Another pod has its name by now.
-            Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Ok(false),
             Ok(Err(kube::Error::Api(status))) => Err(status.message),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no answer within {}s", DEADLINE.as_secs())),
@@ -121,3 +126,6 @@ fn cordon(closed: bool) -> Change {
     let (mark, unschedulable) = if closed { (Some("true"), Some(true)) } else { (None, None) };
     Change { annotations: json!({ DRAINING: mark }), spec: Some(json!({ "unschedulable": unschedulable })) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::StatusCode;
 use serde_json::{Value, json};
 use stoker_core::ids::NodeName;
-use stoker_core::snapshot::{Hold, NodeFacts};
+use stoker_core::snapshot::{Cordon, Hold, NodeFacts};
 use tokio::time::timeout;
 
 use super::super::fake;
