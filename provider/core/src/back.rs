@@ -9,7 +9,7 @@ use crate::choose::{Eligible, Scales};
 use crate::commitment::release_order;
 use crate::memory::LONGEST_BACKOFF;
 use crate::offer::{CapacityType, Market};
-use crate::policy::Pool;
+use crate::policy::{MoveBack, Pool};
 use crate::record::{Record, State};
 use crate::spot::SpotRules;
 use crate::units::{UsdMicros, UsdPerHour};
@@ -34,11 +34,9 @@ pub struct Move {
     pub cost: UsdMicros,
 }
 
-/// Whether nodes of a pool move back at all: it prefers spot to on-demand, and its policy does not forbid it.
+/// The spot rules of a pool whose nodes move back at all.
 pub fn moves_back(pool: &Pool) -> Option<&SpotRules> {
-    let rules = pool.spot.as_ref().filter(|rules| rules.move_back)?;
-    let place = |capacity_type| pool.prefer.iter().position(|c| *c == capacity_type);
-    (place(CapacityType::Spot)? < place(CapacityType::OnDemand).unwrap_or(usize::MAX)).then_some(rules)
+    pool.spot.as_ref().filter(|rules| rules.move_back > MoveBack::Never)
 }
 
 /// Whether a spot market can be counted on: it is `DWELL` since one of its nodes was last left alone after a reclaim, and it has not
@@ -55,13 +53,13 @@ pub fn has_settled(scales: &Scales<'_>, market: &Market) -> bool {
 /// What moving the work of one node back to spot comes to; `None` where it must not move, or does not pay.
 ///
 /// A node is moved to a spot market of its own instance type and pool. `busy` is whether pods run on it: they move only where the pool
-/// saves checkpoints. `work` is whether another node must take its place: for pods, or for a floor. Without, nothing is lost and nothing
+/// says so. `work` is whether another node must take its place: for pods, or for a floor. Without, nothing is lost and nothing
 /// waited for. A node is expected to serve on for as long as it has served (job lengths have heavy tails: what ran long runs on,
 /// `policy-benchmark` §1), and no longer than a spot node can be expected to live. One that commitments pay for saves nothing by going.
 pub fn weigh(scales: &Scales<'_>, pool: &Pool, record: &Record, busy: bool, work: bool) -> Option<Move> {
     let rules = moves_back(pool)?;
     let State::Registered { purchase, launched_at, ready_at: Some(ready), .. } = &record.state else { return None };
-    if purchase.market.capacity_type != CapacityType::OnDemand || (busy && !rules.saves()) {
+    if purchase.market.capacity_type != CapacityType::OnDemand || (busy && !rules.moves_busy()) {
         return None;
     }
     let group = group_of(record, scales.memory, scales.menu).filter(|group| group.pool == pool.name)?;

@@ -9,6 +9,7 @@ use crate::leaving::{LeaveFor, Stage};
 use crate::memory::Memory;
 use crate::offer::CapacityType;
 use crate::plan::{Action, Ending, Evict};
+use crate::policy::MoveBack;
 use crate::record::{Record, State};
 use crate::snapshot::{Cordon, NodeFacts, Snapshot};
 use crate::spot::Saving;
@@ -95,6 +96,11 @@ fn movable(record: &Record, facts: &NodeFacts, menu: &Menu, memory: &Memory) -> 
     let on_demand = record.purchase().is_some_and(|purchase| purchase.market.capacity_type == CapacityType::OnDemand);
     rules.is_some_and(|rules| {
         let saves = matches!(rules.saving, Saving::Checkpoints { .. });
-        on_demand && rules.move_back && facts.cordon != Cordon::Theirs && (facts.gpu_pods.is_empty() || saves)
+        let allowed = match rules.move_back {
+            MoveBack::Never => false,
+            MoveBack::Idle => facts.gpu_pods.is_empty(),
+            MoveBack::Busy => facts.gpu_pods.is_empty() || saves,
+        };
+        on_demand && allowed && facts.cordon != Cordon::Theirs
     })
 }

@@ -192,7 +192,7 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
             };
             let work = leaving.moves_work();
             // A pod that came to an idle node has the last word, and one that saves nothing any more.
-            let may = |c: &Candidate<'_>| !c.busy || (work && back::moves_back(c.pool).is_some_and(SpotRules::saves));
+            let may = |c: &Candidate<'_>| !c.busy || (work && back::moves_back(c.pool).is_some_and(SpotRules::moves_busy));
             match candidate(draft, record).filter(may) {
                 None => back.push((id, None, "it must not be moved any more")),
                 Some(_) if leaving.has_evicted() => {}

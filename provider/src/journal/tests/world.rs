@@ -15,7 +15,7 @@ use stoker_core::memory::Memory;
 use stoker_core::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
 use stoker_core::orders;
 use stoker_core::plan::{Action, GroupLimits, Note};
-use stoker_core::policy::{Evidence, Limits, Policy, Pool, Taint, TaintEffect, Throughput, Workload};
+use stoker_core::policy::{Evidence, Limits, MoveBack, Policy, Pool, Taint, TaintEffect, Throughput, Workload};
 use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
 use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
@@ -88,7 +88,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
             max_interruption: None,
             saving: Saving::Stateless,
             restart: SignedDuration::from_mins(2),
-            move_back: true,
+            move_back: MoveBack::Idle,
         }),
         limits: Limits { min_nodes: 0, max_nodes, max_usd_per_hour: Some(UsdPerHour(90_000_000_000)) },
         evidence: Evidence::None,

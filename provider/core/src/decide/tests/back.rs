@@ -8,7 +8,7 @@ use crate::group::Group;
 use crate::ids::{Cloud, InstanceType, Region};
 use crate::memory::{FIRST_BACKOFF, LONGEST_BACKOFF};
 use crate::offer::{CapacityType, Market};
-use crate::policy::Isolation;
+use crate::policy::{Isolation, MoveBack};
 use crate::spot::{LEFT_ALONE, Saving};
 use crate::supply::RefusalKind;
 use crate::units::{Milli, UsdMicros, UsdPerHour};
@@ -28,7 +28,10 @@ pub(super) fn fallen_back(nodes: i32) -> World {
     world.join(true);
     world.bind_pod();
     // Zone b's spot is cheaper, and out of the way of these tests.
-    world.policy(|policy| policy.pools[0].zones = ["zone-a".to_owned()].into());
+    world.policy(|policy| {
+        policy.pools[0].zones = ["zone-a".to_owned()].into();
+        policy.pools[0].spot.as_mut().unwrap().move_back = MoveBack::Busy;
+    });
     world.pass();
     world
 }
@@ -121,16 +124,14 @@ fn a_market_that_sells_is_open_and_one_that_reclaimed_must_dwell() {
 }
 
 #[test]
-fn a_policy_may_forbid_it_and_a_pool_that_prefers_on_demand_stays_there() {
+fn a_policy_may_forbid_it() {
     let mut world = fallen_back(1);
     wait(&mut world, 60 * 24);
-    world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().move_back = false);
-    assert_eq!(weighed(&world, false, false), None);
-    world.policy(|policy| {
-        policy.pools[0].spot.as_mut().unwrap().move_back = true;
-        policy.pools[0].prefer.reverse();
-    });
-    assert_eq!(weighed(&world, false, false), None);
+    for (said, idle, busy) in [(MoveBack::Never, false, false), (MoveBack::Idle, true, false), (MoveBack::Busy, true, true)] {
+        world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().move_back = said);
+        let moves = (weighed(&world, false, false).is_some(), weighed(&world, true, true).is_some());
+        assert_eq!(moves, (idle, busy), "{said:?}");
+    }
 }
 
 #[test]

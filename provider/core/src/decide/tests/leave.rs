@@ -9,6 +9,7 @@ use crate::ids::Cloud;
 use crate::leaving::{FIRST_REST, GIVE_UP_AFTER, LeaveFor, PAUSE, STAYS_FOR, Stage};
 use crate::offer::CapacityType;
 use crate::plan::Evict;
+use crate::policy::MoveBack;
 use crate::snapshot::{Cordon, Hold, Stuck};
 use crate::spot::Saving;
 use crate::units::UsdPerHour;
@@ -104,6 +105,7 @@ fn busy_nodes_move_one_by_one_and_not_for_hours() {
     let mut world = World::new();
     world.policy(|policy| {
         policy.pools[0].limits.max_nodes = 20;
+        policy.pools[0].spot.as_mut().unwrap().move_back = MoveBack::Busy;
         policy.quotas.clear();
     });
     world.pass();
