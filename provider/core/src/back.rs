@@ -3,11 +3,15 @@
 //! The node is emptied first, and the autoscaler asks for what its pods need: its work waits for the new node's boot. So a move costs
 //! the new node's boot and the work that is done again on it, and that time's waiting.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 
-use crate::choose::{Eligible, Scales};
+use crate::choose::{PriceParts, Scales};
 use crate::commitment::release_order;
-use crate::memory::LONGEST_BACKOFF;
+use crate::group::{Group, Menu};
+use crate::lookup::LookupSet;
+use crate::memory::{LONGEST_BACKOFF, Memory};
 use crate::offer::{CapacityType, Market};
 use crate::policy::{MoveBack, Pool};
 use crate::record::{Record, State};
@@ -35,71 +39,102 @@ pub struct Move {
 }
 
 /// The spot rules of a pool whose nodes move back at all.
-pub fn moves_back(pool: &Pool) -> Option<&SpotRules> {
+pub(crate) fn moves_back(pool: &Pool) -> Option<&SpotRules> {
     pool.spot.as_ref().filter(|rules| rules.move_back > MoveBack::Never)
 }
 
-/// Whether a spot market can be counted on: it is `DWELL` since one of its nodes was last left alone after a reclaim, and it has not
+/// Whether a spot market can be counted on: it is [`DWELL`] since one of its nodes was last left alone after a reclaim, and it has not
 /// refused. One that refused is open again when it has sold, or has been quiet until its refusal is forgotten.
-pub fn has_settled(scales: &Scales<'_>, market: &Market) -> bool {
-    let past = |at: Timestamp, by| at.saturating_add(by).is_ok_and(|until: Timestamp| until <= scales.now);
-    let refused = scales.memory.refused.get(market);
-    let reclaimed = scales.memory.spot.get(&market.place).and_then(|known| known.left_alone_until());
+pub fn has_settled(memory: &Memory, market: &Market, now: Timestamp) -> bool {
+    let past = |at: Timestamp, by| at.saturating_add(by).is_ok_and(|until: Timestamp| until <= now);
+    let refused = memory.refused.get(market);
+    let reclaimed = memory.spot.get(&market.place).and_then(|known| known.left_alone_until());
     market.capacity_type == CapacityType::Spot
         && refused.is_none_or(|backoff| past(backoff.until, LONGEST_BACKOFF))
         && reclaimed.is_none_or(|at| past(at, DWELL))
 }
 
-/// What moving the work of one node back to spot comes to; `None` where it must not move, or does not pay.
-///
-/// A node is moved to a spot market of its own instance type and pool. `busy` is whether pods run on it: they move only where the pool
-/// says so. `work` is whether another node must take its place: for pods, or for a floor. Without, nothing is lost and nothing
-/// waited for. A node is expected to serve on for as long as it has served (job lengths have heavy tails: what ran long runs on,
-/// `policy-benchmark` §1), and no longer than a spot node can be expected to live. One that commitments pay for saves nothing by going.
-pub fn weigh(scales: &Scales<'_>, pool: &Pool, record: &Record, busy: bool, work: bool) -> Option<Move> {
-    let rules = moves_back(pool)?;
-    let State::Registered { purchase, launched_at, ready_at: Some(ready), .. } = &record.state else { return None };
-    if purchase.market.capacity_type != CapacityType::OnDemand || (busy && !rules.moves_busy()) {
-        return None;
-    }
-    let group = group_of(record, scales.memory, scales.menu).filter(|group| group.pool == pool.name)?;
-    let alike = || scales.menu.pool_groups(&pool.name).filter(|other| other.spec == group.spec);
-    let settled = |offer: &crate::group::Offer| has_settled(scales, &offer.market);
-    if !alike().any(|other| other.offers.iter().any(settled)) {
-        return None;
-    }
-    // Its own room becomes free.
-    let mut usage = Usage::clone(scales.usage);
-    usage.remove(record, group, scales.menu, scales.now);
-    let without = Scales { usage: &usage, ..*scales };
-    let (eligible, _) = without.rank(alike().map(AsRef::as_ref));
-    // Rank order: the cheapest comes first.
-    let to = eligible.iter().find(|e| has_settled(scales, &e.offer.market))?;
-    let (_, saved) = release_order(&[record], 1, scales.usage, scales.memory, scales.menu).pop()?;
-    let hazard = to.parts.spot.as_ref()?.risk.hazard;
-    let life = i64::try_from(3_600_000_000_000 / hazard.0.max(1)).unwrap_or(i64::MAX);
-    let serves = scales.now.duration_since(*ready).as_secs().min(life);
-    let gain = saved.minus(to.parts.effective).over_seconds(serves);
-    let gain = if is_seen_open(scales, to) { gain } else { UsdMicros(gain.0 / 100 * OPEN_UNSEEN) };
-    let mut late = SignedDuration::ZERO;
-    if work {
-        // The new node boots as the old one did: they are of one type.
-        late = ready.duration_since(*launched_at).clamp(SignedDuration::ZERO, purchase.boot_within);
-    }
-    if busy {
-        late = late.saturating_add(rules.lost_per_reclaim());
-    }
-    let waiting = pool.isolation.map_or(UsdPerHour::ZERO, |isolation| isolation.waiting).times(group.spec.advertised_gpus());
-    let rate = if busy { to.parts.quote.price.plus(waiting) } else { to.parts.quote.price };
-    let cost = rate.over_seconds(late.as_secs());
-    (gain > cost).then(|| Move { market: to.offer.market.clone(), gain, cost })
+/// Spot that nodes of a pool could move back to.
+pub struct Reopened<'a> {
+    pool: &'a Pool,
+    rules: &'a SpotRules,
+    /// The pool's groups with a spot market that has settled.
+    groups: Vec<&'a Group>,
+    /// The spot markets in which something of ours runs.
+    seen: LookupSet<&'a Market>,
 }
 
-/// Whether something of ours runs in the market.
-fn is_seen_open(scales: &Scales<'_>, to: &Eligible<'_>) -> bool {
-    let runs = |record: &Record| match &record.state {
-        State::Booting { purchase, .. } | State::Registered { purchase, .. } => purchase.market == to.offer.market,
-        _ => false,
-    };
-    scales.memory.records.values().any(|record| runs(record))
+impl<'a> Reopened<'a> {
+    /// `None` where the pool's nodes do not move back, or no market has settled.
+    pub fn of(pool: &'a Pool, menu: &'a Menu, memory: &'a Memory, now: Timestamp) -> Option<Self> {
+        let rules = moves_back(pool)?;
+        let settled = |group: &&Arc<Group>| group.offers.iter().any(|offer| has_settled(memory, &offer.market, now));
+        let groups: Vec<&Group> = menu.pool_groups(&pool.name).filter(settled).map(AsRef::as_ref).collect();
+        let runs = |record: &'a Arc<Record>| match &record.state {
+            State::Booting { purchase, .. } | State::Registered { purchase, .. } => Some(&purchase.market),
+            _ => None,
+        };
+        let seen = || memory.records.values().filter_map(runs).filter(|m| m.capacity_type == CapacityType::Spot).collect();
+        (!groups.is_empty()).then(|| Self { pool, rules, groups, seen: seen() })
+    }
+
+    /// What moving the work of one node back to spot comes to; `None` where it must not move, or does not pay.
+    ///
+    /// A node is moved to a spot market of its own instance type. `work` is whether another node must take its place: for pods, which is
+    /// `busy`, or for a floor. Without, nothing is lost and nothing waited for. A node is expected to serve on for as long as it has
+    /// served (job lengths have heavy tails: what ran long runs on, `policy-benchmark` §1), and no longer than a spot node can be
+    /// expected to live. One that commitments pay for saves nothing by going.
+    pub fn weigh(&self, scales: &Scales<'a>, record: &Record, busy: bool, work: bool) -> Option<Move> {
+        let State::Registered { purchase, launched_at, ready_at: Some(ready), .. } = &record.state else { return None };
+        if purchase.market.capacity_type != CapacityType::OnDemand || (busy && !self.rules.moves_busy()) {
+            return None;
+        }
+        let group = group_of(record, scales.memory, scales.menu).filter(|group| group.pool == self.pool.name)?;
+        let mut late = SignedDuration::ZERO;
+        if work {
+            // The new node boots as the old one did: they are of one type.
+            late = ready.duration_since(*launched_at).clamp(SignedDuration::ZERO, purchase.boot_within);
+        }
+        if busy {
+            late = late.saturating_add(self.rules.lost_per_reclaim());
+        }
+        let waiting = self.pool.isolation.filter(|_| busy).map_or(UsdPerHour::ZERO, |isolation| isolation.waiting);
+        let waiting = waiting.times(group.spec.advertised_gpus());
+        let (market, parts) = self.cheapest(scales, record, group)?;
+        let hazard = parts.spot.as_ref()?.risk.hazard;
+        let life = i64::try_from(3_600_000_000_000 / hazard.0.max(1)).unwrap_or(i64::MAX);
+        let serves = scales.now.duration_since(*ready).as_secs().min(life);
+        let cost = parts.quote.price.plus(waiting).over_seconds(late.as_secs());
+        let gain = |saved: UsdPerHour| {
+            let gain = saved.minus(parts.effective).over_seconds(serves);
+            if self.seen.contains(&market) { gain } else { UsdMicros(gain.0 / 100 * OPEN_UNSEEN) }
+        };
+        // What its going saves is worked out from the whole bill, and no more than its price.
+        if gain(purchase.price) <= cost {
+            return None;
+        }
+        let (_, saved) = release_order(&[record], 1, scales.usage, scales.memory, scales.menu).pop()?;
+        let gain = gain(saved);
+        (gain > cost).then_some(Move { market, gain, cost })
+    }
+
+    /// The cheapest settled spot for a node of this group, its own room being free.
+    fn cheapest(&self, scales: &Scales<'a>, record: &Record, group: &Group) -> Option<(Market, PriceParts)> {
+        let alike: Vec<&Group> = self.groups.iter().copied().filter(|other| other.spec == group.spec).collect();
+        if alike.is_empty() {
+            return None;
+        }
+        first_settled(scales, &alike).or_else(|| {
+            let mut usage = Usage::clone(scales.usage);
+            usage.remove(record, group, scales.menu, scales.now);
+            first_settled(&Scales { usage: &usage, ..*scales }, &alike)
+        })
+    }
+}
+
+fn first_settled(scales: &Scales<'_>, groups: &[&Group]) -> Option<(Market, PriceParts)> {
+    // Rank order: the cheapest comes first.
+    let (eligible, _) = scales.rank(groups.iter().copied());
+    let settled = eligible.into_iter().find(|e| has_settled(scales.memory, &e.offer.market, scales.now))?;
+    Some((settled.offer.market.clone(), settled.parts))
 }

@@ -29,7 +29,7 @@ pub fn nodes_on_ending<'a>(memory: &Memory, commitments: &'a [Commitment], now: 
         // The one that ends first takes its nodes first.
         ending.sort_by_key(|(commitment, _, leave_at)| (*leave_at, &commitment.name));
         let stays = commitments.iter().filter(|c| c.is_active(now) && !ending.iter().any(|(e, ..)| e.name == c.name));
-        let stays: usize = stays.filter_map(|c| c.capacity_at(place)).map(|kept| nodes(kept)).sum();
+        let stays: usize = stays.filter_map(|c| c.capacity_at(place)).map(nodes).sum();
         let mut held: Vec<(Timestamp, &Record)> =
             memory.records.values().filter_map(|record| Some((runs_since(record, place)?, record.as_ref()))).collect();
         held.sort_by_key(|(launched_at, record)| (*launched_at, record.id));

@@ -72,13 +72,13 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
         let State::Deleting { instance, .. } = &record.state else { continue };
         let Some(group) = draft.group_of(record) else { continue };
         let listed = draft.inventory_of(&record.group).is_some_and(|i| i.instances.contains_key(instance));
-        let busy = draft.nodes.get(instance).is_some_and(|node| node.is_busy());
-        let why = leave::ending(draft, record);
-        if !listed && !snapshot.terminating.contains(instance) && !(busy && why.is_some()) {
+        let ours = leave::ending(draft, record);
+        let spared = ours.is_some() && draft.nodes.get(instance).is_some_and(|node| node.is_busy());
+        if !listed && !spared && !snapshot.terminating.contains(instance) {
             actions.push(Action::Terminate {
                 supplier: group.supplier.clone(),
                 instance: instance.clone(),
-                why: why.unwrap_or(Ending::Deleted),
+                why: ours.unwrap_or(Ending::Deleted),
             });
         }
     }

@@ -4,31 +4,21 @@
 //! the autoscaler asks anew for the pods that wait. What began is remembered, so a crash changes nothing; and while no pod was told to
 //! go, it is taken back when its reason is gone.
 
-use std::cmp::Reverse;
+mod moving;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Draft, is_fresh};
-use crate::back::{self, Move};
-use crate::choose::Scales;
+use super::Draft;
 use crate::commitment::{Commitment, nodes_on_ending};
-use crate::group::Group;
 use crate::ids::{NodeGroupId, NodeName, PoolName, RecordId};
-use crate::leaving::{
-    CLOSED_FOR, GIVE_UP_AFTER, IDLE_FOR, JUDGED_WITHIN, LeaveFor, Leaving, PAUSE, STAYS_FOR, Stage, TRY_AGAIN_AFTER,
-};
+use crate::leaving::{CLOSED_FOR, GIVE_UP_AFTER, JUDGED_WITHIN, LeaveFor, Leaving, PAUSE, STAYS_FOR, Stage, TRY_AGAIN_AFTER};
 use crate::offer::CapacityType;
 use crate::plan::{Action, Ending, Evict, Note};
-use crate::policy::Pool;
 use crate::record::{PodsSeen, Record, State};
-use crate::snapshot::{Cordon, Drained, Hold, Stuck};
-use crate::spot::SpotRules;
-use crate::usage::Usage;
-
-/// How often it is asked again whether a move pays that does not pay yet.
-const WEIGH_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+use crate::snapshot::{Cordon, Drained, Stuck};
 
 /// Lets nodes go.
 pub(super) fn nodes(draft: &mut Draft<'_>) {
@@ -44,7 +34,7 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
     let ending = ending_capacity(draft);
     take_back(draft, &ending);
     capacity_ends(draft, ending);
-    back_to_spot(draft);
+    moving::back_to_spot(draft);
     empty(draft);
     open_again(draft);
 }
@@ -64,8 +54,8 @@ fn forget(draft: &mut Draft<'_>) {
     let records = &draft.memory.records;
     draft.memory.leaving.retain(|id, leaving| match (records.get(id).map(|record| &record.state), &leaving.stage) {
         (Some(State::Registered { .. }), Stage::Stays { until }) => *until > now,
-        (Some(State::Registered { .. }), Stage::Closing | Stage::Emptying { .. }) => true,
-        (Some(State::Deleting { .. }), Stage::Ending) => true,
+        (Some(State::Registered { .. }), Stage::Closing | Stage::Emptying { .. })
+        | (Some(State::Deleting { .. }), Stage::Ending) => true,
         _ => false,
     });
     let stay = |leaving: &Arc<Leaving>| if let Stage::Stays { until } = leaving.stage { Some(until) } else { None };
@@ -170,7 +160,7 @@ fn ending_capacity(draft: &Draft<'_>) -> BTreeMap<RecordId, LeaveFor> {
 /// that needed not go, at any time.
 fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
     let mut back: Vec<(RecordId, Option<Timestamp>, &'static str)> = Vec::new();
-    let mut moving: Vec<RecordId> = Vec::new();
+    let mut to_spot: Vec<RecordId> = Vec::new();
     for (id, leaving) in draft.memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()) {
         let give_up = Draft::after(leaving.since, GIVE_UP_AFTER);
         match &leaving.why {
@@ -181,24 +171,14 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
             LeaveFor::BackToSpot { .. } if draft.now >= give_up => {
                 back.push((*id, Some(Draft::after(draft.now, STAYS_FOR)), "pods would not go"));
             }
-            LeaveFor::BackToSpot { .. } => moving.push(*id),
+            LeaveFor::BackToSpot { .. } => to_spot.push(*id),
         }
     }
-    if !moving.is_empty() {
-        let usage = draft.usage();
-        for id in moving {
-            let (Some(record), Some(leaving)) = (draft.memory.records.get(&id), draft.memory.leaving.get(&id)) else {
-                continue;
-            };
-            let work = leaving.moves_work();
-            // A pod that came to an idle node has the last word, and one that saves nothing any more.
-            let may = |c: &Candidate<'_>| !c.busy || (work && back::moves_back(c.pool).is_some_and(SpotRules::moves_busy));
-            match candidate(draft, record).filter(may) {
-                None => back.push((id, None, "it must not be moved any more")),
-                Some(_) if leaving.has_evicted() => {}
-                Some(candidate) if weigh(draft, &usage, &candidate, work).is_some() => {}
-                Some(_) => back.push((id, None, "moving to spot would not pay any more")),
-            }
+    for id in to_spot {
+        let (Some(record), Some(leaving)) = (draft.memory.records.get(&id), draft.memory.leaving.get(&id)) else { continue };
+        match moving::stands(draft, record, leaving) {
+            Ok(()) => {}
+            Err(why) => back.push((id, None, why)),
         }
     }
     for (id, stays_until, why) in back {
@@ -236,131 +216,6 @@ fn capacity_ends(draft: &mut Draft<'_>, ending: BTreeMap<RecordId, LeaveFor>) {
         if anew {
             begin(draft, id, why);
         }
-    }
-}
-
-/// A node that could move back to spot.
-struct Candidate<'a> {
-    record: Arc<Record>,
-    pool: &'a Pool,
-    busy: bool,
-}
-
-/// Whether a record's node may be let go for spot at all.
-fn candidate<'a>(draft: &Draft<'a>, record: &Arc<Record>) -> Option<Candidate<'a>> {
-    let State::Registered { purchase, instance, node: Some(_), ready_at: Some(_), .. } = &record.state else { return None };
-    // One that is new waits for its pods.
-    if purchase.market.capacity_type != CapacityType::OnDemand || record.pods == PodsSeen::NotYet {
-        return None;
-    }
-    let pool = draft.menu.policy.pool(&draft.group(&record.group)?.pool)?;
-    back::moves_back(pool)?;
-    let node = draft.nodes.get(instance)?;
-    // Whoever closed a node, or wants it kept, wants it as it is.
-    let theirs = node.cordon == Cordon::Theirs || node.scale_down_disabled == Hold::Theirs;
-    let known = !theirs && draft.judged_by_pods(record);
-    known.then(|| Candidate { record: Arc::clone(record), pool, busy: node.is_busy() })
-}
-
-/// On-demand nodes go when spot is back: idle ones that no floor needs at once, the others one by one.
-fn back_to_spot(draft: &mut Draft<'_>) {
-    let mut by_pool: BTreeMap<&PoolName, Vec<Candidate<'_>>> = BTreeMap::new();
-    for record in draft.memory.records.values().filter(|record| !draft.memory.leaving.contains_key(&record.id)) {
-        if let Some(candidate) = candidate(draft, record) {
-            by_pool.entry(&candidate.pool.name).or_default().push(candidate);
-        }
-    }
-    if by_pool.is_empty() {
-        return;
-    }
-    let usage = draft.usage();
-    for (pool, candidates) in by_pool {
-        match draft.memory.moves.get(pool).and_then(|moves| moves.rests_until).filter(|until| *until > draft.now) {
-            Some(until) => draft.look_again_at(until),
-            None => let_go(draft, &usage, pool, candidates),
-        }
-    }
-}
-
-fn let_go(draft: &mut Draft<'_>, usage: &Usage, pool: &PoolName, candidates: Vec<Candidate<'_>>) {
-    let of_pool = |record: &Record| draft.group(&record.group).is_some_and(|group| group.pool == *pool);
-    let records = &draft.memory.records;
-    let going =
-        draft.memory.leaving.iter().filter(|(id, leaving)| leaving.is_open() && records.get(id).is_some_and(|r| of_pool(r)));
-    let (going, moving) = going.fold((0, false), |(n, moving), (_, leaving)| (n + 1, moving || leaving.moves_work()));
-    let unbought =
-        records.values().any(|record| matches!(record.state, State::Wanted | State::Launching { .. }) && of_pool(record));
-    let floor = candidates.first().map_or(0, |candidate| candidate.pool.limits.min_nodes);
-    let mut spare = usage.nodes.get(pool).copied().unwrap_or(0).saturating_sub(floor).saturating_sub(going);
-    let (mut idle, mut work) = (Vec::new(), Vec::new());
-    for candidate in candidates {
-        if candidate.busy || spare == 0 {
-            work.push(candidate);
-        } else {
-            spare -= 1;
-            idle.push(candidate);
-        }
-    }
-    idle_ones(draft, usage, &idle);
-    if !moving && !unbought {
-        one_with_work(draft, usage, &work);
-    }
-}
-
-/// Idle nodes go as soon as they have been idle for long enough.
-fn idle_ones(draft: &mut Draft<'_>, usage: &Usage, candidates: &[Candidate<'_>]) {
-    let mut unpaid: Vec<&NodeGroupId> = Vec::new();
-    for candidate in candidates {
-        let record = &candidate.record;
-        let since = draft.memory.idle.get(&record.id).copied().unwrap_or(draft.now);
-        let due = Draft::after(since, IDLE_FOR);
-        // Nodes of one group differ too little to be weighed each: where one does not pay, the next need not be.
-        if due > draft.now || unpaid.contains(&&record.group) {
-            draft.look_again_at(due);
-            continue;
-        }
-        if let Some(found) = weigh(draft, usage, candidate, false) {
-            begin(draft, record.id, back_to(found, false));
-        } else {
-            unpaid.push(&record.group);
-            draft.look_again_at(Draft::after(draft.now, WEIGH_AGAIN));
-        }
-    }
-}
-
-/// Of the nodes whose work must move, the one whose move pays most goes.
-fn one_with_work(draft: &mut Draft<'_>, usage: &Usage, candidates: &[Candidate<'_>]) {
-    // Nodes of one group differ in little but age, and the longer one has served the more its move pays: the oldest stands for all.
-    let mut oldest: BTreeMap<(&NodeGroupId, bool), &Candidate<'_>> = BTreeMap::new();
-    for candidate in candidates {
-        let known = oldest.entry((&candidate.record.group, candidate.busy)).or_insert(candidate);
-        if ready_at(&candidate.record) < ready_at(&known.record) {
-            *known = candidate;
-        }
-    }
-    let found = oldest.values().filter_map(|candidate| Some((candidate.record.id, weigh(draft, usage, candidate, true)?)));
-    match found.max_by_key(|(id, found)| (found.gain.0.saturating_sub(found.cost.0), Reverse(*id))) {
-        Some((id, found)) => begin(draft, id, back_to(found, true)),
-        None if candidates.is_empty() => {}
-        None => draft.look_again_at(Draft::after(draft.now, WEIGH_AGAIN)),
-    }
-}
-
-fn back_to(Move { market, gain, cost }: Move, work: bool) -> LeaveFor {
-    LeaveFor::BackToSpot { market, gain, cost, work }
-}
-
-fn weigh(draft: &Draft<'_>, usage: &Usage, candidate: &Candidate<'_>, work: bool) -> Option<Move> {
-    let (snapshot, now) = (draft.snapshot, draft.now);
-    let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
-    back::weigh(&scales, candidate.pool, &candidate.record, candidate.busy, work)
-}
-
-const fn ready_at(record: &Record) -> Option<Timestamp> {
-    match &record.state {
-        State::Registered { ready_at, .. } => *ready_at,
-        _ => None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a move back to spot comes to.
 
 use super::world::{GROUP_A, GROUP_B, World, minutes};
-use crate::back::{DWELL, Move, has_settled, weigh};
+use crate::back::{DWELL, Move, Reopened, has_settled};
 use crate::choose::Scales;
 use crate::commitment::{Commitment, CommittedNodes, Terms};
 use crate::group::Group;
@@ -41,7 +41,8 @@ fn weighed(world: &World, busy: bool, work: bool) -> Option<Move> {
     let fresh = |_: &Group| true;
     let scales = Scales { menu: &world.menu, memory: &world.memory, usage: &usage, fresh: &fresh, now: world.now };
     let record = world.records(GROUP_A).next().unwrap();
-    weigh(&scales, &world.menu.policy.pools[0], record, busy, work)
+    let spot = Reopened::of(&world.menu.policy.pools[0], &world.menu, &world.memory, world.now)?;
+    spot.weigh(&scales, record, busy, work)
 }
 
 fn wait(world: &mut World, mins: i64) {
@@ -93,10 +94,7 @@ fn a_node_is_not_expected_to_live_longer_on_spot_than_spot_lives() {
 fn a_market_that_sells_is_open_and_one_that_reclaimed_must_dwell() {
     let spot = |world: &World| {
         let market = Market { place: super::world::place("zone-a"), capacity_type: CapacityType::Spot };
-        let usage = Usage::default();
-        let fresh = |_: &Group| true;
-        let scales = Scales { menu: &world.menu, memory: &world.memory, usage: &usage, fresh: &fresh, now: world.now };
-        has_settled(&scales, &market)
+        has_settled(&world.memory, &market, world.now)
     };
     let mut world = fallen_back(1);
     wait(&mut world, 4);
