@@ -6,6 +6,7 @@
 
 mod moving;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,8 +29,7 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
         // Nobody can say what runs on a node, nor tell it to go.
         return;
     }
-    let mut idle = idle(draft);
-    std::mem::swap(&mut draft.memory.idle, &mut idle);
+    draft.memory.idle = idle(draft);
     told(draft);
     let ending = ending_capacity(draft);
     take_back(draft, &ending);
@@ -174,9 +174,11 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
             LeaveFor::BackToSpot { .. } => to_spot.push(*id),
         }
     }
+    // Counted once for all, and only where it is asked.
+    let usage = OnceCell::new();
     for id in to_spot {
         let (Some(record), Some(leaving)) = (draft.memory.records.get(&id), draft.memory.leaving.get(&id)) else { continue };
-        match moving::stands(draft, record, leaving) {
+        match moving::stands(draft, &usage, record, leaving) {
             Ok(()) => {}
             Err(why) => back.push((id, None, why)),
         }

@@ -1,5 +1,6 @@
 //! On-demand nodes that are let go because spot is back.
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,21 +52,26 @@ fn candidate<'a>(draft: &Draft<'a>, record: &Arc<Record>) -> Option<Candidate<'a
 ///
 /// # Errors
 /// Says why not.
-pub(super) fn stands(draft: &Draft<'_>, record: &Arc<Record>, leaving: &Leaving) -> Result<(), &'static str> {
+pub(super) fn stands(
+    draft: &Draft<'_>,
+    usage: &OnceCell<Usage>,
+    record: &Arc<Record>,
+    leaving: &Leaving,
+) -> Result<(), &'static str> {
     // A pod that came to an idle node has the last word.
     let candidate = candidate(draft, record).filter(|candidate| !candidate.busy || leaving.moves_work());
     let candidate = candidate.ok_or("it must not be moved any more")?;
     // From the first pod that was told to go there is no way back.
-    let goes_on = leaving.has_evicted() || still_pays(draft, &candidate, leaving.moves_work());
+    let goes_on = leaving.has_evicted() || still_pays(draft, usage, &candidate, leaving.moves_work());
     if goes_on { Ok(()) } else { Err("moving to spot would not pay any more") }
 }
 
-fn still_pays(draft: &Draft<'_>, candidate: &Candidate<'_>, work: bool) -> bool {
+fn still_pays(draft: &Draft<'_>, usage: &OnceCell<Usage>, candidate: &Candidate<'_>, work: bool) -> bool {
     let Some(spot) = Reopened::of(candidate.pool, draft.menu, &draft.memory, draft.now) else { return false };
     let (snapshot, now) = (draft.snapshot, draft.now);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let usage = draft.usage();
-    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: &usage, fresh: &fresh, now };
+    let usage = usage.get_or_init(|| draft.usage());
+    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
     spot.weigh(&scales, &candidate.record, candidate.busy, work).is_some()
 }
 
@@ -85,7 +91,7 @@ pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
     if let Some(at) = due.into_iter().min() {
         draft.look_again_at(at);
     }
-    let mut usage = None;
+    let usage = OnceCell::new();
     let mut begun = Vec::new();
     for (pool, candidates) in by_pool {
         let rests_until = draft.memory.moves.get(pool).and_then(|moves| moves.rests_until);
@@ -93,7 +99,7 @@ pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
             draft.look_again_at(until);
             continue;
         }
-        let going = let_go(draft, usage.get_or_insert_with(|| draft.usage()), &candidates);
+        let going = let_go(draft, usage.get_or_init(|| draft.usage()), &candidates);
         if going.is_empty() {
             draft.look_again_at(Draft::after(draft.now, WEIGH_AGAIN));
         }
