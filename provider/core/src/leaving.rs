@@ -17,7 +17,7 @@ pub const IDLE_FOR: SignedDuration = SignedDuration::from_secs(30);
 /// autoscaler waits as long between its taint and its deletion (`--node-delete-delay-after-taint`).
 pub const CLOSED_FOR: SignedDuration = SignedDuration::from_secs(5);
 
-/// How often a node that is not empty yet is looked at again, and what may go by then told so.
+/// How often a node that is not empty yet is looked at again, and the pods told that may go by then.
 pub const TRY_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
 /// How long after a node was emptied the pool's next busy one may be: the autoscaler holds a GPU pod for 30 s and looks every 10 s, so
@@ -69,7 +69,7 @@ impl fmt::Display for LeaveFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BackToSpot { market, gain, cost, work: true } => {
-                write!(f, "spot is back in {market}: moving saves {gain} and costs {cost}")
+                write!(f, "spot is back in {market}: moving saves {gain:#} and costs {cost:#}")
             }
             Self::BackToSpot { market, work: false, .. } => write!(f, "spot is back in {market}, and no pod needs it"),
             Self::CapacityEnds { commitment, at } => {

@@ -36,7 +36,7 @@ pub(super) async fn back_to_spot(bench: &mut Bench) -> anyhow::Result<()> {
     let left = bench.cluster.bound(&["first"], SCALED).await?.remove(0);
     ensure!(bought_as(bench, &left).await? == "on-demand", "{left} is no on-demand node");
     bench.change_policy(&BACK)?;
-    eventually("emptied node", Duration::from_secs(60), async || {
+    eventually("emptied node", Duration::from_mins(1), async || {
         let there = bench.cluster.has_pod("first").await?;
         Ok(if there { Err(format!("its pod is still on {left}")) } else { Ok(()) })
     })
