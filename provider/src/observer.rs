@@ -56,6 +56,8 @@ impl Observer {
                 Action::Terminate { .. } => DecisionKind::Terminate,
                 Action::Hold { .. } => DecisionKind::Hold,
                 Action::Release { .. } => DecisionKind::Release,
+                Action::Drain { .. } => DecisionKind::Drain,
+                Action::Uncordon { .. } => DecisionKind::Uncordon,
                 Action::RemoveNode { .. } => DecisionKind::RemoveNode,
             };
             self.metrics.decided(kind, 1);
@@ -96,8 +98,14 @@ fn tell_action(decision: &str, action: &Action) {
         Action::Terminate { supplier, instance, why } => {
             tracing::info!(decision, action = "terminate", %supplier, %instance, %why, "acting");
         }
-        Action::Hold { node } => tracing::info!(decision, action = "hold", %node, "acting"),
+        Action::Hold { node, why } => tracing::info!(decision, action = "hold", %node, %why, "acting"),
         Action::Release { node } => tracing::info!(decision, action = "release", %node, "acting"),
+        Action::Drain { record, node, provider_id, evict } => {
+            tracing::info!(decision, action = "drain", %record, %node, instance = %provider_id, evict = evict.as_str(), "acting");
+        }
+        Action::Uncordon { node, provider_id } => {
+            tracing::info!(decision, action = "uncordon", %node, instance = %provider_id, "acting");
+        }
         Action::RemoveNode { node, provider_id } => {
             tracing::info!(decision, action = "remove-node", %node, instance = %provider_id, "acting");
         }

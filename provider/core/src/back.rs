@@ -1,93 +1,154 @@
-//! Back to spot: which on-demand node, bought when spot could not be had, a spot node should take the place of now.
+//! Back to spot: whether an on-demand node, bought when spot could not be had, should go so that a spot node takes its place.
+//!
+//! The node is emptied first, and the autoscaler asks for what its pods need: its work waits for the new node's boot. So a move costs
+//! the new node's boot and the work that is done again on it, and that time's waiting.
+
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::choose::{Eligible, Scales};
-use crate::group::Group;
-use crate::ids::{NodeGroupId, RecordId};
+use crate::choose::{PriceParts, Scales};
+use crate::commitment::release_order;
+use crate::group::{Group, Menu};
+use crate::lookup::LookupSet;
+use crate::memory::{LONGEST_BACKOFF, Memory};
 use crate::offer::{CapacityType, Market};
-use crate::policy::Pool;
+use crate::policy::{MoveBack, Pool};
 use crate::record::{Record, State};
-use crate::spot::{Hazard, Saving, SpotRules};
+use crate::spot::{Hazard, SpotRules};
+use crate::transfer::Transfer;
 use crate::units::{UsdMicros, UsdPerHour};
+use crate::usage::{Usage, group_of};
 
-/// How long a market must have been open before it is moved to. Of measured markets with capacity 96 % had it ten minutes later, of those
+/// How long a market that reclaimed must have been open before it is moved to. Of measured markets with capacity 96 % had it ten minutes later, of those
 /// without 13 % (`policy-benchmark` §2): one that stayed open for ten minutes is one of the former.
 pub const DWELL: SignedDuration = SignedDuration::from_mins(10);
 
-/// One node that should move.
+/// How likely a market has room that nothing of ours runs in, in percent: the measured share of the time, 59 % for H100 and 64 % for
+/// V100 (`policy-benchmark` §2). One in which something of ours runs counts as open.
+const OPEN_UNSEEN: i64 = 60;
+
+/// What a move comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// The on-demand node.
-    pub record: RecordId,
-    /// The group that the spot node comes from.
-    pub group: NodeGroupId,
-    /// Where it is bought.
+    /// Where the spot node would be bought.
     pub market: Market,
-    /// What it saves over the time that it can be expected to serve.
+    /// What it saves over the time that it can be expected to serve, times the chance that the market has room.
     pub gain: UsdMicros,
-    /// What the move costs: both nodes while the new one boots, the work that is done again, and the data that is read again.
+    /// What the move costs: the new node's boot, the work that is done again on it, what the pool says that waiting for both costs, and
+    /// the data that the new node reads.
     pub cost: UsdMicros,
 }
 
-/// The move of a pool that pays most now; `None` where none does, or while a node of the pool is on its way: nodes move one by one.
-///
-/// A pool moves back only if it prefers spot to on-demand, and a busy node only if it saves checkpoints. A node is moved to a spot market
-/// of its own instance type. It is expected to serve on for as long as it has served (job lengths have heavy tails: what ran long runs
-/// on, `policy-benchmark` §1), and no longer than a spot node can be expected to live.
-pub fn next_move(scales: &Scales<'_>, pool: &Pool, busy: impl Fn(&Record) -> bool) -> Option<Move> {
-    let rules = pool.spot.as_ref()?;
-    let place = |capacity_type| pool.prefer.iter().position(|c| *c == capacity_type);
-    if place(CapacityType::Spot)? > place(CapacityType::OnDemand)? {
-        return None;
-    }
-    let group_of = |record: &Record| scales.menu.groups.get(&record.group).filter(|group| group.pool == pool.name);
-    let records = || scales.memory.records.values().filter(|record| group_of(record).is_some());
-    if records().any(|record| record.is_coming()) {
-        return None;
-    }
-    let (eligible, _) = scales.rank(scales.menu.pool_groups(&pool.name).map(AsRef::as_ref));
-    let settled: Vec<&Eligible<'_>> = eligible.iter().filter(|e| has_settled(scales, e)).collect();
-    let moves = records().filter_map(|record| {
-        let group = group_of(record)?;
-        // Rank order: the cheapest comes first.
-        let to = settled.iter().find(|e| e.group.spec == group.spec)?;
-        weigh(scales.now, (record, group), to, rules, busy(record))
-    });
-    moves.max_by_key(|m| (m.gain.0 - m.cost.0, std::cmp::Reverse(m.record)))
+/// The spot rules of a pool whose nodes move back at all.
+pub(crate) fn moves_back(pool: &Pool) -> Option<&SpotRules> {
+    pool.spot.as_ref().filter(|rules| rules.move_back > MoveBack::Never)
 }
 
-/// Whether a spot market has been open for [`DWELL`]: not refused since, and nothing of it reclaimed.
-fn has_settled(scales: &Scales<'_>, offer: &Eligible<'_>) -> bool {
-    let market = &offer.offer.market;
-    let reclaimed = scales.memory.spot.get(&market.place).and_then(|known| known.left_alone_until());
-    // A market that refused is remembered until it sells again or has been quiet for long.
-    let refused = scales.memory.refused.get(market).map(|backoff| backoff.until);
-    let open_since = reclaimed.max(refused);
-    let dwelt = |at: Timestamp| at.saturating_add(DWELL).is_ok_and(|until| until <= scales.now);
-    market.capacity_type == CapacityType::Spot && open_since.is_none_or(dwelt)
+/// Whether a spot market can be counted on: it is [`DWELL`] since one of its nodes was last left alone after a reclaim, and it has not
+/// refused. One that refused is open again when it has sold, or has been quiet until its refusal is forgotten.
+pub fn has_settled(memory: &Memory, market: &Market, now: Timestamp) -> bool {
+    let past = |at: Timestamp, by| at.saturating_add(by).is_ok_and(|until: Timestamp| until <= now);
+    let refused = memory.refused.get(market);
+    let reclaimed = memory.spot.get(&market.place).and_then(|known| known.left_alone_until());
+    market.capacity_type == CapacityType::Spot
+        && refused.is_none_or(|backoff| past(backoff.until, LONGEST_BACKOFF))
+        && reclaimed.is_none_or(|at| past(at, DWELL))
 }
 
-fn weigh(now: Timestamp, (record, from): (&Record, &Group), to: &Eligible<'_>, rules: &SpotRules, busy: bool) -> Option<Move> {
-    let State::Registered { purchase, ready_at: Some(ready), .. } = &record.state else { return None };
-    let saves = matches!(rules.saving, Saving::Checkpoints { .. });
-    if purchase.market.capacity_type != CapacityType::OnDemand || (busy && !saves) {
-        return None;
+/// Spot that nodes of a pool could move back to.
+pub struct Reopened<'a> {
+    pool: &'a Pool,
+    rules: &'a SpotRules,
+    /// The pool's groups with a spot market that has settled.
+    groups: Vec<&'a Group>,
+    /// The spot markets in which something of ours runs.
+    seen: LookupSet<&'a Market>,
+}
+
+impl<'a> Reopened<'a> {
+    /// `None` where the pool's nodes do not move back, or no market has settled.
+    pub fn of(pool: &'a Pool, menu: &'a Menu, memory: &'a Memory, now: Timestamp) -> Option<Self> {
+        let rules = moves_back(pool)?;
+        let settled = |group: &&Arc<Group>| group.offers.iter().any(|offer| has_settled(memory, &offer.market, now));
+        let groups: Vec<&Group> = menu.pool_groups(&pool.name).filter(settled).map(AsRef::as_ref).collect();
+        let runs = |record: &'a Arc<Record>| match &record.state {
+            State::Booting { purchase, .. } | State::Registered { purchase, .. } => Some(&purchase.market),
+            _ => None,
+        };
+        let seen = || memory.records.values().filter_map(runs).filter(|m| m.capacity_type == CapacityType::Spot).collect();
+        (!groups.is_empty()).then(|| Self { pool, rules, groups, seen: seen() })
     }
-    let hazard = to.parts.spot.as_ref()?.risk.hazard;
-    let life = i64::try_from(3_600_000_000_000 / hazard.0.max(1)).unwrap_or(i64::MAX);
-    let serves = now.duration_since(*ready).as_secs().min(life);
-    let reading = from.transfer.map_or(UsdPerHour::ZERO, |transfer| transfer.per_hour(Hazard(0)));
-    let cheaper_by = purchase.price.plus(reading).minus(to.parts.effective);
-    // Both are paid while the new one boots: as long as it may take, for want of a better figure.
-    let twice = over(to.parts.quote.price, purchase.boot_within);
-    let again = if busy { over(purchase.price, rules.lost_per_reclaim()) } else { UsdMicros(0) };
-    // The new node reads the data before its time.
-    let moved = to.group.transfer.map_or(UsdMicros(0), |transfer| transfer.per_read);
-    let (gain, cost) = (cheaper_by.over_seconds(serves), twice.plus(again).plus(moved));
-    (gain > cost).then(|| Move { record: record.id, group: to.group.id.clone(), market: to.offer.market.clone(), gain, cost })
+
+    /// What moving the work of one node back to spot comes to; `None` where it must not move, or does not pay.
+    ///
+    /// A node is moved to a spot market of its own instance type. `work` is whether another node must take its place: for pods, which is
+    /// `busy`, or for a floor. Without, nothing is lost and nothing waited for. A node is expected to serve on for as long as it has
+    /// served (job lengths have heavy tails: what ran long runs on, `policy-benchmark` §1), and no longer than a spot node can be
+    /// expected to live. One that commitments pay for saves nothing by going.
+    pub fn weigh(&self, scales: &Scales<'a>, record: &Record, busy: bool, work: bool) -> Option<Move> {
+        let State::Registered { purchase, launched_at, ready_at: Some(ready), .. } = &record.state else { return None };
+        if purchase.market.capacity_type != CapacityType::OnDemand || (busy && !self.rules.moves_busy()) {
+            return None;
+        }
+        let group = group_of(record, scales.memory, scales.menu).filter(|group| group.pool == self.pool.name)?;
+        let mut late = SignedDuration::ZERO;
+        if work {
+            // The new node boots as the old one did: they are of one type.
+            late = ready.duration_since(*launched_at).clamp(SignedDuration::ZERO, purchase.boot_within);
+        }
+        if busy {
+            late = late.saturating_add(self.rules.lost_per_reclaim());
+        }
+        let waiting = self.pool.isolation.filter(|_| busy).map_or(UsdPerHour::ZERO, |isolation| isolation.waiting);
+        let waiting = waiting.times(group.spec.advertised_gpus());
+        let Target { market, parts, transfer } = self.cheapest(scales, record, group)?;
+        let hazard = parts.spot.as_ref()?.risk.hazard;
+        let life = i64::try_from(3_600_000_000_000 / hazard.0.max(1)).unwrap_or(i64::MAX);
+        let serves = scales.now.duration_since(*ready).as_secs().min(life);
+        let read = transfer.filter(|_| work).map_or(UsdMicros(0), |transfer| transfer.per_read);
+        let cost = parts.quote.price.plus(waiting).over_seconds(late.as_secs()).plus(read);
+        // On demand, the old node would have gone on reading at its pace.
+        let reading = group.transfer.map_or(UsdPerHour::ZERO, |transfer| transfer.per_hour(Hazard(0)));
+        let gain = |saved: UsdPerHour| {
+            let gain = saved.plus(reading).minus(parts.effective).over_seconds(serves);
+            if self.seen.contains(&market) { gain } else { UsdMicros(gain.0 / 100 * OPEN_UNSEEN) }
+        };
+        // What its going saves is worked out from the whole bill, and no more than its price.
+        if gain(purchase.price) <= cost {
+            return None;
+        }
+        let (_, saved) = release_order(&[record], 1, scales.usage, scales.memory, scales.menu).pop()?;
+        let gain = gain(saved);
+        (gain > cost).then_some(Move { market, gain, cost })
+    }
+
+    /// The cheapest settled spot for a node of this group, its own room being free.
+    fn cheapest(&self, scales: &Scales<'a>, record: &Record, group: &Group) -> Option<Target> {
+        let alike: Vec<&Group> = self.groups.iter().copied().filter(|other| other.spec == group.spec).collect();
+        if alike.is_empty() {
+            return None;
+        }
+        first_settled(scales, &alike).or_else(|| {
+            let mut usage = Usage::clone(scales.usage);
+            usage.remove(record, group, scales.menu, scales.now);
+            first_settled(&Scales { usage: &usage, ..*scales }, &alike)
+        })
+    }
 }
 
-fn over(rate: UsdPerHour, time: SignedDuration) -> UsdMicros {
-    rate.over_seconds(time.as_secs())
+/// Where a node could move.
+struct Target {
+    market: Market,
+    parts: PriceParts,
+    /// What reading its data costs there.
+    transfer: Option<Transfer>,
+}
+
+fn first_settled(scales: &Scales<'_>, groups: &[&Group]) -> Option<Target> {
+    // Rank order: the cheapest comes first.
+    let (eligible, _) = scales.rank(groups.iter().copied());
+    let settled = eligible.into_iter().find(|e| has_settled(scales.memory, &e.offer.market, scales.now))?;
+    let transfer = settled.group.transfer;
+    Some(Target { market: settled.offer.market.clone(), parts: settled.parts, transfer })
 }

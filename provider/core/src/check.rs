@@ -1,6 +1,7 @@
 //! The checker: judges a decision by the promises, with code of its own. It shares nothing with `decide` but the types, so that one
 //! mistake cannot both make and excuse a bad plan.
 
+mod leaving;
 mod membership;
 mod zones;
 
@@ -8,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::commitment::{Commitment, Terms};
 use crate::group::{Group, Menu};
-use crate::ids::{LaunchKey, NodeGroupId, PoolName, ProviderId, RecordId};
+use crate::ids::{LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId};
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market, Place};
 use crate::plan::{Action, Checked, Decision, Ending, Plan};
@@ -122,6 +123,23 @@ pub enum Fatal {
     /// A machine that counts would end.
     #[error("{0} counts in its group's target and would be ended")]
     EndsCounted(ProviderId),
+    /// A node would be closed or opened that is none of ours, or that is not let go.
+    #[error("node {0} would be closed or opened, and nothing of ours says so")]
+    DrainsUnasked(NodeName),
+    /// Pods would be told to go that must not be moved.
+    #[error("node {0} must not be moved to spot")]
+    MustNotMove(NodeName),
+    /// More than one node of a pool would move at once.
+    #[error("{nodes} nodes of pool {pool} would be moved to spot at once")]
+    MovesTogether {
+        /// The pool.
+        pool: PoolName,
+        /// Nodes.
+        nodes: u32,
+    },
+    /// A machine would end of our own decision that was not seen empty.
+    #[error("{0} would be ended and was not seen empty")]
+    EndsFull(ProviderId),
     /// Limits that make no sense.
     #[error("{group}: min {min}, target {target}, max {max} do not fit together")]
     BadLimits {
@@ -169,6 +187,7 @@ pub fn check(
     let Decision { plan, memory, .. } = decision;
     launches(&plan.actions, &memory, snapshot, &mut faults);
     endings(&plan.actions, &memory, snapshot, &mut faults);
+    leaving::leaving(&plan.actions, before, &memory, snapshot, menu, &mut faults);
     let mut by_group: ByGroup<'_> = BTreeMap::new();
     for record in memory.records.values() {
         by_group.entry(&record.group).or_default().push(record);

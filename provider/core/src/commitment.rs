@@ -3,6 +3,7 @@
 //! What a commitment is called differs between clouds; what it does is one of four things, and [`Terms`] has one variant for each.
 
 mod cover;
+mod ending;
 mod history;
 mod propose;
 mod release;
@@ -19,6 +20,7 @@ use crate::policy::{CommitmentKind, TypePattern};
 use crate::units::{Milli, UsdPerHour};
 
 pub use cover::{Amount, Committed, CoveredBy, Line, LineCover, Marginal, NoSlot, Use};
+pub use ending::nodes_on_ending;
 pub use history::UsedHour;
 pub use propose::{Ask, Proposal, Proposals, SIZED, Scope, Term, Unsized, propose};
 pub use release::release_order;

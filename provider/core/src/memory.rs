@@ -8,7 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::group::Group;
-use crate::ids::{Cloud, NodeGroupId, OrderId, ProviderId, RecordId, Region, SessionId};
+use crate::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
+use crate::leaving::{Leaving, Moves};
 use crate::offer::{Market, Place};
 use crate::record::Record;
 use crate::spot::{RegionReclaims, SpotHistory};
@@ -33,6 +34,15 @@ pub struct Memory {
     pub exposure_at: Option<Timestamp>,
     /// What is remembered of a group: present while it has records or a reason to be closed.
     pub groups: BTreeMap<NodeGroupId, Arc<GroupMemory>>,
+    /// Nodes that are being let go, or that were to go and stay for a while.
+    #[serde(default)]
+    pub leaving: BTreeMap<RecordId, Arc<Leaving>>,
+    /// Since when nodes have no GPU pods, of those that had some.
+    #[serde(default)]
+    pub idle: BTreeMap<RecordId, Timestamp>,
+    /// How the last moves back to spot of a pool went.
+    #[serde(default)]
+    pub moves: BTreeMap<PoolName, Arc<Moves>>,
     /// Machines of ours whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,
     /// The number of the next record.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::choose::{Barred, Candidate};
 use crate::ids::{NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SupplierName};
+use crate::leaving::LeaveFor;
 use crate::memory::Memory;
 use crate::offer::Market;
 use crate::supply::{LaunchRequest, RefusalKind};
@@ -95,11 +96,32 @@ pub enum Action {
     Hold {
         /// This one.
         node: NodeName,
+        /// For this reason.
+        #[serde(default)]
+        why: HoldFor,
     },
     /// Take back our own hold.
     Release {
         /// From this one.
         node: NodeName,
+    },
+    /// Close a node to new pods, under our mark, and tell its pods to go. Done again until nothing is left on it.
+    Drain {
+        /// Its record.
+        record: RecordId,
+        /// This one.
+        node: NodeName,
+        /// Only if it is still of this machine.
+        provider_id: ProviderId,
+        /// Which pods are told to go.
+        evict: Evict,
+    },
+    /// Open a node again that we closed.
+    Uncordon {
+        /// This one.
+        node: NodeName,
+        /// Only if it is still of this machine.
+        provider_id: ProviderId,
     },
     /// Remove the Node object of a machine that is gone.
     RemoveNode {
@@ -108,6 +130,42 @@ pub enum Action {
         /// Only if it is still of this machine.
         provider_id: ProviderId,
     },
+}
+
+/// Why the autoscaler is kept from removing a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum HoldFor {
+    /// GPU pods hold it.
+    #[default]
+    #[error("GPU pods hold it")]
+    Pods,
+    /// Commitments pay for it, and another idle node of its pool costs money.
+    #[error("commitments pay for it, and another idle node of its pool costs money")]
+    Paid,
+}
+
+/// Which pods a drain tells to go. Those of `DaemonSet`s and mirror pods never are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evict {
+    /// Those without a GPU that may be moved: one with a GPU that has come meanwhile keeps the node.
+    WithoutGpu,
+    /// Those that may be moved: one that nothing would make again, or that says so, keeps the node.
+    Movable,
+    /// All: the machine ends in any case.
+    All,
+}
+
+impl Evict {
+    /// A stable word for logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::WithoutGpu => "without-gpu",
+            Self::Movable => "movable",
+            Self::All => "all",
+        }
+    }
 }
 
 /// Why a machine is ended.
@@ -129,6 +187,12 @@ pub enum Ending {
     /// It is ours by its key, but its group is unknown and nothing runs on it.
     #[error("its group is unknown and nothing runs on it")]
     Orphaned,
+    /// Its pods went because spot is back.
+    #[error("spot is back, and its pods have gone")]
+    BackToSpot,
+    /// Its pods went because the capacity that it runs on ends.
+    #[error("the capacity that it runs on ends, and its pods have gone")]
+    CapacityEnds,
 }
 
 /// What the autoscaler is shown of a group.
@@ -142,6 +206,8 @@ pub struct GroupLimits {
     pub max: u32,
     /// Nodes that GPU pods hold.
     pub busy: u32,
+    /// Idle nodes that the autoscaler is kept from removing, because commitments pay for them and another idle one costs money.
+    pub paid: u32,
     /// Whether it is worth listing: not empty, or undominated and with a price.
     pub listed: bool,
     /// Effective price of the next node; `None` while the group is closed.
@@ -243,6 +309,24 @@ pub enum Note {
         /// The group.
         group: NodeGroupId,
     },
+    /// A node is being emptied, to be let go.
+    Leaving {
+        /// Its group.
+        group: NodeGroupId,
+        /// The node.
+        node: NodeName,
+        /// Why.
+        why: LeaveFor,
+    },
+    /// A node that was to go stays.
+    Stays {
+        /// Its group.
+        group: NodeGroupId,
+        /// The node.
+        node: NodeName,
+        /// Why.
+        why: String,
+    },
 }
 
 impl Note {
@@ -256,6 +340,8 @@ impl Note {
             | Self::Adopted { group, .. }
             | Self::Orphan { group, .. }
             | Self::Frozen { group, .. }
+            | Self::Leaving { group, .. }
+            | Self::Stays { group, .. }
             | Self::Thawed { group } => group,
         }
     }
@@ -271,6 +357,8 @@ impl Note {
             Self::Orphan { .. } => "OrphanFound",
             Self::Frozen { .. } => "GroupFrozen",
             Self::Thawed { .. } => "GroupThawed",
+            Self::Leaving { .. } => "NodeLeaving",
+            Self::Stays { .. } => "NodeStays",
         }
     }
 
@@ -278,7 +366,12 @@ impl Note {
     pub const fn is_alarm(&self) -> bool {
         match self {
             Self::OrderFailed { .. } | Self::BootTimeout { .. } | Self::Orphan { .. } | Self::Frozen { .. } => true,
-            Self::OrderShort { .. } | Self::Lost { .. } | Self::Adopted { .. } | Self::Thawed { .. } => false,
+            Self::OrderShort { .. }
+            | Self::Lost { .. }
+            | Self::Adopted { .. }
+            | Self::Thawed { .. }
+            | Self::Leaving { .. }
+            | Self::Stays { .. } => false,
         }
     }
 }
@@ -308,6 +401,8 @@ impl std::fmt::Display for Note {
                 )
             }
             Self::Thawed { group } => write!(f, "{group} may grow again"),
+            Self::Leaving { group, node, why } => write!(f, "{group}: {node} is emptied and let go: {why}"),
+            Self::Stays { group, node, why } => write!(f, "{group}: {node} stays: {why}"),
         }
     }
 }

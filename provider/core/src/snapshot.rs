@@ -23,6 +23,34 @@ pub struct Snapshot {
     pub launching: BTreeSet<LaunchKey>,
     /// Terminations asked and not answered.
     pub terminating: BTreeSet<ProviderId>,
+    /// What came of draining nodes since the last pass.
+    pub drains: BTreeMap<NodeName, Drained>,
+}
+
+/// What one try at draining a node came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drained {
+    /// The machine behind the node.
+    pub machine: ProviderId,
+    /// When its pods were listed: after the node was closed to new ones.
+    pub at: Timestamp,
+    /// Pods that were told to go, by this try.
+    pub evicted: u32,
+    /// Pods still on it, those on their way out among them. `DaemonSet` and mirror pods do not count.
+    pub left: u32,
+    /// Why it could not be emptied further, in words; `None` where all that is left is on its way out.
+    pub stuck: Option<Stuck>,
+}
+
+/// Why a node could not be emptied further.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stuck {
+    /// A pod may not be moved at all, and so nothing was told to go.
+    Never(String),
+    /// A disruption budget, or the API server, says not now.
+    NotNow(String),
 }
 
 /// What the Kubernetes feed knows.
@@ -65,6 +93,9 @@ pub struct NodeFacts {
     pub gpu_pods: BTreeSet<String>,
     /// The annotation that keeps the autoscaler from removing it.
     pub scale_down_disabled: Hold,
+    /// Whether it takes new pods.
+    #[serde(default)]
+    pub cordon: Cordon,
 }
 
 impl NodeFacts {
@@ -79,6 +110,19 @@ impl NodeFacts {
 #[serde(rename_all = "kebab-case")]
 pub enum Hold {
     /// Nobody.
+    None,
+    /// We did.
+    Ours,
+    /// Somebody else did; we never touch it.
+    Theirs,
+}
+
+/// Who closed a node to new pods.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cordon {
+    /// Nobody.
+    #[default]
     None,
     /// We did.
     Ours,

@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ProviderId;
+use crate::policy::MoveBack;
 use crate::units::{Milli, Percent, Ppm, UsdPerHour};
 
 /// How much a market's prior counts, in node-hours. Little, on purpose: published rates are some 100 times milder than what GPU
@@ -193,6 +194,9 @@ pub struct SpotRules {
     pub saving: Saving,
     /// From a new node to where the work stood, its boot not included.
     pub restart: SignedDuration,
+    /// Which on-demand nodes are let go when spot is back and that pays.
+    #[serde(default)]
+    pub move_back: MoveBack,
 }
 
 /// What a reclaim leaves of the work that a node did.
@@ -216,6 +220,11 @@ impl SpotRules {
     /// Whether the shares limit anything.
     pub fn limits_shares(&self) -> bool {
         self.max_share < Percent::ALL || self.max_market_share < Percent::ALL
+    }
+
+    /// Whether busy nodes may be let go when spot is back: their work goes on elsewhere from where it was saved.
+    pub const fn moves_busy(&self) -> bool {
+        matches!((self.move_back, self.saving), (MoveBack::Busy, Saving::Checkpoints { .. }))
     }
 
     /// Time lost on average when a node is reclaimed.

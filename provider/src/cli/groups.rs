@@ -46,6 +46,18 @@ struct DebugView {
     /// Why it is not shown to an autoscaler; `None` where it is.
     ready: Option<String>,
     groups: Vec<DebugGroup>,
+    #[serde(default)]
+    leaving: Vec<LeavingRow>,
+}
+
+/// A node that is being let go.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LeavingRow {
+    node: String,
+    why: String,
+    /// How far it has come.
+    stands: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -59,6 +71,8 @@ struct DebugGroup {
     min: u32,
     max: u32,
     busy: u32,
+    #[serde(default)]
+    paid: u32,
     listed: bool,
     next_price_micro_usd_per_hour: Option<UsdPerHour>,
     closed: Option<String>,
@@ -71,6 +85,8 @@ struct GroupsReport {
     /// Why the service refuses the autoscaler now; `None` where it does not.
     not_ready: Option<String>,
     groups: Vec<GroupRow>,
+    /// Nodes that are being let go.
+    leaving: Vec<LeavingRow>,
     /// Groups that are not shown to the autoscaler, and not above.
     unlisted: usize,
 }
@@ -86,6 +102,8 @@ struct GroupRow {
     min: u32,
     max: u32,
     busy: u32,
+    /// Idle nodes that the autoscaler is kept from removing while another idle one costs money.
+    paid: u32,
     listed: bool,
     /// Effective price of the next node; `None` while the group is closed.
     next_price: Option<Money>,
@@ -110,7 +128,7 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
     let of_pool = view.groups.into_iter().filter(|group| args.pool.as_ref().is_none_or(|pool| group.pool == *pool));
     let (shown, hidden): (Vec<_>, Vec<_>) = of_pool.partition(|group| group.listed || args.all);
     let groups = shown.into_iter().map(GroupRow::from).collect();
-    let report = GroupsReport { at: view.at, not_ready: view.ready, groups, unlisted: hidden.len() };
+    let report = GroupsReport { at: view.at, not_ready: view.ready, groups, leaving: view.leaving, unlisted: hidden.len() };
     out::print(args.output.format, &report, GroupsReport::table)?;
     Ok(Exit::Done)
 }
@@ -154,6 +172,7 @@ impl From<DebugGroup> for GroupRow {
             min,
             max,
             busy,
+            paid,
             listed,
             next_price_micro_usd_per_hour: next,
             closed,
@@ -168,6 +187,7 @@ impl From<DebugGroup> for GroupRow {
             min,
             max,
             busy,
+            paid,
             listed,
             next_price: next.map(Money::from),
             closed,
@@ -191,6 +211,7 @@ impl GroupsReport {
                 busy,
                 next_shown,
                 closed,
+                paid: _,
                 listed: _,
                 next_price: _,
             } = row;
@@ -199,6 +220,13 @@ impl GroupsReport {
             vec![group, pool, instance_type, zone, target, min, max, busy, next, closed.clone().unwrap_or_default()]
         });
         let mut text = table(&HEADER, &["TARGET", "MIN", "MAX", "BUSY", "NEXT/H"], rows.collect());
+        for GroupRow { group, paid, .. } in self.groups.iter().filter(|row| row.paid > 0) {
+            let why = "commitments pay for them, and another idle node of the pool costs money";
+            let _ = writeln!(text, "{group}: {paid} idle nodes are kept from the autoscaler: {why}");
+        }
+        for LeavingRow { node, why, stands } in &self.leaving {
+            let _ = writeln!(text, "{node} is let go: {why}; {stands}");
+        }
         if let Some(why) = &self.not_ready {
             let _ = writeln!(text, "not ready: {why}");
         }

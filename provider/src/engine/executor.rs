@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::ids::{LaunchKey, NodeName, ProviderId, SupplierName};
-use stoker_core::plan::Action;
-use stoker_core::snapshot::Snapshot;
+use stoker_core::plan::{Action, Evict};
+use stoker_core::snapshot::{Drained, Snapshot, Stuck};
 use stoker_core::supply::{LaunchOutcome, LaunchRequest};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::clock::Clock;
 use crate::fault;
-use crate::kube::act::KubeAct;
+use crate::kube::act::{ActError, Emptied, KubeAct, Outcome};
 use crate::permit::Permit;
 use crate::supplier::Supplier;
 
@@ -43,6 +43,8 @@ pub struct UnderWay {
     pub launching: BTreeSet<LaunchKey>,
     /// Terminations asked and not answered.
     pub terminating: BTreeSet<ProviderId>,
+    /// What came of draining nodes, until a pass has absorbed it.
+    pub drains: BTreeMap<NodeName, Drained>,
     /// Nodes that are being changed.
     pub changing: BTreeSet<NodeName>,
 }
@@ -65,6 +67,8 @@ enum Deed {
     Terminate(ProviderId),
     Hold(NodeName),
     Release(NodeName),
+    Drain(NodeName),
+    Uncordon(NodeName),
     RemoveNode(NodeName),
 }
 
@@ -95,6 +99,7 @@ impl Executor {
                 under_way.outcomes.remove(key);
             }
         }
+        under_way.drains.retain(|node, told| snapshot.drains.get(node) != Some(told));
     }
 
     /// The actions that were not done a moment ago.
@@ -123,8 +128,14 @@ impl Executor {
             match action {
                 Action::Launch { supplier, request, .. } => launches.entry(supplier).or_default().push(request.clone()),
                 Action::Terminate { supplier, instance, .. } => endings.entry(supplier).or_default().push(instance.clone()),
-                Action::Hold { node } => self.on_cluster(KubeDeed::Hold(node.clone())),
+                Action::Hold { node, .. } => self.on_cluster(KubeDeed::Hold(node.clone())),
                 Action::Release { node } => self.on_cluster(KubeDeed::Release(node.clone())),
+                Action::Drain { node, provider_id, evict, .. } => {
+                    self.on_cluster(KubeDeed::Drain(node.clone(), provider_id.clone(), *evict));
+                }
+                Action::Uncordon { node, provider_id } => {
+                    self.on_cluster(KubeDeed::Uncordon(node.clone(), provider_id.clone()));
+                }
                 Action::RemoveNode { node, provider_id } => {
                     self.on_cluster(KubeDeed::Remove(node.clone(), provider_id.clone()));
                 }
@@ -207,13 +218,15 @@ impl Executor {
 
     fn on_cluster(&mut self, deed: KubeDeed) {
         let Some((kube, permits)) = self.kube.clone() else { return };
-        let (under_way, wake) = (Arc::clone(&self.under_way), Arc::clone(&self.wake));
+        let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
         lock(&under_way).changing.insert(deed.node().clone());
         self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
             let (node, done) = match &deed {
                 KubeDeed::Hold(node) => (node, kube.hold(node).await.map(drop)),
                 KubeDeed::Release(node) => (node, kube.release(node).await.map(drop)),
+                KubeDeed::Drain(node, machine, evict) => (node, drain(&kube, node, machine, *evict, &clock, &under_way).await),
+                KubeDeed::Uncordon(node, machine) => (node, kube.uncordon(node, machine).await.map(drop)),
                 KubeDeed::Remove(node, provider_id) => (node, kube.delete_node(node, provider_id).await.map(drop)),
             };
             if let Err(error) = done {
@@ -223,6 +236,33 @@ impl Executor {
             wake.notify_one();
         });
     }
+}
+
+/// One try at emptying a node; how it stands then goes to the next pass. Of a node that is gone, or is another's by now, the feed tells.
+async fn drain(
+    kube: &KubeAct,
+    node: &NodeName,
+    machine: &ProviderId,
+    evict: Evict,
+    clock: &Clock,
+    under_way: &Mutex<UnderWay>,
+) -> Result<(), ActError> {
+    fault::point("drain.before");
+    let told = match kube.close(node, machine, evict).await? {
+        Outcome::Done | Outcome::Already => {
+            let at = clock.now();
+            let Emptied { evicted, left, stuck } = kube.evict_pods(node, evict).await?;
+            Drained { machine: machine.clone(), at, evicted, left, stuck }
+        }
+        Outcome::NotOurs => {
+            let stuck = Some(Stuck::Never("somebody opened it again".to_owned()));
+            Drained { machine: machine.clone(), at: clock.now(), evicted: 0, left: u32::MAX, stuck }
+        }
+        Outcome::Gone => return Ok(()),
+    };
+    fault::point("drain.after");
+    lock(under_way).drains.insert(node.clone(), told);
+    Ok(())
 }
 
 /// What a supplier answers; `None` where it gives no answer in time, or falls over. Either must not keep what was asked under way for
@@ -246,7 +286,9 @@ impl Deed {
     fn about(&self) -> &str {
         match self {
             Self::Terminate(instance) => instance.as_str(),
-            Self::Hold(node) | Self::Release(node) | Self::RemoveNode(node) => node.as_str(),
+            Self::Hold(node) | Self::Release(node) | Self::Drain(node) | Self::Uncordon(node) | Self::RemoveNode(node) => {
+                node.as_str()
+            }
         }
     }
 }
@@ -254,13 +296,19 @@ impl Deed {
 enum KubeDeed {
     Hold(NodeName),
     Release(NodeName),
+    Drain(NodeName, ProviderId, Evict),
+    Uncordon(NodeName, ProviderId),
     Remove(NodeName, ProviderId),
 }
 
 impl KubeDeed {
     const fn node(&self) -> &NodeName {
         match self {
-            Self::Hold(node) | Self::Release(node) | Self::Remove(node, _) => node,
+            Self::Hold(node)
+            | Self::Release(node)
+            | Self::Drain(node, ..)
+            | Self::Uncordon(node, _)
+            | Self::Remove(node, _) => node,
         }
     }
 }
@@ -269,8 +317,10 @@ fn deed(action: &Action) -> Option<Deed> {
     match action {
         Action::Launch { .. } => None,
         Action::Terminate { instance, .. } => Some(Deed::Terminate(instance.clone())),
-        Action::Hold { node } => Some(Deed::Hold(node.clone())),
+        Action::Hold { node, .. } => Some(Deed::Hold(node.clone())),
         Action::Release { node } => Some(Deed::Release(node.clone())),
+        Action::Drain { node, .. } => Some(Deed::Drain(node.clone())),
+        Action::Uncordon { node, .. } => Some(Deed::Uncordon(node.clone())),
         Action::RemoveNode { node, .. } => Some(Deed::RemoveNode(node.clone())),
     }
 }

@@ -230,6 +230,7 @@ impl Feeds {
             outcomes: under_way.outcomes,
             launching: under_way.launching,
             terminating: under_way.terminating,
+            drains: under_way.drains,
         }
     }
 }

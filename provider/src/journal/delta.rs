@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_core::ids::ZoneName;
 use stoker_core::price::Quote;
+use stoker_core::snapshot::Drained;
 use stoker_core::supply::LaunchOutcome;
 
 /// A value that can tell what changed in it.
@@ -159,7 +161,7 @@ macro_rules! whole {
 }
 
 // Small values that change whole.
-whole!(LaunchOutcome, Quote, ZoneName);
+whole!(Drained, LaunchOutcome, Quote, Timestamp, ZoneName);
 
 #[cfg(test)]
 mod tests {

@@ -106,10 +106,12 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             Action::Terminate { instance, .. } => {
                 subjects.insert(Subject::instance(instance.as_str()));
             }
-            Action::Hold { node } | Action::Release { node } => {
+            Action::Hold { node, .. } | Action::Release { node } => {
                 subjects.insert(Subject::node(node.as_str()));
             }
-            Action::RemoveNode { node, provider_id } => {
+            Action::RemoveNode { node, provider_id }
+            | Action::Drain { node, provider_id, .. }
+            | Action::Uncordon { node, provider_id } => {
                 subjects.insert(Subject::node(node.as_str()));
                 subjects.insert(Subject::instance(provider_id.as_str()));
             }
@@ -122,6 +124,9 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::Adopted { instance, .. }
             | Note::Orphan { instance, .. } => {
                 subjects.insert(Subject::instance(instance.as_str()));
+            }
+            Note::Leaving { node, .. } | Note::Stays { node, .. } => {
+                subjects.insert(Subject::node(node.as_str()));
             }
             Note::BootTimeout { instance: None, .. }
             | Note::OrderFailed { .. }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::ids::{
-    Cloud, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
+    Cloud, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
 };
+use stoker_core::leaving::{Leaving, Moves};
 use stoker_core::memory::{Backoff, GroupMemory, Memory};
 use stoker_core::offer::{Market, Place};
 use stoker_core::price::Quote;
 use stoker_core::record::Record;
-use stoker_core::snapshot::{ClusterFacts, NodeFacts, Snapshot};
+use stoker_core::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::spot::{RegionReclaims, SpotHistory};
 use stoker_core::supply::{Instance, LaunchOutcome, MarketFacts, Observation};
 
@@ -38,6 +39,12 @@ pub(super) struct MemoryDelta {
     spot: MapDelta<Place, Arc<SpotHistory>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     reclaims: MapDelta<(Cloud, Region), Arc<RegionReclaims>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    leaving: MapDelta<RecordId, Arc<Leaving>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    idle: MapDelta<RecordId, Timestamp>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    moves: MapDelta<PoolName, Arc<Moves>>,
     exposure_at: Option<Timestamp>,
     next_record: u64,
     next_order: u64,
@@ -48,7 +55,21 @@ impl Part for Memory {
     type Delta = MemoryDelta;
 
     fn whole(&self) -> MemoryDelta {
-        let Self { records, refused, groups, orphans, spot, reclaims, exposure_at, next_record, next_order, session } = self;
+        let Self {
+            records,
+            refused,
+            groups,
+            orphans,
+            spot,
+            reclaims,
+            leaving,
+            idle,
+            moves,
+            exposure_at,
+            next_record,
+            next_order,
+            session,
+        } = self;
         MemoryDelta {
             records: records.whole(),
             refused: refused.whole(),
@@ -56,6 +77,9 @@ impl Part for Memory {
             orphans: orphans.whole(),
             spot: spot.whole(),
             reclaims: reclaims.whole(),
+            leaving: leaving.whole(),
+            idle: idle.whole(),
+            moves: moves.whole(),
             exposure_at: *exposure_at,
             next_record: *next_record,
             next_order: *next_order,
@@ -64,7 +88,21 @@ impl Part for Memory {
     }
 
     fn since(&self, before: &Self) -> Option<MemoryDelta> {
-        let Self { records, refused, groups, orphans, spot, reclaims, exposure_at, next_record, next_order, session } = self;
+        let Self {
+            records,
+            refused,
+            groups,
+            orphans,
+            spot,
+            reclaims,
+            leaving,
+            idle,
+            moves,
+            exposure_at,
+            next_record,
+            next_order,
+            session,
+        } = self;
         let delta = MemoryDelta {
             records: records.since(&before.records).unwrap_or_default(),
             refused: refused.since(&before.refused).unwrap_or_default(),
@@ -72,6 +110,9 @@ impl Part for Memory {
             orphans: orphans.since(&before.orphans).unwrap_or_default(),
             spot: spot.since(&before.spot).unwrap_or_default(),
             reclaims: reclaims.since(&before.reclaims).unwrap_or_default(),
+            leaving: leaving.since(&before.leaving).unwrap_or_default(),
+            idle: idle.since(&before.idle).unwrap_or_default(),
+            moves: moves.since(&before.moves).unwrap_or_default(),
             exposure_at: *exposure_at,
             next_record: *next_record,
             next_order: *next_order,
@@ -85,14 +126,30 @@ impl Part for Memory {
             || !delta.groups.is_empty()
             || !delta.orphans.is_empty()
             || !delta.spot.is_empty()
-            || !delta.reclaims.is_empty();
+            || !delta.reclaims.is_empty()
+            || !delta.leaving.is_empty()
+            || !delta.idle.is_empty()
+            || !delta.moves.is_empty();
         any.then_some(delta)
     }
 
     fn apply(before: Option<Self>, delta: MemoryDelta) -> Self {
         let before = before.unwrap_or_default();
-        let MemoryDelta { records, refused, groups, orphans, spot, reclaims, exposure_at, next_record, next_order, session } =
-            delta;
+        let MemoryDelta {
+            records,
+            refused,
+            groups,
+            orphans,
+            spot,
+            reclaims,
+            leaving,
+            idle,
+            moves,
+            exposure_at,
+            next_record,
+            next_order,
+            session,
+        } = delta;
         Self {
             records: Part::apply(Some(before.records), records),
             refused: Part::apply(Some(before.refused), refused),
@@ -100,6 +157,9 @@ impl Part for Memory {
             orphans: Part::apply(Some(before.orphans), orphans),
             spot: Part::apply(Some(before.spot), spot),
             reclaims: Part::apply(Some(before.reclaims), reclaims),
+            leaving: Part::apply(Some(before.leaving), leaving),
+            idle: Part::apply(Some(before.idle), idle),
+            moves: Part::apply(Some(before.moves), moves),
             exposure_at,
             next_record,
             next_order,
@@ -121,42 +181,47 @@ pub(super) struct SnapshotDelta {
     launching: SetDelta<LaunchKey>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     terminating: SetDelta<ProviderId>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    drains: MapDelta<NodeName, Drained>,
 }
 
 impl Part for Snapshot {
     type Delta = SnapshotDelta;
 
     fn whole(&self) -> SnapshotDelta {
-        let Self { suppliers, cluster, outcomes, launching, terminating } = self;
+        let Self { suppliers, cluster, outcomes, launching, terminating, drains } = self;
         SnapshotDelta {
             suppliers: suppliers.whole(),
             cluster: Some(cluster.whole()),
             outcomes: outcomes.whole(),
             launching: launching.whole(),
             terminating: terminating.whole(),
+            drains: drains.whole(),
         }
     }
 
     fn since(&self, before: &Self) -> Option<SnapshotDelta> {
-        let Self { suppliers, cluster, outcomes, launching, terminating } = self;
+        let Self { suppliers, cluster, outcomes, launching, terminating, drains } = self;
         let delta = SnapshotDelta {
             suppliers: suppliers.since(&before.suppliers).unwrap_or_default(),
             cluster: cluster.since(&before.cluster),
             outcomes: outcomes.since(&before.outcomes).unwrap_or_default(),
             launching: launching.since(&before.launching).unwrap_or_default(),
             terminating: terminating.since(&before.terminating).unwrap_or_default(),
+            drains: drains.since(&before.drains).unwrap_or_default(),
         };
         let any = !delta.suppliers.is_empty()
             || delta.cluster.is_some()
             || !delta.outcomes.is_empty()
             || !delta.launching.is_empty()
-            || !delta.terminating.is_empty();
+            || !delta.terminating.is_empty()
+            || !delta.drains.is_empty();
         any.then_some(delta)
     }
 
     fn apply(before: Option<Self>, delta: SnapshotDelta) -> Self {
         let before = before.unwrap_or_default();
-        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating } = delta;
+        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating, drains } = delta;
         Self {
             suppliers: Part::apply(Some(before.suppliers), suppliers),
             cluster: match cluster {
@@ -166,6 +231,7 @@ impl Part for Snapshot {
             outcomes: Part::apply(Some(before.outcomes), outcomes),
             launching: Part::apply(Some(before.launching), launching),
             terminating: Part::apply(Some(before.terminating), terminating),
+            drains: Part::apply(Some(before.drains), drains),
         }
     }
 }

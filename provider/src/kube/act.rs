@@ -1,16 +1,18 @@
 //! What we do to Nodes. Each action reads first, writes only on top of what it read, and done twice changes nothing the second time.
 
+mod drain;
 mod event;
 
 use std::time::Duration;
 
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use stoker_core::ids::{NodeName, ProviderId};
 use stoker_core::snapshot::Hold;
 use tokio::time::timeout;
 
+pub use drain::Emptied;
 use event::Recorder;
 pub use event::{About, Severity};
 
@@ -96,8 +98,20 @@ impl ActError {
 
 /// Acts on the cluster's Nodes.
 pub struct KubeAct {
+    client: Client,
     nodes: Api<NodeRow>,
     recorder: Recorder,
+}
+
+/// What is changed of a Node.
+struct Change {
+    annotations: Value,
+    spec: Option<Value>,
+}
+
+/// Both annotations of a hold, set or removed.
+fn held(value: Option<&'static str>) -> Change {
+    Change { annotations: json!({ SCALE_DOWN_DISABLED: value, HELD: value }), spec: None }
 }
 
 /// What an attempt to write on top of what was read came to.
@@ -110,7 +124,7 @@ enum Write {
 impl KubeAct {
     /// Acts through `client`; events about groups go to `namespace`.
     pub fn new(client: &Client, namespace: &str) -> Self {
-        Self { nodes: Api::all(client.clone()), recorder: Recorder::new(client, namespace) }
+        Self { client: client.clone(), nodes: Api::all(client.clone()), recorder: Recorder::new(client, namespace) }
     }
 
     /// Keeps the autoscaler from removing a node, under our mark. A hold that somebody else set is left as it is.
@@ -118,8 +132,8 @@ impl KubeAct {
     /// # Errors
     /// See [`ActError`].
     pub async fn hold(&self, node: &NodeName) -> Result<Outcome, ActError> {
-        self.annotate("hold", node, |row| match row.hold {
-            Hold::None => Ok(Some("true")),
+        self.change("hold", node, |row| match row.hold {
+            Hold::None => Ok(held(Some("true"))),
             Hold::Ours => Err(Outcome::Already),
             Hold::Theirs => Err(Outcome::NotOurs),
         })
@@ -131,10 +145,10 @@ impl KubeAct {
     /// # Errors
     /// See [`ActError`].
     pub async fn release(&self, node: &NodeName) -> Result<Outcome, ActError> {
-        self.annotate("release", node, |row| match row.hold {
-            Hold::Ours => Ok(None),
+        self.change("release", node, |row| match row.hold {
+            Hold::Ours => Ok(held(None)),
             Hold::Theirs => Err(Outcome::NotOurs),
-            Hold::None if row.marked => Ok(None),
+            Hold::None if row.marked => Ok(held(None)),
             Hold::None => Err(Outcome::Already),
         })
         .await
@@ -173,25 +187,29 @@ impl KubeAct {
         self.recorder.dropped()
     }
 
-    /// Sets or removes both annotations, if `decide` says so of the Node as it is now.
-    async fn annotate(
+    /// Changes a Node as `decide` says of it as it is now.
+    async fn change(
         &self,
         verb: &'static str,
         node: &NodeName,
-        decide: impl Fn(&NodeRow) -> Result<Option<&'static str>, Outcome>,
+        decide: impl Fn(&NodeRow) -> Result<Change, Outcome>,
     ) -> Result<Outcome, ActError> {
         for _ in 0..ATTEMPTS {
             let Some(row) = self.read(verb, node).await? else { return Ok(Outcome::Gone) };
-            let value = match decide(&row) {
-                Ok(value) => value,
+            let Change { annotations, spec } = match decide(&row) {
+                Ok(change) => change,
                 Err(outcome) => return Ok(outcome),
             };
             // The resource version makes the server refuse the patch if the Node is not as we read it; the uid, if it is another.
-            let patch = Patch::Merge(json!({ "metadata": {
+            let mut patch = json!({ "metadata": {
                 "uid": row.meta.uid,
                 "resourceVersion": row.meta.resource_version,
-                "annotations": { SCALE_DOWN_DISABLED: value, HELD: value },
-            }}));
+                "annotations": annotations,
+            }});
+            if let Some(spec) = spec {
+                patch["spec"] = spec;
+            }
+            let patch = Patch::Merge(patch);
             let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
             match self.write(verb, node, self.nodes.patch(node.as_str(), &params, &patch)).await? {
                 Write::Written => return Ok(Outcome::Done),

@@ -4,6 +4,7 @@
 //! machines, [`waiting`] looks after pods that wait. [`template`] and [`pods`] are the two places where the autoscaler's protobuf meets our own types.
 
 pub mod act;
+mod bound;
 pub mod client;
 #[cfg(test)]
 mod fake;
@@ -22,3 +23,5 @@ pub const FIELD_MANAGER: &str = "stoker";
 pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// The annotation that marks [`SCALE_DOWN_DISABLED`] as ours.
 pub const HELD: &str = "stoker.dev/held";
+/// The annotation that marks a node as closed to new pods by us.
+pub const DRAINING: &str = "stoker.dev/draining";

@@ -12,7 +12,7 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use stoker_core::sharing::Slices;
-use stoker_core::snapshot::Hold;
+use stoker_core::snapshot::{Cordon, Hold};
 use stoker_core::template::GPU_RESOURCE;
 
 /// A Node.
@@ -29,6 +29,9 @@ pub(super) struct NodeRow {
     pub(super) hold: Hold,
     /// Whether it bears our marker, also where the annotation that it marks is not there.
     pub(super) marked: bool,
+    pub(super) cordon: Cordon,
+    /// Whether it bears our mark of a closed node, also where it is open.
+    pub(super) draining: bool,
 }
 
 /// A Pod.
@@ -93,7 +96,7 @@ pub(super) struct RawMeta {
     pub(super) creation_timestamp: Option<String>,
     deletion_timestamp: Option<IgnoredAny>,
     labels: Option<RawLabels>,
-    annotations: Option<RawAnnotations>,
+    pub(super) annotations: Option<RawAnnotations>,
     owner_references: Option<Vec<RawOwner>>,
 }
 
@@ -107,6 +110,17 @@ impl RawMeta {
             ..ObjectMeta::default()
         }
     }
+
+    /// The kind of its controller.
+    pub(super) fn owner(&self) -> Option<&str> {
+        let owners = self.owner_references.as_deref().unwrap_or_default();
+        owners.iter().find(|o| o.controller == Some(true)).and_then(|o| o.kind.as_deref())
+    }
+
+    /// Whether it is being deleted.
+    pub(super) const fn is_leaving(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -118,11 +132,19 @@ struct RawLabels {
 }
 
 #[derive(Deserialize, Default)]
-struct RawAnnotations {
+pub(super) struct RawAnnotations {
     #[serde(rename = "cluster-autoscaler.kubernetes.io/scale-down-disabled")]
     disabled: Option<String>,
     #[serde(rename = "stoker.dev/held")]
     held: Option<String>,
+    #[serde(rename = "stoker.dev/draining")]
+    draining: Option<String>,
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    pub(super) mirror: Option<IgnoredAny>,
+    #[serde(rename = "cluster-autoscaler.kubernetes.io/safe-to-evict")]
+    pub(super) safe_to_evict: Option<String>,
+    #[serde(rename = "karpenter.sh/do-not-disrupt")]
+    pub(super) do_not_disrupt: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -142,6 +164,7 @@ struct RawNode {
 struct RawNodeSpec {
     #[serde(rename = "providerID")]
     provider_id: Option<String>,
+    unschedulable: Option<bool>,
 }
 
 #[derive(Deserialize, Default)]
@@ -162,6 +185,8 @@ impl From<RawNode> for NodeRow {
         let labels = raw.metadata.labels.take().unwrap_or_default();
         let annotations = raw.metadata.annotations.take().unwrap_or_default();
         let marked = annotations.held.as_deref() == Some("true");
+        let draining = annotations.draining.as_deref() == Some("true");
+        let spec = raw.spec.unwrap_or_default();
         let created_at = raw.metadata.creation_timestamp.as_deref().and_then(|text| text.parse().ok());
         let ready_since = raw
             .status
@@ -176,18 +201,24 @@ impl From<RawNode> for NodeRow {
             meta: raw.metadata.thin(),
             cluster: labels.cluster,
             group: labels.group,
-            provider_id: raw.spec.unwrap_or_default().provider_id.filter(|id| !id.is_empty()),
+            provider_id: spec.provider_id.filter(|id| !id.is_empty()),
             created_at,
             ready_since,
             hold: hold(annotations.disabled.as_deref(), marked),
             marked,
+            cordon: match (spec.unschedulable == Some(true), draining) {
+                (false, _) => Cordon::None,
+                (true, true) => Cordon::Ours,
+                (true, false) => Cordon::Theirs,
+            },
+            draining,
         }
     }
 }
 
 #[derive(Deserialize)]
-struct RawPod {
-    metadata: RawMeta,
+pub(super) struct RawPod {
+    pub(super) metadata: RawMeta,
     spec: Option<RawPodSpec>,
     status: Option<RawPodStatus>,
 }
@@ -234,16 +265,23 @@ impl RawContainer {
     }
 }
 
+impl RawPod {
+    /// Whether any container of it wants a GPU.
+    pub(super) fn wants_gpu(&self) -> bool {
+        let of = |spec: &RawPodSpec| {
+            [&spec.containers, &spec.init_containers].into_iter().flatten().flatten().any(RawContainer::wants_gpu)
+        };
+        self.spec.as_ref().is_some_and(of)
+    }
+}
+
 impl From<RawPod> for PodRow {
     fn from(mut raw: RawPod) -> Self {
+        let wants_gpu = raw.wants_gpu();
         let spec = raw.spec.unwrap_or_default();
         let ended = matches!(raw.status.unwrap_or_default().phase.as_deref(), Some("Succeeded" | "Failed"));
-        let owners = raw.metadata.owner_references.take().unwrap_or_default();
-        let of_daemon_set = owners.iter().any(|o| o.kind.as_deref() == Some("DaemonSet") && o.controller == Some(true));
-        let deleting = raw.metadata.deletion_timestamp.is_some();
-        let wants_gpu =
-            || [&spec.containers, &spec.init_containers].into_iter().flatten().flatten().any(RawContainer::wants_gpu);
-        let holds = !ended && !of_daemon_set && !deleting && wants_gpu();
+        let of_daemon_set = raw.metadata.owner() == Some("DaemonSet");
+        let holds = !ended && !of_daemon_set && !raw.metadata.is_leaving() && wants_gpu;
         Self { meta: raw.metadata.thin(), holds: spec.node_name.filter(|name| holds && !name.is_empty()) }
     }
 }

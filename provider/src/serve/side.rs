@@ -93,6 +93,7 @@ fn view(handle: &EngineHandle) -> serde_json::Value {
                 "min": shown.limits.min,
                 "max": shown.limits.max,
                 "busy": shown.limits.busy,
+                "paid": shown.limits.paid,
                 "listed": shown.limits.listed,
                 "nextPriceMicroUsdPerHour": shown.limits.next_price,
                 "closed": shown.limits.closed.as_ref().map(ToString::to_string),
@@ -100,11 +101,16 @@ fn view(handle: &EngineHandle) -> serde_json::Value {
             })
         })
         .collect();
+    let going = view.memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()).filter_map(|(id, leaving)| {
+        let node = view.memory.records.get(id)?.shown_id();
+        Some(json!({ "node": node, "why": leaving.why.to_string(), "stands": leaving.stage.to_string() }))
+    });
     json!({
         "at": view.at,
         "ready": view.ready.as_ref().err().map(ToString::to_string),
         "session": view.memory.session,
         "groups": groups,
+        "leaving": going.collect::<Vec<_>>(),
         "records": view.memory.records.values().collect::<Vec<_>>(),
         "refusedMarkets": view.memory.refused.iter().map(|(market, backoff)| json!({ "market": market, "backoff": backoff })).collect::<Vec<_>>(),
     })

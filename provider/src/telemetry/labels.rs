@@ -168,6 +168,10 @@ label!(/// What was decided.
         Hold = "hold",
         /// Take that back.
         Release = "release",
+        /// Empty a node that is let go.
+        Drain = "drain",
+        /// Open a node again that was to go.
+        Uncordon = "uncordon",
         /// Remove the Node object of a machine that is gone.
         RemoveNode = "remove_node",
     }

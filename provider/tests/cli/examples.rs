@@ -48,7 +48,7 @@ fn every_example_is_sound_and_names_nothing_that_matches_nothing() {
         assert!(ran.code == 0 && !ran.out.contains("warning:"), "{name}: {ran:?}");
         checked += 1;
     }
-    assert_eq!(checked, 6);
+    assert_eq!(checked, 7);
 }
 
 /// Two nodes are kept in zone 6. The quota of 32 vCPU holds eight of 4, the kept ones included: six on demand. Spot fills up, a fifth of

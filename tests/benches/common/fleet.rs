@@ -17,7 +17,7 @@ use stoker_core::orders::{begin_session, increase, placeholder};
 use stoker_core::policy::{Policy, RawPolicy};
 use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
-use stoker_core::snapshot::{ClusterFacts, Hold, NodeFacts, Snapshot};
+use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
 use stoker_core::supply::{Instance, InstanceState, KeyParts, MarketFacts, Observation};
 use stoker_core::units::{MiB, Milli, UsdPerHour};
 use stoker_core::usage::Usage;
@@ -93,6 +93,7 @@ impl Fleet {
                 ready_since: Some(joined),
                 gpu_pods: if busy { (0..4).map(|pod| format!("ml/train-{n}-{pod}")).collect() } else { BTreeSet::new() },
                 scale_down_disabled: if busy { Hold::Ours } else { Hold::None },
+                cordon: Cordon::None,
             };
             let made = Instance {
                 key: parts.key()?,

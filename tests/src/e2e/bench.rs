@@ -180,6 +180,13 @@ impl Bench {
         Ok(self.recorder.take().map(Recorder::finish).unwrap_or_default())
     }
 
+    /// Changes the policy under a running Stoker, as an operator does: the new file takes the old one's place whole.
+    pub fn change_policy(&self, files: &Files) -> anyhow::Result<()> {
+        let new = self.dir.join("policy.new");
+        fs::write(&new, files.policy())?;
+        Ok(fs::rename(new, self.dir.join("policy.yaml"))?)
+    }
+
     /// Writes down machines as if they had been bought before; Stoker must not run yet.
     pub fn give_machines(&self, rows: &str) -> anyhow::Result<()> {
         fs::create_dir_all(self.dir.join("state"))?;

@@ -70,6 +70,15 @@ impl Cluster {
         self.pod(name, &amounts, &json!({ POOL_LABEL: pool }), &tolerations).await
     }
 
+    /// Makes a pod with one GPU that looks as if a controller would make it again.
+    pub async fn job_pod(&self, name: &str, ask: Ask<'_>) -> anyhow::Result<()> {
+        self.gpu_pod(name, ask).await?;
+        let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "e2e", "controller": true });
+        let patch = Patch::Merge(json!({ "metadata": { "ownerReferences": [owner] } }));
+        self.pods().patch(name, &PatchParams::default(), &patch).await.with_context(|| format!("pod {name}"))?;
+        Ok(())
+    }
+
     /// Makes a pod without GPUs that asks for that much CPU.
     pub async fn cpu_pod(&self, name: &str, cpu: &str) -> anyhow::Result<()> {
         self.pod(name, &json!({ "cpu": cpu, "memory": "1Gi" }), &json!({}), &json!([])).await

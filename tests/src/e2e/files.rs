@@ -13,9 +13,11 @@ pub struct Files {
     pub big: u32,
     /// What the pool `small` buys.
     pub prefer: &'static str,
+    /// The spot rules of the pool `small`, in the policy's words.
+    pub spot: &'static str,
     /// `isolation` of the pool `big`, in the policy's words.
     pub isolation: &'static str,
-    /// More pools, and what follows them in a policy.
+    /// More pools, and what follows them in a policy, such as quotas.
     pub more: &'static str,
     /// More of the world, in its own words.
     pub world: &'static str,
@@ -23,12 +25,12 @@ pub struct Files {
 
 /// A quick and reliable world without spot.
 pub const CALM: Files =
-    Files { boot_seconds: 3, seed: 7, floor: 0, big: 4, prefer: "on-demand", isolation: "", more: "", world: "" };
+    Files { boot_seconds: 3, seed: 7, floor: 0, big: 4, prefer: "on-demand", spot: "", isolation: "", more: "", world: "" };
 
 impl Files {
     /// Two pools over two zones: `small` has one GPU a node, `big` four or eight.
     pub fn policy(&self) -> String {
-        let Self { floor, big, prefer, isolation, more, .. } = self;
+        let Self { floor, big, prefer, spot, isolation, more, .. } = self;
         format!(
             "apiVersion: stoker.dev/v1alpha1
 kind: Policy
@@ -39,7 +41,7 @@ pools:
   workload: inference
   gpu: {{ models: [L4], count: 1, minMemoryGiB: 20 }}
   where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
-  capacity: {{ prefer: [{prefer}] }}
+  capacity: {{ prefer: [{prefer}]{spot} }}
   limits: {{ minNodes: {floor}, maxNodes: 8 }}
 - name: big
   workload: training

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::{BARREN_AFTER, Draft};
+use super::{BARREN_AFTER, Draft, leave, paid};
 use crate::ids::{NodeGroupId, ProviderId, RecordId};
 use crate::lookup::Lookup;
-use crate::plan::{Action, Ending, Note};
+use crate::plan::{Action, Ending, HoldFor, Note};
 use crate::record::{PodsSeen, State};
 use crate::sabotage;
 use crate::snapshot::Hold;
@@ -42,7 +42,12 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
             let why = match draft.memory.records.get(&key.record) {
                 Some(record) => match &record.state {
                     State::Deleting { .. } if sabotage::on("deleted-not-ended") => continue,
-                    State::Deleting { .. } => Ending::Deleted,
+                    State::Deleting { .. } => match leave::ending(draft, record) {
+                        // No pod but one that ignores that its node is closed can have come meanwhile: it is let run.
+                        Some(_) if busy() => continue,
+                        Some(why) => why,
+                        None => Ending::Deleted,
+                    },
                     State::Booting { instance, .. } | State::Registered { instance, .. } if *instance == made.provider_id => {
                         continue;
                     }
@@ -67,11 +72,13 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
         let State::Deleting { instance, .. } = &record.state else { continue };
         let Some(group) = draft.group_of(record) else { continue };
         let listed = draft.inventory_of(&record.group).is_some_and(|i| i.instances.contains_key(instance));
-        if !listed && !snapshot.terminating.contains(instance) {
+        let ours = leave::ending(draft, record);
+        let spared = ours.is_some() && draft.nodes.get(instance).is_some_and(|node| node.is_busy());
+        if !listed && !spared && !snapshot.terminating.contains(instance) {
             actions.push(Action::Terminate {
                 supplier: group.supplier.clone(),
                 instance: instance.clone(),
-                why: Ending::Deleted,
+                why: ours.unwrap_or(Ending::Deleted),
             });
         }
     }
@@ -82,27 +89,42 @@ fn idle(draft: &Draft<'_>, instance: &ProviderId) -> bool {
     draft.snapshot.cluster.is_some() && draft.nodes.get(instance).is_some_and(|node| !node.is_busy())
 }
 
-/// Busy nodes are held, and our holds on the others are taken back. A user's own annotation is never touched. The number of busy nodes
-/// of each group is the answer.
-pub(super) fn holds(draft: &mut Draft<'_>) -> Lookup<NodeGroupId, u32> {
+/// Nodes of a group that are kept from the autoscaler.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Held {
+    /// Pods hold them.
+    pub(super) busy: u32,
+    /// They are idle and paid for.
+    pub(super) paid: u32,
+}
+
+/// Busy nodes are held, and idle ones that are paid for while others cost money; our holds on the others are taken back. A user's own
+/// annotation is never touched. How many of each group are held is the answer.
+pub(super) fn holds(draft: &mut Draft<'_>) -> Lookup<NodeGroupId, Held> {
+    let kept = paid::kept(draft);
     let mut actions = Vec::new();
-    let mut busy_nodes = Lookup::default();
+    let mut held: Lookup<NodeGroupId, Held> = Lookup::default();
     for record in draft.memory.records.values() {
         let State::Registered { instance, .. } = &record.state else { continue };
         let Some(node) = draft.nodes.get(instance) else { continue };
         let busy = node.is_busy() && draft.judged_by_pods(record);
-        if busy {
-            *busy_nodes.entry(record.group.clone()).or_default() += 1;
+        let paid = !busy && kept.contains(&record.id);
+        if busy || paid {
+            let held = held.entry(record.group.clone()).or_default();
+            if busy { held.busy += 1 } else { held.paid += 1 }
         }
-        match (busy, node.scale_down_disabled) {
-            (true, Hold::None) if sabotage::on("busy-not-held") => {}
-            (true, Hold::None) => actions.push(Action::Hold { node: node.name.clone() }),
+        let why = if busy { HoldFor::Pods } else { HoldFor::Paid };
+        match (busy || paid, node.scale_down_disabled) {
+            (true, Hold::None) if busy && sabotage::on("busy-not-held") => {}
+            (true, Hold::None) => actions.push(Action::Hold { node: node.name.clone(), why }),
+            // One that is let go keeps what it bears: nobody else is to drain it too.
+            (false, Hold::Ours) if draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) => {}
             (false, Hold::Ours) => actions.push(Action::Release { node: node.name.clone() }),
             _ => {}
         }
     }
     draft.actions.extend(actions);
-    busy_nodes
+    held
 }
 
 /// Node objects of machines that are gone.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 
+use super::guard::Held;
 use super::{Draft, is_fresh};
 use crate::choose::Scales;
 use crate::commitment::Commitment;
@@ -23,9 +24,9 @@ pub const BARREN_AFTER: SignedDuration = SignedDuration::from_mins(15);
 /// 15 min, past which it takes such a node for broken itself, and one boot.
 const UNCREDITED_AT_MOST: SignedDuration = SignedDuration::from_mins(20);
 
-/// The limits of every group: those of the menu, and those of removed pools until they are empty. `busy` is the number of busy nodes of
-/// each group.
-pub(super) fn of_groups(draft: &mut Draft<'_>, busy: &Lookup<NodeGroupId, u32>) -> BTreeMap<NodeGroupId, GroupLimits> {
+/// The limits of every group: those of the menu, and those of removed pools until they are empty. `held` is how many nodes of each group
+/// are kept from the autoscaler.
+pub(super) fn of_groups(draft: &mut Draft<'_>, held: &Lookup<NodeGroupId, Held>) -> BTreeMap<NodeGroupId, GroupLimits> {
     let usage = draft.usage();
     let uncredited = uncredited(draft);
     let (snapshot, now) = (draft.snapshot, draft.now);
@@ -61,18 +62,18 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, busy: &Lookup<NodeGroupId, u32>) 
                 Some(_) => target,
                 None => target.saturating_add(room),
             };
-            let busy = busy.get(&group.id).copied().unwrap_or(0);
+            let Held { busy, paid } = held.get(&group.id).copied().unwrap_or_default();
             let listed = priced || target > 0;
-            limits.insert(group.id.clone(), GroupLimits { target, min: 0, max, busy, listed, next_price, closed });
+            limits.insert(group.id.clone(), GroupLimits { target, min: 0, max, busy, paid, listed, next_price, closed });
         }
         unlist_dominated(&open, &mut limits);
     }
     for (id, remembered) in &draft.memory.groups {
         let target = usage.target(id);
         if target > 0 && !draft.menu.groups.contains_key(id) {
-            let busy = busy.get(id).copied().unwrap_or(0);
+            let Held { busy, paid } = held.get(id).copied().unwrap_or_default();
             let closed = Some(Closed::Removed);
-            let gone = GroupLimits { target, min: 0, max: target, busy, listed: true, next_price: None, closed };
+            let gone = GroupLimits { target, min: 0, max: target, busy, paid, listed: true, next_price: None, closed };
             limits.insert(remembered.group.id.clone(), gone);
         }
     }

@@ -6,7 +6,9 @@
 mod absorb;
 mod fill;
 mod guard;
+mod leave;
 mod limits;
+mod paid;
 mod reclaims;
 #[cfg(test)]
 mod tests;
@@ -43,11 +45,12 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     reclaims::keep(&mut draft);
     fill::buy(&mut draft);
     fill::ask_again(&mut draft);
+    leave::nodes(&mut draft);
     guard::endings(&mut draft);
-    let busy = guard::holds(&mut draft);
+    let held = guard::holds(&mut draft);
     guard::gone_nodes(&mut draft);
     guard::barren_groups(&mut draft);
-    let limits = limits::of_groups(&mut draft, &busy);
+    let limits = limits::of_groups(&mut draft, &held);
     draft.forget();
     let Draft { memory, actions, notes, explanations, next_change_at, .. } = draft;
     Decision { plan: Plan::new(actions, limits, notes, explanations), memory, next_change_at }

@@ -2,6 +2,7 @@
 
 mod back;
 mod commitments;
+mod leave;
 mod oracle;
 mod orders;
 mod quotas;

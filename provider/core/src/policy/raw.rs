@@ -91,6 +91,19 @@ pub enum Tier {
     BestEffort,
 }
 
+/// Which on-demand nodes are let go when spot is back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum MoveBack {
+    /// None of our own decision.
+    #[default]
+    Never,
+    /// Those without GPU pods.
+    Idle,
+    /// Busy ones too, one by one: their pods are told to go, and resume from their last checkpoint.
+    Busy,
+}
+
 /// One pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -256,6 +269,10 @@ pub struct RawSpot {
     /// Time from a new node to where the work stood.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
+    /// Which on-demand nodes, bought when spot could not be had, are emptied and let go when spot is back and that pays. Default, in a
+    /// pool that prefers spot: `busy` where `checkpoint` names a time, `idle` elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub move_back: Option<MoveBack>,
 }
 
 /// Limits of a pool.

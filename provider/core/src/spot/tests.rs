@@ -7,6 +7,7 @@ fn rules(saving: Saving, restart_mins: i64) -> SpotRules {
         max_interruption: None,
         saving,
         restart: mins(restart_mins),
+        move_back: MoveBack::Idle,
     }
 }
 

@@ -77,7 +77,12 @@ pub(super) async fn changed(reader: &Reader, decision: &StoredDecision) -> Resul
 fn launches(decision: &StoredDecision) -> impl Iterator<Item = (RecordId, &LaunchKey)> {
     decision.actions.iter().filter_map(|action| match action {
         Action::Launch { record, request, .. } => Some((*record, &request.key)),
-        Action::Terminate { .. } | Action::Hold { .. } | Action::Release { .. } | Action::RemoveNode { .. } => None,
+        Action::Terminate { .. }
+        | Action::Hold { .. }
+        | Action::Release { .. }
+        | Action::Drain { .. }
+        | Action::Uncordon { .. }
+        | Action::RemoveNode { .. } => None,
     })
 }
 

@@ -153,8 +153,10 @@ fn deeds(actions: &[Action]) -> Vec<String> {
             Action::Terminate { supplier, instance, why } => {
                 rest.push(format!("end {instance} at {supplier}: {why}"));
             }
-            Action::Hold { node } => rest.push(format!("keep the autoscaler from removing {node}")),
+            Action::Hold { node, why } => rest.push(format!("keep the autoscaler from removing {node}: {why}")),
             Action::Release { node } => rest.push(format!("let the autoscaler remove {node} again")),
+            Action::Drain { node, .. } => rest.push(format!("close {node} to new pods and tell its pods to go")),
+            Action::Uncordon { node, .. } => rest.push(format!("open {node} to pods again")),
             Action::RemoveNode { node, provider_id } => {
                 rest.push(format!("remove the Node {node}: its machine {provider_id} is gone"));
             }

@@ -125,6 +125,7 @@ fn spot(rules: &SpotRules) -> RawSpot {
         checkpoint,
         checkpoint_overhead,
         restart: Some(length(rules.restart)),
+        move_back: Some(rules.move_back),
     }
 }
 

@@ -15,10 +15,10 @@ use stoker_core::memory::Memory;
 use stoker_core::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
 use stoker_core::orders;
 use stoker_core::plan::{Action, GroupLimits, Note};
-use stoker_core::policy::{Evidence, Limits, Policy, Pool, Taint, TaintEffect, Throughput, Workload};
+use stoker_core::policy::{Evidence, Limits, MoveBack, Policy, Pool, Taint, TaintEffect, Throughput, Workload};
 use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
-use stoker_core::snapshot::{ClusterFacts, Hold, NodeFacts, Snapshot};
+use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
 use stoker_core::spot::{Saving, SpotRules};
 use stoker_core::supply::{
     Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, Refusal, RefusalKind,
@@ -95,6 +95,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
             max_interruption: None,
             saving: Saving::Stateless,
             restart: SignedDuration::from_mins(2),
+            move_back: MoveBack::Idle,
         }),
         limits: Limits { min_nodes: 0, max_nodes, max_usd_per_hour: Some(UsdPerHour(90_000_000_000)) },
         evidence: Evidence::None,
@@ -311,6 +312,7 @@ impl World {
                     ready_since: Some(now),
                     gpu_pods: std::collections::BTreeSet::new(),
                     scale_down_disabled: Hold::None,
+                    cordon: Cordon::None,
                 };
                 cluster.nodes.entry(machine.node_name.clone()).or_insert_with(|| Arc::new(node));
             }
@@ -342,7 +344,7 @@ impl World {
     pub(super) fn guard(&mut self, actions: &[Action]) {
         for action in actions {
             let (node, hold) = match action {
-                Action::Hold { node } => (node, Hold::Ours),
+                Action::Hold { node, .. } => (node, Hold::Ours),
                 Action::Release { node } => (node, Hold::None),
                 _ => continue,
             };

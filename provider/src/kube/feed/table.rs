@@ -165,6 +165,7 @@ impl Table {
             ready_since: row.ready_since,
             gpu_pods: BTreeSet::new(),
             scale_down_disabled: row.hold,
+            cordon: row.cordon,
         })
     }
 
@@ -180,9 +181,9 @@ impl Table {
 
 fn same_but_for_pods(a: &NodeFacts, b: &NodeFacts) -> bool {
     // Destructured so that a new fact cannot be forgotten here.
-    let NodeFacts { name, provider_id, group, created_at, ready_since, gpu_pods: _, scale_down_disabled } = a;
-    (name, provider_id, group, created_at, ready_since, scale_down_disabled)
-        == (&b.name, &b.provider_id, &b.group, &b.created_at, &b.ready_since, &b.scale_down_disabled)
+    let NodeFacts { name, provider_id, group, created_at, ready_since, gpu_pods: _, scale_down_disabled, cordon } = a;
+    (name, provider_id, group, created_at, ready_since, scale_down_disabled, cordon)
+        == (&b.name, &b.provider_id, &b.group, &b.created_at, &b.ready_since, &b.scale_down_disabled, &b.cordon)
 }
 
 /// The key of a pod, and the node that it holds.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::StatusCode;
 use serde_json::{Value, json};
 use stoker_core::ids::NodeName;
-use stoker_core::snapshot::{Hold, NodeFacts};
+use stoker_core::snapshot::{Cordon, Hold, NodeFacts};
 use tokio::time::timeout;
 
 use super::super::fake;
@@ -75,6 +75,7 @@ fn facts_join_nodes_and_pods() {
         ready_since: Some("2026-11-01T00:01:00Z".parse().unwrap()),
         gpu_pods: BTreeSet::from(["ml/p".to_owned()]),
         scale_down_disabled: Hold::None,
+        cordon: Cordon::None,
     };
     assert_eq!(*node_of(&facts, "a"), expected);
     assert!(!node_of(&facts, "b").is_busy());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use kube::ResourceExt as _;
+use stoker_core::template::CAPACITY_TYPE_ANNOTATION;
 
 use super::{ONE, SCALED};
 use crate::e2e::bench::Bench;
@@ -21,6 +22,41 @@ pub(super) const RECLAIM: Files = Files {
     world: "reclaims: { perHour: 60, noticeSeconds: 2, clouds: {}, spreadSeconds: 1, stockOutSeconds: 1 }\n",
     ..CALM
 };
+
+/// No spot may be bought, by a quota of nought.
+pub(super) const NO_SPOT: Files = Files { more: QUOTA_OF_NOUGHT, ..BACK };
+
+/// Checkpoints each ten seconds: a move to spot pays after some ten seconds of service.
+const BACK: Files = Files { prefer: "spot, on-demand", spot: ", spot: { checkpoint: 10s, restart: 1s }", ..CALM };
+const QUOTA_OF_NOUGHT: &str = "quotas:\n- { name: L-3819A6DF, cloud: aws, region: us-east-1, limit: 0 }\n";
+
+/// Work that runs on demand for want of spot moves there when spot can be had: its node is closed and emptied, and goes.
+pub(super) async fn back_to_spot(bench: &mut Bench) -> anyhow::Result<()> {
+    bench.cluster.job_pod("first", ONE).await?;
+    let left = bench.cluster.bound(&["first"], SCALED).await?.remove(0);
+    ensure!(bought_as(bench, &left).await? == "on-demand", "{left} is no on-demand node");
+    bench.change_policy(&BACK)?;
+    eventually("emptied node", Duration::from_mins(1), async || {
+        let there = bench.cluster.has_pod("first").await?;
+        Ok(if there { Err(format!("its pod is still on {left}")) } else { Ok(()) })
+    })
+    .await?;
+    // What a Job's controller does. The old node is closed by now, so the pod waits for a new one.
+    bench.cluster.job_pod("second", ONE).await?;
+    let node = bench.cluster.bound(&["second"], SCALED).await?.remove(0);
+    ensure!(node != left && bought_as(bench, &node).await? == "spot", "{node} is no new spot node");
+    eventually("node let go", Duration::from_secs(30), async || {
+        let there = bench.cluster.node(&left).await?.is_some();
+        Ok(if there { Err(format!("{left} is still there")) } else { Ok(()) })
+    })
+    .await?;
+    bench.ensure_bought(2)
+}
+
+async fn bought_as(bench: &Bench, node: &str) -> anyhow::Result<String> {
+    let node = bench.cluster.node(node).await?.with_context(|| format!("{node} is gone"))?;
+    Ok(node.annotations().get(CAPACITY_TYPE_ANNOTATION).cloned().unwrap_or_default())
+}
 
 /// The cheapest shape is sold out: the autoscaler is turned to another group.
 pub(super) async fn no_stock(bench: &mut Bench) -> anyhow::Result<()> {

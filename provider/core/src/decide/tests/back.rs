@@ -1,18 +1,22 @@
-//! Back to spot when it pays.
+//! What a move back to spot comes to.
 
-use super::world::{GROUP_A, World, minutes};
-use crate::back::{DWELL, Move, next_move};
+use super::world::{GROUP_A, GROUP_B, World, minutes};
+use crate::back::{DWELL, Move, Reopened, has_settled};
 use crate::choose::Scales;
+use crate::commitment::{Commitment, CommittedNodes, Terms};
 use crate::group::Group;
-use crate::memory::FIRST_BACKOFF;
-use crate::spot::Saving;
+use crate::ids::{Cloud, InstanceType, Region};
+use crate::memory::{FIRST_BACKOFF, LONGEST_BACKOFF};
+use crate::offer::{CapacityType, Market};
+use crate::policy::{Isolation, MoveBack};
+use crate::spot::{LEFT_ALONE, Saving};
 use crate::supply::RefusalKind;
 use crate::transfer::Transfer;
-use crate::units::UsdMicros;
+use crate::units::{Milli, UsdMicros, UsdPerHour};
 use crate::usage::Usage;
 
-/// A world with on-demand nodes in zone a that were bought when neither zone had spot.
-fn fallen_back(nodes: i32) -> World {
+/// A world with on-demand nodes in zone a that were bought when spot could not be had, took 5 min to boot, and have had pods.
+pub(super) fn fallen_back(nodes: i32) -> World {
     let mut world = World::new();
     world.increase(GROUP_A, nodes);
     world.pass();
@@ -20,19 +24,26 @@ fn fallen_back(nodes: i32) -> World {
     assert_eq!(World::launched_markets(&world.pass()), vec!["on-demand"; usize::try_from(nodes).unwrap()]);
     world.answer(|_| true);
     world.pass();
+    world.advance(minutes(5));
     world.observe();
     world.join(true);
+    world.bind_pod();
     // Zone b's spot is cheaper, and out of the way of these tests.
-    world.policy(|policy| policy.pools[0].zones = ["zone-a".to_owned()].into());
+    world.policy(|policy| {
+        policy.pools[0].zones = ["zone-a".to_owned()].into();
+        policy.pools[0].spot.as_mut().unwrap().move_back = MoveBack::Busy;
+    });
     world.pass();
     world
 }
 
-fn next(world: &World, busy: bool) -> Option<Move> {
+fn weighed(world: &World, busy: bool, work: bool) -> Option<Move> {
     let usage = Usage::count(&world.memory, &world.menu, world.now);
     let fresh = |_: &Group| true;
     let scales = Scales { menu: &world.menu, memory: &world.memory, usage: &usage, fresh: &fresh, now: world.now };
-    next_move(&scales, &world.menu.policy.pools[0], |_| busy)
+    let record = world.records(GROUP_A).next().unwrap();
+    let spot = Reopened::of(&world.menu.policy.pools[0], &world.menu, &world.memory, world.now)?;
+    spot.weigh(&scales, record, busy, work)
 }
 
 fn wait(world: &mut World, mins: i64) {
@@ -41,19 +52,23 @@ fn wait(world: &mut World, mins: i64) {
     world.pass();
 }
 
+/// Spot is $0.30 and worth $0.3273 (0.16 reclaims an hour), on demand it is $0.80: $0.4727 an hour, times the 60 % of the time that a
+/// market has room. The move costs 5 min of boot, 15 min of work done again and 5 min of restart, at $0.30: $0.125, which 26.4 min earn.
 #[test]
-fn a_node_moves_when_what_it_saves_outweighs_the_move() {
+fn a_busy_node_moves_when_what_it_saves_outweighs_the_move() {
     let mut world = fallen_back(1);
-    // Spot is $0.30 and worth $0.3273 (0.16 reclaims an hour), on demand it is $0.80: $0.4727 an hour. Ten minutes of two nodes cost
-    // $0.05, which 6.35 minutes of service earn; the market must have been open for ten.
-    let open = (FIRST_BACKOFF + DWELL).as_mins();
-    wait(&mut world, open - 1);
-    assert_eq!(next(&world, false), None);
+    // Refused at minute 0, left alone for 3 min, forgotten after 30 more. The node was Ready at minute 5.
+    let quiet = (FIRST_BACKOFF + LONGEST_BACKOFF).as_mins();
+    wait(&mut world, quiet - 5 - 1);
+    assert_eq!(weighed(&world, true, true), None);
     wait(&mut world, 1);
-    let found = next(&world, false).expect("it pays");
-    // 13 minutes: $0.472727 × 13 ÷ 60.
-    assert_eq!((found.gain, found.cost), (UsdMicros(102_424), UsdMicros(50_000)));
+    let found = weighed(&world, true, true).expect("it pays");
+    // 28 minutes: $0.472727 × 28 ÷ 60 = $0.220606, × 60 %.
+    assert_eq!((found.gain, found.cost), (UsdMicros(132_360), UsdMicros(125_000)));
     assert_eq!(found.market.to_string(), "aws/zone-a/gpu.1/spot");
+    // What nobody needs loses nothing by going, and a floor waits for the boot alone.
+    assert_eq!(weighed(&world, false, false).map(|found| found.cost), Some(UsdMicros(0)));
+    assert_eq!(weighed(&world, false, true).map(|found| found.cost), Some(UsdMicros(25_000)));
 }
 
 /// A node away from its data reads it for $0.06, once a day $0.0025 an hour. The spot node that takes its place reads at once, and with
@@ -61,55 +76,114 @@ fn a_node_moves_when_what_it_saves_outweighs_the_move() {
 #[test]
 fn data_that_the_new_node_reads_is_a_cost_of_the_move() {
     let mut world = fallen_back(1);
-    let away = |world: &mut World| {
-        let transfer = Transfer { per_read: UsdMicros(60_000), every: minutes(24 * 60) };
-        std::sync::Arc::make_mut(world.menu.groups.get_mut(&World::group(GROUP_A)).unwrap()).transfer = Some(transfer);
-    };
-    wait(&mut world, 13);
-    assert!(next(&world, false).is_some());
-    away(&mut world);
-    // 13 min save $0.1001, and the move costs $0.05 + $0.06.
-    assert_eq!(next(&world, false), None);
-    wait(&mut world, 2);
-    let found = next(&world, false).expect("15 min save $0.1155");
-    assert_eq!((found.gain, found.cost), (UsdMicros(115_507), UsdMicros(110_000)));
+    let transfer = Transfer { per_read: UsdMicros(60_000), every: minutes(24 * 60) };
+    Arc::make_mut(world.menu.groups.get_mut(&World::group(GROUP_A)).unwrap()).transfer = Some(transfer);
+    wait(&mut world, 40);
+    // 40 min save $0.3080, × 60 % = $0.1848, and the move costs $0.125 + $0.06.
+    assert_eq!(weighed(&world, true, true), None);
+    wait(&mut world, 1);
+    let found = weighed(&world, true, true).expect("41 min save $0.3157");
+    assert_eq!((found.gain, found.cost), (UsdMicros(189_420), UsdMicros(185_000)));
 }
 
 #[test]
-fn a_busy_node_moves_only_where_checkpoints_are_saved_and_its_lost_work_is_a_cost() {
+fn only_work_that_saves_checkpoints_moves() {
     let mut world = fallen_back(1);
-    wait(&mut world, 13);
-    // 30 min ÷ 2 + 5 min of $0.80 an hour are $0.2667 more.
-    assert_eq!(next(&world, true), None);
-    wait(&mut world, 47);
-    let found = next(&world, true).expect("an hour has earned $0.47");
-    assert_eq!(found.cost, UsdMicros(50_000 + 266_667));
-    world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().saving = Saving::Stateless);
-    assert_eq!(next(&world, true), None);
-    assert!(next(&world, false).is_some());
+    wait(&mut world, 60 * 24);
+    assert!(weighed(&world, true, true).is_some());
+    for saving in [Saving::Stateless, Saving::Nothing] {
+        world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().saving = saving);
+        assert_eq!(weighed(&world, true, true), None, "{saving:?}");
+        assert!(weighed(&world, false, false).is_some(), "{saving:?}");
+    }
 }
 
 #[test]
 fn a_node_is_not_expected_to_live_longer_on_spot_than_spot_lives() {
     let mut world = fallen_back(1);
     wait(&mut world, 60 * 24);
-    // 0.16 reclaims an hour: 6 h 15 min.
-    assert_eq!(next(&world, false).unwrap().gain, UsdMicros(2_954_544));
+    // 0.16 reclaims an hour: 6 h 15 min, $2.954544, × 60 %.
+    assert_eq!(weighed(&world, true, true).unwrap().gain, UsdMicros(1_772_700));
 }
 
 #[test]
-fn nodes_move_one_by_one() {
-    let mut world = fallen_back(2);
-    wait(&mut world, 30);
-    assert_eq!(next(&world, false).map(|m| m.record.0), Some(0), "of equals the oldest");
-    world.increase(GROUP_A, 1);
-    assert_eq!(next(&world, false), None, "while one is on its way, no other moves");
-}
-
-#[test]
-fn a_pool_that_prefers_on_demand_stays_there() {
+fn a_market_that_sells_is_open_and_one_that_reclaimed_must_dwell() {
+    let spot = |world: &World| {
+        let market = Market { place: super::world::place("zone-a"), capacity_type: CapacityType::Spot };
+        has_settled(&world.memory, &market, world.now)
+    };
     let mut world = fallen_back(1);
+    wait(&mut world, 4);
+    assert!(!spot(&world), "refused, and nothing since");
+    world.increase(GROUP_A, 1);
+    assert_eq!(World::launched_markets(&world.pass()), ["spot"]);
+    world.answer(|_| true);
+    world.pass();
+    assert!(spot(&world), "it has sold");
+    world.observe();
+    world.join(true);
+    world.bind_pod();
     wait(&mut world, 30);
-    world.policy(|policy| policy.pools[0].prefer.reverse());
-    assert_eq!(next(&world, false), None);
+    // It is known to be open, so the gain of 34 min counts whole; half an hour without a reclaim makes it 1.6 in 10.5 h, and the price
+    // $0.3 ÷ (1 − 0.152381 ÷ 3 − 3 %) = $0.326369: $0.473631 × 34 ÷ 60.
+    assert_eq!(weighed(&world, true, true).unwrap().gain, UsdMicros(268_391));
+    // The cloud takes the spot node, the youngest, back.
+    world.reclaim(1);
+    wait(&mut world, 1);
+    assert!(!spot(&world));
+    wait(&mut world, (LEFT_ALONE + DWELL).as_mins() - 1);
+    assert!(!spot(&world));
+    wait(&mut world, 1);
+    assert!(spot(&world));
+}
+
+#[test]
+fn a_policy_may_forbid_it() {
+    let mut world = fallen_back(1);
+    wait(&mut world, 60 * 24);
+    for (said, idle, busy) in [(MoveBack::Never, false, false), (MoveBack::Idle, true, false), (MoveBack::Busy, true, true)] {
+        world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().move_back = said);
+        let moves = (weighed(&world, false, false).is_some(), weighed(&world, true, true).is_some());
+        assert_eq!(moves, (idle, busy), "{said:?}");
+    }
+}
+
+#[test]
+fn a_node_that_a_commitment_pays_for_saves_nothing_by_going() {
+    let mut world = fallen_back(1);
+    wait(&mut world, 60 * 24);
+    world.policy(|policy| {
+        let terms = Terms::Nodes(CommittedNodes {
+            instance_type: InstanceType::new("gpu.1").unwrap(),
+            region: Region::new("r").unwrap(),
+            zone: None,
+            nodes: 1,
+            rate: UsdPerHour(500_000),
+        });
+        let cloud = Cloud::new("aws").unwrap();
+        policy.commitments = vec![Commitment { name: "ri".into(), cloud, from: None, until: None, terms }];
+    });
+    assert_eq!(weighed(&world, false, false), None);
+}
+
+#[test]
+fn waiting_is_a_cost_where_the_pool_says_what_it_is() {
+    let mut world = fallen_back(1);
+    world.policy(|policy| policy.pools[0].isolation = Some(Isolation { kappa: Milli(1000), waiting: UsdPerHour(2_000_000) }));
+    // 25 min at $0.30 + $2: $0.9583, which $0.2836 an hour earn in 3 h 23 min.
+    wait(&mut world, 3 * 60 + 22);
+    assert_eq!(weighed(&world, true, true), None);
+    wait(&mut world, 2);
+    assert_eq!(weighed(&world, true, true).unwrap().cost, UsdMicros(958_333));
+}
+
+#[test]
+fn a_full_pool_has_the_room_that_the_node_leaves() {
+    let mut world = fallen_back(1);
+    wait(&mut world, 60);
+    world.policy(|policy| policy.pools[0].limits.max_nodes = 1);
+    wait(&mut world, 1);
+    assert!(weighed(&world, true, true).is_some());
+    // And no other zone's: nothing of this test may rest on zone b.
+    assert_eq!(world.target(GROUP_B), 0);
 }

@@ -5,6 +5,7 @@ use crate::check::{Fatal, check};
 use crate::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
 use crate::ids::{Cloud, InstanceType, Region};
 use crate::offer::CapacityType;
+use crate::plan::HoldFor;
 use crate::units::UsdPerHour;
 
 fn commitment(name: &str, terms: Terms) -> Commitment {
@@ -111,4 +112,84 @@ fn a_budget_counts_the_cash_of_a_whole_order() {
     world.increase(GROUP_A, 2);
     assert_eq!(World::launched_markets(&world.pass())[2..], ["on-demand", "on-demand"]);
     assert!(world.try_increase(GROUP_A, 1).is_err());
+}
+
+fn held(actions: &[Action]) -> Vec<(String, HoldFor)> {
+    let held = |a: &Action| if let Action::Hold { node, why } = a { Some((node.to_string(), *why)) } else { None };
+    actions.iter().filter_map(held).collect()
+}
+
+/// Two kept nodes and one on demand, all idle: the kept ones stay until the other has gone.
+fn idle_kept_and_paid() -> World {
+    let mut world = world(0);
+    world.policy(|policy| policy.pools[0].prefer = vec![CapacityType::Reserved, CapacityType::OnDemand]);
+    world.pass();
+    world.increase(GROUP_A, 3);
+    assert_eq!(World::launched_markets(&world.pass()), ["reserved", "reserved", "on-demand"]);
+    world.answer(|_| true);
+    world.pass();
+    world.observe();
+    world.join(true);
+    world.bind_pod();
+    world.pass();
+    world.unbind_pod();
+    world
+}
+
+#[test]
+fn idle_nodes_that_are_paid_for_stay_while_one_that_costs_money_may_go() {
+    let mut world = idle_kept_and_paid();
+    let plan = world.pass();
+    assert_eq!(held(&plan.actions), [("node-0".to_owned(), HoldFor::Paid), ("node-1".to_owned(), HoldFor::Paid)]);
+    assert_eq!(plan.limits[&World::group(GROUP_A)].paid, 2);
+    assert_eq!(plan.limits[&World::group(GROUP_A)].min, 0, "held by name, not by number");
+    world.drain(None);
+    assert_eq!(world.pass().actions, []);
+    world.delete(GROUP_A, &["node-2"]).unwrap();
+    let released = world.pass().actions.iter().filter(|a| matches!(a, Action::Release { .. })).count();
+    assert_eq!(released, 2, "nothing is left that costs money");
+}
+
+#[test]
+fn nothing_is_held_for_a_node_that_does_not_go() {
+    // The autoscaler leaves it for an hour: it has reasons of its own.
+    let mut world = idle_kept_and_paid();
+    world.pass();
+    world.drain(None);
+    world.advance(minutes(60));
+    world.observe();
+    let released = world.pass().actions.iter().filter(|a| matches!(a, Action::Release { .. })).count();
+    assert_eq!(released, 2);
+    // A floor that needs all of them.
+    let mut world = idle_kept_and_paid();
+    world.policy(|policy| policy.pools[0].limits.min_nodes = 3);
+    assert_eq!(held(&world.pass().actions), []);
+    // A user holds the one that costs money.
+    let mut world = idle_kept_and_paid();
+    world.hold("node-2", crate::snapshot::Hold::Theirs);
+    assert_eq!(held(&world.pass().actions), []);
+    // Nothing is idle that costs money.
+    let mut world = idle_kept_and_paid();
+    world.delete(GROUP_A, &["node-2"]).unwrap();
+    assert_eq!(held(&world.pass().actions), []);
+}
+
+#[test]
+fn of_two_nodes_under_one_reserved_instance_one_stays() {
+    let mut world = world(3);
+    world.policy(|policy| policy.pools[0].prefer = vec![CapacityType::OnDemand]);
+    world.policy(|policy| drop(policy.commitments.remove(0)));
+    world.pass();
+    world.increase(GROUP_A, 4);
+    world.pass();
+    world.answer(|_| true);
+    world.pass();
+    world.observe();
+    world.join(true);
+    world.bind_pod();
+    world.pass();
+    world.unbind_pod();
+    // Three reserved instances, four nodes: the youngest goes, and the others are paid for.
+    let kept: Vec<String> = held(&world.pass().actions).into_iter().map(|(node, _)| node).collect();
+    assert_eq!(kept, ["node-0", "node-1", "node-2"]);
 }

@@ -18,7 +18,7 @@ use crate::plan::{Action, Checked, Plan};
 use crate::policy::{Policy, RawPolicy};
 use crate::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::record::Record;
-use crate::snapshot::{ClusterFacts, Hold, NodeFacts, Snapshot};
+use crate::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Snapshot, Stuck};
 use crate::supply::{Instance, InstanceState, LaunchOutcome, MarketFacts, Observation, Refusal, RefusalKind};
 use crate::units::{MiB, Milli, UsdPerHour};
 use crate::usage::Usage;
@@ -46,6 +46,7 @@ pub(super) struct World {
     cluster: ClusterFacts,
     pub(super) outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
     launching: BTreeSet<LaunchKey>,
+    pub(super) drains: BTreeMap<NodeName, Drained>,
     last: Option<Plan<Checked>>,
     asked: Vec<(LaunchKey, Market)>,
     /// Machines ever made.
@@ -140,6 +141,7 @@ impl World {
             cluster: ClusterFacts::default(),
             outcomes: BTreeMap::new(),
             launching: BTreeSet::new(),
+            drains: BTreeMap::new(),
             last: None,
             asked: Vec::new(),
             made: 0,
@@ -191,6 +193,7 @@ impl World {
             outcomes: self.outcomes.clone(),
             launching: self.launching.clone(),
             terminating: BTreeSet::new(),
+            drains: self.drains.clone(),
         }
     }
 
@@ -201,6 +204,7 @@ impl World {
         let (plan, memory) = check(decision, &self.memory, &snapshot, &self.menu).unwrap();
         self.memory = memory;
         self.outcomes.clear();
+        self.drains.clear();
         for action in &plan.actions {
             if let Action::Launch { request, .. } = action {
                 self.asked.retain(|(key, _)| *key != request.key);
@@ -357,6 +361,57 @@ impl World {
         self.machines.values().map(|made| &made.market).chain(asked.map(|(_, market)| market))
     }
 
+    /// Does what the last plan says of nodes: their pods go at once, but for `stuck` where one will not.
+    pub(super) fn drain(&mut self, stuck: Option<&Stuck>) {
+        for action in self.last.iter().flat_map(|plan| plan.actions.clone()) {
+            match action {
+                Action::Drain { node, provider_id, .. } => {
+                    let Some(facts) = self.cluster.nodes.get_mut(&node).map(Arc::make_mut) else { continue };
+                    facts.cordon = Cordon::Ours;
+                    let there = u32::try_from(facts.gpu_pods.len()).unwrap();
+                    let (evicted, left) = if stuck.is_some() { (0, there) } else { (there, 0) };
+                    if stuck.is_none() {
+                        facts.gpu_pods.clear();
+                    }
+                    let drained = Drained { machine: provider_id, at: self.now, evicted, left, stuck: stuck.cloned() };
+                    self.drains.insert(node, drained);
+                }
+                Action::Hold { node, .. } => {
+                    Arc::make_mut(self.cluster.nodes.get_mut(&node).unwrap()).scale_down_disabled = Hold::Ours;
+                }
+                Action::Release { node } => {
+                    Arc::make_mut(self.cluster.nodes.get_mut(&node).unwrap()).scale_down_disabled = Hold::None;
+                }
+                Action::Uncordon { node, .. } => {
+                    Arc::make_mut(self.cluster.nodes.get_mut(&node).unwrap()).cordon = Cordon::None;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Passes, and does what each says of closing nodes, whenever something may differ, for so long. What was done.
+    pub(super) fn live(&mut self, length: SignedDuration) -> Vec<Action> {
+        let until = self.now.saturating_add(length).unwrap();
+        let mut done = Vec::new();
+        loop {
+            self.observe();
+            let decision = decide(&self.snapshot(), &self.memory, &self.menu, self.now);
+            let next = decision.next_change_at.filter(|at| *at <= until);
+            let plan = self.pass();
+            done.extend(plan.actions.into_iter().filter(|a| !matches!(a, Action::Hold { .. } | Action::Release { .. })));
+            self.drain(None);
+            self.end_terminated();
+            match next {
+                _ if !self.drains.is_empty() => {}
+                Some(at) => self.now = at,
+                None => break,
+            }
+        }
+        self.now = until;
+        done
+    }
+
     /// The cloud takes its n-th machine back.
     pub(super) fn reclaim(&mut self, n: usize) {
         if let Some(id) = self.machines.keys().nth(n).cloned() {
@@ -389,6 +444,7 @@ impl World {
                 ready_since: ready.then_some(self.now),
                 gpu_pods: BTreeSet::new(),
                 scale_down_disabled: Hold::None,
+                cordon: Cordon::None,
             };
             self.cluster.nodes.insert(made.node_name.clone(), Arc::new(facts));
         }
@@ -410,6 +466,14 @@ impl World {
 
     pub(super) fn mark_node(&mut self, hold: Hold) {
         self.change_node(|n| n.scale_down_disabled = hold);
+    }
+
+    pub(super) fn hold(&mut self, node: &str, hold: Hold) {
+        Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap()).scale_down_disabled = hold;
+    }
+
+    pub(super) fn close(&mut self, cordon: Cordon) {
+        self.change_node(|n| n.cordon = cordon);
     }
 
     pub(super) fn node_name(&self) -> String {

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::{Faults, grammar};
 use crate::offer::CapacityType;
-use crate::policy::{Path, RawPool, RawSpot, Tier, Workload, quoted};
+use crate::policy::{MoveBack, Path, RawPool, RawSpot, Tier, Workload, quoted};
 use crate::spot::{Saving, SpotRules};
 use crate::units::Percent;
 
@@ -70,14 +70,46 @@ pub(super) fn rules(faults: &mut Faults, path: &Path, raw: &RawPool, prefer: &[C
         let message = "leaves a share that nothing is named to buy: name on-demand in capacity.prefer too";
         faults.add(&path.key("maxShare"), message);
     }
+    let move_back = move_back(faults, &path.key("moveBack"), spot, prefer, saving);
     let rules = SpotRules {
         max_share: max_share?,
         max_market_share: max_market_share?,
         max_interruption: max_interruption?,
         saving: saving?,
         restart: restart?,
+        move_back: move_back?,
     };
     Some(buys_spot.then_some(rules))
+}
+
+/// Which nodes move back to spot. That a pool's work is taken to write checkpoints is no leave to interrupt it: for that it must say so.
+fn move_back(
+    faults: &mut Faults,
+    path: &Path,
+    spot: &RawSpot,
+    prefer: &[CapacityType],
+    saving: Option<Saving>,
+) -> Option<MoveBack> {
+    let place = |capacity_type| prefer.iter().position(|known| *known == capacity_type);
+    let comes_back = match (place(CapacityType::Spot), place(CapacityType::OnDemand)) {
+        (Some(spot), Some(on_demand)) => spot < on_demand,
+        _ => false,
+    };
+    let saves = matches!(saving?, Saving::Checkpoints { .. });
+    match spot.move_back {
+        None if !comes_back => Some(MoveBack::Never),
+        None if saves && spot.checkpoint.is_some() => Some(MoveBack::Busy),
+        None => Some(MoveBack::Idle),
+        Some(MoveBack::Idle | MoveBack::Busy) if !comes_back => {
+            faults.add(path, "has no effect: it is for pools that name spot before on-demand in capacity.prefer, take it out");
+            None
+        }
+        Some(MoveBack::Busy) if !saves => {
+            faults.add(path, "is busy, and work that saves nothing must not be moved: name checkpoint, or write idle");
+            None
+        }
+        Some(said) => Some(said),
+    }
 }
 
 fn saving(faults: &mut Faults, path: &Path, workload: Workload, spot: &RawSpot) -> Option<Saving> {

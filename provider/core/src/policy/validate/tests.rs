@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::offer::{Arch, GpuFigure, InstanceSpec, Market, Place};
-use crate::policy::{Fault, OneOrMany, QuotaUnit, Throughput, UnknownQuota};
+use crate::policy::{Fault, MoveBack, OneOrMany, QuotaUnit, Throughput, UnknownQuota};
 use crate::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::spot::{Saving, SpotRules};
 use crate::units::{Milli, Percent};
@@ -139,6 +139,7 @@ fn what_a_workload_says_of_spot_holds_until_the_pool_says_otherwise() {
         max_interruption: None,
         saving,
         restart: mins(restart),
+        move_back: MoveBack::Idle,
     };
     let [inference, training] = read("/kind", json!("Policy")).try_into().expect("two pools");
     assert_eq!((inference.spot, training.spot), (None, Some(rules(checkpoints(30, 3), 5))));
@@ -163,8 +164,30 @@ fn what_a_workload_says_of_spot_holds_until_the_pool_says_otherwise() {
         max_interruption: Some(Percent(10)),
         saving: checkpoints(60, 1),
         restart: SignedDuration::from_secs(90),
+        move_back: MoveBack::Busy,
     };
     assert_eq!(read("/pools/1/capacity/spot", all)[1].spot, Some(said));
+}
+
+#[test]
+fn busy_nodes_move_back_to_spot_only_where_the_pool_says_that_work_is_saved() {
+    let read = |capacity: Value| {
+        let pools = Policy::try_from_raw(&with("/pools/1/capacity", capacity)).map(|policy| policy.pools);
+        pools.map(|pools| pools[1].spot.as_ref().expect("spot rules").move_back).map_err(|faults| faults[0].to_string())
+    };
+    assert_eq!(read(json!({})), Ok(MoveBack::Idle), "the interval is our guess");
+    assert_eq!(read(json!({"spot": {"checkpoint": "30m"}})), Ok(MoveBack::Busy));
+    assert_eq!(read(json!({"spot": {"checkpoint": "30m", "moveBack": "idle"}})), Ok(MoveBack::Idle));
+    assert_eq!(read(json!({"spot": {"moveBack": "busy"}})), Ok(MoveBack::Busy), "so it says");
+    assert_eq!(read(json!({"spot": {"moveBack": "never"}})), Ok(MoveBack::Never));
+    assert_eq!(read(json!({"prefer": ["on-demand", "spot"]})), Ok(MoveBack::Never));
+    assert_eq!(read(json!({"prefer": ["spot"]})), Ok(MoveBack::Never), "there is nowhere to come back from");
+    let fault = "pools[1].capacity.spot.moveBack has no effect: it is for pools that name spot before on-demand in capacity.prefer, \
+                 take it out";
+    assert_eq!(read(json!({"prefer": ["on-demand", "spot"], "spot": {"moveBack": "idle"}})), Err(fault.to_owned()));
+    let fault = "pools[1].capacity.spot.moveBack is busy, and work that saves nothing must not be moved: name checkpoint, or write idle";
+    let unsaved = json!({"prefer": ["spot", "on-demand"], "spot": {"checkpoint": "none", "moveBack": "busy"}});
+    assert_eq!(read(unsaved), Err(fault.to_owned()));
 }
 
 #[test]

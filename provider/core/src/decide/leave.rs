@@ -1,0 +1,273 @@
+//! Nodes that are let go on our own decision: because the capacity that they run on ends, or because spot is back.
+//!
+//! A node that goes is closed, its pods are told to go, and its machine is ended when nothing is left on it. The target falls then, and
+//! the autoscaler asks anew for the pods that wait. What began is remembered, so a crash changes nothing; and while no pod was told to
+//! go, it is taken back when its reason is gone.
+
+mod moving;
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Draft;
+use crate::commitment::{Commitment, nodes_on_ending};
+use crate::ids::{NodeGroupId, NodeName, PoolName, RecordId};
+use crate::leaving::{CLOSED_FOR, GIVE_UP_AFTER, JUDGED_WITHIN, LeaveFor, Leaving, PAUSE, STAYS_FOR, Stage, TRY_AGAIN_AFTER};
+use crate::offer::CapacityType;
+use crate::plan::{Action, Ending, Evict, Note};
+use crate::record::{PodsSeen, Record, State};
+use crate::snapshot::{Cordon, Drained, Stuck};
+
+/// Lets nodes go.
+pub(super) fn nodes(draft: &mut Draft<'_>) {
+    forget(draft);
+    judge(draft);
+    if draft.snapshot.cluster.is_none() {
+        // Nobody can say what runs on a node, nor tell it to go.
+        return;
+    }
+    draft.memory.idle = idle(draft);
+    told(draft);
+    let ending = ending_capacity(draft);
+    take_back(draft, &ending);
+    capacity_ends(draft, ending);
+    moving::back_to_spot(draft);
+    empty(draft);
+    open_again(draft);
+}
+
+/// Why the machine of a record that is on its way out is ended, where that was our own decision.
+pub(super) fn ending(draft: &Draft<'_>, record: &Record) -> Option<Ending> {
+    let leaving = draft.memory.leaving.get(&record.id)?;
+    (leaving.stage == Stage::Ending).then_some(match leaving.why {
+        LeaveFor::BackToSpot { .. } => Ending::BackToSpot,
+        LeaveFor::CapacityEnds { .. } => Ending::CapacityEnds,
+    })
+}
+
+/// Drops what has come to its end by itself.
+fn forget(draft: &mut Draft<'_>) {
+    let now = draft.now;
+    let records = &draft.memory.records;
+    draft.memory.leaving.retain(|id, leaving| match (records.get(id).map(|record| &record.state), &leaving.stage) {
+        (Some(State::Registered { .. }), Stage::Stays { until }) => *until > now,
+        (Some(State::Registered { .. }), Stage::Closing | Stage::Emptying { .. })
+        | (Some(State::Deleting { .. }), Stage::Ending) => true,
+        _ => false,
+    });
+    let stay = |leaving: &Arc<Leaving>| if let Stage::Stays { until } = leaving.stage { Some(until) } else { None };
+    if let Some(at) = draft.memory.leaving.values().filter_map(stay).min() {
+        draft.look_again_at(at);
+    }
+    draft.memory.moves.retain(|_, moves| {
+        // A pool that has moved nothing for a day after its rest starts afresh.
+        let over = moves.rests_until.is_none_or(|until| Draft::after(until, SignedDuration::from_hours(24)) <= now);
+        moves.began_at.is_some() || moves.rests_until.is_some_and(|until| until > now) || (moves.failed > 0 && !over)
+    });
+}
+
+/// Learns from the first order after a move whether its work is on spot now.
+fn judge(draft: &mut Draft<'_>) {
+    let mut verdicts: Vec<(PoolName, Option<bool>)> = Vec::new();
+    for (pool, moves) in &draft.memory.moves {
+        let Some(began_at) = moves.began_at else { continue };
+        let bought = draft.memory.records.values().filter(|record| record.ordered_at >= began_at);
+        let bought = bought.filter(|record| draft.group(&record.group).is_some_and(|group| group.pool == *pool));
+        let market = bought.filter_map(|record| match &record.state {
+            State::Booting { purchase, .. } | State::Registered { purchase, .. } => Some(&purchase.market),
+            _ => None,
+        });
+        match market.map(|market| market.capacity_type == CapacityType::Spot).next() {
+            Some(as_spot) => verdicts.push((pool.clone(), Some(as_spot))),
+            None if Draft::after(began_at, JUDGED_WITHIN) <= draft.now => verdicts.push((pool.clone(), None)),
+            None => {}
+        }
+    }
+    for (pool, verdict) in verdicts {
+        let Some(moves) = draft.memory.moves.get_mut(&pool) else { continue };
+        match verdict {
+            Some(as_spot) => Arc::make_mut(moves).judge(as_spot, draft.now),
+            // Its pods found room elsewhere, or are done.
+            None => Arc::make_mut(moves).began_at = None,
+        }
+    }
+}
+
+/// Since when nodes are without a GPU pod, of those that had some.
+fn idle(draft: &Draft<'_>) -> BTreeMap<RecordId, Timestamp> {
+    let mut idle = BTreeMap::new();
+    for record in draft.memory.records.values() {
+        let State::Registered { instance, ready_at: Some(_), .. } = &record.state else { continue };
+        if record.pods == PodsSeen::NotYet || !draft.judged_by_pods(record) {
+            continue;
+        }
+        if draft.nodes.get(instance).is_some_and(|node| !node.is_busy()) {
+            idle.insert(record.id, draft.memory.idle.get(&record.id).copied().unwrap_or(draft.now));
+        }
+    }
+    idle
+}
+
+/// What came of draining since the last pass.
+fn told(draft: &mut Draft<'_>) {
+    for (node, drained) in &draft.snapshot.drains {
+        let of = |(id, leaving): (&RecordId, &Arc<Leaving>)| {
+            let record = draft.memory.records.get(id)?;
+            let same = leaving.is_open() && record.instance() == Some(&drained.machine);
+            same.then(|| (*id, record.group.clone()))
+        };
+        let Some((id, group)) = draft.memory.leaving.iter().find_map(of) else { continue };
+        let Some(leaving) = draft.memory.leaving.get_mut(&id) else { continue };
+        let leaving = Arc::make_mut(leaving);
+        if let Some(Stuck::Never(why)) = &drained.stuck {
+            leaving.stage = Stage::Stays { until: Draft::after(draft.now, STAYS_FOR) };
+            draft.notes.push(Note::Stays { group, node: node.clone(), why: why.clone() });
+        } else {
+            leaving.stage = emptying(&leaving.stage, drained);
+        }
+    }
+}
+
+fn emptying(before: &Stage, drained: &Drained) -> Stage {
+    let (closed_at, already) = match before {
+        Stage::Emptying { closed_at, evicted, .. } => (*closed_at, *evicted),
+        _ => (drained.at, false),
+    };
+    let stuck = drained.stuck.as_ref().map(|stuck| match stuck {
+        Stuck::Never(why) | Stuck::NotNow(why) => why.clone(),
+    });
+    let (left, evicted) = (drained.left, already || drained.evicted > 0);
+    Stage::Emptying { closed_at, counted_at: drained.at, left, evicted, stuck }
+}
+
+/// The nodes on capacity that ends, each with what ends and when the cloud takes it.
+fn ending_capacity(draft: &Draft<'_>) -> BTreeMap<RecordId, LeaveFor> {
+    let commitments = &draft.menu.policy.commitments;
+    if commitments.is_empty() {
+        return BTreeMap::new();
+    }
+    let why = |commitment: &Commitment| LeaveFor::CapacityEnds {
+        commitment: commitment.name.clone(),
+        at: commitment.until.unwrap_or(Timestamp::MAX),
+    };
+    nodes_on_ending(&draft.memory, commitments, draft.now).into_iter().map(|(id, c)| (id, why(c))).collect()
+}
+
+/// What no pod was told of yet is taken back when its reason is gone; what must not be moved any more, and what pods hold for too long
+/// that needed not go, at any time.
+fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
+    let mut back: Vec<(RecordId, Option<Timestamp>, &'static str)> = Vec::new();
+    let mut to_spot: Vec<RecordId> = Vec::new();
+    for (id, leaving) in draft.memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()) {
+        let give_up = Draft::after(leaving.since, GIVE_UP_AFTER);
+        match &leaving.why {
+            LeaveFor::CapacityEnds { .. } if !leaving.has_evicted() && !ending.contains_key(id) => {
+                back.push((*id, None, "the capacity that it runs on does not end yet"));
+            }
+            LeaveFor::CapacityEnds { .. } => {}
+            LeaveFor::BackToSpot { .. } if draft.now >= give_up => {
+                back.push((*id, Some(Draft::after(draft.now, STAYS_FOR)), "pods would not go"));
+            }
+            LeaveFor::BackToSpot { .. } => to_spot.push(*id),
+        }
+    }
+    // Counted once for all, and only where it is asked.
+    let usage = OnceCell::new();
+    for id in to_spot {
+        let (Some(record), Some(leaving)) = (draft.memory.records.get(&id), draft.memory.leaving.get(&id)) else { continue };
+        match moving::stands(draft, &usage, record, leaving) {
+            Ok(()) => {}
+            Err(why) => back.push((id, None, why)),
+        }
+    }
+    for (id, stays_until, why) in back {
+        let Some(leaving) = draft.memory.leaving.remove(&id) else { continue };
+        if let Some(until) = stays_until {
+            let stays = Leaving { stage: Stage::Stays { until }, ..Leaving::clone(&leaving) };
+            draft.memory.leaving.insert(id, Arc::new(stays));
+        }
+        if let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) {
+            draft.notes.push(Note::Stays { group, node, why: why.to_owned() });
+        }
+    }
+}
+
+fn named(record: &Record) -> Option<(NodeGroupId, NodeName)> {
+    match &record.state {
+        State::Registered { node: Some(node), .. } => Some((record.group.clone(), node.clone())),
+        _ => None,
+    }
+}
+
+/// Begins to let a node go.
+fn begin(draft: &mut Draft<'_>, id: RecordId, why: LeaveFor) {
+    let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) else { return };
+    draft.notes.push(Note::Leaving { group, node, why: why.clone() });
+    draft.memory.leaving.insert(id, Arc::new(Leaving { why, since: draft.now, stage: Stage::Closing }));
+}
+
+/// Nodes on capacity that ends leave, all at once: the cloud takes them otherwise.
+fn capacity_ends(draft: &mut Draft<'_>, ending: BTreeMap<RecordId, LeaveFor>) {
+    for (id, why) in ending {
+        let known = draft.memory.leaving.get(&id);
+        // One that was to move back to spot goes for the better reason.
+        let anew = known.is_none_or(|leaving| !matches!(leaving.why, LeaveFor::CapacityEnds { .. }));
+        if anew {
+            begin(draft, id, why);
+        }
+    }
+}
+
+/// Nodes that go are closed and emptied, again and again, and ended when they are empty.
+fn empty(draft: &mut Draft<'_>) {
+    let open: Vec<(RecordId, Arc<Leaving>)> =
+        draft.memory.leaving.iter().filter(|(_, l)| l.is_open()).map(|(id, l)| (*id, Arc::clone(l))).collect();
+    for (id, leaving) in open {
+        let Some(record) = draft.memory.records.get(&id) else { continue };
+        let State::Registered { purchase, instance, .. } = &record.state else { continue };
+        // Without its Node nobody knows what runs on it.
+        let Some(node) = draft.nodes.get(instance).copied() else { continue };
+        if let Stage::Emptying { closed_at, counted_at, left, .. } = leaving.stage {
+            let closed = node.cordon != Cordon::None && counted_at >= Draft::after(closed_at, CLOSED_FOR);
+            if closed && left == 0 && !node.is_busy() {
+                let state = State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: draft.now };
+                let pool = draft.group(&record.group).map(|group| group.pool.clone());
+                draft.set_state(id, state);
+                draft.memory.leaving.insert(id, Arc::new(Leaving { stage: Stage::Ending, ..Leaving::clone(&leaving) }));
+                if let (true, Some(pool)) = (leaving.moves_work(), pool) {
+                    let moves = Arc::make_mut(draft.memory.moves.entry(pool).or_default());
+                    moves.began_at = Some(leaving.since);
+                    moves.rests_until = Some(Draft::after(draft.now, PAUSE));
+                }
+                continue;
+            }
+            let again = Draft::after(counted_at, TRY_AGAIN_AFTER);
+            if again > draft.now {
+                draft.look_again_at(again);
+                continue;
+            }
+        }
+        let evict = match &leaving.why {
+            LeaveFor::CapacityEnds { .. } => Evict::All,
+            LeaveFor::BackToSpot { work: true, .. } => Evict::Movable,
+            LeaveFor::BackToSpot { work: false, .. } => Evict::WithoutGpu,
+        };
+        draft.actions.push(Action::Drain { record: id, node: node.name.clone(), provider_id: instance.clone(), evict });
+    }
+}
+
+/// Nodes that we closed and that are not let go take pods again.
+fn open_again(draft: &mut Draft<'_>) {
+    let mut actions = Vec::new();
+    for record in draft.memory.records.values() {
+        let State::Registered { instance, .. } = &record.state else { continue };
+        let Some(node) = draft.nodes.get(instance).filter(|node| node.cordon == Cordon::Ours) else { continue };
+        if !draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) {
+            actions.push(Action::Uncordon { node: node.name.clone(), provider_id: instance.clone() });
+        }
+    }
+    draft.actions.extend(actions);
+}

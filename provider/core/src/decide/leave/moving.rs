@@ -1,0 +1,183 @@
+//! On-demand nodes that are let go because spot is back.
+
+use std::cell::OnceCell;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::{Draft, is_fresh};
+use super::begin;
+use crate::back::{self, Move, Reopened};
+use crate::choose::Scales;
+use crate::group::Group;
+use crate::ids::{NodeGroupId, PoolName, RecordId};
+use crate::leaving::{IDLE_FOR, LeaveFor, Leaving};
+use crate::offer::CapacityType;
+use crate::policy::Pool;
+use crate::record::{PodsSeen, Record, State};
+use crate::snapshot::{Cordon, Hold};
+use crate::usage::Usage;
+
+/// How often it is asked again whether a move pays that does not pay yet.
+const WEIGH_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+
+/// A node that could move back to spot.
+struct Candidate<'a> {
+    record: Arc<Record>,
+    pool: &'a Pool,
+    busy: bool,
+}
+
+/// Whether a record's node may be let go for spot at all.
+fn candidate<'a>(draft: &Draft<'a>, record: &Arc<Record>) -> Option<Candidate<'a>> {
+    let State::Registered { purchase, instance, node: Some(_), ready_at: Some(_), .. } = &record.state else { return None };
+    // One that is new waits for its pods.
+    if purchase.market.capacity_type != CapacityType::OnDemand || record.pods == PodsSeen::NotYet {
+        return None;
+    }
+    let node = draft.nodes.get(instance)?;
+    // Whoever closed a node, or wants it kept, wants it as it is.
+    if node.cordon == Cordon::Theirs || node.scale_down_disabled == Hold::Theirs || !draft.judged_by_pods(record) {
+        return None;
+    }
+    let pool = draft.menu.policy.pool(&draft.group(&record.group)?.pool)?;
+    let rules = back::moves_back(pool)?;
+    let busy = node.is_busy();
+    (!busy || rules.moves_busy()).then(|| Candidate { record: Arc::clone(record), pool, busy })
+}
+
+/// Whether a node that is on its way back to spot may go on.
+///
+/// # Errors
+/// Says why not.
+pub(super) fn stands(
+    draft: &Draft<'_>,
+    usage: &OnceCell<Usage>,
+    record: &Arc<Record>,
+    leaving: &Leaving,
+) -> Result<(), &'static str> {
+    // A pod that came to an idle node has the last word.
+    let candidate = candidate(draft, record).filter(|candidate| !candidate.busy || leaving.moves_work());
+    let candidate = candidate.ok_or("it must not be moved any more")?;
+    // From the first pod that was told to go there is no way back.
+    let goes_on = leaving.has_evicted() || still_pays(draft, usage, &candidate, leaving.moves_work());
+    if goes_on { Ok(()) } else { Err("moving to spot would not pay any more") }
+}
+
+fn still_pays(draft: &Draft<'_>, usage: &OnceCell<Usage>, candidate: &Candidate<'_>, work: bool) -> bool {
+    let Some(spot) = Reopened::of(candidate.pool, draft.menu, &draft.memory, draft.now) else { return false };
+    let (snapshot, now) = (draft.snapshot, draft.now);
+    let fresh = |group: &Group| is_fresh(snapshot, group, now);
+    let usage = usage.get_or_init(|| draft.usage());
+    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
+    spot.weigh(&scales, &candidate.record, candidate.busy, work).is_some()
+}
+
+/// On-demand nodes go when spot is back: idle ones that no floor needs at once, the others one by one.
+pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
+    let mut by_pool: BTreeMap<&PoolName, Vec<Candidate<'_>>> = BTreeMap::new();
+    let mut due = Vec::new();
+    for record in draft.memory.records.values().filter(|record| !draft.memory.leaving.contains_key(&record.id)) {
+        let Some(candidate) = candidate(draft, record) else { continue };
+        // The next pod may come.
+        let idle_since = draft.memory.idle.get(&record.id).map(|since| Draft::after(*since, IDLE_FOR));
+        match idle_since.filter(|due| *due > draft.now) {
+            Some(at) => due.push(at),
+            None => by_pool.entry(&candidate.pool.name).or_default().push(candidate),
+        }
+    }
+    if let Some(at) = due.into_iter().min() {
+        draft.look_again_at(at);
+    }
+    let usage = OnceCell::new();
+    let mut begun = Vec::new();
+    for (pool, candidates) in by_pool {
+        let rests_until = draft.memory.moves.get(pool).and_then(|moves| moves.rests_until);
+        if let Some(until) = rests_until.filter(|until| *until > draft.now) {
+            draft.look_again_at(until);
+            continue;
+        }
+        let going = let_go(draft, usage.get_or_init(|| draft.usage()), &candidates);
+        if going.is_empty() {
+            draft.look_again_at(Draft::after(draft.now, WEIGH_AGAIN));
+        }
+        begun.extend(going);
+    }
+    for (id, why) in begun {
+        begin(draft, id, why);
+    }
+}
+
+/// Which of a pool's nodes begin to go.
+fn let_go(draft: &Draft<'_>, usage: &Usage, candidates: &[Candidate<'_>]) -> Vec<(RecordId, LeaveFor)> {
+    let Some(pool) = candidates.first().map(|candidate| candidate.pool) else { return Vec::new() };
+    let Some(spot) = Reopened::of(pool, draft.menu, &draft.memory, draft.now) else { return Vec::new() };
+    let (snapshot, now) = (draft.snapshot, draft.now);
+    let fresh = |group: &Group| is_fresh(snapshot, group, now);
+    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
+    let of_pool = |record: &Record| draft.group(&record.group).is_some_and(|group| group.pool == pool.name);
+    let records = &draft.memory.records;
+    let open = |(id, leaving): &(&RecordId, &Arc<Leaving>)| leaving.is_open() && records.get(id).is_some_and(|r| of_pool(r));
+    let going = draft.memory.leaving.iter().filter(open);
+    let (going, moving) = going.fold((0, false), |(n, moving), (_, leaving)| (n + 1, moving || leaving.moves_work()));
+    let unbought =
+        records.values().any(|record| matches!(record.state, State::Wanted | State::Launching { .. }) && of_pool(record));
+    let held = usage.nodes.get(&pool.name).copied().unwrap_or(0);
+    let spare = held.saturating_sub(pool.limits.min_nodes).saturating_sub(going);
+    let spare = usize::try_from(spare).unwrap_or(usize::MAX);
+    let (busy, mut idle): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
+    // What a floor needs moves like work.
+    let floor = idle.split_off(spare.min(idle.len()));
+    let mut begun = idle_ones(&scales, &spot, &idle);
+    if !moving && !unbought {
+        begun.extend(one_with_work(&scales, &spot, busy.into_iter().chain(floor)));
+    }
+    begun
+}
+
+/// Idle nodes that go because spot would be cheaper, should a pod come.
+fn idle_ones<'a>(scales: &Scales<'a>, spot: &Reopened<'a>, candidates: &[&Candidate<'_>]) -> Vec<(RecordId, LeaveFor)> {
+    let mut known: Vec<(&NodeGroupId, Option<Move>)> = Vec::new();
+    let mut going = Vec::new();
+    for record in candidates.iter().map(|candidate| &candidate.record) {
+        // Without work nothing is lost: nodes of one group all pay, or none does.
+        if !known.iter().any(|(group, _)| **group == record.group) {
+            known.push((&record.group, spot.weigh(scales, record, false, false)));
+        }
+        let found = known.iter().find(|(group, _)| **group == record.group).and_then(|(_, found)| found.clone());
+        going.extend(found.map(|found| (record.id, back_to(found, false))));
+    }
+    going
+}
+
+/// Of the nodes whose work must move, the one whose move pays most.
+fn one_with_work<'a, 'c>(
+    scales: &Scales<'a>,
+    spot: &Reopened<'a>,
+    candidates: impl Iterator<Item = &'c Candidate<'c>>,
+) -> Option<(RecordId, LeaveFor)> {
+    // Nodes of one group differ in little but age, and the longer one has served the more its move pays: the oldest stands for all.
+    let mut oldest: BTreeMap<(&NodeGroupId, bool), &Candidate<'_>> = BTreeMap::new();
+    for candidate in candidates {
+        let known = oldest.entry((&candidate.record.group, candidate.busy)).or_insert(candidate);
+        if ready_at(&candidate.record) < ready_at(&known.record) {
+            *known = candidate;
+        }
+    }
+    let found = oldest.values().filter_map(|c| Some((c.record.id, spot.weigh(scales, &c.record, c.busy, true)?)));
+    let (id, found) = found.max_by_key(|(id, found)| (found.gain.0.saturating_sub(found.cost.0), Reverse(*id)))?;
+    Some((id, back_to(found, true)))
+}
+
+fn back_to(Move { market, gain, cost }: Move, work: bool) -> LeaveFor {
+    LeaveFor::BackToSpot { market, gain, cost, work }
+}
+
+const fn ready_at(record: &Record) -> Option<Timestamp> {
+    match &record.state {
+        State::Registered { ready_at, .. } => *ready_at,
+        _ => None,
+    }
+}

@@ -1,0 +1,176 @@
+//! Nodes that are let go on our own decision: why, and how far it has come.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::offer::Market;
+use crate::units::UsdMicros;
+
+/// How long a node must have been without a GPU pod before it is let go because spot is back. The next pod of a pipeline comes within
+/// seconds; and an emptied fallback node must be gone within a minute (`policy-benchmark` §5b: an idle window of 60 s instead of 300 s
+/// is worth 9 % of the bill), of which closing and ending it take the rest.
+pub const IDLE_FOR: SignedDuration = SignedDuration::from_secs(30);
+
+/// How long a node has been closed before it counts as empty: a scheduler that had chosen it before has bound its pod by then. The
+/// autoscaler waits as long between its taint and its deletion (`--node-delete-delay-after-taint`).
+pub const CLOSED_FOR: SignedDuration = SignedDuration::from_secs(5);
+
+/// How often a node that is not empty yet is looked at again, and the pods told that may go by then.
+pub const TRY_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(10);
+
+/// How long after a node was emptied the pool's next busy one may be: the autoscaler holds a GPU pod for 30 s and looks every 10 s, so
+/// by then it has asked for the moved pods' node, and that order stands in the way until it is bought.
+pub const PAUSE: SignedDuration = SignedDuration::from_mins(1);
+
+/// How long pods may refuse to go (a disruption budget) before a node that needed not go is opened again.
+pub const GIVE_UP_AFTER: SignedDuration = SignedDuration::from_mins(30);
+
+/// How long a node stays that could not be emptied, before it is tried again.
+pub const STAYS_FOR: SignedDuration = SignedDuration::from_hours(1);
+
+/// How long after a move an order tells how it went: whether spot was had or on-demand again. Pods may take their time to go, and
+/// their successors are made as soon as they begin to.
+pub const JUDGED_WITHIN: SignedDuration = GIVE_UP_AFTER;
+
+/// How long a pool moves nothing after a move that ended on demand again, doubling up to [`LONGEST_REST`]: a pod that no spot market
+/// can serve (its volume lies in another zone) must not be restarted for nothing time and again.
+pub const FIRST_REST: SignedDuration = SignedDuration::from_mins(30);
+
+/// See [`FIRST_REST`].
+pub const LONGEST_REST: SignedDuration = SignedDuration::from_hours(8);
+
+/// Why a node is let go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "for")]
+pub enum LeaveFor {
+    /// It runs on demand, and spot is back.
+    BackToSpot {
+        /// Where the next node would be bought.
+        market: Market,
+        /// What the move saves, over the time that the node is expected to serve.
+        gain: UsdMicros,
+        /// What the move costs.
+        cost: UsdMicros,
+        /// Whether work moves: pods that run on it, or a floor that another node must keep.
+        work: bool,
+    },
+    /// The capacity that it runs on ends.
+    CapacityEnds {
+        /// The commitment.
+        commitment: String,
+        /// When the cloud takes what is left.
+        at: Timestamp,
+    },
+}
+
+impl fmt::Display for LeaveFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BackToSpot { market, gain, cost, work: true } => {
+                write!(f, "spot is back in {market}: moving saves {gain:#} and costs {cost:#}")
+            }
+            Self::BackToSpot { market, work: false, .. } => write!(f, "spot is back in {market}, and no pod needs it"),
+            Self::CapacityEnds { commitment, at } => {
+                write!(f, "commitment {commitment} ends at {}", at.strftime("%Y-%m-%d %H:%MZ"))
+            }
+        }
+    }
+}
+
+/// A node that is let go, or that was to go and stays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Leaving {
+    /// Why.
+    pub why: LeaveFor,
+    /// Since when.
+    pub since: Timestamp,
+    /// How far it has come.
+    pub stage: Stage,
+}
+
+/// How far a node has come that is let go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "is")]
+pub enum Stage {
+    /// To be closed to new pods.
+    Closing,
+    /// Closed, and its pods are told to go.
+    Emptying {
+        /// Closed since then, or before.
+        closed_at: Timestamp,
+        /// When its pods were last counted.
+        counted_at: Timestamp,
+        /// Pods that were still on it.
+        left: u32,
+        /// Whether any pod was told to go: from then on there is no way back.
+        evicted: bool,
+        /// Why not all were, in words.
+        stuck: Option<String>,
+    },
+    /// Empty; its machine is ended.
+    Ending,
+    /// It could not be emptied, and is left alone for a while.
+    Stays {
+        /// So long.
+        until: Timestamp,
+    },
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closing => write!(f, "it is being closed to new pods"),
+            Self::Emptying { left, stuck: None, .. } => write!(f, "{left} pods are left on it"),
+            Self::Emptying { left, stuck: Some(why), .. } => write!(f, "{left} pods are left on it ({why})"),
+            Self::Ending => write!(f, "it is empty, and its machine is being ended"),
+            Self::Stays { until } => write!(f, "it stays until {}", until.strftime("%H:%MZ")),
+        }
+    }
+}
+
+impl Leaving {
+    /// Whether it is on its way and not yet empty.
+    pub const fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Closing | Stage::Emptying { .. })
+    }
+
+    /// Whether a pod was told to go.
+    pub const fn has_evicted(&self) -> bool {
+        matches!(self.stage, Stage::Emptying { evicted: true, .. })
+    }
+
+    /// Whether it goes because spot is back, with work on it.
+    pub const fn moves_work(&self) -> bool {
+        matches!(self.why, LeaveFor::BackToSpot { work: true, .. })
+    }
+}
+
+/// How the last moves back to spot of a pool went.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Moves {
+    /// When the last one began whose node is gone, while it is not known what took that node's place.
+    pub began_at: Option<Timestamp>,
+    /// Nothing moves before.
+    pub rests_until: Option<Timestamp>,
+    /// Moves in a row that ended on demand again.
+    pub failed: u32,
+}
+
+impl Moves {
+    /// What took the place of the last one was bought as spot, or on demand again.
+    pub fn judge(&mut self, as_spot: bool, now: Timestamp) {
+        self.began_at = None;
+        if as_spot {
+            self.failed = 0;
+            return;
+        }
+        let doublings = self.failed.min(8);
+        self.failed = self.failed.saturating_add(1);
+        let rest = SignedDuration::from_secs(FIRST_REST.as_secs() << doublings).min(LONGEST_REST);
+        self.rests_until = Some(now.saturating_add(rest).unwrap_or(Timestamp::MAX));
+    }
+}

@@ -1,0 +1,216 @@
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, StatusCode};
+use serde_json::Value;
+
+use super::super::super::fake::{self, Call};
+use super::*;
+
+/// A server with one Node and its pods.
+#[derive(Clone)]
+struct Server(Arc<Mutex<State>>);
+
+struct State {
+    node: Value,
+    pods: BTreeMap<String, Value>,
+    /// Pods that a disruption budget protects.
+    protected: Vec<&'static str>,
+    evictions: Vec<String>,
+}
+
+impl Server {
+    fn new(pods: &[Value]) -> Self {
+        let node = json!({
+            "metadata": { "name": "n", "uid": "u1", "resourceVersion": "1", "annotations": {} },
+            "spec": { "providerID": "sim://1" },
+        });
+        let pods = pods.iter().map(|pod| (pod["metadata"]["name"].as_str().unwrap().to_owned(), pod.clone())).collect();
+        Self(Arc::new(Mutex::new(State { node, pods, protected: Vec::new(), evictions: Vec::new() })))
+    }
+
+    fn act(&self) -> KubeAct {
+        let server = self.clone();
+        KubeAct::new(&fake::client(move |call| std::future::ready(server.serve(&call))), "default")
+    }
+
+    fn serve(&self, call: &Call) -> http::Response<axum::body::Body> {
+        let mut state = self.0.lock().unwrap();
+        match (&call.method, call.path.as_str()) {
+            (&Method::GET, "/api/v1/nodes/n") => fake::object(&state.node),
+            (&Method::PATCH, "/api/v1/nodes/n") => {
+                assert_eq!(call.body["metadata"]["resourceVersion"], state.node["metadata"]["resourceVersion"]);
+                for part in ["spec", "metadata"] {
+                    merge(&mut state.node[part], &call.body[part]);
+                }
+                fake::object(&state.node)
+            }
+            (&Method::GET, "/api/v1/pods") => {
+                let wanted = "spec.nodeName%3Dn%2Cstatus.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed";
+                assert_eq!(call.param("fieldSelector"), Some(wanted));
+                fake::page(&state.pods.values().cloned().collect::<Vec<_>>(), None)
+            }
+            (&Method::POST, path) => {
+                let name = path.strip_prefix("/api/v1/namespaces/ml/pods/").and_then(|p| p.strip_suffix("/eviction")).unwrap();
+                let Some(pod) = state.pods.get(name) else { return fake::failure(StatusCode::NOT_FOUND, "NotFound") };
+                assert_eq!(call.body["deleteOptions"]["preconditions"]["uid"], pod["metadata"]["uid"]);
+                if state.protected.contains(&name) {
+                    return fake::failure(StatusCode::TOO_MANY_REQUESTS, "the budget forbids it");
+                }
+                state.evictions.push(name.to_owned());
+                state.pods.get_mut(name).unwrap()["metadata"]["deletionTimestamp"] = json!("2026-11-01T00:00:00Z");
+                fake::object(&json!({ "kind": "Status", "apiVersion": "v1", "status": "Success" }))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn node(&self) -> Value {
+        self.0.lock().unwrap().node.clone()
+    }
+
+    fn evictions(&self) -> Vec<String> {
+        self.0.lock().unwrap().evictions.clone()
+    }
+
+    /// Whether the node is closed, and whether it bears our mark.
+    fn closed(&self) -> (bool, bool) {
+        let node = self.node();
+        (node["spec"]["unschedulable"] == true, node["metadata"]["annotations"][DRAINING] == "true")
+    }
+}
+
+fn merge(into: &mut Value, patch: &Value) {
+    let Some(patch) = patch.as_object() else {
+        *into = patch.clone();
+        return;
+    };
+    for (key, value) in patch {
+        if value.is_null() {
+            into.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut into[key], value);
+        }
+    }
+}
+
+fn pod(name: &str, owner: Option<&str>, gpus: u32) -> Value {
+    let owners = owner.map(|kind| json!([{ "kind": kind, "controller": true, "name": "o", "uid": "o" }]));
+    json!({
+        "metadata": { "namespace": "ml", "name": name, "uid": format!("uid-{name}"), "ownerReferences": owners, "annotations": {} },
+        "spec": { "nodeName": "n", "containers": [{ "name": "c", "resources": { "limits": { "nvidia.com/gpu": gpus.to_string() } } }] },
+        "status": { "phase": "Running" },
+    })
+}
+
+fn name() -> NodeName {
+    NodeName::new("n").unwrap()
+}
+
+fn machine(id: &str) -> ProviderId {
+    ProviderId::new(id).unwrap()
+}
+
+async fn drained(server: &Server, evict: Evict) -> Emptied {
+    let act = server.act();
+    let closed = act.close(&name(), &machine("sim://1"), evict).await.unwrap();
+    assert!(matches!(closed, Outcome::Done | Outcome::Already));
+    act.evict_pods(&name(), evict).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_node_is_closed_under_our_mark_and_opened_again_once() {
+    let server = Server::new(&[]);
+    let act = server.act();
+    assert_eq!(act.close(&name(), &machine("sim://2"), Evict::All).await.unwrap(), Outcome::NotOurs);
+    assert_eq!(server.closed(), (false, false));
+    assert_eq!(act.close(&name(), &machine("sim://1"), Evict::Movable).await.unwrap(), Outcome::Done);
+    assert_eq!(act.close(&name(), &machine("sim://1"), Evict::Movable).await.unwrap(), Outcome::Already);
+    assert_eq!(server.closed(), (true, true));
+    assert_eq!(act.uncordon(&name(), &machine("sim://2")).await.unwrap(), Outcome::NotOurs);
+    assert_eq!(act.uncordon(&name(), &machine("sim://1")).await.unwrap(), Outcome::Done);
+    assert_eq!(act.uncordon(&name(), &machine("sim://1")).await.unwrap(), Outcome::Already);
+    assert_eq!(server.closed(), (false, false));
+}
+
+#[tokio::test]
+async fn a_node_that_somebody_else_closed_stays_theirs() {
+    let server = Server::new(&[]);
+    server.0.lock().unwrap().node["spec"]["unschedulable"] = json!(true);
+    let act = server.act();
+    assert_eq!(act.close(&name(), &machine("sim://1"), Evict::All).await.unwrap(), Outcome::Already);
+    assert_eq!(act.uncordon(&name(), &machine("sim://1")).await.unwrap(), Outcome::NotOurs);
+    assert_eq!(server.closed(), (true, false));
+}
+
+#[tokio::test]
+async fn a_node_that_somebody_opened_after_us_stays_open_but_where_its_machine_ends() {
+    let server = Server::new(&[]);
+    server.0.lock().unwrap().node["metadata"]["annotations"] = json!({ DRAINING: "true" });
+    let act = server.act();
+    assert_eq!(act.close(&name(), &machine("sim://1"), Evict::Movable).await.unwrap(), Outcome::NotOurs);
+    assert_eq!(act.close(&name(), &machine("sim://1"), Evict::All).await.unwrap(), Outcome::Done);
+}
+
+#[tokio::test]
+async fn pods_are_told_once_and_counted_until_they_are_gone() {
+    let mirror = {
+        let mut pod = pod("mirror", None, 0);
+        pod["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "x" });
+        pod
+    };
+    let server = Server::new(&[
+        pod("train-0", Some("Job"), 1),
+        pod("side", Some("ReplicaSet"), 0),
+        pod("plugin", Some("DaemonSet"), 1),
+        mirror,
+    ]);
+    assert_eq!(drained(&server, Evict::Movable).await, Emptied { evicted: 2, left: 2, stuck: None });
+    assert_eq!(drained(&server, Evict::Movable).await, Emptied { evicted: 0, left: 2, stuck: None }, "on their way out");
+    assert_eq!(server.evictions(), ["side", "train-0"]);
+    server.0.lock().unwrap().pods.retain(|name, _| name == "plugin" || name == "mirror");
+    assert_eq!(drained(&server, Evict::Movable).await, Emptied { evicted: 0, left: 0, stuck: None });
+}
+
+#[tokio::test]
+async fn a_disruption_budget_is_obeyed_and_asked_again() {
+    let server = Server::new(&[pod("a", Some("Job"), 1), pod("b", Some("Job"), 1)]);
+    server.0.lock().unwrap().protected = vec!["a"];
+    let stuck = Some(Stuck::NotNow("ml/a: the budget forbids it".to_owned()));
+    assert_eq!(drained(&server, Evict::All).await, Emptied { evicted: 1, left: 2, stuck });
+    server.0.lock().unwrap().protected.clear();
+    assert_eq!(drained(&server, Evict::All).await, Emptied { evicted: 1, left: 2, stuck: None });
+    assert_eq!(server.evictions(), ["b", "a"]);
+}
+
+#[tokio::test]
+async fn a_pod_that_may_not_be_moved_keeps_its_node_but_where_the_machine_ends() {
+    let annotated = |key: &str, value: &str| {
+        let mut pod = pod("fixed", Some("Job"), 1);
+        pod["metadata"]["annotations"] = json!({ key: value });
+        pod
+    };
+    for (fixed, why) in [
+        (pod("fixed", None, 1), "has no controller that would make it again"),
+        (
+            annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+            "is annotated cluster-autoscaler.kubernetes.io/safe-to-evict=false",
+        ),
+        (annotated("karpenter.sh/do-not-disrupt", "true"), "is annotated karpenter.sh/do-not-disrupt=true"),
+    ] {
+        let server = Server::new(&[pod("a", Some("Job"), 1), fixed]);
+        let stuck = Some(Stuck::Never(format!("ml/fixed {why}")));
+        assert_eq!(drained(&server, Evict::Movable).await, Emptied { evicted: 0, left: 2, stuck });
+        assert!(server.evictions().is_empty(), "none of them is told");
+        assert_eq!(drained(&server, Evict::All).await.evicted, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_with_a_gpu_that_has_come_meanwhile_keeps_an_idle_node() {
+    let server = Server::new(&[pod("late", Some("Job"), 1), pod("side", Some("Job"), 0)]);
+    let stuck = Some(Stuck::NotNow("ml/late has come meanwhile".to_owned()));
+    assert_eq!(drained(&server, Evict::WithoutGpu).await, Emptied { evicted: 0, left: 2, stuck });
+    server.0.lock().unwrap().pods.remove("late");
+    assert_eq!(drained(&server, Evict::WithoutGpu).await, Emptied { evicted: 1, left: 1, stuck: None });
+}
