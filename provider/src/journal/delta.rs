@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use stoker_core::budget::Stage;
 use stoker_core::ids::ZoneName;
 use stoker_core::price::Quote;
 use stoker_core::supply::LaunchOutcome;
@@ -159,7 +160,7 @@ macro_rules! whole {
 }
 
 // Small values that change whole.
-whole!(LaunchOutcome, Quote, ZoneName);
+whole!(LaunchOutcome, Quote, Stage, ZoneName);
 
 #[cfg(test)]
 mod tests {

@@ -127,7 +127,8 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::OrderFailed { .. }
             | Note::OrderShort { .. }
             | Note::Frozen { .. }
-            | Note::Thawed { .. } => {}
+            | Note::Thawed { .. }
+            | Note::Budget { .. } => {}
         }
     }
     subjects

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stoker_core::budget::{BudgetOf, Stage};
 use stoker_core::ids::{
     Cloud, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
 };
@@ -38,6 +39,8 @@ pub(super) struct MemoryDelta {
     spot: MapDelta<Place, Arc<SpotHistory>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     reclaims: MapDelta<(Cloud, Region), Arc<RegionReclaims>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    budgets: MapDelta<BudgetOf, Stage>,
     exposure_at: Option<Timestamp>,
     next_record: u64,
     next_order: u64,
@@ -48,7 +51,8 @@ impl Part for Memory {
     type Delta = MemoryDelta;
 
     fn whole(&self) -> MemoryDelta {
-        let Self { records, refused, groups, orphans, spot, reclaims, exposure_at, next_record, next_order, session } = self;
+        let Self { records, refused, groups, orphans, spot, reclaims, budgets, exposure_at, next_record, next_order, session } =
+            self;
         MemoryDelta {
             records: records.whole(),
             refused: refused.whole(),
@@ -56,6 +60,7 @@ impl Part for Memory {
             orphans: orphans.whole(),
             spot: spot.whole(),
             reclaims: reclaims.whole(),
+            budgets: budgets.whole(),
             exposure_at: *exposure_at,
             next_record: *next_record,
             next_order: *next_order,
@@ -64,7 +69,8 @@ impl Part for Memory {
     }
 
     fn since(&self, before: &Self) -> Option<MemoryDelta> {
-        let Self { records, refused, groups, orphans, spot, reclaims, exposure_at, next_record, next_order, session } = self;
+        let Self { records, refused, groups, orphans, spot, reclaims, budgets, exposure_at, next_record, next_order, session } =
+            self;
         let delta = MemoryDelta {
             records: records.since(&before.records).unwrap_or_default(),
             refused: refused.since(&before.refused).unwrap_or_default(),
@@ -72,6 +78,7 @@ impl Part for Memory {
             orphans: orphans.since(&before.orphans).unwrap_or_default(),
             spot: spot.since(&before.spot).unwrap_or_default(),
             reclaims: reclaims.since(&before.reclaims).unwrap_or_default(),
+            budgets: budgets.since(&before.budgets).unwrap_or_default(),
             exposure_at: *exposure_at,
             next_record: *next_record,
             next_order: *next_order,
@@ -85,14 +92,26 @@ impl Part for Memory {
             || !delta.groups.is_empty()
             || !delta.orphans.is_empty()
             || !delta.spot.is_empty()
-            || !delta.reclaims.is_empty();
+            || !delta.reclaims.is_empty()
+            || !delta.budgets.is_empty();
         any.then_some(delta)
     }
 
     fn apply(before: Option<Self>, delta: MemoryDelta) -> Self {
         let before = before.unwrap_or_default();
-        let MemoryDelta { records, refused, groups, orphans, spot, reclaims, exposure_at, next_record, next_order, session } =
-            delta;
+        let MemoryDelta {
+            records,
+            refused,
+            groups,
+            orphans,
+            spot,
+            reclaims,
+            budgets,
+            exposure_at,
+            next_record,
+            next_order,
+            session,
+        } = delta;
         Self {
             records: Part::apply(Some(before.records), records),
             refused: Part::apply(Some(before.refused), refused),
@@ -100,6 +119,7 @@ impl Part for Memory {
             orphans: Part::apply(Some(before.orphans), orphans),
             spot: Part::apply(Some(before.spot), spot),
             reclaims: Part::apply(Some(before.reclaims), reclaims),
+            budgets: Part::apply(Some(before.budgets), budgets),
             exposure_at,
             next_record,
             next_order,

@@ -160,6 +160,22 @@ impl Marginal {
         self.cash.max(UsdPerHour(self.price.0 / TRIFLE)).max(UsdPerHour(1))
     }
 
+    /// How many such nodes may be bought, one by one, while something of `left` is left before each.
+    pub fn startable(&self, left: UsdPerHour) -> u32 {
+        let nodes = |left: UsdPerHour, each: UsdPerHour| {
+            let each = each.0.max(1);
+            u32::try_from((left.0.max(0).saturating_add(each - 1)) / each).unwrap_or(u32::MAX)
+        };
+        if self.cash == self.price {
+            return nodes(left, self.price);
+        }
+        let first = self.cash.times(self.alike);
+        if self.cash > UsdPerHour::ZERO && left <= first {
+            return nodes(left, self.cash);
+        }
+        self.alike.saturating_add(nodes(left.minus(first), self.price))
+    }
+
     /// How many such nodes `left` pays for: those that cost the same as the next one, and then others at the full price.
     pub fn affordable(&self, left: UsdPerHour) -> u32 {
         // A price of nought would be an unknown one; the tables and the policy refuse it, and `max` keeps the division safe.
@@ -259,6 +275,11 @@ impl Committed {
     pub fn relief(&self, pool: &PoolName) -> UsdPerHour {
         let of_pool = |cover: &&Cover| self.lines.get(cover.line).is_some_and(|known| known.line.pool == *pool);
         UsdPerHour(self.bill.covers.iter().filter(of_pool).fold(0, |sum, cover| sum.saturating_add(cover.value)))
+    }
+
+    /// What commitments pay of all nodes.
+    pub fn total_relief(&self) -> UsdPerHour {
+        UsdPerHour(self.bill.covers.iter().fold(0, |sum, cover| sum.saturating_add(cover.value)))
     }
 
     /// How much of each commitment is used, in the policy's order.

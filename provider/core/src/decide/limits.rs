@@ -14,6 +14,7 @@ use crate::lookup::Lookup;
 use crate::plan::{Closed, GroupLimits};
 use crate::policy::{Taint, TaintEffect};
 use crate::sabotage;
+use crate::usage::Usage;
 
 /// How long a Ready node may stay without a pod before it counts towards freezing its group: three times the slowest scheduler
 /// retry of an unschedulable pod (5 min).
@@ -25,14 +26,17 @@ const UNCREDITED_AT_MOST: SignedDuration = SignedDuration::from_mins(20);
 
 /// The limits of every group: those of the menu, and those of removed pools until they are empty. `busy` is the number of busy nodes of
 /// each group.
-pub(super) fn of_groups(draft: &mut Draft<'_>, busy: &Lookup<NodeGroupId, u32>) -> BTreeMap<NodeGroupId, GroupLimits> {
-    let usage = draft.usage();
+pub(super) fn of_groups(
+    draft: &mut Draft<'_>,
+    usage: &Usage,
+    busy: &Lookup<NodeGroupId, u32>,
+) -> BTreeMap<NodeGroupId, GroupLimits> {
     let uncredited = uncredited(draft);
     let (snapshot, now) = (draft.snapshot, draft.now);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
     let mut limits = BTreeMap::new();
     {
-        let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: &usage, fresh: &fresh, now };
+        let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
         let mut open: BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>> = BTreeMap::new();
         for group in draft.menu.groups.values() {
             let target = usage.target(&group.id);

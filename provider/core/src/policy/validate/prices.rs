@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::{Faults, grammar};
+use super::{Faults, budgets, grammar};
 use crate::ids::GpuModel;
 use crate::offer::CapacityType;
 use crate::policy::{
@@ -19,7 +19,8 @@ const MAX_LISTED: usize = 30;
 /// fall by up to 44 % at a time (`pricing-notes` §7), so an old one may lie above today's on-demand price.
 const MOST_TIMES_ON_DEMAND: u32 = 2;
 
-/// Every GPU model, cloud, region, zone and instance type that the policy names and `book` does not, in file order.
+/// Every GPU model, cloud, region, zone and instance type that the policy names and `book` does not, in file order; then budgets that
+/// cannot pay for the floors under them.
 ///
 /// Names that break the grammar are reported here as unknown, and by [`super::Policy::try_from_raw`] as what they are.
 pub fn check_against_prices(policy: &RawPolicy, book: &PriceBook) -> Vec<Fault> {
@@ -38,6 +39,7 @@ pub fn check_against_prices(policy: &RawPolicy, book: &PriceBook) -> Vec<Fault> 
     for (at, commitment) in policy.commitments.iter().enumerate() {
         known.commitment(&mut faults, &root.key("commitments").index(at), commitment);
     }
+    budgets::floors(&mut faults, &root, policy, book);
     faults.0
 }
 
