@@ -10,8 +10,11 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stoker_core::budget::Budget;
+use stoker_core::commitment::Use;
 use stoker_core::units::UsdPerHour;
 
+use super::accounts::{BudgetRow, UseRow};
 use super::args::OutputArg;
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money, table};
@@ -46,6 +49,10 @@ struct DebugView {
     /// Why it is not shown to an autoscaler; `None` where it is.
     ready: Option<String>,
     groups: Vec<DebugGroup>,
+    #[serde(default)]
+    budgets: Vec<Budget>,
+    #[serde(default)]
+    commitments: Vec<Use>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -71,6 +78,9 @@ struct GroupsReport {
     /// Why the service refuses the autoscaler now; `None` where it does not.
     not_ready: Option<String>,
     groups: Vec<GroupRow>,
+    /// Of the pool that was asked for, and of all pools.
+    budgets: Vec<BudgetRow>,
+    commitments: Vec<UseRow>,
     /// Groups that are not shown to the autoscaler, and not above.
     unlisted: usize,
 }
@@ -110,7 +120,18 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
     let of_pool = view.groups.into_iter().filter(|group| args.pool.as_ref().is_none_or(|pool| group.pool == *pool));
     let (shown, hidden): (Vec<_>, Vec<_>) = of_pool.partition(|group| group.listed || args.all);
     let groups = shown.into_iter().map(GroupRow::from).collect();
-    let report = GroupsReport { at: view.at, not_ready: view.ready, groups, unlisted: hidden.len() };
+    let own = |budget: &Budget| match (&args.pool, budget.of.pool()) {
+        (Some(asked), Some(pool)) => asked == pool.as_str(),
+        _ => true,
+    };
+    let report = GroupsReport {
+        at: view.at,
+        not_ready: view.ready,
+        groups,
+        budgets: view.budgets.into_iter().filter(own).map(BudgetRow::from).collect(),
+        commitments: view.commitments.into_iter().map(UseRow::from).collect(),
+        unlisted: hidden.len(),
+    };
     out::print(args.output.format, &report, GroupsReport::table)?;
     Ok(Exit::Done)
 }
@@ -199,6 +220,12 @@ impl GroupsReport {
             vec![group, pool, instance_type, zone, target, min, max, busy, next, closed.clone().unwrap_or_default()]
         });
         let mut text = table(&HEADER, &["TARGET", "MIN", "MAX", "BUSY", "NEXT/H"], rows.collect());
+        for budget in &self.budgets {
+            let _ = writeln!(text, "budget of {budget}");
+        }
+        for commitment in &self.commitments {
+            let _ = writeln!(text, "{commitment}");
+        }
         if let Some(why) = &self.not_ready {
             let _ = writeln!(text, "not ready: {why}");
         }

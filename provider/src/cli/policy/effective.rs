@@ -7,20 +7,21 @@ use serde_json::Number;
 use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaUnit, RawCapacity, RawCommitment, RawDefaults,
-    RawDiscount, RawGpu, RawIsolation, RawLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawSpot, RawTaint, RawTemplate,
-    RawWhere, Taint, Throughput, TypePattern,
+    RawDiscount, RawGpu, RawIsolation, RawLimits, RawOverallLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawSpot, RawTaint,
+    RawTemplate, RawWhere, Taint, Throughput, TypePattern,
 };
 use stoker_core::spot::{Saving, SpotRules};
 use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
 
 /// The policy as a file that says everything: read again, it is the same policy.
 pub(super) fn effective(policy: &Policy) -> RawPolicy {
-    let Policy { cluster, boot_deadline, pools, quotas, unknown_quota, prices, commitments } = policy;
+    let Policy { cluster, boot_deadline, max_usd_per_hour, pools, quotas, unknown_quota, prices, commitments } = policy;
     RawPolicy {
         api_version: API_VERSION.to_owned(),
         kind: "Policy".to_owned(),
         cluster_name: cluster.to_string(),
         defaults: RawDefaults { data_region: None, boot_deadline: Some(length(*boot_deadline)), unknown_quota: *unknown_quota },
+        limits: RawOverallLimits { max_usd_per_hour: max_usd_per_hour.map(dollars) },
         pools: pools.iter().map(pool).collect(),
         quotas: quotas.iter().map(quota).collect(),
         prices: prices.iter().map(price).collect(),
@@ -267,6 +268,7 @@ mod tests {
 apiVersion: stoker.dev/v1alpha1
 kind: Policy
 clusterName: "007"
+limits: { maxUsdPerHour: 250.5 }
 defaults: { bootDeadline: 1h, unknownQuota: deny }
 pools:
 - name: "on"
