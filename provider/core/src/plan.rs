@@ -161,6 +161,9 @@ pub struct GroupLimits {
     pub listed: bool,
     /// Effective price of the next node; `None` while the group is closed.
     pub next_price: Option<UsdPerHour>,
+    /// The same as if no commitment covered it: what nodes here cost once commitments are full.
+    #[serde(default)]
+    pub lasting_price: Option<UsdPerHour>,
     /// Why it may not grow; `None` while it may.
     pub closed: Option<Closed>,
 }

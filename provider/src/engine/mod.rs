@@ -450,6 +450,7 @@ impl Engine {
             limit.max = limit.target;
             limit.min = limit.min.min(limit.max);
             limit.next_price = None;
+            limit.lasting_price = None;
             limit.closed = Some(Closed::Unsound);
         }
         limits

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::SignedDuration;
 
 use super::{Draft, is_fresh};
-use crate::choose::Scales;
+use crate::choose::{PriceParts, Scales};
 use crate::commitment::Commitment;
 use crate::group::{Group, dominates};
 use crate::ids::{NodeGroupId, PoolName};
@@ -52,10 +52,11 @@ pub(super) fn of_groups(
                 None => None,
             };
             let next = (closed.is_none()).then(|| eligible.drain(..).next()).flatten().map(|e| e.parts);
-            if let Some(parts) = &next {
-                // A commitment soon is full: what it covers now makes no other shape pointless.
-                let lasting = if parts.covered.is_some() { parts.quote.price } else { parts.effective };
-                open.entry((&group.pool, group.zone_name.as_str())).or_default().push((group.as_ref(), lasting.0));
+            // A commitment soon is full: what it covers now makes no other shape pointless.
+            let lasting = |parts: &PriceParts| if parts.covered.is_some() { parts.quote.price } else { parts.effective };
+            let lasting_price = next.as_ref().map(lasting);
+            if let Some(price) = lasting_price {
+                open.entry((&group.pool, group.zone_name.as_str())).or_default().push((group.as_ref(), price.0));
             }
             let next_price = next.map(|parts| parts.effective);
             let max = match &closed {
@@ -66,7 +67,8 @@ pub(super) fn of_groups(
             };
             let busy = busy.get(&group.id).copied().unwrap_or(0);
             let listed = priced || target > 0;
-            limits.insert(group.id.clone(), GroupLimits { target, min: 0, max, busy, listed, next_price, closed });
+            limits
+                .insert(group.id.clone(), GroupLimits { target, min: 0, max, busy, listed, next_price, lasting_price, closed });
         }
         unlist_dominated(&open, &mut limits);
     }
@@ -75,7 +77,8 @@ pub(super) fn of_groups(
         if target > 0 && !draft.menu.groups.contains_key(id) {
             let busy = busy.get(id).copied().unwrap_or(0);
             let closed = Some(Closed::Removed);
-            let gone = GroupLimits { target, min: 0, max: target, busy, listed: true, next_price: None, closed };
+            let gone =
+                GroupLimits { target, min: 0, max: target, busy, listed: true, next_price: None, lasting_price: None, closed };
             limits.insert(remembered.group.id.clone(), gone);
         }
     }
