@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::offer::Place;
 use crate::policy::{CommitmentKind, TypePattern};
-use crate::units::{Milli, UsdPerHour};
+use crate::units::{MiB, Milli, UsdPerHour};
 
 pub use cover::{Amount, Committed, CoveredBy, Line, LineCover, Marginal, NoSlot, Use};
 pub use release::release_order;
@@ -78,6 +78,9 @@ pub struct CommittedNodes {
 pub struct CommittedGpus {
     /// The model.
     pub model: GpuModel,
+    /// Memory of one, where the model comes in several sizes; any when `None`.
+    #[serde(default)]
+    pub memory: Option<MiB>,
     /// The region.
     pub region: Region,
     /// So many GPUs; above nought.

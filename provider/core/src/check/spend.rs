@@ -89,7 +89,9 @@ fn most_paid(commitment: &Commitment, nodes: &[Bought<'_>]) -> i128 {
         }
         Terms::Gpus(g) => {
             // A node has at least one GPU, so there are no more nodes than GPUs.
-            let fits = |place: &Place, group: &Group| place.region == g.region && group.spec.gpu_model == g.model;
+            let fits = |place: &Place, Group { spec, .. }: &Group| {
+                place.region == g.region && spec.gpu_model == g.model && [None, Some(spec.gpu_memory)].contains(&g.memory)
+            };
             of(CapacityType::OnDemand, &fits, g.gpus)
         }
         Terms::Spend(plan) => {

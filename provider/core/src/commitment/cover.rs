@@ -10,12 +10,12 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Capacity, Commitment, CommittedNodes, Paid, Terms};
+use super::{Capacity, Commitment, CommittedGpus, CommittedNodes, Paid, Terms};
 use crate::group::{Group, Menu};
-use crate::ids::{GpuModel, NodeGroupId, PoolName};
+use crate::ids::{NodeGroupId, PoolName};
 use crate::lookup::Lookup;
 use crate::memory::Memory;
-use crate::offer::{CapacityType, Market, Place};
+use crate::offer::{CapacityType, InstanceSpec, Market, Place};
 use crate::record::{Purchase, Record};
 use crate::units::{Milli, UsdPerHour};
 use crate::usage::group_of;
@@ -238,7 +238,7 @@ impl Committed {
                 let groups = menu.groups.values().filter(|group| group.place == *place);
                 let offers = groups.flat_map(|group| group.offers.iter().map(move |offer| (group, offer)));
                 offers.filter(move |(_, offer)| offer.market.capacity_type == wanted).find_map(|(group, offer)| {
-                    let by = Reach::of(&menu.policy.commitments, place, &group.spec.gpu_model);
+                    let by = Reach::of(&menu.policy.commitments, place, &group.spec);
                     Some(Idle { gpus: group.spec.advertised_gpus().max(1), price: offer.quote(now).ok()?.price, by })
                 })
             };
@@ -429,7 +429,7 @@ fn order(commitments: &[Commitment]) -> Vec<usize> {
 
 fn reached(commitments: &[Commitment], group: &Group, market: &Market, price: UsdPerHour, nodes: u32) -> Reached {
     let (pool, gpus) = (group.pool.clone(), group.spec.advertised_gpus().max(1));
-    let by = Reach::of(commitments, &market.place, &group.spec.gpu_model);
+    let by = Reach::of(commitments, &market.place, &group.spec);
     Reached { line: Line { pool, market: market.clone(), gpus, price, nodes }, by }
 }
 
@@ -441,15 +441,23 @@ impl CommittedNodes {
     }
 }
 
+impl CommittedGpus {
+    fn fits(&self, place: &Place, spec: &InstanceSpec) -> bool {
+        self.region == place.region
+            && self.model == spec.gpu_model
+            && self.memory.is_none_or(|memory| memory == spec.gpu_memory)
+    }
+}
+
 impl Commitment {
     /// Whether it can pay for a node there: kept capacity for a reserved one, all else for what is billed on demand. With the discount of
     /// a plan, and nought otherwise.
-    fn reaches(&self, place: &Place, model: &GpuModel) -> Option<Milli> {
+    fn reaches(&self, place: &Place, spec: &InstanceSpec) -> Option<Milli> {
         let whole = |fits: bool| fits.then_some(Milli(0));
         match &self.terms {
             _ if self.cloud != place.cloud => None,
             Terms::Nodes(nodes) => whole(nodes.fits(place)),
-            Terms::Gpus(gpus) => whole(gpus.region == place.region && gpus.model == *model),
+            Terms::Gpus(gpus) => whole(gpus.fits(place, spec)),
             Terms::Spend(spend) => spend.discount(place),
             Terms::Capacity(capacity) => whole(capacity.place == *place),
         }
@@ -520,8 +528,8 @@ struct Reached {
 struct Reach(Vec<(usize, Milli)>);
 
 impl Reach {
-    fn of(commitments: &[Commitment], place: &Place, model: &GpuModel) -> Self {
-        let reaches = |(at, commitment): (usize, &Commitment)| Some((at, commitment.reaches(place, model)?));
+    fn of(commitments: &[Commitment], place: &Place, spec: &InstanceSpec) -> Self {
+        let reaches = |(at, commitment): (usize, &Commitment)| Some((at, commitment.reaches(place, spec)?));
         Self(commitments.iter().enumerate().filter_map(reaches).collect())
     }
 

@@ -415,6 +415,9 @@ pub struct RawCommitment {
     /// The GPU model of a `committed-use`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Memory of one GPU of a `committed-use`, in GiB: must be named for a model that comes in several sizes, such as A100.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "memoryGiB")]
+    pub memory_gib: Option<u32>,
     /// So many nodes: of reserved nodes and of kept capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,

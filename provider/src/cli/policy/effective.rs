@@ -162,6 +162,7 @@ fn commitment(of: &Commitment) -> RawCommitment {
         instance_type: None,
         family: None,
         model: None,
+        memory_gib: None,
         nodes: None,
         gpus: None,
         usd_per_hour: None,
@@ -178,9 +179,10 @@ fn commitment(of: &Commitment) -> RawCommitment {
             usd_per_hour: Some(dollars(*rate)),
             ..blank
         },
-        Terms::Gpus(CommittedGpus { model, region, gpus, rate }) => RawCommitment {
+        Terms::Gpus(CommittedGpus { model, memory, region, gpus, rate }) => RawCommitment {
             region: Some(region.to_string()),
             model: Some(model.to_string()),
+            memory_gib: memory.map(|memory| u32::try_from(memory.0 / 1024).unwrap_or(u32::MAX)),
             gpus: Some(*gpus),
             usd_per_hour: Some(dollars(*rate)),
             ..blank
@@ -306,6 +308,7 @@ commitments:
 - { name: e, cloud: aws, kind: capacity-reservation, region: us-east-1, zone: use1-az6, instanceType: g6.xlarge, nodes: 2 }
 - { name: f, cloud: aws, kind: capacity-block, region: us-east-1, zone: use1-az6, instanceType: p5.48xlarge, nodes: 2, usdPerHour: 80, from: "2026-12-01T11:30:00Z", until: "2026-12-08T11:30:00Z" }
 - { name: g, cloud: gcp, kind: committed-use, region: us-central1, model: L4, gpus: 8, usdPerHour: 3 }
+- { name: g80, cloud: gcp, kind: committed-use, region: us-central1, model: A100, memoryGiB: 80, gpus: 8, usdPerHour: 12 }
 - { name: h, cloud: gcp, kind: reservation, region: us-central1, zone: us-central1-a, instanceType: g2-standard-4, nodes: 2 }
 - { name: i, cloud: gcp, kind: calendar-reservation, region: us-central1, zone: us-central1-a, instanceType: a3-highgpu-8g, nodes: 1, usdPerHour: 36, from: "2026-12-01T00:00:00Z", until: "2026-12-02T00:00:00Z" }
 - { name: j, cloud: azure, kind: reservation, region: eastus, instanceType: Standard_NC24ads_A100_v4, nodes: 1, usdPerHour: 2 }

@@ -49,6 +49,8 @@ struct KnownCloud<'a> {
     /// Regions, each with those of its zones that a source tells.
     regions: BTreeMap<&'a str, BTreeSet<&'a str>>,
     types: BTreeSet<&'a str>,
+    /// The sizes of memory in GiB that its GPUs of each model come with.
+    sizes: BTreeMap<&'a str, BTreeSet<u64>>,
     /// By region and instance type the zones that are known to sell it, each with its on-demand price if one is known.
     sold: BTreeMap<(&'a str, &'a str), BTreeMap<&'a str, Option<UsdPerHour>>>,
 }
@@ -81,7 +83,9 @@ impl<'a> Known<'a> {
         }
         for spec in book.specs() {
             known.models.insert(spec.gpu_model.as_str());
-            known.clouds.entry(spec.cloud.as_str()).or_default().types.insert(spec.instance_type.as_str());
+            let cloud = known.clouds.entry(spec.cloud.as_str()).or_default();
+            cloud.types.insert(spec.instance_type.as_str());
+            cloud.sizes.entry(spec.gpu_model.as_str()).or_default().insert(spec.gpu_memory.0 / 1024);
         }
         known
     }
@@ -140,6 +144,9 @@ impl<'a> Known<'a> {
         let clouds = self.cloud(faults, &path.key("cloud"), &raw.cloud);
         if let Some(model) = &raw.model {
             self.model(faults, &path.key("model"), model);
+        }
+        if let Some(model) = &raw.model {
+            clouds.memory(faults, path, raw, model);
         }
         let before = faults.0.len();
         if let Some(region) = &raw.region {
@@ -250,6 +257,21 @@ impl Clouds<'_, '_> {
         if !known.is_empty() && !known.contains(family) {
             let message = format!("{} is no instance family of {}: {}", quoted(family), self.names(), instead(family, &known));
             faults.add(path, message);
+        }
+    }
+
+    /// Whether it is clear which GPUs of a model are meant: some models come with several sizes of memory, each sold by itself.
+    fn memory(&self, faults: &mut Faults, path: &Path, raw: &RawCommitment, model: &str) {
+        let sizes: BTreeSet<u64> = self.0.iter().filter_map(|(_, cloud)| cloud.sizes.get(model)).flatten().copied().collect();
+        let known = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(" or ");
+        match raw.memory_gib {
+            None if sizes.len() > 1 => {
+                faults.add(path, format!("has no memoryGiB, and {model} comes with several: write memoryGiB: {known}"));
+            }
+            Some(gib) if !sizes.is_empty() && !sizes.contains(&u64::from(gib)) => {
+                faults.add(&path.key("memoryGiB"), format!("{gib} is no memory of {model} on {}: write {known}", self.names()));
+            }
+            _ => {}
         }
     }
 

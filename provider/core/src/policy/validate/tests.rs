@@ -525,6 +525,37 @@ fn names_are_held_against_the_price_tables() {
 }
 
 #[test]
+fn committed_use_names_the_memory_where_a_model_has_several() {
+    let mut book = book();
+    for gib in [40, 80] {
+        book.insert_spec(InstanceSpec {
+            cloud: Cloud::new("azure").expect("an id"),
+            instance_type: InstanceType::new(format!("a{gib}")).expect("an id"),
+            gpu_model: GpuModel::new("A100").expect("an id"),
+            gpus: Milli(1000),
+            gpu_memory: MiB::from_gib(gib),
+            vcpus: Some(4),
+            memory: Some(MiB::from_gib(16)),
+            arch: Arch::Amd64,
+        });
+    }
+    let told = |memory: Value| {
+        let cud =
+            json!({"name": "cud", "cloud": "azure", "kind": "committed-use", "model": "A100", "memoryGiB": memory, "gpus": 1});
+        shown(&check_against_prices(&with("/commitments", json!([cud])), &book))
+    };
+    assert_eq!(told(json!(80)), [""; 0]);
+    let missing = "commitments[0] has no memoryGiB, and A100 comes with several: write memoryGiB: 40 or 80";
+    assert_eq!(told(json!(null)), [missing]);
+    let wrong = "commitments[0].memoryGiB 48 is no memory of A100 on azure: write 40 or 80";
+    assert_eq!(told(json!(48)), [wrong]);
+    let zero = json!([{"name": "cud", "cloud": "gcp", "kind": "committed-use", "region": "us-central1", "model": "L4",
+                       "memoryGiB": 0, "gpus": 1, "usdPerHour": 1}]);
+    let said = "commitments[0].memoryGiB is 0: name the memory of one GPU in GiB, such as 80, or leave it out";
+    assert_eq!(faults(&with("/commitments", zero)), [said]);
+}
+
+#[test]
 #[rustfmt::skip] // A case a line.
 fn budgets_and_floors_fit_together() {
     let limited = |pointer: &str, value: Value| {
