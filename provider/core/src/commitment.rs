@@ -2,7 +2,10 @@
 //!
 //! What a commitment is called differs between clouds; what it does is one of four things, and [`Terms`] has one variant for each.
 
+mod bill;
 mod cover;
+mod marginal;
+mod reach;
 mod release;
 mod size;
 #[cfg(test)]
@@ -16,7 +19,8 @@ use crate::offer::Place;
 use crate::policy::{CommitmentKind, TypePattern};
 use crate::units::{MiB, Milli, UsdPerHour};
 
-pub use cover::{Amount, Committed, CoveredBy, Line, LineCover, Marginal, NoSlot, Use};
+pub use cover::{Amount, Committed, Line, LineCover, Use};
+pub use marginal::{CoveredBy, Marginal, NoSlot};
 pub use release::release_order;
 pub use size::{Advice, MEDIAN_DISCOUNTS, MedianDiscount, Shortfall, TooLittleUse, advise};
 

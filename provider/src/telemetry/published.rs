@@ -143,13 +143,13 @@ impl Collector for Published {
             Some(&per_hour),
             budgets(|budget| budget.limit),
         )?;
-        let stages = view.budgets.iter().map(|budget| {
+        let by_budget = view.budgets.iter().map(|budget| {
             let stage = Stage::ALL.iter().position(|stage| *stage == budget.stage).unwrap_or_default();
             (budget_labels(&budget.of), i64::try_from(stage).unwrap_or(i64::MAX))
         });
         let help = "What a budget still allows: 0 everything, 1 everything but it is near its limit, \
                     2 only spot to pools that may buy it, 3 nothing for cash";
-        gauges(&mut encoder, "budget_stage", help, None, stages)?;
+        gauges(&mut encoder, "budget_stage", help, None, by_budget)?;
         let unused = view.unused.iter().map(|(name, rate)| ([("commitment", name.clone())], dollars(*rate)));
         let help = "What the part of a commitment that is not used costs, in US dollars an hour";
         gauges(&mut encoder, "commitment_unused", help, Some(&per_hour), unused)?;

@@ -52,8 +52,8 @@ fn above_for_spot(policy: &Policy, bought: &[Bought<'_>], limit: UsdPerHour) -> 
     let spot = |one: &Bought<'_>| one.purchase.market.capacity_type == CapacityType::Spot;
     let may = |one: &Bought<'_>| {
         let pool = policy.pools.iter().find(|pool| pool.name == one.group.pool);
-        let limited = |pool: &crate::policy::Pool| pool.spot.as_ref().is_none_or(|rules| rules.max_share.0 == 0);
-        pool.is_some_and(|pool| !limited(pool) && pool.prefer.iter().any(|one| *one == CapacityType::Spot))
+        let share = pool.and_then(|pool| pool.spot.as_ref()).map_or(0, |rules| rules.max_share.0);
+        share > 0 && pool.is_some_and(|pool| pool.prefer.contains(&CapacityType::Spot))
     };
     let other = |one: &Bought<'_>| one.now && !spot(one) && may(one);
     let others: Vec<Bought<'_>> = bought.iter().filter(|one| other(one)).copied().collect();
