@@ -11,6 +11,7 @@ use crate::fault::{Fault, Problem};
 use crate::offers::{Offer, Shape};
 use crate::places::{Reclaims, Sold};
 use crate::sheet::At;
+use crate::transfers::{self, Located, Priced};
 
 /// Every table, parsed.
 #[derive(Default)]
@@ -19,6 +20,8 @@ pub(crate) struct Parsed {
     pub(crate) gpus: Vec<(At, GpuSpec)>,
     pub(crate) gcp_zones: Vec<Sold>,
     pub(crate) reclaims: Vec<(At, Reclaims)>,
+    pub(crate) regions: Vec<(At, Located)>,
+    pub(crate) egress: Vec<(At, Priced)>,
 }
 
 /// What is known beside the offers, by the keys that offers are looked up with.
@@ -39,6 +42,9 @@ pub(crate) fn build(parsed: Parsed, faults: &mut Vec<Fault>) -> PriceBook {
     }
     let reclaims =
         unique(parsed.reclaims, "region and instance_type", |rate| (rate.region.clone(), rate.instance_type.clone()), faults);
+    let regions = unique(parsed.regions, "cloud and region", |at| (at.cloud.clone(), at.region.clone()), faults);
+    let egress = unique(parsed.egress, "cloud, crosses, from and to", |price| price.hop.clone(), faults);
+    book.set_transfers(transfers::join(regions, egress, faults));
     let mut offers = unique(
         parsed.offers,
         "cloud, region, zone and instance_type",
@@ -127,6 +133,9 @@ fn aws_zoned(offers: &[(At, Offer)]) -> BTreeSet<(Region, InstanceType)> {
 }
 
 fn insert_offer(book: &mut PriceBook, offer: &Offer, known: &Known) {
+    if let Some(rates) = offer.reserved.rates() {
+        book.insert_terms(offer.cloud.clone(), offer.region.clone(), offer.instance_type.clone(), rates);
+    }
     let zones = zones(offer, known);
     if zones.is_empty() {
         let shown_elsewhere =

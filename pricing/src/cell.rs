@@ -92,13 +92,7 @@ impl<'a> Parser<'a> {
             }
             Ok(price) => Some(price),
             Err(error) => {
-                let cure = money_cure(text);
-                let error = match error {
-                    MoneyError::NotANumber(value) => MoneyError::NotANumber(shown(&value)),
-                    MoneyError::Negative(value) => MoneyError::Negative(shown(&value)),
-                    MoneyError::TooLarge(value) => MoneyError::TooLarge(shown(&value)),
-                };
-                self.fault(cell, Problem::Money { error, cure });
+                self.fault(cell, not_money(error, money_cure(text)));
                 None
             }
         }
@@ -143,6 +137,16 @@ impl<'a> Parser<'a> {
         }
         at
     }
+}
+
+/// What is said of a text that is not money, cut to a readable length.
+pub(crate) fn not_money(error: MoneyError, cure: String) -> Problem {
+    let error = match error {
+        MoneyError::NotANumber(value) => MoneyError::NotANumber(shown(&value)),
+        MoneyError::Negative(value) => MoneyError::Negative(shown(&value)),
+        MoneyError::TooLarge(value) => MoneyError::TooLarge(shown(&value)),
+    };
+    Problem::Money { error, cure }
 }
 
 /// What to write in place of a text that is not money.

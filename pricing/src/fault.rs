@@ -156,6 +156,14 @@ pub enum Problem {
     /// An AWS zone name in place of the zone id.
     #[error("\"{0}\" is a zone name, which each account maps to places in its own way: write the zone id, e.g. use1-az6")]
     ZoneName(String),
+    /// A region that the table of regions does not have.
+    #[error("\"{value}\" is no region of {cloud} in regions.csv: correct its spelling, or add it there")]
+    NoRegion {
+        /// The cell.
+        value: String,
+        /// The cloud.
+        cloud: String,
+    },
     /// A zone that does not end in its letter.
     #[error("\"{0}\" is no GCP zone: write the region and the zone's letter, e.g. us-central1-a")]
     NoZone(String),

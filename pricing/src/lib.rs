@@ -23,6 +23,7 @@ mod offers;
 mod places;
 mod sheet;
 mod specs;
+mod transfers;
 
 #[cfg(test)]
 mod tests;
@@ -36,8 +37,13 @@ pub const GCP_ZONES: &str = "gcp-zones.csv";
 /// The name of the table of AWS spot interruptions.
 pub const AWS_SPOT_ADVISOR: &str = "aws-spot-advisor.csv";
 
+/// The name of the table of regions.
+pub const REGIONS: &str = "regions.csv";
+/// The name of the table of what moving data costs.
+pub const EGRESS: &str = "egress.csv";
+
 /// The built-in tables.
-const EMBEDDED: [(&str, &str); 7] = [
+const EMBEDDED: [(&str, &str); 9] = [
     ("pricing/tables/aws.csv", include_str!("../tables/aws.csv")),
     ("pricing/tables/azure.csv", include_str!("../tables/azure.csv")),
     ("pricing/tables/gcp.csv", include_str!("../tables/gcp.csv")),
@@ -45,6 +51,8 @@ const EMBEDDED: [(&str, &str); 7] = [
     ("pricing/tables/gpu-specs.csv", include_str!("../tables/gpu-specs.csv")),
     ("pricing/tables/gcp-zones.csv", include_str!("../tables/gcp-zones.csv")),
     ("pricing/tables/aws-spot-advisor.csv", include_str!("../tables/aws-spot-advisor.csv")),
+    ("pricing/tables/regions.csv", include_str!("../tables/regions.csv")),
+    ("pricing/tables/egress.csv", include_str!("../tables/egress.csv")),
 ];
 
 /// The book of the built-in tables. It is parsed anew at each call: keep it.
@@ -57,15 +65,15 @@ pub fn embedded() -> Result<PriceBook, TableFaults> {
 
 /// The book of the tables given as name and content.
 ///
-/// A table's kind is told by the last part of its name: [`GPU_SPECS`], [`GCP_ZONES`], [`AWS_SPOT_ADVISOR`], and any
-/// other is a table of offers. The three named ones and one table of offers must be there. Faults show the whole name.
+/// A table's kind is told by the last part of its name: [`GPU_SPECS`], [`GCP_ZONES`], [`AWS_SPOT_ADVISOR`],
+/// [`REGIONS`], [`EGRESS`], and any other is a table of offers. The five named ones and one table of offers must be there. Faults show the whole name.
 ///
 /// # Errors
 /// Every fault of every table at once, each with file, line, column, bad value and cure.
 pub fn load<'t>(tables: impl IntoIterator<Item = (&'t str, &'t [u8])>) -> Result<PriceBook, TableFaults> {
     let mut parsed = book::Parsed::default();
     let mut faults = Vec::new();
-    let mut missing = vec![GPU_SPECS, GCP_ZONES, AWS_SPOT_ADVISOR];
+    let mut missing = vec![GPU_SPECS, GCP_ZONES, AWS_SPOT_ADVISOR, REGIONS, EGRESS];
     let mut has_offers = false;
     for (name, bytes) in tables {
         let kind = name.rsplit(['/', '\\']).next().unwrap_or(name);
@@ -75,6 +83,8 @@ pub fn load<'t>(tables: impl IntoIterator<Item = (&'t str, &'t [u8])>) -> Result
             GPU_SPECS => parsed.gpus.extend(specs::parse(&file, bytes, &mut faults)),
             GCP_ZONES => parsed.gcp_zones.extend(places::parse_zones(&file, bytes, &mut faults)),
             AWS_SPOT_ADVISOR => parsed.reclaims.extend(places::parse_advisor(&file, bytes, &mut faults)),
+            REGIONS => parsed.regions.extend(transfers::parse_regions(&file, bytes, &mut faults)),
+            EGRESS => parsed.egress.extend(transfers::parse_egress(&file, bytes, &mut faults)),
             _ => {
                 has_offers = true;
                 parsed.offers.extend(offers::parse(&file, bytes, &mut faults));

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use stoker_core::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use stoker_core::offer::Arch;
-use stoker_core::price::{Entry, NoSignal, Quote, QuoteKind};
+use stoker_core::policy::CommitmentKind;
+use stoker_core::price::{Entry, NoSignal, Quote, QuoteKind, TermRates};
 use stoker_core::units::{MiB, Milli, UsdPerHour};
 
 use crate::cell::{Cell, Parser};
@@ -37,13 +38,27 @@ pub(crate) struct Shape {
     pub(crate) memory: Option<MiB>,
 }
 
-/// What a reservation of one or three years costs; kept so that two lines that differ in it are a conflict.
+/// What a commitment for one or three years costs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reserved {
     one_year: Option<UsdPerHour>,
     three_years: Option<UsdPerHour>,
     kind: String,
     source: String,
+}
+
+impl Reserved {
+    /// The rates, where a policy can have such a commitment.
+    pub(crate) fn rates(&self) -> Option<TermRates> {
+        let kind = match self.kind.as_str() {
+            "standard-ri-no-upfront" => CommitmentKind::ReservedInstance,
+            "resource-cud" => CommitmentKind::CommittedUse,
+            "savings-plan" => CommitmentKind::SavingsPlan,
+            _ => return None,
+        };
+        let source = Arc::from(format!("{} by {}", self.kind, self.source));
+        Some(TermRates { kind, one_year: self.one_year, three_years: self.three_years, source })
+    }
 }
 
 /// One line of a table of offers.

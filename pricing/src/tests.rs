@@ -9,6 +9,7 @@ use crate::{EMBEDDED, embedded};
 mod faults;
 mod figures;
 mod mutations;
+mod transfers;
 
 /// The built-in book; parsed anew by each test, which keeps them apart.
 fn book() -> PriceBook {

@@ -24,7 +24,7 @@ fn offers(lines: &[&str]) -> Result<PriceBook, TableFaults> {
 }
 
 fn load_with(tables: &[(&str, &str)]) -> Result<PriceBook, TableFaults> {
-    let headers = ["gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv"].map(|name| {
+    let headers = ["gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv", "regions.csv", "egress.csv"].map(|name| {
         let header = table(name).lines().next().unwrap();
         (format!("t/{name}"), header)
     });
@@ -205,6 +205,37 @@ fn other_tables_are_checked_too() {
             "interruption_pct_month \"250\" is not a percentage from 0 to 100, e.g. 2.5",
         ),
         (
+            "t/regions.csv",
+            line("regions.csv", "aws,us-east-1,america,Virginia"),
+            "continent \"america\" is none of the words known here: \
+             write africa, asia, europe, middle-east, north-america, oceania or south-america",
+        ),
+        (
+            "t/egress.csv",
+            line("egress.csv", "aws,region,,,-0.02,x,"),
+            "usd_gib -0.02 is negative: write dollars per GiB, e.g. 0.02, or remove the line where no price is known",
+        ),
+        (
+            "t/egress.csv",
+            line("egress.csv", "aws,region,,,20,x,"),
+            "usd_gib \"20\" is not a price of one GiB, which is below a dollar: write e.g. 0.02",
+        ),
+        (
+            "t/egress.csv",
+            line("egress.csv", "aws,region,us-east1,europe,0.02,x,"),
+            "from \"us-east1\" is no region of aws in regions.csv: correct its spelling, or add it there",
+        ),
+        (
+            "t/egress.csv",
+            line("egress.csv", "aws,internet,,us-east1,0.09,x,"),
+            "to \"us-east1\" is none of the words known here: write a continent, or nothing",
+        ),
+        (
+            "t/egress.csv",
+            line("egress.csv", "aws,zone,,europe,0.02,x,"),
+            "to \"europe\" is none of the words known here: write nothing: zones are of one region",
+        ),
+        (
             "t/gpu-specs.csv",
             line("gpu-specs.csv", "L4,24,300,121,242,8.9,0,1g.5gb,0,,,,,x,x,,,"),
             "mig_profiles \"1g.5gb\" beside mig_max_instances 0: write how many instances it can be split into, or clear this cell",
@@ -231,6 +262,8 @@ fn what_is_not_there_is_told() {
         said,
         "gcp-zones.csv: is missing: copy it from the built-in tables (its header alone is enough)\n\
          aws-spot-advisor.csv: is missing: copy it from the built-in tables (its header alone is enough)\n\
+         regions.csv: is missing: copy it from the built-in tables (its header alone is enough)\n\
+         egress.csv: is missing: copy it from the built-in tables (its header alone is enough)\n\
          the set of tables: has no table of offers: add one, e.g. aws.csv"
     );
     let nowhere = load_dir(Path::new("no/such/folder")).expect_err("a fault").to_string();

@@ -37,6 +37,35 @@ fn rows(name: &str) -> Vec<BTreeMap<String, String>> {
 }
 
 #[test]
+fn commitments_cost_what_the_lists_say() {
+    use stoker_core::policy::CommitmentKind::{CommittedUse, ReservedInstance, SavingsPlan};
+    let book = book();
+    let terms = |at: (&str, &str, &str, &str)| {
+        let rates = book.terms(&place(at.0, at.1, at.2, at.3))?;
+        let usd = |rate: Option<UsdPerHour>| rate.map(|rate| rate.0);
+        Some((rates.kind, usd(rates.one_year), usd(rates.three_years), rates.source.to_string()))
+    };
+    let source = |text: &str| text.to_owned();
+    assert_eq!(
+        terms(("aws", "us-east-1", "use1-az6", "g6.xlarge")),
+        Some((ReservedInstance, Some(523_900), Some(369_400), source("standard-ri-no-upfront by sooddvs@2026-06-15")))
+    );
+    assert_eq!(
+        terms(("gcp", "us-central1", "us-central1-a", "g2-standard-4")),
+        Some((CommittedUse, Some(445_304), Some(318_075), source("resource-cud by cyclenerd@2026-07-30")))
+    );
+    // No source tells one year of p5; Azure's plans are told for a few sizes; RunPod's plan is nothing that a policy can name.
+    let p5 = terms(("aws", "us-east-1", "use1-az6", "p5.48xlarge")).unwrap();
+    assert_eq!((p5.0, p5.1, p5.2), (ReservedInstance, None, Some(23_777_300)));
+    let of_azure = rows("azure.csv").iter().filter(|row| row["reserved_kind"] == "savings-plan").count();
+    assert_eq!(of_azure, 19);
+    let one = rows("azure.csv").into_iter().find(|row| row["reserved_kind"] == "savings-plan").unwrap();
+    assert_eq!(terms(("azure", &one["region"], &one["region"], &one["instance_type"])).unwrap().0, SavingsPlan);
+    let plan = rows("gpu-clouds.csv").into_iter().find(|row| row["reserved_kind"] == "3-year-plan").unwrap();
+    assert_eq!(terms(("runpod", &plan["region"], &plan["region"], &plan["instance_type"])), None);
+}
+
+#[test]
 fn list_prices_are_those_of_the_lists() {
     let book = book();
     for (at, usd, source, as_of) in [
@@ -260,7 +289,7 @@ fn every_figure_names_a_source_that_is_described() {
         assert!(!source.is_empty() && !date.is_empty(), "{quote:?}");
         assert!(quote.price > UsdPerHour::ZERO);
     }
-    let columns = OFFERS.into_iter().chain(["gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv"]);
+    let columns = OFFERS.into_iter().chain(["gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv", "egress.csv"]);
     let sources: BTreeSet<String> = columns
         .flat_map(rows)
         .flat_map(|row| row.into_iter().filter(|(column, _)| column == "source" || column.ends_with("_source")))

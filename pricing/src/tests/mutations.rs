@@ -15,7 +15,8 @@ impl Random {
     }
 }
 
-const NAMES: [&str; 5] = ["aws.csv", "gcp.csv", "gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv"];
+const NAMES: [&str; 7] =
+    ["aws.csv", "gcp.csv", "gpu-specs.csv", "gcp-zones.csv", "aws-spot-advisor.csv", "regions.csv", "egress.csv"];
 
 /// The header and some lines of a table, from anywhere in it.
 fn excerpt(name: &str, random: &mut Random) -> Vec<u8> {

@@ -3,11 +3,12 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::choose::{Eligible, Scales};
+use crate::group::Group;
 use crate::ids::{NodeGroupId, RecordId};
 use crate::offer::{CapacityType, Market};
 use crate::policy::Pool;
 use crate::record::{Record, State};
-use crate::spot::{Saving, SpotRules};
+use crate::spot::{Hazard, Saving, SpotRules};
 use crate::units::{UsdMicros, UsdPerHour};
 
 /// How long a market must have been open before it is moved to. Of measured markets with capacity 96 % had it ten minutes later, of those
@@ -25,7 +26,7 @@ pub struct Move {
     pub market: Market,
     /// What it saves over the time that it can be expected to serve.
     pub gain: UsdMicros,
-    /// What the move costs: both nodes while the new one boots, and the work that is done again.
+    /// What the move costs: both nodes while the new one boots, the work that is done again, and the data that is read again.
     pub cost: UsdMicros,
 }
 
@@ -51,7 +52,7 @@ pub fn next_move(scales: &Scales<'_>, pool: &Pool, busy: impl Fn(&Record) -> boo
         let group = group_of(record)?;
         // Rank order: the cheapest comes first.
         let to = settled.iter().find(|e| e.group.spec == group.spec)?;
-        weigh(scales.now, record, to, rules, busy(record))
+        weigh(scales.now, (record, group), to, rules, busy(record))
     });
     moves.max_by_key(|m| (m.gain.0 - m.cost.0, std::cmp::Reverse(m.record)))
 }
@@ -67,7 +68,7 @@ fn has_settled(scales: &Scales<'_>, offer: &Eligible<'_>) -> bool {
     market.capacity_type == CapacityType::Spot && open_since.is_none_or(dwelt)
 }
 
-fn weigh(now: Timestamp, record: &Record, to: &Eligible<'_>, rules: &SpotRules, busy: bool) -> Option<Move> {
+fn weigh(now: Timestamp, (record, from): (&Record, &Group), to: &Eligible<'_>, rules: &SpotRules, busy: bool) -> Option<Move> {
     let State::Registered { purchase, ready_at: Some(ready), .. } = &record.state else { return None };
     let saves = matches!(rules.saving, Saving::Checkpoints { .. });
     if purchase.market.capacity_type != CapacityType::OnDemand || (busy && !saves) {
@@ -76,11 +77,14 @@ fn weigh(now: Timestamp, record: &Record, to: &Eligible<'_>, rules: &SpotRules, 
     let hazard = to.parts.spot.as_ref()?.risk.hazard;
     let life = i64::try_from(3_600_000_000_000 / hazard.0.max(1)).unwrap_or(i64::MAX);
     let serves = now.duration_since(*ready).as_secs().min(life);
-    let cheaper_by = purchase.price.minus(to.parts.effective);
+    let reading = from.transfer.map_or(UsdPerHour::ZERO, |transfer| transfer.per_hour(Hazard(0)));
+    let cheaper_by = purchase.price.plus(reading).minus(to.parts.effective);
     // Both are paid while the new one boots: as long as it may take, for want of a better figure.
     let twice = over(to.parts.quote.price, purchase.boot_within);
     let again = if busy { over(purchase.price, rules.lost_per_reclaim()) } else { UsdMicros(0) };
-    let (gain, cost) = (cheaper_by.over_seconds(serves), twice.plus(again));
+    // The new node reads the data before its time.
+    let moved = to.group.transfer.map_or(UsdMicros(0), |transfer| transfer.per_read);
+    let (gain, cost) = (cheaper_by.over_seconds(serves), twice.plus(again).plus(moved));
     (gain > cost).then(|| Move { record: record.id, group: to.group.id.clone(), market: to.offer.market.clone(), gain, cost })
 }
 

@@ -3,6 +3,7 @@
 
 mod membership;
 mod spend;
+mod zones;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -108,6 +109,20 @@ pub enum Fatal {
         /// The largest share.
         limit: Percent,
     },
+    /// More nodes in one zone than the pool's share allows.
+    #[error("pool {pool} would hold {here} of {nodes} nodes in {zone}, more than {limit}")]
+    TooMuchInZone {
+        /// The pool.
+        pool: PoolName,
+        /// The zone.
+        zone: String,
+        /// Nodes in it.
+        here: u64,
+        /// Nodes.
+        nodes: u64,
+        /// The largest share.
+        limit: Percent,
+    },
     /// More nodes than the capacity kept for us.
     #[error("{place} would hold {nodes} reserved nodes, more than the {limit} that commitments keep")]
     MoreThanKept {
@@ -184,6 +199,7 @@ pub fn check(
             _ => None,
         })
         .collect();
+    zones::shares(&growing, &memory, menu, &mut faults);
     if !growing.is_empty() {
         spending(&growing, &by_group, &memory, menu, &mut faults);
     }

@@ -11,7 +11,7 @@ use crate::offer::{CapacityType, Market};
 use crate::price::{Quote, Unpriced};
 use crate::quota::Unlisted;
 use crate::record::State;
-use crate::spot::{self, Prior, REGION_EVENTS, Risk};
+use crate::spot::{self, Hazard, Prior, REGION_EVENTS, Risk};
 use crate::supply::RefusalKind;
 use crate::units::{Milli, Percent, Ppm, UsdPerHour};
 use crate::usage::{Bound, Usage};
@@ -24,7 +24,11 @@ pub struct PriceParts {
     /// What its reclaims cost; `None` for capacity that nobody takes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot: Option<SpotParts>,
-    /// What the choice ranks by: for spot, what an hour of useful time costs.
+    /// What reading the pool's data from afar costs, spread over the hours between two readings; no part of the cash price, nor of budgets.
+    /// `None` where none is moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<UsdPerHour>,
+    /// What the choice ranks by, transfer included: for spot, what an hour of useful time costs.
     pub effective: UsdPerHour,
     /// What it adds to the bill: the quote less what commitments pay of it.
     pub cash: UsdPerHour,
@@ -265,10 +269,14 @@ pub fn price_parts(menu: &Menu, memory: &Memory, group: &Group, offer: &Offer, n
         let risk = Risk::estimate(prior, memory.spot.get(&offer.market.place).map(AsRef::as_ref));
         Some(SpotParts { useful: rules()?.useful(risk.hazard), risk })
     });
-    let effective = spot.as_ref().map_or(quote.price, |spot| spot::effective(quote.price, spot.useful));
+    let hazard = spot.as_ref().map_or(Hazard(0), |spot| spot.risk.hazard);
+    let transfer = group.transfer.map(|transfer| transfer.per_hour(hazard));
+    let running = quote.price.plus(transfer.unwrap_or_default());
+    let effective = spot.as_ref().map_or(running, |spot| spot::effective(running, spot.useful));
     Ok(PriceParts {
         quote: quote.clone(),
         spot,
+        transfer,
         effective,
         cash: quote.price,
         covered: None,
@@ -298,13 +306,13 @@ impl<'a> Scales<'a> {
         }
         let preference = group_preference(self.menu, group, offer.market.capacity_type).unwrap_or(usize::MAX);
         if next.by.is_some() {
-            parts.effective = next.effective();
+            parts.effective = next.effective().plus(parts.transfer.unwrap_or_default());
             parts.per_gpu = parts.effective.per(group.spec.advertised_gpus()).max(UsdPerHour(1));
             parts.per_work = group.work.map(|work| parts.effective.per_work(work).max(UsdPerHour(1)));
         }
         (parts.cash, parts.covered) = (next.cash, next.by);
         let rank = Rank {
-            pays: parts.cash > UsdPerHour::ZERO,
+            pays: parts.cash.plus(parts.transfer.unwrap_or_default()) > UsdPerHour::ZERO,
             preference,
             per_unit: parts.per_unit(),
             per_node: parts.effective,
@@ -378,7 +386,8 @@ impl<'a> Scales<'a> {
             }
         }
         let on_demand = group.offers.iter().find(|offer| offer.market.capacity_type == CapacityType::OnDemand);
-        let cheaper = |offer: &&Offer| offer.quote(self.now).is_ok_and(|quote| quote.price < parts.effective);
+        let transfer = group.transfer.map_or(UsdPerHour::ZERO, |transfer| transfer.per_hour(Hazard(0)));
+        let cheaper = |offer: &&Offer| offer.quote(self.now).is_ok_and(|quote| quote.price.plus(transfer) < parts.effective);
         if let Some(on_demand) = on_demand.filter(cheaper)
             && let Ok(on_demand) = self.weigh(group, on_demand)
         {

@@ -4,7 +4,9 @@
 
 mod bill;
 mod cover;
+mod history;
 mod marginal;
+mod propose;
 mod reach;
 mod release;
 mod size;
@@ -20,9 +22,11 @@ use crate::policy::{CommitmentKind, TypePattern};
 use crate::units::{MiB, Milli, UsdPerHour};
 
 pub use cover::{Amount, Committed, Line, LineCover, Use};
+pub use history::UsedHour;
 pub use marginal::{CoveredBy, Marginal, NoSlot};
+pub use propose::{Ask, Proposal, Proposals, SIZED, Scope, Term, Unsized, propose};
 pub use release::release_order;
-pub use size::{Advice, MEDIAN_DISCOUNTS, MedianDiscount, Shortfall, TooLittleUse, advise};
+pub use size::{Advice, Shortfall, TooLittleUse, Unit, advise};
 
 /// How long before the end of a capacity block its nodes are drained: EC2 stops them 30 min before, and pods get ten minutes to leave.
 /// Karpenter drains at the same moment (`pricing-notes` §4).

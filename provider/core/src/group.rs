@@ -1,5 +1,6 @@
 //! Node groups: pool × shape, derived from the policy and the prices. Groups are homogeneous in all that the scheduler reads.
 
+mod data;
 mod gpu;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use crate::sabotage;
 use crate::spot::Prior;
 use crate::supply::MarketFacts;
 use crate::template::{self, NodeTemplate, Resources, label_value};
+use crate::transfer::{MaxDistance, Site, Transfer};
 use crate::units::{MiB, UsdPerHour, Work};
 
 /// One node group.
@@ -46,6 +48,9 @@ pub struct Group {
     /// Work that a node does, in units of what one GPU of the pool's slowest model does; `None` where the pool weighs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
+    /// What reading the pool's data costs a node; `None` where it lies here, or the pool does not reckon with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<Transfer>,
     /// How a node may be bought, in the pool's order of preference.
     pub offers: Vec<Offer>,
 }
@@ -153,6 +158,25 @@ pub enum Exclusion {
     /// The zone is not among those that the pool names.
     #[error("zone is not among the pool's zones")]
     Zone,
+    /// It is too far from the pool's data.
+    #[error("the pool's data is in {data}, and where.maxDistance is {within}")]
+    TooFar {
+        /// Where the data lies.
+        data: Site,
+        /// How far from it the pool may buy.
+        within: MaxDistance,
+    },
+    /// No source tells how far it is from the pool's data.
+    #[error("no source tells the continent of {0}, and where.maxDistance is continent")]
+    UnknownContinent(Site),
+    /// Data must move, and no source tells what that costs.
+    #[error("no transfer price known from {from}, where the pool's data lies, to {to}")]
+    NoTransferPrice {
+        /// Where the data lies.
+        from: Site,
+        /// Where it would be read.
+        to: Site,
+    },
     /// No source tells the type's CPUs or memory, so no template can be built.
     #[error("vCPUs or memory unknown, so no node template can be built")]
     UnknownSize,
@@ -190,15 +214,17 @@ impl Menu {
         for (market, entry) in prices.entries() {
             places.entry(&market.place).or_default().insert(market.capacity_type, entry);
         }
-        let pools: Vec<(&Pool, Option<u64>)> = policy.pools.iter().map(|pool| (pool, gpu::slowest(pool, prices))).collect();
+        let known =
+            |pool| Known { pool, slowest: gpu::slowest(pool, prices), reach: data::Reach::of(pool, prices.transfers()) };
+        let pools: Vec<Known<'_>> = policy.pools.iter().map(known).collect();
         let mut menu =
             Self { policy: Arc::clone(policy), groups: BTreeMap::new(), left_out: Vec::new(), claims: Lookup::default() };
         for (place, entries) in places {
             let Some(spec) = prices.spec(&place.cloud, &place.instance_type) else { continue };
-            for &(pool, slowest) in pools.iter().filter(|(pool, _)| concerns(pool, place, spec)) {
-                match build(&from, (pool, slowest), place, spec, &entries) {
+            for known in pools.iter().filter(|known| concerns(known.pool, place, spec)) {
+                match build(&from, known, place, spec, &entries) {
                     Ok(groups) => menu.groups.extend(groups.into_iter().map(|g| (g.id.clone(), Arc::new(g)))),
-                    Err(why) => menu.left_out.push(LeftOut { pool: pool.name.clone(), place: place.clone(), why }),
+                    Err(why) => menu.left_out.push(LeftOut { pool: known.pool.name.clone(), place: place.clone(), why }),
                 }
             }
         }
@@ -232,6 +258,15 @@ fn concerns(pool: &Pool, place: &Place, spec: &InstanceSpec) -> bool {
     pool.models.contains(&spec.gpu_model) && pool.clouds.contains(&place.cloud) && pool.regions.contains(&place.region)
 }
 
+/// A pool, and what is worked out of it once for all places.
+struct Known<'a> {
+    pool: &'a Pool,
+    /// What a GPU of its slowest model does.
+    slowest: Option<u64>,
+    /// What stands between it and its data; `None` where it has none.
+    reach: Option<data::Reach<'a>>,
+}
+
 /// What groups are derived from, beside a pool and a place.
 struct Sources<'a> {
     policy: &'a Policy,
@@ -242,7 +277,7 @@ struct Sources<'a> {
 
 fn build(
     from: &Sources<'_>,
-    (pool, slowest): (&Pool, Option<u64>),
+    Known { pool, slowest, reach }: &Known<'_>,
     place: &Place,
     spec: &Arc<InstanceSpec>,
     entries: &BTreeMap<CapacityType, &Entry>,
@@ -265,13 +300,14 @@ fn build(
     }
     let facts = prices.gpu_of(spec);
     gpu::can_do(pool, spec, facts)?;
-    let work = gpu::work(pool, spec, facts, slowest)?;
+    let work = gpu::work(pool, spec, facts, *slowest)?;
     let (supplier, facts) =
         suppliers.iter().find(|(_, facts)| facts.clouds.contains(&place.cloud)).ok_or(Exclusion::NoSupplier)?;
     let zone_name = zone_name(facts, place);
     if !pool.zones.is_empty() && !pool.zones.contains(zone_name.as_str()) && !pool.zones.contains(place.zone.as_str()) {
         return Err(Exclusion::Zone);
     }
+    let transfer = reach.as_ref().map_or(Ok(None), |reach| reach.to(place))?;
     let entry = |market: &Market| {
         let listed = entries.get(&market.capacity_type).copied();
         let live = || facts.quotes.get(market).map(|quote| live(listed, quote));
@@ -309,6 +345,7 @@ fn build(
                 supplier: supplier.clone(),
                 template,
                 work,
+                transfer,
                 offers,
             })
         })
@@ -389,13 +426,13 @@ fn custom_mark(pool: &Pool) -> Option<String> {
 }
 
 /// The policy's own prices, ready to be looked up.
-struct OperatorPrices {
+pub(crate) struct OperatorPrices {
     zoned: BTreeMap<Market, Quote>,
     regional: BTreeMap<(Cloud, String, String, CapacityType), Quote>,
 }
 
 impl OperatorPrices {
-    fn new(policy: &Policy) -> Self {
+    pub(crate) fn new(policy: &Policy) -> Self {
         let mut prices = Self { zoned: BTreeMap::new(), regional: BTreeMap::new() };
         for row in &policy.prices {
             let quote = Quote { price: row.price, kind: QuoteKind::Operator, as_of: None, source: Arc::from("policy prices") };
@@ -415,7 +452,7 @@ impl OperatorPrices {
         prices
     }
 
-    fn entry(&self, market: &Market) -> Option<Entry> {
+    pub(crate) fn entry(&self, market: &Market) -> Option<Entry> {
         if self.zoned.is_empty() && self.regional.is_empty() {
             return None;
         }

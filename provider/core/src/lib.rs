@@ -30,6 +30,7 @@ pub mod snapshot;
 pub mod spot;
 pub mod supply;
 pub mod template;
+pub mod transfer;
 pub mod units;
 pub mod usage;
 pub mod whatif;

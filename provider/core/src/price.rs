@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::offer::{GpuSpec, InstanceSpec, Market, Place};
+use crate::policy::CommitmentKind;
+use crate::transfer::TransferPrices;
 use crate::units::{Milli, UsdPerHour};
 
 /// How long a spot quote of a price table says anything. Spot prices move by up to 0.9 % of on-demand a day
@@ -133,6 +135,19 @@ pub enum Unpriced {
     },
 }
 
+/// What a node costs under a commitment of a full term, used or not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TermRates {
+    /// What is committed to.
+    pub kind: CommitmentKind,
+    /// For one year; `None` where no source tells.
+    pub one_year: Option<UsdPerHour>,
+    /// For three years; `None` where no source tells.
+    pub three_years: Option<UsdPerHour>,
+    /// What it is exactly and who said so, e.g. `standard-ri-no-upfront by sooddvs@2026-06-15`.
+    pub source: Arc<str>,
+}
+
 /// Prices by market, specs by instance type and GPU model, with age and source on every figure.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PriceBook {
@@ -145,6 +160,11 @@ pub struct PriceBook {
     unzoned: BTreeMap<(Cloud, Region, InstanceType), Quote>,
     #[serde(with = "crate::pairs")]
     reclaims: BTreeMap<Place, Milli>,
+    #[serde(default)]
+    transfers: TransferPrices,
+    /// Absent in books of older releases.
+    #[serde(with = "crate::pairs", default)]
+    terms: BTreeMap<(Cloud, Region, InstanceType), TermRates>,
 }
 
 impl PriceBook {
@@ -176,6 +196,16 @@ impl PriceBook {
     /// Notes how often spot nodes here are reclaimed: the share of them per month, in thousandths.
     pub fn insert_reclaims(&mut self, place: Place, per_month: Milli) {
         self.reclaims.insert(place, per_month);
+    }
+
+    /// Takes over what moving data costs.
+    pub fn set_transfers(&mut self, transfers: TransferPrices) {
+        self.transfers = transfers;
+    }
+
+    /// Notes what a type costs in a region under a commitment.
+    pub fn insert_terms(&mut self, cloud: Cloud, region: Region, instance_type: InstanceType, rates: TermRates) {
+        self.terms.insert((cloud, region, instance_type), rates);
     }
 
     /// The price of one node in this market at `now`.
@@ -231,9 +261,19 @@ impl PriceBook {
         self.unzoned.iter()
     }
 
+    /// What a type costs in a region under a commitment, where a source tells.
+    pub fn terms(&self, place: &Place) -> Option<&TermRates> {
+        self.terms.get(&(place.cloud.clone(), place.region.clone(), place.instance_type.clone()))
+    }
+
     /// The share of spot nodes reclaimed per month here, where a source tells.
     pub fn reclaims(&self, place: &Place) -> Option<Milli> {
         self.reclaims.get(place).copied()
+    }
+
+    /// What moving data costs, and on which continent each region is.
+    pub const fn transfers(&self) -> &TransferPrices {
+        &self.transfers
     }
 }
 

@@ -1,5 +1,7 @@
 //! What is used of every limit, counted from the records: the only place where headroom comes from.
 
+mod zones;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -8,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::{self, BudgetOf, Leeway, SPOT_ONLY_AT};
 use crate::commitment::{Committed, Marginal};
 use crate::group::{Group, Menu, Offer};
-use crate::ids::{NodeGroupId, PoolName, Region};
+use crate::ids::{NodeGroupId, PoolName, Region, ZoneId};
 use crate::lookup::Lookup;
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market, Place};
@@ -17,6 +19,8 @@ use crate::quota::{Claim, Claims, Unlisted, in_region};
 use crate::record::{Record, State};
 use crate::spot::{Rounding, SpotRules};
 use crate::units::{Percent, UsdPerHour};
+
+pub use zones::{Zone, ZoneShare};
 
 /// What is used of every limit.
 ///
@@ -34,6 +38,8 @@ pub struct Usage {
     pub quotas: Vec<Held>,
     /// How much of each pool is spot, for the pools that limit it.
     pub spot: BTreeMap<PoolName, SpotShare>,
+    /// How the pools spread over zones that limit the share of one.
+    pub zones: BTreeMap<PoolName, ZoneShare>,
     /// What commitments pay of all that is bought.
     pub committed: Committed,
 }
@@ -107,6 +113,7 @@ impl Usage {
             *targets = targets.saturating_add(lots.nodes);
             let nodes = self.nodes.entry(group.pool.clone()).or_default();
             *nodes = nodes.saturating_add(lots.nodes);
+            self.zone_bought(group, &group.place, i64::from(lots.nodes), menu);
         }
         if lots.nodes > 0
             && let Some(share) = self.share_of(group, menu)
@@ -153,6 +160,7 @@ impl Usage {
                 share.add(&market.place, i64::from(nodes));
             }
         }
+        self.zone_bought(group, &market.place, i64::from(nodes), menu);
         let spend = self.spend.entry(group.pool.clone()).or_default();
         *spend = spend.plus(price.times(nodes));
         self.recommit(group, market, price, i64::from(nodes), menu);
@@ -166,6 +174,9 @@ impl Usage {
             step(self.nodes.entry(group.pool.clone()).or_default());
         }
         let Some(Stake { price, claims }) = Stake::of(record, group, menu, now) else { return };
+        if record.counts() {
+            self.zone_record(record, group, sign, menu);
+        }
         if record.counts()
             && let Some(share) = self.share_of(group, menu)
         {
@@ -224,6 +235,9 @@ impl Usage {
             && offer.market.capacity_type == CapacityType::Spot
         {
             self.room_for_spot(&mut room, rules, pool, &offer.market.place);
+        }
+        if let Some(limit) = pool.max_zone_share {
+            self.room_in_zone(&mut room, limit, group, &offer.market.place);
         }
         let claims = menu.claims(group);
         let claims = claims.under(offer.market.capacity_type);
@@ -446,6 +460,18 @@ pub enum Bound {
     #[error("capacity.spot.maxMarketShare {limit}: {here} of {nodes} nodes are in this market")]
     MarketShare {
         /// Spot nodes in this market, what may become so included.
+        here: u32,
+        /// Nodes bought.
+        nodes: u32,
+        /// The largest share.
+        limit: Percent,
+    },
+    /// The pool's share of one zone.
+    #[error("where.maxZoneShare {limit}: {here} of {nodes} nodes are in zone {zone}")]
+    ZoneShare {
+        /// The zone, by id.
+        zone: ZoneId,
+        /// Nodes in it, what is wanted there included.
         here: u32,
         /// Nodes bought.
         nodes: u32,

@@ -40,8 +40,11 @@ pub fn what_if_counted(
     let before = usage.clone();
     let mut chosen: Vec<(Market, u32)> = Vec::new();
     let mut found = 0;
-    // Shares of spot are shares of what is there, so they leave more room with each node.
-    let in_steps = menu.policy.pool(pool).and_then(|pool| pool.spot.as_ref()).is_some_and(SpotRules::limits_shares);
+    // Shares of spot and of zones are shares of what is there, so they leave more room with each node.
+    let in_steps = menu
+        .policy
+        .pool(pool)
+        .is_some_and(|pool| pool.max_zone_share.is_some() || pool.spot.as_ref().is_some_and(SpotRules::limits_shares));
     // One offer at a time, as much of it as there is room for at one price, with limits and commitments counted again before the next.
     let mut exhausted: Vec<Market> = Vec::new();
     while found < count {

@@ -52,6 +52,9 @@ pub(super) struct PriceRow {
     /// What reclaims make of a spot price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot: Option<SpotParts>,
+    /// What bringing the pool's data to one node costs per hour; a part of the effective price, and not of the node's bill.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transfer_per_node: Option<Money>,
     /// The effective price of a unit of work, where the pool weighs work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effective_per_work: Option<Money>,
@@ -59,6 +62,8 @@ pub(super) struct PriceRow {
     pub quote: QuoteRow,
     #[serde(skip)]
     shown: [UsdPerHour; 3],
+    #[serde(skip)]
+    transfer: Option<UsdPerHour>,
 }
 
 /// By whose word a price is, and from when.
@@ -96,7 +101,8 @@ impl PriceRow {
             Some(spot) if effective.to_string() != per_node.to_string() => format!(" ranked as {effective} ({spot})"),
             _ => String::new(),
         };
-        format!("{per_node}/node-h{ranked}, {per_unit}/{unit} ({}, {})", self.quote.kind_and_age(), self.quote.source)
+        let moved = self.transfer.map_or_else(String::new, |transfer| format!(" + {transfer} of data transfer"));
+        format!("{per_node}/node-h{moved}{ranked}, {per_unit}/{unit} ({}, {})", self.quote.kind_and_age(), self.quote.source)
     }
 }
 
@@ -128,9 +134,11 @@ impl CandidateRow {
             effective_per_node: parts.effective.into(),
             effective_per_gpu: parts.per_gpu.into(),
             spot: parts.spot.clone(),
+            transfer_per_node: parts.transfer.map(Money::from),
             effective_per_work: parts.per_work.map(Money::from),
             quote: QuoteRow::of(&parts.quote, now),
             shown: [parts.quote.price, parts.effective, parts.per_unit()],
+            transfer: parts.transfer,
         });
         let (word, nodes) = match verdict {
             Verdict::Chosen { nodes } => (VerdictWord::Chosen, *nodes),
@@ -155,6 +163,11 @@ impl CandidateRow {
             unlimited: unlimited.clone(),
         }
     }
+}
+
+/// Whether data would have to be moved to some of them.
+pub(super) fn moves_data(rows: &[CandidateRow]) -> bool {
+    rows.iter().any(|row| row.price.as_ref().is_some_and(|price| price.transfer.is_some()))
 }
 
 /// Says which quotas that the policy does not list were taken as unlimited; `None` where there is none.
@@ -210,11 +223,19 @@ impl Sources {
     }
 }
 
+/// The column of what bringing the data adds to the price, and where it stands.
+const TRANSFER: &str = "DATA/H";
+const TRANSFER_AT: usize = 5;
+
 /// The candidates as a table, with what its source marks mean below.
 pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
     let by_work = rows.iter().any(|row| row.price.as_ref().is_some_and(|price| price.effective_per_work.is_some()));
     let unit = if by_work { "EFF/WORK-H" } else { "EFF/GPU-H" };
-    let header = ["GROUP", "BOUGHT", "GPUS", "PRICE/H", "FROM", "EFF/NODE-H", unit, "VERDICT"];
+    let moves = moves_data(rows);
+    let mut header = vec!["GROUP", "BOUGHT", "GPUS", "PRICE/H", "FROM", "EFF/NODE-H", unit, "VERDICT"];
+    if moves {
+        header.insert(TRANSFER_AT, TRANSFER);
+    }
     let mut sources = Sources::default();
     let cells = rows.iter().map(|row| {
         let dash = || "-".to_owned();
@@ -228,7 +249,8 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
             },
         );
         let [per_node, effective, per_unit] = price;
-        vec![
+        let transfer = row.price.as_ref().and_then(|price| price.transfer);
+        let mut cells = vec![
             row.group.to_string(),
             row.capacity_type.to_string(),
             row.gpus.to_string(),
@@ -237,8 +259,12 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
             effective,
             per_unit,
             row.reason.clone(),
-        ]
+        ];
+        if moves {
+            cells.insert(TRANSFER_AT, transfer.map_or_else(dash, |transfer| transfer.to_string()));
+        }
+        cells
     });
     let rows: Vec<_> = cells.collect();
-    table(&header, &["GPUS", "PRICE/H", "EFF/NODE-H", unit], rows) + &sources.legend()
+    table(&header, &["GPUS", "PRICE/H", TRANSFER, "EFF/NODE-H", unit], rows) + &sources.legend()
 }

@@ -23,7 +23,7 @@ pub enum Exit {
     Usage = 2,
     /// A policy, world, price or certificate file has faults.
     BadFile = 3,
-    /// Not all of what was asked can be bought, or nothing holds it.
+    /// Not all of what was asked can be bought, nothing holds it, or too little is known to advise.
     Short = 4,
     /// There is nothing of that name.
     NotFound = 5,
@@ -36,11 +36,11 @@ Exit codes:
   1  failed: something could not be read, written or reached
   2  the command line is wrong
   3  a policy, world, price or certificate file cannot be read or has faults
-  4  not all of it can be bought (plan), or nothing holds it (fit)
+  4  not all of it can be bought (plan), nothing holds it (fit), or too little use is known (commit)
   5  nothing of that name (a pool, group, decision, node, GPU model, ...)
 
 Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the \
-time of plan, offers, fit and policy check, for output that can be reproduced.";
+time of plan, offers, fit, commit and policy check, for output that can be reproduced.";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

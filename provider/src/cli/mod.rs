@@ -4,6 +4,7 @@ mod accounts;
 mod args;
 mod candidates;
 mod certs;
+mod commit;
 mod completions;
 mod demo;
 mod exit;
@@ -53,6 +54,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     Offers(offers::OffersArgs),
     Fit(Box<fit::FitArgs>),
+    Commit(commit::CommitArgs),
     Policy(policy::PolicyArgs),
     Groups(groups::GroupsArgs),
     Certs(certs::CertsArgs),
@@ -93,6 +95,7 @@ impl Cli {
             Command::Explain(args) => explain::run(&args).await,
             Command::Offers(args) => offers::run(&args),
             Command::Fit(args) => fit::run(&args),
+            Command::Commit(args) => commit::run(&args).await,
             Command::Policy(args) => policy::run(&args),
             Command::Groups(args) => groups::run(&args).await,
             Command::Certs(args) => certs::run(&args),

@@ -17,7 +17,7 @@ use stoker_core::whatif::what_if_counted;
 
 use super::accounts::{BudgetRow, UseRow};
 use super::args::{MarketArgs, NowArg, OutputArg};
-use super::candidates::{CandidateRow, candidates_table, old_prices, unlimited_quotas};
+use super::candidates::{CandidateRow, candidates_table, moves_data, old_prices, unlimited_quotas};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money, count, paragraph, table};
 use crate::catalog::{Catalog, EXAMPLE};
@@ -52,6 +52,10 @@ pub(super) struct PlanArgs {
 /// What the verdicts rest on. Limits speak of what is held, since a running service says the same of its nodes.
 const NOTE: &str = "nothing that runs is counted: what a limit calls held, used or in flight are the nodes chosen above. A supplier's \
                     stock is not known either: it may refuse what is chosen here.";
+
+/// What the column of data transfer says, where there is one.
+const DATA_NOTE: &str = "DATA/H is what a node's reading of the pool's data costs, spread over the time between two readings. Offers are \
+                         ranked with it; prices, totals and budgets are without it.";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -191,6 +195,9 @@ impl PlanReport {
             text.push_str(&paragraph("unlimited:", &quotas));
         }
         text.push_str(&paragraph("note:", NOTE));
+        if moves_data(&self.candidates) {
+            text.push_str(&paragraph("note:", DATA_NOTE));
+        }
         for warning in &self.warnings {
             text.push_str(&paragraph("warning:", warning));
         }

@@ -34,7 +34,7 @@ pub use inputs::{AllMarketFacts, ClusterFeed, Feeds, Inputs, Latest, MARKETS_EVE
 
 use crate::clock::Clock;
 use crate::fault;
-use crate::journal::{AcceptedCall, DecisionEntry, Journal, JournalError, Restored};
+use crate::journal::{AcceptedCall, COUNT_EVERY, DecisionEntry, Journal, JournalError, Restored};
 use crate::permit::Permit;
 use crate::view::{NotReady, Publisher, View};
 use handle::Command;
@@ -158,6 +158,8 @@ pub struct Engine {
     next_decision: DecisionId,
     next_change_at: Option<Timestamp>,
     pruned_at: Timestamp,
+    /// When what is held was last counted; `None` before the first time.
+    counted_at: Option<Timestamp>,
     publisher: Publisher,
     commands: mpsc::Receiver<Command>,
     handle: EngineHandle,
@@ -189,6 +191,7 @@ impl Engine {
             next_decision,
             next_change_at: None,
             pruned_at,
+            counted_at: None,
             publisher: Publisher::default(),
             commands,
             handle,
@@ -366,8 +369,21 @@ impl Engine {
             self.limits = self.shut();
             let view = self.publisher.view(now, ready, self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory);
             self.handle.view.store(Arc::new(view));
+        } else {
+            self.count_use(now).await;
         }
         self.prune(now).await;
+    }
+
+    /// Counts what is held, now and then. What is not counted stays unknown; nothing else depends on it.
+    async fn count_use(&mut self, now: Timestamp) {
+        if self.counted_at.is_some_and(|at| (SignedDuration::ZERO..COUNT_EVERY).contains(&now.duration_since(at))) {
+            return;
+        }
+        self.counted_at = Some(now);
+        if let Err(error) = self.parts.journal.count_use(now, &self.memory).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "counting what is held failed; it is tried again")
+        }
     }
 
     /// Forgets decisions that are past their time, a little at a time.

@@ -14,6 +14,7 @@ mod state;
 mod store;
 #[cfg(test)]
 mod tests;
+mod used;
 mod write;
 
 use std::path::Path;
@@ -33,6 +34,7 @@ pub use error::{JournalError, StoreError};
 pub use prune::{KEPT, Pruned};
 pub use read::{Reader, ReplayInputs, StoredCall, StoredDecision};
 pub use state::Facts;
+pub use used::{COUNT_EVERY, USE_KEPT};
 
 use store::{Store, Transaction};
 use write::Writer;
@@ -195,8 +197,21 @@ impl Journal {
     pub async fn prune(&self, now: Timestamp, keep: SignedDuration) -> Result<Pruned, JournalError> {
         let cutoff = now.saturating_sub(keep).unwrap_or(Timestamp::MIN);
         let mut draft = self.draft().await?;
-        let pruned = prune::prune(&mut draft.db, &draft.writer, cutoff).await;
+        let prune = async {
+            let mut pruned = prune::prune(&mut draft.db, &draft.writer, cutoff).await?;
+            pruned.more |= used::forget(&mut draft.db, now).await?;
+            Ok(pruned)
+        };
+        let pruned = prune.await;
         self.finish(draft, pruned).await.map(|(_, pruned)| pruned)
+    }
+
+    /// Counts what is held for the time since it was last counted. Call it every [`COUNT_EVERY`]: time between two calls that is much longer
+    /// stays unknown.
+    pub async fn count_use(&self, now: Timestamp, memory: &Memory) -> Result<(), JournalError> {
+        let mut draft = self.draft().await?;
+        let counted = used::count(&mut draft.db, now, memory).await;
+        self.finish(draft, counted).await.map(drop)
     }
 
     /// Waits until nothing is under way, and closes. What was acknowledged is safe without it.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use stoker_core::commitment::UsedHour;
 use stoker_core::group::Menu;
 use stoker_core::ids::{DecisionId, RecordId};
 use stoker_core::memory::Memory;
@@ -17,10 +18,10 @@ use stoker_core::snapshot::Snapshot;
 use super::AcceptedCall;
 use super::chain::{Chain, decode};
 use super::error::{JournalError, StoreError, While as _};
-use super::index;
 use super::state::Facts;
 use super::store::{Connection, Store};
 use super::write::{int, number};
+use super::{index, used};
 
 /// Reads a journal: the one that this process writes, or another's.
 #[derive(Debug, Clone)]
@@ -188,6 +189,31 @@ impl Reader {
                 memory: Chain::at(&mut db, memory).await?.into_current(),
                 now: moment(&at, || format!("the time of {id}"))?,
             }))
+        };
+        read.await.map_err(|error| self.failed(error))
+    }
+
+    /// What was held in each whole hour between two moments, oldest first. An hour that nobody counted has no known second.
+    pub async fn used_between(&self, from: Timestamp, until: Timestamp) -> Result<Vec<UsedHour>, JournalError> {
+        let read = async {
+            let mut db = self.store.read().await?;
+            used::between(&mut db, from, until).await
+        };
+        read.await.map_err(|error| self.failed(error))
+    }
+
+    /// The policy of the last decision; `None` where none was made yet.
+    pub async fn last_policy(&self) -> Result<Option<Policy>, JournalError> {
+        let read = async {
+            let mut db = self.store.read().await?;
+            let last: Option<i64> = sqlx::query_scalar("SELECT policy FROM decision ORDER BY id DESC LIMIT 1")
+                .fetch_optional(&mut *db)
+                .await
+                .during("looking for the last decision")?;
+            match last {
+                Some(id) => content(&mut db, id).await.map(Some),
+                None => Ok(None),
+            }
         };
         read.await.map_err(|error| self.failed(error))
     }

@@ -2,6 +2,7 @@ mod prune;
 mod refuse;
 mod replay;
 mod size;
+mod used;
 mod world;
 
 use std::fs;

@@ -101,6 +101,59 @@ fn one_slip_gets_one_line() {
     }
 }
 
+/// Slips about where data lies are told with their lines, all at once.
+#[test]
+fn slips_about_data_are_told_at_once() {
+    let text = "\
+apiVersion: stoker.dev/v1alpha1
+kind: Policy
+clusterName: demo
+defaults: {dataRegion: aws/us-est-1}
+pools:
+- name: a
+  workload: training
+  gpu: {models: [L4]}
+  where: {clouds: [aws], regions: [us-east-1], datasetGiB: -5, dataRegion: aws/us-east-1}
+  limits: {maxNodes: 4}
+- name: b
+  workload: training
+  gpu: {models: [L4]}
+  where: {clouds: [aws], regions: [us-east-1], datasetGiB: 99999999, dataRegion: ibm/us-south}
+  limits: {maxNodes: 4}
+- name: c
+  workload: training
+  gpu: {models: [L4]}
+  where: {clouds: [aws], regions: [us-east-1], dataRegion: aws/eu-west-1, maxDistance: continent}
+  limits: {maxNodes: 4}
+- name: d
+  workload: training
+  gpu: {models: [L4]}
+  where: {clouds: [aws], regions: [us-east-1], dataRegion: aws/eu-west-1, maxDistance: region, maxZoneShare: 0%}
+  limits: {maxNodes: 4}
+- name: e
+  workload: training
+  gpu: {models: [L4]}
+  where: {clouds: [aws], regions: [us-east-1], dataRegion: aws/us-east-1, maxDistance: near}
+  limits: {maxNodes: 4}
+";
+    let book = stoker_pricing::embedded().expect("the embedded tables");
+    let told = said(text, Some(&book));
+    let expected = [
+        "4:24: defaults.dataRegion \"us-est-1\" is no region of aws: nearest is us-east-1",
+        "9:60: pools[0].where.datasetGiB -5 is below 0: raise it",
+        "14:60: pools[1].where.datasetGiB 99999999 is above 1048576, a PiB, more than a node reads: write GiB",
+        "14:82: pools[1].where.dataRegion \"ibm\" is no cloud of the price tables: known are aws, azure, coreweave, digitalocean, gcp, \
+         hyperstack, lambda, nebius, oci, runpod, verda, vultr",
+        "19:88: pools[2].where.maxDistance continent allows europe alone, where aws/eu-west-1 lies, and the pool names only \
+         aws/us-east-1 in north-america: name a region there, or write any",
+        "24:88: pools[3].where.maxDistance region allows aws/eu-west-1 alone, where the data lies and the pool may not buy: \
+         name aws in clouds and eu-west-1 in regions, or write continent or any",
+        "24:110: pools[3].where.maxZoneShare is 0%, which no node fits: raise it, or take it out",
+        "29:88: pools[4].where.maxDistance \"near\" is not one of region, continent, any",
+    ];
+    assert_eq!(told, expected.map(|line| format!("policy.yaml:{line}")).join("\n"));
+}
+
 const MANY_FAULTS: &str = "\
 apiVersion: stoker.dev/v1
 kind: Policy

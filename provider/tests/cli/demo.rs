@@ -5,6 +5,9 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use jiff::{SignedDuration, Timestamp};
+use stoker::journal::Journal;
+
 use crate::binary::{command, stoker};
 
 const DEMO: [&str; 5] = ["demo", "--hours", "1", "--policy", "dev-day.yaml"];
@@ -44,6 +47,17 @@ fn the_demo_ends_with_a_bill_that_adds_up_and_with_commands_that_work() {
     let total = words.iter().find(|row| row.first() == Some(&"stoker")).unwrap();
     assert!(paid > 0);
     assert_eq!(paid, cents(total[1]), "{}", played.out);
+
+    // The loop counted what it held.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let used = runtime.block_on(async {
+        let fixed: Timestamp = "2026-11-01T00:00:00Z".parse().unwrap();
+        let reader = Journal::open_read_only(&state).await.unwrap();
+        reader.used_between(fixed, fixed + SignedDuration::from_hours(48)).await.unwrap()
+    });
+    let known: u32 = used.iter().map(|hour| hour.known).sum();
+    let nodes: u64 = used.iter().flat_map(|hour| hour.node_seconds.values()).sum();
+    assert!((600..=3_900).contains(&known) && nodes > 600, "{known} s known, {nodes} node-seconds");
 
     let next: Vec<&str> = played.out.lines().filter_map(|line| line.strip_prefix("  stoker ")).collect();
     assert!(next[0].starts_with("explain "), "{}", played.out);

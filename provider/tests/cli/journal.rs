@@ -22,8 +22,8 @@ use stoker_core::usage::Usage;
 use crate::binary::{golden, stoker};
 
 /// A small engine: passes one after the other, each written down.
-struct Passes {
-    journal: Journal,
+pub(crate) struct Passes {
+    pub(crate) journal: Journal,
     catalog: Catalog,
     menu: Menu,
     memory: Memory,
@@ -35,7 +35,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 impl Passes {
-    async fn begin(state: &Path) -> Self {
+    pub(crate) async fn begin(state: &Path) -> Self {
         let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("input");
         let catalog = Catalog::load(Some(&input.join("prices")), None, at(0)).unwrap();
         let menu = catalog.menu(catalog.policy(Some(&input.join("policy.yaml"))).unwrap());
@@ -43,7 +43,7 @@ impl Passes {
         Self { journal, catalog, menu, memory: Memory::default(), next: 1 }
     }
 
-    async fn order(&mut self, group: &str, delta: i32, now: Timestamp) {
+    pub(crate) async fn order(&mut self, group: &str, delta: i32, now: Timestamp) {
         let group = NodeGroupId::new(group).unwrap();
         let before = self.memory.clone();
         let usage = Usage::count(&before, &self.menu, now);
@@ -54,7 +54,7 @@ impl Passes {
     }
 
     /// One pass; what it did.
-    async fn pass(&mut self, snapshot: Snapshot, now: Timestamp) -> Vec<Action> {
+    pub(crate) async fn pass(&mut self, snapshot: Snapshot, now: Timestamp) -> Vec<Action> {
         let decision = decide(&snapshot, &self.memory, &self.menu, now);
         let (plan, after) = check(decision, &self.memory, &snapshot, &self.menu).unwrap();
         let entry = DecisionEntry {
@@ -77,7 +77,7 @@ impl Passes {
     }
 }
 
-fn inventory(instances: &[Instance], now: Timestamp) -> Snapshot {
+pub(crate) fn inventory(instances: &[Instance], now: Timestamp) -> Snapshot {
     let instances = instances.iter().map(|i| (i.provider_id.clone(), Arc::new(i.clone()))).collect();
     let seen = Observation { as_of: now, complete: true, instances };
     let supplier = SupplierName::new("simulated").unwrap();

@@ -69,7 +69,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Nodes in every group alike: registered, Ready, and most of them busy and held.
+    /// Nodes in every group alike, half of them spot: registered, Ready, and most of them busy and held.
     fn fill(&mut self) -> Result<()> {
         let groups: Vec<&Arc<Group>> = self.menu.groups.values().collect();
         let joined = self.now.checked_sub(SignedDuration::from_hours(2))?;
@@ -79,7 +79,8 @@ impl Fleet {
         for (n, group) in (0..NODES).zip(groups.iter().cycle()) {
             let cluster = self.menu.policy.cluster.clone();
             let parts = KeyParts { cluster: cluster.clone(), group: group.id.clone(), record: RecordId(n), attempt: 1 };
-            let offer = group.offers.first().context("a group without offers")?;
+            let bought = if n / 500 % 2 == 0 { CapacityType::Spot } else { CapacityType::OnDemand };
+            let offer = group.offers.iter().find(|offer| offer.market.capacity_type == bought).context("no such offer")?;
             let price = offer.quote(self.now).map(|quote| quote.price)?;
             let instance = ProviderId::new(format!("bench:///{}/i-{:012x}", group.zone_name, n * 0x9E37_79B9))?;
             let name = NodeName::new(format!("node-{n:06}"))?;
@@ -220,10 +221,36 @@ fn policy() -> Result<Policy> {
             "gpu": { "models": ["L4"] },
             "where": { "clouds": ["aws"], "regions": [region(n)] },
             "instanceTypes": types,
-            "capacity": { "prefer": ["reserved", "spot", "on-demand"] },
+            "capacity": {
+                "prefer": ["reserved", "spot", "on-demand"],
+                "spot": { "maxShare": "80%", "maxMarketShare": "25%", "checkpoint": "30m", "restart": "5m" },
+            },
             "limits": { "maxNodes": 2_000, "maxUsdPerHour": 100_000 },
+            "isolation": { "kappa": 1.3 }, "waitingUsdPerGpuHour": 2,
         })
     };
+    // What is paid for in each region: nodes of its first type, kept capacity of its second, spend on its third.
+    let paid = |n: usize| -> [Value; 3] {
+        let [first, second, third] = [0, 1, 2].map(|k| n * POOL_TYPES + k);
+        [
+            json!({
+                "name": format!("ri-{n}"), "cloud": "aws", "kind": "reserved-instance", "region": region(n),
+                "instanceType": type_name(first), "nodes": 60, "usdPerHour": 30,
+            }),
+            json!({
+                "name": format!("odcr-{n}"), "cloud": "aws", "kind": "capacity-reservation", "region": region(n),
+                "zone": format!("{}-az0", region(n)), "instanceType": type_name(second), "nodes": 20,
+            }),
+            json!({
+                "name": format!("plan-{n}"), "cloud": "aws", "kind": "ec2-savings-plan", "region": region(n),
+                "family": format!("gpu{}", third / 10), "usdPerHour": 20, "discount": "28%",
+            }),
+        ]
+    };
+    let everywhere = json!({
+        "name": "plan", "cloud": "aws", "kind": "compute-savings-plan", "usdPerHour": 100, "discount": "20%",
+    });
+    let commitments: Vec<Value> = (0..REGIONS).flat_map(paid).chain([everywhere]).collect();
     let quota = |(r, capacity_type): (usize, &str)| -> Value {
         json!({
             "name": format!("{capacity_type} in {}", region(r)), "cloud": "aws", "region": region(r),
@@ -234,7 +261,7 @@ fn policy() -> Result<Policy> {
     let raw: RawPolicy = serde_json::from_value(json!({
         "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "bench",
         "pools": (0..REGIONS).map(pool).collect::<Vec<_>>(),
-        "quotas": quotas,
+        "quotas": quotas, "commitments": commitments,
     }))?;
     Policy::try_from_raw(&raw).map_err(|faults| anyhow!("{faults:?}"))
 }

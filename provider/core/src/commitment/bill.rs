@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::reach::{Reach, Reached};
 use super::{Commitment, Paid, Terms};
-use crate::offer::CapacityType;
+use crate::offer::{CapacityType, InstanceSpec, Place};
 use crate::units::{Milli, UsdPerHour};
 
 /// The discounts in the order in which a bill applies them: by count (zonal, regional, by GPU), then plans (of a family, of a cloud).
@@ -112,6 +112,8 @@ struct Billing<'a> {
     commitments: &'a [Commitment],
     now: Timestamp,
     rows: Vec<Row<'a>>,
+    /// The rows that each commitment reaches, with its discount there.
+    reached: Vec<Vec<(usize, Milli)>>,
     left: Vec<i64>,
     least: Vec<Option<Milli>>,
     covers: Vec<Cover>,
@@ -123,7 +125,17 @@ impl<'a> Billing<'a> {
     fn new(commitments: &'a [Commitment], now: Timestamp) -> Self {
         let left = commitments.iter().map(|c| if c.is_active(now) { c.size() } else { 0 }).collect();
         let least = vec![None; commitments.len()];
-        Self { commitments, now, rows: Vec::new(), left, least, covers: Vec::new(), unkept: 0 }
+        let reached = vec![Vec::new(); commitments.len()];
+        Self { commitments, now, rows: Vec::new(), reached, left, least, covers: Vec::new(), unkept: 0 }
+    }
+
+    fn push(&mut self, row: Row<'a>) {
+        for &(commitment, discount) in &row.by.0 {
+            if let Some(reached) = self.reached.get_mut(commitment) {
+                reached.push((self.rows.len(), discount));
+            }
+        }
+        self.rows.push(row);
     }
 
     /// Reserved nodes take kept capacity, in the policy's order; what takes nothing new comes last, so that a new node never seems to have
@@ -141,7 +153,7 @@ impl<'a> Billing<'a> {
                 open: line.price.times(nodes).0,
             };
             if line.market.capacity_type == CapacityType::OnDemand {
-                self.rows.push(row(false, line.nodes));
+                self.push(row(false, line.nodes));
                 continue;
             }
             let mut nodes = line.nodes;
@@ -163,16 +175,16 @@ impl<'a> Billing<'a> {
                 *left -= i64::from(taken);
                 self.covers.push(Cover { line: at, commitment, value: line.price.times(taken).0 });
                 if capacity.paid == Paid::OnDemand {
-                    self.rows.push(row(true, taken));
+                    self.push(row(true, taken));
                 }
             }
             self.unkept += i128::from(line.price.times(nodes).0);
         }
-        for (left, idle) in self.left.iter().zip(idle) {
-            let Some(Idle { gpus, price, by }) = idle else { continue };
+        for (at, idle) in idle.iter().enumerate() {
+            let (Some(left), Some(Idle { gpus, price, by })) = (self.left.get(at), idle) else { continue };
             let nodes = u32::try_from(*left).unwrap_or(0);
             let (open_gpus, open) = (u64::from(nodes) * u64::from(*gpus), price.times(nodes).0);
-            self.rows.push(Row { line: None, kept: true, by, gpus: *gpus, price: *price, open_gpus, open });
+            self.push(Row { line: None, kept: true, by, gpus: *gpus, price: *price, open_gpus, open });
         }
     }
 
@@ -187,13 +199,14 @@ impl<'a> Billing<'a> {
 
     /// A discount by count takes usage in the order of purchase: whole nodes, or as many GPUs of a node as are left.
     fn discount_count(&mut self, at: usize, terms: &Terms) {
-        let Some(left) = self.left.get_mut(at) else { return };
+        let (Some(left), Some(reached)) = (self.left.get_mut(at), self.reached.get(at)) else { return };
         // A zonal reserved instance brings capacity of its own, and pays for no other.
         let zonal = matches!(terms, Terms::Nodes(nodes) if nodes.zone.is_some());
         let unit_of = |row: &Row<'_>| if matches!(terms, Terms::Gpus(_)) { 1 } else { u64::from(row.gpus.max(1)) };
-        for row in &mut self.rows {
-            if *left == 0 || (zonal && row.kept) || row.by.discount(at).is_none() {
-                continue;
+        for (row, _) in reached {
+            let Some(row) = self.rows.get_mut(*row).filter(|row| !(zonal && row.kept)) else { continue };
+            if *left == 0 {
+                break;
             }
             let unit = unit_of(row);
             let taken = (*left).min(i64::try_from(row.open_gpus / unit).unwrap_or(i64::MAX));
@@ -210,13 +223,15 @@ impl<'a> Billing<'a> {
     /// A plan takes the usage with the greatest discount first, then, as AWS breaks that tie, that with the lowest rate.
     fn discount_spend(&mut self, at: usize) {
         let (Some(left), Some(least)) = (self.left.get_mut(at), self.least.get_mut(at)) else { return };
-        let open = self.rows.iter_mut().filter(|row| row.open > 0);
-        let mut reached: Vec<_> = open.filter_map(|row| Some((row.by.discount(at)?, row))).collect();
-        reached.sort_by_key(|(discount, row)| (Reverse(*discount), at_plan_rate(row.price.0, *discount)));
-        for (discount, row) in reached {
-            if *left == 0 {
-                break;
-            }
+        let rows = &mut self.rows;
+        let ranked = |&(row, discount): &(usize, Milli)| {
+            let price = rows.get(row).filter(|row| row.open > 0)?.price;
+            Some((Reverse(discount), at_plan_rate(price.0, discount), row))
+        };
+        let mut reached: Vec<_> = self.reached.get(at).into_iter().flatten().filter_map(ranked).collect();
+        reached.sort_unstable();
+        for (Reverse(discount), _, row) in reached {
+            let Some(row) = rows.get_mut(row).filter(|_| *left > 0) else { break };
             let need = at_plan_rate(row.open, discount);
             let (taken, value) =
                 if need <= *left { (need, row.open) } else { (*left, worth_on_demand(*left, discount).min(row.open)) };
@@ -225,6 +240,44 @@ impl<'a> Billing<'a> {
             pay(&mut self.covers, row, at, value);
         }
     }
+}
+
+/// Nodes used at one place and billed on demand.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Used<'a> {
+    /// Where.
+    pub(super) place: &'a Place,
+    /// Whether in capacity that a commitment keeps.
+    pub(super) kept: bool,
+    /// What one is.
+    pub(super) spec: &'a InstanceSpec,
+    /// Advertised GPUs of one.
+    pub(super) gpus: u32,
+    /// What one costs without any commitment.
+    pub(super) price: UsdPerHour,
+    /// So many nodes.
+    pub(super) nodes: u32,
+}
+
+/// What the discounts among the commitments leave to be paid of each, in micro-dollars per hour.
+pub(super) fn left_due(commitments: &[Commitment], used: &[Used<'_>], now: Timestamp) -> Vec<i64> {
+    let reach: Vec<_> = used.iter().map(|one| Reach::of(commitments, one.place, one.spec)).collect();
+    let mut billing = Billing::new(commitments, now);
+    for (at, (one, by)) in used.iter().zip(&reach).enumerate() {
+        billing.push(Row {
+            line: Some(at),
+            kept: one.kept,
+            by,
+            gpus: one.gpus,
+            price: one.price,
+            open_gpus: u64::from(one.nodes) * u64::from(one.gpus),
+            open: one.price.times(one.nodes).0,
+        });
+    }
+    for at in order(commitments) {
+        billing.discount(at);
+    }
+    billing.rows.iter().map(|row| row.open).collect()
 }
 
 /// A commitment pays `value` of a row.

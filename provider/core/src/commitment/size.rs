@@ -16,41 +16,16 @@ const LEAST_HOURS: usize = 7 * 24;
 /// The falls in use whose loss is shown.
 const FALLS: [Percent; 2] = [Percent(20), Percent(50)];
 
-/// A discount that clouds give for a commitment: the median over the price tables (`pricing-notes` §4).
+/// What is committed to: a node, a GPU, or so much spend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MedianDiscount {
-    /// The cloud.
-    pub cloud: &'static str,
-    /// What is committed to, as the policy calls it.
-    pub kind: &'static str,
-    /// For which GPUs.
-    pub what: &'static str,
-    /// For how many years.
-    pub years: u8,
-    /// How far below on-demand, in thousandths.
-    pub discount: Milli,
+pub struct Unit {
+    /// The parts that use is counted in: 60 where a unit is a node and use is in node-minutes. Nought counts as one.
+    pub parts: u32,
+    /// What one costs without a commitment.
+    pub on_demand: UsdPerHour,
+    /// What one costs committed, used or not.
+    pub committed: UsdPerHour,
 }
-
-const fn median(cloud: &'static str, kind: &'static str, what: &'static str, years: u8, discount: u32) -> MedianDiscount {
-    MedianDiscount { cloud, kind, what, years, discount: Milli(discount) }
-}
-
-/// Median discounts, for operators who have no offer at hand. AWS savings plans are about as reserved instances; Azure
-/// lists none for ND H100 and H200.
-pub const MEDIAN_DISCOUNTS: [MedianDiscount; 12] = [
-    median("aws", "reserved-instance", "G types and p4d", 1, 370),
-    median("aws", "reserved-instance", "G types, p4d and p5", 3, 570),
-    median("gcp", "committed-use", "A100", 1, 370),
-    median("gcp", "committed-use", "A100", 3, 650),
-    median("gcp", "committed-use", "L4", 1, 370),
-    median("gcp", "committed-use", "L4", 3, 550),
-    median("gcp", "committed-use", "H100", 1, 310),
-    median("gcp", "committed-use", "H100", 3, 560),
-    median("gcp", "committed-use", "B200", 1, 310),
-    median("gcp", "committed-use", "B200", 3, 560),
-    median("azure", "savings-plan", "A100 and H100 NVL", 1, 170),
-    median("azure", "savings-plan", "A100 and H100 NVL", 3, 380),
-];
 
 /// How much to commit to, and what comes of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +36,8 @@ pub struct Advice {
     pub best_in_hindsight: u64,
     /// 70 % of the mean use, rounded down.
     pub cap: u64,
+    /// How much of the use it would have covered.
+    pub covers: Milli,
     /// The use of a commitment at which it costs as much as it saves.
     pub break_even: Milli,
     /// How much of this commitment the history would have used; nought where none is advised.
@@ -88,54 +65,75 @@ pub struct TooLittleUse {
     pub hours: usize,
 }
 
-/// How much to commit to at `discount` below the on-demand `price` of one unit, from the units used in each hour of the past.
+/// How much to commit to, from the parts of a unit that were used in each hour of the past.
 ///
-/// A unit is a node or a GPU for what is committed by count. For a savings plan it is a micro-dollar of on-demand value at the price of
-/// `UsdPerHour(1)`; the plan is then bought for [`Advice::commit`] less the discount.
-///
-/// Committing to Q units costs (1 − discount) · Q in every hour, and what is used above Q costs the price. That is least at the smallest
-/// Q that the use exceeds in at most (1 − discount) of all hours: the newsvendor's quantile. A cap of 70 % of the mean keeps it safe.
+/// Committing to Q units costs `committed` · Q in every hour, and what is used above Q costs `on_demand`. That is least at the smallest Q
+/// that the use exceeds in at most `committed` ÷ `on_demand` of all hours: the newsvendor's quantile. Only whole units can be bought, and
+/// a cap of 70 % of the mean keeps it safe.
 ///
 /// # Errors
 /// With less than a week of history.
-pub fn advise(hourly: &[u64], price: UsdPerHour, discount: Milli) -> Result<Advice, TooLittleUse> {
-    if hourly.len() < LEAST_HOURS {
-        return Err(TooLittleUse { hours: hourly.len() });
-    }
-    let mut sorted = hourly.to_vec();
-    sorted.sort_unstable();
-    let off = discount.0.min(1000);
-    // The quantile's place, counted from one; a discount of nought commits to nothing.
-    let place = (sorted.len() as u128 * u128::from(off)).div_ceil(1000);
-    let at = usize::try_from(place).unwrap_or(usize::MAX).checked_sub(1);
-    let best_in_hindsight = at.and_then(|at| sorted.get(at).copied()).unwrap_or(0);
+pub fn advise(hourly: &[u64], unit: Unit) -> Result<Advice, TooLittleUse> {
+    enough(hourly.len())?;
+    let unit = Unit { parts: unit.parts.max(1), ..unit };
+    let hours = hourly.len() as u128;
     let total: u128 = hourly.iter().map(|used| u128::from(*used)).sum();
-    let cap = u64::try_from(total * CAP_OF_MEAN / 100 / hourly.len() as u128).unwrap_or(u64::MAX);
+    let best_in_hindsight = best(hourly, unit);
+    let cap = u64::try_from(total * CAP_OF_MEAN / 100 / hours / u128::from(unit.parts)).unwrap_or(u64::MAX);
     let commit = best_in_hindsight.min(cap);
-    let covered: u128 = hourly.iter().map(|used| u128::from((*used).min(commit))).sum();
-    let paid_for = u128::from(commit) * hourly.len() as u128;
-    let utilization = (covered * 1000).checked_div(paid_for).unwrap_or(0);
-    let falls = FALLS.map(|by| Shortfall { by, saved: saved(hourly, commit, price, off, by) });
+    let paid_for = u128::from(commit) * u128::from(unit.parts);
+    let covered: u128 = hourly.iter().map(|used| u128::from(*used).min(paid_for)).sum();
+    let share = |of: u128| Milli(u32::try_from((covered * 1000).checked_div(of).unwrap_or(0)).unwrap_or(1000));
     Ok(Advice {
         commit,
         best_in_hindsight,
         cap,
-        break_even: Milli(1000 - off),
-        utilization: Milli(u32::try_from(utilization).unwrap_or(1000)),
-        saved: saved(hourly, commit, price, off, Percent(0)),
-        if_use_falls: falls.to_vec(),
+        covers: share(total),
+        break_even: break_even(unit),
+        utilization: share(paid_for * hours),
+        saved: saved(hourly, commit, unit, Percent(0)),
+        if_use_falls: FALLS.map(|by| Shortfall { by, saved: saved(hourly, commit, unit, by) }).to_vec(),
     })
 }
 
+/// Whether so many hours are enough to advise from.
+pub(super) const fn enough(hours: usize) -> Result<(), TooLittleUse> {
+    if hours < LEAST_HOURS { Err(TooLittleUse { hours }) } else { Ok(()) }
+}
+
+/// The whole units that cost least on this history; of two that cost the same, the fewer.
+fn best(hourly: &[u64], unit: Unit) -> u64 {
+    let mut sorted = hourly.to_vec();
+    sorted.sort_unstable();
+    let (price, rate) = (i128::from(unit.on_demand.0), i128::from(unit.committed.0));
+    // The quantile's place, counted from one: nought where committing saves nothing.
+    let place = ((price - rate).max(0) * hourly.len() as i128 + (price - 1).max(0)) / price.max(1);
+    let at = usize::try_from(place).unwrap_or(usize::MAX).checked_sub(1);
+    let least = at.and_then(|at| sorted.get(at.min(sorted.len().saturating_sub(1))).copied()).unwrap_or(0);
+    let cost = |units: u64| {
+        let paid_for = i128::from(units) * i128::from(unit.parts);
+        let above: i128 = hourly.iter().map(|used| (i128::from(*used) - paid_for).max(0)).sum();
+        above * price + paid_for * rate * hourly.len() as i128
+    };
+    // Cost falls until the quantile and rises after it, so one of its two neighbours is the best whole number.
+    let below = least / u64::from(unit.parts);
+    if cost(below + 1) < cost(below) { below + 1 } else { below }
+}
+
+/// The use at which a unit costs as much as it saves; rounded up.
+fn break_even(unit: Unit) -> Milli {
+    let (price, rate) = (i128::from(unit.on_demand.0.max(1)), i128::from(unit.committed.0.max(0)));
+    Milli(u32::try_from((rate * 1000 + price - 1) / price).unwrap_or(u32::MAX))
+}
+
 /// What a commitment to `commit` units saves per hour if every hour's use is less by a share; rounded down.
-fn saved(hourly: &[u64], commit: u64, price: UsdPerHour, off: u32, fall: Percent) -> UsdPerHour {
+fn saved(hourly: &[u64], commit: u64, unit: Unit, fall: Percent) -> UsdPerHour {
     let keeps = i128::from(100_u8.saturating_sub(fall.0));
-    // In hundredths of a unit, so that a fallen use need not be rounded.
-    let commit = i128::from(commit) * 100;
-    let covered: i128 = hourly.iter().map(|used| (i128::from(*used) * keeps).min(commit)).sum();
-    let hours = hourly.len() as i128;
-    let units = covered * 1000 - commit * i128::from(1000 - off) * hours;
-    // 1,000 for the discount and 100 for the units.
-    let rate = units.saturating_mul(i128::from(price.0)).div_euclid(hours.max(1) * 100_000);
+    // In hundredths of a part, so that a fallen use need not be rounded.
+    let paid_for = i128::from(commit) * i128::from(unit.parts) * 100;
+    let covered: i128 = hourly.iter().map(|used| (i128::from(*used) * keeps).min(paid_for)).sum();
+    let hours = (hourly.len() as i128).max(1);
+    let value = covered * i128::from(unit.on_demand.0) - paid_for * hours * i128::from(unit.committed.0);
+    let rate = value.div_euclid(hours * i128::from(unit.parts) * 100);
     UsdPerHour(i64::try_from(rate).unwrap_or(if rate < 0 { i64::MIN } else { i64::MAX }))
 }

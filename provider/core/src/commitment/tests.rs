@@ -1,3 +1,5 @@
+mod propose;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -609,6 +611,11 @@ fn the_bill_and_the_next_node_are_those_of_the_oracle() {
     }
 }
 
+/// A unit of $1 with a discount in thousandths, counted whole.
+fn unit(discount: u32) -> Unit {
+    Unit { parts: 1, on_demand: dollars("1"), committed: UsdPerHour(1_000 * (1_000 - i64::from(discount))) }
+}
+
 /// Use of 0, 1 … 9 nodes, each for a tenth of 200 hours; $1, 37 % off. Committing to Q pays where more than 63 % of hours use it: use is
 /// above 3 in 60 % of hours and above 2 in 70 %, so Q is 3. The cap is 70 % of 4.5, 3.15, so 3. Of the 3 each hour uses 0, 1, 2 and then 3:
 /// 24 of 30, 80 %. It saves 2.4 − 3 × 0.63 = $0.51. With a fifth less use (0, 0.8, 1.6, 2.4, 3 …) 22.8 of 30: 2.28 − 1.89 = $0.39; with half
@@ -616,9 +623,11 @@ fn the_bill_and_the_next_node_are_those_of_the_oracle() {
 #[test]
 fn a_commitment_is_sized_by_the_newsvendor() {
     let hourly: Vec<u64> = (0..200).map(|hour| hour % 10).collect();
-    let advice = advise(&hourly, dollars("1"), Milli(370)).unwrap();
+    let advice = advise(&hourly, unit(370)).unwrap();
     assert_eq!((advice.commit, advice.best_in_hindsight, advice.cap), (3, 3, 3));
     assert_eq!((advice.break_even, advice.utilization, advice.saved), (Milli(630), Milli(800), dollars("0.51")));
+    // 2.4 of the 4.5 used.
+    assert_eq!(advice.covers, Milli(533));
     let falls = [(20, "0.39"), (50, "0.06")].map(|(by, saved)| Shortfall { by: Percent(by), saved: dollars(saved) });
     assert_eq!(advice.if_use_falls, falls);
 }
@@ -627,12 +636,23 @@ fn a_commitment_is_sized_by_the_newsvendor() {
 /// 50 − 70 × 0.8 = $6 an hour.
 #[test]
 fn a_cap_keeps_a_commitment_safe_and_a_loss_is_told() {
-    let advice = advise(&[100; 168], dollars("1"), Milli(200)).unwrap();
+    let advice = advise(&[100; 168], unit(200)).unwrap();
     assert_eq!((advice.best_in_hindsight, advice.commit), (100, 70));
     assert_eq!(advice.if_use_falls[1].saved, UsdPerHour(-6_000_000));
-    assert_eq!(advise(&[100; 167], dollars("1"), Milli(200)), Err(TooLittleUse { hours: 167 }));
-    assert_eq!(advise(&[0; 168], dollars("1"), Milli(570)).unwrap().commit, 0);
-    assert_eq!(advise(&[100; 168], dollars("1"), Milli(0)).unwrap().commit, 0);
+    assert_eq!(advise(&[100; 167], unit(200)), Err(TooLittleUse { hours: 167 }));
+    assert_eq!(advise(&[0; 168], unit(570)).unwrap().commit, 0);
+    assert_eq!(advise(&[100; 168], unit(0)).unwrap().commit, 0);
+}
+
+/// Node-minutes: 150 in every hour are 2.5 nodes. At 37 % off a third node is used half, below its 63 %, and does not pay; at 57 % off it
+/// does, at 43 %. The cap is 70 % of 2.5, 1.75: one.
+#[test]
+fn only_whole_units_can_be_bought() {
+    let advised = |discount| advise(&[150; 168], Unit { parts: 60, ..unit(discount) }).unwrap();
+    let (one, three) = (advised(370), advised(570));
+    assert_eq!((one.best_in_hindsight, three.best_in_hindsight), (2, 3));
+    assert_eq!((one.cap, one.commit, one.utilization, one.covers), (1, 1, Milli(1000), Milli(400)));
+    assert_eq!((one.saved, one.break_even), (dollars("0.37"), Milli(630)));
 }
 
 /// Against every level that could be committed to.
@@ -642,7 +662,7 @@ fn no_level_saves_more_than_the_newsvendors() {
         let mut dice = Dice(seed.wrapping_mul(0xd134_2543_de82_ef95) | 1);
         let (peak, off) = (dice.roll(30) + 1, u32::try_from(dice.roll(999) + 1).unwrap());
         let hourly: Vec<u64> = (0..168 + dice.roll(100)).map(|_| dice.roll(peak)).collect();
-        let advice = advise(&hourly, dollars("1"), Milli(off)).unwrap();
+        let advice = advise(&hourly, unit(off)).unwrap();
         let cost = |level: u64| {
             let above: u64 = hourly.iter().map(|used| used.saturating_sub(level)).sum();
             above * 1000 + u64::from(1000 - off) * level * hourly.len() as u64

@@ -53,7 +53,8 @@ pub(super) fn of_groups(
             };
             let next = (closed.is_none()).then(|| eligible.drain(..).next()).flatten().map(|e| e.parts);
             // A commitment soon is full: what it covers now makes no other shape pointless.
-            let lasting = |parts: &PriceParts| if parts.covered.is_some() { parts.quote.price } else { parts.effective };
+            let uncovered = |parts: &PriceParts| parts.quote.price.plus(parts.transfer.unwrap_or_default());
+            let lasting = |parts: &PriceParts| if parts.covered.is_some() { uncovered(parts) } else { parts.effective };
             let lasting_price = next.as_ref().map(lasting);
             if let Some(price) = lasting_price {
                 open.entry((&group.pool, group.zone_name.as_str())).or_default().push((group.as_ref(), price.0));

@@ -8,6 +8,7 @@ mod orders;
 mod quotas;
 mod spot;
 mod world;
+mod zones;
 
 use super::*;
 use crate::memory::FIRST_BACKOFF;

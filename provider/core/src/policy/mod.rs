@@ -16,14 +16,15 @@ use serde::{Deserialize, Serialize};
 pub use fault::{Fault, Path, Step, quoted};
 pub use nearest::nearest;
 pub use raw::*;
-pub use validate::check_against_prices;
+pub use validate::{check_against_prices, discount};
 
 use crate::commitment::Commitment;
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
 use crate::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure};
 use crate::quota::KnownQuota;
 use crate::spot::SpotRules;
-use crate::units::{MiB, Milli, UsdPerHour};
+use crate::transfer::Data;
+use crate::units::{MiB, Milli, Percent, UsdPerHour};
 
 /// The `apiVersion` this release reads.
 pub const API_VERSION: &str = "stoker.dev/v1alpha1";
@@ -82,6 +83,10 @@ pub struct Pool {
     pub regions: BTreeSet<Region>,
     /// Zones allowed, by name or id as written; all when empty.
     pub zones: BTreeSet<String>,
+    /// Its data; `None` where nothing of it counts for the choice.
+    pub data: Option<Data>,
+    /// Largest share of its nodes in one zone, in whole nodes rounded up; `None` where any will do. Never nought and never all.
+    pub max_zone_share: Option<Percent>,
     /// Instance types allowed; all when empty.
     pub instance_types: Vec<TypePattern>,
     /// Capacity types in the order in which they are tried; never empty, no repeats.

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::offer::{CapacityType, GpuFeature, GpuFigure};
+use crate::transfer::MaxDistance;
 
 /// A policy: who may use what, where, how bought, within which limits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -43,7 +44,8 @@ pub struct RawPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawDefaults {
-    /// Where the data lies, `cloud/region`. Not supported yet.
+    /// Where the pools' data lies, as in `where.dataRegion`, e.g. `aws/us-east-1`. It counts for the pools with a `datasetGiB` or a
+    /// `maxDistance`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_region: Option<String>,
     /// How long a launched machine may take to join the cluster before it is given up, e.g. `10m` (the default).
@@ -210,12 +212,28 @@ pub struct RawWhere {
     /// Zones, by name (`us-east-1a`) or id (`use1-az6`); all of the regions' when empty.
     #[serde(default)]
     pub zones: Vec<String>,
-    /// Data that a node must read. Not supported yet.
+    /// Where the data lies: `cloud/region`, or `cloud/region/zone` of a disk that only one zone has, by the zone's id. Default:
+    /// `defaults.dataRegion`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "aws/us-east-1")]
+    pub data_region: Option<String>,
+    /// How much data a node reads at a time, in GiB. Away from the data its price by the egress table is part of what the choice ranks by;
+    /// a place to which no transfer price is known is left out. Budgets count nodes and not transfer. Default: none is reckoned with.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "datasetGiB")]
     pub dataset_gib: Option<u64>,
-    /// How far from the data. Not supported yet.
+    /// How long a node works with what it has read, e.g. `8h`: the transfer's price is spread over it. A node reads when it starts, so say
+    /// how long nodes live, or how often they read if that is sooner. Reclaims of spot are counted in addition. Default: `24h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_distance: Option<String>,
+    #[schemars(example = "24h")]
+    pub dataset_read_every: Option<String>,
+    /// How far from the data nodes may be: in its `region`, on its `continent` (the Middle East is one), or in `any` of the regions named
+    /// above. Default: `any`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_distance: Option<MaxDistance>,
+    /// Largest share of the pool's nodes in one zone, in whole nodes rounded up, so that one is always allowed: `50%` spreads them over
+    /// at least 2 zones. Default: 100%.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_zone_share: Option<String>,
 }
 
 /// How capacity is bought.

@@ -5,6 +5,7 @@
 
 mod budgets;
 mod commitments;
+mod data;
 mod gpu;
 mod grammar;
 mod later;
@@ -28,6 +29,7 @@ use crate::offer::{CapacityType, NoCapability};
 use crate::sabotage;
 use crate::units::{MiB, UsdPerHour};
 
+pub use commitments::percent as discount;
 pub use prices::check_against_prices;
 
 /// Longest pool name: it is a label's value (at most 63), and leaves room in group ids for the instance type and the zone.
@@ -129,12 +131,14 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let cluster = faults.keep(&root.key("clusterName"), grammar::name(&raw.cluster_name, MAX_CLUSTER_NAME));
     let boot_deadline = boot_deadline(faults, &root.key("defaults").key("bootDeadline"), raw.defaults.boot_deadline.as_deref());
     let kept = raw.commitments.iter().any(RawCommitment::keeps_capacity);
-    let pools = pools(faults, &root.key("pools"), &raw.pools, kept);
+    let data_region =
+        data::default_region(faults, &root.key("defaults").key("dataRegion"), raw.defaults.data_region.as_deref());
+    let common = Common { kept, data_region };
+    let pools = pools(faults, &root.key("pools"), &raw.pools, &common);
     let quotas = quotas::quotas(faults, &root.key("quotas"), &raw.quotas);
     let prices = price_rows(faults, &root.key("prices"), &raw.prices);
     let commitments = commitments::read(faults, &root.key("commitments"), &raw.commitments);
     let max_usd_per_hour = budgets::overall(faults, &root, raw);
-    later::of_the_file(faults, &root, raw);
     Some(Policy {
         cluster: cluster?,
         boot_deadline: boot_deadline?,
@@ -158,7 +162,15 @@ fn boot_deadline(faults: &mut Faults, path: &Path, text: Option<&str>) -> Option
     Some(length)
 }
 
-fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool], kept: bool) -> Option<Vec<Pool>> {
+/// What the rest of the file says to every pool.
+struct Common {
+    /// Whether some commitment keeps capacity.
+    kept: bool,
+    /// Where data lies, for pools that do not say.
+    data_region: data::DefaultRegion,
+}
+
+fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool], common: &Common) -> Option<Vec<Pool>> {
     if raw.is_empty() {
         faults.add(path, "is empty: describe at least one pool");
     }
@@ -174,12 +186,12 @@ fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool], kept: bool) -> Optio
         } else {
             first.insert(one.name.as_str(), at);
         }
-        read.push(pool(faults, &path, one, kept));
+        read.push(pool(faults, &path, one, common));
     }
     read.into_iter().collect()
 }
 
-fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, kept: bool) -> Option<Pool> {
+fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Option<Pool> {
     let name = faults.keep(&path.key("name"), grammar::name(&raw.name, MAX_POOL_NAME));
     let (gpu_path, place) = (path.key("gpu"), path.key("where"));
     let models = faults.some_ids(&gpu_path.key("models"), &raw.gpu.models, "GPU model, such as L4");
@@ -194,7 +206,9 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, kept: bool) -> Option<P
     let regions = faults.some_ids(&place.key("regions"), &raw.place.regions, "region, such as us-east-1");
     let zones: BTreeSet<ZoneId> = faults.ids(&place.key("zones"), &raw.place.zones);
     let instance_types = type_patterns(faults, &path.key("instanceTypes"), &raw.instance_types);
-    let prefer = prefer(faults, &path.key("capacity").key("prefer"), raw, kept);
+    let data = data::data(faults, &place, &raw.place, &common.data_region);
+    let max_zone_share = data::zone_share(faults, &place, &raw.place);
+    let prefer = prefer(faults, &path.key("capacity").key("prefer"), raw, common.kept);
     let spot = spot::rules(faults, path, raw, &prefer);
     let limits = limits(faults, &path.key("limits"), &raw.limits);
     let labels = labels(faults, &path.key("template").key("labels"), &raw.template);
@@ -214,6 +228,8 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, kept: bool) -> Option<P
         clouds,
         regions,
         zones: zones.into_iter().map(String::from).collect(),
+        data: data?,
+        max_zone_share: max_zone_share?,
         instance_types: instance_types?,
         prefer,
         spot: spot?,

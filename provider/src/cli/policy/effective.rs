@@ -20,6 +20,7 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         api_version: API_VERSION.to_owned(),
         kind: "Policy".to_owned(),
         cluster_name: cluster.to_string(),
+        // Each pool that reckons with its data says where it lies.
         defaults: RawDefaults { data_region: None, boot_deadline: Some(length(*boot_deadline)), unknown_quota: *unknown_quota },
         limits: RawOverallLimits { max_usd_per_hour: max_usd_per_hour.map(dollars) },
         pools: pools.iter().map(pool).collect(),
@@ -31,6 +32,7 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
 
 fn pool(pool: &Pool) -> RawPool {
     let counts: Vec<u32> = pool.gpu_counts.iter().copied().collect();
+    let set = pool.data.as_ref().and_then(|data| data.set);
     RawPool {
         name: pool.name.to_string(),
         workload: pool.workload,
@@ -62,8 +64,11 @@ fn pool(pool: &Pool) -> RawPool {
             clouds: texts(&pool.clouds),
             regions: texts(&pool.regions),
             zones: pool.zones.iter().cloned().collect(),
-            dataset_gib: None,
-            max_distance: None,
+            data_region: pool.data.as_ref().map(|data| data.at.to_string()),
+            dataset_gib: set.map(|set| set.gib),
+            dataset_read_every: set.map(|set| length(set.every)),
+            max_distance: pool.data.as_ref().map(|data| data.within),
+            max_zone_share: pool.max_zone_share.map(|share| share.to_string()),
         },
         instance_types: pool.instance_types.iter().map(pattern).collect(),
         capacity: RawCapacity { prefer: Some(pool.prefer.clone()), spot: pool.spot.as_ref().map(spot) },
@@ -271,7 +276,7 @@ apiVersion: stoker.dev/v1alpha1
 kind: Policy
 clusterName: "007"
 limits: { maxUsdPerHour: 250.5 }
-defaults: { bootDeadline: 1h, unknownQuota: deny }
+defaults: { bootDeadline: 1h, unknownQuota: deny, dataRegion: gcp/us-central1 }
 pools:
 - name: "on"
   workload: batch
@@ -283,7 +288,15 @@ pools:
     minComputeCapability: 9.0
     needs: [fp8, nvlink]
     throughput: { L4: 100, "1e3": 2400.125 }
-  where: { clouds: [aws], regions: [us-east-1], zones: [use1-az6, us-east-1a] }
+  where:
+    clouds: [aws, gcp]
+    regions: [us-east-1]
+    zones: [use1-az6, us-east-1a]
+    dataRegion: aws/us-east-1/use1-az6
+    datasetGiB: 500
+    datasetReadEvery: 8h30m
+    maxDistance: continent
+    maxZoneShare: 50%
   instanceTypes: ["g6.*", g5.xlarge]
   capacity: { prefer: [on-demand, spot, reserved] }
   limits: { minNodes: 1, maxNodes: 3, maxUsdPerHour: 0.010001 }

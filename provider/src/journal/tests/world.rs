@@ -23,6 +23,7 @@ use stoker_core::spot::{Saving, SpotRules};
 use stoker_core::supply::{
     Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, Refusal, RefusalKind,
 };
+use stoker_core::transfer::{Data, DataSet, MaxDistance, Site};
 use stoker_core::units::{MiB, Milli, Percent, UsdPerHour};
 use stoker_core::usage::Usage;
 
@@ -80,6 +81,12 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         clouds: [Cloud::new("aws").unwrap()].into(),
         regions: [Region::new("us-east-1").unwrap()].into(),
         zones: ["us-east-1a".to_owned()].into(),
+        data: Some(Data {
+            at: Site { cloud: Cloud::new("aws").unwrap(), region: Region::new("us-east-1").unwrap(), zone: None },
+            within: MaxDistance::Region,
+            set: Some(DataSet { gib: 100, every: SignedDuration::from_hours(24) }),
+        }),
+        max_zone_share: None,
         instance_types: Vec::new(),
         prefer: vec![CapacityType::Spot, CapacityType::OnDemand],
         spot: Some(SpotRules {

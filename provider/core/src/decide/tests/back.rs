@@ -7,6 +7,7 @@ use crate::group::Group;
 use crate::memory::FIRST_BACKOFF;
 use crate::spot::Saving;
 use crate::supply::RefusalKind;
+use crate::transfer::Transfer;
 use crate::units::UsdMicros;
 use crate::usage::Usage;
 
@@ -53,6 +54,25 @@ fn a_node_moves_when_what_it_saves_outweighs_the_move() {
     // 13 minutes: $0.472727 × 13 ÷ 60.
     assert_eq!((found.gain, found.cost), (UsdMicros(102_424), UsdMicros(50_000)));
     assert_eq!(found.market.to_string(), "aws/zone-a/gpu.1/spot");
+}
+
+/// A node away from its data reads it for $0.06, once a day $0.0025 an hour. The spot node that takes its place reads at once, and with
+/// every reclaim: 0.16 × $0.06 + $0.0025 = $0.0121 an hour, so spot is worth ($0.30 + $0.0121) ÷ 0.9167 = $0.3405, and saves $0.4620.
+#[test]
+fn data_that_the_new_node_reads_is_a_cost_of_the_move() {
+    let mut world = fallen_back(1);
+    let away = |world: &mut World| {
+        let transfer = Transfer { per_read: UsdMicros(60_000), every: minutes(24 * 60) };
+        std::sync::Arc::make_mut(world.menu.groups.get_mut(&World::group(GROUP_A)).unwrap()).transfer = Some(transfer);
+    };
+    wait(&mut world, 13);
+    assert!(next(&world, false).is_some());
+    away(&mut world);
+    // 13 min save $0.1001, and the move costs $0.05 + $0.06.
+    assert_eq!(next(&world, false), None);
+    wait(&mut world, 2);
+    let found = next(&world, false).expect("15 min save $0.1155");
+    assert_eq!((found.gain, found.cost), (UsdMicros(115_507), UsdMicros(110_000)));
 }
 
 #[test]

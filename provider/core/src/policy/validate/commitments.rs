@@ -110,6 +110,7 @@ fn commitment(faults: &mut Faults, path: &Path, raw: &RawCommitment) -> Option<C
     let discounts = raw.discount.as_ref().and_then(|raw| discounts(faults, &path.key("discount"), raw));
     let from = optional(raw.from.as_deref(), |text| faults.keep(&path.key("from"), moment(text)));
     let until = optional(raw.until.as_deref(), |text| faults.keep(&path.key("until"), moment(text)));
+    size(faults, path, raw);
     let (region, zone, instance_type, model, from, until) = (region?, zone?, instance_type?, model?, from?, until?);
     if let (Some(from), Some(until)) = (from, until) {
         times(faults, path, raw, from, until);
@@ -177,9 +178,7 @@ fn family(text: &str) -> Result<String, String> {
 
 fn discounts(faults: &mut Faults, path: &Path, raw: &RawDiscount) -> Option<Vec<(TypePattern, Milli)>> {
     match raw {
-        RawDiscount::One(text) => {
-            Some(vec![(TypePattern::Prefix(String::new()), faults.keep(path, grammar::discount(text, DISCOUNT.2))?)])
-        }
+        RawDiscount::One(text) => Some(vec![(TypePattern::Prefix(String::new()), faults.keep(path, percent(text))?)]),
         RawDiscount::ByType(by_type) => {
             if by_type.is_empty() {
                 faults.add(path, format!("is empty: {}", DISCOUNT.2));
@@ -189,13 +188,21 @@ fn discounts(faults: &mut Faults, path: &Path, raw: &RawDiscount) -> Option<Vec<
                 .map(|(pattern, text)| {
                     let path = path.key(pattern);
                     let pattern = faults.keep(&path, grammar::type_pattern(pattern));
-                    let discount = faults.keep(&path, grammar::discount(text, DISCOUNT.2));
+                    let discount = faults.keep(&path, percent(text));
                     Some((pattern?, discount?))
                 })
                 .collect();
             read.into_iter().collect()
         }
     }
+}
+
+/// How far a rate lies below on-demand, e.g. `28%`: a share above nought and below all, with at most one decimal.
+///
+/// # Errors
+/// Says what is wrong with the text, and the cure.
+pub fn percent(text: &str) -> Result<Milli, String> {
+    grammar::discount(text, DISCOUNT.2)
 }
 
 fn moment(text: &str) -> Result<Timestamp, String> {
@@ -214,11 +221,7 @@ fn times(faults: &mut Faults, path: &Path, raw: &RawCommitment, from: Timestamp,
         faults.add(&path, format!("{until} is not after its beginning at {from}: correct one of them"));
         return;
     }
-    let (most, longest) = match raw.kind {
-        CommitmentKind::CapacityBlock => CAPACITY_BLOCK,
-        CommitmentKind::CalendarReservation => (MAX_NODES, LONGEST_CALENDAR_RESERVATION),
-        _ => return,
-    };
+    let Some((_, longest)) = most(raw.kind) else { return };
     let (kind, days) = (raw.kind.as_str(), longest.as_hours() / 24);
     if length > longest {
         faults.add(
@@ -229,11 +232,24 @@ fn times(faults: &mut Faults, path: &Path, raw: &RawCommitment, from: Timestamp,
         let minutes = leave(raw.kind).as_mins();
         faults.add(&path, format!("{until} is too soon: nodes of a {kind} leave {minutes} min before its end"));
     }
-    if let Some(nodes) = raw.nodes.filter(|nodes| (most.saturating_add(1)..=MAX_NODES).contains(nodes)) {
-        let parent = path.parent().unwrap_or_default();
-        faults.add(
-            &parent.key("nodes"),
-            format!("{nodes} is above {most}, the most that one {kind} has: split it as it was bought"),
-        );
+}
+
+/// Most nodes of capacity that is paid ahead, and its longest time; `None` for all else.
+const fn most(kind: CommitmentKind) -> Option<(u32, SignedDuration)> {
+    match kind {
+        CommitmentKind::CapacityBlock => Some(CAPACITY_BLOCK),
+        CommitmentKind::CalendarReservation => Some((MAX_NODES, LONGEST_CALENDAR_RESERVATION)),
+        _ => None,
+    }
+}
+
+/// Whether it is for no more nodes than its kind has.
+fn size(faults: &mut Faults, path: &Path, raw: &RawCommitment) {
+    let Some((most, nodes)) = most(raw.kind).map(|(most, _)| most).zip(raw.nodes) else { return };
+    // More than a cluster holds is a fault of any kind.
+    if nodes > most && nodes <= MAX_NODES {
+        let kind = raw.kind.as_str();
+        let message = format!("{nodes} is above {most}, the most that one {kind} has: split it as it was bought");
+        faults.add(&path.key("nodes"), message);
     }
 }

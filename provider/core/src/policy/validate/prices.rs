@@ -1,5 +1,7 @@
 //! Names that the price tables do not know. A misspelt one would not fail: it would buy nothing, for ever.
 
+mod data;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -27,8 +29,12 @@ pub fn check_against_prices(policy: &RawPolicy, book: &PriceBook) -> Vec<Fault> 
     let known = Known::of(book);
     let mut faults = Faults::default();
     let root = Path::root();
+    let default = policy.defaults.data_region.as_deref();
+    known.data_region(&mut faults, &root.key("defaults").key("dataRegion"), default);
     for (at, pool) in policy.pools.iter().enumerate() {
-        known.pool(&mut faults, &root.key("pools").index(at), pool);
+        let path = root.key("pools").index(at);
+        known.pool(&mut faults, &path, pool);
+        known.data(&mut faults, &path.key("where"), &pool.place, default, book);
     }
     for (at, quota) in policy.quotas.iter().enumerate() {
         known.quota(&mut faults, &root.key("quotas").index(at), quota);
@@ -80,6 +86,10 @@ impl<'a> Known<'a> {
             let cloud = known.clouds.entry(cloud.as_str()).or_default();
             cloud.regions.entry(region.as_str()).or_default();
             cloud.types.insert(instance_type.as_str());
+        }
+        // A region without GPUs may still hold data.
+        for (cloud, region) in book.transfers().regions() {
+            known.clouds.entry(cloud.as_str()).or_default().regions.entry(region.as_str()).or_default();
         }
         for spec in book.specs() {
             known.models.insert(spec.gpu_model.as_str());

@@ -54,6 +54,10 @@ fn quota(faults: &mut Faults, path: &Path, raw: &RawQuota) -> Option<Quota> {
         }
     }
     let (unit, limit) = limit?;
+    if let Some(safety) = raw.safety.filter(|safety| limit > 0 && *safety > limit) {
+        let why = format!("{safety} is above the limit of {limit}, so nothing could be bought: lower it");
+        faults.add(&path.key("safety"), why);
+    }
     Some(Quota {
         name: known.map_or(name?, |known| known.name).to_owned(),
         cloud: cloud?,

@@ -1,3 +1,5 @@
+mod data;
+
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -247,6 +249,7 @@ fn each_rule_names_the_field_and_the_cure() {
         ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "models": ["L4", "L4"]}), r#"quotas[0].models[1] "L4" is named twice: take one out"#),
         ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "capacityTypes": ["spot", "spot"]}), "quotas[0].capacityTypes[1] spot is named twice: take one out"),
         ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "used": 4_000_000_000_u32}), "quotas[0].used 4000000000 is above 100000000, more than a cluster could use: write vCPUs or whole GPUs"),
+        ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "safety": 9}), "quotas[0].safety 9 is above the limit of 8, so nothing could be bought: lower it"),
         ("/quotas/0", json!({"name": "", "cloud": "aws", "vcpus": 8}), "quotas[0].name is empty: give a name"),
         ("/quotas/0/name", json!("L-DB2E81AB"), r#"quotas[0].name "L-DB2E81AB" is no quota known of aws; nearest is L-DB2E81BA: did you mean that? A quota of your own needs a name less like it"#),
         ("/quotas/0/cloud", json!("gcp"), r#"quotas[0].cloud "gcp" has no L-DB2E81BA, aws has: write cloud: aws"#),
@@ -416,9 +419,6 @@ fn conflicting_words_about_gpus_are_told() {
 fn what_is_not_supported_yet_is_refused_not_ignored() {
     let not_yet = "is not supported yet: take it out";
     for (pointer, value) in [
-        ("/defaults/dataRegion", json!("aws/us-east-1")),
-        ("/pools/0/where/datasetGiB", json!(200)),
-        ("/pools/0/where/maxDistance", json!("continent")),
         ("/pools/0/warmFloor", json!({"nodes": 2})),
         ("/pools/0/stabilization", json!({"scaleDown": "15m"})),
         ("/pools/0/sharing", json!({"timeSlicing": 4})),

@@ -1,0 +1,89 @@
+//! How a pool's nodes spread over zones, for the pools that limit the share of one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Bound, Room, Usage};
+use crate::group::{Group, Menu};
+use crate::ids::{Cloud, Region, ZoneId};
+use crate::offer::Place;
+use crate::record::Record;
+use crate::spot::Rounding;
+use crate::units::Percent;
+
+/// A zone, told from those of the same name elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Zone {
+    /// The cloud.
+    pub cloud: Cloud,
+    /// The region.
+    pub region: Region,
+    /// The zone, by id.
+    pub zone: ZoneId,
+}
+
+impl Zone {
+    /// The zone of a place.
+    pub fn of(place: &Place) -> Self {
+        Self { cloud: place.cloud.clone(), region: place.region.clone(), zone: place.zone.clone() }
+    }
+}
+
+/// How many of a pool's nodes are in each zone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ZoneShare {
+    /// Nodes bought or being bought that count: what the shares are shares of.
+    pub bought: u32,
+    /// By zone those of them, and the nodes wanted there.
+    pub zones: BTreeMap<Zone, u32>,
+}
+
+impl ZoneShare {
+    fn add(&mut self, place: &Place, nodes: i64) {
+        let here = self.zones.entry(Zone::of(place)).or_default();
+        *here = moved(*here, nodes);
+    }
+}
+
+fn moved(n: u32, by: i64) -> u32 {
+    u32::try_from((i64::from(n) + by).max(0)).unwrap_or(u32::MAX)
+}
+
+impl Usage {
+    /// The count of a pool that limits its share of a zone; `None` for any other.
+    fn zones_of(&mut self, group: &Group, menu: &Menu) -> Option<&mut ZoneShare> {
+        menu.policy.pool(&group.pool)?.max_zone_share?;
+        Some(self.zones.entry(group.pool.clone()).or_default())
+    }
+
+    /// Counts nodes bought at a place, or takes them out again.
+    pub(super) fn zone_bought(&mut self, group: &Group, place: &Place, nodes: i64, menu: &Menu) {
+        if let Some(share) = self.zones_of(group, menu) {
+            share.bought = moved(share.bought, nodes);
+            share.add(place, nodes);
+        }
+    }
+
+    /// Counts a record that counts in its group: where it was bought, or will be.
+    pub(super) fn zone_record(&mut self, record: &Record, group: &Group, sign: i64, menu: &Menu) {
+        match record.purchase() {
+            Some(purchase) => self.zone_bought(group, &purchase.market.place, sign, menu),
+            None => {
+                if let Some(share) = self.zones_of(group, menu) {
+                    share.add(&group.place, sign);
+                }
+            }
+        }
+    }
+
+    /// Lowers the room for nodes at a place to what its zone's share leaves.
+    pub(super) fn room_in_zone(&self, room: &mut Room, limit: Percent, group: &Group, place: &Place) {
+        let share = self.zones.get(&group.pool);
+        let nodes = share.map_or(0, |share| share.bought);
+        let here = share.and_then(|share| share.zones.get(&Zone::of(place))).copied().unwrap_or(0);
+        let most = Rounding::Up.room(limit, here, nodes);
+        room.lower(most, || Bound::ZoneShare { zone: place.zone.clone(), here, nodes, limit });
+    }
+}

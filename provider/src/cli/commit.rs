@@ -1,0 +1,325 @@
+//! `stoker commit`: how much to commit to, from the use that the service counted hour by hour.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use stoker_core::commitment::{Ask, Commitment, Proposal, Proposals, SIZED, Scope, Term, TooLittleUse, propose};
+use stoker_core::ids::Cloud;
+use stoker_core::policy::{CommitmentKind, Policy, discount};
+use stoker_core::units::{Milli, Percent, UsdMicros, UsdPerHour};
+
+use super::args::{NowArg, OutputArg, StateDirArg};
+use super::candidates::Sources;
+use super::exit::{CliError, Exit, NotFound};
+use super::out::{self, Money, count, paragraph, table};
+use crate::catalog;
+use crate::journal::{Journal, Reader};
+
+/// Seconds in a month of 730 hours, by which clouds bill commitments.
+const MONTH: i64 = 730 * 3_600;
+
+/// Longest history that is kept, in days.
+const MOST_DAYS: i64 = 92;
+
+/// Advises how much to commit to, per kind and term: what it covers and saves, when it breaks even, what it loses if use falls.
+///
+/// It rests on the use that the service counted in its journal, less what the policy's commitments cover already. What it advises is what
+/// would have cost least in that time, and at most 70 % of the mean use.
+#[derive(Debug, Args)]
+pub(super) struct CommitArgs {
+    /// How far to look back, in days
+    #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(i64).range(7..=MOST_DAYS))]
+    days: i64,
+    /// Only this kind of commitment
+    #[arg(long, value_parser = kind())]
+    kind: Option<CommitmentKind>,
+    /// Only for this long
+    #[arg(long, value_parser = term())]
+    term: Option<Term>,
+    /// An offer of your own, so far below on-demand, e.g. 28%, instead of the price tables' rates
+    #[arg(long, value_name = "SHARE", requires_all = ["kind", "term"], value_parser = discount)]
+    discount: Option<Milli>,
+    /// Policy file, whose commitments are taken off [default: the policy that the service went by last]
+    #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Folder of price tables to use instead of the built-in ones
+    #[arg(long, env = "STOKER_PRICES_DIR", value_name = "DIR")]
+    prices_dir: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateDirArg,
+    #[command(flatten)]
+    output: OutputArg,
+    #[command(flatten)]
+    now: NowArg,
+}
+
+fn kind() -> impl TypedValueParser<Value = CommitmentKind> {
+    let find = |word: String| SIZED.into_iter().find(|kind| kind.as_str() == word).ok_or("no kind of commitment");
+    PossibleValuesParser::new(SIZED.map(CommitmentKind::as_str)).try_map(find)
+}
+
+fn term() -> impl TypedValueParser<Value = Term> {
+    let find = |word: String| Term::ALL.into_iter().find(|term| term.as_str() == word).ok_or("no term");
+    PossibleValuesParser::new(Term::ALL.map(Term::as_str)).try_map(find)
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CommitReport {
+    at: Timestamp,
+    days: i64,
+    /// Hours looked at.
+    hours: usize,
+    /// Those among them whose use is known.
+    known_hours: usize,
+    /// Why nothing is advised; `None` where it is.
+    too_little: Option<String>,
+    /// Mean value per hour of the use that commitments can reach, at on-demand prices.
+    used: Option<Money>,
+    /// How much of that the policy's commitments cover already.
+    covered_already: Option<Money>,
+    /// The policy's commitments that were taken off.
+    committed: Vec<CommittedRow>,
+    /// One for each kind, scope and term: alternatives where they cover the same use.
+    proposals: Vec<ProposalRow>,
+    /// What nothing can be said of, and why.
+    left_out: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CommittedRow {
+    name: String,
+    kind: CommitmentKind,
+    until: Option<Timestamp>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProposalRow {
+    cloud: Cloud,
+    kind: CommitmentKind,
+    term: Term,
+    scope: Scope,
+    commit: Amount,
+    /// What it costs, used or not.
+    cost_per_hour: Money,
+    /// How much of the use not yet covered it would have covered, in thousandths; likewise below.
+    covers_permille: u32,
+    /// How much of it would have been used.
+    utilization_permille: u32,
+    /// Below this utilization it costs more than it saves.
+    break_even_permille: u32,
+    saved_per_month: Money,
+    if_use_falls: Vec<FallRow>,
+    /// Whether 70 % of the mean use, not the history, sets the amount.
+    capped: bool,
+    /// By whose word it costs that.
+    source: String,
+    #[serde(skip)]
+    shown: Shown,
+}
+
+/// How much to commit to.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Amount {
+    Nodes(u64),
+    Gpus(u64),
+    UsdPerHour(Money),
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FallRow {
+    by_percent: u8,
+    /// Below nought it is a loss.
+    saved_per_month: Money,
+}
+
+/// What people read.
+#[derive(Debug)]
+struct Shown {
+    what: String,
+    commit: String,
+    cost: UsdPerHour,
+    saved: UsdMicros,
+    halved: UsdMicros,
+}
+
+/// Carries the command out.
+pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
+    let now = args.now.now();
+    let prices = catalog::prices(args.prices_dir.as_deref())?;
+    let dir = args.state.resolve()?;
+    let reader = Journal::open_read_only(&dir).await?;
+    let policy = match &args.policy {
+        Some(path) => catalog::policy(Some(path), &prices)?,
+        None => last_policy(&reader, &dir).await?,
+    };
+    let from = now.saturating_sub(SignedDuration::from_hours(args.days * 24)).unwrap_or(Timestamp::MIN);
+    let hours = reader.used_between(from, now).await?;
+    let ask = Ask { kind: args.kind, term: args.term, discount: args.discount };
+    let report = CommitReport::of(propose(&hours, &prices, &policy, ask, now), &policy, (args.days, hours.len()), now);
+    let exit = if report.too_little.is_some() { Exit::Short } else { Exit::Done };
+    out::print(args.output.format, &report, CommitReport::table)?;
+    Ok(exit)
+}
+
+async fn last_policy(reader: &Reader, dir: &Path) -> Result<Policy, CliError> {
+    reader.last_policy().await?.ok_or_else(|| {
+        let place = format!("the journal in {}", dir.display());
+        let cure = Some("nothing was decided yet; name the policy with --policy".to_owned());
+        CliError::NotFound(NotFound { what: "policy", name: String::new(), place, cure })
+    })
+}
+
+impl CommitReport {
+    fn of(found: Result<Proposals, TooLittleUse>, policy: &Policy, (days, hours): (i64, usize), now: Timestamp) -> Self {
+        let is_off = |commitment: &&Commitment| commitment.is_active(now);
+        let row = |of: &Commitment| CommittedRow { name: of.name.clone(), kind: of.kind(), until: of.until };
+        let committed = policy.commitments.iter().filter(is_off).map(row).collect();
+        let report = Self {
+            at: now,
+            days,
+            hours,
+            known_hours: 0,
+            too_little: None,
+            used: None,
+            covered_already: None,
+            committed,
+            proposals: Vec::new(),
+            left_out: Vec::new(),
+        };
+        match found {
+            Ok(found) => Self {
+                known_hours: found.known_hours,
+                used: Some(found.used.into()),
+                covered_already: Some(found.covered_already.into()),
+                proposals: found.proposals.iter().map(ProposalRow::of).collect(),
+                left_out: found.left_out.iter().map(ToString::to_string).collect(),
+                ..report
+            },
+            Err(why) => Self { known_hours: why.hours, too_little: Some(why.to_string()), ..report },
+        }
+    }
+
+    fn table(&self) -> String {
+        let mut text = format!(
+            "Use of the last {} before {}: {} of {} hours known\n",
+            count(self.days.unsigned_abs(), "day"),
+            self.at.strftime("%Y-%m-%d %H:%MZ"),
+            self.known_hours,
+            self.hours
+        );
+        if let Some(why) = &self.too_little {
+            return text + &paragraph("too little:", why);
+        }
+        if let (Some(used), Some(covered)) = (&self.used, &self.covered_already) {
+            let [used, covered] = [used, covered].map(|money| UsdPerHour(money.micro_usd));
+            let _ = writeln!(text, "{used}/h at on-demand prices on average, {covered}/h of it covered already");
+        }
+        for CommittedRow { name, kind, until } in &self.committed {
+            let until = until.map_or_else(String::new, |until| format!(", until {}", until.strftime("%Y-%m-%d")));
+            text.push_str(&paragraph("taken off:", &format!("{name} ({}{until})", kind.as_str())));
+        }
+        if self.proposals.is_empty() {
+            text.push_str("\nNothing was used that a commitment of known rates would cover.\n");
+        } else {
+            text.push('\n');
+            text.push_str(&self.proposals_table());
+            text.push_str(&paragraph(
+                "note:",
+                "COVERS is of the use that is not covered yet, USED of the commitment; below EVEN AT it costs more than it saves. Rows \
+                 that cover the same use are alternatives: choose one, write it into the policy, and ask again.",
+            ));
+            if self.proposals.iter().any(|row| row.cost_per_hour.micro_usd == 0) {
+                text.push_str(&paragraph(
+                    "note:",
+                    "nothing is advised where 70 % of the mean use is less than one, or use is too unsteady to pay for one.",
+                ));
+            }
+        }
+        for why in &self.left_out {
+            text.push_str(&paragraph("left out:", why));
+        }
+        text
+    }
+
+    fn proposals_table(&self) -> String {
+        let header =
+            ["COMMITMENT", "TERM", "COMMIT", "COST/H", "COVERS", "USED", "EVEN AT", "SAVES/MONTH", "AT HALF USE", "OF"];
+        let mut sources = Sources::default();
+        let rows = self.proposals.iter().map(|row| {
+            let Shown { what, commit, cost, saved, halved } = &row.shown;
+            let mark = sources.mark(&row.source);
+            vec![
+                format!("{} {}", row.cloud, row.kind.as_str()),
+                row.term.as_str().to_owned(),
+                commit.clone(),
+                cost.to_string(),
+                percent(row.covers_permille),
+                percent(row.utilization_permille),
+                percent(row.break_even_permille),
+                saved.to_string(),
+                halved.to_string(),
+                format!("{what} {mark}"),
+            ]
+        });
+        let rows: Vec<_> = rows.collect();
+        table(&header, &header[2..9], rows) + &sources.legend()
+    }
+}
+
+impl ProposalRow {
+    fn of(proposal: &Proposal) -> Self {
+        let Proposal { cloud, kind, scope, term, source, unit: _, advice } = proposal;
+        let (cost, month) = (proposal.rate(), |rate: UsdPerHour| rate.over_seconds(MONTH));
+        let (what, commit, shown) = match scope {
+            Scope::Nodes { region, instance_type } => {
+                (format!("{instance_type} {region}"), Amount::Nodes(advice.commit), count(advice.commit, "node"))
+            }
+            Scope::Gpus { region, model } => {
+                (format!("{model} {region}"), Amount::Gpus(advice.commit), count(advice.commit, "GPU"))
+            }
+            Scope::Family { region, family } => {
+                (format!("{family} {region}"), Amount::UsdPerHour(cost.into()), format!("{cost}/h"))
+            }
+            Scope::Cloud => ("all of it".to_owned(), Amount::UsdPerHour(cost.into()), format!("{cost}/h")),
+        };
+        let halved = advice.if_use_falls.iter().find(|fall| fall.by == Percent(50));
+        let falls =
+            advice.if_use_falls.iter().map(|fall| FallRow { by_percent: fall.by.0, saved_per_month: month(fall.saved).into() });
+        Self {
+            cloud: cloud.clone(),
+            kind: *kind,
+            term: *term,
+            scope: scope.clone(),
+            commit,
+            cost_per_hour: cost.into(),
+            covers_permille: advice.covers.0,
+            utilization_permille: advice.utilization.0,
+            break_even_permille: advice.break_even.0,
+            saved_per_month: month(advice.saved).into(),
+            if_use_falls: falls.collect(),
+            capped: advice.cap < advice.best_in_hindsight,
+            source: source.clone(),
+            shown: Shown {
+                what,
+                commit: shown,
+                cost,
+                saved: month(advice.saved),
+                halved: month(halved.map_or(advice.saved, |fall| fall.saved)),
+            },
+        }
+    }
+}
+
+/// `62.5%` of thousandths.
+fn percent(thousandths: u32) -> String {
+    format!("{}.{}%", thousandths / 10, thousandths % 10)
+}
