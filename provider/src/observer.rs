@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use stoker_core::ids::{NodeGroupId, RecordId};
 use stoker_core::orders::DeleteRefused;
-use stoker_core::plan::{Action, Note};
+use stoker_core::plan::{self, Action, Note};
 use stoker_core::record::State;
 use stoker_core::supply::{LaunchOutcome, LaunchRequest};
 use tokio::sync::mpsc;
@@ -131,6 +131,9 @@ fn gauges(view: &View) -> PublishedView {
         }
     }
     shown.spend = spend;
+    shown.budgets.clone_from(&view.accounts.budgets);
+    let unused = view.accounts.commitments.iter().filter_map(|of| Some((of.name.clone(), of.unused_rate?)));
+    shown.unused = unused.collect();
     shown
 }
 
@@ -138,7 +141,11 @@ fn gauges(view: &View) -> PublishedView {
 pub async fn tell(kube: Arc<KubeAct>, mut events: mpsc::Receiver<Note>) {
     while let Some(note) = events.recv().await {
         let severity = if note.is_alarm() { Severity::Warning } else { Severity::Normal };
-        kube.event(About::Group(note.group()), severity, note.reason(), &note.to_string()).await;
+        let about = match note.about() {
+            plan::About::Group(group) => About::Group(group),
+            plan::About::Budget(of) => About::Budget(of),
+        };
+        kube.event(about, severity, note.reason(), &note.to_string()).await;
     }
 }
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use stoker_core::group::{Group, Menu};
 use stoker_core::ids::{NodeGroupId, NodeName};
 use stoker_core::memory::Memory;
-use stoker_core::plan::GroupLimits;
+use stoker_core::plan::{Accounts, GroupLimits};
 use stoker_core::record::State;
 use stoker_core::sabotage;
 use stoker_core::usage::group_of;
@@ -47,6 +47,8 @@ pub struct View {
     pub groups: BTreeMap<NodeGroupId, Arc<GroupView>>,
     /// The group of every node that is ours, by provider id, by placeholder and by node name.
     pub owners: HashMap<String, NodeGroupId>,
+    /// How budgets and commitments stand.
+    pub accounts: Accounts,
     /// The menu it was made from.
     pub menu: Arc<Menu>,
     /// The memory it was made from.
@@ -108,6 +110,7 @@ impl Publisher {
         at: Timestamp,
         ready: Result<(), NotReady>,
         limits: BTreeMap<NodeGroupId, GroupLimits>,
+        accounts: Accounts,
         menu: &Arc<Menu>,
         memory: &Arc<Memory>,
     ) -> View {
@@ -135,7 +138,7 @@ impl Publisher {
             groups.insert(id, Arc::new(GroupView { group: Arc::clone(group), limits, instances, template }));
         }
         self.templates.retain(|id, _| groups.contains_key(id));
-        View { at, ready, groups, owners, menu: Arc::clone(menu), memory: Arc::clone(memory) }
+        View { at, ready, groups, owners, accounts, menu: Arc::clone(menu), memory: Arc::clone(memory) }
     }
 
     fn template(&mut self, group: &Arc<Group>) -> Bytes {
@@ -178,6 +181,7 @@ impl View {
             ready: Err(NotReady::Starting),
             groups: BTreeMap::new(),
             owners: HashMap::new(),
+            accounts: Accounts::default(),
             menu,
             memory: Arc::default(),
         }

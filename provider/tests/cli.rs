@@ -110,6 +110,18 @@ fn shared_gpus_are_planned_by_the_slice() {
     }
 }
 
+/// Of four nodes at $0.8048 two are paid for, and the budget of $1.00 takes one more: $0.8048 in cash, $2.4144 without commitments.
+#[test]
+fn a_plan_counts_cash_and_tells_what_is_unused_and_what_a_budget_leaves() {
+    let plan = |count| small(&["plan", "--policy", "accounts.yaml", "--pool", "serving", "--count", count]);
+    golden("plan-unused", &plan("1").out);
+    let short = plan("4");
+    assert_eq!(short.code, 4, "{short:?}");
+    golden("plan-budget", &short.out);
+    let check = small(&["policy", "check", "accounts.yaml"]);
+    assert!(check.out.contains("\nall pools together: at most $1.0000/h\n"), "{check:?}");
+}
+
 #[test]
 fn the_built_in_example_can_be_planned_and_shown() {
     let plan = stoker(&["plan", "--pool", "inference", "--count", "3"]);

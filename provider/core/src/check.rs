@@ -3,11 +3,11 @@
 
 mod leaving;
 mod membership;
+mod spend;
 mod zones;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::commitment::{Commitment, Terms};
 use crate::group::{Group, Menu};
 use crate::ids::{LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId};
 use crate::memory::Memory;
@@ -22,6 +22,7 @@ use crate::units::Percent;
 pub use membership::quotas_of;
 #[cfg(test)]
 pub(crate) use membership::wanting;
+use spend::Bought;
 
 /// A promise that the plan would break. The pass stops; nothing of it is done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -58,6 +59,22 @@ pub enum Fatal {
     TooMuchSpend {
         /// The pool.
         pool: PoolName,
+        /// Micro-dollars per hour.
+        micros: i128,
+        /// The limit.
+        limit: i64,
+    },
+    /// More spend than all pools together are allowed.
+    #[error("all pools would spend {micros} micro-dollars an hour, more than {limit}")]
+    TooMuchSpendOverall {
+        /// Micro-dollars per hour.
+        micros: i128,
+        /// The limit.
+        limit: i64,
+    },
+    /// Something else than spot is bought with the part of a budget that is kept for spot.
+    #[error("{micros} micro-dollars an hour of {limit} were spent, and more is bought that is not spot")]
+    NotSpot {
         /// Micro-dollars per hour.
         micros: i128,
         /// The limit.
@@ -336,8 +353,7 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
     let pool_of = |id: &RecordId| group_of(&memory.records.get(id)?.group).map(|group| &group.pool);
     let growing_pools: BTreeSet<&PoolName> = growing.iter().filter_map(pool_of).collect();
     let mut nodes: BTreeMap<&PoolName, u64> = BTreeMap::new();
-    let mut micros: BTreeMap<&PoolName, i128> = BTreeMap::new();
-    let mut bought: BTreeMap<&PoolName, Vec<(&Purchase, &Group)>> = BTreeMap::new();
+    let mut bought: Vec<Bought<'_>> = Vec::new();
     let tally = |quota| Tally { quota, units: 0, grows: false };
     let mut tallies: Vec<Tally<'_>> = menu.policy.quotas.iter().map(tally).collect();
     for (group, records) in by_group.iter().filter_map(|(id, records)| Some((group_of(id)?, records))) {
@@ -350,9 +366,8 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
                 *nodes.entry(&group.pool).or_default() += 1;
             }
             let Some(purchase) = record.purchase() else { continue };
-            *micros.entry(&group.pool).or_default() += i128::from(purchase.price.0);
-            bought.entry(&group.pool).or_default().push((purchase, group));
             let bought_now = growing.contains(&record.id);
+            bought.push(Bought { purchase, group, now: bought_now });
             if bought_now && let Some(name) = membership::wanting(&menu.policy, &purchase.market, &group.spec) {
                 faults.push(Fatal::QuotaUnlisted { name, key: purchase.key.clone() });
             }
@@ -375,46 +390,14 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
         if held > u64::from(pool.limits.max_nodes) {
             faults.push(Fatal::TooManyNodes { pool: pool.name.clone(), nodes: held, limit: pool.limits.max_nodes });
         }
-        let prices = micros.get(&pool.name).copied().unwrap_or(0);
-        let own = bought.get(&pool.name).map_or(&[][..], Vec::as_slice);
-        let spend = prices - menu.policy.commitments.iter().map(|commitment| most_paid(commitment, own)).sum::<i128>();
-        if let Some(limit) = pool.limits.max_usd_per_hour.filter(|limit| spend > i128::from(limit.0)) {
-            faults.push(Fatal::TooMuchSpend { pool: pool.name.clone(), micros: spend, limit: limit.0 });
-        }
     }
+    spend::judge(&menu.policy, &bought, faults);
     for Tally { quota, units, .. } in tallies.into_iter().filter(|tally| tally.grows) {
         let others = u64::from(quota.used) + u64::from(quota.safety);
         if units + others > u64::from(quota.limit) {
             let share = u64::from(quota.limit).saturating_sub(others);
             faults.push(Fatal::QuotaExceeded { name: quota.name.clone(), units, share });
         }
-    }
-}
-
-/// The most that a commitment can pay of these nodes, in micro-dollars per hour: a bound, as if no other pool and no other commitment
-/// shared them, so that a plan within the promise is never stopped for it.
-fn most_paid(commitment: &Commitment, nodes: &[(&Purchase, &Group)]) -> i128 {
-    let of = |capacity: CapacityType, fits: &dyn Fn(&Place, &Group) -> bool, most: u32| {
-        let fits = |(p, g): &&(&Purchase, &Group)| p.market.capacity_type == capacity && fits(&p.market.place, g);
-        let mut prices: Vec<i64> = nodes.iter().filter(fits).map(|(purchase, _)| purchase.price.0).collect();
-        prices.sort_unstable_by(|a, b| b.cmp(a));
-        prices.into_iter().take(usize::try_from(most).unwrap_or(usize::MAX)).map(i128::from).sum::<i128>()
-    };
-    match &commitment.terms {
-        Terms::Nodes(n) => {
-            let fits = |place: &Place, _: &Group| place.instance_type == n.instance_type && place.region == n.region;
-            of(CapacityType::OnDemand, &fits, n.nodes)
-        }
-        Terms::Gpus(g) => {
-            // A node has at least one GPU, so there are no more nodes than GPUs.
-            let fits = |place: &Place, group: &Group| place.region == g.region && group.spec.gpu_model == g.model;
-            of(CapacityType::OnDemand, &fits, g.gpus)
-        }
-        Terms::Spend(plan) => {
-            let most = plan.discounts.iter().map(|(_, off)| off.0).max().unwrap_or(0).min(999);
-            i128::from(plan.rate.0) * 1000 / i128::from(1000 - most)
-        }
-        Terms::Capacity(kept) => of(CapacityType::Reserved, &|place, _| *place == kept.place, kept.nodes),
     }
 }
 

@@ -2,10 +2,13 @@
 //!
 //! What a commitment is called differs between clouds; what it does is one of four things, and [`Terms`] has one variant for each.
 
+mod bill;
 mod cover;
 mod ending;
 mod history;
+mod marginal;
 mod propose;
+mod reach;
 mod release;
 mod size;
 #[cfg(test)]
@@ -17,11 +20,12 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::offer::Place;
 use crate::policy::{CommitmentKind, TypePattern};
-use crate::units::{Milli, UsdPerHour};
+use crate::units::{MiB, Milli, UsdPerHour};
 
-pub use cover::{Amount, Committed, CoveredBy, Line, LineCover, Marginal, NoSlot, Use};
+pub use cover::{Amount, Committed, Line, LineCover, Use};
 pub use ending::nodes_on_ending;
 pub use history::UsedHour;
+pub use marginal::{CoveredBy, Marginal, NoSlot};
 pub use propose::{Ask, Proposal, Proposals, SIZED, Scope, Term, Unsized, propose};
 pub use release::release_order;
 pub use size::{Advice, Shortfall, TooLittleUse, Unit, advise};
@@ -84,6 +88,9 @@ pub struct CommittedNodes {
 pub struct CommittedGpus {
     /// The model.
     pub model: GpuModel,
+    /// Memory of one, where the model comes in several sizes; any when `None`.
+    #[serde(default)]
+    pub memory: Option<MiB>,
     /// The region.
     pub region: Region,
     /// So many GPUs; above nought.

@@ -48,7 +48,8 @@ pub struct PodNeeds {
 pub struct Shape<'a> {
     /// The group.
     pub group: &'a Group,
-    /// What one node costs: the next one's effective price, or while the group is closed the cheapest usable one.
+    /// What one node costs without commitments: the next one's effective price, or while the group is closed the cheapest usable one. One
+    /// node that a commitment covers must not make a class of its own out of every other shape.
     pub price: UsdPerHour,
     /// Whether a node can be had now.
     pub open: bool,

@@ -6,6 +6,7 @@
 #![deny(clippy::float_arithmetic)]
 
 pub mod back;
+pub mod budget;
 pub mod check;
 pub mod choose;
 pub mod commitment;

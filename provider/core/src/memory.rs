@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{BudgetOf, Stage};
 use crate::group::Group;
 use crate::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
 use crate::leaving::{Leaving, Moves};
@@ -32,6 +33,9 @@ pub struct Memory {
     /// When the running spot nodes were last counted in `spot`; `None` before the first time.
     #[serde(default)]
     pub exposure_at: Option<Timestamp>,
+    /// Budgets that are not ample, as they were last told of.
+    #[serde(default, with = "crate::pairs")]
+    pub budgets: BTreeMap<BudgetOf, Stage>,
     /// What is remembered of a group: present while it has records or a reason to be closed.
     pub groups: BTreeMap<NodeGroupId, Arc<GroupMemory>>,
     /// Nodes that are being let go, or that were to go and stay for a while.

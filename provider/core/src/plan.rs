@@ -6,7 +6,9 @@ use std::marker::PhantomData;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{Budget, BudgetOf, Stage};
 use crate::choose::{Barred, Candidate};
+use crate::commitment::Use;
 use crate::ids::{NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SupplierName};
 use crate::leaving::LeaveFor;
 use crate::memory::Memory;
@@ -29,6 +31,8 @@ pub struct Plan<S> {
     pub actions: Vec<Action>,
     /// What the autoscaler is shown of each group.
     pub limits: BTreeMap<NodeGroupId, GroupLimits>,
+    /// How budgets and commitments stand after it.
+    pub accounts: Accounts,
     /// What happened that people may want to know.
     pub notes: Vec<Note>,
     /// Why each order was supplied as it was.
@@ -40,21 +44,32 @@ impl Plan<Proposed> {
     pub(crate) const fn new(
         actions: Vec<Action>,
         limits: BTreeMap<NodeGroupId, GroupLimits>,
+        accounts: Accounts,
         notes: Vec<Note>,
         explanations: Vec<Explanation>,
     ) -> Self {
-        Self { actions, limits, notes, explanations, state: PhantomData }
+        Self { actions, limits, accounts, notes, explanations, state: PhantomData }
     }
 
     pub(crate) fn into_checked(self) -> Plan<Checked> {
         Plan {
             actions: self.actions,
             limits: self.limits,
+            accounts: self.accounts,
             notes: self.notes,
             explanations: self.explanations,
             state: PhantomData,
         }
     }
+}
+
+/// How budgets and commitments stand.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Accounts {
+    /// Every budget of the policy.
+    pub budgets: Vec<Budget>,
+    /// Every commitment, in the policy's order.
+    pub commitments: Vec<Use>,
 }
 
 /// A decision: the plan, the memory that goes with it, and when something can differ without a new fact.
@@ -212,6 +227,9 @@ pub struct GroupLimits {
     pub listed: bool,
     /// Effective price of the next node; `None` while the group is closed.
     pub next_price: Option<UsdPerHour>,
+    /// The same as if no commitment covered it: what nodes here cost once commitments are full.
+    #[serde(default)]
+    pub lasting_price: Option<UsdPerHour>,
     /// Why it may not grow; `None` while it may.
     pub closed: Option<Closed>,
 }
@@ -327,11 +345,27 @@ pub enum Note {
         /// Why.
         why: String,
     },
+    /// A budget narrows what is bought, or does so no more.
+    Budget {
+        /// How it stands now.
+        budget: Budget,
+        /// What it allowed before.
+        before: Stage,
+    },
+}
+
+/// What a note is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum About<'a> {
+    /// A group.
+    Group(&'a NodeGroupId),
+    /// A budget.
+    Budget(&'a BudgetOf),
 }
 
 impl Note {
-    /// The group it is about.
-    pub const fn group(&self) -> &NodeGroupId {
+    /// What it is about.
+    pub const fn about(&self) -> About<'_> {
         match self {
             Self::OrderFailed { group, .. }
             | Self::OrderShort { group, .. }
@@ -342,7 +376,8 @@ impl Note {
             | Self::Frozen { group, .. }
             | Self::Leaving { group, .. }
             | Self::Stays { group, .. }
-            | Self::Thawed { group } => group,
+            | Self::Thawed { group } => About::Group(group),
+            Self::Budget { budget, .. } => About::Budget(&budget.of),
         }
     }
 
@@ -359,6 +394,7 @@ impl Note {
             Self::Thawed { .. } => "GroupThawed",
             Self::Leaving { .. } => "NodeLeaving",
             Self::Stays { .. } => "NodeStays",
+            Self::Budget { .. } => "BudgetStage",
         }
     }
 
@@ -372,6 +408,7 @@ impl Note {
             | Self::Thawed { .. }
             | Self::Leaving { .. }
             | Self::Stays { .. } => false,
+            Self::Budget { budget, before } => budget.stage as u8 > *before as u8,
         }
     }
 }
@@ -403,6 +440,7 @@ impl std::fmt::Display for Note {
             Self::Thawed { group } => write!(f, "{group} may grow again"),
             Self::Leaving { group, node, why } => write!(f, "{group}: {node} is emptied and let go: {why}"),
             Self::Stays { group, node, why } => write!(f, "{group}: {node} stays: {why}"),
+            Self::Budget { budget, .. } => write!(f, "budget of {budget}"),
         }
     }
 }

@@ -7,10 +7,11 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+use crate::commitment::Commitment;
 use crate::group::Group;
 use crate::ids::Region;
 use crate::offer::{CapacityType, InstanceSpec, Place};
-use crate::policy::{Counts, Policy, Quota, QuotaUnit, UnknownQuota};
+use crate::policy::{CommitmentKind, Counts, Policy, Quota, QuotaUnit, UnknownQuota};
 
 pub use catalogue::{Known, KnownQuota};
 
@@ -63,10 +64,11 @@ impl Claims {
     pub fn of(policy: &Policy, place: &Place, spec: &InstanceSpec, capacity_type: CapacityType) -> Self {
         let mut claims = Self::default();
         let mut counted: Vec<KnownQuota> = Vec::new();
+        let exempt = capacity_type == CapacityType::Reserved && only_capacity_blocks(policy, place);
         let find = |known: KnownQuota| {
             policy.quotas.iter().find(|quota| quota.counts == Counts::Known(known) && is_of(quota, place)).map(|_| known)
         };
-        for known in KnownQuota::all().filter(|known| known.counts(spec, capacity_type)) {
+        for known in KnownQuota::all().filter(|known| !exempt && known.counts(spec, capacity_type)) {
             let fallback = || known.fallback.and_then(KnownQuota::find).and_then(find);
             if let Some(found) = find(known).or_else(fallback) {
                 counted.push(found);
@@ -102,6 +104,13 @@ impl Claims {
         }
         claims
     }
+}
+
+/// Whether all capacity kept at `place` is in EC2 capacity blocks, which no quota of AWS's counts (`pricing-notes` §3). Where an on-demand
+/// capacity reservation lies beside a block, a node may come to be of either, so all count.
+fn only_capacity_blocks(policy: &Policy, place: &Place) -> bool {
+    let mut kinds = policy.commitments.iter().filter(|c| c.capacity_at(place).is_some()).map(Commitment::kind).peekable();
+    kinds.peek().is_some() && kinds.all(|kind| kind == CommitmentKind::CapacityBlock)
 }
 
 /// Whether a quota is one of this cloud and region.

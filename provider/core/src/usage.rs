@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{self, BudgetOf, Leeway, SPOT_ONLY_AT};
 use crate::commitment::{Committed, Marginal};
 use crate::group::{Group, Menu, Offer};
 use crate::ids::{NodeGroupId, PoolName, Region, ZoneId};
@@ -97,6 +98,12 @@ impl Usage {
     /// turns to usage with a greater discount does.
     pub fn cash(&self, pool: &PoolName) -> UsdPerHour {
         self.spend.get(pool).copied().unwrap_or_default().minus(self.committed.relief(pool))
+    }
+
+    /// The cash rate of all pools together, those that are not in the policy any more included.
+    pub fn total_cash(&self) -> UsdPerHour {
+        let prices = self.spend.values().fold(UsdPerHour::ZERO, |sum, prices| sum.plus(*prices));
+        prices.minus(self.committed.total_relief())
     }
 
     fn add_lots(&mut self, lots: &Lots<'_>, menu: &Menu) {
@@ -221,9 +228,8 @@ impl Usage {
         };
         let held = self.nodes.get(&group.pool).copied().unwrap_or(0);
         room.lower(pool.limits.max_nodes.saturating_sub(held), || Bound::MaxNodes { held, limit: pool.limits.max_nodes });
-        if let Some(limit) = pool.limits.max_usd_per_hour {
-            let spent = self.cash(&group.pool);
-            room.lower(next.affordable(limit.minus(spent)), || Bound::Budget { spent, limit, price: next.cash });
+        for Leeway { nodes, bound } in budget::leeways(self, menu, pool, offer.market.capacity_type, next) {
+            room.lower(nodes, || bound);
         }
         if let Some(rules) = pool.spot.as_ref().filter(|rules| rules.limits_shares())
             && offer.market.capacity_type == CapacityType::Spot
@@ -398,6 +404,26 @@ pub enum Bound {
         limit: UsdPerHour,
         /// What one more node costs.
         price: UsdPerHour,
+    },
+    /// The budget of all pools together.
+    #[error("limits.maxUsdPerHour of all pools: {spent}/h of {limit}/h spent, one more costs {price}/h")]
+    OverallBudget {
+        /// Spend rate of all pools, what is being bought included.
+        spent: UsdPerHour,
+        /// The limit.
+        limit: UsdPerHour,
+        /// What one more node costs.
+        price: UsdPerHour,
+    },
+    /// What is left of a budget is kept for spot.
+    #[error("limits.maxUsdPerHour of {of}: {spent}/h of {limit}/h spent, from {SPOT_ONLY_AT} on only spot is bought")]
+    SpotOnly {
+        /// Whose budget.
+        of: BudgetOf,
+        /// Spend rate, what is being bought included.
+        spent: UsdPerHour,
+        /// The limit.
+        limit: UsdPerHour,
     },
     /// A quota.
     #[error("quota {name}{}: {left} of {limit} {unit} left, {in_flight} in flight, one more needs {need}", in_region(.region.as_ref()))]

@@ -21,6 +21,18 @@ pub fn what_if(
     count: u32,
     now: Timestamp,
 ) -> Explanation {
+    what_if_counted(menu, memory, pool, group, count, now).0
+}
+
+/// The same, and what would be used of every limit then.
+pub fn what_if_counted(
+    menu: &Menu,
+    memory: &Memory,
+    pool: &PoolName,
+    group: Option<&NodeGroupId>,
+    count: u32,
+    now: Timestamp,
+) -> (Explanation, Usage) {
     let groups: Vec<&Group> =
         menu.pool_groups(pool).map(AsRef::as_ref).filter(|g| group.is_none_or(|id| g.id == *id)).collect();
     let mut usage = Usage::count(memory, menu, now);
@@ -75,5 +87,5 @@ pub fn what_if(
             candidate.verdict = Verdict::Barred(why);
         }
     }
-    Explanation { order: None, group: group.cloned(), asked: count, found, candidates }
+    (Explanation { order: None, group: group.cloned(), asked: count, found, candidates }, usage)
 }

@@ -1,6 +1,6 @@
 //! Candidates as `plan` and `explain` show them: what each costs, what became of it and why.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -8,6 +8,7 @@ use stoker_core::choose::{Candidate, SpotParts, Verdict};
 use stoker_core::ids::{Cloud, InstanceType, NodeGroupId, Region, ZoneId};
 use stoker_core::offer::CapacityType;
 use stoker_core::price::{Quote, QuoteKind};
+use stoker_core::quota::Unlisted;
 use stoker_core::units::UsdPerHour;
 
 use super::out::{Money, age, paragraph, table};
@@ -36,8 +37,9 @@ pub(super) struct CandidateRow {
     pub nodes: u32,
     /// The verdict in words.
     pub reason: String,
-    #[serde(skip)]
-    pub cost: UsdPerHour,
+    /// Quotas that count it, that the policy does not list and that are taken as unlimited.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unlimited: Vec<Unlisted>,
 }
 
 /// What a node of an offer costs.
@@ -136,7 +138,7 @@ impl QuoteRow {
 
 impl CandidateRow {
     pub(super) fn of(candidate: &Candidate, now: Timestamp) -> Self {
-        let Candidate { group, market, gpus, slices, price, verdict, .. } = candidate;
+        let Candidate { group, market, gpus, slices, price, verdict, unlimited, preference: _ } = candidate;
         let price_row = price.as_ref().ok().map(|parts| PriceRow {
             per_node: parts.quote.price.into(),
             effective_per_node: parts.effective.into(),
@@ -166,11 +168,11 @@ impl CandidateRow {
             capacity_type: market.capacity_type,
             gpus: *gpus,
             slices: *slices,
-            cost: price.as_ref().map_or(UsdPerHour::ZERO, |parts| parts.quote.price.times(nodes)),
             price: price_row,
             verdict: word,
             nodes,
             reason: verdict.to_string(),
+            unlimited: unlimited.clone(),
         }
     }
 }
@@ -180,9 +182,12 @@ pub(super) fn moves_data(rows: &[CandidateRow]) -> bool {
     rows.iter().any(|row| row.price.as_ref().is_some_and(|price| price.transfer.is_some()))
 }
 
-/// What the chosen nodes cost together.
-pub(super) fn total(rows: &[CandidateRow]) -> UsdPerHour {
-    rows.iter().fold(UsdPerHour::ZERO, |sum, row| sum.plus(row.cost))
+/// Says which quotas that the policy does not list were taken as unlimited; `None` where there is none.
+pub(super) fn unlimited_quotas(rows: &[CandidateRow]) -> Option<String> {
+    let all: BTreeSet<&Unlisted> = rows.iter().flat_map(|row| &row.unlimited).collect();
+    let named: Vec<String> = all.into_iter().map(ToString::to_string).collect();
+    (!named.is_empty())
+        .then(|| format!("{}: taken as unlimited, as the policy does not list them under quotas", named.join(", ")))
 }
 
 /// Says which list prices among those weighed are old or undated, by source; `None` where there is none.

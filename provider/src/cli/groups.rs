@@ -10,8 +10,11 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stoker_core::budget::Budget;
+use stoker_core::commitment::Use;
 use stoker_core::units::UsdPerHour;
 
+use super::accounts::{BudgetRow, UseRow};
 use super::args::OutputArg;
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money, table};
@@ -48,6 +51,10 @@ struct DebugView {
     groups: Vec<DebugGroup>,
     #[serde(default)]
     leaving: Vec<LeavingRow>,
+    #[serde(default)]
+    budgets: Vec<Budget>,
+    #[serde(default)]
+    commitments: Vec<Use>,
 }
 
 /// A node that is being let go.
@@ -87,6 +94,9 @@ struct GroupsReport {
     groups: Vec<GroupRow>,
     /// Nodes that are being let go.
     leaving: Vec<LeavingRow>,
+    /// Of the pool that was asked for, and of all pools.
+    budgets: Vec<BudgetRow>,
+    commitments: Vec<UseRow>,
     /// Groups that are not shown to the autoscaler, and not above.
     unlisted: usize,
 }
@@ -128,7 +138,19 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
     let of_pool = view.groups.into_iter().filter(|group| args.pool.as_ref().is_none_or(|pool| group.pool == *pool));
     let (shown, hidden): (Vec<_>, Vec<_>) = of_pool.partition(|group| group.listed || args.all);
     let groups = shown.into_iter().map(GroupRow::from).collect();
-    let report = GroupsReport { at: view.at, not_ready: view.ready, groups, leaving: view.leaving, unlisted: hidden.len() };
+    let own = |budget: &Budget| match (&args.pool, budget.of.pool()) {
+        (Some(asked), Some(pool)) => asked == pool.as_str(),
+        _ => true,
+    };
+    let report = GroupsReport {
+        at: view.at,
+        not_ready: view.ready,
+        groups,
+        budgets: view.budgets.into_iter().filter(own).map(BudgetRow::from).collect(),
+        commitments: view.commitments.into_iter().map(UseRow::from).collect(),
+        leaving: view.leaving,
+        unlisted: hidden.len(),
+    };
     out::print(args.output.format, &report, GroupsReport::table)?;
     Ok(Exit::Done)
 }
@@ -226,6 +248,12 @@ impl GroupsReport {
         }
         for LeavingRow { node, why, stands } in &self.leaving {
             let _ = writeln!(text, "{node} is let go: {why}; {stands}");
+        }
+        for budget in &self.budgets {
+            let _ = writeln!(text, "budget of {budget}");
+        }
+        for commitment in &self.commitments {
+            let _ = writeln!(text, "{commitment}");
         }
         if let Some(why) = &self.not_ready {
             let _ = writeln!(text, "not ready: {why}");

@@ -1,5 +1,6 @@
 //! The command line: what can be asked, and how it is answered.
 
+mod accounts;
 mod args;
 mod candidates;
 mod certs;

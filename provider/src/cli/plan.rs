@@ -7,14 +7,17 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
+use stoker_core::budget::{Stage, standing};
 use stoker_core::group::{LeftOut, Menu};
 use stoker_core::ids::{Cloud, InstanceType, NodeGroupId, PoolName, Region, ZoneId};
 use stoker_core::memory::Memory;
 use stoker_core::policy::nearest;
-use stoker_core::whatif::what_if;
+use stoker_core::units::UsdPerHour;
+use stoker_core::whatif::what_if_counted;
 
+use super::accounts::{BudgetRow, UseRow};
 use super::args::{MarketArgs, NowArg, OutputArg};
-use super::candidates::{CandidateRow, candidates_table, moves_data, old_prices, total};
+use super::candidates::{CandidateRow, candidates_table, moves_data, old_prices, unlimited_quotas};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money, count, paragraph, table};
 use crate::catalog::{Catalog, EXAMPLE};
@@ -65,8 +68,14 @@ struct PlanReport {
     asked: u32,
     /// Nodes that an offer was found for.
     found: u32,
-    /// What the nodes found cost together per hour.
+    /// What the nodes found add to the bill together per hour: their prices, less what commitments pay of them.
     total: Money,
+    /// The same without commitments.
+    list_total: Money,
+    /// The pool's budget and that of all pools, with these nodes bought.
+    budgets: Vec<BudgetRow>,
+    /// How much of each commitment these nodes use.
+    commitments: Vec<UseRow>,
     /// Every offer weighed: the chosen and the eligible in rank order, then the barred.
     candidates: Vec<CandidateRow>,
     /// Places that the pool names but gets no group in.
@@ -96,7 +105,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let source = args.policy.as_ref().map_or_else(|| EXAMPLE.to_owned(), |path| path.display().to_string());
     let pool = find_pool(&menu, &args.pool, &source)?;
     let group = args.group.as_deref().map(|text| find_group(&menu, &pool, text)).transpose()?;
-    let explanation = what_if(&menu, &Memory::default(), &pool, group.as_ref(), args.count, now);
+    let (explanation, usage) = what_if_counted(&menu, &Memory::default(), &pool, group.as_ref(), args.count, now);
     let candidates: Vec<_> = explanation.candidates.iter().map(|candidate| CandidateRow::of(candidate, now)).collect();
     let left_out = match &group {
         Some(_) => Vec::new(),
@@ -106,7 +115,11 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         Some(_) => Vec::new(),
         None => catalog.unmatched(&menu).into_iter().filter(|name| name.pool == pool).collect(),
     };
-    let cost = total(&candidates);
+    let cash = usage.total_cash();
+    let list = usage.spend.values().fold(UsdPerHour::ZERO, |sum, prices| sum.plus(*prices));
+    let of_commitments = if list == cash { String::new() } else { format!(", {list}/h without commitments") };
+    let budgets = standing(&usage, &menu, now).into_iter().filter(|budget| budget.of.pool().is_none_or(|of| *of == pool));
+    let budgets = budgets.map(BudgetRow::from).collect();
     let short = explanation.found < args.count;
     let report = PlanReport {
         at: now,
@@ -115,9 +128,12 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         group,
         asked: args.count,
         found: explanation.found,
-        total: cost.into(),
+        total: cash.into(),
+        list_total: list.into(),
+        budgets,
+        commitments: usage.committed.uses(&menu.policy.commitments).into_iter().map(UseRow::from).collect(),
         warnings: old_prices(&candidates).into_iter().collect(),
-        total_line: format!("{} of {} found, {cost}/h together", explanation.found, count(args.count, "node")),
+        total_line: format!("{} of {} found, {cash}/h together{of_commitments}", explanation.found, count(args.count, "node")),
         candidates,
         left_out,
         unmatched,
@@ -169,6 +185,15 @@ impl PlanReport {
             text.push_str(&candidates_table(&self.candidates));
         }
         let _ = writeln!(text, "\n{}", self.total_line);
+        for commitment in self.commitments.iter().filter(|commitment| commitment.is_left) {
+            text.push_str(&paragraph("unused:", &commitment.to_string()));
+        }
+        for budget in self.budgets.iter().filter(|budget| budget.stage != Stage::Ample) {
+            text.push_str(&paragraph("budget:", &budget.to_string()));
+        }
+        if let Some(quotas) = unlimited_quotas(&self.candidates) {
+            text.push_str(&paragraph("unlimited:", &quotas));
+        }
         text.push_str(&paragraph("note:", NOTE));
         if moves_data(&self.candidates) {
             text.push_str(&paragraph("note:", DATA_NOTE));

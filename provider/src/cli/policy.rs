@@ -74,9 +74,13 @@ struct CheckReport {
     ok: bool,
     faults: Vec<FaultRow>,
     pools: Vec<PoolRow>,
+    /// What all pools together may spend.
+    max_per_hour: Option<Money>,
     /// Names that yield no group; each is a warning too.
     unmatched: Vec<Unmatched>,
     warnings: Vec<String>,
+    #[serde(skip)]
+    overall: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -153,8 +157,10 @@ impl CheckReport {
             ok: false,
             faults: faults.iter().map(row).collect(),
             pools: Vec::new(),
+            max_per_hour: None,
             unmatched: Vec::new(),
             warnings: Vec::new(),
+            overall: None,
         }
     }
 
@@ -167,7 +173,16 @@ impl CheckReport {
             format!("no place fits pool {pool}, so it never gets a node: `{plan}` says why each is left out")
         };
         let warnings = empty.map(warning).chain(unmatched.iter().map(ToString::to_string)).collect();
-        Self { file: file.display().to_string(), ok: true, faults: Vec::new(), pools, unmatched, warnings }
+        Self {
+            file: file.display().to_string(),
+            ok: true,
+            faults: Vec::new(),
+            pools,
+            max_per_hour: menu.policy.max_usd_per_hour.map(Money::from),
+            overall: menu.policy.max_usd_per_hour.map(|rate| format!("all pools together: at most {rate}/h\n")),
+            unmatched,
+            warnings,
+        }
     }
 
     fn table(&self) -> String {
@@ -188,6 +203,7 @@ impl CheckReport {
             self.file,
             table(&header, &["GROUPS", "LEFT OUT", "NODES", "BUDGET/H"], rows.collect())
         );
+        text.push_str(self.overall.as_deref().unwrap_or_default());
         for warning in &self.warnings {
             text.push_str(&paragraph("warning:", warning));
         }

@@ -329,6 +329,12 @@ impl Day {
             .filter(|(machine, _)| machine.state == InstanceState::Stopping)
             .map(|(machine, _)| machine.provider_id.clone())
             .collect();
+        // Budgets count cash, which the machines' prices are as long as no commitment pays for some of it.
+        let cash = self.policy.commitments.is_empty();
+        let all = self.machines.values().fold(UsdPerHour::ZERO, |sum, m| sum.plus(m.price));
+        if cash && self.policy.max_usd_per_hour.is_some_and(|limit| all > limit) {
+            self.played.broken.push(format!("{}: all pools spend {all}/h", self.now));
+        }
         for pool in &self.policy.pools {
             let of_pool = self.machines.iter().filter(|(_, m)| m.pool == pool.name);
             let spend = of_pool.clone().fold(UsdPerHour::ZERO, |sum, (_, m)| sum.plus(m.price));
@@ -343,7 +349,7 @@ impl Day {
                     .broken
                     .push(format!("{}: {} holds {nodes} nodes, more than {}", self.now, pool.name, pool.limits.max_nodes));
             }
-            if pool.limits.max_usd_per_hour.is_some_and(|limit| spend > limit) {
+            if cash && pool.limits.max_usd_per_hour.is_some_and(|limit| spend > limit) {
                 self.played.broken.push(format!("{}: {} spends {spend}/h", self.now, pool.name));
             }
         }

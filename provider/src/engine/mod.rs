@@ -21,7 +21,7 @@ use stoker_core::group::{Group, Menu};
 use stoker_core::ids::{DecisionId, NodeGroupId, OrderId};
 use stoker_core::memory::Memory;
 use stoker_core::orders;
-use stoker_core::plan::{Closed, GroupLimits, Note};
+use stoker_core::plan::{Accounts, Closed, GroupLimits, Note};
 use stoker_core::sabotage;
 use stoker_core::snapshot::Snapshot;
 use stoker_core::usage::Usage;
@@ -154,6 +154,7 @@ pub struct Engine {
     memory: Arc<Memory>,
     menu: Arc<Menu>,
     limits: BTreeMap<NodeGroupId, GroupLimits>,
+    accounts: Accounts,
     next_decision: DecisionId,
     next_change_at: Option<Timestamp>,
     pruned_at: Timestamp,
@@ -186,6 +187,7 @@ impl Engine {
             memory,
             menu,
             limits: BTreeMap::new(),
+            accounts: Accounts::default(),
             next_decision,
             next_change_at: None,
             pruned_at,
@@ -348,7 +350,7 @@ impl Engine {
         let now = self.parts.clock.now();
         if let Err(why) = self.readiness() {
             // Half the facts decide nothing. What was published stays, marked as not to be shown.
-            let view = self.publisher.view(now, Err(why), self.limits.clone(), &self.menu, &self.memory);
+            let view = self.publisher.view(now, Err(why), self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory);
             self.handle.view.store(Arc::new(view));
             // Nothing is decided, so no moment of the last decision is worth waking for.
             self.next_change_at = None;
@@ -365,7 +367,7 @@ impl Engine {
                 PassFailed::Journal(error) => Err(NotReady::Journal(error.to_string())),
             };
             self.limits = self.shut();
-            let view = self.publisher.view(now, ready, self.limits.clone(), &self.menu, &self.memory);
+            let view = self.publisher.view(now, ready, self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory);
             self.handle.view.store(Arc::new(view));
         } else {
             self.count_use(now).await;
@@ -437,7 +439,9 @@ impl Engine {
             self.memory = Arc::new(memory);
         }
         self.limits = plan.limits;
-        let view = Arc::new(self.publisher.view(now, Ok(()), self.limits.clone(), &self.menu, &self.memory));
+        self.accounts = plan.accounts;
+        let view =
+            Arc::new(self.publisher.view(now, Ok(()), self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory));
         self.handle.view.store(Arc::clone(&view));
         self.parts.executor.act(&self.parts.permit, &actions, now);
         self.parts.listener.passed(&PassReport {
@@ -462,6 +466,7 @@ impl Engine {
             limit.max = limit.target;
             limit.min = limit.min.min(limit.max);
             limit.next_price = None;
+            limit.lasting_price = None;
             limit.closed = Some(Closed::Unsound);
         }
         limits

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use stoker_core::budget::Stage;
 use stoker_core::ids::ZoneName;
 use stoker_core::price::Quote;
 use stoker_core::snapshot::Drained;
@@ -161,7 +162,7 @@ macro_rules! whole {
 }
 
 // Small values that change whole.
-whole!(Drained, LaunchOutcome, Quote, Timestamp, ZoneName);
+whole!(Drained, LaunchOutcome, Quote, Stage, Timestamp, ZoneName);
 
 #[cfg(test)]
 mod tests {

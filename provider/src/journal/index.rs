@@ -132,7 +132,8 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::OrderFailed { .. }
             | Note::OrderShort { .. }
             | Note::Frozen { .. }
-            | Note::Thawed { .. } => {}
+            | Note::Thawed { .. }
+            | Note::Budget { .. } => {}
         }
     }
     subjects

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stoker_core::budget::{BudgetOf, Stage};
 use stoker_core::ids::{
     Cloud, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
 };
@@ -45,6 +46,8 @@ pub(super) struct MemoryDelta {
     idle: MapDelta<RecordId, Timestamp>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     moves: MapDelta<PoolName, Arc<Moves>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    budgets: MapDelta<BudgetOf, Stage>,
     exposure_at: Option<Timestamp>,
     next_record: u64,
     next_order: u64,
@@ -65,6 +68,7 @@ impl Part for Memory {
             leaving,
             idle,
             moves,
+            budgets,
             exposure_at,
             next_record,
             next_order,
@@ -80,6 +84,7 @@ impl Part for Memory {
             leaving: leaving.whole(),
             idle: idle.whole(),
             moves: moves.whole(),
+            budgets: budgets.whole(),
             exposure_at: *exposure_at,
             next_record: *next_record,
             next_order: *next_order,
@@ -98,6 +103,7 @@ impl Part for Memory {
             leaving,
             idle,
             moves,
+            budgets,
             exposure_at,
             next_record,
             next_order,
@@ -113,6 +119,7 @@ impl Part for Memory {
             leaving: leaving.since(&before.leaving).unwrap_or_default(),
             idle: idle.since(&before.idle).unwrap_or_default(),
             moves: moves.since(&before.moves).unwrap_or_default(),
+            budgets: budgets.since(&before.budgets).unwrap_or_default(),
             exposure_at: *exposure_at,
             next_record: *next_record,
             next_order: *next_order,
@@ -129,7 +136,8 @@ impl Part for Memory {
             || !delta.reclaims.is_empty()
             || !delta.leaving.is_empty()
             || !delta.idle.is_empty()
-            || !delta.moves.is_empty();
+            || !delta.moves.is_empty()
+            || !delta.budgets.is_empty();
         any.then_some(delta)
     }
 
@@ -145,6 +153,7 @@ impl Part for Memory {
             leaving,
             idle,
             moves,
+            budgets,
             exposure_at,
             next_record,
             next_order,
@@ -160,6 +169,7 @@ impl Part for Memory {
             leaving: Part::apply(Some(before.leaving), leaving),
             idle: Part::apply(Some(before.idle), idle),
             moves: Part::apply(Some(before.moves), moves),
+            budgets: Part::apply(Some(before.budgets), budgets),
             exposure_at,
             next_record,
             next_order,

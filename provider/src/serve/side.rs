@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
 use serde_json::json;
+use stoker_core::budget::{Budget, Stage};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -65,6 +66,16 @@ pub(super) fn state(
                     Some(fault) => Condition::degraded(name, fault.clone()),
                 });
             }
+            conditions.extend(for_ready.view().accounts.budgets.iter().map(|budget| {
+                let name = format!("budget of {}", budget.of);
+                let Budget { of: _, spent, limit, stage } = budget;
+                match stage {
+                    Stage::Ample => Condition::good(name),
+                    Stage::Near | Stage::SpotOnly | Stage::Spent => {
+                        Condition::degraded(name, format!("{spent}/h of {limit}/h spent, {stage}"))
+                    }
+                }
+            }));
             if let (_, Some(why)) = observer.last_pass() {
                 conditions.push(Condition::degraded("plan", why));
             }
@@ -111,6 +122,8 @@ fn view(handle: &EngineHandle) -> serde_json::Value {
         "session": view.memory.session,
         "groups": groups,
         "leaving": going.collect::<Vec<_>>(),
+        "budgets": view.accounts.budgets,
+        "commitments": view.accounts.commitments,
         "records": view.memory.records.values().collect::<Vec<_>>(),
         "refusedMarkets": view.memory.refused.iter().map(|(market, backoff)| json!({ "market": market, "backoff": backoff })).collect::<Vec<_>>(),
     })

@@ -9,6 +9,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
+use stoker_core::budget::{Budget, BudgetOf, Stage};
 use stoker_core::ids::{NodeGroupId, PoolName, SupplierName};
 use stoker_core::offer::CapacityType;
 use stoker_core::units::{MICROS_PER_USD, UsdPerHour};
@@ -24,6 +25,10 @@ pub struct View {
     pub nodes: BTreeMap<(PoolName, NodeState), u32>,
     /// What the nodes cost, by pool and how they were bought.
     pub spend: BTreeMap<(PoolName, CapacityType), UsdPerHour>,
+    /// How every budget stands.
+    pub budgets: Vec<Budget>,
+    /// What the unused part of each commitment costs, by name; one of which that is not known is absent.
+    pub unused: BTreeMap<String, UsdPerHour>,
 }
 
 /// What the gauges show of one group.
@@ -125,6 +130,29 @@ impl Collector for Published {
         });
         let per_hour = Unit::Other("usd_per_hour".to_owned());
         gauges(&mut encoder, "spend", "What the nodes cost now at cash prices, in US dollars an hour", Some(&per_hour), spend)?;
+        // The label `pool` is empty, and so as good as absent, where the budget is of all pools.
+        let budgets = |of: fn(&Budget) -> UsdPerHour| {
+            view.budgets.iter().map(move |budget| (budget_labels(&budget.of), dollars(of(budget))))
+        };
+        let help = "Cash that counts against a budget, in US dollars an hour: what commitments pay for is not in it";
+        gauges(&mut encoder, "budget_spend", help, Some(&per_hour), budgets(|budget| budget.spent))?;
+        gauges(
+            &mut encoder,
+            "budget_limit",
+            "A budget, in US dollars an hour",
+            Some(&per_hour),
+            budgets(|budget| budget.limit),
+        )?;
+        let by_budget = view.budgets.iter().map(|budget| {
+            let stage = Stage::ALL.iter().position(|stage| *stage == budget.stage).unwrap_or_default();
+            (budget_labels(&budget.of), i64::try_from(stage).unwrap_or(i64::MAX))
+        });
+        let help = "What a budget still allows: 0 everything, 1 everything but it is near its limit, \
+                    2 only spot to pools that may buy it, 3 nothing for cash";
+        gauges(&mut encoder, "budget_stage", help, None, by_budget)?;
+        let unused = view.unused.iter().map(|(name, rate)| ([("commitment", name.clone())], dollars(*rate)));
+        let help = "What the part of a commitment that is not used costs, in US dollars an hour";
+        gauges(&mut encoder, "commitment_unused", help, Some(&per_hour), unused)?;
         let ages =
             feeds.iter().map(|(feed, as_of)| ([("feed", feed.to_string())], now.duration_since(*as_of).as_secs_f64().max(0.0)));
         gauges(
@@ -156,6 +184,11 @@ fn gauges<const N: usize, V: EncodeGaugeValue>(
         metric.encode_family(&labels)?.encode_gauge(&value)?;
     }
     Ok(())
+}
+
+fn budget_labels(of: &BudgetOf) -> [(&'static str, String); 2] {
+    let scope = if of.pool().is_some() { "pool" } else { "all" };
+    [("scope", scope.to_owned()), ("pool", of.pool().map(ToString::to_string).unwrap_or_default())]
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; below 9 billion dollars an hour no micro-dollar is lost")]

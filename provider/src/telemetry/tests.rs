@@ -5,6 +5,7 @@ use http::{Request, Response};
 use http_body::Body as _;
 use jiff::{SignedDuration, Timestamp};
 use prometheus_client::registry::Registry;
+use stoker_core::budget::{Budget, BudgetOf, Stage};
 use stoker_core::ids::{NodeGroupId, PoolName, SupplierName};
 use stoker_core::offer::CapacityType;
 use stoker_core::units::UsdPerHour;
@@ -135,7 +136,11 @@ fn view() -> View {
     View {
         groups: [(NodeGroupId::new("inference.g6-xlarge.us-east-1a").unwrap(), gauges)].into(),
         nodes: [((pool.clone(), NodeState::Ready), 2), ((pool.clone(), NodeState::Booting), 1)].into(),
-        spend: [((pool, CapacityType::OnDemand), UsdPerHour(2_414_400))].into(),
+        spend: [((pool.clone(), CapacityType::OnDemand), UsdPerHour(2_414_400))].into(),
+        budgets: [(BudgetOf::Pool(pool), Stage::SpotOnly), (BudgetOf::All, Stage::Ample)]
+            .map(|(of, stage)| Budget { of, spent: UsdPerHour(2_414_400), limit: UsdPerHour(2_500_000), stage })
+            .into(),
+        unused: [("ri".to_owned(), UsdPerHour(510_000))].into(),
     }
 }
 
@@ -151,6 +156,12 @@ fn published_gauges_follow_the_view() {
     assert_eq!(value(&registry, "stoker_nodes{pool=\"inference\",state=\"ready\"}"), Some(2.0));
     let spend = "stoker_spend_usd_per_hour{pool=\"inference\",capacity_type=\"on-demand\"}";
     assert_eq!(value(&registry, spend), Some(2.4144));
+    let budget = "{scope=\"pool\",pool=\"inference\"}";
+    assert_eq!(value(&registry, &format!("stoker_budget_spend_usd_per_hour{budget}")), Some(2.4144));
+    assert_eq!(value(&registry, &format!("stoker_budget_limit_usd_per_hour{budget}")), Some(2.5));
+    assert_eq!(value(&registry, &format!("stoker_budget_stage{budget}")), Some(2.0));
+    assert_eq!(value(&registry, "stoker_budget_stage{scope=\"all\",pool=\"\"}"), Some(0.0));
+    assert_eq!(value(&registry, "stoker_commitment_unused_usd_per_hour{commitment=\"ri\"}"), Some(0.51));
     metrics.publish(View::default());
     assert!(!text(&registry).contains("inference"));
 }

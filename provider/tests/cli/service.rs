@@ -46,6 +46,8 @@ fn groups_shows_a_running_service_and_no_second_one_starts_beside_it() {
     assert_eq!(shown.code, 0, "{shown:?}");
     let group = shown.out.lines().find(|line| line.starts_with("serving.g6-xlarge.")).expect(&shown.out);
     assert!(group.contains(" g6.xlarge ") && group.contains('$'), "{group}");
+    let budget = "budget of pool serving: $0.0000/h of $5.0000/h spent, there is room";
+    assert!(shown.out.lines().any(|line| line == budget), "{shown:?}");
     assert_eq!(stoker(&["groups", "--url", &url, "--pool", "nobody"]).code, 5);
 
     let second = stoker(&serve);

@@ -1,6 +1,7 @@
 //! Which quotas count a node, told anew: from the node to the names of its quotas, where the ledger goes from each quota to its members.
 
-use crate::offer::{CapacityType, InstanceSpec, Market};
+use crate::commitment::{Paid, Terms};
+use crate::offer::{CapacityType, InstanceSpec, Market, Place};
 use crate::policy::{Counts, Policy, Quota, UnknownQuota};
 
 /// The GPUs of which nothing is bought on demand until their quota is listed.
@@ -9,7 +10,7 @@ const LARGE: [&str; 11] = ["K80", "P100", "V100", "A100", "H100", "H100NVL", "H2
 /// The quotas that count a node of this type bought in this market, by their places in the policy.
 pub fn quotas_of(policy: &Policy, market: &Market, spec: &InstanceSpec) -> Vec<usize> {
     let granted = |either: Vec<String>| either.into_iter().find(|name| listed(policy, name, market));
-    let names: Vec<String> = names(market, spec).into_iter().filter_map(granted).collect();
+    let names: Vec<String> = names(policy, market, spec).into_iter().filter_map(granted).collect();
     let counts = |quota: &Quota| match &quota.counts {
         Counts::Known(_) => names.contains(&quota.name),
         Counts::Own { models, capacity_types } => {
@@ -24,7 +25,7 @@ pub fn quotas_of(policy: &Policy, market: &Market, spec: &InstanceSpec) -> Vec<u
 /// The quota for want of which a node of this type may not be bought in this market.
 pub(crate) fn wanting(policy: &Policy, market: &Market, spec: &InstanceSpec) -> Option<String> {
     let large = LARGE.contains(&spec.gpu_model.as_str());
-    names(market, spec).into_iter().filter(|either| !either.iter().any(|name| listed(policy, name, market))).find_map(
+    names(policy, market, spec).into_iter().filter(|either| !either.iter().any(|name| listed(policy, name, market))).find_map(
         |either| {
             let name = either.into_iter().next()?;
             // The totals over all models are not the quota of a large GPU.
@@ -49,10 +50,14 @@ fn listed(policy: &Policy, name: &str, market: &Market) -> bool {
 }
 
 /// The names of the quotas that count it; of alternatives, the first that was granted.
-fn names(market: &Market, spec: &InstanceSpec) -> Vec<Vec<String>> {
+fn names(policy: &Policy, market: &Market, spec: &InstanceSpec) -> Vec<Vec<String>> {
     let spot = market.capacity_type == CapacityType::Spot;
     let one = |name: &str| vec![name.to_owned()];
     match market.place.cloud.as_str() {
+        // EC2's capacity blocks count against nothing; what may also be of another reservation does.
+        "aws" if market.capacity_type == CapacityType::Reserved && paid_ahead(policy, &market.place) == Some(true) => {
+            Vec::new()
+        }
         "aws" => aws(spec.instance_type.as_str(), spot).map(one).into_iter().collect(),
         "gcp" => {
             let model = match spec.gpu_model.as_str() {
@@ -78,6 +83,15 @@ fn names(market: &Market, spec: &InstanceSpec) -> Vec<Vec<String>> {
         }
         _ => Vec::new(),
     }
+}
+
+/// Whether everything that is kept at a place is paid ahead; `None` where nothing is kept.
+fn paid_ahead(policy: &Policy, place: &Place) -> Option<bool> {
+    let ahead = policy.commitments.iter().filter_map(|commitment| match &commitment.terms {
+        Terms::Capacity(kept) if kept.place == *place => Some(matches!(kept.paid, Paid::Ahead { .. })),
+        _ => None,
+    });
+    ahead.reduce(|all, one| all && one)
 }
 
 fn aws(instance_type: &str, spot: bool) -> Option<&'static str> {

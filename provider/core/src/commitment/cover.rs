@@ -1,28 +1,21 @@
-//! How much of each commitment is used, by what, and what one more node costs.
-//!
-//! The bill is worked out as the clouds do: kept capacity first, then discounts by count (zonal before regional), then savings plans (of
-//! a family before those of a whole cloud), each on the usage with the greatest discount first. What one more node costs is the bill with
-//! it less the bill without.
+//! How much of each commitment is used, by what, and what one more node costs: the bill with it less the bill without.
 
-use std::cmp::Reverse;
 use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Capacity, Commitment, CommittedNodes, Paid, Terms};
+use super::bill::{Bill, Cover, Idle, order};
+use super::reach::{Reach, Reached, reached};
+use super::{Capacity, Commitment, CoveredBy, Marginal, NoSlot, Paid, Terms};
 use crate::group::{Group, Menu};
-use crate::ids::{GpuModel, NodeGroupId, PoolName};
+use crate::ids::{NodeGroupId, PoolName};
 use crate::lookup::Lookup;
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market, Place};
 use crate::record::{Purchase, Record};
 use crate::units::{Milli, UsdPerHour};
 use crate::usage::group_of;
-
-/// A covered node costs this share of its price: near nothing, but in the same order, and never nought, which would be an unknown
-/// price. Karpenter divides the price of a reservation by the same (`pricing-notes` §4).
-const TRIFLE: i64 = 10_000_000;
 
 /// Nodes that one pool bought alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,92 +80,6 @@ pub struct Use {
     pub unused_rate: Option<UsdPerHour>,
 }
 
-/// What one more node in a market would cost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marginal {
-    /// What it costs without any commitment.
-    pub price: UsdPerHour,
-    /// What it adds to the bill: nought while a commitment covers it, a part of its price where one covers it in part.
-    pub cash: UsdPerHour,
-    /// What covers it.
-    pub by: Option<CoveredBy>,
-    /// How many nodes from here on cost the same, at least one.
-    pub alike: u32,
-}
-
-/// The commitment that covers a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CoveredBy {
-    /// Its name.
-    pub name: String,
-    /// How much of the node's price is saved, in thousandths.
-    pub share: Milli,
-}
-
-impl fmt::Display for CoveredBy {
-    /// `covered by commitment ri`; a half-covered node is `0.500 covered by commitment sp`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.share {
-            Milli(1000) => write!(f, "covered by commitment {}", self.name),
-            share => write!(f, "{share} covered by commitment {}", self.name),
-        }
-    }
-}
-
-/// Why no node can be bought from kept capacity.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "camelCase")]
-pub enum NoSlot {
-    /// All of it is used.
-    #[error("commitment {name} is full: {nodes} of {nodes} nodes used")]
-    Full {
-        /// Its name.
-        name: String,
-        /// Its nodes.
-        nodes: u32,
-    },
-    /// It has not begun.
-    #[error("commitment {name} begins at {}", .from.strftime("%Y-%m-%d %H:%MZ"))]
-    NotBegun {
-        /// Its name.
-        name: String,
-        /// When it begins.
-        from: Timestamp,
-    },
-    /// It is over, or so near its end that nodes must leave.
-    #[error("commitment {name} takes nothing new since {}", .since.strftime("%Y-%m-%d %H:%MZ"))]
-    Ending {
-        /// Its name.
-        name: String,
-        /// Since when.
-        since: Timestamp,
-    },
-}
-
-impl Marginal {
-    /// A node that nothing covers.
-    pub const fn uncovered(price: UsdPerHour) -> Self {
-        Self { price, cash: price, by: None, alike: u32::MAX }
-    }
-
-    /// What the choice ranks by: the cash, or a trifle of the price where no cash is due.
-    pub fn effective(&self) -> UsdPerHour {
-        self.cash.max(UsdPerHour(self.price.0 / TRIFLE)).max(UsdPerHour(1))
-    }
-
-    /// How many such nodes `left` pays for: those that cost the same as the next one, and then others at the full price.
-    pub fn affordable(&self, left: UsdPerHour) -> u32 {
-        // A price of nought would be an unknown one; the tables and the policy refuse it, and `max` keeps the division safe.
-        let whole = |left: UsdPerHour| u32::try_from(left.0.max(0) / self.price.0.max(1)).unwrap_or(u32::MAX);
-        if self.cash == self.price {
-            return whole(left);
-        }
-        let first = self.cash.times(self.alike);
-        // What costs nothing more needs nothing left.
-        if self.cash > UsdPerHour::ZERO && left < first { 0 } else { self.alike.saturating_add(whole(left.minus(first))) }
-    }
-}
-
 /// All that is bought, and what the commitments pay of it. Empty where the policy has no commitments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Committed {
@@ -222,7 +129,7 @@ impl Committed {
                 let groups = menu.groups.values().filter(|group| group.place == *place);
                 let offers = groups.flat_map(|group| group.offers.iter().map(move |offer| (group, offer)));
                 offers.filter(move |(_, offer)| offer.market.capacity_type == wanted).find_map(|(group, offer)| {
-                    let by = Reach::of(&menu.policy.commitments, place, &group.spec.gpu_model);
+                    let by = Reach::of(&menu.policy.commitments, place, &group.spec);
                     Some(Idle { gpus: group.spec.advertised_gpus().max(1), price: offer.quote(now).ok()?.price, by })
                 })
             };
@@ -259,6 +166,11 @@ impl Committed {
     pub fn relief(&self, pool: &PoolName) -> UsdPerHour {
         let of_pool = |cover: &&Cover| self.lines.get(cover.line).is_some_and(|known| known.line.pool == *pool);
         UsdPerHour(self.bill.covers.iter().filter(of_pool).fold(0, |sum, cover| sum.saturating_add(cover.value)))
+    }
+
+    /// What commitments pay of all nodes.
+    pub fn total_relief(&self) -> UsdPerHour {
+        UsdPerHour(self.bill.covers.iter().fold(0, |sum, cover| sum.saturating_add(cover.value)))
     }
 
     /// How much of each commitment is used, in the policy's order.
@@ -383,363 +295,6 @@ impl Committed {
     }
 
     fn bill_of<'a>(&'a self, commitments: &'a [Commitment], lines: impl Iterator<Item = &'a Reached>) -> Bill {
-        let mut billing = Billing::new(commitments, self.now);
-        billing.keep_capacity(lines, &self.idle);
-        for at in order(commitments) {
-            billing.discount(at);
-        }
-        let due = billing.unkept + billing.rows.iter().map(|row| i128::from(row.open)).sum::<i128>();
-        Bill { left: billing.left, least: billing.least, covers: billing.covers, due }
-    }
-}
-
-/// The discounts in the order in which a bill applies them: by count (zonal, regional, by GPU), then plans (of a family, of a cloud).
-fn order(commitments: &[Commitment]) -> Vec<usize> {
-    let class = |terms: &Terms| match terms {
-        Terms::Nodes(nodes) => Some(u8::from(nodes.zone.is_none())),
-        Terms::Gpus(_) => Some(2),
-        Terms::Spend(spend) => Some(3 + u8::from(spend.family.is_none())),
-        Terms::Capacity(_) => None,
-    };
-    let mut order: Vec<_> = commitments.iter().enumerate().filter_map(|(at, c)| Some((class(&c.terms)?, at))).collect();
-    order.sort_unstable();
-    order.into_iter().map(|(_, at)| at).collect()
-}
-
-fn reached(commitments: &[Commitment], group: &Group, market: &Market, price: UsdPerHour, nodes: u32) -> Reached {
-    let (pool, gpus) = (group.pool.clone(), group.spec.advertised_gpus().max(1));
-    let by = Reach::of(commitments, &market.place, &group.spec.gpu_model);
-    Reached { line: Line { pool, market: market.clone(), gpus, price, nodes }, by }
-}
-
-impl CommittedNodes {
-    fn fits(&self, place: &Place) -> bool {
-        self.region == place.region
-            && self.instance_type == place.instance_type
-            && self.zone.as_ref().is_none_or(|zone| *zone == place.zone)
-    }
-}
-
-impl Commitment {
-    /// Whether it can pay for a node there: kept capacity for a reserved one, all else for what is billed on demand. With the discount of
-    /// a plan, and nought otherwise.
-    fn reaches(&self, place: &Place, model: &GpuModel) -> Option<Milli> {
-        let whole = |fits: bool| fits.then_some(Milli(0));
-        match &self.terms {
-            _ if self.cloud != place.cloud => None,
-            Terms::Nodes(nodes) => whole(nodes.fits(place)),
-            Terms::Gpus(gpus) => whole(gpus.region == place.region && gpus.model == *model),
-            Terms::Spend(spend) => spend.discount(place),
-            Terms::Capacity(capacity) => whole(capacity.place == *place),
-        }
-    }
-
-    /// Why nothing new starts under it now; `None` while it may.
-    fn shut(&self, now: Timestamp) -> Option<NoSlot> {
-        let ends = match &self.terms {
-            Terms::Capacity(Capacity { paid: Paid::Ahead { leave_at, .. }, .. }) => Some(*leave_at),
-            _ => self.until,
-        };
-        let name = || self.name.clone();
-        match (self.from, ends) {
-            (Some(from), _) if now < from => Some(NoSlot::NotBegun { name: name(), from }),
-            (_, Some(since)) if since <= now => Some(NoSlot::Ending { name: name(), since }),
-            _ => None,
-        }
-    }
-
-    fn is_discount(&self) -> bool {
-        !matches!(self.terms, Terms::Capacity(_))
-    }
-
-    /// All of it, in its own unit: nodes, GPUs or micro-dollars per hour.
-    fn size(&self) -> i64 {
-        match &self.terms {
-            Terms::Nodes(nodes) => i64::from(nodes.nodes),
-            Terms::Gpus(gpus) => i64::from(gpus.gpus),
-            Terms::Spend(spend) => spend.rate.0,
-            Terms::Capacity(capacity) => i64::from(capacity.nodes),
-        }
-    }
-
-    /// What one such node takes of it, in its own unit.
-    fn taken_by_one(&self, line: &Line, discount: Milli) -> i64 {
-        match &self.terms {
-            Terms::Nodes(_) | Terms::Capacity(_) => 1,
-            Terms::Gpus(_) => i64::from(line.gpus),
-            Terms::Spend(_) => at_plan_rate(line.price.0, discount),
-        }
-    }
-}
-
-/// What usage worth `value` on demand takes of a plan with this discount; rounded up, so that no plan covers more than it can.
-fn at_plan_rate(value: i64, discount: Milli) -> i64 {
-    let rest = 1000 - i64::from(discount.0.min(999));
-    // Bills are worked out often, and wide numbers divide slowly.
-    if let Some(thousandths) = value.checked_mul(rest).and_then(|product| product.checked_add(999)) {
-        return thousandths / 1000;
-    }
-    i64::try_from((i128::from(value) * i128::from(rest) + 999) / 1000).unwrap_or(i64::MAX)
-}
-
-/// What usage a plan with this discount covers with `spend`, worth on demand; rounded down for the same reason.
-fn worth_on_demand(spend: i64, discount: Milli) -> i64 {
-    i64::try_from(i128::from(spend) * 1000 / i128::from(1000 - discount.0.min(999))).unwrap_or(i64::MAX)
-}
-
-/// A line and the commitments that reach it: found once, as a bill is worked out many times.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Reached {
-    line: Line,
-    by: Reach,
-}
-
-/// The commitments that reach some nodes, by their place in the policy; of plans with the discount, in thousandths.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Reach(Vec<(usize, Milli)>);
-
-impl Reach {
-    fn of(commitments: &[Commitment], place: &Place, model: &GpuModel) -> Self {
-        let reaches = |(at, commitment): (usize, &Commitment)| Some((at, commitment.reaches(place, model)?));
-        Self(commitments.iter().enumerate().filter_map(reaches).collect())
-    }
-
-    fn discount(&self, commitment: usize) -> Option<Milli> {
-        self.0.iter().find(|(at, _)| *at == commitment).map(|(_, discount)| *discount)
-    }
-}
-
-/// An unused node of kept capacity.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Idle {
-    gpus: u32,
-    price: UsdPerHour,
-    by: Reach,
-}
-
-/// What is due, and what the commitments paid.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Bill {
-    /// What is left of each commitment, in its own unit.
-    left: Vec<i64>,
-    /// The least discount of what each plan covers.
-    least: Vec<Option<Milli>>,
-    /// What commitments pay of each line. What they pay of kept capacity is between them: its place is paid for already.
-    covers: Vec<Cover>,
-    /// What all lines and all capacity billed on demand cost beside the commitments, in micro-dollars per hour.
-    due: i128,
-}
-
-/// What one commitment pays of one line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Cover {
-    line: usize,
-    commitment: usize,
-    value: i64,
-}
-
-/// Usage that discounts can take.
-struct Row<'a> {
-    /// The line; `None` for kept capacity that is not used.
-    line: Option<usize>,
-    /// Whether it is kept capacity, paid for by its commitment whether used or not.
-    kept: bool,
-    by: &'a Reach,
-    gpus: u32,
-    price: UsdPerHour,
-    /// GPUs not yet covered by count.
-    open_gpus: u64,
-    /// What is not yet covered, in micro-dollars per hour on demand.
-    open: i64,
-}
-
-impl Row<'_> {
-    fn value(&self, gpus: u64) -> i64 {
-        let value = i128::from(self.price.0) * i128::from(gpus) / i128::from(self.gpus.max(1));
-        i64::try_from(value).unwrap_or(i64::MAX)
-    }
-}
-
-/// A bill in the making.
-struct Billing<'a> {
-    commitments: &'a [Commitment],
-    now: Timestamp,
-    rows: Vec<Row<'a>>,
-    /// The rows that each commitment reaches, with its discount there.
-    reached: Vec<Vec<(usize, Milli)>>,
-    left: Vec<i64>,
-    least: Vec<Option<Milli>>,
-    covers: Vec<Cover>,
-    /// Prices of nodes bought as reserved that no kept capacity has room for.
-    unkept: i128,
-}
-
-impl<'a> Billing<'a> {
-    fn new(commitments: &'a [Commitment], now: Timestamp) -> Self {
-        let left = commitments.iter().map(|c| if c.is_active(now) { c.size() } else { 0 }).collect();
-        let least = vec![None; commitments.len()];
-        let reached = vec![Vec::new(); commitments.len()];
-        Self { commitments, now, rows: Vec::new(), reached, left, least, covers: Vec::new(), unkept: 0 }
-    }
-
-    fn push(&mut self, row: Row<'a>) {
-        for &(commitment, discount) in &row.by.0 {
-            if let Some(reached) = self.reached.get_mut(commitment) {
-                reached.push((self.rows.len(), discount));
-            }
-        }
-        self.rows.push(row);
-    }
-
-    /// Reserved nodes take kept capacity, in the policy's order; what takes nothing new comes last, so that a new node never seems to have
-    /// gone where it cannot. What is billed on demand stays open to discounts, used or not, and the
-    /// unused part comes last: AWS prefers running nodes too.
-    fn keep_capacity(&mut self, lines: impl Iterator<Item = &'a Reached>, idle: &'a [Option<Idle>]) {
-        for (at, Reached { line, by }) in lines.enumerate() {
-            let row = |kept, nodes: u32| Row {
-                line: Some(at),
-                kept,
-                by,
-                gpus: line.gpus,
-                price: line.price,
-                open_gpus: u64::from(nodes) * u64::from(line.gpus),
-                open: line.price.times(nodes).0,
-            };
-            if line.market.capacity_type == CapacityType::OnDemand {
-                self.push(row(false, line.nodes));
-                continue;
-            }
-            let mut nodes = line.nodes;
-            let kept = by.0.iter().filter_map(|&(at, _)| match self.commitments.get(at) {
-                Some(c @ Commitment { terms: Terms::Capacity(capacity), .. }) => {
-                    Some((c.shut(self.now).is_some(), at, capacity))
-                }
-                _ => None,
-            });
-            let mut kept: Vec<_> = kept.collect();
-            kept.sort_by_key(|(shut, at, _)| (*shut, *at));
-            for (_, commitment, capacity) in kept {
-                let Some(left) = self.left.get_mut(commitment) else { continue };
-                let taken = u32::try_from(*left).unwrap_or(u32::MAX).min(nodes);
-                if taken == 0 {
-                    continue;
-                }
-                nodes -= taken;
-                *left -= i64::from(taken);
-                self.covers.push(Cover { line: at, commitment, value: line.price.times(taken).0 });
-                if capacity.paid == Paid::OnDemand {
-                    self.push(row(true, taken));
-                }
-            }
-            self.unkept += i128::from(line.price.times(nodes).0);
-        }
-        for (at, idle) in idle.iter().enumerate() {
-            let (Some(left), Some(Idle { gpus, price, by })) = (self.left.get(at), idle) else { continue };
-            let nodes = u32::try_from(*left).unwrap_or(0);
-            let (open_gpus, open) = (u64::from(nodes) * u64::from(*gpus), price.times(nodes).0);
-            self.push(Row { line: None, kept: true, by, gpus: *gpus, price: *price, open_gpus, open });
-        }
-    }
-
-    /// Applies the discount of one commitment.
-    fn discount(&mut self, at: usize) {
-        match self.commitments.get(at).map(|commitment| &commitment.terms) {
-            Some(Terms::Spend(_)) => self.discount_spend(at),
-            Some(terms) => self.discount_count(at, terms),
-            None => {}
-        }
-    }
-
-    /// A discount by count takes usage in the order of purchase: whole nodes, or as many GPUs of a node as are left.
-    fn discount_count(&mut self, at: usize, terms: &Terms) {
-        let (Some(left), Some(reached)) = (self.left.get_mut(at), self.reached.get(at)) else { return };
-        // A zonal reserved instance brings capacity of its own, and pays for no other.
-        let zonal = matches!(terms, Terms::Nodes(nodes) if nodes.zone.is_some());
-        let unit_of = |row: &Row<'_>| if matches!(terms, Terms::Gpus(_)) { 1 } else { u64::from(row.gpus.max(1)) };
-        for (row, _) in reached {
-            let Some(row) = self.rows.get_mut(*row).filter(|row| !(zonal && row.kept)) else { continue };
-            if *left == 0 {
-                break;
-            }
-            let unit = unit_of(row);
-            let taken = (*left).min(i64::try_from(row.open_gpus / unit).unwrap_or(i64::MAX));
-            if taken == 0 {
-                continue;
-            }
-            *left -= taken;
-            row.open_gpus -= u64::try_from(taken).unwrap_or(0) * unit;
-            let open = row.value(row.open_gpus);
-            pay(&mut self.covers, row, at, row.open - open);
-        }
-    }
-
-    /// A plan takes the usage with the greatest discount first, then, as AWS breaks that tie, that with the lowest rate.
-    fn discount_spend(&mut self, at: usize) {
-        let (Some(left), Some(least)) = (self.left.get_mut(at), self.least.get_mut(at)) else { return };
-        let rows = &mut self.rows;
-        let ranked = |&(row, discount): &(usize, Milli)| {
-            let price = rows.get(row).filter(|row| row.open > 0)?.price;
-            Some((Reverse(discount), at_plan_rate(price.0, discount), row))
-        };
-        let mut reached: Vec<_> = self.reached.get(at).into_iter().flatten().filter_map(ranked).collect();
-        reached.sort_unstable();
-        for (Reverse(discount), _, row) in reached {
-            let Some(row) = rows.get_mut(row).filter(|_| *left > 0) else { break };
-            let need = at_plan_rate(row.open, discount);
-            let (taken, value) =
-                if need <= *left { (need, row.open) } else { (*left, worth_on_demand(*left, discount).min(row.open)) };
-            *left -= taken;
-            *least = Some(discount);
-            pay(&mut self.covers, row, at, value);
-        }
-    }
-}
-
-/// Nodes used at one place and billed on demand.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Used<'a> {
-    /// Where.
-    pub(super) place: &'a Place,
-    /// Whether in capacity that a commitment keeps.
-    pub(super) kept: bool,
-    /// The GPU model.
-    pub(super) model: &'a GpuModel,
-    /// Advertised GPUs of one.
-    pub(super) gpus: u32,
-    /// What one costs without any commitment.
-    pub(super) price: UsdPerHour,
-    /// So many nodes.
-    pub(super) nodes: u32,
-}
-
-/// What the discounts among the commitments leave to be paid of each, in micro-dollars per hour.
-pub(super) fn left_due(commitments: &[Commitment], used: &[Used<'_>], now: Timestamp) -> Vec<i64> {
-    let reach: Vec<_> = used.iter().map(|one| Reach::of(commitments, one.place, one.model)).collect();
-    let mut billing = Billing::new(commitments, now);
-    for (at, (one, by)) in used.iter().zip(&reach).enumerate() {
-        billing.push(Row {
-            line: Some(at),
-            kept: one.kept,
-            by,
-            gpus: one.gpus,
-            price: one.price,
-            open_gpus: u64::from(one.nodes) * u64::from(one.gpus),
-            open: one.price.times(one.nodes).0,
-        });
-    }
-    for at in order(commitments) {
-        billing.discount(at);
-    }
-    billing.rows.iter().map(|row| row.open).collect()
-}
-
-/// A commitment pays `value` of a row.
-fn pay(covers: &mut Vec<Cover>, row: &mut Row<'_>, commitment: usize, value: i64) {
-    if value == 0 {
-        return;
-    }
-    row.open -= value;
-    if let Some(line) = row.line.filter(|_| !row.kept) {
-        covers.push(Cover { line, commitment, value });
+        Bill::of(commitments, lines, &self.idle, self.now)
     }
 }

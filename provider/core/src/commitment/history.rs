@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::cover::{Used, left_due};
+use super::bill::{Used, left_due};
 use super::size::enough;
 use super::{Capacity, Commitment, Paid, Terms, TooLittleUse};
 use crate::group::OperatorPrices;
@@ -87,7 +87,7 @@ impl<'a> History<'a> {
                 used.push(Used {
                     place,
                     kept: market.capacity_type == CapacityType::Reserved,
-                    model: &spec.gpu_model,
+                    spec,
                     gpus: spec.advertised_gpus().max(1),
                     price: quote.price,
                     nodes: u32::try_from(minutes).unwrap_or(u32::MAX),
@@ -96,10 +96,10 @@ impl<'a> History<'a> {
             for (one, open) in used.iter().zip(left_due(&discounts, &used, now)) {
                 value += i128::from(one.price.times(one.nodes).0);
                 due += i128::from(open);
-                let Used { place, model, gpus, price, .. } = *one;
+                let Used { place, spec, gpus, price, .. } = *one;
                 let of = left.entry((&place.cloud, &place.region, &place.instance_type)).or_insert_with(|| Left {
                     place,
-                    model,
+                    model: &spec.gpu_model,
                     gpus,
                     price,
                     hourly: vec![0; known.len()],

@@ -21,7 +21,7 @@ use crate::usage::Usage;
 use crate::whatif::what_if;
 
 /// What is sold: cloud, region, zone, type, model, GPUs, on-demand cents.
-const SOLD: [(&str, &str, &str, &str, &str, u32, i64); 8] = [
+const SOLD: [(&str, &str, &str, &str, &str, u32, i64); 10] = [
     ("aws", "east", "az1", "g6.xlarge", "L4", 1, 200),
     ("aws", "east", "az2", "g6.xlarge", "L4", 1, 200),
     ("aws", "east", "az1", "g5.xlarge", "A10G", 1, 400),
@@ -29,6 +29,8 @@ const SOLD: [(&str, &str, &str, &str, &str, u32, i64); 8] = [
     ("aws", "east", "az1", "p5.48xlarge", "H100", 8, 5600),
     ("gcp", "us", "us-a", "g2-8", "L4", 8, 800),
     ("gcp", "us", "us-a", "g2-1", "L4", 1, 100),
+    ("gcp", "us", "us-a", "a2-high-1", "A100", 1, 400),
+    ("gcp", "us", "us-a", "a2-ultra-1", "A100", 1, 500),
     ("azure", "eu", "eu", "NC24", "A100", 1, 400),
 ];
 
@@ -45,7 +47,11 @@ fn book() -> PriceBook {
             instance_type: place.instance_type.clone(),
             gpu_model: GpuModel::new(model).unwrap(),
             gpus: Milli(1000 * gpus),
-            gpu_memory: MiB::from_gib(24),
+            gpu_memory: MiB::from_gib(match instance_type {
+                "a2-high-1" => 40,
+                "a2-ultra-1" => 80,
+                _ => 24,
+            }),
             vcpus: Some(4),
             memory: Some(MiB::from_gib(16)),
             arch: Arch::Amd64,
@@ -396,6 +402,24 @@ fn what_ends_soon_is_no_room() {
     assert_eq!(room(&fleet), Ok(1));
     fleet.buy("az1", "g6.xlarge", KEPT, 1);
     assert_eq!(room(&fleet), Err("commitment cr is full: 1 of 1 nodes used".into()));
+}
+
+/// Google sells the A100 of 40 GB and that of 80 GB each by itself, and a commitment to one pays for no other.
+#[test]
+fn committed_use_tells_memory_sizes_apart() {
+    let cud = |gib: u32| {
+        json!({"name": format!("cud-{gib}"), "cloud": "gcp", "kind": "committed-use", "region": "us", "model": "A100",
+               "memoryGiB": gib, "gpus": 2, "usdPerHour": 5})
+    };
+    let fleet = Fleet::with(json!([cud(80)]));
+    assert_eq!(fleet.next("us-a", "a2-high-1"), (dollars("4"), dollars("4"), None));
+    assert_eq!(fleet.next("us-a", "a2-ultra-1").1, FREE);
+    let mut fleet = Fleet::with(json!([cud(40), cud(80)]));
+    fleet.buy("us-a", "a2-ultra-1", OD, 3);
+    fleet.buy("us-a", "a2-high-1", OD, 1);
+    let used: Vec<Amount> = fleet.uses().into_iter().map(|of| of.used).collect();
+    assert_eq!(used, [Amount::Gpus(1), Amount::Gpus(2)]);
+    assert_eq!(fleet.cash("one"), dollars("5"));
 }
 
 /// Committed use of 12 L4 GPUs: a node of eight is covered, of the next one half: $4 of its $8 is due. A node of one GPU would be free.

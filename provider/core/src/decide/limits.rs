@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use super::guard::Held;
 use super::{Draft, is_fresh};
-use crate::choose::Scales;
+use crate::choose::{PriceParts, Scales};
 use crate::commitment::Commitment;
 use crate::group::{Group, dominates};
 use crate::ids::{NodeGroupId, PoolName};
@@ -15,6 +15,7 @@ use crate::lookup::Lookup;
 use crate::plan::{Closed, GroupLimits};
 use crate::policy::{Taint, TaintEffect};
 use crate::sabotage;
+use crate::usage::Usage;
 
 /// How long a Ready node may stay without a pod before it counts towards freezing its group: three times the slowest scheduler
 /// retry of an unschedulable pod (5 min).
@@ -26,14 +27,17 @@ const UNCREDITED_AT_MOST: SignedDuration = SignedDuration::from_mins(20);
 
 /// The limits of every group: those of the menu, and those of removed pools until they are empty. `held` is how many nodes of each group
 /// are kept from the autoscaler.
-pub(super) fn of_groups(draft: &mut Draft<'_>, held: &Lookup<NodeGroupId, Held>) -> BTreeMap<NodeGroupId, GroupLimits> {
-    let usage = draft.usage();
+pub(super) fn of_groups(
+    draft: &mut Draft<'_>,
+    usage: &Usage,
+    held: &Lookup<NodeGroupId, Held>,
+) -> BTreeMap<NodeGroupId, GroupLimits> {
     let uncredited = uncredited(draft);
     let (snapshot, now) = (draft.snapshot, draft.now);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
     let mut limits = BTreeMap::new();
     {
-        let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: &usage, fresh: &fresh, now };
+        let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
         let mut open: BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>> = BTreeMap::new();
         for group in draft.menu.groups.values() {
             let target = usage.target(&group.id);
@@ -49,11 +53,12 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, held: &Lookup<NodeGroupId, Held>)
                 None => None,
             };
             let next = (closed.is_none()).then(|| eligible.drain(..).next()).flatten().map(|e| e.parts);
-            if let Some(parts) = &next {
-                // A commitment soon is full: what it covers now makes no other shape pointless.
-                let uncovered = || parts.quote.price.plus(parts.transfer.unwrap_or_default());
-                let lasting = if parts.covered.is_some() { uncovered() } else { parts.effective };
-                open.entry((&group.pool, group.zone_name.as_str())).or_default().push((group.as_ref(), lasting.0));
+            // A commitment soon is full: what it covers now makes no other shape pointless.
+            let uncovered = |parts: &PriceParts| parts.quote.price.plus(parts.transfer.unwrap_or_default());
+            let lasting = |parts: &PriceParts| if parts.covered.is_some() { uncovered(parts) } else { parts.effective };
+            let lasting_price = next.as_ref().map(lasting);
+            if let Some(price) = lasting_price {
+                open.entry((&group.pool, group.zone_name.as_str())).or_default().push((group.as_ref(), price.0));
             }
             let next_price = next.map(|parts| parts.effective);
             let max = match &closed {
@@ -64,7 +69,10 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, held: &Lookup<NodeGroupId, Held>)
             };
             let Held { busy, paid } = held.get(&group.id).copied().unwrap_or_default();
             let listed = priced || target > 0;
-            limits.insert(group.id.clone(), GroupLimits { target, min: 0, max, busy, paid, listed, next_price, closed });
+            limits.insert(
+                group.id.clone(),
+                GroupLimits { target, min: 0, max, busy, paid, listed, next_price, lasting_price, closed },
+            );
         }
         unlist_dominated(&open, &mut limits);
     }
@@ -73,7 +81,17 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, held: &Lookup<NodeGroupId, Held>)
         if target > 0 && !draft.menu.groups.contains_key(id) {
             let Held { busy, paid } = held.get(id).copied().unwrap_or_default();
             let closed = Some(Closed::Removed);
-            let gone = GroupLimits { target, min: 0, max: target, busy, paid, listed: true, next_price: None, closed };
+            let gone = GroupLimits {
+                target,
+                min: 0,
+                max: target,
+                busy,
+                paid,
+                listed: true,
+                next_price: None,
+                lasting_price: None,
+                closed,
+            };
             limits.insert(remembered.group.id.clone(), gone);
         }
     }

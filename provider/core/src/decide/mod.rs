@@ -4,6 +4,7 @@
 //! then nodes are guarded and cleaned up, then the limits follow from what is left.
 
 mod absorb;
+mod budgets;
 mod fill;
 mod guard;
 mod leave;
@@ -50,10 +51,12 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     let held = guard::holds(&mut draft);
     guard::gone_nodes(&mut draft);
     guard::barren_groups(&mut draft);
-    let limits = limits::of_groups(&mut draft, &held);
+    let usage = draft.usage();
+    let limits = limits::of_groups(&mut draft, &usage, &held);
+    let accounts = budgets::accounts(&mut draft, &usage);
     draft.forget();
     let Draft { memory, actions, notes, explanations, next_change_at, .. } = draft;
-    Decision { plan: Plan::new(actions, limits, notes, explanations), memory, next_change_at }
+    Decision { plan: Plan::new(actions, limits, accounts, notes, explanations), memory, next_change_at }
 }
 
 /// A decision in the making.

@@ -1,6 +1,7 @@
 //! One pass at a time, over a small world: two zones, one type, spot and on-demand.
 
 mod back;
+mod budgets;
 mod commitments;
 mod leave;
 mod oracle;

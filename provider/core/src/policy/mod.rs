@@ -41,6 +41,9 @@ pub struct Policy {
     pub cluster: ClusterName,
     /// How long a launched machine may take to join the cluster.
     pub boot_deadline: SignedDuration,
+    /// Spend rate that all pools together never exceed; `None` is no limit.
+    #[serde(default)]
+    pub max_usd_per_hour: Option<UsdPerHour>,
     /// The pools, in file order; names are unique.
     pub pools: Vec<Pool>,
     /// Limits that the cloud sets.
@@ -248,6 +251,13 @@ pub struct PriceRow {
     pub capacity_type: CapacityType,
     /// Price of one node.
     pub price: UsdPerHour,
+}
+
+impl Pool {
+    /// Whether it may buy spot at all.
+    pub fn may_buy_spot(&self) -> bool {
+        self.prefer.contains(&CapacityType::Spot) && self.spot.as_ref().is_some_and(|rules| rules.max_share.0 > 0)
+    }
 }
 
 impl Policy {

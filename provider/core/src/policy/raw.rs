@@ -25,6 +25,9 @@ pub struct RawPolicy {
     /// What pools inherit.
     #[serde(default)]
     pub defaults: RawDefaults,
+    /// Limits of all pools together.
+    #[serde(default, skip_serializing_if = "RawOverallLimits::is_empty")]
+    pub limits: RawOverallLimits,
     /// Who may use what. Listed in the order in which they are shown; no pool takes precedence.
     pub pools: Vec<RawPool>,
     /// Limits that the cloud sets, as numbers.
@@ -55,6 +58,22 @@ pub struct RawDefaults {
     /// takes it as unlimited. Default: `deny` for large GPUs on demand (V100, A100, H100 and their like), `allow` for the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_quota: Option<UnknownQuota>,
+}
+
+/// Limits of all pools together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawOverallLimits {
+    /// Spend rate that all pools together never exceed, at cash prices: what commitments pay for does not count. It narrows as a pool's own
+    /// `limits.maxUsdPerHour` does. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_usd_per_hour: Option<serde_json::Number>,
+}
+
+impl RawOverallLimits {
+    const fn is_empty(&self) -> bool {
+        self.max_usd_per_hour.is_none()
+    }
 }
 
 /// What becomes of a market whose quota the policy does not list.
@@ -284,7 +303,9 @@ pub struct RawLimits {
     pub min_nodes: Option<u32>,
     /// Nodes never exceeded. Zero closes the pool.
     pub max_nodes: u32,
-    /// Spend rate never exceeded, at cash prices.
+    /// Spend rate never exceeded, at cash prices: what commitments pay for does not count, and may always be bought. From 80 % of it on
+    /// operators are warned; from 90 % on a pool that may buy spot buys nothing else for cash, one that may not goes on to the limit. What
+    /// runs is never ended for it. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_usd_per_hour: Option<serde_json::Number>,
 }
@@ -430,6 +451,9 @@ pub struct RawCommitment {
     /// The GPU model of a `committed-use`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Memory of one GPU of a `committed-use`, in GiB: must be named for a model that comes in several sizes, such as A100.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "memoryGiB")]
+    pub memory_gib: Option<u32>,
     /// So many nodes: of reserved nodes and of kept capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,

@@ -3,6 +3,7 @@
 //! Nothing here stops at the first fault: each part is read as far as it goes, and a [`Policy`] comes out only when no part
 //! had anything to say.
 
+mod budgets;
 mod commitments;
 mod data;
 mod gpu;
@@ -138,9 +139,11 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let quotas = quotas::quotas(faults, &root.key("quotas"), &raw.quotas);
     let prices = price_rows(faults, &root.key("prices"), &raw.prices);
     let commitments = commitments::read(faults, &root.key("commitments"), &raw.commitments);
+    let max_usd_per_hour = budgets::overall(faults, &root, raw);
     Some(Policy {
         cluster: cluster?,
         boot_deadline: boot_deadline?,
+        max_usd_per_hour: max_usd_per_hour?,
         pools: pools?,
         quotas: quotas?,
         unknown_quota: raw.defaults.unknown_quota,

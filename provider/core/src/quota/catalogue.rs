@@ -168,7 +168,7 @@ const G: &[&str] = &["g", "gr", "vt"];
 const P: &[&str] = &["p"];
 
 /// AWS: vCPUs of one account in one region, on demand and spot apart (Service Quotas, service `ec2`). What a capacity reservation holds
-/// counts on demand, filled or not; a capacity block does not count.
+/// counts on demand, filled or not; a capacity block does not count, which the ledger sees to: a market does not tell the two apart.
 static AWS: &[Known] = &[
     aws("L-DB2E81BA", "Running On-Demand G and VT instances", NOT_SPOT, G, 0..=u8::MAX),
     Known { must_be_listed: true, ..aws("L-417A185B", "Running On-Demand P instances", NOT_SPOT, P, 0..=u8::MAX) },

@@ -3,11 +3,12 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::commitment::{Capacity, Paid, Terms};
 use crate::ids::{Cloud, GpuModel, InstanceType, ZoneId};
 use crate::offer::CapacityType::{OnDemand, Reserved, Spot};
 use crate::offer::{Arch, Market};
 use crate::policy::RawPolicy;
-use crate::units::{MiB, Milli};
+use crate::units::{MiB, Milli, UsdPerHour};
 
 const AWS: (&str, &str) = ("aws", "us-east-1");
 const GCP: (&str, &str) = ("gcp", "us-central1");
@@ -90,6 +91,40 @@ fn aws_counts_vcpus_by_class_with_spot_apart_and_p5_spot_apart_from_p4() {
         assert_eq!(counted(&policy, kind, OnDemand), [("L-417A185B", units)]);
         assert_eq!(counted(&policy, kind, Reserved), [("L-417A185B", units)]);
     }
+}
+
+/// Capacity kept in the place of a kind: a capacity block on AWS or a calendar reservation on GCP where `ahead`, else on demand.
+fn kept(kind: Kind, ahead: bool) -> Commitment {
+    let place = place(kind);
+    let leave_at = jiff::Timestamp::MAX;
+    let paid = if ahead { Paid::Ahead { rate: UsdPerHour(1), leave_at } } else { Paid::OnDemand };
+    let terms = Terms::Capacity(Capacity { place: place.clone(), nodes: 1, paid });
+    Commitment { name: "kept".into(), cloud: place.cloud, from: None, until: None, terms }
+}
+
+#[test]
+fn a_capacity_block_counts_against_no_quota_and_other_reservations_do() {
+    let mut policy = listing(["L-417A185B", "NVIDIA_A100_GPUS"]);
+    policy.commitments = vec![kept(P5EN, true), kept(A2, true)];
+    assert_eq!(counted(&policy, P5EN, Reserved), []);
+    assert_eq!(counted(&policy, P5EN, OnDemand), [("L-417A185B", 192)]);
+    assert_eq!(counted(&policy, P4D, Reserved), [("L-417A185B", 96)], "the block is of another type");
+    // Nothing tells that Google's do not count.
+    assert_eq!(counted(&policy, A2, Reserved), [("NVIDIA_A100_GPUS", 1)]);
+    // Beside an on-demand capacity reservation, a node may be of either.
+    policy.commitments.push(kept(P5EN, false));
+    assert_eq!(counted(&policy, P5EN, Reserved), [("L-417A185B", 192)]);
+    // No quota of a block's can be missing, whatever the policy says of those that it does not list.
+    let mut denied = listing([]);
+    denied.unknown_quota = Some(UnknownQuota::Deny);
+    denied.commitments = vec![kept(P5EN, true)];
+    let claims = |capacity_type| Claims::of(&denied, &place(P5EN), &spec(P5EN), capacity_type).denied.is_some();
+    assert_eq!((claims(Reserved), claims(OnDemand)), (false, true));
+    // A quota of the operator's own counts what it says.
+    let counts = Counts::Own { models: BTreeSet::new(), capacity_types: [Reserved].into() };
+    let (name, cloud) = ("mine".to_owned(), Cloud::new("aws").unwrap());
+    denied.quotas = vec![Quota { name, cloud, region: None, counts, unit: QuotaUnit::Gpus, limit: 64, used: 0, safety: 0 }];
+    assert_eq!(counted(&denied, P5EN, Reserved), [("mine", 8)]);
 }
 
 #[test]
@@ -239,8 +274,14 @@ fn ledger_and_checker_agree_on_every_type() {
         listing(every().enumerate().filter(|(n, _)| n % 2 == 0).map(|(_, name)| name)),
         listing(every().enumerate().filter(|(n, _)| n % 3 == 0).map(|(_, name)| name)),
     ];
+    // Only these clouds sell capacity ahead.
+    let ahead = ALL.into_iter().filter(|kind| matches!(kind.0.0, "aws" | "gcp")).map(|kind| kept(kind, true)).collect();
+    let kept = [Vec::new(), ahead, ALL.map(|kind| kept(kind, false)).to_vec()];
+    let policies = policies
+        .into_iter()
+        .flat_map(|policy| kept.iter().map(move |kept| Policy { commitments: kept.clone(), ..policy.clone() }));
     let words = [None, Some(UnknownQuota::Allow), Some(UnknownQuota::Deny)];
-    for (mut policy, word) in policies.into_iter().flat_map(|policy| words.map(|word| (policy.clone(), word))) {
+    for (mut policy, word) in policies.flat_map(|policy| words.map(|word| (policy.clone(), word))) {
         policy.unknown_quota = word;
         for (kind, capacity_type) in ALL.into_iter().flat_map(|kind| CapacityType::ALL.map(|c| (kind, c))) {
             let (place, spec) = (place(kind), spec(kind));

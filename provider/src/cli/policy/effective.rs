@@ -7,8 +7,8 @@ use serde_json::Number;
 use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaUnit, RawCapacity, RawCommitment, RawDefaults,
-    RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawPolicy, RawPool, RawPrice, RawQuota, RawSharing, RawSpot,
-    RawTaint, RawTemplate, RawWhere, Taint, Throughput, TypePattern,
+    RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawSharing,
+    RawSpot, RawTaint, RawTemplate, RawWhere, Taint, Throughput, TypePattern,
 };
 use stoker_core::sharing::{MigLayout, Sharing, Split};
 use stoker_core::spot::{Saving, SpotRules};
@@ -16,13 +16,14 @@ use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
 
 /// The policy as a file that says everything: read again, it is the same policy.
 pub(super) fn effective(policy: &Policy) -> RawPolicy {
-    let Policy { cluster, boot_deadline, pools, quotas, unknown_quota, prices, commitments } = policy;
+    let Policy { cluster, boot_deadline, max_usd_per_hour, pools, quotas, unknown_quota, prices, commitments } = policy;
     RawPolicy {
         api_version: API_VERSION.to_owned(),
         kind: "Policy".to_owned(),
         cluster_name: cluster.to_string(),
         // Each pool that reckons with its data says where it lies.
         defaults: RawDefaults { data_region: None, boot_deadline: Some(length(*boot_deadline)), unknown_quota: *unknown_quota },
+        limits: RawOverallLimits { max_usd_per_hour: max_usd_per_hour.map(dollars) },
         pools: pools.iter().map(pool).collect(),
         quotas: quotas.iter().map(quota).collect(),
         prices: prices.iter().map(price).collect(),
@@ -191,6 +192,7 @@ fn commitment(of: &Commitment) -> RawCommitment {
         instance_type: None,
         family: None,
         model: None,
+        memory_gib: None,
         nodes: None,
         gpus: None,
         usd_per_hour: None,
@@ -207,9 +209,10 @@ fn commitment(of: &Commitment) -> RawCommitment {
             usd_per_hour: Some(dollars(*rate)),
             ..blank
         },
-        Terms::Gpus(CommittedGpus { model, region, gpus, rate }) => RawCommitment {
+        Terms::Gpus(CommittedGpus { model, memory, region, gpus, rate }) => RawCommitment {
             region: Some(region.to_string()),
             model: Some(model.to_string()),
+            memory_gib: memory.map(|memory| u32::try_from(memory.0 / 1024).unwrap_or(u32::MAX)),
             gpus: Some(*gpus),
             usd_per_hour: Some(dollars(*rate)),
             ..blank
@@ -297,6 +300,7 @@ mod tests {
 apiVersion: stoker.dev/v1alpha1
 kind: Policy
 clusterName: "007"
+limits: { maxUsdPerHour: 250.5 }
 defaults: { bootDeadline: 1h, unknownQuota: deny, dataRegion: gcp/us-central1 }
 pools:
 - name: "on"
@@ -345,6 +349,7 @@ commitments:
 - { name: e, cloud: aws, kind: capacity-reservation, region: us-east-1, zone: use1-az6, instanceType: g6.xlarge, nodes: 2 }
 - { name: f, cloud: aws, kind: capacity-block, region: us-east-1, zone: use1-az6, instanceType: p5.48xlarge, nodes: 2, usdPerHour: 80, from: "2026-12-01T11:30:00Z", until: "2026-12-08T11:30:00Z" }
 - { name: g, cloud: gcp, kind: committed-use, region: us-central1, model: L4, gpus: 8, usdPerHour: 3 }
+- { name: g80, cloud: gcp, kind: committed-use, region: us-central1, model: A100, memoryGiB: 80, gpus: 8, usdPerHour: 12 }
 - { name: h, cloud: gcp, kind: reservation, region: us-central1, zone: us-central1-a, instanceType: g2-standard-4, nodes: 2 }
 - { name: i, cloud: gcp, kind: calendar-reservation, region: us-central1, zone: us-central1-a, instanceType: a3-highgpu-8g, nodes: 1, usdPerHour: 36, from: "2026-12-01T00:00:00Z", until: "2026-12-02T00:00:00Z" }
 - { name: j, cloud: azure, kind: reservation, region: eastus, instanceType: Standard_NC24ads_A100_v4, nodes: 1, usdPerHour: 2 }

@@ -105,7 +105,17 @@ fn view() -> View {
     let groups = prices.map(|(id, price)| {
         let group = Arc::clone(&menu.groups[id]);
         let next_price = Some(UsdPerHour(price));
-        let limits = GroupLimits { target: 0, min: 0, max: 10, busy: 0, paid: 0, listed: true, next_price, closed: None };
+        let limits = GroupLimits {
+            target: 0,
+            min: 0,
+            max: 10,
+            busy: 0,
+            paid: 0,
+            listed: true,
+            next_price,
+            lasting_price: next_price,
+            closed: None,
+        };
         let template = Bytes::from(node_proto(&group.template, &NodeName::new("template").unwrap()));
         (group.id.clone(), Arc::new(GroupView { group, limits, instances: Vec::new(), template }))
     });

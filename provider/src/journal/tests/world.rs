@@ -108,6 +108,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
     Policy {
         cluster: ClusterName::new("prod").unwrap(),
         boot_deadline: SignedDuration::from_mins(10),
+        max_usd_per_hour: None,
         pools: vec![pool],
         quotas: Vec::new(),
         unknown_quota: None,

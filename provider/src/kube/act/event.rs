@@ -10,6 +10,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use stoker_core::budget::BudgetOf;
 use stoker_core::ids::{NodeGroupId, NodeName};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
@@ -32,6 +33,8 @@ pub enum About<'a> {
     Node(&'a NodeName),
     /// A node group of ours.
     Group(&'a NodeGroupId),
+    /// A budget: of a pool, or of all of them.
+    Budget(&'a BudgetOf),
     /// A Pod, by its name, namespace and uid.
     Pod(&'a ObjectMeta),
 }
@@ -90,7 +93,7 @@ impl Recorder {
         // An Event lies in the namespace of what it is about.
         let namespace = match about {
             About::Pod(pod) => pod.namespace.as_deref().unwrap_or(&self.namespace),
-            About::Node(_) | About::Group(_) => &self.namespace,
+            About::Node(_) | About::Group(_) | About::Budget(_) => &self.namespace,
         };
         let events = Api::<Event>::namespaced(self.client.clone(), namespace);
         let event = self.event(about, severity, reason, note, Timestamp::now());
@@ -118,6 +121,13 @@ impl Recorder {
                 api_version: Some("stoker.dev/v1alpha1".to_owned()),
                 kind: Some("NodeGroup".to_owned()),
                 name: Some(id.to_string()),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectReference::default()
+            },
+            About::Budget(of) => ObjectReference {
+                api_version: Some("stoker.dev/v1alpha1".to_owned()),
+                kind: Some(if of.pool().is_some() { "Pool" } else { "Policy" }.to_owned()),
+                name: Some(of.pool().map_or_else(|| "limits".to_owned(), ToString::to_string)),
                 namespace: Some(self.namespace.clone()),
                 ..ObjectReference::default()
             },

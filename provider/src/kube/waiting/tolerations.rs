@@ -39,8 +39,8 @@ pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap
 fn shape<'g>(view: &View, group: &'g GroupView, now: Timestamp) -> Option<Shape<'g>> {
     let price = |offer| price_parts(&view.menu, &view.memory, &group.group, offer, now).ok().map(|parts| parts.effective);
     let cheapest = || group.group.offers.iter().filter_map(price).min();
-    let open = group.limits.listed && group.limits.next_price.is_some();
-    Some(Shape { group: &group.group, price: group.limits.next_price.or_else(cheapest)?, open })
+    let open = group.limits.listed && group.limits.lasting_price.is_some();
+    Some(Shape { group: &group.group, price: group.limits.lasting_price.or_else(cheapest)?, open })
 }
 
 /// The change that adds tolerations for those shapes.

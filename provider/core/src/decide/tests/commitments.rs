@@ -63,9 +63,13 @@ fn kept_capacity_that_refuses_is_left_alone_like_any_market() {
 fn the_autoscaler_is_shown_a_trifle_while_a_commitment_covers_the_next_node() {
     let mut world = world(0);
     let price = |plan: &Plan<crate::plan::Checked>| plan.limits[&World::group(GROUP_A)].next_price;
-    assert_eq!(price(&world.pass()), Some(UsdPerHour(1)));
+    let lasting = |plan: &Plan<crate::plan::Checked>| plan.limits[&World::group(GROUP_A)].lasting_price;
+    // What shapes are compared by does not fall to a trifle because two nodes are paid for.
+    let plan = world.pass();
+    assert_eq!((price(&plan), lasting(&plan)), (Some(UsdPerHour(1)), Some(UsdPerHour(800_000))));
     world.increase(GROUP_A, 2);
-    assert_eq!(price(&world.pass()), Some(UsdPerHour(327_273)));
+    let plan = world.pass();
+    assert_eq!((price(&plan), lasting(&plan)), (Some(UsdPerHour(327_273)), Some(UsdPerHour(327_273))));
 }
 
 #[test]

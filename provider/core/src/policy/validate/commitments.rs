@@ -12,7 +12,7 @@ use crate::commitment::{
 use crate::ids::Cloud;
 use crate::offer::Place;
 use crate::policy::{CommitmentKind, Path, RawCommitment, RawDiscount, TypePattern, quoted};
-use crate::units::Milli;
+use crate::units::{MiB, Milli};
 
 /// Most nodes of one capacity block, and its longest time (`pricing-notes` §4).
 const CAPACITY_BLOCK: (u32, SignedDuration) = (64, SignedDuration::from_hours(182 * 24));
@@ -27,6 +27,7 @@ const ZONE: Field = ("zone", |raw| raw.zone.is_some(), "name the zone by its id,
 const INSTANCE_TYPE: Field = ("instanceType", |raw| raw.instance_type.is_some(), "name the instance type, such as g6.xlarge");
 const FAMILY: Field = ("family", |raw| raw.family.is_some(), "name the family, such as g6");
 const MODEL: Field = ("model", |raw| raw.model.is_some(), "name the GPU model, such as L4");
+const MEMORY: Field = ("memoryGiB", |raw| raw.memory_gib.is_some(), "name the memory of one GPU in GiB, such as 80");
 const NODES: Field = ("nodes", |raw| raw.nodes.is_some(), "say how many nodes it is for");
 const GPUS: Field = ("gpus", |raw| raw.gpus.is_some(), "say how many GPUs it is for");
 const RATE: Field = ("usdPerHour", |raw| raw.usd_per_hour.is_some(), "say what all of it costs per hour, used or not");
@@ -35,7 +36,7 @@ const FROM: Field = ("from", |raw| raw.from.is_some(), "say when it begins, such
 const UNTIL: Field = ("until", |raw| raw.until.is_some(), "say when it ends, such as 2026-12-08T11:30:00Z");
 
 /// Every field that not all kinds have.
-const FIELDS: [Field; 9] = [REGION, ZONE, INSTANCE_TYPE, FAMILY, MODEL, NODES, GPUS, RATE, DISCOUNT];
+const FIELDS: [Field; 10] = [REGION, ZONE, INSTANCE_TYPE, FAMILY, MODEL, MEMORY, NODES, GPUS, RATE, DISCOUNT];
 
 /// The fields that a kind needs, and those that it may have besides `from` and `until`.
 const fn fields(kind: CommitmentKind, on_azure: bool) -> (&'static [Field], &'static [Field]) {
@@ -48,7 +49,7 @@ const fn fields(kind: CommitmentKind, on_azure: bool) -> (&'static [Field], &'st
         CommitmentKind::CapacityBlock | CommitmentKind::CalendarReservation => {
             (&[REGION, ZONE, INSTANCE_TYPE, NODES, RATE, FROM, UNTIL], &[])
         }
-        CommitmentKind::CommittedUse => (&[REGION, MODEL, GPUS, RATE], &[]),
+        CommitmentKind::CommittedUse => (&[REGION, MODEL, GPUS, RATE], &[MEMORY]),
     }
 }
 
@@ -97,6 +98,12 @@ fn commitment(faults: &mut Faults, path: &Path, raw: &RawCommitment) -> Option<C
     let instance_type = optional(raw.instance_type.as_deref(), |text| faults.id(&path.key("instanceType"), text));
     let family = optional(raw.family.as_deref(), |text| faults.keep(&path.key("family"), family(text)));
     let model = optional(raw.model.as_deref(), |text| faults.id(&path.key("model"), text));
+    let memory = optional(raw.memory_gib, |gib| {
+        if gib == 0 {
+            faults.add(&path.key(MEMORY.0), format!("is 0: {}, or leave it out", MEMORY.2));
+        }
+        (gib > 0).then(|| MiB::from_gib(gib.into()))
+    });
     let nodes = raw.nodes.and_then(|nodes| count(faults, &path.key("nodes"), nodes));
     let gpus = raw.gpus.and_then(|gpus| count(faults, &path.key("gpus"), gpus));
     let rate = raw.usd_per_hour.as_ref().and_then(|rate| faults.rate(&path.key("usdPerHour"), rate, RATE.2));
@@ -117,7 +124,9 @@ fn commitment(faults: &mut Faults, path: &Path, raw: &RawCommitment) -> Option<C
         CommitmentKind::ComputeSavingsPlan | CommitmentKind::SavingsPlan => {
             Terms::Spend(CommittedSpend { family: None, rate: rate?, discounts: discounts? })
         }
-        CommitmentKind::CommittedUse => Terms::Gpus(CommittedGpus { model: model?, region: region?, gpus: gpus?, rate: rate? }),
+        CommitmentKind::CommittedUse => {
+            Terms::Gpus(CommittedGpus { model: model?, memory: memory?, region: region?, gpus: gpus?, rate: rate? })
+        }
         CommitmentKind::CapacityBlock | CommitmentKind::CalendarReservation => Terms::Capacity(Capacity {
             place: place(region?, zone?, instance_type?),
             nodes: nodes?,
@@ -193,18 +202,7 @@ fn discounts(faults: &mut Faults, path: &Path, raw: &RawDiscount) -> Option<Vec<
 /// # Errors
 /// Says what is wrong with the text, and the cure.
 pub fn percent(text: &str) -> Result<Milli, String> {
-    let bad = || format!("{} is not a share: write it like 28% or 37.5%", quoted(text));
-    let number = text.strip_suffix('%').ok_or_else(bad)?;
-    let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(tenth) || tenth.len() > 1 || whole.len() > 4 {
-        return Err(bad());
-    }
-    let read = |text: &str| text.parse::<u32>().map_err(|_| bad());
-    match read(whole)? * 10 + read(tenth)? {
-        thousandths @ 1..1000 => Ok(Milli(thousandths)),
-        _ => Err(format!("{} is not above 0% and below 100%: {}", quoted(text), DISCOUNT.2)),
-    }
+    grammar::discount(text, DISCOUNT.2)
 }
 
 fn moment(text: &str) -> Result<Timestamp, String> {

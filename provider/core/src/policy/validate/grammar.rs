@@ -74,12 +74,31 @@ pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
 
 /// A share in whole hundredths of at most all: `25%`.
 pub(super) fn percent(text: &str) -> Result<Percent, String> {
-    let digits = text.strip_suffix('%').filter(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()));
-    let Some(digits) = digits else { return Err(format!("{} is not a share: write it like 25%", quoted(text))) };
-    match digits.parse() {
-        Ok(percent @ 0..=100) => Ok(Percent(percent)),
-        _ => Err(format!("{} is above 100%: lower it", quoted(text))),
+    match thousandths(text).filter(|_| !text.contains('.')) {
+        None => Err(format!("{} is not a share: write it like 25%", quoted(text))),
+        Some(share @ 0..=1000) => u8::try_from(share / 10).map(Percent).map_err(|error| error.to_string()),
+        Some(_) => Err(format!("{} is above 100%: lower it", quoted(text))),
     }
+}
+
+/// A share above nought and below all, with at most one decimal: `37.5%`. `cure` says what to do about one that is not.
+pub(super) fn discount(text: &str, cure: &str) -> Result<Milli, String> {
+    match thousandths(text) {
+        None => Err(format!("{} is not a share: write it like 28% or 37.5%", quoted(text))),
+        Some(share @ 1..1000) => Ok(Milli(share)),
+        Some(_) => Err(format!("{} is not above 0% and below 100%: {cure}", quoted(text))),
+    }
+}
+
+/// A percentage with at most one decimal, in thousandths of the whole; saturates.
+fn thousandths(text: &str) -> Option<u32> {
+    let number = text.strip_suffix('%')?;
+    let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(tenth) || tenth.len() > 1 {
+        return None;
+    }
+    Some(whole.parse::<u32>().unwrap_or(u32::MAX).saturating_mul(10).saturating_add(tenth.parse().ok()?))
 }
 
 /// A rate above nought. `cure` says what to do about a rate of nought.

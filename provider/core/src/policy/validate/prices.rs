@@ -5,7 +5,7 @@ mod data;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::{Faults, grammar};
+use super::{Faults, budgets, grammar};
 use crate::ids::GpuModel;
 use crate::offer::CapacityType;
 use crate::policy::{
@@ -22,7 +22,7 @@ const MAX_LISTED: usize = 30;
 const MOST_TIMES_ON_DEMAND: u32 = 2;
 
 /// Every GPU model, cloud, region, zone and instance type that the policy names and `book` does not, in file order, and every pool that
-/// would share GPUs in a way that theirs cannot be.
+/// would share GPUs in a way that theirs cannot be; then budgets that cannot pay for the floors under them.
 ///
 /// Names that break the grammar are reported here as unknown, and by [`super::Policy::try_from_raw`] as what they are.
 pub fn check_against_prices(policy: &RawPolicy, book: &PriceBook) -> Vec<Fault> {
@@ -46,6 +46,7 @@ pub fn check_against_prices(policy: &RawPolicy, book: &PriceBook) -> Vec<Fault> 
     for (at, commitment) in policy.commitments.iter().enumerate() {
         known.commitment(&mut faults, &root.key("commitments").index(at), commitment);
     }
+    budgets::floors(&mut faults, &root, policy, book);
     faults.0
 }
 
@@ -55,6 +56,8 @@ struct KnownCloud<'a> {
     /// Regions, each with those of its zones that a source tells.
     regions: BTreeMap<&'a str, BTreeSet<&'a str>>,
     types: BTreeSet<&'a str>,
+    /// The sizes of memory in GiB that its GPUs of each model come with.
+    sizes: BTreeMap<&'a str, BTreeSet<u64>>,
     /// By region and instance type the zones that are known to sell it, each with its on-demand price if one is known.
     sold: BTreeMap<(&'a str, &'a str), BTreeMap<&'a str, Option<UsdPerHour>>>,
 }
@@ -91,7 +94,9 @@ impl<'a> Known<'a> {
         }
         for spec in book.specs() {
             known.models.insert(spec.gpu_model.as_str());
-            known.clouds.entry(spec.cloud.as_str()).or_default().types.insert(spec.instance_type.as_str());
+            let cloud = known.clouds.entry(spec.cloud.as_str()).or_default();
+            cloud.types.insert(spec.instance_type.as_str());
+            cloud.sizes.entry(spec.gpu_model.as_str()).or_default().insert(spec.gpu_memory.0 / 1024);
         }
         known
     }
@@ -150,6 +155,9 @@ impl<'a> Known<'a> {
         let clouds = self.cloud(faults, &path.key("cloud"), &raw.cloud);
         if let Some(model) = &raw.model {
             self.model(faults, &path.key("model"), model);
+        }
+        if let Some(model) = &raw.model {
+            clouds.memory(faults, path, raw, model);
         }
         let before = faults.0.len();
         if let Some(region) = &raw.region {
@@ -260,6 +268,21 @@ impl Clouds<'_, '_> {
         if !known.is_empty() && !known.contains(family) {
             let message = format!("{} is no instance family of {}: {}", quoted(family), self.names(), instead(family, &known));
             faults.add(path, message);
+        }
+    }
+
+    /// Whether it is clear which GPUs of a model are meant: some models come with several sizes of memory, each sold by itself.
+    fn memory(&self, faults: &mut Faults, path: &Path, raw: &RawCommitment, model: &str) {
+        let sizes: BTreeSet<u64> = self.0.iter().filter_map(|(_, cloud)| cloud.sizes.get(model)).flatten().copied().collect();
+        let known = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(" or ");
+        match raw.memory_gib {
+            None if sizes.len() > 1 => {
+                faults.add(path, format!("has no memoryGiB, and {model} comes with several: write memoryGiB: {known}"));
+            }
+            Some(gib) if !sizes.is_empty() && !sizes.contains(&u64::from(gib)) => {
+                faults.add(&path.key("memoryGiB"), format!("{gib} is no memory of {model} on {}: write {known}", self.names()));
+            }
+            _ => {}
         }
     }
 

@@ -544,3 +544,65 @@ fn names_are_held_against_the_price_tables() {
         [r#"pools[1].where.clouds[0] "gcp" is no cloud of the price tables: known are aws, azure"#]
     );
 }
+
+#[test]
+fn committed_use_names_the_memory_where_a_model_has_several() {
+    let mut book = book();
+    for gib in [40, 80] {
+        book.insert_spec(InstanceSpec {
+            cloud: Cloud::new("azure").expect("an id"),
+            instance_type: InstanceType::new(format!("a{gib}")).expect("an id"),
+            gpu_model: GpuModel::new("A100").expect("an id"),
+            gpus: Milli(1000),
+            gpu_memory: MiB::from_gib(gib),
+            vcpus: Some(4),
+            memory: Some(MiB::from_gib(16)),
+            arch: Arch::Amd64,
+        });
+    }
+    let told = |memory: Value| {
+        let cud =
+            json!({"name": "cud", "cloud": "azure", "kind": "committed-use", "model": "A100", "memoryGiB": memory, "gpus": 1});
+        shown(&check_against_prices(&with("/commitments", json!([cud])), &book))
+    };
+    assert_eq!(told(json!(80)), [""; 0]);
+    let missing = "commitments[0] has no memoryGiB, and A100 comes with several: write memoryGiB: 40 or 80";
+    assert_eq!(told(json!(null)), [missing]);
+    let wrong = "commitments[0].memoryGiB 48 is no memory of A100 on azure: write 40 or 80";
+    assert_eq!(told(json!(48)), [wrong]);
+    let zero = json!([{"name": "cud", "cloud": "gcp", "kind": "committed-use", "region": "us-central1", "model": "L4",
+                       "memoryGiB": 0, "gpus": 1, "usdPerHour": 1}]);
+    let said = "commitments[0].memoryGiB is 0: name the memory of one GPU in GiB, such as 80, or leave it out";
+    assert_eq!(faults(&with("/commitments", zero)), [said]);
+}
+
+#[test]
+#[rustfmt::skip] // A case a line.
+fn budgets_and_floors_fit_together() {
+    let limited = |pointer: &str, value: Value| {
+        let mut raw = with(pointer, value);
+        raw.pools[1].limits.max_usd_per_hour = Some(60.into());
+        raw
+    };
+    assert_eq!(Policy::try_from_raw(&limited("/limits", json!({"maxUsdPerHour": 60}))).map(|p| p.max_usd_per_hour), Ok(Some(UsdPerHour(60_000_000))));
+    assert_eq!(Policy::try_from_raw(&limited("/limits", json!({}))).map(|p| p.max_usd_per_hour), Ok(None));
+    for (limit, said) in [
+        (json!(0), "limits.maxUsdPerHour is 0: name a rate, or close the pools with maxNodes: 0"),
+        (json!(-5), "limits.maxUsdPerHour -5 is negative: name a rate, or close the pools with maxNodes: 0"),
+        (json!(59.5), "pools[1].limits.maxUsdPerHour $60.0000 is above the $59.5000 of all pools together (limits.maxUsdPerHour): lower it, or raise that"),
+    ] {
+        assert_eq!(faults(&limited("/limits/maxUsdPerHour", limit)), [said]);
+    }
+    // Inference takes nodes of $0.80 on demand; training may get spot, for no less than a tenth of that: 5 nodes for $0.40, 6 for $0.48.
+    let floors = |inference: u32, training: u32, own: f64, all: f64| {
+        let mut raw = with("/limits/maxUsdPerHour", json!(all));
+        raw.prices.clear();
+        raw.pools[0].limits.min_nodes = Some(inference);
+        raw.pools[0].limits.max_usd_per_hour = serde_json::Number::from_f64(own);
+        raw.pools[1].limits.min_nodes = Some(training);
+        shown(&check_against_prices(&raw, &book()))
+    };
+    assert_eq!(floors(2, 5, 1.6, 2.0), [""; 0]);
+    assert_eq!(floors(2, 0, 1.5, 2.0), ["pools[0].limits minNodes 2 costs at least $1.6000/h, above maxUsdPerHour $1.5000: lower it or raise that"]);
+    assert_eq!(floors(2, 6, 1.6, 2.0), ["limits.maxUsdPerHour $2.0000 is below the $2.0800/h that the minNodes of all pools cost at least: raise it or lower them"]);
+}

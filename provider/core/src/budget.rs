@@ -1,0 +1,185 @@
+//! Budgets: how much cash an hour a pool, and all pools together, may spend, and what is still bought when one runs short.
+//!
+//! Near its limit a budget narrows what is bought; nothing that runs is ever ended for it. From [`WARN_AT`] on operators are warned. From
+//! [`SPOT_ONLY_AT`] on a pool that may buy spot buys nothing else for cash, so that the rest goes further; a pool that may not goes on to
+//! the limit, for to it the step would be the limit itself. At the limit nothing is bought for cash. What commitments pay for costs no
+//! new cash, and is bought at every stage.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::commitment::Marginal;
+use crate::group::Menu;
+use crate::ids::PoolName;
+use crate::offer::CapacityType;
+use crate::policy::Pool;
+use crate::units::{Percent, UsdPerHour};
+use crate::usage::{Bound, Usage};
+
+/// The share of a budget from which on operators are warned: with a fifth left there is time to act before growth narrows.
+pub const WARN_AT: Percent = Percent(80);
+
+/// The share of a budget from which on a pool that may buy spot buys nothing else for cash. The tenth that is left buys two to three
+/// times as many spot nodes as on-demand ones (median discounts of 45 to 80 %, `pricing-notes` §4).
+pub const SPOT_ONLY_AT: Percent = Percent(90);
+
+/// Whose budget it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BudgetOf {
+    /// A pool's own.
+    Pool(PoolName),
+    /// That of all pools together.
+    All,
+}
+
+impl BudgetOf {
+    /// The pool; `None` for all together.
+    pub const fn pool(&self) -> Option<&PoolName> {
+        match self {
+            Self::Pool(pool) => Some(pool),
+            Self::All => None,
+        }
+    }
+}
+
+impl fmt::Display for BudgetOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool(pool) => write!(f, "pool {pool}"),
+            Self::All => f.write_str("all pools"),
+        }
+    }
+}
+
+/// What a budget still allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stage {
+    /// Everything.
+    Ample,
+    /// Everything, but it is near its limit.
+    Near,
+    /// Nothing but spot, to pools that may buy spot.
+    SpotOnly,
+    /// Nothing that costs new cash: no node is as cheap as what is left.
+    Spent,
+}
+
+impl Stage {
+    /// Every stage, from the first to the last.
+    pub const ALL: [Self; 4] = [Self::Ample, Self::Near, Self::SpotOnly, Self::Spent];
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ample => "there is room",
+            Self::Near => "near its limit",
+            Self::SpotOnly => "pools that may buy spot buy nothing else for cash",
+            Self::Spent => "nothing more is bought for cash",
+        })
+    }
+}
+
+/// How a budget stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Budget {
+    /// Whose it is.
+    pub of: BudgetOf,
+    /// Cash spent: all that is bought, being bought or wanted, less what commitments pay of it.
+    pub spent: UsdPerHour,
+    /// The limit.
+    pub limit: UsdPerHour,
+    /// What it still allows.
+    pub stage: Stage,
+}
+
+impl fmt::Display for Budget {
+    /// `pool training: $54.0000/h of $60.0000/h spent, near its limit`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { of, spent, limit, stage } = self;
+        write!(f, "{of}: {spent}/h of {limit}/h spent, {stage}")
+    }
+}
+
+/// How every budget of the policy stands: those of the pools in the policy's order, then that of all together.
+pub fn standing(usage: &Usage, menu: &Menu, now: Timestamp) -> Vec<Budget> {
+    let policy = &menu.policy;
+    let of_pools = policy.pools.iter().any(|pool| pool.limits.max_usd_per_hour.is_some());
+    if !of_pools && policy.max_usd_per_hour.is_none() {
+        return Vec::new();
+    }
+    let mut cheapest: BTreeMap<&PoolName, UsdPerHour> = BTreeMap::new();
+    for group in menu.groups.values() {
+        let price = group.offers.iter().filter_map(|offer| offer.quote(now).ok()).map(|quote| quote.price).min();
+        if let Some(price) = price {
+            let least = cheapest.entry(&group.pool).or_insert(price);
+            *least = price.min(*least);
+        }
+    }
+    let budget = |of, spent: UsdPerHour, limit: UsdPerHour, least: Option<UsdPerHour>, spot: bool| {
+        let left = limit.minus(spent);
+        let stage = if left <= UsdPerHour::ZERO || least.is_some_and(|price| price > left) {
+            Stage::Spent
+        } else if spot && spent >= share(limit, SPOT_ONLY_AT) {
+            Stage::SpotOnly
+        } else if spent >= share(limit, WARN_AT) {
+            Stage::Near
+        } else {
+            Stage::Ample
+        };
+        Budget { of, spent, limit, stage }
+    };
+    let own = policy.pools.iter().filter_map(|pool| {
+        let (limit, least) = (pool.limits.max_usd_per_hour?, cheapest.get(&pool.name).copied());
+        Some(budget(BudgetOf::Pool(pool.name.clone()), usage.cash(&pool.name), limit, least, pool.may_buy_spot()))
+    });
+    let all = policy.max_usd_per_hour.map(|limit| {
+        let spot = policy.pools.iter().any(Pool::may_buy_spot);
+        budget(BudgetOf::All, usage.total_cash(), limit, cheapest.values().min().copied(), spot)
+    });
+    own.chain(all).collect()
+}
+
+/// What a budget leaves a pool room for.
+pub(crate) struct Leeway {
+    /// So many nodes.
+    pub nodes: u32,
+    /// What the limit says to that.
+    pub bound: Bound,
+}
+
+/// What the budgets over a pool leave room for, of an offer whose next node costs this.
+pub(crate) fn leeways<'a>(
+    usage: &'a Usage,
+    menu: &'a Menu,
+    pool: &'a Pool,
+    capacity_type: CapacityType,
+    next: &'a Marginal,
+) -> impl Iterator<Item = Leeway> + 'a {
+    let own = pool.limits.max_usd_per_hour.map(|limit| (limit, usage.cash(&pool.name), false));
+    let all = menu.policy.max_usd_per_hour.map(|limit| (limit, usage.total_cash(), true));
+    own.into_iter().chain(all).flat_map(move |(limit, spent, all)| {
+        let price = next.cash;
+        let bound = if all { Bound::OverallBudget { spent, limit, price } } else { Bound::Budget { spent, limit, price } };
+        let whole = Leeway { nodes: next.affordable(limit.minus(spent)), bound };
+        let kept_for_spot = capacity_type != CapacityType::Spot && pool.may_buy_spot();
+        let narrowed = kept_for_spot.then(|| {
+            let of = if all { BudgetOf::All } else { BudgetOf::Pool(pool.name.clone()) };
+            let nodes = next.startable(share(limit, SPOT_ONLY_AT).minus(spent));
+            Leeway { nodes, bound: Bound::SpotOnly { of, spent, limit } }
+        });
+        [Some(whole), narrowed].into_iter().flatten()
+    })
+}
+
+/// A share of a limit, rounded up: what is below it is below the exact share too.
+fn share(limit: UsdPerHour, Percent(share): Percent) -> UsdPerHour {
+    let micros = (i128::from(limit.0) * i128::from(share) + 99) / 100;
+    UsdPerHour(i64::try_from(micros).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,103 @@
+//! Budgets, counted anew from the purchases. Cash is taken as low as it can be: as if commitments paid all that they could of the nodes
+//! looked at, and of nothing else. So no plan within its budget is stopped, whatever the order in which nodes were covered.
+
+use super::Fatal;
+use crate::budget::SPOT_ONLY_AT;
+use crate::commitment::{Commitment, Terms};
+use crate::group::Group;
+use crate::offer::{CapacityType, Place};
+use crate::policy::Policy;
+use crate::record::Purchase;
+use crate::units::UsdPerHour;
+
+/// A node that is bought or being bought.
+#[derive(Clone, Copy)]
+pub(super) struct Bought<'a> {
+    pub purchase: &'a Purchase,
+    pub group: &'a Group,
+    /// Whether this pass buys it.
+    pub now: bool,
+}
+
+/// Holds every budget that this pass spends against what is bought.
+pub(super) fn judge(policy: &Policy, bought: &[Bought<'_>], faults: &mut Vec<Fatal>) {
+    for pool in &policy.pools {
+        let Some(limit) = pool.limits.max_usd_per_hour else { continue };
+        let own: Vec<Bought<'_>> = bought.iter().filter(|one| one.group.pool == pool.name).copied().collect();
+        if let Some(micros) = above(policy, &own, limit) {
+            faults.push(Fatal::TooMuchSpend { pool: pool.name.clone(), micros, limit: limit.0 });
+        } else if let Some(micros) = above_for_spot(policy, &own, limit) {
+            faults.push(Fatal::NotSpot { micros, limit: limit.0 });
+        }
+    }
+    let Some(limit) = policy.max_usd_per_hour else { return };
+    if let Some(micros) = above(policy, bought, limit) {
+        faults.push(Fatal::TooMuchSpendOverall { micros, limit: limit.0 });
+    } else if let Some(micros) = above_for_spot(policy, bought, limit) {
+        faults.push(Fatal::NotSpot { micros, limit: limit.0 });
+    }
+}
+
+/// The spend, where it is above the limit and this pass adds to it. A limit that was lowered below what is spent binds growth only, and
+/// what commitments pay for is no growth.
+fn above(policy: &Policy, bought: &[Bought<'_>], limit: UsdPerHour) -> Option<i128> {
+    let new: Vec<Bought<'_>> = bought.iter().filter(|one| one.now).copied().collect();
+    let spend = least_cash(policy, bought);
+    (spend > i128::from(limit.0) && least_cash(policy, &new) > 0).then_some(spend)
+}
+
+/// The spend without the spot that this pass buys, where it was past the share kept for spot before the last other node was bought
+/// for a pool that may buy spot.
+fn above_for_spot(policy: &Policy, bought: &[Bought<'_>], limit: UsdPerHour) -> Option<i128> {
+    let spot = |one: &Bought<'_>| one.purchase.market.capacity_type == CapacityType::Spot;
+    let may = |one: &Bought<'_>| {
+        let pool = policy.pools.iter().find(|pool| pool.name == one.group.pool);
+        let share = pool.and_then(|pool| pool.spot.as_ref()).map_or(0, |rules| rules.max_share.0);
+        share > 0 && pool.is_some_and(|pool| pool.prefer.contains(&CapacityType::Spot))
+    };
+    let other = |one: &Bought<'_>| one.now && !spot(one) && may(one);
+    let others: Vec<Bought<'_>> = bought.iter().filter(|one| other(one)).copied().collect();
+    // The last one bought may have stepped over.
+    let last = others.iter().map(|one| i128::from(one.purchase.price.0)).max()?;
+    let before: Vec<Bought<'_>> = bought.iter().filter(|one| !one.now || other(one)).copied().collect();
+    let spend = least_cash(policy, &before) - last;
+    let past = 100 * spend >= i128::from(limit.0) * i128::from(SPOT_ONLY_AT.0);
+    (past && least_cash(policy, &others) > 0).then_some(spend)
+}
+
+/// The least that these nodes can cost beside the commitments, in micro-dollars per hour.
+fn least_cash(policy: &Policy, nodes: &[Bought<'_>]) -> i128 {
+    let prices: i128 = nodes.iter().map(|one| i128::from(one.purchase.price.0)).sum();
+    prices - policy.commitments.iter().map(|commitment| most_paid(commitment, nodes)).sum::<i128>()
+}
+
+/// The most that a commitment can pay of these nodes, in micro-dollars per hour: a bound, as if nothing else shared it.
+fn most_paid(commitment: &Commitment, nodes: &[Bought<'_>]) -> i128 {
+    let of = |capacity: CapacityType, fits: &dyn Fn(&Place, &Group) -> bool, most: u32| {
+        let fits = |one: &&Bought<'_>| {
+            let market = &one.purchase.market;
+            market.capacity_type == capacity && fits(&market.place, one.group)
+        };
+        let mut prices: Vec<i64> = nodes.iter().filter(fits).map(|one| one.purchase.price.0).collect();
+        prices.sort_unstable_by(|a, b| b.cmp(a));
+        prices.into_iter().take(usize::try_from(most).unwrap_or(usize::MAX)).map(i128::from).sum::<i128>()
+    };
+    match &commitment.terms {
+        Terms::Nodes(n) => {
+            let fits = |place: &Place, _: &Group| place.instance_type == n.instance_type && place.region == n.region;
+            of(CapacityType::OnDemand, &fits, n.nodes)
+        }
+        Terms::Gpus(g) => {
+            // A node has at least one GPU, so there are no more nodes than GPUs.
+            let fits = |place: &Place, Group { spec, .. }: &Group| {
+                place.region == g.region && spec.gpu_model == g.model && [None, Some(spec.gpu_memory)].contains(&g.memory)
+            };
+            of(CapacityType::OnDemand, &fits, g.gpus)
+        }
+        Terms::Spend(plan) => {
+            let most = plan.discounts.iter().map(|(_, off)| off.0).max().unwrap_or(0).min(999);
+            i128::from(plan.rate.0) * 1000 / i128::from(1000 - most)
+        }
+        Terms::Capacity(kept) => of(CapacityType::Reserved, &|place, _| *place == kept.place, kept.nodes),
+    }
+}

@@ -1,0 +1,20 @@
+//! Budgets and commitments as they stand after the pass; a change of a budget's stage is told once.
+
+use super::Draft;
+use crate::budget::{Budget, Stage, standing};
+use crate::plan::{Accounts, Note};
+use crate::usage::Usage;
+
+/// How budgets and commitments stand.
+pub(super) fn accounts(draft: &mut Draft<'_>, usage: &Usage) -> Accounts {
+    let budgets = standing(usage, draft.menu, draft.now);
+    for budget in &budgets {
+        let before = draft.memory.budgets.get(&budget.of).copied().unwrap_or(Stage::Ample);
+        if budget.stage != before {
+            draft.notes.push(Note::Budget { budget: budget.clone(), before });
+        }
+    }
+    let narrowed = budgets.iter().filter(|budget| budget.stage != Stage::Ample);
+    draft.memory.budgets = narrowed.map(|Budget { of, stage, .. }| (of.clone(), *stage)).collect();
+    Accounts { budgets, commitments: usage.committed.uses(&draft.menu.policy.commitments) }
+}

@@ -1,0 +1,87 @@
+//! Budgets: the one of all pools, and whether the budgets and the floors under them fit together.
+
+use super::{Faults, default_prefer, grammar, optional};
+use crate::offer::CapacityType;
+use crate::policy::{Path, RawCommitment, RawPolicy, RawPool};
+use crate::price::{Entry, PriceBook};
+use crate::units::UsdPerHour;
+
+const KEY: &str = "maxUsdPerHour";
+
+/// A spot node costs at least this share of on-demand: the floor that AWS sets where there is no demand at all (`pricing-notes` §1).
+const SPOT_FLOOR: u32 = 10;
+
+/// The spend rate that all pools together never exceed. `None` is a fault, `Some(None)` no limit.
+#[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]
+pub(super) fn overall(faults: &mut Faults, root: &Path, raw: &RawPolicy) -> Option<Option<UsdPerHour>> {
+    let path = root.key("limits").key(KEY);
+    let limit = optional(raw.limits.max_usd_per_hour.as_ref(), |number| {
+        faults.rate(&path, number, "name a rate, or close the pools with maxNodes: 0")
+    })?;
+    for (at, pool) in raw.pools.iter().enumerate() {
+        if let (Some(limit), Some(own)) = (limit, own(pool))
+            && own > limit
+        {
+            let path = root.key("pools").index(at).key("limits").key(KEY);
+            let message = format!("{own} is above the {limit} of all pools together (limits.{KEY}): lower it, or raise that");
+            faults.add(&path, message);
+        }
+    }
+    Some(limit)
+}
+
+/// Reports floors that cost more than the budget over them, at the lowest price that there could be.
+///
+/// What commitments pay for a floor depends on the hour, so nothing is said where there are any.
+pub(super) fn floors(faults: &mut Faults, root: &Path, policy: &RawPolicy, book: &PriceBook) {
+    if !policy.commitments.is_empty() {
+        return;
+    }
+    let mut all = UsdPerHour::ZERO;
+    for (at, pool) in policy.pools.iter().enumerate() {
+        let (Some(nodes), Some(each)) = (pool.limits.min_nodes.filter(|n| *n > 0), least(policy, pool, book)) else { continue };
+        let floor = each.times(nodes);
+        all = all.plus(floor);
+        if let Some(limit) = own(pool).filter(|limit| floor > *limit) {
+            let path = root.key("pools").index(at).key("limits");
+            faults
+                .add(&path, format!("minNodes {nodes} costs at least {floor}/h, above {KEY} {limit}: lower it or raise that"));
+        }
+    }
+    let limit = policy.limits.max_usd_per_hour.as_ref().and_then(|number| grammar::rate(number, "").ok());
+    if let Some(limit) = limit.filter(|limit| all > *limit) {
+        let message =
+            format!("{limit} is below the {all}/h that the minNodes of all pools cost at least: raise it or lower them");
+        faults.add(&root.key("limits").key(KEY), message);
+    }
+}
+
+/// A pool's own budget, where it can be read.
+fn own(pool: &RawPool) -> Option<UsdPerHour> {
+    grammar::rate(pool.limits.max_usd_per_hour.as_ref()?, "").ok()
+}
+
+/// The least that a node of the pool could cost; `None` where no price is known that tells.
+fn least(policy: &RawPolicy, pool: &RawPool, book: &PriceBook) -> Option<UsdPerHour> {
+    let names = |list: &[String], name: &str| list.iter().any(|one| one == name);
+    let there = |cloud: &str, region: &str| names(&pool.place.clouds, cloud) && names(&pool.place.regions, region);
+    let kept = policy.commitments.iter().any(RawCommitment::keeps_capacity);
+    let prefer = pool.capacity.prefer.clone().unwrap_or_else(|| default_prefer(pool, kept));
+    let patterns: Vec<_> = pool.instance_types.iter().filter_map(|text| grammar::type_pattern(text).ok()).collect();
+    let listed = book.entries().filter_map(|(market, entry)| {
+        let Entry::Price(quote) = entry else { return None };
+        let place = &market.place;
+        let model = &book.spec(&place.cloud, &place.instance_type)?.gpu_model;
+        let fits = market.capacity_type == CapacityType::OnDemand
+            && names(&pool.gpu.models, model.as_str())
+            && there(place.cloud.as_str(), place.region.as_str())
+            && (patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(&place.instance_type)));
+        fits.then_some(quote.price)
+    });
+    let on_demand = listed.min()?;
+    let floor = if prefer.contains(&CapacityType::Spot) { on_demand.per(SPOT_FLOOR) } else { on_demand };
+    // The operator's own prices replace the tables'.
+    let own = policy.prices.iter().filter(|row| there(&row.cloud, &row.region));
+    let own = own.filter_map(|row| grammar::rate(&row.usd_per_hour, "").ok());
+    Some(own.min().map_or(floor, |own| own.min(floor)))
+}
