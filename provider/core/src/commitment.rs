@@ -7,6 +7,7 @@ mod release;
 mod size;
 #[cfg(test)]
 mod tests;
+mod tranche;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,7 @@ use crate::units::{Milli, UsdPerHour};
 pub use cover::{Amount, Committed, CoveredBy, Line, LineCover, Marginal, NoSlot, Use};
 pub use release::release_order;
 pub use size::{Advice, MEDIAN_DISCOUNTS, MedianDiscount, Shortfall, TooLittleUse, advise};
+pub use tranche::{Tranche, Tranches};
 
 /// How long before the end of a capacity block its nodes are drained: EC2 stops them 30 min before, and pods get ten minutes to leave.
 /// Karpenter drains at the same moment (`pricing-notes` §4).

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::allocate::Proof;
 use crate::choose::{Barred, Candidate};
 use crate::ids::{NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SupplierName};
 use crate::memory::Memory;
@@ -325,4 +326,7 @@ pub struct Explanation {
     pub found: u32,
     /// Every offer weighed.
     pub candidates: Vec<Candidate>,
+    /// How good the choice is known to be.
+    #[serde(default, skip_serializing_if = "Proof::is_best")]
+    pub proof: Proof,
 }

@@ -330,16 +330,14 @@ impl Committed {
         let mut by = None;
         for at in order(commitments) {
             let (Some(commitment), Some(discount)) = (commitments.get(at), one_more.by.discount(at)) else { continue };
-            let left = self.bill.left.get(at).copied().unwrap_or_default();
+            let left = self.left_of(at);
             let each = commitment.taken_by_one(&one_more.line, discount);
             if left >= each {
                 let by = Some(CoveredBy { name: commitment.name.clone(), share: Milli(1000) });
                 let alike = u32::try_from(left / each.max(1)).unwrap_or(u32::MAX);
                 return Marginal { price, cash: UsdPerHour::ZERO, by, alike };
             }
-            // A full plan turns to a node with a greater discount than some node that it covers now.
-            let turns = self.bill.least.get(at).copied().flatten().is_some_and(|least| discount > least);
-            by = by.or((left > 0 || turns).then_some(at));
+            by = by.or((left > 0 || self.turns_to(at, discount)).then_some(at));
         }
         let Some(commitment) = by.and_then(|at| commitments.get(at)) else { return Marginal::uncovered(price) };
         let with = self.bill_of(commitments, self.lines.iter().chain([one_more]));
@@ -347,6 +345,16 @@ impl Committed {
         let saved = i128::from(price.0 - cash.0) * 1000 / i128::from(price.0.max(1));
         let share = Milli(u32::try_from(saved).unwrap_or(1000));
         Marginal { price, cash, by: Some(CoveredBy { name: commitment.name.clone(), share }), alike: 1 }
+    }
+
+    /// What is left of a commitment, in its own unit.
+    pub(super) fn left_of(&self, commitment: usize) -> i64 {
+        self.bill.left.get(commitment).copied().unwrap_or_default()
+    }
+
+    /// Whether a full plan turns to a node with this discount: it is greater than that of some node that the plan covers now.
+    pub(super) fn turns_to(&self, plan: usize, discount: Milli) -> bool {
+        self.bill.least.get(plan).copied().flatten().is_some_and(|least| discount > least)
     }
 
     fn use_of(&self, at: usize, commitment: &Commitment) -> Use {
@@ -394,7 +402,7 @@ impl Committed {
 }
 
 /// The discounts in the order in which a bill applies them: by count (zonal, regional, by GPU), then plans (of a family, of a cloud).
-fn order(commitments: &[Commitment]) -> Vec<usize> {
+pub(super) fn order(commitments: &[Commitment]) -> Vec<usize> {
     let class = |terms: &Terms| match terms {
         Terms::Nodes(nodes) => Some(u8::from(nodes.zone.is_none())),
         Terms::Gpus(_) => Some(2),
@@ -406,7 +414,7 @@ fn order(commitments: &[Commitment]) -> Vec<usize> {
     order.into_iter().map(|(_, at)| at).collect()
 }
 
-fn reached(commitments: &[Commitment], group: &Group, market: &Market, price: UsdPerHour, nodes: u32) -> Reached {
+pub(super) fn reached(commitments: &[Commitment], group: &Group, market: &Market, price: UsdPerHour, nodes: u32) -> Reached {
     let (pool, gpus) = (group.pool.clone(), group.spec.advertised_gpus().max(1));
     let by = Reach::of(commitments, &market.place, &group.spec.gpu_model);
     Reached { line: Line { pool, market: market.clone(), gpus, price, nodes }, by }
@@ -448,7 +456,7 @@ impl Commitment {
         }
     }
 
-    fn is_discount(&self) -> bool {
+    pub(super) fn is_discount(&self) -> bool {
         !matches!(self.terms, Terms::Capacity(_))
     }
 
@@ -463,7 +471,7 @@ impl Commitment {
     }
 
     /// What one such node takes of it, in its own unit.
-    fn taken_by_one(&self, line: &Line, discount: Milli) -> i64 {
+    pub(super) fn taken_by_one(&self, line: &Line, discount: Milli) -> i64 {
         match &self.terms {
             Terms::Nodes(_) | Terms::Capacity(_) => 1,
             Terms::Gpus(_) => i64::from(line.gpus),
@@ -489,14 +497,14 @@ fn worth_on_demand(spend: i64, discount: Milli) -> i64 {
 
 /// A line and the commitments that reach it: found once, as a bill is worked out many times.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Reached {
-    line: Line,
-    by: Reach,
+pub(super) struct Reached {
+    pub(super) line: Line,
+    pub(super) by: Reach,
 }
 
 /// The commitments that reach some nodes, by their place in the policy; of plans with the discount, in thousandths.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Reach(Vec<(usize, Milli)>);
+pub(super) struct Reach(Vec<(usize, Milli)>);
 
 impl Reach {
     fn of(commitments: &[Commitment], place: &Place, model: &GpuModel) -> Self {
@@ -504,7 +512,7 @@ impl Reach {
         Self(commitments.iter().enumerate().filter_map(reaches).collect())
     }
 
-    fn discount(&self, commitment: usize) -> Option<Milli> {
+    pub(super) fn discount(&self, commitment: usize) -> Option<Milli> {
         self.0.iter().find(|(at, _)| *at == commitment).map(|(_, discount)| *discount)
     }
 }
