@@ -2,6 +2,7 @@
 
 mod back;
 mod commitments;
+mod filling;
 mod oracle;
 mod orders;
 mod quotas;
