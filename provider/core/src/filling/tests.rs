@@ -135,6 +135,9 @@ fn within(choices: &[Choice], rows: &[Row], nodes: &[u32]) -> bool {
 fn best_of_all(instance: &Instance, at: usize, left: u32, nodes: &mut Vec<u32>, best: &mut Option<Worth>) {
     let (_, choices, rows) = instance;
     let Some(next) = choices.get(at) else {
+        if best.as_ref().is_some_and(|best| nodes.iter().sum::<u32>() < best.0) {
+            return;
+        }
         let worth = worth(choices, nodes);
         if best.as_ref().is_none_or(|best| worth > *best) && within(choices, rows, nodes) {
             *best = Some(worth);
