@@ -1,6 +1,8 @@
 //! The filling against an integer program with no gap, on large instances. Minutes, so it runs only when it is asked for:
 //!
 //! `cargo test --release -p stoker-core --test milp -- --ignored --nocapture`
+//!
+//! `STOKER_MILP_RUNS` says how many instances, `STOKER_MILP_SECONDS` how long the program may take for one goal.
 
 #![expect(clippy::cast_precision_loss, reason = "a solver that computes with floats judges to a millionth")]
 

@@ -11,7 +11,7 @@ use super::reduce::{Found, Item, Reduced, fits, take};
 
 /// Steps of the search after which the best filling so far is taken: some 10 ms. Real pools, with a few quotas and a budget, need a
 /// fraction of them.
-pub(super) const MOST_STEPS: usize = 2_000_000;
+pub(super) const MOST_STEPS: usize = 1_000_000;
 
 /// Rounds in which prices are improved at first: after some sixty they hardly move.
 const ROUNDS: usize = 80;
@@ -263,19 +263,19 @@ impl Hunt<'_> {
         let goal = self.goal;
         let cost = goal.value.len() * (goal.problem.left.len() + 10);
         let mut relaxed = goal.relax(self.scale, span, counts, prices)?;
-        let mut priced = Priced { relaxed: relaxed.clone(), sums: vec![0; goal.value.len()], rounds: 0 };
+        let mut least = Priced { relaxed: relaxed.clone(), sums: vec![0; goal.value.len()], rounds: 0 };
         // In thousandths.
         let (mut pace, mut patience) = (1_500_i128, PATIENCE);
         for _ in 0..rounds {
             *self.steps = self.steps.saturating_sub(cost);
-            for (sum, n) in priced.sums.iter_mut().zip(&relaxed.nodes) {
+            for (sum, n) in least.sums.iter_mut().zip(&relaxed.nodes) {
                 *sum += u64::from(*n);
             }
-            priced.rounds += 1;
+            least.rounds += 1;
             if let Some(found) = goal.mend(&relaxed.worth, span, left, counts) {
                 self.keep(found);
             }
-            if priced.relaxed.bound.div_euclid(self.scale) <= self.best || *self.steps == 0 {
+            if least.relaxed.bound.div_euclid(self.scale) <= self.best || *self.steps == 0 {
                 break;
             }
             let over = goal.over(&relaxed);
@@ -288,8 +288,8 @@ impl Hunt<'_> {
             let prices =
                 prices.map(|((price, over), left)| (price + stride * over * UNIT / (length * i128::from(*left))).max(0));
             relaxed = goal.relax(self.scale, span, counts, prices.collect())?;
-            if relaxed.bound < priced.relaxed.bound {
-                (patience, priced.relaxed) = (PATIENCE, relaxed.clone());
+            if relaxed.bound < least.relaxed.bound {
+                (patience, least.relaxed) = (PATIENCE, relaxed.clone());
             } else {
                 patience -= 1;
                 if patience == 0 {
@@ -297,7 +297,7 @@ impl Hunt<'_> {
                 }
             }
         }
-        Some(priced)
+        Some(least)
     }
 
     /// Leaves numbers of nodes out of a span with which the bound is no better than the best that is known: one node of an offer more

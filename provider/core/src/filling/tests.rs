@@ -126,8 +126,8 @@ fn within(choices: &[Choice], rows: &[Row], nodes: &[u32]) -> bool {
     let most = choices.iter().zip(nodes).all(|(choice, n)| *n <= choice.most);
     most && rows.iter().enumerate().all(|(at, row)| {
         let takes = |choice: &Choice| choice.takes.iter().filter(|(row, _)| *row == at).map(|(_, takes)| *takes).sum::<i64>();
-        let taken: i64 = choices.iter().zip(nodes).map(|(choice, n)| takes(choice) * i64::from(*n)).sum();
-        taken == 0 || taken <= row.left + row.grows * i64::from(bought)
+        let used: i64 = choices.iter().zip(nodes).map(|(choice, n)| takes(choice) * i64::from(*n)).sum();
+        used == 0 || used <= row.left + row.grows * i64::from(bought)
     })
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::oracle::Dice;
-use super::world::{World, start};
+use super::world::{GROUP_A, World, start};
 use crate::allocate::Proof;
 use crate::choose::Verdict;
 use crate::group::{Group, Menu, Offer};
@@ -202,6 +202,23 @@ fn ways<'a>(drawn: &'a Drawn, menu: &'a Menu, groups: impl Iterator<Item = &'a A
     let mut ways = Ways { drawn, menu, offers, best: (0, vec![0; 6], 0) };
     ways.try_all(&Usage::count(&Memory::default(), menu, start()), wanted, &mut Vec::new());
     ways
+}
+
+/// On-demand at $0.80 is preferred, but with $1.60 only two of four nodes could be had of it, and of spot at $0.30 all four: not even one of
+/// four can be on demand, as $0.80 and three times $0.30 are $1.70.
+#[test]
+fn a_loser_is_told_the_limit_that_the_chosen_used_up() {
+    let mut world = World::new();
+    world.policy(|policy| {
+        policy.pools[0].prefer.reverse();
+        policy.pools[0].limits.max_usd_per_hour = Some(UsdPerHour(1_600_000));
+    });
+    world.pass();
+    world.increase(GROUP_A, 4);
+    let plan = world.pass();
+    let told: Vec<String> = plan.explanations[0].candidates.iter().map(|c| c.verdict.to_string()).collect();
+    assert_eq!(told, ["limits.maxUsdPerHour: $1.2000/h of $1.6000/h spent, one more costs $0.8000/h", "CHOSEN × 4"]);
+    assert_eq!(plan.explanations[0].proof, Proof::Best);
 }
 
 #[test]
