@@ -143,6 +143,15 @@ struct Tranche<'s> {
     takes: Vec<(usize, i64)>,
 }
 
+/// Nodes of one offer that add the same to the bill.
+struct Kind<'s> {
+    rank: Rank<'s>,
+    cash: UsdPerHour,
+    most: u32,
+    /// The row of the commitment that covers them whole, and what one takes of it.
+    covered: Option<(usize, i64)>,
+}
+
 /// What a row stands for.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Key<'s> {
@@ -170,26 +179,29 @@ impl<'s> Step<'s> {
                 let covered = scales.usage.committed.tranches(commitments, group, &offer.market, price);
                 step.in_part |= covered.in_part;
                 let paying = Rank { pays: true, per_unit: group.unit_price(price), per_node: price, ..own.rank.clone() };
-                let mut kinds: Vec<(Rank<'s>, UsdPerHour, u32, Option<(usize, i64)>)> = Vec::new();
+                let mut kinds: Vec<Kind<'s>> = Vec::new();
                 for tranche in &covered.whole {
                     let left = Row { left: tranche.left, grows: 0 };
                     let row = step.row(&mut places, Key::Commitment(tranche.commitment), left);
                     // What nodes of several sizes share may end in a part of one.
                     step.in_part |= *sizes.entry(tranche.commitment).or_insert(tranche.takes) != tranche.takes;
-                    kinds.push((own.rank.clone(), UsdPerHour::ZERO, most, Some((row, tranche.takes))));
+                    let covered = Some((row, tranche.takes));
+                    kinds.push(Kind { rank: own.rank.clone(), cash: UsdPerHour::ZERO, most, covered });
                 }
                 let part = own.parts.covered.is_some() && own.parts.cash > UsdPerHour::ZERO;
                 if part {
-                    kinds.push((own.rank.clone(), own.parts.cash, most.min(1), None));
+                    kinds.push(Kind { rank: own.rank.clone(), cash: own.parts.cash, most: most.min(1), covered: None });
                 }
                 match offer.market.capacity_type {
-                    CapacityType::OnDemand => kinds.push((paying, price, most, None)),
-                    CapacityType::Reserved | CapacityType::Spot => kinds.push((own.rank, own.parts.cash, most, None)),
+                    CapacityType::OnDemand => kinds.push(Kind { rank: paying, cash: price, most, covered: None }),
+                    CapacityType::Reserved | CapacityType::Spot => {
+                        kinds.push(Kind { rank: own.rank, cash: own.parts.cash, most, covered: None })
+                    }
                 }
                 let joint = (kinds.len() > 1 && most < u32::MAX)
                     .then(|| step.row(&mut places, Key::Offer(g, o), Row { left: i64::from(most), grows: 0 }));
-                for (rank, cash, most, commitment) in kinds {
-                    let mut takes: Vec<(usize, i64)> = joint.map(|row| (row, 1)).into_iter().chain(commitment).collect();
+                for Kind { rank, cash, most, covered } in kinds {
+                    let mut takes: Vec<(usize, i64)> = joint.map(|row| (row, 1)).into_iter().chain(covered).collect();
                     let counted = scales.usage.each_limit(group, &offer.market, cash, scales.menu, |headroom| {
                         step.budget |= headroom.limit == Limit::Budget;
                         if headroom.takes > 0 {

@@ -4,6 +4,7 @@
 //!
 //! `STOKER_MILP_RUNS` says how many instances, `STOKER_MILP_SECONDS` how long the program may take for one goal.
 
+#![expect(clippy::unwrap_used, reason = "it is a test")]
 #![expect(clippy::cast_precision_loss, reason = "a solver that computes with floats judges to a millionth")]
 
 use std::time::{Duration, Instant};
@@ -243,9 +244,9 @@ fn an_integer_program_without_a_gap_finds_nothing_better() {
     println!(
         "{runs} instances: {agree} the same to 1e-6, {unproven} not proven by the filling, {unsolved} not solved by the integer program in time, \
          {inexact} solved by it with a limit exceeded; the filling took {} ms in the mean and {} ms at most, the integer program {} ms in the mean",
-        ours.as_millis() / runs as u128,
+        ours.as_millis() / u128::from(runs),
         slowest.as_millis(),
-        theirs.as_millis() / runs as u128,
+        theirs.as_millis() / u128::from(runs),
     );
     assert!(agree + unproven >= (runs - unsolved) / 2, "most of what is solved is compared");
 }
