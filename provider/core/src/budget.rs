@@ -11,13 +11,11 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::commitment::Marginal;
 use crate::group::Menu;
 use crate::ids::PoolName;
-use crate::offer::CapacityType;
 use crate::policy::Pool;
 use crate::units::{Percent, UsdPerHour};
-use crate::usage::{Bound, Usage};
+use crate::usage::Usage;
 
 /// The share of a budget from which on operators are warned: with a fifth left there is time to act before growth narrows.
 pub const WARN_AT: Percent = Percent(80);
@@ -146,40 +144,26 @@ pub fn standing(usage: &Usage, menu: &Menu, now: Timestamp) -> Vec<Budget> {
     own.chain(all).collect()
 }
 
-/// What a budget leaves a pool room for.
-pub(crate) struct Leeway {
-    /// So many nodes.
-    pub nodes: u32,
-    /// What the limit says to that.
-    pub bound: Bound,
+/// A budget over a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// Whether it is that of all pools.
+    pub all: bool,
+    /// Cash spent of it.
+    pub spent: UsdPerHour,
+    /// Its limit.
+    pub limit: UsdPerHour,
 }
 
-/// What the budgets over a pool leave room for, of an offer whose next node costs this.
-pub(crate) fn leeways<'a>(
-    usage: &'a Usage,
-    menu: &'a Menu,
-    pool: &'a Pool,
-    capacity_type: CapacityType,
-    next: &'a Marginal,
-) -> impl Iterator<Item = Leeway> + 'a {
-    let own = pool.limits.max_usd_per_hour.map(|limit| (limit, usage.cash(&pool.name), false));
-    let all = menu.policy.max_usd_per_hour.map(|limit| (limit, usage.total_cash(), true));
-    own.into_iter().chain(all).flat_map(move |(limit, spent, all)| {
-        let price = next.cash;
-        let bound = if all { Bound::OverallBudget { spent, limit, price } } else { Bound::Budget { spent, limit, price } };
-        let whole = Leeway { nodes: next.affordable(limit.minus(spent)), bound };
-        let kept_for_spot = capacity_type != CapacityType::Spot && pool.may_buy_spot();
-        let narrowed = kept_for_spot.then(|| {
-            let of = if all { BudgetOf::All } else { BudgetOf::Pool(pool.name.clone()) };
-            let nodes = next.startable(share(limit, SPOT_ONLY_AT).minus(spent));
-            Leeway { nodes, bound: Bound::SpotOnly { of, spent, limit } }
-        });
-        [Some(whole), narrowed].into_iter().flatten()
-    })
+/// The budgets over a pool: its own, then that of all pools.
+pub(crate) fn accounts_over(usage: &Usage, menu: &Menu, pool: &Pool) -> impl Iterator<Item = Account> {
+    let own = pool.limits.max_usd_per_hour.map(|limit| Account { all: false, spent: usage.cash(&pool.name), limit });
+    let all = menu.policy.max_usd_per_hour.map(|limit| Account { all: true, spent: usage.total_cash(), limit });
+    own.into_iter().chain(all)
 }
 
 /// A share of a limit, rounded up: what is below it is below the exact share too.
-fn share(limit: UsdPerHour, Percent(share): Percent) -> UsdPerHour {
+pub(crate) fn share(limit: UsdPerHour, Percent(share): Percent) -> UsdPerHour {
     let micros = (i128::from(limit.0) * i128::from(share) + 99) / 100;
     UsdPerHour(i64::try_from(micros).unwrap_or(i64::MAX))
 }

@@ -315,6 +315,18 @@ impl<'a> Scales<'a> {
     /// # Errors
     /// Says what bars it.
     pub fn weigh(&self, group: &'a Group, offer: &'a Offer) -> Result<Eligible<'a>, Barred> {
+        let (mut admitted, next) = self.admit(group, offer)?;
+        let room = self.usage.room(group, offer, &next, self.menu);
+        if let (0, Some(bound)) = (room.nodes, room.bound) {
+            return Err(Barred::Bound(bound));
+        }
+        admitted.room = admitted.room.min(room.nodes);
+        Ok(admitted)
+    }
+
+    /// The same with no regard to limits that offers share: the room is what the market's own history and the capacity kept there
+    /// allow. A share of spot may have no room for a node now and for several beside others.
+    pub(crate) fn admit(&self, group: &'a Group, offer: &'a Offer) -> Result<(Eligible<'a>, Marginal), Barred> {
         let mut parts = self.price(group, offer).map_err(Barred::Unpriced)?;
         self.open(group)?;
         if offer.market.capacity_type == CapacityType::Spot {
@@ -323,16 +335,12 @@ impl<'a> Scales<'a> {
         let market_room = self.market_room(&offer.market)?;
         let next = self.next(group, offer, parts.quote.price);
         let kept_room = self.kept_room(&offer.market)?;
-        let room = self.usage.room(group, offer, &next, self.menu);
-        if let (0, Some(bound)) = (room.nodes, room.bound) {
-            return Err(Barred::Bound(bound));
-        }
         let preference = group_preference(self.menu, group, offer.market.capacity_type).unwrap_or(usize::MAX);
         if next.by.is_some() {
             let effective = next.effective().plus(parts.transfer.unwrap_or_default());
             parts.rank_at(group, effective, UsdPerHour(1));
         }
-        (parts.cash, parts.covered) = (next.cash, next.by);
+        (parts.cash, parts.covered) = (next.cash, next.by.clone());
         let rank = Rank {
             pays: parts.cash.plus(parts.transfer.unwrap_or_default()) > UsdPerHour::ZERO,
             preference,
@@ -342,8 +350,8 @@ impl<'a> Scales<'a> {
             market: &offer.market,
         };
         let unlimited = self.menu.unlimited(&group.id, offer.market.capacity_type);
-        let room = room.nodes.min(market_room).min(kept_room);
-        Ok(Eligible { group, offer, rank, parts, room, alike: next.alike, unlimited })
+        let room = market_room.min(kept_room);
+        Ok((Eligible { group, offer, rank, parts, room, alike: next.alike, unlimited }, next))
     }
 
     /// What one more node of this offer, quoted at `price`, would cost with all commitments counted.

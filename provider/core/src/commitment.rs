@@ -13,6 +13,7 @@ mod release;
 mod size;
 #[cfg(test)]
 mod tests;
+mod tranche;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,7 @@ pub use marginal::{CoveredBy, Marginal, NoSlot};
 pub use propose::{Ask, Proposal, Proposals, SIZED, Scope, Term, Unsized, propose};
 pub use release::release_order;
 pub use size::{Advice, Shortfall, TooLittleUse, Unit, advise};
+pub use tranche::{Tranche, Tranches};
 
 /// How long before the end of a capacity block its nodes are drained: EC2 stops them 30 min before, and pods get ten minutes to leave.
 /// Karpenter drains at the same moment (`pricing-notes` §4).

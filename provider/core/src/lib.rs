@@ -5,12 +5,14 @@
 
 #![deny(clippy::float_arithmetic)]
 
+pub mod allocate;
 pub mod back;
 pub mod budget;
 pub mod check;
 pub mod choose;
 pub mod commitment;
 pub mod decide;
+pub mod filling;
 pub mod fit;
 pub mod group;
 pub mod ids;

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::allocate::Proof;
 use crate::budget::{Budget, BudgetOf, Stage};
 use crate::choose::{Barred, Candidate};
 use crate::commitment::Use;
@@ -458,4 +459,7 @@ pub struct Explanation {
     pub found: u32,
     /// Every offer weighed.
     pub candidates: Vec<Candidate>,
+    /// How good the choice is known to be.
+    #[serde(default, skip_serializing_if = "Proof::is_best")]
+    pub proof: Proof,
 }

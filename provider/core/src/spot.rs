@@ -266,23 +266,12 @@ pub(crate) enum Rounding {
 }
 
 impl Rounding {
-    const fn slack(self) -> u64 {
+    /// What rounding adds to a share, in hundredths of a node.
+    pub(crate) const fn slack(self) -> i64 {
         match self {
             Self::Down => 0,
             Self::Up => 99,
         }
-    }
-
-    /// How many more of `nodes`, all of one kind of which there are `part`, may come before the kind has more than its share: the
-    /// largest m with part + m ≤ share × (nodes + m), made whole.
-    pub(crate) fn room(self, share: Percent, part: u32, nodes: u32) -> u32 {
-        let rest = 100_u64.saturating_sub(u64::from(share.0));
-        if rest == 0 {
-            return u32::MAX;
-        }
-        // part + m ≤ ⌊(share (nodes + m) + slack) ÷ 100⌋, solved for m: the left side is whole, so the floor can be dropped.
-        let allowed = u64::from(share.0) * u64::from(nodes) + self.slack();
-        u32::try_from(allowed.saturating_sub(100 * u64::from(part)) / rest).unwrap_or(u32::MAX)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is used of every limit, counted from the records: the only place where headroom comes from.
 
+mod headroom;
 mod zones;
 
 use std::collections::BTreeMap;
@@ -7,19 +8,19 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{self, BudgetOf, Leeway, SPOT_ONLY_AT};
+use crate::budget::{BudgetOf, SPOT_ONLY_AT};
 use crate::commitment::{Committed, Marginal};
 use crate::group::{Group, Menu, Offer};
 use crate::ids::{NodeGroupId, PoolName, Region, ZoneId};
 use crate::lookup::Lookup;
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market, Place};
-use crate::policy::{Pool, QuotaUnit};
+use crate::policy::QuotaUnit;
 use crate::quota::{Claim, Claims, Unlisted, in_region};
 use crate::record::{Record, State};
-use crate::spot::{Rounding, SpotRules};
 use crate::units::{Percent, UsdPerHour};
 
+pub use headroom::{Headroom, Limit};
 pub use zones::{Zone, ZoneShare};
 
 /// What is used of every limit.
@@ -223,54 +224,19 @@ impl Usage {
     /// How many more nodes of `group` this offer may buy at the cost of the next one, and which limit says so.
     pub fn room(&self, group: &Group, offer: &Offer, next: &Marginal, menu: &Menu) -> Room {
         let mut room = Room { nodes: u32::MAX, bound: None };
-        let Some(pool) = menu.policy.pool(&group.pool) else {
-            return Room { nodes: 0, bound: Some(Bound::PoolGone) };
-        };
-        let held = self.nodes.get(&group.pool).copied().unwrap_or(0);
-        room.lower(pool.limits.max_nodes.saturating_sub(held), || Bound::MaxNodes { held, limit: pool.limits.max_nodes });
-        for Leeway { nodes, bound } in budget::leeways(self, menu, pool, offer.market.capacity_type, next) {
-            room.lower(nodes, || bound);
+        let counted = self.each_limit(group, &offer.market, next.cash, menu, |headroom| {
+            let nodes = match headroom.limit {
+                // The nodes after the covered ones cost more.
+                Limit::Budget { .. } => next.affordable(UsdPerHour(headroom.left)),
+                Limit::SpotOnly { .. } => next.startable(UsdPerHour(headroom.left - next.cash.0 + 1)),
+                _ => headroom.alone(),
+            };
+            room.lower(nodes, || self.bound(&headroom, group, next.cash, menu));
+        });
+        match counted {
+            Ok(()) => room,
+            Err(bound) => Room { nodes: 0, bound: Some(bound) },
         }
-        if let Some(rules) = pool.spot.as_ref().filter(|rules| rules.limits_shares())
-            && offer.market.capacity_type == CapacityType::Spot
-        {
-            self.room_for_spot(&mut room, rules, pool, &offer.market.place);
-        }
-        if let Some(limit) = pool.max_zone_share {
-            self.room_in_zone(&mut room, limit, group, &offer.market.place);
-        }
-        let claims = menu.claims(group);
-        let claims = claims.under(offer.market.capacity_type);
-        if let Some(quota) = &claims.denied {
-            return Room { nodes: 0, bound: Some(Bound::QuotaUnlisted(quota.clone())) };
-        }
-        for claim in &claims.listed {
-            let quota = menu.policy.quotas.get(claim.quota).zip(self.quotas.get(claim.quota));
-            let Some((quota, held)) = quota else { continue };
-            let left = quota.share().saturating_sub(held.units);
-            room.lower(u32::try_from(left / claim.units.max(1)).unwrap_or(u32::MAX), || Bound::Quota {
-                name: quota.name.clone(),
-                region: quota.region.clone(),
-                left,
-                limit: quota.limit,
-                in_flight: held.in_flight,
-                need: claim.units,
-                unit: quota.unit,
-            });
-        }
-        room
-    }
-}
-
-impl Usage {
-    fn room_for_spot(&self, room: &mut Room, rules: &SpotRules, pool: &Pool, place: &Place) {
-        let share = self.spot.get(&pool.name);
-        let (nodes, spot) = share.map_or((0, 0), |share| (share.bought, share.spot));
-        let here = share.and_then(|share| share.markets.get(place)).copied().unwrap_or(0);
-        let (most, limit) = (Rounding::Down.room(rules.max_share, spot, nodes), rules.max_share);
-        room.lower(most, || Bound::SpotShare { spot, nodes, limit });
-        let (most, limit) = (Rounding::Up.room(rules.max_market_share, here, nodes), rules.max_market_share);
-        room.lower(most, || Bound::MarketShare { here, nodes, limit });
     }
 }
 

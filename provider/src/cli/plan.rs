@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
+use stoker_core::allocate::Proof;
 use stoker_core::budget::{Stage, standing};
 use stoker_core::group::{LeftOut, Menu};
 use stoker_core::ids::{Cloud, InstanceType, NodeGroupId, PoolName, Region, ZoneId};
@@ -83,6 +84,9 @@ struct PlanReport {
     /// Names that the pool lists and that yield it no group.
     unmatched: Vec<Unmatched>,
     warnings: Vec<String>,
+    /// How good the choice is known to be; left out where no other is better.
+    #[serde(skip_serializing_if = "Proof::is_best")]
+    proof: Proof,
     #[serde(skip)]
     total_line: String,
 }
@@ -133,6 +137,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         budgets,
         commitments: usage.committed.uses(&menu.policy.commitments).into_iter().map(UseRow::from).collect(),
         warnings: old_prices(&candidates).into_iter().collect(),
+        proof: explanation.proof,
         total_line: format!("{} of {} found, {cash}/h together{of_commitments}", explanation.found, count(args.count, "node")),
         candidates,
         left_out,
@@ -185,6 +190,9 @@ impl PlanReport {
             text.push_str(&candidates_table(&self.candidates));
         }
         let _ = writeln!(text, "\n{}", self.total_line);
+        if !self.proof.is_best() {
+            text.push_str(&paragraph("note:", &self.proof.to_string()));
+        }
         for commitment in self.commitments.iter().filter(|commitment| commitment.is_left) {
             text.push_str(&paragraph("unused:", &commitment.to_string()));
         }

@@ -242,16 +242,14 @@ impl Committed {
         let mut by = None;
         for at in order(commitments) {
             let (Some(commitment), Some(discount)) = (commitments.get(at), one_more.by.discount(at)) else { continue };
-            let left = self.bill.left.get(at).copied().unwrap_or_default();
+            let left = self.left_of(at);
             let each = commitment.taken_by_one(&one_more.line, discount);
             if left >= each {
                 let by = Some(CoveredBy { name: commitment.name.clone(), share: Milli(1000) });
                 let alike = u32::try_from(left / each.max(1)).unwrap_or(u32::MAX);
                 return Marginal { price, cash: UsdPerHour::ZERO, by, alike };
             }
-            // A full plan turns to a node with a greater discount than some node that it covers now.
-            let turns = self.bill.least.get(at).copied().flatten().is_some_and(|least| discount > least);
-            by = by.or((left > 0 || turns).then_some(at));
+            by = by.or((left > 0 || self.turns_to(at, discount)).then_some(at));
         }
         let Some(commitment) = by.and_then(|at| commitments.get(at)) else { return Marginal::uncovered(price) };
         let with = self.bill_of(commitments, self.lines.iter().chain([one_more]));
@@ -259,6 +257,16 @@ impl Committed {
         let saved = i128::from(price.0 - cash.0) * 1000 / i128::from(price.0.max(1));
         let share = Milli(u32::try_from(saved).unwrap_or(1000));
         Marginal { price, cash, by: Some(CoveredBy { name: commitment.name.clone(), share }), alike: 1 }
+    }
+
+    /// What is left of a commitment, in its own unit.
+    pub(super) fn left_of(&self, commitment: usize) -> i64 {
+        self.bill.left.get(commitment).copied().unwrap_or_default()
+    }
+
+    /// Whether a full plan turns to a node with this discount: it is greater than that of some node that the plan covers now.
+    pub(super) fn turns_to(&self, plan: usize, discount: Milli) -> bool {
+        self.bill.least.get(plan).copied().flatten().is_some_and(|least| discount > least)
     }
 
     fn use_of(&self, at: usize, commitment: &Commitment) -> Use {

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::allocate::Proof;
 use crate::choose::{Barred, Eligible, Scales, Verdict};
 use crate::group::{Group, Menu};
 use crate::ids::{Cloud, PoolName, RecordId, SupplierName, ZoneId};
@@ -484,6 +485,23 @@ fn a_plan_uses_what_is_paid_for_first_whatever_the_pool_prefers() {
         .collect();
     let by = CoveredBy { name: "ri".into(), share: Milli(1000) };
     assert_eq!(told, [(OD, Verdict::Chosen { nodes: 1 }, Some(by)), (CapacityType::Spot, Verdict::Chosen { nodes: 2 }, None),]);
+}
+
+/// A savings plan of $2.40 at 20 % off pays $1.60 for a node of $2, and with the $0.80 left for half of the next. How much of a node is covered
+/// in part depends on all that are bought, so the choice is made in steps; under a budget of $1 the half is paid, and no third node.
+#[test]
+fn nodes_covered_in_part_are_chosen_step_by_step() {
+    let plan = json!({"name": "sp", "cloud": "aws", "kind": "compute-savings-plan", "usdPerHour": 2.4, "discount": "20%"});
+    for (limits, asked, found, proof) in [
+        (json!({"maxNodes": 1000}), 1, 1, Proof::Best),
+        (json!({"maxNodes": 1000}), 3, 3, Proof::InSteps),
+        (json!({"maxNodes": 1000, "maxUsdPerHour": 1}), 3, 2, Proof::InSteps),
+    ] {
+        let fleet = Fleet::at(json!([plan]), now(), json!(["on-demand"]), limits);
+        let group = fleet.group("one", "az1", "g6.xlarge").id.clone();
+        let told = what_if(&fleet.menu, &fleet.memory, &PoolName::new("one").unwrap(), Some(&group), asked, fleet.now);
+        assert_eq!((told.found, told.proof), (found, proof));
+    }
 }
 
 /// A budget of $4: two reserved instances are no new cash, so four nodes of $2 fit and a fifth does not. Nothing is left then, and a node

@@ -1,8 +1,9 @@
-//! What is wanted is bought: each order's nodes, offer by offer, under every limit.
+//! What is wanted is bought: each order's nodes, from the best offers under every limit.
 
 use std::collections::BTreeMap;
 
 use super::{Draft, is_fresh};
+use crate::allocate::{Proof, allocate, tell_binding};
 use crate::choose::{Barred, Scales, retell};
 use crate::group::Group;
 use crate::ids::{NodeGroupId, OrderId, RecordId};
@@ -11,6 +12,7 @@ use crate::plan::{Action, Explanation, Note};
 use crate::record::{Purchase, Record, State};
 use crate::sabotage;
 use crate::supply::{KeyParts, LaunchRequest, RefusalKind};
+use crate::units::UsdPerHour;
 use crate::usage::{Usage, group_of};
 
 /// Buys what is wanted, order by order. An order that no offer is left for is settled: nothing had, and nothing else on its way to the
@@ -45,13 +47,13 @@ pub(super) fn buy(draft: &mut Draft<'_>) {
             settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is not in the policy any more");
             let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
             let group = Some(group_id.clone());
-            draft.explanations.push(Explanation { order, group, asked, found: 0, candidates: Vec::new() });
+            draft.explanations.push(Explanation { order, group, asked, found: 0, candidates: Vec::new(), proof: Proof::Best });
         }
         count(&mut usage, draft, true);
     }
 }
 
-/// Fills one order, node by node; `usage` is without its claims. Returns it with what was bought.
+/// Fills one order; `usage` is without its claims. Returns it with what was bought.
 fn fill_order(
     draft: &mut Draft<'_>,
     usage: &Usage,
@@ -61,60 +63,61 @@ fn fill_order(
     fresh: &dyn Fn(&Group) -> bool,
 ) -> Usage {
     let (menu, now) = (draft.menu, draft.now);
-    let mut filled = usage.clone();
-    let mut chosen: Vec<(Market, u32)> = Vec::new();
-    let mut left = Vec::new();
-    let mut waiting = false;
+    let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     // The choice is explained as it stood before the order: what bars an offer then is not what the order itself used up.
     let scales = Scales { menu, memory: &draft.memory, usage, fresh, now };
     let (eligible, barred) = scales.rank([group]);
-    let before: Vec<_> = scales.explain(&eligible, &barred, &[]);
+    let before = scales.explain(&eligible, &barred, &[]);
+    let allocation = allocate(&scales, &[group], asked);
+    let bought: Vec<(Market, UsdPerHour, u32)> =
+        allocation.runs.iter().map(|run| (run.offer.market.clone(), run.price, run.nodes)).collect();
+    let proof = allocation.proof;
+    let mut filled = usage.clone();
+    let mut chosen: Vec<(Market, u32)> = Vec::new();
+    let mut left = Vec::new();
+    let mut markets = bought.iter().flat_map(|(market, price, nodes)| (0..*nodes).map(move |_| (market, *price)));
     for id in ids {
-        let Some(record) = draft.memory.records.get(id).cloned() else { continue };
-        let scales = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };
-        let (eligible, barred) = scales.rank([group]);
-        let best = eligible.first().map(|e| (e.offer.market.clone(), e.parts.quote.price));
-        waiting |= barred.iter().any(|(_, _, why)| matches!(why, Barred::OnTrial | Barred::SupplierStale));
-        let bought = best.and_then(|(market, price)| launch(draft, group, &record, &market, price).then_some(market));
-        let Some(market) = bought else {
+        let bought = markets.next().filter(|(market, price)| launch(draft, group, *id, market, *price));
+        let (Some((market, _)), Some(record)) = (bought, draft.memory.records.get(id)) else {
             left.push(*id);
             continue;
         };
-        match chosen.iter_mut().find(|(m, _)| *m == market) {
+        filled.add(record, group, menu, now);
+        match chosen.iter_mut().find(|(m, _)| m == market) {
             Some((_, n)) => *n += 1,
-            None => chosen.push((market, 1)),
-        }
-        if let Some(record) = draft.memory.records.get(id) {
-            filled.add(record, group, menu, now);
+            None => chosen.push((market.clone(), 1)),
         }
     }
-    let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     let found: u32 = chosen.iter().map(|(_, n)| *n).sum();
-    let candidates = retell(before, &chosen);
-    // Nothing waits for ever for an inventory to come back or a trial to end: past the boot deadline the autoscaler is told.
-    let ordered = left.iter().filter_map(|id| draft.memory.records.get(id)).map(|record| record.ordered_at).min();
-    let deadline = ordered.map(|at| Draft::after(at, menu.policy.boot_deadline));
-    if let Some(deadline) = deadline.filter(|_| waiting) {
-        draft.look_again_at(deadline);
-    }
-    if !left.is_empty() && (!waiting || deadline.is_some_and(|at| at <= now)) {
-        let scales = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };
+    let scales = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };
+    let mut candidates = retell(before, &chosen);
+    tell_binding(&mut candidates, &scales, !left.is_empty());
+    if !left.is_empty() {
         let (_, barred) = scales.rank([group]);
-        let (kind, message) = why_nothing(&barred, draft, group);
-        settle(draft, order, &group.id, &left, kind, &message);
+        let reason = why_nothing(&barred, draft, group);
+        // Nothing waits for ever for an inventory to come back or a trial to end: past the boot deadline the autoscaler is told.
+        let waiting = barred.iter().any(|(_, _, why)| matches!(why, Barred::OnTrial | Barred::SupplierStale));
+        let ordered = left.iter().filter_map(|id| draft.memory.records.get(id)).map(|record| record.ordered_at).min();
+        let deadline = ordered.map(|at| Draft::after(at, menu.policy.boot_deadline)).filter(|_| waiting);
+        if let Some(deadline) = deadline {
+            draft.look_again_at(deadline);
+        }
+        if !waiting || deadline.is_some_and(|at| at <= now) {
+            settle(draft, order, &group.id, &left, reason.0, &reason.1);
+        }
     }
-    draft.explanations.push(Explanation { order, group: Some(group.id.clone()), asked, found, candidates });
+    draft.explanations.push(Explanation { order, group: Some(group.id.clone()), asked, found, candidates, proof });
     filled
 }
 
 /// Writes down that a record is being launched; whether it could be.
-fn launch(draft: &mut Draft<'_>, group: &Group, record: &Record, market: &Market, price: crate::units::UsdPerHour) -> bool {
-    let attempt = record.attempts.saturating_add(1);
+fn launch(draft: &mut Draft<'_>, group: &Group, id: RecordId, market: &Market, price: UsdPerHour) -> bool {
+    let Some(entry) = draft.memory.records.get_mut(&id) else { return false };
+    let attempt = entry.attempts.saturating_add(1);
     let cluster = draft.menu.policy.cluster.clone();
-    let Ok(key) = (KeyParts { cluster, group: group.id.clone(), record: record.id, attempt }).key() else {
+    let Ok(key) = (KeyParts { cluster, group: group.id.clone(), record: id, attempt }).key() else {
         return false;
     };
-    let Some(entry) = draft.memory.records.get_mut(&record.id) else { return false };
     let changed = std::sync::Arc::make_mut(entry);
     changed.attempts = attempt;
     let purchase = Purchase { key, market: market.clone(), price, boot_within: draft.menu.policy.boot_deadline };

@@ -3,6 +3,7 @@
 mod back;
 mod budgets;
 mod commitments;
+mod filling;
 mod leave;
 mod oracle;
 mod orders;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::usage::{Headroom, Limit};
 
 fn rules(saving: Saving, restart_mins: i64) -> SpotRules {
     SpotRules {
@@ -144,6 +145,10 @@ fn what_is_old_counts_half_and_is_forgotten_in_the_end() {
     assert!(history.is_spent(Timestamp::MAX));
 }
 
+fn room(rounding: Rounding, share: Percent, part: u32, nodes: u32) -> u32 {
+    Headroom::share(Limit::SpotShare, rounding, share, part, nodes).alone()
+}
+
 #[test]
 fn room_under_a_share_is_what_trying_says() {
     for (rounding, slack) in [(Rounding::Down, 0), (Rounding::Up, 99)] {
@@ -153,11 +158,11 @@ fn room_under_a_share_is_what_trying_says() {
                     let fits = |m: u32| part + m <= ((nodes + m) * u32::from(share) + slack) / 100;
                     // More of one kind only uses up its share: what does not fit now never will.
                     let tried = (1..2_000).take_while(|m| fits(*m)).last().unwrap_or(0);
-                    assert_eq!(rounding.room(Percent(share), part, nodes), tried, "{rounding:?} {share}% {part} of {nodes}");
+                    assert_eq!(room(rounding, Percent(share), part, nodes), tried, "{rounding:?} {share}% {part} of {nodes}");
                 }
             }
         }
-        assert_eq!(rounding.room(Percent::ALL, 7, 7), u32::MAX);
+        assert_eq!(room(rounding, Percent::ALL, 7, 7), u32::MAX);
     }
 }
 
@@ -165,12 +170,12 @@ fn room_under_a_share_is_what_trying_says() {
 fn a_quarter_a_market_fills_four_markets_evenly_and_one_node_is_always_allowed() {
     let mut markets = [0_u32; 4];
     for node in 0..40 {
-        let here = markets.iter_mut().find(|here| Rounding::Up.room(Percent(25), **here, node) > 0);
+        let here = markets.iter_mut().find(|here| room(Rounding::Up, Percent(25), **here, node) > 0);
         *here.expect("⌈1 ÷ share⌉ markets always hold the whole demand") += 1;
         assert_eq!(markets.iter().filter(|here| **here > 0).count(), usize::try_from(node + 1).unwrap().min(4));
     }
     assert_eq!(markets, [10; 4]);
     // Of the pool as a whole the share is rounded down: of one node none may be spot, of two one.
-    assert_eq!([0, 1, 2].map(|nodes| Rounding::Down.room(Percent(50), 0, nodes)), [0, 1, 2]);
-    assert_eq!(Rounding::Down.room(Percent(0), 0, 100), 0);
+    assert_eq!([0, 1, 2].map(|nodes| room(Rounding::Down, Percent(50), 0, nodes)), [0, 1, 2]);
+    assert_eq!(room(Rounding::Down, Percent(0), 0, 100), 0);
 }

@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Bound, Room, Usage};
+use super::Usage;
 use crate::group::{Group, Menu};
-use crate::ids::{Cloud, Region, ZoneId};
+use crate::ids::{Cloud, PoolName, Region, ZoneId};
 use crate::offer::Place;
 use crate::record::Record;
-use crate::spot::Rounding;
-use crate::units::Percent;
 
 /// A zone, told from those of the same name elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -78,12 +76,10 @@ impl Usage {
         }
     }
 
-    /// Lowers the room for nodes at a place to what its zone's share leaves.
-    pub(super) fn room_in_zone(&self, room: &mut Room, limit: Percent, group: &Group, place: &Place) {
-        let share = self.zones.get(&group.pool);
-        let nodes = share.map_or(0, |share| share.bought);
+    /// A pool's nodes that count in the zone of a place, and in all zones.
+    pub(super) fn in_zone(&self, pool: &PoolName, place: &Place) -> (u32, u32) {
+        let share = self.zones.get(pool);
         let here = share.and_then(|share| share.zones.get(&Zone::of(place))).copied().unwrap_or(0);
-        let most = Rounding::Up.room(limit, here, nodes);
-        room.lower(most, || Bound::ZoneShare { zone: place.zone.clone(), here, nodes, limit });
+        (here, share.map_or(0, |share| share.bought))
     }
 }

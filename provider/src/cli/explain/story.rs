@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use stoker_core::allocate::Proof;
 use stoker_core::ids::{DecisionId, NodeGroupId, OrderId};
 use stoker_core::plan::{Action, Explanation, Note};
 
@@ -45,6 +46,9 @@ struct OrderReport {
     asked: u32,
     found: u32,
     candidates: Vec<CandidateRow>,
+    /// How good the choice is known to be; left out where no other is better.
+    #[serde(skip_serializing_if = "Proof::is_best")]
+    proof: Proof,
 }
 
 impl DecisionReport {
@@ -58,7 +62,7 @@ impl DecisionReport {
 impl OrderReport {
     fn of(explanation: &Explanation, calls: &[&StoredCall], at: Timestamp) -> Self {
         use crate::journal::AcceptedCall::Increase;
-        let Explanation { order, group, asked, found, candidates } = explanation;
+        let Explanation { order, group, asked, found, candidates, proof } = explanation;
         let files = |call: &&&StoredCall| matches!(&call.call, Increase { order: filed, .. } if Some(*filed) == *order);
         Self {
             order: *order,
@@ -67,6 +71,7 @@ impl OrderReport {
             asked: *asked,
             found: *found,
             candidates: candidates.iter().map(|candidate| CandidateRow::of(candidate, at)).collect(),
+            proof: *proof,
         }
     }
 
@@ -79,6 +84,9 @@ impl OrderReport {
             "asked",
             &format!("{order}{when}: {} of {group}; offers found for {}", count(self.asked, "node"), self.found),
         );
+        if !self.proof.is_best() {
+            line(text, "note", &self.proof.to_string());
+        }
         if all {
             text.push_str(&candidates_table(&self.candidates));
             return;

@@ -1,5 +1,7 @@
 //! What a move back to spot comes to.
 
+use std::sync::Arc;
+
 use super::world::{GROUP_A, GROUP_B, World, minutes};
 use crate::back::{DWELL, Move, Reopened, has_settled};
 use crate::choose::Scales;

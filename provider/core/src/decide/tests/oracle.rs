@@ -1,4 +1,5 @@
-//! Random orders, refusals and limits against a slow, obvious oracle: fill by preference, one node at a time, counting everything anew.
+//! Random orders, refusals and limits against a slow, obvious oracle: every way to fill an order, and the best of those that keep every
+//! limit.
 
 use super::world::{GROUP_A, GROUP_B, World, seconds};
 use crate::offer::CapacityType;
@@ -22,43 +23,44 @@ impl Dice {
 }
 
 #[test]
-fn fills_as_the_obvious_oracle_does() {
+fn fills_as_the_best_of_all_ways_does() {
+    let mut dearer_kept_out = 0;
     for seed in 1..=2_000_u64 {
         let mut dice = Dice::new(seed);
         let mut world = World::new();
         let (nodes, cents, spot, od) = (dice.roll(12), dice.roll(900), dice.roll(14), dice.roll(14));
+        let spot_first = dice.roll(3) > 0;
         world.policy(|policy| {
+            if !spot_first {
+                policy.pools[0].prefer.reverse();
+            }
             policy.pools[0].limits.max_nodes = u32::try_from(nodes).unwrap();
             policy.pools[0].limits.max_usd_per_hour = Some(UsdPerHour(i64::try_from(cents).unwrap() * 10_000));
             policy.quotas[0].limit = u32::try_from(spot * 4).unwrap();
             policy.quotas[1].limit = u32::try_from(od * 4).unwrap();
         });
         world.pass();
-        let asked = i32::try_from(dice.roll(12)).unwrap() + 1;
-        let accepted = world.try_increase(GROUP_A, asked).is_ok();
+        let asked = dice.roll(12) + 1;
+        let accepted = world.try_increase(GROUP_A, i32::try_from(asked).unwrap()).is_ok();
         world.pass();
-        // The oracle: what one capacity type alone could give decides whether the order is taken, and then each node is
-        // bought as spot while spot has room, else on demand.
-        let budget = i64::try_from(cents).unwrap() * 10_000;
-        let room = |price: i64, quota: u64| nodes.min(quota).min(u64::try_from(budget / price).unwrap());
-        let most = room(300_000, spot).max(room(800_000, od));
-        assert_eq!(accepted, u64::try_from(asked).unwrap() <= most, "seed {seed}: {asked} of {most}");
+        // What one capacity type alone could give decides whether the order is taken.
+        let room = |cents_each: u64, quota: u64| nodes.min(quota).min(cents / cents_each);
+        let most = room(30, spot).max(room(80, od));
+        assert_eq!(accepted, asked <= most, "seed {seed}: {asked} of {most}");
         if !accepted {
             continue;
         }
-        let (mut spent, mut got_spot, mut got_od) = (0, 0, 0);
-        for _ in 0..asked {
-            if got_spot < spot && spent + 300_000 <= budget {
-                got_spot += 1;
-                spent += 300_000;
-            } else if got_od < od && spent + 800_000 <= budget {
-                got_od += 1;
-                spent += 800_000;
-            }
-        }
+        // Of all ways within the limits, the most nodes, and of those the most that are preferred.
+        let ways = (0..=spot.min(asked)).flat_map(|s| (0..=od.min(asked - s)).map(move |o| (s, o)));
+        let best =
+            ways.filter(|(s, o)| 30 * s + 80 * o <= cents).max_by_key(|(s, o)| (s + o, if spot_first { *s } else { *o }));
         let count = |c| u64::try_from(world.bought().filter(|(_, m)| m.capacity_type == c).count()).unwrap();
-        assert_eq!((count(CapacityType::Spot), count(CapacityType::OnDemand)), (got_spot, got_od), "seed {seed}");
+        let bought = (count(CapacityType::Spot), count(CapacityType::OnDemand));
+        assert_eq!(Some(bought), best, "seed {seed}");
+        // Node by node, on-demand would have used up the budget before all nodes were had.
+        dearer_kept_out += u32::from(!spot_first && bought.0 > 0 && bought.1 < od.min(asked) && 80 * (bought.1 + 1) <= cents);
     }
+    assert!(dearer_kept_out > 10, "{dearer_kept_out}");
 }
 
 #[test]
