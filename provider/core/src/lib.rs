@@ -14,6 +14,7 @@ pub mod fit;
 pub mod group;
 pub mod ids;
 pub mod isolation;
+pub mod lift;
 mod lookup;
 pub mod memory;
 pub mod offer;

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use crate::choose::{Scales, Verdict};
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, PoolName};
+use crate::lift::mark_ends;
 use crate::memory::Memory;
 use crate::offer::Market;
 use crate::plan::Explanation;
@@ -72,5 +73,6 @@ pub fn what_if(
             candidate.verdict = Verdict::Barred(why);
         }
     }
+    mark_ends(&after, &mut candidates, found < count);
     Explanation { order: None, group: group.cloned(), asked: count, found, candidates }
 }

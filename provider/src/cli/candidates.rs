@@ -33,6 +33,9 @@ pub(super) struct CandidateRow {
     pub nodes: u32,
     /// The verdict in words.
     pub reason: String,
+    /// For a chosen one: the limit but for which there would have been more of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_by: Option<String>,
     #[serde(skip)]
     pub cost: UsdPerHour,
 }
@@ -84,6 +87,20 @@ pub(super) enum VerdictWord {
     Tied,
 }
 
+impl VerdictWord {
+    /// As a count of candidates reads: `3 dearer`.
+    pub(super) const fn in_words(self) -> &'static str {
+        match self {
+            Self::Chosen => "chosen",
+            Self::Barred => "barred",
+            Self::LessPreferred => "less preferred",
+            Self::Dearer => "dearer",
+            Self::LargerStep => "as cheap in larger steps",
+            Self::Tied => "as good",
+        }
+    }
+}
+
 impl PriceRow {
     /// `$0.8048/node-h, $0.8048/GPU-h (list 104d, karpenter-aws@2026-07-20)`.
     pub(super) fn in_words(&self) -> String {
@@ -119,8 +136,13 @@ impl QuoteRow {
 }
 
 impl CandidateRow {
+    /// What the choice compares; `None` where no price is known or counts.
+    pub(super) fn per_unit(&self) -> Option<UsdPerHour> {
+        self.price.as_ref().map(|price| price.shown[2])
+    }
+
     pub(super) fn of(candidate: &Candidate, now: Timestamp) -> Self {
-        let Candidate { group, market, gpus, price, verdict, .. } = candidate;
+        let Candidate { group, market, gpus, price, verdict, ended_by, .. } = candidate;
         let price_row = price.as_ref().ok().map(|parts| PriceRow {
             per_node: parts.quote.price.into(),
             effective_per_node: parts.effective.into(),
@@ -151,6 +173,7 @@ impl CandidateRow {
             verdict: word,
             nodes,
             reason: verdict.to_string(),
+            ended_by: ended_by.as_ref().map(ToString::to_string),
         }
     }
 }
@@ -231,7 +254,7 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
             from,
             effective,
             per_unit,
-            row.reason.clone(),
+            row.ended_by.as_ref().map_or_else(|| row.reason.clone(), |bound| format!("{}, no more by {bound}", row.reason)),
         ]
     });
     let rows: Vec<_> = cells.collect();

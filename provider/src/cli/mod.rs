@@ -1,6 +1,7 @@
 //! The command line: what can be asked, and how it is answered.
 
 mod args;
+mod brief;
 mod candidates;
 mod certs;
 mod completions;

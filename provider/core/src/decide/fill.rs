@@ -6,6 +6,7 @@ use super::{Draft, is_fresh};
 use crate::choose::{Barred, Scales, retell};
 use crate::group::Group;
 use crate::ids::{NodeGroupId, OrderId, RecordId};
+use crate::lift::mark_ends;
 use crate::offer::Market;
 use crate::plan::{Action, Explanation, Note};
 use crate::record::{Purchase, Record, State};
@@ -90,7 +91,9 @@ fn fill_order(
     }
     let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     let found: u32 = chosen.iter().map(|(_, n)| *n).sum();
-    let candidates = retell(before, &chosen);
+    let mut candidates = retell(before, &chosen);
+    let after = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };
+    mark_ends(&after, &mut candidates, !left.is_empty());
     // Nothing waits for ever for an inventory to come back or a trial to end: past the boot deadline the autoscaler is told.
     let ordered = left.iter().filter_map(|id| draft.memory.records.get(id)).map(|record| record.ordered_at).min();
     let deadline = ordered.map(|at| Draft::after(at, menu.policy.boot_deadline));
