@@ -27,7 +27,8 @@ fn a_plan_shows_every_candidate_and_why_the_rest_lost() {
     let plan = small(&["plan", "--policy", "policy.yaml", "--world", "world.yaml", "--pool", "serving", "--count", "6"]);
     assert_eq!(plan.code, 0, "{plan:?}");
     golden("plan", &plan.out);
-    let all = small(&["plan", "--policy", "policy.yaml", "--world", "world.yaml", "--pool", "serving", "--count", "6", "--all"]);
+    let all =
+        small(&["plan", "--policy", "policy.yaml", "--world", "world.yaml", "--pool", "serving", "--count", "6", "--all"]);
     assert!(all.out.lines().all(|line| line.chars().count() <= 120), "{}", all.out);
     golden("plan-all", &all.out);
 }

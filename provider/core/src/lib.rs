@@ -26,10 +26,13 @@ pub mod price;
 pub mod quota;
 pub mod record;
 pub mod sabotage;
+pub mod score;
 pub mod snapshot;
 pub mod spot;
 pub mod supply;
 pub mod template;
+#[cfg(test)]
+mod testing;
 pub mod units;
 pub mod usage;
 pub mod whatif;

@@ -183,7 +183,8 @@ pub fn lifts_told(made: &Explanation) -> Vec<Lift> {
     let mut lifts: Vec<Lift> = Vec::new();
     for (limit, by) in reasons(made) {
         let priced = by.iter().filter_map(|(candidate, bound)| Some((candidate, bound, candidate.price.as_ref().ok()?)));
-        let Some((freed, bound, price)) = priced.min_by_key(|(candidate, _, price)| (price.per_unit(), &candidate.market)) else {
+        let Some((freed, bound, price)) = priced.min_by_key(|(candidate, _, price)| (price.per_unit(), &candidate.market))
+        else {
             continue;
         };
         let dearer = made.candidates.iter().filter(|other| other.market != freed.market).filter_map(|other| {
@@ -375,9 +376,8 @@ struct Filling {
 impl Filling {
     fn of(menu: &Menu, memory: &Memory, made: &Explanation, now: Timestamp) -> Self {
         let mut usage = Usage::count(memory, menu, now);
-        let bill = |usage: &Usage| {
-            menu.policy.pools.iter().fold(UsdPerHour::ZERO, |sum, pool| sum.plus(usage.cash(&pool.name)))
-        };
+        let bill =
+            |usage: &Usage| menu.policy.pools.iter().fold(UsdPerHour::ZERO, |sum, pool| sum.plus(usage.cash(&pool.name)));
         let before = bill(&usage);
         let (mut useful, mut reclaims) = (0_u64, UsdPerHour::ZERO);
         for candidate in &made.candidates {

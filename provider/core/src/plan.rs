@@ -10,6 +10,7 @@ use crate::choose::{Barred, Candidate};
 use crate::ids::{NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SupplierName};
 use crate::memory::Memory;
 use crate::offer::Market;
+use crate::score::Step;
 use crate::supply::{LaunchRequest, RefusalKind};
 use crate::units::UsdPerHour;
 
@@ -146,6 +147,9 @@ pub struct GroupLimits {
     pub listed: bool,
     /// Effective price of the next node; `None` while the group is closed.
     pub next_price: Option<UsdPerHour>,
+    /// What its next nodes cost, as far as it may grow now; empty while it is closed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub supply: Vec<Step>,
     /// Why it may not grow; `None` while it may.
     pub closed: Option<Closed>,
 }

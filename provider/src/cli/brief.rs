@@ -118,7 +118,8 @@ fn telling<'a>(lost: &[&'a CandidateRow]) -> Vec<&'a CandidateRow> {
     by_price.sort_by_key(|(at, row)| (row.per_unit().unwrap_or(UsdPerHour(i64::MAX)), *at));
     let mut reasons: BTreeSet<&str> = BTreeSet::new();
     // Rows that are dearer differ in words by how much, and are still alike.
-    let reason = |row: &'a CandidateRow| if row.verdict == VerdictWord::Barred { row.reason.as_str() } else { row.verdict.in_words() };
+    let reason =
+        |row: &'a CandidateRow| if row.verdict == VerdictWord::Barred { row.reason.as_str() } else { row.verdict.in_words() };
     let (first, again): (Vec<_>, Vec<_>) = by_price.into_iter().partition(|(_, row)| reasons.insert(reason(row)));
     let mut shown: Vec<_> = first.into_iter().chain(again).take(LOSERS).collect();
     shown.sort_by_key(|(at, _)| *at);

@@ -446,6 +446,7 @@ impl Engine {
             limit.max = limit.target;
             limit.min = limit.min.min(limit.max);
             limit.next_price = None;
+            limit.supply.clear();
             limit.closed = Some(Closed::Unsound);
         }
         limits

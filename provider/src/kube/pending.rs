@@ -6,14 +6,13 @@ use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_pb::api::core::v1::ResourceRequirements;
 use k8s_pb::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
 use serde_json::Value;
 use stoker_core::policy::{Taint, TaintEffect};
 use stoker_core::template::NodeTemplate;
 
-use super::pods::{Amounts, ReadContainer, ReadSpec, Requests, requests};
+use super::pods::{Amounts, ReadContainer, ReadResources, ReadSpec, Requests, requests};
 use super::thin::{RawMeta, row};
 
 /// A Pod that waits.
@@ -153,8 +152,8 @@ fn amounts(raw: Option<BTreeMap<String, Value>>) -> Amounts {
     raw.unwrap_or_default().into_iter().map(|(key, value)| (key, Quantity { string: Some(text(value)) })).collect()
 }
 
-fn resources(raw: Option<RawResources>) -> Option<ResourceRequirements> {
-    raw.map(|raw| ResourceRequirements { requests: amounts(raw.requests), ..ResourceRequirements::default() })
+fn resources(raw: Option<RawResources>) -> Option<ReadResources> {
+    raw.map(|raw| ReadResources { requests: amounts(raw.requests) })
 }
 
 fn containers(raw: Option<Vec<RawContainer>>) -> Vec<ReadContainer> {

@@ -13,15 +13,13 @@ use crate::isolation::SHAPE_TAINT;
 use crate::lookup::Lookup;
 use crate::plan::{Closed, GroupLimits};
 use crate::policy::{Taint, TaintEffect};
+use crate::record::UNCREDITED_AT_MOST;
 use crate::sabotage;
+use crate::score::supply;
 
 /// How long a Ready node may stay without a pod before it counts towards freezing its group: three times the slowest scheduler
 /// retry of an unschedulable pod (5 min).
 pub const BARREN_AFTER: SignedDuration = SignedDuration::from_mins(15);
-
-/// How long capacity that the autoscaler may not count on keeps its pool closed at most: the autoscaler's own start-up time limit of
-/// 15 min, past which it takes such a node for broken itself, and one boot.
-const UNCREDITED_AT_MOST: SignedDuration = SignedDuration::from_mins(20);
 
 /// The limits of every group: those of the menu, and those of removed pools until they are empty. `busy` is the number of busy nodes of
 /// each group.
@@ -47,6 +45,7 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, busy: &Lookup<NodeGroupId, u32>) 
                 }
                 None => None,
             };
+            let supply = if closed.is_none() { supply(&eligible, room) } else { Vec::new() };
             let next = (closed.is_none()).then(|| eligible.drain(..).next()).flatten().map(|e| e.parts);
             if let Some(parts) = &next {
                 // A commitment soon is full: what it covers now makes no other shape pointless.
@@ -62,7 +61,7 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, busy: &Lookup<NodeGroupId, u32>) 
             };
             let busy = busy.get(&group.id).copied().unwrap_or(0);
             let listed = priced || target > 0;
-            limits.insert(group.id.clone(), GroupLimits { target, min: 0, max, busy, listed, next_price, closed });
+            limits.insert(group.id.clone(), GroupLimits { target, min: 0, max, busy, listed, next_price, supply, closed });
         }
         unlist_dominated(&open, &mut limits);
     }
@@ -71,7 +70,8 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, busy: &Lookup<NodeGroupId, u32>) 
         if target > 0 && !draft.menu.groups.contains_key(id) {
             let busy = busy.get(id).copied().unwrap_or(0);
             let closed = Some(Closed::Removed);
-            let gone = GroupLimits { target, min: 0, max: target, busy, listed: true, next_price: None, closed };
+            let gone =
+                GroupLimits { target, min: 0, max: target, busy, listed: true, next_price: None, supply: Vec::new(), closed };
             limits.insert(remembered.group.id.clone(), gone);
         }
     }
@@ -183,11 +183,7 @@ fn keeping_away(taints: &[Taint]) -> BTreeSet<Taint> {
 
 fn uncredited(draft: &Draft<'_>) -> Uncredited {
     let mut by_taints: Vec<(BTreeSet<Taint>, u32)> = Vec::new();
-    for record in draft.memory.records.values().filter(|r| r.is_coming()) {
-        let credited = record.credited_to.is_some() && record.credited_to == draft.memory.session;
-        if credited || draft.now >= Draft::after(record.ordered_at, UNCREDITED_AT_MOST) {
-            continue;
-        }
+    for record in draft.memory.records.values().filter(|r| r.is_uncredited(draft.memory.session, draft.now)) {
         let Some(group) = draft.group_of(record) else { continue };
         let taints = keeping_away(&group.template.taints);
         match by_taints.iter_mut().find(|(t, _)| *t == taints) {

@@ -6,6 +6,7 @@ mod oracle;
 mod orders;
 mod quotas;
 mod spot;
+mod supply;
 mod world;
 
 use super::*;
