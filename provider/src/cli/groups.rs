@@ -46,6 +46,19 @@ struct DebugView {
     /// Why it is not shown to an autoscaler; `None` where it is.
     ready: Option<String>,
     groups: Vec<DebugGroup>,
+    #[serde(default)]
+    pods_without_gpu: Vec<Guest>,
+}
+
+/// A pod that sits on a node and wants no GPU.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Guest {
+    /// Its namespace and name.
+    pod: String,
+    node: String,
+    /// The node's group; `None` where that is not known yet.
+    group: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,6 +86,8 @@ struct GroupsReport {
     groups: Vec<GroupRow>,
     /// Groups that are not shown to the autoscaler, and not above.
     unlisted: usize,
+    /// Pods that sit on nodes of these groups and want no GPU.
+    pods_without_gpu: Vec<Guest>,
 }
 
 #[derive(Debug, Serialize)]
@@ -109,8 +124,10 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
     }
     let of_pool = view.groups.into_iter().filter(|group| args.pool.as_ref().is_none_or(|pool| group.pool == *pool));
     let (shown, hidden): (Vec<_>, Vec<_>) = of_pool.partition(|group| group.listed || args.all);
+    let of_shown = |guest: &Guest| guest.group.as_ref().is_none_or(|id| shown.iter().any(|group| group.group == *id));
+    let pods_without_gpu = view.pods_without_gpu.into_iter().filter(of_shown).collect();
     let groups = shown.into_iter().map(GroupRow::from).collect();
-    let report = GroupsReport { at: view.at, not_ready: view.ready, groups, unlisted: hidden.len() };
+    let report = GroupsReport { at: view.at, not_ready: view.ready, groups, unlisted: hidden.len(), pods_without_gpu };
     out::print(args.output.format, &report, GroupsReport::table)?;
     Ok(Exit::Done)
 }
@@ -201,6 +218,10 @@ impl GroupsReport {
         let mut text = table(&HEADER, &["TARGET", "MIN", "MAX", "BUSY", "NEXT/H"], rows.collect());
         if let Some(why) = &self.not_ready {
             let _ = writeln!(text, "not ready: {why}");
+        }
+        if let [first, rest @ ..] = self.pods_without_gpu.as_slice() {
+            let more = if rest.is_empty() { String::new() } else { format!(" and {} more (-o json names them)", rest.len()) };
+            let _ = writeln!(text, "without GPU on a GPU node: pod {} on {}{more}", first.pod, first.node);
         }
         if self.unlisted > 0 {
             let _ = writeln!(text, "{} more groups are not shown to the autoscaler; --all shows them", self.unlisted);

@@ -41,6 +41,21 @@ impl PendingRow {
             && node.taints.iter().filter(|taint| taint.key != but).all(|taint| self.tolerates(taint))
     }
 
+    /// The labels that its node must have, each with the values that would do: of its selector, and of its required node affinity where
+    /// that leaves no choice between terms.
+    pub(super) fn wanted(&self) -> Vec<(&str, Vec<&str>)> {
+        let selector = self.node_selector.iter().map(|(key, value)| (key.as_str(), vec![value.as_str()]));
+        let expressions = match self.terms.as_deref() {
+            Some([term]) => term.match_expressions.as_deref().unwrap_or_default(),
+            _ => &[],
+        };
+        let required = expressions.iter().filter(|expression| expression.operator == "In").map(|expression| {
+            let values = expression.values.as_deref().unwrap_or_default();
+            (expression.key.as_str(), values.iter().map(String::as_str).collect())
+        });
+        selector.chain(required).collect()
+    }
+
     /// Whether it may run on a node with that taint.
     pub(super) fn tolerates(&self, taint: &Taint) -> bool {
         taint.effect == TaintEffect::PreferNoSchedule || self.tolerations.iter().any(|toleration| covers(toleration, taint))
