@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::choose::Eligible;
 use crate::group::Group;
 use crate::ids::{NodeGroupId, SessionId};
-use crate::lookup::Lookup;
+use crate::lookup::LookupSet;
 use crate::memory::Memory;
 use crate::record::{Record, State};
 use crate::spot;
@@ -150,14 +150,14 @@ impl<'a> Soon<'a> {
     /// The nodes at `now`: those that its session before a restart asked for or nobody did, and those of a group with a node that failed,
     /// for which it forgets what else is on its way there.
     pub fn of(memory: &'a Memory, now: jiff::Timestamp) -> Self {
-        let failed: Lookup<&NodeGroupId, ()> = memory
+        let failed: LookupSet<&NodeGroupId> = memory
             .records
             .values()
             .filter(|record| matches!(record.state, State::Failed { .. }))
-            .map(|record| (&record.group, ()))
+            .map(|record| &record.group)
             .collect();
         let forgotten = |record: &Record, session: Option<SessionId>| {
-            record.is_uncredited(session, now) || (record.is_coming() && failed.get(&record.group).is_some())
+            record.is_uncredited(session, now) || (record.is_coming() && failed.contains(&record.group))
         };
         let nodes = memory.records.values().filter(|record| forgotten(record, memory.session)).filter_map(|record| {
             let template = &memory.groups.get(&record.group)?.group.template;

@@ -70,6 +70,10 @@ fn a_quota_or_a_trial_that_lets_few_through_counts_for_few() {
     assert_eq!(Score::of(&of("pool.g6-xlarge.a", &[], 4)), None);
 }
 
+const TWO_FOR: &[Step] = &[Step { nodes: 10, price: UsdPerHour(1_500_000) }];
+const ONE_FOR: &[Step] = &[Step { nodes: 10, price: UsdPerHour(800_000) }];
+const BIG_FOR: &[Step] = &[Step { nodes: 10, price: UsdPerHour(2_100_000) }];
+
 #[test]
 fn waste_is_paid_for_and_work_is_weighed() {
     let menu = groups();
@@ -79,9 +83,6 @@ fn waste_is_paid_for_and_work_is_weighed() {
         nodes,
         asked: gpus(asked),
     };
-    const TWO_FOR: &[Step] = &[Step { nodes: 10, price: UsdPerHour(1_500_000) }];
-    const ONE_FOR: &[Step] = &[Step { nodes: 10, price: UsdPerHour(800_000) }];
-    const BIG_FOR: &[Step] = &[Step { nodes: 10, price: UsdPerHour(2_100_000) }];
     // Both GPUs used: $0.75 each; one for nothing: $1.50.
     assert_eq!(best(&[of("pool.g6-xlarge.a", ONE_FOR, 2, 2), of("pool.g6-12xlarge.a", TWO_FOR, 1, 2)]), "pool.g6-12xlarge.a");
     assert_eq!(best(&[of("pool.g6-xlarge.a", ONE_FOR, 1, 1), of("pool.g6-12xlarge.a", TWO_FOR, 1, 1)]), "pool.g6-xlarge.a");
