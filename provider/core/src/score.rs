@@ -10,11 +10,12 @@ mod tests;
 
 use std::cmp::{Ordering, Reverse};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::choose::Eligible;
 use crate::group::Group;
-use crate::ids::{NodeGroupId, SessionId};
+use crate::ids::NodeGroupId;
 use crate::lookup::LookupSet;
 use crate::memory::Memory;
 use crate::record::{Record, State};
@@ -149,19 +150,20 @@ pub struct Soon<'a> {
 impl<'a> Soon<'a> {
     /// The nodes at `now`: those that its session before a restart asked for or nobody did, and those of a group with a node that failed,
     /// for which it forgets what else is on its way there.
-    pub fn of(memory: &'a Memory, now: jiff::Timestamp) -> Self {
-        let failed: LookupSet<&NodeGroupId> = memory
-            .records
-            .values()
-            .filter(|record| matches!(record.state, State::Failed { .. }))
-            .map(|record| &record.group)
-            .collect();
-        let forgotten = |record: &Record, session: Option<SessionId>| {
-            record.is_uncredited(session, now) || (record.is_coming() && failed.contains(&record.group))
-        };
-        let nodes = memory.records.values().filter(|record| forgotten(record, memory.session)).filter_map(|record| {
+    pub fn of(memory: &'a Memory, now: Timestamp) -> Self {
+        let mut coming: Vec<&Record> = Vec::new();
+        let mut failed: LookupSet<&NodeGroupId> = LookupSet::default();
+        for record in memory.records.values() {
+            if record.is_coming() {
+                coming.push(record);
+            } else if matches!(record.state, State::Failed { .. }) {
+                failed.insert(&record.group);
+            }
+        }
+        let nodes = coming.into_iter().filter_map(|record| {
+            let session = memory.session.filter(|_| !failed.contains(&record.group));
             let template = &memory.groups.get(&record.group)?.group.template;
-            Some((template, template.allocatable))
+            record.is_uncredited(session, now).then_some((template, template.allocatable))
         });
         Self { nodes: nodes.collect() }
     }

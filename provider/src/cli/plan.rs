@@ -22,7 +22,8 @@ use super::out::{self, Money, count, paragraph, table};
 use crate::catalog::{Catalog, EXAMPLE};
 use crate::unmatched::Unmatched;
 
-/// Shows what would be bought if so many nodes were asked for now: every candidate, its price parts, the winner, and why each other lost.
+/// Shows what would be bought if so many nodes were asked for now: the winners with their price parts, why the others lost, and the one
+/// limit that it is most worth lifting.
 ///
 /// Nothing is bought, and nothing that runs already is counted. Prices are those of the tables, with live spot quotes of the simulated
 /// markets. What a market has in stock is not known: a supplier may refuse what is chosen.
