@@ -106,7 +106,7 @@ async fn a_large_request_is_ranked_alike() {
     assert_eq!(kept(view(), options).await, [TWO_A]);
 }
 
-/// A node of ONE_A on its way, which this autoscaler did not ask for.
+/// A node of `ONE_A` on its way, which this autoscaler did not ask for.
 fn on_its_way(view: &mut View) {
     let mut memory = Memory::default();
     let group = Arc::clone(&view.menu.groups[ONE_A]);
