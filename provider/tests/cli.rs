@@ -32,8 +32,11 @@ fn small(args: &[&str]) -> Ran {
 fn a_plan_shows_every_candidate_and_why_the_rest_lost() {
     let plan = small(&["plan", "--policy", "policy.yaml", "--world", "world.yaml", "--pool", "serving", "--count", "6"]);
     assert_eq!(plan.code, 0, "{plan:?}");
-    assert!(plan.out.lines().all(|line| line.chars().count() <= 120), "{}", plan.out);
     golden("plan", &plan.out);
+    let all =
+        small(&["plan", "--policy", "policy.yaml", "--world", "world.yaml", "--pool", "serving", "--count", "6", "--all"]);
+    assert!(all.out.lines().all(|line| line.chars().count() <= 120), "{}", all.out);
+    golden("plan-all", &all.out);
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn a_plan_counts_cash_and_tells_what_is_unused_and_what_a_budget_leaves() {
 fn the_built_in_example_can_be_planned_and_shown() {
     let plan = stoker(&["plan", "--pool", "inference", "--count", "3"]);
     assert_eq!(plan.code, 0, "{plan:?}");
-    assert!(plan.out.contains("CHOSEN × 3") && plan.out.contains("3 of 3 nodes found"), "{}", plan.out);
+    assert!(plan.out.contains("chosen   3 x ") && plan.out.contains("3 of 3 nodes found"), "{}", plan.out);
     assert_eq!(stoker(&["policy", "show"]).code, 0);
 }
 

@@ -190,6 +190,9 @@ pub struct Candidate {
     pub unlimited: Vec<Unlisted>,
     /// What became of it.
     pub verdict: Verdict,
+    /// For a chosen one: the limit but for which there would have been more of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_by: Option<Bound>,
 }
 
 /// What became of a candidate.
@@ -487,6 +490,7 @@ impl<'a> Scales<'a> {
             price,
             unlimited: Vec::new(),
             verdict,
+            ended_by: None,
         };
         // Until it is told what was chosen, an eligible offer is as good as any.
         let open = eligible.iter().map(|e| Candidate {

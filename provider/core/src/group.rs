@@ -244,6 +244,13 @@ impl Menu {
         menu
     }
 
+    /// The same groups under a policy that differs in limits, quotas, shares or the order of `prefer` only; without what was left out.
+    #[must_use]
+    pub fn under(&self, policy: Arc<Policy>) -> Self {
+        let claims = self.groups.values().map(|group| (group.id.clone(), GroupClaims::of(&policy, group))).collect();
+        Self { policy, groups: self.groups.clone(), left_out: Vec::new(), claims }
+    }
+
     /// What the nodes of a group count against; worked out anew for one that is only remembered.
     pub fn claims(&self, group: &Group) -> Cow<'_, GroupClaims> {
         self.claims.get(&group.id).map_or_else(|| Cow::Owned(GroupClaims::of(&self.policy, group)), Cow::Borrowed)

@@ -14,6 +14,7 @@ use crate::ids::{NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SupplierN
 use crate::leaving::LeaveFor;
 use crate::memory::Memory;
 use crate::offer::Market;
+use crate::score::Step;
 use crate::supply::{LaunchRequest, RefusalKind};
 use crate::units::UsdPerHour;
 
@@ -231,6 +232,9 @@ pub struct GroupLimits {
     /// The same as if no commitment covered it: what nodes here cost once commitments are full.
     #[serde(default)]
     pub lasting_price: Option<UsdPerHour>,
+    /// What its next nodes cost, as far as it may grow now; empty while it is closed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub supply: Vec<Step>,
     /// Why it may not grow; `None` while it may.
     pub closed: Option<Closed>,
 }

@@ -131,7 +131,19 @@ pub enum State {
     },
 }
 
+/// How long capacity that the autoscaler may not count on is taken to be on its way at most: the autoscaler's own start-up time limit of
+/// 15 min, past which it takes such a node for broken itself, and one boot.
+pub const UNCREDITED_AT_MOST: SignedDuration = SignedDuration::from_mins(20);
+
 impl Record {
+    /// Whether it is on its way and the autoscaler, in the session that it has now, may not count on it: another session asked for it, or
+    /// nobody did.
+    pub fn is_uncredited(&self, session: Option<SessionId>, now: Timestamp) -> bool {
+        let credited = self.credited_to.is_some() && self.credited_to == session;
+        let until = self.ordered_at.saturating_add(UNCREDITED_AT_MOST).unwrap_or(Timestamp::MAX);
+        self.is_coming() && !credited && now < until
+    }
+
     /// Whether it counts in the group's target size: what is wanted, being bought, there, or failed and not yet seen to have failed.
     pub const fn counts(&self) -> bool {
         match self.state {

@@ -152,6 +152,16 @@ impl Slices {
         self.add(name, number.saturating_sub(self.of(name)));
     }
 
+    /// So many fewer of each name.
+    pub fn take(&mut self, others: &Self) {
+        for (name, number) in others.iter() {
+            if let Some(has) = self.0.get_mut(name) {
+                *has = has.saturating_sub(number);
+            }
+        }
+        self.0.retain(|_, number| *number > 0);
+    }
+
     /// Whether all of these are among `others`.
     pub fn within(&self, others: &Self) -> bool {
         self.iter().all(|(name, number)| number <= others.of(name))

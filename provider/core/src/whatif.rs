@@ -7,6 +7,7 @@ use crate::allocate::{Allocation, allocate, tell_binding};
 use crate::choose::Scales;
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, PoolName};
+use crate::lift::mark_ends;
 use crate::memory::Memory;
 use crate::plan::Explanation;
 use crate::usage::Usage;
@@ -41,7 +42,9 @@ pub fn what_if_counted(
     let (eligible, barred) = scales.rank(groups.iter().copied());
     let mut candidates = scales.explain(&eligible, &barred, &allocation.chosen());
     let found = allocation.found();
-    tell_binding(&mut candidates, &Scales { usage: &allocation.usage, ..scales }, found < count);
+    let after = Scales { usage: &allocation.usage, ..scales };
+    tell_binding(&mut candidates, &after, found < count);
+    mark_ends(&after, &mut candidates, found < count);
     let Allocation { usage, proof, .. } = allocation;
     (Explanation { order: None, group: group.cloned(), asked: count, found, candidates, proof }, usage)
 }

@@ -40,6 +40,9 @@ pub(super) struct CandidateRow {
     /// Quotas that count it, that the policy does not list and that are taken as unlimited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unlimited: Vec<Unlisted>,
+    /// For a chosen one: the limit but for which there would have been more of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_by: Option<String>,
 }
 
 /// What a node of an offer costs.
@@ -97,6 +100,20 @@ pub(super) enum VerdictWord {
     Tied,
 }
 
+impl VerdictWord {
+    /// As a count of candidates reads: `3 dearer`.
+    pub(super) const fn in_words(self) -> &'static str {
+        match self {
+            Self::Chosen => "chosen",
+            Self::Barred => "barred",
+            Self::LessPreferred => "less preferred",
+            Self::Dearer => "dearer",
+            Self::LargerStep => "as cheap in larger steps",
+            Self::Tied => "as good",
+        }
+    }
+}
+
 impl PriceRow {
     /// `$0.8048/node-h, $0.8048/GPU-h (list 104d, karpenter-aws@2026-07-20)`.
     pub(super) fn in_words(&self) -> String {
@@ -137,8 +154,13 @@ impl QuoteRow {
 }
 
 impl CandidateRow {
+    /// What the choice compares; `None` where no price is known or counts.
+    pub(super) fn per_unit(&self) -> Option<UsdPerHour> {
+        self.price.as_ref().map(|price| price.shown[2])
+    }
+
     pub(super) fn of(candidate: &Candidate, now: Timestamp) -> Self {
-        let Candidate { group, market, gpus, slices, price, verdict, unlimited, preference: _ } = candidate;
+        let Candidate { group, market, gpus, slices, price, verdict, unlimited, ended_by, preference: _ } = candidate;
         let price_row = price.as_ref().ok().map(|parts| PriceRow {
             per_node: parts.quote.price.into(),
             effective_per_node: parts.effective.into(),
@@ -173,6 +195,7 @@ impl CandidateRow {
             nodes,
             reason: verdict.to_string(),
             unlimited: unlimited.clone(),
+            ended_by: ended_by.as_ref().map(ToString::to_string),
         }
     }
 }
@@ -276,7 +299,7 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
             from,
             effective,
             per_unit,
-            row.reason.clone(),
+            row.ended_by.as_ref().map_or_else(|| row.reason.clone(), |bound| format!("{}, no more by {bound}", row.reason)),
         ];
         if moves {
             cells.insert(TRANSFER_AT, transfer.map_or_else(dash, |transfer| transfer.to_string()));

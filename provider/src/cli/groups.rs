@@ -52,6 +52,8 @@ struct DebugView {
     #[serde(default)]
     leaving: Vec<LeavingRow>,
     #[serde(default)]
+    pods_without_gpu: Vec<Guest>,
+    #[serde(default)]
     budgets: Vec<Budget>,
     #[serde(default)]
     commitments: Vec<Use>,
@@ -65,6 +67,17 @@ struct LeavingRow {
     why: String,
     /// How far it has come.
     stands: String,
+}
+
+/// A pod that sits on a node and wants no GPU.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Guest {
+    /// Its namespace and name.
+    pod: String,
+    node: String,
+    /// The node's group; `None` where that is not known yet.
+    group: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -99,6 +112,8 @@ struct GroupsReport {
     commitments: Vec<UseRow>,
     /// Groups that are not shown to the autoscaler, and not above.
     unlisted: usize,
+    /// Pods that sit on nodes of these groups and want no GPU.
+    pods_without_gpu: Vec<Guest>,
 }
 
 #[derive(Debug, Serialize)]
@@ -137,6 +152,8 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
     }
     let of_pool = view.groups.into_iter().filter(|group| args.pool.as_ref().is_none_or(|pool| group.pool == *pool));
     let (shown, hidden): (Vec<_>, Vec<_>) = of_pool.partition(|group| group.listed || args.all);
+    let of_shown = |guest: &Guest| guest.group.as_ref().is_none_or(|id| shown.iter().any(|group| group.group == *id));
+    let pods_without_gpu = view.pods_without_gpu.into_iter().filter(of_shown).collect();
     let groups = shown.into_iter().map(GroupRow::from).collect();
     let own = |budget: &Budget| match (&args.pool, budget.of.pool()) {
         (Some(asked), Some(pool)) => asked == pool.as_str(),
@@ -149,6 +166,7 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
         budgets: view.budgets.into_iter().filter(own).map(BudgetRow::from).collect(),
         commitments: view.commitments.into_iter().map(UseRow::from).collect(),
         leaving: view.leaving,
+        pods_without_gpu,
         unlisted: hidden.len(),
     };
     out::print(args.output.format, &report, GroupsReport::table)?;
@@ -257,6 +275,10 @@ impl GroupsReport {
         }
         if let Some(why) = &self.not_ready {
             let _ = writeln!(text, "not ready: {why}");
+        }
+        if let [first, rest @ ..] = self.pods_without_gpu.as_slice() {
+            let more = if rest.is_empty() { String::new() } else { format!(" and {} more (-o json names them)", rest.len()) };
+            let _ = writeln!(text, "without GPU on a GPU node: pod {} on {}{more}", first.pod, first.node);
         }
         if self.unlisted > 0 {
             let _ = writeln!(text, "{} more groups are not shown to the autoscaler; --all shows them", self.unlisted);

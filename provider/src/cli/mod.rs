@@ -2,6 +2,7 @@
 
 mod accounts;
 mod args;
+mod brief;
 mod candidates;
 mod certs;
 mod commit;

@@ -11,6 +11,7 @@ use stoker_core::allocate::Proof;
 use stoker_core::budget::{Stage, standing};
 use stoker_core::group::{LeftOut, Menu};
 use stoker_core::ids::{Cloud, InstanceType, NodeGroupId, PoolName, Region, ZoneId};
+use stoker_core::lift::lifts;
 use stoker_core::memory::Memory;
 use stoker_core::policy::nearest;
 use stoker_core::units::UsdPerHour;
@@ -18,13 +19,15 @@ use stoker_core::whatif::what_if_counted;
 
 use super::accounts::{BudgetRow, UseRow};
 use super::args::{MarketArgs, NowArg, OutputArg};
+use super::brief::{self, LiftRow};
 use super::candidates::{CandidateRow, candidates_table, moves_data, old_prices, unlimited_quotas};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money, count, paragraph, table};
 use crate::catalog::{Catalog, EXAMPLE};
 use crate::unmatched::Unmatched;
 
-/// Shows what would be bought if so many nodes were asked for now: every candidate, its price parts, the winner, and why each other lost.
+/// Shows what would be bought if so many nodes were asked for now: the winners with their price parts, why the others lost, and the one
+/// limit that it is most worth lifting.
 ///
 /// Nothing is bought, and nothing that runs already is counted. Prices are those of the tables, with live spot quotes of the simulated
 /// markets. What a market has in stock is not known: a supplier may refuse what is chosen.
@@ -42,6 +45,9 @@ pub(super) struct PlanArgs {
     /// How many nodes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
+    /// Show every candidate as a table and every place left out, not only what tells most
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     markets: MarketArgs,
     #[command(flatten)]
@@ -79,6 +85,8 @@ struct PlanReport {
     commitments: Vec<UseRow>,
     /// Every offer weighed: the chosen and the eligible in rank order, then the barred.
     candidates: Vec<CandidateRow>,
+    /// Limits worth lifting, the best first: each alone would find missing nodes, or find the same capacity for less.
+    lifts: Vec<LiftRow>,
     /// Places that the pool names but gets no group in.
     left_out: Vec<LeftOutRow>,
     /// Names that the pool lists and that yield it no group.
@@ -89,6 +97,8 @@ struct PlanReport {
     proof: Proof,
     #[serde(skip)]
     total_line: String,
+    #[serde(skip)]
+    all: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -110,6 +120,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let pool = find_pool(&menu, &args.pool, &source)?;
     let group = args.group.as_deref().map(|text| find_group(&menu, &pool, text)).transpose()?;
     let (explanation, usage) = what_if_counted(&menu, &Memory::default(), &pool, group.as_ref(), args.count, now);
+    let lifts = lifts(&menu, &Memory::default(), (&pool, group.as_ref()), &explanation, now);
     let candidates: Vec<_> = explanation.candidates.iter().map(|candidate| CandidateRow::of(candidate, now)).collect();
     let left_out = match &group {
         Some(_) => Vec::new(),
@@ -140,8 +151,10 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         proof: explanation.proof,
         total_line: format!("{} of {} found, {cash}/h together{of_commitments}", explanation.found, count(args.count, "node")),
         candidates,
+        lifts: lifts.into_iter().map(LiftRow::of).collect(),
         left_out,
         unmatched,
+        all: args.all,
     };
     out::print(args.output.format, &report, PlanReport::table)?;
     Ok(if short { Exit::Short } else { Exit::Done })
@@ -183,13 +196,17 @@ impl PlanReport {
         let mut text = String::new();
         let of = self.group.as_ref().map_or_else(|| format!("pool {}", self.pool), |group| format!("group {group}"));
         let asked = count(self.asked, "node");
-        let _ = writeln!(text, "{asked} of {of} by {}, as of {}\n", self.policy, self.at.strftime("%Y-%m-%d %H:%M:%SZ"));
+        let _ = writeln!(text, "{asked} of {of} by {}, as of {}", self.policy, self.at.strftime("%Y-%m-%d %H:%M:%SZ"));
         if self.candidates.is_empty() {
             text.push_str("No place fits this pool.\n");
-        } else {
+        } else if self.all {
             text.push_str(&candidates_table(&self.candidates));
+            text.push('\n');
+        } else {
+            brief::tell(&mut text, &self.candidates);
         }
-        let _ = writeln!(text, "\n{}", self.total_line);
+        brief::line(&mut text, "total", &self.total_line);
+        brief::tell_lifts(&mut text, &self.lifts, self.found < self.asked && !self.candidates.is_empty());
         if !self.proof.is_best() {
             text.push_str(&paragraph("note:", &self.proof.to_string()));
         }
@@ -213,22 +230,24 @@ impl PlanReport {
         text
     }
 
-    /// The places left out, by reason.
+    /// The places left out, by reason; only how many where they are not all asked for and there are others.
     fn left_out_table(&self) -> String {
-        if self.left_out.is_empty() && self.unmatched.is_empty() {
-            return String::new();
-        }
         let mut reasons: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
         for row in &self.left_out {
             let (places, types) = reasons.entry(&row.reason).or_default();
             *places += 1;
             types.insert(row.instance_type.as_str());
         }
-        let rows = reasons.into_iter().map(|(reason, (places, types))| {
-            vec![places.to_string(), reason.to_owned(), types.into_iter().collect::<Vec<_>>().join(" ")]
-        });
-        let mut text = "\nleft out:\n".to_owned();
-        if !self.left_out.is_empty() {
+        let mut text = String::new();
+        if !self.all && !self.candidates.is_empty() && !reasons.is_empty() {
+            let [places, reasons] =
+                [(self.left_out.len(), "place"), (reasons.len(), "reason")].map(|(n, of)| count(n as u64, of));
+            brief::line(&mut text, "left out", &format!("{places} for {reasons}; --all shows them"));
+        } else if !reasons.is_empty() {
+            let rows = reasons.into_iter().map(|(reason, (places, types))| {
+                vec![places.to_string(), reason.to_owned(), types.into_iter().collect::<Vec<_>>().join(" ")]
+            });
+            text.push_str("\nleft out:\n");
             text.push_str(&table(&["PLACES", "REASON", "INSTANCE TYPES"], &["PLACES"], rows.collect()));
         }
         for Unmatched { pool: _, kind, name, reason } in &self.unmatched {

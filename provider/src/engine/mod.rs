@@ -467,6 +467,7 @@ impl Engine {
             limit.min = limit.min.min(limit.max);
             limit.next_price = None;
             limit.lasting_price = None;
+            limit.supply.clear();
             limit.closed = Some(Closed::Unsound);
         }
         limits

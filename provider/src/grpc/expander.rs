@@ -1,21 +1,25 @@
-//! The expander: of the ways to help the waiting pods, the one that costs least for what it brings.
+//! The expander: of the ways to help the waiting pods, the one that costs least for what it brings. The rule is
+//! [`stoker_core::score`]; here the messages are read.
 //!
-//! It fails open. An empty answer would veto the scale-up, so it is given only to a request without options; where nothing can be ranked,
-//! all options go back as they came, and the autoscaler's next expander decides.
+//! It fails open. Where nothing can be ranked, all options go back as they came, and the autoscaler's next expander decides. An empty
+//! answer vetoes the scale-up on releases that know it (since 1.32): it is given to a request without options, and where nodes that are on
+//! their way, and that the autoscaler does not reckon with, will serve every pod.
 
-use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use arc_swap::Guard;
+use prost::encoding::decode_varint;
+use stoker_core::ids::NodeGroupId;
 use stoker_core::sabotage;
-use stoker_core::units::UsdPerHour;
+use stoker_core::score::{Asked, Needs, Score, Soon, Way};
 use stoker_proto::Bytes;
 use stoker_proto::expander::expander_server::Expander as ExpanderService;
 use stoker_proto::expander::{BestOptionsRequest, BestOptionsResponse, ExpanderOption};
 use tonic::{Request, Response, Status};
 
 use crate::engine::EngineHandle;
-use crate::kube::pods::pod_facts;
+use crate::kube::pods::{PodFacts, Requests, pod_facts, pod_requests};
 use crate::view::View;
 
 /// Above so many bytes of pods a request is ranked on a thread of its own: it takes milliseconds, in which other calls would wait.
@@ -51,23 +55,25 @@ impl ExpanderService for Expander {
     }
 }
 
-/// The groups to keep: the best one; all, in the order of the request, where none can be ranked.
+/// The groups to keep: the best one; none where nodes on their way will serve every pod; all, in the order of the request, where none can
+/// be ranked.
 fn keep(request: &BestOptionsRequest, view: &View) -> Vec<String> {
-    let price = |group: &str| {
-        let shown = view.groups.get(group)?;
-        shown.limits.next_price.map(|price| shown.group.weighed(price))
-    };
     let options = &request.options;
-    if let Some(best) = best(options, price) {
+    let mut read = PodsRead::of(options, view);
+    if let Some(best) = best(options, view, &mut read) {
+        if best.asked == Asked::default() && !read.served.is_empty() {
+            tracing::info!(options = options.len(), "no option is taken: nodes on their way will serve all of these pods");
+            return Vec::new();
+        }
         tracing::info!(
-            group = best.group,
+            group = %best.group,
             options = options.len(),
             price = best.micros,
-            gpus = best.gpus,
-            pods = best.pods,
+            gpus = best.asked.gpus,
+            pods = best.asked.pods,
             "best option"
         );
-        return vec![best.group.to_owned()];
+        return vec![best.group.to_string()];
     }
     if !options.is_empty() {
         tracing::info!(options = options.len(), "no option can be ranked: none is of an open group with a price");
@@ -79,105 +85,117 @@ fn keep(request: &BestOptionsRequest, view: &View) -> Vec<String> {
 }
 
 /// The group of the option that costs least for what it brings; `None` where no option is of an open group with a price.
-pub fn best_option(options: &[ExpanderOption], price: impl Fn(&str) -> Option<UsdPerHour>) -> Option<&str> {
-    best(options, price).map(|best| best.group)
+pub fn best_option<'v>(options: &[ExpanderOption], view: &'v View) -> Option<&'v NodeGroupId> {
+    best(options, view, &mut PodsRead::of(options, view)).map(|best| best.group)
 }
 
 /// The option that costs least for what it brings; `None` where no option is of an open group with a price.
-pub(super) fn best(options: &[ExpanderOption], price: impl Fn(&str) -> Option<UsdPerHour>) -> Option<Score<'_>> {
-    let mut read = PodsRead::default();
-    options.iter().filter_map(|option| Score::of(option, price(&option.node_group_id)?, &mut read)).min()
+fn best<'p, 'v>(options: &'p [ExpanderOption], view: &'v View, read: &mut PodsRead<'p>) -> Option<Score<'v>> {
+    options.iter().filter_map(|option| Score::of(&way(option, view, read)?)).min()
 }
 
-/// What an option costs and brings. Less is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Score<'a> {
-    /// What all its nodes cost, in micro-dollars per hour.
-    pub(super) micros: u128,
-    /// GPUs, or slices of them, that its pods ask for.
-    pub(super) gpus: u32,
-    /// Its pods.
-    pub(super) pods: u32,
-    /// Its group.
-    pub(super) group: &'a str,
+/// An option as the choice weighs it; `None` for one that makes no sense, or of a group that nobody knows.
+fn way<'p, 'v>(option: &'p ExpanderOption, view: &'v View, read: &mut PodsRead<'p>) -> Option<Way<'v>> {
+    let shown = view.groups.get(option.node_group_id.as_str())?;
+    let nodes = u32::try_from(option.node_count).ok().filter(|nodes| *nodes > 0)?;
+    Some(Way { group: &shown.group, supply: &shown.limits.supply, nodes, asked: read.asked(option.pods()) })
 }
 
-impl<'a> Score<'a> {
-    /// `None` for an option that makes no sense.
-    fn of(option: &'a ExpanderOption, price: UsdPerHour, read: &mut PodsRead<'a>) -> Option<Self> {
-        let price = u64::try_from(price.0).ok()?;
-        let nodes = u32::try_from(option.node_count).ok().filter(|nodes| *nodes > 0)?;
-        let pods = option.pods();
-        let gpus = pods.iter().map(|pod| read.gpus(pod)).fold(0, u32::saturating_add);
-        let micros = u128::from(price) * u128::from(nodes);
-        Some(Self { micros, gpus, pods: u32::try_from(pods.len()).unwrap_or(u32::MAX), group: &option.node_group_id })
+/// What tells a pod from others: its length, and its beginning up to the end of its name and namespace. To compare or hash more of each
+/// pod of each option would be most of the work.
+type Mark<'p> = (usize, &'p [u8]);
+
+pub(super) fn mark(pod: &[u8]) -> Mark<'_> {
+    /// So many bytes surely hold both where they cannot be found.
+    const TELLING: usize = 768;
+    (pod.len(), pod.get(..end_of_names(pod).unwrap_or(TELLING)).unwrap_or(pod))
+}
+
+/// Where the names of a pod end: it begins with its metadata, whose fields 1 to 3 are the name, what it was made from, and the namespace.
+/// `None` where the bytes are otherwise.
+fn end_of_names(pod: &[u8]) -> Option<usize> {
+    let mut rest = pod.strip_prefix(&[FIRST])?;
+    decode_varint(&mut rest).ok()?;
+    for field in [FIRST, FIRST + 8, FIRST + 16] {
+        if let Some(value) = rest.strip_prefix(&[field]) {
+            rest = value;
+            let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
+            rest = rest.get(length..)?;
+        }
     }
-
-    /// What its price is divided by: GPUs where its pods ask for any, else pods.
-    const fn useful(&self) -> u32 {
-        if self.gpus > 0 { self.gpus } else { self.pods }
-    }
+    Some(pod.len() - rest.len())
 }
 
-impl Ord for Score<'_> {
-    /// What serves pods that ask for GPUs comes first: dollars per GPU do not compare with dollars per pod. Then the price of what is
-    /// useful, and of equal ones the group's id.
-    fn cmp(&self, other: &Self) -> Ordering {
-        // A price of 63 bits for 31 bits of nodes, times 32 bits: 126 bits at most.
-        let price = |a: &Self, b: &Self| a.micros * u128::from(b.useful());
-        (self.gpus == 0)
-            .cmp(&(other.gpus == 0))
-            .then_with(|| (self.useful() == 0).cmp(&(other.useful() == 0)))
-            .then_with(|| price(self, other).cmp(&price(other, self)))
-            .then_with(|| self.group.cmp(other.group))
-    }
-}
-
-impl PartialOrd for Score<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// So many bytes tell a pod from every other of the same length: it begins with its name and namespace, which take less. Reading all of
-/// a large request again for every option would be most of the work.
-const TELLING: usize = 768;
-
-/// What tells a pod from others: its length and its beginning.
-type Mark<'a> = (usize, &'a [u8]);
+/// The tag of a message's field 1 where that is a text or a message; that of the next field is 8 more.
+const FIRST: u8 = 0x0a;
 
 /// Each distinct pod, read once: the same pods come with every option, and mostly in the same order.
 #[derive(Default)]
-struct PodsRead<'a> {
-    places: HashMap<Mark<'a>, usize>,
-    /// Pods in the order of their first appearance, with the GPUs that they ask for.
-    pods: Vec<(Mark<'a>, u32)>,
+struct PodsRead<'p> {
+    places: HashMap<Mark<'p>, usize>,
+    /// Pods in the order of their first appearance, with what they count for.
+    pods: Vec<(Mark<'p>, Asked)>,
     /// Where the next pod of this option is, if it comes in that order. Comparing is ten times faster than hashing.
     next: usize,
+    /// Pods that nodes on their way will serve. They count for nothing.
+    served: HashSet<Mark<'p>>,
 }
 
-impl<'a> PodsRead<'a> {
-    /// The GPUs that a pod asks for; nought for what is no pod.
-    fn gpus(&mut self, pod: &'a [u8]) -> u32 {
-        let mark = (pod.len(), pod.get(..TELLING).unwrap_or(pod));
+impl<'p> PodsRead<'p> {
+    fn of(options: &'p [ExpanderOption], view: &View) -> Self {
+        let mut soon = Soon::of(&view.memory, view.at);
+        if soon.is_empty() {
+            return Self::default();
+        }
+        let marks = options.iter().flat_map(ExpanderOption::pods).map(|pod| (mark(pod), pod));
+        let distinct: BTreeMap<Mark<'p>, &Bytes> = marks.collect();
+        let mut waiting: Vec<(Needs, Mark<'p>, PodFacts)> = distinct
+            .into_iter()
+            .filter_map(|(mark, pod)| pod_facts(pod).ok().map(|facts| (needs(facts.requests.clone()), mark, facts)))
+            .filter(|(_, _, facts)| !facts.choosy)
+            .collect();
+        // The largest first, which packs best.
+        waiting.sort_by_key(|(needs, mark, _)| (Reverse(u64::from(needs.gpus) + needs.slices.total()), *mark));
+        let takes = |(needs, _, facts): &(Needs, Mark<'p>, PodFacts)| soon.takes(needs, |node| facts.admits(node));
+        let served = waiting.into_iter().filter(takes).map(|(_, mark, _)| mark).collect();
+        Self { served, ..Self::default() }
+    }
+
+    /// What the pods of an option ask for.
+    fn asked(&mut self, pods: &'p [Bytes]) -> Asked {
+        pods.iter().fold(Asked::default(), |sum, pod| {
+            let one = self.one(pod);
+            Asked { gpus: sum.gpus.saturating_add(one.gpus), pods: sum.pods.saturating_add(one.pods) }
+        })
+    }
+
+    fn one(&mut self, pod: &'p [u8]) -> Asked {
+        let mark = mark(pod);
         let place = match self.pods.get(self.next) {
             Some((expected, _)) if *expected == mark => self.next,
             _ => *self.places.entry(mark).or_insert_with(|| {
-                self.pods.push((mark, gpus(pod)));
+                let asked = if self.served.contains(&mark) { Asked::default() } else { Asked { gpus: gpus(pod), pods: 1 } };
+                self.pods.push((mark, asked));
                 self.pods.len() - 1
             }),
         };
         self.next = place + 1;
-        self.pods.get(place).map_or(0, |(_, gpus)| *gpus)
+        self.pods.get(place).map(|(_, asked)| *asked).unwrap_or_default()
     }
 }
 
+fn needs(requests: Requests) -> Needs {
+    let Requests { milli_cpu, memory_bytes, gpus, slices } = requests;
+    Needs { gpus: u32::try_from(gpus).unwrap_or(u32::MAX), slices, milli_cpu, memory_bytes }
+}
+
+/// The GPUs, or slices of them, that a pod asks for; nought for what is no pod.
 fn gpus(pod: &[u8]) -> u32 {
-    match pod_facts(pod) {
-        Ok(facts) => u32::try_from(facts.requests.all_gpus()).unwrap_or(u32::MAX),
-        Err(error) => {
-            tracing::debug!(error = &error as &dyn std::error::Error, "a pod cannot be read and counts as one without GPUs");
-            0
-        }
+    if let Some(requests) = pod_requests(pod) {
+        return u32::try_from(requests.all_gpus()).unwrap_or(u32::MAX);
     }
+    if let Err(error) = pod_facts(pod) {
+        tracing::debug!(error = &error as &dyn std::error::Error, "a pod cannot be read and counts as one without GPUs");
+    }
+    0
 }

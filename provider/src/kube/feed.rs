@@ -1,5 +1,7 @@
-//! What the cluster's nodes and GPU pods are, followed by two watches and published as one value.
+//! What the cluster's nodes and GPU pods are, followed by two watches and published as one value; and beside it the pods on these nodes
+//! that want no GPU, which no decision looks at.
 
+mod guests;
 mod pulse;
 mod rows;
 mod table;
@@ -17,10 +19,12 @@ use stoker_core::template::CLUSTER_LABEL;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
+use guests::Gathered;
 use pulse::Pulse;
 pub use pulse::{Broken, Watched};
 use table::Table;
 
+use super::guests::Guests;
 use super::thin::{NodeRow, PodRow};
 
 /// How long changes are gathered before they are published together: a burst of bindings then makes one pass, and a pass waits no
@@ -49,6 +53,7 @@ const BOUND_AND_ALIVE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.ph
 #[derive(Debug, Clone)]
 pub struct KubeFeed {
     facts: watch::Receiver<Option<Arc<ClusterFacts>>>,
+    guests: watch::Receiver<Arc<Guests>>,
     nodes: Arc<Pulse>,
     pods: Arc<Pulse>,
 }
@@ -59,16 +64,23 @@ impl KubeFeed {
     /// The feed lives while the future that comes with it runs. It never ends by itself; to stop, drop it.
     pub fn start(client: &Client, cluster: &ClusterName, wake: Arc<Notify>) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (publish, facts) = watch::channel(None);
-        let feed = Self { facts, nodes: Arc::new(Pulse::new(Watched::Nodes)), pods: Arc::new(Pulse::new(Watched::Pods)) };
+        let (publish_guests, guests) = watch::channel(Arc::default());
+        let feed =
+            Self { facts, guests, nodes: Arc::new(Pulse::new(Watched::Nodes)), pods: Arc::new(Pulse::new(Watched::Pods)) };
         let labels = format!("{CLUSTER_LABEL}={cluster}");
         let nodes = rows::follow::<NodeRow>(client, rows::config().labels(&labels), Arc::clone(&feed.nodes));
         let pods = rows::follow::<PodRow>(client, rows::config().fields(BOUND_AND_ALIVE), Arc::clone(&feed.pods));
-        (feed, run(nodes, pods, publish, wake))
+        (feed, run(nodes, pods, publish, publish_guests, wake))
     }
 
     /// The facts, now and whenever they change; `None` until both lists are complete.
     pub fn facts(&self) -> watch::Receiver<Option<Arc<ClusterFacts>>> {
         self.facts.clone()
+    }
+
+    /// The pods that sit on these nodes and want no GPU, now and whenever they change.
+    pub fn guests(&self) -> watch::Receiver<Arc<Guests>> {
+        self.guests.clone()
     }
 
     /// The facts now; `None` until both lists are complete.
@@ -98,31 +110,46 @@ async fn run(
     nodes: impl Stream<Item = Event<NodeRow>> + Send,
     pods: impl Stream<Item = Event<PodRow>> + Send,
     publish: watch::Sender<Option<Arc<ClusterFacts>>>,
+    publish_guests: watch::Sender<Arc<Guests>>,
     wake: Arc<Notify>,
 ) {
     let (mut nodes, mut pods) = (pin!(nodes), pin!(pods));
     let mut table = Table::default();
+    let mut guests = Gathered::default();
     let mut due: Option<Instant> = None;
+    let (mut facts_changed, mut guests_changed) = (false, false);
     loop {
-        let changed = tokio::select! {
+        tokio::select! {
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 due = None;
-                if let Some(facts) = table.facts() {
+                if std::mem::take(&mut guests_changed) {
+                    publish_guests.send_replace(Arc::new(guests.known()));
+                }
+                if std::mem::take(&mut facts_changed)
+                    && let Some(facts) = table.facts()
+                {
                     publish.send_replace(Some(Arc::new(facts)));
                     wake.notify_one();
                 }
                 continue;
             }
             event = nodes.next() => match event {
-                Some(event) => table.node(event),
+                Some(event) => {
+                    let listed = matches!(event, Event::InitDone);
+                    facts_changed |= table.node(event);
+                    guests_changed |= listed && guests.nodes_listed(|node| table.may_have(node));
+                }
                 None => return,
             },
             event = pods.next() => match event {
-                Some(event) => table.pod(event),
+                Some(event) => {
+                    guests_changed |= guests.pod(&event, |node| table.may_have(node));
+                    facts_changed |= table.pod(event);
+                }
                 None => return,
             },
-        };
-        if changed && due.is_none() && table.complete() {
+        }
+        if (facts_changed || guests_changed) && due.is_none() && table.complete() {
             due = Some(Instant::now() + DEBOUNCE);
         }
     }

@@ -1,7 +1,7 @@
 //! Kubernetes: what the cluster's nodes and GPU pods are, and the few things we do to them.
 //!
 //! [`feed`] tells the engine the facts, [`act`] carries out what it decides about Nodes, [`registrar`] makes the Nodes of simulated
-//! machines, [`waiting`] looks after pods that wait. [`template`] and [`pods`] are the two places where the autoscaler's protobuf meets our own types.
+//! machines, [`waiting`] looks after pods that wait, [`guests`] tells of pods that hold no GPU. [`template`] and [`pods`] are the two places where the autoscaler's protobuf meets our own types.
 
 pub mod act;
 mod bound;
@@ -9,6 +9,7 @@ pub mod client;
 #[cfg(test)]
 mod fake;
 pub mod feed;
+pub mod guests;
 mod pending;
 pub mod pods;
 pub mod quantity;

@@ -6,14 +6,13 @@ use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_pb::api::core::v1::ResourceRequirements;
 use k8s_pb::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
 use serde_json::Value;
 use stoker_core::policy::{Taint, TaintEffect};
 use stoker_core::template::NodeTemplate;
 
-use super::pods::{Amounts, ReadContainer, ReadSpec, Requests, requests};
+use super::pods::{Amounts, ReadContainer, ReadResources, ReadSpec, Requests, requests};
 use super::thin::{RawMeta, row};
 
 /// A Pod that waits.
@@ -40,6 +39,21 @@ impl PendingRow {
         self.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
             && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.holds(&node.labels)))
             && node.taints.iter().filter(|taint| taint.key != but).all(|taint| self.tolerates(taint))
+    }
+
+    /// The labels that its node must have, each with the values that would do: of its selector, and of its required node affinity where
+    /// that leaves no choice between terms.
+    pub(super) fn wanted(&self) -> Vec<(&str, Vec<&str>)> {
+        let selector = self.node_selector.iter().map(|(key, value)| (key.as_str(), vec![value.as_str()]));
+        let expressions = match self.terms.as_deref() {
+            Some([term]) => term.match_expressions.as_deref().unwrap_or_default(),
+            _ => &[],
+        };
+        let required = expressions.iter().filter(|expression| expression.operator == "In").map(|expression| {
+            let values = expression.values.as_deref().unwrap_or_default();
+            (expression.key.as_str(), values.iter().map(String::as_str).collect())
+        });
+        selector.chain(required).collect()
     }
 
     /// Whether it may run on a node with that taint.
@@ -153,8 +167,8 @@ fn amounts(raw: Option<BTreeMap<String, Value>>) -> Amounts {
     raw.unwrap_or_default().into_iter().map(|(key, value)| (key, Quantity { string: Some(text(value)) })).collect()
 }
 
-fn resources(raw: Option<RawResources>) -> Option<ResourceRequirements> {
-    raw.map(|raw| ResourceRequirements { requests: amounts(raw.requests), ..ResourceRequirements::default() })
+fn resources(raw: Option<RawResources>) -> Option<ReadResources> {
+    raw.map(|raw| ReadResources { requests: amounts(raw.requests) })
 }
 
 fn containers(raw: Option<Vec<RawContainer>>) -> Vec<ReadContainer> {

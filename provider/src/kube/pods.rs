@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_pb::api::core::v1::{ResourceRequirements, Toleration as WireToleration};
+use k8s_pb::api::core::v1::Toleration as WireToleration;
 use k8s_pb::apimachinery::pkg::api::resource::Quantity;
 use prost::Message as _;
+use stoker_core::policy::{Taint, TaintEffect};
 use stoker_core::sharing::Slices;
-use stoker_core::template::GPU_RESOURCE;
+use stoker_core::template::{GPU_RESOURCE, NodeTemplate};
 
 use super::quantity::{self, QuantityError};
 
@@ -23,6 +24,8 @@ pub struct PodFacts {
     pub node_selector: BTreeMap<String, String>,
     /// Taints that it accepts.
     pub tolerations: Vec<Toleration>,
+    /// Whether more than these decides where it may run: affinity, spread over places, or a volume that lies somewhere.
+    pub choosy: bool,
 }
 
 /// What a Pod needs to be scheduled: the most that it needs at any one time, as the scheduler counts it.
@@ -110,8 +113,39 @@ struct ReadMeta {
     namespace: Option<String>,
 }
 
+/// A Pod as far as it tells what it asks for.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ReadAsks {
+    #[prost(message, optional, tag = "2")]
+    spec: Option<ReadSpec>,
+}
+
+/// Something of which only matters whether it is there.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(super) struct Present {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ReadVolume {
+    #[prost(message, optional, tag = "2")]
+    source: Option<ReadVolumeSource>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct ReadVolumeSource {
+    #[prost(message, optional, tag = "10")]
+    claim: Option<Present>,
+    #[prost(message, optional, tag = "29")]
+    ephemeral: Option<Present>,
+}
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ReadSpec {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) volumes: Vec<ReadVolume>,
+    #[prost(message, optional, tag = "18")]
+    pub(super) affinity: Option<Present>,
+    #[prost(message, repeated, tag = "33")]
+    pub(super) spread: Vec<Present>,
     #[prost(message, repeated, tag = "2")]
     pub(super) containers: Vec<ReadContainer>,
     #[prost(btree_map = "string, string", tag = "7")]
@@ -123,13 +157,19 @@ pub(super) struct ReadSpec {
     #[prost(btree_map = "string, message", tag = "32")]
     pub(super) overhead: Amounts,
     #[prost(message, optional, tag = "40")]
-    pub(super) resources: Option<ResourceRequirements>,
+    pub(super) resources: Option<ReadResources>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ReadResources {
+    #[prost(btree_map = "string, message", tag = "2")]
+    pub(super) requests: Amounts,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ReadContainer {
     #[prost(message, optional, tag = "8")]
-    pub(super) resources: Option<ResourceRequirements>,
+    pub(super) resources: Option<ReadResources>,
     #[prost(string, optional, tag = "24")]
     pub(super) restart_policy: Option<String>,
 }
@@ -148,8 +188,33 @@ pub fn pod_facts(bytes: &[u8]) -> Result<PodFacts, PodError> {
         Ok(requests) => requests,
         Err((resource, source)) => return Err(PodError::Request { namespace, name, resource, source }),
     };
+    let placed = |volume: &ReadVolume| volume.source.is_some_and(|source| source.claim.is_some() || source.ephemeral.is_some());
+    let choosy = spec.affinity.is_some() || !spec.spread.is_empty() || spec.volumes.iter().any(placed);
     let tolerations = spec.tolerations.into_iter().map(Toleration::from).collect();
-    Ok(PodFacts { namespace, name, requests, node_selector: spec.node_selector, tolerations })
+    Ok(PodFacts { namespace, name, requests, node_selector: spec.node_selector, tolerations, choosy })
+}
+
+/// What a core/v1 Pod protobuf asks for; `None` where it cannot be read, of which [`pod_facts`] tells why.
+pub fn pod_requests(bytes: &[u8]) -> Option<Requests> {
+    requests(&ReadAsks::decode(bytes).ok()?.spec.unwrap_or_default()).ok()
+}
+
+impl PodFacts {
+    /// Whether its selector and its tolerations admit such a node.
+    pub fn admits(&self, node: &NodeTemplate) -> bool {
+        self.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+            && node.taints.iter().all(|taint| {
+                taint.effect == TaintEffect::PreferNoSchedule || self.tolerations.iter().any(|one| one.covers(taint))
+            })
+    }
+}
+
+impl Toleration {
+    fn covers(&self, taint: &Taint) -> bool {
+        let exists = self.operator == "Exists";
+        let effect = self.effect.is_empty() || self.effect == taint.effect.as_str();
+        effect && if self.key.is_empty() { exists } else { self.key == taint.key && (exists || self.value == taint.value) }
+    }
 }
 
 impl From<WireToleration> for Toleration {
@@ -259,7 +324,10 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
-    use k8s_pb::api::core::v1::{Container, EnvVar, Pod, PodSpec, SecretVolumeSource, Volume, VolumeSource};
+    use k8s_pb::api::core::v1::{
+        Affinity, Container, EnvVar, PersistentVolumeClaimVolumeSource, Pod, PodSpec, ResourceRequirements, SecretVolumeSource,
+        TopologySpreadConstraint, Volume, VolumeSource,
+    };
     use k8s_pb::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     use super::*;
@@ -303,7 +371,7 @@ mod tests {
         assert!(wire.windows(7).any(|window| window == b"hunter2"));
 
         let facts = pod_facts(&wire).unwrap();
-        let golden = r#"PodFacts { namespace: "ml", name: "train-0", requests: Requests { milli_cpu: 3500, memory_bytes: 1610612736, gpus: 1, slices: Slices({}) }, node_selector: {"stoker.dev/pool": "inference"}, tolerations: [Toleration { key: "nvidia.com/gpu", operator: "Exists", value: "", effect: "" }, Toleration { key: "", operator: "Equal", value: "", effect: "" }] }"#;
+        let golden = r#"PodFacts { namespace: "ml", name: "train-0", requests: Requests { milli_cpu: 3500, memory_bytes: 1610612736, gpus: 1, slices: Slices({}) }, node_selector: {"stoker.dev/pool": "inference"}, tolerations: [Toleration { key: "nvidia.com/gpu", operator: "Exists", value: "", effect: "" }, Toleration { key: "", operator: "Equal", value: "", effect: "" }], choosy: false }"#;
         assert_eq!(format!("{facts:?}"), golden);
     }
 
@@ -325,7 +393,23 @@ mod tests {
 
         let whole = ResourceRequirements { requests: amounts(&[("cpu", "6")]), ..Default::default() };
         let spec = PodSpec { resources: Some(whole), ..spec };
-        assert_eq!(pod_facts(&bytes(spec)).unwrap().requests, Requests { milli_cpu: 6_250, ..expected });
+        assert_eq!(pod_facts(&bytes(spec.clone())).unwrap().requests, Requests { milli_cpu: 6_250, ..expected.clone() });
+        assert_eq!(pod_requests(&bytes(spec)), Some(Requests { milli_cpu: 6_250, ..expected }));
+    }
+
+    #[test]
+    fn what_decides_where_a_pod_may_run_beside_selector_and_taints_is_seen() {
+        let choosy = |spec: PodSpec| pod_facts(&bytes(spec)).unwrap().choosy;
+        let volume = |source: VolumeSource| {
+            let volumes = vec![Volume { name: Some("v".into()), volume_source: Some(source) }];
+            PodSpec { volumes, ..Default::default() }
+        };
+        let claim = Some(PersistentVolumeClaimVolumeSource { claim_name: Some("data".into()), ..Default::default() });
+        assert!(choosy(volume(VolumeSource { persistent_volume_claim: claim, ..Default::default() })));
+        assert!(!choosy(volume(VolumeSource { secret: Some(SecretVolumeSource::default()), ..Default::default() })));
+        assert!(choosy(PodSpec { affinity: Some(Affinity::default()), ..Default::default() }));
+        let spread = vec![TopologySpreadConstraint::default()];
+        assert!(choosy(PodSpec { topology_spread_constraints: spread, ..Default::default() }));
     }
 
     #[test]
@@ -352,6 +436,7 @@ mod tests {
     fn what_is_no_pod_is_told_with_its_place() {
         assert!(matches!(pod_facts(b"\xff\xff"), Err(PodError::Decode { len: 2, .. })));
         assert!(matches!(pod_facts(b""), Err(PodError::NoName)));
+        assert_eq!((pod_requests(b"\xff\xff"), pod_requests(b"")), (None, Some(Requests::default())));
         let error =
             pod_facts(&bytes(PodSpec { containers: vec![container(&[("memory", "1GB")])], ..Default::default() })).unwrap_err();
         assert_eq!(error.to_string(), "Pod ml/train-0 requests memory");

@@ -42,6 +42,8 @@ pub(super) struct PodRow {
     pub(super) meta: ObjectMeta,
     /// The node that it holds: `None` where it is not bound, has ended, is being deleted, wants no GPU or is of a `DaemonSet`.
     pub(super) holds: Option<String>,
+    /// The node that it sits on without wanting a GPU; `None` also for what every node or the cluster itself needs.
+    pub(super) guest_on: Option<String>,
 }
 
 macro_rules! row {
@@ -229,6 +231,7 @@ struct RawPodSpec {
     node_name: Option<String>,
     containers: Option<Vec<RawContainer>>,
     init_containers: Option<Vec<RawContainer>>,
+    resource_claims: Option<Vec<IgnoredAny>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -281,8 +284,16 @@ impl From<RawPod> for PodRow {
         let spec = raw.spec.unwrap_or_default();
         let ended = matches!(raw.status.unwrap_or_default().phase.as_deref(), Some("Succeeded" | "Failed"));
         let of_daemon_set = raw.metadata.owner() == Some("DaemonSet");
-        let holds = !ended && !of_daemon_set && !raw.metadata.is_leaving() && wants_gpu;
-        Self { meta: raw.metadata.thin(), holds: spec.node_name.filter(|name| holds && !name.is_empty()) }
+        let runs = !ended && !of_daemon_set && !raw.metadata.is_leaving();
+        let holds = runs && wants_gpu;
+        let mirror = raw.metadata.annotations.as_ref().is_some_and(|annotations| annotations.mirror.is_some());
+        let of_the_cluster = mirror || raw.metadata.namespace.as_deref() == Some("kube-system");
+        // What is claimed may be a GPU.
+        let claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
+        let is_guest = runs && !holds && !of_the_cluster && !claims;
+        let node = spec.node_name.filter(|name| !name.is_empty());
+        let guest_on = node.clone().filter(|_| is_guest);
+        Self { meta: raw.metadata.thin(), holds: node.filter(|_| holds), guest_on }
     }
 }
 
@@ -403,6 +414,31 @@ mod tests {
             let (parent, key) = path.rsplit_once('/').unwrap();
             object.pointer_mut(parent).unwrap()[key] = value;
             assert_eq!(pod(object).holds, None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_pod_without_gpu_is_a_guest_unless_the_cluster_needs_it_there() {
+        let mut plain = gpu_pod();
+        plain["spec"]["containers"] = json!([{ "name": "web", "resources": { "requests": { "cpu": "1" } } }]);
+        let with = |path: &str, value: Value| {
+            let mut object = plain.clone();
+            let (parent, key) = path.rsplit_once('/').unwrap();
+            object.pointer_mut(parent).unwrap()[key] = value;
+            pod(object).guest_on
+        };
+        assert_eq!(pod(gpu_pod()).guest_on, None);
+        assert_eq!(with("/spec/priority", json!(0)).as_deref(), Some("n1"));
+        for (path, value) in [
+            ("/spec/nodeName", json!(null)),
+            ("/status/phase", json!("Succeeded")),
+            ("/metadata/deletionTimestamp", json!("2026-11-01T00:00:00Z")),
+            ("/metadata/ownerReferences", json!([{ "kind": "DaemonSet", "controller": true, "name": "d", "uid": "u" }])),
+            ("/metadata/annotations", json!({ "kubernetes.io/config.mirror": "0123" })),
+            ("/metadata/namespace", json!("kube-system")),
+            ("/spec/resourceClaims", json!([{ "name": "gpu", "resourceClaimName": "one" }])),
+        ] {
+            assert_eq!(with(path, value), None, "{path}");
         }
     }
 

@@ -296,6 +296,16 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         });
     }
     if let (Some(client), Some(kube)) = (&client, kube_act) {
+        if let Some(feed) = &kube_feed {
+            let engine = handle.clone();
+            let view = move || Arc::clone(&engine.view());
+            let guests = crate::kube::guests::run(feed.guests(), view, Arc::clone(&kube), metrics.clone());
+            let stopped = stop.clone();
+            tasks.spawn(async move {
+                stopped.run_until_cancelled_owned(guests).await;
+                "the report of pods without GPU"
+            });
+        }
         let waiting = crate::kube::waiting::run(client.clone(), handle.clone(), clock.clone(), kube);
         let stopped = stop.clone();
         tasks.spawn(async move {

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::engine::EngineHandle;
 use crate::kube::feed::KubeFeed;
+use crate::kube::guests::Guests;
 use crate::observer::Observer;
 use crate::side::{Condition, Health, SideState};
 
@@ -30,6 +31,7 @@ pub(super) fn state(
 ) -> SideState {
     let (for_health, for_ready, for_view) = (Arc::clone(&observer), handle.clone(), handle);
     let health_handle = for_ready.clone();
+    let guests = kube.as_ref().map(KubeFeed::guests);
     SideState {
         registry: Arc::new(registry),
         healthy: Box::new(move || {
@@ -81,13 +83,18 @@ pub(super) fn state(
             }
             conditions
         }),
-        view: Box::new(move || view(&for_view)),
+        view: Box::new(move || view(&for_view, guests.as_ref().map(|guests| guests.borrow().clone()).as_deref())),
     }
 }
 
 /// The view as JSON: what `stoker groups` reads.
-fn view(handle: &EngineHandle) -> serde_json::Value {
+fn view(handle: &EngineHandle, guests: Option<&Guests>) -> serde_json::Value {
     let view = handle.view();
+    let guests: Vec<_> = guests
+        .into_iter()
+        .flatten()
+        .map(|(pod, guest)| json!({ "pod": pod, "node": guest.node, "group": view.owner("", guest.node.as_str()) }))
+        .collect();
     let groups: Vec<_> = view
         .groups
         .values()
@@ -124,6 +131,7 @@ fn view(handle: &EngineHandle) -> serde_json::Value {
         "leaving": going.collect::<Vec<_>>(),
         "budgets": view.accounts.budgets,
         "commitments": view.accounts.commitments,
+        "podsWithoutGpu": guests,
         "records": view.memory.records.values().collect::<Vec<_>>(),
         "refusedMarkets": view.memory.refused.iter().map(|(market, backoff)| json!({ "market": market, "backoff": backoff })).collect::<Vec<_>>(),
     })

@@ -1,5 +1,6 @@
 //! What is counted and timed as it happens, and the one way to do it.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -51,6 +52,7 @@ pub struct Metrics {
     orders: Counters<2>,
     deletes_refused: Counters<1>,
     boot_duration: Histograms<[(&'static str, String); 1]>,
+    guests: Family<[(&'static str, String); 1], Gauge>,
     policy_reloads: Counters<1>,
     policy_faults: Gauge,
     policy_loaded: Gauge<f64, AtomicU64>,
@@ -73,6 +75,7 @@ impl Metrics {
             orders: Family::default(),
             deletes_refused: Family::default(),
             boot_duration: Family::new_with_constructor(boot_buckets),
+            guests: Family::default(),
             policy_reloads: Family::default(),
             policy_faults: Gauge::default(),
             policy_loaded: Gauge::default(),
@@ -117,6 +120,7 @@ impl Metrics {
             "Time from the launch of a machine until its Node was Ready, by pool",
             &self.boot_duration,
         );
+        plain(registry, "pods_without_gpu", "Pods that sit on GPU nodes and want no GPU, by pool", &self.guests);
         plain(registry, "policy_reloads", "Policy files read, by whether they were taken", &self.policy_reloads);
         plain(
             registry,
@@ -208,6 +212,14 @@ impl Metrics {
     /// A node of `pool` was Ready for the first time, so long after its launch.
     pub fn booted(&self, pool: &PoolName, took: Duration) {
         self.boot_duration.get_or_create(&[("pool", pool.to_string())]).observe(took.as_secs_f64());
+    }
+
+    /// So many pods without GPU sit on the nodes of each pool; a pool that is not among them is gone from the next scrape.
+    pub fn guests(&self, by_pool: &BTreeMap<PoolName, u32>) {
+        self.guests.clear();
+        for (pool, pods) in by_pool {
+            self.guests.get_or_create(&[("pool", pool.to_string())]).set(i64::from(*pods));
+        }
     }
 
     /// A policy file was read and taken at `now`.

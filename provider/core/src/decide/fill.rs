@@ -7,6 +7,7 @@ use crate::allocate::{Proof, allocate, tell_binding};
 use crate::choose::{Barred, Scales, retell};
 use crate::group::Group;
 use crate::ids::{NodeGroupId, OrderId, RecordId};
+use crate::lift::mark_ends;
 use crate::offer::Market;
 use crate::plan::{Action, Explanation, Note};
 use crate::record::{Purchase, Record, State};
@@ -89,11 +90,12 @@ fn fill_order(
         }
     }
     let found: u32 = chosen.iter().map(|(_, n)| *n).sum();
-    let scales = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };
     let mut candidates = retell(before, &chosen);
-    tell_binding(&mut candidates, &scales, !left.is_empty());
+    let after = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };
+    tell_binding(&mut candidates, &after, !left.is_empty());
+    mark_ends(&after, &mut candidates, !left.is_empty());
     if !left.is_empty() {
-        let (_, barred) = scales.rank([group]);
+        let (_, barred) = after.rank([group]);
         let reason = why_nothing(&barred, draft, group);
         // Nothing waits for ever for an inventory to come back or a trial to end: past the boot deadline the autoscaler is told.
         let waiting = barred.iter().any(|(_, _, why)| matches!(why, Barred::OnTrial | Barred::SupplierStale));

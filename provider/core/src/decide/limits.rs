@@ -14,16 +14,14 @@ use crate::isolation::SHAPE_TAINT;
 use crate::lookup::Lookup;
 use crate::plan::{Closed, GroupLimits};
 use crate::policy::{Taint, TaintEffect};
+use crate::record::UNCREDITED_AT_MOST;
 use crate::sabotage;
+use crate::score::supply;
 use crate::usage::Usage;
 
 /// How long a Ready node may stay without a pod before it counts towards freezing its group: three times the slowest scheduler
 /// retry of an unschedulable pod (5 min).
 pub const BARREN_AFTER: SignedDuration = SignedDuration::from_mins(15);
-
-/// How long capacity that the autoscaler may not count on keeps its pool closed at most: the autoscaler's own start-up time limit of
-/// 15 min, past which it takes such a node for broken itself, and one boot.
-const UNCREDITED_AT_MOST: SignedDuration = SignedDuration::from_mins(20);
 
 /// The limits of every group: those of the menu, and those of removed pools until they are empty. `held` is how many nodes of each group
 /// are kept from the autoscaler.
@@ -52,6 +50,7 @@ pub(super) fn of_groups(
                 }
                 None => None,
             };
+            let supply = if closed.is_none() { supply(&eligible, room) } else { Vec::new() };
             let next = (closed.is_none()).then(|| eligible.drain(..).next()).flatten().map(|e| e.parts);
             // A commitment soon is full: what it covers now makes no other shape pointless.
             let uncovered = |parts: &PriceParts| parts.quote.price.plus(parts.transfer.unwrap_or_default());
@@ -71,7 +70,7 @@ pub(super) fn of_groups(
             let listed = priced || target > 0;
             limits.insert(
                 group.id.clone(),
-                GroupLimits { target, min: 0, max, busy, paid, listed, next_price, lasting_price, closed },
+                GroupLimits { target, min: 0, max, busy, paid, listed, next_price, lasting_price, supply, closed },
             );
         }
         unlist_dominated(&open, &mut limits);
@@ -90,6 +89,7 @@ pub(super) fn of_groups(
                 listed: true,
                 next_price: None,
                 lasting_price: None,
+                supply: Vec::new(),
                 closed,
             };
             limits.insert(remembered.group.id.clone(), gone);
@@ -203,11 +203,7 @@ fn keeping_away(taints: &[Taint]) -> BTreeSet<Taint> {
 
 fn uncredited(draft: &Draft<'_>) -> Uncredited {
     let mut by_taints: Vec<(BTreeSet<Taint>, u32)> = Vec::new();
-    for record in draft.memory.records.values().filter(|r| r.is_coming()) {
-        let credited = record.credited_to.is_some() && record.credited_to == draft.memory.session;
-        if credited || draft.now >= Draft::after(record.ordered_at, UNCREDITED_AT_MOST) {
-            continue;
-        }
+    for record in draft.memory.records.values().filter(|r| r.is_uncredited(draft.memory.session, draft.now)) {
         let Some(group) = draft.group_of(record) else { continue };
         let taints = keeping_away(&group.template.taints);
         match by_taints.iter_mut().find(|(t, _)| *t == taints) {

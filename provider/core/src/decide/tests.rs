@@ -9,6 +9,7 @@ mod oracle;
 mod orders;
 mod quotas;
 mod spot;
+mod supply;
 mod world;
 mod zones;
 

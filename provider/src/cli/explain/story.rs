@@ -7,15 +7,14 @@ use jiff::Timestamp;
 use serde::Serialize;
 use stoker_core::allocate::Proof;
 use stoker_core::ids::{DecisionId, NodeGroupId, OrderId};
+use stoker_core::lift::lifts_told;
 use stoker_core::plan::{Action, Explanation, Note};
 
 use super::outcome::Outcome;
-use crate::cli::candidates::{CandidateRow, PriceRow, VerdictWord, candidates_table};
+use crate::cli::brief::{self, LiftRow, line};
+use crate::cli::candidates::{CandidateRow, candidates_table};
 use crate::cli::out::count;
 use crate::journal::{StoredCall, StoredDecision};
-
-/// Losers shown where not all are asked for: the next best, and what else nearly won.
-const LOSERS: usize = 3;
 
 /// Lines of one kind shown where not all are asked for.
 const LINES: usize = 5;
@@ -46,6 +45,8 @@ struct OrderReport {
     asked: u32,
     found: u32,
     candidates: Vec<CandidateRow>,
+    /// Limits that may be worth lifting, as far as the reasons tell.
+    lifts: Vec<LiftRow>,
     /// How good the choice is known to be; left out where no other is better.
     #[serde(skip_serializing_if = "Proof::is_best")]
     proof: Proof,
@@ -71,6 +72,7 @@ impl OrderReport {
             asked: *asked,
             found: *found,
             candidates: candidates.iter().map(|candidate| CandidateRow::of(candidate, at)).collect(),
+            lifts: lifts_told(explanation).into_iter().map(LiftRow::of).collect(),
             proof: *proof,
         }
     }
@@ -89,32 +91,12 @@ impl OrderReport {
         }
         if all {
             text.push_str(&candidates_table(&self.candidates));
-            return;
+        } else {
+            brief::tell(text, &self.candidates);
         }
-        let (chosen, lost): (Vec<_>, Vec<_>) = self.candidates.iter().partition(|row| row.verdict == VerdictWord::Chosen);
-        for row in chosen {
-            line(text, "chosen", &format!("{} x {}: {}", row.nodes, market(row), price(row)));
-        }
-        for (at, row) in lost.iter().take(LOSERS).enumerate() {
-            line(text, if at == 0 { "lost" } else { "" }, &format!("{}: {}; {}", market(row), price(row), row.reason));
-        }
-        if lost.len() > LOSERS {
-            line(text, "", &format!("and {} more; --all shows them", lost.len() - LOSERS));
-        }
+        // That no limit would help is not said: the journal does not tell all of them.
+        brief::tell_lifts(text, &self.lifts, false);
     }
-}
-
-fn market(row: &CandidateRow) -> String {
-    format!("{}/{}/{} {}", row.cloud, row.zone, row.instance_type, row.capacity_type)
-}
-
-fn price(row: &CandidateRow) -> String {
-    row.price.as_ref().map_or_else(|| "no price".to_owned(), PriceRow::in_words)
-}
-
-/// A line with its word in front; lines after the first of a kind have none.
-fn line(text: &mut String, word: &str, rest: &str) {
-    let _ = writeln!(text, "  {word:<9}{rest}");
 }
 
 fn lines(text: &mut String, word: &str, rest: &[String], all: bool) {

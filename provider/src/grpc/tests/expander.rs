@@ -1,12 +1,13 @@
-use std::cmp::Ordering;
-
-use stoker_core::units::UsdPerHour;
+use k8s_pb::api::core::v1::{Affinity, Toleration};
+use stoker_core::ids::{ProviderId, RecordId};
+use stoker_core::memory::{GroupMemory, Memory};
+use stoker_core::record::{PodsSeen, Record, State};
 use stoker_proto::Bytes;
 use stoker_proto::expander::expander_server::Expander as _;
 use stoker_proto::expander::{BestOptionsRequest, ExpanderOption};
 use tonic::Request;
 
-use super::super::expander::{Expander, best};
+use super::super::expander::{Expander, mark};
 use super::*;
 
 fn option(group: &str, node_count: i32, pods: &[Bytes]) -> ExpanderOption {
@@ -81,7 +82,7 @@ async fn doubt_never_vetoes() {
     assert_eq!(kept(view(), vec![option("x", 1, &one), option("", 1, &one)]).await, ["x", ""]);
     assert_eq!(kept(view(), vec![option(ONE_B, 0, &one), option(ONE_A, -1, &one)]).await, [ONE_B, ONE_A]);
     let mut negative = view();
-    edit(&mut negative, ONE_A, |group| group.limits.next_price = Some(UsdPerHour(-1)));
+    edit(&mut negative, ONE_A, |group| group.limits.supply[0].price = UsdPerHour(-1));
     assert_eq!(kept(negative, vec![option(ONE_A, 1, &one)]).await, [ONE_A]);
     // One closed: the best of the others.
     let mut closed = view();
@@ -115,81 +116,126 @@ async fn a_large_request_is_ranked_alike() {
     assert_eq!(kept(view(), options).await, [TWO_A]);
 }
 
-#[test]
-fn extremes_do_not_wrap() {
-    let price = |group: &str| Some(UsdPerHour(if group == "dear" { i64::MAX } else { i64::MAX - 1 }));
-    let huge = [pod("p", &[("nvidia.com/gpu", "18446744073709551615")])];
-    let options = [option("dear", i32::MAX, &huge), option("b", i32::MAX, &huge), option("a", i32::MAX, &huge)];
-    let best = best(&options, price).unwrap();
-    assert_eq!((best.group, best.gpus), ("a", u32::MAX));
-    assert!(super::super::expander::best(&options, |_| None).is_none());
-    // What is paid for already is cheapest of all; of two such, the first by name.
-    let free = |_: &str| Some(UsdPerHour::ZERO);
-    assert_eq!(super::super::expander::best(&options, free).unwrap().group, "a");
+/// A node of `ONE_A` on its way, which this autoscaler did not ask for.
+fn on_its_way(view: &mut View) {
+    let mut memory = Memory::default();
+    let group = Arc::clone(&view.menu.groups[ONE_A]);
+    let remembered = GroupMemory { group, barren: 0, unused_order: None, frozen_since: None };
+    memory.groups.insert(group_id(ONE_A), Arc::new(remembered));
+    let record = Record {
+        id: RecordId(0),
+        group: group_id(ONE_A),
+        order: None,
+        ordered_at: now(),
+        credited_to: None,
+        floor: false,
+        attempts: 0,
+        placeholder: ProviderId::new("placeholder").unwrap(),
+        pods: PodsSeen::NotYet,
+        state: State::Wanted,
+    };
+    memory.records.insert(record.id, Arc::new(record));
+    view.memory = Arc::new(memory);
 }
 
-/// A generator of numbers below `most`, the same in every run.
-struct Lots(u64);
+/// A pod of one GPU that runs on our nodes, and is bound to nothing else.
+fn ours(name: &str, affinity: Option<Affinity>) -> Bytes {
+    let mut pod = Pod::decode(gpu_pod(name, 1)).unwrap();
+    if let Some(spec) = &mut pod.spec {
+        let tolerates =
+            Toleration { key: Some("nvidia.com/gpu".into()), operator: Some("Exists".into()), ..Default::default() };
+        spec.tolerations = vec![tolerates];
+        spec.affinity = affinity;
+    }
+    Bytes::from(pod.encode_to_vec())
+}
 
-impl Lots {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
+#[tokio::test]
+async fn a_dear_shape_is_not_opened_for_pods_that_a_node_on_its_way_will_serve() {
+    let mut coming = view();
+    on_its_way(&mut coming);
+    // One pod, one cheap node that boots: nothing more is to be bought for it.
+    let one = [ours("a", None)];
+    assert_eq!(kept(view(), vec![option(TWO_A, 1, &one)]).await, [TWO_A], "with nothing on its way");
+    let mut again = view();
+    on_its_way(&mut again);
+    assert_eq!(kept(again, vec![option(TWO_A, 1, &one)]).await, [""; 0]);
+    // Two pods: one is left, and it alone is weighed. A node for it costs $0.90; two GPUs for one pod $1.50.
+    let both = [ours("a", None), ours("b", None)];
+    let options = || vec![option(TWO_A, 1, &both), option(ONE_B, 1, &both[1..])];
+    assert_eq!(kept(view(), options()).await, [TWO_A], "$0.75 a GPU");
+    assert_eq!(kept(coming, options()).await, [ONE_B]);
+}
+
+#[tokio::test]
+async fn what_may_not_run_there_is_not_waited_for() {
+    // No toleration, or more conditions than are looked at here.
+    for pod in [gpu_pod("a", 1), ours("a", Some(Affinity::default()))] {
+        let mut coming = view();
+        on_its_way(&mut coming);
+        assert_eq!(kept(coming, vec![option(TWO_A, 1, &[pod])]).await, [TWO_A]);
     }
 }
 
-/// The slow and obvious way: every price as a fraction, compared with every other.
-fn oracle(
-    options: &[ExpanderOption],
-    price: impl Fn(&str) -> Option<UsdPerHour>,
-    gpus_of: impl Fn(&Bytes) -> u64,
-) -> Option<&str> {
-    let worth = |option: &ExpanderOption| -> Option<(bool, i128, i128)> {
-        let price = price(&option.node_group_id)?;
-        let nodes = i128::from(option.node_count);
-        (nodes > 0).then_some(())?;
-        let gpus: u64 = option.pod_bytes.iter().map(&gpus_of).sum();
-        let units = if gpus > 0 { i128::from(gpus) } else { i128::try_from(option.pod_bytes.len()).unwrap() };
-        Some((gpus == 0, i128::from(price.0) * nodes, units))
-    };
-    let beats = |a: &ExpanderOption, b: &ExpanderOption| {
-        let (Some((a_plain, a_price, a_units)), Some((b_plain, b_price, b_units))) = (worth(a), worth(b)) else { return false };
-        let order = a_plain
-            .cmp(&b_plain)
-            .then((a_price * b_units).cmp(&(b_price * a_units)))
-            .then(a.node_group_id.cmp(&b.node_group_id));
-        order == Ordering::Less
-    };
-    let ranked: Vec<_> = options.iter().filter(|o| worth(o).is_some()).collect();
-    ranked.iter().find(|a| !ranked.iter().any(|b| beats(b, a))).map(|o| o.node_group_id.as_str())
+#[tokio::test]
+async fn an_option_is_weighed_by_the_nodes_that_its_group_may_get() {
+    // A commitment covers two nodes of ONE_B, and then it is dearer: 0.90 × 2 of 4, against 0.80 × 4.
+    let mut covered = view();
+    edit(&mut covered, ONE_B, |group| {
+        group.limits.supply = vec![Step { nodes: 2, price: UsdPerHour(1) }, Step { nodes: 8, price: UsdPerHour(900_000) }];
+    });
+    let four = pods(4);
+    assert_eq!(kept(covered, vec![option(ONE_A, 4, &four), option(ONE_B, 4, &four)]).await, [ONE_B]);
+    // A quota leaves ONE_A one node: as cheap for it, and three pods stay without.
+    let mut short = view();
+    edit(&mut short, ONE_A, |group| group.limits.supply[0].nodes = 1);
+    edit(&mut short, ONE_B, |group| group.limits.supply[0].price = UsdPerHour(800_000));
+    assert_eq!(kept(short, vec![option(ONE_A, 4, &four), option(ONE_B, 4, &four)]).await, [ONE_B]);
 }
 
 #[test]
-fn the_best_is_the_oracle_s_in_any_order_of_options_and_pods() {
-    let all: Vec<(Bytes, u64)> = (0..12).map(|n| (gpu_pod(&format!("p{n}"), n % 3), u64::from(n % 3))).collect();
-    let gpus_of = |pod: &Bytes| all.iter().find(|(known, _)| known == pod).unwrap().1;
-    let price = |group: &str| match group {
-        "g0" => None,
-        // Few different prices, so that ties are common.
-        other => Some(UsdPerHour(100_000 * i64::from(other.as_bytes()[1] % 3))),
+fn pods_are_told_apart_by_their_names_wherever_those_end() {
+    let named = |name: &str, namespace: &str, label: &str| {
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            generate_name: Some("web-".to_owned()),
+            namespace: Some(namespace.to_owned()),
+            labels: [("x".to_owned(), label.to_owned())].into(),
+            ..Default::default()
+        };
+        Bytes::from(Pod { metadata: Some(metadata), ..Default::default() }.encode_to_vec())
     };
-    for seed in 0..500 {
-        let mut lots = Lots(seed);
-        let mut options: Vec<ExpanderOption> = (0..8)
-            .map(|n| {
-                let helped: Vec<Bytes> =
-                    (0..=lots.below(6)).map(|_| all[usize::try_from(lots.below(12)).unwrap()].0.clone()).collect();
-                option(&format!("g{n}"), i32::try_from(lots.below(4)).unwrap(), &helped)
-            })
+    let long = "l".repeat(300);
+    let pods = [named("web-a", "ml", &long), named("web-b", "ml", &long), named("web-a", "mm", &long)];
+    let marks: Vec<_> = pods.iter().map(|pod| mark(pod)).collect();
+    assert!(marks[0] != marks[1] && marks[0] != marks[2] && marks.iter().all(|(_, told)| told.len() < 30), "{marks:?}");
+    assert_eq!(mark(&pods[0].clone()), marks[0]);
+    // What is no pod is told apart by all of it.
+    for odd in [&b""[..], b"\x0a", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"\x0a\x05\x0a\x7fxy", b"\xff\xff"] {
+        assert_eq!(mark(odd), (odd.len(), odd));
+    }
+}
+
+#[tokio::test]
+async fn the_choice_is_the_same_in_any_order_of_options_and_pods() {
+    let all: Vec<Bytes> = (0..12).map(|n| gpu_pod(&format!("p{n}"), n % 3)).collect();
+    // Which pods each option helps, as bits; the nodes that it takes.
+    for seed in 1..60_u64 {
+        let bits = |at: u32| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(at * 13) & 0xfff;
+        let helped = |at: u32| -> Vec<Bytes> {
+            all.iter().enumerate().filter(|(n, _)| bits(at) >> n & 1 == 1).map(|(_, pod)| pod.clone()).collect()
+        };
+        let mut options: Vec<_> = (0_u32..3)
+            .zip(ALL)
+            .map(|(at, group)| option(group, i32::try_from(bits(at) % 4 + 1).unwrap(), &helped(at)))
             .collect();
-        let expected = oracle(&options, price, gpus_of).map(str::to_owned);
-        for _ in 0..4 {
-            assert_eq!(best(&options, price).map(|best| best.group.to_owned()), expected, "seed {seed}: {options:?}");
-            let middle = usize::try_from(lots.below(8)).unwrap();
-            options.rotate_left(middle);
+        let first = kept(view(), options.clone()).await;
+        for _ in 0..3 {
+            options.rotate_left(1);
             for option in &mut options {
                 option.pod_bytes.reverse();
             }
+            assert_eq!(kept(view(), options.clone()).await, first, "seed {seed}");
         }
     }
 }

@@ -24,6 +24,7 @@ use stoker_core::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use stoker_core::plan::{Closed, GroupLimits};
 use stoker_core::policy::{Policy, RawPolicy};
 use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
+use stoker_core::score::Step;
 use stoker_core::supply::MarketFacts;
 use stoker_core::units::{MiB, Milli, UsdPerHour};
 use stoker_proto::Bytes;
@@ -105,6 +106,7 @@ fn view() -> View {
     let groups = prices.map(|(id, price)| {
         let group = Arc::clone(&menu.groups[id]);
         let next_price = Some(UsdPerHour(price));
+        let supply = vec![Step { nodes: 10, price: UsdPerHour(price) }];
         let limits = GroupLimits {
             target: 0,
             min: 0,
@@ -114,6 +116,7 @@ fn view() -> View {
             listed: true,
             next_price,
             lasting_price: next_price,
+            supply,
             closed: None,
         };
         let template = Bytes::from(node_proto(&group.template, &NodeName::new("template").unwrap()));
@@ -131,6 +134,7 @@ fn close(view: &mut View, id: &str) {
     edit(view, id, |group| {
         group.limits.max = group.limits.target;
         group.limits.next_price = None;
+        group.limits.supply.clear();
         group.limits.closed = Some(Closed::Removed);
     });
 }

@@ -96,6 +96,11 @@ impl Table {
         changed
     }
 
+    /// Whether a node may be one of ours: it is not known before the nodes were listed.
+    pub(super) fn may_have(&self, node: &NodeName) -> bool {
+        !self.nodes_listed || self.nodes.contains_key(node)
+    }
+
     /// Whether both lists were complete once.
     pub(super) const fn complete(&self) -> bool {
         self.nodes_listed && self.pods_listed

@@ -331,3 +331,55 @@ async fn a_gap_in_the_watch_lists_anew() {
     assert_eq!(feed.broken(), None);
     task.abort();
 }
+
+fn plain(name: &str, node: &str) -> Value {
+    let mut object = pod(name, node);
+    object["metadata"]["uid"] = json!(format!("uid-{name}"));
+    object["spec"]["containers"] = json!([{ "resources": { "requests": { "cpu": "1" } } }]);
+    object
+}
+
+#[tokio::test]
+async fn pods_without_gpu_are_told_of_on_nodes_of_ours_only() {
+    let client = fake::client(|call| async move {
+        match (call.path.as_str(), call.is_watch()) {
+            ("/api/v1/nodes", false) => fake::page(&[node("a", "a.b.c")], None),
+            ("/api/v1/pods", false) => fake::page(&[pod("gpu", "a"), plain("web", "a"), plain("far", "elsewhere")], None),
+            ("/api/v1/pods", true) => fake::watch(vec![
+                json!({ "type": "ADDED", "object": plain("late", "a") }),
+                json!({ "type": "ADDED", "object": plain("other", "elsewhere") }),
+            ]),
+            _ => fake::watch(Vec::new()),
+        }
+    });
+    let (feed, run) = KubeFeed::start(&client, &"test".to_owned().try_into().unwrap(), Arc::default());
+    let running = tokio::spawn(run);
+    let mut guests = feed.guests();
+    let both = guests.wait_for(|guests| guests.len() == 2);
+    let both = timeout(Duration::from_secs(5), both).await.unwrap().unwrap().clone();
+    let told: Vec<_> = both.iter().map(|(key, guest)| (key.as_str(), guest.node.as_str(), guest.meta.uid.as_deref())).collect();
+    assert_eq!(told, [("ml/late", "a", Some("uid-late")), ("ml/web", "a", Some("uid-web"))]);
+    running.abort();
+}
+
+#[test]
+fn a_guest_that_ends_or_goes_is_forgotten() {
+    let mut gathered = Gathered::default();
+    let ours = |node: &NodeName| node.as_str() == "a";
+    let row = |name: &str, node: &str| -> PodRow { read(plain(name, node)) };
+    assert!(gathered.pod(&Event::Apply(row("p", "a")), ours));
+    assert!(!gathered.pod(&Event::Apply(row("p", "a")), ours), "said twice");
+    assert!(!gathered.pod(&Event::Apply(row("q", "b")), ours));
+    let mut ended = plain("p", "a");
+    ended["status"]["phase"] = json!("Succeeded");
+    assert!(gathered.pod(&Event::Apply(read(ended)), ours));
+    assert!(gathered.known().is_empty());
+    // Before the nodes are known, any may be ours.
+    for event in [Event::Init, Event::InitApply(row("p", "a")), Event::InitApply(row("q", "b"))] {
+        assert!(!gathered.pod(&event, |_| true));
+    }
+    assert!(gathered.pod(&Event::InitDone, |_| true));
+    assert!(gathered.nodes_listed(ours));
+    assert_eq!(gathered.known().into_keys().collect::<Vec<_>>(), ["ml/p"]);
+    assert!(gathered.pod(&Event::Delete(row("p", "a")), ours));
+}

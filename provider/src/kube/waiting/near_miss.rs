@@ -8,31 +8,86 @@ use stoker_core::template::{GPU_LABEL, GROUP_LABEL, POOL_LABEL};
 use crate::kube::pending::PendingRow;
 use crate::view::View;
 
+#[cfg(test)]
+mod tests;
+
 /// Labels that only our nodes have.
 const OURS: [&str; 3] = [POOL_LABEL, GPU_LABEL, GROUP_LABEL];
 
+/// Labels by which GPU models are chosen elsewhere. Some of them a node gets once its driver runs, but an autoscaler that looks for a node
+/// to make finds them on no template.
+const OTHERS: [&str; 6] = [
+    "nvidia.com/gpu.product",
+    "cloud.google.com/gke-accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "karpenter.azure.com/sku-gpu-name",
+    "k8s.amazonaws.com/accelerator",
+    "accelerator",
+];
+
 /// What is wrong with a waiting pod's selector, where it means one of our groups and names none; `None` where nothing is.
 pub(super) fn near_miss(pod: &PendingRow, view: &View) -> Option<String> {
-    let ours = |key: &str| OURS.contains(&key) || nearest(key, OURS).is_some();
+    let wanted = pod.wanted();
     // A pod that names nothing of ours may be waiting for anybody's nodes.
-    if !pod.node_selector.keys().any(|key| ours(key)) {
+    if !wanted.iter().any(|(key, _)| near_ours(key).is_some()) {
         return None;
     }
-    pod.node_selector.iter().find_map(|(key, value)| {
-        let values: BTreeSet<&str> =
-            view.groups.values().filter_map(|group| group.group.template.labels.get(key)).map(String::as_str).collect();
-        if values.contains(value.as_str()) || value.is_empty() {
+    wanted.into_iter().find_map(|(key, wanted)| {
+        let there = values_of(view, key);
+        if wanted.iter().any(|value| there.contains(value) || value.is_empty()) {
             return None;
         }
-        if values.is_empty() {
-            let near = nearest(key, OURS)?;
-            return Some(format!("no node group has the label {key} of its nodeSelector: did you mean {near}?"));
+        if there.is_empty() {
+            return no_such_label(view, key, &wanted);
         }
-        let cure = match nearest(value, values.iter().copied()) {
+        let near = wanted.iter().find_map(|value| nearest(value, there.iter().copied()));
+        let cure = match near.or_else(|| wanted.iter().find_map(|value| model_in(value, &there))) {
             Some(near) => format!("did you mean {near}?"),
-            None if values.len() <= 10 => format!("there are {}", values.into_iter().collect::<Vec<_>>().join(", ")),
+            None if there.len() <= 10 => format!("there are {}", there.into_iter().collect::<Vec<_>>().join(", ")),
             None => "see `stoker groups`".to_owned(),
         };
-        Some(format!("its nodeSelector {key}: {} matches no node group: {cure}", quoted(value)))
+        let named: Vec<String> = wanted.iter().map(|value| quoted(value)).collect();
+        Some(format!("it selects nodes by {key}: {}, which no node group has: {cure}", named.join(", ")))
     })
+}
+
+/// The label of ours that a key is, begins with or nearly is.
+fn near_ours(key: &str) -> Option<&'static str> {
+    OURS.into_iter().find(|ours| key.starts_with(ours)).or_else(|| nearest(key, OURS))
+}
+
+/// The values of a label over all groups.
+fn values_of<'v>(view: &'v View, key: &str) -> BTreeSet<&'v str> {
+    view.groups.values().filter_map(|group| group.group.template.labels.get(key)).map(String::as_str).collect()
+}
+
+/// What to say of a label that no group has: only of one that is nearly ours, or that chooses GPUs elsewhere.
+fn no_such_label(view: &View, key: &str, wanted: &[&str]) -> Option<String> {
+    let none = format!("it selects nodes by the label {key}, which no node group has");
+    if let Some(near) = near_ours(key) {
+        return Some(format!("{none}: did you mean {near}?"));
+    }
+    if !OTHERS.contains(&key) && nearest(key, OTHERS).is_none() {
+        return None;
+    }
+    let models = values_of(view, GPU_LABEL);
+    let cure = match wanted.iter().find_map(|value| model_in(value, &models)) {
+        Some(model) => format!("did you mean {GPU_LABEL}: {model}?"),
+        None => format!("choose the GPU model by {GPU_LABEL}"),
+    };
+    Some(format!("{none}: {cure}"))
+}
+
+/// The GPU model that a longer name has in it: the L4 of `NVIDIA-L4`, the A100 of `nvidia-tesla-a100`.
+fn model_in<'v>(name: &str, models: &BTreeSet<&'v str>) -> Option<&'v str> {
+    let words = |text: &str| -> Vec<String> {
+        let lower = text.to_ascii_lowercase();
+        lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    let name = words(name);
+    let has = |model: &&&str| {
+        let model = words(model);
+        !model.is_empty() && name.windows(model.len()).any(|part| part == model)
+    };
+    models.iter().filter(has).max_by_key(|model| model.len()).copied()
 }

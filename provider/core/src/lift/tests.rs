@@ -1,0 +1,154 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::offer::CapacityType::{OnDemand, Spot};
+use crate::testing::{Kind, L4, Lots, Row, menu, now};
+
+const P4D: Kind = ("p4d.24xlarge", "A100", 8, 96);
+
+/// An L4 at $0.30 on spot and $0.80 on demand.
+const ONE_ZONE: [Row; 2] = [(L4, "use1-az1", Spot, 300_000), (L4, "use1-az1", OnDemand, 800_000)];
+
+fn pool(prefer: &Value, limits: &Value) -> Value {
+    json!({ "workload": "training", "gpu": { "models": ["L4", "A100"] }, "capacity": { "prefer": prefer }, "limits": limits })
+}
+
+fn spot_quota(limit: u32) -> Value {
+    json!([{ "name": "L-3819A6DF", "cloud": "aws", "region": "us-east-1", "limit": limit }])
+}
+
+/// The choice of so many nodes, and the limits worth lifting.
+fn lifted(menu: &Menu, count: u32) -> (Explanation, Vec<Lift>) {
+    let (memory, pool) = (Memory::default(), PoolName::new("pool").unwrap());
+    let made = what_if(menu, &memory, &pool, None, count, now());
+    let lifts = lifts(menu, &memory, (&pool, None), &made, now());
+    (made, lifts)
+}
+
+fn in_words(lift: &Lift) -> String {
+    let level = |level: Option<Level>| level.map_or_else(|| "-".to_owned(), |level| level.to_string());
+    let Lift { limit, from, to, found, more, cost, gain, exact: _ } = lift;
+    format!("{limit} {}..{}: {found} found, {more} more, {cost}, {gain} less", level(*from), level(*to))
+}
+
+#[test]
+fn a_full_spot_quota_is_told_with_what_raising_it_saves() {
+    let menu = menu(&pool(&json!(["spot", "on-demand"]), &json!({ "maxNodes": 10 })), &spot_quota(8), &ONE_ZONE);
+    let (made, lifts) = lifted(&menu, 6);
+    // 8 vCPU are 2 spot nodes: 2 × 0.30 + 4 × 0.80 = $3.80. With 24 vCPU: 6 × 0.30 = $1.80, $2.00 less.
+    let words: Vec<String> = lifts.iter().map(in_words).collect();
+    assert_eq!(words, ["quota L-3819A6DF us-east-1 8 vCPU..24 vCPU: 6 found, 0 more, $1.8000, $2.0000 less"]);
+    let ended = made.candidates[0].ended_by.as_ref().map(ToString::to_string);
+    assert_eq!(ended.as_deref(), Some("quota L-3819A6DF us-east-1: 0 of 8 vCPU left, 8 in flight, one more needs 4"));
+    assert_eq!(made.candidates[1].ended_by, None, "what filled the rest has room left");
+}
+
+#[test]
+fn what_others_use_of_a_quota_and_what_is_kept_back_is_in_the_height_that_it_needs() {
+    let mut quota = spot_quota(20);
+    (quota[0]["used"], quota[0]["safety"]) = (json!(8), json!(4));
+    let menu = menu(&pool(&json!(["spot", "on-demand"]), &json!({ "maxNodes": 10 })), &quota, &ONE_ZONE);
+    // 6 nodes need 24 vCPU beside 12 that are not ours.
+    assert_eq!(lifted(&menu, 6).1[0].to, Some(Level::Units(36, QuotaUnit::Vcpus)));
+}
+
+#[test]
+fn missing_nodes_are_found_by_the_one_limit_that_keeps_them_away() {
+    let limits = json!({ "maxNodes": 2, "maxUsdPerHour": 100 });
+    let short = menu(&pool(&json!(["on-demand"]), &limits), &json!([]), &ONE_ZONE);
+    let words: Vec<String> = lifted(&short, 5).1.iter().map(in_words).collect();
+    assert_eq!(words, ["limits.maxNodes 2..5: 5 found, 3 more, $4.0000, $0.0000 less"]);
+    // A quota of 2 nodes beside it: neither helps alone.
+    let quota = json!([{ "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 8 }]);
+    let both = menu(&pool(&json!(["on-demand"]), &limits), &quota, &ONE_ZONE);
+    assert_eq!(lifted(&both, 5).1, []);
+    // $2.00 an hour pay for 2 nodes; 5 cost $4.00.
+    let budget = menu(&pool(&json!(["on-demand"]), &json!({ "maxNodes": 9, "maxUsdPerHour": 2 })), &json!([]), &ONE_ZONE);
+    let words: Vec<String> = lifted(&budget, 5).1.iter().map(in_words).collect();
+    assert_eq!(words, ["limits.maxUsdPerHour $2.0000/h..$4.0000/h: 5 found, 3 more, $4.0000, $0.0000 less"]);
+}
+
+#[test]
+fn a_quota_that_the_policy_does_not_list_is_told_with_the_height_to_list_it_at() {
+    let offers = [(P4D, "use1-az1", OnDemand, 21_957_642)];
+    let menu = menu(&pool(&json!(["on-demand"]), &json!({ "maxNodes": 9 })), &json!([]), &offers);
+    let lifts = lifted(&menu, 2).1;
+    assert_eq!(
+        in_words(&lifts[0]),
+        "quota L-417A185B us-east-1 (\"Running On-Demand P instances\"), which the policy does not list, -..192 vCPU: 2 found, 2 more, $43.9153, $0.0000 less"
+    );
+}
+
+#[test]
+fn an_order_of_preference_that_costs_is_told() {
+    let menu = menu(&pool(&json!(["on-demand", "spot"]), &json!({ "maxNodes": 9 })), &json!([]), &ONE_ZONE);
+    // 3 × (0.80 − 0.30).
+    let words: Vec<String> = lifted(&menu, 3).1.iter().map(in_words).collect();
+    assert_eq!(words, ["capacity.prefer with spot first -..-: 3 found, 0 more, $0.9000, $1.5000 less"]);
+}
+
+#[test]
+fn other_shapes_are_compared_by_what_they_do() {
+    // An A100 node has eight GPUs and is bought for its spot price of $1.00 a GPU; 8 vCPU of quota allow none. Two L4 nodes cost $4.00.
+    let offers = [(P4D, "use1-az1", Spot, 8_000_000), (L4, "use1-az1", OnDemand, 2_000_000)];
+    let quota = json!([{ "name": "L-7212CCBC", "cloud": "aws", "region": "us-east-1", "limit": 8 }]);
+    let menu = menu(&pool(&json!(["spot", "on-demand"]), &json!({ "maxNodes": 9 })), &quota, &offers);
+    let lifts = lifted(&menu, 2).1;
+    // 16 GPUs at $2.00 would be $32; they are $16.
+    let words: Vec<String> = lifts.iter().map(in_words).collect();
+    assert_eq!(words, ["quota L-7212CCBC us-east-1 8 vCPU..192 vCPU: 2 found, 0 more, $16.0000, $16.0000 less"]);
+}
+
+#[test]
+fn a_journal_s_explanation_tells_at_most_how_much() {
+    let menu = menu(&pool(&json!(["spot", "on-demand"]), &json!({ "maxNodes": 10 })), &spot_quota(8), &ONE_ZONE);
+    let told = lifts_told(&lifted(&menu, 6).0);
+    // The 4 on-demand nodes at $0.30: $2.00 less, for 16 vCPU more.
+    let words: Vec<String> = told.iter().map(in_words).collect();
+    assert_eq!(words, ["quota L-3819A6DF us-east-1 8 vCPU..24 vCPU: 6 found, 0 more, $1.8000, $2.0000 less"]);
+    assert!(!told[0].exact);
+    let short = menu_of_two();
+    let words: Vec<String> = lifts_told(&lifted(&short, 5).0).iter().map(in_words).collect();
+    assert_eq!(words, ["limits.maxNodes 2..5: 5 found, 3 more, $4.0000, $0.0000 less"]);
+}
+
+fn menu_of_two() -> Menu {
+    menu(&pool(&json!(["on-demand"]), &json!({ "maxNodes": 2 })), &json!([]), &ONE_ZONE)
+}
+
+/// Every limit of the policy lifted in turn, whether a reason names it or not: none brings more than what is told.
+#[test]
+fn no_single_limit_is_worth_more_than_what_is_told() {
+    let mut told = 0;
+    for seed in 0..400 {
+        let mut lots = Lots(seed);
+        let offers: Vec<Row> = ["use1-az1", "use1-az2"]
+            .into_iter()
+            .flat_map(|zone| [(zone, Spot), (zone, OnDemand)])
+            .map(|(zone, how)| (L4, zone, how, i64::from(lots.upto(8) + 1) * 100_000))
+            .collect();
+        let quota = |name: &str, limit: u32| json!({ "name": name, "cloud": "aws", "region": "us-east-1", "limit": limit });
+        let quotas = json!([quota("L-3819A6DF", lots.upto(6) * 4), quota("L-DB2E81BA", lots.upto(6) * 4)]);
+        let limits = json!({ "maxNodes": lots.upto(6) + 1, "maxUsdPerHour": f64::from(lots.upto(20) + 1) / 10.0 });
+        let prefer = if lots.below(2) == 0 { json!(["spot", "on-demand"]) } else { json!(["on-demand", "spot"]) };
+        let menu = menu(&pool(&prefer, &limits), &quotas, &offers);
+        let (made, lifts) = lifted(&menu, lots.upto(5) + 1);
+        let (memory, pool) = (Memory::default(), PoolName::new("pool").unwrap());
+        let plain = |limit: &str| Limit::Quota {
+            name: limit.to_owned(),
+            cloud: Cloud::new("aws").unwrap(),
+            region: Some(Region::new("us-east-1").unwrap()),
+        };
+        let all = [plain("L-3819A6DF"), plain("L-DB2E81BA"), Limit::MaxNodes, Limit::Budget];
+        let found = |limit: &Limit| {
+            let menu = menu.under(Arc::new(limit.lifted(&menu.policy, &pool).unwrap()));
+            what_if(&menu, &memory, &pool, None, made.asked, now()).found
+        };
+        let most = all.iter().map(found).max().unwrap();
+        let best = lifts.iter().map(|lift| lift.found).max().unwrap_or(made.found);
+        assert!(best >= most, "seed {seed}: {most} nodes can be had, told are {lifts:?} of {made:?}");
+        assert!(lifts.iter().all(|lift| lift.more > 0 || lift.gain > UsdPerHour::ZERO), "seed {seed}: {lifts:?}");
+        told += lifts.len();
+    }
+    assert!(told > 100, "only {told} limits were worth lifting");
+}
