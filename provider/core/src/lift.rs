@@ -1,7 +1,7 @@
 //! Which single limit is worth lifting: for a choice, the one without which the same capacity would cost less; for a refusal, the one
 //! without which the missing nodes could be had.
 //!
-//! Each limit that stands among the reasons is lifted in turn and the choice made anew, so that what binds next is seen. Of a choice in
+//! Each limit is lifted in turn and the choice made anew, so that what binds next is seen. Of a choice in
 //! the journal only the reasons are known, not the policy of that moment: what is told of it is an upper bound.
 
 #[cfg(test)]
@@ -156,9 +156,12 @@ pub fn lifts(
     now: Timestamp,
 ) -> Vec<Lift> {
     let before = Outcome::of(menu, memory, made, now);
-    let mut lifts: Vec<Lift> = reasons(made)
+    // Where two limits bind the same offer only one is named, so those with a height are all tried.
+    let mut limits = Limit::with_height(menu, pool);
+    limits.extend(reasons(made).into_iter().map(|(limit, _)| limit));
+    let mut lifts: Vec<Lift> = limits
         .into_iter()
-        .filter_map(|(limit, _)| {
+        .filter_map(|limit| {
             let lifted = menu.under(Arc::new(limit.lifted(&menu.policy, pool)?));
             let anew = what_if(&lifted, memory, pool, group, made.asked, now);
             let after = Outcome::of(&lifted, memory, &anew, now);
@@ -263,6 +266,22 @@ impl Limit {
             Bound::PoolGone => return None,
         };
         Some((limit, Some(bound)))
+    }
+
+    /// Every limit on what a pool may buy that is a number.
+    fn with_height(menu: &Menu, pool: &PoolName) -> BTreeSet<Self> {
+        let mut places = BTreeSet::new();
+        for group in menu.pool_groups(pool) {
+            let claims = menu.claims(group);
+            places.extend(CapacityType::ALL.iter().flat_map(|c| claims.under(*c).listed.iter().map(|claim| claim.quota)));
+        }
+        let quotas = places.into_iter().filter_map(|at| menu.policy.quotas.get(at)).map(|quota| Self::Quota {
+            name: quota.name.clone(),
+            cloud: quota.cloud.clone(),
+            region: quota.region.clone(),
+        });
+        let own = [Self::MaxNodes, Self::Budget, Self::OverallBudget, Self::SpotShare, Self::MarketShare, Self::ZoneShare];
+        own.into_iter().filter(|limit| limit.level(&menu.policy, pool).is_some()).chain(quotas).collect()
     }
 
     /// The policy without it; `None` where the policy has no such limit.
