@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use stoker_core::choose::{Candidate, SpotParts, Verdict};
+use stoker_core::commitment::CoveredBy;
 use stoker_core::ids::{Cloud, InstanceType, NodeGroupId, Region, ZoneId};
 use stoker_core::offer::CapacityType;
 use stoker_core::price::{Quote, QuoteKind};
@@ -61,6 +62,9 @@ pub(super) struct PriceRow {
     /// What bringing the pool's data to one node costs per hour; a part of the effective price, and not of the node's bill.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transfer_per_node: Option<Money>,
+    /// The commitment that covers it, and how much of its price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub covered: Option<CoveredBy>,
     /// The effective price of a slice, where the pool shares GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effective_per_slice: Option<Money>,
@@ -129,7 +133,12 @@ impl PriceRow {
             _ => String::new(),
         };
         let moved = self.transfer.map_or_else(String::new, |transfer| format!(" + {transfer} of data transfer"));
-        format!("{per_node}/node-h{moved}{ranked}, {per_unit}/{unit} ({}, {})", self.quote.kind_and_age(), self.quote.source)
+        let covered = self.covered.as_ref().map_or_else(String::new, |by| format!(" ({by})"));
+        format!(
+            "{per_node}/node-h{covered}{moved}{ranked}, {per_unit}/{unit} ({}, {})",
+            self.quote.kind_and_age(),
+            self.quote.source
+        )
     }
 }
 
@@ -167,6 +176,7 @@ impl CandidateRow {
             effective_per_gpu: parts.per_gpu.into(),
             spot: parts.spot.clone(),
             transfer_per_node: parts.transfer.map(Money::from),
+            covered: parts.covered.clone(),
             effective_per_slice: parts.per_slice.map(Money::from),
             effective_per_work: parts.per_work.map(Money::from),
             quote: QuoteRow::of(&parts.quote, now),
@@ -262,6 +272,14 @@ impl Sources {
 const TRANSFER: &str = "DATA/H";
 const TRANSFER_AT: usize = 5;
 
+/// A row's verdict with what covers the node and what ended its choice.
+fn verdict(row: &CandidateRow) -> String {
+    let covered = row.price.as_ref().and_then(|price| price.covered.as_ref());
+    let covered = covered.map_or_else(String::new, |by| format!(", {by}"));
+    let ended = row.ended_by.as_ref().map_or_else(String::new, |bound| format!(", no more by {bound}"));
+    format!("{}{covered}{ended}", row.reason)
+}
+
 /// The candidates as a table, with what its source marks mean below.
 pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
     let by_work = rows.iter().any(|row| row.price.as_ref().is_some_and(|price| price.effective_per_work.is_some()));
@@ -299,7 +317,7 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
             from,
             effective,
             per_unit,
-            row.ended_by.as_ref().map_or_else(|| row.reason.clone(), |bound| format!("{}, no more by {bound}", row.reason)),
+            verdict(row),
         ];
         if moves {
             cells.insert(TRANSFER_AT, transfer.map_or_else(dash, |transfer| transfer.to_string()));
