@@ -28,7 +28,7 @@ pub use ending::nodes_on_ending;
 pub use history::UsedHour;
 pub use marginal::{CoveredBy, Marginal, NoSlot};
 pub use propose::{Ask, Proposal, Proposals, SIZED, Scope, Term, Unsized, propose};
-pub use release::release_order;
+pub use release::{PaidFor, release_order};
 pub use size::{Advice, Shortfall, TooLittleUse, Unit, advise};
 pub use tranche::{Tranche, Tranches};
 

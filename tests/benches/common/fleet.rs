@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use stoker_core::check::check;
@@ -14,6 +14,7 @@ use stoker_core::ids::{Cloud, GpuModel, InstanceType, NodeName, ProviderId, Reco
 use stoker_core::memory::{GroupMemory, Memory};
 use stoker_core::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use stoker_core::orders::{begin_session, increase, placeholder};
+use stoker_core::plan::{Action, Checked, Plan};
 use stoker_core::policy::{Policy, RawPolicy};
 use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
@@ -59,11 +60,7 @@ impl Fleet {
         ensure!(menu.groups.len() == 500, "{} groups", menu.groups.len());
         let mut fleet = Self { now, book, suppliers, menu, memory: Memory::default(), snapshot: Snapshot::default() };
         fleet.fill()?;
-        let decision = decide(&fleet.snapshot, &fleet.memory, &fleet.menu, now);
-        ensure!(decision.plan.actions.is_empty(), "a settled fleet, and yet {:?}", decision.plan.actions.first());
-        let (plan, memory) =
-            check(decision, &fleet.memory, &fleet.snapshot, &fleet.menu).map_err(|faults| anyhow!("{faults:?}"))?;
-        fleet.memory = memory;
+        let plan = fleet.settle()?;
         fleet.order(&plan.limits)?;
         fleet.change();
         Ok(fleet)
@@ -140,6 +137,30 @@ impl Fleet {
         self.snapshot.suppliers.insert(supplier, Some(Arc::new(inventory)));
         self.snapshot.cluster = Some(Arc::new(ClusterFacts { nodes }));
         Ok(())
+    }
+
+    /// Passes, with what they ask of Nodes carried out, until one asks for nothing.
+    fn settle(&mut self) -> Result<Plan<Checked>> {
+        for _ in 0..5 {
+            let decision = decide(&self.snapshot, &self.memory, &self.menu, self.now);
+            let (plan, memory) =
+                check(decision, &self.memory, &self.snapshot, &self.menu).map_err(|faults| anyhow!("{faults:?}"))?;
+            self.memory = memory;
+            if plan.actions.is_empty() {
+                return Ok(plan);
+            }
+            let cluster = self.snapshot.cluster.as_mut().context("no cluster")?;
+            let nodes = &mut Arc::make_mut(cluster).nodes;
+            for action in &plan.actions {
+                let (node, hold) = match action {
+                    Action::Hold { node, .. } => (node, Hold::Ours),
+                    Action::Release { node } => (node, Hold::None),
+                    other => bail!("a settled fleet, and yet {other:?}"),
+                };
+                Arc::make_mut(nodes.get_mut(node).context("an unknown node")?).scale_down_disabled = hold;
+            }
+        }
+        bail!("the fleet does not settle")
     }
 
     /// Takes the orders, as the engine does.

@@ -55,6 +55,8 @@ pub(super) struct Bill {
     pub(super) least: Vec<Option<Milli>>,
     /// What commitments pay of each line. What they pay of kept capacity is between them: its place is paid for already.
     pub(super) covers: Vec<Cover>,
+    /// Kept capacity that is billed on demand, used or not.
+    pub(super) kept: Vec<Kept>,
     /// What all lines and all capacity billed on demand cost beside the commitments, in micro-dollars per hour.
     pub(super) due: i128,
 }
@@ -73,8 +75,24 @@ impl Bill {
             billing.discount(at);
         }
         let due = billing.unkept + billing.rows.iter().map(|row| i128::from(row.open)).sum::<i128>();
-        Self { left: billing.left, least: billing.least, covers: billing.covers, due }
+        let kept = billing.rows.into_iter().filter(|row| row.kept).map(|row| Kept {
+            reach: row.by.0.iter().map(|(commitment, _)| *commitment).collect(),
+            open: row.open > 0,
+            paid_by: row.paid_by,
+        });
+        Self { left: billing.left, least: billing.least, covers: billing.covers, kept: kept.collect(), due }
     }
+}
+
+/// Kept capacity that is billed on demand, and so open to discounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// The commitments that reach it.
+    pub(super) reach: Vec<usize>,
+    /// Whether some of it is not covered.
+    pub(super) open: bool,
+    /// The discounts that pay some of it.
+    pub(super) paid_by: Vec<usize>,
 }
 
 /// What one commitment pays of one line.
@@ -98,6 +116,8 @@ struct Row<'a> {
     open_gpus: u64,
     /// What is not yet covered, in micro-dollars per hour on demand.
     open: i64,
+    /// Of kept capacity, the discounts that pay some of it.
+    paid_by: Vec<usize>,
 }
 
 impl Row<'_> {
@@ -151,6 +171,7 @@ impl<'a> Billing<'a> {
                 price: line.price,
                 open_gpus: u64::from(nodes) * u64::from(line.gpus),
                 open: line.price.times(nodes).0,
+                paid_by: Vec::new(),
             };
             if line.market.capacity_type == CapacityType::OnDemand {
                 self.push(row(false, line.nodes));
@@ -184,7 +205,7 @@ impl<'a> Billing<'a> {
             let (Some(left), Some(Idle { gpus, price, by })) = (self.left.get(at), idle) else { continue };
             let nodes = u32::try_from(*left).unwrap_or(0);
             let (open_gpus, open) = (u64::from(nodes) * u64::from(*gpus), price.times(nodes).0);
-            self.push(Row { line: None, kept: true, by, gpus: *gpus, price: *price, open_gpus, open });
+            self.push(Row { line: None, kept: true, by, gpus: *gpus, price: *price, open_gpus, open, paid_by: Vec::new() });
         }
     }
 
@@ -272,6 +293,7 @@ pub(super) fn left_due(commitments: &[Commitment], used: &[Used<'_>], now: Times
             price: one.price,
             open_gpus: u64::from(one.nodes) * u64::from(one.gpus),
             open: one.price.times(one.nodes).0,
+            paid_by: Vec::new(),
         });
     }
     for at in order(commitments) {
@@ -286,7 +308,9 @@ fn pay(covers: &mut Vec<Cover>, row: &mut Row<'_>, commitment: usize, value: i64
         return;
     }
     row.open -= value;
-    if let Some(line) = row.line.filter(|_| !row.kept) {
+    if row.kept {
+        row.paid_by.push(commitment);
+    } else if let Some(line) = row.line {
         covers.push(Cover { line, commitment, value });
     }
 }

@@ -85,10 +85,10 @@ pub struct Use {
 pub struct Committed {
     now: Timestamp,
     /// In the order of purchase, which is the order in which nodes are covered.
-    lines: Vec<Reached>,
+    pub(super) lines: Vec<Reached>,
     /// What an unused node of each commitment is, where it is billed on demand and the price is known.
-    idle: Vec<Option<Idle>>,
-    bill: Bill,
+    pub(super) idle: Vec<Option<Idle>>,
+    pub(super) bill: Bill,
 }
 
 impl Committed {

@@ -2,8 +2,12 @@
 
 use std::cmp::Reverse;
 
+use super::Commitment;
+use super::cover::Committed;
+use super::reach::Reached;
 use crate::group::Menu;
-use crate::ids::RecordId;
+use crate::ids::{PoolName, RecordId};
+use crate::lookup::Lookup;
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market};
 use crate::record::{Purchase, Record};
@@ -53,4 +57,85 @@ pub fn release_order(
         going.push((record.id, saved));
     }
     going
+}
+
+/// What commitments pay of the lines of a count, looked up once for many nodes.
+#[derive(Debug)]
+pub struct PaidFor<'a> {
+    commitments: &'a [Commitment],
+    committed: &'a Committed,
+    lines: Lookup<(&'a PoolName, &'a Market, UsdPerHour), usize>,
+    /// By line: what is not covered, in micro-dollars per hour, and the commitments that cover the rest.
+    open: Vec<i64>,
+    by: Vec<Vec<usize>>,
+}
+
+impl<'a> PaidFor<'a> {
+    /// Of this count.
+    pub fn of(usage: &'a Usage, menu: &'a Menu) -> Self {
+        let committed = &usage.committed;
+        let mut open: Vec<i64> = committed.lines.iter().map(|known| known.line.price.times(known.line.nodes).0).collect();
+        let mut by = vec![Vec::new(); open.len()];
+        for cover in &committed.bill.covers {
+            if let (Some(open), Some(by)) = (open.get_mut(cover.line), by.get_mut(cover.line)) {
+                *open -= cover.value;
+                by.push(cover.commitment);
+            }
+        }
+        let place = |(at, Reached { line, .. }): (usize, &'a Reached)| ((&line.pool, &line.market, line.price), at);
+        let lines = committed.lines.iter().enumerate().map(place).collect();
+        Self { commitments: &menu.policy.commitments, committed, lines, open, by }
+    }
+
+    /// Those of a pool's `records` whose going saves nothing once the others that commitments do not pay for are gone.
+    ///
+    /// This is [`release_order`] without the amounts, and without a bill for each node: a node saves something if what covers it could
+    /// cover something that is not covered, or take over from what could. Where that is only possible it is taken for granted.
+    pub fn among(&self, pool: &PoolName, records: &[&Record]) -> Vec<RecordId> {
+        let mut open = self.open.clone();
+        let mut covered: Vec<(RecordId, usize)> = Vec::new();
+        for record in records {
+            let Some(purchase) = record.purchase() else { continue };
+            let Some(&at) = self.lines.get(&(pool, &purchase.market, purchase.price)) else { continue };
+            match open.get_mut(at) {
+                // A node that is covered in part goes with that part.
+                Some(left) if *left > 0 => *left = (*left - purchase.price.0).max(0),
+                _ => covered.push((record.id, at)),
+            }
+        }
+        if covered.is_empty() {
+            return Vec::new();
+        }
+        let wanted = self.wanted(&open);
+        let is_wanted = |commitment: &usize| wanted.get(*commitment).copied().unwrap_or(true);
+        let saves = |at: usize| self.by.get(at).is_none_or(|by| by.is_empty() || by.iter().any(is_wanted));
+        covered.into_iter().filter(|(_, at)| !saves(*at)).map(|(id, _)| id).collect()
+    }
+
+    /// Of each commitment, whether more of it would be used were there more.
+    fn wanted(&self, open: &[i64]) -> Vec<bool> {
+        let mut wanted = vec![false; self.commitments.len()];
+        let is_discount = |at: usize| self.commitments.get(at).is_some_and(Commitment::is_discount);
+        loop {
+            let before = wanted.clone();
+            let any_wanted = |paid_by: &[usize]| paid_by.iter().any(|at| before.get(*at).copied().unwrap_or(false));
+            let mut want = |at: usize| {
+                if let Some(wanted) = wanted.get_mut(at) {
+                    *wanted = true;
+                }
+            };
+            for ((Reached { line, by }, open), paid_by) in self.committed.lines.iter().zip(open).zip(&self.by) {
+                if *open > 0 || any_wanted(paid_by) {
+                    let on_demand = line.market.capacity_type == CapacityType::OnDemand;
+                    by.0.iter().map(|(at, _)| *at).filter(|at| is_discount(*at) == on_demand).for_each(&mut want);
+                }
+            }
+            for kept in self.committed.bill.kept.iter().filter(|kept| kept.open || any_wanted(&kept.paid_by)) {
+                kept.reach.iter().copied().filter(|at| is_discount(*at)).for_each(&mut want);
+            }
+            if wanted == before {
+                return wanted;
+            }
+        }
+    }
 }

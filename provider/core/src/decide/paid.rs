@@ -6,20 +6,19 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::Draft;
-use crate::commitment::release_order;
+use crate::commitment::PaidFor;
 use crate::ids::{PoolName, RecordId};
 use crate::lookup::LookupSet;
 use crate::offer::CapacityType;
 use crate::record::{Record, State};
 use crate::snapshot::{Cordon, Hold};
-use crate::units::UsdPerHour;
 
 /// How long an idle node that costs money stands in the way of others at most: six times what the autoscaler waits by default
 /// (`--scale-down-unneeded-time`). One that is idle for longer is not removed for reasons of its own, and nothing is held for it.
 const GOES_WITHIN: SignedDuration = SignedDuration::from_hours(1);
 
-/// Idle nodes that stay for now. In each pool, the autoscaler may remove those first whose going saves money, in the order of
-/// [`release_order`]; what commitments pay for is free to go when none of those is left. Where nothing is committed, nothing is held.
+/// Idle nodes that stay for now. In each pool, the autoscaler may remove those first whose going saves money; what commitments pay for
+/// is free to go when none of those is left. Where nothing is committed, nothing is held.
 pub(super) fn kept(draft: &mut Draft<'_>) -> LookupSet<RecordId> {
     let mut kept = LookupSet::default();
     if draft.menu.policy.commitments.is_empty() || draft.memory.idle.len() < 2 {
@@ -35,19 +34,20 @@ pub(super) fn kept(draft: &mut Draft<'_>) -> LookupSet<RecordId> {
     if by_pool.is_empty() {
         return kept;
     }
-    let usage = draft.usage();
+    let (usage, menu) = (draft.usage(), draft.menu);
+    let paid_for = PaidFor::of(&usage, menu);
     for (pool, idle) in by_pool {
         let floor = draft.menu.policy.pool(&pool).map_or(0, |pool| pool.limits.min_nodes);
         if usage.nodes.get(&pool).is_none_or(|nodes| *nodes <= floor) {
             // Nothing may go.
             continue;
         }
-        let (spot, rest): (Vec<&Record>, Vec<&Record>) = idle.iter().map(AsRef::as_ref).partition(|record| is_spot(record));
-        let order = release_order(&rest, rest.len(), &usage, &draft.memory, draft.menu);
-        let (saving, paid): (Vec<_>, Vec<_>) = order.into_iter().partition(|(_, saved)| *saved > UsdPerHour::ZERO);
-        let may_go: Vec<RecordId> = saving.into_iter().map(|(id, _)| id).chain(spot.iter().map(|record| record.id)).collect();
+        // The youngest first: of nodes bought alike it is the one to go.
+        let rest: Vec<&Record> = idle.iter().rev().map(AsRef::as_ref).filter(|record| !is_spot(record)).collect();
+        let paid: LookupSet<RecordId> = paid_for.among(&pool, &rest).into_iter().collect();
+        let may_go: Vec<RecordId> = idle.iter().map(|record| record.id).filter(|id| !paid.contains(id)).collect();
         if !paid.is_empty() && goes_soon(draft, &may_go) {
-            kept.extend(paid.into_iter().map(|(id, _)| id));
+            kept.extend(paid);
         }
     }
     kept
