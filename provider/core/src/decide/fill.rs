@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Draft, is_fresh};
-use crate::choose::{Barred, Scales, retell};
+use crate::choose::{Barred, Eligible, Scales, retell};
 use crate::group::Group;
 use crate::ids::{NodeGroupId, OrderId, RecordId};
 use crate::offer::Market;
@@ -73,7 +73,8 @@ fn fill_order(
         let Some(record) = draft.memory.records.get(id).cloned() else { continue };
         let scales = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };
         let (eligible, barred) = scales.rank([group]);
-        let best = eligible.first().map(|e| (e.offer.market.clone(), e.parts.quote.price));
+        let best = eligible.first().filter(|e| record.attempts == 0 || !better_elsewhere(&scales, e));
+        let best = best.map(|e| (e.offer.market.clone(), e.parts.quote.price));
         waiting |= barred.iter().any(|(_, _, why)| matches!(why, Barred::OnTrial | Barred::SupplierStale));
         let bought = best.and_then(|(market, price)| launch(draft, group, &record, &market, price).then_some(market));
         let Some(market) = bought else {
@@ -105,6 +106,18 @@ fn fill_order(
     }
     draft.explanations.push(Explanation { order, group: Some(group.id.clone()), asked, found, candidates });
     filled
+}
+
+/// Whether another group of the pool sells nodes of the same type in a way that the pool prefers to this one.
+///
+/// An order that its own market refused then ends here: the autoscaler asks the other group at once. An order that comes while the market
+/// is known to be shut does not, so that a pod that can only run in this zone gets its node.
+fn better_elsewhere(scales: &Scales<'_>, best: &Eligible<'_>) -> bool {
+    let mut others = scales.menu.pool_groups(&best.group.pool).filter(|g| g.id != best.group.id && g.spec == best.group.spec);
+    others.any(|other| {
+        let weighed = other.offers.iter().filter_map(|offer| scales.weigh(other, offer).ok());
+        weighed.map(|e| e.rank.preference).min().is_some_and(|preference| preference < best.rank.preference)
+    })
 }
 
 /// Writes down that a record is being launched; whether it could be.
