@@ -34,8 +34,8 @@ pub const STAYS_FOR: SignedDuration = SignedDuration::from_hours(1);
 /// their successors are made as soon as they begin to.
 pub const JUDGED_WITHIN: SignedDuration = GIVE_UP_AFTER;
 
-/// How long a pool moves nothing after a move that ended on demand again, doubling up to [`LONGEST_REST`]: a pod that no spot market
-/// can serve (its volume lies in another zone) must not be restarted for nothing time and again.
+/// How long a pool moves nothing after a move that ended on demand again while spot was there, doubling up to [`LONGEST_REST`]: a pod
+/// that no spot market can serve (its volume lies in another zone) must not be restarted for nothing time and again.
 pub const FIRST_REST: SignedDuration = SignedDuration::from_mins(30);
 
 /// See [`FIRST_REST`].
@@ -154,9 +154,12 @@ impl Leaving {
 pub struct Moves {
     /// When the last one began whose node is gone, while it is not known what took that node's place.
     pub began_at: Option<Timestamp>,
+    /// Where its work was to go.
+    #[serde(default)]
+    pub aimed_at: Option<Market>,
     /// Nothing moves before.
     pub rests_until: Option<Timestamp>,
-    /// Moves in a row that ended on demand again.
+    /// Moves in a row that ended on demand again while spot was there.
     pub failed: u32,
 }
 

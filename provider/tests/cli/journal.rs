@@ -38,7 +38,10 @@ impl Passes {
     pub(crate) async fn begin(state: &Path) -> Self {
         let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("input");
         let catalog = Catalog::load(Some(&input.join("prices")), None, at(0)).unwrap();
-        let menu = catalog.menu(catalog.policy(Some(&input.join("policy.yaml"))).unwrap());
+        let mut policy = catalog.policy(Some(&input.join("policy.yaml"))).unwrap();
+        // With a second zone that has spot, an order that spot refuses would not fall back to on-demand.
+        policy.pools[0].zones = ["us-east-1a".to_owned()].into();
+        let menu = catalog.menu(policy);
         let (journal, _) = Journal::open(state).await.unwrap();
         Self { journal, catalog, menu, memory: Memory::default(), next: 1 }
     }

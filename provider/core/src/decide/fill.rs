@@ -70,16 +70,27 @@ fn fill_order(
     let (eligible, barred) = scales.rank([group]);
     let before = scales.explain(&eligible, &barred, &[]);
     let allocation = allocate(&scales, &[group], asked);
-    let bought: Vec<(Market, UsdPerHour, u32)> =
-        allocation.runs.iter().map(|run| (run.offer.market.clone(), run.price, run.nodes)).collect();
+    let is_again = |id: &RecordId| draft.memory.records.get(id).is_some_and(|record| record.attempts > 0);
+    let elsewhere = ids.iter().any(is_again).then(|| best_elsewhere(&scales, group)).flatten();
+    let bought: Vec<(Market, UsdPerHour, bool, u32)> = allocation
+        .runs
+        .iter()
+        .map(|run| {
+            let own = eligible.iter().find(|e| e.offer.market == run.offer.market).map_or(usize::MAX, |e| e.rank.preference);
+            (run.offer.market.clone(), run.price, elsewhere.is_some_and(|best| best < own), run.nodes)
+        })
+        .collect();
     let proof = allocation.proof;
     let mut filled = usage.clone();
     let mut chosen: Vec<(Market, u32)> = Vec::new();
     let mut left = Vec::new();
-    let mut markets = bought.iter().flat_map(|(market, price, nodes)| (0..*nodes).map(move |_| (market, *price)));
+    let mut markets =
+        bought.iter().flat_map(|(market, price, better, nodes)| (0..*nodes).map(move |_| (market, *price, *better)));
     for id in ids {
-        let bought = markets.next().filter(|(market, price)| launch(draft, group, *id, market, *price));
-        let (Some((market, _)), Some(record)) = (bought, draft.memory.records.get(id)) else {
+        let again = draft.memory.records.get(id).is_some_and(|record| record.attempts > 0);
+        let bought = markets.next().filter(|(_, _, better)| !(again && *better));
+        let bought = bought.filter(|(market, price, _)| launch(draft, group, *id, market, *price));
+        let (Some((market, ..)), Some(record)) = (bought, draft.memory.records.get(id)) else {
             left.push(*id);
             continue;
         };
@@ -110,6 +121,18 @@ fn fill_order(
     }
     draft.explanations.push(Explanation { order, group: Some(group.id.clone()), asked, found, candidates, proof });
     filled
+}
+
+/// How much the pool prefers, at best, a way in which another of its groups sells nodes of the same type now.
+///
+/// An order that its own market refused ends where that is better than what is left to it: the autoscaler asks the other group at once. An
+/// order that comes while the market is known to be shut does not, so that a pod that can only run in this zone gets its node.
+fn best_elsewhere(scales: &Scales<'_>, group: &Group) -> Option<usize> {
+    let others = scales.menu.pool_groups(&group.pool).filter(|other| other.id != group.id && other.spec == group.spec);
+    others
+        .flat_map(|other| other.offers.iter().filter_map(|offer| scales.weigh(other, offer).ok()))
+        .map(|e| e.rank.preference)
+        .min()
 }
 
 /// Writes down that a record is being launched; whether it could be.

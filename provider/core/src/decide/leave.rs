@@ -16,7 +16,7 @@ use super::Draft;
 use crate::commitment::{Commitment, nodes_on_ending};
 use crate::ids::{NodeGroupId, NodeName, PoolName, RecordId};
 use crate::leaving::{CLOSED_FOR, GIVE_UP_AFTER, JUDGED_WITHIN, LeaveFor, Leaving, PAUSE, STAYS_FOR, Stage, TRY_AGAIN_AFTER};
-use crate::offer::CapacityType;
+use crate::offer::{CapacityType, Market};
 use crate::plan::{Action, Ending, Evict, Note};
 use crate::record::{PodsSeen, Record, State};
 use crate::snapshot::{Cordon, Drained, Stuck};
@@ -69,18 +69,24 @@ fn forget(draft: &mut Draft<'_>) {
     });
 }
 
-/// Learns from the first order after a move whether its work is on spot now.
+/// Learns from the first order of its type after a move whether its work is on spot now.
+///
+/// That the market has shut meanwhile says nothing of the work: the market is left alone for that, and other nodes need not wait. A
+/// rest here would be most of what a region's return costs: of the hours on demand that remained in a replayed month more than half
+/// were such rests.
 fn judge(draft: &mut Draft<'_>) {
     let mut verdicts: Vec<(PoolName, Option<bool>)> = Vec::new();
     for (pool, moves) in &draft.memory.moves {
-        let Some(began_at) = moves.began_at else { continue };
+        let Some((began_at, aimed_at)) = moves.began_at.zip(moves.aimed_at.as_ref()) else { continue };
         let bought = draft.memory.records.values().filter(|record| record.ordered_at >= began_at);
         let bought = bought.filter(|record| draft.group(&record.group).is_some_and(|group| group.pool == *pool));
         let market = bought.filter_map(|record| match &record.state {
             State::Booting { purchase, .. } | State::Registered { purchase, .. } => Some(&purchase.market),
             _ => None,
         });
-        match market.map(|market| market.capacity_type == CapacityType::Spot).next() {
+        let alike = |market: &&Market| market.place.instance_type == aimed_at.place.instance_type;
+        match market.filter(alike).map(|market| market.capacity_type == CapacityType::Spot).next() {
+            Some(false) if has_shut(draft, aimed_at, began_at) => verdicts.push((pool.clone(), None)),
             Some(as_spot) => verdicts.push((pool.clone(), Some(as_spot))),
             None if Draft::after(began_at, JUDGED_WITHIN) <= draft.now => verdicts.push((pool.clone(), None)),
             None => {}
@@ -90,10 +96,19 @@ fn judge(draft: &mut Draft<'_>) {
         let Some(moves) = draft.memory.moves.get_mut(&pool) else { continue };
         match verdict {
             Some(as_spot) => Arc::make_mut(moves).judge(as_spot, draft.now),
-            // Its pods found room elsewhere, or are done.
+            // Its pods found room elsewhere, or are done, or nobody knows.
             None => Arc::make_mut(moves).began_at = None,
         }
     }
+}
+
+/// Whether a market has refused, or taken nodes back, since then.
+fn has_shut(draft: &Draft<'_>, market: &Market, since: Timestamp) -> bool {
+    let refused = draft.memory.refused.get(market).is_some_and(|backoff| backoff.since >= since);
+    let reclaimed = draft.memory.spot.get(&market.place).and_then(|known| known.event_at).is_some_and(|at| at >= since);
+    let region = (market.place.cloud.clone(), market.place.region.clone());
+    let left_alone = draft.memory.reclaims.get(&region).and_then(|region| region.left_alone_until);
+    refused || reclaimed || left_alone.is_some_and(|until| until > since)
 }
 
 /// Since when nodes are without a GPU pod, of those that had some.
@@ -240,6 +255,9 @@ fn empty(draft: &mut Draft<'_>) {
                 if let (true, Some(pool)) = (leaving.moves_work(), pool) {
                     let moves = Arc::make_mut(draft.memory.moves.entry(pool).or_default());
                     moves.began_at = Some(leaving.since);
+                    if let LeaveFor::BackToSpot { market, .. } = &leaving.why {
+                        moves.aimed_at = Some(market.clone());
+                    }
                     moves.rests_until = Some(Draft::after(draft.now, PAUSE));
                 }
                 continue;

@@ -11,7 +11,7 @@ use crate::lookup::LookupSet;
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market, Place};
 use crate::record::{Record, State};
-use crate::spot::{EXPOSURE_STEP, HALF_LIFE, RegionReclaims, SpotHistory};
+use crate::spot::{EXPOSURE_STEP, HALF_LIFE, RegionReclaims, SIBLINGS_WITHIN, SpotHistory};
 use crate::supply::Instance;
 
 /// A machine that the cloud will take back. It counts once: now, and not again when it goes.
@@ -37,8 +37,13 @@ pub(super) fn lost(draft: &mut Draft<'_>, made: &ProviderId, market: &Market, la
     }
 }
 
+/// Counts a reclaim. The types of a zone go together often enough that those that do are one event of the region: else one zone that
+/// sells three types would count three times.
 fn reclaimed(draft: &mut Draft<'_>, place: &Place) {
-    if history(&mut draft.memory, place, draft.now).reclaimed(draft.now) {
+    let of_zone = |other: &Place| other.cloud == place.cloud && other.region == place.region && other.zone == place.zone;
+    let just_now = |known: &SpotHistory| known.event_at.is_some_and(|at| draft.now < Draft::after(at, SIBLINGS_WITHIN));
+    let told = draft.memory.spot.iter().any(|(other, known)| other != place && of_zone(other) && just_now(known));
+    if history(&mut draft.memory, place, draft.now).reclaimed(draft.now) && !told {
         let region = draft.memory.reclaims.entry((place.cloud.clone(), place.region.clone())).or_default();
         Arc::make_mut(region).event(draft.now);
     }

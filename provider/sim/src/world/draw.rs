@@ -6,10 +6,10 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 /// What all chance of one world is drawn from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seed(pub(super) u64);
+pub(crate) struct Seed(pub(crate) u64);
 
 /// Draws for one purpose and one thing.
-pub(super) struct Stream(ChaCha8Rng);
+pub(crate) struct Stream(ChaCha8Rng);
 
 /// Offset basis and prime of 64-bit FNV-1a: a hash that is the same on every machine and in every release.
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
@@ -30,7 +30,7 @@ fn spread(state: &mut u64) -> u64 {
 
 impl Seed {
     /// The draws for `purpose` of the thing called `names`, the `number`th or at that time.
-    pub(super) fn stream(self, purpose: &str, names: &[&str], number: i64) -> Stream {
+    pub(crate) fn stream(self, purpose: &str, names: &[&str], number: i64) -> Stream {
         let mut hash = fnv(FNV_BASIS, purpose.as_bytes());
         for name in names {
             // 0xff is in no UTF-8 text: it keeps ("ab", "c") and ("a", "bc") apart.
@@ -48,38 +48,42 @@ impl Seed {
 
 impl Stream {
     /// 64 random bits.
-    pub(super) fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// Evenly from nought to below one.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit an f64 exactly")]
-    pub(super) fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// True with probability `p`.
-    pub(super) fn chance(&mut self, p: f64) -> bool {
+    pub(crate) fn chance(&mut self, p: f64) -> bool {
         self.unit() < p
     }
 
     /// Evenly from nought to `most`, both included; nought where `most` is negative.
-    pub(super) fn up_to(&mut self, most: i64) -> i64 {
+    pub(crate) fn up_to(&mut self, most: i64) -> i64 {
         // The bias of the remainder is far below what a simulation shows.
         let choices = u64::try_from(most).unwrap_or(0).saturating_add(1);
         i64::try_from(self.bits() % choices).unwrap_or(0)
     }
 
     /// Lognormal with that median and standard deviation of the logarithm.
-    pub(super) fn log_normal(&mut self, median: f64, sigma: f64) -> f64 {
+    pub(crate) fn log_normal(&mut self, median: f64, sigma: f64) -> f64 {
+        median * (sigma * self.normal()).exp()
+    }
+
+    /// Normal, with mean nought and standard deviation one.
+    pub(crate) fn normal(&mut self) -> f64 {
         // Box and Muller; one minus the draw is never nought.
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        let normal = radius * (std::f64::consts::TAU * self.unit()).cos();
-        median * (sigma * normal).exp()
+        radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
     /// How many events a unit of time sees that sees one on average: Poisson with mean 1.
-    pub(super) fn poisson_one(&mut self) -> u32 {
+    pub(crate) fn poisson_one(&mut self) -> u32 {
         // Knuth. The bound only keeps a broken generator from hanging: more than 20 happen once in 10^19.
         let mut product = self.unit();
         let mut count = 0;
@@ -93,7 +97,7 @@ impl Stream {
 
 /// `seconds` as whole seconds, rounded to nearest; what is no number is nought.
 #[expect(clippy::cast_possible_truncation, reason = "`as` saturates and makes NaN nought, as intended")]
-pub(super) fn whole(seconds: f64) -> i64 {
+pub(crate) fn whole(seconds: f64) -> i64 {
     seconds.round() as i64
 }
 

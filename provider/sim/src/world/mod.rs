@@ -14,7 +14,7 @@
 //! likely to be taken as young ones; real ones are safer.
 
 mod config;
-mod draw;
+pub(crate) mod draw;
 mod facts;
 mod machines;
 mod rules;

@@ -19,7 +19,8 @@ use crate::usage::Usage;
 
 /// A world with on-demand nodes in zone a that were bought when spot could not be had, took 5 min to boot, and have had pods.
 pub(super) fn fallen_back(nodes: i32) -> World {
-    let mut world = World::new();
+    // Zone b's spot is cheaper, and out of the way of these tests.
+    let mut world = World::in_zone_a();
     world.increase(GROUP_A, nodes);
     world.pass();
     world.refuse_all(RefusalKind::OutOfCapacity);
@@ -30,11 +31,7 @@ pub(super) fn fallen_back(nodes: i32) -> World {
     world.observe();
     world.join(true);
     world.bind_pod();
-    // Zone b's spot is cheaper, and out of the way of these tests.
-    world.policy(|policy| {
-        policy.pools[0].zones = ["zone-a".to_owned()].into();
-        policy.pools[0].spot.as_mut().unwrap().move_back = MoveBack::Busy;
-    });
+    world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().move_back = MoveBack::Busy);
     world.pass();
     world
 }

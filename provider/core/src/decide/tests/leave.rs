@@ -82,7 +82,7 @@ fn a_busy_node_that_saves_checkpoints_is_emptied_and_ended() {
 
 #[test]
 fn a_new_node_waits_for_its_pods() {
-    let mut world = World::new();
+    let mut world = World::in_zone_a();
     world.increase(GROUP_A, 1);
     world.pass();
     world.refuse_all(RefusalKind::OutOfCapacity);
@@ -92,6 +92,7 @@ fn a_new_node_waits_for_its_pods() {
     world.observe();
     world.join(true);
     // Zone b's spot was never refused: it could move there at once.
+    world.policy(|policy| policy.pools[0].zones.clear());
     assert_eq!(drains(&world.live(minutes(10))), []);
     world.bind_pod();
     world.live(seconds(1));
@@ -102,7 +103,7 @@ fn a_new_node_waits_for_its_pods() {
 /// Twenty nodes are gone within half an hour, one by one: ten seconds to empty one, a minute until the next.
 #[test]
 fn busy_nodes_move_one_by_one_and_not_for_hours() {
-    let mut world = World::new();
+    let mut world = World::in_zone_a();
     world.policy(|policy| {
         policy.pools[0].limits.max_nodes = 20;
         policy.pools[0].spot.as_mut().unwrap().move_back = MoveBack::Busy;
@@ -119,6 +120,7 @@ fn busy_nodes_move_one_by_one_and_not_for_hours() {
     world.observe();
     world.join(true);
     world.bind_pod();
+    world.policy(|policy| policy.pools[0].zones.clear());
     world.live(minutes(20));
     let mut last: Option<Timestamp> = None;
     let (begun, mut left) = (world.now, world.target(GROUP_A));
@@ -208,15 +210,20 @@ fn a_pod_that_may_not_be_moved_keeps_its_node() {
     assert!(plan.actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
 }
 
-#[test]
-fn a_move_that_ends_on_demand_again_makes_the_pool_rest_longer_each_time() {
+/// One of two nodes has moved, and the pod asks again.
+fn moved() -> World {
     let mut world = fallen_back(2);
     world.live(QUIET + minutes(4));
     assert_eq!(world.target(GROUP_A), 1);
-    // The pod comes back, and there was no spot after all.
+    world
+}
+
+#[test]
+fn a_move_that_ends_on_demand_while_spot_is_there_makes_the_pool_rest_longer_each_time() {
+    let mut world = moved();
+    // Something else than the market's word keeps the pod from spot.
+    world.numbers(|policy| policy.pools[0].spot.as_mut().unwrap().max_share = crate::units::Percent(0));
     world.increase(GROUP_A, 1);
-    assert_eq!(World::launched_markets(&world.pass()), ["spot"]);
-    world.refuse_all(RefusalKind::OutOfCapacity);
     assert_eq!(World::launched_markets(&world.pass()), ["on-demand"]);
     world.answer(|_| true);
     world.pass();
@@ -228,6 +235,21 @@ fn a_move_that_ends_on_demand_again_makes_the_pool_rest_longer_each_time() {
     assert_eq!(moves.rests_until.unwrap().duration_since(world.now), FIRST_REST * 2);
     moves.judge(true, world.now);
     assert_eq!(moves.failed, 0);
+}
+
+#[test]
+fn a_move_whose_market_shuts_meanwhile_does_not_count_as_failed() {
+    let mut world = moved();
+    world.increase(GROUP_A, 1);
+    assert_eq!(World::launched_markets(&world.pass()), ["spot"]);
+    world.refuse_all(RefusalKind::OutOfCapacity);
+    assert_eq!(World::launched_markets(&world.pass()), ["on-demand"]);
+    world.answer(|_| true);
+    world.pass();
+    assert!(world.memory.moves.values().all(|moves| moves.failed == 0 && moves.began_at.is_none()));
+    // The market itself is left alone all the same.
+    world.bind_pod();
+    assert_eq!(drains(&world.live(minutes(10))), []);
 }
 
 #[test]

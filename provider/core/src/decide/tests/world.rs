@@ -123,6 +123,13 @@ impl World {
         Self::over(policy(), book(start()))
     }
 
+    /// The world of a pool that may use zone a alone.
+    pub(super) fn in_zone_a() -> Self {
+        let mut policy = policy();
+        policy.pools[0].zones = ["zone-a".to_owned()].into();
+        Self::over(policy, book(start()))
+    }
+
     /// The world of another policy and other prices.
     pub(super) fn over(policy: Policy, book: PriceBook) -> Self {
         let now = start();
