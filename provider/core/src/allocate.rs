@@ -98,9 +98,15 @@ pub(crate) fn allocate<'a>(scales: &Scales<'a>, groups: &[&'a Group], wanted: u3
     let mut allocation = Allocation { runs: Vec::new(), proof: Proof::Best, usage: scales.usage.clone() };
     let mut left = wanted;
     while left > 0 {
-        let step = Step::of(&Scales { usage: &allocation.usage, ..*scales }, groups, &allocation.runs);
-        let (choices, rows): (Vec<Choice>, Vec<Row>) = step.problem();
-        let filling = fill(left, &choices, &rows);
+        let now = Scales { usage: &allocation.usage, ..*scales };
+        let mut step = Step::of(&now, groups, &allocation.runs, false);
+        let (mut choices, mut rows): (Vec<Choice>, Vec<Row>) = step.problem();
+        let mut filling = fill(left, &choices, &rows);
+        if step.spot_only && filling.nodes.iter().all(|n| *n == 0) {
+            step = Step::of(&now, groups, &allocation.runs, true);
+            (choices, rows) = step.problem();
+            filling = fill(1, &choices, &rows);
+        }
         if filling.gap != Gap::NONE && allocation.proof == Proof::Best {
             allocation.proof = Proof::Within(filling.gap);
         }
@@ -131,6 +137,8 @@ struct Step<'s> {
     in_part: bool,
     /// Whether a budget limits the pool.
     budget: bool,
+    /// Whether a part of one is kept for spot.
+    spot_only: bool,
 }
 
 /// Nodes of an offer that all cost the same.
@@ -165,8 +173,9 @@ enum Key<'s> {
 }
 
 impl<'s> Step<'s> {
-    fn of(scales: &Scales<'s>, groups: &[&'s Group], runs: &[Run<'_>]) -> Self {
-        let mut step = Self { tranches: Vec::new(), rows: Vec::new(), in_part: false, budget: false };
+    /// `last` is whether one node is bought that may begin to use what is kept for spot.
+    fn of(scales: &Scales<'s>, groups: &[&'s Group], runs: &[Run<'_>], last: bool) -> Self {
+        let mut step = Self { tranches: Vec::new(), rows: Vec::new(), in_part: false, budget: false, spot_only: false };
         let mut places: BTreeMap<Key<'s>, usize> = BTreeMap::new();
         let mut sizes: BTreeMap<usize, i64> = BTreeMap::new();
         for (g, group) in groups.iter().enumerate() {
@@ -180,7 +189,7 @@ impl<'s> Step<'s> {
                 let commitments = &scales.menu.policy.commitments;
                 let covered = scales.usage.committed.tranches(commitments, group, &offer.market, price);
                 step.in_part |= covered.in_part;
-                let uncovered = price.plus(own.parts.transfer.unwrap_or_default());
+                let uncovered = own.parts.uncovered();
                 let paying =
                     Rank { pays: true, per_unit: group.unit_price(uncovered), per_node: uncovered, ..own.rank.clone() };
                 let mut kinds: Vec<Kind<'s>> = Vec::new();
@@ -207,7 +216,12 @@ impl<'s> Step<'s> {
                 for Kind { rank, cash, most, covered } in kinds {
                     let mut takes: Vec<(usize, i64)> = joint.map(|row| (row, 1)).into_iter().chain(covered).collect();
                     let counted = scales.usage.each_limit(group, &offer.market, cash, scales.menu, |headroom| {
-                        step.budget |= matches!(headroom.limit, Limit::Budget { .. } | Limit::SpotOnly { .. });
+                        let spot_only = matches!(headroom.limit, Limit::SpotOnly { .. });
+                        step.spot_only |= spot_only;
+                        step.budget |= spot_only || matches!(headroom.limit, Limit::Budget { .. });
+                        if spot_only && last && headroom.takes <= headroom.left {
+                            return;
+                        }
                         if headroom.takes > 0 {
                             let row = Row { left: headroom.left, grows: headroom.grows };
                             takes.push((step.row(&mut places, Key::Limit(headroom.limit), row), headroom.takes));
@@ -228,9 +242,10 @@ impl<'s> Step<'s> {
             self.rows.push(row);
             self.rows.len() - 1
         });
-        // All offers see the same of a limit, but of what is kept for spot: there the last node may be the dearest.
+        // All offers see the same of a limit, but of what is kept for spot: there the last node counts for nothing, which is taken to be
+        // the cheapest. What a dearer one could still begin is bought by itself ([`allocate`]).
         if let Some(known) = self.rows.get_mut(at) {
-            known.left = known.left.max(row.left);
+            known.left = known.left.min(row.left);
         }
         at
     }

@@ -67,6 +67,12 @@ impl PriceParts {
         self.per_work.or(self.per_slice).unwrap_or(self.per_gpu)
     }
 
+    /// What a node costs that no commitment covers: its price and its data's, over the share of the time in which it is useful.
+    pub fn uncovered(&self) -> UsdPerHour {
+        let running = self.quote.price.plus(self.transfer.unwrap_or_default());
+        self.spot.as_ref().map_or(running, |spot| spot::effective(running, spot.useful))
+    }
+
     /// What one node of the group is ranked at.
     fn rank_at(&mut self, group: &Group, effective: UsdPerHour, least: UsdPerHour) {
         self.effective = effective;
@@ -79,7 +85,8 @@ impl PriceParts {
 /// Order among eligible offers: the fields are compared from top to bottom, and their order *is* the rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank<'a> {
-    /// Whether it adds to the bill: what is paid for already is used first, whatever the pool prefers.
+    /// Whether it adds to the bill: what is paid for already is used first, whatever the pool prefers. What is paid for so far from its
+    /// data that bringing that costs as much as the node counts as if it were not.
     pub pays: bool,
     /// Place of the capacity type in the pool's `prefer`.
     pub preference: usize,
@@ -294,21 +301,19 @@ pub fn price_parts(menu: &Menu, memory: &Memory, group: &Group, offer: &Offer, n
     });
     let hazard = spot.as_ref().map_or(Hazard(0), |spot| spot.risk.hazard);
     let transfer = group.transfer.map(|transfer| transfer.per_hour(hazard));
-    let running = quote.price.plus(transfer.unwrap_or_default());
-    let effective = spot.as_ref().map_or(running, |spot| spot::effective(running, spot.useful));
     let mut parts = PriceParts {
         quote: quote.clone(),
         spot,
         transfer,
-        effective,
+        effective: quote.price,
         cash: quote.price,
         covered: None,
-        per_gpu: effective,
+        per_gpu: quote.price,
         per_slice: None,
         per_work: None,
         old: quote.is_old(now),
     };
-    parts.rank_at(group, effective, UsdPerHour::ZERO);
+    parts.rank_at(group, parts.uncovered(), UsdPerHour::ZERO);
     Ok(parts)
 }
 
@@ -345,7 +350,7 @@ impl<'a> Scales<'a> {
         }
         (parts.cash, parts.covered) = (next.cash, next.by.clone());
         let rank = Rank {
-            pays: parts.cash.plus(parts.transfer.unwrap_or_default()) > UsdPerHour::ZERO,
+            pays: parts.cash > UsdPerHour::ZERO || parts.transfer.is_some_and(|transfer| transfer >= parts.quote.price),
             preference,
             per_unit: parts.per_unit(),
             per_node: parts.effective,

@@ -123,7 +123,7 @@ pub struct Lift {
     pub more: u32,
     /// What the nodes found would add to the bill together.
     pub cost: UsdPerHour,
-    /// How much less they would add to it than the same capacity does under the limit; nought where more nodes would be found, or nothing
+    /// How much less they and their data would cost than the same capacity does under the limit; nought where more nodes would be found, or nothing
     /// was found to compare with.
     pub gain: UsdPerHour,
     /// Whether the choice was made anew without the limit; else this is the most that it could bring, and another limit may bind next.
@@ -417,7 +417,9 @@ struct Outcome {
     useful: u64,
     /// What they add to the bill, all commitments counted.
     cash: UsdPerHour,
-    /// The same with what their reclaims cost.
+    /// The same with what their data costs.
+    with_data: UsdPerHour,
+    /// The same with what their reclaims cost too.
     effective: UsdPerHour,
     /// What is used of every limit with them.
     usage: Usage,
@@ -427,22 +429,21 @@ impl Outcome {
     fn of(menu: &Menu, memory: &Memory, made: &Explanation, now: Timestamp) -> Self {
         let mut usage = Usage::count(memory, menu, now);
         let before = usage.total_cash();
-        let (mut useful, mut reclaims) = (0_u64, UsdPerHour::ZERO);
+        let (mut useful, mut data, mut beyond) = (0_u64, UsdPerHour::ZERO, UsdPerHour::ZERO);
         for candidate in &made.candidates {
             let (Verdict::Chosen { nodes }, Ok(price)) = (&candidate.verdict, &candidate.price) else { continue };
             let Some(group) = menu.groups.get(&candidate.group) else { continue };
             usage.add_bought(group, &candidate.market, price.quote.price, *nodes, menu);
             let each = group.work.map_or_else(|| u64::from(group.units()) * 1_000_000, |work| work.0);
             useful = useful.saturating_add(each.saturating_mul(u64::from(*nodes)));
-            if price.spot.is_some() {
-                reclaims = reclaims.plus(price.effective.minus(price.quote.price).times(*nodes));
-            }
+            data = data.plus(price.transfer.unwrap_or_default().times(*nodes));
+            beyond = beyond.plus(price.uncovered().minus(price.quote.price).times(*nodes));
         }
         let cash = usage.total_cash().minus(before);
-        Self { found: made.found, useful, cash, effective: cash.plus(reclaims), usage }
+        Self { found: made.found, useful, cash, with_data: cash.plus(data), effective: cash.plus(beyond), usage }
     }
 
-    /// How much less the other one adds to the bill than its capacity would here: nought where it finds more nodes; `None` where it is no
+    /// How much less the other one costs, data included, than its capacity would here: nought where it finds more nodes; `None` where it is no
     /// better.
     fn gain(&self, other: &Self) -> Option<UsdPerHour> {
         if other.found > self.found {
@@ -452,7 +453,7 @@ impl Outcome {
             let alike = (i128::from(here.0) * i128::from(other.useful)).checked_div(i128::from(self.useful))?;
             i64::try_from(alike).ok().map(|alike| UsdPerHour(alike).minus(there))
         };
-        let (cash, effective) = (less(self.cash, other.cash)?, less(self.effective, other.effective)?);
-        (other.found == self.found && cash > UsdPerHour::ZERO && effective > UsdPerHour::ZERO).then_some(cash)
+        let (paid, effective) = (less(self.with_data, other.with_data)?, less(self.effective, other.effective)?);
+        (other.found == self.found && paid > UsdPerHour::ZERO && effective > UsdPerHour::ZERO).then_some(paid)
     }
 }

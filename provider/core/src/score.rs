@@ -20,7 +20,6 @@ use crate::lookup::LookupSet;
 use crate::memory::Memory;
 use crate::record::{Record, State};
 use crate::sharing::Slices;
-use crate::spot;
 use crate::template::{NodeTemplate, Resources};
 use crate::units::UsdPerHour;
 
@@ -42,8 +41,7 @@ pub fn supply(eligible: &[Eligible<'_>], most: u32) -> Vec<Step> {
     for (rank, e) in eligible.iter().enumerate() {
         let covered = if e.parts.covered.is_some() { e.alike.min(e.room) } else { 0 };
         lots.push(((e.rank.pays, e.rank.preference, rank, false), covered, e.parts.effective));
-        let alone = e.parts.spot.as_ref().map_or(e.parts.quote.price, |s| spot::effective(e.parts.quote.price, s.useful));
-        lots.push(((true, e.rank.preference, rank, true), e.room - covered, alone));
+        lots.push(((true, e.rank.preference, rank, true), e.room - covered, e.parts.uncovered()));
     }
     lots.sort_unstable_by_key(|(order, ..)| *order);
     let mut left = most;

@@ -61,7 +61,8 @@ fn keep(request: &BestOptionsRequest, view: &View) -> Vec<String> {
     let options = &request.options;
     let mut read = PodsRead::of(options, view);
     if let Some(best) = best(options, view, &mut read) {
-        if best.asked == Asked::default() && !read.served.is_empty() {
+        let none_waits = || options.iter().all(|option| read.asked(option.pods()) == Asked::default());
+        if best.asked == Asked::default() && !read.served.is_empty() && none_waits() {
             tracing::info!(options = options.len(), "no option is taken: nodes on their way will serve all of these pods");
             return Vec::new();
         }

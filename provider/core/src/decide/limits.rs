@@ -53,9 +53,7 @@ pub(super) fn of_groups(
             let supply = if closed.is_none() { supply(&eligible, room) } else { Vec::new() };
             let next = (closed.is_none()).then(|| eligible.drain(..).next()).flatten().map(|e| e.parts);
             // A commitment soon is full: what it covers now makes no other shape pointless.
-            let uncovered = |parts: &PriceParts| parts.quote.price.plus(parts.transfer.unwrap_or_default());
-            let lasting = |parts: &PriceParts| if parts.covered.is_some() { uncovered(parts) } else { parts.effective };
-            let lasting_price = next.as_ref().map(lasting);
+            let lasting_price = next.as_ref().map(PriceParts::uncovered);
             if let Some(price) = lasting_price {
                 open.entry((&group.pool, group.zone_name.as_str())).or_default().push((group.as_ref(), price.0));
             }
