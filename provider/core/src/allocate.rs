@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::choose::{Candidate, Rank, Scales, Verdict};
+use crate::choose::{Barred, Candidate, Rank, Scales, Verdict};
 use crate::filling::{Choice, Gap, Row, fill};
 use crate::group::{Group, Offer};
 use crate::offer::{CapacityType, Market};
@@ -323,19 +323,37 @@ fn in_turn(choices: &[Choice], rows: &[Row], nodes: Vec<u32>) -> Vec<(usize, u32
     turns
 }
 
+/// Whether a reason says more than a verdict does: one that barred an offer before is replaced by nothing but the same limit's figures.
+fn is_new(verdict: &Verdict, why: &Barred) -> bool {
+    match (verdict, why) {
+        (Verdict::Barred(Barred::Bound(before)), Barred::Bound(after)) => {
+            std::mem::discriminant(before) == std::mem::discriminant(after)
+        }
+        (Verdict::Barred(_), _) => false,
+        _ => true,
+    }
+}
+
 /// Says of the losers why they lost, where what was chosen used up their limits: of those that rank before the last of the chosen, or of all
-/// where there were not enough.
+/// where there were not enough. What barred others before is told with what is chosen counted.
 pub(crate) fn tell_binding(candidates: &mut [Candidate], after: &Scales<'_>, short: bool) {
     let last = candidates.iter().rposition(|c| matches!(c.verdict, Verdict::Chosen { .. })).unwrap_or(0);
     for (place, candidate) in candidates.iter_mut().enumerate() {
-        let beaten = !matches!(candidate.verdict, Verdict::Chosen { .. } | Verdict::Barred(_));
-        if !beaten || !(short || place < last) {
+        let told = match &candidate.verdict {
+            Verdict::Chosen { .. } => false,
+            // The same limit, with what is held of it now.
+            Verdict::Barred(Barred::Bound(_)) => true,
+            Verdict::Barred(_) => false,
+            _ => short || place < last,
+        };
+        if !told {
             continue;
         }
         let group = after.menu.groups.get(&candidate.group);
         let offer = group.and_then(|group| group.offers.iter().find(|offer| offer.market == candidate.market));
         if let (Some(group), Some(offer)) = (group, offer)
             && let Err(why) = after.weigh(group, offer)
+            && is_new(&candidate.verdict, &why)
         {
             candidate.verdict = Verdict::Barred(why);
         }

@@ -123,7 +123,7 @@ pub struct Lift {
     pub more: u32,
     /// What the nodes found would add to the bill together.
     pub cost: UsdPerHour,
-    /// How much less they and their data would cost than the same capacity does under the limit; nought where more nodes would be found, or nothing
+    /// How much less the capacity found under the limit would cost then, its data included; nought where more nodes would be found, or nothing
     /// was found to compare with.
     pub gain: UsdPerHour,
     /// Whether the choice was made anew without the limit; else this is the most that it could bring, and another limit may bind next.
@@ -443,15 +443,15 @@ impl Outcome {
         Self { found: made.found, useful, cash, with_data: cash.plus(data), effective: cash.plus(beyond), usage }
     }
 
-    /// How much less the other one costs, data included, than its capacity would here: nought where it finds more nodes; `None` where it is no
+    /// How much less this capacity would cost at the other one's price, data included: nought where it finds more nodes; `None` where it is no
     /// better.
     fn gain(&self, other: &Self) -> Option<UsdPerHour> {
         if other.found > self.found {
             return Some(UsdPerHour::ZERO);
         }
         let less = |here: UsdPerHour, there: UsdPerHour| {
-            let alike = (i128::from(here.0) * i128::from(other.useful)).checked_div(i128::from(self.useful))?;
-            i64::try_from(alike).ok().map(|alike| UsdPerHour(alike).minus(there))
+            let alike = (i128::from(there.0) * i128::from(self.useful)).checked_div(i128::from(other.useful))?;
+            i64::try_from(alike).ok().map(|alike| here.minus(UsdPerHour(alike)))
         };
         let (paid, effective) = (less(self.with_data, other.with_data)?, less(self.effective, other.effective)?);
         (other.found == self.found && paid > UsdPerHour::ZERO && effective > UsdPerHour::ZERO).then_some(paid)

@@ -7,7 +7,7 @@ use serde::Serialize;
 use stoker_core::lift::Lift;
 use stoker_core::units::UsdPerHour;
 
-use super::candidates::{CandidateRow, PriceRow, VerdictWord};
+use super::candidates::{CandidateRow, VerdictWord};
 use super::out::{Money, count};
 
 /// Chosen offers shown where not all are asked for: a demand spread over more markets is read as a table.
@@ -131,5 +131,5 @@ fn market(row: &CandidateRow) -> String {
 }
 
 fn price(row: &CandidateRow) -> String {
-    row.price.as_ref().map_or_else(|| "no price".to_owned(), PriceRow::in_words)
+    row.price.as_ref().map_or_else(|| "no price".to_owned(), |price| price.in_words(row.nodes))
 }

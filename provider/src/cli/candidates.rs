@@ -119,8 +119,8 @@ impl VerdictWord {
 }
 
 impl PriceRow {
-    /// `$0.8048/node-h, $0.8048/GPU-h (list 104d, karpenter-aws@2026-07-20)`.
-    pub(super) fn in_words(&self) -> String {
+    /// `$0.8048/node-h, $0.8048/GPU-h (list 104d, karpenter-aws@2026-07-20)`; of so many nodes the first.
+    pub(super) fn in_words(&self, nodes: u32) -> String {
         let [per_node, effective, per_unit] = self.shown;
         let unit = match (&self.effective_per_work, &self.effective_per_slice) {
             (Some(_), _) => "unit of work and h",
@@ -133,7 +133,7 @@ impl PriceRow {
             _ => String::new(),
         };
         let moved = self.transfer.map_or_else(String::new, |transfer| format!(" + {transfer} of data transfer"));
-        let covered = self.covered.as_ref().map_or_else(String::new, |by| format!(" ({by})"));
+        let covered = covered_first(self, nodes).map_or_else(String::new, |by| format!(" ({by})"));
         format!(
             "{per_node}/node-h{covered}{moved}{ranked}, {per_unit}/{unit} ({}, {})",
             self.quote.kind_and_age(),
@@ -272,9 +272,15 @@ impl Sources {
 const TRANSFER: &str = "DATA/H";
 const TRANSFER_AT: usize = 5;
 
+/// What covers the first of so many nodes: how far it reaches is in the total.
+fn covered_first(price: &PriceRow, nodes: u32) -> Option<String> {
+    let by = price.covered.as_ref()?;
+    Some(if nodes > 1 { format!("the first {by}") } else { by.to_string() })
+}
+
 /// A row's verdict with what covers the node and what ended its choice.
 fn verdict(row: &CandidateRow) -> String {
-    let covered = row.price.as_ref().and_then(|price| price.covered.as_ref());
+    let covered = row.price.as_ref().and_then(|price| covered_first(price, row.nodes));
     let covered = covered.map_or_else(String::new, |by| format!(", {by}"));
     let ended = row.ended_by.as_ref().map_or_else(String::new, |bound| format!(", no more by {bound}"));
     format!("{}{covered}{ended}", row.reason)

@@ -283,8 +283,8 @@ impl ProposalRow {
             Scope::Nodes { region, instance_type } => {
                 (format!("{instance_type} {region}"), Amount::Nodes(advice.commit), count(advice.commit, "node"))
             }
-            Scope::Gpus { region, model } => {
-                (format!("{model} {region}"), Amount::Gpus(advice.commit), count(advice.commit, "GPU"))
+            Scope::Gpus { region, model, memory } => {
+                (format!("{model} {} GiB {region}", memory.0 / 1024), Amount::Gpus(advice.commit), count(advice.commit, "GPU"))
             }
             Scope::Family { region, family } => {
                 (format!("{family} {region}"), Amount::UsdPerHour(cost.into()), format!("{cost}/h"))

@@ -61,8 +61,9 @@ fn keep(request: &BestOptionsRequest, view: &View) -> Vec<String> {
     let options = &request.options;
     let mut read = PodsRead::of(options, view);
     if let Some(best) = best(options, view, &mut read) {
-        let none_waits = || options.iter().all(|option| read.asked(option.pods()) == Asked::default());
-        if best.asked == Asked::default() && !read.served.is_empty() && none_waits() {
+        let all_served = best.asked == Asked::default() && !read.served.is_empty();
+        // Options that cannot be ranked may have pods that nobody will serve.
+        if all_served && options.iter().all(|option| read.asked(option.pods()) == Asked::default()) {
             tracing::info!(options = options.len(), "no option is taken: nodes on their way will serve all of these pods");
             return Vec::new();
         }

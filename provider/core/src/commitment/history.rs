@@ -12,7 +12,7 @@ use crate::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::offer::{CapacityType, Market, Place};
 use crate::policy::Policy;
 use crate::price::{PriceBook, usable};
-use crate::units::UsdPerHour;
+use crate::units::{MiB, UsdPerHour};
 
 /// An hour counts as known from this many seconds on: a restart costs a minute, an upgrade some.
 const KNOWN_FROM: u32 = 54 * 60;
@@ -49,6 +49,8 @@ pub(super) struct Left<'a> {
     pub(super) place: &'a Place,
     /// The GPU model.
     pub(super) model: &'a GpuModel,
+    /// Memory of one GPU.
+    pub(super) memory: MiB,
     /// Advertised GPUs of one.
     pub(super) gpus: u32,
     /// What one costs on demand.
@@ -100,6 +102,7 @@ impl<'a> History<'a> {
                 let of = left.entry((&place.cloud, &place.region, &place.instance_type)).or_insert_with(|| Left {
                     place,
                     model: &spec.gpu_model,
+                    memory: spec.gpu_memory,
                     gpus,
                     price,
                     hourly: vec![0; known.len()],

@@ -13,7 +13,7 @@ use super::{Advice, TooLittleUse, Unit, advise, family_of};
 use crate::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::policy::{CommitmentKind, Policy};
 use crate::price::PriceBook;
-use crate::units::{Milli, UsdPerHour};
+use crate::units::{MiB, Milli, UsdPerHour};
 
 /// Plans are sized in steps of a cent an hour of on-demand value.
 const CENT: UsdPerHour = UsdPerHour(10_000);
@@ -80,6 +80,8 @@ pub enum Scope {
         region: Region,
         /// The model.
         model: GpuModel,
+        /// Memory of one: the sizes of a model are sold apart.
+        memory: MiB,
     },
     /// Spend on one family in a region.
     Family {
@@ -212,7 +214,7 @@ fn scope(kind: CommitmentKind, of: &Left<'_>) -> Option<Scope> {
     match kind {
         CommitmentKind::ReservedInstance => Some(nodes()),
         CommitmentKind::Reservation => (of.place.cloud.as_str() == "azure").then(nodes),
-        CommitmentKind::CommittedUse => Some(Scope::Gpus { region: region(), model: of.model.clone() }),
+        CommitmentKind::CommittedUse => Some(Scope::Gpus { region: region(), model: of.model.clone(), memory: of.memory }),
         CommitmentKind::Ec2SavingsPlan => {
             Some(Scope::Family { region: region(), family: family_of(&of.place.instance_type).to_owned() })
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::price::TermRates;
-use crate::units::Percent;
+use crate::units::{MiB, Percent};
 
 /// The book with rates for a year and for three, in cents an hour.
 fn rated(rates: &[(&str, &str, &str, CommitmentKind, i64, i64)]) -> PriceBook {
@@ -78,7 +78,10 @@ fn committed_use_counts_gpus_of_every_type_with_the_model() {
     let ask = Ask { term: Some(Term::OneYear), ..Ask::default() };
     let found = propose(&hours, &prices, &policy(json!([])), ask, now()).unwrap();
     let [only] = found.proposals.as_slice() else { panic!("{:?}", found.proposals) };
-    assert_eq!(only.scope, Scope::Gpus { region: eight.region.clone(), model: GpuModel::new("L4").unwrap() });
+    assert_eq!(
+        only.scope,
+        Scope::Gpus { region: eight.region.clone(), model: GpuModel::new("L4").unwrap(), memory: MiB::from_gib(24) }
+    );
     assert_eq!((only.unit.committed, only.advice.commit, only.advice.saved), (dollars("0.65"), 7, dollars("2.45")));
 }
 

@@ -166,8 +166,9 @@ pub(super) fn check_hardware(faults: &mut Faults, path: &Path, pool: &RawPool, b
     for model in models {
         let sizes = book.gpu(&model);
         let misfits: Vec<Misfit> = sizes.iter().filter_map(|gpu| split.per_gpu(Some(gpu)).err()).collect();
-        // The largest size says the most.
-        let Some(misfit) = misfits.last().filter(|_| misfits.len() == sizes.len()) else { continue };
+        // A size that has the profiles, only not so many, says the most, and else the largest.
+        let told = misfits.iter().find(|misfit| matches!(misfit, Misfit::TooMany { .. })).or(misfits.last());
+        let Some(misfit) = told.filter(|_| misfits.len() == sizes.len()) else { continue };
         let cure = match misfit {
             Misfit::Unknown => continue,
             Misfit::NoMig => "take it out of gpu.models, or use timeSlicing",
