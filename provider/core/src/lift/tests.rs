@@ -94,9 +94,9 @@ fn other_shapes_are_compared_by_what_they_do() {
     let quota = json!([{ "name": "L-7212CCBC", "cloud": "aws", "region": "us-east-1", "limit": 8 }]);
     let menu = menu(&pool(&json!(["spot", "on-demand"]), &json!({ "maxNodes": 9 })), &quota, &offers);
     let lifts = lifted(&menu, 2).1;
-    // 16 GPUs at $2.00 would be $32; they are $16.
+    // Two GPUs at $2.00 are $4.00; at $1.00 they would be $2.00.
     let words: Vec<String> = lifts.iter().map(in_words).collect();
-    assert_eq!(words, ["quota L-7212CCBC us-east-1 8 vCPU..192 vCPU: 2 found, 0 more, $16.0000, $16.0000 less"]);
+    assert_eq!(words, ["quota L-7212CCBC us-east-1 8 vCPU..192 vCPU: 2 found, 0 more, $16.0000, $2.0000 less"]);
 }
 
 #[test]
