@@ -340,10 +340,9 @@ pub(crate) fn tell_binding(candidates: &mut [Candidate], after: &Scales<'_>, sho
     let last = candidates.iter().rposition(|c| matches!(c.verdict, Verdict::Chosen { .. })).unwrap_or(0);
     for (place, candidate) in candidates.iter_mut().enumerate() {
         let told = match &candidate.verdict {
-            Verdict::Chosen { .. } => false,
             // The same limit, with what is held of it now.
             Verdict::Barred(Barred::Bound(_)) => true,
-            Verdict::Barred(_) => false,
+            Verdict::Chosen { .. } | Verdict::Barred(_) => false,
             _ => short || place < last,
         };
         if !told {
