@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Draft, is_fresh};
-use crate::allocate::{Proof, allocate, tell_binding};
+use crate::allocate::{Allocation, Proof, allocate, tell_binding};
 use crate::choose::{Barred, Scales, retell};
 use crate::group::Group;
 use crate::ids::{NodeGroupId, OrderId, RecordId};
@@ -69,19 +69,17 @@ fn fill_order(
     let scales = Scales { menu, memory: &draft.memory, usage, fresh, now };
     let (eligible, barred) = scales.rank([group]);
     let before = scales.explain(&eligible, &barred, &[]);
-    let allocation = allocate(&scales, &[group], asked);
+    let Allocation { runs, proof, usage: all_bought } = allocate(&scales, &[group], asked);
+    let wished: u32 = runs.iter().map(|run| run.nodes).sum();
     let is_again = |id: &RecordId| draft.memory.records.get(id).is_some_and(|record| record.attempts > 0);
     let elsewhere = ids.iter().any(is_again).then(|| best_elsewhere(&scales, group)).flatten();
-    let bought: Vec<(Market, UsdPerHour, bool, u32)> = allocation
-        .runs
+    let bought: Vec<(Market, UsdPerHour, bool, u32)> = runs
         .iter()
         .map(|run| {
             let own = eligible.iter().find(|e| e.offer.market == run.offer.market).map_or(usize::MAX, |e| e.rank.preference);
             (run.offer.market.clone(), run.price, elsewhere.is_some_and(|best| best < own), run.nodes)
         })
         .collect();
-    let proof = allocation.proof;
-    let mut filled = usage.clone();
     let mut chosen: Vec<(Market, u32)> = Vec::new();
     let mut left = Vec::new();
     let mut markets =
@@ -90,17 +88,25 @@ fn fill_order(
         let again = draft.memory.records.get(id).is_some_and(|record| record.attempts > 0);
         let bought = markets.next().filter(|(_, _, better)| !(again && *better));
         let bought = bought.filter(|(market, price, _)| launch(draft, group, *id, market, *price));
-        let (Some((market, ..)), Some(record)) = (bought, draft.memory.records.get(id)) else {
+        let Some((market, ..)) = bought else {
             left.push(*id);
             continue;
         };
-        filled.add(record, group, menu, now);
         match chosen.iter_mut().find(|(m, _)| m == market) {
             Some((_, n)) => *n += 1,
             None => chosen.push((market.clone(), 1)),
         }
     }
     let found: u32 = chosen.iter().map(|(_, n)| *n).sum();
+    let filled = if found == wished {
+        all_bought
+    } else {
+        let bought = ids.iter().filter(|id| !left.contains(id)).filter_map(|id| draft.memory.records.get(id));
+        bought.fold(usage.clone(), |mut filled, record| {
+            filled.add(record, group, menu, now);
+            filled
+        })
+    };
     let mut candidates = retell(before, &chosen);
     let after = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };
     tell_binding(&mut candidates, &after, !left.is_empty());
