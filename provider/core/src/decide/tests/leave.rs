@@ -390,6 +390,31 @@ fn pods_that_will_not_leave_a_block_are_asked_until_the_cloud_takes_it() {
     assert!(world.memory.leaving.is_empty());
 }
 
+/// Of four nodes half may be in one zone, and a fifth may make it three there. Without the block's two that is too much.
+#[test]
+fn an_order_counts_the_shares_without_the_nodes_that_end_in_its_pass() {
+    let mut world = on_a_block();
+    world.increase(GROUP_B, 2);
+    world.pass();
+    world.answer(|_| true);
+    world.pass();
+    world.observe();
+    world.join(true);
+    world.bind_pod();
+    world.numbers(|policy| policy.pools[0].max_zone_share = Some(crate::units::Percent(50)));
+    world.live(minutes(60) - seconds(1));
+    for _ in 0..2 {
+        world.advance(seconds(10));
+        world.observe();
+        assert_eq!(drains(&world.pass().actions).len(), 2);
+        world.drain(None);
+    }
+    world.increase(GROUP_B, 1);
+    let plan = world.pass();
+    assert_eq!(endings(&plan.actions), [Ending::CapacityEnds; 2]);
+    assert_eq!(World::launched_markets(&plan), <[&str; 0]>::default());
+}
+
 /// In random weather, with crashes between what is done and what is heard of it, and with pods that come back to closed nodes: pods of
 /// a pool that saves nothing are never told to go, and no machine ends with pods on it. `pass` runs the checker, which judges the rest.
 #[test]
