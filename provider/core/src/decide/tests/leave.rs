@@ -4,8 +4,8 @@ use super::back::fallen_back;
 use super::oracle::Dice;
 use super::world::{GROUP_A, World, minutes, place, seconds};
 use super::*;
-use crate::commitment::{Capacity, Commitment, Paid, Terms};
-use crate::ids::Cloud;
+use crate::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
+use crate::ids::{Cloud, InstanceType, Region};
 use crate::leaving::{FIRST_REST, GIVE_UP_AFTER, LeaveFor, PAUSE, STAYS_FOR, Stage};
 use crate::offer::CapacityType;
 use crate::plan::Evict;
@@ -301,6 +301,19 @@ fn a_floor_is_kept_by_another_node_and_so_moves_one_by_one() {
     assert_eq!(world.target(GROUP_A), 1);
 }
 
+#[test]
+fn a_node_that_is_not_ready_keeps_no_floor() {
+    let mut world = fallen_back(1);
+    world.policy(|policy| policy.pools[0].limits.min_nodes = 1);
+    world.unbind_pod();
+    world.live(minutes(10));
+    world.increase(GROUP_A, 1);
+    assert_eq!(World::launched_markets(&world.pass()), ["spot"]);
+    world.answer(|_| true);
+    // It boots. The other moves as one that the floor needs, and not as one too many.
+    assert_eq!(drains(&world.live(seconds(1))), [Evict::Movable]);
+}
+
 /// A block of two nodes in zone a from the start, of which nodes leave in an hour and which ends 40 min later.
 fn on_a_block() -> World {
     let mut world = World::new();
@@ -413,6 +426,27 @@ fn an_order_counts_the_shares_without_the_nodes_that_end_in_its_pass() {
     let plan = world.pass();
     assert_eq!(endings(&plan.actions), [Ending::CapacityEnds; 2]);
     assert_eq!(World::launched_markets(&plan), <[&str; 0]>::default());
+}
+
+#[test]
+fn an_idle_node_that_a_commitment_pays_for_stays() {
+    let mut world = fallen_back(3);
+    world.policy(|policy| {
+        let terms = Terms::Nodes(CommittedNodes {
+            instance_type: InstanceType::new("gpu.1").unwrap(),
+            region: Region::new("r").unwrap(),
+            zone: None,
+            nodes: 1,
+            rate: UsdPerHour(500_000),
+        });
+        let cloud = Cloud::new("aws").unwrap();
+        policy.commitments = vec![Commitment { name: "ri".into(), cloud, from: None, until: None, terms }];
+    });
+    world.live(minutes(10));
+    world.unbind_pod();
+    let done = world.live(QUIET + minutes(60));
+    assert_eq!(endings(&done), [Ending::BackToSpot; 2]);
+    assert_eq!(world.target(GROUP_A), 1);
 }
 
 /// In random weather, with crashes between what is done and what is heard of it, and with pods that come back to closed nodes: pods of
