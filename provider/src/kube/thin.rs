@@ -30,8 +30,6 @@ pub(super) struct NodeRow {
     /// Whether it bears our marker, also where the annotation that it marks is not there.
     pub(super) marked: bool,
     pub(super) cordon: Cordon,
-    /// Whether it bears our mark of a closed node, also where it is open.
-    pub(super) draining: bool,
 }
 
 /// A Pod.
@@ -209,11 +207,11 @@ impl From<RawNode> for NodeRow {
             hold: hold(annotations.disabled.as_deref(), marked),
             marked,
             cordon: match (spec.unschedulable == Some(true), draining) {
-                (false, _) => Cordon::None,
+                (false, false) => Cordon::None,
+                (false, true) => Cordon::MarkLeft,
                 (true, true) => Cordon::Ours,
                 (true, false) => Cordon::Theirs,
             },
-            draining,
         }
     }
 }

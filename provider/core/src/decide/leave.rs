@@ -19,7 +19,7 @@ use crate::leaving::{CLOSED_FOR, GIVE_UP_AFTER, JUDGED_WITHIN, LeaveFor, Leaving
 use crate::offer::{CapacityType, Market};
 use crate::plan::{Action, Ending, Evict, Note};
 use crate::record::{PodsSeen, Record, State};
-use crate::snapshot::{Cordon, Drained, Stuck};
+use crate::snapshot::{Cordon, Drained, NodeFacts, Stuck};
 
 /// Lets nodes go.
 pub(super) fn nodes(draft: &mut Draft<'_>) {
@@ -246,7 +246,7 @@ fn empty(draft: &mut Draft<'_>) {
         // Without its Node nobody knows what runs on it.
         let Some(node) = draft.nodes.get(instance).copied() else { continue };
         if let Stage::Emptying { closed_at, counted_at, left, .. } = leaving.stage {
-            let closed = node.cordon != Cordon::None && counted_at >= Draft::after(closed_at, CLOSED_FOR);
+            let closed = node.cordon.is_closed() && counted_at >= Draft::after(closed_at, CLOSED_FOR);
             if closed && left == 0 && !node.is_busy() {
                 let state = State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: draft.now };
                 let pool = draft.group(&record.group).map(|group| group.pool.clone());
@@ -277,12 +277,13 @@ fn empty(draft: &mut Draft<'_>) {
     }
 }
 
-/// Nodes that we closed and that are not let go take pods again.
+/// Nodes that we closed and that are not let go take pods again; our mark goes also where somebody else has opened them.
 fn open_again(draft: &mut Draft<'_>) {
     let mut actions = Vec::new();
     for record in draft.memory.records.values() {
         let State::Registered { instance, .. } = &record.state else { continue };
-        let Some(node) = draft.nodes.get(instance).filter(|node| node.cordon == Cordon::Ours) else { continue };
+        let marked = |node: &&&Arc<NodeFacts>| matches!(node.cordon, Cordon::Ours | Cordon::MarkLeft);
+        let Some(node) = draft.nodes.get(instance).filter(marked) else { continue };
         if !draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) {
             actions.push(Action::Uncordon { node: node.name.clone(), provider_id: instance.clone() });
         }

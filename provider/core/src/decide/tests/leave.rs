@@ -278,6 +278,17 @@ fn our_mark_on_a_node_that_does_not_go_is_taken_back() {
 }
 
 #[test]
+fn our_mark_is_taken_off_a_node_that_somebody_opened_after_us() {
+    let mut world = fallen_back(1);
+    world.close(Cordon::MarkLeft);
+    assert!(world.pass().actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
+    world.drain(None);
+    // What is closed from then on is somebody else's.
+    world.close(Cordon::Theirs);
+    assert_eq!(world.live(minutes(120)), []);
+}
+
+#[test]
 fn a_crash_at_any_point_goes_on_from_what_is_remembered() {
     let mut world = fallen_back(1);
     world.live(QUIET - seconds(1));

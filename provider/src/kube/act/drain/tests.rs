@@ -153,6 +153,21 @@ async fn a_node_that_somebody_opened_after_us_stays_open_but_where_its_machine_e
 }
 
 #[tokio::test]
+async fn a_node_that_is_closed_after_our_mark_was_taken_off_stays_closed() {
+    let server = Server::new(&[]);
+    let act = server.act();
+    assert_eq!(act.close(&name(), &machine("sim://1"), Evict::Movable).await.unwrap(), Outcome::Done);
+    // Opened by hand: our mark stays on it.
+    server.0.lock().unwrap().node["spec"]["unschedulable"] = json!(false);
+    assert_eq!(act.uncordon(&name(), &machine("sim://1")).await.unwrap(), Outcome::Done);
+    assert_eq!(server.closed(), (false, false));
+    // Closed by hand.
+    server.0.lock().unwrap().node["spec"]["unschedulable"] = json!(true);
+    assert_eq!(act.uncordon(&name(), &machine("sim://1")).await.unwrap(), Outcome::NotOurs);
+    assert_eq!(server.closed(), (true, false));
+}
+
+#[tokio::test]
 async fn pods_are_told_once_and_counted_until_they_are_gone() {
     let mirror = {
         let mut pod = pod("mirror", None, 0);
