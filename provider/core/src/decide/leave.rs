@@ -137,6 +137,7 @@ fn told(draft: &mut Draft<'_>) {
         let Some((id, group)) = draft.memory.leaving.iter().find_map(of) else { continue };
         let Some(leaving) = draft.memory.leaving.get_mut(&id) else { continue };
         let leaving = Arc::make_mut(leaving);
+        leaving.asked = false;
         if let Some(Stuck::Never(why)) = &drained.stuck {
             leaving.stage = Stage::Stays { until: Draft::after(draft.now, STAYS_FOR) };
             draft.notes.push(Note::Stays { group, node: node.clone(), why: why.clone() });
@@ -179,7 +180,7 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
     for (id, leaving) in draft.memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()) {
         let give_up = Draft::after(leaving.since, GIVE_UP_AFTER);
         match &leaving.why {
-            LeaveFor::CapacityEnds { .. } if !leaving.has_evicted() && !ending.contains_key(id) => {
+            LeaveFor::CapacityEnds { .. } if !leaving.may_have_evicted() && !ending.contains_key(id) => {
                 back.push((*id, None, "the capacity that it runs on does not end yet"));
             }
             LeaveFor::CapacityEnds { .. } => {}
@@ -221,7 +222,7 @@ fn named(record: &Record) -> Option<(NodeGroupId, NodeName)> {
 fn begin(draft: &mut Draft<'_>, id: RecordId, why: LeaveFor) {
     let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) else { return };
     draft.notes.push(Note::Leaving { group, node, why: why.clone() });
-    draft.memory.leaving.insert(id, Arc::new(Leaving { why, since: draft.now, stage: Stage::Closing }));
+    draft.memory.leaving.insert(id, Arc::new(Leaving { why, since: draft.now, stage: Stage::Closing, asked: false }));
 }
 
 /// Nodes on capacity that ends leave, all at once: the cloud takes them otherwise.
@@ -273,6 +274,9 @@ fn empty(draft: &mut Draft<'_>) {
             LeaveFor::BackToSpot { work: true, .. } => Evict::Movable,
             LeaveFor::BackToSpot { work: false, .. } => Evict::WithoutGpu,
         };
+        if let Some(leaving) = draft.memory.leaving.get_mut(&id).filter(|leaving| !leaving.asked) {
+            Arc::make_mut(leaving).asked = true;
+        }
         draft.actions.push(Action::Drain { record: id, node: node.name.clone(), provider_id: instance.clone(), evict });
     }
 }

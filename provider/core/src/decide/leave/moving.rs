@@ -62,8 +62,8 @@ pub(super) fn stands(
     // A pod that came to an idle node has the last word.
     let candidate = candidate(draft, record).filter(|candidate| !candidate.busy || leaving.moves_work());
     let candidate = candidate.ok_or("it must not be moved any more")?;
-    // From the first pod that was told to go there is no way back.
-    let goes_on = leaving.has_evicted() || still_pays(draft, usage, &candidate, leaving.moves_work());
+    // From the first pod that may have been told to go there is no way back.
+    let goes_on = leaving.may_have_evicted() || still_pays(draft, usage, &candidate, leaving.moves_work());
     if goes_on { Ok(()) } else { Err("moving to spot would not pay any more") }
 }
 

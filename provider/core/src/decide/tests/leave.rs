@@ -154,6 +154,11 @@ fn a_market_that_shuts_before_the_first_pod_was_told_takes_it_back() {
     world.advance(seconds(1));
     world.observe();
     world.pass();
+    // Its pods are being told, and nobody has heard what came of it.
+    let mut asked = world.clone();
+    asked.policy(|policy| policy.pools[0].spot.as_mut().unwrap().max_interruption = Some(crate::units::Percent(1)));
+    assert!(!asked.pass().actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
+    assert!(!asked.memory.leaving.is_empty());
     world.drain(Some(&Stuck::NotNow("a budget".into())));
     world.pass();
     assert!(world.memory.leaving.values().all(|leaving| matches!(&leaving.stage, Stage::Emptying { evicted: false, .. })));
