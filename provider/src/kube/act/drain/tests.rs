@@ -188,6 +188,16 @@ async fn pods_are_told_once_and_counted_until_they_are_gone() {
 }
 
 #[tokio::test]
+async fn a_pod_that_claims_something_keeps_a_node_that_seemed_idle() {
+    let mut claiming = pod("dra", Some("Job"), 0);
+    claiming["spec"]["resourceClaims"] = json!([{ "name": "gpu", "resourceClaimName": "one" }]);
+    let server = Server::new(&[claiming]);
+    let stuck = Some(Stuck::NotNow("ml/dra has come meanwhile".to_owned()));
+    assert_eq!(drained(&server, Evict::WithoutGpu).await, Emptied { evicted: 0, left: 1, stuck });
+    assert!(server.evictions().is_empty());
+}
+
+#[tokio::test]
 async fn a_disruption_budget_is_obeyed_and_asked_again() {
     let server = Server::new(&[pod("a", Some("Job"), 1), pod("b", Some("Job"), 1)]);
     server.0.lock().unwrap().protected = vec!["a"];
