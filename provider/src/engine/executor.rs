@@ -254,11 +254,11 @@ async fn drain(
             let Emptied { evicted, left, stuck } = kube.evict_pods(node, evict).await?;
             Drained { machine: machine.clone(), at, evicted, left, stuck }
         }
-        Outcome::NotOurs => {
+        Outcome::Reopened => {
             let stuck = Some(Stuck::Never("somebody opened it again".to_owned()));
             Drained { machine: machine.clone(), at: clock.now(), evicted: 0, left: u32::MAX, stuck }
         }
-        Outcome::Gone => return Ok(()),
+        Outcome::Gone | Outcome::NotOurs => return Ok(()),
     };
     fault::point("drain.after");
     lock(under_way).drains.insert(node.clone(), told);

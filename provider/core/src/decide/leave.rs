@@ -138,11 +138,15 @@ fn told(draft: &mut Draft<'_>) {
         let Some(leaving) = draft.memory.leaving.get_mut(&id) else { continue };
         let leaving = Arc::make_mut(leaving);
         leaving.asked = false;
-        if let Some(Stuck::Never(why)) = &drained.stuck {
-            leaving.stage = Stage::Stays { until: Draft::after(draft.now, STAYS_FOR) };
-            draft.notes.push(Note::Stays { group, node: node.clone(), why: why.clone() });
-        } else {
-            leaving.stage = emptying(&leaving.stage, drained);
+        let ends = matches!(leaving.why, LeaveFor::CapacityEnds { .. });
+        match &drained.stuck {
+            // Said of a try that spared what may stay. The cloud takes this node in any case, so the next try spares nothing.
+            Some(Stuck::Never(_)) if ends => {}
+            Some(Stuck::Never(why)) => {
+                leaving.stage = Stage::Stays { until: Draft::after(draft.now, STAYS_FOR) };
+                draft.notes.push(Note::Stays { group, node: node.clone(), why: why.clone() });
+            }
+            _ => leaving.stage = emptying(&leaving.stage, drained),
         }
     }
 }
@@ -230,7 +234,8 @@ fn capacity_ends(draft: &mut Draft<'_>, ending: BTreeMap<RecordId, LeaveFor>) {
     for (id, why) in ending {
         let known = draft.memory.leaving.get(&id);
         // One that was to move back to spot goes for the better reason.
-        let anew = known.is_none_or(|leaving| !matches!(leaving.why, LeaveFor::CapacityEnds { .. }));
+        let stays = |leaving: &Leaving| matches!(leaving.stage, Stage::Stays { .. });
+        let anew = known.is_none_or(|leaving| stays(leaving) || !matches!(leaving.why, LeaveFor::CapacityEnds { .. }));
         if anew {
             begin(draft, id, why);
         }

@@ -34,7 +34,7 @@ impl KubeAct {
     pub async fn close(&self, node: &NodeName, machine: &ProviderId, evict: Evict) -> Result<Outcome, ActError> {
         self.change("close", node, |row| match row.cordon {
             _ if row.provider_id.as_deref() != Some(machine.as_str()) => Err(Outcome::NotOurs),
-            Cordon::MarkLeft if evict != Evict::All => Err(Outcome::NotOurs),
+            Cordon::MarkLeft if evict != Evict::All => Err(Outcome::Reopened),
             Cordon::None | Cordon::MarkLeft => Ok(cordon(true)),
             Cordon::Ours | Cordon::Theirs => Err(Outcome::Already),
         })

@@ -366,6 +366,17 @@ fn nodes_of_a_block_are_all_emptied_before_it_ends() {
 }
 
 #[test]
+fn no_word_of_an_earlier_try_keeps_a_node_on_a_block_that_ends() {
+    let mut world = on_a_block();
+    world.live(minutes(60) - seconds(1));
+    world.advance(seconds(1));
+    world.observe();
+    world.pass();
+    world.drain(Some(&Stuck::Never("somebody opened it again".into())));
+    assert_eq!(endings(&world.live(minutes(2))), [Ending::CapacityEnds; 2]);
+}
+
+#[test]
 fn a_block_that_is_extended_in_time_keeps_its_nodes() {
     let mut world = on_a_block();
     world.live(minutes(60) - seconds(1));

@@ -148,7 +148,8 @@ async fn a_node_that_somebody_opened_after_us_stays_open_but_where_its_machine_e
     let server = Server::new(&[]);
     server.0.lock().unwrap().node["metadata"]["annotations"] = json!({ DRAINING: "true" });
     let act = server.act();
-    assert_eq!(act.close(&name(), &machine("sim://1"), Evict::Movable).await.unwrap(), Outcome::NotOurs);
+    assert_eq!(act.close(&name(), &machine("sim://2"), Evict::Movable).await.unwrap(), Outcome::NotOurs);
+    assert_eq!(act.close(&name(), &machine("sim://1"), Evict::Movable).await.unwrap(), Outcome::Reopened);
     assert_eq!(act.close(&name(), &machine("sim://1"), Evict::All).await.unwrap(), Outcome::Done);
 }
 
