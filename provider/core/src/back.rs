@@ -124,12 +124,17 @@ impl<'a> Reopened<'a> {
     }
 
     /// The cheapest settled spot for a node of this group, its own room being free.
+    ///
+    /// Where nothing is a share of the pool's nodes, the room there is with the old node is there without it, too: only where there is
+    /// none the count is made without the node. A share shrinks with the node, so there it is never asked with it.
     fn cheapest(&self, scales: &Scales<'a>, record: &Record, group: &Group) -> Option<Target> {
         let alike: Vec<&Group> = self.groups.iter().copied().filter(|other| other.spec == group.spec).collect();
         if alike.is_empty() {
             return None;
         }
-        first_settled(scales, &alike).or_else(|| {
+        let shares = self.rules.limits_shares() || self.pool.max_zone_share.is_some();
+        let with_it = if shares { None } else { first_settled(scales, &alike) };
+        with_it.or_else(|| {
             let mut usage = Usage::clone(scales.usage);
             usage.remove(record, group, scales.menu, scales.now);
             first_settled(&Scales { usage: &usage, ..*scales }, &alike)

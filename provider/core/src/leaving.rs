@@ -89,6 +89,9 @@ pub struct Leaving {
     pub since: Timestamp,
     /// How far it has come.
     pub stage: Stage,
+    /// Whether its pods were asked to go and nobody has heard yet what came of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
 }
 
 /// How far a node has come that is let go.
@@ -137,9 +140,9 @@ impl Leaving {
         matches!(self.stage, Stage::Closing | Stage::Emptying { .. })
     }
 
-    /// Whether a pod was told to go.
-    pub const fn has_evicted(&self) -> bool {
-        matches!(self.stage, Stage::Emptying { evicted: true, .. })
+    /// Whether a pod was told to go, or may be told at this moment.
+    pub const fn may_have_evicted(&self) -> bool {
+        self.asked || matches!(self.stage, Stage::Emptying { evicted: true, .. })
     }
 
     /// Whether it goes because spot is back, with work on it.

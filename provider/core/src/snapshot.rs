@@ -128,4 +128,13 @@ pub enum Cordon {
     Ours,
     /// Somebody else did; we never touch it.
     Theirs,
+    /// Nobody any more: somebody opened it after us, and our mark is left. Whoever closes it next would seem to be us.
+    MarkLeft,
+}
+
+impl Cordon {
+    /// Whether the node takes no new pods.
+    pub const fn is_closed(self) -> bool {
+        matches!(self, Self::Ours | Self::Theirs)
+    }
 }

@@ -31,8 +31,12 @@ const REPEAT_AFTER: SignedDuration = SignedDuration::from_secs(5);
 /// twice.
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 
-/// Calls to the API server at once.
+/// Calls to the API server at once, of those that are one small change.
 const KUBE_CALLS: usize = 8;
+
+/// Nodes that are emptied at once: each takes a call for every pod, and must not keep a node that pods have just come to from being
+/// held.
+const KUBE_DRAINS: usize = 4;
 
 /// What is under way, and what came of what was.
 #[derive(Debug, Clone, Default)]
@@ -53,12 +57,30 @@ pub struct UnderWay {
 pub struct Executor {
     clock: Clock,
     suppliers: BTreeMap<SupplierName, (Arc<dyn Supplier>, Arc<Semaphore>)>,
-    kube: Option<(Arc<KubeAct>, Arc<Semaphore>)>,
+    kube: Option<Cluster>,
     wake: Arc<Notify>,
     under_way: Arc<Mutex<UnderWay>>,
     /// The last deed on each machine or node, so that the opposite deed is never taken for a repetition.
     done_lately: HashMap<String, (Deed, Timestamp)>,
     tasks: JoinSet<()>,
+}
+
+/// The cluster, and how much is done to it at once.
+struct Cluster {
+    act: Arc<KubeAct>,
+    calls: Arc<Semaphore>,
+    drains: Arc<Semaphore>,
+}
+
+impl Cluster {
+    fn new(act: Arc<KubeAct>) -> Self {
+        Self { act, calls: Arc::new(Semaphore::new(KUBE_CALLS)), drains: Arc::new(Semaphore::new(KUBE_DRAINS)) }
+    }
+
+    /// What a deed waits for.
+    const fn permits(&self, deed: &KubeDeed) -> &Arc<Semaphore> {
+        if matches!(deed, KubeDeed::Drain(..)) { &self.drains } else { &self.calls }
+    }
 }
 
 /// A termination or a change to a Node, for telling repetitions.
@@ -79,7 +101,7 @@ impl Executor {
             .iter()
             .map(|s| (s.name().clone(), (Arc::clone(s), Arc::new(Semaphore::new(s.max_in_flight().max(1))))))
             .collect();
-        let kube = kube.map(|kube| (kube, Arc::new(Semaphore::new(KUBE_CALLS))));
+        let kube = kube.map(Cluster::new);
         Self { clock, suppliers, kube, wake, under_way: Arc::default(), done_lately: HashMap::new(), tasks: JoinSet::new() }
     }
 
@@ -217,7 +239,8 @@ impl Executor {
     }
 
     fn on_cluster(&mut self, deed: KubeDeed) {
-        let Some((kube, permits)) = self.kube.clone() else { return };
+        let Some(cluster) = &self.kube else { return };
+        let (kube, permits) = (Arc::clone(&cluster.act), Arc::clone(cluster.permits(&deed)));
         let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
         lock(&under_way).changing.insert(deed.node().clone());
         self.tasks.spawn(async move {
@@ -254,11 +277,11 @@ async fn drain(
             let Emptied { evicted, left, stuck } = kube.evict_pods(node, evict).await?;
             Drained { machine: machine.clone(), at, evicted, left, stuck }
         }
-        Outcome::NotOurs => {
+        Outcome::Reopened => {
             let stuck = Some(Stuck::Never("somebody opened it again".to_owned()));
             Drained { machine: machine.clone(), at: clock.now(), evicted: 0, left: u32::MAX, stuck }
         }
-        Outcome::Gone => return Ok(()),
+        Outcome::Gone | Outcome::NotOurs => return Ok(()),
     };
     fault::point("drain.after");
     lock(under_way).drains.insert(node.clone(), told);
@@ -328,4 +351,38 @@ fn deed(action: &Action) -> Option<Deed> {
 /// What is under way is plain data that each holder leaves whole, so a holder's panic does not spoil it.
 fn lock(under_way: &Mutex<UnderWay>) -> MutexGuard<'_, UnderWay> {
     under_way.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::kube::fake;
+
+    fn node(n: usize) -> NodeName {
+        NodeName::new(format!("n{n}")).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_drains_keep_no_node_from_being_held() {
+        let asked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+        let seen = Arc::clone(&asked);
+        let silent = fake::client(move |call| {
+            seen.lock().unwrap().insert(call.path);
+            std::future::pending()
+        });
+        let kube = Cluster::new(Arc::new(KubeAct::new(&silent, "default")));
+        let mut executor = Executor::new(Clock::System, &[], None, Arc::default());
+        executor.kube = Some(kube);
+        for n in 0..20 {
+            let machine = ProviderId::new(format!("sim://{n}")).unwrap();
+            executor.on_cluster(KubeDeed::Drain(node(n), machine, Evict::Movable));
+        }
+        executor.on_cluster(KubeDeed::Hold(node(20)));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let asked = asked.lock().unwrap();
+        assert!(asked.contains("/api/v1/nodes/n20"), "{asked:?}");
+        assert_eq!(asked.len(), KUBE_DRAINS + 1);
+    }
 }

@@ -36,6 +36,8 @@ pub enum Outcome {
     Already,
     /// There is no such Node.
     Gone,
+    /// Somebody opened the node again that we had closed: left open.
+    Reopened,
     /// The annotation, or the machine behind the name, is somebody else's: left alone.
     NotOurs,
 }
@@ -47,6 +49,7 @@ impl Outcome {
             Self::Done => "done",
             Self::Already => "already",
             Self::Gone => "gone",
+            Self::Reopened => "reopened",
             Self::NotOurs => "not-ours",
         }
     }

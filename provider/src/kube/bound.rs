@@ -17,7 +17,7 @@ pub(super) struct BoundPod {
     pub(super) of_node: bool,
     /// Whether it is on its way out already.
     pub(super) leaves: bool,
-    /// Whether it wants a GPU.
+    /// Whether it may use a GPU.
     pub(super) wants_gpu: bool,
     /// Why it may not be moved; `None` where it may.
     pub(super) fixed: Option<String>,

@@ -10,9 +10,9 @@ use tower::service_fn;
 
 /// A request.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(crate) struct Call {
     pub(super) method: Method,
-    pub(super) path: String,
+    pub(crate) path: String,
     query: String,
     pub(super) body: Value,
 }
@@ -29,7 +29,7 @@ impl Call {
 }
 
 /// A client of a server that answers as `serve` says.
-pub(super) fn client<F, R>(serve: F) -> Client
+pub(crate) fn client<F, R>(serve: F) -> Client
 where
     F: Fn(Call) -> R + Clone + Send + 'static,
     R: Future<Output = Response<Answer>> + Send,

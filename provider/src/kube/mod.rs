@@ -7,7 +7,7 @@ pub mod act;
 mod bound;
 pub mod client;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 pub mod feed;
 pub mod guests;
 mod pending;

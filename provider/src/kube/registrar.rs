@@ -196,7 +196,7 @@ impl Registrar {
             Step::Delete(name, machine) => match self.act.delete_node(&name, &machine).await? {
                 Outcome::Done | Outcome::Already | Outcome::Gone => Ok(Effect::Gone(name, machine)),
                 // Another machine took the name meanwhile; the next listing tells whose.
-                Outcome::NotOurs => Ok(Effect::Nothing),
+                Outcome::NotOurs | Outcome::Reopened => Ok(Effect::Nothing),
             },
         }
     }
@@ -265,7 +265,7 @@ impl Registrar {
         match self.act.delete_node(node, machine).await? {
             Outcome::Gone => {}
             // The name has another Node by now, and so have the pods.
-            Outcome::NotOurs => return Ok(()),
+            Outcome::NotOurs | Outcome::Reopened => return Ok(()),
             Outcome::Done | Outcome::Already => return Err(StepError::Lingers(node.clone())),
         }
         let bound = ListParams::default().fields(&format!("spec.nodeName={node}"));

@@ -30,8 +30,6 @@ pub(super) struct NodeRow {
     /// Whether it bears our marker, also where the annotation that it marks is not there.
     pub(super) marked: bool,
     pub(super) cordon: Cordon,
-    /// Whether it bears our mark of a closed node, also where it is open.
-    pub(super) draining: bool,
 }
 
 /// A Pod.
@@ -209,11 +207,11 @@ impl From<RawNode> for NodeRow {
             hold: hold(annotations.disabled.as_deref(), marked),
             marked,
             cordon: match (spec.unschedulable == Some(true), draining) {
-                (false, _) => Cordon::None,
+                (false, false) => Cordon::None,
+                (false, true) => Cordon::MarkLeft,
                 (true, true) => Cordon::Ours,
                 (true, false) => Cordon::Theirs,
             },
-            draining,
         }
     }
 }
@@ -269,10 +267,11 @@ impl RawContainer {
 }
 
 impl RawPod {
-    /// Whether any container of it wants a GPU.
+    /// Whether it may use a GPU: a container of it wants one, or it claims something, which may be one.
     pub(super) fn wants_gpu(&self) -> bool {
         let of = |spec: &RawPodSpec| {
-            [&spec.containers, &spec.init_containers].into_iter().flatten().flatten().any(RawContainer::wants_gpu)
+            let claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
+            claims || [&spec.containers, &spec.init_containers].into_iter().flatten().flatten().any(RawContainer::wants_gpu)
         };
         self.spec.as_ref().is_some_and(of)
     }
@@ -288,9 +287,7 @@ impl From<RawPod> for PodRow {
         let holds = runs && wants_gpu;
         let mirror = raw.metadata.annotations.as_ref().is_some_and(|annotations| annotations.mirror.is_some());
         let of_the_cluster = mirror || raw.metadata.namespace.as_deref() == Some("kube-system");
-        // What is claimed may be a GPU.
-        let claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
-        let is_guest = runs && !holds && !of_the_cluster && !claims;
+        let is_guest = runs && !holds && !of_the_cluster;
         let node = spec.node_name.filter(|name| !name.is_empty());
         let guest_on = node.clone().filter(|_| is_guest);
         Self { meta: raw.metadata.thin(), holds: node.filter(|_| holds), guest_on }
@@ -415,6 +412,15 @@ mod tests {
             object.pointer_mut(parent).unwrap()[key] = value;
             assert_eq!(pod(object).holds, None, "{path}");
         }
+    }
+
+    #[test]
+    fn a_pod_that_claims_something_may_hold_a_gpu() {
+        let mut claiming = gpu_pod();
+        claiming["spec"]["containers"] = json!([{ "name": "train", "resources": { "requests": { "cpu": "1" } } }]);
+        claiming["spec"]["resourceClaims"] = json!([{ "name": "gpu", "resourceClaimName": "one" }]);
+        let row = pod(claiming);
+        assert_eq!((row.holds.as_deref(), row.guest_on), (Some("n1"), None));
     }
 
     #[test]

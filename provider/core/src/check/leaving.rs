@@ -64,7 +64,7 @@ pub(super) fn leaving(
     open_again(actions, memory, snapshot, faults);
 }
 
-/// A node is opened again only where we closed it, and not while it goes.
+/// A node is opened again only where it bears our mark, and not while it goes.
 fn open_again(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: &mut Vec<Fatal>) {
     let going: BTreeSet<&ProviderId> = memory
         .leaving
@@ -75,7 +75,7 @@ fn open_again(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: 
     for action in actions {
         let Action::Uncordon { node, provider_id } = action else { continue };
         let facts = snapshot.cluster.as_ref().and_then(|cluster| cluster.nodes.get(node));
-        if going.contains(provider_id) || facts.is_none_or(|facts| facts.cordon != Cordon::Ours) {
+        if going.contains(provider_id) || facts.is_none_or(|facts| !matches!(facts.cordon, Cordon::Ours | Cordon::MarkLeft)) {
             faults.push(Fatal::DrainsUnasked(node.clone()));
         }
     }

@@ -19,7 +19,7 @@ use crate::leaving::{CLOSED_FOR, GIVE_UP_AFTER, JUDGED_WITHIN, LeaveFor, Leaving
 use crate::offer::{CapacityType, Market};
 use crate::plan::{Action, Ending, Evict, Note};
 use crate::record::{PodsSeen, Record, State};
-use crate::snapshot::{Cordon, Drained, Stuck};
+use crate::snapshot::{Cordon, Drained, NodeFacts, Stuck};
 
 /// Lets nodes go.
 pub(super) fn nodes(draft: &mut Draft<'_>) {
@@ -137,11 +137,16 @@ fn told(draft: &mut Draft<'_>) {
         let Some((id, group)) = draft.memory.leaving.iter().find_map(of) else { continue };
         let Some(leaving) = draft.memory.leaving.get_mut(&id) else { continue };
         let leaving = Arc::make_mut(leaving);
-        if let Some(Stuck::Never(why)) = &drained.stuck {
-            leaving.stage = Stage::Stays { until: Draft::after(draft.now, STAYS_FOR) };
-            draft.notes.push(Note::Stays { group, node: node.clone(), why: why.clone() });
-        } else {
-            leaving.stage = emptying(&leaving.stage, drained);
+        leaving.asked = false;
+        let ends = matches!(leaving.why, LeaveFor::CapacityEnds { .. });
+        match &drained.stuck {
+            // Said of a try that spared what may stay. The cloud takes this node in any case, so the next try spares nothing.
+            Some(Stuck::Never(_)) if ends => {}
+            Some(Stuck::Never(why)) => {
+                leaving.stage = Stage::Stays { until: Draft::after(draft.now, STAYS_FOR) };
+                draft.notes.push(Note::Stays { group, node: node.clone(), why: why.clone() });
+            }
+            _ => leaving.stage = emptying(&leaving.stage, drained),
         }
     }
 }
@@ -179,7 +184,7 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
     for (id, leaving) in draft.memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()) {
         let give_up = Draft::after(leaving.since, GIVE_UP_AFTER);
         match &leaving.why {
-            LeaveFor::CapacityEnds { .. } if !leaving.has_evicted() && !ending.contains_key(id) => {
+            LeaveFor::CapacityEnds { .. } if !leaving.may_have_evicted() && !ending.contains_key(id) => {
                 back.push((*id, None, "the capacity that it runs on does not end yet"));
             }
             LeaveFor::CapacityEnds { .. } => {}
@@ -221,7 +226,7 @@ fn named(record: &Record) -> Option<(NodeGroupId, NodeName)> {
 fn begin(draft: &mut Draft<'_>, id: RecordId, why: LeaveFor) {
     let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) else { return };
     draft.notes.push(Note::Leaving { group, node, why: why.clone() });
-    draft.memory.leaving.insert(id, Arc::new(Leaving { why, since: draft.now, stage: Stage::Closing }));
+    draft.memory.leaving.insert(id, Arc::new(Leaving { why, since: draft.now, stage: Stage::Closing, asked: false }));
 }
 
 /// Nodes on capacity that ends leave, all at once: the cloud takes them otherwise.
@@ -229,7 +234,8 @@ fn capacity_ends(draft: &mut Draft<'_>, ending: BTreeMap<RecordId, LeaveFor>) {
     for (id, why) in ending {
         let known = draft.memory.leaving.get(&id);
         // One that was to move back to spot goes for the better reason.
-        let anew = known.is_none_or(|leaving| !matches!(leaving.why, LeaveFor::CapacityEnds { .. }));
+        let stays = |leaving: &Leaving| matches!(leaving.stage, Stage::Stays { .. });
+        let anew = known.is_none_or(|leaving| stays(leaving) || !matches!(leaving.why, LeaveFor::CapacityEnds { .. }));
         if anew {
             begin(draft, id, why);
         }
@@ -246,7 +252,7 @@ fn empty(draft: &mut Draft<'_>) {
         // Without its Node nobody knows what runs on it.
         let Some(node) = draft.nodes.get(instance).copied() else { continue };
         if let Stage::Emptying { closed_at, counted_at, left, .. } = leaving.stage {
-            let closed = node.cordon != Cordon::None && counted_at >= Draft::after(closed_at, CLOSED_FOR);
+            let closed = node.cordon.is_closed() && counted_at >= Draft::after(closed_at, CLOSED_FOR);
             if closed && left == 0 && !node.is_busy() {
                 let state = State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: draft.now };
                 let pool = draft.group(&record.group).map(|group| group.pool.clone());
@@ -273,16 +279,20 @@ fn empty(draft: &mut Draft<'_>) {
             LeaveFor::BackToSpot { work: true, .. } => Evict::Movable,
             LeaveFor::BackToSpot { work: false, .. } => Evict::WithoutGpu,
         };
+        if let Some(leaving) = draft.memory.leaving.get_mut(&id).filter(|leaving| !leaving.asked) {
+            Arc::make_mut(leaving).asked = true;
+        }
         draft.actions.push(Action::Drain { record: id, node: node.name.clone(), provider_id: instance.clone(), evict });
     }
 }
 
-/// Nodes that we closed and that are not let go take pods again.
+/// Nodes that we closed and that are not let go take pods again; our mark goes also where somebody else has opened them.
 fn open_again(draft: &mut Draft<'_>) {
     let mut actions = Vec::new();
     for record in draft.memory.records.values() {
         let State::Registered { instance, .. } = &record.state else { continue };
-        let Some(node) = draft.nodes.get(instance).filter(|node| node.cordon == Cordon::Ours) else { continue };
+        let marked = |node: &&&Arc<NodeFacts>| matches!(node.cordon, Cordon::Ours | Cordon::MarkLeft);
+        let Some(node) = draft.nodes.get(instance).filter(marked) else { continue };
         if !draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) {
             actions.push(Action::Uncordon { node: node.name.clone(), provider_id: instance.clone() });
         }

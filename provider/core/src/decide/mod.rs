@@ -1,7 +1,7 @@
 //! The decision of one pass. The same inputs give the same plan, byte for byte.
 //!
-//! The order of the steps is the order of the calls in [`decide`]: what the world says goes in first, then what is wanted is bought,
-//! then nodes are guarded and cleaned up, then the limits follow from what is left.
+//! The order of the steps is the order of the calls in [`decide`]: what the world says goes in first, then nodes are let go,
+//! then what is wanted is bought, then nodes are guarded and cleaned up, then the limits follow from what is left.
 
 mod absorb;
 mod budgets;
@@ -44,9 +44,10 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     absorb::registrations(&mut draft);
     absorb::deadlines(&mut draft);
     reclaims::keep(&mut draft);
+    // Before anything is bought: what goes in this pass must not widen the shares under which it buys.
+    leave::nodes(&mut draft);
     fill::buy(&mut draft);
     fill::ask_again(&mut draft);
-    leave::nodes(&mut draft);
     guard::endings(&mut draft);
     let held = guard::holds(&mut draft);
     guard::gone_nodes(&mut draft);

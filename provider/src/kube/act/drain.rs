@@ -34,14 +34,14 @@ impl KubeAct {
     pub async fn close(&self, node: &NodeName, machine: &ProviderId, evict: Evict) -> Result<Outcome, ActError> {
         self.change("close", node, |row| match row.cordon {
             _ if row.provider_id.as_deref() != Some(machine.as_str()) => Err(Outcome::NotOurs),
-            Cordon::None if row.draining && evict != Evict::All => Err(Outcome::NotOurs),
-            Cordon::None => Ok(cordon(true)),
+            Cordon::MarkLeft if evict != Evict::All => Err(Outcome::Reopened),
+            Cordon::None | Cordon::MarkLeft => Ok(cordon(true)),
             Cordon::Ours | Cordon::Theirs => Err(Outcome::Already),
         })
         .await
     }
 
-    /// Opens a node again that we closed.
+    /// Opens a node again that we closed. Where somebody else has opened it, only our mark goes.
     ///
     /// # Errors
     /// See [`ActError`].
@@ -49,6 +49,7 @@ impl KubeAct {
         self.change("open", node, |row| match row.cordon {
             _ if row.provider_id.as_deref() != Some(machine.as_str()) => Err(Outcome::NotOurs),
             Cordon::Ours => Ok(cordon(false)),
+            Cordon::MarkLeft => Ok(Change { annotations: json!({ DRAINING: null }), spec: None }),
             Cordon::Theirs => Err(Outcome::NotOurs),
             Cordon::None => Err(Outcome::Already),
         })

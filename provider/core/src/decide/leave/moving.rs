@@ -11,6 +11,7 @@ use super::super::{Draft, is_fresh};
 use super::begin;
 use crate::back::{self, Move, Reopened};
 use crate::choose::Scales;
+use crate::commitment::PaidFor;
 use crate::group::Group;
 use crate::ids::{NodeGroupId, PoolName, RecordId};
 use crate::leaving::{IDLE_FOR, LeaveFor, Leaving};
@@ -61,8 +62,8 @@ pub(super) fn stands(
     // A pod that came to an idle node has the last word.
     let candidate = candidate(draft, record).filter(|candidate| !candidate.busy || leaving.moves_work());
     let candidate = candidate.ok_or("it must not be moved any more")?;
-    // From the first pod that was told to go there is no way back.
-    let goes_on = leaving.has_evicted() || still_pays(draft, usage, &candidate, leaving.moves_work());
+    // From the first pod that may have been told to go there is no way back.
+    let goes_on = leaving.may_have_evicted() || still_pays(draft, usage, &candidate, leaving.moves_work());
     if goes_on { Ok(()) } else { Err("moving to spot would not pay any more") }
 }
 
@@ -110,6 +111,26 @@ pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
     }
 }
 
+/// What commitments pay of a pool's nodes once those are gone that are on their way.
+struct Paid<'a> {
+    by: PaidFor<'a>,
+    pool: &'a PoolName,
+    /// Nodes of the pool that go, or are about to.
+    going: Vec<Arc<Record>>,
+}
+
+impl Paid<'_> {
+    /// Those of `records` that commitments pay for, in the order in which they would go.
+    fn among(&self, records: &[&Record]) -> Vec<RecordId> {
+        let all: Vec<&Record> = self.going.iter().map(AsRef::as_ref).chain(records.iter().copied()).collect();
+        self.by.among(self.pool, &all)
+    }
+
+    fn pays_for(&self, record: &Record) -> bool {
+        self.among(&[record]).contains(&record.id)
+    }
+}
+
 /// Which of a pool's nodes begin to go.
 fn let_go(draft: &Draft<'_>, usage: &Usage, candidates: &[Candidate<'_>]) -> Vec<(RecordId, LeaveFor)> {
     let Some(pool) = candidates.first().map(|candidate| candidate.pool) else { return Vec::new() };
@@ -120,28 +141,50 @@ fn let_go(draft: &Draft<'_>, usage: &Usage, candidates: &[Candidate<'_>]) -> Vec
     let of_pool = |record: &Record| draft.group(&record.group).is_some_and(|group| group.pool == pool.name);
     let records = &draft.memory.records;
     let open = |(id, leaving): &(&RecordId, &Arc<Leaving>)| leaving.is_open() && records.get(id).is_some_and(|r| of_pool(r));
-    let going = draft.memory.leaving.iter().filter(open);
-    let (going, moving) = going.fold((0, false), |(n, moving), (_, leaving)| (n + 1, moving || leaving.moves_work()));
+    let moving = draft.memory.leaving.iter().filter(open).any(|(_, leaving)| leaving.moves_work());
+    // What is not open any more is ending, and on the bill until it has ended.
+    let leaves = |record: &&Arc<Record>| {
+        let begun = draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
+        (begun || matches!(record.state, State::Deleting { .. })) && of_pool(record)
+    };
+    let going = records.values().filter(leaves).cloned().collect();
+    let mut paid = Paid { by: PaidFor::of(usage, draft.menu), pool: &pool.name, going };
     let unbought =
         records.values().any(|record| matches!(record.state, State::Wanted | State::Launching { .. }) && of_pool(record));
-    let held = usage.nodes.get(&pool.name).copied().unwrap_or(0);
-    let spare = held.saturating_sub(pool.limits.min_nodes).saturating_sub(going);
+    // What is wanted, boots or could not be had keeps no floor.
+    let ready = |record: &&Arc<Record>| {
+        let State::Registered { instance, ready_at: Some(_), .. } = &record.state else { return false };
+        let stands = draft.nodes.get(instance).is_some_and(|node| node.ready_since.is_some());
+        let goes = draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
+        stands && !goes && of_pool(record)
+    };
+    let ready = u32::try_from(records.values().filter(ready).count()).unwrap_or(u32::MAX);
+    let spare = ready.saturating_sub(pool.limits.min_nodes);
     let spare = usize::try_from(spare).unwrap_or(usize::MAX);
     let (busy, mut idle): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
     // What a floor needs moves like work.
     let floor = idle.split_off(spare.min(idle.len()));
-    let mut begun = idle_ones(&scales, &spot, &idle);
+    let mut begun = idle_ones(&scales, &spot, &paid, &idle);
     if !moving && !unbought {
-        begun.extend(one_with_work(&scales, &spot, busy.into_iter().chain(floor)));
+        paid.going.extend(begun.iter().filter_map(|(id, _)| records.get(id)).cloned());
+        begun.extend(one_with_work(&scales, &spot, &paid, busy.into_iter().chain(floor)));
     }
     begun
 }
 
 /// Idle nodes that go because spot would be cheaper, should a pod come.
-fn idle_ones<'a>(scales: &Scales<'a>, spot: &Reopened<'a>, candidates: &[&Candidate<'_>]) -> Vec<(RecordId, LeaveFor)> {
+fn idle_ones<'a>(
+    scales: &Scales<'a>,
+    spot: &Reopened<'a>,
+    paid: &Paid<'_>,
+    candidates: &[&Candidate<'_>],
+) -> Vec<(RecordId, LeaveFor)> {
+    // The youngest first: of nodes bought alike it is the one to go.
+    let idle: Vec<&Record> = candidates.iter().rev().map(|candidate| candidate.record.as_ref()).collect();
+    let stay = paid.among(&idle);
     let mut known: Vec<(&NodeGroupId, Option<Move>)> = Vec::new();
     let mut going = Vec::new();
-    for record in candidates.iter().map(|candidate| &candidate.record) {
+    for record in idle.into_iter().filter(|record| !stay.contains(&record.id)) {
         // Without work nothing is lost: nodes of one group all pay, or none does.
         if !known.iter().any(|(group, _)| **group == record.group) {
             known.push((&record.group, spot.weigh(scales, record, false, false)));
@@ -156,6 +199,7 @@ fn idle_ones<'a>(scales: &Scales<'a>, spot: &Reopened<'a>, candidates: &[&Candid
 fn one_with_work<'a, 'c>(
     scales: &Scales<'a>,
     spot: &Reopened<'a>,
+    paid: &Paid<'_>,
     candidates: impl Iterator<Item = &'c Candidate<'c>>,
 ) -> Option<(RecordId, LeaveFor)> {
     // Nodes of one group differ in little but age, and the longer one has served the more its move pays: the oldest stands for all.
@@ -166,7 +210,8 @@ fn one_with_work<'a, 'c>(
             *known = candidate;
         }
     }
-    let found = oldest.values().filter_map(|c| Some((c.record.id, spot.weigh(scales, &c.record, c.busy, true)?)));
+    let oldest = oldest.values().filter(|candidate| !paid.pays_for(&candidate.record));
+    let found = oldest.filter_map(|c| Some((c.record.id, spot.weigh(scales, &c.record, c.busy, true)?)));
     let (id, found) = found.max_by_key(|(id, found)| (found.gain.0.saturating_sub(found.cost.0), Reverse(*id)))?;
     Some((id, back_to(found, true)))
 }

@@ -14,7 +14,7 @@ use crate::policy::{Isolation, MoveBack};
 use crate::spot::{LEFT_ALONE, Saving};
 use crate::supply::RefusalKind;
 use crate::transfer::Transfer;
-use crate::units::{Milli, UsdMicros, UsdPerHour};
+use crate::units::{Milli, Percent, UsdMicros, UsdPerHour};
 use crate::usage::Usage;
 
 /// A world with on-demand nodes in zone a that were bought when spot could not be had, took 5 min to boot, and have had pods.
@@ -185,4 +185,17 @@ fn a_full_pool_has_the_room_that_the_node_leaves() {
     assert!(weighed(&world, true, true).is_some());
     // And no other zone's: nothing of this test may rest on zone b.
     assert_eq!(world.target(GROUP_B), 0);
+}
+
+/// One spot node of two is half, but its successor would be the only node then.
+#[test]
+fn a_share_is_counted_without_the_node_that_goes() {
+    for (nodes, moves) in [(1, false), (2, true)] {
+        let mut world = fallen_back(nodes);
+        wait(&mut world, 60);
+        assert!(weighed(&world, true, true).is_some());
+        world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().max_share = Percent(50));
+        wait(&mut world, 1);
+        assert_eq!(weighed(&world, true, true).is_some(), moves, "{nodes}");
+    }
 }

@@ -4,8 +4,8 @@ use super::back::fallen_back;
 use super::oracle::Dice;
 use super::world::{GROUP_A, World, minutes, place, seconds};
 use super::*;
-use crate::commitment::{Capacity, Commitment, Paid, Terms};
-use crate::ids::Cloud;
+use crate::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
+use crate::ids::{Cloud, InstanceType, Region};
 use crate::leaving::{FIRST_REST, GIVE_UP_AFTER, LeaveFor, PAUSE, STAYS_FOR, Stage};
 use crate::offer::CapacityType;
 use crate::plan::Evict;
@@ -154,6 +154,11 @@ fn a_market_that_shuts_before_the_first_pod_was_told_takes_it_back() {
     world.advance(seconds(1));
     world.observe();
     world.pass();
+    // Its pods are being told, and nobody has heard what came of it.
+    let mut asked = world.clone();
+    asked.policy(|policy| policy.pools[0].spot.as_mut().unwrap().max_interruption = Some(crate::units::Percent(1)));
+    assert!(!asked.pass().actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
+    assert!(!asked.memory.leaving.is_empty());
     world.drain(Some(&Stuck::NotNow("a budget".into())));
     world.pass();
     assert!(world.memory.leaving.values().all(|leaving| matches!(&leaving.stage, Stage::Emptying { evicted: false, .. })));
@@ -278,6 +283,17 @@ fn our_mark_on_a_node_that_does_not_go_is_taken_back() {
 }
 
 #[test]
+fn our_mark_is_taken_off_a_node_that_somebody_opened_after_us() {
+    let mut world = fallen_back(1);
+    world.close(Cordon::MarkLeft);
+    assert!(world.pass().actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
+    world.drain(None);
+    // What is closed from then on is somebody else's.
+    world.close(Cordon::Theirs);
+    assert_eq!(world.live(minutes(120)), []);
+}
+
+#[test]
 fn a_crash_at_any_point_goes_on_from_what_is_remembered() {
     let mut world = fallen_back(1);
     world.live(QUIET - seconds(1));
@@ -299,6 +315,19 @@ fn a_floor_is_kept_by_another_node_and_so_moves_one_by_one() {
     world.unbind_pod();
     world.live(QUIET + minutes(4));
     assert_eq!(world.target(GROUP_A), 1);
+}
+
+#[test]
+fn a_node_that_is_not_ready_keeps_no_floor() {
+    let mut world = fallen_back(1);
+    world.policy(|policy| policy.pools[0].limits.min_nodes = 1);
+    world.unbind_pod();
+    world.live(minutes(10));
+    world.increase(GROUP_A, 1);
+    assert_eq!(World::launched_markets(&world.pass()), ["spot"]);
+    world.answer(|_| true);
+    // It boots. The other moves as one that the floor needs, and not as one too many.
+    assert_eq!(drains(&world.live(seconds(1))), [Evict::Movable]);
 }
 
 /// A block of two nodes in zone a from the start, of which nodes leave in an hour and which ends 40 min later.
@@ -334,6 +363,17 @@ fn nodes_of_a_block_are_all_emptied_before_it_ends() {
     assert_eq!(drains(&done), [Evict::All; 4], "both at once, busy or not");
     assert_eq!(endings(&done), [Ending::CapacityEnds; 2]);
     assert_eq!(world.target(GROUP_A), 0);
+}
+
+#[test]
+fn no_word_of_an_earlier_try_keeps_a_node_on_a_block_that_ends() {
+    let mut world = on_a_block();
+    world.live(minutes(60) - seconds(1));
+    world.advance(seconds(1));
+    world.observe();
+    world.pass();
+    world.drain(Some(&Stuck::Never("somebody opened it again".into())));
+    assert_eq!(endings(&world.live(minutes(2))), [Ending::CapacityEnds; 2]);
 }
 
 #[test]
@@ -388,6 +428,52 @@ fn pods_that_will_not_leave_a_block_are_asked_until_the_cloud_takes_it() {
     world.pass();
     assert_eq!(world.target(GROUP_A), 0);
     assert!(world.memory.leaving.is_empty());
+}
+
+/// Of four nodes half may be in one zone, and a fifth may make it three there. Without the block's two that is too much.
+#[test]
+fn an_order_counts_the_shares_without_the_nodes_that_end_in_its_pass() {
+    let mut world = on_a_block();
+    world.increase(GROUP_B, 2);
+    world.pass();
+    world.answer(|_| true);
+    world.pass();
+    world.observe();
+    world.join(true);
+    world.bind_pod();
+    world.numbers(|policy| policy.pools[0].max_zone_share = Some(crate::units::Percent(50)));
+    world.live(minutes(60) - seconds(1));
+    for _ in 0..2 {
+        world.advance(seconds(10));
+        world.observe();
+        assert_eq!(drains(&world.pass().actions).len(), 2);
+        world.drain(None);
+    }
+    world.increase(GROUP_B, 1);
+    let plan = world.pass();
+    assert_eq!(endings(&plan.actions), [Ending::CapacityEnds; 2]);
+    assert_eq!(World::launched_markets(&plan), <[&str; 0]>::default());
+}
+
+#[test]
+fn an_idle_node_that_a_commitment_pays_for_stays() {
+    let mut world = fallen_back(3);
+    world.policy(|policy| {
+        let terms = Terms::Nodes(CommittedNodes {
+            instance_type: InstanceType::new("gpu.1").unwrap(),
+            region: Region::new("r").unwrap(),
+            zone: None,
+            nodes: 1,
+            rate: UsdPerHour(500_000),
+        });
+        let cloud = Cloud::new("aws").unwrap();
+        policy.commitments = vec![Commitment { name: "ri".into(), cloud, from: None, until: None, terms }];
+    });
+    world.live(minutes(10));
+    world.unbind_pod();
+    let done = world.live(QUIET + minutes(60));
+    assert_eq!(endings(&done), [Ending::BackToSpot; 2]);
+    assert_eq!(world.target(GROUP_A), 1);
 }
 
 /// In random weather, with crashes between what is done and what is heard of it, and with pods that come back to closed nodes: pods of

@@ -148,8 +148,24 @@ async fn a_node_that_somebody_opened_after_us_stays_open_but_where_its_machine_e
     let server = Server::new(&[]);
     server.0.lock().unwrap().node["metadata"]["annotations"] = json!({ DRAINING: "true" });
     let act = server.act();
-    assert_eq!(act.close(&name(), &machine("sim://1"), Evict::Movable).await.unwrap(), Outcome::NotOurs);
+    assert_eq!(act.close(&name(), &machine("sim://2"), Evict::Movable).await.unwrap(), Outcome::NotOurs);
+    assert_eq!(act.close(&name(), &machine("sim://1"), Evict::Movable).await.unwrap(), Outcome::Reopened);
     assert_eq!(act.close(&name(), &machine("sim://1"), Evict::All).await.unwrap(), Outcome::Done);
+}
+
+#[tokio::test]
+async fn a_node_that_is_closed_after_our_mark_was_taken_off_stays_closed() {
+    let server = Server::new(&[]);
+    let act = server.act();
+    assert_eq!(act.close(&name(), &machine("sim://1"), Evict::Movable).await.unwrap(), Outcome::Done);
+    // Opened by hand: our mark stays on it.
+    server.0.lock().unwrap().node["spec"]["unschedulable"] = json!(false);
+    assert_eq!(act.uncordon(&name(), &machine("sim://1")).await.unwrap(), Outcome::Done);
+    assert_eq!(server.closed(), (false, false));
+    // Closed by hand.
+    server.0.lock().unwrap().node["spec"]["unschedulable"] = json!(true);
+    assert_eq!(act.uncordon(&name(), &machine("sim://1")).await.unwrap(), Outcome::NotOurs);
+    assert_eq!(server.closed(), (true, false));
 }
 
 #[tokio::test]
@@ -170,6 +186,16 @@ async fn pods_are_told_once_and_counted_until_they_are_gone() {
     assert_eq!(server.evictions(), ["side", "train-0"]);
     server.0.lock().unwrap().pods.retain(|name, _| name == "plugin" || name == "mirror");
     assert_eq!(drained(&server, Evict::Movable).await, Emptied { evicted: 0, left: 0, stuck: None });
+}
+
+#[tokio::test]
+async fn a_pod_that_claims_something_keeps_a_node_that_seemed_idle() {
+    let mut claiming = pod("dra", Some("Job"), 0);
+    claiming["spec"]["resourceClaims"] = json!([{ "name": "gpu", "resourceClaimName": "one" }]);
+    let server = Server::new(&[claiming]);
+    let stuck = Some(Stuck::NotNow("ml/dra has come meanwhile".to_owned()));
+    assert_eq!(drained(&server, Evict::WithoutGpu).await, Emptied { evicted: 0, left: 1, stuck });
+    assert!(server.evictions().is_empty());
 }
 
 #[tokio::test]
