@@ -270,7 +270,6 @@ async fn drain(
     clock: &Clock,
     under_way: &Mutex<UnderWay>,
 ) -> Result<(), ActError> {
-    fault::point("drain.before");
     let told = match kube.close(node, machine, evict).await? {
         Outcome::Done | Outcome::Already => {
             let at = clock.now();
@@ -283,7 +282,6 @@ async fn drain(
         }
         Outcome::Gone | Outcome::NotOurs => return Ok(()),
     };
-    fault::point("drain.after");
     lock(under_way).drains.insert(node.clone(), told);
     Ok(())
 }
