@@ -25,7 +25,7 @@ pub(super) async fn cpu_pods(bench: &mut Bench) -> anyhow::Result<()> {
     bench.cluster.cpu_pod("late", "2").await?;
     // And one whose pool is misspelt buys nothing either, but is told.
     bench.cluster.gpu_pod("slip", Ask { pool: "smal", ..ONE }).await?;
-    let near = "its nodeSelector stoker.dev/pool: \"smal\" matches no node group: did you mean small?";
+    let near = "it selects nodes by stoker.dev/pool: \"smal\", which no node group has: did you mean small?";
     eventually("an Event on the misspelt pod", Duration::from_secs(10), async || {
         let told = bench.cluster.told("slip").await?;
         Ok(if told.iter().any(|note| note == near) { Ok(()) } else { Err(format!("it is told {told:?}")) })
