@@ -267,8 +267,7 @@ pub fn check(
 
 /// Counts the shares of spot from the records, for the pools and markets in which this pass buys spot.
 fn spot_shares<'a>(bought: impl Iterator<Item = &'a LaunchRequest>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
-    let pool_of =
-        |group: &NodeGroupId| menu.groups.get(group).or_else(|| memory.groups.get(group).map(|g| &g.group)).map(|g| &g.pool);
+    let pool_of = |group: &NodeGroupId| menu.group_or_remembered(group, memory).map(|g| &g.pool);
     let bought: BTreeSet<(&PoolName, &Market)> = bought.filter_map(|r| Some((pool_of(&r.group)?, &r.market))).collect();
     for (name, market) in bought {
         let Some(rules) = menu.policy.pool(name).and_then(|pool| pool.spot.as_ref()) else { continue };
@@ -347,9 +346,7 @@ fn endings(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: &mu
 /// Counts nodes, spend and quota units from the records, for the pools and quotas that this pass buys under. A limit that the operator
 /// has lowered below what exists binds growth only: what exists is never ended for it.
 fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
-    let group_of = |id: &NodeGroupId| -> Option<&Group> {
-        menu.groups.get(id).or_else(|| memory.groups.get(id).map(|g| &g.group)).map(AsRef::as_ref)
-    };
+    let group_of = |id: &NodeGroupId| -> Option<&Group> { menu.group_or_remembered(id, memory).map(AsRef::as_ref) };
     let pool_of = |id: &RecordId| group_of(&memory.records.get(id)?.group).map(|group| &group.pool);
     let growing_pools: BTreeSet<&PoolName> = growing.iter().filter_map(pool_of).collect();
     let mut nodes: BTreeMap<&PoolName, u64> = BTreeMap::new();

@@ -240,13 +240,17 @@ impl Usage {
     }
 }
 
+/// A count with so many added, or taken out again: never below nought.
+pub(crate) fn moved(count: u32, by: i64) -> u32 {
+    u32::try_from(i64::from(count).saturating_add(by).max(0)).unwrap_or(u32::MAX)
+}
+
 impl SpotShare {
     /// Adds spot nodes of a market, or takes them out again.
     fn add(&mut self, place: &Place, nodes: i64) {
-        let moved = |n: u32| u32::try_from((i64::from(n) + nodes).max(0)).unwrap_or(u32::MAX);
-        self.spot = moved(self.spot);
+        self.spot = moved(self.spot, nodes);
         let here = self.markets.entry(place.clone()).or_default();
-        *here = moved(*here);
+        *here = moved(*here, nodes);
     }
 }
 

@@ -86,8 +86,7 @@ fn is_of(record: &Record, machine: &ProviderId) -> bool {
 }
 
 fn pool_of<'a>(record: &Record, menu: &'a Menu, memory: &'a Memory) -> Option<&'a PoolName> {
-    let group = menu.groups.get(&record.group).or_else(|| memory.groups.get(&record.group).map(|known| &known.group))?;
-    Some(&group.pool)
+    menu.group_or_remembered(&record.group, memory).map(|group| &group.pool)
 }
 
 /// Whether a node may be moved to spot: it is on demand, nobody else closed it, its pool moves back, and its pods save checkpoints.

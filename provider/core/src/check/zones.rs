@@ -17,10 +17,7 @@ pub(super) fn shares(growing: &BTreeSet<RecordId>, memory: &Memory, menu: &Menu,
     if limits.is_empty() || growing.is_empty() {
         return;
     }
-    let pool_of = |id: &NodeGroupId| {
-        let group = menu.groups.get(id).or_else(|| memory.groups.get(id).map(|remembered| &remembered.group));
-        group.map(|group| &group.pool)
-    };
+    let pool_of = |id: &NodeGroupId| menu.group_or_remembered(id, memory).map(|group| &group.pool);
     let zone_of = |place: &Place| format!("{}/{}/{}", place.cloud, place.region, place.zone);
     let mut nodes: BTreeMap<&PoolName, u64> = BTreeMap::new();
     let mut zones: BTreeMap<(&PoolName, String), (u64, bool)> = BTreeMap::new();

@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::offer::{CapacityType, Market, Place};
 use crate::record::{Purchase, Record};
 use crate::units::{Milli, UsdPerHour};
-use crate::usage::group_of;
+use crate::usage::{group_of, moved};
 
 /// Nodes that one pool bought alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,11 +147,10 @@ impl Committed {
             return;
         }
         let alike = |line: &Line| line.price == price && line.market == *market && line.pool == group.pool;
-        let change = |held: u32| u32::try_from(i64::from(held).saturating_add(nodes).max(0)).unwrap_or(u32::MAX);
         if let Some(known) = self.lines.iter_mut().find(|known| alike(&known.line)) {
-            known.line.nodes = change(known.line.nodes);
+            known.line.nodes = moved(known.line.nodes, nodes);
         } else {
-            self.lines.push(reached(commitments, group, market, price, change(0)));
+            self.lines.push(reached(commitments, group, market, price, moved(0, nodes)));
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Usage;
+use super::{Usage, moved};
 use crate::group::{Group, Menu};
 use crate::ids::{Cloud, PoolName, Region, ZoneId};
 use crate::offer::Place;
@@ -43,10 +43,6 @@ impl ZoneShare {
         let here = self.zones.entry(Zone::of(place)).or_default();
         *here = moved(*here, nodes);
     }
-}
-
-fn moved(n: u32, by: i64) -> u32 {
-    u32::try_from((i64::from(n) + by).max(0)).unwrap_or(u32::MAX)
 }
 
 impl Usage {
