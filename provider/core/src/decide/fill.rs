@@ -69,8 +69,9 @@ fn fill_order(
     let scales = Scales { menu, memory: &draft.memory, usage, fresh, now };
     let (eligible, barred) = scales.rank([group]);
     let before = scales.explain(&eligible, &barred, &[]);
-    let Allocation { runs, proof, usage: all_bought } = allocate(&scales, &[group], asked);
-    let wished: u32 = runs.iter().map(|run| run.nodes).sum();
+    let allocation = allocate(&scales, &[group], asked);
+    let wished = allocation.found();
+    let Allocation { runs, proof, usage: all_bought } = allocation;
     let is_again = |id: &RecordId| draft.memory.records.get(id).is_some_and(|record| record.attempts > 0);
     let elsewhere = ids.iter().any(is_again).then(|| best_elsewhere(&scales, group)).flatten();
     let bought: Vec<(Market, UsdPerHour, bool, u32)> = runs

@@ -13,6 +13,7 @@ use crate::record::{PodsSeen, State};
 use crate::sabotage;
 use crate::snapshot::Hold;
 use crate::supply::{InstanceState, KeyText};
+use crate::usage::Usage;
 
 /// Nodes in a row without a pod that freeze a group. Two can be bad luck (the pod was deleted meanwhile); three are a template that
 /// does not keep its word.
@@ -100,8 +101,8 @@ pub(super) struct Held {
 
 /// Busy nodes are held, and idle ones that are paid for while others cost money; our holds on the others are taken back. A user's own
 /// annotation is never touched. How many of each group are held is the answer.
-pub(super) fn holds(draft: &mut Draft<'_>) -> Lookup<NodeGroupId, Held> {
-    let kept = paid::kept(draft);
+pub(super) fn holds(draft: &mut Draft<'_>, usage: &Usage) -> Lookup<NodeGroupId, Held> {
+    let kept = paid::kept(draft, usage);
     let mut actions = Vec::new();
     let mut held: Lookup<NodeGroupId, Held> = Lookup::default();
     for record in draft.memory.records.values() {

@@ -49,10 +49,11 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     fill::buy(&mut draft);
     fill::ask_again(&mut draft);
     guard::endings(&mut draft);
-    let held = guard::holds(&mut draft);
+    // From here on nothing that a limit counts changes.
+    let usage = draft.usage();
+    let held = guard::holds(&mut draft, &usage);
     guard::gone_nodes(&mut draft);
     guard::barren_groups(&mut draft);
-    let usage = draft.usage();
     let limits = limits::of_groups(&mut draft, &usage, &held);
     let accounts = budgets::accounts(&mut draft, &usage);
     draft.forget();

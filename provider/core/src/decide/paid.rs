@@ -12,6 +12,7 @@ use crate::lookup::LookupSet;
 use crate::offer::CapacityType;
 use crate::record::{Record, State};
 use crate::snapshot::{Cordon, Hold};
+use crate::usage::Usage;
 
 /// How long an idle node that costs money stands in the way of others at most: six times what the autoscaler waits by default
 /// (`--scale-down-unneeded-time`). One that is idle for longer is not removed for reasons of its own, and nothing is held for it.
@@ -19,7 +20,7 @@ const GOES_WITHIN: SignedDuration = SignedDuration::from_hours(1);
 
 /// Idle nodes that stay for now. In each pool, the autoscaler may remove those first whose going saves money; what commitments pay for
 /// is free to go when none of those is left. Where nothing is committed, nothing is held.
-pub(super) fn kept(draft: &mut Draft<'_>) -> LookupSet<RecordId> {
+pub(super) fn kept(draft: &mut Draft<'_>, usage: &Usage) -> LookupSet<RecordId> {
     let mut kept = LookupSet::default();
     if draft.menu.policy.commitments.is_empty() || draft.memory.idle.len() < 2 {
         return kept;
@@ -34,8 +35,7 @@ pub(super) fn kept(draft: &mut Draft<'_>) -> LookupSet<RecordId> {
     if by_pool.is_empty() {
         return kept;
     }
-    let (usage, menu) = (draft.usage(), draft.menu);
-    let paid_for = PaidFor::of(&usage, menu);
+    let paid_for = PaidFor::of(usage, draft.menu);
     for (pool, idle) in by_pool {
         let floor = draft.menu.policy.pool(&pool).map_or(0, |pool| pool.limits.min_nodes);
         if usage.nodes.get(&pool).is_none_or(|nodes| *nodes <= floor) {
