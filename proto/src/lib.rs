@@ -1,10 +1,12 @@
-//! The wire between a Cluster Autoscaler and this provider: two gRPC services, as the union of every release since 1.25.
+//! The wire of this provider: to a Cluster Autoscaler two gRPC services, as the union of every release since 1.25, and
+//! one to the probes on its nodes.
 //!
 //! * [`externalgrpc`]: the external cloud provider, `--cloud-provider=externalgrpc`;
 //! * [`expander`]: the gRPC expander, `--expander=grpc`;
-//! * [`FILE_DESCRIPTOR_SET`]: both, for gRPC reflection.
+//! * [`probe`]: what a node's probe reads, and what it may be asked;
+//! * [`FILE_DESCRIPTOR_SET`]: all of them, for gRPC reflection.
 //!
-//! Releases differ in which fields they send and read. The messages here declare all of them, and the inherent methods
+//! Releases of the autoscaler differ in which fields they send and read. The messages here declare all of them, and the inherent methods
 //! of `compat.rs` hold the two rules that serve every release with one server: **answers fill both** the legacy field
 //! and its successor, **requests are read from both**, the successor first. Code that goes through these methods need
 //! not know which release is calling; where it must, [`ClientGeneration`] tells. [`InstanceErrorClass`] names the two
@@ -22,7 +24,7 @@ pub use generation::ClientGeneration;
 pub use prost::bytes::Bytes;
 pub use prost_types::{Any, Duration, Timestamp};
 
-/// Descriptors of both services and all they import, serialised for `tonic_reflection`.
+/// Descriptors of all services and what they import, serialised for `tonic_reflection`.
 pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("stoker_descriptor");
 
 /// Messages, client and server of `clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider`.
@@ -38,4 +40,10 @@ pub mod expander {
 
     /// [`Option`] under a name that does not hide the one of the standard library.
     pub type ExpanderOption = self::Option;
+}
+
+/// Messages, client and server of `stoker.probe.v1.Probe`.
+pub mod probe {
+    #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
+    tonic::include_proto!("stoker.probe.v1");
 }

@@ -116,6 +116,8 @@ id!(/// An instance type, e.g. `g6.xlarge`.
     InstanceType, "instance type");
 id!(/// A GPU model as in `gpu-specs.csv`, e.g. `L4`, `A100`.
     GpuModel, "GPU model");
+id!(/// One GPU or MIG instance, as its driver names it for life: `GPU-…` or `MIG-…`.
+    GpuUuid, "GPU UUID");
 id!(/// What a machine is called by its maker; equals the Node's `spec.providerID` byte for byte.
     ProviderId, "provider id");
 id!(/// The name of a Kubernetes Node.

@@ -28,6 +28,7 @@ pub mod plan;
 pub mod policy;
 pub mod price;
 pub mod quota;
+pub mod reading;
 pub mod record;
 pub mod sabotage;
 pub mod score;

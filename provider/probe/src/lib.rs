@@ -1,0 +1,1 @@
+//! Reads a node's GPUs by NVML and tells the provider. It reports, and never judges.

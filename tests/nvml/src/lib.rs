@@ -1,0 +1,1 @@
+//! A library that stands where `libnvidia-ml.so.1` does, scripted by a file.
