@@ -1,6 +1,10 @@
 //! What was read of a node's GPUs, by its probe or by Prometheus. A reading is a fact; what it means is concluded elsewhere.
 //!
 //! Every level is [`Measured`]: known, or unknown for a reason. Nothing unknown is nought, idle or healthy.
+//! [`digest`] makes of them what a decision looks at, [`seen`], which changes only when something does.
+
+pub mod digest;
+pub mod seen;
 
 use std::collections::BTreeMap;
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
 use crate::lookup::Lookup;
+use crate::reading::seen::Seen;
 use crate::supply::{LaunchOutcome, Observation};
 
 /// The facts of one pass.
@@ -25,6 +26,9 @@ pub struct Snapshot {
     pub terminating: BTreeSet<ProviderId>,
     /// What came of draining nodes since the last pass.
     pub drains: BTreeMap<NodeName, Drained>,
+    /// What has been seen of each node's GPUs; a node that nobody reads is absent.
+    #[serde(default)]
+    pub seen: BTreeMap<NodeName, Arc<Seen>>,
 }
 
 /// What one try at draining a node came to.

@@ -15,6 +15,7 @@ use stoker_core::leaving::{Leaving, Moves};
 use stoker_core::memory::{Backoff, GroupMemory, Memory};
 use stoker_core::offer::{Market, Place};
 use stoker_core::price::Quote;
+use stoker_core::reading::seen::Seen;
 use stoker_core::record::Record;
 use stoker_core::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::spot::{RegionReclaims, SpotHistory};
@@ -193,13 +194,15 @@ pub(super) struct SnapshotDelta {
     terminating: SetDelta<ProviderId>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     drains: MapDelta<NodeName, Drained>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    seen: MapDelta<NodeName, Arc<Seen>>,
 }
 
 impl Part for Snapshot {
     type Delta = SnapshotDelta;
 
     fn whole(&self) -> SnapshotDelta {
-        let Self { suppliers, cluster, outcomes, launching, terminating, drains } = self;
+        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen } = self;
         SnapshotDelta {
             suppliers: suppliers.whole(),
             cluster: Some(cluster.whole()),
@@ -207,11 +210,12 @@ impl Part for Snapshot {
             launching: launching.whole(),
             terminating: terminating.whole(),
             drains: drains.whole(),
+            seen: seen.whole(),
         }
     }
 
     fn since(&self, before: &Self) -> Option<SnapshotDelta> {
-        let Self { suppliers, cluster, outcomes, launching, terminating, drains } = self;
+        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen } = self;
         let delta = SnapshotDelta {
             suppliers: suppliers.since(&before.suppliers).unwrap_or_default(),
             cluster: cluster.since(&before.cluster),
@@ -219,19 +223,21 @@ impl Part for Snapshot {
             launching: launching.since(&before.launching).unwrap_or_default(),
             terminating: terminating.since(&before.terminating).unwrap_or_default(),
             drains: drains.since(&before.drains).unwrap_or_default(),
+            seen: seen.since(&before.seen).unwrap_or_default(),
         };
         let any = !delta.suppliers.is_empty()
             || delta.cluster.is_some()
             || !delta.outcomes.is_empty()
             || !delta.launching.is_empty()
             || !delta.terminating.is_empty()
-            || !delta.drains.is_empty();
+            || !delta.drains.is_empty()
+            || !delta.seen.is_empty();
         any.then_some(delta)
     }
 
     fn apply(before: Option<Self>, delta: SnapshotDelta) -> Self {
         let before = before.unwrap_or_default();
-        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating, drains } = delta;
+        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating, drains, seen } = delta;
         Self {
             suppliers: Part::apply(Some(before.suppliers), suppliers),
             cluster: match cluster {
@@ -242,6 +248,7 @@ impl Part for Snapshot {
             launching: Part::apply(Some(before.launching), launching),
             terminating: Part::apply(Some(before.terminating), terminating),
             drains: Part::apply(Some(before.drains), drains),
+            seen: Part::apply(Some(before.seen), seen),
         }
     }
 }
