@@ -11,6 +11,8 @@ use rcgen::{
     SanType,
 };
 
+use crate::net::PROBE_PREFIX;
+
 /// How long the certificates count.
 const YEAR: Duration = Duration::from_hours(365 * 24);
 
@@ -238,9 +240,10 @@ fn host_name(name: &str) -> Result<SanType, CertsError> {
 }
 
 fn client_name(name: &str) -> Result<SanType, CertsError> {
-    const CURE: &str = "give a DNS name, e.g. cluster-autoscaler, or a URI, e.g. spiffe://cluster/autoscaler";
+    const CURE: &str =
+        "give a DNS name, e.g. cluster-autoscaler, a URI, e.g. spiffe://cluster/autoscaler, or for a node's probe probe:<node>";
     let bad = || CertsError::Name { name: name.to_owned(), cure: CURE };
-    if name.contains("://") {
+    if name.contains("://") || name.starts_with(PROBE_PREFIX) {
         if name.chars().any(|c| c.is_whitespace() || c.is_control()) {
             return Err(bad());
         }

@@ -105,6 +105,7 @@ impl Setup {
             world_file: Some(dir.join("world.jsonl")),
             provider: Door::loopback(),
             expander: Door::loopback(),
+            probes: None,
             http: ([127, 0, 0, 1], 0).into(),
             kube: self.kubeconfig.clone().map_or(KubeOptions::None, KubeOptions::Kubeconfig),
             retention: SignedDuration::from_hours(24),

@@ -14,7 +14,8 @@ use crate::clock::Clock;
 use crate::kube::client::in_cluster;
 use crate::net::TlsFiles;
 use crate::policy_file;
-use crate::serve::{Door, KubeOptions, Options, PolicySource, ServeError, start};
+use crate::probes::ServiceAccount;
+use crate::serve::{Door, KubeOptions, Options, PolicySource, ProbeDoorOptions, ServeError, start};
 use crate::supplier::simulated;
 
 /// The simulated machines, in the state directory.
@@ -61,6 +62,10 @@ pub struct ServeArgs {
     #[arg(long, env = "STOKER_HTTP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8088", help_heading = "Addresses")]
     pub http_listen: SocketAddr,
 
+    /// Where the nodes' probes are listened for [default: nowhere]
+    #[arg(long, alias = "probe-addr", env = "STOKER_PROBE_LISTEN", value_name = "ADDR", help_heading = "Addresses")]
+    pub probe_listen: Option<SocketAddr>,
+
     /// Certificate of the provider, in PEM; clients must then show one of their own
     #[arg(long, env = "STOKER_TLS_CERT", value_name = "FILE", requires_all = ["tls_key", "client_ca"], help_heading = "TLS")]
     pub tls_cert: Option<PathBuf>,
@@ -76,6 +81,24 @@ pub struct ServeArgs {
     /// Its private key
     #[arg(long, env = "STOKER_EXPANDER_KEY", value_name = "FILE", requires = "expander_cert", help_heading = "TLS")]
     pub expander_key: Option<PathBuf>,
+    /// Certificate of the probes' listener, in PEM
+    #[arg(long, env = "STOKER_PROBE_CERT", value_name = "FILE", requires_all = ["probe_key", "probe_listen"], help_heading = "TLS")]
+    pub probe_cert: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, env = "STOKER_PROBE_KEY", value_name = "FILE", requires = "probe_cert", help_heading = "TLS")]
+    pub probe_key: Option<PathBuf>,
+    /// Who signs the certificates of probes, each naming `probe:<node>` [default: probes show ServiceAccount tokens]
+    #[arg(long, env = "STOKER_PROBE_CLIENT_CA", value_name = "FILE", requires = "probe_cert", help_heading = "TLS")]
+    pub probe_client_ca: Option<PathBuf>,
+    /// Whose tokens count as those of probes
+    #[arg(
+        long,
+        env = "STOKER_PROBE_SERVICE_ACCOUNT",
+        value_name = "NAMESPACE/NAME",
+        default_value_t = ServiceAccount::default(),
+        help_heading = "TLS"
+    )]
+    pub probe_service_account: ServiceAccount,
     /// Who may call the provider, by a name in the client's certificate; repeatable
     #[arg(
         long = "provider-client",
@@ -136,6 +159,11 @@ fn options(args: ServeArgs) -> Result<Options, CliError> {
         client_ca,
         expander_cert,
         expander_key,
+        probe_listen,
+        probe_cert,
+        probe_key,
+        probe_client_ca,
+        probe_service_account,
         provider_clients,
         allow_plaintext,
         kubeconfig,
@@ -169,6 +197,10 @@ fn options(args: ServeArgs) -> Result<Options, CliError> {
             allow_plaintext,
             clients: Arc::from([]),
         },
+        probes: probe_listen.map(|listen| ProbeDoorOptions {
+            door: Door { listen, tls: files(probe_cert, probe_key, probe_client_ca), allow_plaintext, clients: Arc::from([]) },
+            account: probe_service_account,
+        }),
         http: http_listen,
         kube: match kubeconfig {
             Some(path) => KubeOptions::Kubeconfig(path),

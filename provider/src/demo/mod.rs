@@ -204,6 +204,7 @@ async fn play(script: Script) -> anyhow::Result<Option<Played>> {
         world_file: None,
         provider: Door::loopback(),
         expander: Door::loopback(),
+        probes: None,
         http: ([127, 0, 0, 1], 0).into(),
         kube: KubeOptions::None,
         retention: SignedDuration::from_hours(24 * 30),

@@ -14,6 +14,7 @@ use stoker_core::supply::{MarketFacts, Observation};
 use tokio::sync::{Mutex, watch};
 
 use super::Executor;
+use crate::probes::SeenNodes;
 use crate::supplier::Supplier;
 use crate::view::NotReady;
 
@@ -152,6 +153,7 @@ fn used(facts: &AllMarketFacts, menu: &Menu) -> AllMarketFacts {
 pub struct Feeds {
     suppliers: Vec<SupplierFeed>,
     cluster: Option<ClusterFeed>,
+    seen: Option<watch::Receiver<Arc<SeenNodes>>>,
 }
 
 /// The cluster's facts, and whether they can be trusted.
@@ -182,7 +184,14 @@ impl Feeds {
     /// Feeds from these suppliers, and from the cluster where there is one.
     pub fn new(suppliers: &[Arc<dyn Supplier>], cluster: Option<ClusterFeed>) -> Self {
         let suppliers = suppliers.iter().map(|s| SupplierFeed::new(Arc::clone(s))).collect();
-        Self { suppliers, cluster }
+        Self { suppliers, cluster, seen: None }
+    }
+
+    /// With what has been seen of the nodes' GPUs. A pass waits for none of it: what nobody has read yet is absent.
+    #[must_use]
+    pub fn with_seen(mut self, seen: watch::Receiver<Arc<SeenNodes>>) -> Self {
+        self.seen = Some(seen);
+        self
     }
 
     /// For each supplier, what its polling task needs: whom to ask and where to leave the answer.
@@ -231,6 +240,7 @@ impl Feeds {
             launching: under_way.launching,
             terminating: under_way.terminating,
             drains: under_way.drains,
+            seen: self.seen.as_ref().map(|seen| SeenNodes::clone(&seen.borrow())).unwrap_or_default(),
         }
     }
 }

@@ -162,10 +162,10 @@ impl Parts {
 }
 
 /// A field's number, and its bytes where it has a length; `None` for what is no field.
-type Field<'a> = Option<(u64, Option<&'a [u8]>)>;
+pub(super) type Field<'a> = Option<(u64, Option<&'a [u8]>)>;
 
 /// The fields of a message, up to and including the first that is none.
-fn fields(mut rest: &[u8]) -> impl Iterator<Item = Field<'_>> {
+pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Field<'_>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;

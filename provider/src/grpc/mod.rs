@@ -3,7 +3,8 @@
 //! * [`provider`]: the fifteen calls of `CloudProvider`. Reads answer from the published view and never wait; changes are handed to the
 //!   engine, which answers once they are durable and visible.
 //! * [`expander`]: `BestOptions`, the cheapest way to help the waiting pods.
-//! * [`server`]: both behind their listeners, with health, reflection, limits and an orderly stop.
+//! * [`probe`]: the stream of each node's probe, behind a listener of its own.
+//! * [`server`]: all behind their listeners, with health, reflection, limits and an orderly stop.
 //!
 //! The wire ends here: `convert` maps messages to our own types and back, `status` is the one table from what went wrong to a gRPC
 //! status, `price` is where money becomes a float, and `shown` is what an autoscaler is shown of the view.
@@ -12,6 +13,7 @@ mod bounded;
 mod convert;
 pub mod expander;
 mod price;
+pub mod probe;
 pub mod provider;
 pub mod server;
 mod shown;

@@ -19,6 +19,7 @@ use tower::limit::GlobalConcurrencyLimitLayer;
 
 use super::bounded::Bounded;
 use super::expander::Expander;
+use super::probe::ProbeDoor;
 use super::provider::Provider;
 use crate::engine::EngineHandle;
 use crate::net::{Listener, require_identity};
@@ -45,6 +46,12 @@ const HEALTH_EVERY: Duration = Duration::from_millis(250);
 /// A client that does not answer a ping is gone: its connection would otherwise stay until the system notices, hours later.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(10);
+
+/// Streams on one connection. A probe has one, and another while it changes over.
+const PROBE_STREAMS: u32 = 4;
+
+/// Bytes that a probe may send before they are taken: as much as the largest message, so that 5,000 of them bound what is held.
+const PROBE_WINDOW: u32 = 256 << 10;
 
 /// Why a service does not serve any more.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +108,22 @@ pub async fn serve_expander(
     let served = router.serve_with_incoming_shutdown(listener.incoming(), stop.clone().cancelled_owned());
     // It always has an answer: where nothing can be ranked, the options as they came.
     until_stopped(served, tell_health(health, expander_server::SERVICE_NAME, || true, &stop), &stop).await
+}
+
+/// Serves probes until `stop`: their service alone, without reflection or health, which would tell a node's key more than it needs.
+pub async fn serve_probes(listener: Listener, door: ProbeDoor, stop: CancellationToken) -> Result<(), ServeError> {
+    let router = builder()
+        .max_concurrent_streams(PROBE_STREAMS)
+        .initial_stream_window_size(PROBE_WINDOW)
+        .initial_connection_window_size(PROBE_WINDOW)
+        .add_service(door);
+    let served = router.serve_with_incoming_shutdown(listener.incoming(), stop.clone().cancelled_owned());
+    until_stopped(served, std::future::pending(), &stop).await
+}
+
+/// [`serve_probes`] as one of the process's tasks.
+pub fn spawn_probes(tasks: &mut JoinSet<&'static str>, listener: Listener, door: ProbeDoor, stop: CancellationToken) {
+    tasks.spawn(named("the probes' door", serve_probes(listener, door, stop)));
 }
 
 /// [`serve_provider`] as one of the process's tasks.

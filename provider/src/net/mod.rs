@@ -8,5 +8,5 @@ mod tls;
 mod tests;
 
 pub use listener::{Conn, Limits, Listener, PlaintextRefused, Security, check_plaintext};
-pub use peer::{PeerInfo, require_identity};
+pub use peer::{PROBE_PREFIX, PeerInfo, require_identity};
 pub use tls::{Loaded, Tls, TlsFault, TlsFaults, TlsFiles, install_crypto};

@@ -9,6 +9,9 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
+/// How the identity of a node's probe begins; the node's name follows. Such an identity opens the probes' listener, and nothing else.
+pub const PROBE_PREFIX: &str = "probe:";
+
 /// What is known of the peer of a connection; in the extensions of every request that came over it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerInfo {
@@ -44,7 +47,8 @@ pub(super) fn identities(certificate: &CertificateDer<'_>) -> Vec<String> {
 /// (its listener was allowed as a whole).
 ///
 /// # Errors
-/// `PermissionDenied`, with the identities seen and the flag that would allow them. An empty `allowed` refuses everybody.
+/// `PermissionDenied`, with the identities seen and the flag that would allow them. An empty `allowed` refuses everybody, and a probe is
+/// refused whatever is allowed: every node has the key of one.
 pub fn require_identity(
     allowed: Arc<[String]>,
 ) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone + Send + Sync + 'static {
@@ -52,6 +56,9 @@ pub fn require_identity(
         let Some(peer) = request.extensions().get::<PeerInfo>() else {
             return Err(Status::permission_denied("nothing is known of this connection"));
         };
+        if peer.identities.iter().any(|name| name.starts_with(PROBE_PREFIX)) {
+            return Err(Status::permission_denied("the client certificate is of a node's probe, which may call nothing here"));
+        }
         if peer.plaintext || peer.identities.iter().any(|name| allowed.contains(name)) {
             return Ok(request);
         }

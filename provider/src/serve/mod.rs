@@ -2,6 +2,7 @@
 
 mod nodes;
 mod options;
+mod probes;
 mod side;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use options::{Door, KubeOptions, Options, PolicySource};
+pub use options::{Door, KubeOptions, Options, PolicySource, ProbeDoorOptions};
 
 use crate::clock::Clock;
 use crate::engine::{ClusterFeed, Engine, EngineHandle, Executor, Feeds, Inputs, MarketFeed, Parts, ask};
@@ -30,6 +31,7 @@ use crate::net::{Listener, Security, Tls, TlsFaults, TlsFiles, check_plaintext};
 use crate::observer::Observer;
 use crate::permit::{Permit, PermitError};
 use crate::policy_watch::{PolicyError, PolicyWatch, warn_of_unmatched};
+use crate::probes::{ProbeMetrics, Readings, Streams};
 use crate::supplier::Supplier;
 use crate::supplier::simulated::{Simulated, WorldError};
 use crate::telemetry::{Certificate, Metrics};
@@ -67,6 +69,12 @@ pub enum ServeError {
     /// Plaintext would be served where it can be overheard.
     #[error(transparent)]
     Plaintext(#[from] crate::net::PlaintextRefused),
+    /// Probes would be believed whatever node they name.
+    #[error(
+        "nothing tells which node a probe is on: give --probe-client-ca (certificates), or watch a cluster, whose API server reviews \
+         ServiceAccount tokens"
+    )]
+    UnprovenProbes,
     /// An address cannot be listened on.
     #[error("{addr}: cannot listen for {door}")]
     Listen {
@@ -109,8 +117,14 @@ pub struct Running {
     pub provider: SocketAddr,
     /// Where the expander listens.
     pub expander: SocketAddr,
+    /// Where the nodes' probes are listened for, if they are.
+    pub probes: Option<SocketAddr>,
     /// Where the side port listens.
     pub http: SocketAddr,
+    /// What is read of nodes.
+    pub readings: Arc<Readings>,
+    /// The probes that speak.
+    pub streams: Arc<Streams>,
     /// The simulated supplier.
     pub simulated: Arc<Simulated>,
     /// What takes calls in.
@@ -183,8 +197,20 @@ fn unasked(ended: Result<&'static str, tokio::task::JoinError>) -> bool {
 /// Says what is missing or wrong; then nothing runs and nothing changed.
 pub async fn start(options: Options) -> Result<Running, ServeError> {
     crate::net::install_crypto();
-    let Options { clock, book, policy: source, world, state_dir, world_file, provider, expander, http, kube, retention } =
-        options;
+    let Options {
+        clock,
+        book,
+        policy: source,
+        world,
+        state_dir,
+        world_file,
+        provider,
+        expander,
+        probes,
+        http,
+        kube,
+        retention,
+    } = options;
     let permit = Arc::new(Permit::take(&state_dir)?);
     let (policy, policy_path) = source.read(&book)?;
     let cluster = policy.cluster.clone();
@@ -205,6 +231,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
 
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
+    let probe_metrics = ProbeMetrics::register(&mut registry);
     metrics.policy_taken(clock.now());
     let (mut doors, mut inner) = (Tasks::default(), Tasks::default());
     let (stop, tasks) = (inner.stop.clone(), &mut inner.set);
@@ -214,6 +241,10 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let expander_tls = expander.load()?;
     let provider_listener = listen("the provider", &provider, provider_tls.as_ref(), &metrics).await?;
     let expander_listener = listen("the expander", &expander, expander_tls.as_ref(), &metrics).await?;
+    let probe_door = match probes {
+        Some(options) => Some(probes::open(options, client.as_ref(), &metrics).await?),
+        None => None,
+    };
     let side_listener =
         TcpListener::bind(http).await.map_err(|source| ServeError::Listen { addr: http, door: "the side port", source })?;
     let at = |listener: &Listener, asked: SocketAddr| listener.local_addr().unwrap_or(asked);
@@ -236,6 +267,9 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         kube_feed = Some(feed);
         kube_act = Some(Arc::new(KubeAct::new(client, EVENTS_NAMESPACE)));
     }
+    let streams = Streams::new(probe_metrics.clone());
+    let readings = Readings::new(clock.clone(), kube_feed.as_ref().map(KubeFeed::facts), Arc::clone(&wake), probe_metrics);
+    probes::keep(tasks, Arc::clone(&readings), Arc::clone(&streams), stop.clone());
     let events = kube_act.clone().map(|kube| {
         let (sender, events) = mpsc::channel(EVENTS);
         let stopped = stop.clone();
@@ -253,7 +287,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let (policy_sender, policy_receiver) = watch::channel(policy);
     let cluster_feed =
         kube_feed.clone().map(|feed: KubeFeed| ClusterFeed { facts: feed.facts(), healthy: Box::new(move || feed.healthy()) });
-    let feeds = Feeds::new(&suppliers, cluster_feed);
+    let feeds = Feeds::new(&suppliers, cluster_feed).with_seen(readings.seen());
     let pollers = feeds.pollers();
     let market_facts = markets.facts();
     let engine = Engine::new(Parts {
@@ -325,7 +359,10 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         fault
     });
     let mut certificates = BTreeMap::new();
-    for (which, tls) in [(Certificate::Provider, provider_tls), (Certificate::Expander, expander_tls)] {
+    let probe_tls = probe_door.as_ref().and_then(|door| door.tls.clone());
+    for (which, tls) in
+        [(Certificate::Provider, provider_tls), (Certificate::Expander, expander_tls), (Certificate::Probes, probe_tls)]
+    {
         if let Some(tls) = tls {
             metrics.certificate(which, tls.not_after(), false);
             certificates.insert(which.as_str(), tls.status());
@@ -361,6 +398,10 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         doors.stop.clone(),
     );
     crate::grpc::server::spawn_expander(&mut doors.set, expander_listener, handle.clone(), metrics, doors.stop.clone());
+    let probes = probe_door.as_ref().map(|door| door.addr);
+    if let Some(door) = probe_door {
+        door.spawn(&mut doors.set, &readings, &streams, doors.stop.clone());
+    }
     let stopped = stop.clone();
     tasks.spawn(async move {
         // Kept here so that the engine sees the last policy even where no file is followed.
@@ -368,7 +409,18 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         engine.run(stopped).await;
         "the engine"
     });
-    Ok(Running { handle, provider: provider_addr, expander: expander_addr, http: http_addr, simulated, doors, inner })
+    Ok(Running {
+        handle,
+        provider: provider_addr,
+        expander: expander_addr,
+        probes,
+        http: http_addr,
+        readings,
+        streams,
+        simulated,
+        doors,
+        inner,
+    })
 }
 
 async fn pause(clock: &Clock, wait: SignedDuration, stop: &CancellationToken) {

@@ -13,6 +13,7 @@ use stoker_sim::world::WorldConfig;
 use crate::clock::Clock;
 use crate::net::TlsFiles;
 use crate::policy_watch::PolicyError;
+use crate::probes::ServiceAccount;
 
 /// What the service is started with.
 pub struct Options {
@@ -32,6 +33,8 @@ pub struct Options {
     pub provider: Door,
     /// The autoscaler's expander.
     pub expander: Door,
+    /// The nodes' probes; nothing listens for them when absent.
+    pub probes: Option<ProbeDoorOptions>,
     /// The side port.
     pub http: SocketAddr,
     /// The cluster.
@@ -73,6 +76,22 @@ impl Door {
     /// Plaintext on a loopback port that the system chooses.
     pub fn loopback() -> Self {
         Self { listen: SocketAddr::from(([127, 0, 0, 1], 0)), tls: None, allow_plaintext: false, clients: Arc::from([]) }
+    }
+}
+
+/// The listener for the nodes' probes.
+#[derive(Debug, Clone)]
+pub struct ProbeDoorOptions {
+    /// Where, and its certificates. With a client authority, probes show certificates; without, ServiceAccount tokens.
+    pub door: Door,
+    /// The ServiceAccount of the probes.
+    pub account: ServiceAccount,
+}
+
+impl ProbeDoorOptions {
+    /// Plaintext on a loopback port that the system chooses.
+    pub fn loopback() -> Self {
+        Self { door: Door::loopback(), account: ServiceAccount::default() }
     }
 }
 

@@ -291,5 +291,7 @@ label!(/// Whose certificate.
         Provider = "provider",
         /// The expander's.
         Expander = "expander",
+        /// That of the probes' door.
+        Probes = "probes",
     }
 );

@@ -45,6 +45,7 @@ async fn main() -> anyhow::Result<()> {
         world_file: Some(world_file),
         provider: Door::loopback(),
         expander: Door::loopback(),
+        probes: None,
         http: ([127, 0, 0, 1], 0).into(),
         kube: KubeOptions::None,
         retention: SignedDuration::from_hours(24),

@@ -1,0 +1,168 @@
+//! The probes' door: `Watch`, and nothing else.
+
+mod codec;
+mod session;
+
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::Stream;
+use futures::future::BoxFuture;
+use stoker_core::ids::NodeName;
+use stoker_core::reading::Source;
+use stoker_proto::probe::probe_server::SERVICE_NAME;
+use stoker_proto::probe::{FromProbe, Hello, ToProbe, from_probe};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService, StreamingService};
+use tonic::{Request, Response, Status, Streaming};
+use tower::Service;
+
+use crate::net::PeerInfo;
+use crate::probes::identity::Identity;
+use crate::probes::{Readings, Reason, Streams};
+use codec::Counting;
+use session::Session;
+
+const WATCH: &str = "/stoker.probe.v1.Probe/Watch";
+
+/// How long the first message may take.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// Periods that make sense, in milliseconds: the contract's 5 s, a tenth of a second for tests, and at most a minute.
+const PERIODS: std::ops::RangeInclusive<u32> = 100..=60_000;
+
+/// Longest boot id; the kernel's are UUIDs.
+const MOST_BOOT_ID: usize = 64;
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct ProbeDoor {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    readings: Arc<Readings>,
+    streams: Arc<Streams>,
+    identity: Identity,
+    stop: CancellationToken,
+}
+
+impl ProbeDoor {
+    /// Takes what probes with that identity send; streams end at `stop`.
+    pub fn new(readings: Arc<Readings>, streams: Arc<Streams>, identity: Identity, stop: CancellationToken) -> Self {
+        Self { shared: Arc::new(Shared { readings, streams, identity, stop }) }
+    }
+}
+
+impl NamedService for ProbeDoor {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+impl Service<http::Request<Body>> for ProbeDoor {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let method = Watch(Arc::clone(&self.shared));
+        Box::pin(async move {
+            if request.uri().path() != WATCH {
+                return Ok(Status::unimplemented("probes have Watch and nothing else").into_http());
+            }
+            Ok(Grpc::new(Counting).max_decoding_message_size(codec::LARGEST).streaming(method, request).await)
+        })
+    }
+}
+
+struct Watch(Arc<Shared>);
+
+type Answers = Pin<Box<dyn Stream<Item = Result<ToProbe, Status>> + Send>>;
+
+impl StreamingService<FromProbe> for Watch {
+    type Response = ToProbe;
+    type ResponseStream = Answers;
+    type Future = BoxFuture<'static, Result<Response<Answers>, Status>>;
+
+    fn call(&mut self, request: Request<Streaming<FromProbe>>) -> Self::Future {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move { Ok(Response::new(shared.open(request).await?)) })
+    }
+}
+
+impl Shared {
+    /// Hears who speaks and for which node; from then on the stream lives in its answers.
+    async fn open(&self, request: Request<Streaming<FromProbe>>) -> Result<Answers, Status> {
+        let peer = request.extensions().get::<PeerInfo>().cloned();
+        let may_speak = self.identity.of(peer.as_ref(), request.metadata()).await.map_err(|refused| {
+            self.readings.reject(refused.reason);
+            tracing::warn!(remote = ?peer.as_ref().map(|peer| peer.remote), "probe refused: {}", refused.status.message());
+            refused.status
+        })?;
+        let mut inbound = request.into_inner();
+        let late = |_| Status::deadline_exceeded("no Hello within 10 s");
+        let first = timeout(HELLO_WITHIN, inbound.message()).await.map_err(late)?;
+        let first = first.inspect_err(|status| session::count_broken(&self.readings, status))?;
+        let Some(from_probe::Kind::Hello(hello)) = first.and_then(|first| first.kind) else {
+            return Err(self.refuse(Reason::Malformed, Status::invalid_argument("the first message must be a Hello")));
+        };
+        let node = self.check(&hello)?;
+        if !may_speak.includes(&node) {
+            let message = format!("the identity shown does not name the node {node}: a probe speaks for its own node only");
+            tracing::warn!(%node, ?may_speak, remote = ?peer.map(|peer| peer.remote), "a probe speaks for another node; refused");
+            return Err(self.refuse(Reason::WrongIdentity, Status::permission_denied(message)));
+        }
+        let unknown = |reason| {
+            let message = format!("{node} is not a node of this cluster that Stoker looks after, or not yet; try again");
+            self.refuse(reason, Status::not_found(message))
+        };
+        self.readings.knows(&node).map_err(unknown)?;
+        let (ticket, taken) = self
+            .streams
+            .admit(&node, &hello, self.readings.hears(&node))
+            .map_err(|reason| self.refuse(reason, Status::already_exists(format!("a later process speaks for {node}"))))?;
+        let period = jiff::SignedDuration::from_millis(i64::from(hello.period_ms));
+        self.readings.expect(&node, Source::Probe, period, Some(&hello.boot_id)).map_err(unknown)?;
+        tracing::debug!(%node, version = hello.version.escape_debug().to_string(), "a probe speaks");
+        let session = Session::new(inbound, ticket, taken, Arc::clone(&self.readings), self.stop.clone());
+        Ok(Box::pin(session.answers()))
+    }
+
+    fn check(&self, hello: &Hello) -> Result<NodeName, Status> {
+        let bad = |why: String| self.refuse(Reason::Malformed, Status::invalid_argument(format!("Hello: {why}")));
+        let node = NodeName::new(&hello.node).map_err(|error| bad(error.to_string()))?;
+        // The longest name of a Kubernetes object.
+        if hello.node.len() > 253 {
+            return Err(bad("the node's name is longer than any".to_owned()));
+        }
+        if hello.boot_id.is_empty() || hello.boot_id.len() > MOST_BOOT_ID || hello.boot_id.contains(char::is_control) {
+            return Err(bad("boot_id must have 1 to 64 characters".to_owned()));
+        }
+        if !PERIODS.contains(&hello.period_ms) {
+            return Err(bad(format!(
+                "period_ms is {}, and must be from {} to {}",
+                hello.period_ms,
+                PERIODS.start(),
+                PERIODS.end()
+            )));
+        }
+        Ok(node)
+    }
+
+    fn refuse(&self, reason: Reason, status: Status) -> Status {
+        self.readings.reject(reason);
+        status
+    }
+}

@@ -1,0 +1,203 @@
+//! One probe's stream once it is open.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::Stream;
+use stoker_core::reading::NodeReading;
+use stoker_proto::probe::{Ack, ConfirmIdle, FromProbe, IdleAnswer, ToProbe, from_probe, to_probe};
+use stoker_proto::probe::{Event, Round};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status, Streaming};
+
+use crate::probes::{Command, NotConfirmed, Numbered, Readings, Reason, Ticket, convert};
+
+/// Questions that wait for their answers. The stream's queue is shorter; those that came too late are forgotten first.
+const MOST_ASKED: usize = 16;
+
+/// One probe's stream.
+pub(super) struct Session {
+    inbound: Streaming<FromProbe>,
+    ticket: Ticket,
+    readings: Arc<Readings>,
+    stop: CancellationToken,
+    acknowledged: Ack,
+    /// Whether the probe is to be told what is known.
+    begun: bool,
+    over: bool,
+    asked: BTreeMap<u64, oneshot::Sender<Result<NodeReading, NotConfirmed>>>,
+}
+
+impl Session {
+    pub(super) fn new(
+        inbound: Streaming<FromProbe>,
+        ticket: Ticket,
+        taken: Ack,
+        readings: Arc<Readings>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { inbound, ticket, readings, stop, acknowledged: taken, begun: false, over: false, asked: BTreeMap::new() }
+    }
+
+    /// What is sent to the probe. What it sends is taken in while the next answer is waited for: a probe that does not read its
+    /// acknowledgements is not listened to.
+    pub(super) fn answers(self) -> impl Stream<Item = Result<ToProbe, Status>> + Send {
+        futures::stream::unfold(self, |mut session| async move {
+            let answer = session.next().await?;
+            Some((answer, session))
+        })
+    }
+
+    async fn next(&mut self) -> Option<Result<ToProbe, Status>> {
+        if self.over {
+            return None;
+        }
+        if !self.begun {
+            self.begun = true;
+            return Some(Ok(self.ack()));
+        }
+        loop {
+            let stop = self.stop.clone();
+            tokio::select! {
+                () = stop.cancelled() => return self.end(Status::unavailable("shutting down; try again")),
+                command = self.ticket.command() => match command {
+                    Some(Command::Confirm { nonce, reply }) => return Some(Ok(self.ask(nonce, reply))),
+                    None => return self.end(Status::aborted("another stream speaks for the node")),
+                },
+                message = self.inbound.message() => match message {
+                    Ok(Some(message)) => match self.take(message) {
+                        Ok(true) => return Some(Ok(self.ack())),
+                        Ok(false) => {}
+                        Err(status) => return self.end(status),
+                    },
+                    Ok(None) => {
+                        self.over = true;
+                        return None;
+                    }
+                    Err(status) => {
+                        count_broken(&self.readings, &status);
+                        return self.end(status);
+                    }
+                },
+            }
+        }
+    }
+
+    fn end(&mut self, status: Status) -> Option<Result<ToProbe, Status>> {
+        self.over = true;
+        Some(Err(status))
+    }
+
+    fn ack(&self) -> ToProbe {
+        ToProbe { kind: Some(to_probe::Kind::Ack(self.acknowledged)) }
+    }
+
+    fn ask(&mut self, nonce: u64, reply: oneshot::Sender<Result<NodeReading, NotConfirmed>>) -> ToProbe {
+        self.asked.retain(|_, reply| !reply.is_closed());
+        while self.asked.len() >= MOST_ASKED {
+            self.asked.pop_first();
+        }
+        self.asked.insert(nonce, reply);
+        ToProbe { kind: Some(to_probe::Kind::ConfirmIdle(ConfirmIdle { nonce })) }
+    }
+
+    /// Takes one message in; whether that is to be acknowledged.
+    fn take(&mut self, message: FromProbe) -> Result<bool, Status> {
+        match message.kind {
+            Some(from_probe::Kind::Round(round)) => self.round(round).map(|()| true),
+            Some(from_probe::Kind::Event(event)) => self.event(&event).map(|()| true),
+            Some(from_probe::Kind::Idle(answer)) => {
+                self.answered(answer);
+                Ok(false)
+            }
+            Some(from_probe::Kind::Hello(_)) => {
+                self.readings.reject(Reason::Malformed);
+                Err(Status::invalid_argument("a second Hello on one stream"))
+            }
+            // Of a probe that is newer than this.
+            None => Ok(false),
+        }
+    }
+
+    fn round(&mut self, round: Round) -> Result<(), Status> {
+        let sequence = round.sequence;
+        if self.is_new(Numbered::Round(sequence))? {
+            self.acknowledged.round = sequence;
+            let taken =
+                self.reading(round).and_then(|(at, reading)| self.readings.take_at(self.ticket.node(), at, Some(reading), &[]));
+            self.unless_gone(taken)?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), Status> {
+        if self.is_new(Numbered::Event(event.number))? {
+            self.acknowledged.event = event.number;
+            match convert::event(event, self.readings.now()) {
+                Ok(Some(event)) => {
+                    let taken = self.readings.take_at(self.ticket.node(), event.at, None, &[event]);
+                    self.unless_gone(taken)?;
+                }
+                Ok(None) => {}
+                Err(reason) => drop(self.readings.reject(reason)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it was not taken before. What was is acknowledged again, and left out.
+    fn is_new(&self, what: Numbered) -> Result<bool, Status> {
+        match self.ticket.take(what) {
+            Ok(()) => Ok(true),
+            Err(Reason::OldSession) => Err(Status::aborted("another stream speaks for the node")),
+            Err(reason) => {
+                self.readings.reject(reason);
+                Ok(false)
+            }
+        }
+    }
+
+    /// A round as a reading; one that is not to be taken is counted.
+    fn reading(&self, round: Round) -> Result<(jiff::Timestamp, NodeReading), Reason> {
+        let converted = convert::round(round, self.readings.now()).map_err(|reason| self.readings.reject(reason))?;
+        for _ in 0..converted.absurd {
+            self.readings.reject(Reason::Absurd);
+        }
+        Ok((converted.at, converted.reading))
+    }
+
+    /// A round that is not taken is left out; a node that is gone ends the stream.
+    fn unless_gone(&self, taken: Result<(), Reason>) -> Result<(), Status> {
+        match taken {
+            Err(Reason::UnknownNode) => {
+                Err(Status::not_found(format!("{} is not a node of this cluster any more", self.ticket.node())))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn answered(&mut self, answer: IdleAnswer) {
+        // Too late, or never asked: the reading in it would be as good as any, but nobody waits for it.
+        let Some(reply) = self.asked.remove(&answer.nonce) else { return };
+        let confirmed = match answer.round {
+            None => Err(NotConfirmed::Unread),
+            Some(round) => self.reading(round).map_err(NotConfirmed::Rejected).and_then(|(at, reading)| {
+                let taken = self.readings.take_at(self.ticket.node(), at, Some(reading.clone()), &[]);
+                taken.map(|()| reading).map_err(NotConfirmed::Rejected)
+            }),
+        };
+        // Whoever asked may have given up.
+        let _ = reply.send(confirmed);
+    }
+}
+
+/// Counts a stream that broke because of what was sent, rather than because the connection did.
+pub(super) fn count_broken(readings: &Readings, status: &Status) {
+    match status.code() {
+        // Tonic's own bound answers with the former, ours with the latter.
+        Code::OutOfRange | Code::ResourceExhausted => drop(readings.reject(Reason::TooLarge)),
+        Code::InvalidArgument => drop(readings.reject(Reason::Malformed)),
+        _ => {}
+    }
+}

@@ -1,0 +1,109 @@
+//! For which node a peer may speak.
+//!
+//! By a certificate: its subject alternative names (a URI) or its common name have `probe:<node>`. A prefix of our own, and not the
+//! kubelet's `system:node:<node>`: a probe then never needs the kubelet's key, and its certificate opens nothing of Kubernetes.
+//!
+//! By a ServiceAccount token: the API server says whose it is, for which audience, and on which node its pod runs.
+
+use std::sync::Arc;
+
+use stoker_core::ids::NodeName;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use super::reason::Reason;
+use super::tokens::{Reviewer, TokenRefused};
+use crate::net::{PROBE_PREFIX, PeerInfo};
+
+/// How probes prove which node they are on.
+#[derive(Debug, Clone)]
+pub enum Identity {
+    /// By client certificates.
+    Certificates,
+    /// By ServiceAccount tokens.
+    Tokens(Arc<Reviewer>),
+    /// Not at all: over plaintext, where the listener was allowed as a whole.
+    Unproven,
+}
+
+/// For whom a peer may speak.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MaySpeak {
+    /// For these nodes.
+    For(Vec<String>),
+    /// For any: nothing was proven, nor asked.
+    ForAny,
+}
+
+impl MaySpeak {
+    /// Whether it may speak for that node.
+    pub fn includes(&self, node: &NodeName) -> bool {
+        match self {
+            Self::For(nodes) => nodes.iter().any(|name| name == node.as_str()),
+            Self::ForAny => true,
+        }
+    }
+}
+
+/// Why a peer may not speak at all, and what it is told.
+#[derive(Debug)]
+pub struct Refused {
+    /// As it is counted.
+    pub reason: Reason,
+    /// As it is told.
+    pub status: Status,
+}
+
+impl Identity {
+    /// For whom a peer may speak.
+    ///
+    /// # Errors
+    /// Says what is missing or wrong.
+    pub async fn of(&self, peer: Option<&PeerInfo>, metadata: &MetadataMap) -> Result<MaySpeak, Refused> {
+        let peer = peer.ok_or_else(|| nobody("nothing is known of this connection"))?;
+        match self {
+            // A listener that is not plaintext never gets here without proof.
+            Self::Unproven if peer.plaintext => Ok(MaySpeak::ForAny),
+            Self::Unproven => Err(nobody("no proof of identity is taken here")),
+            Self::Certificates => {
+                let nodes = peer.identities.iter().filter_map(|name| name.strip_prefix(PROBE_PREFIX));
+                let nodes: Vec<String> = nodes.map(str::to_owned).collect();
+                if !nodes.is_empty() {
+                    return Ok(MaySpeak::For(nodes));
+                }
+                let seen = peer.identities.join(", ");
+                Err(Refused {
+                    reason: Reason::WrongIdentity,
+                    status: Status::permission_denied(format!(
+                        "the client certificate names {seen:?}, which is no probe: issue one with the URI {PROBE_PREFIX}<node>"
+                    )),
+                })
+            }
+            Self::Tokens(reviewer) => {
+                let header = metadata.get("authorization").and_then(|value| value.to_str().ok());
+                let token = header.and_then(|value| value.strip_prefix("Bearer "));
+                let token =
+                    token.ok_or_else(|| nobody("no token: send `authorization: Bearer` with a ServiceAccount token"))?;
+                let node = reviewer.node_of(token).await.map_err(|refused| {
+                    let message = refused.to_string();
+                    match refused {
+                        TokenRefused::Unavailable(_) => {
+                            Refused { reason: Reason::ReviewUnavailable, status: Status::unavailable(message) }
+                        }
+                        TokenRefused::NotAuthentic(_) => {
+                            Refused { reason: Reason::NoIdentity, status: Status::unauthenticated(message) }
+                        }
+                        TokenRefused::NotAProbe { .. } | TokenRefused::NoNode => {
+                            Refused { reason: Reason::WrongIdentity, status: Status::permission_denied(message) }
+                        }
+                    }
+                })?;
+                Ok(MaySpeak::For(vec![node]))
+            }
+        }
+    }
+}
+
+fn nobody(message: &str) -> Refused {
+    Refused { reason: Reason::NoIdentity, status: Status::unauthenticated(message) }
+}

@@ -1,0 +1,70 @@
+//! Why something that a probe sent was not taken.
+
+use std::fmt;
+
+/// Why something that a probe sent was not taken; the label of `stoker_probe_rejected_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The node is not of this cluster's feed. The stream is refused; the probe tries again.
+    UnknownNode,
+    /// The identity is good and names another node, or is none of a probe's. The stream is refused.
+    WrongIdentity,
+    /// Nothing says who speaks. The stream is refused.
+    NoIdentity,
+    /// The API server could not be asked who speaks. New streams are refused, those that stand stay.
+    ReviewUnavailable,
+    /// A newer process speaks for the node. The stream is refused.
+    OldSession,
+    /// A round or event that was taken before. Left out.
+    Replayed,
+    /// A round or event older than one that was taken. Left out.
+    OutOfOrder,
+    /// By its clock the node is ahead of us. Left out, so that the node falls silent.
+    Future,
+    /// A level beyond what hardware can have: unknown from then on.
+    Absurd,
+    /// More bytes or more parts than a node has. The stream ends before any of it is decoded.
+    TooLarge,
+    /// Not what the protocol says. The stream ends, or the round is left out.
+    Malformed,
+}
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 11] = [
+        Self::UnknownNode,
+        Self::WrongIdentity,
+        Self::NoIdentity,
+        Self::ReviewUnavailable,
+        Self::OldSession,
+        Self::Replayed,
+        Self::OutOfOrder,
+        Self::Future,
+        Self::Absurd,
+        Self::TooLarge,
+        Self::Malformed,
+    ];
+
+    /// The label's text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownNode => "unknown_node",
+            Self::WrongIdentity => "wrong_identity",
+            Self::NoIdentity => "no_identity",
+            Self::ReviewUnavailable => "review_unavailable",
+            Self::OldSession => "old_session",
+            Self::Replayed => "replayed",
+            Self::OutOfOrder => "out_of_order",
+            Self::Future => "future",
+            Self::Absurd => "absurd",
+            Self::TooLarge => "too_large",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}

@@ -1,0 +1,194 @@
+//! Whose a ServiceAccount token is, by the API server's word.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
+use kube::api::{Api, PostParams};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+/// For whom a probe's token must be made: one for the API server, which every pod has, is none.
+const AUDIENCE: &str = "stoker-probe";
+
+/// Where the API server says on which node a token's pod runs (since Kubernetes 1.30).
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+
+/// How long a review counts: long enough for the streams that a restart of ours brings back, short enough for a pod that was deleted.
+const REVIEW_COUNTS: Duration = Duration::from_secs(60);
+/// How long the API server may take.
+const REVIEW_WITHIN: Duration = Duration::from_secs(5);
+/// Reviews under way. Beyond it others wait: the API server is not ours to flood.
+const REVIEWS: usize = 16;
+/// Most reviews remembered.
+const REMEMBERED: usize = 16_384;
+/// Longest token. Kubernetes makes them of one kilobyte.
+const LONGEST: usize = 16 << 10;
+
+/// The ServiceAccount that probes run under.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceAccount {
+    namespace: String,
+    name: String,
+}
+
+impl ServiceAccount {
+    fn user(&self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+}
+
+impl Default for ServiceAccount {
+    fn default() -> Self {
+        Self { namespace: "stoker".to_owned(), name: "stoker-probe".to_owned() }
+    }
+}
+
+impl FromStr for ServiceAccount {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+        match text.split_once('/') {
+            Some((namespace, name)) if named(namespace) && named(name) => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err(format!("{text:?} is no ServiceAccount: give NAMESPACE/NAME, e.g. stoker/stoker-probe")),
+        }
+    }
+}
+
+impl fmt::Display for ServiceAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Why a token proves no node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TokenRefused {
+    /// The API server could not be asked.
+    #[error("the API server cannot be asked whose the token is: {0}; try again")]
+    Unavailable(String),
+    /// It knows no such token.
+    #[error("the token is not authentic: {0}; mount one for the audience `{AUDIENCE}`")]
+    NotAuthentic(String),
+    /// It is somebody else's.
+    #[error("the token is of {user}, and probes run as {expected}")]
+    NotAProbe {
+        /// Whose it is.
+        user: String,
+        /// Whose it should be.
+        expected: String,
+    },
+    /// It is bound to no node.
+    #[error(
+        "the token does not say on which node its pod runs: use a token that the kubelet projects, of Kubernetes 1.30 or later"
+    )]
+    NoNode,
+}
+
+/// Asks the API server whose a token is.
+pub struct Reviewer {
+    reviews: Api<TokenReview>,
+    account: ServiceAccount,
+    under_way: Semaphore,
+    /// By the token's hash: the token itself is not kept.
+    known: Mutex<HashMap<blake3::Hash, (Instant, String)>>,
+}
+
+impl fmt::Debug for Reviewer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reviewer").field("account", &self.account).finish_non_exhaustive()
+    }
+}
+
+impl Reviewer {
+    /// Reviews tokens of that account.
+    pub fn new(client: &kube::Client, account: ServiceAccount) -> Self {
+        Self { reviews: Api::all(client.clone()), account, under_way: Semaphore::new(REVIEWS), known: Mutex::default() }
+    }
+
+    /// The node on which the token's pod runs.
+    ///
+    /// # Errors
+    /// See [`TokenRefused`]. Only what the API server vouched for is remembered.
+    pub async fn node_of(&self, token: &str) -> Result<String, TokenRefused> {
+        if token.len() > LONGEST {
+            return Err(TokenRefused::NotAuthentic("it is longer than any".to_owned()));
+        }
+        let hash = blake3::hash(token.as_bytes());
+        if let Some(node) = self.remembered(&hash) {
+            return Ok(node);
+        }
+        let asked = Instant::now();
+        let status = timeout(REVIEW_WITHIN, self.review(token)).await;
+        let status = status.unwrap_or_else(|_| Err(TokenRefused::Unavailable("no answer within 5 s".to_owned())))?;
+        let node = self.judge(status)?;
+        let life = life(token).map_or(REVIEW_COUNTS, |life| life.min(REVIEW_COUNTS));
+        self.remember(hash, asked + life, &node);
+        Ok(node)
+    }
+
+    async fn review(&self, token: &str) -> Result<TokenReviewStatus, TokenRefused> {
+        let unavailable = |error: &dyn fmt::Display| TokenRefused::Unavailable(error.to_string());
+        let _permit = self.under_way.acquire().await.map_err(|error| unavailable(&error))?;
+        let spec = TokenReviewSpec { audiences: Some(vec![AUDIENCE.to_owned()]), token: token.to_owned() };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let reviewed = self.reviews.create(&PostParams::default(), &review).await.map_err(|error| unavailable(&error))?;
+        Ok(reviewed.status.unwrap_or_default())
+    }
+
+    fn judge(&self, status: TokenReviewStatus) -> Result<String, TokenRefused> {
+        let for_us = status.audiences.iter().flatten().any(|audience| audience == AUDIENCE);
+        if !status.authenticated.unwrap_or(false) || !for_us {
+            let why = status.error.filter(|why| !why.is_empty());
+            return Err(TokenRefused::NotAuthentic(why.unwrap_or_else(|| "the API server does not vouch for it".to_owned())));
+        }
+        let user = status.user.unwrap_or_default();
+        let (name, expected) = (user.username.unwrap_or_default(), self.account.user());
+        if name != expected {
+            return Err(TokenRefused::NotAProbe { user: name, expected });
+        }
+        let nodes = user.extra.and_then(|mut extra| extra.remove(NODE_NAME)).unwrap_or_default();
+        match <[String; 1]>::try_from(nodes) {
+            Ok([node]) if !node.is_empty() => Ok(node),
+            _ => Err(TokenRefused::NoNode),
+        }
+    }
+
+    fn remembered(&self, hash: &blake3::Hash) -> Option<String> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(hash).filter(|(until, _)| Instant::now() < *until).map(|(_, node)| node.clone())
+    }
+
+    fn remember(&self, hash: blake3::Hash, until: Instant, node: &str) {
+        let now = Instant::now();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED {
+            known.retain(|_, (until, _)| now < *until);
+        }
+        if known.len() < REMEMBERED && now < until {
+            known.insert(hash, (until, node.to_owned()));
+        }
+    }
+}
+
+/// How long a token still lives, by its own word: it was vouched for. `None` where it does not say.
+fn life(token: &str) -> Option<Duration> {
+    use base64::Engine as _;
+    #[derive(serde::Deserialize)]
+    struct Claims {
+        exp: i64,
+    }
+    let claims = token.split('.').nth(1)?;
+    let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(claims).ok()?;
+    let claims: Claims = serde_json::from_slice(&claims).ok()?;
+    let left = claims.exp.saturating_sub(jiff::Timestamp::now().as_second());
+    Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! The listener for the nodes' probes, and what keeps their readings.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::options::ProbeDoorOptions;
+use super::{ServeError, listen};
+use crate::grpc::probe::ProbeDoor;
+use crate::grpc::server::spawn_probes;
+use crate::net::{Listener, Tls};
+use crate::probes::identity::Identity;
+use crate::probes::{Readings, Reviewer, Streams};
+use crate::telemetry::Metrics;
+
+/// A listener that takes no connections yet.
+pub(super) struct Opened {
+    listener: Listener,
+    identity: Identity,
+    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) addr: SocketAddr,
+}
+
+/// Listens. Over TLS, probes prove their node by certificates where an authority for them is named, and else by tokens that the cluster's
+/// API server reviews.
+pub(super) async fn open(
+    options: ProbeDoorOptions,
+    client: Option<&kube::Client>,
+    metrics: &Metrics,
+) -> Result<Opened, ServeError> {
+    let ProbeDoorOptions { door, account } = options;
+    let identity = match (&door.tls, client) {
+        (None, _) => Identity::Unproven,
+        (Some(files), _) if files.client_ca.is_some() => Identity::Certificates,
+        (Some(_), Some(client)) => Identity::Tokens(Arc::new(Reviewer::new(client, account))),
+        (Some(_), None) => return Err(ServeError::UnprovenProbes),
+    };
+    let tls = door.load()?;
+    let listener = listen("the probes", &door, tls.as_ref(), metrics).await?;
+    let addr = listener.local_addr().unwrap_or(door.listen);
+    Ok(Opened { listener, identity, tls, addr })
+}
+
+impl Opened {
+    /// Takes connections until `stop`.
+    pub(super) fn spawn(
+        self,
+        tasks: &mut JoinSet<&'static str>,
+        readings: &Arc<Readings>,
+        streams: &Arc<Streams>,
+        stop: CancellationToken,
+    ) {
+        let door = ProbeDoor::new(Arc::clone(readings), Arc::clone(streams), self.identity, stop.clone());
+        spawn_probes(tasks, self.listener, door, stop);
+    }
+}
+
+/// Publishes what is read, until `stop`, and forgets nodes that are gone.
+pub(super) fn keep(tasks: &mut JoinSet<&'static str>, readings: Arc<Readings>, streams: Arc<Streams>, stop: CancellationToken) {
+    tasks.spawn(async move {
+        let mut seen = readings.seen();
+        let follow = async {
+            while seen.changed().await.is_ok() {
+                let seen = Arc::clone(&seen.borrow_and_update());
+                streams.retain(|node| seen.contains_key(node));
+            }
+        };
+        tokio::select! { () = readings.run(stop) => {}, () = follow => {} }
+        "the readings of nodes"
+    });
+}
