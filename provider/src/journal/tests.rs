@@ -1,6 +1,7 @@
 mod prune;
 mod refuse;
 mod replay;
+mod seen;
 mod size;
 mod used;
 mod world;

@@ -14,7 +14,7 @@ pub(crate) struct Call {
     pub(super) method: Method,
     pub(crate) path: String,
     query: String,
-    pub(super) body: Value,
+    pub(crate) body: Value,
 }
 
 impl Call {

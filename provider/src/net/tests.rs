@@ -140,6 +140,13 @@ async fn a_client_of_the_authority_with_an_allowed_name_may_call() {
 }
 
 #[tokio::test]
+async fn a_probe_may_not_call_whatever_is_allowed() {
+    let dir = set("probe:node-a");
+    let served = serve_tls(dir.path(), &["probe:node-a"]).await;
+    assert_eq!(check(&served, dir.path(), Some(dir.path())).await.unwrap_err().code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
 async fn a_client_that_is_a_uri_may_be_allowed() {
     let dir = set("spiffe://prod/autoscaler");
     let served = serve_tls(dir.path(), &["spiffe://prod/autoscaler"]).await;

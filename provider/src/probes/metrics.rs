@@ -33,8 +33,8 @@ impl Default for ProbeMetrics {
             nodes: Gauge::default(),
             silent: Gauge::default(),
             oldest: Gauge::default(),
-            // Changes are gathered for 50 ms.
-            latency: Histogram::new([0.005, 0.01, 0.025, 0.05, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5]),
+            // Changes are gathered for 50 ms at least, and for 250 where they are many.
+            latency: Histogram::new([0.01, 0.05, 0.06, 0.08, 0.1, 0.15, 0.2, 0.25, 0.3, 0.5, 1.0, 2.5]),
         }
     }
 }

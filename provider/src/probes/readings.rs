@@ -22,6 +22,10 @@ use crate::clock::Clock;
 /// How long changes are gathered before they are published together, as with those of the cluster.
 const GATHER: Duration = Duration::from_millis(50);
 
+/// Least time between two publications. Each wakes the loop, and a pass over 5,000 nodes takes some 20 ms: so a fleet in which something
+/// changes all the time costs a twelfth of a core, not half of one.
+const APART: Duration = Duration::from_millis(250);
+
 /// How often silence is looked for.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(1);
 
@@ -220,12 +224,15 @@ impl Readings {
     pub async fn run(&self, stop: CancellationToken) {
         let next_look = |now: Timestamp| now.saturating_add(LOOK_EVERY).unwrap_or(Timestamp::MAX);
         let mut look_at = next_look(self.clock.now());
+        let mut published = tokio::time::Instant::now();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.news.notified() => {
-                    tokio::time::sleep(GATHER).await;
+                    let now = tokio::time::Instant::now();
+                    tokio::time::sleep_until((now + GATHER).max(published + APART)).await;
                     self.publish();
+                    published = tokio::time::Instant::now();
                 }
                 () = self.clock.sleep_until(look_at) => {
                     let now = self.clock.now();

@@ -1,1 +1,223 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::ids::{GpuUuid, NodeName};
+use stoker_core::reading::seen::{Activity, Hearing};
+use stoker_core::reading::{DriverState, GpuReading, Happening, Measured, MemoryLevel, NodeEvent, NodeReading, Source, Why};
+use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts};
+use stoker_proto::probe::{Ack, Hello};
+use tokio::sync::{Notify, watch};
+
+use super::*;
+use crate::clock::{Clock, VirtualClock};
+
+fn start() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn after(seconds: i64) -> Timestamp {
+    start() + SignedDuration::from_secs(seconds)
+}
+
+fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+fn facts(names: &[&str]) -> Option<Arc<ClusterFacts>> {
+    let of = |name: &&str| NodeFacts {
+        name: node(name),
+        provider_id: None,
+        group: None,
+        created_at: start(),
+        ready_since: None,
+        gpu_pods: std::collections::BTreeSet::new(),
+        scale_down_disabled: Hold::None,
+        cordon: Cordon::None,
+    };
+    Some(Arc::new(ClusterFacts { nodes: names.iter().map(|name| (node(name), Arc::new(of(name)))).collect() }))
+}
+
+fn reading(at: Timestamp, used: u64) -> NodeReading {
+    let memory = Measured::Known(MemoryLevel { used, total: 24 << 30, reserved: 0 });
+    NodeReading {
+        arrived: at,
+        source: Source::Probe,
+        driver: DriverState::Ready,
+        counted: Measured::Known(1),
+        gpus: BTreeMap::from([(GpuUuid::new("GPU-a").unwrap(), GpuReading { memory, ..GpuReading::default() })]),
+        gates: BTreeMap::new(),
+    }
+}
+
+struct Rig {
+    clock: Arc<VirtualClock>,
+    cluster: watch::Sender<Option<Arc<ClusterFacts>>>,
+    wake: Arc<Notify>,
+    readings: Arc<Readings>,
+}
+
+fn rig(names: &[&str]) -> Rig {
+    let clock = VirtualClock::new(start());
+    let (cluster, followed) = watch::channel(facts(names));
+    let wake = Arc::new(Notify::new());
+    let readings =
+        Readings::new(Clock::Virtual(Arc::clone(&clock)), Some(followed), Arc::clone(&wake), ProbeMetrics::default());
+    Rig { clock, cluster, wake, readings }
+}
+
+impl Rig {
+    /// Whether the engine was woken since the last call.
+    async fn woken(&self) -> bool {
+        self.readings.publish();
+        let soon = std::time::Duration::from_millis(1);
+        tokio::time::timeout(soon, self.wake.notified()).await.is_ok()
+    }
+
+    fn activity(&self, name: &str) -> Activity {
+        let seen = Arc::clone(&self.readings.seen().borrow());
+        seen[name].gpus["GPU-a"].activity
+    }
+}
+
+#[tokio::test]
+async fn rounds_that_change_nothing_wake_nobody() {
+    let rig = rig(&["a"]);
+    let a = node("a");
+    for second in (0..=15).step_by(5) {
+        rig.readings.take(&a, reading(after(second), 0), Vec::new()).unwrap();
+    }
+    assert!(rig.woken().await);
+    assert_eq!(rig.activity("a"), Activity::Quiet { since: start() });
+    let before = Arc::clone(&rig.readings.seen().borrow());
+    for second in (20..3600).step_by(5) {
+        rig.readings.take(&a, reading(after(second), 0), Vec::new()).unwrap();
+    }
+    assert!(!rig.woken().await);
+    assert!(Arc::ptr_eq(&before, &rig.readings.seen().borrow()));
+    // People see the newest all the same.
+    assert_eq!(rig.readings.latest()[&a].arrived, after(3595));
+    rig.readings.take(&a, reading(after(3600), 1 << 34), Vec::new()).unwrap();
+    assert!(rig.woken().await);
+    assert_eq!(rig.activity("a"), Activity::Active { since: after(3600) });
+}
+
+#[tokio::test]
+async fn a_node_is_silent_after_three_periods_by_our_clock() {
+    let rig = rig(&["a"]);
+    let a = node("a");
+    rig.readings.expect(&a, Source::Probe, SignedDuration::from_secs(5), Some("boot")).unwrap();
+    for second in (0..=20).step_by(5) {
+        rig.readings.take(&a, reading(after(second), 0), Vec::new()).unwrap();
+    }
+    rig.readings.look(after(35));
+    assert!(rig.woken().await);
+    assert_eq!(rig.activity("a"), Activity::Quiet { since: start() });
+    rig.readings.look(after(36));
+    assert!(rig.woken().await);
+    assert_eq!(rig.activity("a"), Activity::Unknown { why: Why::NotReported, since: after(36) });
+    assert_eq!(rig.readings.seen().borrow()["a"].hearing, Hearing::Silent { since: after(20) });
+    rig.readings.look(after(100));
+    assert!(!rig.woken().await);
+    assert!(!rig.readings.hears(&a));
+}
+
+#[tokio::test]
+async fn nodes_that_the_cluster_does_not_have_are_not_taken_and_those_that_go_are_forgotten() {
+    let rig = rig(&["a"]);
+    assert_eq!(rig.readings.take(&node("b"), reading(start(), 0), Vec::new()), Err(Reason::UnknownNode));
+    assert_eq!(rig.readings.metrics().rejections(Reason::UnknownNode), 1);
+    rig.readings.take(&node("a"), reading(start(), 0), Vec::new()).unwrap();
+    assert!(rig.woken().await);
+    rig.cluster.send_replace(facts(&["c"]));
+    rig.readings.look(after(1));
+    assert!(rig.woken().await);
+    assert!(rig.readings.seen().borrow().is_empty() && rig.readings.latest().is_empty());
+    // Nothing is known of the cluster yet: nobody is believed in.
+    rig.cluster.send_replace(None);
+    assert_eq!(rig.readings.knows(&node("c")), Err(Reason::UnknownNode));
+}
+
+#[tokio::test]
+async fn a_probe_that_is_heard_knows_better_than_prometheus() {
+    let rig = rig(&["a"]);
+    let a = node("a");
+    let by_prometheus = |at, used| NodeReading { source: Source::Prometheus, ..reading(at, used) };
+    rig.readings.take(&a, by_prometheus(start(), 1 << 34), Vec::new()).unwrap();
+    assert!(rig.woken().await);
+    assert_eq!(rig.readings.seen().borrow()["a"].source, Source::Prometheus);
+    rig.readings.take(&a, reading(after(5), 1 << 34), Vec::new()).unwrap();
+    rig.readings.take(&a, by_prometheus(after(6), 0), Vec::new()).unwrap();
+    assert_eq!(rig.readings.latest()[&a].source, Source::Probe);
+    // Once it is silent, anybody is better than nobody.
+    rig.readings.look(after(60));
+    rig.readings.take(&a, by_prometheus(after(61), 0), Vec::new()).unwrap();
+    assert_eq!(rig.readings.latest()[&a].source, Source::Prometheus);
+}
+
+#[tokio::test]
+async fn whoever_follows_hears_of_all_that_is_taken_and_when_it_was_read() {
+    let rig = rig(&["a"]);
+    let (count, minutes_old) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counted, old) = (Arc::clone(&count), Arc::clone(&minutes_old));
+    rig.readings.follow(move |taken| {
+        counted.fetch_add(1 + taken.events.len(), Ordering::Relaxed);
+        if taken.reading.is_some_and(|reading| reading.arrived.duration_since(taken.at) >= SignedDuration::from_mins(9)) {
+            old.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    rig.clock.advance_to(after(600));
+    let event = NodeEvent { arrived: after(600), at: after(600), what: Happening::Xid { code: 79, gpu: None } };
+    rig.readings.take_at(&node("a"), after(30), Some(reading(after(600), 0)), &[]).unwrap();
+    rig.readings.take(&node("a"), reading(after(600), 0), vec![event]).unwrap();
+    assert_eq!((count.load(Ordering::Relaxed), minutes_old.load(Ordering::Relaxed)), (3, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_are_published_by_themselves_and_silence_is_found_by_a_timer() {
+    let rig = rig(&["a"]);
+    let stop = tokio_util::sync::CancellationToken::new();
+    let running = tokio::spawn({
+        let (readings, stop) = (Arc::clone(&rig.readings), stop.clone());
+        async move { readings.run(stop).await }
+    });
+    let mut seen = rig.readings.seen();
+    rig.readings.take(&node("a"), reading(start(), 0), Vec::new()).unwrap();
+    seen.changed().await.unwrap();
+    rig.wake.notified().await;
+    rig.clock.advance_to(after(16));
+    seen.changed().await.unwrap();
+    assert_eq!(seen.borrow()["a"].hearing, Hearing::Silent { since: start() });
+    stop.cancel();
+    running.await.unwrap();
+}
+
+fn hello(session: u64) -> Hello {
+    Hello { node: "a".to_owned(), boot_id: "b".to_owned(), session, version: String::new(), period_ms: 5000 }
+}
+
+#[tokio::test]
+async fn the_newer_stream_of_a_node_wins() {
+    let streams = Streams::new(ProbeMetrics::default());
+    let a = node("a");
+    let (mut first, known) = streams.admit(&a, &hello(1), true).unwrap();
+    assert_eq!(known, Ack::default());
+    assert_eq!(first.take(Numbered::Round(7)), Ok(()));
+    assert_eq!(first.take(Numbered::Round(7)), Err(Reason::Replayed));
+    assert_eq!(first.take(Numbered::Round(3)), Err(Reason::OutOfOrder));
+    assert_eq!(first.take(Numbered::Event(1)), Ok(()));
+    // The same process by another connection goes on where it was.
+    let (second, known) = streams.admit(&a, &hello(1), true).unwrap();
+    assert_eq!(known, Ack { round: 7, event: 1 });
+    assert!(first.command().await.is_none());
+    assert_eq!(first.take(Numbered::Round(8)), Err(Reason::OldSession));
+    drop(first);
+    assert_eq!(second.take(Numbered::Round(8)), Ok(()));
+    // A later process begins anew, and an earlier one is refused while that one is heard.
+    let (third, known) = streams.admit(&a, &hello(2), true).unwrap();
+    assert_eq!(known, Ack::default());
+    assert_eq!(streams.admit(&a, &hello(1), true).unwrap_err(), Reason::OldSession);
+    assert!(streams.admit(&a, &hello(1), false).is_ok());
+    drop(third);
+}

@@ -1,1 +1,398 @@
+use std::path::Path;
+use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::reading::{Measured, Why};
+use stoker_proto::probe::probe_client::ProbeClient;
+use stoker_proto::probe::{Ack, ConfirmIdle, Event, Gpu, IdleAnswer, Memory, Round, driver, event, to_probe};
+use stoker_proto::probe::{Driver, Xid};
+use tokio::sync::{Notify, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity as ClientIdentity};
+
+use super::*;
+use crate::clock::Clock;
+use crate::grpc::server::serve_probes;
+use crate::net::{Listener, Security, Tls, TlsFiles, install_crypto};
+use crate::probes::{NotConfirmed, ProbeMetrics};
+
+/// Far above what anything here takes, so that only a hang meets it.
+const LONG: Duration = Duration::from_secs(30);
+
+struct Served {
+    addr: std::net::SocketAddr,
+    readings: Arc<Readings>,
+    streams: Arc<Streams>,
+    stop: CancellationToken,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Served {
+    async fn start(security: Security, identity: Identity) -> Self {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), security).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let metrics = ProbeMetrics::default();
+        let readings = Readings::new(Clock::System, None, Arc::new(Notify::new()), metrics.clone());
+        let streams = Streams::new(metrics);
+        let stop = CancellationToken::new();
+        let door = ProbeDoor::new(Arc::clone(&readings), Arc::clone(&streams), identity, stop.clone());
+        tokio::spawn(serve_probes(listener, door, stop.clone()));
+        Self { addr, readings, streams, stop }
+    }
+
+    async fn plaintext() -> Self {
+        Self::start(Security::Plaintext, Identity::Unproven).await
+    }
+
+    fn rejected(&self, reason: Reason) -> u64 {
+        self.readings.metrics().rejections(reason)
+    }
+
+    async fn channel(&self) -> Channel {
+        Endpoint::from_shared(format!("http://{}", self.addr)).unwrap().connect().await.unwrap()
+    }
+}
+
+/// A probe by hand.
+struct Hand {
+    up: mpsc::Sender<FromProbe>,
+    down: Streaming<ToProbe>,
+}
+
+impl Hand {
+    async fn open(channel: Channel, first: FromProbe) -> Result<Self, Status> {
+        let (up, requests) = mpsc::channel(64);
+        up.send(first).await.unwrap();
+        let down = timeout(LONG, ProbeClient::new(channel).watch(ReceiverStream::new(requests))).await.unwrap()?.into_inner();
+        Ok(Self { up, down })
+    }
+
+    /// Opens a stream for that node and hears what is known.
+    async fn speak(served: &Served, node: &str, session: u64) -> (Self, Ack) {
+        let mut hand = Self::open(served.channel().await, hello(node, session)).await.unwrap();
+        let ack = hand.ack().await;
+        (hand, ack)
+    }
+
+    async fn send(&self, kind: from_probe::Kind) {
+        self.up.send(FromProbe { kind: Some(kind) }).await.unwrap();
+    }
+
+    async fn next(&mut self) -> Result<Option<ToProbe>, Status> {
+        timeout(LONG, self.down.message()).await.expect("an answer")
+    }
+
+    async fn ack(&mut self) -> Ack {
+        match self.next().await.unwrap().unwrap().kind {
+            Some(to_probe::Kind::Ack(ack)) => ack,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Sends a round and waits until it is acknowledged.
+    async fn round(&mut self, round: Round) -> Ack {
+        self.send(from_probe::Kind::Round(round)).await;
+        self.ack().await
+    }
+}
+
+fn hello(node: &str, session: u64) -> FromProbe {
+    let hello = Hello { node: node.to_owned(), boot_id: "boot".to_owned(), session, version: "t".to_owned(), period_ms: 5000 };
+    FromProbe { kind: Some(from_probe::Kind::Hello(hello)) }
+}
+
+fn now(ahead: i64) -> Option<stoker_proto::Timestamp> {
+    let at = Timestamp::now() + SignedDuration::from_secs(ahead);
+    Some(stoker_proto::Timestamp { seconds: at.as_second(), nanos: 0 })
+}
+
+fn round(sequence: u64) -> Round {
+    let memory = Some(Memory { used_bytes: 0, total_bytes: 24 << 30, reserved_bytes: 0 });
+    let gpu = Gpu { uuid: "GPU-a".to_owned(), memory, utilization: Some(0), ..Gpu::default() };
+    let driver = Some(Driver { state: driver::State::Ready.into(), ..Driver::default() });
+    Round { sequence, at: now(0), driver, gpus_counted: Some(1), gpus: vec![gpu], ..Round::default() }
+}
+
+fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+#[tokio::test]
+async fn rounds_and_events_are_taken_in_order_and_acknowledged() {
+    let served = Served::plaintext().await;
+    let (mut hand, known) = Hand::speak(&served, "a", 1).await;
+    assert_eq!(known, Ack::default());
+    assert_eq!(hand.round(round(1)).await, Ack { round: 1, event: 0 });
+    // Thinned out on the way.
+    assert_eq!(hand.round(round(5)).await, Ack { round: 5, event: 0 });
+    let xid = event::Kind::Xid(Xid { code: 79, gpu_uuid: "GPU-a".to_owned(), ..Xid::default() });
+    hand.send(from_probe::Kind::Event(Event { number: 1, at: now(0), kind: Some(xid) })).await;
+    assert_eq!(hand.ack().await, Ack { round: 5, event: 1 });
+    served.readings.publish();
+    assert_eq!(served.readings.seen().borrow()["a"].xids.kinds[0].code, 79);
+    // The same process comes back, and what was taken is known.
+    drop(hand);
+    let (_, known) = Hand::speak(&served, "a", 1).await;
+    assert_eq!(known, Ack { round: 5, event: 1 });
+}
+
+#[tokio::test]
+async fn what_was_taken_is_left_out_the_second_time_and_what_lies_ahead_at_all() {
+    let served = Served::plaintext().await;
+    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
+    hand.round(round(3)).await;
+    let newest = served.readings.latest()[&node("a")].arrived;
+    assert_eq!(hand.round(round(3)).await.round, 3);
+    assert_eq!(hand.round(round(2)).await.round, 3);
+    assert_eq!(hand.round(Round { at: now(3600), ..round(4) }).await.round, 4);
+    assert_eq!(hand.round(Round { at: None, ..round(5) }).await.round, 5);
+    assert_eq!(served.readings.latest()[&node("a")].arrived, newest);
+    let counts =
+        [Reason::Replayed, Reason::OutOfOrder, Reason::Future, Reason::Malformed].map(|reason| served.rejected(reason));
+    assert_eq!(counts, [1; 4]);
+}
+
+#[tokio::test]
+async fn absurd_levels_become_unknown() {
+    let served = Served::plaintext().await;
+    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
+    let mut absurd = round(1);
+    absurd.gpus[0].memory = Some(Memory { used_bytes: 2, total_bytes: 1, reserved_bytes: 0 });
+    absurd.gpus[0].utilization = Some(5000);
+    hand.round(absurd).await;
+    let latest = served.readings.latest();
+    let gpu = latest[&node("a")].gpus.values().next().unwrap();
+    assert_eq!(gpu.memory, Measured::Unknown(Why::Absurd));
+    assert_eq!(gpu.utilization, Measured::Unknown(Why::Absurd));
+    assert_eq!(served.rejected(Reason::Absurd), 2);
+}
+
+#[tokio::test]
+async fn messages_larger_or_of_more_parts_than_a_node_has_end_the_stream() {
+    let served = Served::plaintext().await;
+    let huge = Gpu { name: "x".repeat(300 << 10), ..Gpu::default() };
+    for gpus in [vec![Gpu::default(); 100_000], vec![huge]] {
+        let (mut hand, _) = Hand::speak(&served, "a", 1).await;
+        hand.send(from_probe::Kind::Round(Round { gpus, ..round(1) })).await;
+        let code = hand.next().await.unwrap_err().code();
+        assert!(matches!(code, Code::ResourceExhausted | Code::OutOfRange), "{code:?}");
+    }
+    assert_eq!(served.rejected(Reason::TooLarge), 2);
+    assert!(served.readings.latest().is_empty());
+}
+
+#[tokio::test]
+async fn a_stream_begins_with_a_hello_that_makes_sense_and_has_one() {
+    let served = Served::plaintext().await;
+    let open = async |first: FromProbe| Hand::open(served.channel().await, first).await.err().unwrap().code();
+    assert_eq!(open(FromProbe { kind: Some(from_probe::Kind::Round(round(1))) }).await, Code::InvalidArgument);
+    assert_eq!(open(FromProbe::default()).await, Code::InvalidArgument);
+    let with = |change: fn(&mut Hello)| {
+        let mut first = hello("a", 1);
+        if let Some(from_probe::Kind::Hello(hello)) = &mut first.kind {
+            change(hello);
+        }
+        first
+    };
+    for bad in [
+        with(|hello| hello.node.clear()),
+        with(|hello| hello.node = "x".repeat(300)),
+        with(|hello| hello.boot_id.clear()),
+        with(|hello| hello.period_ms = 0),
+        with(|hello| hello.period_ms = u32::MAX),
+    ] {
+        assert_eq!(open(bad).await, Code::InvalidArgument);
+    }
+    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
+    hand.up.send(hello("b", 1)).await.unwrap();
+    assert_eq!(hand.next().await.unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(served.rejected(Reason::Malformed), 8);
+}
+
+#[tokio::test]
+async fn the_newer_stream_of_a_node_ends_the_older() {
+    let served = Served::plaintext().await;
+    let (mut old, _) = Hand::speak(&served, "a", 1).await;
+    old.round(round(1)).await;
+    let (mut new, _) = Hand::speak(&served, "a", 2).await;
+    assert_eq!(old.next().await.unwrap_err().code(), Code::Aborted);
+    new.round(round(1)).await;
+    let refused = Hand::open(served.channel().await, hello("a", 1)).await.err().unwrap();
+    assert_eq!(refused.code(), Code::AlreadyExists);
+    assert_eq!(served.rejected(Reason::OldSession), 1);
+    assert_eq!(served.readings.metrics().streams(), 1);
+}
+
+#[tokio::test]
+async fn a_question_is_answered_by_a_round_that_began_after_it() {
+    let served = Served::plaintext().await;
+    assert_eq!(served.streams.confirm_idle(&node("a")).await, Err(NotConfirmed::NoStream));
+    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
+    let ask = || {
+        let streams = Arc::clone(&served.streams);
+        tokio::spawn(async move { streams.confirm_idle(&node("a")).await })
+    };
+    let nonce = async |hand: &mut Hand| match hand.next().await.unwrap().unwrap().kind {
+        Some(to_probe::Kind::ConfirmIdle(ConfirmIdle { nonce })) => nonce,
+        other => panic!("{other:?}"),
+    };
+    let asked = ask();
+    let first = nonce(&mut hand).await;
+    // Somebody else's answer is nobody's.
+    hand.send(from_probe::Kind::Idle(IdleAnswer { nonce: first + 1000, round: Some(round(0)) })).await;
+    hand.send(from_probe::Kind::Idle(IdleAnswer { nonce: first, round: Some(round(0)) })).await;
+    let reading = asked.await.unwrap().unwrap();
+    assert_eq!(reading.gpus.len(), 1);
+    assert!(served.readings.hears(&node("a")));
+
+    let asked = ask();
+    let second = nonce(&mut hand).await;
+    hand.send(from_probe::Kind::Idle(IdleAnswer { nonce: second, round: None })).await;
+    assert_eq!(asked.await.unwrap(), Err(NotConfirmed::Unread));
+
+    let asked = ask();
+    let third = nonce(&mut hand).await;
+    let lies = Round { at: now(3600), ..round(0) };
+    hand.send(from_probe::Kind::Idle(IdleAnswer { nonce: third, round: Some(lies) })).await;
+    assert_eq!(asked.await.unwrap(), Err(NotConfirmed::Rejected(Reason::Future)));
+
+    let asked = ask();
+    nonce(&mut hand).await;
+    drop(hand);
+    assert_eq!(asked.await.unwrap(), Err(NotConfirmed::Gone));
+}
+
+#[tokio::test]
+async fn a_question_that_is_not_answered_is_given_up() {
+    let served = Served::plaintext().await;
+    let (_hand, _) = Hand::speak(&served, "a", 1).await;
+    let begun = std::time::Instant::now();
+    assert_eq!(served.streams.confirm_idle(&node("a")).await, Err(NotConfirmed::Late));
+    assert!(begun.elapsed() >= Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn streams_end_when_the_service_stops() {
+    let served = Served::plaintext().await;
+    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
+    served.stop.cancel();
+    assert_eq!(hand.next().await.unwrap_err().code(), Code::Unavailable);
+}
+
+/// A try-out set whose client is called that.
+fn set(client: &str) -> tempfile::TempDir {
+    install_crypto();
+    let dir = tempfile::TempDir::new().unwrap();
+    crate::certs::write_tryout(dir.path(), &[], client).unwrap();
+    dir
+}
+
+fn files(dir: &Path) -> TlsFiles {
+    TlsFiles { cert: dir.join("server.crt"), key: dir.join("server.key"), client_ca: Some(dir.join("ca.crt")) }
+}
+
+async fn tls_channel(served: &Served, dir: &Path) -> Channel {
+    let read = |name: &str| std::fs::read(dir.join(name)).unwrap();
+    let tls = ClientTlsConfig::new()
+        .domain_name("localhost")
+        .ca_certificate(Certificate::from_pem(read("ca.crt")))
+        .identity(ClientIdentity::from_pem(read("client.crt"), read("client.key")));
+    let endpoint = Endpoint::from_shared(format!("https://{}", served.addr)).unwrap().tls_config(tls).unwrap();
+    endpoint.connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_certificate_lets_a_probe_speak_for_its_own_node_only() {
+    let dir = set("probe:node-a");
+    let tls = || Security::Tls(Tls::load(files(dir.path())).unwrap());
+    let served = Served::start(tls(), Identity::Certificates).await;
+    let channel = tls_channel(&served, dir.path()).await;
+    let mut hand = Hand::open(channel.clone(), hello("node-a", 1)).await.unwrap();
+    hand.ack().await;
+    assert_eq!(Hand::open(channel, hello("node-b", 1)).await.err().unwrap().code(), Code::PermissionDenied);
+    assert_eq!(served.rejected(Reason::WrongIdentity), 1);
+    assert!(!served.readings.seen().borrow().contains_key("node-b"));
+}
+
+#[tokio::test]
+async fn the_autoscalers_certificate_speaks_for_no_node() {
+    let dir = set("cluster-autoscaler");
+    let served = Served::start(Security::Tls(Tls::load(files(dir.path())).unwrap()), Identity::Certificates).await;
+    let channel = tls_channel(&served, dir.path()).await;
+    assert_eq!(Hand::open(channel, hello("node-a", 1)).await.err().unwrap().code(), Code::PermissionDenied);
+    assert_eq!(served.rejected(Reason::WrongIdentity), 1);
+}
+
+#[tokio::test]
+async fn nothing_else_is_served_to_probes() {
+    use stoker_proto::externalgrpc::RefreshRequest;
+    use stoker_proto::externalgrpc::cloud_provider_client::CloudProviderClient;
+    let served = Served::plaintext().await;
+    let refused = CloudProviderClient::new(served.channel().await).refresh(RefreshRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+    let mut health = tonic_health::pb::health_client::HealthClient::new(served.channel().await);
+    let refused = health.check(tonic_health::pb::HealthCheckRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+}
+
+/// An API server that vouches for the token `good` of node-a while `up`.
+fn reviewer(up: Arc<std::sync::atomic::AtomicBool>) -> Identity {
+    use std::sync::atomic::Ordering;
+    let client = crate::kube::fake::client(move |call: crate::kube::fake::Call| {
+        let up = up.load(Ordering::Relaxed);
+        async move {
+            let good = call.body["spec"]["token"] == "good";
+            let status = serde_json::json!({
+                "authenticated": good,
+                "audiences": ["stoker-probe"],
+                "user": {
+                    "username": "system:serviceaccount:stoker:stoker-probe",
+                    "extra": { "authentication.kubernetes.io/node-name": ["node-a"] },
+                },
+            });
+            let review = serde_json::json!({
+                "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {}, "spec": call.body["spec"],
+                "status": status,
+            });
+            let mut answer = http::Response::new(axum::body::Body::from(review.to_string()));
+            if !up {
+                *answer.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+            }
+            answer
+        }
+    });
+    Identity::Tokens(Arc::new(crate::probes::Reviewer::new(&client, crate::probes::ServiceAccount::default())))
+}
+
+#[tokio::test]
+async fn a_token_lets_a_probe_speak_for_the_node_of_its_pod_only() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let up = Arc::new(AtomicBool::new(true));
+    let served = Served::start(Security::Plaintext, reviewer(Arc::clone(&up))).await;
+    let open = async |node: &str, token: Option<&str>| {
+        let mut request = Request::new(tokio_stream::iter([hello(node, 1)]).chain(tokio_stream::pending()));
+        if let Some(token) = token {
+            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        }
+        ProbeClient::new(served.channel().await).watch(request).await.map(Response::into_inner)
+    };
+    use tokio_stream::StreamExt as _;
+    let mut stands = open("node-a", Some("good")).await.unwrap();
+    assert!(stands.message().await.unwrap().is_some());
+    let code = |opened: Result<Streaming<ToProbe>, Status>| opened.err().unwrap().code();
+    assert_eq!(code(open("node-b", Some("good")).await), Code::PermissionDenied);
+    assert_eq!(code(open("node-a", Some("bad")).await), Code::Unauthenticated);
+    assert_eq!(code(open("node-a", None).await), Code::Unauthenticated);
+    // The API server is away: nobody new is believed, and whoever speaks goes on.
+    up.store(false, Ordering::Relaxed);
+    assert_eq!(code(open("node-a", Some("another")).await), Code::Unavailable);
+    assert!(timeout(Duration::from_millis(100), stands.message()).await.is_err());
+    let counts = [Reason::WrongIdentity, Reason::NoIdentity, Reason::ReviewUnavailable].map(|reason| served.rejected(reason));
+    assert_eq!(counts, [1, 2, 1]);
+}

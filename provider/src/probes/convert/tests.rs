@@ -1,1 +1,127 @@
+use stoker_proto::probe::{Gpu, Round};
 
+use super::*;
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn seconds(second: i64) -> Option<stoker_proto::Timestamp> {
+    Some(stoker_proto::Timestamp { seconds: 1_800_000_000 + second, nanos: 0 })
+}
+
+fn driver() -> Option<wire::Driver> {
+    Some(wire::Driver { state: wire::driver::State::Ready.into(), ..wire::Driver::default() })
+}
+
+fn of(gpu: Gpu) -> Round {
+    let gpu = Gpu { uuid: "GPU-a".to_owned(), ..gpu };
+    Round { at: seconds(0), driver: driver(), gpus_counted: Some(1), gpus: vec![gpu], ..Round::default() }
+}
+
+/// The GPU as it is taken, and how much of it was absurd.
+fn gpu(gpu: Gpu) -> (GpuReading, u32) {
+    let Converted { mut reading, at: _, absurd } = round(of(gpu), now()).unwrap();
+    (reading.gpus.pop_first().unwrap().1, absurd)
+}
+
+#[test]
+fn absurd_levels_are_unknown_and_counted_and_never_nought() {
+    let absurd = Gpu {
+        utilization: Some(1001),
+        sm_activity: Some(u32::MAX),
+        memory: Some(wire::Memory { used_bytes: 2, total_bytes: 1, reserved_bytes: 0 }),
+        power_mw: Some(u64::MAX),
+        temperature_c: Some(5000),
+        clocks: Some(wire::Clocks { sm_mhz: 1_000_000, memory_mhz: 1 }),
+        recovery_action: Some(256),
+        codec: Some(70_000),
+        nvlink: Some(wire::NvLink { active_links: 1_000_000, errors: 0 }),
+        pcie: Some(wire::Pcie { width: 1_000, ..wire::Pcie::default() }),
+        ..Gpu::default()
+    };
+    let (taken, count) = gpu(absurd);
+    assert_eq!(count, 10);
+    let share = Measured::Unknown(Why::Absurd);
+    assert_eq!([taken.utilization, taken.sm_activity, taken.codec], [share; 3]);
+    assert_eq!(taken.memory, Measured::Unknown(Why::Absurd));
+    assert_eq!(taken.power_mw, Measured::Unknown(Why::Absurd));
+    assert_eq!(taken.temperature_c, Measured::Unknown(Why::Absurd));
+    assert_eq!(taken.clocks_mhz, Measured::Unknown(Why::Absurd));
+    assert_eq!(taken.recovery_action, Measured::Unknown(Why::Absurd));
+    assert_eq!(taken.nvlink, Measured::Unknown(Why::Absurd));
+    assert_eq!(taken.pcie, Measured::Unknown(Why::Absurd));
+    for total in [0, MOST_MEMORY + 1] {
+        let memory = Some(wire::Memory { used_bytes: 0, total_bytes: total, reserved_bytes: 0 });
+        assert_eq!(gpu(Gpu { memory, ..Gpu::default() }).1, 1, "{total}");
+    }
+    let huge = wire::Process { pid: 1, memory_bytes: Some(u64::MAX), ..wire::Process::default() };
+    let (taken, count) = gpu(Gpu { processes: Some(wire::Processes { compute: vec![huge] }), ..Gpu::default() });
+    // The process is there all the same.
+    assert_eq!((taken.processes.known().unwrap()[0].memory, count), (None, 1));
+}
+
+#[test]
+fn what_is_not_set_is_not_reported_and_who_says_both_knows_nothing() {
+    let named = |why: wire::Why| wire::Unknown { signal: Signal::Memory.into(), why: why.into() };
+    let memory = Some(wire::Memory { used_bytes: 0, total_bytes: 1 << 34, reserved_bytes: 0 });
+    assert_eq!(gpu(Gpu::default()).0.memory, Measured::Unknown(Why::NotReported));
+    let both = Gpu { memory, unknown: vec![named(wire::Why::TimedOut)], ..Gpu::default() };
+    assert_eq!(gpu(both).0.memory, Measured::Unknown(Why::TimedOut));
+    // A reason that this release does not know.
+    let newer = wire::Unknown { signal: Signal::Memory.into(), why: 99 };
+    assert_eq!(gpu(Gpu { unknown: vec![newer], ..Gpu::default() }).0.memory, Measured::Unknown(Why::Failed));
+    let nobody = Round { driver: None, ..of(Gpu::default()) };
+    assert_eq!(round(nobody, now()).unwrap().reading.driver, DriverState::Failed);
+}
+
+#[test]
+fn a_round_that_makes_no_sense_is_not_taken() {
+    let refused = |round: Round| super::round(round, now()).unwrap_err();
+    assert_eq!(refused(Round { at: None, ..of(Gpu::default()) }), Reason::Malformed);
+    assert_eq!(refused(Round { at: seconds(61), ..of(Gpu::default()) }), Reason::Future);
+    let endless = Some(stoker_proto::Timestamp { seconds: i64::MAX, nanos: -1 });
+    assert_eq!(refused(Round { at: endless, ..of(Gpu::default()) }), Reason::Malformed);
+    let many = |count: usize| (0..count).map(|n| Gpu { uuid: format!("GPU-{n}"), ..Gpu::default() }).collect();
+    assert_eq!(refused(Round { gpus: many(65), ..of(Gpu::default()) }), Reason::TooLarge);
+    assert!(round(Round { gpus: many(64), ..of(Gpu::default()) }, now()).is_ok());
+    let twice = vec![Gpu { uuid: "GPU-a".to_owned(), ..Gpu::default() }; 2];
+    assert_eq!(refused(Round { gpus: twice, ..of(Gpu::default()) }), Reason::Malformed);
+    for uuid in ["x".repeat(129), "GPU-\u{1b}[2J".to_owned()] {
+        let gpus = vec![Gpu { uuid, ..Gpu::default() }];
+        assert_eq!(refused(Round { gpus, ..of(Gpu::default()) }), Reason::Malformed);
+    }
+}
+
+#[test]
+fn clocks_may_differ_a_little_and_a_node_behind_us_is_believed() {
+    let at = |second: i64| round(Round { at: seconds(second), ..of(Gpu::default()) }, now()).unwrap().at;
+    assert_eq!(at(60), now());
+    assert_eq!(at(-600), now() - SignedDuration::from_mins(10));
+    assert_eq!(round(of(Gpu::default()), now()).unwrap().reading.arrived, now());
+}
+
+#[test]
+fn texts_are_bounded_and_nothing_in_them_is_obeyed() {
+    let (taken, _) = gpu(Gpu { name: format!("NVIDIA\u{1b}[2J {}", "é".repeat(1000)), ..Gpu::default() });
+    assert!(taken.name.starts_with("NVIDIA[2J é") && taken.name.len() <= MOST_NAME, "{}", taken.name);
+    let gate = wire::Gate { kind: wire::gate::Kind::GpuCount.into(), result: 2, detail: "x".repeat(1 << 16) };
+    let gates = round(Round { gates: vec![gate], ..of(Gpu::default()) }, now()).unwrap().reading.gates;
+    assert_eq!(gates[&Gate::GpuCount], GateResult::Failed("x".repeat(MOST_WORDS)));
+}
+
+#[test]
+fn events_say_what_happened_and_kinds_of_a_newer_probe_are_passed_over() {
+    let xid =
+        |uuid: &str| Some(wire::event::Kind::Xid(wire::Xid { code: 79, gpu_uuid: uuid.to_owned(), ..wire::Xid::default() }));
+    let of = |kind| event(&wire::Event { number: 1, at: seconds(-5), kind }, now());
+    let taken = of(xid("")).unwrap().unwrap();
+    assert_eq!(taken.what, Happening::Xid { code: 79, gpu: None });
+    assert_eq!((taken.arrived, taken.at), (now(), now() - SignedDuration::from_secs(5)));
+    assert_eq!(of(xid(&"x".repeat(129))).unwrap_err(), Reason::Malformed);
+    assert_eq!(of(None).unwrap(), None);
+    let newer = wire::Interruption { kind: 77, ..wire::Interruption::default() };
+    assert_eq!(of(Some(wire::event::Kind::Interruption(newer))).unwrap(), None);
+    let future = wire::Event { number: 1, at: seconds(61), kind: xid("") };
+    assert_eq!(event(&future, now()).unwrap_err(), Reason::Future);
+}

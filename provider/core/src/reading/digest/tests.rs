@@ -1,6 +1,6 @@
 use super::*;
-use crate::reading::seen::{MOST_XIDS, SeenXid};
-use crate::reading::{Ecc, Mig, MigReading, RemappedRows};
+use crate::reading::seen::{Ailment, HealthFact, MOST_XIDS, SeenXid};
+use crate::reading::{Ecc, GpuProcess, MemoryLevel, Mig, MigReading, Permille, RemappedRows};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;

@@ -1,0 +1,165 @@
+//! What one reading says of one GPU or instance, and what is kept of it from one reading to the next.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{SETTLED, set};
+use crate::reading::seen::Activity;
+use crate::reading::{GpuProcess, Measured, MemoryLevel, Permille, Why};
+use crate::units::MiB;
+
+/// How long the least use of memory is looked for.
+const LEARNING: SignedDuration = SignedDuration::from_mins(1);
+/// What a driver keeps for itself at most.
+const MOST_BASELINE: u64 = MiB(1024).bytes();
+/// Use above the baseline that proves nothing.
+const MEMORY_SLACK: u64 = MiB(256).bytes();
+/// Multiprocessor activity that is work, in thousandths.
+pub(super) const SM_WORK: u16 = 10;
+/// Utilization that is work, in thousandths. A stray sample of an idle GPU may read one percent.
+pub(super) const UTILIZATION_WORK: u16 = 20;
+/// What is kept of a GPU or instance beside what is told.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Track {
+    baseline: Baseline,
+    /// The first of the readings without a sign of work.
+    quiet_since: Option<Timestamp>,
+}
+
+/// Memory that is in use where nothing runs.
+#[derive(Debug, Clone, Copy)]
+enum Baseline {
+    /// The least so far. Nothing counts as baseline yet: what is in use may be work.
+    Learning { since: Option<Timestamp>, least: u64 },
+    /// In bytes.
+    Learnt(u64),
+}
+
+impl Default for Baseline {
+    fn default() -> Self {
+        Self::Learning { since: None, least: MOST_BASELINE }
+    }
+}
+
+impl Baseline {
+    const fn bytes(self) -> u64 {
+        match self {
+            Self::Learning { .. } => 0,
+            Self::Learnt(bytes) => bytes,
+        }
+    }
+
+    /// Takes one reading into account; `free` where it is known that nothing holds the GPU.
+    fn learn(&mut self, used: u64, at: Timestamp, free: bool) {
+        match self {
+            // Less than the least is no work, whoever holds it.
+            Self::Learnt(bytes) => *bytes = (*bytes).min(used),
+            Self::Learning { .. } if !free => *self = Self::default(),
+            Self::Learning { since, least } => {
+                let since = *since.get_or_insert(at);
+                *least = (*least).min(used);
+                if at.duration_since(since) >= LEARNING {
+                    *self = Self::Learnt(*least);
+                }
+            }
+        }
+    }
+}
+
+/// What one reading says of one GPU or instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Now {
+    Active,
+    Quiet,
+    Unknown(Why),
+}
+
+/// The facts of one GPU or instance.
+pub(super) struct Facts<'a> {
+    pub(super) memory: Measured<MemoryLevel>,
+    pub(super) processes: &'a Measured<Vec<GpuProcess>>,
+    /// Shares of time, each with what is work.
+    pub(super) shares: [(Measured<Permille>, u16); 3],
+    /// Whether it could be told how the GPU is split.
+    pub(super) split: Option<Why>,
+}
+
+impl Facts<'_> {
+    fn now(&self, baseline: u64) -> Now {
+        let over = |memory: &MemoryLevel| memory.used.saturating_sub(baseline) > MEMORY_SLACK.max(memory.total / 100);
+        let works = self.memory.known().is_some_and(over)
+            || self.processes.known().is_some_and(|listed| !listed.is_empty())
+            || self.shares.iter().any(|(share, work)| share.known().is_some_and(|share| share.get() >= *work));
+        if works {
+            return Now::Active;
+        }
+        if let Measured::Unknown(why) = self.memory {
+            return Now::Unknown(why);
+        }
+        let others = [unread(self.processes), self.split].into_iter().chain(self.shares.iter().map(|(share, _)| unread(share)));
+        others.flatten().next().map_or(Now::Quiet, Now::Unknown)
+    }
+
+    /// Whether nothing holds it, by what pods hold the node (where that is known) and by its own processes.
+    fn is_free(&self, held: Option<bool>) -> bool {
+        let listed = self.processes.known().map(Vec::is_empty);
+        match held {
+            Some(held) => !held && listed.unwrap_or(true),
+            None => listed.unwrap_or(false),
+        }
+    }
+}
+
+/// Why something that this hardware and source do read was not read this time; `None` where it was, or never is.
+pub(super) const fn unread<T>(level: &Measured<T>) -> Option<Why> {
+    match level {
+        Measured::Known(_) | Measured::Unknown(Why::NotReported | Why::NotSupported | Why::NoPermission | Why::NotTrusted) => {
+            None
+        }
+        Measured::Unknown(why) => Some(*why),
+    }
+}
+
+/// A share that an instance does not have.
+pub(super) const NEVER: Measured<Permille> = Measured::Unknown(Why::NotSupported);
+
+impl Track {
+    pub(super) fn judge(&mut self, facts: &Facts<'_>, held: Option<bool>, at: Timestamp) -> Now {
+        if let Measured::Known(memory) = facts.memory {
+            self.baseline.learn(memory.used, at, facts.is_free(held));
+        }
+        facts.now(self.baseline.bytes())
+    }
+
+    /// Tells what a reading says; whether that is news.
+    pub(super) fn tell(&mut self, told: &mut Activity, now: Now, at: Timestamp) -> bool {
+        let next = match now {
+            Now::Active => match *told {
+                Activity::Active { .. } => None,
+                _ => Some(Activity::Active { since: at }),
+            },
+            Now::Unknown(why) => match *told {
+                Activity::Unknown { why: known, .. } if known == why => None,
+                _ => Some(Activity::Unknown { why, since: at }),
+            },
+            Now::Quiet => {
+                let since = *self.quiet_since.get_or_insert(at);
+                let settled = at.duration_since(since) >= SETTLED;
+                let known = matches!(told, Activity::Quiet { .. });
+                (settled && !known).then_some(Activity::Quiet { since })
+            }
+        };
+        if now != Now::Quiet {
+            self.quiet_since = None;
+        }
+        next.is_some_and(|next| set(told, next))
+    }
+}
+
+/// The one of two that matters more: work, then what cannot be told.
+pub(super) const fn worst(one: Now, other: Now) -> Now {
+    match (one, other) {
+        (Now::Active, _) | (_, Now::Active) => Now::Active,
+        (Now::Unknown(why), _) | (_, Now::Unknown(why)) => Now::Unknown(why),
+        (Now::Quiet, Now::Quiet) => Now::Quiet,
+    }
+}
