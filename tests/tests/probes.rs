@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use stoker::certs::{Tryout, write_tryout};
 use stoker::clock::Clock;
 use stoker::probes::NotConfirmed;
 use stoker::serve::{Door, KubeOptions, Options, PolicySource, ProbeDoorOptions, Running, start};
@@ -159,6 +160,7 @@ fn settings(node: &str, provider: String, access: Access) -> Settings {
         period: Duration::from_secs(5),
         access,
         backoff: Backoff::new(Duration::from_millis(50), Duration::from_millis(400)),
+        look_every: Duration::from_millis(100),
     }
 }
 
@@ -282,7 +284,7 @@ async fn a_node_is_confirmed_over_a_real_stream_or_said_not_to_be() {
 async fn a_probe_with_a_certificate_speaks_for_its_node_and_for_no_other() {
     stoker::net::install_crypto();
     let certs = TempDir::new().unwrap();
-    stoker::certs::write_tryout(certs.path(), &[], "probe:node-a").unwrap();
+    write_tryout(certs.path(), &[], "probe:node-a").unwrap();
     let file = |name: &str| certs.path().join(name);
     let tls = stoker::net::TlsFiles { cert: file("server.crt"), key: file("server.key"), client_ca: Some(file("ca.crt")) };
     let books = Arc::default();
@@ -299,6 +301,19 @@ async fn a_probe_with_a_certificate_speaks_for_its_node_and_for_no_other() {
     until("refusals", || other.status.failed() > 1).await;
     assert_eq!((other.status.opened(), other.outbox.fill().rounds), (0, 3));
     assert!(!running.readings.latest().contains_key(&other.node));
+
+    // Renewed by another authority on both sides: the probe comes back with what is on disk now, and is believed.
+    let renew = Tryout {
+        dir: certs.path(),
+        server_names: &[],
+        client_name: "probe:node-a",
+        address: "localhost:8086",
+        force: true,
+    };
+    renew.write().unwrap();
+    until("a stream with the new certificate", || own.status.opened() > 1).await;
+    own.sample(3);
+    until("rounds by the new stream", || own.outbox.fill().rounds == 0).await;
     stop.cancel();
     running.stop().await;
     while tasks.join_next().await.is_some() {}

@@ -193,6 +193,21 @@ async fn changes_are_published_by_themselves_and_silence_is_found_by_a_timer() {
     running.await.unwrap();
 }
 
+#[test]
+fn every_reason_is_a_series_from_the_start() {
+    let mut registry = prometheus_client::registry::Registry::default();
+    let metrics = ProbeMetrics::register(&mut registry);
+    metrics.rejected(Reason::Future);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    assert!(text.contains("stoker_probe_rejected_total{reason=\"future\"} 1\n"), "{text}");
+    assert!(text.contains("stoker_probe_rejected_total{reason=\"absurd\"} 0\n"), "{text}");
+    for name in ["streams", "rounds_total", "events_total", "nodes", "silent_nodes", "oldest_reading_age_seconds"] {
+        assert!(text.contains(&format!("\nstoker_probe_{name} 0")), "{name}: {text}");
+    }
+    assert!(text.contains("stoker_probe_reading_to_snapshot_seconds_bucket"), "{text}");
+}
+
 fn hello(session: u64) -> Hello {
     Hello { node: "a".to_owned(), boot_id: "b".to_owned(), session, version: String::new(), period_ms: 5000 }
 }

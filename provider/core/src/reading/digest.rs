@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::seen::{Activity, Ailment, HealthFact, Hearing, Notice, Seen, SeenGpu, Xids};
+use super::seen::{Activity, Hearing, Notice, Seen, SeenGpu, Xids};
 use super::{DriverState, GpuReading, Happening, Interruption, Measured, NodeEvent, NodeReading, Source, Why};
 use crate::ids::GpuUuid;
 use ailments::ailments;

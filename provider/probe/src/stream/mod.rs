@@ -33,8 +33,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 /// How long it may take to acknowledge something. A provider that is that slow, or gone behind a proxy that is not, is left.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(30);
-/// How often the certificate's files are compared with those in use.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Messages on their way to the transport. What is not there yet is in the outbox.
 const UNDER_WAY: usize = 8;
 
@@ -150,7 +148,7 @@ impl Stream<'_> {
         let mut next = self.outbox.next(&mut sent);
         let mut unanswered: FuturesUnordered<_> = FuturesUnordered::new();
         let mut due: Option<Instant> = None;
-        let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
+        let mut look = tokio::time::interval_at(Instant::now() + self.settings.look_every, self.settings.look_every);
         loop {
             tokio::select! {
                 answer = answers.message() => {

@@ -10,6 +10,9 @@ use tonic::transport::Uri;
 
 use super::backoff::Backoff;
 
+/// How often the certificate's files are compared with those in use: renewals come hours before the end.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
 /// Tells one boot of a machine from another.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -76,6 +79,8 @@ pub struct Settings {
     pub access: Access,
     /// How long to wait between tries.
     pub backoff: Backoff,
+    /// How often the certificate's files are compared with those in use.
+    pub look_every: Duration,
 }
 
 /// What is wrong with the flags, all at once.
@@ -120,6 +125,7 @@ impl StreamArgs {
                 period,
                 access,
                 backoff: Backoff::default(),
+                look_every: LOOK_EVERY,
             })),
             _ => Err(SettingsFaults(faults)),
         }
