@@ -1,0 +1,201 @@
+//! What the cloud announces: that it will take the machine away, or perhaps, or for a while.
+//!
+//! Each cloud's metadata service is asked over plain HTTP on the machine's own link. What is announced stands until the service says
+//! otherwise; a service that does not answer has withdrawn nothing. One that is absent is asked ever less often.
+
+mod aws;
+mod azure;
+mod gcp;
+mod http;
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use stoker_proto::probe::interruption::Kind;
+use stoker_proto::probe::{Event, Interruption, event};
+use tokio_util::sync::CancellationToken;
+
+use crate::sample::now;
+pub use http::{Fault, Service};
+
+/// The longest pause between two questions to a service that does not answer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Whose machine it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Cloud {
+    /// Spot interruptions and rebalance recommendations, by IMDSv2.
+    Aws,
+    /// Preemption and host maintenance.
+    Gcp,
+    /// Scheduled events.
+    Azure,
+    /// No service is asked.
+    None,
+    /// By what the machine's firmware says; no service where it says nothing of these.
+    Auto,
+}
+
+impl Cloud {
+    /// Settles [`Cloud::Auto`] by the DMI tables under this root (`/sys`), which costs three reads.
+    #[must_use]
+    pub fn settled(self, sys: &Path) -> Self {
+        if self != Self::Auto {
+            return self;
+        }
+        let read = |name: &str| std::fs::read_to_string(sys.join("class/dmi/id").join(name)).unwrap_or_default();
+        // What Azure's documentation gives for telling its machines from other Hyper-V ones.
+        if read("chassis_asset_tag").trim() == "7783-7084-3265-9085-8269-3286-77" {
+            return Self::Azure;
+        }
+        match read("sys_vendor").trim() {
+            "Amazon EC2" => Self::Aws,
+            "Google" => Self::Gcp,
+            _ => Self::None,
+        }
+    }
+}
+
+/// Something announced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    kind: Kind,
+    deadline: Option<Timestamp>,
+    /// The cloud's own words. Two with the same words are the same.
+    detail: String,
+}
+
+/// Follows the cloud's announcements until told to stop.
+pub async fn follow(cloud: Cloud, base: Option<String>, tell: impl Fn(Event) + Clone, stop: CancellationToken) {
+    let at = |default: &str| Service::at(base.as_deref().unwrap_or(default));
+    match cloud {
+        Cloud::None | Cloud::Auto => {}
+        Cloud::Aws => {
+            let mut metadata = aws::Metadata::new(at("http://169.254.169.254"));
+            poll(aws::PERIOD, tell, stop, async || metadata.standing().await).await;
+        }
+        Cloud::Azure => {
+            let mut metadata = azure::Metadata::new(at("http://169.254.169.254"));
+            poll(azure::PERIOD, tell, stop, async || metadata.standing().await).await;
+        }
+        Cloud::Gcp => {
+            let service = at("http://169.254.169.254");
+            let follow = |key: &'static gcp::Key| {
+                let mut hanging = gcp::Hanging::new(service.clone(), key);
+                let (tell, stop) = (tell.clone(), stop.clone());
+                // The service answers when something changes; there is no pause but after an error.
+                async move { poll(Duration::ZERO, tell, stop, async || hanging.standing().await).await }
+            };
+            tokio::join!(follow(&gcp::PREEMPTED), follow(&gcp::MAINTENANCE));
+        }
+    }
+}
+
+async fn poll<A>(period: Duration, tell: impl Fn(Event), stop: CancellationToken, mut ask: A)
+where
+    A: AsyncFnMut() -> Result<Vec<Notice>, Fault>,
+{
+    let mut standing = Vec::new();
+    let mut failures = 0;
+    loop {
+        let answer = tokio::select! {
+            () = stop.cancelled() => return,
+            answer = ask() => answer,
+        };
+        let pause = match answer {
+            Ok(announced) => {
+                failures = 0;
+                for told in changes(&standing, &announced) {
+                    tracing::warn!(kind = told.kind().as_str_name(), detail = told.detail, "the cloud announces");
+                    tell(Event { number: 0, at: Some(now()), kind: Some(event::Kind::Interruption(told)) });
+                }
+                standing = announced;
+                period
+            }
+            Err(fault) => {
+                if failures == 0 {
+                    tracing::info!(%fault, "the metadata service does not tell; what it announced before still stands");
+                }
+                failures += 1;
+                pause(failures)
+            }
+        };
+        if unless_stopped(&stop, tokio::time::sleep(pause)).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// 1 s after the first failure, twice as long after each further one.
+fn pause(failures: u32) -> Duration {
+    Duration::from_secs(1).saturating_mul(1 << failures.saturating_sub(1).min(6)).min(LONGEST_PAUSE)
+}
+
+async fn unless_stopped<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        () = stop.cancelled() => None,
+        done = work => Some(done),
+    }
+}
+
+/// What is new, and what no longer stands.
+fn changes(before: &[Notice], after: &[Notice]) -> Vec<Interruption> {
+    let as_told = |notice: &Notice, kind: Kind| Interruption {
+        kind: kind.into(),
+        deadline: notice.deadline.map(|at| stoker_proto::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() }),
+        detail: notice.detail.clone(),
+    };
+    let new = after.iter().filter(|notice| !before.contains(notice)).map(|notice| as_told(notice, notice.kind));
+    // One that only moved to another time is told anew, and is not withdrawn.
+    let gone = before.iter().filter(|notice| !after.iter().any(|other| other.kind == notice.kind));
+    gone.map(|notice| as_told(notice, Kind::Withdrawn)).chain(new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(kind: Kind, detail: &str) -> Notice {
+        Notice { kind, deadline: None, detail: detail.to_owned() }
+    }
+
+    fn kinds(before: &[Notice], after: &[Notice]) -> Vec<Kind> {
+        changes(before, after).iter().map(Interruption::kind).collect()
+    }
+
+    #[test]
+    fn each_change_is_told_once_and_an_end_as_withdrawn() {
+        let (reclaim, later) = (notice(Kind::Reclaim, "at 1"), notice(Kind::Reclaim, "at 2"));
+        let rebalance = notice(Kind::Rebalance, "now");
+        assert_eq!(kinds(&[], std::slice::from_ref(&rebalance)), [Kind::Rebalance]);
+        assert_eq!(kinds(std::slice::from_ref(&rebalance), &[rebalance.clone(), reclaim.clone()]), [Kind::Reclaim]);
+        assert_eq!(kinds(&[rebalance.clone(), reclaim.clone()], &[rebalance.clone(), reclaim.clone()]), []);
+        assert_eq!(kinds(std::slice::from_ref(&reclaim), std::slice::from_ref(&later)), [Kind::Reclaim]);
+        assert_eq!(kinds(&[rebalance.clone(), reclaim], std::slice::from_ref(&rebalance)), [Kind::Withdrawn]);
+    }
+
+    #[test]
+    fn an_absent_service_is_asked_ever_less_often() {
+        assert_eq!([1, 2, 3, 7, 100].map(|failures| pause(failures).as_secs()), [1, 2, 4, 60, 60]);
+    }
+
+    #[test]
+    fn the_cloud_is_told_by_the_firmware() -> std::io::Result<()> {
+        for (file, text, cloud) in [
+            ("sys_vendor", "Amazon EC2\n", Cloud::Aws),
+            ("sys_vendor", "Google\n", Cloud::Gcp),
+            ("sys_vendor", "QEMU\n", Cloud::None),
+            ("chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77\n", Cloud::Azure),
+        ] {
+            let sys = tempfile::tempdir()?;
+            let dmi = sys.path().join("class/dmi/id");
+            std::fs::create_dir_all(&dmi)?;
+            std::fs::write(dmi.join(file), text)?;
+            assert_eq!(Cloud::Auto.settled(sys.path()), cloud);
+            assert_eq!(Cloud::None.settled(sys.path()), Cloud::None);
+        }
+        Ok(())
+    }
+}
