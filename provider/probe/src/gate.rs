@@ -104,7 +104,10 @@ fn models(model: &str, gpus: &[Gpu]) -> (Outcome, String) {
 /// Whether the model's words are among the name's, one after the other: `A10` is not in `NVIDIA A100-SXM4-80GB`.
 fn names(name: &str, model: &str) -> bool {
     let words = |text: &str| -> Vec<String> {
-        text.split(|sign: char| !sign.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_ascii_uppercase).collect()
+        text.split(|sign: char| !sign.is_ascii_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .map(str::to_ascii_uppercase)
+            .collect()
     };
     let (name, model) = (words(name), words(model));
     !model.is_empty() && name.windows(model.len()).any(|window| window == model)

@@ -23,6 +23,9 @@ pub use http::{Fault, Service};
 /// The longest pause between two questions to a service that does not answer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// Where every cloud has its service.
+const LINK_LOCAL: &str = "http://169.254.169.254";
+
 /// Whose machine it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Cloud {
@@ -67,42 +70,48 @@ pub struct Notice {
     detail: String,
 }
 
+/// Where to ask, other than a cloud's own way.
+#[derive(Debug, Clone, Default)]
+pub struct Elsewhere {
+    /// `http://host:port` of the metadata service.
+    pub base: Option<String>,
+    /// Between two questions.
+    pub period: Option<Duration>,
+}
+
 /// Follows the cloud's announcements until told to stop.
-pub async fn follow(cloud: Cloud, base: Option<String>, tell: impl Fn(Event) + Clone, stop: CancellationToken) {
+pub async fn follow(cloud: Cloud, elsewhere: Elsewhere, tell: impl Fn(Event) + Clone, stop: CancellationToken) {
+    let Elsewhere { base, period } = elsewhere;
     let at = |default: &str| Service::at(base.as_deref().unwrap_or(default));
     match cloud {
         Cloud::None | Cloud::Auto => {}
         Cloud::Aws => {
-            let mut metadata = aws::Metadata::new(at("http://169.254.169.254"));
-            poll(aws::PERIOD, tell, stop, async || metadata.standing().await).await;
+            poll(period.unwrap_or(aws::PERIOD), tell, stop, aws::Metadata::new(at(LINK_LOCAL))).await;
         }
         Cloud::Azure => {
-            let mut metadata = azure::Metadata::new(at("http://169.254.169.254"));
-            poll(azure::PERIOD, tell, stop, async || metadata.standing().await).await;
+            poll(period.unwrap_or(azure::PERIOD), tell, stop, azure::Metadata::new(at(LINK_LOCAL))).await;
         }
         Cloud::Gcp => {
-            let service = at("http://169.254.169.254");
-            let follow = |key: &'static gcp::Key| {
-                let mut hanging = gcp::Hanging::new(service.clone(), key);
-                let (tell, stop) = (tell.clone(), stop.clone());
-                // The service answers when something changes; there is no pause but after an error.
-                async move { poll(Duration::ZERO, tell, stop, async || hanging.standing().await).await }
-            };
+            // The service answers when something changes; there is no pause but after an error.
+            let follow = |key| poll(Duration::ZERO, tell.clone(), stop.clone(), gcp::Hanging::new(at(LINK_LOCAL), key));
             tokio::join!(follow(&gcp::PREEMPTED), follow(&gcp::MAINTENANCE));
         }
     }
 }
 
-async fn poll<A>(period: Duration, tell: impl Fn(Event), stop: CancellationToken, mut ask: A)
-where
-    A: AsyncFnMut() -> Result<Vec<Notice>, Fault>,
-{
+/// A metadata service.
+trait Source {
+    /// What is announced now.
+    fn standing(&mut self) -> impl Future<Output = Result<Vec<Notice>, Fault>> + Send;
+}
+
+async fn poll(period: Duration, tell: impl Fn(Event), stop: CancellationToken, mut source: impl Source) {
     let mut standing = Vec::new();
     let mut failures = 0;
     loop {
         let answer = tokio::select! {
             () = stop.cancelled() => return,
-            answer = ask() => answer,
+            answer = source.standing() => answer,
         };
         let pause = match answer {
             Ok(announced) => {

@@ -100,7 +100,9 @@ mod tests {
         let under = UID.replace('-', "_");
         for text in [
             // cgroup v2 and systemd: containerd, CRI-O, docker; guaranteed pods have no class.
-            format!("0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{under}.slice/cri-containerd-{ID}.scope\n"),
+            format!(
+                "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{under}.slice/cri-containerd-{ID}.scope\n"
+            ),
             format!("0::/kubepods.slice/kubepods-pod{under}.slice/crio-{ID}.scope\n"),
             format!("0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{under}.slice/docker-{ID}.scope"),
             // As seen from a cgroup namespace of another pod.
@@ -108,7 +110,9 @@ mod tests {
             // cgroupfs, v2 and v1.
             format!("0::/kubepods/burstable/pod{UID}/{ID}\n"),
             format!("12:pids:/kubepods/besteffort/pod{UID}/{ID}\n11:memory:/kubepods/besteffort/pod{UID}/{ID}\n0::/\n"),
-            format!("5:devices:/system.slice/containerd.service/kubepods-burstable-pod{under}.slice:cri-containerd:{ID}\n3:cpu:/kubepods/pod{UID}/{ID}"),
+            format!(
+                "5:devices:/system.slice/containerd.service/kubepods-burstable-pod{under}.slice:cri-containerd:{ID}\n3:cpu:/kubepods/pod{UID}/{ID}"
+            ),
         ] {
             assert_eq!(whose(&text), both, "{text}");
         }

@@ -78,7 +78,8 @@ impl Sampler {
     /// Starts it. It ends when the last clone is dropped.
     pub fn start(settings: Settings, happened: tokio::sync::mpsc::Sender<Happened>) -> std::io::Result<Self> {
         let (asks, asked) = mpsc::channel();
-        let thread = Thread { settings, asked, happened, pause: Duration::ZERO, again: Some(Instant::now()), seen_last: Vec::new() };
+        let thread =
+            Thread { settings, asked, happened, pause: Duration::ZERO, again: Some(Instant::now()), seen_last: Vec::new() };
         std::thread::Builder::new().name("nvml-sample".to_owned()).spawn(move || thread.run())?;
         Ok(Self { asks })
     }

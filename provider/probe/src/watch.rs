@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use stoker_proto::probe::driver::State;
 use stoker_proto::probe::{Driver, Event, Round, Why};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
@@ -62,13 +62,12 @@ impl Watch {
         Ok((Self { settings, sampler, happened, late: None, last: Round::default() }, tidings))
     }
 
-    /// Samples every period, and when asked, until told to stop. The newest round is in `latest`.
+    /// Samples every period, and when asked, until told to stop.
     pub async fn run<S: Sink>(
         mut self,
         sink: S,
         tidings: Tidings,
         mut confirms: mpsc::Receiver<Confirm>,
-        latest: Arc<watch::Sender<Option<Arc<Round>>>>,
         stop: CancellationToken,
     ) {
         let look = Arc::new(tokio::sync::Notify::new());
@@ -90,9 +89,7 @@ impl Watch {
                     None => confirming = false,
                 },
                 depth = async { tokio::select! { _ = ticks.tick() => Depth::Due, () = look.notified() => Depth::Full } } => {
-                    let round = self.sample(depth, DEADLINE).await;
-                    latest.send_replace(Some(Arc::new(round.clone())));
-                    sink.round(round);
+                    sink.round(self.sample(depth, DEADLINE).await);
                 }
             }
         }

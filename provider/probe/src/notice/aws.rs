@@ -12,7 +12,7 @@ use serde::Deserialize;
 use stoker_proto::probe::interruption::Kind;
 
 use super::http::{Answer, Fault, Service};
-use super::Notice;
+use super::{Notice, Source};
 
 pub(super) const PERIOD: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -41,18 +41,30 @@ impl Metadata {
     pub(super) fn new(service: Service) -> Self {
         Self { service, token: None }
     }
+}
 
-    pub(super) async fn standing(&mut self) -> Result<Vec<Notice>, Fault> {
+impl Source for Metadata {
+    async fn standing(&mut self) -> Result<Vec<Notice>, Fault> {
         let mut standing = Vec::new();
         if let Some(Action { action, time }) = self.get("/latest/meta-data/spot/instance-action").await? {
-            standing.push(Notice { kind: Kind::Reclaim, deadline: Some(time), detail: format!("spot instance-action {action}") });
+            standing.push(Notice {
+                kind: Kind::Reclaim,
+                deadline: Some(time),
+                detail: format!("spot instance-action {action}"),
+            });
         }
         if let Some(Recommendation { notice_time }) = self.get("/latest/meta-data/events/recommendations/rebalance").await? {
-            standing.push(Notice { kind: Kind::Rebalance, deadline: None, detail: format!("rebalance recommendation of {notice_time}") });
+            standing.push(Notice {
+                kind: Kind::Rebalance,
+                deadline: None,
+                detail: format!("rebalance recommendation of {notice_time}"),
+            });
         }
         Ok(standing)
     }
+}
 
+impl Metadata {
     async fn get<T: for<'a> Deserialize<'a>>(&mut self, path: &str) -> Result<Option<T>, Fault> {
         let mut answer = self.ask(path).await?;
         if answer.status == StatusCode::UNAUTHORIZED {

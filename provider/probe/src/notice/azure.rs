@@ -11,7 +11,7 @@ use serde::Deserialize;
 use stoker_proto::probe::interruption::Kind;
 
 use super::http::{Fault, Service};
-use super::Notice;
+use super::{Notice, Source};
 
 pub(super) const PERIOD: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -42,8 +42,10 @@ impl Metadata {
     pub(super) fn new(service: Service) -> Self {
         Self { service, name: None }
     }
+}
 
-    pub(super) async fn standing(&mut self) -> Result<Vec<Notice>, Fault> {
+impl Source for Metadata {
+    async fn standing(&mut self) -> Result<Vec<Notice>, Fault> {
         let name = match &self.name {
             Some(name) => name.clone(),
             None => {
@@ -54,7 +56,9 @@ impl Metadata {
         let text = self.get("/metadata/scheduledevents?api-version=2020-07-01").await?;
         read(&text, &name)
     }
+}
 
+impl Metadata {
     async fn get(&self, path: &str) -> Result<String, Fault> {
         self.service.ask(Method::GET, path, &[("metadata", "true")], PATIENCE).await?.success()
     }
@@ -94,7 +98,8 @@ mod tests {
 
     #[test]
     fn only_this_machine_s_events_are_read() -> Result<(), Fault> {
-        let told: Vec<_> = read(DOCUMENT, "gpu_0")?.into_iter().map(|notice| (notice.kind, notice.deadline, notice.detail)).collect();
+        let told: Vec<_> =
+            read(DOCUMENT, "gpu_0")?.into_iter().map(|notice| (notice.kind, notice.deadline, notice.detail)).collect();
         let at = Timestamp::new(1_474_309_787, 0).ok();
         assert_eq!(told, [(Kind::Reclaim, at, "Preempt A".to_owned()), (Kind::Maintenance, None, "Freeze B".to_owned())]);
         assert_eq!(read(DOCUMENT, "gpu_2")?, []);

@@ -9,7 +9,7 @@ use http::Method;
 use stoker_proto::probe::interruption::Kind;
 
 use super::http::{Fault, Service};
-use super::Notice;
+use super::{Notice, Source};
 
 /// How long the service holds a question back, in seconds.
 const HELD: u64 = 60;
@@ -54,8 +54,10 @@ impl Hanging {
     pub(super) fn new(service: Service, key: &'static Key) -> Self {
         Self { service, key, etag: None, asked: None }
     }
+}
 
-    pub(super) async fn standing(&mut self) -> Result<Vec<Notice>, Fault> {
+impl Source for Hanging {
+    async fn standing(&mut self) -> Result<Vec<Notice>, Fault> {
         if let Some(asked) = self.asked.replace(tokio::time::Instant::now()) {
             tokio::time::sleep_until(asked + APART).await;
         }

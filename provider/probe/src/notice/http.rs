@@ -71,7 +71,13 @@ impl Service {
     }
 
     /// Asks and waits so long for the answer.
-    pub async fn ask(&self, method: Method, path: &str, headers: &[(&'static str, &str)], patience: Duration) -> Result<Answer, Fault> {
+    pub async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, &str)],
+        patience: Duration,
+    ) -> Result<Answer, Fault> {
         tokio::time::timeout(patience, self.exchange(method, path, headers)).await.unwrap_or(Err(Fault::Late(patience)))
     }
 
@@ -81,7 +87,8 @@ impl Service {
         let mut request = Request::new(Empty::<Bytes>::new());
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().map_err(|_| Fault::Address(path.to_owned()))?;
-        let value = |text: &str| HeaderValue::from_str(text).map_err(|_| Fault::Content("a header of the service's making".to_owned()));
+        let value =
+            |text: &str| HeaderValue::from_str(text).map_err(|_| Fault::Content("a header of the service's making".to_owned()));
         request.headers_mut().insert(http::header::HOST, value(host)?);
         for (name, text) in headers {
             request.headers_mut().insert(HeaderName::from_static(name), value(text)?);
@@ -89,12 +96,14 @@ impl Service {
 
         let connecting = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
         let stream = connecting.map_err(|_| Fault::Late(CONNECT))?.map_err(Fault::Connection)?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(Fault::Protocol)?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(Fault::Protocol)?;
         let exchange = async {
             let response = sender.send_request(request).await.map_err(Fault::Protocol)?;
             let status = response.status();
             let etag = response.headers().get(http::header::ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
-            let body = Limited::new(response.into_body(), LONGEST).collect().await.map_err(|error| Fault::Body(error.to_string()))?;
+            let body =
+                Limited::new(response.into_body(), LONGEST).collect().await.map_err(|error| Fault::Body(error.to_string()))?;
             let text = String::from_utf8(body.to_bytes().to_vec()).map_err(|error| Fault::Body(error.to_string()))?;
             Ok(Answer { status, etag, text })
         };

@@ -44,7 +44,9 @@ impl<'nvml> Gpm<'nvml> {
         let Some((_, sample)) = &self.last else { return both(Why::NotYet) };
         match gpm_metrics_get(nvml, &before, sample, &[GpmMetricId::SmUtil, GpmMetricId::DramBwUtil]) {
             Ok(answers) => {
-                let mut levels = answers.into_iter().map(|answer| answer.map_err(|error| why(&error)).and_then(|metric| thousandths(metric.value)));
+                let mut levels = answers
+                    .into_iter()
+                    .map(|answer| answer.map_err(|error| why(&error)).and_then(|metric| thousandths(metric.value)));
                 (levels.next().unwrap_or(Err(Why::Failed)), levels.next().unwrap_or(Err(Why::Failed)))
             }
             Err(error) => both(why(&error)),

@@ -110,7 +110,10 @@ impl<'nvml> Reader<'nvml> {
         self.kept.put(Signal::SmActivity, sm, |gpu, level| gpu.sm_activity = level);
         self.kept.put(Signal::MemoryBandwidth, bandwidth, |gpu, level| gpu.memory_bandwidth = level);
 
-        let codec = self.device.encoder_utilization().and_then(|encoder| Ok(encoder.utilization.max(self.device.decoder_utilization()?.utilization)));
+        let codec = self
+            .device
+            .encoder_utilization()
+            .and_then(|encoder| Ok(encoder.utilization.max(self.device.decoder_utilization()?.utilization)));
         self.kept.read(Signal::Codec, codec, |gpu, level| gpu.codec = level.map(permille));
     }
 
@@ -123,7 +126,10 @@ impl<'nvml> Reader<'nvml> {
             Err(error) => return Err(error),
         };
         self.last_sample = samples.iter().map(|sample| sample.timestamp).max().or(self.last_sample);
-        let highest = samples.iter().filter_map(|sample| if let SampleValue::U32(percent) = sample.value { Some(percent) } else { None }).max();
+        let highest = samples
+            .iter()
+            .filter_map(|sample| if let SampleValue::U32(percent) = sample.value { Some(percent) } else { None })
+            .max();
         match highest {
             Some(percent) => Ok(percent),
             None => self.device.utilization_rates().map(|rates| rates.gpu),
@@ -137,10 +143,16 @@ impl<'nvml> Reader<'nvml> {
         kept.read(Signal::PowerLimit, device.enforced_power_limit(), |gpu, level| gpu.power_limit_mw = level.map(u64::from));
         kept.read(Signal::Energy, device.total_energy_consumption(), |gpu, level| gpu.energy_mj = level);
         let temperature = device.temperature(TemperatureSensor::Gpu);
-        kept.read(Signal::Temperature, temperature, |gpu, level| gpu.temperature_c = level.and_then(|celsius| i32::try_from(celsius).ok()));
-        let clocks = device.clock_info(Clock::SM).and_then(|sm_mhz| Ok(Clocks { sm_mhz, memory_mhz: device.clock_info(Clock::Memory)? }));
+        kept.read(Signal::Temperature, temperature, |gpu, level| {
+            gpu.temperature_c = level.and_then(|celsius| i32::try_from(celsius).ok())
+        });
+        let clocks = device
+            .clock_info(Clock::SM)
+            .and_then(|sm_mhz| Ok(Clocks { sm_mhz, memory_mhz: device.clock_info(Clock::Memory)? }));
         kept.read(Signal::Clocks, clocks, |gpu, level| gpu.clocks = level);
-        kept.read(Signal::ClockLimits, device.current_throttle_reasons(), |gpu, level| gpu.clock_limits = level.map(|bits| bits.bits()));
+        kept.read(Signal::ClockLimits, device.current_throttle_reasons(), |gpu, level| {
+            gpu.clock_limits = level.map(|bits| bits.bits())
+        });
         kept.put(Signal::RecoveryAction, health::recovery_action(device), |gpu, level| gpu.recovery_action = level);
     }
 }

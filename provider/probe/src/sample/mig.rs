@@ -50,7 +50,13 @@ impl<'nvml> Instances<'nvml> {
     }
 }
 
-fn instance<'nvml>(parent: &Device<'nvml>, device: &Device<'nvml>, uuid: &str, gpm: Option<&mut Gpm<'nvml>>, shared: &mut Shared<'_>) -> Result<MigDevice, NvmlError> {
+fn instance<'nvml>(
+    parent: &Device<'nvml>,
+    device: &Device<'nvml>,
+    uuid: &str,
+    gpm: Option<&mut Gpm<'nvml>>,
+    shared: &mut Shared<'_>,
+) -> Result<MigDevice, NvmlError> {
     let (gpu_instance, compute_instance) = raw::instances(device)?;
     let memory = memory(device);
     let processes = processes(device, shared.proc);

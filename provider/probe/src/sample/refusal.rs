@@ -46,5 +46,8 @@ pub(crate) fn driver(error: &NvmlError) -> Driver {
 pub fn now() -> Timestamp {
     // A clock before the epoch is told as the epoch.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: i32::try_from(since.subsec_nanos()).unwrap_or_default() }
+    Timestamp {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(since.subsec_nanos()).unwrap_or_default(),
+    }
 }

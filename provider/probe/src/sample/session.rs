@@ -41,12 +41,17 @@ pub(super) fn run(nvml: &Nvml, first: Ask, thread: &mut Thread) -> End {
         Err(error) => return End::Lost(first, refusal::driver(&error)),
     };
     let shared = events::Shared::default();
-    let listeners = session.slots.iter().map(|slot| (slot.index, slot.reader.as_ref().map(|reader| (&reader.device, reader.kept.gpu().uuid.as_str()))));
+    let listeners = session
+        .slots
+        .iter()
+        .map(|slot| (slot.index, slot.reader.as_ref().map(|reader| (&reader.device, reader.kept.gpu().uuid.as_str()))));
     let set = events::listen(nvml, listeners, &shared);
     std::thread::scope(|scope| {
         if let Some(set) = set {
             let (happened, shared) = (&thread.happened, &shared);
-            let spawned = std::thread::Builder::new().name("nvml-events".to_owned()).spawn_scoped(scope, move || events::run(&set, happened, shared));
+            let spawned = std::thread::Builder::new()
+                .name("nvml-events".to_owned())
+                .spawn_scoped(scope, move || events::run(&set, happened, shared));
             if let Err(error) = spawned {
                 tracing::error!(%error, "no thread for events");
             }
@@ -129,13 +134,19 @@ impl<'nvml> Session<'nvml> {
             state: State::Ready.into(),
             driver_version: nvml.sys_driver_version().unwrap_or_default(),
             nvml_version: nvml.sys_nvml_version().unwrap_or_default(),
-            cuda_version: nvml.sys_cuda_driver_version().ok().and_then(|version| u32::try_from(version).ok()).unwrap_or_default(),
+            cuda_version: nvml
+                .sys_cuda_driver_version()
+                .ok()
+                .and_then(|version| u32::try_from(version).ok())
+                .unwrap_or_default(),
             detail: String::new(),
         };
         tracing::info!(driver = driver.driver_version, nvml = driver.nvml_version, "NVML is open");
         let trust = Trust::new(thread.settings.proc.sees_all_processes());
         let count = nvml.device_count()?;
-        let known = |index: u32| if thread.seen_last.len() == count as usize { thread.seen_last.get(index as usize).cloned() } else { None };
+        let known = |index: u32| {
+            if thread.seen_last.len() == count as usize { thread.seen_last.get(index as usize).cloned() } else { None }
+        };
         let slots = (0..count).map(|index| Slot::open(nvml, index, known(index).unwrap_or_default())).collect();
         Ok(Self { nvml, driver, slots, trust, rounds: 0 })
     }
