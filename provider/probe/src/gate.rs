@@ -98,7 +98,7 @@ fn lost(gpu: &Gpu) -> bool {
 
 fn models(model: &str, gpus: &[Gpu]) -> (Outcome, String) {
     let others = gpus.iter().filter(|gpu| !names(&gpu.name, model)).map(|gpu| format!("GPU {} is {:?}", gpu.index, gpu.name));
-    listed(others.collect(), gpus, &format!("not {model}"))
+    listed(&others.collect::<Vec<_>>(), gpus, &format!("not {model}"))
 }
 
 /// Whether the model's words are among the name's, one after the other: `A10` is not in `NVIDIA A100-SXM4-80GB`.
@@ -123,10 +123,10 @@ fn memory(gib: u64, gpus: &[Gpu]) -> (Outcome, String) {
             None => return (Outcome::Unknown, format!("the memory of GPU {} cannot be read", gpu.index)),
         }
     }
-    listed(small, gpus, &format!("{gib} GiB expected"))
+    listed(&small, gpus, &format!("{gib} GiB expected"))
 }
 
-fn listed(faults: Vec<String>, gpus: &[Gpu], expected: &str) -> (Outcome, String) {
+fn listed(faults: &[String], gpus: &[Gpu], expected: &str) -> (Outcome, String) {
     match (faults.is_empty(), gpus.is_empty()) {
         (true, true) => (Outcome::Unknown, "there is no GPU".to_owned()),
         (true, false) => passed(),

@@ -7,7 +7,7 @@ mod dcgm;
 mod own;
 mod page;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,8 +50,8 @@ struct Seen {
     xids: BTreeMap<(String, u32), u64>,
     /// The last of each GPU.
     last_xid: BTreeMap<String, u32>,
-    /// What the cloud has announced and not withdrawn.
-    standing: BTreeMap<String, Kind>,
+    /// What the cloud has announced and not withdrawn. After a withdrawal, what still stands is told again.
+    standing: BTreeSet<Kind>,
     events: u64,
 }
 
@@ -83,8 +83,10 @@ impl Metrics {
                 *seen.xids.entry((xid.gpu_uuid.clone(), xid.code)).or_default() += 1;
                 seen.last_xid.insert(xid.gpu_uuid.clone(), xid.code);
             }
-            Some(event::Kind::Interruption(told)) if told.kind() == Kind::Withdrawn => drop(seen.standing.remove(&told.detail)),
-            Some(event::Kind::Interruption(told)) => drop(seen.standing.insert(told.detail.clone(), told.kind())),
+            Some(event::Kind::Interruption(told)) if told.kind() == Kind::Withdrawn => seen.standing.clear(),
+            Some(event::Kind::Interruption(told)) => {
+                seen.standing.insert(told.kind());
+            }
             None => {}
         }
     }

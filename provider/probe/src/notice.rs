@@ -8,8 +8,10 @@ mod azure;
 mod gcp;
 mod http;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -21,7 +23,7 @@ use crate::sample::now;
 pub use http::{Fault, Service};
 
 /// The longest pause between two questions to a service that does not answer.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// Where every cloud has its service.
 const LINK_LOCAL: &str = "http://169.254.169.254";
@@ -29,7 +31,7 @@ const LINK_LOCAL: &str = "http://169.254.169.254";
 /// Whose machine it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Cloud {
-    /// Spot interruptions and rebalance recommendations, by IMDSv2.
+    /// Spot interruptions and rebalance recommendations, by version 2 of its metadata service.
     Aws,
     /// Preemption and host maintenance.
     Gcp,
@@ -80,21 +82,22 @@ pub struct Elsewhere {
 }
 
 /// Follows the cloud's announcements until told to stop.
-pub async fn follow(cloud: Cloud, elsewhere: Elsewhere, tell: impl Fn(Event) + Clone, stop: CancellationToken) {
+pub async fn follow(cloud: Cloud, elsewhere: Elsewhere, tell: impl Fn(Event), stop: CancellationToken) {
     let Elsewhere { base, period } = elsewhere;
-    let at = |default: &str| Service::at(base.as_deref().unwrap_or(default));
+    let at = || Service::at(base.as_deref().unwrap_or(LINK_LOCAL));
+    let ledger = Ledger { standing: Mutex::default(), tell };
     match cloud {
         Cloud::None | Cloud::Auto => {}
         Cloud::Aws => {
-            poll(period.unwrap_or(aws::PERIOD), tell, stop, aws::Metadata::new(at(LINK_LOCAL))).await;
+            poll(period.unwrap_or(aws::PERIOD), &ledger, 0, stop, aws::Metadata::new(at())).await;
         }
         Cloud::Azure => {
-            poll(period.unwrap_or(azure::PERIOD), tell, stop, azure::Metadata::new(at(LINK_LOCAL))).await;
+            poll(period.unwrap_or(azure::PERIOD), &ledger, 0, stop, azure::Metadata::new(at())).await;
         }
         Cloud::Gcp => {
             // The service answers when something changes; there is no pause but after an error.
-            let follow = |key| poll(Duration::ZERO, tell.clone(), stop.clone(), gcp::Hanging::new(at(LINK_LOCAL), key));
-            tokio::join!(follow(&gcp::PREEMPTED), follow(&gcp::MAINTENANCE));
+            let follow = |place, key| poll(Duration::ZERO, &ledger, place, stop.clone(), gcp::Hanging::new(at(), key));
+            tokio::join!(follow(0, &gcp::PREEMPTED), follow(1, &gcp::MAINTENANCE));
         }
     }
 }
@@ -105,22 +108,20 @@ trait Source {
     fn standing(&mut self) -> impl Future<Output = Result<Vec<Notice>, Fault>> + Send;
 }
 
-async fn poll(period: Duration, tell: impl Fn(Event), stop: CancellationToken, mut source: impl Source) {
-    let mut standing = Vec::new();
+async fn poll(
+    period: Duration,
+    ledger: &Ledger<impl Fn(Event)>,
+    place: usize,
+    stop: CancellationToken,
+    mut source: impl Source,
+) {
     let mut failures = 0;
     loop {
-        let answer = tokio::select! {
-            () = stop.cancelled() => return,
-            answer = source.standing() => answer,
-        };
+        let Some(answer) = unless_stopped(&stop, source.standing()).await else { return };
         let pause = match answer {
             Ok(announced) => {
                 failures = 0;
-                for told in changes(&standing, &announced) {
-                    tracing::warn!(kind = told.kind().as_str_name(), detail = told.detail, "the cloud announces");
-                    tell(Event { number: 0, at: Some(now()), kind: Some(event::Kind::Interruption(told)) });
-                }
-                standing = announced;
+                ledger.enter(place, announced);
                 period
             }
             Err(fault) => {
@@ -137,6 +138,27 @@ async fn poll(period: Duration, tell: impl Fn(Event), stop: CancellationToken, m
     }
 }
 
+/// What stands, of all that is followed.
+struct Ledger<T> {
+    /// By the place of whoever announced it.
+    standing: Mutex<BTreeMap<usize, Vec<Notice>>>,
+    tell: T,
+}
+
+impl<T: Fn(Event)> Ledger<T> {
+    /// Tells what has changed now that this is announced at that place.
+    fn enter(&self, place: usize, announced: Vec<Notice>) {
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before: Vec<Notice> = standing.values().flatten().cloned().collect();
+        standing.insert(place, announced);
+        let after: Vec<Notice> = standing.values().flatten().cloned().collect();
+        for told in changes(&before, &after) {
+            tracing::warn!(kind = told.kind().as_str_name(), detail = told.detail, "the cloud announces");
+            (self.tell)(Event { number: 0, at: Some(now()), kind: Some(event::Kind::Interruption(told)) });
+        }
+    }
+}
+
 /// 1 s after the first failure, twice as long after each further one.
 fn pause(failures: u32) -> Duration {
     Duration::from_secs(1).saturating_mul(1 << failures.saturating_sub(1).min(6)).min(LONGEST_PAUSE)
@@ -149,17 +171,18 @@ async fn unless_stopped<T>(stop: &CancellationToken, work: impl Future<Output = 
     }
 }
 
-/// What is new, and what no longer stands.
+/// What is new, and what no longer stands. After an end, what still stands is told again: nobody need remember what it was that ended.
 fn changes(before: &[Notice], after: &[Notice]) -> Vec<Interruption> {
     let as_told = |notice: &Notice, kind: Kind| Interruption {
         kind: kind.into(),
         deadline: notice.deadline.map(|at| stoker_proto::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() }),
         detail: notice.detail.clone(),
     };
-    let new = after.iter().filter(|notice| !before.contains(notice)).map(|notice| as_told(notice, notice.kind));
     // One that only moved to another time is told anew, and is not withdrawn.
-    let gone = before.iter().filter(|notice| !after.iter().any(|other| other.kind == notice.kind));
-    gone.map(|notice| as_told(notice, Kind::Withdrawn)).chain(new).collect()
+    let gone: Vec<_> = before.iter().filter(|notice| !after.iter().any(|other| other.kind == notice.kind)).collect();
+    let told =
+        after.iter().filter(|notice| !gone.is_empty() || !before.contains(notice)).map(|notice| as_told(notice, notice.kind));
+    gone.iter().map(|notice| as_told(notice, Kind::Withdrawn)).chain(told).collect()
 }
 
 #[cfg(test)]
@@ -182,7 +205,7 @@ mod tests {
         assert_eq!(kinds(std::slice::from_ref(&rebalance), &[rebalance.clone(), reclaim.clone()]), [Kind::Reclaim]);
         assert_eq!(kinds(&[rebalance.clone(), reclaim.clone()], &[rebalance.clone(), reclaim.clone()]), []);
         assert_eq!(kinds(std::slice::from_ref(&reclaim), std::slice::from_ref(&later)), [Kind::Reclaim]);
-        assert_eq!(kinds(&[rebalance.clone(), reclaim], std::slice::from_ref(&rebalance)), [Kind::Withdrawn]);
+        assert_eq!(kinds(&[rebalance.clone(), reclaim], std::slice::from_ref(&rebalance)), [Kind::Withdrawn, Kind::Rebalance]);
     }
 
     #[test]

@@ -26,11 +26,12 @@ use tokio::sync::oneshot;
 pub use kept::{SIGNALS, unknown_gpu};
 pub use refusal::now;
 
+use self::trust::Trust;
 use crate::gate::{self, Expected, Listening};
 use crate::processes::Proc;
 
 /// The longest pause between two tries to open the driver.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// How to sample.
 #[derive(Debug, Clone)]
@@ -78,8 +79,16 @@ impl Sampler {
     /// Starts it. It ends when the last clone is dropped.
     pub fn start(settings: Settings, happened: tokio::sync::mpsc::Sender<Happened>) -> std::io::Result<Self> {
         let (asks, asked) = mpsc::channel();
-        let thread =
-            Thread { settings, asked, happened, pause: Duration::ZERO, again: Some(Instant::now()), seen_last: Vec::new() };
+        let trust = Trust::new(settings.proc.sees_all_processes());
+        let thread = Thread {
+            settings,
+            asked,
+            happened,
+            pause: Duration::ZERO,
+            again: Some(Instant::now()),
+            seen_last: Vec::new(),
+            trust,
+        };
         std::thread::Builder::new().name("nvml-sample".to_owned()).spawn(move || thread.run())?;
         Ok(Self { asks })
     }
@@ -111,6 +120,7 @@ struct Thread {
     again: Option<Instant>,
     /// By index: a GPU that is lost can no longer be asked.
     seen_last: Vec<Identity>,
+    trust: Trust,
 }
 
 impl Thread {

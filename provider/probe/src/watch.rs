@@ -149,16 +149,14 @@ impl Watch {
 async fn pump<S: Sink>(mut tidings: Tidings, sink: S, look: Arc<tokio::sync::Notify>) {
     let mut due = None;
     loop {
-        let happened = match due {
-            Some(at) => match tokio::time::timeout_at(at, tidings.recv()).await {
-                Ok(happened) => happened,
-                Err(_) => {
-                    due = None;
-                    look.notify_one();
-                    continue;
-                }
-            },
-            None => tidings.recv().await,
+        let waited = match due {
+            Some(at) => tokio::time::timeout_at(at, tidings.recv()).await,
+            None => Ok(tidings.recv().await),
+        };
+        let Ok(happened) = waited else {
+            due = None;
+            look.notify_one();
+            continue;
         };
         match happened {
             Some(Happened::Event(event)) => sink.event(event),

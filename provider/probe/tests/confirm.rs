@@ -19,7 +19,7 @@ async fn a_question_is_answered_between_rounds() -> Result<()> {
         library: Some("/nowhere/libnvidia-ml.so.1".into()),
         proc: Proc::at(Path::new("/proc")),
         expected: Expected::default(),
-        period: Duration::from_secs(3600),
+        period: Duration::from_hours(1),
     };
     let (watch, tidings) = Watch::start(settings)?;
     let (ask, confirms) = mpsc::channel(1);

@@ -180,7 +180,7 @@ fn one_refused_reading_leaves_the_others() -> Result<()> {
     let refused = |symbol: &str, code| Gpu { errors: [(symbol.to_owned(), code)].into(), ..Gpu::h100(0) };
     let machine = Machine::new(&Scenario::of([
         refused("nvmlDeviceGetPowerUsage", Code::NoPermission),
-        refused("nvmlDeviceGetComputeRunningProcesses_v3", Code::InsufficientSize),
+        Gpu { crowded: true, ..Gpu::h100(1) },
         refused("nvmlDeviceGetFieldValues", Code::Unknown),
         refused("nvmlDeviceGetMigMode", Code::NotReady),
     ]))?;
@@ -219,9 +219,10 @@ fn an_xid_is_told_once_with_its_place_and_the_gpu_is_looked_at_again() -> Result
 #[test]
 fn a_gpu_that_tells_no_events_does_not_silence_the_others() -> Result<()> {
     let mute = Gpu { event_types: 0, ..Gpu::h100(0) };
-    let machine = Machine::new(&Scenario { xids: vec![Xid::on(1, 79)], ..Scenario::of([mute, Gpu::h100(1)]) })?;
+    let machine = Machine::new(&Scenario::of([mute.clone(), Gpu::h100(1)]))?;
     let probe = machine.probe(&[])?;
     assert_eq!(gate(&probe.state("READY")?, "EVENTS"), "FAILED");
+    machine.set(&Scenario { xids: vec![Xid::on(1, 79)], ..Scenario::of([mute, Gpu::h100(1)]) })?;
     assert_eq!(probe.event("xid")?["xid"]["code"], 79);
     machine.set(&Scenario { errors: [("nvmlEventSetWait_v2".to_owned(), Code::Unknown)].into(), ..two() })?;
     probe.until("a wait that fails", |round| round["gates"].to_string().contains("waiting for events"))?;

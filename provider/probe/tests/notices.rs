@@ -52,7 +52,7 @@ impl StandIn {
     }
 
     fn demand(&self, value: &str) {
-        self.demanded.lock().unwrap().1 = value.to_owned();
+        value.clone_into(&mut self.demanded.lock().unwrap().1);
     }
 
     fn asked(&self, path: &str) -> usize {
@@ -142,6 +142,7 @@ async fn aws_tells_of_rebalancing_and_of_the_end_and_takes_it_back() -> Result<(
     service.let_go("/latest/meta-data/spot/instance-action");
     let (kind, gone) = told.next().await?;
     assert_eq!((kind, gone.detail), (Kind::Withdrawn, end.detail));
+    assert_eq!(told.next().await?.0, Kind::Rebalance, "which still stands");
     Ok(())
 }
 
@@ -159,6 +160,7 @@ async fn gcp_tells_of_preemption_and_maintenance_by_held_back_answers() -> Resul
     assert_eq!(told.next().await?.0, Kind::Reclaim);
     service.hold(maintenance, "NONE");
     assert_eq!(told.next().await?.0, Kind::Withdrawn);
+    assert_eq!(told.next().await?.0, Kind::Reclaim, "which still stands");
     // Twice each at first, then once a change: the service is not polled.
     assert!(service.asked(preempted) <= 4, "{}", service.asked(preempted));
     Ok(())

@@ -140,6 +140,8 @@ pub struct Gpu {
     pub persistence: Option<bool>,
     /// Compute processes.
     pub processes: Vec<Process>,
+    /// Whenever compute processes are listed, one more has come than there is room for.
+    pub crowded: bool,
     /// Clients of an MPS server.
     pub mps: Vec<Process>,
     /// Absent where the GPU cannot be split.

@@ -27,8 +27,7 @@ pub(super) fn write(page: &mut Page, seen: &Seen) {
     let mut notices =
         page.gauge("stoker_probe_interruption_notice", "Whether the cloud has announced this and not withdrawn it.");
     for kind in KINDS {
-        let stands = seen.standing.values().any(|standing| *standing == kind);
-        notices.add(&[("kind", kind.as_str_name())], u8::from(stands));
+        notices.add(&[("kind", kind.as_str_name())], u8::from(seen.standing.contains(&kind)));
     }
 
     let Some((at, round)) = &seen.latest else { return };

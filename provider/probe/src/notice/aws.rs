@@ -80,13 +80,12 @@ impl Metadata {
     }
 
     async fn ask(&mut self, path: &str) -> Result<Answer, Fault> {
-        let token = match &self.token {
-            Some(token) => token,
-            None => {
-                let headers = [("x-aws-ec2-metadata-token-ttl-seconds", TOKEN_SECONDS)];
-                let answer = self.service.ask(Method::PUT, "/latest/api/token", &headers, PATIENCE).await?;
-                self.token.insert(answer.success()?)
-            }
+        let token = if let Some(token) = &self.token {
+            token
+        } else {
+            let headers = [("x-aws-ec2-metadata-token-ttl-seconds", TOKEN_SECONDS)];
+            let answer = self.service.ask(Method::PUT, "/latest/api/token", &headers, PATIENCE).await?;
+            self.token.insert(answer.success()?)
         };
         self.service.ask(Method::GET, path, &[("x-aws-ec2-metadata-token", token)], PATIENCE).await
     }

@@ -46,12 +46,11 @@ impl Metadata {
 
 impl Source for Metadata {
     async fn standing(&mut self) -> Result<Vec<Notice>, Fault> {
-        let name = match &self.name {
-            Some(name) => name.clone(),
-            None => {
-                let name = self.get("/metadata/instance/compute/name?api-version=2021-02-01&format=text").await?;
-                self.name.insert(name.trim().to_owned()).clone()
-            }
+        let name = if let Some(name) = &self.name {
+            name.clone()
+        } else {
+            let name = self.get("/metadata/instance/compute/name?api-version=2021-02-01&format=text").await?;
+            self.name.insert(name.trim().to_owned()).clone()
         };
         let text = self.get("/metadata/scheduledevents?api-version=2020-07-01").await?;
         read(&text, &name)

@@ -58,7 +58,7 @@ pub(super) fn run(nvml: &Nvml, first: Ask, thread: &mut Thread) -> End {
         }
         let mut ask = first;
         let end = loop {
-            match session.round(ask.depth, &thread.settings, &shared) {
+            match session.round(ask.depth, &thread.settings, &mut thread.trust, &shared) {
                 // Whoever asked may have given up.
                 Ok(round) => drop(ask.answer.send(round)),
                 Err(Broken::Lost(error)) => break End::Lost(ask, refusal::driver(&error)),
@@ -124,7 +124,6 @@ struct Session<'nvml> {
     nvml: &'nvml Nvml,
     driver: Driver,
     slots: Vec<Slot<'nvml>>,
-    trust: Trust,
     rounds: u64,
 }
 
@@ -142,16 +141,21 @@ impl<'nvml> Session<'nvml> {
             detail: String::new(),
         };
         tracing::info!(driver = driver.driver_version, nvml = driver.nvml_version, "NVML is open");
-        let trust = Trust::new(thread.settings.proc.sees_all_processes());
         let count = nvml.device_count()?;
         let known = |index: u32| {
             if thread.seen_last.len() == count as usize { thread.seen_last.get(index as usize).cloned() } else { None }
         };
         let slots = (0..count).map(|index| Slot::open(nvml, index, known(index).unwrap_or_default())).collect();
-        Ok(Self { nvml, driver, slots, trust, rounds: 0 })
+        Ok(Self { nvml, driver, slots, rounds: 0 })
     }
 
-    fn round(&mut self, depth: Depth, settings: &Settings, events: &events::Shared) -> Result<Round, Broken> {
+    fn round(
+        &mut self,
+        depth: Depth,
+        settings: &Settings,
+        trust: &mut Trust,
+        events: &events::Shared,
+    ) -> Result<Round, Broken> {
         let began = Instant::now();
         let count = self.nvml.device_count().map_err(Broken::Lost)?;
         if count as usize != self.slots.len() || self.slots.iter().any(|slot| slot.is_back(self.nvml)) {
@@ -161,7 +165,7 @@ impl<'nvml> Session<'nvml> {
             often: depth == Depth::Full || self.rounds.is_multiple_of(OFTEN),
             seldom: depth == Depth::Full || self.rounds.is_multiple_of(SELDOM),
         };
-        let mut shared = Shared { proc: &settings.proc, trust: &mut self.trust };
+        let mut shared = Shared { proc: &settings.proc, trust };
         let gpus: Vec<Gpu> = self.slots.iter_mut().map(|slot| slot.read(due, &mut shared)).collect();
         self.rounds += 1;
         Ok(Round {

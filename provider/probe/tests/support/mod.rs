@@ -14,34 +14,34 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// However slow the machine, what is waited for comes within this.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// The inode of the PID namespace that the kernel begins with.
 const INITIAL: &str = "pid:[4026531836]";
 
 /// A machine: a scenario and a proc file system, in a folder of its own.
-pub struct Machine {
+pub(crate) struct Machine {
     folder: TempDir,
 }
 
 impl Machine {
-    pub fn new(scenario: &Scenario) -> Result<Self> {
+    pub(crate) fn new(scenario: &Scenario) -> Result<Self> {
         let machine = Self { folder: tempfile::tempdir()? };
         machine.set(scenario)?;
         machine.namespace(INITIAL)?;
         Ok(machine)
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
     /// Another scenario from now on.
-    pub fn set(&self, scenario: &Scenario) -> Result<()> {
+    pub(crate) fn set(&self, scenario: &Scenario) -> Result<()> {
         Ok(scenario.write(&self.path().join("scenario.json"))?)
     }
 
     /// The probe's PID namespace.
-    pub fn namespace(&self, name: &str) -> Result<()> {
+    pub(crate) fn namespace(&self, name: &str) -> Result<()> {
         let folder = self.path().join("proc/self/ns");
         std::fs::create_dir_all(&folder)?;
         let link = folder.join("pid");
@@ -52,7 +52,7 @@ impl Machine {
     }
 
     /// A process of that cgroup.
-    pub fn process(&self, pid: u32, name: &str, cgroup: &str) -> Result<()> {
+    pub(crate) fn process(&self, pid: u32, name: &str, cgroup: &str) -> Result<()> {
         let folder = self.path().join(format!("proc/{pid}"));
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("cgroup"), cgroup)?;
@@ -60,7 +60,7 @@ impl Machine {
     }
 
     /// The probe on this machine, by its own way to find the library unless one is given.
-    pub fn command(&self, library: Option<&Path>) -> Command {
+    pub(crate) fn command(&self, library: Option<&Path>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stoker-probe"));
         if let Some(library) = library {
             command.arg("--lib-path").arg(library);
@@ -74,7 +74,7 @@ impl Machine {
     }
 
     /// The probe at a fast pace, with further flags.
-    pub fn probe(&self, flags: &[&str]) -> Result<Probe> {
+    pub(crate) fn probe(&self, flags: &[&str]) -> Result<Probe> {
         let mut command = self.command(Some(&library()?));
         if !flags.contains(&"--period") {
             command.args(["--period", "0.1"]);
@@ -84,20 +84,20 @@ impl Machine {
     }
 }
 
-pub fn library() -> Result<PathBuf> {
+pub(crate) fn library() -> Result<PathBuf> {
     nvidia_ml::library().context("the fake library is not built beside the test")
 }
 
 /// A running probe.
-pub struct Probe {
+pub(crate) struct Probe {
     child: Child,
     lines: Receiver<Value>,
     /// Where its metrics are.
-    pub http: String,
+    pub(crate) http: String,
 }
 
 impl Probe {
-    pub fn start(mut command: Command) -> Result<Self> {
+    pub(crate) fn start(mut command: Command) -> Result<Self> {
         let mut child = command.spawn().context("starting stoker-probe")?;
         let (send, lines) = channel();
         let out = BufReader::new(child.stdout.take().context("no stdout")?);
@@ -128,7 +128,7 @@ impl Probe {
     }
 
     /// The first line from now on that fits.
-    pub fn until(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub(crate) fn until(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Result<Value> {
         let end = Instant::now() + PATIENCE;
         let mut last = Value::Null;
         while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
@@ -141,16 +141,16 @@ impl Probe {
     }
 
     /// The next round whose driver is in this state.
-    pub fn state(&self, state: &str) -> Result<Value> {
+    pub(crate) fn state(&self, state: &str) -> Result<Value> {
         self.until(state, |line| line["driver"]["state"] == state)
     }
 
     /// The next event.
-    pub fn event(&self, kind: &str) -> Result<Value> {
+    pub(crate) fn event(&self, kind: &str) -> Result<Value> {
         self.until(kind, |line| !line[kind].is_null())
     }
 
-    pub fn get(&self, path: &str) -> Result<String> {
+    pub(crate) fn get(&self, path: &str) -> Result<String> {
         let mut stream = TcpStream::connect(&self.http)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         write!(stream, "GET {path} HTTP/1.1\r\nhost: probe\r\nconnection: close\r\n\r\n")?;
@@ -160,7 +160,7 @@ impl Probe {
     }
 
     /// Ends it as Kubernetes does; gives how long that took.
-    pub fn stop(mut self) -> Result<Duration> {
+    pub(crate) fn stop(mut self) -> Result<Duration> {
         let from = Instant::now();
         Command::new("kill").arg(self.child.id().to_string()).status()?;
         let status = self.child.wait()?;
@@ -177,12 +177,12 @@ impl Drop for Probe {
 }
 
 /// Why a signal of a GPU (or of an instance) is unknown; null where it is known.
-pub fn why<'a>(of: &'a Value, signal: &str) -> &'a Value {
+pub(crate) fn why<'a>(of: &'a Value, signal: &str) -> &'a Value {
     &of["unknown"][signal]
 }
 
 /// The result of a gate.
-pub fn gate<'a>(round: &'a Value, kind: &str) -> &'a str {
+pub(crate) fn gate<'a>(round: &'a Value, kind: &str) -> &'a str {
     let gates = round["gates"].as_array();
     gates.into_iter().flatten().find(|gate| gate["kind"] == kind).and_then(|gate| gate["result"].as_str()).unwrap_or_default()
 }

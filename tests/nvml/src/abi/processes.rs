@@ -8,6 +8,13 @@ use super::{Target, device_call, fill};
 use crate::scenario::{Code, Process};
 
 device_call!(nvmlDeviceGetComputeRunningProcesses_v3(count: *mut c_uint, place: *mut nvmlProcessInfo_t) |it| {
+    if it.gpu.crowded {
+        if count.is_null() {
+            return Err(Code::InvalidArgument);
+        }
+        *count += 1;
+        return Err(Code::InsufficientSize);
+    }
     let own = it.mig.map_or(&it.gpu.processes, |mig| &mig.processes);
     fill(count, place, &list(it, own))
 });
