@@ -39,12 +39,6 @@ impl Proc {
         let name = std::fs::read_to_string(self.0.join(pid.to_string()).join("comm"));
         name.map(|name| name.trim_end().to_owned()).unwrap_or_default()
     }
-
-    /// The machine's boot.
-    pub fn boot_id(&self) -> String {
-        let id = std::fs::read_to_string(self.0.join("sys/kernel/random/boot_id"));
-        id.map(|id| id.trim().to_owned()).unwrap_or_default()
-    }
 }
 
 /// Reads `/proc/<pid>/cgroup`: lines `hierarchy:controllers:path`, one of them under cgroup v2, one per hierarchy under v1.

@@ -9,8 +9,10 @@ use crate::scenario::{Code, Scenario};
 
 /// How often the file's time of change is looked at: calls come by the thousand.
 const LOOK: Duration = Duration::from_millis(2);
-/// How often a hanging or waiting call looks whether it may go on.
+/// How often a hanging call looks whether it may go on.
 pub(crate) const DOZE: Duration = Duration::from_millis(5);
+/// How often a call that waits for events looks whether there is one. A driver would wake it; looking costs the caller time.
+pub(crate) const WATCH: Duration = Duration::from_millis(50);
 
 /// A scenario and when it was read: levels count from then.
 pub(crate) struct InForce {

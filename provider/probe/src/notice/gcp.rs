@@ -58,9 +58,10 @@ impl Hanging {
 
 impl Source for Hanging {
     async fn standing(&mut self) -> Result<Vec<Notice>, Fault> {
-        if let Some(asked) = self.asked.replace(tokio::time::Instant::now()) {
+        if let Some(asked) = self.asked {
             tokio::time::sleep_until(asked + APART).await;
         }
+        self.asked = Some(tokio::time::Instant::now());
         let path = match &self.etag {
             Some(etag) => format!("{}?wait_for_change=true&timeout_sec={HELD}&last_etag={etag}", self.key.path),
             None => self.key.path.to_owned(),

@@ -7,7 +7,7 @@ use nvml_wrapper_sys::bindings::{nvmlEventData_t, nvmlEventSet_t};
 
 use super::{Handle, device_call, machine_call, put};
 use crate::scenario::Code;
-use crate::state::{self, DOZE, EventSet, InForce};
+use crate::state::{self, EventSet, InForce, WATCH};
 
 machine_call!(nvmlEventSetCreate(place: *mut nvmlEventSet_t) |_it| put(place, std::ptr::without_provenance_mut(state::make_set())));
 machine_call!(nvmlEventSetFree(set: nvmlEventSet_t) |_it| state::free_set(set.addr()));
@@ -33,7 +33,7 @@ machine_call!(nvmlEventSetWait_v2(set: nvmlEventSet_t, place: *mut nvmlEventData
         if from.elapsed() >= Duration::from_millis(u64::from(timeout)) {
             return Err(Code::Timeout);
         }
-        std::thread::sleep(DOZE);
+        std::thread::sleep(WATCH);
     }
 });
 
