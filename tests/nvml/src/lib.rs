@@ -1,1 +1,25 @@
 //! A library that stands where `libnvidia-ml.so.1` does, scripted by a file.
+//!
+//! Built as a `cdylib` it exports the C symbols that the probe calls, so the shipped binary runs on it unchanged: give it as
+//! `--lib-path`, or as `libnvidia-ml.so.1` in a folder of `LD_LIBRARY_PATH`. What it answers is a [`Scenario`], a JSON file named by
+//! the environment variable [`SCENARIO_VARIABLE`]. The file is read again when it changes; one that does not parse leaves the last
+//! good scenario in force. Write a new one beside it and rename it ([`Scenario::write`] does).
+//!
+//! As a Rust library it gives tests the scenario's types and some GPUs to begin with.
+
+mod abi;
+pub mod scenario;
+mod state;
+
+use std::path::PathBuf;
+
+pub use scenario::{Code, Gpu, Level, Scenario};
+
+/// Names the scenario's file.
+pub const SCENARIO_VARIABLE: &str = "STOKER_FAKE_NVML";
+
+/// The built library, beside the test that asks: Cargo builds it with whatever depends on this crate.
+pub fn library() -> Option<PathBuf> {
+    let test = std::env::current_exe().ok()?;
+    test.ancestors().skip(1).take(2).map(|folder| folder.join("libnvidia_ml.so")).find(|path| path.is_file())
+}

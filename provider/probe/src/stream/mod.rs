@@ -25,7 +25,8 @@ pub use backoff::Backoff;
 pub use link::LinkError;
 pub use options::{Access, Settings, SettingsFaults, StreamArgs};
 
-use crate::outbox::{Confirm, Item, Outbox};
+use crate::metrics::Page;
+use crate::outbox::{Confirm, Fill, Item, Outbox};
 
 /// How long the sampler may take to answer a question.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -62,6 +63,22 @@ impl Status {
     pub fn failed(&self) -> u64 {
         self.0.failed.load(Ordering::Relaxed)
     }
+}
+
+/// Adds how the stream stands and what waits for it.
+pub fn metrics(page: &mut Page, status: &Status, waiting: Fill) {
+    page.gauge("stoker_probe_stream_connected", "Whether a stream to the provider stands.")
+        .add(&[], u8::from(status.connected()));
+    page.counter("stoker_probe_streams_opened_total", "Streams to the provider that were opened.").add(&[], status.opened());
+    page.counter("stoker_probe_streams_failed_total", "Streams that broke, and tries that came to none.")
+        .add(&[], status.failed());
+    page.gauge("stoker_probe_waiting", "What the provider has not acknowledged yet.")
+        .add(&[("what", "rounds")], waiting.rounds)
+        .add(&[("what", "events")], waiting.events);
+    page.counter("stoker_probe_rounds_thinned_total", "Rounds that made room while the provider was away.")
+        .add(&[], waiting.thinned);
+    page.counter("stoker_probe_events_dropped_total", "Events that made room while the provider was away.")
+        .add(&[], waiting.dropped);
 }
 
 /// Why a stream ended.

@@ -1,0 +1,183 @@
+//! The binary's flags, and what it does with them.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use futures::FutureExt as _;
+use stoker_proto::probe::{Event, Round};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::gate::Expected;
+use crate::metrics::{Metrics, Page};
+use crate::notice::{self, Cloud, Elsewhere};
+use crate::outbox::{Confirm, Outbox};
+use crate::print;
+use crate::processes::Proc;
+use crate::sample::{Depth, Settings};
+use crate::stream::{self, Status, StreamArgs};
+use crate::watch::{Sink, Watch};
+
+/// Reads a node's GPUs by NVML and tells the provider; reports, and never judges
+#[derive(Debug, clap::Parser)]
+#[command(name = "stoker-probe", version)]
+pub struct Cli {
+    /// Name of the node, as Kubernetes has it
+    #[arg(long, env = "NODE_NAME", default_value = "")]
+    node: String,
+    /// Seconds between two rounds; slower signals are read in every third or twelfth
+    #[arg(long, default_value = "5", value_parser = seconds, value_name = "SECONDS")]
+    period: Duration,
+    /// NVML's library, where the loader does not find libnvidia-ml.so.1
+    #[arg(long, env = "STOKER_NVML", value_name = "FILE")]
+    lib_path: Option<PathBuf>,
+    /// Address of /metrics and /healthz
+    #[arg(long, default_value = "127.0.0.1:9411", value_name = "ADDRESS")]
+    http: SocketAddr,
+    /// Whose announcements to follow
+    #[arg(long, value_enum, default_value = "auto")]
+    cloud: Cloud,
+    /// Metadata service to ask instead of the cloud's own, for tests
+    #[arg(long, value_name = "URL", hide = true)]
+    metadata_url: Option<String>,
+    /// The proc file system, where it is mounted elsewhere
+    #[arg(long, default_value = "/proc", value_name = "FOLDER", hide = true)]
+    proc: PathBuf,
+    #[command(flatten)]
+    expected: Expected,
+    #[command(flatten)]
+    stream: StreamArgs,
+    /// Print one round and end
+    #[arg(long)]
+    once: bool,
+    /// Print each round and event as it comes
+    #[arg(long, value_enum)]
+    print: Option<Format>,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For the eye.
+    Text,
+    /// A line each.
+    Json,
+}
+
+/// From a tenth of a second, which only tests want, to an hour.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if (0.1..=3600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("between 0.1 and 3600".to_owned())
+    }
+}
+
+/// Where everything goes that the probe learns.
+#[derive(Clone)]
+struct Teller {
+    outbox: Outbox,
+    metrics: Metrics,
+    print: Option<Format>,
+}
+
+impl Sink for Teller {
+    fn round(&self, round: Round) {
+        self.metrics.round(&round);
+        if let Some(format) = self.print {
+            print_round(&round, format);
+        }
+        self.outbox.round(round);
+    }
+
+    fn event(&self, event: Event) {
+        self.metrics.event(&event);
+        if self.print.is_some() {
+            println!("{}", print::event(&event));
+        }
+        self.outbox.event(event);
+    }
+}
+
+fn print_round(round: &Round, format: Format) {
+    match format {
+        Format::Text => print!("{}", print::text(round)),
+        Format::Json => println!("{}", print::round(round)),
+    }
+}
+
+impl Cli {
+    /// Runs until told to stop by SIGTERM or SIGINT.
+    pub async fn run(self) -> anyhow::Result<()> {
+        let settings = Settings {
+            library: self.lib_path.clone(),
+            proc: Proc::at(&self.proc),
+            expected: self.expected.clone(),
+            period: self.period,
+        };
+        let (mut watch, tidings) = Watch::start(settings).context("starting the sampling thread")?;
+        if self.once {
+            // Activity is measured between two samples.
+            watch.sample(Depth::Due, ONCE).await;
+            tokio::time::sleep(BETWEEN).await;
+            print_round(&watch.sample(Depth::Full, ONCE).await, self.print.unwrap_or(Format::Text));
+            return Ok(());
+        }
+
+        let provider = self.stream.settings(&self.node, self.period)?;
+        let stop = CancellationToken::new();
+        let (outbox, status) = (Outbox::new(), Status::default());
+        let more = provider.is_some().then(|| {
+            let (outbox, status) = (outbox.clone(), status.clone());
+            Arc::new(move |page: &mut Page| stream::metrics(page, &status, outbox.fill())) as _
+        });
+        let metrics = Metrics::new(&self.node, self.period, more);
+        let (ask, confirms) = mpsc::channel::<Confirm>(CONFIRMS);
+        let streaming = match provider {
+            Some(settings) => tokio::spawn(stream::run(settings, outbox.clone(), ask, status, stop.clone())),
+            // Without a provider nobody asks, and what was left for it goes with the oldest.
+            None => tokio::spawn(stop.clone().cancelled_owned().map(move |()| drop(ask))),
+        };
+        let teller = Teller { outbox, metrics: metrics.clone(), print: self.print };
+
+        let listener = TcpListener::bind(self.http).await.with_context(|| format!("listening on {}", self.http))?;
+        tracing::info!(node = self.node, http = %listener.local_addr().context("the address listened on")?, "the probe begins");
+        let serving = tokio::spawn(metrics.serve(listener, stop.clone()));
+        let cloud = self.cloud.settled(Path::new("/sys"));
+        let elsewhere = Elsewhere { base: self.metadata_url.clone(), period: None };
+        let told = teller.clone();
+        let following = tokio::spawn(notice::follow(cloud, elsewhere, move |event| told.event(event), stop.clone()));
+        let watching = tokio::spawn(watch.run(teller, tidings, confirms, stop.clone()));
+
+        signalled().await.context("waiting for a signal")?;
+        stop.cancel();
+        following.await.context("following the cloud's notices")?;
+        watching.await.context("sampling")?;
+        streaming.await.context("telling the provider")?;
+        // A scrape in progress does not hold the end up; nor does a call to NVML that hangs.
+        serving.abort();
+        Ok(())
+    }
+}
+
+/// The patience of `--once`: opening the driver may take seconds where nothing else keeps it loaded.
+const ONCE: Duration = Duration::from_secs(30);
+/// Between the two samples of `--once`.
+const BETWEEN: Duration = Duration::from_millis(200);
+/// One provider asks one question at a time.
+const CONFIRMS: usize = 4;
+
+async fn signalled() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut end, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = end.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

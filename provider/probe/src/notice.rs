@@ -1,0 +1,233 @@
+//! What the cloud announces: that it will take the machine away, or perhaps, or for a while.
+//!
+//! Each cloud's metadata service is asked over plain HTTP on the machine's own link. What is announced stands until the service says
+//! otherwise; a service that does not answer has withdrawn nothing. One that is absent is asked ever less often.
+
+mod aws;
+mod azure;
+mod gcp;
+mod http;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use stoker_proto::probe::interruption::Kind;
+use stoker_proto::probe::{Event, Interruption, event};
+use tokio_util::sync::CancellationToken;
+
+use crate::sample::now;
+pub use http::{Fault, Service};
+
+/// The longest pause between two questions to a service that does not answer.
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+
+/// Where every cloud has its service.
+const LINK_LOCAL: &str = "http://169.254.169.254";
+
+/// Whose machine it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Cloud {
+    /// Spot interruptions and rebalance recommendations, by version 2 of its metadata service.
+    Aws,
+    /// Preemption and host maintenance.
+    Gcp,
+    /// Scheduled events.
+    Azure,
+    /// No service is asked.
+    None,
+    /// By what the machine's firmware says; no service where it says nothing of these.
+    Auto,
+}
+
+impl Cloud {
+    /// Settles [`Cloud::Auto`] by the DMI tables under this root (`/sys`), which costs three reads.
+    #[must_use]
+    pub fn settled(self, sys: &Path) -> Self {
+        if self != Self::Auto {
+            return self;
+        }
+        let read = |name: &str| std::fs::read_to_string(sys.join("class/dmi/id").join(name)).unwrap_or_default();
+        // What Azure's documentation gives for telling its machines from other Hyper-V ones.
+        if read("chassis_asset_tag").trim() == "7783-7084-3265-9085-8269-3286-77" {
+            return Self::Azure;
+        }
+        match read("sys_vendor").trim() {
+            "Amazon EC2" => Self::Aws,
+            "Google" => Self::Gcp,
+            _ => Self::None,
+        }
+    }
+}
+
+/// Something announced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    kind: Kind,
+    deadline: Option<Timestamp>,
+    /// The cloud's own words. Two with the same words are the same.
+    detail: String,
+}
+
+/// Where to ask, other than a cloud's own way.
+#[derive(Debug, Clone, Default)]
+pub struct Elsewhere {
+    /// `http://host:port` of the metadata service.
+    pub base: Option<String>,
+    /// Between two questions.
+    pub period: Option<Duration>,
+}
+
+/// Follows the cloud's announcements until told to stop.
+pub async fn follow(cloud: Cloud, elsewhere: Elsewhere, tell: impl Fn(Event), stop: CancellationToken) {
+    let Elsewhere { base, period } = elsewhere;
+    let at = || Service::at(base.as_deref().unwrap_or(LINK_LOCAL));
+    let ledger = Ledger { standing: Mutex::default(), tell };
+    match cloud {
+        Cloud::None | Cloud::Auto => {}
+        Cloud::Aws => {
+            poll(period.unwrap_or(aws::PERIOD), &ledger, 0, stop, aws::Metadata::new(at())).await;
+        }
+        Cloud::Azure => {
+            poll(period.unwrap_or(azure::PERIOD), &ledger, 0, stop, azure::Metadata::new(at())).await;
+        }
+        Cloud::Gcp => {
+            // The service answers when something changes; there is no pause but after an error.
+            let follow = |place, key| poll(Duration::ZERO, &ledger, place, stop.clone(), gcp::Hanging::new(at(), key));
+            tokio::join!(follow(0, &gcp::PREEMPTED), follow(1, &gcp::MAINTENANCE));
+        }
+    }
+}
+
+/// A metadata service.
+trait Source {
+    /// What is announced now.
+    fn standing(&mut self) -> impl Future<Output = Result<Vec<Notice>, Fault>> + Send;
+}
+
+async fn poll(
+    period: Duration,
+    ledger: &Ledger<impl Fn(Event)>,
+    place: usize,
+    stop: CancellationToken,
+    mut source: impl Source,
+) {
+    let mut failures = 0;
+    loop {
+        let Some(answer) = unless_stopped(&stop, source.standing()).await else { return };
+        let pause = match answer {
+            Ok(announced) => {
+                failures = 0;
+                ledger.enter(place, announced);
+                period
+            }
+            Err(fault) => {
+                if failures == 0 {
+                    tracing::info!(%fault, "the metadata service does not tell; what it announced before still stands");
+                }
+                failures += 1;
+                pause(failures)
+            }
+        };
+        if unless_stopped(&stop, tokio::time::sleep(pause)).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// What stands, of all that is followed.
+struct Ledger<T> {
+    /// By the place of whoever announced it.
+    standing: Mutex<BTreeMap<usize, Vec<Notice>>>,
+    tell: T,
+}
+
+impl<T: Fn(Event)> Ledger<T> {
+    /// Tells what has changed now that this is announced at that place.
+    fn enter(&self, place: usize, announced: Vec<Notice>) {
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before: Vec<Notice> = standing.values().flatten().cloned().collect();
+        standing.insert(place, announced);
+        let after: Vec<Notice> = standing.values().flatten().cloned().collect();
+        for told in changes(&before, &after) {
+            tracing::warn!(kind = told.kind().as_str_name(), detail = told.detail, "the cloud announces");
+            (self.tell)(Event { number: 0, at: Some(now()), kind: Some(event::Kind::Interruption(told)) });
+        }
+    }
+}
+
+/// 1 s after the first failure, twice as long after each further one.
+fn pause(failures: u32) -> Duration {
+    Duration::from_secs(1).saturating_mul(1 << failures.saturating_sub(1).min(6)).min(LONGEST_PAUSE)
+}
+
+async fn unless_stopped<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        () = stop.cancelled() => None,
+        done = work => Some(done),
+    }
+}
+
+/// What is new, and what no longer stands. After an end, what still stands is told again: nobody need remember what it was that ended.
+fn changes(before: &[Notice], after: &[Notice]) -> Vec<Interruption> {
+    let as_told = |notice: &Notice, kind: Kind| Interruption {
+        kind: kind.into(),
+        deadline: notice.deadline.map(|at| stoker_proto::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() }),
+        detail: notice.detail.clone(),
+    };
+    // One that only moved to another time is told anew, and is not withdrawn.
+    let gone: Vec<_> = before.iter().filter(|notice| !after.iter().any(|other| other.kind == notice.kind)).collect();
+    let told =
+        after.iter().filter(|notice| !gone.is_empty() || !before.contains(notice)).map(|notice| as_told(notice, notice.kind));
+    gone.iter().map(|notice| as_told(notice, Kind::Withdrawn)).chain(told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(kind: Kind, detail: &str) -> Notice {
+        Notice { kind, deadline: None, detail: detail.to_owned() }
+    }
+
+    fn kinds(before: &[Notice], after: &[Notice]) -> Vec<Kind> {
+        changes(before, after).iter().map(Interruption::kind).collect()
+    }
+
+    #[test]
+    fn each_change_is_told_once_and_an_end_as_withdrawn() {
+        let (reclaim, later) = (notice(Kind::Reclaim, "at 1"), notice(Kind::Reclaim, "at 2"));
+        let rebalance = notice(Kind::Rebalance, "now");
+        assert_eq!(kinds(&[], std::slice::from_ref(&rebalance)), [Kind::Rebalance]);
+        assert_eq!(kinds(std::slice::from_ref(&rebalance), &[rebalance.clone(), reclaim.clone()]), [Kind::Reclaim]);
+        assert_eq!(kinds(&[rebalance.clone(), reclaim.clone()], &[rebalance.clone(), reclaim.clone()]), []);
+        assert_eq!(kinds(std::slice::from_ref(&reclaim), std::slice::from_ref(&later)), [Kind::Reclaim]);
+        assert_eq!(kinds(&[rebalance.clone(), reclaim], std::slice::from_ref(&rebalance)), [Kind::Withdrawn, Kind::Rebalance]);
+    }
+
+    #[test]
+    fn an_absent_service_is_asked_ever_less_often() {
+        assert_eq!([1, 2, 3, 7, 100].map(|failures| pause(failures).as_secs()), [1, 2, 4, 60, 60]);
+    }
+
+    #[test]
+    fn the_cloud_is_told_by_the_firmware() -> std::io::Result<()> {
+        for (file, text, cloud) in [
+            ("sys_vendor", "Amazon EC2\n", Cloud::Aws),
+            ("sys_vendor", "Google\n", Cloud::Gcp),
+            ("sys_vendor", "QEMU\n", Cloud::None),
+            ("chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77\n", Cloud::Azure),
+        ] {
+            let sys = tempfile::tempdir()?;
+            let dmi = sys.path().join("class/dmi/id");
+            std::fs::create_dir_all(&dmi)?;
+            std::fs::write(dmi.join(file), text)?;
+            assert_eq!(Cloud::Auto.settled(sys.path()), cloud);
+            assert_eq!(Cloud::None.settled(sys.path()), Cloud::None);
+        }
+        Ok(())
+    }
+}

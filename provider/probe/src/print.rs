@@ -1,0 +1,175 @@
+//! Rounds and events for people and scripts.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+use stoker_proto::probe::{Event, Gpu, Memory, MigDevice, Processes, Round, Unknown, event};
+
+/// A round as JSON: names as on the wire, absent where not known.
+pub fn round(round: &Round) -> Value {
+    let driver = round.driver.clone().unwrap_or_default();
+    json!({
+        "at": at(round.at.as_ref()),
+        "driver": {
+            "state": driver.state().as_str_name(), "driverVersion": driver.driver_version, "nvmlVersion": driver.nvml_version,
+            "cudaVersion": driver.cuda_version, "detail": driver.detail,
+        },
+        "gpusCounted": round.gpus_counted,
+        "gpus": round.gpus.iter().map(gpu).collect::<Vec<_>>(),
+        "gates": round.gates.iter().map(|gate| json!({
+            "kind": gate.kind().as_str_name(), "result": gate.result().as_str_name(), "detail": gate.detail,
+        })).collect::<Vec<_>>(),
+        "tookUs": round.took_us,
+    })
+}
+
+/// An event as JSON.
+pub fn event(event: &Event) -> Value {
+    match &event.kind {
+        Some(event::Kind::Xid(xid)) => json!({
+            "at": at(event.at.as_ref()),
+            "xid": {"code": xid.code, "gpuUuid": xid.gpu_uuid, "gpuInstance": xid.gpu_instance, "computeInstance": xid.compute_instance},
+        }),
+        Some(event::Kind::Interruption(told)) => json!({
+            "at": at(event.at.as_ref()),
+            "interruption": {"kind": told.kind().as_str_name(), "deadline": at(told.deadline.as_ref()), "detail": told.detail},
+        }),
+        None => json!({"at": at(event.at.as_ref())}),
+    }
+}
+
+fn at(at: Option<&stoker_proto::Timestamp>) -> Option<String> {
+    at.and_then(|at| jiff::Timestamp::new(at.seconds, at.nanos).ok()).map(|at| at.to_string())
+}
+
+fn gpu(gpu: &Gpu) -> Value {
+    let mut map = Map::new();
+    let mut put = |name: &str, value: Value| {
+        if !value.is_null() {
+            map.insert(name.to_owned(), value);
+        }
+    };
+    put("uuid", json!(gpu.uuid));
+    put("index", json!(gpu.index));
+    put("name", json!(gpu.name));
+    put("pciBusId", json!(gpu.pci_bus_id));
+    put("architecture", json!(gpu.architecture));
+    put("utilization", json!(gpu.utilization));
+    put("smActivity", json!(gpu.sm_activity));
+    put("memoryBandwidth", json!(gpu.memory_bandwidth));
+    put("memory", json!(gpu.memory.as_ref().map(memory)));
+    put("powerMw", json!(gpu.power_mw));
+    put("powerLimitMw", json!(gpu.power_limit_mw));
+    put("temperatureC", json!(gpu.temperature_c));
+    put("clocks", json!(gpu.clocks.as_ref().map(|clocks| json!({"smMhz": clocks.sm_mhz, "memoryMhz": clocks.memory_mhz}))));
+    put("clockLimits", json!(gpu.clock_limits));
+    put(
+        "ecc",
+        json!(gpu.ecc.as_ref().map(|ecc| json!({
+            "enabled": ecc.enabled, "uncorrectedVolatile": ecc.uncorrected_volatile, "correctedVolatile": ecc.corrected_volatile,
+            "uncorrectedAggregate": ecc.uncorrected_aggregate,
+        }))),
+    );
+    put(
+        "remappedRows",
+        json!(gpu.remapped_rows.as_ref().map(|rows| json!({
+            "correctable": rows.correctable, "uncorrectable": rows.uncorrectable, "pending": rows.pending, "failed": rows.failed,
+        }))),
+    );
+    put("retiredPagesPending", json!(gpu.retired_pages_pending));
+    put("recoveryAction", json!(gpu.recovery_action));
+    put("nvlink", json!(gpu.nvlink.as_ref().map(|links| json!({"activeLinks": links.active_links, "errors": links.errors}))));
+    put(
+        "pcie",
+        json!(gpu.pcie.as_ref().map(|pcie| json!({
+            "generation": pcie.generation, "width": pcie.width, "maxGeneration": pcie.max_generation, "maxWidth": pcie.max_width,
+            "replays": pcie.replays,
+        }))),
+    );
+    put("processes", json!(gpu.processes.as_ref().map(processes)));
+    put("energyMj", json!(gpu.energy_mj));
+    put(
+        "mig",
+        json!(gpu.mig.as_ref().map(|mig| json!({
+            "enabled": mig.enabled, "pendingChange": mig.pending_change, "devices": mig.devices.iter().map(instance).collect::<Vec<_>>(),
+        }))),
+    );
+    put(
+        "fabric",
+        json!(
+            gpu.fabric
+                .as_ref()
+                .map(|fabric| json!({"state": fabric.state, "status": fabric.status, "healthMask": fabric.health_mask}))
+        ),
+    );
+    put("persistence", json!(gpu.persistence));
+    put("codec", json!(gpu.codec));
+    put("unknown", unknown(&gpu.unknown));
+    Value::Object(map)
+}
+
+fn instance(device: &MigDevice) -> Value {
+    json!({
+        "uuid": device.uuid, "gpuInstance": device.gpu_instance, "computeInstance": device.compute_instance, "name": device.name,
+        "memory": device.memory.as_ref().map(memory), "smActivity": device.sm_activity, "memoryBandwidth": device.memory_bandwidth,
+        "processes": device.processes.as_ref().map(processes), "unknown": unknown(&device.unknown),
+    })
+}
+
+fn memory(memory: &Memory) -> Value {
+    json!({"usedBytes": memory.used_bytes, "totalBytes": memory.total_bytes, "reservedBytes": memory.reserved_bytes})
+}
+
+fn processes(list: &Processes) -> Value {
+    let one = |process: &stoker_proto::probe::Process| {
+        json!({
+            "pid": process.pid, "name": process.name, "memoryBytes": process.memory_bytes, "containerId": process.container_id,
+            "podUid": process.pod_uid,
+        })
+    };
+    Value::Array(list.compute.iter().map(one).collect())
+}
+
+/// Why, by signal.
+fn unknown(unknown: &[Unknown]) -> Value {
+    Value::Object(unknown.iter().map(|one| (one.signal().as_str_name().to_owned(), json!(one.why().as_str_name()))).collect())
+}
+
+/// A round for the eye.
+pub fn text(round: &Round) -> String {
+    let driver = round.driver.clone().unwrap_or_default();
+    // Writing to a string cannot fail.
+    let mut text = format!("driver {} {}{}\n", driver.state().as_str_name(), driver.driver_version, driver.detail);
+    let or = |level: Option<String>| level.unwrap_or_else(|| "?".to_owned());
+    for gpu in &round.gpus {
+        let memory =
+            gpu.memory.as_ref().map(|memory| format!("{} of {} MiB", memory.used_bytes >> 20, memory.total_bytes >> 20));
+        let _ = writeln!(
+            text,
+            "GPU {} {} {}\n  utilization {}, SM {}, memory {}, power {}, temperature {}, processes {}",
+            gpu.index,
+            gpu.name,
+            gpu.uuid,
+            or(gpu.utilization.map(|level| format!("{} %", level / 10))),
+            or(gpu.sm_activity.map(|level| format!("{} %", level / 10))),
+            or(memory),
+            or(gpu.power_mw.map(|level| format!("{} W", level / 1000))),
+            or(gpu.temperature_c.map(|level| format!("{level} C"))),
+            or(gpu.processes.as_ref().map(|list| list.compute.len().to_string())),
+        );
+        for device in gpu.mig.iter().flat_map(|mig| &mig.devices) {
+            let used =
+                device.memory.as_ref().map(|memory| format!("{} of {} MiB", memory.used_bytes >> 20, memory.total_bytes >> 20));
+            let _ = writeln!(text, "  {} {}: memory {}", device.name, device.uuid, or(used));
+        }
+        if !gpu.unknown.is_empty() {
+            let whys: Vec<_> =
+                gpu.unknown.iter().map(|one| format!("{} {}", one.signal().as_str_name(), one.why().as_str_name())).collect();
+            let _ = writeln!(text, "  unknown: {}", whys.join(", "));
+        }
+    }
+    for gate in &round.gates {
+        let _ = writeln!(text, "gate {} {} {}", gate.kind().as_str_name(), gate.result().as_str_name(), gate.detail);
+    }
+    text
+}

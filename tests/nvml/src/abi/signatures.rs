@@ -1,0 +1,74 @@
+//! The compiler's proof that every export has the signature that the wrapper calls it by. Never run.
+
+use nvml_wrapper_sys::bindings::NvmlLib;
+
+#[expect(dead_code, reason = "compiling it is the proof")]
+fn all_fit(lib: &mut NvmlLib) {
+    lib.nvmlDeviceGetUUID = Ok(super::device::nvmlDeviceGetUUID);
+    lib.nvmlDeviceGetName = Ok(super::device::nvmlDeviceGetName);
+    lib.nvmlDeviceGetSerial = Ok(super::device::nvmlDeviceGetSerial);
+    lib.nvmlDeviceGetIndex = Ok(super::device::nvmlDeviceGetIndex);
+    lib.nvmlDeviceGetMinorNumber = Ok(super::device::nvmlDeviceGetMinorNumber);
+    lib.nvmlDeviceGetArchitecture = Ok(super::device::nvmlDeviceGetArchitecture);
+    lib.nvmlDeviceGetPciInfo_v3 = Ok(super::device::nvmlDeviceGetPciInfo_v3);
+    lib.nvmlDeviceGetUtilizationRates = Ok(super::device::nvmlDeviceGetUtilizationRates);
+    lib.nvmlDeviceGetSamples = Ok(super::device::nvmlDeviceGetSamples);
+    lib.nvmlDeviceGetMemoryInfo_v2 = Ok(super::device::nvmlDeviceGetMemoryInfo_v2);
+    lib.nvmlDeviceGetEncoderUtilization = Ok(super::device::nvmlDeviceGetEncoderUtilization);
+    lib.nvmlDeviceGetDecoderUtilization = Ok(super::device::nvmlDeviceGetDecoderUtilization);
+    lib.nvmlDeviceGetTemperature = Ok(super::device::nvmlDeviceGetTemperature);
+    lib.nvmlDeviceGetPowerUsage = Ok(super::device::nvmlDeviceGetPowerUsage);
+    lib.nvmlDeviceGetEnforcedPowerLimit = Ok(super::device::nvmlDeviceGetEnforcedPowerLimit);
+    lib.nvmlDeviceGetTotalEnergyConsumption = Ok(super::device::nvmlDeviceGetTotalEnergyConsumption);
+    lib.nvmlDeviceGetCurrentClocksThrottleReasons = Ok(super::device::nvmlDeviceGetCurrentClocksThrottleReasons);
+    lib.nvmlDeviceGetClockInfo = Ok(super::device::nvmlDeviceGetClockInfo);
+    lib.nvmlEventSetCreate = Ok(super::events::nvmlEventSetCreate);
+    lib.nvmlEventSetFree = Ok(super::events::nvmlEventSetFree);
+    lib.nvmlDeviceGetSupportedEventTypes = Ok(super::events::nvmlDeviceGetSupportedEventTypes);
+    lib.nvmlDeviceRegisterEvents = Ok(super::events::nvmlDeviceRegisterEvents);
+    lib.nvmlEventSetWait_v2 = Ok(super::events::nvmlEventSetWait_v2);
+    lib.nvmlGpmQueryDeviceSupport = Ok(super::gpm::nvmlGpmQueryDeviceSupport);
+    lib.nvmlGpmSampleAlloc = Ok(super::gpm::nvmlGpmSampleAlloc);
+    lib.nvmlGpmSampleFree = Ok(super::gpm::nvmlGpmSampleFree);
+    lib.nvmlGpmSampleGet = Ok(super::gpm::nvmlGpmSampleGet);
+    lib.nvmlGpmMigSampleGet = Ok(super::gpm::nvmlGpmMigSampleGet);
+    lib.nvmlGpmMetricsGet = Ok(super::gpm::nvmlGpmMetricsGet);
+    lib.nvmlDeviceGetPersistenceMode = Ok(super::health::nvmlDeviceGetPersistenceMode);
+    lib.nvmlDeviceGetEccMode = Ok(super::health::nvmlDeviceGetEccMode);
+    lib.nvmlDeviceGetTotalEccErrors = Ok(super::health::nvmlDeviceGetTotalEccErrors);
+    lib.nvmlDeviceGetRetiredPagesPendingStatus = Ok(super::health::nvmlDeviceGetRetiredPagesPendingStatus);
+    lib.nvmlDeviceGetRetiredPages = Ok(super::health::nvmlDeviceGetRetiredPages);
+    lib.nvmlDeviceGetRetiredPages_v2 = Ok(super::health::nvmlDeviceGetRetiredPages_v2);
+    lib.nvmlDeviceGetRemappedRows = Ok(super::health::nvmlDeviceGetRemappedRows);
+    lib.nvmlDeviceGetFieldValues = Ok(super::health::nvmlDeviceGetFieldValues);
+    lib.nvmlDeviceGetCurrPcieLinkGeneration = Ok(super::health::nvmlDeviceGetCurrPcieLinkGeneration);
+    lib.nvmlDeviceGetMaxPcieLinkGeneration = Ok(super::health::nvmlDeviceGetMaxPcieLinkGeneration);
+    lib.nvmlDeviceGetCurrPcieLinkWidth = Ok(super::health::nvmlDeviceGetCurrPcieLinkWidth);
+    lib.nvmlDeviceGetMaxPcieLinkWidth = Ok(super::health::nvmlDeviceGetMaxPcieLinkWidth);
+    lib.nvmlDeviceGetPcieReplayCounter = Ok(super::health::nvmlDeviceGetPcieReplayCounter);
+    lib.nvmlDeviceGetNvLinkState = Ok(super::health::nvmlDeviceGetNvLinkState);
+    lib.nvmlDeviceGetNvLinkErrorCounter = Ok(super::health::nvmlDeviceGetNvLinkErrorCounter);
+    lib.nvmlDeviceGetGpuFabricInfoV = Ok(super::health::nvmlDeviceGetGpuFabricInfoV);
+    lib.nvmlDeviceGetMigMode = Ok(super::mig::nvmlDeviceGetMigMode);
+    lib.nvmlDeviceGetMaxMigDeviceCount = Ok(super::mig::nvmlDeviceGetMaxMigDeviceCount);
+    lib.nvmlDeviceGetMigDeviceHandleByIndex = Ok(super::mig::nvmlDeviceGetMigDeviceHandleByIndex);
+    lib.nvmlDeviceIsMigDeviceHandle = Ok(super::mig::nvmlDeviceIsMigDeviceHandle);
+    lib.nvmlDeviceGetDeviceHandleFromMigDeviceHandle = Ok(super::mig::nvmlDeviceGetDeviceHandleFromMigDeviceHandle);
+    lib.nvmlDeviceGetGpuInstanceId = Ok(super::mig::nvmlDeviceGetGpuInstanceId);
+    lib.nvmlDeviceGetComputeInstanceId = Ok(super::mig::nvmlDeviceGetComputeInstanceId);
+    lib.nvmlDeviceGetComputeRunningProcesses_v3 = Ok(super::processes::nvmlDeviceGetComputeRunningProcesses_v3);
+    lib.nvmlDeviceGetMPSComputeRunningProcesses_v3 = Ok(super::processes::nvmlDeviceGetMPSComputeRunningProcesses_v3);
+    lib.nvmlDeviceGetGraphicsRunningProcesses_v3 = Ok(super::processes::nvmlDeviceGetGraphicsRunningProcesses_v3);
+    lib.nvmlDeviceGetProcessUtilization = Ok(super::processes::nvmlDeviceGetProcessUtilization);
+    lib.nvmlInit_v2 = Ok(super::system::nvmlInit_v2);
+    lib.nvmlInitWithFlags = Ok(super::system::nvmlInitWithFlags);
+    lib.nvmlShutdown = Ok(super::system::nvmlShutdown);
+    lib.nvmlSystemGetDriverVersion = Ok(super::system::nvmlSystemGetDriverVersion);
+    lib.nvmlSystemGetNVMLVersion = Ok(super::system::nvmlSystemGetNVMLVersion);
+    lib.nvmlSystemGetCudaDriverVersion_v2 = Ok(super::system::nvmlSystemGetCudaDriverVersion_v2);
+    lib.nvmlDeviceGetCount_v2 = Ok(super::system::nvmlDeviceGetCount_v2);
+    lib.nvmlSystemGetProcessName = Ok(super::system::nvmlSystemGetProcessName);
+    lib.nvmlDeviceGetHandleByIndex_v2 = Ok(super::system::nvmlDeviceGetHandleByIndex_v2);
+    lib.nvmlDeviceGetHandleByUUID = Ok(super::system::nvmlDeviceGetHandleByUUID);
+    lib.nvmlErrorString = Ok(super::system::nvmlErrorString);
+}
