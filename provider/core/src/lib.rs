@@ -30,6 +30,7 @@ pub mod price;
 pub mod quota;
 pub mod reading;
 pub mod record;
+pub mod rollup;
 pub mod sabotage;
 pub mod score;
 pub mod sharing;
