@@ -5,6 +5,7 @@
 
 #![deny(clippy::float_arithmetic)]
 
+pub mod advise;
 pub mod allocate;
 pub mod back;
 pub mod budget;

@@ -31,7 +31,7 @@ impl NodeHour {
         match &self.bought {
             None => out.0.push(0),
             Some(bought) => {
-                let Bought { pool, market: Market { place, capacity_type }, price, units } = bought;
+                let Bought { pool, market: Market { place, capacity_type }, price, gpus, units } = bought;
                 out.0.push(1);
                 for text in [
                     pool.as_str(),
@@ -44,6 +44,7 @@ impl NodeHour {
                 }
                 out.text(capacity_type.as_str());
                 out.number(price.0.unsigned_abs());
+                out.number((*gpus).into());
                 out.number((*units).into());
             }
         }
@@ -277,7 +278,8 @@ impl<'a> In<'a> {
         };
         let word = self.text()?;
         let capacity_type = CapacityType::ALL.into_iter().find(|known| known.as_str() == word).ok_or(Damaged)?;
-        Ok(Bought { pool, market: Market { place, capacity_type }, price: UsdPerHour(self.small()?), units: self.small()? })
+        let market = Market { place, capacity_type };
+        Ok(Bought { pool, market, price: UsdPerHour(self.small()?), gpus: self.small()?, units: self.small()? })
     }
 
     fn holder(&mut self) -> Result<Holder, Damaged> {

@@ -50,8 +50,17 @@ pub struct Bought {
     pub market: Market,
     /// Its price when it was chosen, without commitments.
     pub price: UsdPerHour,
+    /// GPUs that it has; from 1.
+    pub gpus: u32,
     /// What pods take of it: its GPUs, or its slices where its pool shares them; from 1.
     pub units: u32,
+}
+
+impl Bought {
+    /// What a GPU of it costs, or an instance of one: an even part of its price.
+    pub fn price_of(&self, unit: &Unit) -> UsdPerHour {
+        self.price.per(if unit.mig.is_some() { self.units } else { self.gpus }.max(1))
+    }
 }
 
 /// An hour of a node.

@@ -52,7 +52,7 @@ fn bought(units: u32) -> Bought {
         instance_type: InstanceType::new("g6.xlarge").unwrap(),
     };
     let market = Market { place, capacity_type: CapacityType::Spot };
-    Bought { pool: PoolName::new("p").unwrap(), market, price: UsdPerHour(804_800), units }
+    Bought { pool: PoolName::new("p").unwrap(), market, price: UsdPerHour(804_800), gpus: units, units }
 }
 
 fn pod(name: &str, units: Option<u32>) -> GpuPod {

@@ -27,7 +27,7 @@ fn fleet(nodes: u32, gpus: u32) -> Rollup {
         let owner = Owner::of("ml", &format!("train-{n}"), None, None);
         let pod = GpuPod { name: format!("ml/train-{n}").into(), uid: None, owner, units: Some(gpus) };
         let market = world::market(stoker_core::offer::CapacityType::Spot);
-        let bought = Bought { pool: "p".to_owned().try_into().unwrap(), market, price: UsdPerHour(1), units: gpus };
+        let bought = Bought { pool: "p".to_owned().try_into().unwrap(), market, price: UsdPerHour(1), gpus, units: gpus };
         (name(n), Arc::new(NodeContext { bought: Some(bought), pods: Some(vec![pod]) }))
     };
     let mut rollup = Rollup::default();
