@@ -30,6 +30,7 @@ use crate::net::{Listener, Security, Tls, TlsFaults, TlsFiles, check_plaintext};
 use crate::observer::Observer;
 use crate::permit::{Permit, PermitError};
 use crate::policy_watch::{PolicyError, PolicyWatch, warn_of_unmatched};
+use crate::readings::{Followed, SharedRollup};
 use crate::supplier::Supplier;
 use crate::supplier::simulated::{Simulated, WorldError};
 use crate::telemetry::{Certificate, Metrics};
@@ -113,6 +114,8 @@ pub struct Running {
     pub http: SocketAddr,
     /// The simulated supplier.
     pub simulated: Arc<Simulated>,
+    /// Where readings of nodes are handed over, to be kept.
+    pub readings: SharedRollup,
     /// What takes calls in.
     doors: Tasks,
     /// All else.
@@ -199,6 +202,9 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     });
     let suppliers: Vec<Arc<dyn Supplier>> = vec![Arc::clone(&simulated) as Arc<dyn Supplier>];
     let (journal, restored) = Journal::open(&state_dir).await?;
+    let readings = SharedRollup::default();
+    readings.restore(&journal.reader(), clock.now()).await?;
+    let readings_writer = journal.readings();
     if let Some(other) = other_cluster(&restored.memory, &cluster) {
         return Err(ServeError::OtherCluster { state_dir, other, cluster });
     }
@@ -295,6 +301,20 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
             "the market feed"
         });
     }
+    if matches!(clock, Clock::System) {
+        let engine = handle.clone();
+        let followed = Followed {
+            clock: clock.clone(),
+            view: Box::new(move || Arc::clone(&engine.view())),
+            cluster: kube_feed.as_ref().map(KubeFeed::facts),
+            pods: kube_feed.as_ref().map(KubeFeed::gpu_pods),
+        };
+        let keeping = crate::readings::run(readings.clone(), readings_writer, followed, stop.clone());
+        tasks.spawn(async move {
+            keeping.await;
+            "the keeper of readings"
+        });
+    }
     if let (Some(client), Some(kube)) = (&client, kube_act) {
         if let Some(feed) = &kube_feed {
             let engine = handle.clone();
@@ -368,7 +388,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         engine.run(stopped).await;
         "the engine"
     });
-    Ok(Running { handle, provider: provider_addr, expander: expander_addr, http: http_addr, simulated, doors, inner })
+    Ok(Running { handle, provider: provider_addr, expander: expander_addr, http: http_addr, simulated, readings, doors, inner })
 }
 
 async fn pause(clock: &Clock, wait: SignedDuration, stop: &CancellationToken) {

@@ -63,6 +63,22 @@ impl Held {
         }
     }
 
+    /// Adds another's.
+    pub fn merge(&mut self, other: &Self) {
+        let Self { seconds, worked, resident, empty, cost, unpriced } = other;
+        self.seconds += seconds;
+        self.worked += worked;
+        self.resident += resident;
+        self.empty += empty;
+        self.cost += cost;
+        self.unpriced += unpriced;
+    }
+
+    /// GPU-seconds of which nobody knows what ran in them.
+    pub const fn unknown(&self) -> u64 {
+        self.seconds.saturating_sub(self.worked + self.resident + self.empty)
+    }
+
     /// GPU-seconds in which nothing ran.
     pub const fn idle(&self) -> u64 {
         self.resident + self.empty
