@@ -156,3 +156,122 @@ fn bought(record: &Record, memory: &Memory, menu: &Menu) -> Option<Bought> {
         units: group.units(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use stoker_core::ids::{LaunchKey, RecordId};
+    use stoker_core::offer::{CapacityType, Market};
+    use stoker_core::reading::{DriverState, GpuReading, Measured, Permille, Source};
+    use stoker_core::record::{PodsSeen, Purchase};
+    use stoker_core::rollup::Holder;
+    use stoker_core::snapshot::{Cordon, Hold, NodeFacts};
+    use stoker_core::units::UsdPerHour;
+    use tempfile::tempdir;
+
+    use super::*;
+    use crate::catalog::Catalog;
+    use crate::journal::Journal;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    fn node(name: &str, machine: &str, pods: &[&str]) -> (NodeName, Arc<NodeFacts>) {
+        let name = NodeName::new(name).unwrap();
+        let facts = NodeFacts {
+            name: name.clone(),
+            provider_id: Some(ProviderId::new(machine).unwrap()),
+            group: None,
+            created_at: at(0),
+            ready_since: Some(at(0)),
+            gpu_pods: pods.iter().map(ToString::to_string).collect::<BTreeSet<_>>(),
+            scale_down_disabled: Hold::None,
+            cordon: Cordon::None,
+        };
+        (name, Arc::new(facts))
+    }
+
+    #[test]
+    fn a_node_is_what_its_record_bought_and_its_pods_are_told_by_their_claims() {
+        let catalog = Catalog::load(None, None, at(0)).unwrap();
+        let menu = catalog.menu(catalog.policy(None).unwrap());
+        let group = menu.groups.values().next().unwrap();
+        let market = Market { place: group.place.clone(), capacity_type: CapacityType::OnDemand };
+        let purchase = Purchase {
+            key: LaunchKey::new("c/g/1/1").unwrap(),
+            market: market.clone(),
+            price: UsdPerHour(1_000_000),
+            boot_within: SignedDuration::from_mins(10),
+        };
+        let record = Record {
+            id: RecordId(1),
+            group: group.id.clone(),
+            order: None,
+            ordered_at: at(0),
+            credited_to: None,
+            floor: false,
+            attempts: 1,
+            placeholder: ProviderId::new("p").unwrap(),
+            pods: PodsSeen::Seen,
+            state: State::Booting { purchase, instance: ProviderId::new("sim://1").unwrap(), launched_at: at(0) },
+        };
+        let memory = Memory { records: BTreeMap::from([(RecordId(1), Arc::new(record))]), ..Memory::default() };
+        let cluster = ClusterFacts {
+            nodes: [node("a", "sim://1", &["ml/x", "ml/recs-7d4b9c5f6d-x2x7z"]), node("b", "sim://2", &[])].into(),
+        };
+        let claim = GpuPod {
+            name: "ml/x".into(),
+            uid: Some("u".into()),
+            owner: Owner::of("ml", "x", Some(("Job", "train")), None),
+            units: Some(1),
+        };
+        let pods = GpuPods::from([(Arc::clone(&claim.name), claim.clone())]);
+        let known = contexts(&memory, &menu, Some(&cluster), Some(&pods));
+        let a = &known["a"];
+        let bought = a.bought.as_ref().unwrap();
+        assert_eq!((&bought.pool, &bought.market, bought.units), (&group.pool, &market, group.units()));
+        let [recs, x] = a.pods.as_deref().unwrap() else { panic!("{a:?}") };
+        assert_eq!((x, recs.owner.name.as_ref(), &recs.uid), (&claim, "recs", &None));
+        assert_eq!(*known["b"], NodeContext { bought: None, pods: Some(Vec::new()) });
+        assert_eq!(contexts(&memory, &menu, None, None), BTreeMap::new(), "nothing names its node");
+    }
+
+    /// A process that ends in the middle of an hour writes it, and the next goes on from there.
+    #[tokio::test]
+    async fn an_hour_goes_on_after_a_restart() {
+        let dir = tempdir().unwrap();
+        let name = NodeName::new("a").unwrap();
+        let reading = |second: i64| NodeReading {
+            arrived: at(second),
+            source: Source::Probe,
+            driver: DriverState::Ready,
+            counted: Measured::Known(1),
+            gpus: BTreeMap::from([(
+                "GPU-1".to_owned().try_into().unwrap(),
+                GpuReading { utilization: Measured::Known(Permille::new(500).unwrap()), ..GpuReading::default() },
+            )]),
+            gates: BTreeMap::new(),
+        };
+        let context = || BTreeMap::from([(name.clone(), Arc::new(NodeContext { bought: None, pods: Some(Vec::new()) }))]);
+        for begin in [0, 600] {
+            let (journal, _) = Journal::open(dir.path()).await.unwrap();
+            let readings = SharedRollup::default();
+            readings.restore(&journal.reader(), at(begin)).await.unwrap();
+            assert_eq!(readings.take(&NodeName::new("b").unwrap(), &reading(begin)), Taken::UnknownNode);
+            readings.follow(context());
+            for second in [begin, begin + 60, begin + 120] {
+                readings.take(&name, &reading(second));
+            }
+            readings.write(&journal.readings(), at(begin + 120)).await.unwrap();
+            journal.close().await;
+        }
+        let mut rows = Vec::new();
+        let reader = Journal::open_read_only(dir.path()).await.unwrap();
+        reader.each_reading_hour(0, i64::MAX, |row| rows.push(row)).await.unwrap();
+        let [row] = rows.as_slice() else { panic!("{rows:?}") };
+        let [cell] = row.cells.as_slice() else { panic!("{rows:?}") };
+        assert_eq!((cell.levels.seconds, cell.levels.samples, &cell.holder), (240, 6, &Holder::Nobody));
+    }
+}

@@ -11,7 +11,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use cheaper::{Layout, Now, Stay, Suggestion};
+pub use cheaper::{Layout, Now, Stay, Suggestion, everything};
 pub use checkpoint::{Interval, interval};
 pub use class::{Class, Measure, Spread, Used};
 pub use observed::{Held, IdleKey, Observed, Workload};
@@ -112,8 +112,6 @@ pub struct Inputs<'a> {
     pub now: Timestamp,
 }
 
-pub use cheaper::everything;
-
 /// Advises on every workload that was observed.
 pub fn advise(observed: &Observed, inputs: &Inputs<'_>) -> Advice {
     let mut advice = Advice::default();
@@ -141,7 +139,7 @@ fn one(
 ) -> Result<WorkloadAdvice, &'static str> {
     let thresholds = inputs.menu.policy.advise;
     let levels = workload.levels().ok_or("neither utilization nor SM activity of it is known")?;
-    let class = class::of(&levels, &thresholds);
+    let class = class::of(&levels, thresholds);
     let now = cheaper::now(workload, observed.known_hours()).ok_or("no record tells what its nodes cost")?;
     let (cheapest, as_it_stands) = cheaper::find(workload, &levels, &now, pool, inputs);
     let checkpoints = checkpoint::advised(workload, pool, observed.known_hours(), inputs);

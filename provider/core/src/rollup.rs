@@ -105,11 +105,16 @@ impl Batch {
 }
 
 impl Rollup {
-    /// Takes over what is known of the nodes. A node that is not among them any more keeps what was counted until it is written.
+    /// Takes over what is known of the nodes. One that is not among them any more stays until its last hour is over and written: should it
+    /// come back, its hour goes on. What a node was stays known when its record is gone before it.
     pub fn follow(&mut self, contexts: BTreeMap<NodeName, Arc<NodeContext>>) {
-        self.nodes.retain(|name, node| contexts.contains_key(name) || node.hours.values().any(OpenHour::is_unwritten));
+        self.nodes.retain(|name, node| contexts.contains_key(name) || !node.hours.is_empty());
         for (name, context) in contexts {
-            self.nodes.entry(name).or_default().context = context;
+            let node = self.nodes.entry(name).or_default();
+            node.context = match (&context.bought, &node.context.bought) {
+                (None, Some(bought)) => Arc::new(NodeContext { bought: Some(bought.clone()), pods: context.pods.clone() }),
+                _ => context,
+            };
         }
     }
 
@@ -223,12 +228,11 @@ impl Node {
     /// Joules since the last reading; nought at the first, and where the driver counts anew.
     fn joules(&mut self, uuid: &GpuUuid, gpu: &GpuReading) -> u64 {
         let Some(&now) = gpu.energy_mj.known() else { return 0 };
-        let before = match self.energy.get_mut(uuid) {
-            Some(before) => std::mem::replace(before, now),
-            None => {
-                self.energy.insert(uuid.clone(), now);
-                now
-            }
+        let before = if let Some(before) = self.energy.get_mut(uuid) {
+            std::mem::replace(before, now)
+        } else {
+            self.energy.insert(uuid.clone(), now);
+            now
         };
         // Cut to whole joules at both ends, so that the parts of a day add up to the day.
         (now / 1_000).saturating_sub(before / 1_000)

@@ -13,7 +13,7 @@ use stoker_core::fit::Power;
 use stoker_core::ids::{Cloud, InstanceType, PoolName, Region, ZoneId};
 use stoker_core::offer::CapacityType;
 use stoker_core::reading::Permille;
-use stoker_core::units::UsdMicros;
+use stoker_core::units::{Milli, UsdMicros};
 
 use super::args::{MarketArgs, NowArg, OutputArg, StateDirArg};
 use super::commit::last_policy;
@@ -106,7 +106,7 @@ struct WorkloadRow {
     /// How each figure comes about.
     arithmetic: Vec<String>,
     #[serde(skip)]
-    shown: [String; 3],
+    shown: [String; 2],
 }
 
 #[derive(Debug, Serialize)]
@@ -230,7 +230,7 @@ fn gib(bytes: u128) -> String {
 }
 
 fn power(power: &Power) -> String {
-    format!("{} TFLOPS, {} GB/s and {}", tera(power.megaflops), power.mb_s / 1_000, gib(power.memory))
+    format!("{} TFLOPS, {} GB/s and {}", tera(power.megaflops), (power.mb_s + 500) / 1_000, gib(power.memory))
 }
 
 /// A length of time in the two units that count.
@@ -261,14 +261,14 @@ impl WorkloadRow {
     fn of(advice: &WorkloadAdvice, thresholds: &Thresholds) -> Self {
         let WorkloadAdvice { owner, pool, known_days, levels, class, now, cheapest, as_it_stands, checkpoints, held: _ } =
             advice;
-        let suggested = match cheapest {
-            Ok(one) => {
-                let changes = if one.changes.is_empty() { String::new() } else { format!("; {}", one.changes.join(", ")) };
+        let suggested = cheapest.as_ref().map_or_else(
+            |_| String::new(),
+            |one| {
+                let changes =
+                    if one.changes.is_empty() { String::new() } else { format!("; policy: {}", one.changes.join(", ")) };
                 shown(one) + &changes
-            }
-            Err(why) => why.to_string(),
-        };
-        let saves = cheapest.as_ref().map_or_else(|_| "-".to_owned(), |one| one.saved.to_string());
+            },
+        );
         let types: Vec<_> = now.instance_types.iter().map(ToString::to_string).collect();
         Self {
             owner: owner.to_string(),
@@ -287,7 +287,7 @@ impl WorkloadRow {
             as_the_policy_stands: as_it_stands.as_ref().map(SuggestionRow::from),
             checkpoints: checkpoints.as_ref().map(IntervalRow::from),
             arithmetic: arithmetic(advice, thresholds),
-            shown: [format!("{} of {} {}", now.gpus, types.join(", "), now.capacity_type), suggested, saves],
+            shown: [format!("{} of {} {}", now.gpus, types.join(", "), now.capacity_type), suggested],
         }
     }
 }
@@ -348,7 +348,7 @@ fn arithmetic(advice: &WorkloadAdvice, thresholds: &Thresholds) -> Vec<String> {
     let mut lines = vec![format!("{}: {why}; by {known_days} days of readings", class.as_str())];
     let (pod_hours, pods) = (hours(now.pod_seconds), now.pods);
     lines.push(format!(
-        "now: {pod_hours} pod-hours x {} / {} h x {MONTH_HOURS} h = {} a month ({pods} pods on average, {} of {})",
+        "now: {pod_hours} pod-hours x {} / {} h x {MONTH_HOURS} h = {} a month; on average {pods} at a time, each with {} of {}",
         now.per_pod,
         now.hours,
         now.per_month,
@@ -357,7 +357,7 @@ fn arithmetic(advice: &WorkloadAdvice, thresholds: &Thresholds) -> Vec<String> {
     ));
     let tell = |lines: &mut Vec<String>, word: &str, one: &Suggestion| {
         lines.push(format!(
-            "{word}: {} / {} pods a node = {} a pod; {pod_hours} x {} / {} h x {MONTH_HOURS} h = {} a month, {} less",
+            "{word}: {} a node / {} = {} a pod; {pod_hours} x {} / {} h x {MONTH_HOURS} h = {} a month, {} less",
             one.node, one.pods_per_node, one.per_pod, one.per_pod, now.hours, one.per_month, one.saved
         ));
         lines.push(format!(
@@ -419,8 +419,8 @@ impl AdviseReport {
             text.push_str(&self.workloads_table());
             text.push_str(&paragraph(
                 "note:",
-                "COMPUTE is SM activity, or utilization where that was not read; it and MEMORY are p50/p95/peak in percent. What would need \
-                 another policy says so.",
+                "COMPUTE is SM activity, or utilization where that was not read; it and MEMORY are p50/p95/peak in percent. PODS is their \
+                 average number.",
             ));
         }
         for row in self.workloads.iter().filter(|_| self.explained) {
@@ -455,24 +455,38 @@ impl AdviseReport {
         text
     }
 
+    /// What each workload uses and costs, and below it what would do for less.
     fn workloads_table(&self) -> String {
-        let header = ["WORKLOAD", "POOL", "CLASS", "COMPUTE", "MEMORY", "NOW", "$/MONTH", "SAVES", "CHEAPEST THAT FITS"];
+        let header = ["WORKLOAD", "POOL", "CLASS", "COMPUTE", "MEMORY", "PODS", "$/MONTH", "ON"];
         let rows = self.workloads.iter().map(|row| {
-            let [now, suggested, saves] = row.shown.clone();
-            let compute = row.used.compute();
             vec![
                 row.owner.clone(),
                 row.pool.to_string(),
                 row.class.as_str().to_owned(),
-                spread(compute),
+                spread(row.used.compute()),
                 spread(row.used.memory),
-                now,
+                Milli(row.pods_milli).to_string(),
                 UsdMicros(row.per_month.micro_usd).to_string(),
-                saves,
-                suggested,
+                row.shown[0].clone(),
             ]
         });
-        table(&header, &["$/MONTH", "SAVES"], rows.collect())
+        let mut text = table(&header, &["PODS", "$/MONTH"], rows.collect());
+        let saving: Vec<_> = self.workloads.iter().filter_map(|row| Some((row, row.cheapest.as_ref()?))).collect();
+        if !saving.is_empty() {
+            text.push_str("\nThe cheapest that fits\n");
+            let rows = saving.into_iter().map(|(row, one)| {
+                let [_, suggested] = row.shown.clone();
+                let [month, saved] = [&one.per_month, &one.saved_per_month].map(|money| UsdMicros(money.micro_usd).to_string());
+                vec![row.owner.clone(), month, saved, suggested]
+            });
+            text.push_str(&table(&["WORKLOAD", "$/MONTH", "SAVES", "ON"], &["$/MONTH", "SAVES"], rows.collect()));
+        }
+        for row in &self.workloads {
+            if let Some(why) = &row.stay {
+                text.push_str(&paragraph("stays:", &format!("{} in {}: {why}", row.owner, row.pool)));
+            }
+        }
+        text
     }
 }
 

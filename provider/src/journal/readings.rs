@@ -19,8 +19,8 @@ use super::store::{Connection, Db, Store};
 /// How long hours are kept: `stoker advise` looks back a month.
 pub const READINGS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// Most that hours may take. A month of 5,000 nodes with 8 GPUs each takes 3 to 4 GB: 720 hours × 5,000 rows of some 900 bytes, and as many
-/// index entries. Past it the oldest hours go first.
+/// Most that hours may take. A month of 5,000 nodes with 8 GPUs each takes 5 to 6 GB: 720 hours × 5,000 rows of some 1,600 bytes where levels
+/// wander over a dozen buckets (a test measures it), and as many index entries. Past it the oldest hours go first.
 pub const MOST_BYTES: i64 = 8 << 30;
 
 /// What a row takes beside its body: its key, twice, and the page's own share.

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::Inputs;
 use super::class::Used;
 use super::observed::{Kind, Workload, month};
@@ -23,8 +21,7 @@ use crate::units::{MiB, Milli, UsdMicros, UsdPerHour};
 const MOST_TURNS: u32 = 8;
 
 /// How pods get GPUs of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Layout {
     /// Whole.
     Whole,
@@ -55,8 +52,7 @@ impl fmt::Display for Layout {
 }
 
 /// What a workload runs on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Now {
     /// Instance types, the most used first.
     pub instance_types: Vec<InstanceType>,
@@ -77,8 +73,7 @@ pub struct Now {
 }
 
 /// What would do the same for less.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suggestion {
     /// Where.
     pub market: Market,
@@ -99,21 +94,13 @@ pub struct Suggestion {
     /// What the policy would have to say for it; empty where it says so already.
     pub changes: Vec<String>,
     /// What a pod needs, headroom included.
-    #[serde(skip_deserializing, default = "nothing")]
     pub need: Power,
     /// What its GPUs have.
-    #[serde(skip_deserializing, default = "nothing")]
     pub has: Power,
 }
 
-/// Stands where what was written by another program is read back.
-const fn nothing() -> Power {
-    Power { megaflops: 0, mb_s: 0, memory: 0 }
-}
-
 /// Why nothing is suggested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Stay {
     /// Its memory was not read.
     #[error("its memory was not read, so nobody knows what holds it")]

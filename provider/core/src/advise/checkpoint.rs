@@ -1,15 +1,13 @@
 //! How often to write checkpoints on spot: Young's and Daly's first-order optimum, √(2 × cost of a checkpoint × mean time between
 //! failures), which is where writing and doing again cost alike. The failures are the markets' reclaims, as they were measured.
 
-use jiff::SignedDuration;
-use serde::{Deserialize, Serialize};
-
 use super::Inputs;
 use super::observed::{Workload, month};
 use crate::ids::PoolName;
 use crate::offer::CapacityType;
 use crate::spot::{Hazard, Prior, Risk, Saving};
 use crate::units::{Percent, Ppm, UsdMicros};
+use jiff::SignedDuration;
 
 /// Milliseconds of an hour.
 const HOUR_MS: u128 = 3_600_000;
@@ -17,8 +15,7 @@ const HOUR_MS: u128 = 3_600_000;
 const NODE_HOURS: u128 = 1_000_000_000;
 
 /// An interval between checkpoints beside the best one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
     /// The interval now.
     pub every: SignedDuration,
@@ -54,9 +51,9 @@ pub fn interval(every: SignedDuration, overhead: Percent, hazard: Hazard, spot_p
     }
     // Writing takes C ÷ T of the time, and a reclaim takes half an interval: λ × T ÷ 2.
     let wasted = |interval: u128| {
-        let writing = cost_ms * 1_000_000 / interval.max(1);
-        let again = u128::from(hazard.0) * interval * 1_000_000 / (2 * HOUR_MS * NODE_HOURS);
-        Ppm(u32::try_from(writing + again).unwrap_or(u32::MAX))
+        let writing = cost_ms * 1_000_000_000 / interval.max(1);
+        let again = u128::from(hazard.0) * interval * 1_000_000_000 / (2 * HOUR_MS * NODE_HOURS);
+        Ppm(u32::try_from((writing + again + 500) / 1_000).unwrap_or(u32::MAX))
     };
     let length = |ms: u128| SignedDuration::from_millis(i64::try_from(ms).unwrap_or(i64::MAX));
     let (now, least) = (wasted(every_ms), wasted(best_ms));

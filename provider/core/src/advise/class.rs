@@ -99,7 +99,7 @@ impl Used {
 }
 
 /// Memory before arithmetic: what runs out of memory fails, what runs out of arithmetic is late.
-pub(super) fn of(levels: &Used, thresholds: &Thresholds) -> Class {
+pub(super) fn of(levels: &Used, thresholds: Thresholds) -> Class {
     let from = |level: Option<Permille>, percent: Percent| level.is_some_and(|level| level.get() >= u16::from(percent.0) * 10);
     let p95 = levels.compute().map(|compute| compute.p95);
     let memory = levels.memory.map(|memory| memory.peak);

@@ -131,8 +131,8 @@ impl OnKind {
 /// What a workload used.
 #[derive(Debug, Clone, Default)]
 pub struct Workload {
-    /// Known seconds by day.
-    days: BTreeMap<i64, u64>,
+    /// Known seconds by hour.
+    hours: BTreeMap<i64, u64>,
     utilization: Distribution,
     memory: Distribution,
     sm: Distribution,
@@ -148,9 +148,14 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Days with readings of at least an hour.
+    /// Days with readings of at least an hour, each 24 hours long, counted from its first.
     pub fn known_days(&self) -> usize {
-        self.days.values().filter(|seconds| **seconds >= KNOWN_DAY).count()
+        let Some(first) = self.hours.keys().next() else { return 0 };
+        let mut days: BTreeMap<i64, u64> = BTreeMap::new();
+        for (hour, seconds) in &self.hours {
+            *days.entry((hour - first) / DAY_HOURS).or_insert(0) += seconds;
+        }
+        days.values().filter(|seconds| **seconds >= KNOWN_DAY).count()
     }
 
     /// What it used; `None` where nothing tells of its arithmetic.
@@ -251,7 +256,7 @@ impl Workload {
         let Bought { pool: _, market, .. } = bought;
         let seconds = u64::from(levels.seconds);
         let known = [levels.worked, levels.resident, levels.empty].into_iter().map(u64::from).sum::<u64>();
-        *self.days.entry(hour.div_euclid(DAY_HOURS)).or_insert(0) += known;
+        *self.hours.entry(hour).or_insert(0) += known;
         self.utilization.add(&levels.utilization);
         self.memory.add(&levels.memory);
         self.sm.add(&levels.sm);

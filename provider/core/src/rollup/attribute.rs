@@ -13,7 +13,7 @@ use crate::reading::GpuProcess;
 pub struct Owner {
     /// Its namespace.
     pub namespace: Arc<str>,
-    /// Its Deployment, Job, StatefulSet or the like; where none is known, what its label or its own name says.
+    /// Its Deployment, Job, `StatefulSet` or the like; where none is known, what its label or its own name says.
     pub name: Arc<str>,
 }
 
@@ -54,7 +54,7 @@ fn without_hash(name: &str) -> &str {
     }
 }
 
-/// A name without the time at its end, in minutes since 1970, that a CronJob gives its jobs.
+/// A name without the time at its end, in minutes since 1970, that a `CronJob` gives its jobs.
 fn without_time(name: &str) -> &str {
     match name.rsplit_once('-') {
         Some((rest, last)) if !rest.is_empty() && last.len() >= 8 && last.bytes().all(|b| b.is_ascii_digit()) => rest,

@@ -133,15 +133,12 @@ impl Out {
     }
 
     fn uuid(&mut self, uuid: &GpuUuid) {
-        match packed(uuid.as_str()) {
-            Some((mark, bytes)) => {
-                self.0.push(mark);
-                self.0.extend_from_slice(&bytes);
-            }
-            None => {
-                self.0.push(0);
-                self.text(uuid.as_str());
-            }
+        if let Some((mark, bytes)) = packed(uuid.as_str()) {
+            self.0.push(mark);
+            self.0.extend_from_slice(&bytes);
+        } else {
+            self.0.push(0);
+            self.text(uuid.as_str());
         }
     }
 

@@ -80,7 +80,8 @@ impl Distribution {
         self.seconds.iter().sum()
     }
 
-    /// The level that was not exceeded in this share of the known time, rounded up to a whole hundredth; `None` where nothing is known.
+    /// The level that was not exceeded in this share of the known time, rounded up to a whole hundredth and never above the peak; `None`
+    /// where nothing is known.
     pub fn quantile(&self, percent: u8) -> Option<Permille> {
         let known = self.known();
         let rank = (u128::from(known) * u128::from(percent.min(100))).div_ceil(100);
@@ -88,7 +89,7 @@ impl Distribution {
         for (bucket, seconds) in (0_u16..).zip(self.seconds) {
             below += u128::from(seconds);
             if seconds > 0 && below >= rank {
-                return Permille::new((bucket * WIDTH).min(1000));
+                return Permille::new((bucket * WIDTH).min(1000)).min(self.peak);
             }
         }
         None

@@ -287,6 +287,24 @@ fn a_written_hour_is_let_go_and_one_that_changed_meanwhile_is_not() {
 }
 
 #[test]
+fn a_node_that_comes_back_goes_on_with_its_hour_and_stays_what_it_was() {
+    let mut rollup = held_by(1, &[pod("a", None)]);
+    let take = |rollup: &mut Rollup, second| rollup.take(&node(), &reading(second, [(uuid(1), gpu(500, 2))]));
+    take(&mut rollup, 0);
+    take(&mut rollup, 60);
+    let batch = rollup.flush();
+    rollup.written(&batch, at(60));
+    rollup.follow(BTreeMap::new());
+    rollup.follow([(node(), Arc::new(NodeContext { bought: None, pods: Some(vec![pod("a", None)]) }))].into());
+    take(&mut rollup, 120);
+    let batch = rollup.flush();
+    assert_eq!((batch.hours[0].cells[0].levels.seconds, batch.hours[0].bought.as_ref()), (120, Some(&bought(1))));
+    rollup.written(&batch, at(3_600));
+    rollup.follow(BTreeMap::new());
+    assert!(rollup.is_empty(), "its hour is over and written");
+}
+
+#[test]
 fn pods_beyond_the_bound_are_not_told_apart_and_their_time_counts() {
     let mut rollup = held_by(1, &[]);
     for n in 0..300 {

@@ -1,5 +1,5 @@
--- What was read of each node's GPUs, one row a node and hour (hours since 1970). The body is what `NodeHour::encode` makes: some hundred
--- bytes a GPU, where JSON would take four times as many. SQLite stores bytes under any name of a type; this one is PostgreSQL's.
+-- What was read of each node's GPUs, one row a node and hour (hours since 1970). The body is what `NodeHour::encode` makes: some two
+-- hundred bytes a GPU, where JSON would take several times as many. SQLite stores bytes under any name of a type; this one is PostgreSQL's.
 CREATE TABLE reading_hour (
     hour BIGINT NOT NULL,
     node TEXT NOT NULL,
