@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "cli/advise.rs"]
+mod advise;
 #[path = "cli/binary.rs"]
 mod binary;
 #[path = "cli/commit.rs"]
@@ -346,6 +348,8 @@ fn help_names_every_command_and_exit_code() {
         "commit",
         "policy",
         "groups",
+        "nodes",
+        "advise",
         "certs",
         "completions",
         "\n  5  nothing of that name",

@@ -5,6 +5,7 @@
 
 #![deny(clippy::float_arithmetic)]
 
+pub mod advise;
 pub mod allocate;
 pub mod back;
 pub mod budget;
@@ -30,6 +31,7 @@ pub mod price;
 pub mod quota;
 pub mod reading;
 pub mod record;
+pub mod rollup;
 pub mod sabotage;
 pub mod score;
 pub mod sharing;

@@ -170,7 +170,7 @@ pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
     Ok(exit)
 }
 
-async fn last_policy(reader: &Reader, dir: &Path) -> Result<Policy, CliError> {
+pub(super) async fn last_policy(reader: &Reader, dir: &Path) -> Result<Policy, CliError> {
     reader.last_policy().await?.ok_or_else(|| {
         let place = format!("the journal in {}", dir.display());
         let cure = Some("nothing was decided yet; name the policy with --policy".to_owned());

@@ -36,11 +36,11 @@ Exit codes:
   1  failed: something could not be read, written or reached
   2  the command line is wrong
   3  a policy, world, price or certificate file cannot be read or has faults
-  4  not all of it can be bought (plan), nothing holds it (fit), or too little use is known (commit)
+  4  not all of it can be bought (plan), nothing holds it (fit), or too little use is known (commit, advise)
   5  nothing of that name (a pool, group, decision, node, GPU model, ...)
 
 Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the \
-time of plan, offers, fit, commit and policy check, for output that can be reproduced.";
+time of plan, offers, fit, commit, nodes, advise and policy check, for output that can be reproduced.";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

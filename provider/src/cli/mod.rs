@@ -1,6 +1,7 @@
 //! The command line: what can be asked, and how it is answered.
 
 mod accounts;
+mod advise;
 mod args;
 mod brief;
 mod candidates;
@@ -12,6 +13,8 @@ mod exit;
 mod explain;
 mod fit;
 mod groups;
+mod idle;
+mod nodes;
 mod offers;
 mod out;
 mod plan;
@@ -58,6 +61,8 @@ enum Command {
     Commit(commit::CommitArgs),
     Policy(policy::PolicyArgs),
     Groups(groups::GroupsArgs),
+    Nodes(nodes::NodesArgs),
+    Advise(advise::AdviseArgs),
     Certs(certs::CertsArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -99,6 +104,8 @@ impl Cli {
             Command::Commit(args) => commit::run(&args).await,
             Command::Policy(args) => policy::run(&args),
             Command::Groups(args) => groups::run(&args).await,
+            Command::Nodes(args) => nodes::run(&args).await,
+            Command::Advise(args) => Box::pin(advise::run(&args)).await,
             Command::Certs(args) => certs::run(&args),
             Command::Completions(args) => completions::run(&args),
         }

@@ -10,6 +10,7 @@ mod error;
 mod index;
 mod prune;
 mod read;
+mod readings;
 mod state;
 mod store;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use tokio::sync::{Mutex, MutexGuard};
 pub use error::{JournalError, StoreError};
 pub use prune::{KEPT, Pruned};
 pub use read::{Reader, ReplayInputs, StoredCall, StoredDecision};
+pub use readings::{MOST_BYTES, READINGS_KEPT, ReadingsWriter};
 pub use state::Facts;
 pub use used::{COUNT_EVERY, USE_KEPT};
 
@@ -161,6 +163,11 @@ impl Journal {
         Reader { store: self.store.clone() }
     }
 
+    /// Writes readings to this journal, each batch between two other writes.
+    pub fn readings(&self) -> ReadingsWriter {
+        ReadingsWriter { store: self.store.clone() }
+    }
+
     /// Writes down a call that was accepted. When this returns, a restart remembers `after`.
     ///
     /// After an error the caller goes on from `before`; what it writes next puts right whatever the failed write left.
@@ -200,6 +207,7 @@ impl Journal {
         let prune = async {
             let mut pruned = prune::prune(&mut draft.db, &draft.writer, cutoff).await?;
             pruned.more |= used::forget(&mut draft.db, now).await?;
+            pruned.more |= readings::forget(&mut draft.db, now, MOST_BYTES).await?;
             Ok(pruned)
         };
         let pruned = prune.await;

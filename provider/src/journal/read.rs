@@ -218,7 +218,7 @@ impl Reader {
         read.await.map_err(|error| self.failed(error))
     }
 
-    fn failed(&self, error: StoreError) -> JournalError {
+    pub(super) fn failed(&self, error: StoreError) -> JournalError {
         JournalError::reading(self.store.path(), error)
     }
 }

@@ -1,4 +1,5 @@
 mod prune;
+mod readings;
 mod refuse;
 mod replay;
 mod seen;

@@ -1,6 +1,7 @@
 //! What the cluster's nodes and GPU pods are, followed by two watches and published as one value; and beside it the pods on these nodes
 //! that want no GPU, which no decision looks at.
 
+mod claims;
 mod guests;
 mod pulse;
 mod rows;
@@ -19,6 +20,8 @@ use stoker_core::template::CLUSTER_LABEL;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
+use claims::Claims;
+pub use claims::GpuPods;
 use guests::Gathered;
 use pulse::Pulse;
 pub use pulse::{Broken, Watched};
@@ -54,6 +57,7 @@ const BOUND_AND_ALIVE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.ph
 pub struct KubeFeed {
     facts: watch::Receiver<Option<Arc<ClusterFacts>>>,
     guests: watch::Receiver<Arc<Guests>>,
+    gpu_pods: watch::Receiver<Arc<GpuPods>>,
     nodes: Arc<Pulse>,
     pods: Arc<Pulse>,
 }
@@ -65,12 +69,14 @@ impl KubeFeed {
     pub fn start(client: &Client, cluster: &ClusterName, wake: Arc<Notify>) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (publish, facts) = watch::channel(None);
         let (publish_guests, guests) = watch::channel(Arc::default());
-        let feed =
-            Self { facts, guests, nodes: Arc::new(Pulse::new(Watched::Nodes)), pods: Arc::new(Pulse::new(Watched::Pods)) };
+        let (publish_gpu_pods, gpu_pods) = watch::channel(Arc::default());
+        let (of_nodes, of_pods) = (Arc::new(Pulse::new(Watched::Nodes)), Arc::new(Pulse::new(Watched::Pods)));
+        let feed = Self { facts, guests, gpu_pods, nodes: of_nodes, pods: of_pods };
+        let publish = Publish { facts: publish, guests: publish_guests, gpu_pods: publish_gpu_pods };
         let labels = format!("{CLUSTER_LABEL}={cluster}");
         let nodes = rows::follow::<NodeRow>(client, rows::config().labels(&labels), Arc::clone(&feed.nodes));
         let pods = rows::follow::<PodRow>(client, rows::config().fields(BOUND_AND_ALIVE), Arc::clone(&feed.pods));
-        (feed, run(nodes, pods, publish, publish_guests, wake))
+        (feed, run(nodes, pods, publish, wake))
     }
 
     /// The facts, now and whenever they change; `None` until both lists are complete.
@@ -81,6 +87,11 @@ impl KubeFeed {
     /// The pods that sit on these nodes and want no GPU, now and whenever they change.
     pub fn guests(&self) -> watch::Receiver<Arc<Guests>> {
         self.guests.clone()
+    }
+
+    /// The GPU pods of the whole cluster that hold nodes, now and whenever they change.
+    pub fn gpu_pods(&self) -> watch::Receiver<Arc<GpuPods>> {
+        self.gpu_pods.clone()
     }
 
     /// The facts now; `None` until both lists are complete.
@@ -105,30 +116,41 @@ impl KubeFeed {
     }
 }
 
+/// Where what is gathered is published.
+struct Publish {
+    facts: watch::Sender<Option<Arc<ClusterFacts>>>,
+    guests: watch::Sender<Arc<Guests>>,
+    gpu_pods: watch::Sender<Arc<GpuPods>>,
+}
+
 /// Applies what the watches tell, until one of them ends.
 async fn run(
     nodes: impl Stream<Item = Event<NodeRow>> + Send,
     pods: impl Stream<Item = Event<PodRow>> + Send,
-    publish: watch::Sender<Option<Arc<ClusterFacts>>>,
-    publish_guests: watch::Sender<Arc<Guests>>,
+    publish: Publish,
     wake: Arc<Notify>,
 ) {
     let (mut nodes, mut pods) = (pin!(nodes), pin!(pods));
     let mut table = Table::default();
     let mut guests = Gathered::default();
+    let mut claims = Claims::default();
     let mut due: Option<Instant> = None;
-    let (mut facts_changed, mut guests_changed) = (false, false);
+    let (mut facts_changed, mut guests_changed, mut claims_changed) = (false, false, false);
     loop {
         tokio::select! {
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 due = None;
                 if std::mem::take(&mut guests_changed) {
-                    publish_guests.send_replace(Arc::new(guests.known()));
+                    publish.guests.send_replace(Arc::new(guests.known()));
+                }
+                // Before the facts: whoever reads a node's pods finds their owners here.
+                if std::mem::take(&mut claims_changed) {
+                    publish.gpu_pods.send_replace(Arc::new(claims.known()));
                 }
                 if std::mem::take(&mut facts_changed)
                     && let Some(facts) = table.facts()
                 {
-                    publish.send_replace(Some(Arc::new(facts)));
+                    publish.facts.send_replace(Some(Arc::new(facts)));
                     wake.notify_one();
                 }
                 continue;
@@ -144,12 +166,13 @@ async fn run(
             event = pods.next() => match event {
                 Some(event) => {
                     guests_changed |= guests.pod(&event, |node| table.may_have(node));
+                    claims_changed |= claims.pod(&event);
                     facts_changed |= table.pod(event);
                 }
                 None => return,
             },
         }
-        if (facts_changed || guests_changed) && due.is_none() && table.complete() {
+        if (facts_changed || guests_changed || claims_changed) && due.is_none() && table.complete() {
             due = Some(Instant::now() + DEBOUNCE);
         }
     }

@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use stoker_core::rollup::Owner;
 use stoker_core::sharing::Slices;
 use stoker_core::snapshot::{Cordon, Hold};
 use stoker_core::template::GPU_RESOURCE;
@@ -42,6 +43,16 @@ pub(super) struct PodRow {
     pub(super) holds: Option<String>,
     /// The node that it sits on without wanting a GPU; `None` also for what every node or the cluster itself needs.
     pub(super) guest_on: Option<String>,
+    /// Of one that holds a node, whose it is and what it asked for.
+    pub(super) claim: Option<Claim>,
+}
+
+/// Whose a GPU pod is, and what it asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) owner: Owner,
+    /// GPUs, or slices of any kind; `None` where it may get others by a resource claim.
+    pub(super) units: Option<u32>,
 }
 
 macro_rules! row {
@@ -113,8 +124,19 @@ impl RawMeta {
 
     /// The kind of its controller.
     pub(super) fn owner(&self) -> Option<&str> {
+        self.controller().and_then(|owner| owner.kind.as_deref())
+    }
+
+    fn controller(&self) -> Option<&RawOwner> {
         let owners = self.owner_references.as_deref().unwrap_or_default();
-        owners.iter().find(|o| o.controller == Some(true)).and_then(|o| o.kind.as_deref())
+        owners.iter().find(|owner| owner.controller == Some(true))
+    }
+
+    /// Whose it is, as a pod; `None` without a name and a namespace.
+    fn whose(&self) -> Option<Owner> {
+        let controller = self.controller().and_then(|owner| Some((owner.kind.as_deref()?, owner.name.as_deref()?)));
+        let app = self.labels.as_ref().and_then(|labels| labels.app.as_deref());
+        Some(Owner::of(self.namespace.as_deref()?, self.name.as_deref()?, controller, app))
     }
 
     /// Whether it is being deleted.
@@ -129,6 +151,8 @@ struct RawLabels {
     cluster: Option<String>,
     #[serde(rename = "stoker.dev/group")]
     group: Option<String>,
+    #[serde(rename = "app.kubernetes.io/name")]
+    app: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -150,6 +174,7 @@ pub(super) struct RawAnnotations {
 #[derive(Deserialize)]
 struct RawOwner {
     kind: Option<String>,
+    name: Option<String>,
     controller: Option<bool>,
 }
 
@@ -264,6 +289,17 @@ impl RawContainer {
             .flatten()
             .any(|(name, amount)| is_gpu(name) && amount != "0" && *amount != 0)
     }
+
+    /// GPUs, or slices of any kind; `None` where an amount is no whole number.
+    fn units(&self) -> Option<u32> {
+        let amounts = self.resources.as_ref().and_then(|resources| resources.limits.as_ref().or(resources.requests.as_ref()));
+        let number = |amount: &serde_json::Value| match amount {
+            serde_json::Value::String(text) => text.parse().ok(),
+            other => other.as_u64().and_then(|number| u32::try_from(number).ok()),
+        };
+        let mut of_gpus = amounts.into_iter().flatten().filter(|(name, _)| is_gpu(name));
+        of_gpus.try_fold(0_u32, |sum, (_, amount)| sum.checked_add(number(amount)?))
+    }
 }
 
 impl RawPod {
@@ -274,6 +310,21 @@ impl RawPod {
             claims || [&spec.containers, &spec.init_containers].into_iter().flatten().flatten().any(RawContainer::wants_gpu)
         };
         self.spec.as_ref().is_some_and(of)
+    }
+}
+
+impl RawPodSpec {
+    /// GPUs, or slices of any kind, that its containers ask for together.
+    fn units(&self) -> Option<u32> {
+        if self.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
+            return None;
+        }
+        let of =
+            |list: &Option<Vec<RawContainer>>| list.as_deref().unwrap_or_default().iter().map(RawContainer::units).collect();
+        let (run, start): (Option<Vec<u32>>, Option<Vec<u32>>) = (of(&self.containers), of(&self.init_containers));
+        // What starts before the rest runs alone.
+        let run = run?.into_iter().try_fold(0_u32, u32::checked_add)?;
+        Some(start?.into_iter().fold(run, u32::max))
     }
 }
 
@@ -288,9 +339,12 @@ impl From<RawPod> for PodRow {
         let mirror = raw.metadata.annotations.as_ref().is_some_and(|annotations| annotations.mirror.is_some());
         let of_the_cluster = mirror || raw.metadata.namespace.as_deref() == Some("kube-system");
         let is_guest = runs && !holds && !of_the_cluster;
+        let units = spec.units();
         let node = spec.node_name.filter(|name| !name.is_empty());
         let guest_on = node.clone().filter(|_| is_guest);
-        Self { meta: raw.metadata.thin(), holds: node.filter(|_| holds), guest_on }
+        let holds = node.filter(|_| holds);
+        let claim = holds.as_ref().and_then(|_| Some(Claim { owner: raw.metadata.whose()?, units }));
+        Self { meta: raw.metadata.thin(), holds, guest_on, claim }
     }
 }
 
@@ -390,6 +444,33 @@ mod tests {
         assert_eq!(row.holds.as_deref(), Some("n1"));
         assert_eq!(row.key().as_deref(), Some("ml/train-0"));
         assert!(!format!("{row:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_gpu_pod_tells_whose_it_is_and_what_it_asked_for() {
+        let claim = |change: fn(&mut Value)| {
+            let mut value = gpu_pod();
+            change(&mut value);
+            let claim = pod(value).claim.unwrap();
+            (claim.owner.to_string(), claim.units)
+        };
+        assert_eq!(claim(|_| ()), ("ml/train-0".to_owned(), Some(1)));
+        let owned = |pod: &mut Value| {
+            pod["metadata"]["labels"] = json!({ "app.kubernetes.io/name": "recs" });
+            pod["spec"]["containers"][0]["resources"] = json!({ "limits": { "nvidia.com/mig-1g.10gb": 2, "cpu": "500m" } });
+            pod["spec"]["initContainers"] = json!([{ "resources": { "limits": { "nvidia.com/gpu": "2" } } }]);
+        };
+        assert_eq!(claim(owned), ("ml/recs".to_owned(), Some(3)), "an init container's GPUs are given back before");
+        let by_job = |pod: &mut Value| {
+            pod["metadata"]["ownerReferences"] =
+                json!([{ "kind": "Node", "name": "x" }, { "kind": "Job", "name": "nightly-29385600", "controller": true }]);
+            pod["spec"]["resourceClaims"] = json!([{ "name": "gpu" }]);
+        };
+        assert_eq!(claim(by_job), ("ml/nightly".to_owned(), None));
+        assert_eq!(claim(|pod| pod["spec"]["containers"][1]["resources"]["requests"]["nvidia.com/gpu"] = json!("1k")).1, None);
+        let mut waiting = gpu_pod();
+        waiting["spec"]["nodeName"] = json!(null);
+        assert_eq!(pod(waiting).claim, None);
     }
 
     #[test]

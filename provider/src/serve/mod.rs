@@ -32,6 +32,7 @@ use crate::observer::Observer;
 use crate::permit::{Permit, PermitError};
 use crate::policy_watch::{PolicyError, PolicyWatch, warn_of_unmatched};
 use crate::probes::{ProbeMetrics, Readings, Streams};
+use crate::rollup::{Followed, SharedRollup};
 use crate::supplier::Supplier;
 use crate::supplier::simulated::{Simulated, WorldError};
 use crate::telemetry::{Certificate, Metrics};
@@ -225,6 +226,9 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     });
     let suppliers: Vec<Arc<dyn Supplier>> = vec![Arc::clone(&simulated) as Arc<dyn Supplier>];
     let (journal, restored) = Journal::open(&state_dir).await?;
+    let rollup = SharedRollup::default();
+    rollup.restore(&journal.reader(), clock.now()).await?;
+    let rollup_writer = journal.readings();
     if let Some(other) = other_cluster(&restored.memory, &cluster) {
         return Err(ServeError::OtherCluster { state_dir, other, cluster });
     }
@@ -269,6 +273,12 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     }
     let streams = Streams::new(probe_metrics.clone());
     let readings = Readings::new(clock.clone(), kube_feed.as_ref().map(KubeFeed::facts), Arc::clone(&wake), probe_metrics);
+    let kept = rollup.clone();
+    readings.follow(move |taken| {
+        if let Some(reading) = taken.reading {
+            kept.take(taken.node, taken.at, reading);
+        }
+    });
     probes::keep(tasks, Arc::clone(&readings), Arc::clone(&streams), stop.clone());
     let events = kube_act.clone().map(|kube| {
         let (sender, events) = mpsc::channel(EVENTS);
@@ -327,6 +337,20 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
                 pause(&clock, crate::engine::MARKETS_EVERY, &stop).await;
             }
             "the market feed"
+        });
+    }
+    if matches!(clock, Clock::System) {
+        let engine = handle.clone();
+        let followed = Followed {
+            clock: clock.clone(),
+            view: Box::new(move || Arc::clone(&engine.view())),
+            cluster: kube_feed.as_ref().map(KubeFeed::facts),
+            pods: kube_feed.as_ref().map(KubeFeed::gpu_pods),
+        };
+        let keeping = crate::rollup::run(rollup.clone(), rollup_writer, followed, stop.clone());
+        tasks.spawn(async move {
+            keeping.await;
+            "the keeper of readings"
         });
     }
     if let (Some(client), Some(kube)) = (&client, kube_act) {

@@ -88,7 +88,7 @@ pub(crate) fn inventory(instances: &[Instance], now: Timestamp) -> Snapshot {
 }
 
 /// The requests among actions.
-fn launches(actions: &[Action]) -> Vec<LaunchRequest> {
+pub(crate) fn launches(actions: &[Action]) -> Vec<LaunchRequest> {
     let request = |action: &Action| match action {
         Action::Launch { request, .. } => Some(request.clone()),
         _ => None,
@@ -104,7 +104,7 @@ fn refused(actions: &[Action], now: Timestamp) -> Snapshot {
 }
 
 /// The machines are there.
-fn made(actions: &[Action], now: Timestamp, state: InstanceState) -> Vec<Instance> {
+pub(crate) fn made(actions: &[Action], now: Timestamp, state: InstanceState) -> Vec<Instance> {
     let instance = |(n, request): (usize, LaunchRequest)| Instance {
         key: request.key,
         provider_id: ProviderId::new(format!("sim:///us-east-1a/i-{n}")).unwrap(),

@@ -5,6 +5,7 @@
 //! a weight for many tokens and are bound by arithmetic. Times are whole picoseconds, money whole micro-dollars.
 
 mod ask;
+mod demand;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use ask::{Ask, AskError, Layers, Memory, Mode, Params, Precision, Tokens};
+pub use demand::Power;
 
 use crate::ids::GpuModel;
 use crate::offer::{ComputeCapability, GpuSpec, InstanceSpec, Market};

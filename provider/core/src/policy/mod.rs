@@ -18,6 +18,7 @@ pub use nearest::nearest;
 pub use raw::*;
 pub use validate::{check_against_prices, discount};
 
+use crate::advise::Thresholds;
 use crate::commitment::Commitment;
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
 use crate::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure};
@@ -55,6 +56,9 @@ pub struct Policy {
     pub prices: Vec<PriceRow>,
     /// What is paid for already, in file order; names are unique.
     pub commitments: Vec<Commitment>,
+    /// How `stoker advise` judges.
+    #[serde(default)]
+    pub advise: Thresholds,
 }
 
 /// One pool: who may use what, in which order, within which limits.

@@ -39,6 +39,38 @@ pub struct RawPolicy {
     /// What is paid for already: reservations, capacity blocks, savings plans. Used first, whichever pool buys.
     #[serde(default)]
     pub commitments: Vec<RawCommitment>,
+    /// How `stoker advise` judges what workloads use; nothing that is bought depends on it.
+    #[serde(default, skip_serializing_if = "RawAdvise::is_empty")]
+    pub advise: RawAdvise,
+}
+
+/// How `stoker advise` judges what workloads use of their GPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawAdvise {
+    /// What a suggested GPU has above the workload's p95 of arithmetic and bandwidth and its peak of memory. Default: `20%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "20%")]
+    pub headroom: Option<String>,
+    /// A workload is over-provisioned below this p95 of SM activity (of utilization, where that is not measured), unless it is
+    /// memory-bound. Default: `40%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "40%")]
+    pub over_provisioned_below: Option<String>,
+    /// It is memory-bound from this peak of memory, or p95 of bandwidth, on. Default: `85%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "85%")]
+    pub memory_bound_from: Option<String>,
+    /// It is compute-bound from this p95 of SM activity (or utilization) on, unless it is memory-bound. Default: `95%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "95%")]
+    pub compute_bound_from: Option<String>,
+}
+
+impl RawAdvise {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What pools inherit.

@@ -3,6 +3,7 @@
 //! Nothing here stops at the first fault: each part is read as far as it goes, and a [`Policy`] comes out only when no part
 //! had anything to say.
 
+mod advise;
 mod budgets;
 mod commitments;
 mod data;
@@ -140,6 +141,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let prices = price_rows(faults, &root.key("prices"), &raw.prices);
     let commitments = commitments::read(faults, &root.key("commitments"), &raw.commitments);
     let max_usd_per_hour = budgets::overall(faults, &root, raw);
+    let advise = advise::thresholds(faults, &root.key("advise"), &raw.advise);
     Some(Policy {
         cluster: cluster?,
         boot_deadline: boot_deadline?,
@@ -149,6 +151,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
         unknown_quota: raw.defaults.unknown_quota,
         prices: prices?,
         commitments: commitments?,
+        advise: advise?,
     })
 }
 

@@ -4,11 +4,12 @@ use std::fmt::{Display, Write as _};
 
 use jiff::SignedDuration;
 use serde_json::Number;
+use stoker_core::advise::Thresholds;
 use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
 use stoker_core::policy::{
-    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaUnit, RawCapacity, RawCommitment, RawDefaults,
-    RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawSharing,
-    RawSpot, RawTaint, RawTemplate, RawWhere, Taint, Throughput, TypePattern,
+    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaUnit, RawAdvise, RawCapacity, RawCommitment,
+    RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool, RawPrice,
+    RawQuota, RawSharing, RawSpot, RawTaint, RawTemplate, RawWhere, Taint, Throughput, TypePattern,
 };
 use stoker_core::sharing::{MigLayout, Sharing, Split};
 use stoker_core::spot::{Saving, SpotRules};
@@ -16,7 +17,7 @@ use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
 
 /// The policy as a file that says everything: read again, it is the same policy.
 pub(super) fn effective(policy: &Policy) -> RawPolicy {
-    let Policy { cluster, boot_deadline, max_usd_per_hour, pools, quotas, unknown_quota, prices, commitments } = policy;
+    let Policy { cluster, boot_deadline, max_usd_per_hour, pools, quotas, unknown_quota, prices, commitments, advise } = policy;
     RawPolicy {
         api_version: API_VERSION.to_owned(),
         kind: "Policy".to_owned(),
@@ -28,7 +29,15 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         quotas: quotas.iter().map(quota).collect(),
         prices: prices.iter().map(price).collect(),
         commitments: commitments.iter().map(commitment).collect(),
+        advise: thresholds(advise),
     }
+}
+
+fn thresholds(thresholds: &Thresholds) -> RawAdvise {
+    let Thresholds { headroom, over_provisioned_below, memory_bound_from, compute_bound_from } = thresholds;
+    let [headroom, over_provisioned_below, memory_bound_from, compute_bound_from] =
+        [headroom, over_provisioned_below, memory_bound_from, compute_bound_from].map(|share| Some(share.to_string()));
+    RawAdvise { headroom, over_provisioned_below, memory_bound_from, compute_bound_from }
 }
 
 fn pool(pool: &Pool) -> RawPool {

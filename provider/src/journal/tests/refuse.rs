@@ -45,14 +45,21 @@ async fn a_newer_journal_is_refused_and_left_alone() {
     )
     .await;
     let text = refused(dir.path(), "newer").await;
-    assert!(text.contains("999") && text.contains("knows up to 2") && text.contains("start that release"), "{text}");
+    assert!(text.contains("999") && text.contains("knows up to 3") && text.contains("start that release"), "{text}");
 }
 
 #[tokio::test]
 async fn an_older_journal_is_not_read_but_brought_up_by_the_service() {
     let (dir, file) = filled().await;
     // As the release wrote it that did not count use yet.
-    for statement in ["DROP TABLE known_hour", "DROP TABLE used_hour", "DELETE FROM _sqlx_migrations WHERE version = 2"] {
+    for statement in [
+        "DROP TABLE known_hour",
+        "DROP TABLE used_hour",
+        "DROP TABLE reading_hour",
+        "DROP TABLE reading_size",
+        "DROP TABLE reading_latest",
+        "DELETE FROM _sqlx_migrations WHERE version >= 2",
+    ] {
         run(&file, statement).await;
     }
     let error = Journal::open_read_only(dir.path()).await.unwrap_err();

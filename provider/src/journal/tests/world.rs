@@ -114,6 +114,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         unknown_quota: None,
         prices: Vec::new(),
         commitments: Vec::new(),
+        advise: stoker_core::advise::Thresholds::default(),
     }
 }
 

@@ -383,3 +383,23 @@ fn a_guest_that_ends_or_goes_is_forgotten() {
     assert_eq!(gathered.known().into_keys().collect::<Vec<_>>(), ["ml/p"]);
     assert!(gathered.pod(&Event::Delete(row("p", "a")), ours));
 }
+
+#[test]
+fn gpu_pods_are_known_with_their_owners_as_long_as_they_hold_a_node() {
+    let mut claims = Claims::default();
+    for event in [Event::Init, Event::InitApply(pod_row("p", "a")), Event::InitApply(read(plain("sidecar", "a")))] {
+        assert!(!claims.pod(&event));
+    }
+    assert!(claims.known().is_empty(), "half a list is none");
+    assert!(claims.pod(&Event::InitDone));
+    let known = claims.known();
+    let [one] = known.values().collect::<Vec<_>>()[..] else { panic!("{known:?}") };
+    assert_eq!((one.name.as_ref(), one.owner.to_string(), one.units), ("ml/p", "ml/p".to_owned(), Some(1)));
+    assert!(!claims.pod(&Event::Apply(pod_row("p", "a"))), "nothing changed");
+    assert!(claims.pod(&Event::Apply(pod_row("q", "b"))) && claims.known().len() == 2);
+    assert!(claims.pod(&Event::Delete(pod_row("q", "b"))) && claims.known().len() == 1);
+    // One that ended holds nothing.
+    let mut ended = pod("p", "a");
+    ended["status"]["phase"] = json!("Succeeded");
+    assert!(claims.pod(&Event::Apply(read(ended))) && claims.known().is_empty());
+}

@@ -606,3 +606,22 @@ fn budgets_and_floors_fit_together() {
     assert_eq!(floors(2, 0, 1.5, 2.0), ["pools[0].limits minNodes 2 costs at least $1.6000/h, above maxUsdPerHour $1.5000: lower it or raise that"]);
     assert_eq!(floors(2, 6, 1.6, 2.0), ["limits.maxUsdPerHour $2.0000 is below the $2.0800/h that the minNodes of all pools cost at least: raise it or lower them"]);
 }
+
+#[test]
+#[rustfmt::skip] // A case a line.
+fn thresholds_of_advice_are_shares_in_order() {
+    let usual = crate::advise::Thresholds::default();
+    let read = |advise: Value| Policy::try_from_raw(&with("/advise", advise)).map(|policy| policy.advise);
+    assert_eq!(read(json!({})), Ok(usual));
+    assert_eq!(read(json!({"headroom": "0%", "computeBoundFrom": "90%"})), Ok(crate::advise::Thresholds { headroom: Percent(0), compute_bound_from: Percent(90), ..usual }));
+    let faults = |advise: Value| faults(&with("/advise", advise));
+    assert_eq!(faults(json!({"memoryBoundFrom": "0%"})), ["advise.memoryBoundFrom is 0%, and every workload would be memory-bound: raise it"]);
+    assert_eq!(
+        faults(json!({"overProvisionedBelow": "95%", "memoryBoundFrom": "0%"})),
+        [
+            "advise.memoryBoundFrom is 0%, and every workload would be memory-bound: raise it",
+            "advise.overProvisionedBelow 95% is not below computeBoundFrom, 95%: lower it, or no workload could fit",
+        ]
+    );
+    assert!(faults(json!({"headroom": "lots"}))[0].starts_with("advise.headroom "));
+}

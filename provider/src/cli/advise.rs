@@ -1,0 +1,509 @@
+//! `stoker advise`: what a month of readings says of each workload, and what would do the same for less.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use stoker_core::advise::{
+    self, Class, Inputs, Interval, LEAST_DAYS, MONTH_HOURS, Measure, Spread, Suggestion, Thresholds, Used, WorkloadAdvice,
+};
+use stoker_core::fit::Power;
+use stoker_core::ids::{Cloud, InstanceType, PoolName, Region, ZoneId};
+use stoker_core::offer::CapacityType;
+use stoker_core::reading::Permille;
+use stoker_core::units::{Milli, UsdMicros};
+
+use super::args::{MarketArgs, NowArg, OutputArg, StateDirArg};
+use super::commit::last_policy;
+use super::exit::{CliError, Exit};
+use super::idle::{self, By, IdleRow, hours};
+use super::nodes::observed;
+use super::out::{self, Money, paragraph, table};
+use crate::catalog::Catalog;
+use crate::journal::Journal;
+
+/// Longest history that is kept, in days.
+const MOST_DAYS: i64 = 30;
+
+/// Rows of idle GPUs that the table shows; -o json has them all.
+const MOST_IDLE: usize = 12;
+
+/// Advises, per workload: how much of its GPUs it uses, the cheapest that would do, how often to write checkpoints, what is held idle.
+///
+/// It rests on the readings that the service kept, and needs a week of them for a workload. It advises and never acts.
+#[derive(Debug, Args)]
+pub(super) struct AdviseArgs {
+    /// How far to look back, in days
+    #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(i64).range(7..=MOST_DAYS))]
+    days: i64,
+    /// How each figure comes about
+    #[arg(long)]
+    explain: bool,
+    /// Policy file, by whose rules and thresholds it is judged [default: the policy that the service went by last]
+    #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
+    policy: Option<PathBuf>,
+    #[command(flatten)]
+    markets: MarketArgs,
+    #[command(flatten)]
+    state: StateDirArg,
+    #[command(flatten)]
+    output: OutputArg,
+    #[command(flatten)]
+    now: NowArg,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AdviseReport {
+    at: Timestamp,
+    days: i64,
+    /// Hours with readings; averages are over them.
+    known_hours: usize,
+    thresholds: Thresholds,
+    /// Dearest first.
+    workloads: Vec<WorkloadRow>,
+    /// Workloads of which nothing is said, and why.
+    refused: Vec<RefusedRow>,
+    /// GPUs that did nothing, by owner.
+    idle: Vec<IdleRow>,
+    assumptions: Vec<String>,
+    #[serde(skip)]
+    explained: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RefusedRow {
+    owner: String,
+    pool: PoolName,
+    why: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WorkloadRow {
+    owner: String,
+    pool: PoolName,
+    known_days: usize,
+    class: Class,
+    #[serde(flatten)]
+    used: Used,
+    instance_types: Vec<InstanceType>,
+    capacity_type: CapacityType,
+    gpus_per_pod: u32,
+    /// Pods on average, in thousandths.
+    pods_milli: u32,
+    per_pod: Money,
+    per_month: Money,
+    /// `None` where `stay` says why.
+    cheapest: Option<SuggestionRow>,
+    stay: Option<String>,
+    /// The cheapest as the policy stands, where that is another one.
+    as_the_policy_stands: Option<SuggestionRow>,
+    checkpoints: Option<IntervalRow>,
+    /// How each figure comes about.
+    arithmetic: Vec<String>,
+    #[serde(skip)]
+    shown: [String; 2],
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SuggestionRow {
+    cloud: Cloud,
+    region: Region,
+    zone: ZoneId,
+    instance_type: InstanceType,
+    capacity_type: CapacityType,
+    gpus_per_pod: u32,
+    /// `whole`, a MIG profile, or turns.
+    layout: String,
+    per_node: Money,
+    pods_per_node: u32,
+    per_pod: Money,
+    per_month: Money,
+    saved_per_month: Money,
+    /// What the policy would have to say for it.
+    policy_changes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct IntervalRow {
+    every_seconds: i64,
+    best_seconds: i64,
+    cost_seconds: i64,
+    hazard_per_node_hour: String,
+    wasted_ppm: u32,
+    least_ppm: u32,
+    spot_per_month: Money,
+    saved_per_month: Money,
+}
+
+/// Carries the command out.
+pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
+    let now = args.now.now();
+    let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
+    let dir = args.state.resolve()?;
+    let reader = Journal::open_read_only(&dir).await?;
+    let policy = match &args.policy {
+        Some(path) => catalog.policy(Some(path))?,
+        None => last_policy(&reader, &dir).await?,
+    };
+    let wide = advise::everything(&policy, &catalog.prices, &catalog.facts);
+    let menu = catalog.menu(policy);
+    let memory = reader.memory().await?;
+    let observed = observed(&reader, now, args.days * 24).await?;
+    let inputs = Inputs { menu: &menu, wide: &wide, book: &catalog.prices, memory: &memory, now };
+    let advice = advise::advise(&observed, &inputs);
+    let too_little = advice.too_little.iter().map(|(owner, pool, days)| RefusedRow {
+        owner: owner.to_string(),
+        pool: pool.clone(),
+        why: format!("readings of {days} days, and a week is the least: {} more", LEAST_DAYS.saturating_sub(*days)),
+    });
+    let unknown = advice.unknown.iter().map(|(owner, pool, why)| RefusedRow {
+        owner: owner.to_string(),
+        pool: pool.clone(),
+        why: (*why).to_owned(),
+    });
+    let thresholds = menu.policy.advise;
+    let report = AdviseReport {
+        at: now,
+        days: args.days,
+        known_hours: observed.known_hours(),
+        thresholds,
+        workloads: advice.workloads.iter().map(|one| WorkloadRow::of(one, &thresholds)).collect(),
+        refused: too_little.chain(unknown).collect(),
+        idle: idle::rows(&observed, By::Owner),
+        assumptions: assumptions(&thresholds),
+        explained: args.explain,
+    };
+    out::print(args.output.format, &report, AdviseReport::table)?;
+    Ok(if report.workloads.is_empty() { Exit::Short } else { Exit::Done })
+}
+
+/// What all of it rests on.
+fn assumptions(thresholds: &Thresholds) -> Vec<String> {
+    let Thresholds { headroom, .. } = thresholds;
+    vec![
+        format!(
+            "a workload fits where {headroom} above its p95 of arithmetic and of bandwidth, and above its peak of memory, is there; GPUs \
+             are compared by dense FP16 and bandwidth of their data sheets"
+        ),
+        "where no bandwidth was read, as much of it is taken to be used as of the arithmetic; utilization is taken for arithmetic where SM \
+         activity was not read, and is never below it"
+            .to_owned(),
+        "a pod keeps its number of GPUs or gets an even part of it, and a pod with one may get a part of one; other pods fill the rest of \
+         the node"
+            .to_owned(),
+        "prices are those of now, bought as most of its time was, without commitments and without the work of changing over".to_owned(),
+        format!("a month is {MONTH_HOURS} hours like those with readings; hours without any are left out"),
+        "checkpoints: one node at a time is lost, writing one takes as long at any interval, and a reclaim loses half an interval".to_owned(),
+    ]
+}
+
+/// `30` or `30.5` of thousandths.
+fn percent(level: Permille) -> String {
+    match (level.get() / 10, level.get() % 10) {
+        (whole, 0) => whole.to_string(),
+        (whole, tenths) => format!("{whole}.{tenths}"),
+    }
+}
+
+/// Median, 95th percentile and peak.
+fn spread(levels: Option<Spread>) -> String {
+    levels.map_or_else(|| "-".to_owned(), |Spread { p50, p95, peak }| [p50, p95, peak].map(percent).join("/"))
+}
+
+/// Tera of millions, with one decimal.
+fn tera(mega: u128) -> String {
+    let tenths = (mega + 50_000) / 100_000;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+/// Bytes as GiB with one decimal.
+fn gib(bytes: u128) -> String {
+    let tenths = (bytes * 10 + (1 << 29)) >> 30;
+    format!("{}.{} GiB", tenths / 10, tenths % 10)
+}
+
+fn power(power: &Power) -> String {
+    format!("{} TFLOPS, {} GB/s and {}", tera(power.megaflops), (power.mb_s + 500) / 1_000, gib(power.memory))
+}
+
+/// A length of time in the two units that count.
+fn length(length: SignedDuration) -> String {
+    match length.as_secs() {
+        seconds if seconds < 3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        seconds => format!("{}h{:02}m", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+/// Millionths as a percentage with two decimals.
+fn ppm(share: stoker_core::units::Ppm) -> String {
+    let hundredths = (share.0 + 50) / 100;
+    format!("{}.{:02}%", hundredths / 100, hundredths % 100)
+}
+
+/// GPUs and how they are given, as the table shows them.
+fn shown(suggestion: &Suggestion) -> String {
+    let Suggestion { market, gpus, layout, .. } = suggestion;
+    let part = match layout {
+        advise::Layout::Whole => String::new(),
+        shared => format!(" ({shared})"),
+    };
+    format!("{gpus} of {}{part} {} in {}", market.place.instance_type, market.capacity_type, market.place.zone)
+}
+
+impl WorkloadRow {
+    fn of(advice: &WorkloadAdvice, thresholds: &Thresholds) -> Self {
+        let WorkloadAdvice { owner, pool, known_days, levels, class, now, cheapest, as_it_stands, checkpoints, held: _ } =
+            advice;
+        let suggested = cheapest.as_ref().map_or_else(
+            |_| String::new(),
+            |one| {
+                let changes =
+                    if one.changes.is_empty() { String::new() } else { format!("; policy: {}", one.changes.join(", ")) };
+                shown(one) + &changes
+            },
+        );
+        let types: Vec<_> = now.instance_types.iter().map(ToString::to_string).collect();
+        Self {
+            owner: owner.to_string(),
+            pool: pool.clone(),
+            known_days: *known_days,
+            class: *class,
+            used: levels.clone(),
+            instance_types: now.instance_types.clone(),
+            capacity_type: now.capacity_type,
+            gpus_per_pod: now.gpus,
+            pods_milli: now.pods.0,
+            per_pod: now.per_pod.into(),
+            per_month: now.per_month.into(),
+            cheapest: cheapest.as_ref().ok().map(SuggestionRow::from),
+            stay: cheapest.as_ref().err().map(ToString::to_string),
+            as_the_policy_stands: as_it_stands.as_ref().map(SuggestionRow::from),
+            checkpoints: checkpoints.as_ref().map(IntervalRow::from),
+            arithmetic: arithmetic(advice, thresholds),
+            shown: [format!("{} of {} {}", now.gpus, types.join(", "), now.capacity_type), suggested],
+        }
+    }
+}
+
+impl From<&Suggestion> for SuggestionRow {
+    fn from(of: &Suggestion) -> Self {
+        let place = &of.market.place;
+        Self {
+            cloud: place.cloud.clone(),
+            region: place.region.clone(),
+            zone: place.zone.clone(),
+            instance_type: place.instance_type.clone(),
+            capacity_type: of.market.capacity_type,
+            gpus_per_pod: of.gpus,
+            layout: of.layout.to_string(),
+            per_node: of.node.into(),
+            pods_per_node: of.pods_per_node,
+            per_pod: of.per_pod.into(),
+            per_month: of.per_month.into(),
+            saved_per_month: of.saved.into(),
+            policy_changes: of.changes.clone(),
+        }
+    }
+}
+
+impl From<&Interval> for IntervalRow {
+    fn from(of: &Interval) -> Self {
+        Self {
+            every_seconds: of.every.as_secs(),
+            best_seconds: of.best.as_secs(),
+            cost_seconds: of.cost.as_secs(),
+            hazard_per_node_hour: of.hazard.to_string(),
+            wasted_ppm: of.wasted.0,
+            least_ppm: of.least.0,
+            spot_per_month: of.spot_per_month.into(),
+            saved_per_month: of.saved.into(),
+        }
+    }
+}
+
+/// How the figures of a workload come about, a line each.
+fn arithmetic(advice: &WorkloadAdvice, thresholds: &Thresholds) -> Vec<String> {
+    let WorkloadAdvice { levels, class, now, cheapest, as_it_stands, checkpoints, known_days, .. } = advice;
+    let Thresholds { headroom, over_provisioned_below, memory_bound_from, compute_bound_from } = thresholds;
+    let p95 = levels.compute().map_or_else(|| "-".to_owned(), |level| percent(level.p95));
+    let by = levels.by.as_str();
+    let memory = levels.memory.map_or_else(|| "-".to_owned(), |level| percent(level.peak));
+    let why = match class {
+        Class::MemoryBound => {
+            format!("memory peaks at {memory}% or bandwidth's p95 is as high, and {memory_bound_from} is the bound")
+        }
+        Class::ComputeBound => format!("p95 of {by} is {p95}%, not below {compute_bound_from}"),
+        Class::OverProvisioned => format!(
+            "p95 of {by} is {p95}%, below {over_provisioned_below}, and memory peaks at {memory}%, below {memory_bound_from}"
+        ),
+        Class::Fits => format!("p95 of {by} is {p95}%, from {over_provisioned_below} to below {compute_bound_from}"),
+    };
+    let mut lines = vec![format!("{}: {why}; by {known_days} days of readings", class.as_str())];
+    let (pod_hours, pods) = (hours(now.pod_seconds), now.pods);
+    lines.push(format!(
+        "now: {pod_hours} pod-hours x {} / {} h x {MONTH_HOURS} h = {} a month; on average {pods} at a time, each with {} of {}",
+        now.per_pod,
+        now.hours,
+        now.per_month,
+        now.gpus,
+        now.instance_types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    ));
+    let tell = |lines: &mut Vec<String>, word: &str, one: &Suggestion| {
+        lines.push(format!(
+            "{word}: {} a node / {} = {} a pod; {pod_hours} x {} / {} h x {MONTH_HOURS} h = {} a month, {} less",
+            one.node, one.pods_per_node, one.per_pod, one.per_pod, now.hours, one.per_month, one.saved
+        ));
+        lines.push(format!(
+            "  a pod needs {} ({} with {headroom} on top), and {} has {}",
+            power(&one.need),
+            if levels.by == Measure::SmActivity {
+                "p95 of SM activity and bandwidth, peak of memory"
+            } else {
+                "p95 of utilization and bandwidth, peak of memory"
+            },
+            shown(one),
+            power(&one.has)
+        ));
+    };
+    match cheapest {
+        Ok(one) => tell(&mut lines, "then", one),
+        Err(why) => lines.push(format!("stays: {why}")),
+    }
+    if let Some(one) = as_it_stands {
+        tell(&mut lines, "as the policy stands", one);
+    }
+    if let Some(of) = checkpoints {
+        lines.push(format!(
+            "checkpoints: {} of {} are {} each; {} reclaims/node-h, one in {}; best every sqrt(2 x {} x {}) = {}",
+            of.overhead,
+            length(of.every),
+            length(of.cost),
+            of.hazard,
+            length(of.between),
+            length(of.cost),
+            length(of.between),
+            length(of.best)
+        ));
+        lines.push(format!(
+            "  every {} wastes {} of {} a month, every {} {}: {} less",
+            length(of.every),
+            ppm(of.wasted),
+            of.spot_per_month,
+            length(of.best),
+            ppm(of.least),
+            of.saved
+        ));
+    }
+    lines
+}
+
+impl AdviseReport {
+    fn table(&self) -> String {
+        let mut text = format!(
+            "Readings of the last {} days before {}: in {} of {} hours\n\n",
+            self.days,
+            self.at.strftime("%Y-%m-%d %H:%MZ"),
+            self.known_hours,
+            self.days * 24
+        );
+        if self.workloads.is_empty() {
+            text.push_str("Of no workload is enough known.\n");
+        } else {
+            text.push_str(&self.workloads_table());
+            text.push_str(&paragraph(
+                "note:",
+                "COMPUTE is SM activity, or utilization where that was not read; it and MEMORY are p50/p95/peak in percent. PODS is their \
+                 average number.",
+            ));
+        }
+        for row in self.workloads.iter().filter(|_| self.explained) {
+            let _ = write!(text, "\n{} in {}\n", row.owner, row.pool);
+            for line in &row.arithmetic {
+                text.push_str(&paragraph(" ", line));
+            }
+        }
+        let spot: Vec<_> = self.workloads.iter().filter_map(|row| Some((row, row.checkpoints.as_ref()?))).collect();
+        if !spot.is_empty() {
+            text.push_str("\nCheckpoints on spot\n");
+            text.push_str(&checkpoints(&spot));
+        }
+        if !self.idle.is_empty() {
+            text.push_str("\nHeld and idle\n");
+            text.push_str(&idle::shown(self.idle.get(..MOST_IDLE).unwrap_or(&self.idle)));
+            if self.idle.len() > MOST_IDLE {
+                let _ = writeln!(text, "and {} more: -o json has them", self.idle.len() - MOST_IDLE);
+            }
+        }
+        for RefusedRow { owner, pool, why } in &self.refused {
+            text.push_str(&paragraph("not said:", &format!("{owner} in {pool}: {why}")));
+        }
+        if self.explained {
+            text.push_str("\nAssumptions\n");
+            for line in &self.assumptions {
+                text.push_str(&paragraph("-", line));
+            }
+        } else if !self.workloads.is_empty() {
+            text.push_str(&paragraph("note:", "an estimate; --explain shows the arithmetic and what it assumes."));
+        }
+        text
+    }
+
+    /// What each workload uses and costs, and below it what would do for less.
+    fn workloads_table(&self) -> String {
+        let header = ["WORKLOAD", "POOL", "CLASS", "COMPUTE", "MEMORY", "PODS", "$/MONTH", "ON"];
+        let rows = self.workloads.iter().map(|row| {
+            vec![
+                row.owner.clone(),
+                row.pool.to_string(),
+                row.class.as_str().to_owned(),
+                spread(row.used.compute()),
+                spread(row.used.memory),
+                Milli(row.pods_milli).to_string(),
+                UsdMicros(row.per_month.micro_usd).to_string(),
+                row.shown[0].clone(),
+            ]
+        });
+        let mut text = table(&header, &["PODS", "$/MONTH"], rows.collect());
+        let saving: Vec<_> = self.workloads.iter().filter_map(|row| Some((row, row.cheapest.as_ref()?))).collect();
+        if !saving.is_empty() {
+            text.push_str("\nThe cheapest that fits\n");
+            let rows = saving.into_iter().map(|(row, one)| {
+                let [_, suggested] = row.shown.clone();
+                let [month, saved] = [&one.per_month, &one.saved_per_month].map(|money| UsdMicros(money.micro_usd).to_string());
+                vec![row.owner.clone(), month, saved, suggested]
+            });
+            text.push_str(&table(&["WORKLOAD", "$/MONTH", "SAVES", "ON"], &["$/MONTH", "SAVES"], rows.collect()));
+        }
+        for row in &self.workloads {
+            if let Some(why) = &row.stay {
+                text.push_str(&paragraph("stays:", &format!("{} in {}: {why}", row.owner, row.pool)));
+            }
+        }
+        text
+    }
+}
+
+fn checkpoints(rows: &[(&WorkloadRow, &IntervalRow)]) -> String {
+    let header = ["EVERY", "BEST", "RECLAIMS/NODE-H", "WASTES", "AT BEST", "SPOT/MONTH", "SAVES", "WORKLOAD"];
+    let cells = rows.iter().map(|(row, of)| {
+        let seconds = |seconds: i64| length(SignedDuration::from_secs(seconds));
+        vec![
+            seconds(of.every_seconds),
+            seconds(of.best_seconds),
+            of.hazard_per_node_hour.clone(),
+            ppm(stoker_core::units::Ppm(of.wasted_ppm)),
+            ppm(stoker_core::units::Ppm(of.least_ppm)),
+            UsdMicros(of.spot_per_month.micro_usd).to_string(),
+            UsdMicros(of.saved_per_month.micro_usd).to_string(),
+            format!("{} in {}", row.owner, row.pool),
+        ]
+    });
+    table(&header, &header[..7], cells.collect())
+}

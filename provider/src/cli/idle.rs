@@ -1,0 +1,120 @@
+//! GPUs that did nothing, by who held them: what `nodes --by` and `advise` show.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use stoker_core::advise::{Held, IdleKey, Observed};
+use stoker_core::units::UsdPerHour;
+
+use super::out::{Money, table};
+
+/// By what held GPUs are added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum By {
+    /// By workload: its namespace, and what made its pods
+    Owner,
+    /// By namespace
+    Namespace,
+}
+
+/// Who held GPUs, and for how long they did nothing.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct IdleRow {
+    /// The workload or namespace; `None` where nobody held them or it cannot be told who did.
+    owner: Option<String>,
+    /// Why there is no owner; `None` where there is one.
+    no_owner: Option<String>,
+    /// GPU-seconds that readings stand for.
+    held_seconds: u64,
+    /// Those in which kernels ran.
+    worked_seconds: u64,
+    /// Those in which none ran and something lay in memory.
+    resident_seconds: u64,
+    /// Those in which nothing ran and nothing lay there.
+    empty_seconds: u64,
+    /// Those of which nobody knows.
+    unknown_seconds: u64,
+    /// What the idle ones cost.
+    idle_cost: Money,
+    /// The same an hour, over the hours with readings.
+    idle_per_hour: Money,
+    /// Idle GPU-seconds whose price no record told, and that are not in the cost.
+    unpriced_seconds: u64,
+    #[serde(skip)]
+    shown: (String, UsdPerHour),
+}
+
+/// What was held and did nothing, dearest first.
+pub(super) fn rows(observed: &Observed, by: By) -> Vec<IdleRow> {
+    let mut sums: BTreeMap<(bool, String), Held> = BTreeMap::new();
+    for (key, held) in observed.idle() {
+        sums.entry(name(key, by)).or_default().merge(held);
+    }
+    let hours = observed.known_hours();
+    let mut rows: Vec<IdleRow> = sums
+        .into_iter()
+        .map(|((owned, name), held)| {
+            let per_hour = held.per_hour(hours);
+            IdleRow {
+                owner: owned.then(|| name.clone()),
+                no_owner: (!owned).then(|| name.clone()),
+                held_seconds: held.seconds,
+                worked_seconds: held.worked,
+                resident_seconds: held.resident,
+                empty_seconds: held.empty,
+                unknown_seconds: held.unknown(),
+                idle_cost: held.cost().into(),
+                idle_per_hour: per_hour.into(),
+                unpriced_seconds: held.unpriced,
+                shown: (name, per_hour),
+            }
+        })
+        .collect();
+    rows.sort_by(|a, b| (b.idle_cost.micro_usd, &a.shown.0).cmp(&(a.idle_cost.micro_usd, &b.shown.0)));
+    rows
+}
+
+/// Whether there is an owner, and what it is called.
+fn name(key: &IdleKey, by: By) -> (bool, String) {
+    let of_pool =
+        |pool: &Option<stoker_core::ids::PoolName>| pool.as_ref().map(|pool| format!(" (pool {pool})")).unwrap_or_default();
+    match (key, by) {
+        (IdleKey::Owner(owner), By::Owner) => (true, owner.to_string()),
+        (IdleKey::Owner(owner), By::Namespace) => (true, owner.namespace.to_string()),
+        (IdleKey::Nobody(pool), _) => (false, format!("nobody{}", of_pool(pool))),
+        (IdleKey::Unattributed(why, pool), _) => (false, format!("not told: {}{}", why.as_str(), of_pool(pool))),
+    }
+}
+
+/// The rows as a table.
+pub(super) fn shown(rows: &[IdleRow]) -> String {
+    let header = ["GPU-H", "WORKED", "HELD IDLE", "EMPTY", "UNKNOWN", "IDLE $/H", "IDLE $", "WHOSE"];
+    let cells = rows.iter().map(|row| {
+        let (whose, per_hour) = &row.shown;
+        let of = |seconds: u64| share(seconds, row.held_seconds);
+        vec![
+            hours(row.held_seconds),
+            of(row.worked_seconds),
+            of(row.resident_seconds),
+            of(row.empty_seconds),
+            of(row.unknown_seconds),
+            per_hour.to_string(),
+            stoker_core::units::UsdMicros(row.idle_cost.micro_usd).to_string(),
+            whose.clone(),
+        ]
+    });
+    table(&header, &header[..7], cells.collect())
+}
+
+/// Seconds as hours with one decimal.
+pub(super) fn hours(seconds: u64) -> String {
+    let tenths = (seconds + 180) / 360;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+/// A part of a whole in percent; a part of nothing is none.
+fn share(part: u64, whole: u64) -> String {
+    (part * 100 + whole / 2).checked_div(whole).map_or_else(|| "-".to_owned(), |percent| format!("{percent}%"))
+}

@@ -1,0 +1,419 @@
+//! `stoker nodes`: what there is, what it costs, who holds it and what its GPUs do.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use stoker_core::advise::Observed;
+use stoker_core::ids::{InstanceType, NodeGroupId, NodeName, PoolName, ProviderId};
+use stoker_core::memory::Memory;
+use stoker_core::offer::CapacityType;
+use stoker_core::reading::{Measured, Permille, Why};
+use stoker_core::record::{Record, State};
+use stoker_core::rollup::{Activity, HOUR, Holder, Latest, LatestUnit};
+use stoker_core::snapshot::{ClusterFacts, Cordon, NodeFacts};
+use stoker_core::units::UsdPerHour;
+
+use super::args::{NowArg, OutputArg, StateDirArg};
+use super::exit::{CliError, Exit};
+use super::idle::{self, By, IdleRow};
+use super::out::{self, Money, count, paragraph, table};
+use crate::journal::{Journal, Reader};
+use crate::rollup::WRITE_EVERY;
+
+/// Levels older than this are not shown as if they were now: two writings and a minute.
+const FRESH_FOR: SignedDuration = SignedDuration::from_secs(2 * WRITE_EVERY.as_secs() + 60);
+
+/// Lists the nodes: pool, type, zone, how bought, GPU bars, $/h, who holds them; or held GPUs by owner.
+///
+/// It reads the journal of the service, running or not: GPU levels are those of its last write, which is every five minutes. A bar is a GPU:
+/// its utilization under GPU, its memory under MEM, and - where nobody knows.
+#[derive(Debug, Args)]
+pub(super) struct NodesArgs {
+    /// Only those of this pool
+    #[arg(long)]
+    pool: Option<String>,
+    /// In which order
+    #[arg(long, value_enum, default_value_t)]
+    sort: Sort,
+    /// Instead of nodes, for how long GPUs were held and did nothing, added up so
+    #[arg(long, value_enum, conflicts_with_all = ["sort", "pool"])]
+    by: Option<By>,
+    /// How far back that looks
+    #[arg(long, value_name = "N", default_value_t = 24, requires = "by", value_parser = clap::value_parser!(i64).range(1..=720))]
+    hours: i64,
+    #[command(flatten)]
+    state: StateDirArg,
+    #[command(flatten)]
+    output: OutputArg,
+    #[command(flatten)]
+    now: NowArg,
+}
+
+/// An order of nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    /// By pool, then by name
+    #[default]
+    Pool,
+    /// By name
+    Name,
+    /// Dearest first
+    Price,
+    /// Least used GPUs first, unknown ones last
+    Utilization,
+    /// By state
+    State,
+}
+
+/// What a node is doing, as far as the facts say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum NodeState {
+    /// It is made, and not a Ready node yet.
+    Booting,
+    /// GPU pods hold it.
+    Busy,
+    /// None does.
+    Free,
+    /// It is on its way out.
+    Draining,
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl NodeState {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Booting => "booting",
+            Self::Busy => "busy",
+            Self::Free => "free",
+            Self::Draining => "draining",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The one place that says what a node is doing. `None` for a record without a machine.
+fn state(record: &Record, memory: &Memory, facts: Option<&NodeFacts>) -> Option<NodeState> {
+    let leaving = memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
+    match &record.state {
+        State::Wanted | State::Launching { .. } | State::Cancelled { .. } | State::Failed { instance: None, .. } => None,
+        State::Failed { instance: Some(_), .. } => Some(NodeState::Unknown),
+        State::Deleting { .. } => Some(NodeState::Draining),
+        State::Registered { .. } if leaving || facts.is_some_and(|facts| facts.cordon == Cordon::Ours) => {
+            Some(NodeState::Draining)
+        }
+        State::Booting { .. } | State::Registered { ready_at: None, .. } => Some(NodeState::Booting),
+        State::Registered { .. } => Some(match facts {
+            Some(facts) if facts.is_busy() => NodeState::Busy,
+            Some(_) => NodeState::Free,
+            None => NodeState::Unknown,
+        }),
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodesReport {
+    at: Timestamp,
+    /// When the pods were last seen by a decision; `None` before the first.
+    decided_at: Option<Timestamp>,
+    nodes: Vec<NodeRow>,
+    total: Totals,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Totals {
+    nodes: usize,
+    per_hour: Money,
+    /// Of nodes that no GPU pod holds.
+    free_per_hour: Money,
+    /// Of GPUs that a pod holds and that did nothing when they were last read.
+    held_idle_per_hour: Money,
+    /// GPUs of busy nodes of which it is not known what they do.
+    unread_gpus: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeRow {
+    node: String,
+    machine: ProviderId,
+    group: NodeGroupId,
+    /// `None` where nobody remembers its group.
+    pool: Option<PoolName>,
+    instance_type: InstanceType,
+    zone: String,
+    capacity_type: CapacityType,
+    /// What it cost when it was chosen, without commitments.
+    per_hour: Money,
+    state: NodeState,
+    /// GPU pods on it; `None` where that is not known.
+    held_by: Option<Vec<String>>,
+    /// When its GPUs were last read.
+    read_at: Option<Timestamp>,
+    /// Why none of them is told; `None` where they are.
+    unread: Option<String>,
+    gpus: Vec<GpuRow>,
+    #[serde(skip)]
+    price: UsdPerHour,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GpuRow {
+    #[serde(flatten)]
+    latest: LatestUnit,
+    /// Share of its memory in use, in thousandths.
+    memory_permille: Option<u16>,
+    per_hour: Money,
+    #[serde(skip)]
+    price: UsdPerHour,
+}
+
+impl GpuRow {
+    /// What its bar shows: utilization, or SM activity where an instance has no other.
+    fn busy(&self) -> Measured<Permille> {
+        match self.latest.utilization {
+            Measured::Unknown(Why::NotSupported) => self.latest.sm_activity,
+            told => told,
+        }
+    }
+
+    fn is_held_idle(&self) -> bool {
+        matches!(self.latest.holder, Holder::Pod { .. }) && matches!(self.latest.activity, Activity::Resident | Activity::Empty)
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HeldReport {
+    at: Timestamp,
+    /// Hours looked at, and those with readings.
+    hours: i64,
+    known_hours: usize,
+    held: Vec<IdleRow>,
+}
+
+/// Carries the command out.
+pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
+    let now = args.now.now();
+    let reader = Journal::open_read_only(&args.state.resolve()?).await?;
+    if let Some(by) = args.by {
+        let observed = observed(&reader, now, args.hours).await?;
+        let (known_hours, held) = (observed.known_hours(), idle::rows(&observed, by));
+        let report = HeldReport { at: now, hours: args.hours, known_hours, held };
+        out::print(args.output.format, &report, HeldReport::table)?;
+        return Ok(Exit::Done);
+    }
+    let memory = reader.memory().await?;
+    let latest = reader.latest_readings().await?;
+    let last = match reader.recent(1).await?.first() {
+        Some(decision) => reader.replay_inputs(decision.id).await?.map(|inputs| (decision.at, inputs.snapshot.cluster)),
+        None => None,
+    };
+    let (decided_at, cluster) = last.map_or((None, None), |(at, cluster)| (Some(at), cluster));
+    let mut report = NodesReport::of(&memory, cluster.as_deref(), &latest, now);
+    report.decided_at = decided_at;
+    if let Some(pool) = &args.pool {
+        report.nodes.retain(|row| row.pool.as_ref().is_some_and(|known| known.as_str() == pool));
+        report.total = totals(&report.nodes);
+    }
+    report.sort(args.sort);
+    out::print(args.output.format, &report, NodesReport::table)?;
+    Ok(Exit::Done)
+}
+
+/// What was read in the whole hours before `now`, and in the one that it is in.
+pub(super) async fn observed(reader: &Reader, now: Timestamp, hours: i64) -> Result<Observed, CliError> {
+    let end = now.as_second().div_euclid(HOUR) + 1;
+    let mut observed = Observed::default();
+    reader.each_reading_hour(end - 1 - hours, end, |row| observed.add(&row)).await?;
+    Ok(observed)
+}
+
+impl NodesReport {
+    fn of(memory: &Memory, cluster: Option<&ClusterFacts>, latest: &BTreeMap<NodeName, Latest>, now: Timestamp) -> Self {
+        let nodes = cluster.map(|cluster| &cluster.nodes);
+        let by_machine: BTreeMap<&ProviderId, &Arc<NodeFacts>> =
+            nodes.into_iter().flatten().filter_map(|(_, facts)| Some((facts.provider_id.as_ref()?, facts))).collect();
+        let rows = memory.records.values().filter_map(|record| {
+            let machine = record.instance()?;
+            let facts = by_machine.get(machine).copied();
+            let name = facts.map(|facts| &facts.name).or(match &record.state {
+                State::Registered { node, .. } => node.as_ref(),
+                _ => None,
+            });
+            let read = name.and_then(|name| latest.get(name));
+            NodeRow::of(record, memory, name, facts.map(AsRef::as_ref), read, now)
+        });
+        let nodes: Vec<NodeRow> = rows.collect();
+        Self { at: now, decided_at: None, total: totals(&nodes), nodes }
+    }
+
+    fn sort(&mut self, sort: Sort) {
+        let mean = |row: &NodeRow| mean(row.gpus.iter().map(GpuRow::busy));
+        self.nodes.sort_by(|a, b| {
+            let names = (&a.pool, &a.node).cmp(&(&b.pool, &b.node));
+            match sort {
+                Sort::Pool => names,
+                Sort::Name => a.node.cmp(&b.node),
+                Sort::Price => b.price.cmp(&a.price).then(names),
+                Sort::State => a.state.cmp(&b.state).then(names),
+                Sort::Utilization => (mean(a).is_none(), mean(a)).cmp(&(mean(b).is_none(), mean(b))).then(names),
+            }
+        });
+    }
+
+    fn table(&self) -> String {
+        const HEADER: [&str; 10] = ["NODE", "POOL", "TYPE", "ZONE", "BOUGHT", "GPU", "MEM", "$/H", "STATE", "HELD BY"];
+        let rows = self.nodes.iter().map(|row| {
+            let held = match &row.held_by {
+                None => "not known".to_owned(),
+                Some(pods) if pods.is_empty() => "nobody".to_owned(),
+                Some(pods) => pods.join(" "),
+            };
+            let memory = row.gpus.iter().map(|gpu| gpu.memory_permille.and_then(Permille::new));
+            vec![
+                row.node.clone(),
+                row.pool.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+                row.instance_type.to_string(),
+                row.zone.clone(),
+                row.capacity_type.to_string(),
+                bars(row.gpus.iter().map(|gpu| gpu.busy().known().copied()).collect()),
+                bars(memory.collect()),
+                row.price.to_string(),
+                row.state.as_str().to_owned(),
+                held,
+            ]
+        });
+        let mut text = table(&HEADER, &["$/H"], rows.collect());
+        let Totals { nodes, per_hour, free_per_hour, held_idle_per_hour, unread_gpus } = &self.total;
+        let [all, free, idle] = [per_hour, free_per_hour, held_idle_per_hour].map(|money| UsdPerHour(money.micro_usd));
+        let nodes = count(u64::try_from(*nodes).unwrap_or(u64::MAX), "node");
+        let _ = writeln!(text, "{nodes}, {all}/h; nobody uses {free}/h of it; held and idle {idle}/h");
+        if *unread_gpus > 0 {
+            let gpus = count(u64::try_from(*unread_gpus).unwrap_or(u64::MAX), "GPU");
+            text.push_str(&paragraph(
+                "note:",
+                &format!("{gpus} of busy nodes are not read: whether they work is not known (-o json says why)"),
+            ));
+        }
+        text
+    }
+}
+
+/// A bar a GPU, and the mean of those that are known.
+fn bars(levels: Vec<Option<Permille>>) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    if levels.is_empty() {
+        return "-".to_owned();
+    }
+    let bar = |level: &Option<Permille>| match level {
+        None => '-',
+        // Nothing at all is no bar.
+        Some(level) if level.get() == 0 => '_',
+        Some(level) => BARS.get(usize::from((level.get() - 1) / 125)).copied().unwrap_or('█'),
+    };
+    let shown: String = levels.iter().map(bar).collect();
+    let known = levels.into_iter().flatten().map(Measured::Known);
+    mean(known).map_or_else(|| shown.clone(), |mean| format!("{shown} {}%", (mean + 5) / 10))
+}
+
+/// The mean of the levels that are known, in thousandths.
+fn mean(levels: impl Iterator<Item = Measured<Permille>>) -> Option<u64> {
+    let known: Vec<u64> = levels.filter_map(|level| level.known().map(|level| u64::from(level.get()))).collect();
+    known.iter().sum::<u64>().checked_div(u64::try_from(known.len()).ok()?)
+}
+
+fn totals(nodes: &[NodeRow]) -> Totals {
+    let sum = |of: &dyn Fn(&NodeRow) -> UsdPerHour| nodes.iter().fold(UsdPerHour::ZERO, |sum, row| sum.plus(of(row)));
+    let held_idle =
+        |row: &NodeRow| row.gpus.iter().filter(|gpu| gpu.is_held_idle()).fold(UsdPerHour::ZERO, |sum, gpu| sum.plus(gpu.price));
+    let unread = |row: &NodeRow| match (row.state, row.gpus.is_empty()) {
+        (NodeState::Busy, true) => 1,
+        (NodeState::Busy, false) => row.gpus.iter().filter(|gpu| gpu.latest.activity == Activity::Unknown).count(),
+        _ => 0,
+    };
+    Totals {
+        nodes: nodes.len(),
+        per_hour: sum(&|row| row.price).into(),
+        free_per_hour: sum(&|row| if row.state == NodeState::Free { row.price } else { UsdPerHour::ZERO }).into(),
+        held_idle_per_hour: sum(&held_idle).into(),
+        unread_gpus: nodes.iter().map(unread).sum(),
+    }
+}
+
+impl NodeRow {
+    fn of(
+        record: &Record,
+        memory: &Memory,
+        name: Option<&NodeName>,
+        facts: Option<&NodeFacts>,
+        read: Option<&Latest>,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let (state, purchase) = (state(record, memory, facts)?, record.purchase()?);
+        let group = memory.groups.get(&record.group).map(|remembered| &remembered.group);
+        let fresh = read.filter(|read| now.duration_since(read.at) <= FRESH_FOR);
+        let unread = match (read, fresh, name) {
+            (_, Some(_), _) => None,
+            (Some(read), None, _) => Some(format!("last read at {}", read.at.strftime("%Y-%m-%d %H:%M:%SZ"))),
+            (None, _, Some(_)) => Some("never read: is a probe on it?".to_owned()),
+            (None, _, None) => Some("its Node is not known".to_owned()),
+        };
+        let (gpus, units) = group.map_or((1, 1), |group| (group.spec.advertised_gpus(), group.units()));
+        let gpu = |latest: &LatestUnit| {
+            let price = purchase.price.per(if latest.unit.mig.is_some() { units } else { gpus }.max(1));
+            let share = |level: &stoker_core::reading::MemoryLevel| {
+                (u128::from(level.used) * 1_000)
+                    .checked_div(u128::from(level.total))
+                    .and_then(|share| u16::try_from(share.min(1_000)).ok())
+            };
+            GpuRow {
+                memory_permille: latest.memory.known().and_then(share),
+                latest: latest.clone(),
+                per_hour: price.into(),
+                price,
+            }
+        };
+        let mut gpus: Vec<GpuRow> = fresh.into_iter().flat_map(|read| &read.units).map(gpu).collect();
+        gpus.sort_by(|a, b| (a.latest.index, &a.latest.unit).cmp(&(b.latest.index, &b.latest.unit)));
+        let place = &purchase.market.place;
+        Some(Self {
+            node: name.map_or_else(|| record.shown_id().to_string(), ToString::to_string),
+            machine: record.instance()?.clone(),
+            group: record.group.clone(),
+            pool: group.map(|group| group.pool.clone()),
+            instance_type: place.instance_type.clone(),
+            zone: group.map_or_else(|| place.zone.to_string(), |group| group.zone_name.to_string()),
+            capacity_type: purchase.market.capacity_type,
+            per_hour: purchase.price.into(),
+            state,
+            held_by: facts.map(|facts| facts.gpu_pods.iter().cloned().collect()),
+            read_at: read.map(|read| read.at),
+            unread,
+            gpus,
+            price: purchase.price,
+        })
+    }
+}
+
+impl HeldReport {
+    fn table(&self) -> String {
+        let hours = count(self.hours.unsigned_abs(), "hour");
+        let mut text = format!("GPUs held in the last {hours}: readings in {} of them\n", self.known_hours);
+        if self.held.is_empty() {
+            return text + "Nothing was read.\n";
+        }
+        text.push_str(&idle::shown(&self.held));
+        let note = "HELD IDLE ran no kernel and kept something in memory, EMPTY neither; IDLE $ is the price of both, at what nodes cost when \
+                    they were bought. UNKNOWN is not idle.";
+        text + &paragraph("note:", note)
+    }
+}
