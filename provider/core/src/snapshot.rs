@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::demand::Demand;
 use crate::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
 use crate::lookup::Lookup;
 use crate::supply::{LaunchOutcome, Observation};
@@ -25,6 +26,9 @@ pub struct Snapshot {
     pub terminating: BTreeSet<ProviderId>,
     /// What came of draining nodes since the last pass.
     pub drains: BTreeMap<NodeName, Drained>,
+    /// What each pool's demand signals say.
+    #[serde(default)]
+    pub demand: Demand,
 }
 
 /// What one try at draining a node came to.

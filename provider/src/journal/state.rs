@@ -8,6 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::budget::{BudgetOf, Stage};
+use stoker_core::demand::PoolDemand;
 use stoker_core::ids::{
     Cloud, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
 };
@@ -193,13 +194,15 @@ pub(super) struct SnapshotDelta {
     terminating: SetDelta<ProviderId>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     drains: MapDelta<NodeName, Drained>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    demand: MapDelta<PoolName, Arc<PoolDemand>>,
 }
 
 impl Part for Snapshot {
     type Delta = SnapshotDelta;
 
     fn whole(&self) -> SnapshotDelta {
-        let Self { suppliers, cluster, outcomes, launching, terminating, drains } = self;
+        let Self { suppliers, cluster, outcomes, launching, terminating, drains, demand } = self;
         SnapshotDelta {
             suppliers: suppliers.whole(),
             cluster: Some(cluster.whole()),
@@ -207,11 +210,12 @@ impl Part for Snapshot {
             launching: launching.whole(),
             terminating: terminating.whole(),
             drains: drains.whole(),
+            demand: demand.whole(),
         }
     }
 
     fn since(&self, before: &Self) -> Option<SnapshotDelta> {
-        let Self { suppliers, cluster, outcomes, launching, terminating, drains } = self;
+        let Self { suppliers, cluster, outcomes, launching, terminating, drains, demand } = self;
         let delta = SnapshotDelta {
             suppliers: suppliers.since(&before.suppliers).unwrap_or_default(),
             cluster: cluster.since(&before.cluster),
@@ -219,19 +223,21 @@ impl Part for Snapshot {
             launching: launching.since(&before.launching).unwrap_or_default(),
             terminating: terminating.since(&before.terminating).unwrap_or_default(),
             drains: drains.since(&before.drains).unwrap_or_default(),
+            demand: demand.since(&before.demand).unwrap_or_default(),
         };
         let any = !delta.suppliers.is_empty()
             || delta.cluster.is_some()
             || !delta.outcomes.is_empty()
             || !delta.launching.is_empty()
             || !delta.terminating.is_empty()
-            || !delta.drains.is_empty();
+            || !delta.drains.is_empty()
+            || !delta.demand.is_empty();
         any.then_some(delta)
     }
 
     fn apply(before: Option<Self>, delta: SnapshotDelta) -> Self {
         let before = before.unwrap_or_default();
-        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating, drains } = delta;
+        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating, drains, demand } = delta;
         Self {
             suppliers: Part::apply(Some(before.suppliers), suppliers),
             cluster: match cluster {
@@ -242,6 +248,7 @@ impl Part for Snapshot {
             launching: Part::apply(Some(before.launching), launching),
             terminating: Part::apply(Some(before.terminating), terminating),
             drains: Part::apply(Some(before.drains), drains),
+            demand: Part::apply(Some(before.demand), demand),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod fault;
 mod nearest;
+mod prometheus;
 mod raw;
 mod validate;
 
@@ -15,10 +16,12 @@ use serde::{Deserialize, Serialize};
 
 pub use fault::{Fault, Path, Step, quoted};
 pub use nearest::nearest;
+pub use prometheus::Prometheus;
 pub use raw::*;
 pub use validate::{check_against_prices, discount};
 
 use crate::commitment::Commitment;
+use crate::demand::Signal;
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
 use crate::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure};
 use crate::quota::KnownQuota;
@@ -55,6 +58,9 @@ pub struct Policy {
     pub prices: Vec<PriceRow>,
     /// What is paid for already, in file order; names are unique.
     pub commitments: Vec<Commitment>,
+    /// How Prometheus is asked.
+    #[serde(default)]
+    pub prometheus: Prometheus,
 }
 
 /// One pool: who may use what, in which order, within which limits.
@@ -108,6 +114,9 @@ pub struct Pool {
     pub isolation: Option<Isolation>,
     /// How GPUs are shared; `None` gives whole ones.
     pub sharing: Option<Sharing>,
+    /// Its demand signals, in file order; names are unique.
+    #[serde(default)]
+    pub signals: Vec<Signal>,
 }
 
 /// Price-class isolation of a pool.

@@ -12,6 +12,7 @@ mod later;
 mod prices;
 mod quotas;
 mod sharing;
+mod signals;
 mod spot;
 #[cfg(test)]
 mod tests;
@@ -140,6 +141,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let prices = price_rows(faults, &root.key("prices"), &raw.prices);
     let commitments = commitments::read(faults, &root.key("commitments"), &raw.commitments);
     let max_usd_per_hour = budgets::overall(faults, &root, raw);
+    let prometheus = signals::prometheus(faults, &root.key("prometheus"), raw.prometheus.as_ref());
     Some(Policy {
         cluster: cluster?,
         boot_deadline: boot_deadline?,
@@ -149,6 +151,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
         unknown_quota: raw.defaults.unknown_quota,
         prices: prices?,
         commitments: commitments?,
+        prometheus: prometheus?,
     })
 }
 
@@ -216,6 +219,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     let taints = taints(faults, &path.key("template").key("taints"), raw.template.taints.as_deref());
     let isolation = isolation(faults, path, raw);
     let sharing = sharing::sharing(faults, &path.key("sharing"), raw);
+    let signals = signals::signals(faults, path, raw);
     later::of_a_pool(faults, path, raw);
     Some(Pool {
         name: name?,
@@ -242,6 +246,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         taints,
         isolation: isolation?,
         sharing: sharing?,
+        signals: signals?,
     })
 }
 

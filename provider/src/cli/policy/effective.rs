@@ -5,9 +5,10 @@ use std::fmt::{Display, Write as _};
 use jiff::SignedDuration;
 use serde_json::Number;
 use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
+use stoker_core::demand::{Amount, Signal};
 use stoker_core::policy::{
-    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaUnit, RawCapacity, RawCommitment, RawDefaults,
-    RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool, RawPrice, RawQuota, RawSharing,
+    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, QuotaUnit, RawCapacity, RawCommitment, RawDefaults,
+    RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool, RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal,
     RawSpot, RawTaint, RawTemplate, RawWhere, Taint, Throughput, TypePattern,
 };
 use stoker_core::sharing::{MigLayout, Sharing, Split};
@@ -16,7 +17,8 @@ use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
 
 /// The policy as a file that says everything: read again, it is the same policy.
 pub(super) fn effective(policy: &Policy) -> RawPolicy {
-    let Policy { cluster, boot_deadline, max_usd_per_hour, pools, quotas, unknown_quota, prices, commitments } = policy;
+    let Policy { cluster, boot_deadline, max_usd_per_hour, pools, quotas, unknown_quota, prices, commitments, prometheus } =
+        policy;
     RawPolicy {
         api_version: API_VERSION.to_owned(),
         kind: "Policy".to_owned(),
@@ -28,6 +30,7 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         quotas: quotas.iter().map(quota).collect(),
         prices: prices.iter().map(price).collect(),
         commitments: commitments.iter().map(commitment).collect(),
+        prometheus: Some(asked(prometheus)),
     }
 }
 
@@ -86,7 +89,21 @@ fn pool(pool: &Pool) -> RawPool {
         isolation: pool.isolation.map(|isolation| RawIsolation { kappa: factor(isolation.kappa) }),
         waiting_usd_per_gpu_hour: pool.isolation.map(|isolation| dollars(isolation.waiting)),
         sharing: pool.sharing.as_ref().map(sharing),
+        signals: pool.signals.iter().map(signal).collect(),
     }
+}
+
+fn asked(prometheus: &Prometheus) -> RawPrometheus {
+    RawPrometheus {
+        interval: Some(length(prometheus.interval)),
+        stale_after: Some(length(prometheus.stale_after)),
+        node_labels: prometheus.node_labels.clone(),
+        match_labels: prometheus.match_labels.clone(),
+    }
+}
+
+fn signal(signal: &Signal) -> RawSignal {
+    RawSignal { name: signal.name.to_string(), query: signal.query.clone(), per_replica: amount(signal.per_replica) }
 }
 
 fn sharing(sharing: &Sharing) -> RawSharing {

@@ -104,6 +104,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         taints: vec![Taint { key: "nvidia.com/gpu".into(), value: "true".into(), effect: TaintEffect::NoSchedule }],
         isolation: None,
         sharing: None,
+        signals: Vec::new(),
     };
     Policy {
         cluster: ClusterName::new("prod").unwrap(),
@@ -114,6 +115,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         unknown_quota: None,
         prices: Vec::new(),
         commitments: Vec::new(),
+        prometheus: stoker_core::policy::Prometheus::default(),
     }
 }
 

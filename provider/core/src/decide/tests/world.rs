@@ -201,6 +201,7 @@ impl World {
             launching: self.launching.clone(),
             terminating: BTreeSet::new(),
             drains: self.drains.clone(),
+            ..Snapshot::default()
         }
     }
 
