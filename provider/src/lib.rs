@@ -16,6 +16,7 @@ pub mod observer;
 pub mod permit;
 pub mod policy_file;
 pub mod policy_watch;
+pub mod prometheus;
 pub mod serve;
 pub mod side;
 pub mod supplier;

@@ -103,6 +103,7 @@ impl Setup {
             world: self.world.clone(),
             state_dir: dir.join("state"),
             world_file: Some(dir.join("world.jsonl")),
+            prometheus: None,
             provider: Door::loopback(),
             expander: Door::loopback(),
             http: ([127, 0, 0, 1], 0).into(),

@@ -7,6 +7,7 @@ mod candidates;
 mod certs;
 mod commit;
 mod completions;
+mod demand;
 mod demo;
 mod exit;
 mod explain;

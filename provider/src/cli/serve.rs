@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::kube::client::in_cluster;
 use crate::net::TlsFiles;
 use crate::policy_file;
+use crate::prometheus::Connection;
 use crate::serve::{Door, KubeOptions, Options, PolicySource, ServeError, start};
 use crate::supplier::simulated;
 
@@ -100,6 +101,22 @@ pub struct ServeArgs {
     /// Let the simulated supplier run inside a real cluster, whatever it watches: its nodes are announced and never exist
     #[arg(long, env = "STOKER_SIMULATED_IN_CLUSTER", help_heading = "Kubernetes")]
     pub simulated_in_cluster: bool,
+
+    /// Prometheus to ask for readings of GPUs (dcgm-exporter) and for the policy's demand signals [default: none]
+    #[arg(long, env = "STOKER_PROMETHEUS_URL", value_name = "URL", help_heading = "Prometheus")]
+    pub prometheus_url: Option<String>,
+    /// File with a bearer token for it; read again for each question
+    #[arg(
+        long,
+        env = "STOKER_PROMETHEUS_TOKEN_FILE",
+        value_name = "FILE",
+        requires = "prometheus_url",
+        help_heading = "Prometheus"
+    )]
+    pub prometheus_token_file: Option<PathBuf>,
+    /// Who signs its certificate, in PEM [default: the system's authorities]
+    #[arg(long, env = "STOKER_PROMETHEUS_CA", value_name = "FILE", requires = "prometheus_url", help_heading = "Prometheus")]
+    pub prometheus_ca: Option<PathBuf>,
 }
 
 /// Carries the command out: until the process is told to stop, or a part of the service ends by itself.
@@ -141,6 +158,9 @@ fn options(args: ServeArgs) -> Result<Options, CliError> {
         kubeconfig,
         no_kubernetes,
         simulated_in_cluster,
+        prometheus_url,
+        prometheus_token_file,
+        prometheus_ca,
     } = args;
     // Also where no cluster is watched: an autoscaler beside it would wait for the nodes all the same.
     if in_cluster() && !simulated_in_cluster {
@@ -175,6 +195,7 @@ fn options(args: ServeArgs) -> Result<Options, CliError> {
             None if in_cluster() && !no_kubernetes => KubeOptions::InCluster,
             None => KubeOptions::None,
         },
+        prometheus: prometheus_url.map(|url| Connection { url, token_file: prometheus_token_file, ca: prometheus_ca }),
         retention,
         clock,
         book,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::demand::Demand;
 use stoker_core::group::Menu;
 use stoker_core::ids::{Cloud, SupplierName, ZoneId};
 use stoker_core::offer::Place;
@@ -152,6 +153,7 @@ fn used(facts: &AllMarketFacts, menu: &Menu) -> AllMarketFacts {
 pub struct Feeds {
     suppliers: Vec<SupplierFeed>,
     cluster: Option<ClusterFeed>,
+    demand: Option<watch::Receiver<Arc<Demand>>>,
 }
 
 /// The cluster's facts, and whether they can be trusted.
@@ -182,7 +184,13 @@ impl Feeds {
     /// Feeds from these suppliers, and from the cluster where there is one.
     pub fn new(suppliers: &[Arc<dyn Supplier>], cluster: Option<ClusterFeed>) -> Self {
         let suppliers = suppliers.iter().map(|s| SupplierFeed::new(Arc::clone(s))).collect();
-        Self { suppliers, cluster }
+        Self { suppliers, cluster, demand: None }
+    }
+
+    /// With what demand signals say. A pass never waits for it: a signal that is not known is a value of its own.
+    #[must_use]
+    pub fn with_demand(self, demand: watch::Receiver<Arc<Demand>>) -> Self {
+        Self { demand: Some(demand), ..self }
     }
 
     /// For each supplier, what its polling task needs: whom to ask and where to leave the answer.
@@ -231,6 +239,7 @@ impl Feeds {
             launching: under_way.launching,
             terminating: under_way.terminating,
             drains: under_way.drains,
+            demand: self.demand.as_ref().map(|demand| Demand::clone(&demand.borrow())).unwrap_or_default(),
         }
     }
 }

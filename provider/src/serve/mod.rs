@@ -2,6 +2,7 @@
 
 mod nodes;
 mod options;
+mod prometheus;
 mod side;
 
 use std::collections::BTreeMap;
@@ -67,6 +68,9 @@ pub enum ServeError {
     /// Plaintext would be served where it can be overheard.
     #[error(transparent)]
     Plaintext(#[from] crate::net::PlaintextRefused),
+    /// Prometheus cannot be asked.
+    #[error(transparent)]
+    Prometheus(#[from] crate::prometheus::NoAsker),
     /// An address cannot be listened on.
     #[error("{addr}: cannot listen for {door}")]
     Listen {
@@ -183,8 +187,20 @@ fn unasked(ended: Result<&'static str, tokio::task::JoinError>) -> bool {
 /// Says what is missing or wrong; then nothing runs and nothing changed.
 pub async fn start(options: Options) -> Result<Running, ServeError> {
     crate::net::install_crypto();
-    let Options { clock, book, policy: source, world, state_dir, world_file, provider, expander, http, kube, retention } =
-        options;
+    let Options {
+        clock,
+        book,
+        policy: source,
+        world,
+        state_dir,
+        world_file,
+        provider,
+        expander,
+        http,
+        kube,
+        retention,
+        prometheus,
+    } = options;
     let permit = Arc::new(Permit::take(&state_dir)?);
     let (policy, policy_path) = source.read(&book)?;
     let cluster = policy.cluster.clone();
@@ -251,9 +267,10 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let policy = Arc::new(policy);
     warn_of_unmatched(&policy, &book, &markets.facts().borrow());
     let (policy_sender, policy_receiver) = watch::channel(policy);
+    let prometheus = prometheus::Prometheus::new(prometheus.as_ref(), &policy_receiver, &mut registry, &clock)?;
     let cluster_feed =
         kube_feed.clone().map(|feed: KubeFeed| ClusterFeed { facts: feed.facts(), healthy: Box::new(move || feed.healthy()) });
-    let feeds = Feeds::new(&suppliers, cluster_feed);
+    let feeds = Feeds::new(&suppliers, cluster_feed).with_demand(prometheus.demand());
     let pollers = feeds.pollers();
     let market_facts = markets.facts();
     let engine = Engine::new(Parts {
@@ -270,6 +287,9 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         listener: Arc::clone(&observer) as Arc<dyn crate::engine::Listener>,
     });
     let handle = engine.handle();
+    let for_people = (prometheus.demand(), prometheus.people());
+    let machines = pollers.iter().map(|(_, latest)| latest.subscribe()).collect();
+    prometheus.spawn(tasks, kube_feed.clone(), machines, &stop);
 
     // A virtual clock is moved by somebody who settles the engine, which asks the suppliers itself.
     if matches!(clock, Clock::System) {
@@ -344,7 +364,8 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
             });
         }
     }
-    let state = side::state(registry, handle.clone(), Arc::clone(&observer), policy_fault, kube_feed, certificates, clock);
+    let state =
+        side::state(registry, handle.clone(), Arc::clone(&observer), policy_fault, kube_feed, certificates, for_people, clock);
     let stopped = stop.clone();
     tasks.spawn(async move {
         if let Err(error) = crate::side::serve(side_listener, state, stopped).await {

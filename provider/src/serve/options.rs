@@ -13,6 +13,7 @@ use stoker_sim::world::WorldConfig;
 use crate::clock::Clock;
 use crate::net::TlsFiles;
 use crate::policy_watch::PolicyError;
+use crate::prometheus::Connection;
 
 /// What the service is started with.
 pub struct Options {
@@ -36,6 +37,8 @@ pub struct Options {
     pub http: SocketAddr,
     /// The cluster.
     pub kube: KubeOptions,
+    /// Where readings and demand signals are asked for; nowhere when absent.
+    pub prometheus: Option<Connection>,
     /// How long decisions are kept.
     pub retention: SignedDuration,
 }

@@ -7,9 +7,9 @@ use serde_json::Number;
 use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
 use stoker_core::demand::{Amount, Signal};
 use stoker_core::policy::{
-    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, QuotaUnit, RawCapacity, RawCommitment, RawDefaults,
-    RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool, RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal,
-    RawSpot, RawTaint, RawTemplate, RawWhere, Taint, Throughput, TypePattern,
+    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, QuotaUnit, RawCapacity, RawCommitment,
+    RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool, RawPrice,
+    RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawTaint, RawTemplate, RawWhere, Taint, Throughput, TypePattern,
 };
 use stoker_core::sharing::{MigLayout, Sharing, Split};
 use stoker_core::spot::{Saving, SpotRules};
@@ -272,6 +272,12 @@ fn dollars(UsdPerHour(micros): UsdPerHour) -> Number {
     let text = format!("{whole}.{rest:06}");
     // A policy holds rates above nought alone, and decimal digits with a point are always a number.
     text.trim_end_matches('0').parse().unwrap_or_else(|_| whole.into())
+}
+
+/// An amount as the shortest decimal number.
+fn amount(amount: Amount) -> Number {
+    // Decimal digits are always a number.
+    amount.to_string().parse().unwrap_or_else(|_| (amount.0 / 1_000_000).into())
 }
 
 /// Thousandths as the shortest decimal number.

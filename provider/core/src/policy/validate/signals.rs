@@ -44,7 +44,8 @@ pub(super) fn prometheus(faults: &mut Faults, path: &Path, raw: Option<&RawProme
         let field = path.key("staleAfter");
         if stale <= interval {
             let (stale, interval) = (stale.as_secs(), interval.as_secs());
-            let why = format!("{stale}s is not above the interval of {interval}s, so all would be unknown between rounds: raise it");
+            let why =
+                format!("{stale}s is not above the interval of {interval}s, so all would be unknown between rounds: raise it");
             faults.add(&field, why);
         } else if stale > MAX_STALE {
             let why = "is above 10m: lower it, a node that went away would be taken for what it was";

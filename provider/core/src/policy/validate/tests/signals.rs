@@ -17,7 +17,8 @@ fn prometheus_is_asked_as_is_usual_unless_the_policy_says_otherwise() {
     assert_eq!((usual.interval.as_secs(), usual.stale_after.as_secs()), (15, 90));
     assert_eq!(usual.node_labels, ["Hostname", "hostname", "node", "instance"]);
     assert_eq!(read(&prometheus(json!({}))), usual);
-    let own = json!({"interval": "30s", "staleAfter": "2m", "nodeLabels": ["exported_node"], "matchLabels": {"cluster": "prod"}});
+    let own =
+        json!({"interval": "30s", "staleAfter": "2m", "nodeLabels": ["exported_node"], "matchLabels": {"cluster": "prod"}});
     let expected = Prometheus {
         interval: SignedDuration::from_secs(30),
         stale_after: SignedDuration::from_secs(120),
