@@ -21,7 +21,7 @@ use crate::supplier::simulated;
 /// The simulated machines, in the state directory.
 const WORLD_FILE: &str = "world.jsonl";
 
-/// Runs the service: the autoscaler's provider, its expander, and a side port with /metrics, /healthz, /readyz and /debug/view.
+/// Runs the service: the autoscaler's provider, its expander, and a side port with /metrics, /healthz, /readyz, /debug/view and /debug/signals.
 ///
 /// Without options: the built-in example policy and simulated world, on loopback, with its state in the user's state directory. Run so
 /// when no command is given.
