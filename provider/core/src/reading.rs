@@ -185,7 +185,7 @@ pub struct GpuReading {
     pub energy_mj: Measured<u64>,
     /// Whether the GPU is split, and into what.
     pub mig: Measured<Mig>,
-    /// NVSwitch fabric: state, status and fault mask as the driver gives them.
+    /// `NVSwitch` fabric: state, status and fault mask as the driver gives them.
     pub fabric: Measured<(u32, u32, u32)>,
     /// Whether the driver stays loaded without a client.
     pub persistence: Measured<bool>,

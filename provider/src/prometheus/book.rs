@@ -86,6 +86,7 @@ impl Book {
         let mut news = BTreeSet::new();
         if let Some(round) = round {
             let counts = round.xids.map(|rows| counts(rows, drops));
+            let no_errors = BTreeMap::new();
             for (gpu, seen) in seen(round, (nodes, labels), stale_after, drops) {
                 let node = seen.node.clone();
                 let known = self.nodes.entry(node.clone()).or_default();
@@ -102,8 +103,10 @@ impl Book {
                     None => (true, Errors::default()),
                     Some(before) => (false, before.errors),
                 };
-                let happened =
-                    errors.since(round.levels.xid(&gpu, &seen.instances), counts.as_ref().map(|counts| counts.get(&gpu)));
+                let happened = errors.since(
+                    round.levels.xid(&gpu, &seen.instances),
+                    counts.as_ref().map(|counts| counts.get(&gpu).unwrap_or(&no_errors)),
+                );
                 // What was there when the GPU was first seen happened nobody knows when.
                 if !first {
                     let event =
@@ -178,17 +181,16 @@ impl Book {
 impl Errors {
     /// Takes in what is told now, and says which errors happened since the last time. The exporter's counts over a window are believed
     /// where it has any: they tell repeats. Else the last error tells, where it is another one than before.
-    fn since(&mut self, last: Option<u32>, counts: Option<Option<&BTreeMap<u32, u64>>>) -> Vec<u32> {
+    fn since(&mut self, last: Option<u32>, counts: Option<&BTreeMap<u32, u64>>) -> Vec<u32> {
         let mut happened = Vec::new();
         if let Some(counts) = counts {
-            let counts = counts.cloned().unwrap_or_default();
             self.counted |= !counts.is_empty();
-            for (code, count) in &counts {
+            for (code, count) in counts {
                 let before = self.counts.get(code).copied().unwrap_or(0);
                 let more = count.saturating_sub(before).min(MOST_REPEATS);
                 happened.extend((0..more).map(|_| *code));
             }
-            self.counts = counts;
+            self.counts.clone_from(counts);
         }
         if let Some(last) = last {
             if !self.counted && last != 0 && self.last != Some(last) {
@@ -204,7 +206,7 @@ impl Errors {
 fn counts(rows: &[Row], drops: &mut Drops) -> BTreeMap<GpuUuid, BTreeMap<u32, u64>> {
     let mut counts: BTreeMap<GpuUuid, BTreeMap<u32, u64>> = BTreeMap::new();
     for row in rows {
-        let Some(of) = Of::of(row) else {
+        let Some(of) = Of::told_by(row) else {
             *drops.entry(Dropped::NoGpu).or_default() += 1;
             continue;
         };
@@ -271,7 +273,7 @@ fn one(
     (nodes, labels): (&Nodes, &[String]),
     stale_after: SignedDuration,
 ) -> Result<(GpuUuid, Seen), Dropped> {
-    let of = Of::of(row).ok_or(Dropped::NoGpu)?;
+    let of = Of::told_by(row).ok_or(Dropped::NoGpu)?;
     let node = nodes.of(row, labels)?;
     let (stamp, at) = sampled(row, asked)?;
     if asked.duration_since(at) > stale_after {

@@ -157,28 +157,26 @@ pub(super) fn stamps(rules: &Prometheus) -> String {
 /// The query for how many errors of each XID were counted of late, which an exporter may be told to tell.
 pub(super) fn xid_counts(rules: &Prometheus) -> String {
     let by = [UUIDS[0], UUIDS[1], "xid"].join(", ");
-    let selector = format!("DCGM_EXP_XID_ERRORS_COUNT{}", braces(matchers(rules)));
+    let selector = format!("DCGM_EXP_XID_ERRORS_COUNT{}", braces(&matchers(rules)));
     format!("max by ({by}) (last_over_time({}))", fresh(&selector, rules.stale_after))
 }
 
 /// The series of any of these names.
 fn selector(names: &[&str], rules: &Prometheus) -> String {
-    let matchers = matchers(rules);
-    match names {
-        [name] => format!("DCGM_FI_{name}{}", braces(matchers)),
-        _ => {
-            let names: Vec<_> = names.iter().map(|name| format!("DCGM_FI_{name}")).collect();
-            let named = format!("__name__=~\"{}\"", names.join("|"));
-            braces(std::iter::once(named).chain(matchers).collect())
-        }
+    let mut of = matchers(rules);
+    if let [name] = names {
+        return format!("DCGM_FI_{name}{}", braces(&of));
     }
+    let names: Vec<_> = names.iter().map(|name| format!("DCGM_FI_{name}")).collect();
+    of.insert(0, format!("__name__=~\"{}\"", names.join("|")));
+    braces(&of)
 }
 
 fn matchers(rules: &Prometheus) -> Vec<String> {
     rules.match_labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect()
 }
 
-fn braces(matchers: Vec<String>) -> String {
+fn braces(matchers: &[String]) -> String {
     if matchers.is_empty() { String::new() } else { format!("{{{}}}", matchers.join(",")) }
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Of {
 
 impl Of {
     /// What a series is of; `None` where its labels do not tell.
-    pub(super) fn of(row: &Row) -> Option<Self> {
+    pub(super) fn told_by(row: &Row) -> Option<Self> {
         let gpu = UUIDS.iter().find_map(|label| row.label(label)).and_then(|uuid| GpuUuid::new(uuid).ok())?;
         let instance = match row.label(INSTANCE) {
             None => None,

@@ -33,7 +33,7 @@ impl Levels {
             }
         };
         for row in rows {
-            let Some(of) = Of::of(row) else {
+            let Some(of) = Of::told_by(row) else {
                 *drops.entry(Dropped::NoGpu).or_default() += 1;
                 continue;
             };

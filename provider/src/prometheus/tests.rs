@@ -1,5 +1,7 @@
 //! What is made of Prometheus's answers, right ones and wrong ones.
 
+#![expect(clippy::cast_precision_loss, reason = "seconds of a test")]
+
 mod asking;
 mod levels;
 mod nodes;
@@ -33,7 +35,7 @@ fn theirs(seconds: f64) -> f64 {
 }
 
 /// A series as Prometheus answers it, worked out at that second.
-fn row(labels: &[(&str, &str)], worked_out: f64, value: impl ToString) -> Row {
+fn row(labels: &[(&str, &str)], worked_out: f64, value: &(impl ToString + ?Sized)) -> Row {
     let metric = labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>();
     Row { metric, value: (theirs(worked_out), value.to_string()) }
 }
@@ -73,7 +75,7 @@ impl Prometheus {
                 let form: Uri = format!("/?{body}").parse().unwrap();
                 let Query(form) = Query::<BTreeMap<String, String>>::try_from_uri(&form).unwrap();
                 if form["query"] == "slow" {
-                    tokio::time::sleep(Duration::from_secs(60)).await;
+                    tokio::time::sleep(Duration::from_mins(1)).await;
                 }
                 let (status, text) = answers(&form["query"]);
                 (StatusCode::from_u16(status).unwrap(), text)

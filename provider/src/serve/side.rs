@@ -22,6 +22,7 @@ use crate::side::{Condition, Health, SideState};
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(2);
 
 /// The side port's answers.
+#[expect(clippy::too_many_arguments, reason = "each is a part of the service that it shows")]
 pub(super) fn state(
     registry: Registry,
     handle: EngineHandle,

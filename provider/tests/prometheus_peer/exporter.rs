@@ -1,5 +1,7 @@
 //! Exporters shaped like DCGM's: what they write of a node is what its reading says.
 
+#![expect(clippy::cast_precision_loss, reason = "levels far below what a float holds exactly")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;

@@ -15,7 +15,7 @@ async fn every_way_not_to_answer_is_told_apart() {
         "matrix" => (200, r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#.to_owned()),
         "large" => (200, " ".repeat(5_000)),
         "scalar" => (200, r#"{"status":"success","data":{"resultType":"scalar","result":[1800000000.5,"7"]}}"#.to_owned()),
-        _ => vector(&[row(&[("a", "b")], 0.0, 1)]),
+        _ => vector(&[row(&[("a", "b")], 0.0, &1)]),
     }))
     .await;
     let asker = prometheus.asker().at_most(4_000);
@@ -33,7 +33,7 @@ async fn every_way_not_to_answer_is_told_apart() {
         assert_eq!((failed.no_level(), failed.to_string().as_str()), (expected, text), "{query}");
     }
     assert_eq!(asker.ask("half").await.unwrap_err().no_level(), NoLevel::Malformed);
-    assert_eq!(asker.ask("up").await.unwrap(), [row(&[("a", "b")], 0.0, 1)]);
+    assert_eq!(asker.ask("up").await.unwrap(), [row(&[("a", "b")], 0.0, &1)]);
     let scalar = asker.ask("scalar").await.unwrap();
     assert_eq!((scalar.len(), scalar[0].number()), (1, 7.0));
     // A port on which nobody listens any more.

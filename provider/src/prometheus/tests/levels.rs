@@ -8,7 +8,7 @@ use super::*;
 fn told(levels: &[(Level, f64)], drops: &mut Drops) -> Levels {
     let mut taken = Levels::new();
     for (level, value) in levels {
-        taken.take(field(*level), Ok(&[row(&[("UUID", "GPU-1")], 0.0, value)]), drops);
+        taken.take(field(*level), Ok(&[row(&[("UUID", "GPU-1")], 0.0, &value)]), drops);
     }
     taken
 }
@@ -145,12 +145,12 @@ fn series_whose_labels_do_not_tell_the_gpu_are_counted() {
     let mut drops = Drops::new();
     let mut levels = Levels::new();
     let series = [
-        row(&[], 0.0, 50),
-        row(&[("UUID", "")], 0.0, 50),
-        row(&[("UUID", "GPU-1"), ("GPU_I_ID", "one")], 0.0, 50),
+        row(&[], 0.0, &50),
+        row(&[("UUID", "")], 0.0, &50),
+        row(&[("UUID", "GPU-1"), ("GPU_I_ID", "one")], 0.0, &50),
         // Two series of one GPU, as a proxy of two Prometheus gives them: the higher; in the old namespace the label is lower case.
-        row(&[("UUID", "GPU-1")], 0.0, 20),
-        row(&[("uuid", "GPU-1")], 0.0, 30),
+        row(&[("UUID", "GPU-1")], 0.0, &20),
+        row(&[("uuid", "GPU-1")], 0.0, &30),
     ];
     levels.take(field(Level::Utilization), Ok(&series), &mut drops);
     assert_eq!(drops, Drops::from([(Dropped::NoGpu, 3)]));
@@ -161,11 +161,11 @@ fn series_whose_labels_do_not_tell_the_gpu_are_counted() {
 fn instances_of_a_split_gpu_are_told_apart() {
     let mut drops = Drops::new();
     let mut levels = Levels::new();
-    let instance = |number: &'static str, value: f64| row(&[("UUID", "GPU-1"), ("GPU_I_ID", number)], 0.0, value);
+    let instance = |number: &'static str, value: f64| row(&[("UUID", "GPU-1"), ("GPU_I_ID", number)], 0.0, &value);
     levels.take(field(Level::MemoryUsed), Ok(&[instance("1", 100.0), instance("2", 0.0)]), &mut drops);
     levels.take(field(Level::MemoryFree), Ok(&[instance("1", 400.0), instance("2", 500.0)]), &mut drops);
     levels.take(field(Level::EngineActivity), Ok(&[instance("1", 0.5)]), &mut drops);
-    levels.take(field(Level::Temperature), Ok(&[row(&[("UUID", "GPU-1")], 0.0, 50)]), &mut drops);
+    levels.take(field(Level::Temperature), Ok(&[row(&[("UUID", "GPU-1")], 0.0, &50)]), &mut drops);
     let instances = BTreeMap::from([(1, "1g.5gb".to_owned()), (2, "1g.5gb".to_owned())]);
     let reading = levels.gpu(&gpu(1), &instances);
     let mib = |n: u64| n * 1024 * 1024;

@@ -9,7 +9,7 @@ fn labels() -> Vec<String> {
 fn a_node_is_found_by_any_of_its_labels() {
     let known = ["ip-10-0-1-2.ec2.internal", "gpu-a", "gpu-b", "twin.east", "twin.west"].map(node).to_vec();
     let nodes = Nodes::new(known);
-    let of = |series: &[(&str, &str)]| nodes.of(&row(series, 0.0, 0), &labels());
+    let of = |series: &[(&str, &str)]| nodes.of(&row(series, 0.0, &0), &labels());
     let found = |name: &str| Ok(node(name));
     assert_eq!(of(&[("Hostname", "gpu-a")]), found("gpu-a"));
     assert_eq!(of(&[("hostname", "gpu-a"), ("instance", "10.0.9.9:9400")]), found("gpu-a"));

@@ -34,7 +34,7 @@ impl Feed {
         for (name, number, sampled, celsius) in samples {
             let uuid = gpu(*number).to_string();
             stamps.push(stamp(second, name, *number, *sampled));
-            levels.take(field(Level::Temperature), Ok(&[row(&[("UUID", &uuid)], 0.0, celsius)]), &mut self.drops);
+            levels.take(field(Level::Temperature), Ok(&[row(&[("UUID", &uuid)], 0.0, &celsius)]), &mut self.drops);
         }
         self.round_with(second, &stamps, &levels, Some(&[]))
     }
@@ -46,7 +46,6 @@ impl Feed {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "seconds of a test")]
 fn stamp(second: i64, name: &str, number: u32, sampled: f64) -> Row {
     let labels = [
         ("UUID", &*gpu(number).to_string()),
@@ -55,7 +54,7 @@ fn stamp(second: i64, name: &str, number: u32, sampled: f64) -> Row {
         ("modelName", "NVIDIA L4"),
         ("pci_bus_id", "00000000:01:00.0"),
     ];
-    row(&labels, second as f64, theirs(sampled))
+    row(&labels, second as f64, &theirs(sampled))
 }
 
 /// The one reading that a round told.
@@ -121,7 +120,7 @@ fn what_is_told_no_more_is_unknown_after_the_time_and_never_idle() {
 #[test]
 fn samples_that_cannot_be_are_dropped_and_counted() {
     let mut feed = Feed::new();
-    let unlabelled = row(&[("Hostname", "a")], 100.0, theirs(100.0));
+    let unlabelled = row(&[("Hostname", "a")], 100.0, &theirs(100.0));
     let stamps = [
         stamp(100, "a", 0, 9.0),
         stamp(100, "a", 1, 102.0),
@@ -150,8 +149,8 @@ fn samples_that_cannot_be_are_dropped_and_counted() {
 fn errors(feed: &mut Feed, second: i64, last: u32, counts: &[(u32, u64)]) -> Vec<u32> {
     let mut levels = Levels::new();
     let gpu = ("UUID", "GPU-0");
-    levels.take(field(Level::Xid), Ok(&[row(&[gpu], 0.0, last)]), &mut Drops::new());
-    let counted: Vec<_> = counts.iter().map(|(code, count)| row(&[gpu, ("xid", &code.to_string())], 0.0, count)).collect();
+    levels.take(field(Level::Xid), Ok(&[row(&[gpu], 0.0, &last)]), &mut Drops::new());
+    let counted: Vec<_> = counts.iter().map(|(code, count)| row(&[gpu, ("xid", &code.to_string())], 0.0, &count)).collect();
     let told = feed.round_with(second, &[stamp(second, "a", 0, second as f64)], &levels, Some(&counted));
     let [(_, _, events)] = told.as_slice() else { panic!("{told:?}") };
     let code = |event: &NodeEvent| match &event.what {

@@ -30,7 +30,7 @@ fn only(demand: &Demand) -> SignalLevel {
 }
 
 fn unlabelled(value: &str) -> Row {
-    row(&[], 0.0, value)
+    row(&[], 0.0, &value)
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn a_signal_is_known_only_where_it_is_one_number_that_rests_on_young_sampl
     let age = Arc::new(AtomicI64::new(30));
     let aged = Arc::clone(&age);
     let prometheus = Prometheus::start(Arc::new(move |query| {
-        let stamp = |selector: &str| row(&[("selector", selector)], 0.0, theirs(-(aged.load(Ordering::SeqCst) as f64)));
+        let stamp = |selector: &str| row(&[("selector", selector)], 0.0, &theirs(-(aged.load(Ordering::SeqCst) as f64)));
         match query {
             _ if query.starts_with("label_replace") && query.contains("(gone)") && query.contains("(queue)") => {
                 vector(&[stamp("1")])
@@ -47,7 +47,7 @@ async fn a_signal_is_known_only_where_it_is_one_number_that_rests_on_young_sampl
             _ if query.starts_with("label_replace") && query.contains("(gone)") => vector(&[]),
             _ if query.starts_with("label_replace") => vector(&[stamp("0")]),
             "sum(queue)" => vector(&[unlabelled("24")]),
-            "queue" => vector(&[row(&[("pod", "a")], 0.0, 1), row(&[("pod", "b")], 0.0, 2)]),
+            "queue" => vector(&[row(&[("pod", "a")], 0.0, &1), row(&[("pod", "b")], 0.0, &2)]),
             "queue > 100" => vector(&[]),
             "queue / 0" => vector(&[unlabelled("+Inf")]),
             "queue % 0" => vector(&[unlabelled("NaN")]),
@@ -114,7 +114,7 @@ async fn people_see_what_a_query_answers_and_many_who_look_are_one_question() {
     let count = Arc::clone(&asked);
     let prometheus = Prometheus::start(Arc::new(move |_| {
         count.fetch_add(1, Ordering::SeqCst);
-        vector(&(0..30).map(|pod| row(&[("pod", &pod.to_string())], 0.0, pod)).collect::<Vec<_>>())
+        vector(&(0..30).map(|pod| row(&[("pod", &pod.to_string())], 0.0, &pod)).collect::<Vec<_>>())
     }))
     .await;
     let (_keep, receiver) = watch::channel(policy(&[("queueDepth", "queue")]));
