@@ -17,6 +17,7 @@ pub mod permit;
 pub mod policy_file;
 pub mod policy_watch;
 pub mod probes;
+pub mod prometheus;
 pub mod rollup;
 pub mod serve;
 pub mod side;

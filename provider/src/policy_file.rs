@@ -3,6 +3,7 @@
 use stoker_core::policy::{Policy, RawPolicy, check_against_prices};
 use stoker_core::price::PriceBook;
 
+use crate::prometheus::check_queries;
 use crate::yaml::{self, Faults};
 
 #[cfg(test)]
@@ -18,6 +19,7 @@ pub fn parse(file_name: &str, text: &str, book: Option<&PriceBook>) -> Result<Po
             Ok(policy) => (Some(policy), Vec::new()),
             Err(faults) => (None, faults),
         };
+        faults.extend(check_queries(raw));
         let told = faults.len();
         for unknown in book.map(|book| check_against_prices(raw, book)).unwrap_or_default() {
             // A name that cannot be one is unknown as well; once is enough.

@@ -103,6 +103,7 @@ impl Setup {
             world: self.world.clone(),
             state_dir: dir.join("state"),
             world_file: Some(dir.join("world.jsonl")),
+            prometheus: None,
             provider: Door::loopback(),
             expander: Door::loopback(),
             probes: None,

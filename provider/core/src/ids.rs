@@ -102,6 +102,8 @@ id!(/// The cluster that Stoker serves; part of every launch key, so that two cl
     ClusterName, "cluster name");
 id!(/// A pool of the policy.
     PoolName, "pool name");
+id!(/// A demand signal of a pool, e.g. `queueDepth`.
+    SignalName, "signal name");
 id!(/// A node group: pool × shape, e.g. `inference.g6-xlarge.us-east-1a`. Stable across restarts.
     NodeGroupId, "node group id");
 id!(/// A cloud, e.g. `aws`, `gcp`, `azure`, `lambda`.

@@ -13,6 +13,7 @@ pub mod check;
 pub mod choose;
 pub mod commitment;
 pub mod decide;
+pub mod demand;
 pub mod filling;
 pub mod fit;
 pub mod group;

@@ -139,6 +139,8 @@ pub enum DriverState {
     Hung,
     /// Anything else.
     Failed,
+    /// Nobody tells: the source of the readings has gone silent.
+    Unknown,
 }
 
 /// What was read of one GPU.
@@ -229,8 +231,8 @@ pub struct RemappedRows {
     pub correctable: u32,
     /// After errors that were not.
     pub uncorrectable: u32,
-    /// Whether one waits for a reset.
-    pub pending: bool,
+    /// Whether one waits for a reset. A DCGM exporter leaves it out unless it is told to.
+    pub pending: Measured<bool>,
     /// Whether one could not be replaced: for life.
     pub failed: bool,
 }

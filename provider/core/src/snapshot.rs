@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::demand::Demand;
 use crate::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
 use crate::lookup::Lookup;
 use crate::reading::seen::Seen;
@@ -29,6 +30,9 @@ pub struct Snapshot {
     /// What has been seen of each node's GPUs; a node that nobody reads is absent.
     #[serde(default)]
     pub seen: BTreeMap<NodeName, Arc<Seen>>,
+    /// What each pool's demand signals say.
+    #[serde(default)]
+    pub demand: Demand,
 }
 
 /// What one try at draining a node came to.

@@ -12,10 +12,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::budget::Budget;
 use stoker_core::commitment::Use;
+use stoker_core::demand::Demand;
 use stoker_core::units::UsdPerHour;
 
 use super::accounts::{BudgetRow, UseRow};
 use super::args::OutputArg;
+use super::demand::{self, DemandRow};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money, table};
 
@@ -57,6 +59,8 @@ struct DebugView {
     budgets: Vec<Budget>,
     #[serde(default)]
     commitments: Vec<Use>,
+    #[serde(default)]
+    demand: Demand,
 }
 
 /// A node that is being let go.
@@ -110,6 +114,8 @@ struct GroupsReport {
     /// Of the pool that was asked for, and of all pools.
     budgets: Vec<BudgetRow>,
     commitments: Vec<UseRow>,
+    /// What the pools' demand signals say.
+    demand: Vec<DemandRow>,
     /// Groups that are not shown to the autoscaler, and not above.
     unlisted: usize,
     /// Pods that sit on nodes of these groups and want no GPU.
@@ -165,6 +171,7 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
         groups,
         budgets: view.budgets.into_iter().filter(own).map(BudgetRow::from).collect(),
         commitments: view.commitments.into_iter().map(UseRow::from).collect(),
+        demand: demand::rows(&view.demand, args.pool.as_deref(), view.at),
         leaving: view.leaving,
         pods_without_gpu,
         unlisted: hidden.len(),
@@ -272,6 +279,9 @@ impl GroupsReport {
         }
         for commitment in &self.commitments {
             let _ = writeln!(text, "{commitment}");
+        }
+        for row in &self.demand {
+            let _ = writeln!(text, "{row}");
         }
         if let Some(why) = &self.not_ready {
             let _ = writeln!(text, "not ready: {why}");

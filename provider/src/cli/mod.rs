@@ -8,6 +8,7 @@ mod candidates;
 mod certs;
 mod commit;
 mod completions;
+mod demand;
 mod demo;
 mod exit;
 mod explain;

@@ -15,13 +15,14 @@ use crate::kube::client::in_cluster;
 use crate::net::TlsFiles;
 use crate::policy_file;
 use crate::probes::ServiceAccount;
+use crate::prometheus::Connection;
 use crate::serve::{Door, KubeOptions, Options, PolicySource, ProbeDoorOptions, ServeError, start};
 use crate::supplier::simulated;
 
 /// The simulated machines, in the state directory.
 const WORLD_FILE: &str = "world.jsonl";
 
-/// Runs the service: the autoscaler's provider, its expander, and a side port with /metrics, /healthz, /readyz and /debug/view.
+/// Runs the service: the autoscaler's provider, its expander, and a side port with /metrics, /healthz, /readyz, /debug/view and /debug/signals.
 ///
 /// Without options: the built-in example policy and simulated world, on loopback, with its state in the user's state directory. Run so
 /// when no command is given.
@@ -123,6 +124,22 @@ pub struct ServeArgs {
     /// Let the simulated supplier run inside a real cluster, whatever it watches: its nodes are announced and never exist
     #[arg(long, env = "STOKER_SIMULATED_IN_CLUSTER", help_heading = "Kubernetes")]
     pub simulated_in_cluster: bool,
+
+    /// Prometheus to ask for readings of GPUs (dcgm-exporter) and for the policy's demand signals [default: none]
+    #[arg(long, env = "STOKER_PROMETHEUS_URL", value_name = "URL", help_heading = "Prometheus")]
+    pub prometheus_url: Option<String>,
+    /// File with a bearer token for it; read again for each question
+    #[arg(
+        long,
+        env = "STOKER_PROMETHEUS_TOKEN_FILE",
+        value_name = "FILE",
+        requires = "prometheus_url",
+        help_heading = "Prometheus"
+    )]
+    pub prometheus_token_file: Option<PathBuf>,
+    /// Who signs its certificate, in PEM [default: the system's authorities]
+    #[arg(long, env = "STOKER_PROMETHEUS_CA", value_name = "FILE", requires = "prometheus_url", help_heading = "Prometheus")]
+    pub prometheus_ca: Option<PathBuf>,
 }
 
 /// Carries the command out: until the process is told to stop, or a part of the service ends by itself.
@@ -169,6 +186,9 @@ fn options(args: ServeArgs) -> Result<Options, CliError> {
         kubeconfig,
         no_kubernetes,
         simulated_in_cluster,
+        prometheus_url,
+        prometheus_token_file,
+        prometheus_ca,
     } = args;
     // Also where no cluster is watched: an autoscaler beside it would wait for the nodes all the same.
     if in_cluster() && !simulated_in_cluster {
@@ -207,6 +227,7 @@ fn options(args: ServeArgs) -> Result<Options, CliError> {
             None if in_cluster() && !no_kubernetes => KubeOptions::InCluster,
             None => KubeOptions::None,
         },
+        prometheus: prometheus_url.map(|url| Connection { url, token_file: prometheus_token_file, ca: prometheus_ca }),
         retention,
         clock,
         book,

@@ -202,6 +202,7 @@ async fn play(script: Script) -> anyhow::Result<Option<Played>> {
         world,
         state_dir,
         world_file: None,
+        prometheus: None,
         provider: Door::loopback(),
         expander: Door::loopback(),
         probes: None,

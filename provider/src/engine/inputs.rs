@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::demand::Demand;
 use stoker_core::group::Menu;
 use stoker_core::ids::{Cloud, SupplierName, ZoneId};
 use stoker_core::offer::Place;
@@ -154,6 +155,7 @@ pub struct Feeds {
     suppliers: Vec<SupplierFeed>,
     cluster: Option<ClusterFeed>,
     seen: Option<watch::Receiver<Arc<SeenNodes>>>,
+    demand: Option<watch::Receiver<Arc<Demand>>>,
 }
 
 /// The cluster's facts, and whether they can be trusted.
@@ -184,13 +186,20 @@ impl Feeds {
     /// Feeds from these suppliers, and from the cluster where there is one.
     pub fn new(suppliers: &[Arc<dyn Supplier>], cluster: Option<ClusterFeed>) -> Self {
         let suppliers = suppliers.iter().map(|s| SupplierFeed::new(Arc::clone(s))).collect();
-        Self { suppliers, cluster, seen: None }
+        Self { suppliers, cluster, seen: None, demand: None }
     }
 
     /// With what has been seen of the nodes' GPUs. A pass waits for none of it: what nobody has read yet is absent.
     #[must_use]
     pub fn with_seen(mut self, seen: watch::Receiver<Arc<SeenNodes>>) -> Self {
         self.seen = Some(seen);
+        self
+    }
+
+    /// With what demand signals say. A pass never waits for it: a signal that is not known is a value of its own.
+    #[must_use]
+    pub fn with_demand(mut self, demand: watch::Receiver<Arc<Demand>>) -> Self {
+        self.demand = Some(demand);
         self
     }
 
@@ -241,6 +250,7 @@ impl Feeds {
             terminating: under_way.terminating,
             drains: under_way.drains,
             seen: self.seen.as_ref().map(|seen| SeenNodes::clone(&seen.borrow())).unwrap_or_default(),
+            demand: self.demand.as_ref().map(|demand| Demand::clone(&demand.borrow())).unwrap_or_default(),
         }
     }
 }

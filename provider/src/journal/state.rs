@@ -8,6 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::budget::{BudgetOf, Stage};
+use stoker_core::demand::PoolDemand;
 use stoker_core::ids::{
     Cloud, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
 };
@@ -196,13 +197,14 @@ pub(super) struct SnapshotDelta {
     drains: MapDelta<NodeName, Drained>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     seen: MapDelta<NodeName, Arc<Seen>>,
+    demand: MapDelta<PoolName, Arc<PoolDemand>>,
 }
 
 impl Part for Snapshot {
     type Delta = SnapshotDelta;
 
     fn whole(&self) -> SnapshotDelta {
-        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen } = self;
+        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen, demand } = self;
         SnapshotDelta {
             suppliers: suppliers.whole(),
             cluster: Some(cluster.whole()),
@@ -211,11 +213,12 @@ impl Part for Snapshot {
             terminating: terminating.whole(),
             drains: drains.whole(),
             seen: seen.whole(),
+            demand: demand.whole(),
         }
     }
 
     fn since(&self, before: &Self) -> Option<SnapshotDelta> {
-        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen } = self;
+        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen, demand } = self;
         let delta = SnapshotDelta {
             suppliers: suppliers.since(&before.suppliers).unwrap_or_default(),
             cluster: cluster.since(&before.cluster),
@@ -224,6 +227,7 @@ impl Part for Snapshot {
             terminating: terminating.since(&before.terminating).unwrap_or_default(),
             drains: drains.since(&before.drains).unwrap_or_default(),
             seen: seen.since(&before.seen).unwrap_or_default(),
+            demand: demand.since(&before.demand).unwrap_or_default(),
         };
         let any = !delta.suppliers.is_empty()
             || delta.cluster.is_some()
@@ -231,13 +235,14 @@ impl Part for Snapshot {
             || !delta.launching.is_empty()
             || !delta.terminating.is_empty()
             || !delta.drains.is_empty()
-            || !delta.seen.is_empty();
+            || !delta.seen.is_empty()
+            || !delta.demand.is_empty();
         any.then_some(delta)
     }
 
     fn apply(before: Option<Self>, delta: SnapshotDelta) -> Self {
         let before = before.unwrap_or_default();
-        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating, drains, seen } = delta;
+        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating, drains, seen, demand } = delta;
         Self {
             suppliers: Part::apply(Some(before.suppliers), suppliers),
             cluster: match cluster {
@@ -249,6 +254,7 @@ impl Part for Snapshot {
             terminating: Part::apply(Some(before.terminating), terminating),
             drains: Part::apply(Some(before.drains), drains),
             seen: Part::apply(Some(before.seen), seen),
+            demand: Part::apply(Some(before.demand), demand),
         }
     }
 }

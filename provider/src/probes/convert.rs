@@ -251,7 +251,7 @@ impl Absurd {
         let rows = gpu.remapped_rows.map(|rows| RemappedRows {
             correctable: rows.correctable,
             uncorrectable: rows.uncorrectable,
-            pending: rows.pending,
+            pending: Measured::Known(rows.pending),
             failed: rows.failed,
         });
         let pcie = gpu.pcie.map(|pcie| Pcie {

@@ -3,6 +3,7 @@
 mod nodes;
 mod options;
 mod probes;
+mod prometheus;
 mod side;
 
 use std::collections::BTreeMap;
@@ -76,6 +77,9 @@ pub enum ServeError {
          ServiceAccount tokens"
     )]
     UnprovenProbes,
+    /// Prometheus cannot be asked.
+    #[error(transparent)]
+    Prometheus(#[from] crate::prometheus::NoAsker),
     /// An address cannot be listened on.
     #[error("{addr}: cannot listen for {door}")]
     Listen {
@@ -211,6 +215,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         http,
         kube,
         retention,
+        prometheus,
     } = options;
     let permit = Arc::new(Permit::take(&state_dir)?);
     let (policy, policy_path) = source.read(&book)?;
@@ -295,9 +300,10 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let policy = Arc::new(policy);
     warn_of_unmatched(&policy, &book, &markets.facts().borrow());
     let (policy_sender, policy_receiver) = watch::channel(policy);
+    let prometheus = prometheus::Prometheus::new(prometheus.as_ref(), &policy_receiver, &mut registry, &clock)?;
     let cluster_feed =
         kube_feed.clone().map(|feed: KubeFeed| ClusterFeed { facts: feed.facts(), healthy: Box::new(move || feed.healthy()) });
-    let feeds = Feeds::new(&suppliers, cluster_feed).with_seen(readings.seen());
+    let feeds = Feeds::new(&suppliers, cluster_feed).with_seen(readings.seen()).with_demand(prometheus.demand());
     let pollers = feeds.pollers();
     let market_facts = markets.facts();
     let engine = Engine::new(Parts {
@@ -314,6 +320,9 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         listener: Arc::clone(&observer) as Arc<dyn crate::engine::Listener>,
     });
     let handle = engine.handle();
+    let for_people = (prometheus.demand(), prometheus.people());
+    let machines = pollers.iter().map(|(_, latest)| latest.subscribe()).collect();
+    prometheus.spawn(tasks, kube_feed.clone(), machines, &readings, &stop);
 
     // A virtual clock is moved by somebody who settles the engine, which asks the suppliers itself.
     if matches!(clock, Clock::System) {
@@ -405,7 +414,8 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
             });
         }
     }
-    let state = side::state(registry, handle.clone(), Arc::clone(&observer), policy_fault, kube_feed, certificates, clock);
+    let state =
+        side::state(registry, handle.clone(), Arc::clone(&observer), policy_fault, kube_feed, certificates, for_people, clock);
     let stopped = stop.clone();
     tasks.spawn(async move {
         if let Err(error) = crate::side::serve(side_listener, state, stopped).await {

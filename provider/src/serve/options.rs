@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::net::TlsFiles;
 use crate::policy_watch::PolicyError;
 use crate::probes::ServiceAccount;
+use crate::prometheus::Connection;
 
 /// What the service is started with.
 pub struct Options {
@@ -39,6 +40,8 @@ pub struct Options {
     pub http: SocketAddr,
     /// The cluster.
     pub kube: KubeOptions,
+    /// Where readings and demand signals are asked for; nowhere when absent.
+    pub prometheus: Option<Connection>,
     /// How long decisions are kept.
     pub retention: SignedDuration,
 }

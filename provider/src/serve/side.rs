@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use stoker_core::budget::{Budget, Stage};
+use stoker_core::demand::Demand;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -14,12 +15,14 @@ use crate::engine::EngineHandle;
 use crate::kube::feed::KubeFeed;
 use crate::kube::guests::Guests;
 use crate::observer::Observer;
+use crate::prometheus::People;
 use crate::side::{Condition, Health, SideState};
 
 /// A loop that has made no pass for so long is stuck: it makes one every 10 s whether or not anything happens.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(2);
 
 /// The side port's answers.
+#[expect(clippy::too_many_arguments, reason = "each is a part of the service that it shows")]
 pub(super) fn state(
     registry: Registry,
     handle: EngineHandle,
@@ -27,6 +30,7 @@ pub(super) fn state(
     policy_fault: Option<watch::Receiver<Option<String>>>,
     kube: Option<KubeFeed>,
     certificates: BTreeMap<&'static str, watch::Receiver<Option<String>>>,
+    (demand, people): (watch::Receiver<Arc<Demand>>, People),
     clock: Clock,
 ) -> SideState {
     let (for_health, for_ready, for_view) = (Arc::clone(&observer), handle.clone(), handle);
@@ -83,12 +87,20 @@ pub(super) fn state(
             }
             conditions
         }),
-        view: Box::new(move || view(&for_view, guests.as_ref().map(|guests| guests.borrow().clone()).as_deref())),
+        view: Box::new(move || {
+            let guests = guests.as_ref().map(|guests| guests.borrow().clone());
+            let demand = Arc::clone(&demand.borrow());
+            view(&for_view, guests.as_deref(), &demand)
+        }),
+        signals: Box::new(move || {
+            let people = people.clone();
+            Box::pin(async move { people.signals().await })
+        }),
     }
 }
 
 /// The view as JSON: what `stoker groups` reads.
-fn view(handle: &EngineHandle, guests: Option<&Guests>) -> serde_json::Value {
+fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serde_json::Value {
     let view = handle.view();
     let guests: Vec<_> = guests
         .into_iter()
@@ -132,6 +144,7 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>) -> serde_json::Value {
         "budgets": view.accounts.budgets,
         "commitments": view.accounts.commitments,
         "podsWithoutGpu": guests,
+        "demand": demand,
         "records": view.memory.records.values().collect::<Vec<_>>(),
         "refusedMarkets": view.memory.refused.iter().map(|(market, backoff)| json!({ "market": market, "backoff": backoff })).collect::<Vec<_>>(),
     })

@@ -12,6 +12,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -89,7 +90,7 @@ impl fmt::Display for OneLine<'_> {
     }
 }
 
-/// Where the answers come from. The closures run on each request and must not wait.
+/// Where the answers come from. The closures run on each request and must not block.
 pub struct SideState {
     /// What `/metrics` shows.
     pub registry: Arc<Registry>,
@@ -99,6 +100,8 @@ pub struct SideState {
     pub ready: Box<dyn Fn() -> Vec<Condition> + Send + Sync>,
     /// For `/debug/view`.
     pub view: Box<dyn Fn() -> serde_json::Value + Send + Sync>,
+    /// For `/debug/signals`; the one answer that may take a while.
+    pub signals: Box<dyn Fn() -> BoxFuture<'static, serde_json::Value> + Send + Sync>,
 }
 
 impl fmt::Debug for SideState {
@@ -124,7 +127,10 @@ fn router(state: Arc<SideState>) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/debug/view", get(view))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "here are /metrics, /healthz, /readyz and /debug/view\n") })
+        .route("/debug/signals", get(signals))
+        .fallback(|| async {
+            (StatusCode::NOT_FOUND, "here are /metrics, /healthz, /readyz, /debug/view and /debug/signals\n")
+        })
         .with_state(state)
 }
 
@@ -158,6 +164,10 @@ async fn readyz(State(state): State<Arc<SideState>>) -> Response {
 
 async fn view(State(state): State<Arc<SideState>>) -> axum::Json<serde_json::Value> {
     axum::Json((state.view)())
+}
+
+async fn signals(State(state): State<Arc<SideState>>) -> axum::Json<serde_json::Value> {
+    axum::Json((state.signals)().await)
 }
 
 #[cfg(test)]

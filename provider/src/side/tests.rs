@@ -20,6 +20,7 @@ async fn served(health: Health, conditions: Vec<Condition>) -> Served {
         healthy: Box::new(move || health.clone()),
         ready: Box::new(move || conditions.clone()),
         view: Box::new(|| serde_json::json!({"groups": ["a"]})),
+        signals: Box::new(|| Box::pin(async { serde_json::json!([{"signal": "qps"}]) })),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();

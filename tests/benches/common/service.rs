@@ -48,6 +48,7 @@ pub(crate) fn options(policy: String, dir: &Path) -> Options {
         world,
         state_dir: dir.join("state"),
         world_file: None,
+        prometheus: None,
         provider: Door::loopback(),
         expander: Door::loopback(),
         probes: None,

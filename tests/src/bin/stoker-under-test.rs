@@ -43,6 +43,7 @@ async fn main() -> anyhow::Result<()> {
         world,
         state_dir,
         world_file: Some(world_file),
+        prometheus: None,
         provider: Door::loopback(),
         expander: Door::loopback(),
         probes: None,

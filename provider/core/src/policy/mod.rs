@@ -5,6 +5,7 @@
 
 mod fault;
 mod nearest;
+mod prometheus;
 mod raw;
 mod validate;
 
@@ -15,11 +16,13 @@ use serde::{Deserialize, Serialize};
 
 pub use fault::{Fault, Path, Step, quoted};
 pub use nearest::nearest;
+pub use prometheus::Prometheus;
 pub use raw::*;
 pub use validate::{check_against_prices, discount};
 
 use crate::advise::Thresholds;
 use crate::commitment::Commitment;
+use crate::demand::Signal;
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
 use crate::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure};
 use crate::quota::KnownQuota;
@@ -59,6 +62,9 @@ pub struct Policy {
     /// How `stoker advise` judges.
     #[serde(default)]
     pub advise: Thresholds,
+    /// How Prometheus is asked.
+    #[serde(default)]
+    pub prometheus: Prometheus,
 }
 
 /// One pool: who may use what, in which order, within which limits.
@@ -112,6 +118,9 @@ pub struct Pool {
     pub isolation: Option<Isolation>,
     /// How GPUs are shared; `None` gives whole ones.
     pub sharing: Option<Sharing>,
+    /// Its demand signals, in file order; names are unique.
+    #[serde(default)]
+    pub signals: Vec<Signal>,
 }
 
 /// Price-class isolation of a pool.

@@ -2,10 +2,14 @@
 //!
 //! The JSON Schema of these types is what `stoker policy schema` prints. [`super::Policy`] is what the rules accept.
 
+mod signals;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use signals::{RawPrometheus, RawSignal};
 
 use crate::offer::{CapacityType, GpuFeature, GpuFigure};
 use crate::sharing::{Acknowledgement, MigStrategy};
@@ -39,6 +43,9 @@ pub struct RawPolicy {
     /// What is paid for already: reservations, capacity blocks, savings plans. Used first, whichever pool buys.
     #[serde(default)]
     pub commitments: Vec<RawCommitment>,
+    /// How readings and demand signals are taken from Prometheus.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prometheus: Option<RawPrometheus>,
     /// How `stoker advise` judges what workloads use; nothing that is bought depends on it.
     #[serde(default, skip_serializing_if = "RawAdvise::is_empty")]
     pub advise: RawAdvise,
@@ -205,6 +212,10 @@ pub struct RawPool {
     /// How each GPU is shared by several pods. A changed layout makes new groups. Off unless named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<RawSharing>,
+    /// Demand signals, from Prometheus: how many replicas the pool's work asks for. They are shown and recorded; nothing is bought or
+    /// kept for them yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signals: Vec<RawSignal>,
 }
 
 /// Which GPUs a pool may use.

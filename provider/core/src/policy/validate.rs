@@ -13,6 +13,7 @@ mod later;
 mod prices;
 mod quotas;
 mod sharing;
+mod signals;
 mod spot;
 #[cfg(test)]
 mod tests;
@@ -142,6 +143,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let commitments = commitments::read(faults, &root.key("commitments"), &raw.commitments);
     let max_usd_per_hour = budgets::overall(faults, &root, raw);
     let advise = advise::thresholds(faults, &root.key("advise"), &raw.advise);
+    let prometheus = signals::prometheus(faults, &root.key("prometheus"), raw.prometheus.as_ref());
     Some(Policy {
         cluster: cluster?,
         boot_deadline: boot_deadline?,
@@ -152,6 +154,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
         prices: prices?,
         commitments: commitments?,
         advise: advise?,
+        prometheus: prometheus?,
     })
 }
 
@@ -219,6 +222,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     let taints = taints(faults, &path.key("template").key("taints"), raw.template.taints.as_deref());
     let isolation = isolation(faults, path, raw);
     let sharing = sharing::sharing(faults, &path.key("sharing"), raw);
+    let signals = signals::signals(faults, path, raw);
     later::of_a_pool(faults, path, raw);
     Some(Pool {
         name: name?,
@@ -245,6 +249,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         taints,
         isolation: isolation?,
         sharing: sharing?,
+        signals: signals?,
     })
 }
 

@@ -230,6 +230,7 @@ const fn absent(driver: DriverState) -> Why {
         DriverState::Ready => Why::GpuLost,
         DriverState::NoPermission => Why::NoPermission,
         DriverState::Hung => Why::TimedOut,
+        DriverState::Unknown => Why::NotReported,
         DriverState::LibraryMissing | DriverState::DriverNotLoaded | DriverState::VersionMismatch | DriverState::Failed => {
             Why::Failed
         }

@@ -6,10 +6,12 @@ use jiff::SignedDuration;
 use serde_json::Number;
 use stoker_core::advise::Thresholds;
 use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
+use stoker_core::demand::{Amount, Signal};
 use stoker_core::policy::{
-    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Quota, QuotaUnit, RawAdvise, RawCapacity, RawCommitment,
-    RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool, RawPrice,
-    RawQuota, RawSharing, RawSpot, RawTaint, RawTemplate, RawWhere, Taint, Throughput, TypePattern,
+    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, QuotaUnit, RawAdvise, RawCapacity,
+    RawCommitment, RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool,
+    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawTaint, RawTemplate, RawWhere, Taint, Throughput,
+    TypePattern,
 };
 use stoker_core::sharing::{MigLayout, Sharing, Split};
 use stoker_core::spot::{Saving, SpotRules};
@@ -17,7 +19,18 @@ use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
 
 /// The policy as a file that says everything: read again, it is the same policy.
 pub(super) fn effective(policy: &Policy) -> RawPolicy {
-    let Policy { cluster, boot_deadline, max_usd_per_hour, pools, quotas, unknown_quota, prices, commitments, advise } = policy;
+    let Policy {
+        cluster,
+        boot_deadline,
+        max_usd_per_hour,
+        pools,
+        quotas,
+        unknown_quota,
+        prices,
+        commitments,
+        advise,
+        prometheus,
+    } = policy;
     RawPolicy {
         api_version: API_VERSION.to_owned(),
         kind: "Policy".to_owned(),
@@ -30,6 +43,7 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         prices: prices.iter().map(price).collect(),
         commitments: commitments.iter().map(commitment).collect(),
         advise: thresholds(advise),
+        prometheus: Some(asked(prometheus)),
     }
 }
 
@@ -95,7 +109,21 @@ fn pool(pool: &Pool) -> RawPool {
         isolation: pool.isolation.map(|isolation| RawIsolation { kappa: factor(isolation.kappa) }),
         waiting_usd_per_gpu_hour: pool.isolation.map(|isolation| dollars(isolation.waiting)),
         sharing: pool.sharing.as_ref().map(sharing),
+        signals: pool.signals.iter().map(signal).collect(),
     }
+}
+
+fn asked(prometheus: &Prometheus) -> RawPrometheus {
+    RawPrometheus {
+        interval: Some(length(prometheus.interval)),
+        stale_after: Some(length(prometheus.stale_after)),
+        node_labels: prometheus.node_labels.clone(),
+        match_labels: prometheus.match_labels.clone(),
+    }
+}
+
+fn signal(signal: &Signal) -> RawSignal {
+    RawSignal { name: signal.name.to_string(), query: signal.query.clone(), per_replica: amount(signal.per_replica) }
 }
 
 fn sharing(sharing: &Sharing) -> RawSharing {
@@ -264,6 +292,12 @@ fn dollars(UsdPerHour(micros): UsdPerHour) -> Number {
     let text = format!("{whole}.{rest:06}");
     // A policy holds rates above nought alone, and decimal digits with a point are always a number.
     text.trim_end_matches('0').parse().unwrap_or_else(|_| whole.into())
+}
+
+/// An amount as the shortest decimal number.
+fn amount(amount: Amount) -> Number {
+    // Decimal digits are always a number.
+    amount.to_string().parse().unwrap_or_else(|_| (amount.0 / 1_000_000).into())
 }
 
 /// Thousandths as the shortest decimal number.

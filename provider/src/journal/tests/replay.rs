@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
 use stoker_core::decide::decide;
+use stoker_core::demand::{Amount, Demand, NoLevel, PoolDemand, SignalLevel};
+use stoker_core::ids::{PoolName, SignalName};
 use stoker_core::plan::{Action, Plan, Proposed};
 
 use super::*;
@@ -85,6 +87,12 @@ async fn the_inputs_of_a_decision_make_it_again() {
     assert!(launches > 5 && ends > 0 && notes > 5, "{launches} launches, {ends} ends, {notes} notes");
 }
 
+/// What the one signal of the pool says.
+fn demand(level: SignalLevel) -> Demand {
+    let signals = [(SignalName::new("queueDepth").unwrap(), level)].into();
+    [(PoolName::new("infer").unwrap(), Arc::new(PoolDemand { signals }))].into()
+}
+
 #[tokio::test]
 async fn the_snapshot_comes_back_as_it_was() {
     let dir = tempdir().unwrap();
@@ -94,9 +102,11 @@ async fn the_snapshot_comes_back_as_it_was() {
     world.order(&journal, 2).await.unwrap();
     let actions = world.pass(&journal).await.unwrap();
     world.answer(&actions, true);
+    world.snapshot.demand = demand(SignalLevel::Known { amount: Amount(24_000_000), replicas: 4, at: world.now });
     let with_outcomes = world.snapshot.clone();
     world.pass(&journal).await.unwrap();
     world.snapshot.cluster = None;
+    world.snapshot.demand = demand(SignalLevel::Unknown { why: NoLevel::Stale, since: world.now });
     world.snapshot.suppliers.values_mut().for_each(|inventory| *inventory = None);
     let unheard = world.snapshot.clone();
     world.pass(&journal).await.unwrap();

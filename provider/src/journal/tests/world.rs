@@ -104,6 +104,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         taints: vec![Taint { key: "nvidia.com/gpu".into(), value: "true".into(), effect: TaintEffect::NoSchedule }],
         isolation: None,
         sharing: None,
+        signals: Vec::new(),
     };
     Policy {
         cluster: ClusterName::new("prod").unwrap(),
@@ -115,6 +116,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         prices: Vec::new(),
         commitments: Vec::new(),
         advise: stoker_core::advise::Thresholds::default(),
+        prometheus: stoker_core::policy::Prometheus::default(),
     }
 }
 

@@ -1,4 +1,5 @@
 mod data;
+mod signals;
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::reading::seen::{Ailment, HealthFact};
-use crate::reading::{GpuReading, Measured, Why};
+use crate::reading::{GpuReading, Measured, RemappedRows, Why};
 
 /// What is wrong with a GPU. What is not read each time stands as it was last read.
 pub(super) fn ailments(reading: &GpuReading, before: &BTreeSet<Ailment>) -> BTreeSet<Ailment> {
@@ -17,7 +17,9 @@ pub(super) fn ailments(reading: &GpuReading, before: &BTreeSet<Ailment>) -> BTre
     };
     let action = found(&reading.recovery_action, |action| (*action > 0).then_some(Ailment::RecoveryAction(*action)));
     add(HealthFact::RecoveryAction, why(&reading.recovery_action), action);
-    let pending = found(&reading.remapped_rows, |rows| rows.pending.then_some(Ailment::RemapPending));
+    // DCGM tells of the rows and, unless it is switched on, not whether one waits: what was known of that stands.
+    let waits = |rows: &RemappedRows| *rows.pending.known().unwrap_or(&before.contains(&Ailment::RemapPending));
+    let pending = found(&reading.remapped_rows, |rows| waits(rows).then_some(Ailment::RemapPending));
     let failed = found(&reading.remapped_rows, |rows| rows.failed.then_some(Ailment::RemapFailed));
     add(HealthFact::RemappedRows, why(&reading.remapped_rows), [pending, failed].concat());
     let retired = found(&reading.retired_pages_pending, |pending| pending.then_some(Ailment::RetirementPending));

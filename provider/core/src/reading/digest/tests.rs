@@ -300,7 +300,7 @@ fn the_gravest_notice_stands_until_it_is_withdrawn() {
 
 #[test]
 fn ailments_stand_while_their_fact_is_not_read() {
-    let rows = RemappedRows { correctable: 0, uncorrectable: 1, pending: true, failed: false };
+    let rows = RemappedRows { correctable: 0, uncorrectable: 1, pending: Measured::Known(true), failed: false };
     let ecc = Ecc { enabled: true, uncorrected_volatile: 2, corrected_volatile: 9, uncorrected_aggregate: 2 };
     let ill = GpuReading {
         recovery_action: Measured::Known(1),

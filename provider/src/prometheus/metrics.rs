@@ -1,0 +1,142 @@
+//! What is counted of Prometheus's answers, and what signals say, as metrics.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use stoker_core::demand::{Demand, NoLevel, SignalLevel};
+
+use super::ask::AskFailed;
+use super::labels::{Dropped, Drops};
+
+/// What a question is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Series {
+    /// Readings of GPUs.
+    Readings,
+    /// A demand signal.
+    Signal,
+    /// Somebody who looks.
+    People,
+}
+
+impl Series {
+    const ALL: [Self; 3] = [Self::Readings, Self::Signal, Self::People];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Readings => "readings",
+            Self::Signal => "signal",
+            Self::People => "people",
+        }
+    }
+}
+
+/// Why a question may fail, as a label.
+const FAILURES: [NoLevel; 5] =
+    [NoLevel::Unreachable, NoLevel::TimedOut, NoLevel::Refused, NoLevel::TooLarge, NoLevel::Malformed];
+
+/// The metrics. A clone counts into the same ones.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    queries: Family<[(&'static str, &'static str); 2], Counter>,
+    dropped: Family<[(&'static str, &'static str); 1], Counter>,
+    gpus: Family<[(&'static str, &'static str); 1], Gauge>,
+    round: Option<Histogram>,
+    last_round: Gauge<f64, AtomicU64>,
+    replicas: Family<[(&'static str, String); 2], Gauge>,
+    unknown: Family<[(&'static str, String); 3], Gauge>,
+}
+
+impl Metrics {
+    /// Makes the metrics and registers them, all named `stoker_…`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let buckets = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+        let round = Histogram::new(buckets);
+        let metrics = Self { round: Some(round.clone()), ..Self::default() };
+        let registry = registry.sub_registry_with_prefix("stoker");
+        registry.register(
+            "prometheus_queries",
+            "Questions to Prometheus, by what they were for and how they ended",
+            metrics.queries.clone(),
+        );
+        registry.register(
+            "prometheus_dropped",
+            "Series and values of Prometheus's answers that were not taken, by reason",
+            metrics.dropped.clone(),
+        );
+        registry.register(
+            "prometheus_gpus",
+            "GPUs that Prometheus tells of, and those that it told of within the hour and no more",
+            metrics.gpus.clone(),
+        );
+        registry.register_with_unit("prometheus_round", "Time that a round of readings took", Unit::Seconds, round);
+        registry.register_with_unit(
+            "prometheus_last_round_timestamp",
+            "When readings were last taken from Prometheus, in Unix time; 0 before the first",
+            Unit::Seconds,
+            metrics.last_round.clone(),
+        );
+        registry.register(
+            "demand_replicas",
+            "Replicas that a demand signal asks for; absent while it is unknown",
+            metrics.replicas.clone(),
+        );
+        registry.register("demand_unknown", "1 while a demand signal is unknown, by reason", metrics.unknown.clone());
+        for series in Series::ALL {
+            drop(metrics.queries.get_or_create(&[("kind", series.as_str()), ("result", "ok")]));
+            for failure in FAILURES {
+                drop(metrics.queries.get_or_create(&[("kind", series.as_str()), ("result", failure.as_str())]));
+            }
+        }
+        for reason in Dropped::ALL {
+            drop(metrics.dropped.get_or_create(&[("reason", reason.as_str())]));
+        }
+        metrics
+    }
+
+    /// A question was answered, or not.
+    pub(super) fn asked<T>(&self, series: Series, answer: &Result<T, AskFailed>) {
+        let result = answer.as_ref().err().map_or("ok", AskFailed::label);
+        self.queries.get_or_create(&[("kind", series.as_str()), ("result", result)]).inc();
+    }
+
+    /// A round of readings was made; whether Prometheus answered it.
+    pub(super) fn round(&self, answered: bool, took: Duration, unix: f64, drops: &Drops, (live, silent): (usize, usize)) {
+        if let Some(round) = &self.round {
+            round.observe(took.as_secs_f64());
+        }
+        if answered {
+            self.last_round.set(unix);
+        }
+        for (reason, count) in drops {
+            self.dropped.get_or_create(&[("reason", reason.as_str())]).inc_by(*count);
+        }
+        for (state, count) in [("known", live), ("silent", silent)] {
+            self.gpus.get_or_create(&[("state", state)]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// What signals say now; one that is no more is gone from the next scrape.
+    pub(super) fn demand(&self, demand: &Demand) {
+        self.replicas.clear();
+        self.unknown.clear();
+        for (pool, of_pool) in demand {
+            for (signal, level) in &of_pool.signals {
+                let (pool, signal) = (("pool", pool.to_string()), ("signal", signal.to_string()));
+                match level {
+                    SignalLevel::Known { replicas, .. } => {
+                        self.replicas.get_or_create(&[pool, signal]).set(i64::from(*replicas));
+                    }
+                    SignalLevel::Unknown { why, .. } => {
+                        self.unknown.get_or_create(&[pool, signal, ("reason", why.as_str().to_owned())]).set(1);
+                    }
+                }
+            }
+        }
+    }
+}
