@@ -173,10 +173,10 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
         days: args.days,
         known_hours: observed.known_hours(),
         thresholds,
-        workloads: advice.workloads.iter().map(|one| WorkloadRow::of(one, &thresholds)).collect(),
+        workloads: advice.workloads.iter().map(|one| WorkloadRow::of(one, thresholds)).collect(),
         refused: too_little.chain(unknown).collect(),
         idle: idle::rows(&observed, By::Owner),
-        assumptions: assumptions(&thresholds),
+        assumptions: assumptions(thresholds),
         explained: args.explain,
     };
     out::print(args.output.format, &report, AdviseReport::table)?;
@@ -184,7 +184,7 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
 }
 
 impl WorkloadRow {
-    fn of(advice: &WorkloadAdvice, thresholds: &Thresholds) -> Self {
+    fn of(advice: &WorkloadAdvice, thresholds: Thresholds) -> Self {
         let WorkloadAdvice { owner, pool, known_days, levels, class, now, cheapest, as_it_stands, checkpoints, held: _ } =
             advice;
         let suggested = cheapest.as_ref().map_or_else(

@@ -9,7 +9,7 @@ use stoker_core::units::Ppm;
 use crate::cli::idle::hours;
 
 /// What all of it rests on.
-pub(super) fn assumptions(thresholds: &Thresholds) -> Vec<String> {
+pub(super) fn assumptions(thresholds: Thresholds) -> Vec<String> {
     let Thresholds { headroom, .. } = thresholds;
     vec![
         format!(
@@ -82,7 +82,7 @@ pub(super) fn shown(suggestion: &Suggestion) -> String {
 }
 
 /// How the figures of a workload come about, a line each.
-pub(super) fn arithmetic(advice: &WorkloadAdvice, thresholds: &Thresholds) -> Vec<String> {
+pub(super) fn arithmetic(advice: &WorkloadAdvice, thresholds: Thresholds) -> Vec<String> {
     let WorkloadAdvice { levels, class, now, cheapest, as_it_stands, checkpoints, known_days, .. } = advice;
     let Thresholds { headroom, over_provisioned_below, memory_bound_from, compute_bound_from } = thresholds;
     let p95 = levels.compute().map_or_else(|| "-".to_owned(), |level| percent(level.p95));
