@@ -1,28 +1,27 @@
 //! `stoker advise`: what a month of readings says of each workload, and what would do the same for less.
 
+mod words;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use stoker_core::advise::{
-    self, Class, Inputs, Interval, LEAST_DAYS, MONTH_HOURS, Measure, Spread, Suggestion, Thresholds, Used, WorkloadAdvice,
-};
-use stoker_core::fit::Power;
+use stoker_core::advise::{self, Class, Inputs, Interval, LEAST_DAYS, Suggestion, Thresholds, Used, WorkloadAdvice};
 use stoker_core::ids::{Cloud, InstanceType, PoolName, Region, ZoneId};
 use stoker_core::offer::CapacityType;
-use stoker_core::reading::Permille;
-use stoker_core::units::{Milli, UsdMicros};
+use stoker_core::units::{Milli, Ppm, UsdMicros};
 
 use super::args::{MarketArgs, NowArg, OutputArg, StateDirArg};
 use super::commit::last_policy;
 use super::exit::{CliError, Exit};
-use super::idle::{self, By, IdleRow, hours};
+use super::idle::{self, By, IdleRow};
 use super::nodes::observed;
 use super::out::{self, Money, paragraph, table};
 use crate::catalog::Catalog;
 use crate::journal::Journal;
+use words::{arithmetic, assumptions, length, ppm, shown, spread};
 
 /// Longest history that is kept, in days.
 const MOST_DAYS: i64 = 30;
@@ -174,91 +173,18 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
         days: args.days,
         known_hours: observed.known_hours(),
         thresholds,
-        workloads: advice.workloads.iter().map(|one| WorkloadRow::of(one, &thresholds)).collect(),
+        workloads: advice.workloads.iter().map(|one| WorkloadRow::of(one, thresholds)).collect(),
         refused: too_little.chain(unknown).collect(),
         idle: idle::rows(&observed, By::Owner),
-        assumptions: assumptions(&thresholds),
+        assumptions: assumptions(thresholds),
         explained: args.explain,
     };
     out::print(args.output.format, &report, AdviseReport::table)?;
     Ok(if report.workloads.is_empty() { Exit::Short } else { Exit::Done })
 }
 
-/// What all of it rests on.
-fn assumptions(thresholds: &Thresholds) -> Vec<String> {
-    let Thresholds { headroom, .. } = thresholds;
-    vec![
-        format!(
-            "a workload fits where {headroom} above its p95 of arithmetic and of bandwidth, and above its peak of memory, is there; GPUs \
-             are compared by dense FP16 and bandwidth of their data sheets"
-        ),
-        "where no bandwidth was read, as much of it is taken to be used as of the arithmetic; utilization is taken for arithmetic where SM \
-         activity was not read, and is never below it"
-            .to_owned(),
-        "a pod keeps its number of GPUs or gets an even part of it, and a pod with one may get a part of one; other pods fill the rest of \
-         the node"
-            .to_owned(),
-        "prices are those of now, bought as most of its time was, without commitments and without the work of changing over".to_owned(),
-        format!("a month is {MONTH_HOURS} hours like those with readings; hours without any are left out"),
-        "checkpoints: one node at a time is lost, writing one takes as long at any interval, and a reclaim loses half an interval".to_owned(),
-    ]
-}
-
-/// `30` or `30.5` of thousandths.
-fn percent(level: Permille) -> String {
-    match (level.get() / 10, level.get() % 10) {
-        (whole, 0) => whole.to_string(),
-        (whole, tenths) => format!("{whole}.{tenths}"),
-    }
-}
-
-/// Median, 95th percentile and peak.
-fn spread(levels: Option<Spread>) -> String {
-    levels.map_or_else(|| "-".to_owned(), |Spread { p50, p95, peak }| [p50, p95, peak].map(percent).join("/"))
-}
-
-/// Tera of millions, with one decimal.
-fn tera(mega: u128) -> String {
-    let tenths = (mega + 50_000) / 100_000;
-    format!("{}.{}", tenths / 10, tenths % 10)
-}
-
-/// Bytes as GiB with one decimal.
-fn gib(bytes: u128) -> String {
-    let tenths = (bytes * 10 + (1 << 29)) >> 30;
-    format!("{}.{} GiB", tenths / 10, tenths % 10)
-}
-
-fn power(power: &Power) -> String {
-    format!("{} TFLOPS, {} GB/s and {}", tera(power.megaflops), (power.mb_s + 500) / 1_000, gib(power.memory))
-}
-
-/// A length of time in the two units that count.
-fn length(length: SignedDuration) -> String {
-    match length.as_secs() {
-        seconds if seconds < 3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        seconds => format!("{}h{:02}m", seconds / 3_600, seconds % 3_600 / 60),
-    }
-}
-
-/// Millionths as a percentage with two decimals.
-fn ppm(share: stoker_core::units::Ppm) -> String {
-    let hundredths = (share.0 + 50) / 100;
-    format!("{}.{:02}%", hundredths / 100, hundredths % 100)
-}
-
-/// GPUs and how they are given, as the table shows them.
-fn shown(suggestion: &Suggestion) -> String {
-    let Suggestion { market, gpus, layout, .. } = suggestion;
-    let part = match layout {
-        advise::Layout::Whole => String::new(),
-        shared => format!(" ({shared})"),
-    };
-    format!("{gpus} of {}{part} {} in {}", market.place.instance_type, market.capacity_type, market.place.zone)
-}
-
 impl WorkloadRow {
-    fn of(advice: &WorkloadAdvice, thresholds: &Thresholds) -> Self {
+    fn of(advice: &WorkloadAdvice, thresholds: Thresholds) -> Self {
         let WorkloadAdvice { owner, pool, known_days, levels, class, now, cheapest, as_it_stands, checkpoints, held: _ } =
             advice;
         let suggested = cheapest.as_ref().map_or_else(
@@ -326,82 +252,6 @@ impl From<&Interval> for IntervalRow {
             saved_per_month: of.saved.into(),
         }
     }
-}
-
-/// How the figures of a workload come about, a line each.
-fn arithmetic(advice: &WorkloadAdvice, thresholds: &Thresholds) -> Vec<String> {
-    let WorkloadAdvice { levels, class, now, cheapest, as_it_stands, checkpoints, known_days, .. } = advice;
-    let Thresholds { headroom, over_provisioned_below, memory_bound_from, compute_bound_from } = thresholds;
-    let p95 = levels.compute().map_or_else(|| "-".to_owned(), |level| percent(level.p95));
-    let by = levels.by.as_str();
-    let memory = levels.memory.map_or_else(|| "-".to_owned(), |level| percent(level.peak));
-    let why = match class {
-        Class::MemoryBound => {
-            format!("memory peaks at {memory}% or bandwidth's p95 is as high, and {memory_bound_from} is the bound")
-        }
-        Class::ComputeBound => format!("p95 of {by} is {p95}%, not below {compute_bound_from}"),
-        Class::OverProvisioned => format!(
-            "p95 of {by} is {p95}%, below {over_provisioned_below}, and memory peaks at {memory}%, below {memory_bound_from}"
-        ),
-        Class::Fits => format!("p95 of {by} is {p95}%, from {over_provisioned_below} to below {compute_bound_from}"),
-    };
-    let mut lines = vec![format!("{}: {why}; by {known_days} days of readings", class.as_str())];
-    let (pod_hours, pods) = (hours(now.pod_seconds), now.pods);
-    lines.push(format!(
-        "now: {pod_hours} pod-hours x {} / {} h x {MONTH_HOURS} h = {} a month; on average {pods} at a time, each with {} of {}",
-        now.per_pod,
-        now.hours,
-        now.per_month,
-        now.gpus,
-        now.instance_types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-    ));
-    let tell = |lines: &mut Vec<String>, word: &str, one: &Suggestion| {
-        lines.push(format!(
-            "{word}: {} a node / {} = {} a pod; {pod_hours} x {} / {} h x {MONTH_HOURS} h = {} a month, {} less",
-            one.node, one.pods_per_node, one.per_pod, one.per_pod, now.hours, one.per_month, one.saved
-        ));
-        lines.push(format!(
-            "  a pod needs {} ({} with {headroom} on top), and {} has {}",
-            power(&one.need),
-            if levels.by == Measure::SmActivity {
-                "p95 of SM activity and bandwidth, peak of memory"
-            } else {
-                "p95 of utilization and bandwidth, peak of memory"
-            },
-            shown(one),
-            power(&one.has)
-        ));
-    };
-    match cheapest {
-        Ok(one) => tell(&mut lines, "then", one),
-        Err(why) => lines.push(format!("stays: {why}")),
-    }
-    if let Some(one) = as_it_stands {
-        tell(&mut lines, "as the policy stands", one);
-    }
-    if let Some(of) = checkpoints {
-        lines.push(format!(
-            "checkpoints: {} of {} are {} each; {} reclaims/node-h, one in {}; best every sqrt(2 x {} x {}) = {}",
-            of.overhead,
-            length(of.every),
-            length(of.cost),
-            of.hazard,
-            length(of.between),
-            length(of.cost),
-            length(of.between),
-            length(of.best)
-        ));
-        lines.push(format!(
-            "  every {} wastes {} of {} a month, every {} {}: {} less",
-            length(of.every),
-            ppm(of.wasted),
-            of.spot_per_month,
-            length(of.best),
-            ppm(of.least),
-            of.saved
-        ));
-    }
-    lines
 }
 
 impl AdviseReport {
@@ -498,8 +348,8 @@ fn checkpoints(rows: &[(&WorkloadRow, &IntervalRow)]) -> String {
             seconds(of.every_seconds),
             seconds(of.best_seconds),
             of.hazard_per_node_hour.clone(),
-            ppm(stoker_core::units::Ppm(of.wasted_ppm)),
-            ppm(stoker_core::units::Ppm(of.least_ppm)),
+            ppm(Ppm(of.wasted_ppm)),
+            ppm(Ppm(of.least_ppm)),
             UsdMicros(of.spot_per_month.micro_usd).to_string(),
             UsdMicros(of.saved_per_month.micro_usd).to_string(),
             format!("{} in {}", row.owner, row.pool),

@@ -27,7 +27,7 @@ pub const MOST_BYTES: i64 = 8 << 30;
 const ROW_BYTES: i64 = 150;
 
 /// Hours that one call forgets at most of those past their time: at 5,000 nodes an hour is some tens of milliseconds.
-const HOURS_AT_ONCE: i64 = 2;
+const HOURS_AT_ONCE: usize = 2;
 
 /// How long the newest levels of a node that is heard of no more are kept.
 const LATEST_KEPT: SignedDuration = SignedDuration::from_hours(24);
@@ -119,8 +119,7 @@ pub(super) async fn forget(db: &mut Connection, now: Timestamp, most_bytes: i64)
         .await
         .during("looking for old readings")?;
     let mut bytes: i64 = sizes.iter().map(|(_, nodes, bytes)| bytes + nodes * ROW_BYTES).sum();
-    let mut forgotten = 0;
-    for (hour, nodes, own) in sizes {
+    for (forgotten, (hour, nodes, own)) in sizes.into_iter().enumerate() {
         if hour >= cutoff && bytes <= most_bytes {
             break;
         }
@@ -131,7 +130,6 @@ pub(super) async fn forget(db: &mut Connection, now: Timestamp, most_bytes: i64)
             sqlx::query(statement).bind(hour).execute(&mut *db).await.during("forgetting old readings")?;
         }
         bytes -= own + nodes * ROW_BYTES;
-        forgotten += 1;
     }
     Ok(false)
 }

@@ -42,12 +42,12 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         quotas: quotas.iter().map(quota).collect(),
         prices: prices.iter().map(price).collect(),
         commitments: commitments.iter().map(commitment).collect(),
-        advise: thresholds(advise),
+        advise: thresholds(*advise),
         prometheus: Some(asked(prometheus)),
     }
 }
 
-fn thresholds(thresholds: &Thresholds) -> RawAdvise {
+fn thresholds(thresholds: Thresholds) -> RawAdvise {
     let Thresholds { headroom, over_provisioned_below, memory_bound_from, compute_bound_from } = thresholds;
     let [headroom, over_provisioned_below, memory_bound_from, compute_bound_from] =
         [headroom, over_provisioned_below, memory_bound_from, compute_bound_from].map(|share| Some(share.to_string()));

@@ -43,7 +43,7 @@ fn take(rollup: &mut Rollup, nodes: u32, gpus: u32, second: i64) {
             let level = |base: u64, spread: u64| {
                 Measured::Known(Permille::new(u16::try_from(base + step * 37 % spread).unwrap()).unwrap())
             };
-            let memory = MemoryLevel { used: (60 << 30) + (step % 3 << 28), total: 80 << 30, reserved: 1 << 29 };
+            let memory = MemoryLevel { used: (60 << 30) + ((step % 3) << 28), total: 80 << 30, reserved: 1 << 29 };
             let reading = GpuReading {
                 utilization: level(900, 100),
                 sm_activity: level(600, 150),
@@ -163,7 +163,7 @@ async fn a_flush_of_five_thousand_nodes_is_measured() {
         bytes / usize::try_from(nodes).unwrap(),
         begun.elapsed(),
         file >> 20,
-        (u64::try_from(bytes).unwrap() + u64::from(nodes) * 150) * 720 >> 30,
+        ((u64::try_from(bytes).unwrap() + u64::from(nodes) * 150) * 720) >> 30,
     );
     assert_eq!(read, nodes);
 }
