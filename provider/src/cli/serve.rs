@@ -155,6 +155,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
         cluster,
         provider = %running.provider,
         expander = %running.expander,
+        probes = running.probes.map(tracing::field::display),
         http = %running.http,
         "serving"
     );
