@@ -19,7 +19,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Flags of the stream.
 #[derive(Debug, Clone, Default, Args)]
 pub struct StreamArgs {
-    /// Where the provider takes readings, e.g. https://stoker.stoker.svc:8089; without it, only metrics are served
+    /// Where the provider takes readings, e.g. `https://stoker.stoker.svc:8089`; without it, only metrics are served
     #[arg(long, env = "STOKER_PROBE_PROVIDER", value_name = "URL", help_heading = "Provider")]
     pub provider: Option<String>,
     /// Who signs the provider's certificate, in PEM
@@ -31,7 +31,7 @@ pub struct StreamArgs {
     /// Its private key
     #[arg(long, env = "STOKER_PROBE_TLS_KEY", value_name = "FILE", help_heading = "Provider")]
     pub tls_key: Option<PathBuf>,
-    /// ServiceAccount token of this pod, for the audience `stoker-probe`; in place of a certificate, and read for each stream
+    /// `ServiceAccount` token of this pod, for the audience `stoker-probe`; in place of a certificate, and read for each stream
     #[arg(long, env = "STOKER_PROBE_TOKEN_FILE", value_name = "FILE", help_heading = "Provider")]
     pub token_file: Option<PathBuf>,
     /// Speak without TLS to a provider that is not on this machine: whoever is on the way can read and change what is told
@@ -53,7 +53,7 @@ pub enum Access {
         /// Its key.
         key: PathBuf,
     },
-    /// A ServiceAccount token.
+    /// A `ServiceAccount` token.
     Token {
         /// Who signs the provider's certificate; `None` over plaintext.
         ca: Option<PathBuf>,
@@ -106,7 +106,7 @@ impl StreamArgs {
         let uri = provider.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
         let access = match uri.as_ref().and_then(Uri::scheme_str) {
             Some("https") => self.over_tls(&mut faults),
-            Some("http") => self.over_plaintext(uri.as_ref(), &mut faults),
+            Some("http") => Some(self.over_plaintext(uri.as_ref(), &mut faults)),
             _ => {
                 faults.push(format!("--provider {provider}: is no URL: give https://host:port"));
                 None
@@ -149,7 +149,7 @@ impl StreamArgs {
         }
     }
 
-    fn over_plaintext(&self, provider: Option<&Uri>, faults: &mut Vec<String>) -> Option<Access> {
+    fn over_plaintext(&self, provider: Option<&Uri>, faults: &mut Vec<String>) -> Access {
         let host = provider.and_then(Uri::host).unwrap_or_default();
         if !self.allow_plaintext && !is_loopback(host) {
             faults.push(format!(
@@ -159,7 +159,7 @@ impl StreamArgs {
         if self.provider_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some() {
             faults.push("--provider is http://, and certificates are for https://: change it, or leave them out".to_owned());
         }
-        Some(self.token_file.clone().map_or(Access::Plaintext, |token| Access::Token { ca: None, token }))
+        self.token_file.clone().map_or(Access::Plaintext, |token| Access::Token { ca: None, token })
     }
 }
 
