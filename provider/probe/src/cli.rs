@@ -1,11 +1,12 @@
 //! The binary's flags, and what it does with them.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use futures::FutureExt as _;
 use stoker_proto::probe::{Event, Round};
 use tokio::net::TcpListener;
@@ -98,7 +99,7 @@ impl Sink for Teller {
     fn event(&self, event: Event) {
         self.metrics.event(&event);
         if self.print.is_some() {
-            println!("{}", print::event(&event));
+            say(&format!("{}\n", print::event(&event)));
         }
         self.outbox.event(event);
     }
@@ -106,9 +107,14 @@ impl Sink for Teller {
 
 fn print_round(round: &Round, format: Format) {
     match format {
-        Format::Text => print!("{}", print::text(round)),
-        Format::Json => println!("{}", print::round(round)),
+        Format::Text => say(&print::text(round)),
+        Format::Json => say(&format!("{}\n", print::round(round))),
     }
+}
+
+/// A reader that has gone is no reason to stop telling the provider.
+fn say(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 impl Cli {
@@ -147,14 +153,19 @@ impl Cli {
 
         let listener = TcpListener::bind(self.http).await.with_context(|| format!("listening on {}", self.http))?;
         tracing::info!(node = self.node, http = %listener.local_addr().context("the address listened on")?, "the probe begins");
-        let serving = tokio::spawn(metrics.serve(listener, stop.clone()));
+        let mut serving = tokio::spawn(metrics.serve(listener, stop.clone()));
         let cloud = self.cloud.settled(Path::new("/sys"));
         let elsewhere = Elsewhere { base: self.metadata_url.clone(), period: None };
         let told = teller.clone();
         let following = tokio::spawn(notice::follow(cloud, elsewhere, move |event| told.event(event), stop.clone()));
-        let watching = tokio::spawn(watch.run(teller, tidings, confirms, stop.clone()));
+        let mut watching = tokio::spawn(watch.run(teller, tidings, confirms, stop.clone()));
 
-        signalled().await.context("waiting for a signal")?;
+        tokio::select! {
+            signal = signalled() => signal.context("waiting for a signal")?,
+            // Neither ends unasked but by a fault, and without it nobody is told anything.
+            ended = &mut watching => bail!("sampling ended: {ended:?}"),
+            ended = &mut serving => bail!("serving metrics ended: {ended:?}"),
+        }
         stop.cancel();
         following.await.context("following the cloud's notices")?;
         watching.await.context("sampling")?;

@@ -166,7 +166,6 @@ impl Thread {
             let detail = "the library has no nvmlShutdown; it is not NVML as we know it".to_owned();
             return Err(Driver { state: State::Failed.into(), detail, ..Driver::default() });
         }
-        self.pause = Duration::ZERO;
         Ok(nvml)
     }
 

@@ -228,3 +228,23 @@ fn prometheus_reads_dcgm_s_names_and_nothing_of_what_is_unknown() -> Result<()> 
     assert!(probe.get("/healthz")?.starts_with("HTTP/1.1 200"));
     Ok(())
 }
+
+#[test]
+fn a_provider_that_is_away_stops_nothing() -> Result<()> {
+    let machine = Machine::new(&Scenario::of([Gpu::h100(0)]))?;
+    // Bound and let go: nobody listens there.
+    let free = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let probe = machine.probe(&["--provider", &format!("http://{free}")])?;
+    for _ in 0..5 {
+        probe.state("READY")?;
+    }
+    let page = probe.get("/metrics")?;
+    assert!(page.lines().any(|line| line == "stoker_probe_stream_connected 0"), "{page}");
+    let waiting = page
+        .lines()
+        .find_map(|line| line.strip_prefix("stoker_probe_waiting{what=\"rounds\"} "))
+        .and_then(|count| count.parse::<u64>().ok());
+    assert!(waiting.is_some_and(|count| count >= 4), "{waiting:?} rounds wait");
+    probe.stop()?;
+    Ok(())
+}

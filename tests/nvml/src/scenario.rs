@@ -28,7 +28,7 @@ pub struct Scenario {
     pub hide_processes: bool,
     /// Events, told to every event set that listens to their GPU, each once.
     pub xids: Vec<Xid>,
-    /// What calls answer instead, by symbol (`nvmlInit_v2`); `*` is every call but the first ones of a session.
+    /// What calls answer instead, by symbol (`nvmlInit_v2`); `*` is every call on a device.
     pub errors: BTreeMap<String, Code>,
     /// How long calls take, in milliseconds, by symbol; over at once when the scenario no longer says so.
     pub hangs: BTreeMap<String, u64>,

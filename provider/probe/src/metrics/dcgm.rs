@@ -50,6 +50,10 @@ fn ratio(thousandths: u32) -> f64 {
     f64::from(thousandths) / 1000.0
 }
 
+fn power_limit(gpu: &Gpu) -> Option<f64> {
+    gpu.power_limit_mw.map(|level| number(level) / 1000.0)
+}
+
 const FIELDS: &[Field] = &[
     gauge("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", |gpu| gpu.utilization.map(|level| f64::from(level) / 10.0)),
     shared(
@@ -83,9 +87,9 @@ const FIELDS: &[Field] = &[
         |device| device.memory.as_ref().map(|memory| mib(memory.reserved_bytes)),
     ),
     gauge("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", |gpu| gpu.power_mw.map(|level| number(level) / 1000.0)),
-    gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT", "Enforced power limit (in W).", |gpu| {
-        gpu.power_limit_mw.map(|level| number(level) / 1000.0)
-    }),
+    // DCGM tells the limit that was set from the one that is enforced. NVML is asked for the latter only, which both names show.
+    gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT", "Enforced power limit (in W).", power_limit),
+    gauge("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "Enforced power limit (in W).", power_limit),
     counter("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Total energy consumption since boot (in mJ).", |gpu| {
         gpu.energy_mj.map(number)
     }),

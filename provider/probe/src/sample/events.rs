@@ -26,16 +26,30 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-
     pub(super) fn listening(&self) -> Listening {
         self.listening.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn say(&self, listening: Listening) {
         *self.listening.lock().unwrap_or_else(PoisonError::into_inner) = listening;
+    }
+}
+
+/// Ends the waiting thread when dropped, however the sampling thread leaves.
+pub(super) struct Until<'a>(pub(super) &'a Shared);
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Says that nobody listens when dropped, however the waiting thread leaves.
+struct WhileWaiting<'a>(&'a Shared);
+
+impl Drop for WhileWaiting<'_> {
+    fn drop(&mut self) {
+        self.0.say(Listening::Failed("the thread that waits for events has ended".to_owned()));
     }
 }
 
@@ -71,6 +85,7 @@ where
 /// Waits until told to stop.
 pub(super) fn run(set: &EventSet<'_>, happened: &Sender<Happened>, shared: &Shared) {
     let registered = shared.listening();
+    let _waiting = WhileWaiting(shared);
     let mut failing = false;
     while !shared.stop.load(Ordering::Relaxed) {
         match set.wait(WAIT) {

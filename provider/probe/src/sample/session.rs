@@ -1,6 +1,6 @@
 //! From opening the driver to losing it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
@@ -47,6 +47,8 @@ pub(super) fn run(nvml: &Nvml, first: Ask, thread: &mut Thread) -> End {
         .map(|slot| (slot.index, slot.reader.as_ref().map(|reader| (&reader.device, reader.kept.gpu().uuid.as_str()))));
     let set = events::listen(nvml, listeners, &shared);
     std::thread::scope(|scope| {
+        // The scope waits for the other thread, which would else never end if this one panics.
+        let _until = events::Until(&shared);
         if let Some(set) = set {
             let (happened, shared) = (&thread.happened, &shared);
             let spawned = std::thread::Builder::new()
@@ -60,7 +62,10 @@ pub(super) fn run(nvml: &Nvml, first: Ask, thread: &mut Thread) -> End {
         let end = loop {
             match session.round(ask.depth, &thread.settings, &mut thread.trust, &shared) {
                 // Whoever asked may have given up.
-                Ok(round) => drop(ask.answer.send(round)),
+                Ok(round) => {
+                    thread.pause = Duration::ZERO;
+                    drop(ask.answer.send(round));
+                }
                 Err(Broken::Lost(error)) => break End::Lost(ask, refusal::driver(&error)),
                 Err(Broken::Changed) => break End::Changed(ask),
             }
@@ -69,7 +74,6 @@ pub(super) fn run(nvml: &Nvml, first: Ask, thread: &mut Thread) -> End {
                 Err(_) => break End::Stopped,
             }
         };
-        shared.stop();
         thread.seen_last = session.slots.iter().map(|slot| slot.identity.clone()).collect();
         end
     })
@@ -98,7 +102,8 @@ impl<'nvml> Slot<'nvml> {
 
     /// Whether a GPU that could not be opened, or was lost, can be used again.
     fn is_back(&self, nvml: &Nvml) -> bool {
-        self.reader.is_none() && nvml.device_by_index(self.index).and_then(|device| device.memory_info()).is_ok()
+        let again = || nvml.device_by_index(self.index).and_then(|device| identity(&device).and(device.memory_info()));
+        self.reader.is_none() && again().is_ok()
     }
 
     fn read(&mut self, due: Due, shared: &mut Shared<'_>) -> Gpu {

@@ -31,7 +31,7 @@ pub struct StreamArgs {
     /// Its private key
     #[arg(long, env = "STOKER_PROBE_TLS_KEY", value_name = "FILE", help_heading = "Provider")]
     pub tls_key: Option<PathBuf>,
-    /// ServiceAccount token of this pod, for the audience `stoker-probe`; in place of a certificate, and read for each stream
+    /// `ServiceAccount` token of this pod, for the audience `stoker-probe`; in place of a certificate, and read for each stream
     #[arg(long, env = "STOKER_PROBE_TOKEN_FILE", value_name = "FILE", help_heading = "Provider")]
     pub token_file: Option<PathBuf>,
     /// Speak without TLS to a provider that is not on this machine: whoever is on the way can read and change what is told
@@ -53,7 +53,7 @@ pub enum Access {
         /// Its key.
         key: PathBuf,
     },
-    /// A ServiceAccount token.
+    /// A `ServiceAccount` token.
     Token {
         /// Who signs the provider's certificate; `None` over plaintext.
         ca: Option<PathBuf>,
