@@ -1,6 +1,7 @@
 //! The command line: what can be asked, and how it is answered.
 
 mod accounts;
+mod alerts;
 mod args;
 mod brief;
 mod candidates;
@@ -58,6 +59,8 @@ enum Command {
     Commit(commit::CommitArgs),
     Policy(policy::PolicyArgs),
     Groups(groups::GroupsArgs),
+    Alerts(Box<alerts::AlertsArgs>),
+    Dashboard(alerts::DashboardArgs),
     Certs(certs::CertsArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -99,6 +102,8 @@ impl Cli {
             Command::Commit(args) => commit::run(&args).await,
             Command::Policy(args) => policy::run(&args),
             Command::Groups(args) => groups::run(&args).await,
+            Command::Alerts(args) => alerts::run(*args),
+            Command::Dashboard(args) => alerts::dashboard(&args),
             Command::Certs(args) => certs::run(&args),
             Command::Completions(args) => completions::run(&args),
         }
