@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use crate::e2e::process::Process;
 
 /// Longer than it takes to open a store of some days on a busy machine.
-const STARTS_WITHIN: Duration = Duration::from_secs(60);
+const STARTS_WITHIN: Duration = Duration::from_mins(1);
 
 /// Where a program of the package is.
 ///
@@ -83,7 +83,7 @@ impl Prometheus {
     pub async fn series(&self, query: &str) -> anyhow::Result<usize> {
         let answer = self.client.query(query).post().await.with_context(|| query.to_owned())?;
         let data = answer.data();
-        Ok(data.as_vector().map_or_else(|| usize::from(data.as_scalar().is_some()), |series| series.len()))
+        Ok(data.as_vector().map_or_else(|| usize::from(data.as_scalar().is_some()), Vec::len))
     }
 
     /// Ends it.

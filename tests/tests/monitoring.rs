@@ -2,7 +2,7 @@
 //! by a real Prometheus that reads a real service and a GPU exporter.
 //!
 //! Those that need Debian's package `prometheus` are ignored unless asked for: `cargo test -p stoker-tests --test monitoring -- --ignored`.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(clippy::panic, reason = "a test that cannot go on has failed")]
 
 #[path = "monitoring/cases.rs"]
 mod cases;
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use cases::{CASES, Case};
 
 /// One test of promtool's: these series, and what fires of one alert.
-fn unit_test(case: &Case, name: String, series: &[(&str, &str)], alerts: &Value) -> Value {
+fn unit_test(case: &Case, name: &str, series: &[(&str, &str)], alerts: &Value) -> Value {
     let input: Vec<Value> =
         case.common.iter().chain(series).map(|(series, values)| json!({ "series": series, "values": values })).collect();
     json!({
@@ -51,10 +51,10 @@ async fn every_alert_fires_and_is_silent_as_it_should() {
                 "exp_labels": labels,
                 "exp_annotations": { "summary": case.summary, "runbook": runbooks[case.alert] },
             }]);
-            tests.push(unit_test(case, format!("{} fires", case.alert), case.firing, &fires));
+            tests.push(unit_test(case, &format!("{} fires", case.alert), case.firing, &fires));
             assert!(!case.silent.is_empty(), "{} has no silent test", case.alert);
             for (number, series) in case.silent.iter().enumerate() {
-                tests.push(unit_test(case, format!("{} is silent ({number})", case.alert), series, &json!([])));
+                tests.push(unit_test(case, &format!("{} is silent ({number})", case.alert), series, &json!([])));
             }
         }
         let all = json!({ "rule_files": ["rules.yml"], "evaluation_interval": every, "tests": tests });
@@ -84,7 +84,7 @@ fn monitors_find_what_they_scrape() {
         ("PodMonitor", "metrics", 9400, manifest("probe/daemonset.yaml")),
     ] {
         let monitor = monitors.split("\n---\n").find(|document| document.contains(&format!("kind: {kind}\n"))).unwrap();
-        let label = monitor.lines().filter(|line| line.contains("app.kubernetes.io/name:")).next_back().unwrap().trim();
+        let label = monitor.lines().rfind(|line| line.contains("app.kubernetes.io/name:")).unwrap().trim();
         assert!(monitor.contains(&format!("port: {port},")), "{monitor}");
         assert!(
             scraped.contains(label) && scraped.contains(&format!("{{name: {port}, containerPort: {number}}}")),

@@ -15,7 +15,7 @@ const HEAD: &str = "# Made by `stoker alerts`, whose options set the thresholds 
 
 /// Prints the alerting rules for Prometheus, with thresholds of yours.
 ///
-/// As a PrometheusRule of the Prometheus operator, or with --plain as a rule file of Prometheus itself.
+/// As an object of the Prometheus operator, or with --plain as a rule file of Prometheus itself.
 #[derive(Debug, Args)]
 pub(super) struct AlertsArgs {
     /// How the rules are printed
@@ -24,10 +24,10 @@ pub(super) struct AlertsArgs {
     /// A rule file of Prometheus itself rather than an object of the Prometheus operator
     #[arg(long, conflicts_with_all = ["namespace", "labels"])]
     plain: bool,
-    /// Namespace of the PrometheusRule
+    /// Namespace of the object
     #[arg(long, value_name = "NAME", default_value = "stoker")]
     namespace: String,
-    /// A label of the PrometheusRule, by which your Prometheus selects rules, e.g. release=kube-prometheus-stack; repeatable
+    /// A label of the object, by which your Prometheus selects rules, e.g. release=kube-prometheus-stack; repeatable
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
     #[command(flatten)]

@@ -243,9 +243,7 @@ fn money(thresholds: &Thresholds) -> Vec<Rule> {
             Severity::Warning,
             format!("{} / {} > 1 + {}", unit(""), unit(" offset 7d"), ratio(*unit_cost_rise)),
             SETTLED,
-            format!(
-                "A busy GPU-hour of pool {{{{ $labels.pool }}}} costs {{{{ $value | printf \"%.2f\" }}}} times what it cost a week ago"
-            ),
+            "A busy GPU-hour of pool {{ $labels.pool }} costs {{ $value | printf \"%.2f\" }} times what it cost a week ago",
             "What the pool's nodes cost over the GPU-hours that pods held, of the last day against the same a week before. Either fewer of the \
              GPUs are held (StokerGpuHoursIdle), or they are bought dearer: the dashboard's cost by capacity type shows a move from spot or \
              reserved to on-demand, stoker offers a price that rose.",

@@ -117,11 +117,11 @@ fn cost() -> Vec<Panel> {
             (Kind::Lines, USD, 12),
             [
                 (
-                    format!("max by (scope, pool) (stoker_budget_spend_usd_per_hour{{pool=~\"$pool|\"}})"),
+                    "max by (scope, pool) (stoker_budget_spend_usd_per_hour{pool=~\"$pool|\"})".to_owned(),
                     "{{scope}} {{pool}} spent",
                 ),
                 (
-                    format!("max by (scope, pool) (stoker_budget_limit_usd_per_hour{{pool=~\"$pool|\"}})"),
+                    "max by (scope, pool) (stoker_budget_limit_usd_per_hour{pool=~\"$pool|\"})".to_owned(),
                     "{{scope}} {{pool}} budget",
                 ),
             ],

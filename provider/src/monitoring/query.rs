@@ -1,4 +1,4 @@
-//! Pieces of PromQL that alerts and the dashboard share.
+//! Pieces of queries that alerts and the dashboard share.
 
 use jiff::SignedDuration;
 

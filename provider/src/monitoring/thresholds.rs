@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use stoker_core::price::OLD_LIST_PRICE;
 use stoker_core::units::Percent;
 
-/// From when on operators are told. The defaults are what FinOps practice and the cards' data sheets suggest; none is a rule of Stoker's.
+/// From when on operators are told. The defaults are what practice with cloud bills and the cards' data sheets suggest; none is a rule of Stoker's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thresholds {
     /// A GPU is idle below this utilization.

@@ -200,7 +200,7 @@ impl Fleet {
                     let age = age.as_secs_f64().max(0.0);
                     oldest.entry((&group.pool, quote.kind)).and_modify(|most| *most = most.max(age)).or_insert(age);
                 }
-                *standing.entry((&group.pool, price(offer.quote(now)))).or_default() += 1;
+                *standing.entry((&group.pool, price(&offer.quote(now)))).or_default() += 1;
             }
         }
         let ages = oldest.iter().map(|((pool, kind), age)| ([("pool", pool.to_string()), ("kind", kind.to_string())], *age));
@@ -216,7 +216,7 @@ impl Fleet {
 }
 
 /// How the price of an offer stands. An operator's own word needs no date.
-const fn price(quote: Result<&Quote, Unpriced>) -> OfferPrice {
+const fn price(quote: &Result<&Quote, Unpriced>) -> OfferPrice {
     match quote {
         Ok(quote) if quote.as_of.is_some() || matches!(quote.kind, QuoteKind::Operator) => OfferPrice::Dated,
         Ok(_) => OfferPrice::Undated,

@@ -28,6 +28,9 @@ pub(super) struct Gpu {
     pub(super) xid: u32,
 }
 
+/// One level of a GPU.
+type Level = fn(&Gpu) -> f64;
+
 /// The exporter; it ends when dropped.
 pub(super) struct Exporter {
     /// Where it listens.
@@ -52,7 +55,7 @@ impl Exporter {
     /// Tells of these GPUs from now on: by node, each node's in order.
     pub(super) fn tell(&self, nodes: &[(String, Vec<Gpu>)]) {
         let mut text = String::new();
-        let metrics: [(&str, fn(&Gpu) -> f64); 8] = [
+        let metrics: [(&str, Level); 8] = [
             ("GPU_UTIL", |gpu| gpu.utilization.into()),
             ("FB_USED", |gpu| gpu.used.into()),
             ("FB_FREE", |gpu| gpu.free.into()),
