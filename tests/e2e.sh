@@ -66,7 +66,7 @@ build() {
 build
 control_plane_start "$dir/control-plane" "$manifests/scheduler/bin-packing.yaml"
 admin=$dir/control-plane/kubeconfig
-apply_for_real "$manifests/stoker/namespace.yaml"
+for namespace in stoker probe; do apply_for_real "$manifests/$namespace/namespace.yaml"; done
 check dry-run dry_run_all "$manifests"
 for file in stoker/rbac.yaml stoker/rbac-isolation.yaml stoker/rbac-simulated.yaml cluster-autoscaler/rbac.yaml; do
   apply_for_real "$manifests/$file"

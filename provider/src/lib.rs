@@ -11,6 +11,7 @@ pub mod fault;
 pub mod grpc;
 pub mod journal;
 pub mod kube;
+pub mod monitoring;
 pub mod net;
 pub mod observer;
 pub mod permit;

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::engine::{Call, CallRefused, Listener, PassFailed, PassReport};
 use crate::kube::act::{About, KubeAct, Severity};
 use crate::telemetry::{
-    DecisionKind, DeleteRefusal, Feed, GroupGauges, Metrics, NodeState, OrderResult, OrderSource, PassResult,
+    DecisionKind, DeleteRefusal, Feed, Fleet, GroupGauges, Metrics, NodeState, OrderResult, OrderSource, PassResult,
     View as PublishedView,
 };
 use crate::view::View;
@@ -63,6 +63,9 @@ impl Observer {
             self.metrics.decided(kind, 1);
         }
         self.metrics.publish(gauges(pass.view));
+        let View { menu, memory, .. } = pass.view;
+        let (menu, memory) = (Arc::clone(menu), Arc::clone(memory));
+        self.metrics.fleet(Fleet { menu, memory, cluster: pass.snapshot.cluster.clone() });
         for (supplier, inventory) in &pass.snapshot.suppliers {
             if let Some(inventory) = inventory {
                 self.metrics.feed_seen(Feed::Supplier(supplier.clone()), inventory.as_of);

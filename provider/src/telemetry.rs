@@ -1,5 +1,6 @@
 //! What Stoker tells of itself: logs, a span for each call, and metrics.
 
+mod fleet;
 mod labels;
 mod metrics;
 mod published;
@@ -13,8 +14,10 @@ use std::io::IsTerminal as _;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+pub use fleet::Fleet;
 pub use labels::{
-    Certificate, DecisionKind, DeleteRefusal, LaunchResult, Method, NodeState, OrderResult, OrderSource, PassResult, RpcCode,
+    Certificate, DecisionKind, DeleteRefusal, GpuUse, LaunchResult, Method, NodeState, OfferPrice, OrderResult, OrderSource,
+    PassResult, RpcCode,
 };
 pub use metrics::Metrics;
 pub use published::{Feed, GroupGauges, View};

@@ -7,6 +7,7 @@ pub mod harness;
 pub mod market;
 pub mod policy;
 pub mod process;
+pub mod prometheus;
 pub mod raw;
 pub mod rig;
 pub mod transcript;

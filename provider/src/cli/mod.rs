@@ -2,6 +2,7 @@
 
 mod accounts;
 mod advise;
+mod alerts;
 mod args;
 mod brief;
 mod candidates;
@@ -64,6 +65,8 @@ enum Command {
     Groups(groups::GroupsArgs),
     Nodes(nodes::NodesArgs),
     Advise(advise::AdviseArgs),
+    Alerts(Box<alerts::AlertsArgs>),
+    Dashboard(alerts::DashboardArgs),
     Certs(certs::CertsArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -107,6 +110,8 @@ impl Cli {
             Command::Groups(args) => groups::run(&args).await,
             Command::Nodes(args) => nodes::run(&args).await,
             Command::Advise(args) => Box::pin(advise::run(&args)).await,
+            Command::Alerts(args) => alerts::run(*args),
+            Command::Dashboard(args) => alerts::dashboard(&args),
             Command::Certs(args) => certs::run(&args),
             Command::Completions(args) => completions::run(&args),
         }

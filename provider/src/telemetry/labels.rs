@@ -295,3 +295,29 @@ label!(/// Whose certificate.
         Probes = "probes",
     }
 );
+
+label!(/// What GPUs are used for that are paid for.
+    GpuUse {
+        /// GPU pods hold their node.
+        Busy = "busy",
+        /// Their node has joined, and no GPU pod holds it.
+        Idle = "idle",
+        /// Their node has joined, and nobody can tell.
+        Unknown = "unknown",
+        /// Their node has not joined, or is on its way out.
+        Away = "away",
+    }
+);
+
+label!(/// How the price of an offer stands.
+    OfferPrice {
+        /// Its source is dated, or it is the operator's own word.
+        Dated = "dated",
+        /// It is used, and nobody knows how old it is.
+        Undated = "undated",
+        /// It is past its time and not used.
+        Lapsed = "lapsed",
+        /// There is none.
+        Unknown = "unknown",
+    }
+);

@@ -14,6 +14,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 use stoker_core::ids::PoolName;
 use stoker_core::offer::CapacityType;
 
+use super::fleet::Fleet;
 use super::labels::{
     Certificate, DecisionKind, DeleteRefusal, LaunchResult, Method, OrderResult, OrderSource, PassResult, RpcCode,
 };
@@ -252,6 +253,11 @@ impl Metrics {
     /// Replaces the gauges of groups, nodes and spending all at once: what is not in `view` is gone from the next scrape.
     pub fn publish(&self, view: View) {
         self.published.replace(view);
+    }
+
+    /// What the gauges of single nodes, GPUs, quotas and prices are worked out from at the next scrapes.
+    pub fn fleet(&self, fleet: Fleet) {
+        self.published.fleet(fleet);
     }
 }
 

@@ -14,6 +14,7 @@ use stoker_core::ids::{NodeGroupId, PoolName, SupplierName};
 use stoker_core::offer::CapacityType;
 use stoker_core::units::{MICROS_PER_USD, UsdPerHour};
 
+use super::fleet::Fleet;
 use super::labels::NodeState;
 
 /// What the gauges show.
@@ -79,12 +80,17 @@ pub(super) struct Published {
 #[derive(Debug, Default)]
 struct Shown {
     view: Arc<View>,
+    fleet: Option<Fleet>,
     feeds: BTreeMap<Feed, Timestamp>,
 }
 
 impl Published {
     pub(super) fn replace(&self, view: View) {
         self.lock().view = Arc::new(view);
+    }
+
+    pub(super) fn fleet(&self, fleet: Fleet) {
+        self.lock().fleet = Some(fleet);
     }
 
     pub(super) fn feed_seen(&self, feed: Feed, as_of: Timestamp) {
@@ -99,11 +105,14 @@ impl Published {
 impl Collector for Published {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         // Copied out: a slow scrape must not hold up the loop.
-        let (view, feeds) = {
+        let (view, fleet, feeds) = {
             let shown = self.lock();
-            (Arc::clone(&shown.view), shown.feeds.clone())
+            (Arc::clone(&shown.view), shown.fleet.clone(), shown.feeds.clone())
         };
         let now = Timestamp::now();
+        if let Some(fleet) = fleet {
+            fleet.encode(&mut encoder, now)?;
+        }
         let groups = |of: fn(&GroupGauges) -> u32| {
             view.groups
                 .iter()
@@ -166,7 +175,7 @@ impl Collector for Published {
 }
 
 /// Writes one metric; nothing at all where it has no series.
-fn gauges<const N: usize, V: EncodeGaugeValue>(
+pub(super) fn gauges<const N: usize, V: EncodeGaugeValue>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -192,6 +201,6 @@ fn budget_labels(of: &BudgetOf) -> [(&'static str, String); 2] {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; below 9 billion dollars an hour no micro-dollar is lost")]
-fn dollars(rate: UsdPerHour) -> f64 {
+pub(super) fn dollars(rate: UsdPerHour) -> f64 {
     rate.0 as f64 / MICROS_PER_USD as f64
 }

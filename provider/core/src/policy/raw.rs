@@ -139,6 +139,18 @@ pub enum Workload {
     Dev,
 }
 
+impl Workload {
+    /// The word used in policies and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Training => "training",
+            Self::Inference => "inference",
+            Self::Batch => "batch",
+            Self::Dev => "dev",
+        }
+    }
+}
+
 /// How much an inference pool's answers matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -14,27 +14,17 @@ use crate::template::PODS;
 pub(super) fn sharing(faults: &mut Faults, path: &Path, pool: &RawPool) -> Option<Option<Sharing>> {
     let Some(raw) = &pool.sharing else { return Some(None) };
     let split = split(faults, path, raw);
-    faults.unrepeated(&path.key("workloads"), &raw.workloads, |workload| word(*workload).to_owned());
+    faults.unrepeated(&path.key("workloads"), &raw.workloads, |workload| workload.as_str().to_owned());
     faults.unrepeated(&path.key("acknowledge"), &raw.acknowledge, |name| name.as_str().to_owned());
     let mut workloads: BTreeSet<Workload> = raw.workloads.iter().copied().collect();
     if !raw.workloads.is_empty() && !workloads.contains(&pool.workload) {
-        let message = format!("lacks the pool's own workload: add {}", word(pool.workload));
+        let message = format!("lacks the pool's own workload: add {}", pool.workload.as_str());
         faults.add(&path.key("workloads"), message);
     }
     workloads.insert(pool.workload);
     let acknowledged = raw.acknowledge.iter().copied().collect();
     acknowledge(faults, path, raw, &workloads, &acknowledged);
     Some(Some(Sharing { split: split?, workloads, acknowledged }))
-}
-
-/// What a workload is called in policies.
-const fn word(workload: Workload) -> &'static str {
-    match workload {
-        Workload::Training => "training",
-        Workload::Inference => "inference",
-        Workload::Batch => "batch",
-        Workload::Dev => "dev",
-    }
 }
 
 fn split(faults: &mut Faults, path: &Path, raw: &RawSharing) -> Option<Split> {

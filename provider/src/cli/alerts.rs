@@ -1,0 +1,212 @@
+//! `stoker alerts` and `stoker dashboard`: what Prometheus and Grafana are given.
+
+use clap::{Args, ValueEnum};
+use jiff::SignedDuration;
+use serde::Serialize;
+use stoker_core::units::Percent;
+
+use super::args::duration;
+use super::exit::{CliError, Exit};
+use super::out;
+use crate::monitoring::{self, RuleFile, Thresholds, rules};
+
+/// What the file says of where it comes from.
+const HEAD: &str = "# Made by `stoker alerts`, whose options set the thresholds and print the file anew: see its --help.\n";
+
+/// Prints the alerting rules for Prometheus, with thresholds of yours.
+///
+/// As an object of the Prometheus operator, or with --plain as a rule file of Prometheus itself.
+#[derive(Debug, Args)]
+pub(super) struct AlertsArgs {
+    /// How the rules are printed
+    #[arg(short = 'o', long = "output", value_enum, default_value = "yaml", value_name = "FORMAT")]
+    format: Format,
+    /// A rule file of Prometheus itself rather than an object of the Prometheus operator
+    #[arg(long, conflicts_with_all = ["namespace", "labels"])]
+    plain: bool,
+    /// Namespace of the object
+    #[arg(long, value_name = "NAME", default_value = "stoker")]
+    namespace: String,
+    /// A label of the object, by which your Prometheus selects rules, e.g. release=kube-prometheus-stack; repeatable
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    thresholds: ThresholdArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Yaml,
+    Json,
+}
+
+macro_rules! thresholds {
+    ($($(#[doc = $help:literal])* $arg:ident: $type:ty = $name:literal by $parser:expr => $field:ident),* $(,)?) => {
+        /// From when on operators are told.
+        #[derive(Debug, Args)]
+        #[command(next_help_heading = "Thresholds")]
+        struct ThresholdArgs {
+            $($(#[doc = $help])* #[arg(long, value_name = $name, value_parser = $parser)] $arg: Option<$type>),*
+        }
+
+        impl ThresholdArgs {
+            /// What is not named keeps its default.
+            fn apply(self, thresholds: &mut Thresholds) {
+                $(if let Some(value) = self.$arg { thresholds.$field = value; })*
+            }
+        }
+    };
+}
+
+thresholds! {
+    /// A GPU is idle for so long [default: 30m]
+    gpu_idle: SignedDuration = "TIME" by duration => idle_for,
+    /// A GPU is idle below this utilization [default: 5%]
+    gpu_idle_below: Percent = "PERCENT" by percent => idle_below,
+    /// A pool's mean utilization is low below this [default: 40%]
+    utilization_low: Percent = "PERCENT" by percent => low,
+    /// ... for so long [default: 30m]
+    utilization_low_for: SignedDuration = "TIME" by duration => low_for,
+    /// A pool's mean utilization of a day is low below this [default: 30%]
+    utilization_low_day: Percent = "PERCENT" by percent => low_day,
+    /// A pool's GPUs are saturated above this, except for training and batch [default: 95%]
+    utilization_high: Percent = "PERCENT" by percent => high,
+    /// ... for so long [default: 1h]
+    utilization_high_for: SignedDuration = "TIME" by duration => high_for,
+    /// A GPU's memory is nearly full above this [default: 85%]
+    memory_high: Percent = "PERCENT" by percent => memory,
+    /// A GPU is hot above so many degrees Celsius [default: 83]
+    temperature_high: u8 = "CELSIUS" by clap::value_parser!(u8).range(1..) => hot_celsius,
+    /// A GPU draws much above this share of its enforced power limit [default: 90%]
+    power_high: Percent = "PERCENT" by percent => power,
+    /// Training keeps too few multiprocessors at work below this [default: 50%]
+    training_sm_low: Percent = "PERCENT" by percent => training_sm,
+    /// Too many of a day's GPU-hours are idle above this [default: 20%]
+    idle_hours_high: Percent = "PERCENT" by percent => idle_hours,
+    /// Too few of training's GPUs are spot below this; 0% never tells [default: 30%]
+    training_spot_low: Percent = "PERCENT" by percent => training_spot,
+    /// A busy GPU-hour may get so much dearer in a week [default: 20%]
+    unit_cost_rise: Percent = "PERCENT" by percent => unit_cost_rise,
+    /// A quota is nearly full above this [default: 90%]
+    quota_high: Percent = "PERCENT" by percent => quota,
+    /// A day may spend this share of a budget [default: 80%]
+    spend_pace: Percent = "PERCENT" by percent => pace,
+    /// A list price may be so old [default: 90d]
+    price_age: SignedDuration = "TIME" by duration => price_age,
+    /// A node may send no GPU readings for so long [default: 10m]
+    probes_silent: SignedDuration = "TIME" by duration => silent_for,
+    /// A floor may be unmet for so long [default: 15m]
+    floor_unmet: SignedDuration = "TIME" by duration => floor_for,
+}
+
+/// An object of the Prometheus operator.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PrometheusRule {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata,
+    spec: RuleFile,
+}
+
+#[derive(Debug, Serialize)]
+struct Metadata {
+    name: &'static str,
+    namespace: String,
+    labels: std::collections::BTreeMap<String, String>,
+}
+
+/// Carries the command out.
+pub(super) fn run(args: AlertsArgs) -> Result<Exit, CliError> {
+    out::write(&text(args)?).map(|()| Exit::Done)
+}
+
+fn text(args: AlertsArgs) -> Result<String, CliError> {
+    let AlertsArgs { format, plain, namespace, labels, thresholds } = args;
+    let mut wanted = Thresholds::default();
+    thresholds.apply(&mut wanted);
+    let spec = rules(&wanted);
+    if plain {
+        return written(format, &spec);
+    }
+    let own = [("app.kubernetes.io/name".to_owned(), "stoker".to_owned())];
+    let metadata = Metadata { name: "stoker", namespace, labels: own.into_iter().chain(labels).collect() };
+    written(format, &PrometheusRule { api_version: "monitoring.coreos.com/v1", kind: "PrometheusRule", metadata, spec })
+}
+
+fn written<T: Serialize>(format: Format, value: &T) -> Result<String, CliError> {
+    match format {
+        Format::Yaml => Ok(format!("{HEAD}{}", out::yaml(value)?)),
+        Format::Json => out::json(value),
+    }
+}
+
+/// Prints the Grafana dashboard as JSON: cost, use of GPUs, quotas, budgets, decisions. Import it, or give it to Grafana's provisioning.
+#[derive(Debug, Args)]
+pub(super) struct DashboardArgs {}
+
+/// Carries the command out.
+pub(super) fn dashboard(_: &DashboardArgs) -> Result<Exit, CliError> {
+    out::write(&out::json(&monitoring::dashboard())?).map(|()| Exit::Done)
+}
+
+/// A share of a whole: `85%` or `85`.
+fn percent(text: &str) -> Result<Percent, String> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let share = number.parse().ok().filter(|share| *share <= 100);
+    share.map(Percent).ok_or_else(|| "not a whole share of a hundred: write it like 85%".to_owned())
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("write it like release=prometheus")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        alerts: AlertsArgs,
+    }
+
+    fn printed(line: &[&str]) -> String {
+        text(Line::try_parse_from([&["alerts"], line].concat()).unwrap().alerts).unwrap()
+    }
+
+    #[test]
+    fn the_manifests_are_what_the_defaults_print() {
+        let manifest = |name: &str| {
+            std::fs::read_to_string(format!("{}/../manifests/monitoring/{name}", env!("CARGO_MANIFEST_DIR")))
+                .unwrap_or_default()
+        };
+        assert!(printed(&[]) == manifest("rules.yaml"), "write it anew: stoker alerts > manifests/monitoring/rules.yaml");
+        let board = out::json(&monitoring::dashboard()).unwrap();
+        assert!(board == manifest("dashboard.json"), "write it anew: stoker dashboard > manifests/monitoring/dashboard.json");
+    }
+
+    #[test]
+    fn options_set_thresholds_and_where_the_rules_go() {
+        let text = printed(&["--gpu-idle", "2h", "--temperature-high", "75", "--label", "release=kps", "--namespace", "watch"]);
+        for part in ["for: 2h", "above 75 C", "release: kps", "namespace: watch", "kind: PrometheusRule"] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        let plain = printed(&["--plain", "--memory-high", "70%"]);
+        assert!(plain.contains("> 0.70") && !plain.contains("PrometheusRule"), "{plain}");
+        assert!(Line::try_parse_from(["alerts", "--plain", "--label", "a=b"]).is_err());
+    }
+
+    #[test]
+    fn shares_and_labels_read_as_people_write_them() {
+        assert_eq!((percent("85%"), percent("0"), percent("100%")), (Ok(Percent(85)), Ok(Percent(0)), Ok(Percent(100))));
+        for text in ["", "%", "101%", "8.5%", "-1", "85 %"] {
+            assert!(percent(text).is_err(), "{text}");
+        }
+        assert_eq!(label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(label("a").is_err() && label("=b").is_err());
+    }
+}

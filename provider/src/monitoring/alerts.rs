@@ -1,0 +1,316 @@
+//! The alerts. Each says what is the matter with its figures, and in `runbook` what it means and what to do.
+
+use jiff::SignedDuration;
+use stoker_core::price::{LIVE_QUOTE_LIFE, SPOT_QUOTE_LIFE};
+use stoker_core::reading::XidClass;
+use stoker_core::units::Percent;
+
+use super::query::{
+    GPU_PRICE, MEMORY_USED, POOL_BUSY, POOL_IDLE, POOL_MEASURED, POOL_SPEND, POOL_UTILIZATION, SM_ACTIVE, UTILIZATION, XID,
+    dcgm, half_a_day, idle, with_pool,
+};
+use super::rules::{Annotations, Labels, Rule, Severity};
+use super::thresholds::{Thresholds, promql_time};
+
+/// How long figures over a day must stay past their threshold: they move slowly, and a restart of Prometheus must not ring.
+const SETTLED: SignedDuration = SignedDuration::from_hours(1);
+
+/// How long a level of a GPU must stay past its threshold, so that a burst does not ring.
+const STEADY: SignedDuration = SignedDuration::from_mins(15);
+
+/// XIDs that NVIDIA has given a meaning are below this number (docs.nvidia.com/deploy/xid-errors, read 2026-11: up to 172).
+const XIDS: u32 = 200;
+
+/// An alert; `for` nought fires at once.
+fn alert(
+    name: &'static str,
+    severity: Severity,
+    expr: impl Into<String>,
+    lasting: SignedDuration,
+    summary: impl Into<String>,
+    runbook: &'static str,
+) -> Rule {
+    let annotations = Annotations { summary: summary.into(), runbook };
+    Rule::Alert { alert: name, expr: expr.into(), for_: promql_time(lasting), labels: Labels { severity }, annotations }
+}
+
+/// A share as Prometheus compares it: `0.85`.
+fn ratio(Percent(share): Percent) -> String {
+    let (whole, rest) = (share / 100, share % 100);
+    format!("{whole}.{rest:02}")
+}
+
+/// A moment's share in a summary, as `{{ $value }}`.
+const SHARE: &str = "{{ $value | humanizePercentage }}";
+
+/// Every alert.
+pub(super) fn alerts(thresholds: &Thresholds) -> Vec<Rule> {
+    let mut alerts = use_of_gpus(thresholds);
+    alerts.extend(health_of_gpus(thresholds));
+    alerts.extend(money(thresholds));
+    alerts.extend(supply(thresholds));
+    alerts
+}
+
+fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
+    let Thresholds { idle_below, idle_for, low, low_for, low_day, high, high_for, memory, training_sm, idle_hours, .. } =
+        thresholds;
+    let (idle_below, low, low_day, high) = (idle_below.0, low.0, low_day.0, high.0);
+    let measured = half_a_day();
+    vec![
+        alert(
+            "StokerGpuIdle",
+            Severity::Warning,
+            format!("count by (node, pool, workload) {} * on (node) group_left () {GPU_PRICE}", idle(idle_below, "")),
+            *idle_for,
+            format!(
+                "GPUs of {{{{ $labels.node }}}} (pool {{{{ $labels.pool }}}}) have been below {idle_below}% for {}: \
+                 ${{{{ $value | printf \"%.2f\" }}}} lost an hour",
+                promql_time(*idle_for)
+            ),
+            "The GPUs do nothing and are paid for. See who holds the node: kubectl get pods -A --field-selector spec.nodeName=NODE. \
+             A pod that holds it: end it, or give it a smaller GPU or a shared one (sharing: of the pool). No pod: the autoscaler should \
+             have removed it; stoker groups and stoker explain NODE tell what keeps it (minNodes, a commitment that pays for it, an \
+             annotation of somebody's). A model server that waits for requests is idle too: fewer replicas, or a pool that shares GPUs.",
+        ),
+        alert(
+            "StokerGpuUtilizationLow",
+            Severity::Info,
+            format!("avg_over_time({POOL_UTILIZATION}[5m]) < {low}"),
+            *low_for,
+            format!(
+                "GPUs of pool {{{{ $labels.pool }}}} have been below {low}% on average for {}: {{{{ $value | printf \"%.0f\" }}}}%",
+                promql_time(*low_for)
+            ),
+            "The pool has more GPU than its work uses. Ask for fewer replicas, raise the batch size, put several pods on a GPU (sharing: \
+             of the pool), or allow a smaller model (gpu.models). If it passes within hours it is the ebb of the day: no need to act.",
+        ),
+        alert(
+            "StokerGpuUtilizationLowForADay",
+            Severity::Warning,
+            format!(
+                "avg_over_time({POOL_UTILIZATION}[1d]) < {low_day} and count_over_time({POOL_UTILIZATION}[1d]) >= {measured}"
+            ),
+            SETTLED,
+            format!(
+                "GPUs of pool {{{{ $labels.pool }}}} were used to {{{{ $value | printf \"%.0f\" }}}}% over the last day, below {low_day}%"
+            ),
+            "A whole day of low use is the wrong size, not the ebb of the night. Lower minNodes and the replicas, allow smaller GPUs \
+             (gpu.models, instanceTypes), or share them (sharing:). stoker offers shows what each would cost.",
+        ),
+        alert(
+            "StokerGpuSaturated",
+            Severity::Warning,
+            // Training and batch are meant to be so: their GPUs are paid to be full.
+            format!("avg_over_time({POOL_UTILIZATION}{{workload!~\"training|batch\"}}[5m]) > {high}"),
+            *high_for,
+            format!("GPUs of pool {{{{ $labels.pool }}}} have been above {high}% for {}: people wait", promql_time(*high_for)),
+            "Requests queue. Raise the replicas of what runs in the pool; if its pods stay pending, stoker plan --pool POOL --count 1 says \
+             which limit stops growth (maxNodes, a budget, a quota, no stock). Or allow a faster GPU (gpu.models).",
+        ),
+        alert(
+            "StokerGpuMemoryHigh",
+            Severity::Info,
+            format!("max by (node, pool, workload) ({MEMORY_USED}) > {}", ratio(*memory)),
+            STEADY,
+            format!("GPU memory of {{{{ $labels.node }}}} (pool {{{{ $labels.pool }}}}) is {SHARE} full"),
+            "Little is left before out-of-memory errors. Servers that reserve memory ahead (vLLM takes 90% by default) look so all the time: \
+             raise --memory-high for them. Otherwise smaller batches or context, more GPUs for a model, or a GPU with more memory: \
+             stoker fit tells which hold the model.",
+        ),
+        alert(
+            "StokerTrainingSmLow",
+            Severity::Info,
+            format!(
+                "avg by (pool, workload) (avg_over_time({SM_ACTIVE}{{workload=\"training\"}}[15m]) \
+                 and on (node, gpu, UUID) {UTILIZATION} >= {idle_below}) < {}",
+                ratio(*training_sm)
+            ),
+            SignedDuration::from_mins(30),
+            format!(
+                "Training in pool {{{{ $labels.pool }}}} keeps {SHARE} of the multiprocessors at work, below {training_sm}"
+            ),
+            "The GPUs are taken, and wait: for data, for each other, or for small kernels. Look at the loader first (more workers, data in \
+             the region: where.dataRegion), then at the batch size and mixed precision, then at the network between nodes. If it cannot be \
+             helped, a cheaper GPU does the same work.",
+        ),
+        alert(
+            "StokerGpuHoursIdle",
+            Severity::Warning,
+            format!(
+                "sum_over_time({POOL_IDLE}[1d]) / sum_over_time({POOL_MEASURED}[1d]) > {} and count_over_time({POOL_MEASURED}[1d]) \
+                 >= {measured}",
+                ratio(*idle_hours)
+            ),
+            SETTLED,
+            format!("{SHARE} of the last day's GPU-hours of pool {{{{ $labels.pool }}}} were idle, above {idle_hours}"),
+            "Hours in which a GPU stayed below the idle threshold for five minutes, of those that anybody measured. Shorten what keeps idle \
+             nodes: the autoscaler's --scale-down-unneeded-time, minNodes, pods that hold a GPU overnight (StokerGpuIdle names their nodes).",
+        ),
+    ]
+}
+
+fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
+    let Thresholds { hot_celsius, power, silent_for, .. } = thresholds;
+    // Newer exporters have the limit that the driver enforces; in others the owner's is near enough.
+    let draw = "DCGM_FI_DEV_POWER_USAGE / (DCGM_FI_DEV_ENFORCED_POWER_LIMIT or DCGM_FI_DEV_POWER_MGMT_LIMIT)";
+    let codes = |wanted: &[XidClass]| {
+        let of = (1..XIDS).filter(|code| wanted.contains(&XidClass::of(*code))).map(|code| code.to_string());
+        of.collect::<Vec<_>>().join("|")
+    };
+    let grave = codes(&[XidClass::Drain, XidClass::Replace]);
+    let harmless = codes(&[XidClass::Informational, XidClass::Application]);
+    let on = "GPU {{ $labels.gpu }} of {{ $labels.node }} (pool {{ $labels.pool }})";
+    vec![
+        alert(
+            "StokerGpuHot",
+            Severity::Warning,
+            with_pool(&format!("{} > {hot_celsius}", dcgm("DCGM_FI_DEV_GPU_TEMP"))),
+            SignedDuration::from_mins(5),
+            format!("{on} is at {{{{ $value | printf \"%.0f\" }}}} C, above {hot_celsius} C"),
+            "The card slows down soon, or does already. In a cloud it is the provider's fan or neighbour: move the work (kubectl drain), let \
+             the node go, and report the instance. On your own machines see to the cooling, or lower the power limit (nvidia-smi -pl).",
+        ),
+        alert(
+            "StokerGpuPowerHigh",
+            Severity::Info,
+            with_pool(&format!("{} > {}", dcgm(draw), ratio(*power))),
+            STEADY,
+            format!("{on} draws {SHARE} of its enforced power limit, above {power}"),
+            "At the limit the driver lowers the clocks. For work that is bound by arithmetic that is as it should be; if it is slower than on \
+             other nodes, compare the limits (nvidia-smi -q -d POWER): one may have been lowered.",
+        ),
+        alert(
+            "StokerGpuXid",
+            Severity::Critical,
+            format!("{XID}{{xid=~\"{grave}\"}}"),
+            SignedDuration::ZERO,
+            format!("{on} reported XID {{{{ $labels.xid }}}}: it needs a reset or another machine"),
+            "By NVIDIA's catalogue what runs on this GPU is lost or about to be. Cordon the node (kubectl cordon), let its pods end or drain \
+             it, and delete it: the autoscaler asks for another. The metric keeps the last XID until its exporter restarts, and so does this \
+             alert. A node whose successor shows the same has a fault that is not the machine's.",
+        ),
+        alert(
+            "StokerGpuXidSuspect",
+            Severity::Warning,
+            format!("{XID}{{xid!~\"{grave}|{harmless}\"}}"),
+            SignedDuration::ZERO,
+            format!("{on} reported XID {{{{ $labels.xid }}}}: look again"),
+            "It may pass, or be the first of several. Look at dmesg and nvidia-smi -q on the node for remapped rows, ECC errors and a pending \
+             reset; a second one within a day, or a recovery action that the driver asks for: treat it like StokerGpuXid. XIDs that are the \
+             application's own do not ring.",
+        ),
+        alert(
+            "StokerProbesSilent",
+            Severity::Warning,
+            format!(
+                "count by (pool, workload) (max by (node, pool, workload) (stoker_node_info) unless on (node) {}) \
+                 and on () count(max_over_time({POOL_MEASURED}[1d]))",
+                dcgm("DCGM_FI_DEV_FB_USED")
+            ),
+            *silent_for,
+            "Nodes of pool {{ $labels.pool }} that send no GPU readings: {{ $value }}",
+            "Nobody knows what their GPUs do: they count neither as idle nor as busy. See whether the probe runs there: kubectl -n \
+             stoker-probe get pods -o wide. Pending: its tolerations and affinity. Running: its log says why NVML does not answer (no \
+             driver, no runtimeClassName nvidia, a GPU off the bus); its metrics must carry the Node's name in the label Hostname.",
+        ),
+    ]
+}
+
+fn money(thresholds: &Thresholds) -> Vec<Rule> {
+    let Thresholds { training_spot, unit_cost_rise, pace, price_age, .. } = thresholds;
+    let gpus = |more: &str| format!("sum by (pool) (avg_over_time(stoker_gpus{{workload=\"training\"{more}}}[1d]))");
+    let unit =
+        |offset: &str| format!("(sum_over_time({POOL_SPEND}[1d]{offset}) / (sum_over_time({POOL_BUSY}[1d]{offset}) > 0))");
+    let old = |kind: &str, age: SignedDuration| {
+        format!("max by (pool, kind) (stoker_price_age_seconds{{kind=\"{kind}\"}}) > {}", age.as_secs())
+    };
+    vec![
+        alert(
+            "StokerTrainingSpotShareLow",
+            Severity::Info,
+            format!("{} / {} < {}", gpus(",capacity_type=\"spot\""), gpus(""), ratio(*training_spot)),
+            SETTLED,
+            format!(
+                "{SHARE} of the training GPUs of pool {{{{ $labels.pool }}}} were spot over the last day, below {training_spot}"
+            ),
+            "Training that saves checkpoints costs half or less on spot. Name spot first in capacity.prefer, say how often the jobs save \
+             (capacity.spot.checkpoint), widen zones, regions and models so that more markets are open, and let on-demand nodes go when spot is \
+             back (capacity.spot.moveBack). stoker plan --pool POOL --count 1 says why spot was not taken.",
+        ),
+        alert(
+            "StokerUnitCostUp",
+            Severity::Warning,
+            format!("{} / {} > 1 + {}", unit(""), unit(" offset 7d"), ratio(*unit_cost_rise)),
+            SETTLED,
+            "A busy GPU-hour of pool {{ $labels.pool }} costs {{ $value | printf \"%.2f\" }} times what it cost a week ago",
+            "What the pool's nodes cost over the GPU-hours that pods held, of the last day against the same a week before. Either fewer of the \
+             GPUs are held (StokerGpuHoursIdle), or they are bought dearer: the dashboard's cost by capacity type shows a move from spot or \
+             reserved to on-demand, stoker offers a price that rose.",
+        ),
+        alert(
+            "StokerSpendPace",
+            Severity::Warning,
+            format!(
+                "max by (scope, pool) (avg_over_time(stoker_budget_spend_usd_per_hour[1d])) \
+                 / max by (scope, pool) (stoker_budget_limit_usd_per_hour) > {}",
+                ratio(*pace)
+            ),
+            SETTLED,
+            format!(
+                "The last day spent {SHARE} of the budget of {{{{ with $labels.pool }}}}pool {{{{ . }}}}{{{{ else }}}}all pools{{{{ end }}}}"
+            ),
+            "From 90% of a budget on, pools that may buy spot buy nothing else for cash; at the limit nothing is bought, and pods wait. Raise \
+             limits.maxUsdPerHour, or lower what is spent: StokerGpuIdle, spot first, a commitment (stoker commit).",
+        ),
+        alert(
+            "StokerPricesStale",
+            Severity::Warning,
+            format!("{} or {} or {}", old("list", *price_age), old("spot", SPOT_QUOTE_LIFE), old("live", LIVE_QUOTE_LIFE)),
+            SETTLED,
+            "The oldest {{ $labels.kind }} price of pool {{ $labels.pool }} is {{ $value | humanizeDuration }} old",
+            "An old list price is still used, and may be wrong; a spot or live price past its time is not, so its market is not bought from. \
+             Update Stoker for newer tables, or write the price under prices: in the policy. A live price that ages: the log says why its \
+             supplier does not answer.",
+        ),
+    ]
+}
+
+fn supply(thresholds: &Thresholds) -> Vec<Rule> {
+    let Thresholds { quota, floor_for, .. } = thresholds;
+    let by = "max by (quota, cloud, region, unit)";
+    vec![
+        alert(
+            "StokerFloorUnmet",
+            Severity::Warning,
+            "max by (pool) (stoker_floor_missing_nodes) > 0",
+            *floor_for,
+            format!(
+                "Pool {{{{ $labels.pool }}}} has lacked {{{{ $value }}}} nodes of its floor for {}",
+                promql_time(*floor_for)
+            ),
+            "minNodes is not there. stoker plan --pool POOL --count 1 says what stops growth (no stock, a quota, a budget). If nothing does, \
+             the autoscaler does not ask: it needs --enforce-node-group-min-size, and must be able to reach Stoker (/readyz).",
+        ),
+        alert(
+            "StokerQuotaNearLimit",
+            Severity::Warning,
+            format!("{by} (stoker_quota_used) / {by} (stoker_quota_limit) > {}", ratio(*quota)),
+            STEADY,
+            format!(
+                "{SHARE} of quota {{{{ $labels.quota }}}} ({{{{ $labels.cloud }}}} {{{{ $labels.region }}}}) is used, above {quota}"
+            ),
+            "Growth stops when it is full. Ask the cloud for more now: it takes days. Then write the new limit under quotas: in the policy. \
+             stoker plan shows what a higher limit would gain; meanwhile other regions or models widen supply.",
+        ),
+        alert(
+            "StokerAway",
+            Severity::Critical,
+            "absent(stoker_build_info)",
+            SignedDuration::from_mins(5),
+            "Stoker has not been seen for 5 minutes: no node is bought, and no other alert about GPUs can ring",
+            "Either Stoker is down or Prometheus does not find it. kubectl -n stoker get pods, then its log; if it runs, the ServiceMonitor or \
+             PodMonitor of manifests/monitoring, and the labels by which your Prometheus selects monitors.",
+        ),
+    ]
+}

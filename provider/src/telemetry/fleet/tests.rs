@@ -1,0 +1,211 @@
+use std::collections::BTreeSet;
+
+use jiff::SignedDuration;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use stoker_core::ids::{
+    Cloud, GpuModel, InstanceType, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, Region, SupplierName, ZoneId,
+};
+use stoker_core::offer::{Arch, InstanceSpec, Market, Place};
+use stoker_core::policy::{Policy, RawPolicy};
+use stoker_core::price::PriceBook;
+use stoker_core::record::{PodsSeen, Purchase};
+use stoker_core::snapshot::{Cordon, Hold, NodeFacts};
+use stoker_core::supply::MarketFacts;
+use stoker_core::units::{MiB, Milli, UsdPerHour};
+
+use super::*;
+use crate::telemetry::Metrics;
+
+const GROUP: &str = "infer.g6-12xlarge.use1-az1";
+
+fn place() -> Place {
+    Place {
+        cloud: Cloud::new("aws").unwrap(),
+        region: Region::new("us-east-1").unwrap(),
+        zone: ZoneId::new("use1-az1").unwrap(),
+        instance_type: InstanceType::new("g6.12xlarge").unwrap(),
+    }
+}
+
+fn market(capacity_type: CapacityType) -> Market {
+    Market { place: place(), capacity_type }
+}
+
+/// One type with four L4 and 48 vCPUs at $4 an hour on demand, quoted ten days ago, and a spot price that has lapsed since.
+fn menu(now: Timestamp) -> Arc<Menu> {
+    let raw: RawPolicy = serde_json::from_value(json!({
+        "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test",
+        "pools": [{
+            "name": "infer", "workload": "training", "gpu": { "models": ["L4"] },
+            "where": { "clouds": ["aws"], "regions": ["us-east-1"] },
+            "capacity": { "prefer": ["on-demand", "spot"] }, "limits": { "minNodes": 4, "maxNodes": 10 },
+        }],
+        "quotas": [{ "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 400, "used": 32, "safety": 16 }],
+    }))
+    .unwrap();
+    let mut book = PriceBook::new();
+    book.insert_spec(InstanceSpec {
+        cloud: Cloud::new("aws").unwrap(),
+        instance_type: InstanceType::new("g6.12xlarge").unwrap(),
+        gpu_model: GpuModel::new("L4").unwrap(),
+        gpus: Milli(4_000),
+        gpu_memory: MiB::from_gib(24),
+        vcpus: Some(48),
+        memory: Some(MiB::from_gib(192)),
+        arch: Arch::Amd64,
+    });
+    for (capacity_type, kind, micros) in
+        [(CapacityType::OnDemand, QuoteKind::List, 4_000_000), (CapacityType::Spot, QuoteKind::Spot, 1_000_000)]
+    {
+        let as_of = now.checked_sub(SignedDuration::from_hours(240)).ok();
+        let quote = Quote { price: UsdPerHour(micros), kind, as_of, source: Arc::from("test") };
+        book.insert(market(capacity_type), Entry::Price(quote));
+    }
+    let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
+    let suppliers = BTreeMap::from([(SupplierName::new("test").unwrap(), facts)]);
+    Arc::new(Menu::derive(&Arc::new(Policy::try_from_raw(&raw).unwrap()), &book, &suppliers))
+}
+
+fn purchase(number: u64) -> Purchase {
+    Purchase {
+        key: LaunchKey::new(format!("test/{GROUP}/{number}/0")).unwrap(),
+        market: market(CapacityType::OnDemand),
+        price: UsdPerHour(4_000_000),
+        boot_within: SignedDuration::from_mins(10),
+    }
+}
+
+fn record(number: u64, now: Timestamp, state: State) -> Arc<Record> {
+    Arc::new(Record {
+        id: RecordId(number),
+        group: NodeGroupId::new(GROUP).unwrap(),
+        order: None,
+        ordered_at: now,
+        credited_to: None,
+        floor: false,
+        attempts: 1,
+        placeholder: ProviderId::new(format!("stoker://placeholder/{number}")).unwrap(),
+        pods: PodsSeen::Seen,
+        state,
+    })
+}
+
+fn machine(number: u64) -> ProviderId {
+    ProviderId::new(format!("aws:///use1-az1/i-{number}")).unwrap()
+}
+
+fn joined(number: u64, now: Timestamp, named: bool) -> Arc<Record> {
+    let node = named.then(|| NodeName::new(format!("node-{number}")).unwrap());
+    let state = State::Registered {
+        purchase: purchase(number),
+        instance: machine(number),
+        launched_at: now,
+        node,
+        at: now,
+        ready_at: Some(now),
+    };
+    record(number, now, state)
+}
+
+fn facts(number: u64, now: Timestamp, pods: &[&str]) -> Arc<NodeFacts> {
+    Arc::new(NodeFacts {
+        name: NodeName::new(format!("node-{number}")).unwrap(),
+        provider_id: Some(machine(number)),
+        group: None,
+        created_at: now,
+        ready_since: Some(now),
+        gpu_pods: pods.iter().map(|pod| (*pod).to_owned()).collect::<BTreeSet<_>>(),
+        scale_down_disabled: Hold::None,
+        cordon: Cordon::None,
+    })
+}
+
+/// A scrape of that fleet.
+fn scrape(fleet: Fleet) -> String {
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    metrics.fleet(fleet);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    text
+}
+
+fn value(text: &str, series: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+}
+
+#[test]
+fn nodes_gpus_floors_quotas_and_prices_are_told() {
+    let now = Timestamp::now();
+    let menu = menu(now);
+    assert!(menu.groups.contains_key(&NodeGroupId::new(GROUP).unwrap()), "{:?}", menu.groups.keys());
+    let booting = State::Booting { purchase: purchase(3), instance: machine(3), launched_at: now };
+    let records = [joined(0, now, true), joined(1, now, true), joined(2, now, true), record(3, now, booting)];
+    let memory = Memory { records: records.map(|record| (record.id, record)).into(), ..Memory::default() };
+    // One is held, one is not, of one nothing is known.
+    let nodes = [facts(0, now, &["default/a"]), facts(1, now, &[])].map(|facts| (facts.name.clone(), facts));
+    let cluster = ClusterFacts { nodes: nodes.into() };
+    let text = scrape(Fleet { menu, memory: Arc::new(memory), cluster: Some(Arc::new(cluster)) });
+    let gpus =
+        |used: &str| format!("stoker_gpus{{pool=\"infer\",workload=\"training\",capacity_type=\"on-demand\",use=\"{used}\"}}");
+    let quota = "{quota=\"L-DB2E81BA\",cloud=\"aws\",region=\"us-east-1\",unit=\"vcpus\"}";
+    let info = "stoker_node_info{node=\"node-0\",pool=\"infer\",workload=\"training\",instance_type=\"g6.12xlarge\",\
+                zone=\"use1-az1\",capacity_type=\"on-demand\"}";
+    for (series, expected) in [
+        (info.to_owned(), Some(1.0)),
+        ("stoker_node_usd_per_hour{node=\"node-0\"}".to_owned(), Some(4.0)),
+        ("stoker_node_gpus{node=\"node-1\"}".to_owned(), Some(4.0)),
+        ("stoker_node_busy{node=\"node-0\"}".to_owned(), Some(1.0)),
+        ("stoker_node_busy{node=\"node-1\"}".to_owned(), Some(0.0)),
+        ("stoker_node_busy{node=\"node-2\"}".to_owned(), None),
+        (gpus("busy"), Some(4.0)),
+        (gpus("idle"), Some(4.0)),
+        (gpus("unknown"), Some(4.0)),
+        (gpus("away"), Some(4.0)),
+        ("stoker_gpus{pool=\"infer\",workload=\"training\",capacity_type=\"spot\",use=\"busy\"}".to_owned(), Some(0.0)),
+        ("stoker_floor_nodes{pool=\"infer\"}".to_owned(), Some(4.0)),
+        // Three of four are Ready.
+        ("stoker_floor_missing_nodes{pool=\"infer\"}".to_owned(), Some(1.0)),
+        // 400 less 16 kept back; 4 × 48 here and 32 elsewhere.
+        (format!("stoker_quota_limit{quota}"), Some(384.0)),
+        (format!("stoker_quota_used{quota}"), Some(224.0)),
+        ("stoker_offers{pool=\"infer\",price=\"dated\"}".to_owned(), Some(1.0)),
+        ("stoker_offers{pool=\"infer\",price=\"lapsed\"}".to_owned(), Some(1.0)),
+        ("stoker_offers{pool=\"infer\",price=\"unknown\"}".to_owned(), Some(0.0)),
+    ] {
+        assert_eq!(value(&text, &series), expected, "{series} in\n{text}");
+    }
+    for kind in ["list", "spot"] {
+        let age = value(&text, &format!("stoker_price_age_seconds{{pool=\"infer\",kind=\"{kind}\"}}")).unwrap();
+        assert!((864_000.0..864_100.0).contains(&age), "{age}");
+    }
+}
+
+#[test]
+fn without_a_cluster_nodes_go_by_their_machines_and_nobody_knows_what_is_in_use() {
+    let now = Timestamp::now();
+    let memory = Memory { records: [(RecordId(0), joined(0, now, false))].into(), ..Memory::default() };
+    let text = scrape(Fleet { menu: menu(now), memory: Arc::new(memory), cluster: None });
+    assert_eq!(value(&text, "stoker_node_usd_per_hour{node=\"aws:///use1-az1/i-0\"}"), Some(4.0));
+    assert!(!text.contains("stoker_node_busy{"), "{text}");
+    let unknown = "stoker_gpus{pool=\"infer\",workload=\"training\",capacity_type=\"on-demand\",use=\"unknown\"}";
+    assert_eq!(value(&text, unknown), Some(4.0));
+}
+
+/// What a scrape of a large fleet costs: `cargo test --release -p stoker --lib telemetry::fleet -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn a_scrape_of_5000_nodes() {
+    let now = Timestamp::now();
+    let records = (0..5_000).map(|number| (RecordId(number), joined(number, now, true)));
+    let memory = Arc::new(Memory { records: records.collect(), ..Memory::default() });
+    let nodes = (0..5_000).map(|number| facts(number, now, &[])).map(|facts| (facts.name.clone(), facts));
+    let cluster = Some(Arc::new(ClusterFacts { nodes: nodes.collect() }));
+    let fleet = Fleet { menu: menu(now), memory, cluster };
+    for _ in 0..3 {
+        let start = std::time::Instant::now();
+        let text = scrape(fleet.clone());
+        println!("{} bytes in {:?}", text.len(), start.elapsed());
+    }
+}
