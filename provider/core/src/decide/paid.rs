@@ -65,8 +65,7 @@ fn goes_soon(draft: &mut Draft<'_>, records: &[RecordId]) -> bool {
             continue;
         };
         let free = draft
-            .nodes
-            .get(instance)
+            .node(instance)
             .is_some_and(|node| node.scale_down_disabled != Hold::Theirs && node.cordon != Cordon::Theirs);
         let until = draft.memory.idle.get(id).map(|since| Draft::after(*since, GOES_WITHIN));
         last = last.max(until.filter(|until| free && *until > draft.now));
