@@ -180,7 +180,8 @@ impl<'a> Draft<'a> {
 
     /// What is used of every limit: counted when it is first asked for, and again after a change.
     fn usage(&self) -> &Usage {
-        self.counted.get_or_init(|| Usage::count(&self.memory, self.menu, self.now))
+        let owned = |(record, seat): (_, Seat<'a>)| Some((AsRef::as_ref(record), seat.home?.owner()));
+        self.counted.get_or_init(|| Usage::count_owned(self.seated().filter_map(owned), self.menu, self.now))
     }
 
     /// The same, to go on from with what this pass changes.

@@ -11,6 +11,7 @@ use crate::memory::Memory;
 use crate::policy::{Evidence, Pool};
 use crate::record::Record;
 use crate::snapshot::{NodeFacts, Snapshot};
+use crate::usage::Owner;
 
 /// The group that a record belongs to.
 #[derive(Clone, Copy)]
@@ -18,9 +19,15 @@ pub(super) struct Home<'a> {
     /// From the menu, or as remembered.
     pub(super) group: &'a Arc<Group>,
     /// Its place among the menu's groups; `None` where it is only remembered.
-    pub(super) at: Option<usize>,
+    at: Option<usize>,
     /// Its pool and the pool's place in the policy; `None` where the pool is gone.
     pub(super) pool: Option<(usize, &'a Pool)>,
+}
+
+impl<'a> Home<'a> {
+    pub(super) fn owner(&self) -> Owner<'a> {
+        Owner { group: self.group, at: self.at }
+    }
 }
 
 /// Every group that records may belong to.
