@@ -303,9 +303,9 @@ fn policy() -> Result<Policy> {
     };
     let own = (0..REGIONS).flat_map(|r| ["spot", "on-demand"].map(|c| quota((r, c))));
     let known = |r: usize| {
-        ["L-DB2E81BA", "L-3819A6DF"].map(|name| {
-            json!({ "name": name, "cloud": "aws", "region": region(r), "limit": 50_000, "used": 1_000, "safety": 64 })
-        })
+        ["L-DB2E81BA", "L-3819A6DF"].map(
+            |name| json!({ "name": name, "cloud": "aws", "region": region(r), "limit": 50_000, "used": 1_000, "safety": 64 }),
+        )
     };
     let quotas: Vec<Value> = (0..REGIONS).flat_map(known).chain(own).collect();
     let raw: RawPolicy = serde_json::from_value(json!({

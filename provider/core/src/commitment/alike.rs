@@ -1,5 +1,7 @@
 //! What is bought, counted by what is bought alike, before any bill is worked out.
 
+use jiff::Timestamp;
+
 use super::cover::Committed;
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, PoolName};
@@ -7,8 +9,6 @@ use crate::lookup::Lookup;
 use crate::offer::{CapacityType, Market};
 use crate::record::{Purchase, Record};
 use crate::units::UsdPerHour;
-
-use jiff::Timestamp;
 
 /// Purchases that commitments could pay for, in the order of the first of each kind.
 #[derive(Default)]

@@ -60,7 +60,10 @@ impl Menu {
     /// Nodes of a group bought in a market, with the commitments that reach them.
     pub(crate) fn reached(&self, group: &Group, market: &Market, price: UsdPerHour, nodes: u32) -> Reached {
         let (pool, gpus) = (group.pool.clone(), group.spec.advertised_gpus().max(1));
-        Reached { what: Arc::new(What { pool, market: market.clone(), gpus, price, by: self.reach(group, &market.place) }), nodes }
+        Reached {
+            what: Arc::new(What { pool, market: market.clone(), gpus, price, by: self.reach(group, &market.place) }),
+            nodes,
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! What commitments would cover of the next nodes of an offer, as limits that several offers share.
 
+use super::Terms;
 use super::bill::order;
 use super::cover::Committed;
-use super::Terms;
 use crate::group::{Group, Menu};
 use crate::offer::{CapacityType, Market};
 use crate::units::UsdPerHour;

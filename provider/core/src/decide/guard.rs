@@ -134,9 +134,7 @@ pub(super) fn gone_nodes(draft: &mut Draft<'_>) {
         let settled = Draft::after(node.created_at, NODE_GRACE);
         let inventories = &draft.snapshot.suppliers;
         let gone = !inventories.is_empty()
-            && inventories.values().all(|inventory| {
-                inventory.as_ref().is_some_and(|i| i.complete && i.as_of >= settled)
-            });
+            && inventories.values().all(|inventory| inventory.as_ref().is_some_and(|i| i.complete && i.as_of >= settled));
         let counted = || draft.memory.records.values().any(|r| r.counts() && r.instance() == Some(provider_id));
         if gone && !counted() && !sabotage::on("dead-nodes-stay") {
             actions.push(Action::RemoveNode { node: node.name.clone(), provider_id: provider_id.clone() });

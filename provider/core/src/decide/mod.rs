@@ -180,8 +180,9 @@ impl<'a> Draft<'a> {
 
     /// What is used of every limit: counted when it is first asked for, and again after a change.
     fn usage(&self) -> &Usage {
-        let owned = |(record, seat): (_, Seat<'a>)| Some((AsRef::as_ref(record), seat.home?.owner()));
-        self.counted.get_or_init(|| Usage::count_owned(self.seated().filter_map(owned), self.menu, self.now))
+        let mut seated = self.seated();
+        let mut owner_of = |record: &Record| seated.find(|(of, _)| of.id == record.id)?.1.home.map(|home| home.owner());
+        self.counted.get_or_init(|| Usage::count_owned(&self.memory, self.menu, self.now, &mut owner_of))
     }
 
     /// The same, to go on from with what this pass changes.

@@ -29,21 +29,22 @@ impl Usage {
         for (id, remembered) in &memory.groups {
             owners.entry(id).or_insert(Owner { group: &remembered.group, at: None });
         }
-        let records = memory.records.values().map(AsRef::as_ref);
-        let owned = records.filter_map(|record: &Record| Some((record, owners.get(&record.group).copied()?)));
-        Self::count_owned(owned, menu, now)
+        Self::count_owned(memory, menu, now, |record| owners.get(&record.group).copied())
     }
 
-    /// Counts records of which it is known whose they are. One whose group nobody knows any more counts for nothing.
+    /// The same where it is known whose the records are: they are asked for one after the other. One whose group nobody knows any more
+    /// counts for nothing.
     pub(crate) fn count_owned<'a>(
-        records: impl Iterator<Item = (&'a Record, Owner<'a>)>,
+        memory: &'a Memory,
         menu: &'a Menu,
         now: Timestamp,
+        mut owner_of: impl FnMut(&Record) -> Option<Owner<'a>>,
     ) -> Self {
         let mut usage = Self { quotas: vec![Held::default(); menu.policy.quotas.len()], ..Self::default() };
         let mut all_lots: Vec<Lots<'_>> = menu.groups.values().map(|group| Lots::of(group)).collect();
         let mut bought = Alike::default();
-        for (record, owner) in records {
+        for record in memory.records.values() {
+            let Some(owner) = owner_of(record) else { continue };
             let lots = owner.at.and_then(|at| all_lots.get_mut(at));
             match lots.and_then(|lots| lots.take(record)) {
                 Some(lot) => bought.add_beside(&mut lot.alike, record, owner.group),
