@@ -46,12 +46,11 @@ impl Usage {
         for record in memory.records.values() {
             let Some(owner) = owner_of(record) else { continue };
             let lots = owner.at.and_then(|at| all_lots.get_mut(at));
-            match lots.and_then(|lots| lots.take(record)) {
-                Some(lot) => bought.add_beside(&mut lot.alike, record, owner.group),
-                None => {
-                    usage.apply(record, owner.group, menu, now, 1);
-                    bought.add(record, owner.group);
-                }
+            if let Some(lot) = lots.and_then(|lots| lots.take(record)) {
+                bought.add_beside(&mut lot.alike, record, owner.group);
+            } else {
+                usage.apply(record, owner.group, menu, now, 1);
+                bought.add(record, owner.group);
             }
         }
         for lots in &all_lots {
