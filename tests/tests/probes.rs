@@ -54,6 +54,7 @@ async fn service(dir: &Path, door: Door, books: &Arc<Mutex<Books>>) -> Running {
         http: ([127, 0, 0, 1], 0).into(),
         kube: KubeOptions::None,
         retention: SignedDuration::from_hours(24),
+        prometheus: None,
     };
     let running = start(options).await.unwrap();
     let books = Arc::clone(books);

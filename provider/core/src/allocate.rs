@@ -186,8 +186,7 @@ impl<'s> Step<'s> {
                 let tried = runs.iter().filter(|run| tried && run.offer.market == offer.market).map(|run| run.nodes).sum();
                 let most = own.room.saturating_sub(tried);
                 let price = own.parts.quote.price;
-                let commitments = &scales.menu.policy.commitments;
-                let covered = scales.usage.committed.tranches(commitments, group, &offer.market, price);
+                let covered = scales.usage.committed.tranches(scales.menu, group, &offer.market, price);
                 step.in_part |= covered.in_part;
                 let uncovered = own.parts.uncovered();
                 let paying =

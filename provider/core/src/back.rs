@@ -3,11 +3,12 @@
 //! The node is emptied first, and the autoscaler asks for what its pods need: its work waits for the new node's boot. So a move costs
 //! the new node's boot and the work that is done again on it, and that time's waiting.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::choose::{PriceParts, Scales};
+use crate::choose::{PriceParts, Scales, price_parts};
 use crate::commitment::release_order;
 use crate::group::{Group, Menu};
 use crate::lookup::LookupSet;
@@ -48,12 +49,13 @@ pub(crate) fn moves_back(pool: &Pool) -> Option<&SpotRules> {
 /// Whether a spot market can be counted on: it is [`DWELL`] since one of its nodes was last left alone after a reclaim, and it has not
 /// refused. One that refused is open again when it has sold, or has been quiet until its refusal is forgotten.
 pub fn has_settled(memory: &Memory, market: &Market, now: Timestamp) -> bool {
+    if market.capacity_type != CapacityType::Spot {
+        return false;
+    }
     let past = |at: Timestamp, by| at.saturating_add(by).is_ok_and(|until: Timestamp| until <= now);
     let refused = memory.refused.get(market);
     let reclaimed = memory.spot.get(&market.place).and_then(|known| known.left_alone_until());
-    market.capacity_type == CapacityType::Spot
-        && refused.is_none_or(|backoff| past(backoff.until, LONGEST_BACKOFF))
-        && reclaimed.is_none_or(|at| past(at, DWELL))
+    refused.is_none_or(|backoff| past(backoff.until, LONGEST_BACKOFF)) && reclaimed.is_none_or(|at| past(at, DWELL))
 }
 
 /// Spot that nodes of a pool could move back to.
@@ -62,22 +64,38 @@ pub struct Reopened<'a> {
     rules: &'a SpotRules,
     /// The pool's groups with a spot market that has settled.
     groups: Vec<&'a Group>,
-    /// The spot markets in which something of ours runs.
-    seen: LookupSet<&'a Market>,
+    /// Those markets, with their groups, at their prices now.
+    targets: Vec<(&'a Group, Target)>,
+    /// The spot markets in which something of ours runs, once that is asked for.
+    seen: OnceCell<LookupSet<&'a Market>>,
 }
 
 impl<'a> Reopened<'a> {
     /// `None` where the pool's nodes do not move back, or no market has settled.
     pub fn of(pool: &'a Pool, menu: &'a Menu, memory: &'a Memory, now: Timestamp) -> Option<Self> {
         let rules = moves_back(pool)?;
-        let settled = |group: &&Arc<Group>| group.offers.iter().any(|offer| has_settled(memory, &offer.market, now));
-        let groups: Vec<&Group> = menu.pool_groups(&pool.name).filter(settled).map(AsRef::as_ref).collect();
+        let (mut groups, mut targets): (Vec<&Group>, Vec<_>) = (Vec::new(), Vec::new());
+        for group in menu.pool_groups(&pool.name) {
+            let settled = group.offers.iter().filter(|offer| has_settled(memory, &offer.market, now));
+            for offer in settled {
+                if groups.last().is_none_or(|last| last.id != group.id) {
+                    groups.push(group);
+                }
+                let parts = price_parts(menu, memory, group, offer, now).ok();
+                let target = parts.map(|parts| Target { market: offer.market.clone(), parts, transfer: group.transfer });
+                targets.extend(target.map(|target| (group.as_ref(), target)));
+            }
+        }
+        (!groups.is_empty()).then(|| Self { pool, rules, groups, targets, seen: OnceCell::new() })
+    }
+
+    fn has_seen(&self, market: &Market, memory: &'a Memory) -> bool {
         let runs = |record: &'a Arc<Record>| match &record.state {
             State::Booting { purchase, .. } | State::Registered { purchase, .. } => Some(&purchase.market),
             _ => None,
         };
-        let seen = || memory.records.values().filter_map(runs).filter(|m| m.capacity_type == CapacityType::Spot).collect();
-        (!groups.is_empty()).then(|| Self { pool, rules, groups, seen: seen() })
+        let running = || memory.records.values().filter_map(runs).filter(|m| m.capacity_type == CapacityType::Spot).collect();
+        self.seen.get_or_init(running).contains(market)
     }
 
     /// What moving the work of one node back to spot comes to; `None` where it must not move, or does not pay.
@@ -102,25 +120,32 @@ impl<'a> Reopened<'a> {
         }
         let waiting = self.pool.isolation.filter(|_| busy).map_or(UsdPerHour::ZERO, |isolation| isolation.waiting);
         let waiting = waiting.times(group.spec.advertised_gpus());
-        let Target { market, parts, transfer } = self.cheapest(scales, record, group)?;
-        let hazard = parts.spot.as_ref()?.risk.hazard;
-        let life = i64::try_from(3_600_000_000_000 / hazard.0.max(1)).unwrap_or(i64::MAX);
-        let serves = scales.now.duration_since(*ready).as_secs().min(life);
-        let read = transfer.filter(|_| work).map_or(UsdMicros(0), |transfer| transfer.per_read);
-        let cost = parts.quote.price.plus(waiting).over_seconds(late.as_secs()).plus(read);
         // On demand, the old node would have gone on reading at its pace.
         let reading = group.transfer.map_or(UsdPerHour::ZERO, |transfer| transfer.per_hour(Hazard(0)));
-        let gain = |saved: UsdPerHour| {
+        // What a move there gains and costs, where its going saves so much; `None` where that does not pay.
+        let worth = |Target { market, parts, transfer }: &Target, saved: UsdPerHour| {
+            let hazard = parts.spot.as_ref()?.risk.hazard;
+            let life = i64::try_from(3_600_000_000_000 / hazard.0.max(1)).unwrap_or(i64::MAX);
+            let serves = scales.now.duration_since(*ready).as_secs().min(life);
+            let read = transfer.filter(|_| work).map_or(UsdMicros(0), |transfer| transfer.per_read);
+            let cost = parts.quote.price.plus(waiting).over_seconds(late.as_secs()).plus(read);
             let gain = saved.plus(reading).minus(parts.effective).over_seconds(serves);
-            if self.seen.contains(&market) { gain } else { UsdMicros(gain.0 / 100 * OPEN_UNSEEN) }
+            let pays = |gain| (gain > cost).then_some((gain, cost));
+            // A market that may have no room gains less, so what runs there need not be known of one that does not pay anyway.
+            pays(gain)?;
+            pays(if self.has_seen(market, scales.memory) { gain } else { UsdMicros(gain.0 / 100 * OPEN_UNSEEN) })
         };
-        // What its going saves is worked out from the whole bill, and no more than its price.
-        if gain(purchase.price) <= cost {
+        // Its going saves no more than its price. Where that pays nowhere, the limits need not be counted without it.
+        let mut targets = self.targets.iter().filter(|(other, _)| other.spec == group.spec);
+        if !targets.any(|(_, target)| worth(target, purchase.price).is_some()) {
             return None;
         }
+        let target = self.cheapest(scales, record, group)?;
+        worth(&target, purchase.price)?;
+        // What its going saves is worked out from the whole bill.
         let (_, saved) = release_order(&[record], 1, scales.usage, scales.memory, scales.menu).pop()?;
-        let gain = gain(saved);
-        (gain > cost).then_some(Move { market, gain, cost })
+        let (gain, cost) = worth(&target, saved)?;
+        Some(Move { market: target.market, gain, cost })
     }
 
     /// The cheapest settled spot for a node of this group, its own room being free.

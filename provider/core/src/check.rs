@@ -6,10 +6,11 @@ mod membership;
 mod spend;
 mod zones;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::group::{Group, Menu};
 use crate::ids::{LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId};
+use crate::lookup::{Lookup, LookupSet};
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market, Place};
 use crate::plan::{Action, Checked, Decision, Ending, Plan};
@@ -205,10 +206,7 @@ pub fn check(
     launches(&plan.actions, &memory, snapshot, &mut faults);
     endings(&plan.actions, &memory, snapshot, &mut faults);
     leaving::leaving(&plan.actions, before, &memory, snapshot, menu, &mut faults);
-    let mut by_group: ByGroup<'_> = BTreeMap::new();
-    for record in memory.records.values() {
-        by_group.entry(&record.group).or_default().push(record);
-    }
+    let by_group = by_group(&memory);
     let growing: BTreeSet<RecordId> = plan
         .actions
         .iter()
@@ -218,7 +216,7 @@ pub fn check(
             _ => None,
         })
         .collect();
-    zones::shares(&growing, &memory, menu, &mut faults);
+    zones::shares(&growing, &by_group, &memory, menu, &mut faults);
     if !growing.is_empty() {
         spending(&growing, &by_group, &memory, menu, &mut faults);
     }
@@ -226,7 +224,8 @@ pub fn check(
         Action::Launch { record, request, .. } if !asked_before(before, *record, &request.key) => Some(request),
         _ => None,
     });
-    spot_shares(spot_bought.filter(|r| r.market.capacity_type == CapacityType::Spot), &memory, menu, &mut faults);
+    let spot_bought = spot_bought.filter(|r| r.market.capacity_type == CapacityType::Spot);
+    spot_shares(spot_bought, &by_group, &memory, menu, &mut faults);
     if !menu.policy.commitments.is_empty() {
         let launched = plan.actions.iter().filter_map(|action| match action {
             Action::Launch { record, request, .. }
@@ -238,7 +237,7 @@ pub fn check(
         });
         kept(&launched.collect(), &memory, menu, &mut faults);
     }
-    let mut machines = HashSet::new();
+    let mut machines = LookupSet::default();
     for machine in memory.records.values().filter_map(|record| record.instance()) {
         if !machines.insert(machine) {
             faults.push(Fatal::SharedMachine(machine.clone()));
@@ -265,17 +264,39 @@ pub fn check(
     if faults.is_empty() { Ok((plan.into_checked(), memory)) } else { Err(faults) }
 }
 
+fn by_group(memory: &Memory) -> ByGroup<'_> {
+    let mut known: Lookup<&NodeGroupId, usize> = Lookup::default();
+    let mut groups: Vec<(&NodeGroupId, Vec<&Record>)> = Vec::new();
+    for record in memory.records.values() {
+        let at = *known.entry(&record.group).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some((_, records)) => records.push(record),
+            None => groups.push((&record.group, vec![record])),
+        }
+    }
+    groups.into_iter().collect()
+}
+
 /// Counts the shares of spot from the records, for the pools and markets in which this pass buys spot.
-fn spot_shares<'a>(bought: impl Iterator<Item = &'a LaunchRequest>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
+fn spot_shares<'a>(
+    bought: impl Iterator<Item = &'a LaunchRequest>,
+    by_group: &ByGroup<'_>,
+    memory: &Memory,
+    menu: &Menu,
+    faults: &mut Vec<Fatal>,
+) {
     let pool_of = |group: &NodeGroupId| menu.group_or_remembered(group, memory).map(|g| &g.pool);
     let bought: BTreeSet<(&PoolName, &Market)> = bought.filter_map(|r| Some((pool_of(&r.group)?, &r.market))).collect();
+    let pools: Vec<(Option<&PoolName>, &Vec<&Record>)> =
+        if bought.is_empty() { Vec::new() } else { by_group.iter().map(|(id, records)| (pool_of(id), records)).collect() };
     for (name, market) in bought {
         let Some(rules) = menu.policy.pool(name).and_then(|pool| pool.spot.as_ref()) else { continue };
         if rules.max_share.0 == 100 && rules.max_market_share.0 == 100 {
             continue;
         }
         let (mut nodes, mut spot, mut here) = (0_u64, 0_u64, 0_u64);
-        for record in memory.records.values().filter(|r| pool_of(&r.group) == Some(name)) {
+        let own = pools.iter().filter(|(pool, _)| *pool == Some(name));
+        for record in own.flat_map(|(_, records)| records.iter()) {
             let Some(purchase) = record.purchase() else { continue };
             if matches!(record.state, State::Cancelled { .. } | State::Deleting { .. }) {
                 continue;
@@ -354,8 +375,9 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
     let tally = |quota| Tally { quota, units: 0, grows: false };
     let mut tallies: Vec<Tally<'_>> = menu.policy.quotas.iter().map(tally).collect();
     for (group, records) in by_group.iter().filter_map(|(id, records)| Some((group_of(id)?, records))) {
-        // The nodes of a group are of few markets: which quotas count each is asked once.
+        // The nodes of a group are of few markets: which quotas count each is asked once, and those bought alike are one entry.
         let mut members: Vec<(&Market, Vec<usize>)> = Vec::new();
+        let first = bought.len();
         for record in records {
             // What is only wanted or could not be had is no machine: a limit that was lowered meanwhile keeps it from being bought.
             let machine = !matches!(record.state, State::Wanted | State::Cancelled { .. } | State::Deleting { .. });
@@ -364,7 +386,13 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
             }
             let Some(purchase) = record.purchase() else { continue };
             let bought_now = growing.contains(&record.id);
-            bought.push(Bought { purchase, group, now: bought_now });
+            let same = |one: &&mut Bought<'_>| {
+                one.now == bought_now && one.purchase.price == purchase.price && one.purchase.market == purchase.market
+            };
+            match bought.iter_mut().skip(first).find(same) {
+                Some(alike) => alike.nodes += 1,
+                None => bought.push(Bought { purchase, group, now: bought_now, nodes: 1 }),
+            }
             if bought_now && let Some(name) = membership::wanting(&menu.policy, &purchase.market, &group.spec) {
                 faults.push(Fatal::QuotaUnlisted { name, key: purchase.key.clone() });
             }

@@ -324,11 +324,8 @@ impl<'a> Scales<'a> {
     /// Says what bars it.
     pub fn weigh(&self, group: &'a Group, offer: &'a Offer) -> Result<Eligible<'a>, Barred> {
         let (mut admitted, next) = self.admit(group, offer)?;
-        let room = self.usage.room(group, offer, &next, self.menu);
-        if let (0, Some(bound)) = (room.nodes, room.bound) {
-            return Err(Barred::Bound(bound));
-        }
-        admitted.room = admitted.room.min(room.nodes);
+        let nodes = self.usage.nodes_left(group, offer, &next, self.menu).map_err(Barred::Bound)?;
+        admitted.room = admitted.room.min(nodes);
         Ok(admitted)
     }
 
@@ -364,7 +361,7 @@ impl<'a> Scales<'a> {
 
     /// What one more node of this offer, quoted at `price`, would cost with all commitments counted.
     fn next(&self, group: &Group, offer: &Offer, price: UsdPerHour) -> Marginal {
-        self.usage.committed.marginal(&self.menu.policy.commitments, group, &offer.market, price)
+        self.usage.committed.marginal(self.menu, group, &offer.market, price)
     }
 
     /// How many nodes the capacity kept for us has room for, where it is what the offer buys from.

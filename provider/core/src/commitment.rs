@@ -2,6 +2,7 @@
 //!
 //! What a commitment is called differs between clouds; what it does is one of four things, and [`Terms`] has one variant for each.
 
+mod alike;
 mod bill;
 mod cover;
 mod ending;
@@ -23,11 +24,13 @@ use crate::offer::Place;
 use crate::policy::{CommitmentKind, TypePattern};
 use crate::units::{MiB, Milli, UsdPerHour};
 
+pub(crate) use alike::Alike;
 pub use cover::{Amount, Committed, Line, LineCover, Use};
 pub use ending::nodes_on_ending;
 pub use history::UsedHour;
 pub use marginal::{CoveredBy, Marginal, NoSlot};
 pub use propose::{Ask, Proposal, Proposals, SIZED, Scope, Term, Unsized, propose};
+pub(crate) use reach::Reach;
 pub use release::{PaidFor, release_order};
 pub use size::{Advice, Shortfall, TooLittleUse, Unit, advise};
 pub use tranche::{Tranche, Tranches};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::commitment::Paid;
+use crate::commitment::{Paid, Reach};
 use crate::ids::{Cloud, NodeGroupId, PoolName, SupplierName, ZoneName};
 use crate::isolation::SHAPE_TAINT;
 use crate::lookup::Lookup;
@@ -215,6 +215,8 @@ pub struct Menu {
     pub left_out: Vec<LeftOut>,
     /// What the groups' nodes count against.
     claims: Lookup<NodeGroupId, GroupClaims>,
+    /// The commitments that reach the groups' nodes.
+    reach: Lookup<NodeGroupId, Reach>,
 }
 
 impl Menu {
@@ -229,31 +231,41 @@ impl Menu {
         let known =
             |pool| Known { pool, slowest: gpu::slowest(pool, prices), reach: data::Reach::of(pool, prices.transfers()) };
         let pools: Vec<Known<'_>> = policy.pools.iter().map(known).collect();
-        let mut menu =
-            Self { policy: Arc::clone(policy), groups: BTreeMap::new(), left_out: Vec::new(), claims: Lookup::default() };
+        let (mut groups, mut left_out) = (BTreeMap::new(), Vec::new());
         for (place, entries) in places {
             let Some(spec) = prices.spec(&place.cloud, &place.instance_type) else { continue };
             for known in pools.iter().filter(|known| concerns(known.pool, place, spec)) {
                 match build(&from, known, place, spec, &entries) {
-                    Ok(groups) => menu.groups.extend(groups.into_iter().map(|g| (g.id.clone(), Arc::new(g)))),
-                    Err(why) => menu.left_out.push(LeftOut { pool: known.pool.name.clone(), place: place.clone(), why }),
+                    Ok(built) => groups.extend(built.into_iter().map(|g| (g.id.clone(), Arc::new(g)))),
+                    Err(why) => left_out.push(LeftOut { pool: known.pool.name.clone(), place: place.clone(), why }),
                 }
             }
         }
-        menu.claims = menu.groups.values().map(|group| (group.id.clone(), GroupClaims::of(policy, group))).collect();
-        menu
+        Self::of(Arc::clone(policy), groups, left_out)
+    }
+
+    fn of(policy: Arc<Policy>, groups: BTreeMap<NodeGroupId, Arc<Group>>, left_out: Vec<LeftOut>) -> Self {
+        let claims = groups.values().map(|group| (group.id.clone(), GroupClaims::of(&policy, group))).collect();
+        let reach = |group: &Group| Reach::of(&policy.commitments, &group.place, &group.spec);
+        let reach = groups.values().map(|group| (group.id.clone(), reach(group))).collect();
+        Self { policy, groups, left_out, claims, reach }
     }
 
     /// The same groups under a policy that differs in limits, quotas, shares or the order of `prefer` only; without what was left out.
     #[must_use]
     pub fn under(&self, policy: Arc<Policy>) -> Self {
-        let claims = self.groups.values().map(|group| (group.id.clone(), GroupClaims::of(&policy, group))).collect();
-        Self { policy, groups: self.groups.clone(), left_out: Vec::new(), claims }
+        Self::of(policy, self.groups.clone(), Vec::new())
     }
 
     /// What the nodes of a group count against; worked out anew for one that is only remembered.
     pub fn claims(&self, group: &Group) -> Cow<'_, GroupClaims> {
         self.claims.get(&group.id).map_or_else(|| Cow::Owned(GroupClaims::of(&self.policy, group)), Cow::Borrowed)
+    }
+
+    /// The commitments that reach nodes of a group bought at a place; worked out anew where that is not the group's own.
+    pub(crate) fn reach(&self, group: &Group, place: &Place) -> Reach {
+        let known = self.reach.get(&group.id).filter(|_| group.place == *place);
+        known.map_or_else(|| Reach::of(&self.policy.commitments, place, &group.spec), Clone::clone)
     }
 
     /// The quotas that an offer of a group counts against, that the policy does not list and that are taken as unlimited.

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::demand::Demand;
 use crate::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
-use crate::lookup::Lookup;
 use crate::reading::seen::Seen;
 use crate::supply::{LaunchOutcome, Observation};
 
@@ -66,22 +65,6 @@ pub enum Stuck {
 pub struct ClusterFacts {
     /// Nodes that carry our cluster's label, by name.
     pub nodes: BTreeMap<NodeName, Arc<NodeFacts>>,
-}
-
-impl ClusterFacts {
-    /// The node of each machine. Should two name the same machine, the busy one counts.
-    pub(crate) fn by_machine(&self) -> Lookup<&ProviderId, &Arc<NodeFacts>> {
-        let mut by_machine: Lookup<&ProviderId, &Arc<NodeFacts>> = Lookup::default();
-        by_machine.reserve(self.nodes.len());
-        for node in self.nodes.values() {
-            if let Some(machine) = &node.provider_id
-                && (node.is_busy() || !by_machine.contains_key(machine))
-            {
-                by_machine.insert(machine, node);
-            }
-        }
-        by_machine
-    }
 }
 
 /// What is known of one Node.

@@ -1,26 +1,27 @@
 //! What is used of every limit, counted from the records: the only place where headroom comes from.
 
+mod count;
 mod headroom;
+mod room;
 mod zones;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
-use crate::budget::{BudgetOf, SPOT_ONLY_AT};
-use crate::commitment::{Committed, Marginal};
-use crate::group::{Group, Menu, Offer};
-use crate::ids::{NodeGroupId, PoolName, Region, ZoneId};
-use crate::lookup::Lookup;
+use crate::commitment::Committed;
+use crate::group::{Group, Menu};
+use crate::ids::{NodeGroupId, PoolName};
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market, Place};
-use crate::policy::QuotaUnit;
-use crate::quota::{Claim, Claims, Unlisted, in_region};
+use crate::quota::{Claim, Claims};
 use crate::record::{Record, State};
-use crate::units::{Percent, UsdPerHour};
+use crate::units::UsdPerHour;
 
+pub(crate) use count::Owner;
 pub use headroom::{Headroom, Limit};
+pub use room::{Bound, Room};
 pub use zones::{Zone, ZoneShare};
 
 /// What is used of every limit.
@@ -38,9 +39,9 @@ pub struct Usage {
     /// What this cluster has of each quota, in the policy's order.
     pub quotas: Vec<Held>,
     /// How much of each pool is spot, for the pools that limit it.
-    pub spot: BTreeMap<PoolName, SpotShare>,
+    pub spot: BTreeMap<PoolName, Arc<SpotShare>>,
     /// How the pools spread over zones that limit the share of one.
-    pub zones: BTreeMap<PoolName, ZoneShare>,
+    pub zones: BTreeMap<PoolName, Arc<ZoneShare>>,
     /// What commitments pay of all that is bought.
     pub committed: Committed,
 }
@@ -66,29 +67,9 @@ pub struct Held {
 }
 
 impl Usage {
-    /// Counts every record.
-    pub fn count(memory: &Memory, menu: &Menu, now: Timestamp) -> Self {
-        let committed = Committed::count(memory, menu, now);
-        let mut usage = Self { quotas: vec![Held::default(); menu.policy.quotas.len()], committed, ..Self::default() };
-        // Most records are nodes bought where their group is: those are counted by group and capacity type, and added up at the end.
-        let mut known: Lookup<&NodeGroupId, Lots<'_>> = menu.groups.iter().map(|(id, group)| (id, Lots::of(group))).collect();
-        for record in memory.records.values() {
-            let simple = known.get_mut(&record.group).is_some_and(|lots| lots.take(record));
-            if !simple && let Some(group) = group_of(record, memory, menu) {
-                usage.apply(record, group, menu, now, 1);
-            }
-        }
-        for id in menu.groups.keys() {
-            if let Some(lots) = known.get(id) {
-                usage.add_lots(lots, menu);
-            }
-        }
-        usage
-    }
-
     /// Notes a change of what is bought under commitments.
     fn recommit(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: i64, menu: &Menu) {
-        self.committed.note(&menu.policy.commitments, group, market, price, nodes);
+        self.committed.note(menu, group, market, price, nodes);
         self.committed.recount(&menu.policy.commitments);
     }
 
@@ -107,32 +88,10 @@ impl Usage {
         prices.minus(self.committed.total_relief())
     }
 
-    fn add_lots(&mut self, lots: &Lots<'_>, menu: &Menu) {
-        let group = lots.group;
-        if lots.nodes > 0 {
-            let targets = self.targets.entry(group.id.clone()).or_default();
-            *targets = targets.saturating_add(lots.nodes);
-            let nodes = self.nodes.entry(group.pool.clone()).or_default();
-            *nodes = nodes.saturating_add(lots.nodes);
-            self.zone_bought(group, &group.place, i64::from(lots.nodes), menu);
-        }
-        if lots.nodes > 0
-            && let Some(share) = self.share_of(group, menu)
-        {
-            share.bought = share.bought.saturating_add(lots.nodes);
-            share.add(&group.place, i64::from(lots.spot));
-        }
-        for (capacity_type, lot) in CapacityType::ALL.into_iter().zip(lots.bought).filter(|(_, lot)| lot.nodes > 0) {
-            let spend = self.spend.entry(group.pool.clone()).or_default();
-            *spend = spend.plus(lot.price);
-            self.claim(&menu.claims(group).under(capacity_type).listed, lot.nodes, lot.in_flight);
-        }
-    }
-
     /// The count of a pool that limits its share of spot; `None` for any other.
     fn share_of(&mut self, group: &Group, menu: &Menu) -> Option<&mut SpotShare> {
         let rules = menu.policy.pool(&group.pool)?.spot.as_ref()?;
-        rules.limits_shares().then(|| self.spot.entry(group.pool.clone()).or_default())
+        rules.limits_shares().then(|| Arc::make_mut(self.spot.entry(group.pool.clone()).or_default()))
     }
 
     /// Counts one more record.
@@ -220,24 +179,6 @@ impl Usage {
     pub fn target(&self, group: &NodeGroupId) -> u32 {
         self.targets.get(group).copied().unwrap_or(0)
     }
-
-    /// How many more nodes of `group` this offer may buy at the cost of the next one, and which limit says so.
-    pub fn room(&self, group: &Group, offer: &Offer, next: &Marginal, menu: &Menu) -> Room {
-        let mut room = Room { nodes: u32::MAX, bound: None };
-        let counted = self.each_limit(group, &offer.market, next.cash, menu, |headroom| {
-            let nodes = match headroom.limit {
-                // The nodes after the covered ones cost more.
-                Limit::Budget { .. } => next.affordable(UsdPerHour(headroom.left)),
-                Limit::SpotOnly { .. } => next.startable(UsdPerHour(headroom.left - next.cash.0 + 1)),
-                _ => headroom.alone(),
-            };
-            room.lower(nodes, || self.bound(&headroom, group, next.cash, menu));
-        });
-        match counted {
-            Ok(()) => room,
-            Err(bound) => Room { nodes: 0, bound: Some(bound) },
-        }
-    }
 }
 
 /// A count with so many added, or taken out again: never below nought.
@@ -251,52 +192,6 @@ impl SpotShare {
         self.spot = moved(self.spot, nodes);
         let here = self.markets.entry(place.clone()).or_default();
         *here = moved(*here, nodes);
-    }
-}
-
-/// The nodes of one group, as long as all of them are bought where the group is.
-struct Lots<'a> {
-    group: &'a Group,
-    /// Records that count.
-    nodes: u32,
-    /// Those of them that are spot.
-    spot: u32,
-    /// Records bought, by capacity type in declared order.
-    bought: [Lot; 3],
-}
-
-/// Nodes bought alike.
-#[derive(Clone, Copy, Default)]
-struct Lot {
-    nodes: u32,
-    /// Of those, the ones that are not Ready yet.
-    in_flight: u32,
-    /// What they cost together.
-    price: UsdPerHour,
-}
-
-impl<'a> Lots<'a> {
-    fn of(group: &'a Group) -> Self {
-        Self { group, nodes: 0, spot: 0, bought: [Lot::default(); 3] }
-    }
-
-    /// Takes a record in, unless it is only wanted or was bought elsewhere.
-    fn take(&mut self, record: &Record) -> bool {
-        let bought = record.purchase().filter(|purchase| purchase.market.place == self.group.place);
-        let Some(purchase) = bought else { return false };
-        let capacity_type = purchase.market.capacity_type;
-        let Some(at) = CapacityType::ALL.iter().position(|&c| c == capacity_type) else { return false };
-        let Some(lot) = self.bought.get_mut(at) else { return false };
-        lot.nodes = lot.nodes.saturating_add(1);
-        lot.in_flight = lot.in_flight.saturating_add(u32::from(record.is_coming()));
-        lot.price = lot.price.plus(purchase.price);
-        if record.counts() {
-            self.nodes = self.nodes.saturating_add(1);
-            if capacity_type == CapacityType::Spot {
-                self.spot = self.spot.saturating_add(1);
-            }
-        }
-        true
     }
 }
 
@@ -334,123 +229,6 @@ impl Stake {
         }
         None
     }
-}
-
-/// How many more nodes may be bought, and what stops the next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Room {
-    /// So many.
-    pub nodes: u32,
-    /// The limit that binds first; `None` where nothing does.
-    pub bound: Option<Bound>,
-}
-
-impl Room {
-    fn lower(&mut self, nodes: u32, bound: impl FnOnce() -> Bound) {
-        if nodes < self.nodes {
-            *self = Self { nodes, bound: Some(bound()) };
-        }
-    }
-}
-
-/// A limit that binds.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "camelCase")]
-pub enum Bound {
-    /// The pool's `maxNodes`.
-    #[error("limits.maxNodes: {held} of {limit} nodes held")]
-    MaxNodes {
-        /// Nodes held.
-        held: u32,
-        /// The limit.
-        limit: u32,
-    },
-    /// The pool's budget.
-    #[error("limits.maxUsdPerHour: {spent}/h of {limit}/h spent, one more costs {price}/h")]
-    Budget {
-        /// Spend rate, what is being bought included.
-        spent: UsdPerHour,
-        /// The limit.
-        limit: UsdPerHour,
-        /// What one more node costs.
-        price: UsdPerHour,
-    },
-    /// The budget of all pools together.
-    #[error("limits.maxUsdPerHour of all pools: {spent}/h of {limit}/h spent, one more costs {price}/h")]
-    OverallBudget {
-        /// Spend rate of all pools, what is being bought included.
-        spent: UsdPerHour,
-        /// The limit.
-        limit: UsdPerHour,
-        /// What one more node costs.
-        price: UsdPerHour,
-    },
-    /// What is left of a budget is kept for spot.
-    #[error("limits.maxUsdPerHour of {of}: {spent}/h of {limit}/h spent, from {SPOT_ONLY_AT} on only spot is bought")]
-    SpotOnly {
-        /// Whose budget.
-        of: BudgetOf,
-        /// Spend rate, what is being bought included.
-        spent: UsdPerHour,
-        /// The limit.
-        limit: UsdPerHour,
-    },
-    /// A quota.
-    #[error("quota {name}{}: {left} of {limit} {unit} left, {in_flight} in flight, one more needs {need}", in_region(.region.as_ref()))]
-    Quota {
-        /// Its name.
-        name: String,
-        /// The region; `None` where it counts all of them.
-        region: Option<Region>,
-        /// Units left: limit − used by others − ours − safety.
-        left: u64,
-        /// The limit.
-        limit: u32,
-        /// Units of ours that are not yet Ready nodes.
-        in_flight: u64,
-        /// Units that one more node needs.
-        need: u64,
-        /// The unit.
-        unit: QuotaUnit,
-    },
-    /// A quota that the policy does not list.
-    #[error("{0} is not in the policy: list it under quotas with its limit, or write defaults.unknownQuota: allow")]
-    QuotaUnlisted(Unlisted),
-    /// The pool's share of spot.
-    #[error("capacity.spot.maxShare {limit}: {spot} of {nodes} nodes are spot")]
-    SpotShare {
-        /// Spot nodes, what may become so included.
-        spot: u32,
-        /// Nodes bought.
-        nodes: u32,
-        /// The largest share.
-        limit: Percent,
-    },
-    /// The pool's share of one spot market.
-    #[error("capacity.spot.maxMarketShare {limit}: {here} of {nodes} nodes are in this market")]
-    MarketShare {
-        /// Spot nodes in this market, what may become so included.
-        here: u32,
-        /// Nodes bought.
-        nodes: u32,
-        /// The largest share.
-        limit: Percent,
-    },
-    /// The pool's share of one zone.
-    #[error("where.maxZoneShare {limit}: {here} of {nodes} nodes are in zone {zone}")]
-    ZoneShare {
-        /// The zone, by id.
-        zone: ZoneId,
-        /// Nodes in it, what is wanted there included.
-        here: u32,
-        /// Nodes bought.
-        nodes: u32,
-        /// The largest share.
-        limit: Percent,
-    },
-    /// The pool is not in the policy any more.
-    #[error("the pool is not in the policy any more")]
-    PoolGone,
 }
 
 /// The capacity type under which a node was bought, for bills and gauges.

@@ -1,4 +1,7 @@
 //! A fleet of 5,000 nodes as the core sees it, and what is asked of it.
+//!
+//! Every rule that a pass weighs is on: shares of spot, of a market and of a zone, budgets of each pool and of all, the cloud's own quotas
+//! and the operator's, commitments, data to bring from another region, work, a floor, moves back to spot, isolation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,6 +23,7 @@ use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
 use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
 use stoker_core::supply::{Instance, InstanceState, KeyParts, MarketFacts, Observation};
+use stoker_core::transfer::{Crossing, Hop, Scope, TransferPrices, UsdPerGiB};
 use stoker_core::units::{MiB, Milli, UsdPerHour};
 use stoker_core::usage::Usage;
 
@@ -197,8 +201,15 @@ fn region(n: usize) -> String {
     format!("region-{n}")
 }
 
+/// Of a family that AWS's quotas for GPUs of the G class count.
 fn type_name(n: usize) -> String {
-    format!("gpu{}.{}x", n / 10, n % 10 + 1)
+    format!("g{}.{}xlarge", n / 10, n % 10 + 1)
+}
+
+/// Whether spot is cheap in a region: there orders take it. Elsewhere it costs nearly as much as on-demand, so that each pass weighs every
+/// on-demand node for a move to spot, and none pays: a fleet whose nodes are leaving would not stay as it is.
+fn has_cheap_spot(region: usize) -> bool {
+    region % 2 == 0
 }
 
 /// As many types in each zone as the number of markets allows, in three capacity types each.
@@ -228,10 +239,15 @@ fn book(now: Timestamp) -> Result<PriceBook> {
             instance_type: InstanceType::new(type_name(t))?,
         };
         let price = UsdPerHour(500_000 + i64::try_from(n * 7_919 % 1_000_003)?);
+        let cheap = capacity_type == CapacityType::Spot && has_cheap_spot(r);
+        let price = if cheap { UsdPerHour(price.0 * 2 / 5) } else { price };
         let quote = Quote { price, kind: QuoteKind::List, as_of: Some(now), source: Arc::clone(&source) };
         book.insert(Market { place, capacity_type }, Entry::Price(quote));
     }
     ensure!(book.entries().count() == MARKETS, "{} markets", book.entries().count());
+    let mut transfers = TransferPrices::default();
+    transfers.insert(Hop { cloud, crosses: Crossing::Region, from: Scope::Anywhere, to: Scope::Anywhere }, UsdPerGiB(20_000));
+    book.set_transfers(transfers);
     Ok(book)
 }
 
@@ -240,14 +256,20 @@ fn policy() -> Result<Policy> {
         let types: Vec<String> = (n * POOL_TYPES..(n + 1) * POOL_TYPES).map(type_name).collect();
         json!({
             "name": format!("pool-{n}"), "workload": "training",
-            "gpu": { "models": ["L4"] },
-            "where": { "clouds": ["aws"], "regions": [region(n)] },
+            "gpu": { "models": ["L4"], "throughput": { "L4": 1 } },
+            "where": {
+                "clouds": ["aws"], "regions": [region(n)], "maxZoneShare": "25%",
+                "datasetGiB": 50, "dataRegion": format!("aws/{}", region(0)),
+            },
             "instanceTypes": types,
             "capacity": {
                 "prefer": ["reserved", "spot", "on-demand"],
-                "spot": { "maxShare": "80%", "maxMarketShare": "25%", "checkpoint": "30m", "restart": "5m" },
+                "spot": {
+                    "maxShare": "80%", "maxMarketShare": "25%", "checkpoint": "30m", "restart": "5m",
+                    "moveBack": if has_cheap_spot(n) { "never" } else { "busy" },
+                },
             },
-            "limits": { "maxNodes": 2_000, "maxUsdPerHour": 100_000 },
+            "limits": { "minNodes": 100, "maxNodes": 2_000, "maxUsdPerHour": 1_000 },
             "isolation": { "kappa": 1.3 }, "waitingUsdPerGpuHour": 2,
         })
     };
@@ -265,7 +287,7 @@ fn policy() -> Result<Policy> {
             }),
             json!({
                 "name": format!("plan-{n}"), "cloud": "aws", "kind": "ec2-savings-plan", "region": region(n),
-                "family": format!("gpu{}", third / 10), "usdPerHour": 20, "discount": "28%",
+                "family": format!("g{}", third / 10), "usdPerHour": 20, "discount": "28%",
             }),
         ]
     };
@@ -279,11 +301,17 @@ fn policy() -> Result<Policy> {
             "capacityTypes": [capacity_type], "vcpus": 100_000,
         })
     };
-    let quotas: Vec<Value> = (0..REGIONS).flat_map(|r| ["spot", "on-demand"].map(|c| quota((r, c)))).collect();
+    let own = (0..REGIONS).flat_map(|r| ["spot", "on-demand"].map(|c| quota((r, c))));
+    let known = |r: usize| {
+        ["L-DB2E81BA", "L-3819A6DF"].map(
+            |name| json!({ "name": name, "cloud": "aws", "region": region(r), "limit": 50_000, "used": 1_000, "safety": 64 }),
+        )
+    };
+    let quotas: Vec<Value> = (0..REGIONS).flat_map(known).chain(own).collect();
     let raw: RawPolicy = serde_json::from_value(json!({
         "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "bench",
         "pools": (0..REGIONS).map(pool).collect::<Vec<_>>(),
-        "quotas": quotas, "commitments": commitments,
+        "limits": { "maxUsdPerHour": 10_000 }, "quotas": quotas, "commitments": commitments,
     }))?;
     Policy::try_from_raw(&raw).map_err(|faults| anyhow!("{faults:?}"))
 }

@@ -10,13 +10,16 @@ use crate::policy::Policy;
 use crate::record::Purchase;
 use crate::units::UsdPerHour;
 
-/// A node that is bought or being bought.
+/// Nodes of a group that are bought or being bought, in one market at one price.
 #[derive(Clone, Copy)]
 pub(super) struct Bought<'a> {
+    /// Of one of them.
     pub purchase: &'a Purchase,
     pub group: &'a Group,
-    /// Whether this pass buys it.
+    /// Whether this pass buys them.
     pub now: bool,
+    /// So many.
+    pub nodes: u32,
 }
 
 /// Holds every budget that this pass spends against what is bought.
@@ -67,7 +70,7 @@ fn above_for_spot(policy: &Policy, bought: &[Bought<'_>], limit: UsdPerHour) -> 
 
 /// The least that these nodes can cost beside the commitments, in micro-dollars per hour.
 fn least_cash(policy: &Policy, nodes: &[Bought<'_>]) -> i128 {
-    let prices: i128 = nodes.iter().map(|one| i128::from(one.purchase.price.0)).sum();
+    let prices: i128 = nodes.iter().map(|some| i128::from(some.purchase.price.0) * i128::from(some.nodes)).sum();
     prices - policy.commitments.iter().map(|commitment| most_paid(commitment, nodes)).sum::<i128>()
 }
 
@@ -78,9 +81,15 @@ fn most_paid(commitment: &Commitment, nodes: &[Bought<'_>]) -> i128 {
             let market = &one.purchase.market;
             market.capacity_type == capacity && fits(&market.place, one.group)
         };
-        let mut prices: Vec<i64> = nodes.iter().filter(fits).map(|one| one.purchase.price.0).collect();
+        let mut prices: Vec<(i64, u32)> = nodes.iter().filter(fits).map(|some| (some.purchase.price.0, some.nodes)).collect();
         prices.sort_unstable_by(|a, b| b.cmp(a));
-        prices.into_iter().take(usize::try_from(most).unwrap_or(usize::MAX)).map(i128::from).sum::<i128>()
+        let mut left = most;
+        let paid = prices.into_iter().map(|(price, nodes)| {
+            let nodes = nodes.min(left);
+            left -= nodes;
+            i128::from(price) * i128::from(nodes)
+        });
+        paid.sum::<i128>()
     };
     match &commitment.terms {
         Terms::Nodes(n) => {

@@ -2,16 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Fatal;
+use super::{ByGroup, Fatal};
 use crate::group::Menu;
 use crate::ids::{NodeGroupId, PoolName, RecordId};
 use crate::memory::Memory;
 use crate::offer::Place;
-use crate::record::State;
+use crate::record::{Purchase, State};
 use crate::units::Percent;
 
 /// No zone that this pass buys in has more of its pool's nodes than the pool's share, in whole nodes rounded up.
-pub(super) fn shares(growing: &BTreeSet<RecordId>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
+pub(super) fn shares(
+    growing: &BTreeSet<RecordId>,
+    by_group: &ByGroup<'_>,
+    memory: &Memory,
+    menu: &Menu,
+    faults: &mut Vec<Fatal>,
+) {
     let limits: BTreeMap<&PoolName, Percent> =
         menu.policy.pools.iter().filter_map(|pool| Some((&pool.name, pool.max_zone_share?))).collect();
     if limits.is_empty() || growing.is_empty() {
@@ -21,16 +27,27 @@ pub(super) fn shares(growing: &BTreeSet<RecordId>, memory: &Memory, menu: &Menu,
     let zone_of = |place: &Place| format!("{}/{}/{}", place.cloud, place.region, place.zone);
     let mut nodes: BTreeMap<&PoolName, u64> = BTreeMap::new();
     let mut zones: BTreeMap<(&PoolName, String), (u64, bool)> = BTreeMap::new();
-    for record in memory.records.values() {
-        let limited = pool_of(&record.group).filter(|pool| limits.contains_key(pool));
-        let (Some(pool), Some(purchase)) = (limited, record.purchase()) else { continue };
-        if matches!(record.state, State::Cancelled { .. } | State::Deleting { .. }) {
-            continue;
+    for (group, records) in by_group {
+        let Some(pool) = pool_of(group).filter(|pool| limits.contains_key(pool)) else { continue };
+        // The nodes of a group are of few places.
+        let mut places: Vec<(&Place, u64, bool)> = Vec::new();
+        for record in records {
+            let Some(Purchase { market, .. }) = record.purchase() else { continue };
+            if matches!(record.state, State::Cancelled { .. } | State::Deleting { .. }) {
+                continue;
+            }
+            let grows = growing.contains(&record.id);
+            match places.iter_mut().find(|(place, ..)| **place == market.place) {
+                Some((_, here, any)) => (*here, *any) = (*here + 1, *any || grows),
+                None => places.push((&market.place, 1, grows)),
+            }
         }
-        *nodes.entry(pool).or_default() += 1;
-        let (here, grows) = zones.entry((pool, zone_of(&purchase.market.place))).or_default();
-        *here += 1;
-        *grows |= growing.contains(&record.id);
+        for (place, more, grow) in places {
+            *nodes.entry(pool).or_default() += more;
+            let (here, grows) = zones.entry((pool, zone_of(place))).or_default();
+            *here += more;
+            *grows |= grow;
+        }
     }
     for ((pool, zone), (here, _)) in zones.into_iter().filter(|(_, (_, grows))| *grows) {
         let (Some(&nodes), Some(&limit)) = (nodes.get(pool), limits.get(pool)) else { continue };

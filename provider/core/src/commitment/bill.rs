@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 
-use super::reach::{Reach, Reached};
+use super::reach::{Reach, Reached, What};
 use super::{Commitment, Paid, Terms};
 use crate::offer::{CapacityType, InstanceSpec, Place};
 use crate::units::{Milli, UsdPerHour};
@@ -150,7 +150,7 @@ impl<'a> Billing<'a> {
     }
 
     fn push(&mut self, row: Row<'a>) {
-        for &(commitment, discount) in &row.by.0 {
+        for &(commitment, discount) in row.by.0.iter() {
             if let Some(reached) = self.reached.get_mut(commitment) {
                 reached.push((self.rows.len(), discount));
             }
@@ -162,18 +162,20 @@ impl<'a> Billing<'a> {
     /// gone where it cannot. What is billed on demand stays open to discounts, used or not, and the
     /// unused part comes last: AWS prefers running nodes too.
     fn keep_capacity(&mut self, lines: impl Iterator<Item = &'a Reached>, idle: &'a [Option<Idle>]) {
-        for (at, Reached { line, by }) in lines.enumerate() {
+        for (at, line) in lines.enumerate() {
+            let What { market, gpus, price, by, .. } = line.what.as_ref();
+            let (gpus, price) = (*gpus, *price);
             let row = |kept, nodes: u32| Row {
                 line: Some(at),
                 kept,
                 by,
-                gpus: line.gpus,
-                price: line.price,
-                open_gpus: u64::from(nodes) * u64::from(line.gpus),
-                open: line.price.times(nodes).0,
+                gpus,
+                price,
+                open_gpus: u64::from(nodes) * u64::from(gpus),
+                open: price.times(nodes).0,
                 paid_by: Vec::new(),
             };
-            if line.market.capacity_type == CapacityType::OnDemand {
+            if market.capacity_type == CapacityType::OnDemand {
                 self.push(row(false, line.nodes));
                 continue;
             }
@@ -194,12 +196,12 @@ impl<'a> Billing<'a> {
                 }
                 nodes -= taken;
                 *left -= i64::from(taken);
-                self.covers.push(Cover { line: at, commitment, value: line.price.times(taken).0 });
+                self.covers.push(Cover { line: at, commitment, value: price.times(taken).0 });
                 if capacity.paid == Paid::OnDemand {
                     self.push(row(true, taken));
                 }
             }
-            self.unkept += i128::from(line.price.times(nodes).0);
+            self.unkept += i128::from(price.times(nodes).0);
         }
         for (at, idle) in idle.iter().enumerate() {
             let (Some(left), Some(Idle { gpus, price, by })) = (self.left.get(at), idle) else { continue };

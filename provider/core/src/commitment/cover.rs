@@ -5,17 +5,14 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::bill::{Bill, Cover, Idle, order};
-use super::reach::{Reach, Reached, reached};
+use super::bill::{Bill, Idle, order};
+use super::reach::{Reach, Reached, What};
 use super::{Capacity, Commitment, CoveredBy, Marginal, NoSlot, Paid, Terms};
 use crate::group::{Group, Menu};
-use crate::ids::{NodeGroupId, PoolName};
-use crate::lookup::Lookup;
-use crate::memory::Memory;
+use crate::ids::PoolName;
 use crate::offer::{CapacityType, Market, Place};
-use crate::record::{Purchase, Record};
 use crate::units::{Milli, UsdPerHour};
-use crate::usage::{group_of, moved};
+use crate::usage::moved;
 
 /// Nodes that one pool bought alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,40 +86,13 @@ pub struct Committed {
     /// What an unused node of each commitment is, where it is billed on demand and the price is known.
     pub(super) idle: Vec<Option<Idle>>,
     pub(super) bill: Bill,
+    /// What commitments pay, by pool, as the bill says.
+    relief: Vec<(PoolName, UsdPerHour)>,
 }
 
 impl Committed {
-    /// Counts every record, and works out the bill.
-    pub fn count(memory: &Memory, menu: &Menu, now: Timestamp) -> Self {
-        if menu.policy.commitments.is_empty() {
-            return Self::default();
-        }
-        // Most nodes are bought like others of their group: those are counted first, so that each group is looked up once.
-        let mut alike: Vec<(&Record, &Purchase, u32)> = Vec::new();
-        let mut known: Lookup<(&NodeGroupId, &Market, UsdPerHour), usize> = Lookup::default();
-        for record in memory.records.values() {
-            let Some(purchase) = record.purchase().filter(|p| p.market.capacity_type != CapacityType::Spot) else { continue };
-            let at = *known.entry((&record.group, &purchase.market, purchase.price)).or_insert(alike.len());
-            match alike.get_mut(at) {
-                Some((_, _, nodes)) => *nodes += 1,
-                None => alike.push((record, purchase, 1)),
-            }
-        }
-        let mut committed = Self::empty(menu, now);
-        let mut known: Lookup<(&PoolName, &Market, UsdPerHour), usize> = Lookup::default();
-        for (record, purchase, nodes) in alike {
-            let Some(group) = group_of(record, memory, menu) else { continue };
-            let at = *known.entry((&group.pool, &purchase.market, purchase.price)).or_insert(committed.lines.len());
-            match committed.lines.get_mut(at) {
-                Some(known) => known.line.nodes += nodes,
-                None => committed.lines.push(reached(&menu.policy.commitments, group, &purchase.market, purchase.price, nodes)),
-            }
-        }
-        committed.recount(&menu.policy.commitments);
-        committed
-    }
-
-    fn empty(menu: &Menu, now: Timestamp) -> Self {
+    /// Of nothing bought.
+    pub(super) fn empty(menu: &Menu, now: Timestamp) -> Self {
         let idle = |commitment: &Commitment| {
             let Terms::Capacity(Capacity { place, paid: Paid::OnDemand, .. }) = &commitment.terms else { return None };
             let of = |wanted| {
@@ -137,20 +107,20 @@ impl Committed {
             of(CapacityType::Reserved).or_else(|| of(CapacityType::OnDemand))
         };
         let idle = menu.policy.commitments.iter().map(idle).collect();
-        Self { now, lines: Vec::new(), idle, bill: Bill::default() }
+        Self { now, idle, ..Self::default() }
     }
 
     /// Notes nodes bought (or, with a count below nought, given up) without working out the bill.
-    pub fn note(&mut self, commitments: &[Commitment], group: &Group, market: &Market, price: UsdPerHour, nodes: i64) {
+    pub fn note(&mut self, menu: &Menu, group: &Group, market: &Market, price: UsdPerHour, nodes: i64) {
         // Nothing covers spot nodes.
-        if commitments.is_empty() || market.capacity_type == CapacityType::Spot {
+        if menu.policy.commitments.is_empty() || market.capacity_type == CapacityType::Spot {
             return;
         }
-        let alike = |line: &Line| line.price == price && line.market == *market && line.pool == group.pool;
-        if let Some(known) = self.lines.iter_mut().find(|known| alike(&known.line)) {
-            known.line.nodes = moved(known.line.nodes, nodes);
+        let alike = |what: &What| what.price == price && what.market == *market && what.pool == group.pool;
+        if let Some(known) = self.lines.iter_mut().find(|known| alike(&known.what)) {
+            known.nodes = moved(known.nodes, nodes);
         } else {
-            self.lines.push(reached(commitments, group, market, price, moved(0, nodes)));
+            self.lines.push(menu.reached(group, market, price, moved(0, nodes)));
         }
     }
 
@@ -158,18 +128,32 @@ impl Committed {
     pub fn recount(&mut self, commitments: &[Commitment]) {
         if !commitments.is_empty() {
             self.bill = self.bill_of(commitments, self.lines.iter());
+            self.relief = self.relief_by_pool();
         }
+    }
+
+    /// What the bill's covers come to, by pool: every limit of every offer asks for it.
+    fn relief_by_pool(&self) -> Vec<(PoolName, UsdPerHour)> {
+        let mut relief: Vec<(PoolName, UsdPerHour)> = Vec::new();
+        for cover in &self.bill.covers {
+            let Some(Reached { what, .. }) = self.lines.get(cover.line) else { continue };
+            let value = UsdPerHour(cover.value);
+            match relief.iter_mut().find(|(pool, _)| *pool == what.pool) {
+                Some((_, sum)) => *sum = sum.plus(value),
+                None => relief.push((what.pool.clone(), value)),
+            }
+        }
+        relief
     }
 
     /// What commitments pay of a pool's nodes: so much less cash is due for them than their prices say.
     pub fn relief(&self, pool: &PoolName) -> UsdPerHour {
-        let of_pool = |cover: &&Cover| self.lines.get(cover.line).is_some_and(|known| known.line.pool == *pool);
-        UsdPerHour(self.bill.covers.iter().filter(of_pool).fold(0, |sum, cover| sum.saturating_add(cover.value)))
+        self.relief.iter().find(|(of, _)| of == pool).map_or(UsdPerHour::ZERO, |(_, sum)| *sum)
     }
 
     /// What commitments pay of all nodes.
     pub fn total_relief(&self) -> UsdPerHour {
-        UsdPerHour(self.bill.covers.iter().fold(0, |sum, cover| sum.saturating_add(cover.value)))
+        self.relief.iter().fold(UsdPerHour::ZERO, |sum, (_, of_pool)| sum.plus(*of_pool))
     }
 
     /// How much of each commitment is used, in the policy's order.
@@ -179,19 +163,20 @@ impl Committed {
 
     /// What covers the nodes of each line.
     pub fn covers(&self) -> Vec<LineCover> {
-        let covers = |(at, Reached { line, .. }): (usize, &Reached)| {
+        let covers = |(at, line): (usize, &Reached)| {
             let by =
                 self.bill.covers.iter().filter(|cover| cover.line == at).map(|c| (c.commitment, UsdPerHour(c.value))).collect();
-            LineCover { line: line.clone(), by }
+            LineCover { line: line.line(), by }
         };
         self.lines.iter().enumerate().map(covers).collect()
     }
 
     /// What one more node of `group` would cost in `market`, whose price is `price`.
-    pub fn marginal(&self, commitments: &[Commitment], group: &Group, market: &Market, price: UsdPerHour) -> Marginal {
+    pub fn marginal(&self, menu: &Menu, group: &Group, market: &Market, price: UsdPerHour) -> Marginal {
+        let commitments = &menu.policy.commitments;
         match market.capacity_type {
             CapacityType::OnDemand if commitments.iter().any(Commitment::is_discount) => {
-                self.discounted(commitments, &reached(commitments, group, market, price, 1))
+                self.discounted(commitments, &menu.reached(group, market, price, 1))
             }
             CapacityType::Reserved => match self.slot(commitments, &market.place) {
                 Some(Ok((name, alike))) => {
@@ -228,21 +213,22 @@ impl Committed {
 
     /// How much less the bill would be with one node of this kind fewer.
     pub(super) fn saved_without(&self, commitments: &[Commitment], market: &Market, price: UsdPerHour) -> Option<UsdPerHour> {
-        let at = self.lines.iter().position(|l| l.line.nodes > 0 && l.line.price == price && l.line.market == *market)?;
+        let alike = |line: &Reached| line.nodes > 0 && line.what.price == price && line.what.market == *market;
+        let at = self.lines.iter().position(alike)?;
         let mut lines = self.lines.clone();
-        lines.get_mut(at)?.line.nodes -= 1;
+        lines.get_mut(at)?.nodes -= 1;
         let less = self.bill.due - self.bill_of(commitments, lines.iter()).due;
         Some(UsdPerHour(i64::try_from(less).unwrap_or(i64::MAX)))
     }
 
     fn discounted(&self, commitments: &[Commitment], one_more: &Reached) -> Marginal {
-        let price = one_more.line.price;
+        let price = one_more.what.price;
         // What is left of a commitment is left because all that it reaches is covered, so taking it takes nothing from anyone.
         let mut by = None;
         for at in order(commitments) {
-            let (Some(commitment), Some(discount)) = (commitments.get(at), one_more.by.discount(at)) else { continue };
+            let (Some(commitment), Some(discount)) = (commitments.get(at), one_more.what.by.discount(at)) else { continue };
             let left = self.left_of(at);
-            let each = commitment.taken_by_one(&one_more.line, discount);
+            let each = commitment.taken_by_one(&one_more.what, discount);
             if left >= each {
                 let by = Some(CoveredBy { name: commitment.name.clone(), share: Milli(1000) });
                 let alike = u32::try_from(left / each.max(1)).unwrap_or(u32::MAX);

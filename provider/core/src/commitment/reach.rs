@@ -1,26 +1,52 @@
 //! Which commitments reach a node, how large they are and when they take something new.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::bill::at_plan_rate;
 use super::{Capacity, Commitment, CommittedGpus, CommittedNodes, Line, NoSlot, Paid, Terms};
-use crate::group::Group;
+use crate::group::{Group, Menu};
+use crate::ids::PoolName;
 use crate::offer::{InstanceSpec, Market, Place};
 use crate::units::{Milli, UsdPerHour};
 
-/// A line and the commitments that reach it: found once, as a bill is worked out many times.
+/// Nodes that one pool bought alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reached {
-    pub(super) line: Line,
+pub(crate) struct Reached {
+    /// What they are: shared, as a count is copied for every order.
+    pub(super) what: Arc<What>,
+    /// So many.
+    pub(super) nodes: u32,
+}
+
+/// What nodes of a line are, and the commitments that reach them: found once, as a bill is worked out many times.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct What {
+    /// The pool.
+    pub(super) pool: PoolName,
+    /// Where and how they were bought.
+    pub(super) market: Market,
+    /// Advertised GPUs of one.
+    pub(super) gpus: u32,
+    /// What one costs without any commitment.
+    pub(super) price: UsdPerHour,
     pub(super) by: Reach,
+}
+
+impl Reached {
+    pub(super) fn line(&self) -> Line {
+        let What { pool, market, gpus, price, by: _ } = self.what.as_ref();
+        Line { pool: pool.clone(), market: market.clone(), gpus: *gpus, price: *price, nodes: self.nodes }
+    }
 }
 
 /// The commitments that reach some nodes, by their place in the policy; of plans with the discount, in thousandths.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reach(pub(super) Vec<(usize, Milli)>);
+pub(crate) struct Reach(pub(super) Arc<[(usize, Milli)]>);
 
 impl Reach {
-    pub(super) fn of(commitments: &[Commitment], place: &Place, spec: &InstanceSpec) -> Self {
+    pub(crate) fn of(commitments: &[Commitment], place: &Place, spec: &InstanceSpec) -> Self {
         let reaches = |(at, commitment): (usize, &Commitment)| Some((at, commitment.reaches(place, spec)?));
         Self(commitments.iter().enumerate().filter_map(reaches).collect())
     }
@@ -30,11 +56,15 @@ impl Reach {
     }
 }
 
-/// Nodes of a group bought in a market, with the commitments that reach them.
-pub(super) fn reached(commitments: &[Commitment], group: &Group, market: &Market, price: UsdPerHour, nodes: u32) -> Reached {
-    let (pool, gpus) = (group.pool.clone(), group.spec.advertised_gpus().max(1));
-    let by = Reach::of(commitments, &market.place, &group.spec);
-    Reached { line: Line { pool, market: market.clone(), gpus, price, nodes }, by }
+impl Menu {
+    /// Nodes of a group bought in a market, with the commitments that reach them.
+    pub(crate) fn reached(&self, group: &Group, market: &Market, price: UsdPerHour, nodes: u32) -> Reached {
+        let (pool, gpus) = (group.pool.clone(), group.spec.advertised_gpus().max(1));
+        Reached {
+            what: Arc::new(What { pool, market: market.clone(), gpus, price, by: self.reach(group, &market.place) }),
+            nodes,
+        }
+    }
 }
 
 impl CommittedNodes {
@@ -96,11 +126,11 @@ impl Commitment {
     }
 
     /// What one such node takes of it, in its own unit.
-    pub(super) fn taken_by_one(&self, line: &Line, discount: Milli) -> i64 {
+    pub(super) fn taken_by_one(&self, what: &What, discount: Milli) -> i64 {
         match &self.terms {
             Terms::Nodes(_) | Terms::Capacity(_) => 1,
-            Terms::Gpus(_) => i64::from(line.gpus),
-            Terms::Spend(_) => at_plan_rate(line.price.0, discount),
+            Terms::Gpus(_) => i64::from(what.gpus),
+            Terms::Spend(_) => at_plan_rate(what.price.0, discount),
         }
     }
 }

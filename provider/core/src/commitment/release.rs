@@ -51,7 +51,7 @@ pub fn release_order(
         let Some((saved, _, at)) = best else { break };
         let (record, purchase) = open.remove(at);
         if let Some(group) = group_of(record, memory, menu) {
-            committed.note(commitments, group, &purchase.market, purchase.price, -1);
+            committed.note(menu, group, &purchase.market, purchase.price, -1);
             committed.recount(commitments);
         }
         going.push((record.id, saved));
@@ -74,7 +74,7 @@ impl<'a> PaidFor<'a> {
     /// Of this count.
     pub fn of(usage: &'a Usage, menu: &'a Menu) -> Self {
         let committed = &usage.committed;
-        let mut open: Vec<i64> = committed.lines.iter().map(|known| known.line.price.times(known.line.nodes).0).collect();
+        let mut open: Vec<i64> = committed.lines.iter().map(|line| line.what.price.times(line.nodes).0).collect();
         let mut by = vec![Vec::new(); open.len()];
         for cover in &committed.bill.covers {
             if let (Some(open), Some(by)) = (open.get_mut(cover.line), by.get_mut(cover.line)) {
@@ -82,7 +82,7 @@ impl<'a> PaidFor<'a> {
                 by.push(cover.commitment);
             }
         }
-        let place = |(at, Reached { line, .. }): (usize, &'a Reached)| ((&line.pool, &line.market, line.price), at);
+        let place = |(at, line): (usize, &'a Reached)| ((&line.what.pool, &line.what.market, line.what.price), at);
         let lines = committed.lines.iter().enumerate().map(place).collect();
         Self { commitments: &menu.policy.commitments, committed, lines, open, by }
     }
@@ -124,10 +124,10 @@ impl<'a> PaidFor<'a> {
                     *wanted = true;
                 }
             };
-            for ((Reached { line, by }, open), paid_by) in self.committed.lines.iter().zip(open).zip(&self.by) {
+            for ((line, open), paid_by) in self.committed.lines.iter().zip(open).zip(&self.by) {
                 if *open > 0 || any_wanted(paid_by) {
-                    let on_demand = line.market.capacity_type == CapacityType::OnDemand;
-                    by.0.iter().map(|(at, _)| *at).filter(|at| is_discount(*at) == on_demand).for_each(&mut want);
+                    let on_demand = line.what.market.capacity_type == CapacityType::OnDemand;
+                    line.what.by.0.iter().map(|(at, _)| *at).filter(|at| is_discount(*at) == on_demand).for_each(&mut want);
                 }
             }
             for kept in self.committed.bill.kept.iter().filter(|kept| kept.open || any_wanted(&kept.paid_by)) {

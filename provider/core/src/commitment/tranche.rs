@@ -1,10 +1,9 @@
 //! What commitments would cover of the next nodes of an offer, as limits that several offers share.
 
+use super::Terms;
 use super::bill::order;
 use super::cover::Committed;
-use super::reach::reached;
-use super::{Commitment, Terms};
-use crate::group::Group;
+use crate::group::{Group, Menu};
 use crate::offer::{CapacityType, Market};
 use crate::units::UsdPerHour;
 
@@ -31,15 +30,16 @@ pub struct Tranches {
 impl Committed {
     /// What discounts cover of the next nodes of `group` in `market`, whose price is `price`. Kept capacity is no discount: what is left
     /// of that is one number ([`Committed::slot`]).
-    pub fn tranches(&self, commitments: &[Commitment], group: &Group, market: &Market, price: UsdPerHour) -> Tranches {
+    pub fn tranches(&self, menu: &Menu, group: &Group, market: &Market, price: UsdPerHour) -> Tranches {
+        let commitments = &menu.policy.commitments;
         let mut tranches = Tranches::default();
         if market.capacity_type != CapacityType::OnDemand || commitments.iter().all(|c| !c.is_discount()) {
             return tranches;
         }
-        let one = reached(commitments, group, market, price, 1);
+        let one = menu.reached(group, market, price, 1).what;
         for at in order(commitments) {
             let (Some(commitment), Some(discount)) = (commitments.get(at), one.by.discount(at)) else { continue };
-            let (left, takes) = (self.left_of(at), commitment.taken_by_one(&one.line, discount).max(1));
+            let (left, takes) = (self.left_of(at), commitment.taken_by_one(&one, discount).max(1));
             if left >= takes {
                 tranches.whole.push(Tranche { commitment: at, takes, left });
             }

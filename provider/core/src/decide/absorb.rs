@@ -62,7 +62,7 @@ pub(super) fn outcomes(draft: &mut Draft<'_>) {
                 draft.set_state(record.id, State::Wanted);
             }
             (State::Cancelled { .. }, LaunchOutcome::Refused(_)) => {
-                draft.memory.records.remove(&record.id);
+                draft.remove_record(record.id);
             }
             (State::Launching { purchase, since, .. }, LaunchOutcome::Unclear { .. }) => {
                 let retry_at = Draft::after(draft.now, ASK_AGAIN_AFTER);
@@ -117,9 +117,17 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
     // Whoever it belongs to: its number is never given again.
     draft.memory.next_record = draft.memory.next_record.max(key.record.0.saturating_add(1));
     let Some(record) = draft.memory.records.get(&key.record) else {
+        draft.strays.insert(made.provider_id.clone());
         adopt(draft, key, made);
         return;
     };
+    let own = match &record.state {
+        State::Booting { instance, .. } | State::Registered { instance, .. } => *instance == made.provider_id,
+        _ => false,
+    };
+    if !own {
+        draft.strays.insert(made.provider_id.clone());
+    }
     if matches!(made.state, InstanceState::Reclaiming { .. }) && record.instance() == Some(&made.provider_id) {
         reclaims::noticed(draft, made);
         return;
@@ -188,7 +196,7 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
         .groups
         .entry(id.clone())
         .or_insert_with(|| Arc::new(GroupMemory { group, barren: 0, unused_order: None, frozen_since: None }));
-    draft.memory.records.insert(record.id, Arc::new(record));
+    draft.add_record(record);
     draft.notes.push(Note::Adopted { group: id, instance: made.provider_id.clone() });
 }
 
@@ -197,9 +205,9 @@ fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observati
     let late = |at| inventory.as_of >= Draft::after(at, VISIBLE_WITHIN);
     let mut gone = Vec::new();
     let mut emptied = Vec::new();
-    for record in draft.memory.records.values() {
-        let there = record.instance().is_some_and(|i| draft.lists(supplier, i));
-        if there || draft.group(&record.group).is_none_or(|group| group.supplier != *supplier) {
+    for (record, seat) in draft.seated() {
+        let there = || record.instance().is_some_and(|i| draft.lists(supplier, i));
+        if seat.is_listed_by(supplier) || seat.group().is_none_or(|group| group.supplier != *supplier) || there() {
             continue;
         }
         match &record.state {
@@ -227,7 +235,7 @@ fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observati
             draft.set_state(id, State::Wanted);
             continue;
         }
-        let Some(record) = draft.memory.records.remove(&id) else { continue };
+        let Some(record) = draft.remove_record(id) else { continue };
         if let Some((instance, market, launched_at)) = lost {
             reclaims::lost(draft, &instance, &market, launched_at);
             draft.notes.push(Note::Lost { group: record.group.clone(), instance, market, launched_at });
@@ -256,7 +264,7 @@ pub(super) fn registrations(draft: &mut Draft<'_>) {
         let id = record.id;
         match &record.state {
             State::Booting { purchase, instance, launched_at } => {
-                let node = draft.nodes.get(instance).copied();
+                let node = draft.node(instance);
                 let running = || {
                     let inventory = draft.inventory_of(&record.group)?;
                     let made = inventory.instances.get(instance)?;
@@ -288,7 +296,7 @@ pub(super) fn registrations(draft: &mut Draft<'_>) {
             }
             // Given up too soon: it joined after all, and pods hold it.
             State::Failed { purchase: Some(purchase), instance: Some(instance), .. } => {
-                let Some(node) = draft.nodes.get(instance).filter(|node| node.is_busy()) else { continue };
+                let Some(node) = draft.node(instance).filter(|node| node.is_busy()) else { continue };
                 let made = draft.inventory_of(&record.group).and_then(|inventory| inventory.instances.get(instance));
                 let state = State::Registered {
                     purchase: purchase.clone(),
@@ -303,7 +311,7 @@ pub(super) fn registrations(draft: &mut Draft<'_>) {
             }
             State::Registered { instance, launched_at, ready_at, purchase, node, at } => {
                 if ready_at.is_none()
-                    && let Some(ready) = draft.nodes.get(instance).and_then(|n| n.ready_since)
+                    && let Some(ready) = draft.node(instance).and_then(|n| n.ready_since)
                 {
                     let state = State::Registered {
                         purchase: purchase.clone(),
@@ -327,7 +335,7 @@ fn see_pods(draft: &mut Draft<'_>, id: RecordId) {
     if record.pods == PodsSeen::Seen {
         return;
     }
-    let busy = record.instance().and_then(|i| draft.nodes.get(i)).is_some_and(|n| n.is_busy());
+    let busy = record.instance().and_then(|i| draft.node(i)).is_some_and(|n| n.is_busy());
     if busy && let Some(record) = draft.memory.records.get_mut(&id) {
         let record = Arc::make_mut(record);
         record.pods = PodsSeen::Seen;

@@ -27,7 +27,7 @@ pub(super) fn buy(draft: &mut Draft<'_>) {
     if wanted.is_empty() {
         return;
     }
-    let mut usage = draft.usage();
+    let mut usage = draft.take_usage();
     for ((order, group_id), ids) in wanted {
         let (snapshot, now) = (draft.snapshot, draft.now);
         let fresh = |group: &Group| is_fresh(snapshot, group, now);
@@ -200,7 +200,7 @@ fn settle(
     }
     if (had && !sabotage::on("part-as-placeholders")) || sabotage::on("failed-dropped") {
         for id in left {
-            draft.memory.records.remove(id);
+            draft.remove_record(*id);
         }
         draft.notes.push(Note::OrderShort { order, group: group.clone(), nodes, message: message.to_owned() });
     } else if !open {

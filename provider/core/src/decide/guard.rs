@@ -31,7 +31,7 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
     let mut actions = Vec::new();
     for (supplier, inventory) in &snapshot.suppliers {
         let Some(inventory) = inventory else { continue };
-        for made in inventory.instances.values() {
+        for made in draft.strays.iter().filter_map(|machine| inventory.instances.get(machine)) {
             if made.state == InstanceState::Stopping || snapshot.terminating.contains(&made.provider_id) {
                 continue;
             }
@@ -39,7 +39,7 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
             if key.cluster != draft.menu.policy.cluster.as_str() {
                 continue;
             }
-            let busy = || draft.nodes.get(&made.provider_id).is_some_and(|node| node.is_busy());
+            let busy = || draft.node(&made.provider_id).is_some_and(|node| node.is_busy());
             let why = match draft.memory.records.get(&key.record) {
                 Some(record) => match &record.state {
                     State::Deleting { .. } if sabotage::on("deleted-not-ended") => continue,
@@ -74,7 +74,7 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
         let Some(group) = draft.group_of(record) else { continue };
         let listed = draft.inventory_of(&record.group).is_some_and(|i| i.instances.contains_key(instance));
         let ours = leave::ending(draft, record);
-        let spared = ours.is_some() && draft.nodes.get(instance).is_some_and(|node| node.is_busy());
+        let spared = ours.is_some() && draft.node(instance).is_some_and(|node| node.is_busy());
         if !listed && !spared && !snapshot.terminating.contains(instance) {
             actions.push(Action::Terminate {
                 supplier: group.supplier.clone(),
@@ -87,7 +87,7 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
 }
 
 fn idle(draft: &Draft<'_>, instance: &ProviderId) -> bool {
-    draft.snapshot.cluster.is_some() && draft.nodes.get(instance).is_some_and(|node| !node.is_busy())
+    draft.snapshot.cluster.is_some() && draft.node(instance).is_some_and(|node| !node.is_busy())
 }
 
 /// Nodes of a group that are kept from the autoscaler.
@@ -105,10 +105,9 @@ pub(super) fn holds(draft: &mut Draft<'_>, usage: &Usage) -> Lookup<NodeGroupId,
     let kept = paid::kept(draft, usage);
     let mut actions = Vec::new();
     let mut held: Lookup<NodeGroupId, Held> = Lookup::default();
-    for record in draft.memory.records.values() {
-        let State::Registered { instance, .. } = &record.state else { continue };
-        let Some(node) = draft.nodes.get(instance) else { continue };
-        let busy = node.is_busy() && draft.judged_by_pods(record);
+    for (record, seat) in draft.seated() {
+        let (State::Registered { .. }, Some(node)) = (&record.state, seat.node()) else { continue };
+        let busy = node.is_busy() && seat.judged_by_pods();
         let paid = !busy && kept.contains(&record.id);
         if busy || paid {
             let held = held.entry(record.group.clone()).or_default();
@@ -130,17 +129,12 @@ pub(super) fn holds(draft: &mut Draft<'_>, usage: &Usage) -> Lookup<NodeGroupId,
 
 /// Node objects of machines that are gone.
 pub(super) fn gone_nodes(draft: &mut Draft<'_>) {
-    let Some(cluster) = &draft.snapshot.cluster else { return };
     let mut actions = Vec::new();
-    for node in cluster.nodes.values() {
-        let Some(provider_id) = &node.provider_id else { continue };
+    for (provider_id, node) in draft.machines.unlisted.iter().copied() {
         let settled = Draft::after(node.created_at, NODE_GRACE);
         let inventories = &draft.snapshot.suppliers;
         let gone = !inventories.is_empty()
-            && inventories.iter().all(|(supplier, inventory)| {
-                let settled = inventory.as_ref().is_some_and(|i| i.complete && i.as_of >= settled);
-                settled && !draft.lists(supplier, provider_id)
-            });
+            && inventories.values().all(|inventory| inventory.as_ref().is_some_and(|i| i.complete && i.as_of >= settled));
         let counted = || draft.memory.records.values().any(|r| r.counts() && r.instance() == Some(provider_id));
         if gone && !counted() && !sabotage::on("dead-nodes-stay") {
             actions.push(Action::RemoveNode { node: node.name.clone(), provider_id: provider_id.clone() });
@@ -157,9 +151,9 @@ pub(super) fn barren_groups(draft: &mut Draft<'_>) {
     }
     let mut late: Vec<RecordId> = Vec::new();
     let mut waits = Vec::new();
-    for record in draft.memory.records.values() {
+    for (record, seat) in draft.seated() {
         let State::Registered { ready_at: Some(ready), .. } = &record.state else { continue };
-        if record.pods != PodsSeen::NotYet || record.floor || !draft.judged_by_pods(record) {
+        if record.pods != PodsSeen::NotYet || record.floor || !seat.judged_by_pods() {
             continue;
         }
         let deadline = Draft::after(*ready, BARREN_AFTER);

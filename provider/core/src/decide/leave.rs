@@ -6,7 +6,6 @@
 
 mod moving;
 
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -114,12 +113,12 @@ fn has_shut(draft: &Draft<'_>, market: &Market, since: Timestamp) -> bool {
 /// Since when nodes are without a GPU pod, of those that had some.
 fn idle(draft: &Draft<'_>) -> BTreeMap<RecordId, Timestamp> {
     let mut idle = BTreeMap::new();
-    for record in draft.memory.records.values() {
-        let State::Registered { instance, ready_at: Some(_), .. } = &record.state else { continue };
-        if record.pods == PodsSeen::NotYet || !draft.judged_by_pods(record) {
+    for (record, seat) in draft.seated() {
+        let State::Registered { ready_at: Some(_), .. } = &record.state else { continue };
+        if record.pods == PodsSeen::NotYet || !seat.judged_by_pods() {
             continue;
         }
-        if draft.nodes.get(instance).is_some_and(|node| !node.is_busy()) {
+        if seat.node().is_some_and(|node| !node.is_busy()) {
             idle.insert(record.id, draft.memory.idle.get(&record.id).copied().unwrap_or(draft.now));
         }
     }
@@ -194,11 +193,9 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
             LeaveFor::BackToSpot { .. } => to_spot.push(*id),
         }
     }
-    // Counted once for all, and only where it is asked.
-    let usage = OnceCell::new();
     for id in to_spot {
         let (Some(record), Some(leaving)) = (draft.memory.records.get(&id), draft.memory.leaving.get(&id)) else { continue };
-        match moving::stands(draft, &usage, record, leaving) {
+        match moving::stands(draft, record, leaving) {
             Ok(()) => {}
             Err(why) => back.push((id, None, why)),
         }
@@ -250,7 +247,7 @@ fn empty(draft: &mut Draft<'_>) {
         let Some(record) = draft.memory.records.get(&id) else { continue };
         let State::Registered { purchase, instance, .. } = &record.state else { continue };
         // Without its Node nobody knows what runs on it.
-        let Some(node) = draft.nodes.get(instance).copied() else { continue };
+        let Some(node) = draft.node(instance) else { continue };
         if let Stage::Emptying { closed_at, counted_at, left, .. } = leaving.stage {
             let closed = node.cordon.is_closed() && counted_at >= Draft::after(closed_at, CLOSED_FOR);
             if closed && left == 0 && !node.is_busy() {
@@ -289,10 +286,10 @@ fn empty(draft: &mut Draft<'_>) {
 /// Nodes that we closed and that are not let go take pods again; our mark goes also where somebody else has opened them.
 fn open_again(draft: &mut Draft<'_>) {
     let mut actions = Vec::new();
-    for record in draft.memory.records.values() {
+    for (record, seat) in draft.seated() {
         let State::Registered { instance, .. } = &record.state else { continue };
-        let marked = |node: &&&Arc<NodeFacts>| matches!(node.cordon, Cordon::Ours | Cordon::MarkLeft);
-        let Some(node) = draft.nodes.get(instance).filter(marked) else { continue };
+        let marked = |node: &&Arc<NodeFacts>| matches!(node.cordon, Cordon::Ours | Cordon::MarkLeft);
+        let Some(node) = seat.node().filter(marked) else { continue };
         if !draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) {
             actions.push(Action::Uncordon { node: node.name.clone(), provider_id: instance.clone() });
         }

@@ -202,7 +202,7 @@ fn keeping_away(taints: &[Taint]) -> BTreeSet<Taint> {
 fn uncredited(draft: &Draft<'_>) -> Uncredited {
     let mut by_taints: Vec<(BTreeSet<Taint>, u32)> = Vec::new();
     for record in draft.memory.records.values().filter(|r| r.is_uncredited(draft.memory.session, draft.now)) {
-        let Some(group) = draft.group_of(record) else { continue };
+        let Some(group) = draft.group(&record.group) else { continue };
         let taints = keeping_away(&group.template.taints);
         match by_taints.iter_mut().find(|(t, _)| *t == taints) {
             Some((_, n)) => *n += 1,

@@ -11,23 +11,26 @@ mod leave;
 mod limits;
 mod paid;
 mod reclaims;
+mod seats;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
-use crate::lookup::{Lookup, LookupSet};
+use crate::lookup::LookupSet;
 use crate::memory::Memory;
 use crate::plan::{Action, Decision, Explanation, Note, Plan};
-use crate::policy::Evidence;
 use crate::record::{Record, State};
 use crate::snapshot::{NodeFacts, Snapshot};
 use crate::supply::Observation;
 use crate::usage::Usage;
+use seats::{Homes, Machines, Seat, Seats, seated};
 
 pub use limits::BARREN_AFTER;
 
@@ -38,7 +41,7 @@ pub const STALE_INVENTORY: SignedDuration = SignedDuration::from_mins(2);
 ///
 /// `snapshot` is what is true, `memory` what the last pass remembered, `menu` the policy with its groups and prices.
 pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp) -> Decision {
-    let mut draft = Draft::new(snapshot, memory.clone(), menu, now);
+    let mut draft = Draft::new(snapshot, memory, menu, now);
     absorb::outcomes(&mut draft);
     absorb::inventory(&mut draft);
     absorb::registrations(&mut draft);
@@ -50,7 +53,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     fill::ask_again(&mut draft);
     guard::endings(&mut draft);
     // From here on nothing that a limit counts changes.
-    let usage = draft.usage();
+    let usage = draft.take_usage();
     let held = guard::holds(&mut draft, &usage);
     guard::gone_nodes(&mut draft);
     guard::barren_groups(&mut draft);
@@ -66,15 +69,15 @@ struct Draft<'a> {
     snapshot: &'a Snapshot,
     menu: &'a Menu,
     now: Timestamp,
-    /// The cluster's nodes by machine.
-    nodes: Lookup<&'a ProviderId, &'a Arc<NodeFacts>>,
-    /// The machines that each supplier lists.
-    listed: LookupSet<(&'a SupplierName, &'a ProviderId)>,
-    /// The menu's groups.
-    groups: Lookup<&'a NodeGroupId, &'a Arc<Group>>,
-    /// Whether pods are the evidence of every pool, so that no record's pool need be looked up.
-    pods_judge_all: bool,
+    homes: Homes<'a>,
+    machines: Machines<'a>,
     memory: Memory,
+    /// Where each record stands.
+    seats: Seats<'a>,
+    /// Machines of ours that may not be those of a record that waits for them or has them: all others go on as they are.
+    strays: BTreeSet<ProviderId>,
+    /// What is used of every limit, once it is counted and as long as nothing that counts has changed.
+    counted: OnceCell<Usage>,
     actions: Vec<Action>,
     notes: Vec<Note>,
     explanations: Vec<Explanation>,
@@ -82,20 +85,19 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn new(snapshot: &'a Snapshot, memory: Memory, menu: &'a Menu, now: Timestamp) -> Self {
-        let nodes = snapshot.cluster.as_ref().map(|cluster| cluster.by_machine()).unwrap_or_default();
-        let inventories = snapshot.suppliers.iter().filter_map(|(supplier, inventory)| Some((supplier, inventory.as_ref()?)));
-        let listed = inventories.flat_map(|(supplier, i)| i.instances.keys().map(move |id| (supplier, id))).collect();
-        let groups = menu.groups.iter().collect();
+    fn new(snapshot: &'a Snapshot, memory: &'a Memory, menu: &'a Menu, now: Timestamp) -> Self {
+        let (homes, machines) = (Homes::of(memory, menu), Machines::of(snapshot));
+        let seats = memory.records.iter().map(|(id, record)| (*id, Seat::of(record, &homes, &machines))).collect();
         Self {
             snapshot,
             menu,
             now,
-            nodes,
-            listed,
-            groups,
-            pods_judge_all: menu.policy.pools.iter().all(|pool| pool.evidence == Evidence::Pods),
-            memory,
+            homes,
+            machines,
+            memory: memory.clone(),
+            seats,
+            strays: BTreeSet::new(),
+            counted: OnceCell::new(),
             actions: Vec::new(),
             notes: Vec::new(),
             explanations: Vec::new(),
@@ -117,9 +119,37 @@ impl<'a> Draft<'a> {
 
     /// Changes a record's state.
     fn set_state(&mut self, id: RecordId, state: State) {
-        if let Some(record) = self.memory.records.get_mut(&id) {
-            Arc::make_mut(record).state = state;
-        }
+        let Some(record) = self.memory.records.get_mut(&id) else { return };
+        self.counted.take();
+        let record = Arc::make_mut(record);
+        self.strays.extend(record.instance().cloned());
+        record.state = state;
+        self.seats.insert(id, Seat::of(record, &self.homes, &self.machines));
+    }
+
+    /// Adds a record that was made for a machine without one.
+    fn add_record(&mut self, record: Record) {
+        self.counted.take();
+        self.seats.insert(record.id, Seat::of(&record, &self.homes, &self.machines));
+        self.memory.records.insert(record.id, Arc::new(record));
+    }
+
+    /// Takes a record out.
+    fn remove_record(&mut self, id: RecordId) -> Option<Arc<Record>> {
+        let record = self.memory.records.remove(&id)?;
+        self.counted.take();
+        self.strays.extend(record.instance().cloned());
+        Some(record)
+    }
+
+    /// The records, each with where it stands.
+    fn seated(&self) -> impl Iterator<Item = (&Arc<Record>, Seat<'a>)> {
+        seated(&self.memory, &self.seats)
+    }
+
+    /// Where a record stands.
+    fn seat(&self, record: &Record) -> Option<Seat<'a>> {
+        self.seats.get(&record.id).copied()
     }
 
     /// The group of a record, from the menu or as remembered.
@@ -128,8 +158,13 @@ impl<'a> Draft<'a> {
     }
 
     /// A group from the menu or as remembered.
-    fn group(&self, id: &NodeGroupId) -> Option<&Arc<Group>> {
-        self.groups.get(id).copied().or_else(|| self.memory.groups.get(id).map(|remembered| &remembered.group))
+    fn group(&self, id: &NodeGroupId) -> Option<&'a Arc<Group>> {
+        self.homes.get(id).map(|home| home.group)
+    }
+
+    /// The node of a machine.
+    fn node(&self, machine: &ProviderId) -> Option<&'a Arc<NodeFacts>> {
+        self.machines.get(machine).node
     }
 
     /// The latest inventory of the supplier that makes this group's nodes; `None` while there is none.
@@ -140,18 +175,20 @@ impl<'a> Draft<'a> {
 
     /// Whether that supplier lists the machine.
     fn lists(&self, supplier: &SupplierName, instance: &ProviderId) -> bool {
-        self.listed.contains(&(supplier, instance))
+        self.machines.lists(supplier, instance)
     }
 
-    /// Whether GPU pods tell if nodes of this record's pool are in use.
-    fn judged_by_pods(&self, record: &Record) -> bool {
-        let pool = |group: &Arc<Group>| self.menu.policy.pool(&group.pool);
-        self.pods_judge_all || self.group(&record.group).and_then(pool).is_none_or(|pool| pool.evidence == Evidence::Pods)
+    /// What is used of every limit: counted when it is first asked for, and again after a change.
+    fn usage(&self) -> &Usage {
+        let mut seated = self.seated();
+        let mut owner_of = |record: &Record| seated.find(|(of, _)| of.id == record.id)?.1.home.map(|home| home.owner());
+        self.counted.get_or_init(|| Usage::count_owned(&self.memory, self.menu, self.now, &mut owner_of))
     }
 
-    /// What is used of every limit, counted afresh.
-    fn usage(&self) -> Usage {
-        Usage::count(&self.memory, self.menu, self.now)
+    /// The same, to go on from with what this pass changes.
+    fn take_usage(&mut self) -> Usage {
+        self.usage();
+        self.counted.take().unwrap_or_default()
     }
 
     /// Drops what no longer needs remembering.

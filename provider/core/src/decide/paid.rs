@@ -64,10 +64,8 @@ fn goes_soon(draft: &mut Draft<'_>, records: &[RecordId]) -> bool {
         let Some(State::Registered { instance, .. }) = draft.memory.records.get(id).map(|record| &record.state) else {
             continue;
         };
-        let free = draft
-            .nodes
-            .get(instance)
-            .is_some_and(|node| node.scale_down_disabled != Hold::Theirs && node.cordon != Cordon::Theirs);
+        let free =
+            draft.node(instance).is_some_and(|node| node.scale_down_disabled != Hold::Theirs && node.cordon != Cordon::Theirs);
         let until = draft.memory.idle.get(id).map(|since| Draft::after(*since, GOES_WITHIN));
         last = last.max(until.filter(|until| free && *until > draft.now));
     }

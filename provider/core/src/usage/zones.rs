@@ -1,6 +1,7 @@
 //! How a pool's nodes spread over zones, for the pools that limit the share of one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +50,7 @@ impl Usage {
     /// The count of a pool that limits its share of a zone; `None` for any other.
     fn zones_of(&mut self, group: &Group, menu: &Menu) -> Option<&mut ZoneShare> {
         menu.policy.pool(&group.pool)?.max_zone_share?;
-        Some(self.zones.entry(group.pool.clone()).or_default())
+        Some(Arc::make_mut(self.zones.entry(group.pool.clone()).or_default()))
     }
 
     /// Counts nodes bought at a place, or takes them out again.

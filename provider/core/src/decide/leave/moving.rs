@@ -1,12 +1,12 @@
 //! On-demand nodes that are let go because spot is back.
 
-use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::super::seats::Seat;
 use super::super::{Draft, is_fresh};
 use super::begin;
 use crate::back::{self, Move, Reopened};
@@ -19,7 +19,6 @@ use crate::offer::CapacityType;
 use crate::policy::Pool;
 use crate::record::{PodsSeen, Record, State};
 use crate::snapshot::{Cordon, Hold};
-use crate::usage::Usage;
 
 /// How often it is asked again whether a move pays that does not pay yet.
 const WEIGH_AGAIN: SignedDuration = SignedDuration::from_mins(1);
@@ -32,19 +31,19 @@ struct Candidate<'a> {
 }
 
 /// Whether a record's node may be let go for spot at all.
-fn candidate<'a>(draft: &Draft<'a>, record: &Arc<Record>) -> Option<Candidate<'a>> {
-    let State::Registered { purchase, instance, node: Some(_), ready_at: Some(_), .. } = &record.state else { return None };
+fn candidate<'a>(record: &Arc<Record>, seat: &Seat<'a>) -> Option<Candidate<'a>> {
+    let State::Registered { purchase, node: Some(_), ready_at: Some(_), .. } = &record.state else { return None };
     // One that is new waits for its pods.
     if purchase.market.capacity_type != CapacityType::OnDemand || record.pods == PodsSeen::NotYet {
         return None;
     }
-    let node = draft.nodes.get(instance)?;
+    let (_, pool) = seat.pool()?;
+    let rules = back::moves_back(pool)?;
+    let node = seat.node()?;
     // Whoever closed a node, or wants it kept, wants it as it is.
-    if node.cordon == Cordon::Theirs || node.scale_down_disabled == Hold::Theirs || !draft.judged_by_pods(record) {
+    if node.cordon == Cordon::Theirs || node.scale_down_disabled == Hold::Theirs || !seat.judged_by_pods() {
         return None;
     }
-    let pool = draft.menu.policy.pool(&draft.group(&record.group)?.pool)?;
-    let rules = back::moves_back(pool)?;
     let busy = node.is_busy();
     (!busy || rules.moves_busy()).then(|| Candidate { record: Arc::clone(record), pool, busy })
 }
@@ -53,54 +52,81 @@ fn candidate<'a>(draft: &Draft<'a>, record: &Arc<Record>) -> Option<Candidate<'a
 ///
 /// # Errors
 /// Says why not.
-pub(super) fn stands(
-    draft: &Draft<'_>,
-    usage: &OnceCell<Usage>,
-    record: &Arc<Record>,
-    leaving: &Leaving,
-) -> Result<(), &'static str> {
+pub(super) fn stands(draft: &Draft<'_>, record: &Arc<Record>, leaving: &Leaving) -> Result<(), &'static str> {
     // A pod that came to an idle node has the last word.
-    let candidate = candidate(draft, record).filter(|candidate| !candidate.busy || leaving.moves_work());
+    let candidate = draft.seat(record).and_then(|seat| candidate(record, &seat));
+    let candidate = candidate.filter(|candidate| !candidate.busy || leaving.moves_work());
     let candidate = candidate.ok_or("it must not be moved any more")?;
     // From the first pod that may have been told to go there is no way back.
-    let goes_on = leaving.may_have_evicted() || still_pays(draft, usage, &candidate, leaving.moves_work());
+    let goes_on = leaving.may_have_evicted() || still_pays(draft, &candidate, leaving.moves_work());
     if goes_on { Ok(()) } else { Err("moving to spot would not pay any more") }
 }
 
-fn still_pays(draft: &Draft<'_>, usage: &OnceCell<Usage>, candidate: &Candidate<'_>, work: bool) -> bool {
+fn still_pays(draft: &Draft<'_>, candidate: &Candidate<'_>, work: bool) -> bool {
     let Some(spot) = Reopened::of(candidate.pool, draft.menu, &draft.memory, draft.now) else { return false };
     let (snapshot, now) = (draft.snapshot, draft.now);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let usage = usage.get_or_init(|| draft.usage());
-    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
+    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: draft.usage(), fresh: &fresh, now };
     spot.weigh(&scales, &candidate.record, candidate.busy, work).is_some()
+}
+
+/// What matters of a pool's nodes to those that could move back to spot.
+#[derive(Default)]
+struct Stock<'a> {
+    /// Those that could, in the order of their records.
+    candidates: Vec<Candidate<'a>>,
+    /// Those that go, or are about to: what is not open any more is ending, and on the bill until it has ended.
+    going: Vec<Arc<Record>>,
+    /// Whether anything is wanted or being bought.
+    unbought: bool,
+    /// Nodes that could keep a floor: what is wanted, boots, leaves or could not be had keeps none.
+    ready: u32,
 }
 
 /// On-demand nodes go when spot is back: idle ones that no floor needs at once, the others one by one.
 pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
-    let mut by_pool: BTreeMap<&PoolName, Vec<Candidate<'_>>> = BTreeMap::new();
+    let pools = &draft.menu.policy.pools;
+    if !pools.iter().any(|pool| back::moves_back(pool).is_some()) {
+        return;
+    }
+    let mut stocks: Vec<Stock<'_>> = pools.iter().map(|_| Stock::default()).collect();
     let mut due = Vec::new();
-    for record in draft.memory.records.values().filter(|record| !draft.memory.leaving.contains_key(&record.id)) {
-        let Some(candidate) = candidate(draft, record) else { continue };
+    for (record, seat) in draft.seated() {
+        let Some(stock) = seat.pool().and_then(|(at, _)| stocks.get_mut(at)) else { continue };
+        let leaving = draft.memory.leaving.get(&record.id);
+        let goes = leaving.is_some_and(|leaving| leaving.is_open());
+        match &record.state {
+            State::Wanted | State::Launching { .. } => stock.unbought = true,
+            State::Registered { ready_at: Some(_), .. } if !goes => {
+                stock.ready += u32::from(seat.node().is_some_and(|node| node.ready_since.is_some()));
+            }
+            _ => {}
+        }
+        if goes || matches!(record.state, State::Deleting { .. }) {
+            stock.going.push(Arc::clone(record));
+        }
+        let Some(candidate) = candidate(record, &seat).filter(|_| leaving.is_none()) else { continue };
         // The next pod may come.
         let idle_since = draft.memory.idle.get(&record.id).map(|since| Draft::after(*since, IDLE_FOR));
         match idle_since.filter(|due| *due > draft.now) {
             Some(at) => due.push(at),
-            None => by_pool.entry(&candidate.pool.name).or_default().push(candidate),
+            None => stock.candidates.push(candidate),
         }
     }
     if let Some(at) = due.into_iter().min() {
         draft.look_again_at(at);
     }
-    let usage = OnceCell::new();
+    let mut stocks: Vec<(&Pool, Stock<'_>)> = pools.iter().zip(stocks).collect();
+    stocks.retain(|(_, stock)| !stock.candidates.is_empty());
+    stocks.sort_by_key(|(pool, _)| &pool.name);
     let mut begun = Vec::new();
-    for (pool, candidates) in by_pool {
-        let rests_until = draft.memory.moves.get(pool).and_then(|moves| moves.rests_until);
+    for (pool, stock) in stocks {
+        let rests_until = draft.memory.moves.get(&pool.name).and_then(|moves| moves.rests_until);
         if let Some(until) = rests_until.filter(|until| *until > draft.now) {
             draft.look_again_at(until);
             continue;
         }
-        let going = let_go(draft, usage.get_or_init(|| draft.usage()), &candidates);
+        let going = let_go(draft, pool, stock);
         if going.is_empty() {
             draft.look_again_at(Draft::after(draft.now, WEIGH_AGAIN));
         }
@@ -132,33 +158,17 @@ impl Paid<'_> {
 }
 
 /// Which of a pool's nodes begin to go.
-fn let_go(draft: &Draft<'_>, usage: &Usage, candidates: &[Candidate<'_>]) -> Vec<(RecordId, LeaveFor)> {
-    let Some(pool) = candidates.first().map(|candidate| candidate.pool) else { return Vec::new() };
+fn let_go(draft: &Draft<'_>, pool: &Pool, stock: Stock<'_>) -> Vec<(RecordId, LeaveFor)> {
+    let Stock { candidates, going, unbought, ready } = stock;
     let Some(spot) = Reopened::of(pool, draft.menu, &draft.memory, draft.now) else { return Vec::new() };
-    let (snapshot, now) = (draft.snapshot, draft.now);
+    let (snapshot, now, usage) = (draft.snapshot, draft.now, draft.usage());
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
     let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
-    let of_pool = |record: &Record| draft.group(&record.group).is_some_and(|group| group.pool == pool.name);
     let records = &draft.memory.records;
+    let of_pool = |record: &Record| draft.group(&record.group).is_some_and(|group| group.pool == pool.name);
     let open = |(id, leaving): &(&RecordId, &Arc<Leaving>)| leaving.is_open() && records.get(id).is_some_and(|r| of_pool(r));
     let moving = draft.memory.leaving.iter().filter(open).any(|(_, leaving)| leaving.moves_work());
-    // What is not open any more is ending, and on the bill until it has ended.
-    let leaves = |record: &&Arc<Record>| {
-        let begun = draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
-        (begun || matches!(record.state, State::Deleting { .. })) && of_pool(record)
-    };
-    let going = records.values().filter(leaves).cloned().collect();
     let mut paid = Paid { by: PaidFor::of(usage, draft.menu), pool: &pool.name, going };
-    let unbought =
-        records.values().any(|record| matches!(record.state, State::Wanted | State::Launching { .. }) && of_pool(record));
-    // What is wanted, boots or could not be had keeps no floor.
-    let ready = |record: &&Arc<Record>| {
-        let State::Registered { instance, ready_at: Some(_), .. } = &record.state else { return false };
-        let stands = draft.nodes.get(instance).is_some_and(|node| node.ready_since.is_some());
-        let goes = draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
-        stands && !goes && of_pool(record)
-    };
-    let ready = u32::try_from(records.values().filter(ready).count()).unwrap_or(u32::MAX);
     let spare = ready.saturating_sub(pool.limits.min_nodes);
     let spare = usize::try_from(spare).unwrap_or(usize::MAX);
     let (busy, mut idle): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
