@@ -142,6 +142,7 @@ impl Readings {
     ///
     /// # Errors
     /// [`Reason::UnknownNode`].
+    #[expect(clippy::needless_pass_by_value, reason = "whoever takes readings hands them over")]
     pub fn take(&self, node: &NodeName, reading: NodeReading, events: Vec<NodeEvent>) -> Result<(), Reason> {
         let at = reading.arrived;
         self.take_at(node, at, Some(reading), &events)

@@ -1,3 +1,5 @@
+#![expect(clippy::unnecessary_wraps, reason = "as the fields that they fill have it")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

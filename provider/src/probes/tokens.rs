@@ -18,7 +18,7 @@ const AUDIENCE: &str = "stoker-probe";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
 /// How long a review counts: long enough for the streams that a restart of ours brings back, short enough for a pod that was deleted.
-const REVIEW_COUNTS: Duration = Duration::from_secs(60);
+const REVIEW_COUNTS: Duration = Duration::from_mins(1);
 /// How long the API server may take.
 const REVIEW_WITHIN: Duration = Duration::from_secs(5);
 /// Reviews under way. Beyond it others wait: the API server is not ours to flood.

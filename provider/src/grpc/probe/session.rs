@@ -60,16 +60,16 @@ impl Session {
         loop {
             let stop = self.stop.clone();
             tokio::select! {
-                () = stop.cancelled() => return self.end(Status::unavailable("shutting down; try again")),
+                () = stop.cancelled() => return Some(self.end(Status::unavailable("shutting down; try again"))),
                 command = self.ticket.command() => match command {
                     Some(Command::Confirm { nonce, reply }) => return Some(Ok(self.ask(nonce, reply))),
-                    None => return self.end(Status::aborted("another stream speaks for the node")),
+                    None => return Some(self.end(Status::aborted("another stream speaks for the node"))),
                 },
                 message = self.inbound.message() => match message {
                     Ok(Some(message)) => match self.take(message) {
                         Ok(true) => return Some(Ok(self.ack())),
                         Ok(false) => {}
-                        Err(status) => return self.end(status),
+                        Err(status) => return Some(self.end(status)),
                     },
                     Ok(None) => {
                         self.over = true;
@@ -77,16 +77,16 @@ impl Session {
                     }
                     Err(status) => {
                         count_broken(&self.readings, &status);
-                        return self.end(status);
+                        return Some(self.end(status));
                     }
                 },
             }
         }
     }
 
-    fn end(&mut self, status: Status) -> Option<Result<ToProbe, Status>> {
+    fn end(&mut self, status: Status) -> Result<ToProbe, Status> {
         self.over = true;
-        Some(Err(status))
+        Err(status)
     }
 
     fn ack(&self) -> ToProbe {

@@ -1,3 +1,5 @@
+#![expect(clippy::unnecessary_wraps, reason = "as the fields that they fill have it")]
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -373,6 +375,7 @@ fn reviewer(up: Arc<std::sync::atomic::AtomicBool>) -> Identity {
 #[tokio::test]
 async fn a_token_lets_a_probe_speak_for_the_node_of_its_pod_only() {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio_stream::StreamExt as _;
     let up = Arc::new(AtomicBool::new(true));
     let served = Served::start(Security::Plaintext, reviewer(Arc::clone(&up))).await;
     let open = async |node: &str, token: Option<&str>| {
@@ -382,7 +385,6 @@ async fn a_token_lets_a_probe_speak_for_the_node_of_its_pod_only() {
         }
         ProbeClient::new(served.channel().await).watch(request).await.map(Response::into_inner)
     };
-    use tokio_stream::StreamExt as _;
     let mut stands = open("node-a", Some("good")).await.unwrap();
     assert!(stands.message().await.unwrap().is_some());
     let code = |opened: Result<Streaming<ToProbe>, Status>| opened.err().unwrap().code();

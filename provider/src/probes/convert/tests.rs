@@ -1,3 +1,5 @@
+#![expect(clippy::unnecessary_wraps, reason = "as the fields that they fill have it")]
+
 use stoker_proto::probe::{Gpu, Round};
 
 use super::*;
