@@ -378,9 +378,12 @@ fn build(
         .collect()
 }
 
-/// The price of capacity that a commitment keeps for us: what was paid ahead, else the on-demand price that it is billed at.
+/// The price of capacity that a commitment keeps for us: what was paid ahead, else the on-demand price that it is billed at. Without a
+/// commitment there is none to be had.
 fn kept(policy: &Policy, place: &Place, on_demand: impl FnOnce() -> Option<Entry>) -> Option<Entry> {
-    let capacity = policy.commitments.iter().find_map(|commitment| commitment.capacity_at(place))?;
+    let Some(capacity) = policy.commitments.iter().find_map(|commitment| commitment.capacity_at(place)) else {
+        return Some(Entry::NoSignal(NoSignal::Unreserved));
+    };
     match capacity.paid {
         Paid::OnDemand => on_demand(),
         Paid::Ahead { rate, .. } => {

@@ -54,18 +54,32 @@ pub struct Lift {
 }
 
 /// What is left to say of candidates once the choice is made: a chosen offer of which there would have been more but for a limit says
-/// which. `after` has all that was chosen in its count. Only where the choice had to go on elsewhere, or fell short.
+/// which, and any that more than one limit stands in the way of names the others too. `after` has all that was chosen in its count. Of
+/// those chosen only where the choice had to go on elsewhere, or fell short.
 pub fn mark_ends(after: &Scales<'_>, candidates: &mut [Candidate], short: bool) {
     let last = candidates.iter().rposition(is_chosen);
-    for (place, candidate) in candidates.iter_mut().enumerate().filter(|(_, candidate)| is_chosen(candidate)) {
-        if !short && Some(place) == last {
+    for (place, candidate) in candidates.iter_mut().enumerate() {
+        let ended = is_chosen(candidate) && (short || Some(place) != last);
+        if !ended && !matches!(candidate.verdict, Verdict::Barred(Barred::Bound(_))) {
             continue;
         }
         let Some(group) = after.menu.groups.get(&candidate.group) else { continue };
         let Some(offer) = group.offers.iter().find(|offer| offer.market == candidate.market) else { continue };
-        if let Err(Barred::Bound(bound)) = after.weigh(group, offer) {
+        if let (true, Err(Barred::Bound(bound))) = (ended, after.weigh(group, offer)) {
             candidate.ended_by = Some(bound);
         }
+        let (Some(named), Ok((_, next))) = (named(candidate).cloned(), after.admit(group, offer)) else { continue };
+        let others = after.usage.bounds(group, &offer.market, next.cash, after.menu);
+        candidate.also = others.into_iter().filter(|other| !other.is_of_the_same_limit(&named)).collect();
+    }
+}
+
+/// The limit that ended a candidate's choice or barred it.
+const fn named(candidate: &Candidate) -> Option<&Bound> {
+    match &candidate.verdict {
+        Verdict::Barred(Barred::Bound(bound)) => Some(bound),
+        Verdict::Chosen { .. } => candidate.ended_by.as_ref(),
+        _ => None,
     }
 }
 

@@ -110,6 +110,38 @@ fn a_quota_that_the_policy_does_not_list_is_told_with_the_height_to_list_it_at()
 }
 
 #[test]
+fn every_limit_that_binds_is_named() {
+    // 8 vCPU and two nodes at most are two nodes of 4 vCPU: neither limit alone leaves room for a third. $9 would.
+    let quota = json!([{ "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 8 }]);
+    let limits = json!({ "maxNodes": 2, "maxUsdPerHour": 9 });
+    let (made, _) = lifted(&menu(&pool(&json!(["on-demand"]), &limits), &quota, &ONE_ZONE), 3);
+    let words = |bounds: &[Bound]| bounds.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(
+        made.candidates[0].ended_by.as_ref().map(ToString::to_string).as_deref(),
+        Some("limits.maxNodes: 2 of 2 nodes held")
+    );
+    assert_eq!(
+        words(&made.candidates[0].also),
+        ["quota L-DB2E81BA us-east-1: 0 of 8 vCPU left, 8 in flight, one more needs 4"]
+    );
+
+    // A loser's too: 2 vCPU and half a dollar are both too little for a node.
+    let quota = json!([{ "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 2 }]);
+    let limits = json!({ "maxNodes": 2, "maxUsdPerHour": 0.5 });
+    let (made, _) = lifted(&menu(&pool(&json!(["on-demand"]), &limits), &quota, &ONE_ZONE), 1);
+    let loser = &made.candidates[0];
+    assert!(matches!(loser.verdict, Verdict::Barred(Barred::Bound(Bound::Budget { .. }))), "{:?}", loser.verdict);
+    assert_eq!(words(&loser.also), ["quota L-DB2E81BA us-east-1: 2 of 2 vCPU left, 0 in flight, one more needs 4"]);
+}
+
+#[test]
+fn a_difference_that_is_not_shown_is_called_none() {
+    let by = |micros| Verdict::Dearer { by: UsdPerHour(micros) }.to_string();
+    assert_eq!(by(49), "costs the same to a hundredth of a cent, and less than that more, per GPU and hour");
+    assert_eq!(by(51), "dearer by $0.0001 per GPU and hour");
+}
+
+#[test]
 fn an_order_of_preference_that_costs_is_told() {
     let menu = menu(&pool(&json!(["on-demand", "spot"]), &json!({ "maxNodes": 9 })), &json!([]), &ONE_ZONE);
     // 3 × (0.80 − 0.30).

@@ -119,6 +119,18 @@ impl Usage {
         each(Headroom::share(Limit::MarketShare(place), Rounding::Up, rules.max_market_share, here, nodes));
     }
 
+    /// Every limit that leaves no room for a node of `group` that is bought in `market` and adds `cash` to the bill.
+    pub fn bounds(&self, group: &Group, market: &Market, cash: UsdPerHour, menu: &Menu) -> Vec<Bound> {
+        let mut bounds = Vec::new();
+        let counted = self.each_limit(group, market, cash, menu, |headroom| {
+            if headroom.alone() == 0 {
+                bounds.push(self.bound(&headroom, group, cash, menu));
+            }
+        });
+        bounds.extend(counted.err());
+        bounds
+    }
+
     /// Says of a limit that it binds a node of `group` that would add `cash` to the bill.
     pub(super) fn bound(&self, headroom: &Headroom<'_>, group: &Group, cash: UsdPerHour, menu: &Menu) -> Bound {
         let Some(pool) = menu.policy.pool(&group.pool) else { return Bound::PoolGone };
@@ -163,6 +175,19 @@ impl Usage {
                     unit: quota.unit,
                 }
             }
+        }
+    }
+}
+
+impl Bound {
+    /// Whether it is the same limit, whatever is held of it.
+    pub fn is_of_the_same_limit(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Quota { name, region, .. }, Self::Quota { name: theirs, region: there, .. }) => {
+                (name, region) == (theirs, there)
+            }
+            (Self::SpotOnly { of, .. }, Self::SpotOnly { of: theirs, .. }) => of == theirs,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
     }
 }
