@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{BudgetOf, SPOT_ONLY_AT};
+use crate::budget::{BudgetOf, LEFT_BELOW, SPOT_ONLY_AT, Stage};
 use crate::commitment::{Committed, Marginal};
 use crate::group::{Group, Menu, Offer};
 use crate::ids::{NodeGroupId, PoolName, Region, ZoneId};
@@ -43,6 +43,8 @@ pub struct Usage {
     pub zones: BTreeMap<PoolName, ZoneShare>,
     /// What commitments pay of all that is bought.
     pub committed: Committed,
+    /// How the budgets that are not ample stood when they were last told of.
+    pub stages: BTreeMap<BudgetOf, Stage>,
 }
 
 /// How much of a pool is spot.
@@ -69,7 +71,8 @@ impl Usage {
     /// Counts every record.
     pub fn count(memory: &Memory, menu: &Menu, now: Timestamp) -> Self {
         let committed = Committed::count(memory, menu, now);
-        let mut usage = Self { quotas: vec![Held::default(); menu.policy.quotas.len()], committed, ..Self::default() };
+        let (quotas, stages) = (vec![Held::default(); menu.policy.quotas.len()], memory.budgets.clone());
+        let mut usage = Self { quotas, committed, stages, ..Self::default() };
         // Most records are nodes bought where their group is: those are counted by group and capacity type, and added up at the end.
         let mut known: Lookup<&NodeGroupId, Lots<'_>> = menu.groups.iter().map(|(id, group)| (id, Lots::of(group))).collect();
         for record in memory.records.values() {
@@ -386,7 +389,9 @@ pub enum Bound {
         price: UsdPerHour,
     },
     /// What is left of a budget is kept for spot.
-    #[error("limits.maxUsdPerHour of {of}: {spent}/h of {limit}/h spent, from {SPOT_ONLY_AT} on only spot is bought")]
+    #[error(
+        "limits.maxUsdPerHour of {of}: {spent}/h of {limit}/h spent, from {SPOT_ONLY_AT} on, until {LEFT_BELOW} points less are spent, only spot is bought"
+    )]
     SpotOnly {
         /// Whose budget.
         of: BudgetOf,

@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{BudgetOf, SPOT_ONLY_AT};
+use crate::budget::{BudgetOf, LEFT_BELOW, SPOT_ONLY_AT};
 use crate::choose::{Barred, Candidate, Verdict};
 use crate::group::{Group, Menu};
 use crate::ids::{Cloud, PoolName, Region};
@@ -311,7 +311,7 @@ const CENT: i64 = 10_000;
 
 /// A budget that pays for so much, also where its last part is kept for spot.
 fn ample(cash: UsdPerHour, pool: &Pool) -> UsdPerHour {
-    let whole = |cash: i64| (i128::from(cash) * 100 + 99) / i128::from(SPOT_ONLY_AT.0);
+    let whole = |cash: i64| (i128::from(cash) * 100 + 99) / i128::from(SPOT_ONLY_AT.0 - LEFT_BELOW);
     if pool.may_buy_spot() { UsdPerHour(i64::try_from(whole(cash.0)).unwrap_or(i64::MAX)) } else { cash }
 }
 

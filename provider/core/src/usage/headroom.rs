@@ -2,7 +2,7 @@
 //! with every node that the pool buys. The room of one offer and the filling from many both come from here.
 
 use super::{Bound, Usage};
-use crate::budget::{self, Account, BudgetOf, SPOT_ONLY_AT};
+use crate::budget::{self, Account, BudgetOf};
 use crate::group::{Group, Menu};
 use crate::offer::{CapacityType, Market, Place};
 use crate::policy::Pool;
@@ -82,10 +82,10 @@ impl Usage {
         let held = self.nodes.get(&group.pool).copied().unwrap_or(0);
         let fixed = |limit, takes, left| Headroom { limit, takes, left, grows: 0 };
         each(fixed(Limit::Nodes, 1, i64::from(pool.limits.max_nodes) - i64::from(held)));
-        for Account { all, spent, limit } in budget::accounts_over(self, menu, pool) {
+        for Account { all, spent, limit, spot_only_at } in budget::accounts_over(self, menu, pool) {
             each(fixed(Limit::Budget { all }, cash.0, limit.minus(spent).0));
             if market.capacity_type != CapacityType::Spot && pool.may_buy_spot() {
-                let left = budget::share(limit, SPOT_ONLY_AT).minus(spent).0;
+                let left = budget::share(limit, spot_only_at).minus(spent).0;
                 // The last node may begin with as little as is left, so what it takes beyond that does not count.
                 each(fixed(Limit::SpotOnly { all }, cash.0, if left > 0 { left - 1 + cash.0 } else { left }));
             }
