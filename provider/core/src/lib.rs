@@ -41,4 +41,5 @@ mod testing;
 pub mod transfer;
 pub mod units;
 pub mod usage;
+pub mod warnings;
 pub mod whatif;
