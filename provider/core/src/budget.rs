@@ -21,7 +21,7 @@ use crate::usage::Usage;
 pub const WARN_AT: Percent = Percent(80);
 
 /// The share of a budget from which on a pool that may buy spot buys nothing else for cash. The tenth that is left buys two to three
-/// times as many spot nodes as on-demand ones (median discounts of 45 to 80 %, `pricing-notes` §4).
+/// times as many spot nodes as on-demand ones (median discounts of 45 to 80 % by GPU model and cloud in the price tables).
 pub const SPOT_ONLY_AT: Percent = Percent(90);
 
 /// How many points below its beginning a stage is left: spend that wavers about it by a node's price or a quote's change would open and
