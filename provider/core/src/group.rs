@@ -227,7 +227,7 @@ impl Menu {
             places.entry(&market.place).or_default().insert(market.capacity_type, entry);
         }
         let known =
-            |pool| Known { pool, slowest: gpu::slowest(pool, prices), reach: data::Reach::of(pool, prices.transfers()) };
+            |pool| Known { pool, slowest: gpu::slowest(pool, prices), reach: data::Distances::of(pool, prices.transfers()) };
         let pools: Vec<Known<'_>> = policy.pools.iter().map(known).collect();
         let mut menu =
             Self { policy: Arc::clone(policy), groups: BTreeMap::new(), left_out: Vec::new(), claims: Lookup::default() };
@@ -283,7 +283,7 @@ struct Known<'a> {
     /// What a GPU of its slowest model does.
     slowest: Option<u128>,
     /// What stands between it and its data; `None` where it has none.
-    reach: Option<data::Reach<'a>>,
+    reach: Option<data::Distances<'a>>,
 }
 
 /// What groups are derived from, beside a pool and a place.

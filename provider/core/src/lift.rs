@@ -17,9 +17,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::choose::{Barred, Candidate, Scales, Verdict};
-use crate::group::{Group, Menu};
+use crate::group::{Group, Menu, Offer};
 use crate::ids::{NodeGroupId, PoolName};
 use crate::memory::Memory;
+use crate::offer::Market;
 use crate::plan::Explanation;
 use crate::policy::Policy;
 use crate::units::UsdPerHour;
@@ -54,33 +55,44 @@ pub struct Lift {
 }
 
 /// What is left to say of candidates once the choice is made: a chosen offer of which there would have been more but for a limit says
-/// which, and any that more than one limit stands in the way of names the others too. `after` has all that was chosen in its count. Of
-/// those chosen only where the choice had to go on elsewhere, or fell short.
+/// which, and so does one that a limit barred. `after` has all that was chosen in its count.
+///
+/// Where as many nodes were found as were asked for, a limit is in the way of one more only if it would be so in place of the last that was
+/// chosen: that some limit is just used up by all of them together keeps nothing away.
 pub fn mark_ends(after: &Scales<'_>, candidates: &mut [Candidate], short: bool) {
     let last = candidates.iter().rposition(is_chosen);
+    let instead_of = last.filter(|_| !short).and_then(|last| {
+        let Candidate { group, market, price, .. } = candidates.get(last)?;
+        let (group, offer) = offered(after.menu, group, market)?;
+        Some(after.usage.takes(group, &offer.market, price.as_ref().ok()?.cash, after.menu))
+    });
     for (place, candidate) in candidates.iter_mut().enumerate() {
-        let ended = is_chosen(candidate) && (short || Some(place) != last);
-        if !ended && !matches!(candidate.verdict, Verdict::Barred(Barred::Bound(_))) {
-            continue;
+        let barred = match &candidate.verdict {
+            Verdict::Barred(Barred::Bound(bound)) => Some(bound),
+            Verdict::Chosen { .. } if short || Some(place) != last => None,
+            _ => continue,
+        };
+        let Some((group, offer)) = offered(after.menu, &candidate.group, &candidate.market) else { continue };
+        let Ok((_, next)) = after.admit(group, offer) else { continue };
+        let mut bounds = after.usage.bounds(group, &offer.market, next.cash, after.menu, instead_of.as_ref());
+        // What a reason names already is not told again.
+        let named = barred.and_then(|named| bounds.iter().position(|bound| bound.is_of_the_same_limit(named)));
+        match (barred, named) {
+            (Some(_), Some(named)) => {
+                bounds.remove(named);
+            }
+            _ if bounds.is_empty() => {}
+            (Some(_), None) => candidate.verdict = Verdict::Barred(Barred::Bound(bounds.remove(0))),
+            (None, _) => candidate.ended_by = Some(bounds.remove(0)),
         }
-        let Some(group) = after.menu.groups.get(&candidate.group) else { continue };
-        let Some(offer) = group.offers.iter().find(|offer| offer.market == candidate.market) else { continue };
-        if let (true, Err(Barred::Bound(bound))) = (ended, after.weigh(group, offer)) {
-            candidate.ended_by = Some(bound);
-        }
-        let (Some(named), Ok((_, next))) = (named(candidate).cloned(), after.admit(group, offer)) else { continue };
-        let others = after.usage.bounds(group, &offer.market, next.cash, after.menu);
-        candidate.also = others.into_iter().filter(|other| !other.is_of_the_same_limit(&named)).collect();
+        candidate.also = bounds;
     }
 }
 
-/// The limit that ended a candidate's choice or barred it.
-const fn named(candidate: &Candidate) -> Option<&Bound> {
-    match &candidate.verdict {
-        Verdict::Barred(Barred::Bound(bound)) => Some(bound),
-        Verdict::Chosen { .. } => candidate.ended_by.as_ref(),
-        _ => None,
-    }
+/// The group and the offer of a candidate.
+fn offered<'m>(menu: &'m Menu, group: &NodeGroupId, market: &Market) -> Option<(&'m Group, &'m Offer)> {
+    let group = menu.groups.get(group)?;
+    Some((group, group.offers.iter().find(|offer| offer.market == *market)?))
 }
 
 /// The limits worth lifting, the best first: that which leaves the fewest nodes missing, and of those the one that brings the cheapest.

@@ -125,6 +125,13 @@ fn every_limit_that_binds_is_named() {
         ["quota L-DB2E81BA us-east-1: 0 of 8 vCPU left, 8 in flight, one more needs 4"]
     );
 
+    // Two of four are all the spot that 8 vCPU hold. That four are all of maxNodes, or of the budget, keeps no more spot away.
+    let limits = json!({ "maxNodes": 4, "maxUsdPerHour": 2.5 });
+    let (made, _) = lifted(&menu(&pool(&json!(["spot", "on-demand"]), &limits), &spot_quota(8), &ONE_ZONE), 4);
+    assert_eq!((made.found, made.candidates[0].market.capacity_type), (4, Spot));
+    assert!(matches!(made.candidates[0].ended_by, Some(Bound::Quota { .. })), "{:?}", made.candidates[0].ended_by);
+    assert_eq!((&made.candidates[0].also, &made.candidates[1].ended_by), (&Vec::new(), &None));
+
     // A loser's too: 2 vCPU and half a dollar are both too little for a node.
     let quota = json!([{ "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 2 }]);
     let limits = json!({ "maxNodes": 2, "maxUsdPerHour": 0.5 });

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-pub use fault::{Fault, Path, Step, quoted};
+pub use fault::{Fault, Path, Segment, quoted};
 pub use nearest::nearest;
 pub use raw::*;
 pub use validate::{check_against_prices, discount};

@@ -1,6 +1,8 @@
 //! What a node takes of each limit, in one form for all of them: how much one node takes, how much is left, and how much more is left
 //! with every node that the pool buys. The room of one offer and the filling from many both come from here.
 
+use std::collections::BTreeMap;
+
 use super::{Bound, Usage};
 use crate::budget::{self, Account, BudgetOf};
 use crate::group::{Group, Menu};
@@ -119,16 +121,37 @@ impl Usage {
         each(Headroom::share(Limit::MarketShare(place), Rounding::Up, rules.max_market_share, here, nodes));
     }
 
-    /// Every limit that leaves no room for a node of `group` that is bought in `market` and adds `cash` to the bill.
-    pub fn bounds(&self, group: &Group, market: &Market, cash: UsdPerHour, menu: &Menu) -> Vec<Bound> {
+    /// Every limit that leaves no room for a node of `group` that is bought in `market` and adds `cash` to the bill; with `instead_of`, what
+    /// another node takes of each limit, for one that is bought in its place.
+    pub fn bounds(
+        &self,
+        group: &Group,
+        market: &Market,
+        cash: UsdPerHour,
+        menu: &Menu,
+        instead_of: Option<&BTreeMap<Limit<'_>, i64>>,
+    ) -> Vec<Bound> {
         let mut bounds = Vec::new();
         let counted = self.each_limit(group, market, cash, menu, |headroom| {
-            if headroom.alone() == 0 {
+            let has_room = match instead_of {
+                None => headroom.alone() > 0,
+                Some(other) => headroom.takes <= headroom.left + other.get(&headroom.limit).copied().unwrap_or(0),
+            };
+            if !has_room {
                 bounds.push(self.bound(&headroom, group, cash, menu));
             }
         });
         bounds.extend(counted.err());
         bounds
+    }
+
+    /// What a node of `group` that is bought in `market` and adds `cash` to the bill takes of each limit.
+    pub fn takes<'a>(&self, group: &Group, market: &'a Market, cash: UsdPerHour, menu: &Menu) -> BTreeMap<Limit<'a>, i64> {
+        let mut takes = BTreeMap::new();
+        let counted = self.each_limit(group, market, cash, menu, |headroom| {
+            takes.insert(headroom.limit, headroom.takes);
+        });
+        counted.map(|()| takes).unwrap_or_default()
     }
 
     /// Says of a limit that it binds a node of `group` that would add `cash` to the bill.
