@@ -21,7 +21,7 @@ use crate::record::{Record, State};
 use crate::units::{Percent, UsdPerHour};
 
 pub use headroom::{Headroom, Limit};
-pub use zones::{Zone, ZoneShare};
+pub use zones::{Zone, ZoneOf, ZoneShare};
 
 /// What is used of every limit.
 ///

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bound, Usage};
+use super::{Bound, Usage, ZoneOf};
 use crate::budget::{self, Account, BudgetOf};
 use crate::group::{Group, Menu};
 use crate::offer::{CapacityType, Market, Place};
@@ -30,8 +30,8 @@ pub enum Limit<'a> {
     SpotShare,
     /// The pool's share of one spot market.
     MarketShare(&'a Place),
-    /// The pool's share of the zone of this place.
-    ZoneShare(&'a Place),
+    /// The pool's share of a zone.
+    ZoneShare(ZoneOf<'a>),
     /// A quota, by its place in the policy.
     Quota(usize),
 }
@@ -97,7 +97,7 @@ impl Usage {
         }
         if let Some(share) = pool.max_zone_share {
             let (here, nodes) = self.in_zone(&group.pool, &market.place);
-            each(Headroom::share(Limit::ZoneShare(&market.place), Rounding::Up, share, here, nodes));
+            each(Headroom::share(Limit::ZoneShare(ZoneOf(&market.place)), Rounding::Up, share, here, nodes));
         }
         let claims = menu.claims(group);
         let claims = claims.under(market.capacity_type);
@@ -182,7 +182,7 @@ impl Usage {
                 let here = share.and_then(|share| share.markets.get(place)).copied().unwrap_or(0);
                 Bound::MarketShare { here, nodes, limit: shares(|rules| rules.max_market_share) }
             }
-            Limit::ZoneShare(place) => {
+            Limit::ZoneShare(ZoneOf(place)) => {
                 let (here, nodes) = self.in_zone(&group.pool, place);
                 Bound::ZoneShare { zone: place.zone.clone(), here, nodes, limit: pool.max_zone_share.unwrap_or(Percent::ALL) }
             }
