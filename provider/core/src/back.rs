@@ -21,11 +21,11 @@ use crate::units::{UsdMicros, UsdPerHour};
 use crate::usage::{Usage, group_of};
 
 /// How long a market that reclaimed must have been open before it is moved to. Of measured markets with capacity 96 % had it ten minutes later, of those
-/// without 13 % (H100 on GCP, 2025: SkyNomad's probes): one that stayed open for ten minutes is one of the former.
+/// without 13 % (H100 on GCP, 2025: `SkyNomad`'s probes): one that stayed open for ten minutes is one of the former.
 pub const DWELL: SignedDuration = SignedDuration::from_mins(10);
 
 /// How likely a market has room that nothing of ours runs in, in percent: the measured share of the time, 59 % for H100 and 64 % for
-/// V100 (SkyNomad's probes). One in which something of ours runs counts as open.
+/// V100 (`SkyNomad`'s probes). One in which something of ours runs counts as open.
 const OPEN_UNSEEN: i64 = 60;
 
 /// What a move comes to.

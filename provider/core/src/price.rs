@@ -14,7 +14,7 @@ use crate::transfer::TransferPrices;
 use crate::units::{Milli, UsdPerHour};
 
 /// How long a spot quote of a price table says anything. Spot prices move by up to 0.9 % of on-demand a day
-/// (V100 on AWS, 2023: SkyNomad's probes), so a week keeps the error under the smallest gap between two GPU models.
+/// (V100 on AWS, 2023: `SkyNomad`'s probes), so a week keeps the error under the smallest gap between two GPU models.
 pub const SPOT_QUOTE_LIFE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// How long a live quote counts: feeds ask every few minutes, so several answers may fail before one lapses.

@@ -132,8 +132,8 @@ fn in_the_way(made: &Explanation) -> Vec<String> {
         first.map(|first| std::iter::once(first).chain(also).collect::<Vec<_>>())
     };
     let price = |candidate: &&Candidate| candidate.price.as_ref().map_or(i64::MAX, |price| price.per_unit().0);
-    let chosen = made.candidates.iter().filter(|candidate| matches!(candidate.verdict, Verdict::Chosen { .. }));
-    let bound = chosen.filter_map(named).next();
+    let mut chosen = made.candidates.iter().filter(|candidate| matches!(candidate.verdict, Verdict::Chosen { .. }));
+    let bound = chosen.find_map(named);
     let barred = || made.candidates.iter().filter(|candidate| named(candidate).is_some()).min_by_key(price).and_then(named);
     let any = || made.candidates.iter().min_by_key(price).map(|candidate| vec![candidate.verdict.to_string()]);
     bound.or_else(barred).or_else(any).unwrap_or_default()

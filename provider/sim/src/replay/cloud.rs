@@ -29,7 +29,7 @@ pub const SHAPES: [Shape; 3] = [
     Shape { name: "p3.16xlarge", gpus: 8, vcpus: 64, memory_gib: 488, on_demand: UsdPerHour(24_480_000) },
 ];
 
-/// Spot prices in thousandths of on-demand in us-west-2a, b and c: means of February to April 2023, by the prices in SkyNomad's
+/// Spot prices in thousandths of on-demand in us-west-2a, b and c: means of February to April 2023, by the prices in `SkyNomad`'s
 /// probes (github.com/andylizf/skynomad-artifact).
 pub const SPOT_MILLI: [i64; 3] = [309, 310, 308];
 

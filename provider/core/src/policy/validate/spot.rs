@@ -21,7 +21,7 @@ pub(super) fn saves_nothing(raw: &RawPool) -> bool {
 }
 
 /// Time between checkpoints and time to restart, where the pool does not say. Training and dev: half an
-/// hour, as many training runs save, and a restart at the lower end of the 5 to 10 min that starting a fine-tune of 14B takes on eight GPUs (SkyNomad).
+/// hour, as many training runs save, and a restart at the lower end of the 5 to 10 min that starting a fine-tune of 14B takes on eight GPUs (`SkyNomad`).
 /// Batch: a checkpoint is an item done, some 10 min (the median GPU pod of Alibaba's trace gpu-v2023 takes 655 s), and 2 min to the
 /// next. Inference keeps nothing, and a replica loads its model in a minute or two (Alibaba's trace v2026-GenAI: p95 45 s for a base model, the
 /// image on top).
