@@ -238,7 +238,7 @@ fn check_notes(parser: &mut Parser<'_>, line: &Line<'_>, notes: Notes, list: Opt
     let named = match notes.spot {
         Some(NoSignal::PinnedAtOnDemand) => Some("pinned-at-on-demand"),
         Some(NoSignal::Floor) => Some("floor"),
-        Some(NoSignal::ListOnly) | None => None,
+        Some(NoSignal::ListOnly | NoSignal::Unreserved) | None => None,
     };
     if let Some(note_text) = named.filter(|_| line.spot_usd_hour.is_empty()) {
         parser.fault(note, Problem::NoteWithoutPrice { note: note_text, price: "spot_usd_hour" });

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stoker_core::ids::{Cloud, Region};
-use stoker_core::transfer::{Continent, Crossing, Hop, Scope, TransferPrices, UsdPerGiB};
+use stoker_core::transfer::{Continent, Crossing, End, Hop, TransferPrices, UsdPerGiB};
 use stoker_core::units::{MICROS_PER_USD, UsdPerHour};
 
 use crate::cell::{Cell, Parser, not_money};
@@ -95,10 +95,10 @@ fn egress(parser: &mut Parser<'_>, line: &EgressLine<'_>) -> Option<Priced> {
     let to = scope(parser, cell!(line.to));
     match (crosses, &to) {
         // A region of which other cloud, the line does not say.
-        (Some(Crossing::Internet), Some(Scope::Region(_))) => {
+        (Some(Crossing::Internet), Some(End::Region(_))) => {
             parser.fault(cell!(line.to), Problem::Word { value: shown(line.to), words: "a continent, or nothing" });
         }
-        (Some(Crossing::Zone), Some(Scope::Region(_) | Scope::Continent(_))) => {
+        (Some(Crossing::Zone), Some(End::Region(_) | End::Continent(_))) => {
             parser.fault(cell!(line.to), Problem::Word { value: shown(line.to), words: "nothing: zones are of one region" });
         }
         _ => {}
@@ -113,12 +113,12 @@ fn egress(parser: &mut Parser<'_>, line: &EgressLine<'_>) -> Option<Priced> {
 }
 
 /// A continent by its word, a region by its name, or every region where empty.
-fn scope(parser: &mut Parser<'_>, cell: Cell<'_>) -> Option<Scope> {
+fn scope(parser: &mut Parser<'_>, cell: Cell<'_>) -> Option<End> {
     match cell.text {
-        "" => Some(Scope::Anywhere),
+        "" => Some(End::Anywhere),
         text => match continent(text) {
-            Some(continent) => Some(Scope::Continent(continent)),
-            None => parser.id(cell).map(Scope::Region),
+            Some(continent) => Some(End::Continent(continent)),
+            None => parser.id(cell).map(End::Region),
         },
     }
 }
@@ -141,7 +141,7 @@ pub(crate) fn join(regions: Vec<(At, Located)>, prices: Vec<(At, Priced)>, fault
     let known: BTreeSet<(&Cloud, &Region)> = regions.iter().map(|(_, at)| (&at.cloud, &at.region)).collect();
     for (at, Priced { hop, .. }) in &prices {
         for (column, scope) in [("from", &hop.from), ("to", &hop.to)] {
-            if let Scope::Region(region) = scope
+            if let End::Region(region) = scope
                 && !known.contains(&(&hop.cloud, region))
             {
                 let (cloud, value) = (hop.cloud.to_string(), shown(region.as_str()));

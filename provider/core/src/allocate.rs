@@ -99,23 +99,23 @@ pub(crate) fn allocate<'a>(scales: &Scales<'a>, groups: &[&'a Group], wanted: u3
     let mut left = wanted;
     while left > 0 {
         let now = Scales { usage: &allocation.usage, ..*scales };
-        let mut step = Step::of(&now, groups, &allocation.runs, false);
-        let (mut choices, mut rows): (Vec<Choice>, Vec<Row>) = step.problem();
+        let mut round = Round::of(&now, groups, &allocation.runs, false);
+        let (mut choices, mut rows): (Vec<Choice>, Vec<Row>) = round.problem();
         let mut filling = fill(left, &choices, &rows);
-        if step.spot_only && filling.nodes.iter().all(|n| *n == 0) {
-            step = Step::of(&now, groups, &allocation.runs, true);
-            (choices, rows) = step.problem();
+        if round.spot_only && filling.nodes.iter().all(|n| *n == 0) {
+            round = Round::of(&now, groups, &allocation.runs, true);
+            (choices, rows) = round.problem();
             filling = fill(1, &choices, &rows);
         }
         if filling.gap != Gap::NONE && allocation.proof == Proof::Best {
             allocation.proof = Proof::Within(filling.gap);
         }
-        let (nodes, whole) = step.settled(filling.nodes, left);
+        let (nodes, whole) = round.settled(filling.nodes, left);
         if !whole {
             allocation.proof = Proof::InSteps;
         }
         let bought: Vec<(usize, u32)> = in_turn(&choices, &rows, nodes);
-        let runs: Vec<Run<'a>> = bought.iter().filter_map(|&(at, nodes)| step.run(groups, at, nodes)).collect();
+        let runs: Vec<Run<'a>> = bought.iter().filter_map(|&(at, nodes)| round.run(groups, at, nodes)).collect();
         if runs.is_empty() {
             break;
         }
@@ -129,7 +129,7 @@ pub(crate) fn allocate<'a>(scales: &Scales<'a>, groups: &[&'a Group], wanted: u3
 }
 
 /// What one filling chooses from.
-struct Step<'s> {
+struct Round<'s> {
     /// In the order of preference.
     tranches: Vec<Tranche<'s>>,
     rows: Vec<Row>,
@@ -172,10 +172,10 @@ enum Key<'s> {
     Offer(usize, usize),
 }
 
-impl<'s> Step<'s> {
+impl<'s> Round<'s> {
     /// `last` is whether one node is bought that may begin to use what is kept for spot.
     fn of(scales: &Scales<'s>, groups: &[&'s Group], runs: &[Run<'_>], last: bool) -> Self {
-        let mut step = Self { tranches: Vec::new(), rows: Vec::new(), in_part: false, budget: false, spot_only: false };
+        let mut round = Self { tranches: Vec::new(), rows: Vec::new(), in_part: false, budget: false, spot_only: false };
         let mut places: BTreeMap<Key<'s>, usize> = BTreeMap::new();
         let mut sizes: BTreeMap<usize, i64> = BTreeMap::new();
         for (g, group) in groups.iter().enumerate() {
@@ -187,16 +187,16 @@ impl<'s> Step<'s> {
                 let most = own.room.saturating_sub(tried);
                 let price = own.parts.quote.price;
                 let covered = scales.usage.committed.tranches(scales.menu, group, &offer.market, price);
-                step.in_part |= covered.in_part;
+                round.in_part |= covered.in_part;
                 let uncovered = own.parts.uncovered();
                 let paying =
                     Rank { pays: true, per_unit: group.unit_price(uncovered), per_node: uncovered, ..own.rank.clone() };
                 let mut kinds: Vec<Kind<'s>> = Vec::new();
                 for tranche in &covered.whole {
                     let left = Row { left: tranche.left, grows: 0 };
-                    let row = step.row(&mut places, Key::Commitment(tranche.commitment), left);
+                    let row = round.row(&mut places, Key::Commitment(tranche.commitment), left);
                     // What nodes of several sizes share may end in a part of one.
-                    step.in_part |= *sizes.entry(tranche.commitment).or_insert(tranche.takes) != tranche.takes;
+                    round.in_part |= *sizes.entry(tranche.commitment).or_insert(tranche.takes) != tranche.takes;
                     let covered = Some((row, tranche.takes));
                     kinds.push(Kind { rank: own.rank.clone(), cash: UsdPerHour::ZERO, most, covered });
                 }
@@ -211,29 +211,29 @@ impl<'s> Step<'s> {
                     }
                 }
                 let joint = (kinds.len() > 1 && most < u32::MAX)
-                    .then(|| step.row(&mut places, Key::Offer(g, o), Row { left: i64::from(most), grows: 0 }));
+                    .then(|| round.row(&mut places, Key::Offer(g, o), Row { left: i64::from(most), grows: 0 }));
                 for Kind { rank, cash, most, covered } in kinds {
                     let mut takes: Vec<(usize, i64)> = joint.map(|row| (row, 1)).into_iter().chain(covered).collect();
                     let counted = scales.usage.each_limit(group, &offer.market, cash, scales.menu, |headroom| {
                         let spot_only = matches!(headroom.limit, Limit::SpotOnly { .. });
-                        step.spot_only |= spot_only;
-                        step.budget |= spot_only || matches!(headroom.limit, Limit::Budget { .. });
+                        round.spot_only |= spot_only;
+                        round.budget |= spot_only || matches!(headroom.limit, Limit::Budget { .. });
                         if spot_only && last && headroom.takes <= headroom.left {
                             return;
                         }
                         if headroom.takes > 0 {
                             let row = Row { left: headroom.left, grows: headroom.grows };
-                            takes.push((step.row(&mut places, Key::Limit(headroom.limit), row), headroom.takes));
+                            takes.push((round.row(&mut places, Key::Limit(headroom.limit), row), headroom.takes));
                         }
                     });
                     if counted.is_ok() {
-                        step.tranches.push(Tranche { at: (g, o), rank, price, free: cash == UsdPerHour::ZERO, most, takes });
+                        round.tranches.push(Tranche { at: (g, o), rank, price, free: cash == UsdPerHour::ZERO, most, takes });
                     }
                 }
             }
         }
-        step.tranches.sort_by(|a, b| a.rank.cmp(&b.rank));
-        step
+        round.tranches.sort_by(|a, b| a.rank.cmp(&b.rank));
+        round
     }
 
     fn row(&mut self, places: &mut BTreeMap<Key<'s>, usize>, key: Key<'s>, row: Row) -> usize {

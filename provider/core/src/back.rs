@@ -22,11 +22,11 @@ use crate::units::{UsdMicros, UsdPerHour};
 use crate::usage::{Usage, group_of};
 
 /// How long a market that reclaimed must have been open before it is moved to. Of measured markets with capacity 96 % had it ten minutes later, of those
-/// without 13 % (`policy-benchmark` §2): one that stayed open for ten minutes is one of the former.
+/// without 13 % (H100 on GCP, 2025: `SkyNomad`'s probes): one that stayed open for ten minutes is one of the former.
 pub const DWELL: SignedDuration = SignedDuration::from_mins(10);
 
 /// How likely a market has room that nothing of ours runs in, in percent: the measured share of the time, 59 % for H100 and 64 % for
-/// V100 (`policy-benchmark` §2). One in which something of ours runs counts as open.
+/// V100 (`SkyNomad`'s probes). One in which something of ours runs counts as open.
 const OPEN_UNSEEN: i64 = 60;
 
 /// What a move comes to.
@@ -102,7 +102,7 @@ impl<'a> Reopened<'a> {
     ///
     /// A node is moved to a spot market of its own instance type. `work` is whether another node must take its place: for pods, which is
     /// `busy`, or for a floor. Without, nothing is lost and nothing waited for. A node is expected to serve on for as long as it has
-    /// served (job lengths have heavy tails: what ran long runs on, `policy-benchmark` §1), and no longer than a spot node can be
+    /// served (job lengths have heavy tails: what ran long runs on), and no longer than a spot node can be
     /// expected to live. One that commitments pay for saves nothing by going.
     pub fn weigh(&self, scales: &Scales<'a>, record: &Record, busy: bool, work: bool) -> Option<Move> {
         let State::Registered { purchase, launched_at, ready_at: Some(ready), .. } = &record.state else { return None };

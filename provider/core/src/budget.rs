@@ -2,7 +2,7 @@
 //!
 //! Near its limit a budget narrows what is bought; nothing that runs is ever ended for it. From [`WARN_AT`] on operators are warned. From
 //! [`SPOT_ONLY_AT`] on a pool that may buy spot buys nothing else for cash, so that the rest goes further; a pool that may not goes on to
-//! the limit, for to it the step would be the limit itself. At the limit nothing is bought for cash. What commitments pay for costs no
+//! the limit, for to it the step would be the limit itself. Either stage is left [`LEFT_BELOW`] points below where it begins. At the limit nothing is bought for cash. What commitments pay for costs no
 //! new cash, and is bought at every stage.
 
 use std::collections::BTreeMap;
@@ -21,8 +21,22 @@ use crate::usage::Usage;
 pub const WARN_AT: Percent = Percent(80);
 
 /// The share of a budget from which on a pool that may buy spot buys nothing else for cash. The tenth that is left buys two to three
-/// times as many spot nodes as on-demand ones (median discounts of 45 to 80 %, `pricing-notes` §4).
+/// times as many spot nodes as on-demand ones (median discounts of 45 to 80 % by GPU model and cloud in the price tables).
 pub const SPOT_ONLY_AT: Percent = Percent(90);
+
+/// How many points below its beginning a stage is left: spend that wavers about it by a node's price or a quote's change would open and
+/// close on-demand, and tell of it, in every pass.
+pub const LEFT_BELOW: u8 = 2;
+
+/// The share of a budget from which on a stage holds that begins at `begins`, where the budget stood at `before` when it was last told of.
+pub(crate) fn holds_from(stage: Stage, begins: Percent, before: Stage) -> Percent {
+    if before >= stage { Percent(begins.0.saturating_sub(LEFT_BELOW)) } else { begins }
+}
+
+/// How a budget stood when it was last told of.
+fn before(usage: &Usage, pool: Option<&PoolName>) -> Stage {
+    usage.stages.iter().find(|(of, _)| of.pool() == pool).map_or(Stage::Ample, |(_, stage)| *stage)
+}
 
 /// Whose budget it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -120,13 +134,15 @@ pub fn standing(usage: &Usage, menu: &Menu, now: Timestamp) -> Vec<Budget> {
             *least = price.min(*least);
         }
     }
-    let budget = |of, spent: UsdPerHour, limit: UsdPerHour, least: Option<UsdPerHour>, spot: bool| {
+    let budget = |of: BudgetOf, spent: UsdPerHour, limit: UsdPerHour, least: Option<UsdPerHour>, spot: bool| {
         let left = limit.minus(spent);
+        let before = before(usage, of.pool());
+        let is_past = |stage, begins| spent >= share(limit, holds_from(stage, begins, before));
         let stage = if left <= UsdPerHour::ZERO || least.is_some_and(|price| price > left) {
             Stage::Spent
-        } else if spot && spent >= share(limit, SPOT_ONLY_AT) {
+        } else if spot && is_past(Stage::SpotOnly, SPOT_ONLY_AT) {
             Stage::SpotOnly
-        } else if spent >= share(limit, WARN_AT) {
+        } else if is_past(Stage::Near, WARN_AT) {
             Stage::Near
         } else {
             Stage::Ample
@@ -153,12 +169,21 @@ pub(crate) struct Account {
     pub spent: UsdPerHour,
     /// Its limit.
     pub limit: UsdPerHour,
+    /// The share of it from which on a pool that may buy spot buys nothing else.
+    pub spot_only_at: Percent,
 }
 
 /// The budgets over a pool: its own, then that of all pools.
 pub(crate) fn accounts_over(usage: &Usage, menu: &Menu, pool: &Pool) -> impl Iterator<Item = Account> {
-    let own = pool.limits.max_usd_per_hour.map(|limit| Account { all: false, spent: usage.cash(&pool.name), limit });
-    let all = menu.policy.max_usd_per_hour.map(|limit| Account { all: true, spent: usage.total_cash(), limit });
+    let spot_only_at = |pool| holds_from(Stage::SpotOnly, SPOT_ONLY_AT, before(usage, pool));
+    let own = pool.limits.max_usd_per_hour.map(|limit| {
+        let (spent, spot_only_at) = (usage.cash(&pool.name), spot_only_at(Some(&pool.name)));
+        Account { all: false, spent, limit, spot_only_at }
+    });
+    let all = menu.policy.max_usd_per_hour.map(|limit| {
+        let (spent, spot_only_at) = (usage.total_cash(), spot_only_at(None));
+        Account { all: true, spent, limit, spot_only_at }
+    });
     own.into_iter().chain(all)
 }
 

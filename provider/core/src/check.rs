@@ -218,7 +218,7 @@ pub fn check(
         .collect();
     zones::shares(&growing, &by_group, &memory, menu, &mut faults);
     if !growing.is_empty() {
-        spending(&growing, &by_group, &memory, menu, &mut faults);
+        spending(&growing, &by_group, (before, &memory), menu, &mut faults);
     }
     let spot_bought = plan.actions.iter().filter_map(|action| match action {
         Action::Launch { record, request, .. } if !asked_before(before, *record, &request.key) => Some(request),
@@ -366,7 +366,13 @@ fn endings(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: &mu
 
 /// Counts nodes, spend and quota units from the records, for the pools and quotas that this pass buys under. A limit that the operator
 /// has lowered below what exists binds growth only: what exists is never ended for it.
-fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
+fn spending(
+    growing: &BTreeSet<RecordId>,
+    by_group: &ByGroup<'_>,
+    (before, memory): (&Memory, &Memory),
+    menu: &Menu,
+    faults: &mut Vec<Fatal>,
+) {
     let group_of = |id: &NodeGroupId| -> Option<&Group> { menu.group_or_remembered(id, memory).map(AsRef::as_ref) };
     let pool_of = |id: &RecordId| group_of(&memory.records.get(id)?.group).map(|group| &group.pool);
     let growing_pools: BTreeSet<&PoolName> = growing.iter().filter_map(pool_of).collect();
@@ -416,7 +422,7 @@ fn spending(growing: &BTreeSet<RecordId>, by_group: &ByGroup<'_>, memory: &Memor
             faults.push(Fatal::TooManyNodes { pool: pool.name.clone(), nodes: held, limit: pool.limits.max_nodes });
         }
     }
-    spend::judge(&menu.policy, &bought, faults);
+    spend::judge(&menu.policy, &bought, &before.budgets, faults);
     for Tally { quota, units, .. } in tallies.into_iter().filter(|tally| tally.grows) {
         let others = u64::from(quota.used) + u64::from(quota.safety);
         if units + others > u64::from(quota.limit) {

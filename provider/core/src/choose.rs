@@ -200,6 +200,9 @@ pub struct Candidate {
     /// For a chosen one: the limit but for which there would have been more of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<Bound>,
+    /// The other limits that leave no room for one more, where it is not one alone that barred it or ended its choice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Bound>,
 }
 
 /// What became of a candidate.
@@ -245,12 +248,21 @@ impl std::fmt::Display for Verdict {
             Self::Chosen { nodes } => write!(f, "CHOSEN × {nodes}"),
             Self::Barred(why) => write!(f, "{why}"),
             Self::LessPreferred { than } => write!(f, "the pool prefers {than}"),
-            Self::Dearer { by } => write!(f, "dearer by {by} per GPU and hour"),
-            Self::DearerSlice { by } => write!(f, "dearer by {by} per slice and hour"),
-            Self::DearerWork { by } => write!(f, "dearer by {by} per unit of work and hour"),
+            Self::Dearer { by } => write!(f, "{} per GPU and hour", dearer(*by)),
+            Self::DearerSlice { by } => write!(f, "{} per slice and hour", dearer(*by)),
+            Self::DearerWork { by } => write!(f, "{} per unit of work and hour", dearer(*by)),
             Self::LargerStep => write!(f, "same price per GPU, but a larger step"),
             Self::Tied => write!(f, "costs the same; the tie went by name"),
         }
+    }
+}
+
+/// A difference that is less than what prices are shown to is none to a reader, though it decided.
+fn dearer(by: UsdPerHour) -> String {
+    if by.to_string() == UsdPerHour::ZERO.to_string() {
+        "costs the same to a hundredth of a cent, and less than that more,".to_owned()
+    } else {
+        format!("dearer by {by}")
     }
 }
 
@@ -493,6 +505,7 @@ impl<'a> Scales<'a> {
             unlimited: Vec::new(),
             verdict,
             ended_by: None,
+            also: Vec::new(),
         };
         // Until it is told what was chosen, an eligible offer is as good as any.
         let open = eligible.iter().map(|e| Candidate {

@@ -1,4 +1,4 @@
-//! Commitments: capacity or spend already paid for. What they cover costs nothing more until they are full (`pricing-notes` §4).
+//! Commitments: capacity or spend already paid for. What they cover costs nothing more until they are full.
 //!
 //! What a commitment is called differs between clouds; what it does is one of four things, and [`Terms`] has one variant for each.
 
@@ -36,7 +36,7 @@ pub use size::{Advice, Shortfall, TooLittleUse, Unit, advise};
 pub use tranche::{Tranche, Tranches};
 
 /// How long before the end of a capacity block its nodes are drained: EC2 stops them 30 min before, and pods get ten minutes to leave.
-/// Karpenter drains at the same moment (`pricing-notes` §4).
+/// Karpenter drains at the same moment.
 pub const LEAVE_CAPACITY_BLOCK: SignedDuration = SignedDuration::from_mins(40);
 
 /// How long before the end of a calendar reservation its nodes are drained: Compute Engine stops them at the end, and pods get as long

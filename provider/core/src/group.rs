@@ -229,7 +229,7 @@ impl Menu {
             places.entry(&market.place).or_default().insert(market.capacity_type, entry);
         }
         let known =
-            |pool| Known { pool, slowest: gpu::slowest(pool, prices), reach: data::Reach::of(pool, prices.transfers()) };
+            |pool| Known { pool, slowest: gpu::slowest(pool, prices), reach: data::Distances::of(pool, prices.transfers()) };
         let pools: Vec<Known<'_>> = policy.pools.iter().map(known).collect();
         let (mut groups, mut left_out) = (BTreeMap::new(), Vec::new());
         for (place, entries) in places {
@@ -295,7 +295,7 @@ struct Known<'a> {
     /// What a GPU of its slowest model does.
     slowest: Option<u128>,
     /// What stands between it and its data; `None` where it has none.
-    reach: Option<data::Reach<'a>>,
+    reach: Option<data::Distances<'a>>,
 }
 
 /// What groups are derived from, beside a pool and a place.
@@ -390,9 +390,12 @@ fn build(
         .collect()
 }
 
-/// The price of capacity that a commitment keeps for us: what was paid ahead, else the on-demand price that it is billed at.
+/// The price of capacity that a commitment keeps for us: what was paid ahead, else the on-demand price that it is billed at. Without a
+/// commitment there is none to be had.
 fn kept(policy: &Policy, place: &Place, on_demand: impl FnOnce() -> Option<Entry>) -> Option<Entry> {
-    let capacity = policy.commitments.iter().find_map(|commitment| commitment.capacity_at(place))?;
+    let Some(capacity) = policy.commitments.iter().find_map(|commitment| commitment.capacity_at(place)) else {
+        return Some(Entry::NoSignal(NoSignal::Unreserved));
+    };
     match capacity.paid {
         Paid::OnDemand => on_demand(),
         Paid::Ahead { rate, .. } => {

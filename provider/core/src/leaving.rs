@@ -9,8 +9,8 @@ use crate::offer::Market;
 use crate::units::UsdMicros;
 
 /// How long a node must have been without a GPU pod before it is let go because spot is back. The next pod of a pipeline comes within
-/// seconds; and an emptied fallback node must be gone within a minute (`policy-benchmark` §5b: an idle window of 60 s instead of 300 s
-/// is worth 9 % of the bill), of which closing and ending it take the rest.
+/// seconds; and an emptied fallback node must be gone within a minute (in simulated training on spot an idle window of 60 s
+/// instead of 300 s was worth 9 % of the bill), of which closing and ending it take the rest.
 pub const IDLE_FOR: SignedDuration = SignedDuration::from_secs(30);
 
 /// How long a node has been closed before it counts as empty: a scheduler that had chosen it before has bound its pod by then. The

@@ -45,4 +45,5 @@ mod testing;
 pub mod transfer;
 pub mod units;
 pub mod usage;
+pub mod warnings;
 pub mod whatif;

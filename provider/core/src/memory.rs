@@ -58,7 +58,7 @@ pub struct Memory {
 }
 
 /// First wait after a refusal. Karpenter's cache keeps a refused offering out for as long; of measured H100 spot requests only
-/// 13 % succeed ten minutes after a failure (`policy-benchmark` §2), so asking sooner is noise.
+/// 13 % succeed ten minutes after a failure (GCP, 2025: `SkyNomad`'s probes), so asking sooner is noise.
 pub const FIRST_BACKOFF: SignedDuration = SignedDuration::from_mins(3);
 
 /// Longest wait: above it, a market that came back is missed for longer than a boot is worth.

@@ -14,7 +14,7 @@ use crate::transfer::TransferPrices;
 use crate::units::{Milli, UsdPerHour};
 
 /// How long a spot quote of a price table says anything. Spot prices move by up to 0.9 % of on-demand a day
-/// (`policy-benchmark` §2), so a week keeps the error under the smallest gap between two GPU models.
+/// (V100 on AWS, 2023: `SkyNomad`'s probes), so a week keeps the error under the smallest gap between two GPU models.
 pub const SPOT_QUOTE_LIFE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// How long a live quote counts: feeds ask every few minutes, so several answers may fail before one lapses.
@@ -83,7 +83,7 @@ impl Quote {
     }
 }
 
-/// Why a table row states a figure that is no price.
+/// Why what is known of a market is no price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoSignal {
@@ -93,6 +93,8 @@ pub enum NoSignal {
     Floor,
     /// A list price of something that cannot be ordered on demand.
     ListOnly,
+    /// Reserved capacity that no commitment of the policy keeps.
+    Unreserved,
 }
 
 impl fmt::Display for NoSignal {
@@ -101,6 +103,7 @@ impl fmt::Display for NoSignal {
             Self::PinnedAtOnDemand => "spot quote is pinned at the on-demand price: no spot market",
             Self::Floor => "spot quote is the floor of a tenth of on-demand: no signal",
             Self::ListOnly => "has a list price but cannot be ordered on demand",
+            Self::Unreserved => "no reservation covers it: list one that does under commitments",
         })
     }
 }

@@ -106,7 +106,7 @@ impl Claims {
     }
 }
 
-/// Whether all capacity kept at `place` is in EC2 capacity blocks, which no quota of AWS's counts (`pricing-notes` §3). Where an on-demand
+/// Whether all capacity kept at `place` is in EC2 capacity blocks, which no quota of AWS's counts. Where an on-demand
 /// capacity reservation lies beside a block, a node may come to be of either, so all count.
 fn only_capacity_blocks(policy: &Policy, place: &Place) -> bool {
     let mut kinds = policy.commitments.iter().filter(|c| c.capacity_at(place).is_some()).map(Commitment::kind).peekable();

@@ -17,15 +17,15 @@ use crate::policy::MoveBack;
 use crate::units::{Milli, Percent, Ppm, UsdPerHour};
 
 /// How much a market's prior counts, in node-hours. Little, on purpose: published rates are some 100 times milder than what GPU
-/// markets were measured to do (`policy-benchmark` §2), so a day of one's own nodes outweighs them.
+/// markets were measured to do ([`ASSUMED_HAZARD`]), so a day of one's own nodes outweighs them.
 pub const PRIOR_NODE_HOURS: u64 = 10;
 
 /// The prior where no table has a rate: the worst of the three good AWS zones that were measured (V100 in us-west-2, 0.16 reclaims per
-/// node-hour, `policy-benchmark` §2). Unknown is never taken for safe.
+/// node-hour: `SkyNomad`'s probes of 2023, github.com/andylizf/skynomad-artifact). Unknown is never taken for safe.
 pub const ASSUMED_HAZARD: Hazard = Hazard(160_000_000);
 
 /// How long a job runs where a pool saves no checkpoints, so that a reclaim loses half of it: the mean GPU job of the Philly trace,
-/// 18,006 s (`policy-benchmark` §1).
+/// 18,006 s (as `AcmeTrace` sums it up).
 pub const UNSAVED_JOB: SignedDuration = SignedDuration::from_hours(5);
 
 /// How often the node-hours of running machines are added to what is remembered: seldom enough to keep prices and journal still, often
@@ -36,7 +36,7 @@ pub const EXPOSURE_STEP: SignedDuration = SignedDuration::from_mins(10);
 pub const HALF_LIFE: SignedDuration = SignedDuration::from_hours(15 * 24);
 
 /// Reclaims of one market within so long are one event: 92 % of the nodes of a type and zone that go together go within it
-/// (`policy-benchmark` §2).
+/// (arXiv 2604.16457).
 pub const SIBLINGS_WITHIN: SignedDuration = SignedDuration::from_mins(3);
 
 /// How long a market is left alone after a reclaim: its siblings have gone by then. A market that is empty for longer says so itself, and
@@ -44,11 +44,11 @@ pub const SIBLINGS_WITHIN: SignedDuration = SignedDuration::from_mins(3);
 pub const LEFT_ALONE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Reclaim events of one region within an hour above which its spot is left alone: markets of one region fail together (their
-/// availability correlates with 0.43, against 0.14 across regions, `policy-benchmark` §2).
+/// availability correlates with 0.43, against 0.14 across regions: `SkyNomad`'s probes).
 pub const REGION_EVENTS: usize = 5;
 
 /// How long a region's spot is left alone then: the mean time without capacity of the good measured zones is 54 min
-/// (`policy-benchmark` §2: 0.9 h).
+/// (`SkyNomad`'s probes).
 pub const REGION_LEFT_ALONE: SignedDuration = SignedDuration::from_hours(1);
 
 /// Over how long a region's events are counted.
@@ -134,7 +134,7 @@ impl Prior {
 /// How likely a reclaim is in a market, and by whose word.
 ///
 /// It is the mean over all nodes that ran there. Measured hazards fall with age: of AWS spot nodes 37 % lived another hour when new and
-/// 87 % at eight hours (`policy-benchmark` §2), so a running node is safer than this says, and its place is never taken by a new one
+/// 87 % at eight hours (`SkyNomad`'s probes), so a running node is safer than this says, and its place is never taken by a new one
 /// for the hazard alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

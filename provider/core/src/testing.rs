@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::commitment::Commitment;
 use crate::group::Menu;
 use crate::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName, ZoneId};
 use crate::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
@@ -36,7 +37,22 @@ pub(crate) fn menu(pool: &Value, quotas: &Value, rows: &[Row]) -> Menu {
         "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test", "pools": [pool], "quotas": quotas,
     }))
     .unwrap();
-    let policy = Policy::try_from_raw(&raw).unwrap();
+    menu_of(Policy::try_from_raw(&raw).unwrap(), rows)
+}
+
+/// The commitments of a policy, as they are written.
+pub(crate) fn commitments(raw: &Value) -> Vec<Commitment> {
+    let pool = json!({ "name": "pool", "workload": "training", "gpu": { "models": ["L4"] }, "limits": { "maxNodes": 1 },
+                       "where": { "clouds": ["aws"], "regions": ["us-east-1"] } });
+    let raw: RawPolicy = serde_json::from_value(json!({
+        "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test", "pools": [pool], "commitments": raw,
+    }))
+    .unwrap();
+    Policy::try_from_raw(&raw).unwrap().commitments
+}
+
+/// The menu of a policy over these offers.
+pub(crate) fn menu_of(policy: Policy, rows: &[Row]) -> Menu {
     let aws = Cloud::new("aws").unwrap();
     let mut book = PriceBook::new();
     for ((instance_type, model, gpus, vcpus), zone, capacity_type, micros) in rows {

@@ -172,10 +172,10 @@ pub enum Crossing {
     Internet,
 }
 
-/// What one end of a price is said of.
+/// One end of a hop: where a price holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Scope {
+pub enum End {
     /// One region.
     Region(Region),
     /// Every region of the cloud on a continent.
@@ -193,9 +193,9 @@ pub struct Hop {
     /// What it crosses.
     pub crosses: Crossing,
     /// From where.
-    pub from: Scope,
+    pub from: End,
     /// To where.
-    pub to: Scope,
+    pub to: End,
 }
 
 /// Prices of moved data, and on which continent each region is. What is not here is unknown, and never free.
@@ -242,8 +242,8 @@ impl TransferPrices {
             return Some(UsdPerGiB(0));
         };
         let scopes = |site: &Site| {
-            let continent = self.continent(&site.cloud, &site.region).map(Scope::Continent);
-            [Some(Scope::Region(site.region.clone())), continent, Some(Scope::Anywhere)].into_iter().flatten()
+            let continent = self.continent(&site.cloud, &site.region).map(End::Continent);
+            [Some(End::Region(site.region.clone())), continent, Some(End::Anywhere)].into_iter().flatten()
         };
         let cloud = &from.cloud;
         scopes(to).find_map(|to| {

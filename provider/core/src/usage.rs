@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::budget::{BudgetOf, Stage};
 use crate::commitment::Committed;
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, PoolName};
@@ -22,7 +23,7 @@ use crate::units::UsdPerHour;
 pub(crate) use count::Owner;
 pub use headroom::{Headroom, Limit};
 pub use room::{Bound, Room};
-pub use zones::{Zone, ZoneShare};
+pub use zones::{Zone, ZoneOf, ZoneShare};
 
 /// What is used of every limit.
 ///
@@ -44,6 +45,8 @@ pub struct Usage {
     pub zones: BTreeMap<PoolName, Arc<ZoneShare>>,
     /// What commitments pay of all that is bought.
     pub committed: Committed,
+    /// How the budgets that are not ample stood when they were last told of.
+    pub stages: BTreeMap<BudgetOf, Stage>,
 }
 
 /// How much of a pool is spot.

@@ -6,6 +6,7 @@ use serde::Serialize;
 use stoker_core::budget::{Budget, Stage};
 use stoker_core::commitment::{Amount, Use};
 use stoker_core::ids::PoolName;
+use stoker_core::units::UsdPerHour;
 
 use super::out::Money;
 
@@ -82,6 +83,8 @@ impl From<Use> for UseRow {
         let cost = match (unused, unused_rate) {
             // Said by the amount itself.
             (Amount::Spend(_), _) => String::new(),
+            // Kept capacity that another commitment discounts away costs nothing beside that one.
+            (_, Some(UsdPerHour::ZERO)) => ", which other commitments pay for".to_owned(),
             (_, Some(rate)) => format!(", {rate}/h"),
             (_, None) => ", at a price that is not known".to_owned(),
         };

@@ -84,7 +84,7 @@ pub(super) fn line(text: &mut String, word: &str, rest: &str) {
 pub(super) fn tell(text: &mut String, rows: &[CandidateRow]) {
     let (chosen, lost): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.verdict == VerdictWord::Chosen);
     for (at, row) in chosen.iter().take(CHOSEN).enumerate() {
-        let ended = row.ended_by.as_ref().map(|bound| format!("; no more by {bound}")).unwrap_or_default();
+        let ended = row.ended_in_words().map_or_else(String::new, |ended| format!("; {ended}"));
         line(text, if at == 0 { "chosen" } else { "" }, &format!("{} x {}: {}{ended}", row.nodes, market(row), price(row)));
     }
     let telling = telling(&lost);

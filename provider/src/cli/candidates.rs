@@ -44,6 +44,9 @@ pub(super) struct CandidateRow {
     /// For a chosen one: the limit but for which there would have been more of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<String>,
+    /// Other limits that leave no room for one more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
 }
 
 /// What a node of an offer costs.
@@ -169,7 +172,7 @@ impl CandidateRow {
     }
 
     pub(super) fn of(candidate: &Candidate, now: Timestamp) -> Self {
-        let Candidate { group, market, gpus, slices, price, verdict, unlimited, ended_by, preference: _ } = candidate;
+        let Candidate { group, market, gpus, slices, price, verdict, unlimited, ended_by, also, preference: _ } = candidate;
         let price_row = price.as_ref().ok().map(|parts| PriceRow {
             per_node: parts.quote.price.into(),
             effective_per_node: parts.effective.into(),
@@ -203,10 +206,20 @@ impl CandidateRow {
             price: price_row,
             verdict: word,
             nodes,
-            reason: verdict.to_string(),
+            reason: match verdict {
+                Verdict::Barred(_) => also.iter().fold(verdict.to_string(), |reason, bound| format!("{reason}, and {bound}")),
+                _ => verdict.to_string(),
+            },
             unlimited: unlimited.clone(),
             ended_by: ended_by.as_ref().map(ToString::to_string),
+            also: also.iter().map(ToString::to_string).collect(),
         }
+    }
+
+    /// `no more by limits.maxNodes: 8 of 8 nodes held`, with every limit that ended its choice.
+    pub(super) fn ended_in_words(&self) -> Option<String> {
+        let first = format!("no more by {}", self.ended_by.as_ref()?);
+        Some(self.also.iter().fold(first, |text, bound| format!("{text}, nor by {bound}")))
     }
 }
 
@@ -269,7 +282,7 @@ impl Sources {
 }
 
 /// The column of what bringing the data adds to the price, and where it stands.
-const TRANSFER: &str = "DATA/H";
+pub(super) const TRANSFER: &str = "DATA/H";
 const TRANSFER_AT: usize = 5;
 
 /// What covers the first of so many nodes: how far it reaches is in the total.
@@ -282,7 +295,7 @@ fn covered_first(price: &PriceRow, nodes: u32) -> Option<String> {
 fn verdict(row: &CandidateRow) -> String {
     let covered = row.price.as_ref().and_then(|price| covered_first(price, row.nodes));
     let covered = covered.map_or_else(String::new, |by| format!(", {by}"));
-    let ended = row.ended_by.as_ref().map_or_else(String::new, |bound| format!(", no more by {bound}"));
+    let ended = row.ended_in_words().map_or_else(String::new, |ended| format!(", {ended}"));
     format!("{}{covered}{ended}", row.reason)
 }
 

@@ -20,7 +20,7 @@ use stoker_core::whatif::what_if_counted;
 use super::accounts::{BudgetRow, UseRow};
 use super::args::{MarketArgs, NowArg, OutputArg};
 use super::brief::{self, LiftRow};
-use super::candidates::{CandidateRow, candidates_table, moves_data, old_prices, unlimited_quotas};
+use super::candidates::{CandidateRow, TRANSFER, candidates_table, moves_data, old_prices, unlimited_quotas};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money, count, paragraph, table};
 use crate::catalog::{Catalog, EXAMPLE};
@@ -60,8 +60,8 @@ pub(super) struct PlanArgs {
 const NOTE: &str = "nothing that runs is counted: what a limit calls held, used or in flight are the nodes chosen above. A supplier's \
                     stock is not known either: it may refuse what is chosen here.";
 
-/// What the column of data transfer says, where there is one.
-const DATA_NOTE: &str = "DATA/H is what a node's reading of the pool's data costs, spread over the time between two readings. Offers are \
+/// What data transfer is, where there is any: a column of the table, a part of the price in the short form.
+const DATA_NOTE: &str = "is what a node's reading of the pool's data costs, spread over the time between two readings. Offers are \
                          ranked with it; prices, totals and budgets are without it.";
 
 #[derive(Debug, Serialize)]
@@ -221,7 +221,8 @@ impl PlanReport {
         }
         text.push_str(&paragraph("note:", NOTE));
         if moves_data(&self.candidates) {
-            text.push_str(&paragraph("note:", DATA_NOTE));
+            let named = if self.all { TRANSFER } else { "data transfer" };
+            text.push_str(&paragraph("note:", &format!("{named} {DATA_NOTE}")));
         }
         for warning in &self.warnings {
             text.push_str(&paragraph("warning:", warning));

@@ -10,6 +10,7 @@ use stoker_core::group::Menu;
 use stoker_core::ids::PoolName;
 use stoker_core::offer::CapacityType;
 use stoker_core::policy::Pool;
+use stoker_core::warnings::warnings;
 
 use super::args::{MarketArgs, NowArg, OutputArg};
 use super::exit::{CliError, Exit};
@@ -117,7 +118,8 @@ pub(super) fn run(args: &PolicyArgs) -> Result<Exit, CliError> {
 }
 
 fn check(args: &CheckArgs) -> Result<Exit, CliError> {
-    let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), args.now.now())?;
+    let now = args.now.now();
+    let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
     let policy = match catalog.policy(Some(&args.file)) {
         Err(CatalogError::Policy(PolicyError::Faults(faults))) if args.output.format != Format::Table => {
             out::print(args.output.format, &CheckReport::faulty(&faults), |_| String::new())?;
@@ -126,7 +128,8 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
         read => read?,
     };
     let menu = catalog.menu(policy);
-    let report = CheckReport::sound(&args.file, &menu, catalog.unmatched(&menu));
+    let cannot = warnings(&menu, now).into_iter().map(|warning| warning.to_string());
+    let report = CheckReport::sound(&args.file, &menu, catalog.unmatched(&menu), cannot);
     out::print(args.output.format, &report, CheckReport::table)?;
     Ok(Exit::Done)
 }
@@ -164,7 +167,7 @@ impl CheckReport {
         }
     }
 
-    fn sound(file: &Path, menu: &Menu, unmatched: Vec<Unmatched>) -> Self {
+    fn sound(file: &Path, menu: &Menu, unmatched: Vec<Unmatched>, cannot: impl Iterator<Item = String>) -> Self {
         let pools: Vec<_> = menu.policy.pools.iter().map(|pool| PoolRow::of(pool, menu)).collect();
         let empty = pools.iter().filter(|row| row.groups == 0 && row.max_nodes > 0);
         let warning = |row: &PoolRow| {
@@ -172,7 +175,7 @@ impl CheckReport {
             let plan = format!("stoker plan --policy {} --pool {pool} --count 1", file.display());
             format!("no place fits pool {pool}, so it never gets a node: `{plan}` says why each is left out")
         };
-        let warnings = empty.map(warning).chain(unmatched.iter().map(ToString::to_string)).collect();
+        let warnings = empty.map(warning).chain(unmatched.iter().map(ToString::to_string)).chain(cannot).collect();
         Self {
             file: file.display().to_string(),
             ok: true,

@@ -35,7 +35,7 @@ impl Reader {
                 return None;
             }
             Tree::Nothing => {
-                let whole = path.steps().is_empty();
+                let whole = path.segments().is_empty();
                 self.fault(place, path, if whole { "is empty" } else { "has no value: give it one, or take it out" });
                 return None;
             }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, Span, StrInput};
 use serde_json::Number;
-use stoker_core::policy::{Fault, Path, Step, quoted};
+use stoker_core::policy::{Fault, Path, Segment, quoted};
 
 use super::faults::{Found, Position};
 use super::scalar;
@@ -64,13 +64,13 @@ impl Node {
     /// Where `path` is shown; where it leads nowhere, the place of the last value that it passes.
     pub(super) fn place_of(&self, path: &Path) -> Position {
         let (mut node, mut place) = (self, self.at);
-        for step in path.steps() {
-            (node, place) = match (step, &node.tree) {
-                (Step::Key(key), Tree::Map(fields)) => match fields.get(key) {
+        for segment in path.segments() {
+            (node, place) = match (segment, &node.tree) {
+                (Segment::Key(key), Tree::Map(fields)) => match fields.get(key) {
                     Some(field) => (&field.value, field.place()),
                     None => return place,
                 },
-                (Step::Index(index), Tree::List(list)) => match list.get(*index) {
+                (Segment::Index(index), Tree::List(list)) => match list.get(*index) {
                     Some(element) => (element, element.at),
                     None => return place,
                 },

@@ -2,7 +2,9 @@
 //! looked at, and of nothing else. So no plan within its budget is stopped, whatever the order in which nodes were covered.
 
 use super::Fatal;
-use crate::budget::SPOT_ONLY_AT;
+use std::collections::BTreeMap;
+
+use crate::budget::{BudgetOf, LEFT_BELOW, SPOT_ONLY_AT, Stage};
 use crate::commitment::{Commitment, Terms};
 use crate::group::Group;
 use crate::offer::{CapacityType, Place};
@@ -22,21 +24,25 @@ pub(super) struct Bought<'a> {
     pub nodes: u32,
 }
 
-/// Holds every budget that this pass spends against what is bought.
-pub(super) fn judge(policy: &Policy, bought: &[Bought<'_>], faults: &mut Vec<Fatal>) {
+/// Holds every budget that this pass spends against what is bought. `before` is how budgets stood that were not ample.
+pub(super) fn judge(policy: &Policy, bought: &[Bought<'_>], before: &BTreeMap<BudgetOf, Stage>, faults: &mut Vec<Fatal>) {
+    let kept_from = |of: BudgetOf| match before.get(&of) {
+        Some(Stage::SpotOnly | Stage::Spent) => SPOT_ONLY_AT.0 - LEFT_BELOW,
+        Some(Stage::Ample | Stage::Near) | None => SPOT_ONLY_AT.0,
+    };
     for pool in &policy.pools {
         let Some(limit) = pool.limits.max_usd_per_hour else { continue };
         let own: Vec<Bought<'_>> = bought.iter().filter(|one| one.group.pool == pool.name).copied().collect();
         if let Some(micros) = above(policy, &own, limit) {
             faults.push(Fatal::TooMuchSpend { pool: pool.name.clone(), micros, limit: limit.0 });
-        } else if let Some(micros) = above_for_spot(policy, &own, limit) {
+        } else if let Some(micros) = above_for_spot(policy, &own, limit, kept_from(BudgetOf::Pool(pool.name.clone()))) {
             faults.push(Fatal::NotSpot { micros, limit: limit.0 });
         }
     }
     let Some(limit) = policy.max_usd_per_hour else { return };
     if let Some(micros) = above(policy, bought, limit) {
         faults.push(Fatal::TooMuchSpendOverall { micros, limit: limit.0 });
-    } else if let Some(micros) = above_for_spot(policy, bought, limit) {
+    } else if let Some(micros) = above_for_spot(policy, bought, limit, kept_from(BudgetOf::All)) {
         faults.push(Fatal::NotSpot { micros, limit: limit.0 });
     }
 }
@@ -49,9 +55,9 @@ fn above(policy: &Policy, bought: &[Bought<'_>], limit: UsdPerHour) -> Option<i1
     (spend > i128::from(limit.0) && least_cash(policy, &new) > 0).then_some(spend)
 }
 
-/// The spend without the spot that this pass buys, where it was past the share kept for spot before the last other node was bought
+/// The spend without the spot that this pass buys, where it was past the share (in percent) that is kept for spot before the last other node was bought
 /// for a pool that may buy spot.
-fn above_for_spot(policy: &Policy, bought: &[Bought<'_>], limit: UsdPerHour) -> Option<i128> {
+fn above_for_spot(policy: &Policy, bought: &[Bought<'_>], limit: UsdPerHour, kept_from: u8) -> Option<i128> {
     let spot = |one: &Bought<'_>| one.purchase.market.capacity_type == CapacityType::Spot;
     let may = |one: &Bought<'_>| {
         let pool = policy.pools.iter().find(|pool| pool.name == one.group.pool);
@@ -64,7 +70,7 @@ fn above_for_spot(policy: &Policy, bought: &[Bought<'_>], limit: UsdPerHour) -> 
     let last = others.iter().map(|one| i128::from(one.purchase.price.0)).max()?;
     let before: Vec<Bought<'_>> = bought.iter().filter(|one| !one.now || other(one)).copied().collect();
     let spend = least_cash(policy, &before) - last;
-    let past = 100 * spend >= i128::from(limit.0) * i128::from(SPOT_ONLY_AT.0);
+    let past = 100 * spend >= i128::from(limit.0) * i128::from(kept_from);
     (past && least_cash(policy, &others) > 0).then_some(spend)
 }
 

@@ -57,6 +57,8 @@ pub(super) struct Bill {
     pub(super) covers: Vec<Cover>,
     /// Kept capacity that is billed on demand, used or not.
     pub(super) kept: Vec<Kept>,
+    /// What is due of the unused nodes of each commitment's kept capacity, beside what discounts pay of them.
+    pub(super) idle_due: Vec<i64>,
     /// What all lines and all capacity billed on demand cost beside the commitments, in micro-dollars per hour.
     pub(super) due: i128,
 }
@@ -75,12 +77,14 @@ impl Bill {
             billing.discount(at);
         }
         let due = billing.unkept + billing.rows.iter().map(|row| i128::from(row.open)).sum::<i128>();
+        let mut unused = billing.rows.iter().filter(|row| row.line.is_none()).map(|row| row.open);
+        let idle_due = idle.iter().map(|idle| idle.as_ref().and_then(|_| unused.next()).unwrap_or(0)).collect();
         let kept = billing.rows.into_iter().filter(|row| row.kept).map(|row| Kept {
             reach: row.by.0.iter().map(|(commitment, _)| *commitment).collect(),
             open: row.open > 0,
             paid_by: row.paid_by,
         });
-        Self { left: billing.left, least: billing.least, covers: billing.covers, kept: kept.collect(), due }
+        Self { left: billing.left, least: billing.least, covers: billing.covers, kept: kept.collect(), idle_due, due }
     }
 }
 

@@ -73,7 +73,7 @@ pub struct Use {
     pub used: Amount,
     /// What is paid for and not used.
     pub unused: Amount,
-    /// What the unused part costs; `None` for capacity billed on demand at a place whose on-demand price is not known.
+    /// What the unused part costs, beside what other commitments pay of it: those have it among what they are used for. `None` for capacity billed on demand at a place whose on-demand price is not known.
     pub unused_rate: Option<UsdPerHour>,
 }
 
@@ -274,8 +274,8 @@ impl Committed {
             Terms::Capacity(Capacity { paid: Paid::Ahead { rate, .. }, .. }) => part(*rate),
             Terms::Capacity(Capacity { paid: Paid::OnDemand, .. }) if left == 0 => Some(UsdPerHour::ZERO),
             Terms::Capacity(Capacity { paid: Paid::OnDemand, .. }) => {
-                let idle = self.idle.get(at)?.as_ref()?;
-                Some(idle.price.times(u32::try_from(left).unwrap_or(u32::MAX)))
+                self.idle.get(at)?.as_ref()?;
+                self.bill.idle_due.get(at).copied().map(UsdPerHour)
             }
         };
         Use {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::{Milli, UsdPerHour};
 
 /// A covered node costs this share of its price: near nothing, but in the same order, and never nought, which would be an unknown
-/// price. Karpenter divides the price of a reservation by the same (`pricing-notes` §4).
+/// price. Karpenter divides the price of a reservation by the same.
 const TRIFLE: i64 = 10_000_000;
 
 /// What one more node in a market would cost.

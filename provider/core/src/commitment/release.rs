@@ -18,7 +18,8 @@ use crate::usage::{Usage, group_of};
 ///
 /// Releasing a committed node saves nothing, so those go last; and of two nodes under one commitment that is full, the first to go makes
 /// room for another, so it saves that one's price. Where two save the same, kept capacity stays (it may not come back), and the younger
-/// node goes: the older has proven itself, and of spot nodes the old ones are reclaimed less (`policy-benchmark` §2).
+/// node goes: the older has proven itself, and of spot nodes the old ones are reclaimed less
+/// ([`crate::spot::Risk`]).
 ///
 /// Whether a node is busy is not asked here: name only records that may go. One without a purchase saves nothing and is left out.
 pub fn release_order(

@@ -339,7 +339,10 @@ fn a_capacity_reservation_is_bought_as_reserved_until_it_is_full() {
         assert_eq!((weighed.room, weighed.alike), (2, 2));
         assert_eq!((weighed.parts.quote.price, weighed.parts.effective, weighed.parts.cash), (dollars("2"), TRIFLE, FREE));
     });
-    fleet.weigh("az2", "g6.xlarge", KEPT, |weighed| assert!(matches!(weighed, Err(Barred::Unpriced(_)))));
+    fleet.weigh("az2", "g6.xlarge", KEPT, |weighed| {
+        let why = weighed.map(|_| ()).unwrap_err().to_string();
+        assert_eq!(why, "no reservation covers it: list one that does under commitments");
+    });
     fleet.buy("az1", "g6.xlarge", KEPT, 2);
     fleet.weigh("az1", "g6.xlarge", KEPT, |weighed| {
         assert_eq!(weighed.unwrap_err().to_string(), "commitment cr is full: 2 of 2 nodes used");
@@ -403,6 +406,19 @@ fn what_ends_soon_is_no_room() {
     assert_eq!(room(&fleet), Ok(1));
     fleet.buy("az1", "g6.xlarge", KEPT, 1);
     assert_eq!(room(&fleet), Err("commitment cr is full: 1 of 1 nodes used".into()));
+}
+
+/// A reserved instance of $1 pays for one of two idle nodes of a capacity reservation, $2 each: the other one's $2 are what the reservation
+/// costs unused, and the first is the reserved instance's use.
+#[test]
+fn idle_capacity_that_a_discount_pays_for_is_counted_once() {
+    let fleet = Fleet::with(json!([odcr(2), ri("ri", 1, "1")]));
+    assert_eq!(fleet.first(), (Amount::Nodes(0), Amount::Nodes(2), Some(dollars("2"))));
+    let by = &fleet.uses()[1];
+    assert_eq!((by.used, by.unused_rate), (Amount::Nodes(1), Some(FREE)));
+    let fleet = Fleet::with(json!([odcr(2), ri("ri", 3, "3")]));
+    let rates: Vec<_> = fleet.uses().into_iter().map(|of| of.unused_rate).collect();
+    assert_eq!(rates, [Some(FREE), Some(dollars("1"))]);
 }
 
 /// Google sells the A100 of 40 GB and that of 80 GB each by itself, and a commitment to one pays for no other.

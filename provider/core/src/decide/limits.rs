@@ -134,7 +134,8 @@ fn unlist_dominated(open: &BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>>, limi
     }
 }
 
-/// `minSize` = max(floor, min(target, held)), never above `maxSize`. The pool's floor goes first to groups that have nodes, so that it
+/// `minSize` = max(floor, min(target, busy)), never above `maxSize`: idle nodes that are kept because they are paid for are held by
+/// annotation alone. The pool's floor goes first to groups that have nodes, so that it
 /// keeps what is there, then to the open group whose next node is cheapest.
 fn minimums(draft: &Draft<'_>, limits: &mut BTreeMap<NodeGroupId, GroupLimits>) {
     for limit in limits.values_mut() {

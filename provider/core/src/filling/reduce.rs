@@ -1,6 +1,7 @@
 //! The problem made small before anything is searched: without limits that cannot bind, and without offers that are never needed.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use super::{CLASSES, Choice, Gap, Row};
 
@@ -24,8 +25,8 @@ pub(super) struct Item {
     pub cost: i64,
     /// Nodes of it that fit at most; above nought.
     pub most: u32,
-    /// What one node takes of each limit.
-    pub takes: Vec<i64>,
+    /// What one node takes of the limits, each by its place, in their order; above nought.
+    pub takes: Vec<(usize, i64)>,
 }
 
 /// Nodes of each item.
@@ -54,42 +55,62 @@ impl Reduced {
             .collect();
         order.sort_by_key(|(at, choice, _)| (choice.class.min(CLASSES - 1), choice.cost, *at));
         let binding = binding(wanted, &order, &left);
-        let mut kept: Vec<Item> = Vec::new();
-        for (at, choice, most) in order {
-            let mut takes = vec![0; binding.len()];
-            for (row, each) in &choice.takes {
-                if let Some(slot) = binding.iter().position(|b| b == row).and_then(|b| takes.get_mut(b)) {
-                    *slot = *each;
-                }
-            }
-            // Every node of an offer could be one of those that come before it and take no more, as long as they have one to spare.
-            let spares = |earlier: &&Item| earlier.takes.iter().zip(&takes).all(|(own, other)| own <= other);
-            let mut spare = 0_u32;
-            let needless = kept.iter().filter(spares).any(|earlier| {
-                spare = spare.saturating_add(earlier.most);
-                spare >= wanted
-            });
-            if !needless {
-                kept.push(Item { at, class: choice.class.min(CLASSES - 1), cost: choice.cost, most, takes });
+        let mut slots: Vec<Option<usize>> = vec![None; rows.len()];
+        for (slot, row) in binding.iter().enumerate() {
+            if let Some(own) = slots.get_mut(*row) {
+                *own = Some(slot);
             }
         }
-        let left = binding.iter().filter_map(|row| left.get(*row).copied()).collect();
+        let left: Vec<i64> = binding.iter().filter_map(|row| left.get(*row).copied()).collect();
+        let mut kept: Vec<Item> = Vec::new();
+        // Those kept, by the last limit that they take of: only some of them are looked at for each that comes after.
+        let mut by_last: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
+        for (at, choice, most) in order {
+            let own = choice.takes.iter().filter(|(_, takes)| *takes > 0);
+            let mut takes: Vec<(usize, i64)> = own.filter_map(|(row, each)| Some(((*slots.get(*row)?)?, *each))).collect();
+            takes.sort_unstable();
+            let item = Item { at, class: choice.class.min(CLASSES - 1), cost: choice.cost, most, takes };
+            let lasts = std::iter::once(None).chain(item.takes.iter().map(|(slot, _)| Some(*slot)));
+            let near = lasts.filter_map(|last| by_last.get(&last)).flatten().filter_map(|at| kept.get(*at));
+            if !is_needless(&item, near.filter(|earlier| takes_no_more(earlier, &item)), wanted, &left) {
+                by_last.entry(item.takes.last().map(|(slot, _)| *slot)).or_default().push(kept.len());
+                kept.push(item);
+            }
+        }
         let mut reduced = Self { wanted, items: kept, left };
         reduced.drop_idle_rows();
         reduced
     }
 
-    /// Once fewer offers are left, fewer limits can bind.
-    fn drop_idle_rows(&mut self) {
-        for row in (0..self.left.len()).rev() {
-            let takes = |item: &Item| item.takes.get(row).copied().unwrap_or(0);
-            let members = || self.items.iter().filter(|item| takes(item) > 0).map(|item| (takes(item), item.most));
-            if !binds(self.wanted, members, self.left.get(row).copied().unwrap_or(0)) {
-                self.left.remove(row);
-                for item in &mut self.items {
-                    item.takes.remove(row);
+    /// The offers that take of each limit, by their place.
+    fn members(&self) -> Vec<Vec<(&Item, i64)>> {
+        let mut members: Vec<Vec<(&Item, i64)>> = vec![Vec::new(); self.left.len()];
+        for item in &self.items {
+            for (row, takes) in &item.takes {
+                if let Some(members) = members.get_mut(*row) {
+                    members.push((item, *takes));
                 }
             }
+        }
+        members
+    }
+
+    /// Once fewer offers are left, fewer limits can bind.
+    fn drop_idle_rows(&mut self) {
+        let wanted = self.wanted;
+        let idle: Vec<bool> = self
+            .members()
+            .iter()
+            .zip(&self.left)
+            .map(|(members, left)| !binds(wanted, || members.iter().map(|(item, takes)| (*takes, item.most)), *left))
+            .collect();
+        let mut next = 0..;
+        let slots: Vec<Option<usize>> = idle.iter().map(|idle| if *idle { None } else { next.next() }).collect();
+        let mut own = idle.iter();
+        self.left.retain(|_| own.next() != Some(&true));
+        for item in &mut self.items {
+            let kept = item.takes.iter().filter_map(|(row, takes)| Some(((*slots.get(*row)?)?, *takes)));
+            item.takes = kept.collect();
         }
     }
 
@@ -97,16 +118,17 @@ impl Reduced {
     /// same of all of its offers, and of two limits one holds all offers of the other, or none. Such limits make a laminar matroid, and
     /// on a matroid greed is right.
     pub(super) fn is_greedy(&self) -> bool {
-        let mut rows: Vec<Vec<usize>> = Vec::new();
-        for row in 0..self.left.len() {
-            let takes = |item: &Item| item.takes.get(row).copied().unwrap_or(0);
-            let members: Vec<usize> = self.items.iter().enumerate().filter(|(_, i)| takes(i) > 0).map(|(at, _)| at).collect();
-            let mut each = members.iter().filter_map(|at| self.items.get(*at)).map(takes);
-            let first = each.next();
-            if each.any(|takes| Some(takes) != first) {
-                return false;
+        let mut rows: Vec<Vec<usize>> = vec![Vec::new(); self.left.len()];
+        let mut each: Vec<Option<i64>> = vec![None; self.left.len()];
+        for (at, item) in self.items.iter().enumerate() {
+            for (row, takes) in &item.takes {
+                let (Some(members), Some(each)) = (rows.get_mut(*row), each.get_mut(*row)) else { continue };
+                if each.is_some_and(|each| each != *takes) {
+                    return false;
+                }
+                *each = Some(*takes);
+                members.push(at);
             }
-            rows.push(members);
         }
         // From the largest: the members of each must lie within the same smallest one of those before.
         rows.sort_by_key(|members| std::cmp::Reverse(members.len()));
@@ -154,16 +176,43 @@ impl Reduced {
     }
 }
 
+/// Whether one node of an offer takes no more of any limit than one of another.
+pub(super) fn takes_no_more(one: &Item, other: &Item) -> bool {
+    let mut others = other.takes.iter();
+    one.takes.iter().all(|(row, takes)| others.find(|(own, _)| own == row).is_some_and(|(_, most)| takes <= most))
+}
+
+/// Whether no best filling has a node of an offer. `before` are those that come before it and take no more: as long as one of them has a
+/// node to spare, that would do as well. They have where all of their nodes beside one of the offer's are too many.
+fn is_needless<'i>(item: &Item, before: impl Iterator<Item = &'i Item>, wanted: u32, left: &[i64]) -> bool {
+    let (mut nodes, mut used) = (0_u32, item.takes.clone());
+    for earlier in before {
+        nodes = nodes.saturating_add(earlier.most);
+        let mut taken = earlier.takes.iter().peekable();
+        for (row, used) in &mut used {
+            if let Some((_, takes)) = taken.next_if(|(own, _)| own == row) {
+                *used = used.saturating_add(takes.saturating_mul(i64::from(earlier.most)));
+            }
+        }
+        if nodes >= wanted || used.iter().any(|(row, used)| left.get(*row).is_some_and(|left| used > left)) {
+            return true;
+        }
+    }
+    false
+}
+
 /// How many nodes of an offer still fit.
 pub(super) fn fits(item: &Item, left: &[i64]) -> u32 {
-    let fits = left.iter().zip(&item.takes).filter(|(_, takes)| **takes > 0).map(|(left, takes)| left / takes);
-    fits.min().map_or(item.most, |n| u32::try_from(n).unwrap_or(if n < 0 { 0 } else { u32::MAX }).min(item.most))
+    let fits = item.takes.iter().filter_map(|(row, takes)| Some(left.get(*row)? / takes)).min();
+    fits.map_or(item.most, |n| u32::try_from(n).unwrap_or(if n < 0 { 0 } else { u32::MAX }).min(item.most))
 }
 
 /// Takes nodes of an offer out of what is left.
 pub(super) fn take(item: &Item, left: &mut [i64], nodes: u32) {
-    for (left, takes) in left.iter_mut().zip(&item.takes) {
-        *left -= takes * i64::from(nodes);
+    for (row, takes) in &item.takes {
+        if let Some(left) = left.get_mut(*row) {
+            *left -= takes * i64::from(nodes);
+        }
     }
 }
 

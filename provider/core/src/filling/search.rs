@@ -7,7 +7,7 @@
 //! holds for any prices, so that rounding them costs strength and never truth.
 
 use super::Gap;
-use super::reduce::{Found, Item, Reduced, fits, take};
+use super::reduce::{Found, Item, Reduced, fits, take, takes_no_more};
 
 /// Steps of the search after which the best filling so far is taken: some 10 ms. Real pools, with a few quotas and a budget, need a
 /// fraction of them.
@@ -50,12 +50,12 @@ pub(super) fn best(problem: &Reduced, steps: &mut usize) -> Found {
 
 /// Of equals the earlier one is taken.
 fn settle_ties(items: &[Item], nodes: &mut [u32]) {
-    for later in 0..items.len() {
-        for earlier in 0..later {
-            let (Some(a), Some(b)) = (items.get(earlier), items.get(later)) else { continue };
+    for (later, b) in items.iter().enumerate() {
+        let first = items.partition_point(|a| (a.class, a.cost) < (b.class, b.cost));
+        for earlier in first..later {
+            let Some(a) = items.get(earlier) else { continue };
             let (Some(&had), Some(&moved)) = (nodes.get(earlier), nodes.get(later)) else { continue };
-            let alike = (a.class, a.cost) == (b.class, b.cost) && a.takes.iter().zip(&b.takes).all(|(a, b)| a <= b);
-            let moved = if alike { moved.min(a.most - had) } else { 0 };
+            let moved = if takes_no_more(a, b) { moved.min(a.most - had) } else { 0 };
             if let Some(slot) = nodes.get_mut(earlier) {
                 *slot += moved;
             }
@@ -107,11 +107,43 @@ impl Goal<'_> {
     fn reach(&self, nodes: &mut Vec<u32>, steps: &mut usize) -> i64 {
         let largest = self.value.iter().map(|v| v.unsigned_abs()).max().unwrap_or(1).max(1);
         let scale = 1_i128 << 44_u32.saturating_sub(largest.ilog2()).max(8);
-        let mut hunt = Hunt { goal: self, scale, best: self.worth_of(nodes), nodes, steps };
-        let most = self.problem.items.iter().map(|item| item.most).collect();
-        let span = Span { fewest: vec![0; self.value.len()], most };
+        let best = self.worth_of(nodes);
+        let most = self.most_by_one_limit();
+        if most.is_some_and(|most| most <= best) {
+            return 0;
+        }
+        let mut hunt = Hunt { goal: self, scale, best, nodes, steps };
+        let fewest = vec![0; self.value.len()];
+        let span = Span { fewest, most: self.problem.items.iter().map(|item| item.most).collect() };
         let bound = hunt.split(span, vec![0; self.problem.left.len()], ROUNDS);
+        let bound = most.map_or(bound, |most| bound.min(most));
         i64::try_from((bound - hunt.best).max(0)).unwrap_or(i64::MAX)
+    }
+
+    /// What no filling exceeds by any one limit alone, where nodes are counted: often the only one that binds, and then this settles it.
+    fn most_by_one_limit(&self) -> Option<i128> {
+        if self.value.iter().any(|value| !(0..=1).contains(value)) {
+            return None;
+        }
+        let counted = || self.problem.items.iter().zip(&self.value).filter(|(_, value)| **value == 1).map(|(item, _)| item);
+        let all: u64 = counted().map(|item| u64::from(item.most)).sum();
+        let mut members: Vec<Vec<(i64, u32)>> = vec![Vec::new(); self.problem.left.len()];
+        for item in counted() {
+            for (row, takes) in &item.takes {
+                members.get_mut(*row)?.push((*takes, item.most));
+            }
+        }
+        let least = members.iter_mut().zip(&self.problem.left).map(|(members, left)| {
+            members.sort_unstable();
+            let (mut left, mut over) = (*left, 0_u64);
+            for (takes, most) in members {
+                let nodes = u32::try_from(left / *takes).unwrap_or(u32::MAX).min(*most);
+                left -= *takes * i64::from(nodes);
+                over += u64::from(*most - nodes);
+            }
+            all - over
+        });
+        Some(i128::from(least.min().unwrap_or(all)))
     }
 
     fn worth_of(&self, nodes: &[u32]) -> i128 {
@@ -136,7 +168,8 @@ impl Goal<'_> {
             .iter()
             .zip(&self.value)
             .map(|(item, value)| {
-                let paid: i128 = prices.iter().zip(&item.takes).map(|(price, takes)| price * i128::from(*takes)).sum();
+                let paid = |(row, takes): &(usize, i64)| prices.get(*row).copied().unwrap_or(0) * i128::from(*takes);
+                let paid: i128 = item.takes.iter().map(paid).sum();
                 i128::from(*value) * scale - paid
             })
             .collect();
@@ -162,8 +195,10 @@ impl Goal<'_> {
     fn over(&self, relaxed: &Relaxed) -> Vec<i128> {
         let mut over: Vec<i128> = self.problem.left.iter().map(|left| -i128::from(*left)).collect();
         for (item, n) in self.problem.items.iter().zip(&relaxed.nodes).filter(|(_, n)| **n > 0) {
-            for (over, takes) in over.iter_mut().zip(&item.takes) {
-                *over += i128::from(*takes) * i128::from(*n);
+            for (row, takes) in &item.takes {
+                if let Some(over) = over.get_mut(*row) {
+                    *over += i128::from(*takes) * i128::from(*n);
+                }
             }
         }
         for ((over, left), price) in over.iter_mut().zip(&self.problem.left).zip(&relaxed.prices) {
@@ -261,7 +296,7 @@ impl Hunt<'_> {
     /// none.
     fn price(&mut self, span: &Span, left: &[i64], counts: &[u32], prices: Vec<i128>, rounds: usize) -> Option<Priced> {
         let goal = self.goal;
-        let cost = goal.value.len() * (goal.problem.left.len() + 10);
+        let cost = goal.problem.items.iter().map(|item| item.takes.len() + 10).sum::<usize>() + goal.problem.left.len();
         let mut relaxed = goal.relax(self.scale, span, counts, prices)?;
         let mut least = Priced { relaxed: relaxed.clone(), sums: vec![0; goal.value.len()], rounds: 0 };
         // In thousandths.

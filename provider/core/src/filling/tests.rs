@@ -222,7 +222,7 @@ fn a_search_that_is_given_up_says_how_far_from_the_best_it_is_at_most() {
             assert!(cost - found.2 <= i128::from(filling.gap.cost), "instance {number}");
         }
     }
-    assert!(given_up > 100, "{given_up}");
+    assert!(given_up > 50, "{given_up}");
 }
 
 #[test]
@@ -234,4 +234,28 @@ fn a_large_pool_is_filled_in_few_steps() {
     let filling = fill(1_000, &choices, &[Row { left: 2_000, grows: 0 }; 20]);
     assert_eq!(filling.gap, Gap::NONE);
     assert_eq!(filling.nodes.iter().sum::<u32>(), 20 * (2_000 / 96));
+}
+
+#[test]
+fn a_pool_over_many_zones_under_three_shares_and_a_budget_is_filled_in_few_steps() {
+    // Twelve types in each of 60 zones, on spot and on demand: 1,440 offers. Of 40 nodes 60 % may be spot, 30 % in one zone (rounded up)
+    // and 20 % in one market; the budget could not pay for 40 of the dearest.
+    let mut draw = Draw(13);
+    let (mut choices, mut rows) = (Vec::new(), vec![Row { left: 0, grows: 60 }, Row { left: 40_000, grows: 0 }]);
+    for zone in 0..60 {
+        rows.push(Row { left: 99, grows: 30 });
+        for _ in 0..12 {
+            let (cost, gpus) = (300 + draw.signed(900), 1 + draw.signed(8));
+            let spot = vec![(0, 100), (1, cost * gpus), (2 + zone, 100)];
+            choices.push(Choice { class: 0, cost, most: 8, takes: spot });
+            choices.push(Choice { class: 1, cost: 3 * cost, most: 40, takes: vec![(1, 3 * cost * gpus), (2 + zone, 100)] });
+        }
+    }
+    let filling = fill_within(40, &choices, &rows, search::MOST_STEPS / 10);
+    assert!(within(&choices, &rows, &filling.nodes));
+    let (nodes, by_class, cost) = worth(&choices, &filling.nodes);
+    assert_eq!((nodes, &by_class[..2]), (40, &[24, 16][..]));
+    // That no more are found or preferred is proven; of the cost a thousandth or so is open.
+    assert_eq!((filling.gap.nodes, filling.gap.preferred), (0, 0));
+    assert!(i128::from(filling.gap.cost) * 100 < -cost, "{:?} of {cost}", filling.gap);
 }

@@ -9,14 +9,14 @@ use crate::policy::Pool;
 use crate::transfer::{Data, MaxDistance, Site, Transfer, TransferPrices};
 
 /// What stands between a pool's data and the regions that the pool names.
-pub(super) struct Reach<'a> {
+pub(super) struct Distances<'a> {
     data: &'a Data,
     prices: &'a TransferPrices,
     /// Of the other regions that the pool names.
     away: BTreeMap<&'a Cloud, BTreeMap<&'a Region, Result<Option<Transfer>, Exclusion>>>,
 }
 
-impl<'a> Reach<'a> {
+impl<'a> Distances<'a> {
     /// `None` where the pool has no data.
     pub(super) fn of(pool: &'a Pool, prices: &'a TransferPrices) -> Option<Self> {
         let mut reach = Self { data: pool.data.as_ref()?, prices, away: BTreeMap::new() };

@@ -1,7 +1,9 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::ids::{Cloud, Region};
 use crate::offer::CapacityType::{OnDemand, Spot};
+use crate::policy::QuotaUnit;
 use crate::testing::{Kind, L4, Lots, Row, menu, now};
 
 const P4D: Kind = ("p4d.24xlarge", "A100", 8, 96);
@@ -69,6 +71,34 @@ fn missing_nodes_are_found_by_the_one_limit_that_keeps_them_away() {
 }
 
 #[test]
+fn a_limit_is_raised_no_higher_than_what_it_brings_needs() {
+    // L4 on spot at $0.30 and at $0.80 on demand; half may be spot. A budget of $1.10 pays for one of each, and keeps its last tenth for spot.
+    let half = json!({ "prefer": ["spot", "on-demand"], "spot": { "maxShare": "50%" } });
+    let mut pool = pool(&json!([]), &json!({ "maxNodes": 9, "maxUsdPerHour": 1.1 }));
+    pool["capacity"] = half;
+    let lifts = lifted(&menu(&pool, &json!([]), &ONE_ZONE), 4).1;
+    // Two of each cost $2.20. An on-demand node is bought while less than 90 % is spent, $1.98: that is so for both, the spot nodes last.
+    // A budget of which all $2.20 could be on demand, $2.20 ÷ 0.9 = $2.45, is more than is needed.
+    assert_eq!((lifts[0].found, lifts[0].to), (4, Some(Level::Rate(UsdPerHour(2_200_000)))), "{lifts:?}");
+
+    // Two types at the same price under a quota each: one whose quota is lifted is taken for all nodes, as the tie goes by name.
+    let g5: Kind = ("g5.xlarge", "A10G", 1, 4);
+    let p3: Kind = ("p3.2xlarge", "V100", 1, 8);
+    let mut pool = self::pool(&json!(["on-demand"]), &json!({ "maxNodes": 9 }));
+    pool["gpu"]["models"] = json!(["A10G", "V100"]);
+    let quota = |name: &str, limit: u32| json!({ "name": name, "cloud": "aws", "region": "us-east-1", "limit": limit });
+    let offers = [(g5, "use1-az1", OnDemand, 1_000_000), (p3, "use1-az1", OnDemand, 1_000_000)];
+    let menu = menu(&pool, &json!([quota("L-DB2E81BA", 4), quota("L-417A185B", 16)]), &offers);
+    // Four nodes: one A10G by 4 vCPU and two V100 by 16. Four A10G would need 16 vCPU, but one more is enough: 8.
+    let lifts = lifted(&menu, 4).1;
+    let words: Vec<String> = lifts.iter().map(in_words).collect();
+    assert!(
+        words.contains(&"quota L-DB2E81BA us-east-1 4 vCPU..8 vCPU: 4 found, 1 more, $4.0000, $0.0000 less".to_owned()),
+        "{words:?}"
+    );
+}
+
+#[test]
 fn a_quota_that_the_policy_does_not_list_is_told_with_the_height_to_list_it_at() {
     let offers = [(P4D, "use1-az1", OnDemand, 21_957_642)];
     let menu = menu(&pool(&json!(["on-demand"]), &json!({ "maxNodes": 9 })), &json!([]), &offers);
@@ -77,6 +107,45 @@ fn a_quota_that_the_policy_does_not_list_is_told_with_the_height_to_list_it_at()
         in_words(&lifts[0]),
         "quota L-417A185B us-east-1 (\"Running On-Demand P instances\"), which the policy does not list, -..192 vCPU: 2 found, 2 more, $43.9153, $0.0000 less"
     );
+}
+
+#[test]
+fn every_limit_that_binds_is_named() {
+    // 8 vCPU and two nodes at most are two nodes of 4 vCPU: neither limit alone leaves room for a third. $9 would.
+    let quota = json!([{ "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 8 }]);
+    let limits = json!({ "maxNodes": 2, "maxUsdPerHour": 9 });
+    let (made, _) = lifted(&menu(&pool(&json!(["on-demand"]), &limits), &quota, &ONE_ZONE), 3);
+    let words = |bounds: &[Bound]| bounds.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(
+        made.candidates[0].ended_by.as_ref().map(ToString::to_string).as_deref(),
+        Some("limits.maxNodes: 2 of 2 nodes held")
+    );
+    assert_eq!(
+        words(&made.candidates[0].also),
+        ["quota L-DB2E81BA us-east-1: 0 of 8 vCPU left, 8 in flight, one more needs 4"]
+    );
+
+    // Two of four are all the spot that 8 vCPU hold. That four are all of maxNodes, or of the budget, keeps no more spot away.
+    let limits = json!({ "maxNodes": 4, "maxUsdPerHour": 2.5 });
+    let (made, _) = lifted(&menu(&pool(&json!(["spot", "on-demand"]), &limits), &spot_quota(8), &ONE_ZONE), 4);
+    assert_eq!((made.found, made.candidates[0].market.capacity_type), (4, Spot));
+    assert!(matches!(made.candidates[0].ended_by, Some(Bound::Quota { .. })), "{:?}", made.candidates[0].ended_by);
+    assert_eq!((&made.candidates[0].also, &made.candidates[1].ended_by), (&Vec::new(), &None));
+
+    // A loser's too: 2 vCPU and half a dollar are both too little for a node.
+    let quota = json!([{ "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 2 }]);
+    let limits = json!({ "maxNodes": 2, "maxUsdPerHour": 0.5 });
+    let (made, _) = lifted(&menu(&pool(&json!(["on-demand"]), &limits), &quota, &ONE_ZONE), 1);
+    let loser = &made.candidates[0];
+    assert!(matches!(loser.verdict, Verdict::Barred(Barred::Bound(Bound::Budget { .. }))), "{:?}", loser.verdict);
+    assert_eq!(words(&loser.also), ["quota L-DB2E81BA us-east-1: 2 of 2 vCPU left, 0 in flight, one more needs 4"]);
+}
+
+#[test]
+fn a_difference_that_is_not_shown_is_called_none() {
+    let by = |micros| Verdict::Dearer { by: UsdPerHour(micros) }.to_string();
+    assert_eq!(by(49), "costs the same to a hundredth of a cent, and less than that more, per GPU and hour");
+    assert_eq!(by(51), "dearer by $0.0001 per GPU and hour");
 }
 
 #[test]
@@ -134,13 +203,13 @@ fn no_single_limit_is_worth_more_than_what_is_told() {
         let menu = menu(&pool(&prefer, &limits), &quotas, &offers);
         let (made, lifts) = lifted(&menu, lots.upto(5) + 1);
         let (memory, pool) = (Memory::default(), PoolName::new("pool").unwrap());
-        let plain = |limit: &str| Limit::Quota {
+        let plain = |limit: &str| Constraint::Quota {
             name: limit.to_owned(),
             cloud: Cloud::new("aws").unwrap(),
             region: Some(Region::new("us-east-1").unwrap()),
         };
-        let all = [plain("L-3819A6DF"), plain("L-DB2E81BA"), Limit::MaxNodes, Limit::Budget];
-        let found = |limit: &Limit| {
+        let all = [plain("L-3819A6DF"), plain("L-DB2E81BA"), Constraint::MaxNodes, Constraint::Budget];
+        let found = |limit: &Constraint| {
             let menu = menu.under(Arc::new(limit.lifted(&menu.policy, &pool).unwrap()));
             what_if(&menu, &memory, &pool, None, made.asked, now()).found
         };

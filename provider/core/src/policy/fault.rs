@@ -4,11 +4,11 @@ use std::fmt;
 
 /// The place of a field: `pools[2].capacity.spot.maxShare`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Path(Vec<Step>);
+pub struct Path(Vec<Segment>);
 
-/// One step down from a value to a part of it.
+/// One segment of a path: from a value to a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum Segment {
     /// To the field of that name.
     Key(String),
     /// To the element at that index, from nought.
@@ -24,17 +24,17 @@ impl Path {
     /// The field `key` below this place.
     #[must_use]
     pub fn key(&self, key: impl Into<String>) -> Self {
-        let mut steps = self.0.clone();
-        steps.push(Step::Key(key.into()));
-        Self(steps)
+        let mut segments = self.0.clone();
+        segments.push(Segment::Key(key.into()));
+        Self(segments)
     }
 
     /// The element `index` below this place.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        let mut steps = self.0.clone();
-        steps.push(Step::Index(index));
-        Self(steps)
+        let mut segments = self.0.clone();
+        segments.push(Segment::Index(index));
+        Self(segments)
     }
 
     /// The place this one is in; `None` for the whole document.
@@ -43,8 +43,8 @@ impl Path {
         Some(Self(rest.to_vec()))
     }
 
-    /// The steps from the whole document to this place.
-    pub fn steps(&self) -> &[Step] {
+    /// The segments from the whole document to this place.
+    pub fn segments(&self) -> &[Segment] {
         &self.0
     }
 
@@ -66,10 +66,10 @@ impl fmt::Display for Path {
         }
         for (at, step) in self.0.iter().enumerate() {
             match step {
-                Step::Key(key) if !is_word(key) => write!(f, "[{}]", quoted(key))?,
-                Step::Key(key) if at == 0 => write!(f, "{key}")?,
-                Step::Key(key) => write!(f, ".{key}")?,
-                Step::Index(index) => write!(f, "[{index}]")?,
+                Segment::Key(key) if !is_word(key) => write!(f, "[{}]", quoted(key))?,
+                Segment::Key(key) if at == 0 => write!(f, "{key}")?,
+                Segment::Key(key) => write!(f, ".{key}")?,
+                Segment::Index(index) => write!(f, "[{index}]")?,
             }
         }
         Ok(())

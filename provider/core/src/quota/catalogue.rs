@@ -1,5 +1,5 @@
-//! The clouds' own quotas: what each is called, what it counts and in which unit. From `pricing-notes` §3 (2026-09), which was read from
-//! AWS's quota codes in several public repositories, GCP's compute v1 API and Cloud Quotas ids, and karpenter-azure.
+//! The clouds' own quotas: what each is called, what it counts and in which unit. Read in September 2026
+//! from AWS's quota codes in several public repositories, GCP's compute v1 API and Cloud Quotas ids, and karpenter-azure.
 //!
 //! Not here, and so to be written out in the policy where they bind: AWS's quotas of Trainium, Inferentia and DL machines (no NVIDIA
 //! GPU), GCP's vCPU quotas by machine family (`A2_CPUS`) and of workstations (`_VWS_`), Azure's families of M60 machines.

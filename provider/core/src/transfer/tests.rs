@@ -34,7 +34,7 @@ fn region(name: &str) -> Region {
     Region::new(name).unwrap()
 }
 
-fn hop(cloud_name: &str, crosses: Crossing, from: Scope, to: Scope) -> Hop {
+fn hop(cloud_name: &str, crosses: Crossing, from: End, to: End) -> Hop {
     Hop { cloud: cloud(cloud_name), crosses, from, to }
 }
 
@@ -48,12 +48,12 @@ fn transfers() -> TransferPrices {
     ] {
         prices.insert_continent(cloud(at), region(name), continent);
     }
-    let west = Scope::Region(region("us-west-2"));
-    let east = Scope::Region(region("us-east-1"));
-    let (america, europe) = (Scope::Continent(Continent::NorthAmerica), Scope::Continent(Continent::Europe));
+    let west = End::Region(region("us-west-2"));
+    let east = End::Region(region("us-east-1"));
+    let (america, europe) = (End::Continent(Continent::NorthAmerica), End::Continent(Continent::Europe));
     prices.insert(hop("aws", Crossing::Region, east.clone(), west), UsdPerGiB(20_000));
-    prices.insert(hop("aws", Crossing::Internet, east, Scope::Anywhere), UsdPerGiB(90_000));
-    prices.insert(hop("aws", Crossing::Zone, Scope::Anywhere, Scope::Anywhere), UsdPerGiB(20_000));
+    prices.insert(hop("aws", Crossing::Internet, east, End::Anywhere), UsdPerGiB(90_000));
+    prices.insert(hop("aws", Crossing::Zone, End::Anywhere, End::Anywhere), UsdPerGiB(20_000));
     prices.insert(hop("gcp", Crossing::Region, america, europe), UsdPerGiB(50_000));
     prices
 }
@@ -247,12 +247,12 @@ fn the_price_that_says_most_of_where_the_data_goes_counts() {
     let site = |text: &str| crate::transfer::Site { cloud: cloud("gcp"), region: region(text), zone: None };
     let price = |prices: &TransferPrices| prices.price(&site("us-central1"), &site("europe-west4")).map(|price| price.0);
     assert_eq!(price(&prices), Some(50_000));
-    let from = Scope::Region(region("us-central1"));
-    prices.insert(hop("gcp", Crossing::Region, from.clone(), Scope::Anywhere), UsdPerGiB(1));
+    let from = End::Region(region("us-central1"));
+    prices.insert(hop("gcp", Crossing::Region, from.clone(), End::Anywhere), UsdPerGiB(1));
     assert_eq!(price(&prices), Some(50_000));
-    prices.insert(hop("gcp", Crossing::Region, from, Scope::Continent(Continent::Europe)), UsdPerGiB(2));
+    prices.insert(hop("gcp", Crossing::Region, from, End::Continent(Continent::Europe)), UsdPerGiB(2));
     assert_eq!(price(&prices), Some(2));
-    prices.insert(hop("gcp", Crossing::Region, Scope::Anywhere, Scope::Region(region("europe-west4"))), UsdPerGiB(3));
+    prices.insert(hop("gcp", Crossing::Region, End::Anywhere, End::Region(region("europe-west4"))), UsdPerGiB(3));
     assert_eq!(price(&prices), Some(3));
     // Written and read again it says the same.
     let text = serde_json::to_string(&prices).unwrap();

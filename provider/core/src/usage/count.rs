@@ -40,7 +40,8 @@ impl Usage {
         now: Timestamp,
         mut owner_of: impl FnMut(&Record) -> Option<Owner<'a>>,
     ) -> Self {
-        let mut usage = Self { quotas: vec![Held::default(); menu.policy.quotas.len()], ..Self::default() };
+        let (quotas, stages) = (vec![Held::default(); menu.policy.quotas.len()], memory.budgets.clone());
+        let mut usage = Self { quotas, stages, ..Self::default() };
         let mut all_lots: Vec<Lots<'_>> = menu.groups.values().map(|group| Lots::of(group)).collect();
         let mut bought = Alike::default();
         for record in memory.records.values() {

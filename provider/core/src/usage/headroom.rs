@@ -1,8 +1,10 @@
 //! What a node takes of each limit, in one form for all of them: how much one node takes, how much is left, and how much more is left
 //! with every node that the pool buys. The room of one offer and the filling from many both come from here.
 
-use super::{Bound, Usage};
-use crate::budget::{self, Account, BudgetOf, SPOT_ONLY_AT};
+use std::collections::BTreeMap;
+
+use super::{Bound, Usage, ZoneOf};
+use crate::budget::{self, Account, BudgetOf};
 use crate::group::{Group, Menu};
 use crate::offer::{CapacityType, Market, Place};
 use crate::policy::Pool;
@@ -28,8 +30,8 @@ pub enum Limit<'a> {
     SpotShare,
     /// The pool's share of one spot market.
     MarketShare(&'a Place),
-    /// The pool's share of the zone of this place.
-    ZoneShare(&'a Place),
+    /// The pool's share of a zone.
+    ZoneShare(ZoneOf<'a>),
     /// A quota, by its place in the policy.
     Quota(usize),
 }
@@ -82,10 +84,10 @@ impl Usage {
         let held = self.nodes.get(&group.pool).copied().unwrap_or(0);
         let fixed = |limit, takes, left| Headroom { limit, takes, left, grows: 0 };
         each(fixed(Limit::Nodes, 1, i64::from(pool.limits.max_nodes) - i64::from(held)));
-        for Account { all, spent, limit } in budget::accounts_over(self, menu, pool) {
+        for Account { all, spent, limit, spot_only_at } in budget::accounts_over(self, menu, pool) {
             each(fixed(Limit::Budget { all }, cash.0, limit.minus(spent).0));
             if market.capacity_type != CapacityType::Spot && pool.may_buy_spot() {
-                let left = budget::share(limit, SPOT_ONLY_AT).minus(spent).0;
+                let left = budget::share(limit, spot_only_at).minus(spent).0;
                 // The last node may begin with as little as is left, so what it takes beyond that does not count.
                 each(fixed(Limit::SpotOnly { all }, cash.0, if left > 0 { left - 1 + cash.0 } else { left }));
             }
@@ -95,7 +97,7 @@ impl Usage {
         }
         if let Some(share) = pool.max_zone_share {
             let (here, nodes) = self.in_zone(&group.pool, &market.place);
-            each(Headroom::share(Limit::ZoneShare(&market.place), Rounding::Up, share, here, nodes));
+            each(Headroom::share(Limit::ZoneShare(ZoneOf(&market.place)), Rounding::Up, share, here, nodes));
         }
         let claims = menu.claims(group);
         let claims = claims.under(market.capacity_type);
@@ -117,6 +119,39 @@ impl Usage {
         let here = share.and_then(|share| share.markets.get(place)).copied().unwrap_or(0);
         each(Headroom::share(Limit::SpotShare, Rounding::Down, rules.max_share, spot, nodes));
         each(Headroom::share(Limit::MarketShare(place), Rounding::Up, rules.max_market_share, here, nodes));
+    }
+
+    /// Every limit that leaves no room for a node of `group` that is bought in `market` and adds `cash` to the bill; with `instead_of`, what
+    /// another node takes of each limit, for one that is bought in its place.
+    pub fn bounds(
+        &self,
+        group: &Group,
+        market: &Market,
+        cash: UsdPerHour,
+        menu: &Menu,
+        instead_of: Option<&BTreeMap<Limit<'_>, i64>>,
+    ) -> Vec<Bound> {
+        let mut bounds = Vec::new();
+        let counted = self.each_limit(group, market, cash, menu, |headroom| {
+            let has_room = match instead_of {
+                None => headroom.alone() > 0,
+                Some(other) => headroom.takes <= headroom.left + other.get(&headroom.limit).copied().unwrap_or(0),
+            };
+            if !has_room {
+                bounds.push(self.bound(&headroom, group, cash, menu));
+            }
+        });
+        bounds.extend(counted.err());
+        bounds
+    }
+
+    /// What a node of `group` that is bought in `market` and adds `cash` to the bill takes of each limit.
+    pub fn takes<'a>(&self, group: &Group, market: &'a Market, cash: UsdPerHour, menu: &Menu) -> BTreeMap<Limit<'a>, i64> {
+        let mut takes = BTreeMap::new();
+        let counted = self.each_limit(group, market, cash, menu, |headroom| {
+            takes.insert(headroom.limit, headroom.takes);
+        });
+        counted.map(|()| takes).unwrap_or_default()
     }
 
     /// Says of a limit that it binds a node of `group` that would add `cash` to the bill.
@@ -147,7 +182,7 @@ impl Usage {
                 let here = share.and_then(|share| share.markets.get(place)).copied().unwrap_or(0);
                 Bound::MarketShare { here, nodes, limit: shares(|rules| rules.max_market_share) }
             }
-            Limit::ZoneShare(place) => {
+            Limit::ZoneShare(ZoneOf(place)) => {
                 let (here, nodes) = self.in_zone(&group.pool, place);
                 Bound::ZoneShare { zone: place.zone.clone(), here, nodes, limit: pool.max_zone_share.unwrap_or(Percent::ALL) }
             }
@@ -163,6 +198,19 @@ impl Usage {
                     unit: quota.unit,
                 }
             }
+        }
+    }
+}
+
+impl Bound {
+    /// Whether it is the same limit, whatever is held of it.
+    pub fn is_of_the_same_limit(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Quota { name, region, .. }, Self::Quota { name: theirs, region: there, .. }) => {
+                (name, region) == (theirs, there)
+            }
+            (Self::SpotOnly { of, .. }, Self::SpotOnly { of: theirs, .. }) => of == theirs,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
     }
 }

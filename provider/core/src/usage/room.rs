@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Headroom, Limit, Usage};
-use crate::budget::{BudgetOf, SPOT_ONLY_AT};
+use crate::budget::{BudgetOf, LEFT_BELOW, SPOT_ONLY_AT};
 use crate::commitment::Marginal;
 use crate::group::{Group, Menu, Offer};
 use crate::ids::{Region, ZoneId};
@@ -99,7 +99,9 @@ pub enum Bound {
         price: UsdPerHour,
     },
     /// What is left of a budget is kept for spot.
-    #[error("limits.maxUsdPerHour of {of}: {spent}/h of {limit}/h spent, from {SPOT_ONLY_AT} on only spot is bought")]
+    #[error(
+        "limits.maxUsdPerHour of {of}: {spent}/h of {limit}/h spent, from {SPOT_ONLY_AT} on, until {LEFT_BELOW} points less are spent, only spot is bought"
+    )]
     SpotOnly {
         /// Whose budget.
         of: BudgetOf,

@@ -1,5 +1,6 @@
 //! How a pool's nodes spread over zones, for the pools that limit the share of one.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,6 +28,36 @@ impl Zone {
     /// The zone of a place.
     pub fn of(place: &Place) -> Self {
         Self { cloud: place.cloud.clone(), region: place.region.clone(), zone: place.zone.clone() }
+    }
+}
+
+/// The zone of a place, as a key that copies nothing: places of other instance types in the same zone are the same.
+#[derive(Debug, Clone, Copy)]
+pub struct ZoneOf<'a>(pub &'a Place);
+
+impl ZoneOf<'_> {
+    fn key(&self) -> (&Cloud, &Region, &ZoneId) {
+        (&self.0.cloud, &self.0.region, &self.0.zone)
+    }
+}
+
+impl PartialEq for ZoneOf<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for ZoneOf<'_> {}
+
+impl PartialOrd for ZoneOf<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ZoneOf<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
     }
 }
 

@@ -1,4 +1,5 @@
-//! What people run without Stoker, as `policy-benchmark` §3 has it: nodes are bought at once by the least price for the pods they take,
+//! What people run without Stoker, the defaults of Karpenter and of the usual spot managers: nodes are bought at once by the least price for
+//! the pods they take,
 //! and an empty one goes after five minutes.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -18,7 +18,7 @@
 //! work moves between nodes for nothing, no reclaim loses any, and all of the future is known.
 //!
 //! It does not bound a supply that lets work *wait* until spot is there. To wait is to be late, so the share of late jobs stands beside
-//! every cost. It is the bound of `policy-benchmark` §3 (with spot), there in slots of ten minutes, here at the very seconds.
+//! every cost. Bounds of this kind are often worked out in slots of ten minutes; here it is at the very seconds.
 //!
 //! # How it is solved
 //! Each GPU is a unit that flows through time: in each span it is off, or in one tier; to come into a tier costs its boot, to stay there

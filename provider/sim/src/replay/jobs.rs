@@ -47,7 +47,7 @@ const RUN_TIMES: [(f64, f64); 31] = [
 /// The mean of those lengths, in seconds.
 const MEAN_RUN_TIME: f64 = 10_260.0;
 
-/// GPUs of a job, and the share of jobs: gangs of at most one node (`policy-benchmark` §1: W4).
+/// GPUs of a job, and the share of jobs: gangs of at most one node. Assumed, with a mean of 2.1: that of the Philly trace is 1.9.
 const SIZES: [(u32, f64); 4] = [(1, 0.7), (2, 0.1), (4, 0.1), (8, 0.1)];
 
 /// Mean of those.

@@ -28,7 +28,7 @@ pub struct Climate {
 }
 
 /// The good AWS zones: V100 in us-west-2 a, b and c, 45 days of 2023, there 88 to 91 % of the time and reclaimed 0.09 to 0.16 times an
-/// hour (`policy-benchmark` §2: good). The coupling is that of the draws which makes what was measured, a correlation of 0.43 between the
+/// hour (`SkyNomad`'s probes, github.com/andylizf/skynomad-artifact). The coupling is that of the draws which makes what was measured, a correlation of 0.43 between the
 /// zones' availability; a test holds the two together.
 pub const GOOD: Climate =
     Climate { open: SpellLaw { mu: 0.28, sigma: 1.74 }, shut: SpellLaw { mu: -0.68, sigma: 0.96 }, coupling: 0.955 };

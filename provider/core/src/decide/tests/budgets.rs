@@ -78,7 +78,7 @@ fn near_its_limit_a_budget_buys_spot_only_and_then_nothing() {
     let plan = world.pass();
     assert_eq!((count(&plan, "on-demand"), count(&plan, "spot")), (0, 3));
     let said: Vec<String> = plan.explanations[0].candidates.iter().map(|c| c.verdict.to_string()).collect();
-    let kept = "limits.maxUsdPerHour of all pools: $19.0000/h of $20.0000/h spent, from 90% on only spot is bought";
+    let kept = "limits.maxUsdPerHour of all pools: $19.0000/h of $20.0000/h spent, from 90% on, until 2 points less are spent, only spot is bought";
     assert_eq!(said, ["CHOSEN × 3", kept]);
     assert_eq!(told(&plan), [(BudgetOf::All, Stage::Spent, true)]);
     assert_eq!(
@@ -184,11 +184,48 @@ fn room_again_is_told_and_is_no_alarm() {
     assert_eq!(told(&world.pass()), []);
 }
 
+/// Eight nodes cost $6.40: 80 % of $8.00, 79 % of $8.10, and 77.9 % of $8.21.
+#[test]
+fn a_stage_is_left_two_points_below_where_it_begins() {
+    let mut world = world(|policy| {
+        without_spot(policy);
+        policy.max_usd_per_hour = Some(cents(800));
+    });
+    world.increase(GROUP_A, 8);
+    assert_eq!(told(&world.pass()), [(BudgetOf::All, Stage::Near, true)]);
+    world.numbers(|policy| policy.max_usd_per_hour = Some(cents(810)));
+    assert_eq!(told(&world.pass()), []);
+    world.numbers(|policy| policy.max_usd_per_hour = Some(cents(821)));
+    assert_eq!(told(&world.pass()), [(BudgetOf::All, Stage::Ample, false)]);
+    world.numbers(|policy| policy.max_usd_per_hour = Some(cents(810)));
+    assert_eq!(told(&world.pass()), [], "it begins at 80 % again");
+}
+
+/// 23 nodes cost $18.40: 92 % of $20.00, 89 % of $20.67, and 87.6 % of $21.00.
+#[test]
+fn what_is_kept_for_spot_is_kept_until_two_points_less_are_spent() {
+    let mut world = world(|policy| policy.max_usd_per_hour = Some(cents(2_000)));
+    world.increase(GROUP_A, 23);
+    assert_eq!(told(&world.pass()), [(BudgetOf::All, Stage::SpotOnly, true)]);
+    world.answer(|_| true);
+    world.observe();
+    world.numbers(|policy| policy.max_usd_per_hour = Some(cents(2_067)));
+    world.increase(GROUP_A, 1);
+    let plan = world.pass();
+    assert_eq!((count(&plan, "on-demand"), count(&plan, "spot")), (0, 1));
+    world.numbers(|policy| policy.max_usd_per_hour = Some(cents(2_150)));
+    // With the spot node $18.70, 87 % of $21.50.
+    assert_eq!(told(&world.pass()), [(BudgetOf::All, Stage::Near, false)]);
+    world.increase(GROUP_A, 1);
+    assert_eq!(count(&world.pass(), "on-demand"), 1);
+}
+
 /// Eleven on-demand nodes cost $8.80, the twelfth $9.60 together.
 #[test]
 fn the_checker_recounts_budgets() {
-    let judged = |limit: Option<UsdPerHour>| {
+    let judged_after = |limit: Option<UsdPerHour>, stage: Option<Stage>| {
         let mut world = world(|_| ());
+        world.memory.budgets.extend(stage.map(|stage| (BudgetOf::All, stage)));
         world.increase(GROUP_A, 12);
         let snapshot = world.snapshot();
         let decision = decide(&snapshot, &world.memory, &world.menu, world.now);
@@ -196,10 +233,15 @@ fn the_checker_recounts_budgets() {
         world.numbers(|policy| policy.max_usd_per_hour = limit);
         check(decision, &before, &snapshot, &world.menu).err().unwrap_or_default()
     };
+    let judged = |limit| judged_after(limit, None);
     assert_eq!(judged(Some(cents(959))), [Fatal::TooMuchSpendOverall { micros: 9_600_000, limit: 9_590_000 }]);
     // The twelfth was bought with $8.80 spent: 90 % of $9.77 are $8.793, of $9.80 they are $8.82.
     assert_eq!(judged(Some(cents(977))), [Fatal::NotSpot { micros: 8_800_000, limit: 9_770_000 }]);
     assert_eq!(judged(Some(cents(980))), []);
+    // Once nothing else is bought, so it is down to 88 %: of $9.80 $8.624, of $10.01 $8.8088.
+    let after = Some(Stage::SpotOnly);
+    assert_eq!(judged_after(Some(cents(980)), after), [Fatal::NotSpot { micros: 8_800_000, limit: 9_800_000 }]);
+    assert_eq!(judged_after(Some(cents(1_001)), after), []);
 }
 
 /// Random orders, refusals and withdrawals of two pools: no budget is ever overdrawn by growth, whatever order things come in, and where
@@ -248,9 +290,17 @@ fn no_budget_is_overdrawn_and_none_is_left_while_something_fits() {
             if world.clone().try_increase(group, 1).is_ok() {
                 continue;
             }
-            let budgets: &[(i64, i64)] = if first { &[(mine, own), (both, all)] } else { &[(both, all)] };
-            let fits = |price: i64| budgets.iter().all(|(spent, limit)| spent + price <= *limit);
-            let open = |price: i64| fits(price) && (!spot || budgets.iter().all(|(spent, limit)| 10 * spent < 9 * limit));
+            // Until two points less are spent, what is kept for spot stays so.
+            let kept_from = |of| match world.memory.budgets.get(&of) {
+                Some(Stage::SpotOnly | Stage::Spent) => 88,
+                _ => 90,
+            };
+            let of_pool = (mine, own, kept_from(BudgetOf::Pool(PoolName::new("pool").unwrap())));
+            let of_all = (both, all, kept_from(BudgetOf::All));
+            let budgets: &[(i64, i64, i64)] = if first { &[of_pool, of_all] } else { &[of_all] };
+            let fits = |price: i64| budgets.iter().all(|(spent, limit, _)| spent + price <= *limit);
+            let open =
+                |price: i64| fits(price) && (!spot || budgets.iter().all(|(spent, limit, kept)| 100 * spent < kept * limit));
             let fits = open(800_000) || (spot && fits(300_000));
             assert!(!fits, "seed {seed}: {mine} of {own}, {both} of {all}");
             full += 1;

@@ -96,6 +96,16 @@ fn draw(dice: &mut Dice) -> Drawn {
     if n(0, 2) > 0 {
         capacity["spot"] = json!({"maxShare": format!("{}%", n(0, 101)), "maxMarketShare": format!("{}%", n(1, 100))});
     }
+    // The budget of all pools, of which this is the only one, is no lower than the pool's own.
+    let mut overall = json!({});
+    if n(0, 3) == 0 {
+        let own = limits.get("maxUsdPerHour").and_then(Value::as_u64).unwrap_or(1);
+        overall["maxUsdPerHour"] = json!(n(own, 10));
+    }
+    let mut places = json!({"clouds": ["aws"], "regions": ["r"]});
+    if n(0, 3) == 0 {
+        places["maxZoneShare"] = json!(format!("{}%", n(30, 70)));
+    }
     let (reserved_instances, kept) = (u32::try_from(n(0, 3)).unwrap(), u32::try_from(n(0, 3)).unwrap());
     let mut commitments = Vec::new();
     if reserved_instances > 0 {
@@ -110,9 +120,9 @@ fn draw(dice: &mut Dice) -> Drawn {
         "pools": [{
             "name": "pool", "workload": "training",
             "gpu": {"models": ["L4", "A100", "H100"]},
-            "where": {"clouds": ["aws"], "regions": ["r"]},
-            "capacity": capacity, "limits": limits,
+            "where": places, "capacity": capacity, "limits": limits,
         }],
+        "limits": overall,
         "quotas": quotas, "commitments": commitments,
     }))
     .unwrap();
@@ -171,7 +181,17 @@ impl Ways<'_> {
             of(share.bought, 0, share.spot, rules.max_share.0)
                 && share.markets.values().all(|here| of(share.bought, 99, *here, rules.max_market_share.0))
         });
+        // Counted from the nodes, zone by zone.
+        let bought: u32 = nodes.iter().sum();
+        let spread = pool.max_zone_share.is_none_or(|most| {
+            ["za", "zb"].into_iter().all(|zone| {
+                let there = self.offers.iter().zip(nodes).filter(|((group, _), _)| group.place.zone.as_str() == zone);
+                of(bought, 99, there.map(|(_, n)| *n).sum(), most.0)
+            })
+        });
         usage.nodes.get(&pool.name).copied().unwrap_or(0) <= pool.limits.max_nodes
+            && policy.max_usd_per_hour.is_none_or(|limit| usage.total_cash() <= limit)
+            && spread
             && pool.limits.max_usd_per_hour.is_none_or(|limit| usage.cash(&pool.name) <= limit)
             && policy.quotas.iter().zip(&usage.quotas).all(|(quota, held)| held.units <= u64::from(quota.limit))
             && kept.map(|(_, n)| *n).sum::<u32>() <= self.drawn.kept

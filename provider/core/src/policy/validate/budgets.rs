@@ -8,7 +8,7 @@ use crate::units::UsdPerHour;
 
 const KEY: &str = "maxUsdPerHour";
 
-/// A spot node costs at least this share of on-demand: the floor that AWS sets where there is no demand at all (`pricing-notes` §1).
+/// A spot node costs at least this share of on-demand: the floor that AWS sets where there is no demand at all.
 const SPOT_FLOOR: u32 = 10;
 
 /// The spend rate that all pools together never exceed. `None` is a fault, `Some(None)` no limit.

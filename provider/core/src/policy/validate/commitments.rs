@@ -14,9 +14,9 @@ use crate::offer::Place;
 use crate::policy::{CommitmentKind, Path, RawCommitment, RawDiscount, TypePattern, quoted};
 use crate::units::{MiB, Milli};
 
-/// Most nodes of one capacity block, and its longest time (`pricing-notes` §4).
+/// Most nodes of one capacity block, and its longest time (EC2 user guide, Capacity Blocks for ML).
 const CAPACITY_BLOCK: (u32, SignedDuration) = (64, SignedDuration::from_hours(182 * 24));
-/// Longest time of a calendar reservation (`pricing-notes` §4).
+/// Longest time of a calendar reservation (Compute Engine, future reservations in calendar mode).
 const LONGEST_CALENDAR_RESERVATION: SignedDuration = SignedDuration::from_hours(90 * 24);
 
 /// A field of a commitment: its name, how to tell that it is set, what to do where it is missing.

@@ -11,7 +11,8 @@ use crate::units::Percent;
 const MAX_GIB: u64 = 1 << 20;
 
 /// How long a node works with what it has read, where the pool does not say: nodes that follow the day's demand live no longer, and of
-/// GPU pods half finish within 68 min and nine in ten within 2.8 days (`policy-benchmark` §1).
+/// GPU pods half finish within 68 min and nine in ten within 2.8 days (Alibaba's GPU trace
+/// gpu-v2025).
 const DEFAULT_EVERY: SignedDuration = SignedDuration::from_hours(24);
 /// The least and the most that may be said: no node boots and reads in less than a minute, and none is planned for more than a year.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(1);

@@ -18,7 +18,7 @@ use crate::units::UsdPerHour;
 const MAX_LISTED: usize = 30;
 
 /// A commitment whose node costs more than so many times the on-demand price is a slip: a price per month, or the whole term's. Prices
-/// fall by up to 44 % at a time (`pricing-notes` §7), so an old one may lie above today's on-demand price.
+/// fall by up to 44 % at a time (p5 in AWS's cut of June 2025), so an old one may lie above today's on-demand price.
 const MOST_TIMES_ON_DEMAND: u32 = 2;
 
 /// Every GPU model, cloud, region, zone and instance type that the policy names and `book` does not, in file order, and every pool that

@@ -20,10 +20,11 @@ pub(super) fn saves_nothing(raw: &RawPool) -> bool {
     raw.capacity.spot.as_ref().is_some_and(|spot| spot.checkpoint.as_deref() == Some(NONE))
 }
 
-/// Time between checkpoints and time to restart, where the pool does not say. Training and dev: the interval of the benchmark's
-/// training runs (`policy-benchmark` §3, B7) and a restart at the lower end of the 5 to 10 min that loading a fine-tune takes (§2).
-/// Batch: a checkpoint is an item done, some 10 min (the median GPU job takes 655 s, §1), and 2 min to the next (B7). Inference keeps
-/// nothing, and a replica loads its model in a minute or two (§1: p95 45 s for a base model, the image on top).
+/// Time between checkpoints and time to restart, where the pool does not say. Training and dev: half an
+/// hour, as many training runs save, and a restart at the lower end of the 5 to 10 min that starting a fine-tune of 14B takes on eight GPUs (`SkyNomad`).
+/// Batch: a checkpoint is an item done, some 10 min (the median GPU pod of Alibaba's trace gpu-v2023 takes 655 s), and 2 min to the
+/// next. Inference keeps nothing, and a replica loads its model in a minute or two (Alibaba's trace v2026-GenAI: p95 45 s for a base model, the
+/// image on top).
 const fn defaults(workload: Workload) -> (Option<SignedDuration>, SignedDuration) {
     let mins = SignedDuration::from_mins;
     match workload {

@@ -57,11 +57,33 @@ fn a_selector_that_misses_by_spelling_is_told_what_was_meant() {
         ),
         (
             json!({ pool: "inference", "stoker.dev/gpu-model": "L4" }),
-            "it selects nodes by the label stoker.dev/gpu-model, which no node group has: did you mean stoker.dev/gpu?",
+            "it selects nodes by the label stoker.dev/gpu-model, which no node group has: did you mean stoker.dev/gpu: L4?",
         ),
         (
             json!({ "stoker.dev/gpus": "L4" }),
-            "it selects nodes by the label stoker.dev/gpus, which no node group has: did you mean stoker.dev/gpu?",
+            "it selects nodes by the label stoker.dev/gpus, which no node group has: did you mean stoker.dev/gpu: L4?",
+        ),
+        // The key and the value are both misspelt.
+        (
+            json!({ "stoker.dev/pol": "inferense" }),
+            "it selects nodes by the label stoker.dev/pol, which no node group has: did you mean stoker.dev/pool: inference?",
+        ),
+        (
+            json!({ "stocker.dev/pool": "inference" }),
+            "it selects nodes by the label stocker.dev/pool, which no node group has: did you mean stoker.dev/pool: inference?",
+        ),
+        (
+            json!({ "stoker.dev/pools": "zzz" }),
+            "it selects nodes by the label stoker.dev/pools, which no node group has: did you mean stoker.dev/pool, of which there are dev, inference, training?",
+        ),
+        // Some group has each, and none has both.
+        (
+            json!({ pool: "inference", "stoker.dev/gpu": "A100" }),
+            "it selects nodes by stoker.dev/gpu: \"A100\", which no node group of stoker.dev/pool: \"inference\" has: there are A10G, L4, L40S",
+        ),
+        (
+            json!({ pool: "dev", "node.kubernetes.io/instance-type": "p4d.24xlarge" }),
+            "it selects nodes by node.kubernetes.io/instance-type: \"p4d.24xlarge\", which no node group of stoker.dev/pool: \"dev\" has: there are g5.xlarge, g6.xlarge",
         ),
         (
             json!({ pool: "inference", "nvidia.com/gpu.product": "NVIDIA-L4" }),
@@ -99,6 +121,8 @@ fn a_selector_that_misses_by_spelling_is_told_what_was_meant() {
         json!({ pool: "inference", "stoker.dev/gpu": "L4" }),
         json!({ "nvidia.com/gpu.product": "NVIDIA-L4" }),
         json!({ pool: "inference", "example.com/team": "recs" }),
+        // Another's label that resembles ours, with a value that is nothing of ours.
+        json!({ "worker.dev/pool": "zzz" }),
         json!({}),
     ] {
         assert_eq!(selects(labels.clone()), None, "{labels}");

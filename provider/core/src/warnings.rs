@@ -1,0 +1,151 @@
+//! What a sound policy asks for and cannot have: floors that its own limits do not let through, quotas that are used up by others, commitments
+//! that have ended. Each is allowed, since prices, quotas and time move on, and each is told.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+
+use crate::allocate::allocate;
+use crate::choose::{Barred, Candidate, Scales, Verdict};
+use crate::group::{Group, Menu};
+use crate::ids::PoolName;
+use crate::memory::Memory;
+use crate::plan::Explanation;
+use crate::policy::{Policy, QuotaUnit};
+use crate::quota::in_region;
+use crate::usage::Usage;
+use crate::whatif::what_if;
+
+#[cfg(test)]
+mod tests;
+
+/// What a policy asks for and cannot have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Warning {
+    /// The pool's own floor does not fit under its limits, commitments counted.
+    #[error("pool {pool}: of limits.minNodes {min} only {found} can be bought{}: lower it, or raise what is in its way", because(.limits))]
+    Floor {
+        /// The pool.
+        pool: PoolName,
+        /// Its floor.
+        min: u32,
+        /// How many of it can be bought.
+        found: u32,
+        /// What the next node lacks.
+        limits: Vec<String>,
+    },
+    /// The floor fits by itself, and not beside those of the pools before it.
+    #[error(
+        "pool {pool}: of limits.minNodes {min} only {found} can be bought once the pools before it have theirs: quotas or \
+         limits.maxUsdPerHour do not hold all floors; lower one, or raise what they share"
+    )]
+    FloorBesideOthers {
+        /// The pool.
+        pool: PoolName,
+        /// Its floor.
+        min: u32,
+        /// How many of it can be bought.
+        found: u32,
+    },
+    /// Others use more of a quota than there is, so nothing is bought under it.
+    #[error(
+        "quota {name}{region}: used {used} is above its limit of {limit} {unit}, so nothing is bought under it: write what the cloud shows for both"
+    )]
+    QuotaOverdrawn {
+        /// Its name.
+        name: String,
+        /// ` us-east-1`; empty where it counts all regions.
+        region: String,
+        /// Units that others use.
+        used: u32,
+        /// The limit.
+        limit: u32,
+        /// The unit.
+        unit: QuotaUnit,
+    },
+    /// A commitment ended.
+    #[error("commitment {name} ended at {until} and counts for nothing: take it out, or write when its successor ends")]
+    Ended {
+        /// Its name.
+        name: String,
+        /// When.
+        until: Timestamp,
+    },
+}
+
+/// Everything that the menu's policy asks for and cannot have at `now`, with nothing bought yet and every market open.
+pub fn warnings(menu: &Menu, now: Timestamp) -> Vec<Warning> {
+    let mut told = floors(menu, now);
+    told.extend(overdrawn(&menu.policy));
+    let ended = menu.policy.commitments.iter().filter_map(|commitment| {
+        let until = commitment.until.filter(|until| *until <= now)?;
+        Some(Warning::Ended { name: commitment.name.clone(), until })
+    });
+    told.extend(ended);
+    told
+}
+
+fn overdrawn(policy: &Policy) -> impl Iterator<Item = Warning> {
+    policy.quotas.iter().filter(|quota| quota.used > quota.limit).map(|quota| Warning::QuotaOverdrawn {
+        name: quota.name.clone(),
+        region: in_region(quota.region.as_ref()),
+        used: quota.used,
+        limit: quota.limit,
+        unit: quota.unit,
+    })
+}
+
+/// Floors are bought as any nodes are, pool after pool.
+fn floors(menu: &Menu, now: Timestamp) -> Vec<Warning> {
+    let memory = Memory::default();
+    let mut usage = Usage::count(&memory, menu, now);
+    let mut told = Vec::new();
+    for pool in &menu.policy.pools {
+        let (name, min) = (&pool.name, pool.limits.min_nodes);
+        let groups: Vec<&Group> = menu.pool_groups(name).map(AsRef::as_ref).collect();
+        // A pool without a place gets no node of any kind, which is told of it as such.
+        if min == 0 || groups.is_empty() {
+            continue;
+        }
+        let alone = what_if(menu, &memory, name, None, min, now);
+        let allocation = allocate(&Scales { menu, memory: &memory, usage: &usage, fresh: &|_| true, now }, &groups, min);
+        let found = allocation.found();
+        usage = allocation.usage;
+        if alone.found < min {
+            told.push(Warning::Floor { pool: name.clone(), min, found: alone.found, limits: in_the_way(&alone) });
+        } else if found < min {
+            told.push(Warning::FloorBesideOthers { pool: name.clone(), min, found });
+        }
+    }
+    told
+}
+
+/// What keeps the next node away: of the chosen the limits that ended the choice, else what bars the cheapest.
+fn in_the_way(made: &Explanation) -> Vec<String> {
+    let named = |candidate: &Candidate| {
+        let first = match &candidate.verdict {
+            Verdict::Barred(why @ Barred::Bound(_)) => Some(why.to_string()),
+            Verdict::Chosen { .. } => candidate.ended_by.as_ref().map(ToString::to_string),
+            _ => None,
+        };
+        let also = candidate.also.iter().map(ToString::to_string);
+        first.map(|first| std::iter::once(first).chain(also).collect::<Vec<_>>())
+    };
+    let price = |candidate: &&Candidate| candidate.price.as_ref().map_or(i64::MAX, |price| price.per_unit().0);
+    let mut chosen = made.candidates.iter().filter(|candidate| matches!(candidate.verdict, Verdict::Chosen { .. }));
+    let bound = chosen.find_map(named);
+    let barred = || made.candidates.iter().filter(|candidate| named(candidate).is_some()).min_by_key(price).and_then(named);
+    let any = || made.candidates.iter().min_by_key(price).map(|candidate| vec![candidate.verdict.to_string()]);
+    bound.or_else(barred).or_else(any).unwrap_or_default()
+}
+
+fn because(limits: &[String]) -> String {
+    let mut text = String::new();
+    for (at, limit) in limits.iter().enumerate() {
+        let _ = write!(text, "{}{limit}", if at == 0 { " (" } else { "; " });
+    }
+    if !text.is_empty() {
+        text.push(')');
+    }
+    text
+}
