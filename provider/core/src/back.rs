@@ -11,12 +11,14 @@ use jiff::{SignedDuration, Timestamp};
 use crate::choose::{PriceParts, Scales, price_parts};
 use crate::commitment::release_order;
 use crate::group::{Group, Menu};
-use crate::lookup::LookupSet;
-use crate::memory::{LONGEST_BACKOFF, Memory};
-use crate::offer::{CapacityType, Market};
+use crate::ids::{Cloud, GpuModel, Region, ZoneId};
+use crate::lookup::{Lookup, LookupSet};
+use crate::memory::{Backoff, LONGEST_BACKOFF, Memory};
+use crate::offer::{CapacityType, Market, Place};
 use crate::policy::{MoveBack, Pool};
 use crate::record::{Record, State};
 use crate::spot::{Hazard, SpotRules};
+use crate::supply::RefusalKind;
 use crate::transfer::Transfer;
 use crate::units::{UsdMicros, UsdPerHour};
 use crate::usage::{Usage, group_of};
@@ -26,7 +28,8 @@ use crate::usage::{Usage, group_of};
 pub const DWELL: SignedDuration = SignedDuration::from_mins(10);
 
 /// How likely a market has room that nothing of ours runs in, in percent: the measured share of the time, 59 % for H100 and 64 % for
-/// V100 (`SkyNomad`'s probes). One in which something of ours runs counts as open.
+/// V100 (`SkyNomad`'s probes). It is as much where another size has room: nodes of eight V100 were to be had 48 and 47 % of the time, of
+/// one 79 and 72 %. A market in which something of ours runs, and that has not refused since, counts as open.
 const OPEN_UNSEEN: i64 = 60;
 
 /// What a move comes to.
@@ -47,15 +50,66 @@ pub(crate) fn moves_back(pool: &Pool) -> Option<&SpotRules> {
 }
 
 /// Whether a spot market can be counted on: it is [`DWELL`] since one of its nodes was last left alone after a reclaim, and it has not
-/// refused. One that refused is open again when it has sold, or has been quiet until its refusal is forgotten.
-pub fn has_settled(memory: &Memory, market: &Market, now: Timestamp) -> bool {
+/// refused. One that refused is open again when it has sold, or has been quiet until its refusal is forgotten; or as soon as it may be asked
+/// again, when another size of its GPU was sold in its zone since it refused, at `sold_beside`. The move is its trial then.
+///
+/// Without the last, sizes that are seldom asked for stay on demand for up to an hour after their zone is back, as nothing but an order of
+/// their own would tell.
+pub fn has_settled(memory: &Memory, market: &Market, sold_beside: Option<Timestamp>, now: Timestamp) -> bool {
     if market.capacity_type != CapacityType::Spot {
         return false;
     }
     let past = |at: Timestamp, by| at.saturating_add(by).is_ok_and(|until: Timestamp| until <= now);
-    let refused = memory.refused.get(market);
+    let is_open = |refused: &Backoff| {
+        let beside = refused.kind == RefusalKind::OutOfCapacity && sold_beside.is_some_and(|at| at > refused.since);
+        past(refused.until, if beside { SignedDuration::ZERO } else { LONGEST_BACKOFF })
+    };
     let reclaimed = memory.spot.get(&market.place).and_then(|known| known.left_alone_until());
-    refused.is_none_or(|backoff| past(backoff.until, LONGEST_BACKOFF)) && reclaimed.is_none_or(|at| past(at, DWELL))
+    memory.refused.get(market).is_none_or(|refused| is_open(refused)) && reclaimed.is_none_or(|at| past(at, DWELL))
+}
+
+/// When spot of each GPU model was last sold in each zone, of the nodes that still run and whose market has taken none back since.
+#[derive(Debug, Default)]
+struct Sales<'a>(Lookup<Stock<'a>, Timestamp>);
+
+/// What the sizes of a GPU model are cut from in a zone.
+type Stock<'a> = (&'a Cloud, &'a Region, &'a ZoneId, &'a GpuModel);
+
+fn stock(group: &Group) -> Stock<'_> {
+    let Place { cloud, region, zone, .. } = &group.place;
+    (cloud, region, zone, &group.spec.gpu_model)
+}
+
+impl<'a> Sales<'a> {
+    fn of(memory: &'a Memory, menu: &'a Menu) -> Self {
+        let mut sales = Self::default();
+        // Only markets that refused ask for it.
+        if !memory.refused.keys().any(|market| market.capacity_type == CapacityType::Spot) {
+            return sales;
+        }
+        for record in memory.records.values() {
+            let (State::Booting { purchase, launched_at, .. } | State::Registered { purchase, launched_at, .. }) =
+                &record.state
+            else {
+                continue;
+            };
+            let Market { place, capacity_type } = &purchase.market;
+            let taken_back = memory.spot.get(place).and_then(|known| known.event_at).is_some_and(|at| at >= *launched_at);
+            if *capacity_type == CapacityType::Spot
+                && !taken_back
+                && let Some(group) = group_of(record, memory, menu)
+            {
+                let last = sales.0.entry(stock(group)).or_insert(*launched_at);
+                *last = (*last).max(*launched_at);
+            }
+        }
+        sales
+    }
+
+    /// The last one of the GPU and the zone of a group, of whichever size.
+    fn beside(&self, group: &'a Group) -> Option<Timestamp> {
+        self.0.get(&stock(group)).copied()
+    }
 }
 
 /// Spot that nodes of a pool could move back to.
@@ -68,15 +122,18 @@ pub struct Reopened<'a> {
     targets: Vec<(&'a Group, Target)>,
     /// The spot markets in which something of ours runs, once that is asked for.
     seen: OnceCell<LookupSet<&'a Market>>,
+    sales: Sales<'a>,
 }
 
 impl<'a> Reopened<'a> {
     /// `None` where the pool's nodes do not move back, or no market has settled.
     pub fn of(pool: &'a Pool, menu: &'a Menu, memory: &'a Memory, now: Timestamp) -> Option<Self> {
         let rules = moves_back(pool)?;
+        let sales = Sales::of(memory, menu);
         let (mut groups, mut targets): (Vec<&Group>, Vec<_>) = (Vec::new(), Vec::new());
         for group in menu.pool_groups(&pool.name) {
-            let settled = group.offers.iter().filter(|offer| has_settled(memory, &offer.market, now));
+            let sold_beside = sales.beside(group);
+            let settled = group.offers.iter().filter(|offer| has_settled(memory, &offer.market, sold_beside, now));
             for offer in settled {
                 if groups.last().is_none_or(|last| last.id != group.id) {
                     groups.push(group);
@@ -86,7 +143,7 @@ impl<'a> Reopened<'a> {
                 targets.extend(target.map(|target| (group.as_ref(), target)));
             }
         }
-        (!groups.is_empty()).then(|| Self { pool, rules, groups, targets, seen: OnceCell::new() })
+        (!groups.is_empty()).then(|| Self { pool, rules, groups, targets, seen: OnceCell::new(), sales })
     }
 
     fn has_seen(&self, market: &Market, memory: &'a Memory) -> bool {
@@ -133,7 +190,9 @@ impl<'a> Reopened<'a> {
             let pays = |gain| (gain > cost).then_some((gain, cost));
             // A market that may have no room gains less, so what runs there need not be known of one that does not pay anyway.
             pays(gain)?;
-            pays(if self.has_seen(market, scales.memory) { gain } else { UsdMicros(gain.0 / 100 * OPEN_UNSEEN) })
+            // One that refused after it had sold may be full.
+            let is_open = self.has_seen(market, scales.memory) && !scales.memory.refused.contains_key(market);
+            pays(if is_open { gain } else { UsdMicros(gain.0 / 100 * OPEN_UNSEEN) })
         };
         // Its going saves no more than its price. Where that pays nowhere, the limits need not be counted without it.
         let mut targets = self.targets.iter().filter(|(other, _)| other.spec == group.spec);
@@ -153,17 +212,28 @@ impl<'a> Reopened<'a> {
     /// Where nothing is a share of the pool's nodes, the room there is with the old node is there without it, too: only where there is
     /// none the count is made without the node. A share shrinks with the node, so there it is never asked with it.
     fn cheapest(&self, scales: &Scales<'a>, record: &Record, group: &Group) -> Option<Target> {
-        let alike: Vec<&Group> = self.groups.iter().copied().filter(|other| other.spec == group.spec).collect();
+        let alike: Vec<&'a Group> = self.groups.iter().copied().filter(|other| other.spec == group.spec).collect();
         if alike.is_empty() {
             return None;
         }
         let shares = self.rules.limits_shares() || self.pool.max_zone_share.is_some();
-        let with_it = if shares { None } else { first_settled(scales, &alike) };
+        let with_it = if shares { None } else { self.first_settled(scales, &alike) };
         with_it.or_else(|| {
             let mut usage = Usage::clone(scales.usage);
             usage.remove(record, group, scales.menu, scales.now);
-            first_settled(&Scales { usage: &usage, ..*scales }, &alike)
+            self.first_settled(&Scales { usage: &usage, ..*scales }, &alike)
         })
+    }
+
+    fn first_settled(&self, scales: &Scales<'_>, groups: &[&Group]) -> Option<Target> {
+        // Rank order: the cheapest comes first.
+        let (eligible, _) = scales.rank(groups.iter().copied());
+        let settled = eligible.into_iter().find(|e| {
+            let sold_beside = self.sales.beside(e.group);
+            has_settled(scales.memory, &e.offer.market, sold_beside, scales.now)
+        })?;
+        let transfer = settled.group.transfer;
+        Some(Target { market: settled.offer.market.clone(), parts: settled.parts, transfer })
     }
 }
 
@@ -173,12 +243,4 @@ struct Target {
     parts: PriceParts,
     /// What reading its data costs there.
     transfer: Option<Transfer>,
-}
-
-fn first_settled(scales: &Scales<'_>, groups: &[&Group]) -> Option<Target> {
-    // Rank order: the cheapest comes first.
-    let (eligible, _) = scales.rank(groups.iter().copied());
-    let settled = eligible.into_iter().find(|e| has_settled(scales.memory, &e.offer.market, scales.now))?;
-    let transfer = settled.group.transfer;
-    Some(Target { market: settled.offer.market.clone(), parts: settled.parts, transfer })
 }

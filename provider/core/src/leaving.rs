@@ -21,7 +21,8 @@ pub const CLOSED_FOR: SignedDuration = SignedDuration::from_secs(5);
 pub const TRY_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
 /// How long after a node was emptied the pool's next busy one may be: the autoscaler holds a GPU pod for 30 s and looks every 10 s, so
-/// by then it has asked for the moved pods' node, and that order stands in the way until it is bought.
+/// by then it has asked for the moved pods' node, and that order stands in the way until it is bought. Once it is, as spot, nothing is left
+/// to pause for.
 pub const PAUSE: SignedDuration = SignedDuration::from_mins(1);
 
 /// How long pods may refuse to go (a disruption budget) before a node that needed not go is opened again.
@@ -172,6 +173,8 @@ impl Moves {
         self.began_at = None;
         if as_spot {
             self.failed = 0;
+            // What the pause waits for is bought, so the next may go.
+            self.rests_until = None;
             return;
         }
         let doublings = self.failed.min(8);

@@ -2,25 +2,29 @@
 
 use std::sync::Arc;
 
-use super::world::{GROUP_A, GROUP_B, World, minutes};
+use super::world::{GROUP_A, GROUP_B, World, minutes, place, policy, start};
 use crate::back::{DWELL, Move, Reopened, has_settled};
 use crate::choose::Scales;
 use crate::commitment::{Commitment, CommittedNodes, Terms};
 use crate::group::Group;
-use crate::ids::{Cloud, InstanceType, Region};
+use crate::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::memory::{FIRST_BACKOFF, LONGEST_BACKOFF};
-use crate::offer::{CapacityType, Market};
+use crate::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use crate::policy::{Isolation, MoveBack};
+use crate::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::spot::{LEFT_ALONE, Saving};
-use crate::supply::RefusalKind;
+use crate::supply::{InstanceState, RefusalKind};
 use crate::transfer::Transfer;
-use crate::units::{Milli, Percent, UsdMicros, UsdPerHour};
+use crate::units::{MiB, Milli, Percent, UsdMicros, UsdPerHour};
 use crate::usage::Usage;
 
 /// A world with on-demand nodes in zone a that were bought when spot could not be had, took 5 min to boot, and have had pods.
 pub(super) fn fallen_back(nodes: i32) -> World {
     // Zone b's spot is cheaper, and out of the way of these tests.
-    let mut world = World::in_zone_a();
+    fall_back(World::in_zone_a(), nodes)
+}
+
+fn fall_back(mut world: World, nodes: i32) -> World {
     world.increase(GROUP_A, nodes);
     world.pass();
     world.refuse_all(RefusalKind::OutOfCapacity);
@@ -108,8 +112,8 @@ fn a_node_is_not_expected_to_live_longer_on_spot_than_spot_lives() {
 #[test]
 fn a_market_that_sells_is_open_and_one_that_reclaimed_must_dwell() {
     let spot = |world: &World| {
-        let market = Market { place: super::world::place("zone-a"), capacity_type: CapacityType::Spot };
-        has_settled(&world.memory, &market, world.now)
+        let market = Market { place: place("zone-a"), capacity_type: CapacityType::Spot };
+        has_settled(&world.memory, &market, None, world.now)
     };
     let mut world = fallen_back(1);
     wait(&mut world, 4);
@@ -134,6 +138,79 @@ fn a_market_that_sells_is_open_and_one_that_reclaimed_must_dwell() {
     assert!(!spot(&world));
     wait(&mut world, 1);
     assert!(spot(&world));
+}
+
+/// The fallen back node, and a group of twice its size, of this GPU in this zone. Nothing else is sold.
+fn with_a_larger_size(gpu: &str, zone: &str) -> World {
+    let mut book = PriceBook::new();
+    let sizes = [("gpu.1", "L4", 1, "zone-a"), ("gpu.2", gpu, 2, zone)];
+    for (instance_type, model, gpus, zone) in sizes {
+        book.insert_spec(InstanceSpec {
+            cloud: Cloud::new("aws").unwrap(),
+            instance_type: InstanceType::new(instance_type).unwrap(),
+            gpu_model: GpuModel::new(model).unwrap(),
+            gpus: Milli(gpus * 1000),
+            gpu_memory: MiB::from_gib(24),
+            vcpus: Some(4),
+            memory: Some(MiB::from_gib(16)),
+            arch: Arch::Amd64,
+        });
+        let place = Place { instance_type: InstanceType::new(instance_type).unwrap(), ..place(zone) };
+        for (capacity_type, price) in [(CapacityType::Spot, 300_000), (CapacityType::OnDemand, 800_000)] {
+            let market = Market { place: place.clone(), capacity_type };
+            let price = UsdPerHour(price * i64::from(gpus));
+            let quote = Quote { price, kind: QuoteKind::List, as_of: Some(start()), source: Arc::from("test") };
+            book.insert(market, Entry::Price(quote));
+        }
+    }
+    let mut policy = policy();
+    policy.pools[0].models = [GpuModel::new("L4").unwrap(), GpuModel::new("A10G").unwrap()].into();
+    fall_back(World::over(policy, book), 1)
+}
+
+/// A node of the larger size is sold at minute 5, when the smaller one's market has been left alone for its 3 min. At minute 32 the
+/// node has served 27 min, which save $0.4727 × 27 ÷ 60 = $0.2127, × 60 % as nothing of ours runs in its own market: more than the $0.125
+/// of the move. Without the sale it would take until minute 33 for the refusal to be forgotten.
+#[test]
+fn a_market_that_refused_is_open_again_when_another_size_of_its_gpu_is_sold_in_its_zone() {
+    let larger = |zone: &str| format!("pool.gpu-2.{zone}");
+    let sell = |world: &mut World, zone: &str| {
+        world.increase(&larger(zone), 1);
+        assert_eq!(World::launched_markets(&world.pass()), ["spot"]);
+        world.answer(|_| true);
+        world.pass();
+        world.observe();
+        world.join(true);
+        world.bind_pod();
+    };
+    for (gpu, zone, opens) in [("L4", "zone-a", true), ("L4", "zone-b", false), ("A10G", "zone-a", false)] {
+        let mut world = with_a_larger_size(gpu, zone);
+        sell(&mut world, zone);
+        wait(&mut world, 27);
+        let gain = weighed(&world, true, true).map(|found| found.gain);
+        assert_eq!(gain, opens.then_some(UsdMicros(127_620)), "{gpu} in {zone}");
+    }
+    // The larger one has its notice: the zone shuts again.
+    let mut world = with_a_larger_size("L4", "zone-a");
+    sell(&mut world, "zone-a");
+    wait(&mut world, 26);
+    world.set_machine_state(InstanceState::Reclaiming { at: world.now });
+    wait(&mut world, 1);
+    assert_eq!(weighed(&world, true, true), None);
+}
+
+#[test]
+fn a_sale_beside_shortens_no_backoff_and_no_dwell() {
+    let market = Market { place: place("zone-a"), capacity_type: CapacityType::Spot };
+    let at = |mins| start().saturating_add(minutes(mins)).unwrap();
+    let settled = |world: &World, sold: i64, now: i64| has_settled(&world.memory, &market, Some(at(sold)), at(now));
+    let mut world = fallen_back(1);
+    // Refused at minute 0, left alone for 3 min.
+    assert_eq!([(1, 2), (1, 3), (0, 3)].map(|(sold, now)| settled(&world, sold, now)), [false, true, false]);
+    // Machines that did not boot are no matter of stock: what another size sold says nothing of them.
+    let refused = world.memory.refused.get_mut(&market).unwrap();
+    Arc::make_mut(refused).kind = RefusalKind::BootTimeout;
+    assert!(!settled(&world, 1, 3));
 }
 
 #[test]

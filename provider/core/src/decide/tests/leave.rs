@@ -239,7 +239,28 @@ fn a_move_that_ends_on_demand_while_spot_is_there_makes_the_pool_rest_longer_eac
     moves.judge(false, world.now);
     assert_eq!(moves.rests_until.unwrap().duration_since(world.now), FIRST_REST * 2);
     moves.judge(true, world.now);
-    assert_eq!(moves.failed, 0);
+    assert_eq!((moves.failed, moves.rests_until), (0, None));
+}
+
+/// Two busy nodes: the second goes when the first one's pod has its spot node, and need not wait for the minute to pass.
+#[test]
+fn the_next_node_goes_as_soon_as_the_last_one_s_work_has_its_spot_node() {
+    for (bought, leaves) in [(true, 1), (false, 0)] {
+        let mut world = fallen_back(2);
+        let both = world.target(GROUP_A);
+        while world.target(GROUP_A) == both {
+            world.live(seconds(10));
+        }
+        let pause = world.memory.moves.values().next().unwrap().rests_until.unwrap();
+        assert!(pause > world.now, "the pause has begun");
+        if bought {
+            world.increase(GROUP_A, 1);
+            assert_eq!(World::launched_markets(&world.pass()), ["spot"]);
+            world.answer(|_| true);
+        }
+        world.pass();
+        assert_eq!(world.memory.leaving.values().filter(|leaving| leaving.is_open()).count(), leaves, "{bought}");
+    }
 }
 
 #[test]
