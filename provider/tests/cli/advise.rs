@@ -151,7 +151,7 @@ async fn write_a_month(state: &Path) {
         let node = NodeName::new(story.node).unwrap();
         for second in (story.span.0..=story.span.1).step_by(usize::try_from(STEP).unwrap()) {
             let at_second = now() - SignedDuration::from_secs(MONTH - second);
-            let taken = rollup.take(&node, &reading(&format!("{at:02}"), at_second, (story.reads)(second)));
+            let taken = rollup.take(&node, at_second, &reading(&format!("{at:02}"), at_second, (story.reads)(second)));
             assert_eq!(taken, if second == story.span.0 { Taken::Begins } else { Taken::Counted });
         }
     }
@@ -283,8 +283,8 @@ async fn write_nodes(state: &Path) {
     let context = |pods: Vec<GpuPod>| Arc::new(NodeContext { bought: None, pods: Some(pods) });
     let (held, free) = (NodeName::new("sim-0").unwrap(), NodeName::new("sim-1").unwrap());
     rollup.follow([(held.clone(), context(vec![owned("ml/recs-1")])), (free.clone(), context(Vec::new()))].into());
-    rollup.take(&held, &reading("00", at(3_540), gpu(0, 12, 24)));
-    rollup.take(&free, &reading("01", at(200), gpu(0, 0, 24)));
+    rollup.take(&held, at(3_540), &reading("00", at(3_540), gpu(0, 12, 24)));
+    rollup.take(&free, at(200), &reading("01", at(200), gpu(0, 0, 24)));
     passes.journal.readings().write(&rollup.flush()).await.unwrap();
     passes.journal.close().await;
 }

@@ -23,7 +23,7 @@ use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
 use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
 use stoker_core::supply::{Instance, InstanceState, KeyParts, MarketFacts, Observation};
-use stoker_core::transfer::{Crossing, Hop, Scope, TransferPrices, UsdPerGiB};
+use stoker_core::transfer::{Crossing, End, Hop, TransferPrices, UsdPerGiB};
 use stoker_core::units::{MiB, Milli, UsdPerHour};
 use stoker_core::usage::Usage;
 
@@ -246,7 +246,7 @@ fn book(now: Timestamp) -> Result<PriceBook> {
     }
     ensure!(book.entries().count() == MARKETS, "{} markets", book.entries().count());
     let mut transfers = TransferPrices::default();
-    transfers.insert(Hop { cloud, crosses: Crossing::Region, from: Scope::Anywhere, to: Scope::Anywhere }, UsdPerGiB(20_000));
+    transfers.insert(Hop { cloud, crosses: Crossing::Region, from: End::Anywhere, to: End::Anywhere }, UsdPerGiB(20_000));
     book.set_transfers(transfers);
     Ok(book)
 }

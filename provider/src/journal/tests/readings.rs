@@ -62,7 +62,7 @@ fn take(rollup: &mut Rollup, nodes: u32, gpus: u32, second: i64) {
             gpus: (0..gpus).map(gpu).collect(),
             gates: BTreeMap::new(),
         };
-        rollup.take(&name(n), &reading);
+        rollup.take(&name(n), at(second), &reading);
     }
 }
 
