@@ -7,6 +7,7 @@ mod common {
     pub(crate) mod report;
     pub(crate) mod service;
     pub(crate) mod times;
+    pub(crate) mod wait;
 }
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use anyhow::{Context as _, Result};
 use common::bare::Bare;
 use common::report::{Report, short};
 use common::times::Times;
-use common::{logs, service};
+use common::{logs, service, wait};
 use jiff::Timestamp;
 use stoker::serve::{Running, start};
 use stoker::view::{InstanceStatus, View};
@@ -77,7 +78,7 @@ async fn connect(addr: SocketAddr) -> Result<CloudProviderClient<Channel>> {
 /// Orders nodes in every group as an autoscaler does, and waits until they run; the ids of the groups.
 async fn grow(running: &Running, client: &mut CloudProviderClient<Channel>) -> Result<Vec<String>> {
     let ready = || usize::from(running.handle.view().ready.is_ok());
-    service::until("ready views", ready, 1, Duration::from_secs(30)).await?;
+    wait::until("ready views", ready, 1, Duration::from_secs(30)).await?;
     client.refresh(RefreshRequest {}).await?;
     let groups: Vec<String> = running.handle.view().groups.keys().map(ToString::to_string).collect();
     let begun = Instant::now();
@@ -88,7 +89,7 @@ async fn grow(running: &Running, client: &mut CloudProviderClient<Channel>) -> R
     let ordered = begun.elapsed();
     let wanted = groups.len() * usize::try_from(NODES)?;
     let count = || joined(&running.handle.view());
-    let joined = service::until("running nodes", count, wanted, Duration::from_mins(5)).await?;
+    let joined = wait::until("running nodes", count, wanted, Duration::from_mins(5)).await?;
     println!(
         "{} orders taken in {} s, the last node there {} s later",
         groups.len(),

@@ -8,6 +8,7 @@ mod common {
     pub(crate) mod report;
     pub(crate) mod service;
     pub(crate) mod times;
+    pub(crate) mod wait;
 }
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use anyhow::{Result, ensure};
 use common::bare::{Bare, LIMIT};
 use common::report::{Report, short};
 use common::times::Times;
-use common::{logs, pods, service};
+use common::{logs, pods, service, wait};
 use prost::Message as _;
 use stoker::grpc::expander::best_option;
 use stoker::serve::start;
@@ -48,7 +49,7 @@ async fn run() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let running = start(service::options(service::policy(POOLS), dir.path())).await?;
     let ready = || usize::from(running.handle.view().ready.is_ok());
-    service::until("ready views", ready, 1, Duration::from_secs(30)).await?;
+    wait::until("ready views", ready, 1, Duration::from_secs(30)).await?;
     let view = running.handle.view().clone();
     let request = request(&view);
     ensure!(request.options.len() == OPTIONS, "{} options", request.options.len());

@@ -6,6 +6,7 @@ mod common {
     pub(crate) mod apiserver;
     pub(crate) mod report;
     pub(crate) mod service;
+    pub(crate) mod wait;
 }
 
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use common::apiserver::{ApiServer, NODES, PODS, PODS_PER_NODE};
 use common::report::{Report, short};
-use common::service;
+use common::{service, wait};
 use stoker::serve::{KubeOptions, Running, start};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -116,8 +117,8 @@ async fn serve(dir: &Path) -> Result<()> {
     }
     let running = start(options).await?;
     let ready = || usize::from(running.handle.view().ready.is_ok());
-    service::until("ready views", ready, 1, Duration::from_mins(1)).await?;
-    service::until("busy nodes", || busy(&running), wanted, Duration::from_mins(1)).await?;
+    wait::until("ready views", ready, 1, Duration::from_mins(1)).await?;
+    wait::until("busy nodes", || busy(&running), wanted, Duration::from_mins(1)).await?;
     println!(
         "{} nodes run in {} groups, each held by {PODS_PER_NODE} pods",
         busy(&running),

@@ -1,4 +1,4 @@
-//! Every message of both services by its name in the `.proto` files.
+//! Every message of the services by its name in the `.proto` files.
 
 use prost::{DecodeError, Message};
 use stoker_proto::Bytes;
@@ -28,6 +28,9 @@ pub(crate) const DECODERS: &[(&str, Decoder)] = &decoders! {
         NodeGroupsRequest NodeGroupsResponse PricingNodePriceRequest PricingNodePriceResponse PricingPodPriceRequest
         PricingPodPriceResponse RefreshRequest RefreshResponse;
     expander: BestOptionsRequest BestOptionsResponse ExpanderOption;
+    probe:
+        Ack Clocks ConfirmIdle Driver Ecc Event Fabric FromProbe Gate Gpu Hello IdleAnswer Interruption Memory Mig MigDevice NvLink
+        Pcie Process Processes RemappedRows Round ToProbe Unknown Xid;
 };
 
 /// The decoder of a message. The generated names write `Gpu` where the files write `GPU`.

@@ -3,7 +3,7 @@
 use prost::Message;
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet};
-use stoker_proto::{FILE_DESCRIPTOR_SET, expander, externalgrpc};
+use stoker_proto::{FILE_DESCRIPTOR_SET, expander, externalgrpc, probe};
 
 use crate::decoders::{DECODERS, decoder};
 
@@ -11,13 +11,14 @@ fn files() -> Vec<FileDescriptorProto> {
     FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap().file
 }
 
-/// `/package.Service/Method Request Response` for each method of our two services.
+/// `/package.Service/Method Request Response` for each method of our services.
 fn methods() -> Vec<String> {
     let mut methods = Vec::new();
     for file in files() {
         for service in &file.service {
             for method in &service.method {
-                assert!(!method.client_streaming() && !method.server_streaming(), "{} is unary", method.name());
+                let streams = file.package() == "stoker.probe.v1";
+                assert_eq!((method.client_streaming(), method.server_streaming()), (streams, streams), "{}", method.name());
                 let short = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
                 methods.push(format!(
                     "/{}.{}/{} {} {}",
@@ -57,11 +58,18 @@ fn method_paths() {
     .map(|method| format!("{cloud}/{method}"))
     .to_vec();
     expected.push("/grpcplugin.Expander/BestOptions BestOptionsRequest BestOptionsResponse".to_owned());
+    expected.push("/stoker.probe.v1.Probe/Watch FromProbe ToProbe".to_owned());
     expected.sort();
     assert_eq!(methods(), expected);
 
-    let served = [externalgrpc::cloud_provider_server::SERVICE_NAME, expander::expander_server::SERVICE_NAME];
-    assert_eq!(served, ["clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider", "grpcplugin.Expander"]);
+    let served = [
+        externalgrpc::cloud_provider_server::SERVICE_NAME,
+        expander::expander_server::SERVICE_NAME,
+        probe::probe_server::SERVICE_NAME,
+    ];
+    let names =
+        ["clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider", "grpcplugin.Expander", "stoker.probe.v1.Probe"];
+    assert_eq!(served, names);
 }
 
 fn field_line(message: &str, field: &FieldDescriptorProto, maps: &[DescriptorProto]) -> String {
@@ -80,13 +88,14 @@ fn kind(field: &FieldDescriptorProto) -> String {
             let name = field.type_name().trim_start_matches('.');
             name.trim_start_matches("clusterautoscaler.cloudprovider.v1.externalgrpc.")
                 .trim_start_matches("grpcplugin.")
+                .trim_start_matches("stoker.probe.v1.")
                 .to_owned()
         }
         other => other.as_str_name().trim_start_matches("TYPE_").to_lowercase(),
     }
 }
 
-/// One line per field and enum value of our own two files, in order of declaration.
+/// One line per field and enum value of our own files, in order of declaration.
 fn fields() -> String {
     let mut lines = Vec::new();
     for file in files().iter().filter(|file| !file.package().starts_with("google.")) {
@@ -96,6 +105,9 @@ fn fields() -> String {
                 let line = |n, name| format!("{}.{} {n} {name}", message.name(), states.name());
                 lines.extend(states.value.iter().map(|value| line(value.number(), value.name())));
             }
+        }
+        for states in &file.enum_type {
+            lines.extend(states.value.iter().map(|value| format!("{} {} {}", states.name(), value.number(), value.name())));
         }
     }
     lines.join("\n") + "\n"
@@ -123,7 +135,7 @@ fn imports_and_comments_are_served_too() {
         }
     }
     let ours: Vec<_> = files.iter().filter(|file| !file.package().starts_with("google.")).collect();
-    assert_eq!(ours.len(), 2);
+    assert_eq!(ours.len(), 3);
     for file in ours {
         let locations = &file.source_code_info.as_ref().unwrap().location;
         let spoken = |path: &[i32]| locations.iter().any(|at| at.path == path && !at.leading_comments().trim().is_empty());

@@ -197,6 +197,7 @@ pub(super) struct SnapshotDelta {
     drains: MapDelta<NodeName, Drained>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     seen: MapDelta<NodeName, Arc<Seen>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     demand: MapDelta<PoolName, Arc<PoolDemand>>,
 }
 

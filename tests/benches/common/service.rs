@@ -2,9 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
 use jiff::SignedDuration;
 use stoker::clock::Clock;
 use stoker::serve::{Door, KubeOptions, Options, PolicySource};
@@ -55,18 +53,5 @@ pub(crate) fn options(policy: String, dir: &Path) -> Options {
         http: ([127, 0, 0, 1], 0).into(),
         kube: KubeOptions::None,
         retention: SignedDuration::from_hours(24),
-    }
-}
-
-/// Waits until so many of something are there; the time that it took.
-pub(crate) async fn until(what: &str, count: impl Fn() -> usize, wanted: usize, within: Duration) -> Result<Duration> {
-    let begun = Instant::now();
-    loop {
-        let there = count();
-        if there >= wanted {
-            return Ok(begun.elapsed());
-        }
-        ensure!(begun.elapsed() < within, "{what}: {there} of {wanted} after {} s", within.as_secs());
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
