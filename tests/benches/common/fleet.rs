@@ -209,7 +209,7 @@ fn type_name(n: usize) -> String {
 /// Whether spot is cheap in a region: there orders take it. Elsewhere it costs nearly as much as on-demand, so that each pass weighs every
 /// on-demand node for a move to spot, and none pays: a fleet whose nodes are leaving would not stay as it is.
 fn has_cheap_spot(region: usize) -> bool {
-    region % 2 == 0
+    region.is_multiple_of(2)
 }
 
 /// As many types in each zone as the number of markets allows, in three capacity types each.
