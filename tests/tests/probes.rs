@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -22,9 +21,9 @@ use stoker_proto::probe::{Driver, Event, Gpu, Memory, Round, Xid, driver, event}
 use stoker_sim::world::WorldConfig;
 use stoker_tests::market;
 use stoker_tests::policy::{Pool, policy};
+use stoker_tests::relay::Relay;
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -70,49 +69,6 @@ async fn service(dir: &Path, door: Door, books: &Arc<Mutex<Books>>) -> Running {
         }
     });
     running
-}
-
-/// Stands between probes and the service; its connections can be cut, and it can lead elsewhere or nowhere.
-struct Relay {
-    addr: SocketAddr,
-    to: watch::Sender<Option<SocketAddr>>,
-    cut: watch::Sender<u32>,
-    _serving: JoinSet<()>,
-}
-
-impl Relay {
-    async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
-        let (to, leads) = watch::channel(None::<SocketAddr>);
-        let (cut, cuts) = watch::channel(0);
-        let mut serving = JoinSet::new();
-        serving.spawn(async move {
-            let mut open = JoinSet::new();
-            loop {
-                let Ok((mut near, _)) = listener.accept().await else { continue };
-                let (to, mut cuts) = (*leads.borrow(), cuts.clone());
-                cuts.mark_unchanged();
-                open.spawn(async move {
-                    let Some(to) = to else { return };
-                    let Ok(mut far) = TcpStream::connect(to).await else { return };
-                    tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
-                        _ = cuts.changed() => {}
-                    }
-                });
-            }
-        });
-        Self { addr, to, cut, _serving: serving }
-    }
-
-    fn lead(&self, to: Option<SocketAddr>) {
-        self.to.send_replace(to);
-    }
-
-    fn cut(&self) {
-        self.cut.send_modify(|cut| *cut += 1);
-    }
 }
 
 /// A probe whose sampler is the test.
@@ -204,7 +160,7 @@ fn all_taken(probes: &[Probe]) -> bool {
 async fn nothing_is_lost_while_streams_break_and_the_service_is_away_for_ten_minutes() {
     let books = Arc::new(Mutex::new(Books::default()));
     let dir = TempDir::new().unwrap();
-    let relay = Relay::start().await;
+    let relay = Relay::start().await.unwrap();
     let running = service(dir.path(), Door::loopback(), &books).await;
     relay.lead(running.probes);
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
