@@ -9,5 +9,6 @@ pub mod policy;
 pub mod process;
 pub mod prometheus;
 pub mod raw;
+pub mod relay;
 pub mod rig;
 pub mod transcript;

@@ -41,6 +41,8 @@ pub async fn promtool(arguments: &[&str], dir: &Path) -> anyhow::Result<String> 
 
 /// A running Prometheus; it ends when dropped.
 pub struct Prometheus {
+    /// Where it is.
+    pub url: String,
     /// The way to it.
     pub client: Client,
     process: Process,
@@ -63,8 +65,9 @@ impl Prometheus {
             format!("--web.listen-address={address}"),
         ];
         let process = Process::start(&program("prometheus")?, arguments, &log)?;
-        let client: Client = format!("http://{address}").parse().context("an address of loopback")?;
-        let mut prometheus = Self { client, process, dir };
+        let url = format!("http://{address}");
+        let client: Client = url.parse().context("an address of loopback")?;
+        let mut prometheus = Self { url, client, process, dir };
         let ready = async {
             while !prometheus.client.is_server_ready().await.unwrap_or(false) && prometheus.process.runs() {
                 sleep(Duration::from_millis(100)).await;

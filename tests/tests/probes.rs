@@ -1,9 +1,8 @@
 //! Probes' streams as they are in production, over connections that break, to a service that restarts. What a sampler would read is made
 //! up here, and the stream, its buffer and the service's door are real.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -22,9 +21,9 @@ use stoker_proto::probe::{Driver, Event, Gpu, Memory, Round, Xid, driver, event}
 use stoker_sim::world::WorldConfig;
 use stoker_tests::market;
 use stoker_tests::policy::{Pool, policy};
+use stoker_tests::relay::Relay;
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -72,49 +71,6 @@ async fn service(dir: &Path, door: Door, books: &Arc<Mutex<Books>>) -> Running {
     running
 }
 
-/// Stands between probes and the service; its connections can be cut, and it can lead elsewhere or nowhere.
-struct Relay {
-    addr: SocketAddr,
-    to: watch::Sender<Option<SocketAddr>>,
-    cut: watch::Sender<u32>,
-    _serving: JoinSet<()>,
-}
-
-impl Relay {
-    async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
-        let (to, leads) = watch::channel(None::<SocketAddr>);
-        let (cut, cuts) = watch::channel(0);
-        let mut serving = JoinSet::new();
-        serving.spawn(async move {
-            let mut open = JoinSet::new();
-            loop {
-                let Ok((mut near, _)) = listener.accept().await else { continue };
-                let (to, mut cuts) = (*leads.borrow(), cuts.clone());
-                cuts.mark_unchanged();
-                open.spawn(async move {
-                    let Some(to) = to else { return };
-                    let Ok(mut far) = TcpStream::connect(to).await else { return };
-                    tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
-                        _ = cuts.changed() => {}
-                    }
-                });
-            }
-        });
-        Self { addr, to, cut, _serving: serving }
-    }
-
-    fn lead(&self, to: Option<SocketAddr>) {
-        self.to.send_replace(to);
-    }
-
-    fn cut(&self) {
-        self.cut.send_modify(|cut| *cut += 1);
-    }
-}
-
 /// A probe whose sampler is the test.
 struct Probe {
     node: NodeName,
@@ -125,15 +81,15 @@ struct Probe {
     next: Timestamp,
 }
 
-fn at(moment: Timestamp) -> Option<stoker_proto::Timestamp> {
-    Some(stoker_proto::Timestamp { seconds: moment.as_second(), nanos: 0 })
+fn at(moment: Timestamp) -> stoker_proto::Timestamp {
+    stoker_proto::Timestamp { seconds: moment.as_second(), nanos: 0 }
 }
 
 fn round(moment: Timestamp) -> Round {
     let memory = Some(Memory { used_bytes: 0, total_bytes: 80 << 30, reserved_bytes: 0 });
     let gpus = (0..8).map(|n| Gpu { uuid: format!("GPU-{n}"), memory, utilization: Some(0), ..Gpu::default() });
     let driver = Some(Driver { state: driver::State::Ready.into(), ..Driver::default() });
-    Round { at: at(moment), driver, gpus_counted: Some(8), gpus: gpus.collect(), ..Round::default() }
+    Round { at: Some(at(moment)), driver, gpus_counted: Some(8), gpus: gpus.collect(), ..Round::default() }
 }
 
 impl Probe {
@@ -148,11 +104,11 @@ impl Probe {
 
     fn xid(&self, code: u32) {
         let kind = Some(event::Kind::Xid(Xid { code, gpu_uuid: "GPU-0".to_owned(), ..Xid::default() }));
-        self.outbox.event(Event { number: 0, at: at(self.next), kind });
+        self.outbox.event(Event { number: 0, at: Some(at(self.next)), kind });
     }
 }
 
-fn settings(node: &str, provider: String, access: Access) -> Settings {
+fn settings(node: &str, provider: &str, access: Access) -> Settings {
     Settings {
         provider: provider.parse().unwrap(),
         node: node.to_owned(),
@@ -189,9 +145,7 @@ fn probe(
 async fn until(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        if begun.elapsed() > LONG {
-            panic!("{what}: not within {LONG:?}");
-        }
+        assert!(begun.elapsed() <= LONG, "{what}: not within {LONG:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -204,13 +158,13 @@ fn all_taken(probes: &[Probe]) -> bool {
 async fn nothing_is_lost_while_streams_break_and_the_service_is_away_for_ten_minutes() {
     let books = Arc::new(Mutex::new(Books::default()));
     let dir = TempDir::new().unwrap();
-    let relay = Relay::start().await;
+    let relay = Relay::start().await.unwrap();
     let running = service(dir.path(), Door::loopback(), &books).await;
     relay.lead(running.probes);
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
     let url = format!("http://{}", relay.addr);
     let mut probes: Vec<Probe> = (0..PROBES)
-        .map(|n| probe(&mut tasks, settings(&format!("node-{n}"), url.clone(), Access::Plaintext), &stop, |_| {}))
+        .map(|n| probe(&mut tasks, settings(&format!("node-{n}"), &url, Access::Plaintext), &stop, |_| {}))
         .collect();
 
     // Broken again and again, in the middle of whatever is on its way.
@@ -238,11 +192,13 @@ async fn nothing_is_lost_while_streams_break_and_the_service_is_away_for_ten_min
     until("what was left while the service was away", || all_taken(&probes)).await;
     assert!(probes.iter().all(|probe| probe.outbox.fill().thinned == 0 && probe.outbox.fill().dropped == 0));
 
-    let books = books.lock().unwrap();
-    for probe in &probes {
-        assert_eq!(books.rounds[&probe.node], probe.left, "{}", probe.node);
-        let wanted: BTreeSet<u32> = (1000..1010).chain([2000]).collect();
-        assert_eq!(books.xids[&probe.node], wanted, "{}", probe.node);
+    {
+        let books = books.lock().unwrap();
+        for probe in &probes {
+            assert_eq!(books.rounds[&probe.node], probe.left, "{}", probe.node);
+            let wanted: BTreeSet<u32> = (1000..1010).chain([2000]).collect();
+            assert_eq!(books.xids[&probe.node], wanted, "{}", probe.node);
+        }
     }
     // The restarted service was told the XIDs of the time before it, and sees every node.
     running.readings.publish();
@@ -264,11 +220,11 @@ async fn a_node_is_confirmed_over_a_real_stream_or_said_not_to_be() {
     let running = service(dir.path(), Door::loopback(), &books).await;
     let url = format!("http://{}", running.probes.unwrap());
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    let good = probe(&mut tasks, settings("good", url.clone(), Access::Plaintext), &stop, |confirm| {
+    let good = probe(&mut tasks, settings("good", &url, Access::Plaintext), &stop, |confirm| {
         let _ = confirm.answer.send(round(Timestamp::now()));
     });
     let kept: Mutex<Vec<Confirm>> = Mutex::default();
-    let hung = probe(&mut tasks, settings("hung", url, Access::Plaintext), &stop, move |confirm| {
+    let hung = probe(&mut tasks, settings("hung", &url, Access::Plaintext), &stop, move |confirm| {
         kept.lock().unwrap().push(confirm);
     });
     until("both streams", || good.status.connected() && hung.status.connected()).await;
@@ -294,8 +250,8 @@ async fn a_probe_with_a_certificate_speaks_for_its_node_and_for_no_other() {
     let url = format!("https://localhost:{}", running.probes.unwrap().port());
     let access = Access::Certificate { ca: file("ca.crt"), cert: file("client.crt"), key: file("client.key") };
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    let mut own = probe(&mut tasks, settings("node-a", url.clone(), access.clone()), &stop, |_| {});
-    let mut other = probe(&mut tasks, settings("node-b", url, access), &stop, |_| {});
+    let mut own = probe(&mut tasks, settings("node-a", &url, access.clone()), &stop, |_| {});
+    let mut other = probe(&mut tasks, settings("node-b", &url, access), &stop, |_| {});
     own.sample(3);
     other.sample(3);
     until("the node's own rounds", || own.outbox.fill().rounds == 0).await;

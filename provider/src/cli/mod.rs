@@ -73,7 +73,7 @@ enum Command {
 
 impl Cli {
     /// Reads the process's command line; one that is wrong ends the process with exit code 2 and says why.
-    pub fn from_command_line() -> Self {
+    fn from_command_line() -> Self {
         Self::parse_from(with_default_command(std::env::args_os().collect()))
     }
 
@@ -81,7 +81,7 @@ impl Cli {
     ///
     /// # Errors
     /// When the filter does not parse.
-    pub fn init_logs(&self) -> Result<(), CliError> {
+    fn init_logs(&self) -> Result<(), CliError> {
         // What a one-shot command has to say is its output; logs are for what goes wrong. In the demo's day things do go wrong, and its
         // table tells them.
         let quiet = match self.command {
@@ -97,7 +97,7 @@ impl Cli {
     ///
     /// # Errors
     /// Says why it could not be.
-    pub async fn run(self) -> Result<Exit, CliError> {
+    async fn run(self) -> Result<Exit, CliError> {
         match self.command {
             Command::Serve(args) => serve::run(*args).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
@@ -118,8 +118,18 @@ impl Cli {
     }
 }
 
+/// The whole process, by its command line.
+pub fn main() -> ExitCode {
+    let run = |cli: Cli| {
+        cli.init_logs()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(CliError::runtime)?;
+        runtime.block_on(cli.run())
+    };
+    finish(run(Cli::from_command_line()))
+}
+
 /// The process's exit code; a failure is told on standard error.
-pub fn finish(result: Result<Exit, CliError>) -> ExitCode {
+fn finish(result: Result<Exit, CliError>) -> ExitCode {
     result
         .unwrap_or_else(|error| {
             exit::report(&error);

@@ -50,12 +50,19 @@ fn ratio(thousandths: u32) -> f64 {
     f64::from(thousandths) / 1000.0
 }
 
+fn codec(gpu: &Gpu) -> Option<f64> {
+    gpu.codec.map(|level| f64::from(level) / 10.0)
+}
+
 fn power_limit(gpu: &Gpu) -> Option<f64> {
     gpu.power_limit_mw.map(|level| number(level) / 1000.0)
 }
 
 const FIELDS: &[Field] = &[
     gauge("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", |gpu| gpu.utilization.map(|level| f64::from(level) / 10.0)),
+    // A round has the higher of the two, which both names show: whoever adds a GPU's signs of work up must not miss either.
+    gauge("DCGM_FI_DEV_ENC_UTIL", "Encoder utilization (in %), or the decoder's where that is higher.", codec),
+    gauge("DCGM_FI_DEV_DEC_UTIL", "Decoder utilization (in %), or the encoder's where that is higher.", codec),
     shared(
         "DCGM_FI_PROF_SM_ACTIVE",
         "The ratio of cycles an SM has at least 1 warp assigned.",

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -15,8 +14,8 @@ use stoker_core::demand::Demand;
 use stoker_core::ids::{NodeName, SignalName};
 use stoker_core::policy::Policy;
 use stoker_core::reading::{NodeEvent, NodeReading};
+use stoker_tests::prometheus::Prometheus;
 use tempfile::TempDir;
-use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -38,19 +37,13 @@ pub(crate) struct World {
     pub(crate) began: Timestamp,
     seen: Arc<Mutex<Seen>>,
     registry: Registry,
-    prometheus: tokio::sync::Mutex<Child>,
+    prometheus: Option<Prometheus>,
     stop: CancellationToken,
     _policy: watch::Sender<Arc<Policy>>,
-    _dir: TempDir,
 }
 
 impl World {
-    /// `None` where there is no Prometheus on this machine.
-    pub(crate) async fn start(targets: &[(&str, &str)]) -> Option<Self> {
-        if Command::new("prometheus").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().await.is_err() {
-            eprintln!("skipped: there is no program `prometheus` on the path; on Debian, apt-get install prometheus");
-            return None;
-        }
+    pub(crate) async fn start(targets: &[(&str, &str)]) -> Self {
         stoker::net::install_crypto();
         let began = Timestamp::now();
         let exporters = Exporters::start().await;
@@ -62,31 +55,8 @@ impl World {
                 format!("{{job_name: {name}, metrics_path: /{name}/metrics, static_configs: [{{targets: [\"{target}\"]}}]}}");
             writeln!(config, "- {job}").unwrap();
         }
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("prometheus.yml");
-        std::fs::write(&file, config).unwrap();
-        // A port that is free now; should somebody take it first, Prometheus ends and the test says so.
-        let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let log = std::fs::File::create(dir.path().join("log")).unwrap();
-        let mut prometheus = Command::new("prometheus")
-            .arg(format!("--config.file={}", file.display()))
-            .arg(format!("--storage.tsdb.path={}", dir.path().join("data").display()))
-            .arg(format!("--web.listen-address={addr}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let asker = Asker::new(&Connection { url: format!("http://{addr}"), token_file: None, ca: None }).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while tokio::net::TcpStream::connect(addr).await.is_err() {
-            if let Some(ended) = prometheus.try_wait().unwrap() {
-                panic!("Prometheus ended, {ended}: {}", std::fs::read_to_string(dir.path().join("log")).unwrap());
-            }
-            assert!(Instant::now() < deadline, "Prometheus does not listen");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let prometheus = Prometheus::start(TempDir::new().unwrap(), &config).await.unwrap();
+        let asker = Asker::new(&Connection { url: prometheus.url.clone(), token_file: None, ca: None }).unwrap();
 
         let (sender, policy) = watch::channel(Arc::new(policy()));
         let mut registry = Registry::default();
@@ -105,8 +75,7 @@ impl World {
         let signals = Signals::new(Some(asker), policy, metrics, Clock::System);
         let demand = signals.demand();
         tokio::spawn(signals.run(stop.clone()));
-        let prometheus = tokio::sync::Mutex::new(prometheus);
-        Some(Self { exporters, demand, began, seen, registry, prometheus, stop, _policy: sender, _dir: dir })
+        Self { exporters, demand, began, seen, registry, prometheus: Some(prometheus), stop, _policy: sender }
     }
 
     /// What the feed passed on so far.
@@ -123,8 +92,10 @@ impl World {
     }
 
     /// Ends the Prometheus.
-    pub(crate) async fn stop_prometheus(&self) {
-        self.prometheus.lock().await.kill().await.unwrap();
+    pub(crate) async fn stop_prometheus(&mut self) {
+        if let Some(prometheus) = self.prometheus.take() {
+            prometheus.stop().await.unwrap();
+        }
     }
 }
 

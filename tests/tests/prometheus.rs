@@ -1,11 +1,11 @@
-//! The feed from Prometheus against a real one, which scrapes exporters shaped like DCGM's. Without the program `prometheus` on the path
-//! (Debian: `apt-get install prometheus`), every test here says so and passes.
+//! The feed from Prometheus against a real one, which scrapes exporters shaped like DCGM's.
+//!
+//! All need Debian's package `prometheus`, and are ignored unless asked for: `cargo test -p stoker-tests --test prometheus -- --ignored`.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-#[path = "prometheus_peer/exporter.rs"]
+#[path = "prometheus/exporter.rs"]
 mod exporter;
-#[path = "prometheus_peer/world.rs"]
+#[path = "prometheus/world.rs"]
 mod world;
 
 use jiff::SignedDuration;
@@ -88,13 +88,11 @@ fn probe(gpus: Vec<GpuReading>) -> NodeReading {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs prometheus: apt-get install --no-install-recommends prometheus"]
 async fn the_same_facts_give_the_same_readings_as_by_the_probe() {
     let told = probe(vec![at_work(0), idle(1), split(2)]);
-    let Some(world) =
-        World::start(&[("gpu-a", &dcgm("gpu-a", &told, Names::Usual)), ("gpu-b", &dcgm("gpu-b", &told_b(), Names::New))]).await
-    else {
-        return;
-    };
+    let world =
+        World::start(&[("gpu-a", &dcgm("gpu-a", &told, Names::Usual)), ("gpu-b", &dcgm("gpu-b", &told_b(), Names::New))]).await;
     let read = within(10, "readings of both nodes", || {
         let seen = world.seen();
         let whole = |node: &str| seen.get(node).filter(|(reading, _)| reading.driver == DriverState::Ready).cloned();
@@ -114,12 +112,13 @@ fn told_b() -> NodeReading {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs prometheus: apt-get install --no-install-recommends prometheus"]
 async fn what_vanishes_becomes_unknown_in_time_and_its_errors_are_told_once() {
     let exporter = |celsius: i32, xid: u32| {
         let one = GpuReading { temperature_c: Measured::Known(celsius), ..idle(0) };
         format!("{}DCGM_FI_DEV_XID_ERRORS{{UUID=\"{}\"}} {xid}\n", dcgm("gpu-a", &probe(vec![one]), Names::Usual), gpu(0))
     };
-    let Some(world) = World::start(&[("gpu-a", &exporter(50, 31))]).await else { return };
+    let mut world = World::start(&[("gpu-a", &exporter(50, 31))]).await;
     let celsius = |world: &World| {
         let (reading, _) = world.seen().get("gpu-a")?.clone();
         Some((reading.gpus.get(&gpu(0))?.temperature_c, reading.driver))
@@ -157,12 +156,13 @@ async fn what_vanishes_becomes_unknown_in_time_and_its_errors_are_told_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs prometheus: apt-get install --no-install-recommends prometheus"]
 async fn series_of_other_nodes_and_wrong_values_are_counted_and_not_taken() {
     let told = probe(vec![idle(0)]);
     let stranger = dcgm("not-ours", &probe(vec![idle(4)]), Names::Usual);
     let broken = format!("DCGM_FI_DEV_GPU_UTIL{{UUID=\"{}\",Hostname=\"gpu-a\"}} NaN\n", gpu(5));
     let exporter = format!("{}{stranger}{broken}", dcgm("gpu-a", &told, Names::Usual));
-    let Some(world) = World::start(&[("gpu-a", &exporter)]).await else { return };
+    let world = World::start(&[("gpu-a", &exporter)]).await;
     let (reading, _) = within(10, "a reading", || world.seen().get("gpu-a").cloned()).await;
     assert_eq!(world.seen().len(), 1, "{:?}", world.seen().keys());
     assert_eq!(reading.gpus[&gpu(0)].utilization, share(0));
@@ -175,9 +175,10 @@ async fn series_of_other_nodes_and_wrong_values_are_counted_and_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs prometheus: apt-get install --no-install-recommends prometheus"]
 async fn demand_is_what_the_metrics_say_and_unknown_without_them() {
     let exporter = "queue_depth{pod=\"a\"} 20\nqueue_depth{pod=\"b\"} 5\n";
-    let Some(world) = World::start(&[("app", exporter)]).await else { return };
+    let world = World::start(&[("app", exporter)]).await;
     let level = |name: &str| {
         let demand = world.demand.borrow();
         demand.values().next().and_then(|pool| pool.signals.get(name).cloned())

@@ -1,0 +1,98 @@
+//! The manifests fit the programs that they start, and each other: flags, ports, names.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use clap::Parser as _;
+
+fn manifest(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| unreachable!("{}: {error}", path.display()))
+}
+
+/// The arguments of the one container of a manifest.
+fn arguments(manifest: &str) -> Vec<&str> {
+    let after = manifest.lines().map(str::trim).skip_while(|line| *line != "args:").skip(1);
+    let items = after.filter(|line| !line.starts_with('#')).map_while(|line| line.strip_prefix("- "));
+    let arguments: Vec<&str> = items.take_while(|item| !item.starts_with("name:")).collect();
+    assert!(!arguments.is_empty(), "{manifest}");
+    arguments
+}
+
+fn flags<'a>(arguments: &[&'a str]) -> BTreeMap<&'a str, &'a str> {
+    arguments.iter().filter_map(|argument| argument.split_once('=')).collect()
+}
+
+fn port(address: &str) -> &str {
+    address.rsplit(':').next().unwrap_or_default()
+}
+
+#[test]
+fn stoker_is_started_with_flags_that_it_has_on_ports_that_are_open() {
+    let deployment = manifest("stoker/deployment.yaml");
+    let arguments = arguments(&deployment);
+    let parsed = stoker::cli::Cli::try_parse_from(["stoker"].iter().chain(&arguments));
+    assert!(parsed.is_ok(), "{}", parsed.unwrap_err());
+    let (flags, policy) = (flags(&arguments), manifest("stoker/networkpolicy.yaml"));
+    for (flag, name) in [
+        ("--provider-listen", "provider"),
+        ("--expander-listen", "expander"),
+        ("--http-listen", "http"),
+        ("--probe-listen", "probe"),
+    ] {
+        let port = port(flags[flag]);
+        for line in
+            [format!("{{name: {name}, containerPort: {port}}}"), format!("{{name: {name}, port: {port}, targetPort: {name}}}")]
+        {
+            assert!(deployment.contains(&line), "{flag}: {line}");
+        }
+        assert!(policy.contains(&format!("{{port: {port}, protocol: TCP}}")), "{flag}");
+    }
+    // Each file that is named lies under something that is mounted.
+    for (flag, path) in flags.iter().filter(|(_, value)| value.starts_with('/')) {
+        let mounts = deployment.split("mountPath: ").skip(1).filter_map(|rest| rest.split([',', '}', '\n']).next());
+        assert!(mounts.clone().any(|mount| path.starts_with(mount)), "{flag}: {path}");
+    }
+}
+
+#[test]
+fn the_probe_is_started_with_flags_that_it_has_and_finds_stoker() {
+    let (daemon_set, deployment) = (manifest("probe/daemonset.yaml"), manifest("stoker/deployment.yaml"));
+    let arguments = arguments(&daemon_set);
+    let parsed = stoker_probe::cli::Cli::try_parse_from(["stoker-probe"].iter().chain(&arguments));
+    assert!(parsed.is_ok(), "{}", parsed.unwrap_err());
+    let (probe, policy, stokers) = (flags(&arguments), manifest("probe/networkpolicy.yaml"), self::arguments(&deployment));
+    let stoker = flags(&stokers);
+
+    // Its metrics, and the door that it knocks at: `<service>.<namespace>.svc`, over TLS.
+    let metrics = port(probe["--http"]);
+    assert!(daemon_set.contains(&format!("{{name: metrics, containerPort: {metrics}}}")));
+    let provider = probe["--provider"];
+    assert_eq!(provider, format!("https://stoker.stoker.svc:{}", port(stoker["--probe-listen"])));
+    for named in ["kind: Service\n", "name: stoker\n", "namespace: stoker\n"] {
+        assert!(deployment.contains(named), "{named}");
+    }
+    for open in [metrics, port(provider)] {
+        assert!(policy.contains(&format!("{{port: {open}, protocol: TCP}}")), "{open}");
+    }
+    assert!(manifest("probe/namespace.yaml").contains("name: stoker-probe\n"));
+
+    // Who it is: by a token for the audience that Stoker asks for, of the account that it believes.
+    assert_eq!(stoker["--probe-service-account"], "stoker-probe/stoker-probe");
+    for line in ["serviceAccountName: stoker-probe\n", "namespace: stoker-probe\n", "audience: stoker-probe\n", "path: token\n"]
+    {
+        assert!(daemon_set.contains(line), "{line}");
+    }
+    for file in ["--token-file", "--provider-ca"] {
+        assert!(probe[file].starts_with("/var/run/secrets/stoker/"), "{file}");
+    }
+    assert!(daemon_set.contains("{name: stoker, mountPath: /var/run/secrets/stoker, readOnly: true}"));
+    assert!(daemon_set.contains("name: NODE_NAME\n"));
+}
+
+#[test]
+fn a_flag_that_is_gone_is_noticed() {
+    let text = "        args:\n        - serve\n        # A comment.\n        - --no-such-flag=1\n        ports:\n        - {name: http}\n";
+    assert_eq!(arguments(text), ["serve", "--no-such-flag=1"]);
+    assert!(stoker::cli::Cli::try_parse_from(["stoker"].iter().chain(&arguments(text))).is_err());
+}
