@@ -33,7 +33,7 @@ pub struct Cli {
     /// Name of the node, as Kubernetes has it
     #[arg(long, env = "NODE_NAME", default_value = "")]
     node: String,
-    /// Seconds between two rounds; slower signals are read in every third or twelfth
+    /// Seconds between two rounds, with a provider at most 60; slower signals are read in every third or twelfth
     #[arg(long, default_value = "5", value_parser = seconds, value_name = "SECONDS")]
     period: Duration,
     /// NVML's library, where the loader does not find libnvidia-ml.so.1

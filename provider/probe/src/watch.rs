@@ -15,7 +15,7 @@ use crate::sample::{Depth, Happened, Sampler, Settings, now, unknown_gpu};
 
 /// A round that takes longer has hung.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// As long as one that the provider waits for may take: it gives up after 2 s.
+/// As long as one that the provider waits for may take: it gives up after 5 s, and this probe's stream after 2 s.
 const CONFIRM_DEADLINE: Duration = Duration::from_millis(1500);
 /// How long after an event the GPUs are looked at again: the driver's verdict follows an XID within a second.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

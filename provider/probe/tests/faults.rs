@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use nvidia_ml::scenario::{Memory, Process, Xid};
+use nvidia_ml::scenario::{Gpm, Memory, Process, Xid};
 use nvidia_ml::{Code, Gpu, Level, Scenario};
 use support::{Machine, Probe, gate, library, why};
 
@@ -284,5 +284,19 @@ fn one_round_is_printed_and_that_is_all() -> Result<()> {
     assert!(out.status.success());
     let round: serde_json::Value = serde_json::from_slice(&out.stdout)?;
     assert_eq!(round["gpus"][0]["smActivity"], 0, "two samples were taken");
+    Ok(())
+}
+
+#[test]
+fn a_question_for_gpm_that_fails_once_is_asked_again() -> Result<()> {
+    let gpm = Some(Gpm { sm: Level::Steady(41.5), memory_bandwidth: Level::Steady(20.0) });
+    let hopper = Scenario::of([Gpu { gpm, ..Gpu::h100(0) }]);
+    let errors = [("nvmlGpmQueryDeviceSupport".to_owned(), Code::Unknown)].into();
+    let machine = Machine::new(&Scenario { errors, ..hopper.clone() })?;
+    let probe = machine.probe(&[])?;
+    let round = probe.state("READY")?;
+    assert_eq!(why(&round["gpus"][0], "SM_ACTIVITY"), "FAILED");
+    machine.set(&hopper)?;
+    probe.until("activity", |round| round["gpus"][0]["smActivity"] == 415)?;
     Ok(())
 }

@@ -38,6 +38,9 @@ const MOST_LINKS: u32 = 256;
 const MOST_PCIE: (u32, u32) = (15, 64);
 /// Longest name, UUID or container id, in bytes.
 const MOST_NAME: usize = 128;
+/// Processes of the machine's own that compute nothing, by what the kernel keeps of their names, 15 bytes: `nv-hostengine` and
+/// `nvidia-cuda-mps-server`.
+const HELPERS: [&str; 2] = ["nv-hostengine", "nvidia-cuda-mps"];
 /// Longest explanation, in bytes.
 const MOST_WORDS: usize = 256;
 
@@ -167,6 +170,12 @@ fn result(gate: &wire::Gate) -> GateResult {
     }
 }
 
+/// Whether it is a helper of the machine's own: a pod may give its processes any name.
+fn is_helper(process: &wire::Process) -> bool {
+    let kept = process.name.get(..15).unwrap_or(&process.name);
+    process.pod_uid.is_empty() && HELPERS.contains(&kept)
+}
+
 /// Which signals are unknown, and why.
 struct Unknowns<'a>(&'a [wire::Unknown]);
 
@@ -235,7 +244,9 @@ impl Absurd {
             GpuProcess { pid: process.pid, memory, container: id(process.container_id), pod_uid: id(process.pod_uid) }
         };
         match level {
-            Ok(listed) => Measured::Known(listed.compute.into_iter().map(&mut one).collect()),
+            Ok(listed) => {
+                Measured::Known(listed.compute.into_iter().filter(|process| !is_helper(process)).map(&mut one).collect())
+            }
             Err(why) => Measured::Unknown(why),
         }
     }

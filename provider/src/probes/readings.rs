@@ -35,6 +35,9 @@ const MISSED: i32 = 3;
 /// How often a node is read, where its source has not said.
 const PERIOD: SignedDuration = SignedDuration::from_secs(5);
 
+/// How long a silent node is kept where nobody tells which nodes there are.
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
+
 /// What has been seen of each node.
 pub type SeenNodes = BTreeMap<NodeName, Arc<Seen>>;
 
@@ -82,7 +85,29 @@ struct Node {
     digest: Digest,
     latest: Option<Arc<NodeReading>>,
     heard: Timestamp,
-    period: SignedDuration,
+    periods: Periods,
+}
+
+/// How often each source reads a node: one that stands in for the other keeps to its own.
+struct Periods {
+    probe: SignedDuration,
+    prometheus: SignedDuration,
+}
+
+impl Periods {
+    const fn of(&self, source: Source) -> SignedDuration {
+        match source {
+            Source::Probe => self.probe,
+            Source::Prometheus => self.prometheus,
+        }
+    }
+
+    const fn set(&mut self, source: Source, period: SignedDuration) {
+        match source {
+            Source::Probe => self.probe = period,
+            Source::Prometheus => self.prometheus = period,
+        }
+    }
 }
 
 impl Readings {
@@ -124,10 +149,10 @@ impl Readings {
         let now = self.clock.now();
         let mut state = self.state();
         let known = state.nodes.entry(node.clone()).or_insert_with(|| Node::new(source, now));
+        known.periods.set(source, period);
         if outranked(known, source) {
             return Ok(());
         }
-        known.period = period;
         if boot.is_some_and(|boot| known.digest.booted(boot, now)) {
             known.heard = now;
             state.note(node);
@@ -244,23 +269,26 @@ impl Readings {
         }
     }
 
-    /// Finds the nodes that have fallen silent, and forgets those that the cluster has no more.
+    /// Finds the nodes that have fallen silent, and forgets those that the cluster has no more; without a cluster, those silent for a day.
     pub fn look(&self, now: Timestamp) {
-        let facts = self.cluster.as_ref().and_then(|cluster| cluster.borrow().clone());
+        let facts = self.cluster.as_ref().map(|cluster| cluster.borrow().clone());
         let mut state = self.state();
         let State { nodes, changed } = &mut *state;
-        if let Some(facts) = facts {
-            nodes.retain(|name, _| {
-                let stays = facts.nodes.contains_key(name);
-                if !stays {
-                    changed.entry(name.clone()).or_insert_with(Instant::now);
-                }
-                stays
-            });
-        }
+        nodes.retain(|name, node| {
+            let stays = match &facts {
+                Some(Some(facts)) => facts.nodes.contains_key(name),
+                // Nothing is known of the cluster yet.
+                Some(None) => true,
+                None => now.duration_since(node.heard) <= REMEMBERED,
+            };
+            if !stays {
+                changed.entry(name.clone()).or_insert_with(Instant::now);
+            }
+            stays
+        });
         let (mut silent, mut oldest) = (0, now);
         for (name, node) in nodes.iter_mut() {
-            let late = now.duration_since(node.heard) > node.period * MISSED;
+            let late = now.duration_since(node.heard) > node.periods.of(node.digest.seen().source) * MISSED;
             if late && node.digest.silent(node.heard, now) {
                 tracing::warn!(node = %name, last = %node.heard, "no reading any more: what it does is unknown");
                 changed.entry(name.clone()).or_insert_with(Instant::now);
@@ -327,7 +355,12 @@ impl State {
 
 impl Node {
     const fn new(source: Source, now: Timestamp) -> Self {
-        Self { digest: Digest::new(source, now), latest: None, heard: now, period: PERIOD }
+        Self {
+            digest: Digest::new(source, now),
+            latest: None,
+            heard: now,
+            periods: Periods { probe: PERIOD, prometheus: PERIOD },
+        }
     }
 
     const fn is_heard(&self) -> bool {

@@ -159,6 +159,43 @@ async fn a_probe_that_is_heard_knows_better_than_prometheus() {
 }
 
 #[tokio::test]
+async fn each_source_is_silent_after_three_of_its_own_periods() {
+    let rig = rig(&["a"]);
+    let a = node("a");
+    let by_prometheus = |second| NodeReading { source: Source::Prometheus, ..reading(after(second), 0) };
+    let silent_at = |second| {
+        rig.readings.look(after(second));
+        !rig.readings.hears(&a)
+    };
+    rig.readings.expect(&a, Source::Probe, SignedDuration::from_secs(5), Some("boot")).unwrap();
+    rig.readings.take(&a, reading(start(), 0), Vec::new()).unwrap();
+    assert!(!silent_at(15) && silent_at(16));
+    rig.readings.expect(&a, Source::Prometheus, SignedDuration::from_secs(30), None).unwrap();
+    rig.readings.take(&a, by_prometheus(20), Vec::new()).unwrap();
+    assert!(!silent_at(110));
+    // The probe is back on the same stream, and Prometheus goes on beside it.
+    rig.readings.take(&a, reading(after(111), 0), Vec::new()).unwrap();
+    rig.readings.expect(&a, Source::Prometheus, SignedDuration::from_secs(30), None).unwrap();
+    assert!(!silent_at(126) && silent_at(127));
+}
+
+#[tokio::test]
+async fn without_a_cluster_a_node_is_forgotten_after_a_day_of_silence() {
+    let clock = Clock::Virtual(VirtualClock::new(start()));
+    let readings = Readings::new(clock, None, Arc::new(Notify::new()), ProbeMetrics::default());
+    readings.take(&node("a"), reading(start(), 0), Vec::new()).unwrap();
+    readings.take(&node("b"), reading(after(10), 0), Vec::new()).unwrap();
+    let names = |second| {
+        readings.look(after(second));
+        readings.publish();
+        readings.seen().borrow().keys().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(names(86_400), ["a", "b"]);
+    assert_eq!(names(86_401), ["b"]);
+    assert!(names(86_411).is_empty() && readings.latest().is_empty());
+}
+
+#[tokio::test]
 async fn whoever_follows_hears_of_all_that_is_taken_and_when_it_was_read() {
     let rig = rig(&["a"]);
     let (count, minutes_old) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

@@ -43,7 +43,7 @@ impl ServiceAccount {
 
 impl Default for ServiceAccount {
     fn default() -> Self {
-        Self { namespace: "stoker".to_owned(), name: "stoker-probe".to_owned() }
+        Self { namespace: "stoker-probe".to_owned(), name: "stoker-probe".to_owned() }
     }
 }
 
@@ -55,7 +55,7 @@ impl FromStr for ServiceAccount {
             Some((namespace, name)) if named(namespace) && named(name) => {
                 Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
             }
-            _ => Err(format!("{text:?} is no ServiceAccount: give NAMESPACE/NAME, e.g. stoker/stoker-probe")),
+            _ => Err(format!("{text:?} is no ServiceAccount: give NAMESPACE/NAME, e.g. stoker-probe/stoker-probe")),
         }
     }
 }

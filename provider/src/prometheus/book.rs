@@ -25,7 +25,7 @@ pub(super) struct Round<'a> {
     pub(super) levels: &'a Levels,
     /// How many errors of each XID were counted of late; `None` where that was not answered.
     pub(super) xids: Option<&'a [Row]>,
-    /// By our clock, when the stamps were answered.
+    /// By our clock, when the stamps were asked for.
     pub(super) asked: Timestamp,
 }
 

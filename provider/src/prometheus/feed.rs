@@ -98,8 +98,9 @@ impl GpuFeed {
     /// away, the round is over.
     async fn ask(&self, rules: &Prometheus, drops: &mut Drops) -> Result<Answered, AskFailed> {
         // First, so that nothing is taken for younger than it is: a level that is read after its stamp is as old as that says, or younger.
-        let stamps = self.one(&dcgm::stamps(rules)).await?;
+        // The clock likewise: the answer may be seconds on its way.
         let asked = self.clock.now();
+        let stamps = self.one(&dcgm::stamps(rules)).await?;
         let mut levels = Levels::new();
         for field in dcgm::FIELDS {
             match self.one(&field.query(rules)).await {

@@ -113,33 +113,18 @@ impl Signals {
         let asker = self.asker.as_ref().ok_or(NoLevel::NotAsked)?;
         // The policy's queries were parsed when it was read.
         let stamps = promql::stamps(&signal.query).map_err(|_| NoLevel::Refused)?;
+        // Before the question: the answer may be seconds on its way.
+        let asked = self.clock.now();
         let at = match &stamps {
             // Not on any metric: it is as of now.
-            None => self.clock.now(),
+            None => asked,
             Some(stamps) => {
                 let rows = self.one(asker, signal, &stamps.query).await?;
-                self.oldest(&rows, stamps.selectors, stale_after)?
+                oldest(&rows, asked, stamps.selectors, stale_after)?
             }
         };
         let rows = self.one(asker, signal, &signal.query).await?;
         Ok((only_amount(&rows)?, at))
-    }
-
-    /// When the metric that was sampled longest ago was; all of them must have been of late.
-    fn oldest(&self, rows: &[Row], selectors: usize, stale_after: SignedDuration) -> Result<Timestamp, NoLevel> {
-        if rows.is_empty() {
-            return Err(NoLevel::NoData);
-        }
-        let now = self.clock.now();
-        let mut oldest = now;
-        for row in rows {
-            let (_, at) = sampled(row, now).map_err(|_| NoLevel::Malformed)?;
-            oldest = oldest.min(at);
-        }
-        if rows.len() < selectors || now.duration_since(oldest) > stale_after {
-            return Err(NoLevel::Stale);
-        }
-        Ok(oldest)
     }
 
     async fn one(&self, asker: &Asker, signal: &Signal, query: &str) -> Result<Vec<Row>, NoLevel> {
@@ -159,6 +144,22 @@ fn demand(policy: &Policy, level: impl Fn(&Signal) -> SignalLevel) -> Demand {
     };
     let pools = policy.pools.iter().filter(|pool| !pool.signals.is_empty());
     pools.map(|pool| (pool.name.clone(), Arc::new(of_pool(&pool.signals)))).collect()
+}
+
+/// When the metric that was sampled longest ago was; all of them must have been of late. `asked`: when they were asked for.
+fn oldest(rows: &[Row], asked: Timestamp, selectors: usize, stale_after: SignedDuration) -> Result<Timestamp, NoLevel> {
+    if rows.is_empty() {
+        return Err(NoLevel::NoData);
+    }
+    let mut oldest = asked;
+    for row in rows {
+        let (_, at) = sampled(row, asked).map_err(|_| NoLevel::Malformed)?;
+        oldest = oldest.min(at);
+    }
+    if rows.len() < selectors || asked.duration_since(oldest) > stale_after {
+        return Err(NoLevel::Stale);
+    }
+    Ok(oldest)
 }
 
 /// The one value of an answer.

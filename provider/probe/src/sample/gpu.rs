@@ -41,7 +41,7 @@ pub(super) struct Reader<'nvml> {
     pub(super) device: Device<'nvml>,
     pub(super) kept: Kept,
     gpm: Gpm<'nvml>,
-    /// `None` until asked.
+    /// `None` until answered.
     has_gpm: Option<bool>,
     instances: Instances<'nvml>,
     /// Of the driver's buffer of utilization samples, in microseconds.
@@ -69,10 +69,11 @@ impl<'nvml> Reader<'nvml> {
     }
 
     pub(super) fn read(&mut self, due: Due, shared: &mut Shared<'_>) -> Gpu {
-        self.activity();
+        let gpm = self.gpm();
+        self.activity(gpm);
         let memory = memory(&self.device);
         let processes = processes(&self.device, shared.proc);
-        let mig = self.instances.read(&self.device, self.has_gpm == Some(true), shared);
+        let mig = self.instances.read(&self.device, gpm, shared);
         let split = mig.as_ref().is_ok_and(|mig| mig.enabled);
         // Of a GPU that is split, the whole list is for the privileged only: its instances' lists are weighed instead.
         if let (Ok(memory), Ok(list), false) = (&memory, &processes, split) {
@@ -91,8 +92,17 @@ impl<'nvml> Reader<'nvml> {
         self.kept.reading()
     }
 
+    /// Whether it has GPM, and why that is of no use where it has not. An answer stands; a failure is of this round alone.
+    fn gpm(&mut self) -> Result<(), Why> {
+        let has_gpm = match self.has_gpm {
+            Some(has_gpm) => has_gpm,
+            None => *self.has_gpm.insert(self.device.gpm_support().map_err(|error| why(&error))?),
+        };
+        if has_gpm { Ok(()) } else { Err(Why::NotSupported) }
+    }
+
     /// How busy it is.
-    fn activity(&mut self) {
+    fn activity(&mut self, gpm: Result<(), Why>) {
         let utilization = if self.begun.is_some_and(|begun| begun.elapsed() < SCRUBBING) {
             Err(Why::NotTrusted)
         } else {
@@ -100,12 +110,12 @@ impl<'nvml> Reader<'nvml> {
         };
         self.kept.put(Signal::Utilization, utilization, |gpu, level| gpu.utilization = level.map(permille));
 
-        let has_gpm = *self.has_gpm.get_or_insert_with(|| self.device.gpm_support().unwrap_or(false));
-        let (sm, bandwidth) = if has_gpm {
-            let device = &self.device;
-            self.gpm.read(device.nvml(), || device.gpm_sample())
-        } else {
-            (Err(Why::NotSupported), Err(Why::NotSupported))
+        let (sm, bandwidth) = match gpm {
+            Ok(()) => {
+                let device = &self.device;
+                self.gpm.read(device.nvml(), || device.gpm_sample())
+            }
+            Err(why) => (Err(why), Err(why)),
         };
         self.kept.put(Signal::SmActivity, sm, |gpu, level| gpu.sm_activity = level);
         self.kept.put(Signal::MemoryBandwidth, bandwidth, |gpu, level| gpu.memory_bandwidth = level);

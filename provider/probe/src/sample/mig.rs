@@ -17,7 +17,13 @@ use crate::raw;
 pub(super) struct Instances<'nvml>(BTreeMap<String, Gpm<'nvml>>);
 
 impl<'nvml> Instances<'nvml> {
-    pub(super) fn read(&mut self, parent: &Device<'nvml>, has_gpm: bool, shared: &mut Shared<'_>) -> Result<Mig, Why> {
+    /// `has_gpm`: whether the GPU has GPM, and why not.
+    pub(super) fn read(
+        &mut self,
+        parent: &Device<'nvml>,
+        has_gpm: Result<(), Why>,
+        shared: &mut Shared<'_>,
+    ) -> Result<Mig, Why> {
         let answer = self.layout(parent, has_gpm, shared);
         if answer.is_err() {
             self.0.clear();
@@ -25,7 +31,7 @@ impl<'nvml> Instances<'nvml> {
         answer.map_err(|error| why(&error))
     }
 
-    fn layout(&mut self, parent: &Device<'nvml>, has_gpm: bool, shared: &mut Shared<'_>) -> Result<Mig, NvmlError> {
+    fn layout(&mut self, parent: &Device<'nvml>, has_gpm: Result<(), Why>, shared: &mut Shared<'_>) -> Result<Mig, NvmlError> {
         let mode = parent.mig_mode()?;
         let mut mig = Mig { enabled: mode.current != 0, pending_change: mode.current != mode.pending, devices: Vec::new() };
         if !mig.enabled {
@@ -43,7 +49,7 @@ impl<'nvml> Instances<'nvml> {
             };
             let uuid = device.uuid()?;
             let mut gpm = before.remove(&uuid).unwrap_or_default();
-            mig.devices.push(instance(parent, &device, &uuid, has_gpm.then_some(&mut gpm), shared)?);
+            mig.devices.push(instance(parent, &device, &uuid, has_gpm.map(|()| &mut gpm), shared)?);
             self.0.insert(uuid, gpm);
         }
         Ok(mig)
@@ -54,7 +60,7 @@ fn instance<'nvml>(
     parent: &Device<'nvml>,
     device: &Device<'nvml>,
     uuid: &str,
-    gpm: Option<&mut Gpm<'nvml>>,
+    gpm: Result<&mut Gpm<'nvml>, Why>,
     shared: &mut Shared<'_>,
 ) -> Result<MigDevice, NvmlError> {
     let (gpu_instance, compute_instance) = raw::instances(device)?;
@@ -65,8 +71,8 @@ fn instance<'nvml>(
     }
     let processes = trusted(processes, shared.trust);
     let (sm, bandwidth) = match gpm {
-        Some(gpm) => gpm.read(parent.nvml(), || parent.gpm_mig_sample(gpu_instance)),
-        None => (Err(Why::NotSupported), Err(Why::NotSupported)),
+        Ok(gpm) => gpm.read(parent.nvml(), || parent.gpm_mig_sample(gpu_instance)),
+        Err(why) => (Err(why), Err(why)),
     };
     let whys = [
         (Signal::Memory, memory.as_ref().err()),

@@ -46,7 +46,7 @@ pub enum LinkError {
 pub(super) enum Files {
     Plaintext,
     Certificate { ca: Vec<u8>, cert: Vec<u8>, key: Vec<u8> },
-    Token { ca: Option<Vec<u8>>, token: MetadataValue<Ascii> },
+    Token { ca: Vec<u8>, token: MetadataValue<Ascii> },
 }
 
 impl Access {
@@ -62,10 +62,7 @@ impl Access {
                 Ok(Files::Certificate { ca: read(ca).await?, cert: read(cert).await?, key: read(key).await? })
             }
             Self::Token { ca, token: path } => {
-                let ca = match ca {
-                    Some(ca) => Some(read(ca).await?),
-                    None => None,
-                };
+                let ca = read(ca).await?;
                 let bytes = read(path).await?;
                 let text = std::str::from_utf8(&bytes).unwrap_or_default().trim();
                 let token = (!text.is_empty()).then(|| format!("Bearer {text}").parse().ok()).flatten();
@@ -100,8 +97,8 @@ pub(super) async fn connect(provider: &Uri, files: &Files) -> Result<Channel, Li
         .keep_alive_while_idle(true);
     let trusting = |ca: &[u8]| ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
     let endpoint = match files {
-        Files::Plaintext | Files::Token { ca: None, token: _ } => endpoint,
-        Files::Token { ca: Some(ca), token: _ } => endpoint.tls_config(trusting(ca)).map_err(failed)?,
+        Files::Plaintext => endpoint,
+        Files::Token { ca, token: _ } => endpoint.tls_config(trusting(ca)).map_err(failed)?,
         Files::Certificate { ca, cert, key } => {
             endpoint.tls_config(trusting(ca).identity(Identity::from_pem(cert, key))).map_err(failed)?
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +13,9 @@ use super::backoff::Backoff;
 
 /// How often the certificate's files are compared with those in use: renewals come hours before the end.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// Periods that the provider takes: it refuses the stream of any other.
+const PERIODS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(1);
 
 /// Tells one boot of a machine from another.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -55,8 +59,8 @@ pub enum Access {
     },
     /// A `ServiceAccount` token.
     Token {
-        /// Who signs the provider's certificate; `None` over plaintext.
-        ca: Option<PathBuf>,
+        /// Who signs the provider's certificate.
+        ca: PathBuf,
         /// The token.
         token: PathBuf,
     },
@@ -106,12 +110,18 @@ impl StreamArgs {
         let uri = provider.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
         let access = match uri.as_ref().and_then(Uri::scheme_str) {
             Some("https") => self.over_tls(&mut faults),
-            Some("http") => Some(self.over_plaintext(uri.as_ref(), &mut faults)),
+            Some("http") => {
+                self.over_plaintext(uri.as_ref(), &mut faults);
+                Some(Access::Plaintext)
+            }
             _ => {
                 faults.push(format!("--provider {provider}: is no URL: give https://host:port"));
                 None
             }
         };
+        if !PERIODS.contains(&period) {
+            faults.push(format!("--period {}: the provider refuses it: give 0.1 to 60 seconds", period.as_secs_f64()));
+        }
         if node.is_empty() {
             faults.push("the node's name is not known: pass it by the downward API (spec.nodeName)".to_owned());
         }
@@ -138,7 +148,7 @@ impl StreamArgs {
         };
         match (&self.tls_cert, &self.tls_key, &self.token_file) {
             (Some(cert), Some(key), None) => Some(Access::Certificate { ca, cert: cert.clone(), key: key.clone() }),
-            (None, None, Some(token)) => Some(Access::Token { ca: Some(ca), token: token.clone() }),
+            (None, None, Some(token)) => Some(Access::Token { ca, token: token.clone() }),
             _ => {
                 faults.push(
                     "the provider must know which node this is: give --tls-cert with --tls-key, or --token-file, and not both"
@@ -149,7 +159,7 @@ impl StreamArgs {
         }
     }
 
-    fn over_plaintext(&self, provider: Option<&Uri>, faults: &mut Vec<String>) -> Access {
+    fn over_plaintext(&self, provider: Option<&Uri>, faults: &mut Vec<String>) {
         let host = provider.and_then(Uri::host).unwrap_or_default();
         if !self.allow_plaintext && !is_loopback(host) {
             faults.push(format!(
@@ -159,7 +169,12 @@ impl StreamArgs {
         if self.provider_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some() {
             faults.push("--provider is http://, and certificates are for https://: change it, or leave them out".to_owned());
         }
-        self.token_file.clone().map_or(Access::Plaintext, |token| Access::Token { ca: None, token })
+        if self.token_file.is_some() {
+            faults.push(
+                "--token-file: over http:// the token is there for anybody to take, and proves nothing: give https://, or leave it out"
+                    .to_owned(),
+            );
+        }
     }
 }
 
@@ -210,12 +225,34 @@ mod tests {
         let cert = StreamArgs { tls_cert: path("crt"), tls_key: path("key"), ..tls.clone() };
         let token = StreamArgs { token_file: path("token"), ..tls.clone() };
         assert!(matches!(settings(&cert), Ok(Access::Certificate { .. })));
-        assert!(matches!(settings(&token), Ok(Access::Token { ca: Some(_), .. })));
+        assert!(matches!(settings(&token), Ok(Access::Token { .. })));
         for bad in [tls.clone(), StreamArgs { tls_key: None, ..cert.clone() }, StreamArgs { token_file: path("t"), ..cert }] {
             assert!(settings(&bad).unwrap_err()[0].contains("not both"), "{bad:?}");
         }
         let no_authority = StreamArgs { provider_ca: None, ..token };
         assert!(settings(&no_authority).unwrap_err()[0].contains("--provider-ca"));
+    }
+
+    #[test]
+    fn a_token_is_not_sent_in_clear() {
+        for provider in ["http://127.0.0.1:8089", "http://stoker:8089"] {
+            let bad = StreamArgs { token_file: Some("token".into()), allow_plaintext: true, ..args(provider) };
+            let faults = settings(&bad).unwrap_err();
+            assert!(faults.len() == 1 && faults[0].contains("--token-file"), "{faults:?}");
+        }
+    }
+
+    #[test]
+    fn a_period_that_the_provider_would_refuse_is_refused_here() {
+        let of = |millis| args("http://127.0.0.1:8089").settings("node-a", Duration::from_millis(millis)).map(|_| ());
+        for period in [100, 5_000, 60_000] {
+            assert_eq!(of(period), Ok(()), "{period}");
+        }
+        for period in [99, 60_001] {
+            assert!(of(period).unwrap_err().0[0].contains("--period"), "{period}");
+        }
+        // Metrics alone may be as old as one likes.
+        assert!(StreamArgs::default().settings("node-a", Duration::from_mins(5)).unwrap().is_none());
     }
 
     #[test]

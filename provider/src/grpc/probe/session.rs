@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::Stream;
-use stoker_core::reading::NodeReading;
+use jiff::Timestamp;
+use stoker_core::reading::{DriverState, NodeReading};
 use stoker_proto::probe::{Ack, ConfirmIdle, FromProbe, IdleAnswer, ToProbe, from_probe, to_probe};
 use stoker_proto::probe::{Event, Round};
 use tokio::sync::oneshot;
@@ -23,6 +24,8 @@ pub(super) struct Session {
     readings: Arc<Readings>,
     stop: CancellationToken,
     acknowledged: Ack,
+    /// When the last round was sampled, by the node's clock.
+    sampled: Option<Timestamp>,
     /// Whether the probe is to be told what is known.
     begun: bool,
     over: bool,
@@ -37,7 +40,17 @@ impl Session {
         readings: Arc<Readings>,
         stop: CancellationToken,
     ) -> Self {
-        Self { inbound, ticket, readings, stop, acknowledged: taken, begun: false, over: false, asked: BTreeMap::new() }
+        Self {
+            inbound,
+            ticket,
+            readings,
+            stop,
+            acknowledged: taken,
+            sampled: None,
+            begun: false,
+            over: false,
+            asked: BTreeMap::new(),
+        }
     }
 
     /// What is sent to the probe. What it sends is taken in while the next answer is waited for: a probe that does not read its
@@ -124,8 +137,10 @@ impl Session {
         let sequence = round.sequence;
         if self.is_new(Numbered::Round(sequence))? {
             self.acknowledged.round = sequence;
-            let taken =
-                self.reading(round).and_then(|(at, reading)| self.readings.take_at(self.ticket.node(), at, Some(reading), &[]));
+            let taken = self.reading(round).and_then(|(at, reading)| {
+                self.sampled = Some(at);
+                self.readings.take_at(self.ticket.node(), at, Some(reading), &[])
+            });
             self.unless_gone(taken)?;
         }
         Ok(())
@@ -159,7 +174,7 @@ impl Session {
     }
 
     /// A round as a reading; one that is not to be taken is counted.
-    fn reading(&self, round: Round) -> Result<(jiff::Timestamp, NodeReading), Reason> {
+    fn reading(&self, round: Round) -> Result<(Timestamp, NodeReading), Reason> {
         let converted = convert::round(round, self.readings.now()).map_err(|reason| self.readings.reject(reason))?;
         for _ in 0..converted.absurd {
             self.readings.reject(Reason::Absurd);
@@ -180,15 +195,20 @@ impl Session {
     fn answered(&mut self, answer: IdleAnswer) {
         // Too late, or never asked: the reading in it would be as good as any, but nobody waits for it.
         let Some(reply) = self.asked.remove(&answer.nonce) else { return };
-        let confirmed = match answer.round {
-            None => Err(NotConfirmed::Unread),
-            Some(round) => self.reading(round).map_err(NotConfirmed::Rejected).and_then(|(at, reading)| {
-                let taken = self.readings.take_at(self.ticket.node(), at, Some(reading.clone()), &[]);
-                taken.map(|()| reading).map_err(NotConfirmed::Rejected)
-            }),
-        };
+        let confirmed = answer.round.ok_or(NotConfirmed::Unread).and_then(|round| self.confirmed(round));
         // Whoever asked may have given up.
         let _ = reply.send(confirmed);
+    }
+
+    /// The reading in an answer. One whose driver does not answer is taken, and confirms nothing.
+    fn confirmed(&self, round: Round) -> Result<NodeReading, NotConfirmed> {
+        let (at, reading) = self.reading(round).map_err(NotConfirmed::Rejected)?;
+        // Sampled before what was known when it was asked for.
+        if self.sampled.is_some_and(|last| at < last) {
+            return Err(NotConfirmed::Rejected(self.readings.reject(Reason::OutOfOrder)));
+        }
+        self.readings.take_at(self.ticket.node(), at, Some(reading.clone()), &[]).map_err(NotConfirmed::Rejected)?;
+        if reading.driver == DriverState::Ready { Ok(reading) } else { Err(NotConfirmed::Unread) }
     }
 }
 

@@ -1,5 +1,7 @@
 #![expect(clippy::unnecessary_wraps, reason = "as the fields that they fill have it")]
 
+mod confirm;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -232,54 +234,6 @@ async fn the_newer_stream_of_a_node_ends_the_older() {
 }
 
 #[tokio::test]
-async fn a_question_is_answered_by_a_round_that_began_after_it() {
-    let served = Served::plaintext().await;
-    assert_eq!(served.streams.confirm_idle(&node("a")).await, Err(NotConfirmed::NoStream));
-    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
-    let ask = || {
-        let streams = Arc::clone(&served.streams);
-        tokio::spawn(async move { streams.confirm_idle(&node("a")).await })
-    };
-    let nonce = async |hand: &mut Hand| match hand.next().await.unwrap().unwrap().kind {
-        Some(to_probe::Kind::ConfirmIdle(ConfirmIdle { nonce })) => nonce,
-        other => panic!("{other:?}"),
-    };
-    let asked = ask();
-    let first = nonce(&mut hand).await;
-    // Somebody else's answer is nobody's.
-    hand.send(from_probe::Kind::Idle(IdleAnswer { nonce: first + 1000, round: Some(round(0)) })).await;
-    hand.send(from_probe::Kind::Idle(IdleAnswer { nonce: first, round: Some(round(0)) })).await;
-    let reading = asked.await.unwrap().unwrap();
-    assert_eq!(reading.gpus.len(), 1);
-    assert!(served.readings.hears(&node("a")));
-
-    let asked = ask();
-    let second = nonce(&mut hand).await;
-    hand.send(from_probe::Kind::Idle(IdleAnswer { nonce: second, round: None })).await;
-    assert_eq!(asked.await.unwrap(), Err(NotConfirmed::Unread));
-
-    let asked = ask();
-    let third = nonce(&mut hand).await;
-    let lies = Round { at: now(3600), ..round(0) };
-    hand.send(from_probe::Kind::Idle(IdleAnswer { nonce: third, round: Some(lies) })).await;
-    assert_eq!(asked.await.unwrap(), Err(NotConfirmed::Rejected(Reason::Future)));
-
-    let asked = ask();
-    nonce(&mut hand).await;
-    drop(hand);
-    assert_eq!(asked.await.unwrap(), Err(NotConfirmed::Gone));
-}
-
-#[tokio::test]
-async fn a_question_that_is_not_answered_is_given_up() {
-    let served = Served::plaintext().await;
-    let (_hand, _) = Hand::speak(&served, "a", 1).await;
-    let begun = std::time::Instant::now();
-    assert_eq!(served.streams.confirm_idle(&node("a")).await, Err(NotConfirmed::Late));
-    assert!(begun.elapsed() >= Duration::from_secs(5));
-}
-
-#[tokio::test]
 async fn streams_end_when_the_service_stops() {
     let served = Served::plaintext().await;
     let (mut hand, _) = Hand::speak(&served, "a", 1).await;
@@ -354,7 +308,7 @@ fn reviewer(up: Arc<std::sync::atomic::AtomicBool>) -> Identity {
                 "authenticated": good,
                 "audiences": ["stoker-probe"],
                 "user": {
-                    "username": "system:serviceaccount:stoker:stoker-probe",
+                    "username": "system:serviceaccount:stoker-probe:stoker-probe",
                     "extra": { "authentication.kubernetes.io/node-name": ["node-a"] },
                 },
             });

@@ -64,6 +64,27 @@ fn absurd_levels_are_unknown_and_counted_and_never_nought() {
 }
 
 #[test]
+fn the_machines_own_helpers_are_no_work_and_a_pods_process_is_whatever_its_name() {
+    let process = |pid, name: &str, pod_uid: &str| wire::Process {
+        pid,
+        name: name.to_owned(),
+        pod_uid: pod_uid.to_owned(),
+        ..wire::Process::default()
+    };
+    let compute = vec![
+        process(1, "nv-hostengine", ""),
+        process(2, "nvidia-cuda-mps", ""),
+        process(3, "nvidia-cuda-mps-server", ""),
+        process(4, "nv-hostengine", "uid"),
+        process(5, "nv-hostengine2", ""),
+        process(6, "", ""),
+        process(7, "nvidia-cuda-mp\u{e9}", ""),
+    ];
+    let (taken, _) = gpu(Gpu { processes: Some(wire::Processes { compute }), ..Gpu::default() });
+    assert_eq!(taken.processes.known().unwrap().iter().map(|process| process.pid).collect::<Vec<_>>(), [4, 5, 6, 7]);
+}
+
+#[test]
 fn what_is_not_set_is_not_reported_and_who_says_both_knows_nothing() {
     let named = |why: wire::Why| wire::Unknown { signal: Signal::Memory.into(), why: why.into() };
     let memory = Some(wire::Memory { used_bytes: 0, total_bytes: 1 << 34, reserved_bytes: 0 });

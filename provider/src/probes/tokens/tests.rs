@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::kube::fake;
 
-const USER: &str = "system:serviceaccount:stoker:stoker-probe";
+const USER: &str = "system:serviceaccount:stoker-probe:stoker-probe";
 
 /// What the API server says of a good token.
 fn good() -> Value {

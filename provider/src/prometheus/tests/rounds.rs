@@ -1,10 +1,13 @@
 use stoker_core::policy::Prometheus as Rules;
 use stoker_core::reading::{DriverState, Happening, Measured, NodeEvent, NodeReading, Source, Why};
+use tokio::sync::watch;
 
 use super::super::book::{Book, Round, Told};
 use super::super::labels::{Dropped, Drops, Nodes};
 use super::super::levels::Levels;
+use super::super::{GpuFeed, KnownNodes, Metrics};
 use super::*;
+use crate::clock::{Clock, VirtualClock};
 
 /// One GPU as a round tells of it: node, number, seconds at which it was sampled, temperature.
 type Sample = (&'static str, u32, f64, f64);
@@ -184,4 +187,24 @@ fn where_the_exporter_counts_errors_repeats_are_told() {
     assert_eq!(errors(&mut feed, 90, 48, &[]), [] as [u32; 0]);
     // A flood is told as one.
     assert_eq!(errors(&mut feed, 120, 48, &[(48, 1_000)]), [48; 8]);
+}
+
+#[tokio::test]
+async fn a_slow_answer_makes_no_sample_younger() {
+    let moved = VirtualClock::new(at(0));
+    let slow = Arc::clone(&moved);
+    let prometheus = Prometheus::start(Arc::new(move |query| {
+        if query.contains("timestamp(") {
+            slow.advance_to(at(10));
+            return vector(&[stamp(0, "a", 1, -20.0)]);
+        }
+        vector(&[])
+    }))
+    .await;
+    let policy = crate::policy_file::parse("policy.yaml", crate::policy_file::example(), None).unwrap();
+    let (_keep, policy) = watch::channel(Arc::new(policy));
+    let nodes: KnownNodes = Arc::new(|| vec![node("a")]);
+    let mut feed =
+        GpuFeed::new(prometheus.asker(), policy, nodes, Arc::new(|_, _, _| ()), Metrics::default(), Clock::Virtual(moved));
+    assert_eq!(only(&feed.round().await).arrived, at(-20));
 }

@@ -88,6 +88,25 @@ async fn a_signal_is_known_only_where_it_is_one_number_that_rests_on_young_sampl
 }
 
 #[tokio::test]
+async fn a_slow_answer_is_as_old_as_its_question() {
+    let moved = VirtualClock::new(at(0));
+    let slow = Arc::clone(&moved);
+    let prometheus = Prometheus::start(Arc::new(move |query| {
+        if query.starts_with("label_replace") {
+            slow.advance_to(at(10));
+            return vector(&[row(&[("selector", "0")], 0.0, &theirs(-30.0))]);
+        }
+        vector(&[unlabelled("24")])
+    }))
+    .await;
+    let policy = policy(&[("queueDepth", "sum(queue)")]);
+    let (_keep, receiver) = watch::channel(Arc::clone(&policy));
+    let signals = Signals::new(Some(prometheus.asker()), receiver, Metrics::default(), Clock::Virtual(moved));
+    let SignalLevel::Known { at: sampled, .. } = only(&signals.round(&policy).await) else { panic!("unknown") };
+    assert_eq!(sampled, at(-30));
+}
+
+#[tokio::test]
 async fn a_signal_that_stays_unknown_is_so_since_the_first_time() {
     let moved = VirtualClock::new(at(0));
     let clock = Clock::Virtual(Arc::clone(&moved));
