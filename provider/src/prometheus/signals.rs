@@ -114,13 +114,13 @@ impl Signals {
         // The policy's queries were parsed when it was read.
         let stamps = promql::stamps(&signal.query).map_err(|_| NoLevel::Refused)?;
         // Before the question: the answer may be seconds on its way.
-        let asked = self.clock.now();
+        let now = self.clock.now();
         let at = match &stamps {
             // Not on any metric: it is as of now.
-            None => asked,
+            None => now,
             Some(stamps) => {
                 let rows = self.one(asker, signal, &stamps.query).await?;
-                oldest(&rows, asked, stamps.selectors, stale_after)?
+                oldest(&rows, now, stamps.selectors, stale_after)?
             }
         };
         let rows = self.one(asker, signal, &signal.query).await?;
