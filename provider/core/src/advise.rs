@@ -44,7 +44,7 @@ pub struct Thresholds {
     pub over_provisioned_below: Percent,
     /// Memory-bound from this peak of memory, or p95 of bandwidth, on.
     pub memory_bound_from: Percent,
-    /// Spread-bound from this p95 of arithmetic on.
+    /// Compute-bound from this p95 of arithmetic on.
     pub compute_bound_from: Percent,
 }
 

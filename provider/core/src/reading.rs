@@ -31,6 +31,14 @@ impl<T> Measured<T> {
             Self::Unknown(_) => None,
         }
     }
+
+    /// Why something that this hardware and source do read was not read this time; `None` where it was, or never is.
+    pub const fn unread(&self) -> Option<Why> {
+        match self {
+            Self::Known(_) | Self::Unknown(Why::NotReported | Why::NotSupported | Why::NoPermission | Why::NotTrusted) => None,
+            Self::Unknown(why) => Some(*why),
+        }
+    }
 }
 
 impl<T> Default for Measured<T> {
@@ -201,7 +209,7 @@ pub struct GpuReading {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemoryLevel {
-    /// In use.
+    /// In use, without what the driver keeps.
     pub used: u64,
     /// There is.
     pub total: u64,

@@ -34,7 +34,8 @@ use levels::Sample;
 pub const LONGEST_GAP: i64 = 90;
 
 /// Most cells of a node and hour. Sixteen GPUs of seven instances each are 112; beyond twice that, pods that come and go are no longer told
-/// apart, so that a row stays small.
+/// apart, so that a row stays small. What has no cell by then gets one for all its holders, up to as many again; beyond that, which no
+/// hardware has, it is not counted.
 pub const MOST_CELLS: usize = 256;
 
 /// What is known of a node beside its readings.
@@ -73,7 +74,7 @@ struct Node {
     context: Arc<NodeContext>,
     /// When the last reading was sampled, in Unix seconds.
     at: Option<i64>,
-    /// Millijoules at the last reading, by GPU.
+    /// Millijoules at the last reading, by GPU that was in it.
     energy: BTreeMap<GpuUuid, u64>,
     hours: BTreeMap<i64, OpenHour>,
     latest: Option<Latest>,
@@ -150,6 +151,7 @@ impl Rollup {
         of.at = Some(now);
         let context = Arc::clone(&of.context);
         let mut latest = Latest { at, units: Vec::new() };
+        of.energy.retain(|uuid, _| reading.gpus.contains_key(uuid));
         for (uuid, gpu) in &reading.gpus {
             let joules = of.joules(uuid, gpu);
             let instances = match &gpu.mig {
@@ -165,7 +167,7 @@ impl Rollup {
                 None => vec![(Unit::whole(uuid), Sample::of_gpu(gpu, joules))],
             };
             for (unit, sample) in samples {
-                let holder = attribute::holder(&context, sample.processes);
+                let holder = attribute::holder(&context, sample.processes.known().map(Vec::as_slice));
                 latest.units.push(LatestUnit::of(unit.clone(), gpu.index, &sample, holder.clone()));
                 of.count(from, now, &unit, &holder, &sample);
             }
@@ -255,21 +257,24 @@ impl Node {
                 continue;
             }
             let open = self.hours.entry(hour).or_default();
-            open.version += 1;
+            let Some(levels) = open.levels(unit, holder) else { continue };
             // The sample was taken in the last of the hours; those before it get its time.
-            open.levels(unit, holder).add(sample, u32::try_from(seconds).unwrap_or(0), hour == last);
+            levels.add(sample, u32::try_from(seconds).unwrap_or(0), hour == last);
+            open.version += 1;
         }
     }
 }
 
 impl OpenHour {
-    fn levels(&mut self, unit: &Unit, holder: &Holder) -> &mut Levels {
+    /// Where a sample is counted; `None` where there is no room for another unit.
+    fn levels(&mut self, unit: &Unit, holder: &Holder) -> Option<&mut Levels> {
         let known = (unit.clone(), holder.clone());
         let key = if self.cells.len() < MOST_CELLS || self.cells.contains_key(&known) {
             known
         } else {
             (known.0, Holder::Unattributed(Unattributed::TooMany))
         };
-        self.cells.entry(key).or_default()
+        let room = self.cells.len() < 2 * MOST_CELLS || self.cells.contains_key(&key);
+        room.then(|| self.cells.entry(key).or_default())
     }
 }

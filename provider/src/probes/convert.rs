@@ -20,6 +20,8 @@ use super::reason::Reason;
 const AHEAD: SignedDuration = SignedDuration::from_mins(1);
 /// Most GPUs of one node. The largest machines have 16.
 const MOST_GPUS: usize = 64;
+/// Most MIG devices of one GPU. None has more than 7.
+const MOST_INSTANCES: usize = 16;
 /// Most GPUs that a driver may count.
 const MOST_COUNTED: u32 = 1024;
 /// Most memory of one GPU: 4 TiB, 14 times what the largest has.
@@ -305,7 +307,7 @@ impl Absurd {
     }
 
     fn mig(&mut self, mig: wire::Mig) -> Result<Mig, Reason> {
-        if mig.devices.len() > MOST_GPUS {
+        if mig.devices.len() > MOST_INSTANCES {
             return Err(Reason::TooLarge);
         }
         let mut devices = BTreeMap::new();

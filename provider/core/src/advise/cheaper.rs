@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Inputs;
-use super::class::Used;
+use super::class::{Measure, Used};
 use super::observed::{Kind, Workload, month};
 use crate::fit::Power;
 use crate::group::{Group, Menu};
@@ -102,11 +102,11 @@ pub struct Suggestion {
 /// Why nothing is suggested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Stay {
-    /// Its memory was not read.
+    /// Its memory was not read, on some of its GPUs at least.
     #[error("its memory was not read, so nobody knows what holds it")]
     MemoryUnknown,
-    /// No data sheet tells what its GPUs can do.
-    #[error("no data sheet tells what its GPUs can do")]
+    /// No data sheet tells what some of its GPUs can do, or no reading what it used of them.
+    #[error("no data sheet tells what some of its GPUs can do, or no reading what it used of them")]
     PowerUnknown,
     /// Its pool is gone.
     #[error("its pool is not in the policy any more")]
@@ -204,17 +204,26 @@ pub(super) fn find(
     (cheapest, other)
 }
 
-/// What one of its GPUs needs: the most that it used on any kind of them, headroom included.
+/// What one of its GPUs needs: the most that it used on any kind of them, headroom included. A kind that is not known could have been the
+/// one that needs most.
 fn need(workload: &Workload, levels: &Used, inputs: &Inputs<'_>) -> Result<Power, Stay> {
     if levels.memory.is_none() {
         return Err(Stay::MemoryUnknown);
     }
     let headroom = inputs.menu.policy.advise.headroom;
-    let on = workload.on.iter().filter_map(|(kind, on)| {
-        let compute = on.by(levels.by)?.p95;
-        Some(power(kind, inputs.book)?.used(compute, on.bandwidth().map(|level| level.p95), on.memory_peak, headroom))
-    });
-    on.reduce(Power::max).ok_or(Stay::PowerUnknown)
+    let mut most: Option<Power> = None;
+    // What readings stand for no time of, it did not run on.
+    for (kind, on) in workload.on.iter().filter(|(_, on)| on.seconds > 0) {
+        if on.memory_peak == 0 {
+            return Err(Stay::MemoryUnknown);
+        }
+        // Not each kind reads what most of them do.
+        let compute = [levels.by, Measure::Utilization, Measure::SmActivity].into_iter().find_map(|measure| on.by(measure));
+        let (Some(compute), Some(power)) = (compute, power(kind, inputs.book)) else { return Err(Stay::PowerUnknown) };
+        let used = power.used(compute.p95, on.bandwidth().map(|level| level.p95), on.memory_peak, headroom);
+        most = Some(most.map_or(used, |most| most.max(used)));
+    }
+    most.ok_or(Stay::PowerUnknown)
 }
 
 /// What one GPU or instance of a kind has; `None` where no source tells.

@@ -19,6 +19,8 @@ pub enum Class {
     MemoryBound,
     /// Arithmetic is what it runs out of first.
     ComputeBound,
+    /// It uses little of their arithmetic, and whether memory is why nobody knows: it was not read.
+    Unknown,
 }
 
 impl Class {
@@ -29,6 +31,7 @@ impl Class {
             Self::Fits => "fits",
             Self::MemoryBound => "memory-bound",
             Self::ComputeBound => "compute-bound",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -109,7 +112,7 @@ pub(super) fn of(levels: &Used, thresholds: Thresholds) -> Class {
     } else if from(p95, thresholds.compute_bound_from) {
         Class::ComputeBound
     } else if p95.is_some() && !from(p95, thresholds.over_provisioned_below) {
-        Class::OverProvisioned
+        if memory.is_some() { Class::OverProvisioned } else { Class::Unknown }
     } else {
         Class::Fits
     }

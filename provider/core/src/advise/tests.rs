@@ -39,6 +39,10 @@ fn a_workload_is_called_by_what_it_runs_out_of_first() {
     assert_eq!([called(950, 850, None), called(100, 0, Some(850))], [Class::MemoryBound; 2], "memory before arithmetic");
     let strict = Thresholds { over_provisioned_below: Percent(70), ..Thresholds::default() };
     assert_eq!(of(&used(699, 0, None), strict), Class::OverProvisioned);
+    // Memory may be why its arithmetic is little used.
+    let blind = |compute, bandwidth| of(&Used { memory: None, ..used(compute, 0, bandwidth) }, Thresholds::default());
+    assert_eq!([blind(100, None), blind(400, None), blind(950, None)], [Class::Unknown, Class::Fits, Class::ComputeBound]);
+    assert_eq!(blind(100, Some(850)), Class::MemoryBound);
 }
 
 /// Half an hour between checkpoints of which each takes 3 % of it: 54 s.
@@ -138,6 +142,11 @@ fn book(rows: &[Row]) -> PriceBook {
 
 /// What is advised to one workload of `gpus` whole GPUs a pod on `on`, that has read the same for eight days.
 fn advised(pool: Value, rows: &[Row], on: Row, gpus: u32, reading: &GpuReading) -> WorkloadAdvice {
+    advised_on(pool, rows, gpus, &[(on, reading)])
+}
+
+/// The same of a workload with a node of each of several types.
+fn advised_on(pool: Value, rows: &[Row], gpus: u32, on: &[(Row, &GpuReading)]) -> WorkloadAdvice {
     let mut pool = pool;
     pool["name"] = json!("pool");
     pool["where"] = json!({ "clouds": ["aws"], "regions": ["us-east-1"] });
@@ -153,11 +162,20 @@ fn advised(pool: Value, rows: &[Row], on: Row, gpus: u32, reading: &GpuReading) 
     let wide = everything(&policy, &book, &facts);
     let menu = Menu::derive(&Arc::new(policy), &book, &facts);
 
+    let (pool, mut observed) = (PoolName::new("pool").unwrap(), Observed::default());
+    for (on, reading) in on {
+        read(&pool, *on, gpus, reading).flush().hours.iter().for_each(|row| observed.add(row));
+    }
+    let memory = Memory::default();
+    let advice = advise(&observed, &Inputs { menu: &menu, wide: &wide, book: &book, memory: &memory, now: time() });
+    advice.workloads.into_iter().next().unwrap_or_else(|| panic!("{:?}", (advice.too_little, advice.unknown)))
+}
+
+/// Eight days of a node whose only pod holds all of it.
+fn read(pool: &PoolName, on: Row, gpus: u32, reading: &GpuReading) -> Rollup {
     let (node, mut rollup) = (NodeName::new("n").unwrap(), Rollup::default());
-    let owner = Owner::of("ml", "job", None, None);
-    let pod = GpuPod { name: "ml/job".into(), uid: None, owner, units: Some(on.3) };
-    let pool = PoolName::new("pool").unwrap();
-    let bought = Bought { pool, market: on_demand(on.0), price: UsdPerHour(on.4), gpus: on.3, units: on.3 };
+    let pod = GpuPod { name: "ml/job".into(), uid: None, owner: Owner::of("ml", "job", None, None), units: Some(on.3) };
+    let bought = Bought { pool: pool.clone(), market: on_demand(on.0), price: UsdPerHour(on.4), gpus: on.3, units: on.3 };
     rollup.follow([(node.clone(), Arc::new(NodeContext { bought: Some(bought), pods: Some(vec![pod]) }))].into());
     for second in (0..=8 * 86_400).step_by(60) {
         let uuid = |n: u32| GpuUuid::new(format!("GPU-{n}")).unwrap();
@@ -174,11 +192,7 @@ fn advised(pool: Value, rows: &[Row], on: Row, gpus: u32, reading: &GpuReading) 
             },
         );
     }
-    let mut observed = Observed::default();
-    rollup.flush().hours.iter().for_each(|row| observed.add(row));
-    let memory = Memory::default();
-    let advice = advise(&observed, &Inputs { menu: &menu, wide: &wide, book: &book, memory: &memory, now: time() });
-    advice.workloads.into_iter().next().unwrap_or_else(|| panic!("{:?}", (advice.too_little, advice.unknown)))
+    rollup
 }
 
 fn reads(utilization: u16, gib: u64, total: u64) -> GpuReading {
@@ -246,4 +260,22 @@ fn without_memory_or_a_data_sheet_nothing_is_suggested() {
     assert_eq!(used.cheapest, Err(Stay::NothingCheaper), "130.7 TFLOPS are needed, an L4 has 121");
     used = advised(pool(), &[L4], strange, 1, &reads(100, 8, 24));
     assert_eq!(used.cheapest, Err(Stay::PowerUnknown));
+}
+
+/// On an H100 with SM activity 10 %, and on an L4 that reads no SM activity and is at 30 % with 20 GiB: the need for memory is the L4's,
+/// 24 GiB with a fifth on top.
+#[test]
+fn a_kind_that_is_not_known_in_full_is_never_left_out_of_the_need() {
+    let pool = || json!({ "workload": "training", "gpu": { "models": ["H100", "L4"] } });
+    let h100: Row = ("p5.4xlarge", "H100", 80, 1, 6_880_000, 3350, 989_000, &[]);
+    let measured = GpuReading { sm_activity: Measured::Known(Permille::new(100).unwrap()), ..reads(150, 8, 80) };
+    let on = |rows: &[Row], second: &GpuReading| advised_on(pool(), rows, 1, &[(h100, &measured), (L4, second)]);
+    let both = on(&[h100, L4], &reads(300, 20, 24));
+    assert_eq!(both.levels.by, Measure::SmActivity);
+    assert_eq!(both.cheapest.unwrap().need.memory, 24 << 30);
+    assert_eq!(on(&[h100], &reads(300, 20, 24)).cheapest, Err(Stay::PowerUnknown), "no data sheet");
+    let dark = GpuReading { utilization: Measured::default(), ..reads(0, 20, 24) };
+    assert_eq!(on(&[h100, L4], &dark).cheapest, Err(Stay::PowerUnknown), "neither SM activity nor utilization");
+    let blind = GpuReading { memory: Measured::default(), ..reads(300, 0, 24) };
+    assert_eq!(on(&[h100, L4], &blind).cheapest, Err(Stay::MemoryUnknown));
 }

@@ -15,7 +15,7 @@ use super::seen::{Activity, Hearing, Notice, Seen, SeenGpu, Xids};
 use super::{DriverState, GpuReading, Happening, Interruption, Measured, NodeEvent, NodeReading, Source, Why};
 use crate::ids::GpuUuid;
 use ailments::ailments;
-use facts::{Facts, NEVER, Now, SM_WORK, Track, UTILIZATION_WORK, unread, worst};
+use facts::{Facts, NEVER, Now, SM_WORK, Track, UTILIZATION_WORK, worst};
 
 /// How long nothing must be at work before that is told, with when it began: short work that comes and goes then changes the snapshot
 /// a few times a minute, and not each round. Nothing counts a node as warm in less than a minute.
@@ -185,7 +185,7 @@ impl Digest {
             memory: reading.memory,
             processes: &reading.processes,
             shares: [(reading.sm_activity, SM_WORK), (reading.utilization, UTILIZATION_WORK), (reading.codec, 1)],
-            split: unread(&reading.mig),
+            split: reading.mig.unread(),
         };
         let track = self.tracks.entry(uuid.clone()).or_default();
         let now = inner.into_iter().fold(track.judge(&facts, held, at), worst);

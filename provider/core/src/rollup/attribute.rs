@@ -142,10 +142,10 @@ pub(super) fn holder(node: &NodeContext, processes: Option<&[GpuProcess]>) -> Ho
     Holder::Pod { name: Arc::clone(&pod.name), owner: pod.owner.clone() }
 }
 
-/// Whether a pod asked for all that a node has to give, as far as anybody knows.
+/// Whether a pod is known to have asked for all that a node has to give.
 fn takes_all(pod: &GpuPod, node: &NodeContext) -> bool {
     match (pod.units, &node.bought) {
         (Some(asked), Some(bought)) => asked >= bought.units,
-        _ => true,
+        _ => false,
     }
 }

@@ -91,7 +91,7 @@ pub struct Cell {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Latest {
-    /// When it reached us.
+    /// When it was sampled on the node, not when it reached us.
     pub at: Timestamp,
     /// Each GPU, or each instance of one that is split.
     pub units: Vec<LatestUnit>,

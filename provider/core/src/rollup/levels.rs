@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
-use crate::reading::{GpuProcess, GpuReading, Measured, MemoryLevel, MigReading, Permille};
+use crate::reading::{GpuProcess, GpuReading, Measured, MemoryLevel, MigReading, Permille, Why};
 
 /// From here on a kernel ran: below, the driver's own sampling rounds up (`nvml-contract` §2.1).
 const RAN_UTILIZATION: u16 = 20;
 /// The same of SM activity, which is measured and not sampled.
 const RAN_SM: u16 = 10;
-/// Memory in use beyond what the driver keeps is somebody's from here on: 256 MiB, or a hundredth of the GPU's if that is more
-/// (`nvml-contract` §2.1).
+/// Memory in use is somebody's above this: 256 MiB, or a hundredth of the GPU's if that is more (`nvml-contract` §2.1). What the driver
+/// keeps is told apart and is not among what is in use.
 const SOMEBODYS: u64 = 256 << 20;
 
 /// What a GPU was doing, as far as anybody can tell.
@@ -34,8 +34,8 @@ pub(super) struct Sample<'a> {
     pub(super) sm: Measured<Permille>,
     pub(super) bandwidth: Measured<Permille>,
     pub(super) memory: Measured<MemoryLevel>,
-    pub(super) processes: Option<&'a [GpuProcess]>,
-    codec: Option<Permille>,
+    pub(super) processes: &'a Measured<Vec<GpuProcess>>,
+    codec: Measured<Permille>,
     /// Since the reading before.
     joules: u64,
 }
@@ -47,8 +47,8 @@ impl<'a> Sample<'a> {
             sm: gpu.sm_activity,
             bandwidth: gpu.memory_bandwidth,
             memory: gpu.memory,
-            processes: gpu.processes.known().map(Vec::as_slice),
-            codec: gpu.codec.known().copied(),
+            processes: &gpu.processes,
+            codec: gpu.codec,
             joules,
         }
     }
@@ -56,28 +56,33 @@ impl<'a> Sample<'a> {
     /// The driver tells no utilization of an instance, and no energy.
     pub(super) fn of_instance(device: &'a MigReading) -> Self {
         Self {
-            utilization: Measured::Unknown(crate::reading::Why::NotSupported),
+            utilization: Measured::Unknown(Why::NotSupported),
             sm: device.sm_activity,
             bandwidth: device.memory_bandwidth,
             memory: device.memory,
-            processes: device.processes.known().map(Vec::as_slice),
-            codec: None,
+            processes: &device.processes,
+            codec: Measured::Unknown(Why::NotSupported),
             joules: 0,
         }
     }
 
-    /// What it was doing. Without utilization and SM activity nobody knows, unless something else proves work.
+    /// What it was doing. Without utilization and SM activity, or where one of them failed this time, nobody knows, unless something else
+    /// proves work; and nobody knows that nothing lies in memory that was not read.
     pub(super) fn activity(&self) -> Activity {
-        let ran = |level: Option<&Permille>, from: u16| level.is_some_and(|level| level.get() >= from);
-        if ran(self.utilization.known(), RAN_UTILIZATION) || ran(self.sm.known(), RAN_SM) || ran(self.codec.as_ref(), 1) {
+        let shares = [(self.utilization, RAN_UTILIZATION), (self.sm, RAN_SM), (self.codec, 1)];
+        if shares.iter().any(|(share, from)| share.known().is_some_and(|share| share.get() >= *from)) {
             return Activity::Worked;
         }
-        if self.utilization.known().is_none() && self.sm.known().is_none() {
+        let never = self.utilization.known().is_none() && self.sm.known().is_none();
+        if never || shares.iter().any(|(share, _)| share.unread().is_some()) {
             return Activity::Unknown;
         }
-        let held = |level: &MemoryLevel| level.used.saturating_sub(level.reserved) > SOMEBODYS.max(level.total / 100);
-        let resident = self.processes.is_some_and(|list| !list.is_empty()) || self.memory.known().is_some_and(held);
-        if resident { Activity::Resident } else { Activity::Empty }
+        let held = |level: &MemoryLevel| level.used > SOMEBODYS.max(level.total / 100);
+        if self.processes.known().is_some_and(|list| !list.is_empty()) || self.memory.known().is_some_and(held) {
+            return Activity::Resident;
+        }
+        let told = self.memory.known().is_some() && self.processes.unread().is_none();
+        if told { Activity::Empty } else { Activity::Unknown }
     }
 }
 

@@ -117,7 +117,7 @@ fn merged_hours_tell_what_all_their_seconds_tell() {
 
 #[test]
 fn a_reading_stands_for_the_time_since_the_last_and_no_longer_than_a_gap() {
-    let mut rollup = held_by(1, &[pod("a", None)]);
+    let mut rollup = held_by(1, &[pod("a", Some(1))]);
     let mut take = |second, level| rollup.take(&node(), at(second), &reading(second, [(uuid(1), gpu(level, 2))]));
     assert_eq!(take(10, 400), Taken::Begins);
     assert_eq!(take(40, 800), Taken::Counted);
@@ -135,7 +135,7 @@ fn a_reading_stands_for_the_time_since_the_last_and_no_longer_than_a_gap() {
 
 #[test]
 fn time_falls_to_the_hour_that_it_was_in() {
-    let mut rollup = held_by(1, &[pod("a", None)]);
+    let mut rollup = held_by(1, &[pod("a", Some(1))]);
     for second in [3_590, 3_620, 3_650] {
         rollup.take(&node(), at(second), &reading(second, [(uuid(1), gpu(500, 2))]));
     }
@@ -150,7 +150,7 @@ fn time_falls_to_the_hour_that_it_was_in() {
 
 #[test]
 fn what_is_not_known_is_left_out_and_is_not_idle() {
-    let mut rollup = held_by(1, &[pod("a", None)]);
+    let mut rollup = held_by(1, &[pod("a", Some(1))]);
     let dark = GpuReading { utilization: Measured::Unknown(Why::GpuLost), ..GpuReading::default() };
     for second in [0, 60, 120] {
         rollup.take(&node(), at(second), &reading(second, [(uuid(1), dark.clone())]));
@@ -187,6 +187,34 @@ fn a_model_that_waits_is_resident_and_an_untouched_gpu_is_empty() {
         ..gpu(0, 0)
     };
     assert_eq!(doing(&by_sm), Activity::Worked);
+    // What the driver keeps is not among what is in use.
+    let kept = MemoryLevel { used: 600 << 20, total: 24 * GIB, reserved: 500 << 20 };
+    assert_eq!(doing(&GpuReading { memory: Measured::Known(kept), ..gpu(0, 0) }), Activity::Resident);
+}
+
+#[test]
+fn nothing_is_called_empty_or_resident_while_a_reading_that_could_tell_otherwise_failed() {
+    let doing = |gpu: &GpuReading| Sample::of_gpu(gpu, 0).activity();
+    let listed =
+        |processes| Measured::Known(vec![GpuProcess { pid: 1, memory: None, container: None, pod_uid: None }; processes]);
+    for why in [Why::NotReported, Why::NotSupported, Why::Failed] {
+        let blind = GpuReading { memory: Measured::Unknown(why), processes: listed(0), ..gpu(0, 0) };
+        assert_eq!(doing(&blind), Activity::Unknown, "{why:?}");
+        assert_eq!(doing(&GpuReading { processes: listed(1), ..blind.clone() }), Activity::Resident, "a process proves it");
+        assert_eq!(doing(&GpuReading { utilization: Measured::Known(permille(500)), ..blind }), Activity::Worked);
+    }
+    let (failed, lacks) = (Measured::Unknown(Why::TimedOut), Measured::Unknown(Why::NotSupported));
+    for gib in [0, 4] {
+        let idle = gpu(0, gib);
+        assert_eq!(doing(&GpuReading { sm_activity: failed, ..idle.clone() }), Activity::Unknown);
+        assert_eq!(doing(&GpuReading { codec: failed, ..idle.clone() }), Activity::Unknown);
+        assert_eq!(
+            doing(&GpuReading { utilization: failed, sm_activity: Measured::Known(permille(0)), ..idle }),
+            Activity::Unknown
+        );
+    }
+    assert_eq!(doing(&GpuReading { sm_activity: lacks, codec: lacks, ..gpu(0, 0) }), Activity::Empty);
+    assert_eq!(doing(&GpuReading { processes: Measured::Unknown(Why::Failed), ..gpu(0, 0) }), Activity::Unknown);
 }
 
 /// Processes tell; else the only pod, if it asked for all; else nobody can tell.
@@ -208,8 +236,12 @@ fn a_gpu_is_held_by_the_pod_that_computes_on_it() {
     assert_eq!(holder(2, &two, &gpu(500, 2)), "its processes do not tell which pod");
     assert_eq!(holder(1, &one, &gpu(0, 0)), "ml/a", "the only pod has all that there is");
     assert_eq!(holder(2, &one, &gpu(0, 0)), "its processes do not tell which pod", "the other GPU may be free");
-    assert_eq!(holder(2, &[pod("a", None)], &gpu(0, 0)), "ml/a");
+    assert_eq!(holder(1, &[pod("a", None)], &gpu(0, 0)), "its processes do not tell which pod", "it may have asked for none");
     assert_eq!(holder(1, &one, &computing(&["gone"])), "ml/a");
+    let mut unbought = Rollup::default();
+    unbought.follow([(node(), Arc::new(NodeContext { bought: None, pods: Some(one.to_vec()) }))].into());
+    unbought.take(&node(), at(0), &reading(0, [(uuid(1), gpu(0, 0))]));
+    assert_eq!(name(&unbought.flush().hours[0].cells[0].holder), "its processes do not tell which pod", "it may have more");
     let mut blind = Rollup::default();
     blind.follow([(node(), Arc::default())].into());
     blind.take(&node(), at(0), &reading(0, [(uuid(1), gpu(0, 0))]));
@@ -253,7 +285,7 @@ fn a_split_gpu_is_counted_by_its_instances() {
 
 #[test]
 fn energy_is_counted_in_whole_joules_and_a_driver_that_counts_anew_adds_none() {
-    let mut rollup = held_by(1, &[pod("a", None)]);
+    let mut rollup = held_by(1, &[pod("a", Some(1))]);
     for (second, millijoules) in [(0, 1_500), (5, 2_900), (10, 4_100), (15, 100), (20, 2_100)] {
         let gpu = GpuReading { energy_mj: Measured::Known(millijoules), ..gpu(0, 0) };
         rollup.take(&node(), at(second), &reading(second, [(uuid(1), gpu)]));
@@ -264,7 +296,7 @@ fn energy_is_counted_in_whole_joules_and_a_driver_that_counts_anew_adds_none() {
 
 #[test]
 fn a_written_hour_is_let_go_and_one_that_changed_meanwhile_is_not() {
-    let mut rollup = held_by(1, &[pod("a", None)]);
+    let mut rollup = held_by(1, &[pod("a", Some(1))]);
     for second in [3_500, 3_560] {
         rollup.take(&node(), at(second), &reading(second, [(uuid(1), gpu(500, 2))]));
     }
@@ -277,7 +309,7 @@ fn a_written_hour_is_let_go_and_one_that_changed_meanwhile_is_not() {
     rollup.written(&second, at(3_611));
     assert!(rollup.flush().is_empty(), "what is written is not written again");
     // After a restart the open hour goes on from what was written of it.
-    let mut restarted = held_by(1, &[pod("a", None)]);
+    let mut restarted = held_by(1, &[pod("a", Some(1))]);
     restarted.restore(second.hours.into_iter().filter(|row| row.hour == FIRST + 1).collect());
     assert!(restarted.flush().is_empty());
     for at in [3_700, 3_760] {
@@ -288,7 +320,7 @@ fn a_written_hour_is_let_go_and_one_that_changed_meanwhile_is_not() {
 
 #[test]
 fn what_a_probe_kept_while_it_was_cut_off_is_counted_where_it_belongs_as_long_as_its_hour_is_open() {
-    let mut rollup = held_by(1, &[pod("a", None)]);
+    let mut rollup = held_by(1, &[pod("a", Some(1))]);
     rollup.take(&node(), at(3_300), &reading(3_300, [(uuid(1), gpu(500, 2))]));
     rollup.written(&rollup.flush(), at(3_700));
     // Cut off for ten minutes; then all at once.
@@ -304,14 +336,14 @@ fn what_a_probe_kept_while_it_was_cut_off_is_counted_where_it_belongs_as_long_as
 
 #[test]
 fn a_node_that_comes_back_goes_on_with_its_hour_and_stays_what_it_was() {
-    let mut rollup = held_by(1, &[pod("a", None)]);
+    let mut rollup = held_by(1, &[pod("a", Some(1))]);
     let take = |rollup: &mut Rollup, second| rollup.take(&node(), at(second), &reading(second, [(uuid(1), gpu(500, 2))]));
     take(&mut rollup, 0);
     take(&mut rollup, 60);
     let batch = rollup.flush();
     rollup.written(&batch, at(60));
     rollup.follow(BTreeMap::new());
-    rollup.follow([(node(), Arc::new(NodeContext { bought: None, pods: Some(vec![pod("a", None)]) }))].into());
+    rollup.follow([(node(), Arc::new(NodeContext { bought: None, pods: Some(vec![pod("a", Some(1))]) }))].into());
     take(&mut rollup, 120);
     let batch = rollup.flush();
     assert_eq!((batch.hours[0].cells[0].levels.seconds, batch.hours[0].bought.as_ref()), (120, Some(&bought(1))));
@@ -324,7 +356,7 @@ fn a_node_that_comes_back_goes_on_with_its_hour_and_stays_what_it_was() {
 fn pods_beyond_the_bound_are_not_told_apart_and_their_time_counts() {
     let mut rollup = held_by(1, &[]);
     for n in 0..300 {
-        let context = NodeContext { bought: Some(bought(1)), pods: Some(vec![pod(&format!("p{n}"), None)]) };
+        let context = NodeContext { bought: Some(bought(1)), pods: Some(vec![pod(&format!("p{n}"), Some(1))]) };
         rollup.follow([(node(), Arc::new(context))].into());
         rollup.take(&node(), at(n), &reading(n, [(uuid(1), gpu(500, 2))]));
     }
@@ -333,6 +365,24 @@ fn pods_beyond_the_bound_are_not_told_apart_and_their_time_counts() {
     assert_eq!(cells.len(), MOST_CELLS + 1);
     assert_eq!(cells.iter().map(|cell| cell.levels.seconds).sum::<u32>(), 299);
     assert!(cells.iter().any(|cell| cell.holder == Holder::Unattributed(Unattributed::TooMany)));
+}
+
+/// A probe that makes up a GPU each round, 64 at a time: neither cells nor what is kept from one reading to the next grows with them.
+#[test]
+fn gpus_that_are_new_each_round_take_bounded_room() {
+    let mut rollup = held_by(1, &[pod("a", Some(1))]);
+    for round in 0..20_u32 {
+        let gpus = (0..64).map(|n| (uuid(round * 64 + n), GpuReading { energy_mj: Measured::Known(5_000), ..gpu(500, 2) }));
+        let second = i64::from(round) * 10;
+        rollup.take(&node(), at(second), &reading(second, gpus));
+    }
+    let batch = rollup.flush();
+    assert_eq!((batch.hours.len(), batch.hours[0].cells.len()), (1, 2 * MOST_CELLS));
+    assert_eq!(rollup.nodes[&node()].energy.len(), 64);
+    // What has its cell goes on being counted.
+    rollup.take(&node(), at(200), &reading(200, [(uuid(0), gpu(500, 2))]));
+    let of = |batch: &Batch| batch.hours[0].cells.iter().find(|cell| cell.unit.gpu == uuid(0)).unwrap().levels.samples;
+    assert_eq!((of(&batch), of(&rollup.flush())), (1, 2));
 }
 
 #[test]

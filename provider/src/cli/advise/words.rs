@@ -96,6 +96,7 @@ pub(super) fn arithmetic(advice: &WorkloadAdvice, thresholds: Thresholds) -> Vec
         Class::OverProvisioned => format!(
             "p95 of {by} is {p95}%, below {over_provisioned_below}, and memory peaks at {memory}%, below {memory_bound_from}"
         ),
+        Class::Unknown => format!("p95 of {by} is {p95}%, below {over_provisioned_below}, and its memory was not read"),
         Class::Fits => format!("p95 of {by} is {p95}%, from {over_provisioned_below} to below {compute_bound_from}"),
     };
     let mut lines = vec![format!("{}: {why}; by {known_days} days of readings", class.as_str())];

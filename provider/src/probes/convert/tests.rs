@@ -87,6 +87,12 @@ fn a_round_that_makes_no_sense_is_not_taken() {
     let many = |count: usize| (0..count).map(|n| Gpu { uuid: format!("GPU-{n}"), ..Gpu::default() }).collect();
     assert_eq!(refused(Round { gpus: many(65), ..of(Gpu::default()) }), Reason::TooLarge);
     assert!(round(Round { gpus: many(64), ..of(Gpu::default()) }, now()).is_ok());
+    let split = |count: usize| {
+        let device = |n| wire::MigDevice { uuid: format!("MIG-{n}"), ..wire::MigDevice::default() };
+        of(Gpu { mig: Some(wire::Mig { devices: (0..count).map(device).collect(), ..wire::Mig::default() }), ..Gpu::default() })
+    };
+    assert_eq!(refused(split(17)), Reason::TooLarge);
+    assert!(round(split(16), now()).is_ok());
     let twice = vec![Gpu { uuid: "GPU-a".to_owned(), ..Gpu::default() }; 2];
     assert_eq!(refused(Round { gpus: twice, ..of(Gpu::default()) }), Reason::Malformed);
     for uuid in ["x".repeat(129), "GPU-\u{1b}[2J".to_owned()] {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawPrometheus {
-    /// How often it is asked, from `5s` to `5m`. Default: `15s`.
+    /// How often it is asked, from `5s` to `1m`. Default: `15s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "15s")]
     pub interval: Option<String>,

@@ -7,11 +7,13 @@ use jiff::SignedDuration;
 use super::{Faults, grammar};
 use crate::demand::{Amount, Signal};
 use crate::policy::{Path, Prometheus, RawPool, RawPrometheus, RawSignal, quoted};
+use crate::rollup::LONGEST_GAP;
 
 /// Shortest interval: a Prometheus scrapes hardly faster, and each round is some thirty queries.
 const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
-/// Longest interval: what is older can tell nothing of demand.
-const MAX_INTERVAL: SignedDuration = SignedDuration::from_mins(5);
+/// Longest interval: a reading stands for [`LONGEST_GAP`] at most, and rounds further apart would count for nothing.
+const MAX_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
+const _: () = assert!(MAX_INTERVAL.as_secs() < LONGEST_GAP);
 /// Oldest sample that may count: beyond this a node that went away would be taken for what it was.
 const MAX_STALE: SignedDuration = SignedDuration::from_mins(10);
 /// Longest query, in bytes: Prometheus and the proxies before it take that much in one request.
@@ -37,7 +39,7 @@ pub(super) fn prometheus(faults: &mut Faults, path: &Path, raw: Option<&RawProme
         if length < MIN_INTERVAL {
             faults.add(&path.key("interval"), format!("{text} is below 5s: raise it, exporters are hardly scraped faster"));
         } else if length > MAX_INTERVAL {
-            faults.add(&path.key("interval"), format!("{text} is above 5m: lower it, demand that old tells nothing"));
+            faults.add(&path.key("interval"), format!("{text} is above 1m: lower it, a reading stands for 90 s at most"));
         }
     }
     if let (Some(stale), Some(interval)) = (stale_after, interval) {

@@ -95,7 +95,8 @@ impl Facts<'_> {
         if let Measured::Unknown(why) = self.memory {
             return Now::Unknown(why);
         }
-        let others = [unread(self.processes), self.split].into_iter().chain(self.shares.iter().map(|(share, _)| unread(share)));
+        let others =
+            [self.processes.unread(), self.split].into_iter().chain(self.shares.iter().map(|(share, _)| share.unread()));
         others.flatten().next().map_or(Now::Quiet, Now::Unknown)
     }
 
@@ -106,16 +107,6 @@ impl Facts<'_> {
             Some(held) => !held && listed.unwrap_or(true),
             None => listed.unwrap_or(false),
         }
-    }
-}
-
-/// Why something that this hardware and source do read was not read this time; `None` where it was, or never is.
-pub(super) const fn unread<T>(level: &Measured<T>) -> Option<Why> {
-    match level {
-        Measured::Known(_) | Measured::Unknown(Why::NotReported | Why::NotSupported | Why::NoPermission | Why::NotTrusted) => {
-            None
-        }
-        Measured::Unknown(why) => Some(*why),
     }
 }
 

@@ -32,13 +32,10 @@ fn prometheus_is_asked_as_is_usual_unless_the_policy_says_otherwise() {
 fn faults_of_how_prometheus_is_asked_name_the_cure() {
     for (block, said) in [
         (json!({"interval": "4s"}), "prometheus.interval 4s is below 5s: raise it, exporters are hardly scraped faster"),
+        (json!({"interval": "61s"}), "prometheus.interval 61s is above 1m: lower it, a reading stands for 90 s at most"),
         (
-            json!({"interval": "6m", "staleAfter": "10m"}),
-            "prometheus.interval 6m is above 5m: lower it, demand that old tells nothing",
-        ),
-        (
-            json!({"interval": "2m"}),
-            "prometheus.staleAfter 90s is not above the interval of 120s, so all would be unknown between rounds: raise it",
+            json!({"interval": "1m", "staleAfter": "30s"}),
+            "prometheus.staleAfter 30s is not above the interval of 60s, so all would be unknown between rounds: raise it",
         ),
         (
             json!({"staleAfter": "11m"}),
