@@ -280,7 +280,10 @@ async fn write_nodes(state: &Path) {
     let snapshot = stoker_core::snapshot::Snapshot { cluster: Some(Arc::new(cluster)), ..inventory(&running, at(120)) };
     passes.pass(snapshot, at(120)).await;
     let mut rollup = Rollup::default();
-    let context = |pods: Vec<GpuPod>| Arc::new(NodeContext { bought: None, pods: Some(pods) });
+    let market = Market { place: g6(), capacity_type: CapacityType::Spot };
+    let pool = PoolName::new("serving").unwrap();
+    let bought = Bought { pool, market, price: UsdPerHour(425_568), gpus: 1, units: 1 };
+    let context = |pods: Vec<GpuPod>| Arc::new(NodeContext { bought: Some(bought.clone()), pods: Some(pods) });
     let (held, free) = (NodeName::new("sim-0").unwrap(), NodeName::new("sim-1").unwrap());
     rollup.follow([(held.clone(), context(vec![owned("ml/recs-1")])), (free.clone(), context(Vec::new()))].into());
     rollup.take(&held, at(3_540), &reading("00", at(3_540), gpu(0, 12, 24)));
