@@ -14,7 +14,7 @@ mod levels;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ pub use hour::{Bought, Cell, HOUR, Latest, LatestUnit, NodeHour, Unit};
 pub use levels::{Activity, Levels};
 
 use crate::ids::{GpuUuid, NodeName};
-use crate::reading::{GpuReading, Measured, NodeReading};
+use crate::reading::{GpuReading, Measured, NodeReading, Why};
 use levels::Sample;
 
 /// The longest time that a reading stands for: six of the longest usual periods (Prometheus scrapes each 15 s). After a longer silence
@@ -37,6 +37,9 @@ pub const LONGEST_GAP: i64 = 90;
 /// apart, so that a row stays small. What has no cell by then gets one for all its holders, up to as many again; beyond that, which no
 /// hardware has, it is not counted.
 pub const MOST_CELLS: usize = 256;
+
+/// Most GPUs of a node that are counted and not read. The largest machines have 16.
+const MOST_UNREAD: usize = 64;
 
 /// What is known of a node beside its readings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -172,6 +175,14 @@ impl Rollup {
                 of.count(from, now, &unit, &holder, &sample);
             }
         }
+        let dark = unread();
+        for index in unread_indices(reading) {
+            let Some(unit) = Unit::unread(index) else { continue };
+            let sample = Sample::of_gpu(&dark, 0);
+            let holder = attribute::holder(&context, None);
+            latest.units.push(LatestUnit::of(unit.clone(), index, &sample, holder.clone()));
+            of.count(from, now, &unit, &holder, &sample);
+        }
         of.latest = Some(latest);
         of.fresh = true;
         if from == now { Taken::Begins } else { Taken::Counted }
@@ -226,6 +237,26 @@ impl Rollup {
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
+}
+
+/// What is known of a GPU that the driver counts and cannot tell the UUID of, as one that is off the bus: that it failed.
+fn unread() -> GpuReading {
+    let failed = Why::Failed;
+    GpuReading {
+        utilization: Measured::Unknown(failed),
+        sm_activity: Measured::Unknown(failed),
+        memory: Measured::Unknown(failed),
+        processes: Measured::Unknown(failed),
+        ..GpuReading::default()
+    }
+}
+
+/// The places, in the driver's order, of GPUs that it counts and that the reading does not have.
+fn unread_indices(reading: &NodeReading) -> impl Iterator<Item = u32> {
+    let counted = reading.counted.known().copied().unwrap_or(0);
+    let read: BTreeSet<u32> = reading.gpus.values().map(|gpu| gpu.index).collect();
+    let missing = usize::try_from(counted).unwrap_or(usize::MAX).saturating_sub(reading.gpus.len());
+    (0..counted).filter(move |index| !read.contains(index)).take(missing.min(MOST_UNREAD))
 }
 
 impl OpenHour {

@@ -25,7 +25,7 @@ use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 use tower::Service;
 
-use crate::net::PeerInfo;
+use crate::net::{PeerInfo, Seldom};
 use crate::probes::identity::Identity;
 use crate::probes::{Readings, Reason, Streams};
 use codec::Counting;
@@ -54,12 +54,21 @@ struct Shared {
     streams: Arc<Streams>,
     identity: Identity,
     stop: CancellationToken,
+    warnings: Arc<Warnings>,
+}
+
+/// What is warned of, each kind on its own: one must not hide another.
+#[derive(Debug, Default)]
+struct Warnings {
+    refused: Seldom,
+    elsewhere: Seldom,
+    round: Seldom,
 }
 
 impl ProbeDoor {
     /// Takes what probes with that identity send; streams end at `stop`.
     pub fn new(readings: Arc<Readings>, streams: Arc<Streams>, identity: Identity, stop: CancellationToken) -> Self {
-        Self { shared: Arc::new(Shared { readings, streams, identity, stop }) }
+        Self { shared: Arc::new(Shared { readings, streams, identity, stop, warnings: Arc::default() }) }
     }
 }
 
@@ -108,7 +117,10 @@ impl Shared {
         let peer = request.extensions().get::<PeerInfo>().cloned();
         let may_speak = self.identity.of(peer.as_ref(), request.metadata()).await.map_err(|refused| {
             self.readings.reject(refused.reason);
-            tracing::warn!(remote = ?peer.as_ref().map(|peer| peer.remote), "probe refused: {}", refused.status.message());
+            if let Some(unlogged) = self.warnings.refused.unlogged() {
+                let remote = peer.as_ref().map(|peer| peer.remote);
+                tracing::warn!(?remote, unlogged, "probe refused: {}", refused.status.message());
+            }
             refused.status
         })?;
         let mut inbound = request.into_inner();
@@ -121,7 +133,10 @@ impl Shared {
         let node = self.check(&hello)?;
         if !may_speak.includes(&node) {
             let message = format!("the identity shown does not name the node {node}: a probe speaks for its own node only");
-            tracing::warn!(%node, ?may_speak, remote = ?peer.map(|peer| peer.remote), "a probe speaks for another node; refused");
+            if let Some(unlogged) = self.warnings.elsewhere.unlogged() {
+                let remote = peer.map(|peer| peer.remote);
+                tracing::warn!(%node, ?may_speak, ?remote, unlogged, "a probe speaks for another node; refused");
+            }
             return Err(self.refuse(Reason::WrongIdentity, Status::permission_denied(message)));
         }
         let unknown = |reason| {
@@ -136,7 +151,8 @@ impl Shared {
         let period = jiff::SignedDuration::from_millis(i64::from(hello.period_ms));
         self.readings.expect(&node, Source::Probe, period, Some(&hello.boot_id)).map_err(unknown)?;
         tracing::debug!(%node, version = hello.version.escape_debug().to_string(), "a probe speaks");
-        let session = Session::new(inbound, ticket, taken, Arc::clone(&self.readings), self.stop.clone());
+        let session =
+            Session::new(inbound, ticket, taken, Arc::clone(&self.readings), Arc::clone(&self.warnings), self.stop.clone());
         Ok(Box::pin(session.answers()))
     }
 

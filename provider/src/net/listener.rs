@@ -14,12 +14,13 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use super::peer::{PeerInfo, identities};
+use super::seldom::Seldom;
 use super::tls::Tls;
 
 /// How a listener protects its connections.
@@ -73,8 +74,7 @@ pub struct Listener {
     /// Those of `handshakes`, oldest first; may hold some that have ended.
     started: VecDeque<AbortHandle>,
     refused: Counter,
-    last_warning: Option<Instant>,
-    unlogged: u64,
+    warnings: Seldom,
 }
 
 #[derive(Debug)]
@@ -98,8 +98,7 @@ impl Listener {
             handshakes: JoinSet::new(),
             started: VecDeque::new(),
             refused: Counter::default(),
-            last_warning: None,
-            unlogged: 0,
+            warnings: Seldom::default(),
         }
     }
 
@@ -174,21 +173,17 @@ impl Listener {
         None
     }
 
-    /// Logs at most one failure a second: a client that cannot get in tries for ever.
-    fn note(&mut self, failed: &Failed) {
+    /// Counts and logs a failure.
+    fn note(&self, failed: &Failed) {
         let Failed { remote, error } = failed;
         if error.kind() == io::ErrorKind::UnexpectedEof {
             tracing::debug!(%remote, "connection closed before the handshake ended, as port checks do");
             return;
         }
         self.refused.inc();
-        let now = Instant::now();
-        if self.last_warning.is_some_and(|last| now.duration_since(last) < Duration::from_secs(1)) {
-            self.unlogged += 1;
-            return;
+        if let Some(unlogged) = self.warnings.unlogged() {
+            tracing::warn!(%remote, %error, unlogged, "TLS handshake failed");
         }
-        self.last_warning = Some(now);
-        tracing::warn!(%remote, %error, unlogged = std::mem::take(&mut self.unlogged), "TLS handshake failed");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod listener;
 mod peer;
+mod seldom;
 mod tls;
 
 #[cfg(test)]
@@ -9,4 +10,5 @@ mod tests;
 
 pub use listener::{Conn, Limits, Listener, PlaintextRefused, Security, check_plaintext};
 pub use peer::{PROBE_PREFIX, PeerInfo, require_identity};
+pub use seldom::Seldom;
 pub use tls::{Loaded, Tls, TlsFault, TlsFaults, TlsFiles, install_crypto};

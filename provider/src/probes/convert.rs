@@ -4,6 +4,7 @@
 //! which GPU it means, or when it was read, is not taken at all.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::ids::GpuUuid;
@@ -51,7 +52,7 @@ pub struct Converted {
     pub reading: NodeReading,
     /// When it was taken, by the node's clock.
     pub at: Timestamp,
-    /// Levels that were left out.
+    /// Levels that were left out, and GPUs whose UUID another has as well.
     pub absurd: u32,
 }
 
@@ -82,8 +83,17 @@ pub fn round(round: wire::Round, now: Timestamp) -> Result<Converted, Reason> {
             continue;
         }
         let uuid = uuid(&gpu.uuid)?;
-        if gpus.insert(uuid, absurd.gpu(gpu)?).is_some() {
-            return Err(Reason::Malformed);
+        let index = gpu.index;
+        let reading = absurd.gpu(gpu)?;
+        match gpus.entry(uuid) {
+            Entry::Vacant(place) => {
+                place.insert(reading);
+            }
+            // Nobody can tell whose levels are whose; the other GPUs' are as good as ever.
+            Entry::Occupied(mut place) => {
+                absurd.0 += 1;
+                place.insert(doubled(index));
+            }
         }
     }
     let counted = match round.gpus_counted {
@@ -195,6 +205,22 @@ impl Unknowns<'_> {
             // Also what a newer probe may call it.
             (Some(wire::Why::Failed | wire::Why::Unspecified), _) => Err(Why::Failed),
         }
+    }
+}
+
+/// What is known of GPUs that go by one UUID: nothing.
+fn doubled(index: u32) -> GpuReading {
+    let why = Why::Absurd;
+    GpuReading {
+        index,
+        utilization: Measured::Unknown(why),
+        sm_activity: Measured::Unknown(why),
+        memory_bandwidth: Measured::Unknown(why),
+        memory: Measured::Unknown(why),
+        processes: Measured::Unknown(why),
+        mig: Measured::Unknown(why),
+        codec: Measured::Unknown(why),
+        ..GpuReading::default()
     }
 }
 

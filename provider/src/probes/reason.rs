@@ -21,7 +21,7 @@ pub enum Reason {
     OutOfOrder,
     /// By its clock the node is ahead of us. Left out, so that the node falls silent.
     Future,
-    /// A level beyond what hardware can have: unknown from then on.
+    /// A level beyond what hardware can have, or GPUs that go by one UUID: unknown from then on.
     Absurd,
     /// More bytes or more parts than a node has. The stream ends before any of it is decoded.
     TooLarge,

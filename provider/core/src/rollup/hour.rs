@@ -18,7 +18,7 @@ pub const HOUR: i64 = 3_600;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Unit {
-    /// The GPU.
+    /// The GPU; `unread-` and its place in the driver's order where the driver counts it and could not tell its UUID.
     pub gpu: GpuUuid,
     /// The instance; `None` for a whole GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,6 +31,12 @@ pub struct Unit {
 impl Unit {
     pub(super) fn whole(gpu: &GpuUuid) -> Self {
         Self { gpu: gpu.clone(), mig: None, profile: None }
+    }
+
+    /// A GPU that nobody could ask who it is. No UUID of a driver begins like that.
+    pub(super) fn unread(index: u32) -> Option<Self> {
+        let gpu = GpuUuid::new(format!("unread-{index}")).ok()?;
+        Some(Self { gpu, mig: None, profile: None })
     }
 
     /// The driver calls an instance like `NVIDIA H100 80GB HBM3 MIG 1g.10gb`.

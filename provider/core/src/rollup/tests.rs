@@ -166,6 +166,32 @@ fn what_is_not_known_is_left_out_and_is_not_idle() {
 }
 
 #[test]
+fn a_gpu_that_is_counted_and_not_read_is_unknown_and_is_not_left_out() {
+    let mut rollup = held_by(2, &[pod("a", Some(2))]);
+    for second in [0, 60, 120] {
+        let second_one = GpuReading { index: 1, ..gpu(500, 1) };
+        let two = NodeReading { counted: Measured::Known(2), ..reading(second, [(uuid(1), second_one)]) };
+        rollup.take(&node(), at(second), &two);
+    }
+    let batch = rollup.flush();
+    let units: Vec<_> = batch.latest[0].1.units.iter().map(|unit| (unit.index, unit.activity, unit.utilization)).collect();
+    let failed = Measured::Unknown(Why::Failed);
+    assert_eq!(units, [(1, Activity::Worked, Measured::Known(permille(500))), (0, Activity::Unknown, failed)]);
+    let [_, dark] = batch.hours[0].cells.as_slice() else { panic!("{batch:?}") };
+    assert_eq!((dark.unit.gpu.as_str(), name(&dark.holder)), ("unread-0", "ml/a".to_owned()));
+    assert_eq!(
+        (dark.levels.seconds, dark.levels.known, dark.levels.worked + dark.levels.resident + dark.levels.empty),
+        (120, 0, 0)
+    );
+    // A node of which nothing but the count is known; and a driver that does not count.
+    for (counted, shown) in [(Measured::Known(2), 2), (Measured::Known(1_000), 64), (Measured::default(), 0)] {
+        let mut rollup = held_by(2, &[]);
+        rollup.take(&node(), at(0), &NodeReading { counted, ..reading(0, []) });
+        assert_eq!(rollup.flush().latest[0].1.units.len(), shown, "{counted:?}");
+    }
+}
+
+#[test]
 fn a_model_that_waits_is_resident_and_an_untouched_gpu_is_empty() {
     let doing = |gpu: &GpuReading| Sample::of_gpu(gpu, 0).activity();
     assert_eq!(

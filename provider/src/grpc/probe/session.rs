@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
+use super::Warnings;
 use crate::probes::{Command, NotConfirmed, Numbered, Readings, Reason, Ticket, convert};
 
 /// Questions that wait for their answers. The stream's queue is shorter; those that came too late are forgotten first.
@@ -29,6 +30,9 @@ pub(super) struct Session {
     /// Whether the probe is to be told what is known.
     begun: bool,
     over: bool,
+    warnings: Arc<Warnings>,
+    /// Why the last round was not taken, where that is logged.
+    warned: Option<Reason>,
     asked: BTreeMap<u64, oneshot::Sender<Result<NodeReading, NotConfirmed>>>,
 }
 
@@ -38,6 +42,7 @@ impl Session {
         ticket: Ticket,
         taken: Ack,
         readings: Arc<Readings>,
+        warnings: Arc<Warnings>,
         stop: CancellationToken,
     ) -> Self {
         Self {
@@ -49,6 +54,8 @@ impl Session {
             sampled: None,
             begun: false,
             over: false,
+            warnings,
+            warned: None,
             asked: BTreeMap::new(),
         }
     }
@@ -173,13 +180,29 @@ impl Session {
         }
     }
 
-    /// A round as a reading; one that is not to be taken is counted.
-    fn reading(&self, round: Round) -> Result<(Timestamp, NodeReading), Reason> {
-        let converted = convert::round(round, self.readings.now()).map_err(|reason| self.readings.reject(reason))?;
+    /// A round as a reading; one that is not to be taken is counted, and its reason told.
+    fn reading(&mut self, round: Round) -> Result<(Timestamp, NodeReading), Reason> {
+        let converted = convert::round(round, self.readings.now()).map_err(|reason| {
+            self.warn(reason);
+            self.readings.reject(reason)
+        })?;
+        self.warned = None;
         for _ in 0..converted.absurd {
             self.readings.reject(Reason::Absurd);
         }
         Ok((converted.at, converted.reading))
+    }
+
+    /// Says once why rounds are not taken, until the reason is another or one is taken: the node falls silent meanwhile.
+    fn warn(&mut self, reason: Reason) {
+        if self.warned == Some(reason) {
+            return;
+        }
+        // Where many nodes fail at once, those that are not logged now are with their next round.
+        if let Some(unlogged) = self.warnings.round.unlogged() {
+            self.warned = Some(reason);
+            tracing::warn!(node = %self.ticket.node(), %reason, unlogged, "what the probe read is not taken");
+        }
     }
 
     /// A round that is not taken is left out; a node that is gone ends the stream.
@@ -201,7 +224,7 @@ impl Session {
     }
 
     /// The reading in an answer. One whose driver does not answer is taken, and confirms nothing.
-    fn confirmed(&self, round: Round) -> Result<NodeReading, NotConfirmed> {
+    fn confirmed(&mut self, round: Round) -> Result<NodeReading, NotConfirmed> {
         let (at, reading) = self.reading(round).map_err(NotConfirmed::Rejected)?;
         // Sampled before what was known when it was asked for.
         if self.sampled.is_some_and(|last| at < last) {

@@ -178,6 +178,19 @@ async fn absurd_levels_become_unknown() {
 }
 
 #[tokio::test]
+async fn two_gpus_of_one_uuid_cost_the_node_nothing_but_their_levels() {
+    let served = Served::plaintext().await;
+    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
+    let mut doubled = round(1);
+    doubled.gpus.push(doubled.gpus[0].clone());
+    hand.round(Round { gpus_counted: Some(2), ..doubled }).await;
+    let latest = served.readings.latest();
+    let reading = &latest[&node("a")];
+    assert_eq!((reading.counted, reading.gpus["GPU-a"].memory), (Measured::Known(2), Measured::Unknown(Why::Absurd)));
+    assert_eq!([Reason::Absurd, Reason::Malformed].map(|reason| served.rejected(reason)), [1, 0]);
+}
+
+#[tokio::test]
 async fn messages_larger_or_of_more_parts_than_a_node_has_end_the_stream() {
     let served = Served::plaintext().await;
     let huge = Gpu { name: "x".repeat(300 << 10), ..Gpu::default() };

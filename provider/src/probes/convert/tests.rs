@@ -114,12 +114,21 @@ fn a_round_that_makes_no_sense_is_not_taken() {
     };
     assert_eq!(refused(split(17)), Reason::TooLarge);
     assert!(round(split(16), now()).is_ok());
-    let twice = vec![Gpu { uuid: "GPU-a".to_owned(), ..Gpu::default() }; 2];
-    assert_eq!(refused(Round { gpus: twice, ..of(Gpu::default()) }), Reason::Malformed);
     for uuid in ["x".repeat(129), "GPU-\u{1b}[2J".to_owned()] {
         let gpus = vec![Gpu { uuid, ..Gpu::default() }];
         assert_eq!(refused(Round { gpus, ..of(Gpu::default()) }), Reason::Malformed);
     }
+}
+
+#[test]
+fn two_gpus_of_one_uuid_are_unknown_and_the_others_are_read() {
+    let busy = |uuid: &str| Gpu { uuid: uuid.to_owned(), utilization: Some(900), sm_activity: Some(900), ..Gpu::default() };
+    let gpus = vec![busy("GPU-a"), busy("GPU-b"), busy("GPU-a")];
+    let taken = round(Round { gpus_counted: Some(3), gpus, ..of(Gpu::default()) }, now()).unwrap();
+    assert_eq!((taken.reading.gpus.len(), taken.reading.counted, taken.absurd), (2, Measured::Known(3), 1));
+    let of = |uuid: &str| (taken.reading.gpus[uuid].utilization, taken.reading.gpus[uuid].sm_activity);
+    assert_eq!(of("GPU-a"), (Measured::Unknown(Why::Absurd), Measured::Unknown(Why::Absurd)));
+    assert_eq!(of("GPU-b").0, Measured::Known(Permille::new(900).unwrap()));
 }
 
 #[test]

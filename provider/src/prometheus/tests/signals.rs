@@ -150,6 +150,29 @@ async fn people_see_what_a_query_answers_and_many_who_look_are_one_question() {
     assert_eq!(nobody[0]["answer"]["failed"], "no Prometheus is named: give --prometheus-url");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn many_signals_are_asked_at_once() {
+    let asked = Arc::new(AtomicI64::new(0));
+    let count = Arc::clone(&asked);
+    // Says whether the other was asked before this was answered.
+    let prometheus = Prometheus::start(Arc::new(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let both = || count.load(Ordering::SeqCst) == 2;
+        let waited = std::time::Instant::now();
+        while !both() && waited.elapsed() < Duration::from_secs(2) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        vector(&[row(&[], 0.0, &both())])
+    }))
+    .await;
+    let (_keep, receiver) = watch::channel(policy(&[("queueDepth", "queue"), ("requests", "rate")]));
+    let clock = Clock::Virtual(VirtualClock::new(at(0)));
+    let asker = Asker::within(&prometheus.connection(), Duration::from_secs(20)).unwrap();
+    let shown = People::new(Some(asker), receiver, Metrics::default(), clock).signals().await;
+    let names_and_values = [0, 1].map(|n| (shown[n]["signal"].clone(), shown[n]["answer"]["series"][0]["value"].clone()));
+    assert_eq!(names_and_values, [("queueDepth".into(), "true".into()), ("requests".into(), "true".into())]);
+}
+
 #[test]
 fn the_policy_of_the_tests_keeps_signals_for_ninety_seconds() {
     assert_eq!(policy(&[]).prometheus.stale_after, SignedDuration::from_secs(90));
