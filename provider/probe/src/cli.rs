@@ -1,6 +1,6 @@
 //! The binary's flags, and what it does with them.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -55,7 +55,7 @@ pub struct Cli {
     expected: Expected,
     #[command(flatten)]
     stream: StreamArgs,
-    /// Print one round and end
+    /// Print one round and end: with 1 where the driver is not READY or a gate FAILED
     #[arg(long)]
     once: bool,
     /// Print each round and event as it comes
@@ -124,7 +124,11 @@ fn say(text: &str) {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
     // One thread does: what takes time is NVML, which has its own.
     let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
@@ -136,7 +140,7 @@ pub fn main() -> ExitCode {
         Err(error) => Err(error.into()),
     };
     match ended {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -146,7 +150,7 @@ pub fn main() -> ExitCode {
 
 impl Cli {
     /// Runs until told to stop by SIGTERM or SIGINT.
-    pub async fn run(self) -> anyhow::Result<()> {
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = Settings {
             library: self.lib_path.clone(),
             proc: Proc::at(&self.proc),
@@ -158,8 +162,12 @@ impl Cli {
             // Activity is measured between two samples.
             watch.sample(Depth::Due, ONCE).await;
             tokio::time::sleep(BETWEEN).await;
-            print_round(&watch.sample(Depth::Full, ONCE).await, self.print.unwrap_or(Format::Text));
-            return Ok(());
+            let round = watch.sample(Depth::Full, ONCE).await;
+            print_round(&round, self.print.unwrap_or(Format::Text));
+            return Ok(if print::is_sound(&round) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        if self.node.is_empty() {
+            tracing::warn!("the node's name is not known: metrics bear none; give --node or NODE_NAME");
         }
 
         let provider = self.stream.settings(&self.node, self.period)?;
@@ -199,7 +207,7 @@ impl Cli {
         streaming.await.context("telling the provider")?;
         // A scrape in progress does not hold the end up; nor does a call to NVML that hangs.
         serving.abort();
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -14,14 +14,31 @@ pub struct Expected {
     #[arg(long = "expect-gpus", env = "STOKER_EXPECT_GPUS", value_name = "COUNT")]
     pub gpus: Option<u32>,
     /// Model that each should be, as a word or words of NVML's name: `H100`, `RTX PRO 6000`
-    #[arg(long = "expect-model", env = "STOKER_EXPECT_MODEL", value_name = "MODEL")]
+    #[arg(long = "expect-model", env = "STOKER_EXPECT_MODEL", value_name = "MODEL", value_parser = model)]
     pub model: Option<String>,
     /// Memory that each should have, in GiB by the data sheet; a tenth less is taken for it
     #[arg(long = "expect-memory-gib", env = "STOKER_EXPECT_MEMORY_GIB", value_name = "GIB")]
     pub memory_gib: Option<u64>,
     /// Oldest driver that will do: `570.86`
-    #[arg(long = "min-driver", env = "STOKER_MIN_DRIVER", value_name = "VERSION")]
+    #[arg(long = "min-driver", env = "STOKER_MIN_DRIVER", value_name = "VERSION", value_parser = driver)]
     pub driver: Option<String>,
+}
+
+/// With a word at least, else no name holds it.
+fn model(text: &str) -> Result<String, String> {
+    if text.chars().any(|sign| sign.is_ascii_alphanumeric()) {
+        Ok(text.to_owned())
+    } else {
+        Err("names no model: write it like H100".to_owned())
+    }
+}
+
+fn driver(text: &str) -> Result<String, String> {
+    numbers(text).map(|_| text.to_owned()).ok_or_else(|| "not a driver's version: write it like 570.86".to_owned())
+}
+
+fn numbers(text: &str) -> Option<Vec<u32>> {
+    text.split('.').map(|part| part.parse::<u32>().ok()).collect()
 }
 
 /// How XID events are listened to.
@@ -70,7 +87,6 @@ fn passed() -> (Outcome, String) {
 }
 
 fn version(oldest: &str, found: &str) -> (Outcome, String) {
-    let numbers = |text: &str| text.split('.').map(|part| part.parse::<u32>().ok()).collect::<Option<Vec<_>>>();
     match (numbers(oldest), numbers(found)) {
         (Some(least), Some(have)) if have >= least => passed(),
         (Some(_), Some(_)) => (Outcome::Failed, format!("driver {found} is older than {oldest}")),
@@ -183,6 +199,13 @@ mod tests {
     fn a_gpu_that_is_counted_and_cannot_be_opened_fails_the_count() {
         let all = outcomes(&Expected::default(), State::Ready, Some(2), &[gpu(0, "NVIDIA L4", 23_034)]);
         assert_eq!(all[2], Outcome::Failed);
+    }
+
+    #[test]
+    fn expectations_that_nothing_meets_are_refused() {
+        assert!(model("RTX PRO 6000").is_ok() && driver("570.86.15").is_ok());
+        assert!(["", " ", "-"].iter().all(|text| model(text).is_err()));
+        assert!(["", "banana", "570.", "r570"].iter().all(|text| driver(text).is_err()));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
+use stoker_proto::probe::driver::State;
+use stoker_proto::probe::gate::Result as Outcome;
 use stoker_proto::probe::{Event, Gpu, Memory, MigDevice, Processes, Round, Unknown, event};
 
 /// A round as JSON: names as on the wire, absent where not known.
@@ -139,7 +141,9 @@ fn unknown(unknown: &[Unknown]) -> Value {
 pub fn text(round: &Round) -> String {
     let driver = round.driver.clone().unwrap_or_default();
     // Writing to a string cannot fail.
-    let mut text = format!("driver {} {}{}\n", driver.state().as_str_name(), driver.driver_version, driver.detail);
+    let mut text = String::new();
+    let driver_said = [driver.state().as_str_name().to_owned(), plain(&driver.driver_version), plain(&driver.detail)];
+    let _ = writeln!(text, "driver {}", driver_said.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "));
     let or = |level: Option<String>| level.unwrap_or_else(|| "?".to_owned());
     for gpu in &round.gpus {
         let memory =
@@ -148,8 +152,8 @@ pub fn text(round: &Round) -> String {
             text,
             "GPU {} {} {}\n  utilization {}, SM {}, memory {}, power {}, temperature {}, processes {}",
             gpu.index,
-            gpu.name,
-            gpu.uuid,
+            plain(&gpu.name),
+            plain(&gpu.uuid),
             or(gpu.utilization.map(|level| format!("{} %", level / 10))),
             or(gpu.sm_activity.map(|level| format!("{} %", level / 10))),
             or(memory),
@@ -160,7 +164,7 @@ pub fn text(round: &Round) -> String {
         for device in gpu.mig.iter().flat_map(|mig| &mig.devices) {
             let used =
                 device.memory.as_ref().map(|memory| format!("{} of {} MiB", memory.used_bytes >> 20, memory.total_bytes >> 20));
-            let _ = writeln!(text, "  {} {}: memory {}", device.name, device.uuid, or(used));
+            let _ = writeln!(text, "  {} {}: memory {}", plain(&device.name), plain(&device.uuid), or(used));
         }
         if !gpu.unknown.is_empty() {
             let whys: Vec<_> =
@@ -169,7 +173,53 @@ pub fn text(round: &Round) -> String {
         }
     }
     for gate in &round.gates {
-        let _ = writeln!(text, "gate {} {} {}", gate.kind().as_str_name(), gate.result().as_str_name(), gate.detail);
+        let _ = writeln!(text, "gate {} {} {}", gate.kind().as_str_name(), gate.result().as_str_name(), plain(&gate.detail));
     }
     text
+}
+
+/// Without what would move a terminal's cursor or change its colours.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    for sign in text.chars() {
+        if sign.is_control() { plain.extend(sign.escape_default()) } else { plain.push(sign) }
+    }
+    plain
+}
+
+/// Whether the driver answers and no gate failed.
+pub fn is_sound(round: &Round) -> bool {
+    let ready = round.driver.as_ref().is_some_and(|driver| driver.state() == State::Ready);
+    ready && !round.gates.iter().any(|gate| gate.result() == Outcome::Failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use stoker_proto::probe::{Driver, Gate};
+
+    use super::*;
+
+    #[test]
+    fn a_round_is_sound_where_the_driver_answers_and_no_gate_failed() {
+        let with = |state: State, outcome: Outcome| Round {
+            driver: Some(Driver { state: state.into(), ..Driver::default() }),
+            gates: vec![Gate { result: outcome.into(), ..Gate::default() }],
+            ..Round::default()
+        };
+        assert!(is_sound(&with(State::Ready, Outcome::Unknown)));
+        assert!(!is_sound(&with(State::Ready, Outcome::Failed)) && !is_sound(&with(State::Hung, Outcome::Unknown)));
+        assert!(!is_sound(&Round::default()));
+    }
+
+    #[test]
+    fn words_stand_apart_and_move_no_cursor() {
+        let driver = Driver {
+            state: State::Failed.into(),
+            driver_version: "570.86".to_owned(),
+            detail: "odd\u{1b}[2J".to_owned(),
+            ..Driver::default()
+        };
+        let text = text(&Round { driver: Some(driver), ..Round::default() });
+        assert_eq!(text, "driver FAILED 570.86 odd\\u{1b}[2J\n");
+    }
 }

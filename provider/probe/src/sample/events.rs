@@ -53,10 +53,10 @@ impl Drop for WhileWaiting<'_> {
     }
 }
 
-/// Listens to every GPU. Nothing that happened before is told later, so this comes first.
+/// Listens to every GPU; of one that cannot be opened comes why. Nothing that happened before is told later, so this comes first.
 pub(super) fn listen<'nvml, 'a>(
     nvml: &'nvml Nvml,
-    gpus: impl Iterator<Item = (u32, Option<(&'a Device<'nvml>, &'a str)>)>,
+    gpus: impl Iterator<Item = (u32, Result<(&'a Device<'nvml>, &'a str), &'a str>)>,
     shared: &Shared,
 ) -> Option<EventSet<'nvml>>
 where
@@ -71,7 +71,9 @@ where
     };
     let mut faults = Vec::new();
     for (index, gpu) in gpus {
-        let kinds = gpu.ok_or(NvmlError::GpuLost).and_then(|(device, uuid)| set.listen(device, uuid, XID | RECOVERY_ACTION));
+        let kinds = gpu
+            .map_err(|why| format!("it cannot be opened: {why}"))
+            .and_then(|(device, uuid)| set.listen(device, uuid, XID | RECOVERY_ACTION).map_err(|error| error.to_string()));
         match kinds {
             Ok(kinds) if kinds & XID != 0 => {}
             Ok(_) => faults.push(format!("GPU {index}: it tells no XIDs")),

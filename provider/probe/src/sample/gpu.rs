@@ -106,9 +106,9 @@ impl<'nvml> Reader<'nvml> {
         let utilization = if self.begun.is_some_and(|begun| begun.elapsed() < SCRUBBING) {
             Err(Why::NotTrusted)
         } else {
-            self.utilization().map_err(|error| why(&error))
+            self.utilization().map_err(|error| why(&error)).and_then(permille)
         };
-        self.kept.put(Signal::Utilization, utilization, |gpu, level| gpu.utilization = level.map(permille));
+        self.kept.put(Signal::Utilization, utilization, |gpu, level| gpu.utilization = level);
 
         let (sm, bandwidth) = match gpm {
             Ok(()) => {
@@ -124,7 +124,8 @@ impl<'nvml> Reader<'nvml> {
             .device
             .encoder_utilization()
             .and_then(|encoder| Ok(encoder.utilization.max(self.device.decoder_utilization()?.utilization)));
-        self.kept.read(Signal::Codec, codec, |gpu, level| gpu.codec = level.map(permille));
+        let codec = codec.map_err(|error| why(&error)).and_then(permille);
+        self.kept.put(Signal::Codec, codec, |gpu, level| gpu.codec = level);
     }
 
     /// The highest sample since the last look. Where the buffer has nothing new, which is not nought, the driver's last value.
@@ -153,9 +154,9 @@ impl<'nvml> Reader<'nvml> {
         kept.read(Signal::PowerLimit, device.enforced_power_limit(), |gpu, level| gpu.power_limit_mw = level.map(u64::from));
         kept.read(Signal::Energy, device.total_energy_consumption(), |gpu, level| gpu.energy_mj = level);
         let temperature = device.temperature(TemperatureSensor::Gpu);
-        kept.read(Signal::Temperature, temperature, |gpu, level| {
-            gpu.temperature_c = level.and_then(|celsius| i32::try_from(celsius).ok())
-        });
+        let temperature =
+            temperature.map_err(|error| why(&error)).and_then(|celsius| i32::try_from(celsius).map_err(|_| Why::Failed));
+        kept.put(Signal::Temperature, temperature, |gpu, level| gpu.temperature_c = level);
         let clocks = device
             .clock_info(Clock::SM)
             .and_then(|sm_mhz| Ok(Clocks { sm_mhz, memory_mhz: device.clock_info(Clock::Memory)? }));
@@ -177,9 +178,13 @@ pub(super) fn identity(device: &Device<'_>) -> Result<Identity, NvmlError> {
     })
 }
 
-/// Memory in use, of a GPU or an instance.
+/// Memory in use, of a GPU or an instance; unknown where it is more than there is.
 pub(super) fn memory(device: &Device<'_>) -> Result<Memory, Why> {
     let info = device.memory_info().map_err(|error| why(&error))?;
+    // More in use than there is: the driver answered nonsense.
+    if info.used > info.total {
+        return Err(Why::Failed);
+    }
     Ok(Memory { used_bytes: info.used, total_bytes: info.total, reserved_bytes: info.reserved })
 }
 

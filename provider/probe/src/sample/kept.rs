@@ -94,7 +94,17 @@ pub(crate) fn unknown(signals: &BTreeMap<Signal, Why>) -> Vec<Unknown> {
     signals.iter().map(|(signal, why)| Unknown { signal: (*signal).into(), why: (*why).into() }).collect()
 }
 
-/// Percent as thousandths; above the whole is the whole.
-pub(crate) fn permille(percent: u32) -> u32 {
-    percent.min(100) * 10
+/// Percent as thousandths; more than the whole is no level, and nobody knows what it was.
+pub(crate) fn permille(percent: u32) -> Result<u32, Why> {
+    if percent <= 100 { Ok(percent * 10) } else { Err(Why::Failed) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_the_whole_is_unknown() {
+        assert_eq!([0, 100, 101, u32::MAX].map(permille), [Ok(0), Ok(1000), Err(Why::Failed), Err(Why::Failed)]);
+    }
 }

@@ -41,10 +41,12 @@ pub(super) fn run(nvml: &Nvml, first: Ask, thread: &mut Thread) -> End {
         Err(error) => return End::Lost(first, refusal::driver(&error)),
     };
     let shared = events::Shared::default();
-    let listeners = session
-        .slots
-        .iter()
-        .map(|slot| (slot.index, slot.reader.as_ref().map(|reader| (&reader.device, reader.kept.gpu().uuid.as_str()))));
+    let listeners = session.slots.iter().map(|slot| {
+        (
+            slot.index,
+            slot.reader.as_ref().map(|reader| (&reader.device, reader.kept.gpu().uuid.as_str())).ok_or(slot.fault.as_str()),
+        )
+    });
     let set = events::listen(nvml, listeners, &shared);
     std::thread::scope(|scope| {
         // The scope waits for the other thread, which would else never end if this one panics.
@@ -86,6 +88,8 @@ struct Slot<'nvml> {
     /// Absent where it cannot be opened.
     reader: Option<Reader<'nvml>>,
     why: Why,
+    /// What the driver said when it could not be opened; else empty.
+    fault: String,
 }
 
 impl<'nvml> Slot<'nvml> {
@@ -93,10 +97,16 @@ impl<'nvml> Slot<'nvml> {
     fn open(nvml: &'nvml Nvml, index: u32, seen_last: Identity) -> Self {
         let opened = nvml.device_by_index(index).and_then(|device| Ok((identity(&device)?, device)));
         match opened {
-            Ok((identity, device)) => {
-                Self { index, identity: identity.clone(), reader: Some(Reader::new(index, device, identity)), why: Why::NotYet }
+            Ok((identity, device)) => Self {
+                index,
+                identity: identity.clone(),
+                reader: Some(Reader::new(index, device, identity)),
+                why: Why::NotYet,
+                fault: String::new(),
+            },
+            Err(error) => {
+                Self { index, identity: seen_last, reader: None, why: refusal::why(&error), fault: error.to_string() }
             }
-            Err(error) => Self { index, identity: seen_last, reader: None, why: refusal::why(&error) },
         }
     }
 

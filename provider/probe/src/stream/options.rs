@@ -123,7 +123,9 @@ impl StreamArgs {
             faults.push(format!("--period {}: the provider refuses it: give 0.1 to 60 seconds", period.as_secs_f64()));
         }
         if node.is_empty() {
-            faults.push("the node's name is not known: pass it by the downward API (spec.nodeName)".to_owned());
+            faults.push(
+                "--node is missing: give the Node's name, in a pod as NODE_NAME by the downward API (spec.nodeName)".to_owned(),
+            );
         }
         let boot_id = boot_id(Path::new(BOOT_ID)).map_err(|fault| faults.push(fault)).ok();
         match (uri, access, boot_id) {
