@@ -1,5 +1,6 @@
 //! A set of certificates for trying Stoker out: a throw-away authority, a server, a client, and the autoscaler's configuration.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
@@ -32,8 +33,9 @@ pub struct Tryout<'a> {
     pub dir: &'a Path,
     /// DNS names and IP addresses of the server, beside those of this machine.
     pub server_names: &'a [String],
-    /// Whom the client's certificate names: a DNS name, e.g. `cluster-autoscaler`, or a URI.
-    pub client_name: &'a str,
+    /// Whom the clients' certificates name, one each: a DNS name, e.g. `cluster-autoscaler`, or a URI. The first one's files are
+    /// `client.crt` and `client.key`, the others bear the name.
+    pub client_names: &'a [&'a str],
     /// Where the autoscaler finds the server, as `host:port`.
     pub address: &'a str,
     /// Whether files that are there are replaced.
@@ -49,12 +51,34 @@ pub struct Written {
     pub server_cert: PathBuf,
     /// The server's key.
     pub server_key: PathBuf,
-    /// The client's certificate.
-    pub client_cert: PathBuf,
-    /// The client's key.
-    pub client_key: PathBuf,
+    /// The clients', in the order of their names.
+    pub clients: Vec<ClientFiles>,
     /// For the autoscaler's `--cloud-config`.
     pub cloud_config: PathBuf,
+}
+
+/// What a client shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientFiles {
+    /// Whom its certificate names.
+    pub name: String,
+    /// Its certificate.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+impl ClientFiles {
+    /// The files, in an absolute directory, of the client at that place among the names.
+    fn of(dir: &Path, place: usize, name: &str) -> Self {
+        let stem = stem(place, name);
+        Self { name: name.to_owned(), cert: dir.join(format!("{stem}.crt")), key: dir.join(format!("{stem}.key")) }
+    }
+
+    /// The node whose probe it is; `None` where it is no probe.
+    pub fn node(&self) -> Option<&str> {
+        self.name.strip_prefix(PROBE_PREFIX)
+    }
 }
 
 /// Why there are no certificates. Nothing was written.
@@ -108,12 +132,12 @@ pub enum CertsError {
 
 /// Makes the set in `dir` for a server on this machine's default address (`localhost:8086`); replaces nothing.
 pub fn write_tryout(dir: &Path, server_names: &[String], client_name: &str) -> Result<Written, CertsError> {
-    Tryout { dir, server_names, client_name, address: DEFAULT_ADDRESS, force: false }.write()
+    Tryout { dir, server_names, client_names: &[client_name], address: DEFAULT_ADDRESS, force: false }.write()
 }
 
 /// One file to be.
 struct Output {
-    name: &'static str,
+    name: String,
     text: String,
     secret: bool,
 }
@@ -125,7 +149,7 @@ impl Tryout<'_> {
         let dir = std::path::absolute(self.dir).map_err(failed(self.dir))?;
         let outputs = self.outputs(&dir)?;
         let there: Vec<PathBuf> =
-            outputs.iter().map(|o| dir.join(o.name)).filter(|path| path.symlink_metadata().is_ok()).collect();
+            outputs.iter().map(|o| dir.join(&o.name)).filter(|path| path.symlink_metadata().is_ok()).collect();
         if !self.force && !there.is_empty() {
             return Err(CertsError::Exists { files: there });
         }
@@ -139,8 +163,7 @@ impl Tryout<'_> {
             ca: dir.join("ca.crt"),
             server_cert: dir.join("server.crt"),
             server_key: dir.join("server.key"),
-            client_cert: dir.join("client.crt"),
-            client_key: dir.join("client.key"),
+            clients: self.clients(&dir),
             cloud_config: dir.join("cloud-config.yaml"),
         })
     }
@@ -159,34 +182,59 @@ impl Tryout<'_> {
             LOCAL_NAMES.into_iter().chain(self.server_names.iter().map(String::as_str).filter(|n| !LOCAL_NAMES.contains(n)));
         let names = names.map(host_name).collect::<Result<Vec<_>, _>>()?;
         let server = signed(&ca, "stoker", names, ExtendedKeyUsagePurpose::ServerAuth).map_err(made("server"))?;
-        let name = client_name(self.client_name)?;
-        let client = signed(&ca, self.client_name, vec![name], ExtendedKeyUsagePurpose::ClientAuth).map_err(made("client"))?;
-        let open = |name, text| Output { name, text, secret: false };
-        let secret = |name, text| Output { name, text, secret: true };
-        Ok(vec![
+        let open = |name: &str, text| Output { name: name.to_owned(), text, secret: false };
+        let secret = |name: &str, text| Output { name: name.to_owned(), text, secret: true };
+        let mut outputs = vec![
             open("ca.crt", ca.pem()),
             open("server.crt", server.0),
             secret("server.key", server.1),
-            open("client.crt", client.0),
-            secret("client.key", client.1),
             open("cloud-config.yaml", self.cloud_config(dir)),
-        ])
+        ];
+        let mut stems = BTreeSet::new();
+        for (place, name) in self.client_names.iter().enumerate() {
+            let san = client_name(name)?;
+            let stem = stem(place, name);
+            // Where the names differ, the file system may still take the files for the same.
+            if self.client_names.iter().take(place).any(|before| before == name) || !stems.insert(stem.to_ascii_lowercase()) {
+                return Err(CertsError::Name {
+                    name: (*name).to_owned(),
+                    cure: "its files would be those of another client; give each name once",
+                });
+            }
+            let (cert, key) = signed(&ca, name, vec![san], ExtendedKeyUsagePurpose::ClientAuth).map_err(made("client"))?;
+            outputs.extend([open(&format!("{stem}.crt"), cert), secret(&format!("{stem}.key"), key)]);
+        }
+        Ok(outputs)
+    }
+
+    fn clients(&self, dir: &Path) -> Vec<ClientFiles> {
+        self.client_names.iter().enumerate().map(|(place, name)| ClientFiles::of(dir, place, name)).collect()
     }
 
     fn cloud_config(&self, dir: &Path) -> String {
         // A JSON string is a YAML string, whatever is in the path.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
-        let file = |name: &str| quoted(&dir.join(name).to_string_lossy());
+        let file = |path: &Path| quoted(&path.to_string_lossy());
+        // A probe's certificate is refused there, so the autoscaler has the first one that is none.
+        let clients = self.clients(dir);
+        let client = clients.iter().find(|client| client.node().is_none()).or(clients.first());
+        let client = client.map_or_else(|| ClientFiles::of(dir, 0, ""), Clone::clone);
         format!(
             "# For the autoscaler: --cloud-provider=externalgrpc --cloud-config=<this file>\n\
              # It reads the files once, at start. In a pod, name the paths where they are mounted.\n\
              address: {}\nkey: {}\ncert: {}\ncacert: {}\n",
             quoted(self.address),
-            file("client.key"),
-            file("client.crt"),
-            file("ca.crt"),
+            file(&client.key),
+            file(&client.cert),
+            file(&dir.join("ca.crt")),
         )
     }
+}
+
+/// What a client's files are called: the first one's as where there is no other.
+fn stem(place: usize, name: &str) -> String {
+    let sign = |sign: char| if sign.is_ascii_alphanumeric() || "-_.".contains(sign) { sign } else { '-' };
+    if place == 0 { "client".to_owned() } else { format!("client-{}", name.chars().map(sign).collect::<String>()) }
 }
 
 fn made(what: &'static str) -> impl FnOnce(rcgen::Error) -> CertsError {
@@ -282,7 +330,7 @@ impl Staging {
     }
 
     fn stage(&self, output: &Output) -> Result<(), CertsError> {
-        let path = self.new.join(output.name);
+        let path = self.new.join(&output.name);
         let mut options = fs::OpenOptions::new();
         options.write(true).create_new(true);
         #[cfg(unix)]
@@ -302,19 +350,19 @@ impl Staging {
     fn publish(&self, dir: &Path, outputs: &[Output], force: bool) -> Result<(), CertsError> {
         let mut done: Vec<&str> = Vec::new();
         for output in outputs {
-            let target = dir.join(output.name);
-            if let Err(source) = self.place(output.name, &target, force) {
+            let target = dir.join(&output.name);
+            if let Err(source) = self.place(&output.name, &target, force) {
                 for name in done {
                     self.put_back(name, &dir.join(name));
                 }
-                self.put_back_old(output.name, &target);
+                self.put_back_old(&output.name, &target);
                 return Err(if source.kind() == io::ErrorKind::AlreadyExists {
                     CertsError::Exists { files: vec![target] }
                 } else {
                     CertsError::Write { path: target, source }
                 });
             }
-            done.push(output.name);
+            done.push(&output.name);
         }
         Ok(())
     }

@@ -327,6 +327,18 @@ fn certificates_are_written_once() {
 }
 
 #[test]
+fn certificates_of_probes_come_with_the_commands_that_take_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let ran = stoker(&["certs", "--dir", dir.path().to_str().unwrap(), "--client-name", "probe:a", "--client-name", "probe:b"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for part in ["stoker serve --probe-listen", "--probe-client-ca", "stoker-probe --node a", "stoker-probe --node b"] {
+        assert!(ran.out.contains(part), "{part} in {ran:?}");
+    }
+    assert!(!ran.out.contains("cluster-autoscaler") && !ran.out.contains("--provider-client"), "{ran:?}");
+    assert!(dir.path().join("client-probe-b.key").exists());
+}
+
+#[test]
 fn shells_and_editors_get_what_they_need() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(stoker(&["completions", shell]).out.contains("capacity-type"), "{shell}");

@@ -260,8 +260,13 @@ async fn a_probe_with_a_certificate_speaks_for_its_node_and_for_no_other() {
     assert!(!running.readings.latest().contains_key(&other.node));
 
     // Renewed by another authority on both sides: the probe comes back with what is on disk now, and is believed.
-    let renew =
-        Tryout { dir: certs.path(), server_names: &[], client_name: "probe:node-a", address: "localhost:8086", force: true };
+    let renew = Tryout {
+        dir: certs.path(),
+        server_names: &[],
+        client_names: &["probe:node-a"],
+        address: "localhost:8086",
+        force: true,
+    };
     renew.write().unwrap();
     until("a stream with the new certificate", || own.status.opened() > 1).await;
     own.sample(3);

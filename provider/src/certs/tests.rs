@@ -38,7 +38,7 @@ fn the_autoscalers_configuration_names_the_files() {
     let written = write_tryout(dir.path(), &[], "cluster-autoscaler").unwrap();
     let config: BTreeMap<String, String> = serde_saphyr::from_str(&fs::read_to_string(written.cloud_config).unwrap()).unwrap();
     assert_eq!(config["address"], "localhost:8086");
-    for (key, file) in [("key", &written.client_key), ("cert", &written.client_cert), ("cacert", &written.ca)] {
+    for (key, file) in [("key", &written.clients[0].key), ("cert", &written.clients[0].cert), ("cacert", &written.ca)] {
         assert_eq!(Path::new(&config[key]), file);
     }
     assert_eq!(config.len(), 4);
@@ -53,7 +53,7 @@ fn what_is_there_stays_unless_forced() {
     assert_eq!(listed(dir.path()), ["server.key"]);
     assert_eq!(fs::read(dir.path().join("server.key")).unwrap(), b"precious");
 
-    let forced = Tryout { dir: dir.path(), server_names: &[], client_name: "a", address: DEFAULT_ADDRESS, force: true };
+    let forced = Tryout { dir: dir.path(), server_names: &[], client_names: &["a"], address: DEFAULT_ADDRESS, force: true };
     forced.write().unwrap();
     let first = content(dir.path());
     assert_eq!(listed(dir.path()), FILES);
@@ -63,7 +63,7 @@ fn what_is_there_stays_unless_forced() {
 }
 
 fn outputs() -> Vec<Output> {
-    ["one", "two", "three"].map(|name| Output { name, text: format!("new {name}"), secret: false }).into()
+    ["one", "two", "three"].map(|name| Output { name: name.to_owned(), text: format!("new {name}"), secret: false }).into()
 }
 
 #[test]
@@ -116,10 +116,28 @@ fn names_that_no_certificate_can_hold_are_refused_before_anything_is_written() {
 #[test]
 fn an_address_that_the_certificate_would_not_name_is_refused() {
     let dir = TempDir::new().unwrap();
-    let with = |address| Tryout { dir: dir.path(), server_names: &[], client_name: "a", address, force: false }.write();
+    let with = |address| Tryout { dir: dir.path(), server_names: &[], client_names: &["a"], address, force: false }.write();
     assert!(matches!(with("localhost"), Err(CertsError::Address { .. })));
     assert!(matches!(with("localhost:http"), Err(CertsError::Address { .. })));
     let unnamed = with("stoker.svc:8086").unwrap_err();
     assert!(unnamed.to_string().contains("\"stoker.svc\""), "{unnamed}");
     with("[::1]:8086").unwrap();
+}
+
+#[test]
+fn each_client_has_files_of_its_own() {
+    let dir = TempDir::new().unwrap();
+    let with = |client_names: &[&str]| {
+        Tryout { dir: dir.path(), server_names: &[], client_names, address: DEFAULT_ADDRESS, force: true }.write()
+    };
+    let written = with(&["probe:gpu-1", "probe:gpu-2", "ca"]).unwrap();
+    let keys: Vec<_> = written.clients.iter().map(|client| client.key.strip_prefix(dir.path()).unwrap()).collect();
+    assert_eq!(keys, ["client.key", "client-probe-gpu-2.key", "client-ca.key"].map(Path::new));
+    let pems: std::collections::BTreeSet<_> = written.clients.iter().map(|client| fs::read(&client.key).unwrap()).collect();
+    assert_eq!(pems.len(), 3);
+    let config = fs::read_to_string(written.cloud_config).unwrap();
+    assert!(config.contains("client-ca.key") && config.contains("client-ca.crt"), "{config}");
+    for same in [["a", "b", "b"], ["a", "probe:b", "probe-b"], ["a", "b", "a"]] {
+        assert!(matches!(with(&same), Err(CertsError::Name { .. })), "{same:?}");
+    }
 }

@@ -25,7 +25,7 @@ pub(super) struct AlertsArgs {
     #[arg(long, conflicts_with_all = ["namespace", "labels"])]
     plain: bool,
     /// Namespace of the object
-    #[arg(long, value_name = "NAME", default_value = "stoker")]
+    #[arg(long, value_name = "NAME", default_value = "stoker", value_parser = namespace)]
     namespace: String,
     /// A label of the object, by which your Prometheus selects rules, e.g. release=kube-prometheus-stack; repeatable
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
@@ -60,43 +60,43 @@ macro_rules! thresholds {
 
 thresholds! {
     /// A GPU is idle for so long [default: 30m]
-    gpu_idle: SignedDuration = "TIME" by duration => idle_for,
+    gpu_idle: SignedDuration = "TIME" by span => idle_for,
     /// A GPU is idle below this utilization [default: 5%]
-    gpu_idle_below: Percent = "PERCENT" by percent => idle_below,
+    gpu_idle_below: Percent = "PERCENT" by share => idle_below,
     /// A pool's mean utilization is low below this [default: 40%]
-    utilization_low: Percent = "PERCENT" by percent => low,
+    utilization_low: Percent = "PERCENT" by share => low,
     /// ... for so long [default: 30m]
-    utilization_low_for: SignedDuration = "TIME" by duration => low_for,
+    utilization_low_for: SignedDuration = "TIME" by span => low_for,
     /// A pool's mean utilization of a day is low below this [default: 30%]
-    utilization_low_day: Percent = "PERCENT" by percent => low_day,
+    utilization_low_day: Percent = "PERCENT" by share => low_day,
     /// A pool's GPUs are saturated above this, except for training and batch [default: 95%]
-    utilization_high: Percent = "PERCENT" by percent => high,
+    utilization_high: Percent = "PERCENT" by share => high,
     /// ... for so long [default: 1h]
-    utilization_high_for: SignedDuration = "TIME" by duration => high_for,
+    utilization_high_for: SignedDuration = "TIME" by span => high_for,
     /// A GPU's memory is nearly full above this [default: 85%]
-    memory_high: Percent = "PERCENT" by percent => memory,
+    memory_high: Percent = "PERCENT" by share => memory,
     /// A GPU is hot above so many degrees Celsius [default: 83]
     temperature_high: u8 = "CELSIUS" by clap::value_parser!(u8).range(1..) => hot_celsius,
     /// A GPU draws much above this share of its enforced power limit [default: 90%]
-    power_high: Percent = "PERCENT" by percent => power,
+    power_high: Percent = "PERCENT" by share => power,
     /// Training keeps too few multiprocessors at work below this [default: 50%]
-    training_sm_low: Percent = "PERCENT" by percent => training_sm,
+    training_sm_low: Percent = "PERCENT" by share => training_sm,
     /// Too many of a day's GPU-hours are idle above this [default: 20%]
-    idle_hours_high: Percent = "PERCENT" by percent => idle_hours,
+    idle_hours_high: Percent = "PERCENT" by share => idle_hours,
     /// Too few of training's GPUs are spot below this; 0% never tells [default: 30%]
     training_spot_low: Percent = "PERCENT" by percent => training_spot,
     /// A busy GPU-hour may get so much dearer in a week [default: 20%]
-    unit_cost_rise: Percent = "PERCENT" by percent => unit_cost_rise,
+    unit_cost_rise: Percent = "PERCENT" by rise => unit_cost_rise,
     /// A quota is nearly full above this [default: 90%]
-    quota_high: Percent = "PERCENT" by percent => quota,
+    quota_high: Percent = "PERCENT" by share => quota,
     /// A day may spend this share of a budget [default: 80%]
-    spend_pace: Percent = "PERCENT" by percent => pace,
+    spend_pace: Percent = "PERCENT" by share => pace,
     /// A list price may be so old [default: 90d]
-    price_age: SignedDuration = "TIME" by duration => price_age,
+    price_age: SignedDuration = "TIME" by span => price_age,
     /// A node may send no GPU readings for so long [default: 10m]
-    probes_silent: SignedDuration = "TIME" by duration => silent_for,
+    probes_silent: SignedDuration = "TIME" by span => silent_for,
     /// A floor may be unmet for so long [default: 15m]
-    floor_unmet: SignedDuration = "TIME" by duration => floor_for,
+    floor_unmet: SignedDuration = "TIME" by span => floor_for,
 }
 
 /// An object of the Prometheus operator.
@@ -125,6 +125,10 @@ fn text(args: AlertsArgs) -> Result<String, CliError> {
     let AlertsArgs { format, plain, namespace, labels, thresholds } = args;
     let mut wanted = Thresholds::default();
     thresholds.apply(&mut wanted);
+    if wanted.low > wanted.high {
+        let (low, high) = (wanted.low.0, wanted.high.0);
+        return Err(CliError::Usage(format!("--utilization-low {low}% is above --utilization-high {high}%: lower it")));
+    }
     let spec = rules(&wanted);
     if plain {
         return written(format, &spec);
@@ -157,9 +161,50 @@ fn percent(text: &str) -> Result<Percent, String> {
     share.map(Percent).ok_or_else(|| "not a whole share of a hundred: write it like 85%".to_owned())
 }
 
+/// A share below or above which something is: of nothing, that tells always or never.
+fn share(text: &str) -> Result<Percent, String> {
+    percent(text).and_then(|share| if share.0 == 0 { Err("not above nought: write it like 85%".to_owned()) } else { Ok(share) })
+}
+
+/// How much more than before, which may be more than twice as much.
+fn rise(text: &str) -> Result<Percent, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse().ok().filter(|rise| (1..=250).contains(rise));
+    number.map(Percent).ok_or_else(|| "not whole percents of 1 to 250: write it like 20%".to_owned())
+}
+
+/// What Prometheus can look back on, in whole seconds.
+fn span(text: &str) -> Result<SignedDuration, String> {
+    const YEAR: SignedDuration = SignedDuration::from_hours(365 * 24);
+    duration(text).and_then(|span| {
+        if (SignedDuration::from_secs(1)..=YEAR).contains(&span) { Ok(span) } else { Err("between 1s and 365d".to_owned()) }
+    })
+}
+
+/// By the rules of Kubernetes: an RFC 1123 label.
+fn namespace(text: &str) -> Result<String, String> {
+    let sign = |sign: u8| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == b'-';
+    if (1..=63).contains(&text.len()) && text.bytes().all(sign) && !text.starts_with('-') && !text.ends_with('-') {
+        Ok(text.to_owned())
+    } else {
+        Err("no name of a namespace: at most 63 small letters, digits and inner hyphens".to_owned())
+    }
+}
+
+/// By the rules of Kubernetes: letters, digits and, inside, `-_.`; a key may have a DNS name and a slash before it, a value be empty.
 fn label(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("write it like release=prometheus")?;
-    Ok((key.to_owned(), value.to_owned()))
+    let (key, value) = text.split_once('=').ok_or("write it like release=prometheus")?;
+    let word = |text: &str| {
+        let outer = |sign: Option<char>| sign.is_some_and(|sign| sign.is_ascii_alphanumeric());
+        let inner = |sign: char| sign.is_ascii_alphanumeric() || "-_.".contains(sign);
+        text.len() <= 63 && text.chars().all(inner) && outer(text.chars().next()) && outer(text.chars().next_back())
+    };
+    let domain = |text: &str| text.len() <= 253 && text.split('.').all(|part| namespace(part).is_ok());
+    let (before, name) = key.split_once('/').map_or((None, key), |(before, name)| (Some(before), name));
+    if before.is_none_or(domain) && word(name) && (value.is_empty() || word(value)) {
+        Ok((key.to_owned(), value.to_owned()))
+    } else {
+        Err("no label of Kubernetes: at most 63 letters, digits and inner -_. each, as in release=prometheus".to_owned())
+    }
 }
 
 #[cfg(test)]
@@ -206,7 +251,24 @@ mod tests {
         for text in ["", "%", "101%", "8.5%", "-1", "85 %"] {
             assert!(percent(text).is_err(), "{text}");
         }
-        assert_eq!(label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
-        assert!(label("a").is_err() && label("=b").is_err());
+        assert_eq!(label("a.b/c=d"), Ok(("a.b/c".to_owned(), "d".to_owned())));
+        for text in ["a", "=b", "a=b=c", "a=b c", "-a=b", "/a=b", "A.b/c=d"] {
+            assert!(label(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn thresholds_that_nobody_can_use_are_refused() {
+        assert_eq!((rise("150%"), share("1%"), span("365d").is_ok()), (Ok(Percent(150)), Ok(Percent(1)), true));
+        assert!(rise("0").is_err() && share("0%").is_err());
+        for text in ["366d", "500ms", "0s"] {
+            assert!(span(text).is_err(), "{text}");
+        }
+        for text in ["", "Watch", "-a", "a.b", "a b"] {
+            assert!(namespace(text).is_err(), "{text}");
+        }
+        let crossed = ["alerts", "--utilization-low", "96%"];
+        assert!(text(Line::try_parse_from(crossed).unwrap().alerts).is_err());
+        assert!(printed(&["--unit-cost-rise", "150%"]).contains("1 + 1.50"));
     }
 }

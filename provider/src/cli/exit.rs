@@ -140,7 +140,7 @@ impl CliError {
             Self::Catalog(_) | Self::Serve(ServeError::Tls(_) | ServeError::World(WorldError::Config(_))) => Exit::BadFile,
             Self::NotFound(_) | Self::Journal(JournalError::Missing { .. }) => Exit::NotFound,
             Self::Usage(_)
-            | Self::Serve(ServeError::Plaintext(_) | ServeError::SimulatedInCluster)
+            | Self::Serve(ServeError::Plaintext(_) | ServeError::ProbePlaintext(_) | ServeError::SimulatedInCluster)
             | Self::Certs(CertsError::Name { .. } | CertsError::Address { .. } | CertsError::Unnamed { .. }) => Exit::Usage,
             Self::Journal(_) | Self::Serve(_) | Self::Certs(_) | Self::Failed { .. } | Self::Other(_) => Exit::Failed,
         }

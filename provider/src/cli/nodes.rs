@@ -18,7 +18,7 @@ use stoker_core::snapshot::{ClusterFacts, Cordon, NodeFacts};
 use stoker_core::units::UsdPerHour;
 
 use super::args::{NowArg, OutputArg, StateDirArg};
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, Exit, NotFound};
 use super::idle::{self, By, IdleRow};
 use super::out::{self, Money, count, paragraph, table};
 use crate::journal::{Journal, Reader};
@@ -221,6 +221,11 @@ pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
     let mut report = NodesReport::of(&memory, cluster.as_deref(), &latest, now);
     report.decided_at = decided_at;
     if let Some(pool) = &args.pool {
+        let is_known = report.nodes.iter().any(|row| row.pool.as_ref().is_some_and(|known| known.as_str() == pool));
+        if !is_known {
+            let place = args.state.resolve()?.display().to_string();
+            return Err(CliError::NotFound(NotFound { what: "node of pool", name: pool.clone(), place, cure: None }));
+        }
         report.nodes.retain(|row| row.pool.as_ref().is_some_and(|known| known.as_str() == pool));
         report.total = totals(&report.nodes);
     }

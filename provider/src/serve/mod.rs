@@ -71,6 +71,13 @@ pub enum ServeError {
     /// Plaintext would be served where it can be overheard.
     #[error(transparent)]
     Plaintext(#[from] crate::net::PlaintextRefused),
+    /// The same where probes are listened for.
+    #[error(
+        "--probe-listen {0}: plaintext is served on loopback addresses only, since whoever reaches this port may speak for any node: \
+         give --probe-cert, --probe-key and --probe-client-ca (`stoker certs --client-name probe:<node>` makes a set), listen on \
+         127.0.0.1, or accept the risk with --allow-plaintext"
+    )]
+    ProbePlaintext(SocketAddr),
     /// Probes would be believed whatever node they name.
     #[error(
         "nothing tells which node a probe is on: give --probe-client-ca (certificates), or watch a cluster, whose API server reviews \

@@ -38,7 +38,10 @@ pub(super) async fn open(
         (Some(_), None) => return Err(ServeError::UnprovenProbes),
     };
     let tls = door.load()?;
-    let listener = listen("the probes", &door, tls.as_ref(), metrics).await?;
+    let listener = listen("the probes", &door, tls.as_ref(), metrics).await.map_err(|error| match error {
+        ServeError::Plaintext(refused) => ServeError::ProbePlaintext(refused.addr),
+        other => other,
+    })?;
     let addr = listener.local_addr().unwrap_or(door.listen);
     Ok(Opened { listener, identity, tls, addr })
 }

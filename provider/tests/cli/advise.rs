@@ -306,6 +306,8 @@ fn nodes_are_shown_with_what_they_cost_who_holds_them_and_what_their_gpus_do() {
     let report: Value = serde_json::from_str(&nodes(&["--sort", "state", "-o", "json"]).out).unwrap();
     let states: Vec<_> = report["nodes"].as_array().unwrap().iter().map(|row| row["state"].as_str().unwrap()).collect();
     assert_eq!(states, ["booting", "busy", "free"]);
-    assert_eq!(nodes(&["--pool", "nobody"]).out.lines().count(), 2, "a header and a total");
+    let nobody = nodes(&["--pool", "nobody"]);
+    assert_eq!((nobody.code, nobody.out.as_str()), (5, ""), "{nobody:?}");
+    assert!(nobody.err.contains("no node of pool \"nobody\""), "{nobody:?}");
     assert_eq!(nodes(&["--by", "owner", "--sort", "price"]).code, 2);
 }

@@ -89,7 +89,7 @@ impl Bench {
         let front = if setup.record { front } else { [provider, expander] };
         let certs = dir.join("certs");
         let address = format!("localhost:{}", front[0]);
-        Tryout { dir: &certs, server_names: &[], client_name: "cluster-autoscaler", address: &address, force: false }
+        Tryout { dir: &certs, server_names: &[], client_names: &["cluster-autoscaler"], address: &address, force: false }
             .write()?;
         let recorder = if setup.record { Some(Recorder::start(&certs, front, [provider, expander]).await?) } else { None };
         cluster.reset().await.context("clearing the cluster")?;

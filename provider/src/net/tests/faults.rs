@@ -111,7 +111,7 @@ fn the_server_is_named_by_what_is_asked_for() {
     let dir = TempDir::new().unwrap();
     let names = ["stoker.kube-system.svc".to_owned(), "10.1.2.3".to_owned()];
     let address = "stoker.kube-system.svc:8086";
-    Tryout { dir: dir.path(), server_names: &names, client_name: "ca", address, force: false }.write().unwrap();
+    Tryout { dir: dir.path(), server_names: &names, client_names: &["ca"], address, force: false }.write().unwrap();
     let der = on_disk(dir.path());
     let parsed = rustls::server::ParsedCertificate::try_from(&der).unwrap();
     for name in ["localhost", "127.0.0.1", "::1", "stoker.kube-system.svc", "10.1.2.3"] {
