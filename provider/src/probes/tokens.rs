@@ -114,7 +114,7 @@ impl Reviewer {
     /// The node on which the token's pod runs.
     ///
     /// # Errors
-    /// See [`TokenRefused`]. Only what the API server vouched for is remembered.
+    /// Says why the token is refused, or that nobody could be asked. Only what the API server vouched for is remembered.
     pub async fn node_of(&self, token: &str) -> Result<String, TokenRefused> {
         if token.len() > LONGEST {
             return Err(TokenRefused::NotAuthentic("it is longer than any".to_owned()));
