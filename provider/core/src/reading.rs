@@ -5,6 +5,7 @@
 
 pub mod digest;
 pub mod seen;
+pub(crate) mod work;
 
 use std::collections::BTreeMap;
 

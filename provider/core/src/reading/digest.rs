@@ -12,10 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use super::seen::{Activity, Hearing, Notice, Seen, SeenGpu, Xids};
+use super::work::{NEVER, Shares};
 use super::{DriverState, GpuReading, Happening, Interruption, Measured, NodeEvent, NodeReading, Source, Why};
 use crate::ids::GpuUuid;
 use ailments::ailments;
-use facts::{Facts, NEVER, Now, SM_WORK, Track, UTILIZATION_WORK, worst};
+use facts::{Facts, Now, Track, worst};
 
 /// How long nothing must be at work before that is told, with when it began: short work that comes and goes then changes the snapshot
 /// a few times a minute, and not each round. Nothing counts a node as warm in less than a minute.
@@ -162,7 +163,7 @@ impl Digest {
                     let facts = Facts {
                         memory: level.memory,
                         processes: &level.processes,
-                        shares: [(level.sm_activity, SM_WORK), (NEVER, 0), (NEVER, 0)],
+                        shares: Shares { sm: level.sm_activity, utilization: NEVER, codec: NEVER },
                         split: None,
                     };
                     let activity = seen.instances.entry(instance.clone()).or_insert_with(|| fresh(at));
@@ -184,7 +185,7 @@ impl Digest {
         let facts = Facts {
             memory: reading.memory,
             processes: &reading.processes,
-            shares: [(reading.sm_activity, SM_WORK), (reading.utilization, UTILIZATION_WORK), (reading.codec, 1)],
+            shares: Shares { sm: reading.sm_activity, utilization: reading.utilization, codec: reading.codec },
             split: reading.mig.unread(),
         };
         let track = self.tracks.entry(uuid.clone()).or_default();

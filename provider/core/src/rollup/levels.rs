@@ -3,15 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
-use crate::reading::{GpuProcess, GpuReading, Measured, MemoryLevel, MigReading, Permille, Why};
-
-/// From here on a kernel ran: below, the driver's own sampling rounds up (`nvml-contract` §2.1).
-const RAN_UTILIZATION: u16 = 20;
-/// The same of SM activity, which is measured and not sampled.
-const RAN_SM: u16 = 10;
-/// Memory in use is somebody's above this: 256 MiB, or a hundredth of the GPU's if that is more (`nvml-contract` §2.1). What the driver
-/// keeps is told apart and is not among what is in use.
-const SOMEBODYS: u64 = 256 << 20;
+use crate::reading::work::{NEVER, Shares, is_somebodys};
+use crate::reading::{GpuProcess, GpuReading, Measured, MemoryLevel, MigReading, Permille};
 
 /// What a GPU was doing, as far as anybody can tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -56,12 +49,12 @@ impl<'a> Sample<'a> {
     /// The driver tells no utilization of an instance, and no energy.
     pub(super) fn of_instance(device: &'a MigReading) -> Self {
         Self {
-            utilization: Measured::Unknown(Why::NotSupported),
+            utilization: NEVER,
             sm: device.sm_activity,
             bandwidth: device.memory_bandwidth,
             memory: device.memory,
             processes: &device.processes,
-            codec: Measured::Unknown(Why::NotSupported),
+            codec: NEVER,
             joules: 0,
         }
     }
@@ -69,15 +62,15 @@ impl<'a> Sample<'a> {
     /// What it was doing. Without utilization and SM activity, or where one of them failed this time, nobody knows, unless something else
     /// proves work; and nobody knows that nothing lies in memory that was not read.
     pub(super) fn activity(&self) -> Activity {
-        let shares = [(self.utilization, RAN_UTILIZATION), (self.sm, RAN_SM), (self.codec, 1)];
-        if shares.iter().any(|(share, from)| share.known().is_some_and(|share| share.get() >= *from)) {
+        let shares = Shares { sm: self.sm, utilization: self.utilization, codec: self.codec };
+        if shares.work() {
             return Activity::Worked;
         }
         let never = self.utilization.known().is_none() && self.sm.known().is_none();
-        if never || shares.iter().any(|(share, _)| share.unread().is_some()) {
+        if never || shares.unread().is_some() {
             return Activity::Unknown;
         }
-        let held = |level: &MemoryLevel| level.used > SOMEBODYS.max(level.total / 100);
+        let held = |level: &MemoryLevel| is_somebodys(level, 0);
         if self.processes.known().is_some_and(|list| !list.is_empty()) || self.memory.known().is_some_and(held) {
             return Activity::Resident;
         }

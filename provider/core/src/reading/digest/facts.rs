@@ -4,19 +4,15 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{SETTLED, set};
 use crate::reading::seen::Activity;
-use crate::reading::{GpuProcess, Measured, MemoryLevel, Permille, Why};
+use crate::reading::work::{Shares, is_somebodys};
+use crate::reading::{GpuProcess, Measured, MemoryLevel, Why};
 use crate::units::MiB;
 
 /// How long the least use of memory is looked for.
 const LEARNING: SignedDuration = SignedDuration::from_mins(1);
 /// What a driver keeps for itself at most.
 const MOST_BASELINE: u64 = MiB(1024).bytes();
-/// Use above the baseline that proves nothing.
-const MEMORY_SLACK: u64 = MiB(256).bytes();
-/// Multiprocessor activity that is work, in thousandths.
-pub(super) const SM_WORK: u16 = 10;
-/// Utilization that is work, in thousandths. A stray sample of an idle GPU may read one percent.
-pub(super) const UTILIZATION_WORK: u16 = 20;
+
 /// What is kept of a GPU or instance beside what is told.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Track {
@@ -77,27 +73,24 @@ pub(super) enum Now {
 pub(super) struct Facts<'a> {
     pub(super) memory: Measured<MemoryLevel>,
     pub(super) processes: &'a Measured<Vec<GpuProcess>>,
-    /// Shares of time, each with what is work.
-    pub(super) shares: [(Measured<Permille>, u16); 3],
+    pub(super) shares: Shares,
     /// Whether it could be told how the GPU is split.
     pub(super) split: Option<Why>,
 }
 
 impl Facts<'_> {
     fn now(&self, baseline: u64) -> Now {
-        let over = |memory: &MemoryLevel| memory.used.saturating_sub(baseline) > MEMORY_SLACK.max(memory.total / 100);
-        let works = self.memory.known().is_some_and(over)
+        let works = self.memory.known().is_some_and(|memory| is_somebodys(memory, baseline))
             || self.processes.known().is_some_and(|listed| !listed.is_empty())
-            || self.shares.iter().any(|(share, work)| share.known().is_some_and(|share| share.get() >= *work));
+            || self.shares.work();
         if works {
             return Now::Active;
         }
         if let Measured::Unknown(why) = self.memory {
             return Now::Unknown(why);
         }
-        let others =
-            [self.processes.unread(), self.split].into_iter().chain(self.shares.iter().map(|(share, _)| share.unread()));
-        others.flatten().next().map_or(Now::Quiet, Now::Unknown)
+        let unread = self.processes.unread().or(self.split).or_else(|| self.shares.unread());
+        unread.map_or(Now::Quiet, Now::Unknown)
     }
 
     /// Whether nothing holds it, by what pods hold the node (where that is known) and by its own processes.
@@ -109,9 +102,6 @@ impl Facts<'_> {
         }
     }
 }
-
-/// A share that an instance does not have.
-pub(super) const NEVER: Measured<Permille> = Measured::Unknown(Why::NotSupported);
 
 impl Track {
     pub(super) fn judge(&mut self, facts: &Facts<'_>, held: Option<bool>, at: Timestamp) -> Now {
