@@ -24,6 +24,10 @@ pub use generation::ClientGeneration;
 pub use prost::bytes::Bytes;
 pub use prost_types::{Any, Duration, Timestamp};
 
+/// How often a probe may send a round, in milliseconds: 5 s unless told, a tenth of a second for tests, and at most a minute. A provider
+/// refuses the stream of any other.
+pub const PROBE_PERIODS_MS: std::ops::RangeInclusive<u32> = 100..=60_000;
+
 /// Descriptors of all services and what they import, serialised for `tonic_reflection`.
 pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("stoker_descriptor");
 

@@ -2,20 +2,17 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use stoker_proto::PROBE_PERIODS_MS;
 use tonic::transport::Uri;
 
 use super::backoff::Backoff;
 
 /// How often the certificate's files are compared with those in use: renewals come hours before the end.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-
-/// Periods that the provider takes: it refuses the stream of any other.
-const PERIODS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(1);
 
 /// Tells one boot of a machine from another.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -119,7 +116,8 @@ impl StreamArgs {
                 None
             }
         };
-        if !PERIODS.contains(&period) {
+        let millis = |bound: &u32| Duration::from_millis(u64::from(*bound));
+        if !(millis(PROBE_PERIODS_MS.start())..=millis(PROBE_PERIODS_MS.end())).contains(&period) {
             faults.push(format!("--period {}: the provider refuses it: give 0.1 to 60 seconds", period.as_secs_f64()));
         }
         if node.is_empty() {
