@@ -8,16 +8,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use prost::Message as _;
-use prost::bytes::Buf as _;
 use stoker_proto::expander::expander_server::{Expander as _, SERVICE_NAME};
 use stoker_proto::expander::{BestOptionsRequest, BestOptionsResponse};
 use tonic::body::Body;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tower::Service;
 
+use super::counting::{Counted, Counting, fields};
 use super::expander::Expander;
 
 const BEST_OPTIONS: &str = "/grpcplugin.Expander/BestOptions";
@@ -62,7 +60,7 @@ impl Service<http::Request<Body>> for Bounded {
             if request.uri().path() != BEST_OPTIONS {
                 return Ok(Status::unimplemented("the expander has BestOptions and nothing else").into_http());
             }
-            Ok(Grpc::new(Counting).max_decoding_message_size(largest).unary(method, request).await)
+            Ok(Grpc::new(Counting::new()).max_decoding_message_size(largest).unary(method, request).await)
         })
     }
 }
@@ -79,43 +77,13 @@ impl UnaryService<BestOptionsRequest> for BestOptions {
     }
 }
 
-/// Protobuf, counted before it is decoded.
-struct Counting;
-
-impl Codec for Counting {
-    type Encode = BestOptionsResponse;
-    type Decode = BestOptionsRequest;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
+impl Counted for BestOptionsRequest {
+    fn check(message: &[u8]) -> Result<(), Status> {
+        Parts::count(message).ok_or_else(|| Self::bad("the message is no protobuf"))?.check()
     }
 
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Counting {
-    type Item = BestOptionsResponse;
-    type Error = Status;
-
-    fn encode(&mut self, reply: BestOptionsResponse, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        reply.encode(buf).map_err(|error| Status::internal(error.to_string()))
-    }
-}
-
-impl Decoder for Counting {
-    type Item = BestOptionsRequest;
-    type Error = Status;
-
-    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<BestOptionsRequest>, Status> {
-        // No copy: the message lies in one piece.
-        let message = buf.copy_to_bytes(buf.remaining());
-        let bad = |why: &str| Status::invalid_argument(format!("BestOptions: {why}; send a grpcplugin.BestOptionsRequest"));
-        Parts::count(&message).ok_or_else(|| bad("the message is no protobuf"))?.check()?;
-        BestOptionsRequest::decode(message).map(Some).map_err(|error| bad(&error.to_string()))
+    fn bad(why: &str) -> Status {
+        Status::invalid_argument(format!("BestOptions: {why}; send a grpcplugin.BestOptionsRequest"))
     }
 }
 
@@ -161,62 +129,9 @@ impl Parts {
     }
 }
 
-/// A field's number, and its bytes where it has a length; `None` for what is no field.
-pub(super) type Field<'a> = Option<(u64, Option<&'a [u8]>)>;
-
-/// The fields of a message, up to and including the first that is none.
-pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Field<'_>> {
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let field = field(&mut rest);
-        if field.is_none() {
-            rest = &[];
-        }
-        Some(field)
-    })
-}
-
-fn field<'a>(rest: &mut &'a [u8]) -> Field<'a> {
-    let key = varint(rest)?;
-    let value = match key & 7 {
-        0 => {
-            varint(rest)?;
-            None
-        }
-        1 => {
-            rest.split_off(..8)?;
-            None
-        }
-        2 => {
-            let length = usize::try_from(varint(rest)?).ok()?;
-            Some(rest.split_off(..length)?)
-        }
-        5 => {
-            rest.split_off(..4)?;
-            None
-        }
-        // Groups, which no message of the expander has ever had.
-        _ => return None,
-    };
-    Some((key >> 3, value))
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = *rest.split_off_first()?;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
     use stoker_proto::Bytes;
     use stoker_proto::expander::ExpanderOption;
 

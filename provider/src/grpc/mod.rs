@@ -11,6 +11,7 @@
 
 mod bounded;
 mod convert;
+mod counting;
 pub mod expander;
 mod price;
 pub mod probe;

@@ -16,6 +16,7 @@ use futures::Stream;
 use futures::future::BoxFuture;
 use stoker_core::ids::NodeName;
 use stoker_core::reading::Source;
+use stoker_proto::PROBE_PERIODS_MS;
 use stoker_proto::probe::probe_server::SERVICE_NAME;
 use stoker_proto::probe::{FromProbe, Hello, ToProbe, from_probe};
 use tokio::time::timeout;
@@ -25,19 +26,16 @@ use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 use tower::Service;
 
+use super::counting::Counting;
 use crate::net::{PeerInfo, Seldom};
 use crate::probes::identity::Identity;
 use crate::probes::{Readings, Reason, Streams};
-use codec::Counting;
 use session::Session;
 
 const WATCH: &str = "/stoker.probe.v1.Probe/Watch";
 
 /// How long the first message may take.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
-
-/// Periods that make sense, in milliseconds: the contract's 5 s, a tenth of a second for tests, and at most a minute.
-const PERIODS: std::ops::RangeInclusive<u32> = 100..=60_000;
 
 /// Longest boot id; the kernel's are UUIDs.
 const MOST_BOOT_ID: usize = 64;
@@ -91,7 +89,7 @@ impl Service<http::Request<Body>> for ProbeDoor {
             if request.uri().path() != WATCH {
                 return Ok(Status::unimplemented("probes have Watch and nothing else").into_http());
             }
-            Ok(Grpc::new(Counting).max_decoding_message_size(codec::LARGEST).streaming(method, request).await)
+            Ok(Grpc::new(Counting::new()).max_decoding_message_size(codec::LARGEST).streaming(method, request).await)
         })
     }
 }
@@ -166,12 +164,12 @@ impl Shared {
         if hello.boot_id.is_empty() || hello.boot_id.len() > MOST_BOOT_ID || hello.boot_id.contains(char::is_control) {
             return Err(bad("boot_id must have 1 to 64 characters".to_owned()));
         }
-        if !PERIODS.contains(&hello.period_ms) {
+        if !PROBE_PERIODS_MS.contains(&hello.period_ms) {
             return Err(bad(format!(
                 "period_ms is {}, and must be from {} to {}",
                 hello.period_ms,
-                PERIODS.start(),
-                PERIODS.end()
+                PROBE_PERIODS_MS.start(),
+                PROBE_PERIODS_MS.end()
             )));
         }
         Ok(node)

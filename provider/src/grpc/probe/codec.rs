@@ -1,12 +1,9 @@
-//! Protobuf, counted before it is decoded: an empty GPU takes two bytes of a message and a kilobyte once decoded.
+//! The parts of a probe's message: an empty GPU takes two bytes of a message and a kilobyte once decoded.
 
-use prost::Message as _;
-use prost::bytes::Buf as _;
-use stoker_proto::probe::{FromProbe, ToProbe};
+use stoker_proto::probe::FromProbe;
 use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-use super::super::bounded::fields;
+use crate::grpc::counting::{Counted, fields};
 
 /// Largest message: a round of 16 GPUs in seven instances each takes some 30 KiB.
 pub(super) const LARGEST: usize = 256 << 10;
@@ -24,49 +21,20 @@ const GPU: Shape = Shape(&[(25, PROCESSES), (27, Shape(&[(3, MIG_DEVICE)])), (60
 const ROUND: Shape = Shape(&[(5, GPU), (6, LEAF)]);
 const FROM_PROBE: Shape = Shape(&[(1, LEAF), (2, ROUND), (3, Shape(&[(2, ROUND)])), (4, LEAF)]);
 
-/// Protobuf, counted before it is decoded.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Counting;
-
-impl Codec for Counting {
-    type Encode = ToProbe;
-    type Decode = FromProbe;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Counting {
-    type Item = ToProbe;
-    type Error = Status;
-
-    fn encode(&mut self, message: ToProbe, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        message.encode(buf).map_err(|error| Status::internal(error.to_string()))
-    }
-}
-
-impl Decoder for Counting {
-    type Item = FromProbe;
-    type Error = Status;
-
-    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<FromProbe>, Status> {
-        // No copy: the message lies in one piece.
-        let message = buf.copy_to_bytes(buf.remaining());
+impl Counted for FromProbe {
+    fn check(message: &[u8]) -> Result<(), Status> {
         let mut parts = 0;
-        count(&message, &FROM_PROBE, &mut parts).ok_or_else(|| Status::invalid_argument("the message is no protobuf"))?;
+        count(message, &FROM_PROBE, &mut parts).ok_or_else(|| Self::bad("the message is no protobuf"))?;
         if parts > MOST_PARTS {
             let message =
                 format!("the message has {parts} parts, more than {MOST_PARTS}: no node has so many GPUs and processes");
             return Err(Status::resource_exhausted(message));
         }
-        FromProbe::decode(message).map(Some).map_err(|error| Status::invalid_argument(error.to_string()))
+        Ok(())
+    }
+
+    fn bad(why: &str) -> Status {
+        Status::invalid_argument(why)
     }
 }
 
@@ -84,6 +52,7 @@ fn count(message: &[u8], shape: &Shape, parts: &mut usize) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
     use stoker_proto::probe::{Gpu, Mig, MigDevice, Process, Processes, Round, from_probe};
 
     use super::*;
