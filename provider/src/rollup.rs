@@ -215,6 +215,7 @@ mod tests {
             attempts: 1,
             placeholder: ProviderId::new("p").unwrap(),
             pods: PodsSeen::Seen,
+            judged: None,
             state: State::Booting { purchase, instance: ProviderId::new("sim://1").unwrap(), launched_at: at(0) },
         };
         let memory = Memory { records: BTreeMap::from([(RecordId(1), Arc::new(record))]), ..Memory::default() };

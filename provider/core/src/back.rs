@@ -175,7 +175,7 @@ impl<'a> Reopened<'a> {
         if busy {
             late = late.saturating_add(self.rules.lost_per_reclaim());
         }
-        let waiting = self.pool.isolation.filter(|_| busy).map_or(UsdPerHour::ZERO, |isolation| isolation.waiting);
+        let waiting = if busy && self.pool.isolation.is_some() { self.pool.waiting } else { UsdPerHour::ZERO };
         let waiting = waiting.times(group.spec.advertised_gpus());
         // On demand, the old node would have gone on reading at its pace.
         let reading = group.transfer.map_or(UsdPerHour::ZERO, |transfer| transfer.per_hour(Hazard(0)));

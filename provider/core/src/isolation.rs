@@ -72,8 +72,13 @@ pub enum Admitted {
 /// The shapes that a pod may use.
 ///
 /// An empty answer says that no shape of the pool holds the pod at all. Prices are taken by instance type, over the zones given, so
-/// that a type is admitted everywhere or nowhere.
-pub fn admitted(pod: &PodNeeds, shapes: &[Shape<'_>], rules: &Isolation) -> BTreeMap<InstanceType, Admitted> {
+/// that a type is admitted everywhere or nowhere. `waiting` is what a GPU-hour of waiting costs.
+pub fn admitted(
+    pod: &PodNeeds,
+    shapes: &[Shape<'_>],
+    rules: Isolation,
+    waiting: UsdPerHour,
+) -> BTreeMap<InstanceType, Admitted> {
     let mut types: BTreeMap<&InstanceType, Type> = BTreeMap::new();
     for shape in shapes {
         let Some(share) = share(pod, &shape.group.template) else { continue };
@@ -93,7 +98,7 @@ pub fn admitted(pod: &PodNeeds, shapes: &[Shape<'_>], rules: &Isolation) -> BTre
     }
     let next = types.iter().filter(|(_, of)| of.open).min_by_key(|(name, of)| (extra(of), *name));
     if let (true, Some((name, of))) = (sold_out, next) {
-        let waited = i128::from(rules.waiting.0) * i128::from(asked_gpus(pod)) * i128::from(pod.waited.as_secs().max(0)) / 3600;
+        let waited = i128::from(waiting.0) * i128::from(asked_gpus(pod)) * i128::from(pod.waited.as_secs().max(0)) / 3600;
         if waited * MILLION >= extra(of) * DEAR_FOR_HOURS {
             let extra = UsdPerHour(i64::try_from(extra(of) / MILLION).unwrap_or(i64::MAX));
             admitted.insert(InstanceType::clone(name), Admitted::ClassSoldOut { extra });

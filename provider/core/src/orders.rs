@@ -120,6 +120,7 @@ pub fn increase(
                 attempts: 0,
                 placeholder: placeholder(&scales.menu.policy.cluster, group_id, id),
                 pods: PodsSeen::NotYet,
+                judged: None,
                 state: State::Wanted,
             };
             memory.records.insert(id, Arc::new(record));

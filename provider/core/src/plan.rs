@@ -10,6 +10,7 @@ use crate::allocate::Proof;
 use crate::budget::{Budget, BudgetOf, Stage};
 use crate::choose::{Barred, Candidate};
 use crate::commitment::Use;
+use crate::floor::FloorStands;
 use crate::ids::{NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SupplierName};
 use crate::leaving::LeaveFor;
 use crate::memory::Memory;
@@ -72,6 +73,8 @@ pub struct Accounts {
     pub budgets: Vec<Budget>,
     /// Every commitment, in the policy's order.
     pub commitments: Vec<Use>,
+    /// Every warm floor, in the policy's order.
+    pub floors: Vec<FloorStands>,
 }
 
 /// A decision: the plan, the memory that goes with it, and when something can differ without a new fact.

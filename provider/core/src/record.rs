@@ -10,6 +10,7 @@ use crate::ids::{LaunchKey, NodeGroupId, NodeName, OrderId, ProviderId, RecordId
 use crate::offer::Market;
 use crate::supply::RefusalKind;
 use crate::units::UsdPerHour;
+use crate::verdict::Judged;
 
 /// One node wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +33,9 @@ pub struct Record {
     pub placeholder: ProviderId,
     /// Whether GPU pods came to its node.
     pub pods: PodsSeen,
+    /// What is concluded of its node; `None` while there is none, and where nothing can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<Judged>,
     /// Where it stands.
     pub state: State,
 }

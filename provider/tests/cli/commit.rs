@@ -50,6 +50,7 @@ fn held(nodes: &[(Where, CapacityType, u64)]) -> Memory {
                 attempts: 1,
                 placeholder: ProviderId::new("p").unwrap(),
                 pods: PodsSeen::Seen,
+                judged: None,
                 state: State::Booting {
                     purchase,
                     instance: ProviderId::new(format!("i-{id}")).unwrap(),

@@ -120,6 +120,7 @@ impl Fleet {
                 attempts: 1,
                 placeholder: placeholder(&cluster, &group.id, RecordId(n)),
                 pods: PodsSeen::Seen,
+                judged: None,
                 state: State::Registered {
                     purchase,
                     instance: instance.clone(),

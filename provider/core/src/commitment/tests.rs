@@ -146,6 +146,7 @@ impl Fleet {
                 attempts: 1,
                 placeholder: crate::ids::ProviderId::new("p").unwrap(),
                 pods: PodsSeen::Seen,
+                judged: None,
                 state: State::Launching { purchase, since: self.now, retry_at: None },
             };
             self.memory.next_record += 1;

@@ -189,6 +189,7 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
         attempts: key.attempt,
         placeholder: placeholder(&draft.menu.policy.cluster, &id, key.record),
         pods: PodsSeen::NotYet,
+        judged: None,
         state: booting(&purchase, made),
     };
     draft

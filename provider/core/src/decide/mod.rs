@@ -14,6 +14,7 @@ mod reclaims;
 mod seats;
 #[cfg(test)]
 mod tests;
+mod verdicts;
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -47,6 +48,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     absorb::registrations(&mut draft);
     absorb::deadlines(&mut draft);
     reclaims::keep(&mut draft);
+    verdicts::judge(&mut draft);
     // Before anything is bought: what goes in this pass must not widen the shares under which it buys.
     leave::nodes(&mut draft);
     fill::buy(&mut draft);

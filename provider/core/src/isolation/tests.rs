@@ -59,14 +59,14 @@ impl Fleet {
         Self { menu: Menu::derive(&policy, &book, &suppliers) }
     }
 
-    fn rules(&self) -> Isolation {
-        self.menu.policy.pools[0].isolation.unwrap()
-    }
-
     /// What a pod may use while the named types can be had.
     fn admitted(&self, pod: &PodNeeds, open: &[&str]) -> Vec<(String, Admitted)> {
         let shapes: Vec<Shape<'_>> = self.menu.groups.values().map(|group| shape(group, open)).collect();
-        admitted(pod, &shapes, &self.rules()).into_iter().map(|(name, why)| (name.to_string(), why)).collect()
+        let pool = &self.menu.policy.pools[0];
+        admitted(pod, &shapes, pool.isolation.unwrap(), pool.waiting)
+            .into_iter()
+            .map(|(name, why)| (name.to_string(), why))
+            .collect()
     }
 }
 

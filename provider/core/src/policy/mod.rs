@@ -21,8 +21,11 @@ pub use raw::*;
 pub use validate::{check_against_prices, discount};
 
 use crate::advise::Thresholds;
+use crate::calendar::OffHours;
 use crate::commitment::Commitment;
 use crate::demand::Signal;
+use crate::floor::WarmFloor;
+use crate::health::HealthRules;
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
 use crate::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure};
 use crate::quota::KnownQuota;
@@ -30,6 +33,7 @@ use crate::sharing::Sharing;
 use crate::spot::SpotRules;
 use crate::transfer::Data;
 use crate::units::{MiB, Milli, Percent, UsdPerHour};
+use crate::window::Stabilization;
 
 /// The `apiVersion` this release reads.
 pub const API_VERSION: &str = "stoker.dev/v1alpha1";
@@ -37,6 +41,21 @@ pub const API_VERSION: &str = "stoker.dev/v1alpha1";
 /// Boot deadline where the policy names none: above what nearly all boots take (with the 4 to 6 min that operators report as the
 /// middle, 95 % are below 521 s) and below the autoscaler's default `--max-node-provision-time` of 15 min.
 pub const DEFAULT_BOOT_DEADLINE: SignedDuration = SignedDuration::from_mins(10);
+
+/// What a GPU-hour of waiting costs where the policy does not say: about what the GPU itself costs (L4 to A100, on demand).
+pub const DEFAULT_WAITING: UsdPerHour = UsdPerHour(2_000_000);
+
+/// How long a pod may hold GPUs and do nothing with them, where the policy does not say: longer than a lunch and shorter than a working
+/// day.
+pub const DEFAULT_HELD_AFTER: SignedDuration = SignedDuration::from_hours(2);
+
+const fn default_held_after() -> SignedDuration {
+    DEFAULT_HELD_AFTER
+}
+
+const fn default_waiting() -> UsdPerHour {
+    DEFAULT_WAITING
+}
 
 /// What the operator allows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -116,11 +135,29 @@ pub struct Pool {
     pub taints: Vec<Taint>,
     /// Price-class isolation; `None` is off.
     pub isolation: Option<Isolation>,
+    /// What a GPU-hour of waiting costs.
+    #[serde(default = "default_waiting")]
+    pub waiting: UsdPerHour,
     /// How GPUs are shared; `None` gives whole ones.
     pub sharing: Option<Sharing>,
     /// Its demand signals, in file order; names are unique.
     #[serde(default)]
     pub signals: Vec<Signal>,
+    /// What it keeps warm; `None` where it keeps nothing.
+    #[serde(default)]
+    pub warm_floor: Option<WarmFloor>,
+    /// How long its capacity is kept; `None` in what was written by a release that kept none.
+    #[serde(default)]
+    pub stabilization: Option<Stabilization>,
+    /// When it is not worked with; `None` where that is never.
+    #[serde(default)]
+    pub off_hours: Option<OffHours>,
+    /// How long a pod may hold GPUs and do nothing with them before its node counts as held.
+    #[serde(default = "default_held_after")]
+    pub held_after: SignedDuration,
+    /// What becomes of its unhealthy nodes.
+    #[serde(default)]
+    pub unhealthy: HealthRules,
 }
 
 /// Price-class isolation of a pool.
@@ -129,8 +166,6 @@ pub struct Pool {
 pub struct Isolation {
     /// A pod may use a shape on which its share of the price is at most this many times its own cheapest node's price, in thousandths.
     pub kappa: Milli,
-    /// What a GPU-hour of waiting costs.
-    pub waiting: UsdPerHour,
 }
 
 /// How much work one GPU does in a pool.

@@ -2,14 +2,20 @@
 //!
 //! The JSON Schema of these types is what `stoker policy schema` prints. [`super::Policy`] is what the rules accept.
 
+mod health;
 mod signals;
+mod warm;
+mod windows;
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use health::RawUnhealthy;
 pub use signals::{RawPrometheus, RawSignal};
+pub use warm::{RawOffHours, RawQuantile, RawSlot, RawWarmFloor};
+pub use windows::RawStabilization;
 
 use crate::offer::{CapacityType, GpuFeature, GpuFigure};
 use crate::sharing::{Acknowledgement, MigStrategy};
@@ -213,12 +219,21 @@ pub struct RawPool {
     /// How long need must stay low before capacity goes. Not supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stabilization: Option<RawStabilization>,
+    /// When the pool is not worked with. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub off_hours: Option<RawOffHours>,
+    /// How long a pod may hold GPUs and do nothing with them before its node counts as held. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_after: Option<String>,
+    /// What becomes of nodes whose hardware is not fit for work. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy: Option<RawUnhealthy>,
     /// Keeps pods with a cheap home off dear shapes: each shape gets a taint, and pods in namespaces that opt in get tolerations for
     /// those in their class. Off unless named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<RawIsolation>,
-    /// What a GPU-hour of waiting costs you, in dollars. Of an isolated pool it says when a dearer shape opens because a pod's own
-    /// class is sold out. Default 2.
+    /// What a GPU-hour of waiting costs you, in dollars: it sizes the warm floor and windows of equal pay, and says when a dearer shape
+    /// opens because a pod's own class is sold out in an isolated pool. Default 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_usd_per_gpu_hour: Option<serde_json::Number>,
     /// How each GPU is shared by several pods. A changed layout makes new groups. Off unless named.
@@ -618,73 +633,6 @@ pub enum RawDiscount {
     One(String),
     /// By instance type. What none fits is not covered.
     ByType(BTreeMap<String, String>),
-}
-
-/// Nodes kept warm.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RawWarmFloor {
-    /// So many nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<u32>,
-    /// So large a share of the busy nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub percent_of_busy: Option<String>,
-    /// As many as a quantile of past arrivals.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub quantile: Option<RawQuantile>,
-    /// At set times.
-    #[serde(default)]
-    pub schedule: Vec<RawSlot>,
-}
-
-/// A quantile of past arrivals.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RawQuantile {
-    /// Which quantile, e.g. `95%`.
-    pub p: String,
-    /// Over how much history.
-    pub window: String,
-    /// Arrivals within how long.
-    pub horizon: String,
-}
-
-/// A slot of a schedule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RawSlot {
-    /// When it begins, as a cron expression.
-    pub cron: String,
-    /// How long it lasts.
-    #[serde(rename = "for")]
-    pub length: String,
-    /// So many nodes.
-    pub nodes: u32,
-}
-
-/// How long need must stay low before capacity goes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RawStabilization {
-    /// How long a node must be idle.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scale_down: Option<String>,
-    /// `fixed` or `equalPay`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window: Option<String>,
-    /// How long a node lives at least.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub minimum_life: Option<String>,
-    /// How long an unhealthy node is waited for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unhealthy: Option<String>,
-    /// How long nothing goes after growth.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after_scale_up: Option<String>,
-    /// How large a share may go in one window.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_removals_per_window: Option<String>,
 }
 
 /// Price-class isolation.

@@ -24,13 +24,16 @@ use jiff::SignedDuration;
 use serde_json::Number;
 
 use super::{
-    API_VERSION, DEFAULT_BOOT_DEADLINE, Evidence, Fault, Isolation, Limits, Path, Policy, Pool, PriceRow, RawCommitment,
-    RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier, TypePattern, Workload, quoted,
+    API_VERSION, DEFAULT_BOOT_DEADLINE, DEFAULT_HELD_AFTER, DEFAULT_WAITING, Evidence, Fault, Isolation, Limits, Path, Policy,
+    Pool, PriceRow, RawCommitment, RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier,
+    TypePattern, Workload, quoted,
 };
+use crate::health::HealthRules;
 use crate::ids::{IdError, ZoneId};
 use crate::offer::{CapacityType, NoCapability};
 use crate::sabotage;
 use crate::units::{MiB, UsdPerHour};
+use crate::window::Stabilization;
 
 pub use commitments::percent as discount;
 pub use prices::check_against_prices;
@@ -45,9 +48,6 @@ const MAX_NODES: u32 = 100_000;
 const MIN_BOOT_DEADLINE: SignedDuration = SignedDuration::from_mins(1);
 /// Longest boot deadline: a dead launch would be waited for, and paid for, longer than it takes to notice by hand.
 const MAX_BOOT_DEADLINE: SignedDuration = SignedDuration::from_mins(60);
-
-/// What a GPU-hour of waiting costs where the policy does not say: about what the GPU itself costs (L4 to A100, on demand).
-const DEFAULT_WAITING: UsdPerHour = UsdPerHour(2_000_000);
 
 /// Taints that the autoscaler sets itself, or takes for "still starting": templates lose them, and a node that bears one never counts as
 /// Ready, so pods would be promised nodes that they cannot use.
@@ -220,7 +220,13 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     let limits = limits(faults, &path.key("limits"), &raw.limits);
     let labels = labels(faults, &path.key("template").key("labels"), &raw.template);
     let taints = taints(faults, &path.key("template").key("taints"), raw.template.taints.as_deref());
-    let isolation = isolation(faults, path, raw);
+    let isolation = optional(raw.isolation.as_ref(), |isolation| {
+        let kappa = faults.keep(&path.key("isolation").key("kappa"), grammar::factor(&isolation.kappa, 1, 100));
+        Some(Isolation { kappa: kappa? })
+    });
+    let waiting = raw.waiting_usd_per_gpu_hour.as_ref().map_or(Some(DEFAULT_WAITING), |number| {
+        faults.rate(&path.key("waitingUsdPerGpuHour"), number, "name what a waiting GPU-hour costs you")
+    });
     let sharing = sharing::sharing(faults, &path.key("sharing"), raw);
     let signals = signals::signals(faults, path, raw);
     later::of_a_pool(faults, path, raw);
@@ -248,27 +254,15 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         labels,
         taints,
         isolation: isolation?,
+        waiting: waiting?,
         sharing: sharing?,
         signals: signals?,
+        warm_floor: None,
+        stabilization: Some(Stabilization::of(raw.workload)),
+        off_hours: None,
+        held_after: DEFAULT_HELD_AFTER,
+        unhealthy: HealthRules::default(),
     })
-}
-
-/// `None` is a fault, `Some(None)` is off.
-#[expect(clippy::option_option, reason = "off and wrong are different: one is a value, the other a fault already reported")]
-fn isolation(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Option<Isolation>> {
-    let waiting_path = path.key("waitingUsdPerGpuHour");
-    let waiting = match &raw.waiting_usd_per_gpu_hour {
-        None => Some(DEFAULT_WAITING),
-        Some(number) => faults.rate(&waiting_path, number, "name what a waiting GPU-hour costs you"),
-    };
-    let Some(isolation) = &raw.isolation else {
-        if raw.waiting_usd_per_gpu_hour.is_some() {
-            faults.add(&waiting_path, "has no effect without isolation yet: name isolation too, or take it out");
-        }
-        return Some(None);
-    };
-    let kappa = faults.keep(&path.key("isolation").key("kappa"), grammar::factor(&isolation.kappa, 1, 100));
-    Some(Some(Isolation { kappa: kappa?, waiting: waiting? }))
 }
 
 fn type_patterns(faults: &mut Faults, path: &Path, raw: &[String]) -> Option<Vec<TypePattern>> {

@@ -106,8 +106,11 @@ fn pool(pool: &Pool) -> RawPool {
         template: RawTemplate { labels: pool.labels.clone(), taints: Some(pool.taints.iter().map(taint).collect()) },
         warm_floor: None,
         stabilization: None,
+        off_hours: None,
+        held_after: None,
+        unhealthy: None,
         isolation: pool.isolation.map(|isolation| RawIsolation { kappa: factor(isolation.kappa) }),
-        waiting_usd_per_gpu_hour: pool.isolation.map(|isolation| dollars(isolation.waiting)),
+        waiting_usd_per_gpu_hour: Some(dollars(pool.waiting)),
         sharing: pool.sharing.as_ref().map(sharing),
         signals: pool.signals.iter().map(signal).collect(),
     }

@@ -132,6 +132,7 @@ fn on_its_way(view: &mut View) {
         attempts: 0,
         placeholder: ProviderId::new("placeholder").unwrap(),
         pods: PodsSeen::NotYet,
+        judged: None,
         state: State::Wanted,
     };
     memory.records.insert(record.id, Arc::new(record));

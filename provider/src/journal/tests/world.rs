@@ -103,8 +103,14 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         labels: BTreeMap::new(),
         taints: vec![Taint { key: "nvidia.com/gpu".into(), value: "true".into(), effect: TaintEffect::NoSchedule }],
         isolation: None,
+        waiting: stoker_core::policy::DEFAULT_WAITING,
         sharing: None,
         signals: Vec::new(),
+        warm_floor: None,
+        stabilization: None,
+        off_hours: None,
+        held_after: stoker_core::policy::DEFAULT_HELD_AFTER,
+        unhealthy: stoker_core::health::HealthRules::default(),
     };
     Policy {
         cluster: ClusterName::new("prod").unwrap(),
@@ -378,6 +384,7 @@ impl World {
                 attempts: 1,
                 placeholder: ProviderId::new(format!("stoker://prod/{GROUP}/{number}")).unwrap(),
                 pods: PodsSeen::Seen,
+                judged: None,
                 state: State::Registered {
                     purchase: Purchase {
                         key,

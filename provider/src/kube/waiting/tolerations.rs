@@ -24,13 +24,13 @@ pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap
     };
     let mut all = BTreeMap::new();
     for pool in &view.menu.policy.pools {
-        let Some(rules) = &pool.isolation else { continue };
+        let Some(rules) = pool.isolation else { continue };
         let of_pool = view.groups.values().filter(|group| group.group.pool == pool.name);
         let shapes: Vec<Shape<'_>> = of_pool
             .filter(|group| view.menu.groups.contains_key(&group.group.id) && pod.admits(&group.group.template, SHAPE_TAINT))
             .filter_map(|group| shape(view, group, now))
             .collect();
-        all.extend(admitted(&needs, &shapes, rules));
+        all.extend(admitted(&needs, &shapes, rules, pool.waiting));
     }
     all.retain(|instance_type, _| !pod.tolerates(&shape_taint(instance_type)));
     all

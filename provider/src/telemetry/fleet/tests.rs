@@ -87,6 +87,7 @@ fn record(number: u64, now: Timestamp, state: State) -> Arc<Record> {
         attempts: 1,
         placeholder: ProviderId::new(format!("stoker://placeholder/{number}")).unwrap(),
         pods: PodsSeen::Seen,
+        judged: None,
         state,
     })
 }

@@ -245,7 +245,7 @@ fn a_node_that_a_commitment_pays_for_saves_nothing_by_going() {
 #[test]
 fn waiting_is_a_cost_where_the_pool_says_what_it_is() {
     let mut world = fallen_back(1);
-    world.policy(|policy| policy.pools[0].isolation = Some(Isolation { kappa: Milli(1000), waiting: UsdPerHour(2_000_000) }));
+    world.policy(|policy| policy.pools[0].isolation = Some(Isolation { kappa: Milli(1000) }));
     // 25 min at $0.30 + $2: $0.9583, which $0.2836 an hour earn in 3 h 23 min.
     wait(&mut world, 3 * 60 + 22);
     assert_eq!(weighed(&world, true, true), None);

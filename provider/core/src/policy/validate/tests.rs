@@ -412,11 +412,6 @@ fn isolation_is_refused_where_it_makes_no_sense() {
         ("/pools/0/isolation", json!({"kappa": 1e3}), "pools[0].isolation.kappa 1000.0 is above 100: lower it"),
         (
             "/pools/0/waitingUsdPerGpuHour",
-            json!(2),
-            "pools[0].waitingUsdPerGpuHour has no effect without isolation yet: name isolation too, or take it out",
-        ),
-        (
-            "/pools/0/waitingUsdPerGpuHour",
             json!(0),
             "pools[0].waitingUsdPerGpuHour is 0: name what a waiting GPU-hour costs you",
         ),
