@@ -2,6 +2,7 @@
 
 mod drain;
 mod event;
+mod tell;
 
 use std::time::Duration;
 
@@ -104,6 +105,8 @@ pub struct KubeAct {
     client: Client,
     nodes: Api<NodeRow>,
     recorder: Recorder,
+    /// Events about verdicts have a rate of their own: a fleet that changes leaves room for what is told of orders and groups.
+    verdicts: Recorder,
 }
 
 /// What is changed of a Node.
@@ -127,7 +130,8 @@ enum Write {
 impl KubeAct {
     /// Acts through `client`; events about groups go to `namespace`.
     pub fn new(client: &Client, namespace: &str) -> Self {
-        Self { client: client.clone(), nodes: Api::all(client.clone()), recorder: Recorder::new(client, namespace) }
+        let recorder = || Recorder::new(client, namespace);
+        Self { client: client.clone(), nodes: Api::all(client.clone()), recorder: recorder(), verdicts: recorder() }
     }
 
     /// Keeps the autoscaler from removing a node, under our mark. A hold that somebody else set is left as it is.
@@ -187,7 +191,7 @@ impl KubeAct {
 
     /// Events not sent so far, because they came too fast or the server did not take them.
     pub fn events_dropped(&self) -> u64 {
-        self.recorder.dropped()
+        self.recorder.dropped() + self.verdicts.dropped()
     }
 
     /// Changes a Node as `decide` says of it as it is now.
