@@ -1,5 +1,6 @@
 //! What we do to Nodes. Each action reads first, writes only on top of what it read, and done twice changes nothing the second time.
 
+mod clean;
 mod drain;
 mod event;
 mod tell;
@@ -13,6 +14,7 @@ use stoker_core::ids::{NodeName, ProviderId};
 use stoker_core::snapshot::Hold;
 use tokio::time::timeout;
 
+pub use clean::{ListError, Trace};
 pub use drain::Emptied;
 use event::Recorder;
 pub use event::{About, Severity};

@@ -3,7 +3,9 @@
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
+use stoker_core::ids::NodeName;
 use stoker_core::told::{Bears, Borne, CONDITION, Condition, Tell, is_alarm, reason};
+use stoker_core::verdict::Judged;
 
 use super::super::thin::NodeRow;
 use super::super::{FIELD_MANAGER, VERDICT};
@@ -16,26 +18,39 @@ impl KubeAct {
     /// # Errors
     /// See [`ActError`].
     pub async fn tell(&self, tell: &Tell, now: Timestamp) -> Result<Outcome, ActError> {
-        let verb = "tell the verdict of";
         let Tell { node, provider_id, verdict } = tell;
+        let same_machine = |row: &NodeRow| row.provider_id.as_deref() == provider_id.as_ref().map(|id| id.as_str());
+        let (outcome, before) = self.put("tell the verdict of", node, same_machine, verdict.as_ref(), now).await?;
+        if outcome == Outcome::Done {
+            self.tell_people(tell, &before).await;
+        }
+        Ok(outcome)
+    }
+
+    /// Makes a Node bear a verdict, or none, if it is still the one that is meant; and what it bore before.
+    pub(super) async fn put(
+        &self,
+        verb: &'static str,
+        node: &NodeName,
+        is_meant: impl Fn(&NodeRow) -> bool,
+        judged: Option<&Judged>,
+        now: Timestamp,
+    ) -> Result<(Outcome, Borne), ActError> {
         for _ in 0..ATTEMPTS {
-            let Some(row) = self.read(verb, node).await? else { return Ok(Outcome::Gone) };
-            if row.provider_id.as_deref() != provider_id.as_ref().map(|id| id.as_str()) {
-                return Ok(Outcome::NotOurs);
-            }
+            let Some(row) = self.read(verb, node).await? else { return Ok((Outcome::Gone, Borne::default())) };
             let before = row.borne.clone().unwrap_or_default();
-            if before.compare(verdict.as_ref()) == Bears::Same {
-                return Ok(Outcome::Already);
+            if !is_meant(&row) {
+                return Ok((Outcome::NotOurs, before));
             }
-            let patch = Patch::Strategic(patch(&row, Borne::of(verdict.as_ref(), now)));
+            if before.compare(judged) == Bears::Same {
+                return Ok((Outcome::Already, before));
+            }
+            let patch = Patch::Strategic(patch(&row, Borne::of(judged, now)));
             let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
             // The status alone: what else is written there stays, and so does the spec.
             match self.write(verb, node, self.nodes.patch_status(node.as_str(), &params, &patch)).await? {
-                Write::Written => {
-                    self.tell_people(tell, &before).await;
-                    return Ok(Outcome::Done);
-                }
-                Write::Gone => return Ok(Outcome::Gone),
+                Write::Written => return Ok((Outcome::Done, before)),
+                Write::Gone => return Ok((Outcome::Gone, before)),
                 Write::Conflict => {}
             }
         }
