@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use options::{Door, KubeOptions, Options, PolicySource, ProbeDoorOptions};
 
 use crate::clock::Clock;
+use crate::confirm::Confirm;
 use crate::engine::{ClusterFeed, Engine, EngineHandle, Executor, Feeds, Inputs, MarketFeed, Parts, ask};
 use crate::journal::{Journal, JournalError, Reader};
 use crate::kube::act::KubeAct;
@@ -438,6 +439,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         &mut doors.set,
         provider_listener,
         handle.clone(),
+        probe_door.is_some().then(|| Arc::new(Confirm::new(Arc::clone(&readings), Arc::clone(&streams), metrics.clone()))),
         provider.clients.clone(),
         metrics.clone(),
         doors.stop.clone(),
