@@ -180,6 +180,7 @@ impl Part for Memory {
             leaving: Part::apply(Some(before.leaving), leaving),
             idle: Part::apply(Some(before.idle), idle),
             moves: Part::apply(Some(before.moves), moves),
+            windows: Part::apply(Some(before.windows), windows),
             budgets: Part::apply(Some(before.budgets), budgets),
             exposure_at,
             next_record,

@@ -28,7 +28,7 @@ pub const CALM: Files =
     Files { boot_seconds: 3, seed: 7, floor: 0, big: 4, prefer: "on-demand", spot: "", isolation: "", more: "", world: "" };
 
 impl Files {
-    /// Two pools over two zones: `small` has one GPU a node, `big` four or eight.
+    /// Two pools over two zones: `small` has one GPU a node, `big` four or eight. Free nodes go by the autoscaler's timers alone.
     pub fn policy(&self) -> String {
         let Self { floor, big, prefer, spot, isolation, more, .. } = self;
         format!(
@@ -43,12 +43,14 @@ pools:
   where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
   capacity: {{ prefer: [{prefer}]{spot} }}
   limits: {{ minNodes: {floor}, maxNodes: 8 }}
+  stabilization: {{ scaleDown: 1s, minimumLife: 0s }}
 - name: big
   workload: training
   gpu: {{ models: [L4, A10G], count: [4, 8] }}
   where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
   capacity: {{ prefer: [on-demand] }}
   limits: {{ maxNodes: {big} }}
+  stabilization: {{ scaleDown: 1s, minimumLife: 0s }}
 {isolation}{more}"
         )
     }
