@@ -21,6 +21,7 @@ use stoker_core::record::Record;
 use stoker_core::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::spot::{RegionReclaims, SpotHistory};
 use stoker_core::supply::{Instance, LaunchOutcome, MarketFacts, Observation};
+use stoker_core::window::Released;
 
 use super::delta::{MapDelta, Part, SetDelta};
 
@@ -49,6 +50,8 @@ pub(super) struct MemoryDelta {
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     moves: MapDelta<PoolName, Arc<Moves>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    windows: MapDelta<PoolName, Arc<Released>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     budgets: MapDelta<BudgetOf, Stage>,
     exposure_at: Option<Timestamp>,
     next_record: u64,
@@ -70,6 +73,7 @@ impl Part for Memory {
             leaving,
             idle,
             moves,
+            windows,
             budgets,
             exposure_at,
             next_record,
@@ -86,6 +90,7 @@ impl Part for Memory {
             leaving: leaving.whole(),
             idle: idle.whole(),
             moves: moves.whole(),
+            windows: windows.whole(),
             budgets: budgets.whole(),
             exposure_at: *exposure_at,
             next_record: *next_record,
@@ -105,6 +110,7 @@ impl Part for Memory {
             leaving,
             idle,
             moves,
+            windows,
             budgets,
             exposure_at,
             next_record,
@@ -121,6 +127,7 @@ impl Part for Memory {
             leaving: leaving.since(&before.leaving).unwrap_or_default(),
             idle: idle.since(&before.idle).unwrap_or_default(),
             moves: moves.since(&before.moves).unwrap_or_default(),
+            windows: windows.since(&before.windows).unwrap_or_default(),
             budgets: budgets.since(&before.budgets).unwrap_or_default(),
             exposure_at: *exposure_at,
             next_record: *next_record,
@@ -138,6 +145,7 @@ impl Part for Memory {
             || !delta.reclaims.is_empty()
             || !delta.leaving.is_empty()
             || !delta.idle.is_empty()
+            || !delta.windows.is_empty()
             || !delta.moves.is_empty()
             || !delta.budgets.is_empty();
         any.then_some(delta)
@@ -155,6 +163,7 @@ impl Part for Memory {
             leaving,
             idle,
             moves,
+            windows,
             budgets,
             exposure_at,
             next_record,
@@ -171,6 +180,7 @@ impl Part for Memory {
             leaving: Part::apply(Some(before.leaving), leaving),
             idle: Part::apply(Some(before.idle), idle),
             moves: Part::apply(Some(before.moves), moves),
+            windows: Part::apply(Some(before.windows), windows),
             budgets: Part::apply(Some(before.budgets), budgets),
             exposure_at,
             next_record,

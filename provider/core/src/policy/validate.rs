@@ -17,6 +17,7 @@ mod signals;
 mod spot;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +34,6 @@ use crate::ids::{IdError, ZoneId};
 use crate::offer::{CapacityType, NoCapability};
 use crate::sabotage;
 use crate::units::{MiB, UsdPerHour};
-use crate::window::Stabilization;
 
 pub use commitments::percent as discount;
 pub use prices::check_against_prices;
@@ -229,6 +229,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     });
     let sharing = sharing::sharing(faults, &path.key("sharing"), raw);
     let signals = signals::signals(faults, path, raw);
+    let stabilization = windows::stabilization(faults, path, raw);
     later::of_a_pool(faults, path, raw);
     Some(Pool {
         name: name?,
@@ -258,7 +259,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         sharing: sharing?,
         signals: signals?,
         warm_floor: None,
-        stabilization: Some(Stabilization::of(raw.workload)),
+        stabilization: stabilization?,
         off_hours: None,
         held_after: DEFAULT_HELD_AFTER,
         unhealthy: HealthRules::default(),
