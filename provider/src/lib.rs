@@ -5,6 +5,7 @@ pub mod certs;
 pub mod cli;
 pub mod clock;
 pub mod demo;
+pub mod doctor;
 pub mod door;
 pub mod engine;
 pub mod fault;
