@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::{BudgetOf, Stage};
 use crate::group::Group;
 use crate::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
+use crate::images::PoolImages;
 use crate::leaving::{Leaving, Moves};
 use crate::offer::{Market, Place};
 use crate::record::Record;
@@ -47,6 +48,9 @@ pub struct Memory {
     /// How the last moves back to spot of a pool went.
     #[serde(default)]
     pub moves: BTreeMap<PoolName, Arc<Moves>>,
+    /// The images that GPU pods use, of pools that ask for them on warm nodes.
+    #[serde(default)]
+    pub images: BTreeMap<PoolName, Arc<PoolImages>>,
     /// Machines of ours whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,
     /// The number of the next record.

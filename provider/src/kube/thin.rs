@@ -3,6 +3,8 @@
 //! Reading is lenient: what an API server can send never fails, because a failed read makes the client log the whole answer, and a
 //! Pod's environment is no matter for a log.
 
+mod images;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -11,10 +13,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use stoker_core::images::ImageId;
 use stoker_core::rollup::Owner;
 use stoker_core::sharing::Slices;
 use stoker_core::snapshot::{Cordon, Hold};
 use stoker_core::template::GPU_RESOURCE;
+
+pub(super) use images::ListedImages;
+use images::{RawImage, RawReference};
 
 /// A Node.
 #[derive(Debug, Clone, Deserialize)]
@@ -31,6 +37,8 @@ pub(super) struct NodeRow {
     /// Whether it bears our marker, also where the annotation that it marks is not there.
     pub(super) marked: bool,
     pub(super) cordon: Cordon,
+    /// The images that it lists.
+    pub(super) images: ListedImages,
 }
 
 /// A Pod.
@@ -45,6 +53,8 @@ pub(super) struct PodRow {
     pub(super) guest_on: Option<String>,
     /// Of one that holds a node, whose it is and what it asked for.
     pub(super) claim: Option<Claim>,
+    /// The images of one that holds a node.
+    pub(super) images: Vec<ImageId>,
 }
 
 /// Whose a GPU pod is, and what it asked for.
@@ -195,6 +205,7 @@ struct RawNodeSpec {
 #[derive(Deserialize, Default)]
 struct RawNodeStatus {
     conditions: Option<Vec<RawCondition>>,
+    images: Option<Vec<RawImage>>,
 }
 
 #[derive(Deserialize)]
@@ -213,9 +224,9 @@ impl From<RawNode> for NodeRow {
         let draining = annotations.draining.as_deref() == Some("true");
         let spec = raw.spec.unwrap_or_default();
         let created_at = raw.metadata.creation_timestamp.as_deref().and_then(|text| text.parse().ok());
-        let ready_since = raw
-            .status
-            .unwrap_or_default()
+        let status = raw.status.unwrap_or_default();
+        let images = ListedImages::of(&status.images.unwrap_or_default());
+        let ready_since = status
             .conditions
             .unwrap_or_default()
             .into_iter()
@@ -237,6 +248,7 @@ impl From<RawNode> for NodeRow {
                 (true, true) => Cordon::Ours,
                 (true, false) => Cordon::Theirs,
             },
+            images,
         }
     }
 }
@@ -264,6 +276,7 @@ struct RawPodStatus {
 
 #[derive(Deserialize)]
 struct RawContainer {
+    image: Option<RawReference>,
     resources: Option<RawResources>,
 }
 
@@ -328,6 +341,14 @@ impl RawPodSpec {
     }
 }
 
+impl RawPodSpec {
+    /// The images of its containers.
+    fn images(&self) -> Vec<ImageId> {
+        let containers = [&self.containers, &self.init_containers].into_iter().flatten().flatten();
+        containers.filter_map(|container| Some(container.image.as_ref()?.0)).collect()
+    }
+}
+
 impl From<RawPod> for PodRow {
     fn from(mut raw: RawPod) -> Self {
         let wants_gpu = raw.wants_gpu();
@@ -339,12 +360,13 @@ impl From<RawPod> for PodRow {
         let mirror = raw.metadata.annotations.as_ref().is_some_and(|annotations| annotations.mirror.is_some());
         let of_the_cluster = mirror || raw.metadata.namespace.as_deref() == Some("kube-system");
         let is_guest = runs && !holds && !of_the_cluster;
-        let units = spec.units();
+        let (units, spec_images) = (spec.units(), spec.images());
         let node = spec.node_name.filter(|name| !name.is_empty());
         let guest_on = node.clone().filter(|_| is_guest);
         let holds = node.filter(|_| holds);
         let claim = holds.as_ref().and_then(|_| Some(Claim { owner: raw.metadata.whose()?, units }));
-        Self { meta: raw.metadata.thin(), holds, guest_on, claim }
+        let images = holds.as_ref().map(|_| spec_images).unwrap_or_default();
+        Self { meta: raw.metadata.thin(), holds, guest_on, claim, images }
     }
 }
 
