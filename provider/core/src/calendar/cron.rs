@@ -63,17 +63,13 @@ impl Cron {
         if fields.len() != FIELDS.len() {
             return Err(CronError::Fields { text: text.to_owned(), fields: fields.len() });
         }
-        let table = table(&fields.join(" ")).ok_or_else(|| CronError::Field { text: text.to_owned(), what: wrong(&fields) })?;
-        let cron = Self { text: text.to_owned(), table };
+        let plain = fields.join(" ");
+        let table = table(&plain).ok_or_else(|| CronError::Field { text: text.to_owned(), what: wrong(&fields) })?;
+        let cron = Self { text: plain, table };
         match cron.after(DateTime::constant(2_026, 1, 1, 0, 0, 0, 0)) {
             Some(_) => Ok(cron),
             None => Err(CronError::Never { text: text.to_owned() }),
         }
-    }
-
-    /// As it was written.
-    pub fn as_str(&self) -> &str {
-        &self.text
     }
 
     /// The next time that it names after `time`, on the wall calendar; `None` where there is none within four years.
@@ -105,6 +101,13 @@ fn wrong(fields: &[&str]) -> String {
         || "its fields do not go together".to_owned(),
         |(_, (field, name))| format!("{} is no {name}", quoted(field)),
     )
+}
+
+/// As it was written, with one space between fields.
+impl std::fmt::Display for Cron {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 impl PartialEq for Cron {

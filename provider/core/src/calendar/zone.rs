@@ -52,6 +52,11 @@ impl Zone {
         &self.name
     }
 
+    /// What the clock shows, for people.
+    pub fn show(&self, now: Timestamp) -> String {
+        format!("{} ({})", self.clock(now).strftime("%Y-%m-%d %H:%M"), self.name)
+    }
+
     /// What the clock shows.
     pub(super) fn clock(&self, now: Timestamp) -> DateTime {
         self.rules.to_datetime(now)
