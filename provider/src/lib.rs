@@ -6,6 +6,7 @@ pub mod cli;
 pub mod clock;
 pub mod confirm;
 pub mod demo;
+pub mod doctor;
 pub mod door;
 pub mod engine;
 pub mod fault;

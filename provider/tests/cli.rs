@@ -12,6 +12,8 @@ mod binary;
 mod commit;
 #[path = "cli/demo.rs"]
 mod demo;
+#[path = "cli/doctor.rs"]
+mod doctor;
 #[path = "cli/examples.rs"]
 mod examples;
 #[path = "cli/journal.rs"]

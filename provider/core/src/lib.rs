@@ -21,6 +21,7 @@ pub mod floor;
 pub mod group;
 pub mod health;
 pub mod ids;
+pub mod images;
 pub mod isolation;
 pub mod leaving;
 pub mod lift;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::{BudgetOf, Stage};
 use crate::group::Group;
 use crate::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
+use crate::images::PoolImages;
 use crate::leaving::{Leaving, Moves};
 use crate::offer::{Market, Place};
 use crate::record::Record;
@@ -51,6 +52,9 @@ pub struct Memory {
     /// What bounds how many nodes of a pool go, of the pools that bound it.
     #[serde(default)]
     pub windows: BTreeMap<PoolName, Arc<Released>>,
+    /// The images that GPU pods use, of pools that ask for them on warm nodes.
+    #[serde(default)]
+    pub images: BTreeMap<PoolName, Arc<PoolImages>>,
     /// Machines of ours whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,
     /// The number of the next record.

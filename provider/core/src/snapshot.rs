@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::demand::Demand;
 use crate::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
+use crate::images::NodeImages;
 use crate::reading::seen::Seen;
 use crate::supply::{LaunchOutcome, Observation};
 use crate::told::Borne;
@@ -30,6 +31,9 @@ pub struct Snapshot {
     /// What has been seen of each node's GPUs; a node that nobody reads is absent.
     #[serde(default)]
     pub seen: BTreeMap<NodeName, Arc<Seen>>,
+    /// What is known of each node's images; empty unless a pool asks for images on warm nodes.
+    #[serde(default)]
+    pub images: BTreeMap<NodeName, Arc<NodeImages>>,
     /// What each pool's demand signals say.
     #[serde(default)]
     pub demand: Demand,

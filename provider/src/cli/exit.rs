@@ -21,7 +21,7 @@ pub enum Exit {
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// A policy, world, price or certificate file has faults.
+    /// A policy, world, price or certificate file has faults, or an autoscaler's flags have.
     BadFile = 3,
     /// Not all of what was asked can be bought, nothing holds it, or too little is known to advise.
     Short = 4,
@@ -35,7 +35,7 @@ Exit codes:
   0  done
   1  failed: something could not be read, written or reached
   2  the command line is wrong
-  3  a policy, world, price or certificate file cannot be read or has faults
+  3  a policy, world, price or certificate file cannot be read or has faults; a flag of the autoscaler must change (doctor)
   4  not all of it can be bought (plan), nothing holds it (fit), or too little use is known (commit, advise)
   5  nothing of that name (a pool, group, decision, node, GPU model, ...)
 

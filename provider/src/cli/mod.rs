@@ -12,6 +12,7 @@ mod commit;
 mod completions;
 mod demand;
 mod demo;
+mod doctor;
 mod exit;
 mod explain;
 mod fit;
@@ -67,6 +68,7 @@ enum Command {
     Groups(groups::GroupsArgs),
     Nodes(nodes::NodesArgs),
     Advise(advise::AdviseArgs),
+    Doctor(doctor::DoctorArgs),
     Alerts(Box<alerts::AlertsArgs>),
     Dashboard(alerts::DashboardArgs),
     Certs(certs::CertsArgs),
@@ -113,6 +115,7 @@ impl Cli {
             Command::Groups(args) => groups::run(&args).await,
             Command::Nodes(args) => nodes::run(&args).await,
             Command::Advise(args) => Box::pin(advise::run(&args)).await,
+            Command::Doctor(args) => doctor::run(&args),
             Command::Alerts(args) => alerts::run(*args),
             Command::Dashboard(args) => alerts::dashboard(&args),
             Command::Certs(args) => certs::run(&args),

@@ -8,13 +8,14 @@ use stoker_core::demand::Demand;
 use stoker_core::group::Menu;
 use stoker_core::ids::{Cloud, SupplierName, ZoneId};
 use stoker_core::offer::Place;
-use stoker_core::policy::Policy;
+use stoker_core::policy::{Policy, Pool};
 use stoker_core::price::PriceBook;
 use stoker_core::snapshot::{ClusterFacts, Snapshot};
 use stoker_core::supply::{MarketFacts, Observation};
 use tokio::sync::{Mutex, watch};
 
 use super::Executor;
+use crate::kube::feed::ImagesOfNodes;
 use crate::probes::SeenNodes;
 use crate::supplier::Supplier;
 use crate::view::NotReady;
@@ -156,6 +157,7 @@ pub struct Feeds {
     cluster: Option<ClusterFeed>,
     seen: Option<watch::Receiver<Arc<SeenNodes>>>,
     demand: Option<watch::Receiver<Arc<Demand>>>,
+    images: Option<(watch::Receiver<Arc<ImagesOfNodes>>, watch::Receiver<Arc<Policy>>)>,
 }
 
 /// The cluster's facts, and whether they can be trusted.
@@ -186,7 +188,7 @@ impl Feeds {
     /// Feeds from these suppliers, and from the cluster where there is one.
     pub fn new(suppliers: &[Arc<dyn Supplier>], cluster: Option<ClusterFeed>) -> Self {
         let suppliers = suppliers.iter().map(|s| SupplierFeed::new(Arc::clone(s))).collect();
-        Self { suppliers, cluster, seen: None, demand: None }
+        Self { suppliers, cluster, seen: None, demand: None, images: None }
     }
 
     /// With what has been seen of the nodes' GPUs. A pass waits for none of it: what nobody has read yet is absent.
@@ -200,6 +202,13 @@ impl Feeds {
     #[must_use]
     pub fn with_demand(mut self, demand: watch::Receiver<Arc<Demand>>) -> Self {
         self.demand = Some(demand);
+        self
+    }
+
+    /// With what is known of the nodes' images, as long as a pool of the policy asks for that: it would be journalled for nothing.
+    #[must_use]
+    pub fn with_images(mut self, images: watch::Receiver<Arc<ImagesOfNodes>>, policy: watch::Receiver<Arc<Policy>>) -> Self {
+        self.images = Some((images, policy));
         self
     }
 
@@ -238,6 +247,11 @@ impl Feeds {
         self.cluster.as_ref().and_then(|cluster| cluster.facts.borrow().clone())
     }
 
+    fn images(&self) -> ImagesOfNodes {
+        let wanted = self.images.as_ref().filter(|(_, policy)| policy.borrow().pools.iter().any(Pool::waits_for_images));
+        wanted.map(|(images, _)| ImagesOfNodes::clone(&images.borrow())).unwrap_or_default()
+    }
+
     /// The facts as of now. What is under way is read before the inventories: a launch that ends in between is then in the inventory
     /// or among the outcomes of the next pass, never lost between the two.
     pub fn snapshot(&self, executor: &Executor) -> Snapshot {
@@ -250,6 +264,7 @@ impl Feeds {
             terminating: under_way.terminating,
             drains: under_way.drains,
             seen: self.seen.as_ref().map(|seen| SeenNodes::clone(&seen.borrow())).unwrap_or_default(),
+            images: self.images(),
             demand: self.demand.as_ref().map(|demand| Demand::clone(&demand.borrow())).unwrap_or_default(),
         }
     }

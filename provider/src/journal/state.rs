@@ -12,6 +12,7 @@ use stoker_core::demand::PoolDemand;
 use stoker_core::ids::{
     Cloud, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
 };
+use stoker_core::images::{NodeImages, PoolImages};
 use stoker_core::leaving::{Leaving, Moves};
 use stoker_core::memory::{Backoff, GroupMemory, Memory};
 use stoker_core::offer::{Market, Place};
@@ -52,6 +53,8 @@ pub(super) struct MemoryDelta {
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     windows: MapDelta<PoolName, Arc<Released>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    images: MapDelta<PoolName, Arc<PoolImages>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     budgets: MapDelta<BudgetOf, Stage>,
     exposure_at: Option<Timestamp>,
     next_record: u64,
@@ -74,6 +77,7 @@ impl Part for Memory {
             idle,
             moves,
             windows,
+            images,
             budgets,
             exposure_at,
             next_record,
@@ -91,6 +95,7 @@ impl Part for Memory {
             idle: idle.whole(),
             moves: moves.whole(),
             windows: windows.whole(),
+            images: images.whole(),
             budgets: budgets.whole(),
             exposure_at: *exposure_at,
             next_record: *next_record,
@@ -111,6 +116,7 @@ impl Part for Memory {
             idle,
             moves,
             windows,
+            images,
             budgets,
             exposure_at,
             next_record,
@@ -128,6 +134,7 @@ impl Part for Memory {
             idle: idle.since(&before.idle).unwrap_or_default(),
             moves: moves.since(&before.moves).unwrap_or_default(),
             windows: windows.since(&before.windows).unwrap_or_default(),
+            images: images.since(&before.images).unwrap_or_default(),
             budgets: budgets.since(&before.budgets).unwrap_or_default(),
             exposure_at: *exposure_at,
             next_record: *next_record,
@@ -147,6 +154,7 @@ impl Part for Memory {
             || !delta.idle.is_empty()
             || !delta.windows.is_empty()
             || !delta.moves.is_empty()
+            || !delta.images.is_empty()
             || !delta.budgets.is_empty();
         any.then_some(delta)
     }
@@ -164,6 +172,7 @@ impl Part for Memory {
             idle,
             moves,
             windows,
+            images,
             budgets,
             exposure_at,
             next_record,
@@ -181,6 +190,7 @@ impl Part for Memory {
             idle: Part::apply(Some(before.idle), idle),
             moves: Part::apply(Some(before.moves), moves),
             windows: Part::apply(Some(before.windows), windows),
+            images: Part::apply(Some(before.images), images),
             budgets: Part::apply(Some(before.budgets), budgets),
             exposure_at,
             next_record,
@@ -208,6 +218,8 @@ pub(super) struct SnapshotDelta {
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     seen: MapDelta<NodeName, Arc<Seen>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    images: MapDelta<NodeName, Arc<NodeImages>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     demand: MapDelta<PoolName, Arc<PoolDemand>>,
 }
 
@@ -215,7 +227,7 @@ impl Part for Snapshot {
     type Delta = SnapshotDelta;
 
     fn whole(&self) -> SnapshotDelta {
-        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen, demand } = self;
+        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen, images, demand } = self;
         SnapshotDelta {
             suppliers: suppliers.whole(),
             cluster: Some(cluster.whole()),
@@ -224,12 +236,13 @@ impl Part for Snapshot {
             terminating: terminating.whole(),
             drains: drains.whole(),
             seen: seen.whole(),
+            images: images.whole(),
             demand: demand.whole(),
         }
     }
 
     fn since(&self, before: &Self) -> Option<SnapshotDelta> {
-        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen, demand } = self;
+        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen, images, demand } = self;
         let delta = SnapshotDelta {
             suppliers: suppliers.since(&before.suppliers).unwrap_or_default(),
             cluster: cluster.since(&before.cluster),
@@ -238,6 +251,7 @@ impl Part for Snapshot {
             terminating: terminating.since(&before.terminating).unwrap_or_default(),
             drains: drains.since(&before.drains).unwrap_or_default(),
             seen: seen.since(&before.seen).unwrap_or_default(),
+            images: images.since(&before.images).unwrap_or_default(),
             demand: demand.since(&before.demand).unwrap_or_default(),
         };
         let any = !delta.suppliers.is_empty()
@@ -247,13 +261,14 @@ impl Part for Snapshot {
             || !delta.terminating.is_empty()
             || !delta.drains.is_empty()
             || !delta.seen.is_empty()
+            || !delta.images.is_empty()
             || !delta.demand.is_empty();
         any.then_some(delta)
     }
 
     fn apply(before: Option<Self>, delta: SnapshotDelta) -> Self {
         let before = before.unwrap_or_default();
-        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating, drains, seen, demand } = delta;
+        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating, drains, seen, images, demand } = delta;
         Self {
             suppliers: Part::apply(Some(before.suppliers), suppliers),
             cluster: match cluster {
@@ -265,6 +280,7 @@ impl Part for Snapshot {
             terminating: Part::apply(Some(before.terminating), terminating),
             drains: Part::apply(Some(before.drains), drains),
             seen: Part::apply(Some(before.seen), seen),
+            images: Part::apply(Some(before.images), images),
             demand: Part::apply(Some(before.demand), demand),
         }
     }

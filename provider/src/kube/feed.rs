@@ -3,10 +3,12 @@
 
 mod claims;
 mod guests;
+mod images;
 mod pulse;
 mod rows;
 mod table;
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use futures::{Stream, StreamExt as _};
 use kube::Client;
 use kube::runtime::watcher::Event;
 use stoker_core::ids::ClusterName;
+use stoker_core::images::ImageId;
 use stoker_core::snapshot::ClusterFacts;
 use stoker_core::template::CLUSTER_LABEL;
 use tokio::sync::{Notify, watch};
@@ -23,6 +26,8 @@ use tokio::time::{Instant, sleep_until};
 use claims::Claims;
 pub use claims::GpuPods;
 use guests::Gathered;
+use images::Images;
+pub use images::ImagesOfNodes;
 use pulse::Pulse;
 pub use pulse::{Broken, Watched};
 use table::Table;
@@ -58,6 +63,7 @@ pub struct KubeFeed {
     facts: watch::Receiver<Option<Arc<ClusterFacts>>>,
     guests: watch::Receiver<Arc<Guests>>,
     gpu_pods: watch::Receiver<Arc<GpuPods>>,
+    images: watch::Receiver<Arc<ImagesOfNodes>>,
     nodes: Arc<Pulse>,
     pods: Arc<Pulse>,
 }
@@ -67,16 +73,27 @@ impl KubeFeed {
     ///
     /// The feed lives while the future that comes with it runs. It never ends by itself; to stop, drop it.
     pub fn start(client: &Client, cluster: &ClusterName, wake: Arc<Notify>) -> (Self, impl Future<Output = ()> + Send + use<>) {
+        Self::start_knowing(client, cluster, BTreeSet::new(), wake)
+    }
+
+    /// The same, where images are remembered that GPU pods used before now: nodes tell whether they have those too.
+    pub fn start_knowing(
+        client: &Client,
+        cluster: &ClusterName,
+        remembered: BTreeSet<ImageId>,
+        wake: Arc<Notify>,
+    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (publish, facts) = watch::channel(None);
         let (publish_guests, guests) = watch::channel(Arc::default());
         let (publish_gpu_pods, gpu_pods) = watch::channel(Arc::default());
+        let (publish_images, images) = watch::channel(Arc::default());
         let (of_nodes, of_pods) = (Arc::new(Pulse::new(Watched::Nodes)), Arc::new(Pulse::new(Watched::Pods)));
-        let feed = Self { facts, guests, gpu_pods, nodes: of_nodes, pods: of_pods };
-        let publish = Publish { facts: publish, guests: publish_guests, gpu_pods: publish_gpu_pods };
+        let feed = Self { facts, guests, gpu_pods, images, nodes: of_nodes, pods: of_pods };
+        let publish = Publish { facts: publish, guests: publish_guests, gpu_pods: publish_gpu_pods, images: publish_images };
         let labels = format!("{CLUSTER_LABEL}={cluster}");
         let nodes = rows::follow::<NodeRow>(client, rows::config().labels(&labels), Arc::clone(&feed.nodes));
         let pods = rows::follow::<PodRow>(client, rows::config().fields(BOUND_AND_ALIVE), Arc::clone(&feed.pods));
-        (feed, run(nodes, pods, publish, wake))
+        (feed, run(nodes, pods, Images::new(remembered), publish, wake))
     }
 
     /// The facts, now and whenever they change; `None` until both lists are complete.
@@ -92,6 +109,11 @@ impl KubeFeed {
     /// The GPU pods of the whole cluster that hold nodes, now and whenever they change.
     pub fn gpu_pods(&self) -> watch::Receiver<Arc<GpuPods>> {
         self.gpu_pods.clone()
+    }
+
+    /// What is known of the images of each node, now and whenever it changes.
+    pub fn images(&self) -> watch::Receiver<Arc<ImagesOfNodes>> {
+        self.images.clone()
     }
 
     /// The facts now; `None` until both lists are complete.
@@ -121,12 +143,14 @@ struct Publish {
     facts: watch::Sender<Option<Arc<ClusterFacts>>>,
     guests: watch::Sender<Arc<Guests>>,
     gpu_pods: watch::Sender<Arc<GpuPods>>,
+    images: watch::Sender<Arc<ImagesOfNodes>>,
 }
 
 /// Applies what the watches tell, until one of them ends.
 async fn run(
     nodes: impl Stream<Item = Event<NodeRow>> + Send,
     pods: impl Stream<Item = Event<PodRow>> + Send,
+    mut images: Images,
     publish: Publish,
     wake: Arc<Notify>,
 ) {
@@ -135,7 +159,8 @@ async fn run(
     let mut guests = Gathered::default();
     let mut claims = Claims::default();
     let mut due: Option<Instant> = None;
-    let (mut facts_changed, mut guests_changed, mut claims_changed, mut bears_changed) = (false, false, false, false);
+    let (mut facts_changed, mut guests_changed, mut claims_changed) = (false, false, false);
+    let (mut bears_changed, mut images_changed) = (false, false);
     loop {
         tokio::select! {
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -146,6 +171,10 @@ async fn run(
                 // Before the facts: whoever reads a node's pods finds their owners here.
                 if std::mem::take(&mut claims_changed) {
                     publish.gpu_pods.send_replace(Arc::new(claims.known()));
+                }
+                // Before them too: a pass takes both. By themselves they wake nobody, as an image is some minutes in coming.
+                if std::mem::take(&mut images_changed) {
+                    publish.images.send_replace(Arc::new(images.known()));
                 }
                 let changed = std::mem::take(&mut facts_changed);
                 if (std::mem::take(&mut bears_changed) || changed)
@@ -161,6 +190,7 @@ async fn run(
             event = nodes.next() => match event {
                 Some(event) => {
                     let listed = matches!(event, Event::InitDone);
+                    images_changed |= images.node(&event);
                     facts_changed |= table.node(event);
                     bears_changed |= table.take_bears();
                     guests_changed |= listed && guests.nodes_listed(|node| table.may_have(node));
@@ -171,12 +201,14 @@ async fn run(
                 Some(event) => {
                     guests_changed |= guests.pod(&event, |node| table.may_have(node));
                     claims_changed |= claims.pod(&event);
+                    images_changed |= images.pod(&event);
                     facts_changed |= table.pod(event);
                 }
                 None => return,
             },
         }
-        if (facts_changed || guests_changed || claims_changed || bears_changed) && due.is_none() && table.complete() {
+        let changed = facts_changed || guests_changed || claims_changed || bears_changed || images_changed;
+        if changed && due.is_none() && table.complete() {
             due = Some(Instant::now() + DEBOUNCE);
         }
     }

@@ -3,6 +3,8 @@
 //! Reading is lenient: what an API server can send never fails, because a failed read makes the client log the whole answer, and a
 //! Pod's environment is no matter for a log.
 
+mod images;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -11,11 +13,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use stoker_core::images::ImageId;
 use stoker_core::rollup::Owner;
 use stoker_core::sharing::Slices;
 use stoker_core::snapshot::{Cordon, Hold};
 use stoker_core::template::GPU_RESOURCE;
 use stoker_core::told::{self, Borne, Condition};
+
+pub(super) use images::ListedImages;
+use images::{RawImage, RawReference};
 
 /// A Node.
 #[derive(Debug, Clone, Deserialize)]
@@ -34,6 +40,8 @@ pub(super) struct NodeRow {
     pub(super) cordon: Cordon,
     /// What it bears of our verdict; `None` where that is nothing.
     pub(super) borne: Option<Borne>,
+    /// The images that it lists.
+    pub(super) images: ListedImages,
 }
 
 /// A Pod.
@@ -48,6 +56,8 @@ pub(super) struct PodRow {
     pub(super) guest_on: Option<String>,
     /// Of one that holds a node, whose it is and what it asked for.
     pub(super) claim: Option<Claim>,
+    /// The images of one that holds a node.
+    pub(super) images: Vec<ImageId>,
 }
 
 /// Whose a GPU pod is, and what it asked for.
@@ -200,6 +210,7 @@ struct RawNodeSpec {
 #[derive(Deserialize, Default)]
 struct RawNodeStatus {
     conditions: Option<Vec<RawCondition>>,
+    images: Option<Vec<RawImage>>,
 }
 
 #[derive(Deserialize)]
@@ -238,7 +249,9 @@ impl From<RawNode> for NodeRow {
         let draining = annotations.draining.as_deref() == Some("true");
         let spec = raw.spec.unwrap_or_default();
         let created_at = raw.metadata.creation_timestamp.as_deref().and_then(|text| text.parse().ok());
-        let conditions = raw.status.unwrap_or_default().conditions.unwrap_or_default();
+        let status = raw.status.unwrap_or_default();
+        let images = ListedImages::of(&status.images.unwrap_or_default());
+        let conditions = status.conditions.unwrap_or_default();
         let borne = Borne {
             word: annotations.verdict,
             condition: conditions.iter().find(|c| c.is(told::CONDITION)).map(RawCondition::borne),
@@ -264,6 +277,7 @@ impl From<RawNode> for NodeRow {
                 (true, false) => Cordon::Theirs,
             },
             borne: Some(borne).filter(|borne| !borne.is_empty()),
+            images,
         }
     }
 }
@@ -291,6 +305,7 @@ struct RawPodStatus {
 
 #[derive(Deserialize)]
 struct RawContainer {
+    image: Option<RawReference>,
     resources: Option<RawResources>,
 }
 
@@ -355,6 +370,14 @@ impl RawPodSpec {
     }
 }
 
+impl RawPodSpec {
+    /// The images of its containers.
+    fn images(&self) -> Vec<ImageId> {
+        let containers = [&self.containers, &self.init_containers].into_iter().flatten().flatten();
+        containers.filter_map(|container| Some(container.image.as_ref()?.0)).collect()
+    }
+}
+
 impl From<RawPod> for PodRow {
     fn from(mut raw: RawPod) -> Self {
         let wants_gpu = raw.wants_gpu();
@@ -366,12 +389,13 @@ impl From<RawPod> for PodRow {
         let mirror = raw.metadata.annotations.as_ref().is_some_and(|annotations| annotations.mirror.is_some());
         let of_the_cluster = mirror || raw.metadata.namespace.as_deref() == Some("kube-system");
         let is_guest = runs && !holds && !of_the_cluster;
-        let units = spec.units();
+        let (units, spec_images) = (spec.units(), spec.images());
         let node = spec.node_name.filter(|name| !name.is_empty());
         let guest_on = node.clone().filter(|_| is_guest);
         let holds = node.filter(|_| holds);
         let claim = holds.as_ref().and_then(|_| Some(Claim { owner: raw.metadata.whose()?, units }));
-        Self { meta: raw.metadata.thin(), holds, guest_on, claim }
+        let images = holds.as_ref().map(|_| spec_images).unwrap_or_default();
+        Self { meta: raw.metadata.thin(), holds, guest_on, claim, images }
     }
 }
 

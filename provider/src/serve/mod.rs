@@ -279,7 +279,8 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let mut kube_feed = None;
     let mut kube_act = None;
     if let Some(client) = &client {
-        let (feed, follow) = KubeFeed::start(client, &cluster, Arc::clone(&wake));
+        let remembered = restored.memory.images.values().flat_map(|images| images.images()).collect();
+        let (feed, follow) = KubeFeed::start_knowing(client, &cluster, remembered, Arc::clone(&wake));
         let stopped = stop.clone();
         tasks.spawn(async move {
             stopped.run_until_cancelled_owned(follow).await;
@@ -315,7 +316,10 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let prometheus = prometheus::Prometheus::new(prometheus.as_ref(), &policy_receiver, &mut registry, &clock)?;
     let cluster_feed =
         kube_feed.clone().map(|feed: KubeFeed| ClusterFeed { facts: feed.facts(), healthy: Box::new(move || feed.healthy()) });
-    let feeds = Feeds::new(&suppliers, cluster_feed).with_seen(readings.seen()).with_demand(prometheus.demand());
+    let mut feeds = Feeds::new(&suppliers, cluster_feed).with_seen(readings.seen()).with_demand(prometheus.demand());
+    if let Some(feed) = &kube_feed {
+        feeds = feeds.with_images(feed.images(), policy_receiver.clone());
+    }
     let pollers = feeds.pollers();
     let market_facts = markets.facts();
     let engine = Engine::new(Parts {

@@ -7,6 +7,7 @@ mod absorb;
 mod budgets;
 mod fill;
 mod guard;
+mod images;
 mod leave;
 mod limits;
 mod reclaims;
@@ -50,6 +51,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     absorb::deadlines(&mut draft);
     reclaims::keep(&mut draft);
     verdicts::judge(&mut draft);
+    images::remember(&mut draft);
     // Before anything is bought: what goes in this pass must not widen the shares under which it buys.
     leave::nodes(&mut draft);
     fill::buy(&mut draft);

@@ -24,7 +24,7 @@ use crate::advise::Thresholds;
 use crate::calendar::OffHours;
 use crate::commitment::Commitment;
 use crate::demand::Signal;
-use crate::floor::WarmFloor;
+use crate::floor::{WarmFloor, WarmWhen};
 use crate::health::HealthRules;
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
 use crate::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure};
@@ -303,6 +303,11 @@ pub struct PriceRow {
 }
 
 impl Pool {
+    /// Whether a node of it is warm only with its images.
+    pub fn waits_for_images(&self) -> bool {
+        self.warm_floor.as_ref().is_some_and(|floor| floor.warm_when == WarmWhen::ImagesPulled)
+    }
+
     /// Whether it may buy spot at all.
     pub fn may_buy_spot(&self) -> bool {
         self.prefer.contains(&CapacityType::Spot) && self.spot.as_ref().is_some_and(|rules| rules.max_share.0 > 0)
