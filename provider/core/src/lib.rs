@@ -7,6 +7,7 @@
 
 pub mod advise;
 pub mod allocate;
+pub mod aside;
 pub mod back;
 pub mod budget;
 pub mod calendar;
@@ -21,6 +22,7 @@ pub mod floor;
 pub mod group;
 pub mod health;
 pub mod ids;
+pub mod interruption;
 pub mod isolation;
 pub mod leaving;
 pub mod lift;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::aside::{Announced, Aside, Replacements};
 use crate::budget::{BudgetOf, Stage};
 use crate::group::Group;
 use crate::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
@@ -47,6 +48,15 @@ pub struct Memory {
     /// How the last moves back to spot of a pool went.
     #[serde(default)]
     pub moves: BTreeMap<PoolName, Arc<Moves>>,
+    /// Nodes that take no new pods and are not let go.
+    #[serde(default)]
+    pub aside: BTreeMap<RecordId, Arc<Aside>>,
+    /// Nodes of which it was announced that they will be emptied.
+    #[serde(default)]
+    pub announced: BTreeMap<RecordId, Arc<Announced>>,
+    /// Unhealthy nodes that were replaced lately.
+    #[serde(default)]
+    pub replaced: BTreeMap<PoolName, Arc<Replacements>>,
     /// Machines of ours whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,
     /// The number of the next record.

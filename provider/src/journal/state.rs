@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stoker_core::aside::{Announced, Aside, Replacements};
 use stoker_core::budget::{BudgetOf, Stage};
 use stoker_core::demand::PoolDemand;
 use stoker_core::ids::{
@@ -45,6 +46,12 @@ pub(super) struct MemoryDelta {
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     leaving: MapDelta<RecordId, Arc<Leaving>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    aside: MapDelta<RecordId, Arc<Aside>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    announced: MapDelta<RecordId, Arc<Announced>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    replaced: MapDelta<PoolName, Arc<Replacements>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     idle: MapDelta<RecordId, Timestamp>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     moves: MapDelta<PoolName, Arc<Moves>>,
@@ -68,6 +75,9 @@ impl Part for Memory {
             spot,
             reclaims,
             leaving,
+            aside,
+            announced,
+            replaced,
             idle,
             moves,
             budgets,
@@ -84,6 +94,9 @@ impl Part for Memory {
             spot: spot.whole(),
             reclaims: reclaims.whole(),
             leaving: leaving.whole(),
+            aside: aside.whole(),
+            announced: announced.whole(),
+            replaced: replaced.whole(),
             idle: idle.whole(),
             moves: moves.whole(),
             budgets: budgets.whole(),
@@ -103,6 +116,9 @@ impl Part for Memory {
             spot,
             reclaims,
             leaving,
+            aside,
+            announced,
+            replaced,
             idle,
             moves,
             budgets,
@@ -119,6 +135,9 @@ impl Part for Memory {
             spot: spot.since(&before.spot).unwrap_or_default(),
             reclaims: reclaims.since(&before.reclaims).unwrap_or_default(),
             leaving: leaving.since(&before.leaving).unwrap_or_default(),
+            aside: aside.since(&before.aside).unwrap_or_default(),
+            announced: announced.since(&before.announced).unwrap_or_default(),
+            replaced: replaced.since(&before.replaced).unwrap_or_default(),
             idle: idle.since(&before.idle).unwrap_or_default(),
             moves: moves.since(&before.moves).unwrap_or_default(),
             budgets: budgets.since(&before.budgets).unwrap_or_default(),
@@ -137,6 +156,9 @@ impl Part for Memory {
             || !delta.spot.is_empty()
             || !delta.reclaims.is_empty()
             || !delta.leaving.is_empty()
+            || !delta.aside.is_empty()
+            || !delta.announced.is_empty()
+            || !delta.replaced.is_empty()
             || !delta.idle.is_empty()
             || !delta.moves.is_empty()
             || !delta.budgets.is_empty();
@@ -153,6 +175,9 @@ impl Part for Memory {
             spot,
             reclaims,
             leaving,
+            aside,
+            announced,
+            replaced,
             idle,
             moves,
             budgets,
@@ -169,6 +194,9 @@ impl Part for Memory {
             spot: Part::apply(Some(before.spot), spot),
             reclaims: Part::apply(Some(before.reclaims), reclaims),
             leaving: Part::apply(Some(before.leaving), leaving),
+            aside: Part::apply(Some(before.aside), aside),
+            announced: Part::apply(Some(before.announced), announced),
+            replaced: Part::apply(Some(before.replaced), replaced),
             idle: Part::apply(Some(before.idle), idle),
             moves: Part::apply(Some(before.moves), moves),
             budgets: Part::apply(Some(before.budgets), budgets),

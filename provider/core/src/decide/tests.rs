@@ -4,12 +4,15 @@ mod back;
 mod budgets;
 mod commitments;
 mod filling;
+pub(super) mod given;
 mod leave;
 mod oracle;
 mod orders;
 mod quotas;
+mod reclaimed;
 mod spot;
 mod supply;
+mod unhealthy;
 mod world;
 mod zones;
 
