@@ -18,6 +18,7 @@ use crate::memory::Memory;
 use crate::offer::Market;
 use crate::score::Step;
 use crate::supply::{LaunchRequest, RefusalKind};
+use crate::told::Tell;
 use crate::units::UsdPerHour;
 
 /// A plan that `check` has not seen.
@@ -41,6 +42,9 @@ pub struct Plan<S> {
     pub notes: Vec<Note>,
     /// Why each order was supplied as it was.
     pub explanations: Vec<Explanation>,
+    /// What Nodes are to be told of their verdicts, the most pressing first. No action: it changes nothing that runs and is not written
+    /// down, and what is not told now is found again by the next pass.
+    pub tells: Vec<Tell>,
     state: PhantomData<S>,
 }
 
@@ -51,8 +55,9 @@ impl Plan<Proposed> {
         accounts: Accounts,
         notes: Vec<Note>,
         explanations: Vec<Explanation>,
+        tells: Vec<Tell>,
     ) -> Self {
-        Self { actions, limits, accounts, notes, explanations, state: PhantomData }
+        Self { actions, limits, accounts, notes, explanations, tells, state: PhantomData }
     }
 
     pub(crate) fn into_checked(self) -> Plan<Checked> {
@@ -62,6 +67,7 @@ impl Plan<Proposed> {
             accounts: self.accounts,
             notes: self.notes,
             explanations: self.explanations,
+            tells: self.tells,
             state: PhantomData,
         }
     }

@@ -13,6 +13,7 @@ mod notices;
 mod paid;
 mod reclaims;
 mod seats;
+mod tell;
 #[cfg(test)]
 mod tests;
 mod verdicts;
@@ -66,9 +67,10 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     guard::barren_groups(&mut draft);
     let limits = limits::of_groups(&mut draft, &usage, &held);
     let accounts = budgets::accounts(&mut draft, &usage);
+    let tells = tell::nodes(&mut draft);
     draft.forget();
     let Draft { memory, actions, notes, explanations, next_change_at, .. } = draft;
-    Decision { plan: Plan::new(actions, limits, accounts, notes, explanations), memory, next_change_at }
+    Decision { plan: Plan::new(actions, limits, accounts, notes, explanations, tells), memory, next_change_at }
 }
 
 /// A decision in the making.

@@ -12,6 +12,7 @@ mod quotas;
 mod reclaimed;
 mod spot;
 mod supply;
+mod tell;
 mod unhealthy;
 mod world;
 mod zones;

@@ -1,5 +1,6 @@
 //! The doors over an engine's handle whose view the test sets, and over a whole engine.
 
+mod confirm;
 mod expander;
 mod live;
 mod pricing;

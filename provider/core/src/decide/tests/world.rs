@@ -466,6 +466,7 @@ impl World {
                 gpu_pods: BTreeSet::new(),
                 scale_down_disabled: Hold::None,
                 cordon: Cordon::None,
+                borne: None,
             };
             self.cluster.nodes.insert(made.node_name.clone(), Arc::new(facts));
         }
@@ -499,6 +500,11 @@ impl World {
 
     pub(super) fn close(&mut self, cordon: Cordon) {
         self.change_node(|n| n.cordon = cordon);
+    }
+
+    /// Changes what is known of a Node.
+    pub(super) fn edit_node(&mut self, node: &NodeName, change: impl FnOnce(&mut NodeFacts)) {
+        change(Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap()));
     }
 
     pub(super) fn node_name(&self) -> String {
