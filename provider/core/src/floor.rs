@@ -25,6 +25,13 @@ pub struct WarmFloor {
     pub warm_when: WarmWhen,
 }
 
+/// Over how much history arrivals are counted where the policy does not say: two weeks, so that each day of the week counts twice.
+pub const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// Least history that a quantile is taken of: nights are not like days.
+pub const SHORTEST_WINDOW: SignedDuration = SignedDuration::from_hours(24);
+/// Longest history that is remembered.
+pub const LONGEST_WINDOW: SignedDuration = SignedDuration::from_hours(30 * 24);
+
 /// A quantile of past arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,12 +40,12 @@ pub struct Quantile {
     pub p: Option<Percent>,
     /// Over how much history.
     pub window: SignedDuration,
-    /// Arrivals within how long: a boot.
-    pub horizon: SignedDuration,
+    /// Arrivals within how long; `None` where that is what boots of the pool take.
+    pub horizon: Option<SignedDuration>,
 }
 
 /// When a node counts as warm.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum WarmWhen {
     /// Ready, with its gates passed.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use health::RawUnhealthy;
 pub use signals::{RawPrometheus, RawSignal};
-pub use warm::{RawOffHours, RawQuantile, RawSlot, RawWarmFloor};
+pub use warm::{HeldThen, RawFloorSlot, RawOffHours, RawQuantile, RawSlot, RawWarmFloor};
 pub use windows::RawStabilization;
 
 use crate::offer::{CapacityType, GpuFeature, GpuFigure};
@@ -103,6 +103,10 @@ pub struct RawDefaults {
     /// takes it as unlimited. Default: `deny` for large GPUs on demand (V100, A100, H100 and their like), `allow` for the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_quota: Option<UnknownQuota>,
+    /// The IANA time zone by whose clock schedules are read that name none, e.g. `Europe/Berlin`. Default: `UTC`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "Europe/Berlin")]
+    pub time_zone: Option<String>,
 }
 
 /// Limits of all pools together.
@@ -213,13 +217,13 @@ pub struct RawPool {
     /// Labels and taints of its nodes.
     #[serde(default)]
     pub template: RawTemplate,
-    /// Nodes kept warm, whatever the demand. Not supported yet.
+    /// Nodes kept warm beside those at work. Off unless named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_floor: Option<RawWarmFloor>,
     /// How long need must stay low before capacity goes. Not supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stabilization: Option<RawStabilization>,
-    /// When the pool is not worked with. Not supported yet.
+    /// When the pool is not worked with. Never unless named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off_hours: Option<RawOffHours>,
     /// How long a pod may hold GPUs and do nothing with them before its node counts as held. Not supported yet.

@@ -5,8 +5,10 @@
 
 mod advise;
 mod budgets;
+mod calendar;
 mod commitments;
 mod data;
+mod floor;
 mod gpu;
 mod grammar;
 mod later;
@@ -28,6 +30,7 @@ use super::{
     Pool, PriceRow, RawCommitment, RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier,
     TypePattern, Workload, quoted,
 };
+use crate::calendar::Zone;
 use crate::health::HealthRules;
 use crate::ids::{IdError, ZoneId};
 use crate::offer::{CapacityType, NoCapability};
@@ -136,7 +139,8 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let kept = raw.commitments.iter().any(RawCommitment::keeps_capacity);
     let data_region =
         data::default_region(faults, &root.key("defaults").key("dataRegion"), raw.defaults.data_region.as_deref());
-    let common = Common { kept, data_region };
+    let zone = calendar::default_zone(faults, &root.key("defaults").key("timeZone"), raw.defaults.time_zone.as_deref());
+    let common = Common { kept, data_region, zone };
     let pools = pools(faults, &root.key("pools"), &raw.pools, &common);
     let quotas = quotas::quotas(faults, &root.key("quotas"), &raw.quotas);
     let prices = price_rows(faults, &root.key("prices"), &raw.prices);
@@ -175,6 +179,8 @@ struct Common {
     kept: bool,
     /// Where data lies, for pools that do not say.
     data_region: data::DefaultRegion,
+    /// The time zone of schedules that name none.
+    zone: Zone,
 }
 
 fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool], common: &Common) -> Option<Vec<Pool>> {
@@ -229,6 +235,14 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     });
     let sharing = sharing::sharing(faults, &path.key("sharing"), raw);
     let signals = signals::signals(faults, path, raw);
+    let warm_floor = floor::warm_floor(faults, path, raw, &common.zone);
+    let off_hours = calendar::off_hours(faults, path, raw, &common.zone);
+    floor::contradictions(
+        faults,
+        path,
+        warm_floor.as_ref().and_then(Option::as_ref),
+        off_hours.as_ref().and_then(Option::as_ref),
+    );
     later::of_a_pool(faults, path, raw);
     Some(Pool {
         name: name?,
@@ -257,9 +271,9 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         waiting: waiting?,
         sharing: sharing?,
         signals: signals?,
-        warm_floor: None,
+        warm_floor: warm_floor?,
         stabilization: Some(Stabilization::of(raw.workload)),
-        off_hours: None,
+        off_hours: off_hours?,
         held_after: DEFAULT_HELD_AFTER,
         unhealthy: HealthRules::default(),
     })

@@ -1,5 +1,7 @@
 //! A policy written out again with every default filled in.
 
+mod warm;
+
 use std::fmt::{Display, Write as _};
 
 use jiff::SignedDuration;
@@ -36,7 +38,13 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         kind: "Policy".to_owned(),
         cluster_name: cluster.to_string(),
         // Each pool that reckons with its data says where it lies.
-        defaults: RawDefaults { data_region: None, boot_deadline: Some(length(*boot_deadline)), unknown_quota: *unknown_quota },
+        // Each schedule says by which clock.
+        defaults: RawDefaults {
+            data_region: None,
+            boot_deadline: Some(length(*boot_deadline)),
+            unknown_quota: *unknown_quota,
+            time_zone: None,
+        },
         limits: RawOverallLimits { max_usd_per_hour: max_usd_per_hour.map(dollars) },
         pools: pools.iter().map(pool).collect(),
         quotas: quotas.iter().map(quota).collect(),
@@ -104,9 +112,9 @@ fn pool(pool: &Pool) -> RawPool {
         evidence: Some(pool.evidence),
         split_capacity_type: Some(pool.split_capacity_type),
         template: RawTemplate { labels: pool.labels.clone(), taints: Some(pool.taints.iter().map(taint).collect()) },
-        warm_floor: None,
+        warm_floor: pool.warm_floor.as_ref().map(warm::floor),
         stabilization: None,
-        off_hours: None,
+        off_hours: pool.off_hours.as_ref().map(warm::off_hours),
         held_after: None,
         unhealthy: None,
         isolation: pool.isolation.map(|isolation| RawIsolation { kappa: factor(isolation.kappa) }),
@@ -376,6 +384,19 @@ pools:
   template:
     labels: { team: "yes", "a.b/c": "" }
     taints: [{ key: x, effect: NoExecute }]
+- name: warm
+  workload: dev
+  gpu: { models: [L4] }
+  where: { clouds: [aws], regions: [r] }
+  limits: { maxNodes: 9 }
+  signals: [{ name: queue, query: up, perReplica: 1 }]
+  warmFloor:
+    nodes: 1
+    percentOfBusy: 10%
+    quantile: { window: 7d, horizon: 6m }
+    schedule: [{ cron: 0  8 * * MON-FRI, for: 10h, nodes: 4 }, { cron: 0 9 * * 6, timeZone: asia/tokyo, for: 90m, nodes: 2 }]
+    signals: true
+  offHours: { schedule: [{ cron: 0 20 * * *, timeZone: Europe/Berlin, for: 11h }], maxNodes: 0 }
 - { name: s, workload: dev, gpu: { models: [L4] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { timeSlicing: 4, renameByDefault: true } }
 - { name: t, workload: training, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { mig: { 1g.10gb: 2, 3g.40gb: 1 }, workloads: [training, inference], acknowledge: [mixedWorkloads] } }
 - { name: u, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { mig: all-1g.10gb, migStrategy: mixed } }

@@ -3,56 +3,119 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Nodes kept warm.
+use crate::floor::WarmWhen;
+
+/// Nodes kept warm: free, healthy and ready for a pod. As many as the most demanding part asks for, within every limit of the pool. They are
+/// kept on the cheapest shapes that are open, unused commitments first; with `isolation` that is the pool's cheapest class.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawWarmFloor {
     /// So many nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
-    /// So large a share of the busy nodes.
+    /// So large a share of the nodes at work, in whole nodes rounded up, e.g. `10%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "10%")]
     pub percent_of_busy: Option<String>,
-    /// As many as a quantile of past arrivals.
+    /// As many nodes as pods have asked for at once in the past: enough for so large a share of all times. Asks for nothing until a day has
+    /// been seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantile: Option<RawQuantile>,
-    /// At set times.
-    #[serde(default)]
-    pub schedule: Vec<RawSlot>,
+    /// So many nodes at set times. Where several are on, the most counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedule: Vec<RawFloorSlot>,
+    /// Whether the pool's `signals` ask for nodes: those that the replicas which they need, and which do not run yet, would fill. A replica is
+    /// taken for one pod, and a node for as many as a busy one of the pool holds. A signal that is not known asks for what it last did.
+    /// Default: no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signals: Option<bool>,
+    /// When a node counts as warm. Default: `ready`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_when: Option<WarmWhen>,
 }
 
-/// A quantile of past arrivals.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A quantile of past arrivals: of the nodes that pods asked for, or took from the free ones, within a boot.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawQuantile {
-    /// Which quantile, e.g. `95%`.
-    pub p: String,
-    /// Over how much history.
-    pub window: String,
-    /// Arrivals within how long.
-    pub horizon: String,
+    /// Which quantile, e.g. `95%`. Default: the one that costs least: waiting ÷ (waiting + idling), by `waitingUsdPerGpuHour` and the price of
+    /// the pool's cheapest GPU. $2 and $0.80 make 71%.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "95%")]
+    pub p: Option<String>,
+    /// Over how much history: `1d` to `30d`. Default: `14d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "14d")]
+    pub window: Option<String>,
+    /// Arrivals within how long: what a boot takes. Default: what nine of ten of the pool's last boots took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "10m")]
+    pub horizon: Option<String>,
 }
 
-/// A slot of a schedule.
+/// Nodes at set times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RawSlot {
-    /// When it begins, as a cron expression.
+pub struct RawFloorSlot {
+    /// When it begins: minute, hour, day of the month, month and day of the week, e.g. `0 8 * * 1-5`.
+    #[schemars(example = "0 8 * * 1-5")]
     pub cron: String,
-    /// How long it lasts.
+    /// By the clock of this IANA time zone, daylight saving included. Default: `defaults.timeZone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "Europe/Berlin")]
+    pub time_zone: Option<String>,
+    /// How long it lasts by that clock, e.g. `10h`.
     #[serde(rename = "for")]
+    #[schemars(example = "10h")]
     pub length: String,
     /// So many nodes.
     pub nodes: u32,
 }
 
-/// When a pool is not worked with.
+/// Times that come again and again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawSlot {
+    /// When each begins: minute, hour, day of the month, month and day of the week, e.g. `0 20 * * 1-5`.
+    #[schemars(example = "0 20 * * 1-5")]
+    pub cron: String,
+    /// By the clock of this IANA time zone, daylight saving included. Default: `defaults.timeZone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "Europe/Berlin")]
+    pub time_zone: Option<String>,
+    /// How long it lasts by that clock, e.g. `12h`.
+    #[serde(rename = "for")]
+    #[schemars(example = "12h")]
+    pub length: String,
+}
+
+/// When a pool is not worked with, and what becomes of its nodes then.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawOffHours {
-    /// When each begins, as a cron expression of five fields.
-    pub cron: String,
-    /// How long it lasts.
-    #[serde(rename = "for")]
-    pub length: String,
+    /// When.
+    pub schedule: Vec<RawSlot>,
+    /// Nodes not exceeded then, in the place of `limits.maxNodes`. Nothing more is bought and idle nodes are not kept; busy ones never go for
+    /// it. Default: as at other times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_nodes: Option<u32>,
+    /// What becomes of nodes that a pod holds without activity for `heldAfter`, a forgotten notebook: `keep` or `evict`, after an Event and the
+    /// grace time. Default: `keep`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldThen>,
+    /// How long after that Event, `1m` to `24h`. Default: `15m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "15m")]
+    pub grace: Option<String>,
+}
+
+/// What becomes of held nodes in off-hours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HeldThen {
+    /// They stay.
+    #[default]
+    Keep,
+    /// Their pods are told to go.
+    Evict,
 }

@@ -56,9 +56,9 @@ pub(super) fn type_pattern(text: &str) -> Result<TypePattern, String> {
     }
 }
 
-/// A length of time as whole hours, minutes and seconds, largest first: `1h30m`, `10m`, `90s`.
+/// A length of time as whole days, hours, minutes and seconds, largest first: `14d`, `1h30m`, `10m`, `90s`.
 pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
-    const UNITS: [(char, i64); 3] = [('h', 3_600), ('m', 60), ('s', 1)];
+    const UNITS: [(char, i64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
     let bad = || format!("{} is not a length of time: write it like 10m, 1h30m or 90s", quoted(text));
     let (mut rest, mut seconds) = (text, 0_i64);
     for (unit, length) in UNITS {

@@ -1,0 +1,158 @@
+//! Schedules, and what off-hours do.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Faults, grammar, optional};
+use crate::calendar::{Cron, OffHours, Slot, Zone};
+use crate::policy::{Evidence, HeldThen, Path, RawOffHours, RawPool};
+use crate::window::Stabilization;
+
+/// Schedules are compared from here on: rules of the calendar are alike in every year, and a policy is right or wrong whenever it is read.
+pub(super) const REFERENCE: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
+/// Longest slot: what is on for longer is how things are, and not a time of the week.
+const MAX_SLOT: SignedDuration = SignedDuration::from_hours(31 * 24);
+/// How long after an Event a forgotten notebook is closed, where the policy does not say: time to run to the desk and save.
+const DEFAULT_GRACE: SignedDuration = SignedDuration::from_mins(15);
+/// Shortest grace time: a person must have seen the Event.
+const MIN_GRACE: SignedDuration = SignedDuration::from_mins(1);
+/// Longest grace time: off-hours are over by then.
+const MAX_GRACE: SignedDuration = SignedDuration::from_hours(24);
+
+/// The zone of schedules that name none.
+pub(super) fn default_zone(faults: &mut Faults, path: &Path, text: Option<&str>) -> Zone {
+    text.and_then(|text| zone(faults, path, text)).unwrap_or_else(Zone::utc)
+}
+
+fn zone(faults: &mut Faults, path: &Path, text: &str) -> Option<Zone> {
+    faults.keep(path, Zone::parse(text).map_err(|error| error.to_string()))
+}
+
+/// What a schedule is read with.
+pub(super) struct Reader<'a> {
+    /// The zone of slots that name none.
+    zone: &'a Zone,
+    /// How long a free node of the pool is kept.
+    window: SignedDuration,
+    /// How many were read so far.
+    read: usize,
+    /// The first of each kind.
+    seen: BTreeMap<(String, String), usize>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn of(pool: &RawPool, zone: &'a Zone) -> Self {
+        let written = pool.stabilization.as_ref().and_then(|windows| windows.scale_down.as_deref());
+        let written = written.and_then(|text| grammar::duration(text).ok());
+        Self { zone, window: written.unwrap_or(Stabilization::of(pool.workload).scale_down), read: 0, seen: BTreeMap::new() }
+    }
+
+    /// The next slot of a schedule.
+    pub(super) fn slot(
+        &mut self,
+        faults: &mut Faults,
+        path: &Path,
+        cron: &str,
+        time_zone: Option<&str>,
+        length: &str,
+    ) -> Option<Slot> {
+        let at = self.read;
+        self.read += 1;
+        let read = faults.keep(&path.key("cron"), Cron::parse(cron).map_err(|error| error.to_string()));
+        let time_zone = match time_zone {
+            Some(text) => zone(faults, &path.key("timeZone"), text),
+            None => Some(self.zone.clone()),
+        };
+        let field = path.key("for");
+        let text = length;
+        let length = faults.keep(&field, grammar::duration(text));
+        let told = faults.0.len();
+        if let Some(length) = length {
+            if length <= SignedDuration::ZERO {
+                faults.add(&field, format!("{text} is no time: write how long it lasts, such as 10h"));
+            } else if length < self.window {
+                let why = "so what it changes would hardly show: lengthen it, or shorten that";
+                let window = minutes(self.window);
+                faults.add(&field, format!("{text} is shorter than the stabilization.scaleDown window of {window}, {why}"));
+            } else if length > MAX_SLOT {
+                faults.add(
+                    &field,
+                    format!("{text} is above 31d: shorten it, or write what holds at all times outside the schedule"),
+                );
+            }
+        }
+        let slot = Slot { cron: read?, time_zone: time_zone?, length: length.filter(|_| faults.0.len() == told)? };
+        let begins = (slot.cron.to_string(), slot.time_zone.as_str().to_owned());
+        if let Some(earlier) = self.seen.get(&begins) {
+            faults.add(path, format!("begins whenever schedule[{earlier}] does: join the two, or change one"));
+        } else if slot.is_endless(REFERENCE) {
+            faults.add(
+                &field,
+                format!("{text} runs into the next start and so on without end: shorten it, or let it start less often"),
+            );
+        }
+        self.seen.entry(begins).or_insert(at);
+        Some(slot)
+    }
+}
+
+fn minutes(length: SignedDuration) -> String {
+    let (minutes, seconds) = (length.as_mins(), length.as_secs() % 60);
+    if seconds == 0 { format!("{minutes}m") } else { format!("{}s", length.as_secs()) }
+}
+
+/// When the pool is not worked with. `None` is a fault, `Some(None)` never.
+#[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]
+pub(super) fn off_hours(faults: &mut Faults, path: &Path, raw: &RawPool, zone: &Zone) -> Option<Option<OffHours>> {
+    optional(raw.off_hours.as_ref(), |off| read(faults, &path.key("offHours"), raw, off, zone))
+}
+
+fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawOffHours, zone: &Zone) -> Option<OffHours> {
+    let schedule = path.key("schedule");
+    if raw.schedule.is_empty() {
+        faults.add(&schedule, "is empty: name at least one time, or take offHours out");
+    }
+    let mut reader = Reader::of(pool, zone);
+    let slots: Vec<_> = raw
+        .schedule
+        .iter()
+        .enumerate()
+        .map(|(at, slot)| reader.slot(faults, &schedule.index(at), &slot.cron, slot.time_zone.as_deref(), &slot.length))
+        .collect();
+    let (least, most) = (pool.limits.min_nodes.unwrap_or(0), pool.limits.max_nodes);
+    match raw.max_nodes {
+        Some(nodes) if nodes < least => {
+            let why =
+                format!("{nodes} is below limits.minNodes {least}, which are kept at all times: lower those, or raise it");
+            faults.add(&path.key("maxNodes"), why);
+        }
+        Some(nodes) if nodes >= most => {
+            let why = format!("{nodes} is not below limits.maxNodes {most}, so it changes nothing: lower it or take it out");
+            faults.add(&path.key("maxNodes"), why);
+        }
+        Some(_) => {}
+        None if raw.held.unwrap_or_default() == HeldThen::Keep => {
+            faults.add(path, "changes nothing: write maxNodes, or held: evict");
+        }
+        None => {}
+    }
+    let grace = raw.grace.as_deref().map(|text| (text, faults.keep(&path.key("grace"), grammar::duration(text))));
+    let evict = raw.held == Some(HeldThen::Evict);
+    match grace {
+        Some(_) if !evict => faults.add(&path.key("grace"), "is for held: evict alone: take it out, or write that"),
+        Some((text, Some(length))) if length < MIN_GRACE => {
+            faults.add(&path.key("grace"), format!("{text} is below 1m: raise it, nobody would have seen the Event"));
+        }
+        Some((text, Some(length))) if length > MAX_GRACE => {
+            faults.add(&path.key("grace"), format!("{text} is above 24h: lower it, off-hours would be over"));
+        }
+        _ => {}
+    }
+    if evict && pool.evidence.unwrap_or(Evidence::Pods) != Evidence::Probe {
+        faults.add(&path.key("held"), "evict needs evidence: probe: nothing else tells a forgotten notebook from one at work");
+    }
+    let evict_held_after = evict.then(|| grace.and_then(|(_, length)| length).unwrap_or(DEFAULT_GRACE));
+    Some(OffHours { slots: slots.into_iter().collect::<Option<_>>()?, max_nodes: raw.max_nodes, evict_held_after })
+}
