@@ -15,6 +15,7 @@ use crate::offer::{Market, Place};
 use crate::record::Record;
 use crate::spot::{RegionReclaims, SpotHistory};
 use crate::supply::RefusalKind;
+use crate::watched::Watched;
 
 /// Memory of the decision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -47,6 +48,15 @@ pub struct Memory {
     /// How the last moves back to spot of a pool went.
     #[serde(default)]
     pub moves: BTreeMap<PoolName, Arc<Moves>>,
+    /// How the nodes of pools with probes were watched.
+    #[serde(default)]
+    pub watched: BTreeMap<RecordId, Arc<Watched>>,
+    /// Pools of whose probes none is heard, so that their pods are the evidence; since when.
+    #[serde(default)]
+    pub lapsed: BTreeMap<PoolName, Timestamp>,
+    /// When it was last noted that somebody watches.
+    #[serde(default)]
+    pub watched_at: Option<Timestamp>,
     /// Machines of ours whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,
     /// The number of the next record.

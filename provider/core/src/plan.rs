@@ -11,7 +11,7 @@ use crate::budget::{Budget, BudgetOf, Stage};
 use crate::choose::{Barred, Candidate};
 use crate::commitment::Use;
 use crate::floor::FloorStands;
-use crate::ids::{NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SupplierName};
+use crate::ids::{NodeGroupId, NodeName, OrderId, PoolName, ProviderId, RecordId, SupplierName};
 use crate::leaving::LeaveFor;
 use crate::memory::Memory;
 use crate::offer::Market;
@@ -353,6 +353,24 @@ pub enum Note {
         /// Why.
         why: String,
     },
+    /// None of a pool's probes is heard any more, so that its pods are the evidence.
+    ProbesLapsed {
+        /// The pool.
+        pool: PoolName,
+        /// Nodes whose probes were awaited.
+        nodes: u32,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// A pool's probes are heard again, and are the evidence.
+    ProbesBack {
+        /// The pool.
+        pool: PoolName,
+        /// Probes that are heard.
+        heard: u32,
+        /// Of so many.
+        of: u32,
+    },
     /// A budget narrows what is bought, or does so no more.
     Budget {
         /// How it stands now.
@@ -367,6 +385,8 @@ pub enum Note {
 pub enum About<'a> {
     /// A group.
     Group(&'a NodeGroupId),
+    /// A pool.
+    Pool(&'a PoolName),
     /// A budget.
     Budget(&'a BudgetOf),
 }
@@ -385,6 +405,7 @@ impl Note {
             | Self::Leaving { group, .. }
             | Self::Stays { group, .. }
             | Self::Thawed { group } => About::Group(group),
+            Self::ProbesLapsed { pool, .. } | Self::ProbesBack { pool, .. } => About::Pool(pool),
             Self::Budget { budget, .. } => About::Budget(&budget.of),
         }
     }
@@ -402,6 +423,8 @@ impl Note {
             Self::Thawed { .. } => "GroupThawed",
             Self::Leaving { .. } => "NodeLeaving",
             Self::Stays { .. } => "NodeStays",
+            Self::ProbesLapsed { .. } => "ProbesLapsed",
+            Self::ProbesBack { .. } => "ProbesBack",
             Self::Budget { .. } => "BudgetStage",
         }
     }
@@ -409,13 +432,18 @@ impl Note {
     /// Whether somebody may have to act.
     pub const fn is_alarm(&self) -> bool {
         match self {
-            Self::OrderFailed { .. } | Self::BootTimeout { .. } | Self::Orphan { .. } | Self::Frozen { .. } => true,
+            Self::OrderFailed { .. }
+            | Self::BootTimeout { .. }
+            | Self::Orphan { .. }
+            | Self::Frozen { .. }
+            | Self::ProbesLapsed { .. } => true,
             Self::OrderShort { .. }
             | Self::Lost { .. }
             | Self::Adopted { .. }
             | Self::Thawed { .. }
             | Self::Leaving { .. }
-            | Self::Stays { .. } => false,
+            | Self::Stays { .. }
+            | Self::ProbesBack { .. } => false,
             Self::Budget { budget, before } => budget.stage as u8 > *before as u8,
         }
     }
@@ -448,6 +476,14 @@ impl std::fmt::Display for Note {
             Self::Thawed { group } => write!(f, "{group} may grow again"),
             Self::Leaving { group, node, why } => write!(f, "{group}: {node} is emptied and let go: {why}"),
             Self::Stays { group, node, why } => write!(f, "{group}: {node} stays: {why}"),
+            Self::ProbesLapsed { pool, nodes, since } => write!(
+                f,
+                "pool {pool}: none of the probes of {nodes} nodes has been heard since {}; its pods are the evidence until they are back: look at the probes' DaemonSet",
+                since.strftime("%Y-%m-%d %H:%M:%SZ")
+            ),
+            Self::ProbesBack { pool, heard, of } => {
+                write!(f, "pool {pool}: {heard} of {of} probes are heard again, and are the evidence")
+            }
             Self::Budget { budget, .. } => write!(f, "budget of {budget}"),
         }
     }

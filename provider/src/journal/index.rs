@@ -133,6 +133,8 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::OrderShort { .. }
             | Note::Frozen { .. }
             | Note::Thawed { .. }
+            | Note::ProbesLapsed { .. }
+            | Note::ProbesBack { .. }
             | Note::Budget { .. } => {}
         }
     }

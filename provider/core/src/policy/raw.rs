@@ -204,7 +204,7 @@ pub struct RawPool {
     pub capacity: RawCapacity,
     /// Within which limits.
     pub limits: RawLimits,
-    /// What tells whether a node is in use.
+    /// What tells whether a node is in use. Default: `pods`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
     /// Whether each capacity type is a node group of its own, told by the cloud's own capacity-type label. Default: no.
@@ -222,8 +222,11 @@ pub struct RawPool {
     /// When the pool is not worked with. Not supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off_hours: Option<RawOffHours>,
-    /// How long a pod may hold GPUs and do nothing with them before its node counts as held. Not supported yet.
+    /// How long pods may hold a node's GPUs and do nothing with them (no process at work, no memory filled) before the node counts as
+    /// held, such as by a forgotten notebook, e.g. `2h` (the default). A held node is guarded as a busy one is. 15m to 168h; needs
+    /// `evidence: probe`, which alone can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "2h")]
     pub held_after: Option<String>,
     /// What becomes of nodes whose hardware is not fit for work. Not supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -384,7 +387,8 @@ pub struct RawLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Evidence {
-    /// GPU probes on the nodes. Not supported yet.
+    /// GPU pods bound to the node, and the probe on it: it is free when neither a pod nor anything on its GPUs is at work, unknown while
+    /// its probe is silent, unhealthy when its hardware is. Should all probes of the pool fall silent together, its pods are the evidence.
     Probe,
     /// GPU pods bound to the node.
     Pods,

@@ -9,6 +9,7 @@ mod commitments;
 mod data;
 mod gpu;
 mod grammar;
+mod held;
 mod later;
 mod prices;
 mod quotas;
@@ -24,9 +25,9 @@ use jiff::SignedDuration;
 use serde_json::Number;
 
 use super::{
-    API_VERSION, DEFAULT_BOOT_DEADLINE, DEFAULT_HELD_AFTER, DEFAULT_WAITING, Evidence, Fault, Isolation, Limits, Path, Policy,
-    Pool, PriceRow, RawCommitment, RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier,
-    TypePattern, Workload, quoted,
+    API_VERSION, DEFAULT_BOOT_DEADLINE, DEFAULT_WAITING, Evidence, Fault, Isolation, Limits, Path, Policy, Pool, PriceRow,
+    RawCommitment, RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier, TypePattern,
+    Workload, quoted,
 };
 use crate::health::HealthRules;
 use crate::ids::{IdError, ZoneId};
@@ -229,6 +230,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     });
     let sharing = sharing::sharing(faults, &path.key("sharing"), raw);
     let signals = signals::signals(faults, path, raw);
+    let held_after = held::after(faults, path, raw);
     later::of_a_pool(faults, path, raw);
     Some(Pool {
         name: name?,
@@ -260,7 +262,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         warm_floor: None,
         stabilization: Some(Stabilization::of(raw.workload)),
         off_hours: None,
-        held_after: DEFAULT_HELD_AFTER,
+        held_after: held_after?,
         unhealthy: HealthRules::default(),
     })
 }

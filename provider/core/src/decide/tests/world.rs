@@ -17,6 +17,7 @@ use crate::orders::{self, DeleteRefused, NodeRef, OrderRefused};
 use crate::plan::{Action, Checked, Plan};
 use crate::policy::{Policy, RawPolicy};
 use crate::price::{Entry, PriceBook, Quote, QuoteKind};
+use crate::reading::seen::Seen;
 use crate::record::Record;
 use crate::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Snapshot, Stuck};
 use crate::supply::{Instance, InstanceState, LaunchOutcome, MarketFacts, Observation, Refusal, RefusalKind};
@@ -47,6 +48,8 @@ pub(super) struct World {
     pub(super) outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
     launching: BTreeSet<LaunchKey>,
     pub(super) drains: BTreeMap<NodeName, Drained>,
+    /// What probes have seen of the nodes.
+    pub(super) seen: BTreeMap<NodeName, Arc<Seen>>,
     last: Option<Plan<Checked>>,
     asked: Vec<(LaunchKey, Market)>,
     /// Machines ever made.
@@ -149,6 +152,7 @@ impl World {
             outcomes: BTreeMap::new(),
             launching: BTreeSet::new(),
             drains: BTreeMap::new(),
+            seen: BTreeMap::new(),
             last: None,
             asked: Vec::new(),
             made: 0,
@@ -201,6 +205,7 @@ impl World {
             launching: self.launching.clone(),
             terminating: BTreeSet::new(),
             drains: self.drains.clone(),
+            seen: self.seen.clone(),
             ..Snapshot::default()
         }
     }
@@ -482,6 +487,20 @@ impl World {
 
     pub(super) fn close(&mut self, cordon: Cordon) {
         self.change_node(|n| n.cordon = cordon);
+    }
+
+    pub(super) fn cluster_node(&self, n: usize) -> &NodeFacts {
+        self.cluster.nodes.get(format!("node-{n}").as_str()).unwrap()
+    }
+
+    pub(super) fn set_pods(&mut self, n: usize, pods: &[&str]) {
+        let node = self.cluster.nodes.get_mut(format!("node-{n}").as_str()).unwrap();
+        Arc::make_mut(node).gpu_pods = pods.iter().map(|pod| (*pod).to_owned()).collect();
+    }
+
+    pub(super) fn set_ready(&mut self, n: usize, since: Option<Timestamp>) {
+        let node = self.cluster.nodes.get_mut(format!("node-{n}").as_str()).unwrap();
+        Arc::make_mut(node).ready_since = since;
     }
 
     pub(super) fn node_name(&self) -> String {
