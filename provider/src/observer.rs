@@ -147,6 +147,7 @@ pub async fn tell(kube: Arc<KubeAct>, mut events: mpsc::Receiver<Note>) {
         let severity = if note.is_alarm() { Severity::Warning } else { Severity::Normal };
         let about = match note.about() {
             plan::About::Group(group) => About::Group(group),
+            plan::About::Pool(pool) => About::Pool(pool),
             plan::About::Budget(of) => About::Budget(of),
         };
         kube.event(about, severity, note.reason(), &note.to_string()).await;

@@ -53,5 +53,6 @@ pub mod units;
 pub mod usage;
 pub mod verdict;
 pub mod warnings;
+pub mod watched;
 pub mod whatif;
 pub mod window;

@@ -16,6 +16,7 @@ use crate::offer::{Market, Place};
 use crate::record::Record;
 use crate::spot::{RegionReclaims, SpotHistory};
 use crate::supply::RefusalKind;
+use crate::watched::Watched;
 
 /// Memory of the decision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -57,6 +58,15 @@ pub struct Memory {
     /// Unhealthy nodes that were replaced lately.
     #[serde(default)]
     pub replaced: BTreeMap<PoolName, Arc<Replacements>>,
+    /// How the nodes of pools with probes were watched.
+    #[serde(default)]
+    pub watched: BTreeMap<RecordId, Arc<Watched>>,
+    /// Pools of whose probes none is heard, so that their pods are the evidence; since when.
+    #[serde(default)]
+    pub lapsed: BTreeMap<PoolName, Timestamp>,
+    /// When it was last noted that somebody watches.
+    #[serde(default)]
+    pub watched_at: Option<Timestamp>,
     /// Machines of ours whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,
     /// The number of the next record.

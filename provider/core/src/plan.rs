@@ -405,8 +405,6 @@ pub enum Note {
     },
     /// Unhealthy nodes of a pool are not replaced any more: there are too many of them.
     ReplacementsStopped {
-        /// The group of the first that waits.
-        group: NodeGroupId,
         /// The pool.
         pool: PoolName,
         /// Its unhealthy nodes.
@@ -415,6 +413,24 @@ pub enum Note {
         nodes: u32,
         /// Replaced within the last hour.
         replaced: u32,
+    },
+    /// None of a pool's probes is heard any more, so that its pods are the evidence.
+    ProbesLapsed {
+        /// The pool.
+        pool: PoolName,
+        /// Nodes whose probes were awaited.
+        nodes: u32,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// A pool's probes are heard again, and are the evidence.
+    ProbesBack {
+        /// The pool.
+        pool: PoolName,
+        /// Probes that are heard.
+        heard: u32,
+        /// Of so many.
+        of: u32,
     },
     /// A budget narrows what is bought, or does so no more.
     Budget {
@@ -430,6 +446,8 @@ pub enum Note {
 pub enum About<'a> {
     /// A group.
     Group(&'a NodeGroupId),
+    /// A pool.
+    Pool(&'a PoolName),
     /// A budget.
     Budget(&'a BudgetOf),
 }
@@ -450,8 +468,10 @@ impl Note {
             | Self::SetAside { group, .. }
             | Self::TakesPods { group, .. }
             | Self::WillBeEmptied { group, .. }
-            | Self::ReplacementsStopped { group, .. }
             | Self::Thawed { group } => About::Group(group),
+            Self::ProbesLapsed { pool, .. } | Self::ProbesBack { pool, .. } | Self::ReplacementsStopped { pool, .. } => {
+                About::Pool(pool)
+            }
             Self::Budget { budget, .. } => About::Budget(&budget.of),
         }
     }
@@ -473,6 +493,8 @@ impl Note {
             Self::TakesPods { .. } => "NodeOpened",
             Self::WillBeEmptied { .. } => "NodeWillBeEmptied",
             Self::ReplacementsStopped { .. } => "ReplacementsStopped",
+            Self::ProbesLapsed { .. } => "ProbesLapsed",
+            Self::ProbesBack { .. } => "ProbesBack",
             Self::Budget { .. } => "BudgetStage",
         }
     }
@@ -484,7 +506,8 @@ impl Note {
             | Self::BootTimeout { .. }
             | Self::Orphan { .. }
             | Self::Frozen { .. }
-            | Self::ReplacementsStopped { .. } => true,
+            | Self::ReplacementsStopped { .. }
+            | Self::ProbesLapsed { .. } => true,
             Self::SetAside { why, .. } => matches!(why, AsideFor::Unhealthy),
             Self::TakesPods { .. }
             | Self::WillBeEmptied { .. }
@@ -493,7 +516,8 @@ impl Note {
             | Self::Adopted { .. }
             | Self::Thawed { .. }
             | Self::Leaving { .. }
-            | Self::Stays { .. } => false,
+            | Self::Stays { .. }
+            | Self::ProbesBack { .. } => false,
             Self::Budget { budget, before } => budget.stage as u8 > *before as u8,
         }
     }
@@ -539,6 +563,14 @@ impl std::fmt::Display for Note {
                      in case it is their driver or their probe that is wrong; look at those that are left before you raise \
                      unhealthy.maxReplacements"
                 )
+            }
+            Self::ProbesLapsed { pool, nodes, since } => write!(
+                f,
+                "pool {pool}: none of the probes of {nodes} nodes has been heard since {}; its pods are the evidence until they are back: look at the probes' DaemonSet",
+                since.strftime("%Y-%m-%d %H:%M:%SZ")
+            ),
+            Self::ProbesBack { pool, heard, of } => {
+                write!(f, "pool {pool}: {heard} of {of} probes are heard again, and are the evidence")
             }
             Self::Budget { budget, .. } => write!(f, "budget of {budget}"),
         }

@@ -138,6 +138,8 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::Frozen { .. }
             | Note::ReplacementsStopped { .. }
             | Note::Thawed { .. }
+            | Note::ProbesLapsed { .. }
+            | Note::ProbesBack { .. }
             | Note::Budget { .. } => {}
         }
     }

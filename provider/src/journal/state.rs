@@ -22,6 +22,7 @@ use stoker_core::record::Record;
 use stoker_core::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::spot::{RegionReclaims, SpotHistory};
 use stoker_core::supply::{Instance, LaunchOutcome, MarketFacts, Observation};
+use stoker_core::watched::Watched;
 
 use super::delta::{MapDelta, Part, SetDelta};
 
@@ -57,6 +58,12 @@ pub(super) struct MemoryDelta {
     moves: MapDelta<PoolName, Arc<Moves>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     budgets: MapDelta<BudgetOf, Stage>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    watched: MapDelta<RecordId, Arc<Watched>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    lapsed: MapDelta<PoolName, Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    watched_at: Option<Timestamp>,
     exposure_at: Option<Timestamp>,
     next_record: u64,
     next_order: u64,
@@ -81,6 +88,9 @@ impl Part for Memory {
             idle,
             moves,
             budgets,
+            watched,
+            lapsed,
+            watched_at,
             exposure_at,
             next_record,
             next_order,
@@ -100,6 +110,9 @@ impl Part for Memory {
             idle: idle.whole(),
             moves: moves.whole(),
             budgets: budgets.whole(),
+            watched: watched.whole(),
+            lapsed: lapsed.whole(),
+            watched_at: *watched_at,
             exposure_at: *exposure_at,
             next_record: *next_record,
             next_order: *next_order,
@@ -122,6 +135,9 @@ impl Part for Memory {
             idle,
             moves,
             budgets,
+            watched,
+            lapsed,
+            watched_at,
             exposure_at,
             next_record,
             next_order,
@@ -141,13 +157,16 @@ impl Part for Memory {
             idle: idle.since(&before.idle).unwrap_or_default(),
             moves: moves.since(&before.moves).unwrap_or_default(),
             budgets: budgets.since(&before.budgets).unwrap_or_default(),
+            watched: watched.since(&before.watched).unwrap_or_default(),
+            lapsed: lapsed.since(&before.lapsed).unwrap_or_default(),
+            watched_at: *watched_at,
             exposure_at: *exposure_at,
             next_record: *next_record,
             next_order: *next_order,
             session: *session,
         };
-        let numbers = (*next_record, *next_order, *session, *exposure_at)
-            != (before.next_record, before.next_order, before.session, before.exposure_at);
+        let numbers = (*next_record, *next_order, *session, *exposure_at, *watched_at)
+            != (before.next_record, before.next_order, before.session, before.exposure_at, before.watched_at);
         let any = numbers
             || !delta.records.is_empty()
             || !delta.refused.is_empty()
@@ -161,7 +180,9 @@ impl Part for Memory {
             || !delta.replaced.is_empty()
             || !delta.idle.is_empty()
             || !delta.moves.is_empty()
-            || !delta.budgets.is_empty();
+            || !delta.budgets.is_empty()
+            || !delta.watched.is_empty()
+            || !delta.lapsed.is_empty();
         any.then_some(delta)
     }
 
@@ -181,6 +202,9 @@ impl Part for Memory {
             idle,
             moves,
             budgets,
+            watched,
+            lapsed,
+            watched_at,
             exposure_at,
             next_record,
             next_order,
@@ -200,6 +224,9 @@ impl Part for Memory {
             idle: Part::apply(Some(before.idle), idle),
             moves: Part::apply(Some(before.moves), moves),
             budgets: Part::apply(Some(before.budgets), budgets),
+            watched: Part::apply(Some(before.watched), watched),
+            lapsed: Part::apply(Some(before.lapsed), lapsed),
+            watched_at,
             exposure_at,
             next_record,
             next_order,

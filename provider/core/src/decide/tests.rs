@@ -5,6 +5,7 @@ mod budgets;
 mod commitments;
 mod filling;
 pub(super) mod given;
+mod held;
 mod leave;
 mod oracle;
 mod orders;
@@ -14,6 +15,7 @@ mod spot;
 mod supply;
 mod tell;
 mod unhealthy;
+mod verdicts;
 mod world;
 mod zones;
 

@@ -11,6 +11,8 @@ mod data;
 mod floor;
 mod gpu;
 mod grammar;
+mod health;
+mod held;
 mod later;
 mod prices;
 mod quotas;
@@ -26,12 +28,11 @@ use jiff::SignedDuration;
 use serde_json::Number;
 
 use super::{
-    API_VERSION, DEFAULT_BOOT_DEADLINE, DEFAULT_HELD_AFTER, DEFAULT_WAITING, Evidence, Fault, Isolation, Limits, Path, Policy,
-    Pool, PriceRow, RawCommitment, RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier,
-    TypePattern, Workload, quoted,
+    API_VERSION, DEFAULT_BOOT_DEADLINE, DEFAULT_WAITING, Evidence, Fault, Isolation, Limits, Path, Policy, Pool, PriceRow,
+    RawCommitment, RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier, TypePattern,
+    Workload, quoted,
 };
 use crate::calendar::Zone;
-use crate::health::HealthRules;
 use crate::ids::{IdError, ZoneId};
 use crate::offer::{CapacityType, NoCapability};
 use crate::sabotage;
@@ -243,6 +244,8 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         warm_floor.as_ref().and_then(Option::as_ref),
         off_hours.as_ref().and_then(Option::as_ref),
     );
+    let held_after = held::after(faults, path, raw);
+    let unhealthy = health::rules(faults, path, raw);
     later::of_a_pool(faults, path, raw);
     Some(Pool {
         name: name?,
@@ -274,8 +277,8 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         warm_floor: warm_floor?,
         stabilization: Some(Stabilization::of(raw.workload)),
         off_hours: off_hours?,
-        held_after: DEFAULT_HELD_AFTER,
-        unhealthy: HealthRules::default(),
+        held_after: held_after?,
+        unhealthy: unhealthy?,
     })
 }
 

@@ -9,11 +9,12 @@ use serde_json::Number;
 use stoker_core::advise::Thresholds;
 use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
 use stoker_core::demand::{Amount, Signal};
+use stoker_core::health::{HealthRules, UnhealthyAction};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, QuotaUnit, RawAdvise, RawCapacity,
     RawCommitment, RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool,
-    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawTaint, RawTemplate, RawWhere, Taint, Throughput,
-    TypePattern,
+    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawTaint, RawTemplate, RawUnhealthy, RawWhere, Taint,
+    Throughput, TypePattern,
 };
 use stoker_core::sharing::{MigLayout, Sharing, Split};
 use stoker_core::spot::{Saving, SpotRules};
@@ -115,12 +116,22 @@ fn pool(pool: &Pool) -> RawPool {
         warm_floor: pool.warm_floor.as_ref().map(warm::floor),
         stabilization: None,
         off_hours: pool.off_hours.as_ref().map(warm::off_hours),
-        held_after: None,
-        unhealthy: None,
+        held_after: (pool.evidence == Evidence::Probe).then(|| length(pool.held_after)),
+        unhealthy: (pool.evidence == Evidence::Probe).then(|| unhealthy(pool.unhealthy)),
         isolation: pool.isolation.map(|isolation| RawIsolation { kappa: factor(isolation.kappa) }),
         waiting_usd_per_gpu_hour: Some(dollars(pool.waiting)),
         sharing: pool.sharing.as_ref().map(sharing),
         signals: pool.signals.iter().map(signal).collect(),
+    }
+}
+
+fn unhealthy(rules: HealthRules) -> RawUnhealthy {
+    let HealthRules { action, after, max_replacements } = rules;
+    let replaces = action != UnhealthyAction::Cordon;
+    RawUnhealthy {
+        action: Some(action),
+        after: replaces.then(|| length(after)),
+        max_replacements: replaces.then_some(max_replacements),
     }
 }
 
@@ -173,6 +184,7 @@ fn spot(rules: &SpotRules) -> RawSpot {
         max_interruption: rules.max_interruption.map(|share| share.to_string()),
         checkpoint,
         checkpoint_overhead,
+        checkpoint_save: rules.save.map(length),
         restart: Some(length(rules.restart)),
         move_back: Some(rules.move_back),
     }

@@ -97,13 +97,10 @@ fn replace(draft: &mut Draft<'_>, pool: &Pool, tally: Tally) {
     }
     match due.peek() {
         None => lately.stopped_since = None,
-        Some((Due { id, .. }, _)) if lately.stopped_since.is_none() => {
+        Some(_) if lately.stopped_since.is_none() => {
             lately.stopped_since = Some(draft.now);
-            if let Some(record) = draft.memory.records.get(id) {
-                let replaced = u32::try_from(lately.at.len()).unwrap_or(u32::MAX);
-                let (group, pool) = (record.group.clone(), pool.name.clone());
-                draft.notes.push(Note::ReplacementsStopped { group, pool, unhealthy, nodes, replaced });
-            }
+            let replaced = u32::try_from(lately.at.len()).unwrap_or(u32::MAX);
+            draft.notes.push(Note::ReplacementsStopped { pool: pool.name.clone(), unhealthy, nodes, replaced });
         }
         Some(_) => {}
     }

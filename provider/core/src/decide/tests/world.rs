@@ -507,6 +507,20 @@ impl World {
         change(Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap()));
     }
 
+    pub(super) fn cluster_node(&self, n: usize) -> &NodeFacts {
+        self.cluster.nodes.get(format!("node-{n}").as_str()).unwrap()
+    }
+
+    pub(super) fn set_pods(&mut self, n: usize, pods: &[&str]) {
+        let node = self.cluster.nodes.get_mut(format!("node-{n}").as_str()).unwrap();
+        Arc::make_mut(node).gpu_pods = pods.iter().map(|pod| (*pod).to_owned()).collect();
+    }
+
+    pub(super) fn set_ready(&mut self, n: usize, since: Option<Timestamp>) {
+        let node = self.cluster.nodes.get_mut(format!("node-{n}").as_str()).unwrap();
+        Arc::make_mut(node).ready_since = since;
+    }
+
     pub(super) fn node_name(&self) -> String {
         self.cluster.nodes.keys().next().unwrap().to_string()
     }

@@ -2,7 +2,7 @@
 //! promise what nobody keeps.
 
 use super::Faults;
-use crate::policy::{Evidence, Path, RawPool};
+use crate::policy::{Path, RawPool};
 
 /// What is said of a field as a whole.
 const NOT_YET: &str = "is not supported yet: take it out";
@@ -10,12 +10,7 @@ const NOT_YET: &str = "is not supported yet: take it out";
 /// A field of a later release: where it stands, how to tell that it is set, what is said then.
 type Later = (&'static [&'static str], fn(&RawPool) -> bool, &'static str);
 
-const OF_A_POOL: [Later; 4] = [
-    (&["evidence"], |pool| pool.evidence == Some(Evidence::Probe), "probe is not supported yet: write pods or none"),
-    (&["stabilization"], |pool| pool.stabilization.is_some(), NOT_YET),
-    (&["heldAfter"], |pool| pool.held_after.is_some(), NOT_YET),
-    (&["unhealthy"], |pool| pool.unhealthy.is_some(), NOT_YET),
-];
+const OF_A_POOL: [Later; 1] = [(&["stabilization"], |pool| pool.stabilization.is_some(), NOT_YET)];
 
 pub(super) fn of_a_pool(faults: &mut Faults, path: &Path, pool: &RawPool) {
     for (keys, is_set, message) in &OF_A_POOL {
