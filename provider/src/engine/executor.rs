@@ -417,9 +417,27 @@ mod tests {
             executor.on_cluster(KubeDeed::Drain(node(n), machine, Pods { evict: Evict::Movable, gone_by: None }));
         }
         executor.on_cluster(KubeDeed::Hold(node(20)));
+        let machine = ProviderId::new("sim://21").unwrap();
+        let in_haste = Pods { evict: Evict::All, gone_by: Some(Timestamp::now()) };
+        executor.on_cluster(KubeDeed::Drain(node(21), machine, in_haste));
         tokio::time::sleep(Duration::from_secs(1)).await;
         let asked = asked.lock().unwrap();
         assert!(asked.contains("/api/v1/nodes/n20"), "{asked:?}");
-        assert_eq!(asked.len(), KUBE_DRAINS + 1);
+        assert!(asked.contains("/api/v1/nodes/n21"), "nor one that the cloud takes from being emptied: {asked:?}");
+        assert_eq!(asked.len(), KUBE_DRAINS + 2);
+    }
+
+    #[tokio::test]
+    async fn telling_more_pods_to_go_is_no_repetition() {
+        let mut executor = Executor::new(Clock::System, &[], None, Arc::default());
+        let now = Timestamp::now();
+        let drain = |evict| {
+            let provider_id = ProviderId::new("sim://1").unwrap();
+            Action::Drain { record: stoker_core::ids::RecordId(1), node: node(1), provider_id, evict, gone_by: None }
+        };
+        let told = drain(Evict::Nobody);
+        executor.done_lately.extend(deed(&told).map(|deed| (deed.about().to_owned(), (deed, now))));
+        assert_eq!(executor.fresh(vec![told], now), []);
+        assert_eq!(executor.fresh(vec![drain(Evict::All)], now).len(), 1);
     }
 }

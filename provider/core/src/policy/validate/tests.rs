@@ -1,5 +1,6 @@
 mod data;
 mod floors;
+mod health;
 mod signals;
 
 use jiff::SignedDuration;
