@@ -17,6 +17,7 @@ use crate::record::Record;
 use crate::spot::{RegionReclaims, SpotHistory};
 use crate::supply::RefusalKind;
 use crate::watched::Watched;
+use crate::window::Released;
 
 /// Memory of the decision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -67,6 +68,9 @@ pub struct Memory {
     /// When it was last noted that somebody watches.
     #[serde(default)]
     pub watched_at: Option<Timestamp>,
+    /// What bounds how many nodes of a pool go, of the pools that bound it.
+    #[serde(default)]
+    pub windows: BTreeMap<PoolName, Arc<Released>>,
     /// Machines of ours whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,
     /// The number of the next record.

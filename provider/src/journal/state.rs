@@ -23,6 +23,7 @@ use stoker_core::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::spot::{RegionReclaims, SpotHistory};
 use stoker_core::supply::{Instance, LaunchOutcome, MarketFacts, Observation};
 use stoker_core::watched::Watched;
+use stoker_core::window::Released;
 
 use super::delta::{MapDelta, Part, SetDelta};
 
@@ -57,6 +58,8 @@ pub(super) struct MemoryDelta {
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     moves: MapDelta<PoolName, Arc<Moves>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    windows: MapDelta<PoolName, Arc<Released>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     budgets: MapDelta<BudgetOf, Stage>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     watched: MapDelta<RecordId, Arc<Watched>>,
@@ -87,6 +90,7 @@ impl Part for Memory {
             replaced,
             idle,
             moves,
+            windows,
             budgets,
             watched,
             lapsed,
@@ -109,6 +113,7 @@ impl Part for Memory {
             replaced: replaced.whole(),
             idle: idle.whole(),
             moves: moves.whole(),
+            windows: windows.whole(),
             budgets: budgets.whole(),
             watched: watched.whole(),
             lapsed: lapsed.whole(),
@@ -134,6 +139,7 @@ impl Part for Memory {
             replaced,
             idle,
             moves,
+            windows,
             budgets,
             watched,
             lapsed,
@@ -156,6 +162,7 @@ impl Part for Memory {
             replaced: replaced.since(&before.replaced).unwrap_or_default(),
             idle: idle.since(&before.idle).unwrap_or_default(),
             moves: moves.since(&before.moves).unwrap_or_default(),
+            windows: windows.since(&before.windows).unwrap_or_default(),
             budgets: budgets.since(&before.budgets).unwrap_or_default(),
             watched: watched.since(&before.watched).unwrap_or_default(),
             lapsed: lapsed.since(&before.lapsed).unwrap_or_default(),
@@ -179,6 +186,7 @@ impl Part for Memory {
             || !delta.announced.is_empty()
             || !delta.replaced.is_empty()
             || !delta.idle.is_empty()
+            || !delta.windows.is_empty()
             || !delta.moves.is_empty()
             || !delta.budgets.is_empty()
             || !delta.watched.is_empty()
@@ -201,6 +209,7 @@ impl Part for Memory {
             replaced,
             idle,
             moves,
+            windows,
             budgets,
             watched,
             lapsed,
@@ -223,6 +232,7 @@ impl Part for Memory {
             replaced: Part::apply(Some(before.replaced), replaced),
             idle: Part::apply(Some(before.idle), idle),
             moves: Part::apply(Some(before.moves), moves),
+            windows: Part::apply(Some(before.windows), windows),
             budgets: Part::apply(Some(before.budgets), budgets),
             watched: Part::apply(Some(before.watched), watched),
             lapsed: Part::apply(Some(before.lapsed), lapsed),

@@ -35,7 +35,7 @@ pub const CALM: Files = Files {
     big: 4,
     prefer: "on-demand",
     spot: "",
-    small: "",
+    small: "  stabilization: { scaleDown: 1s, minimumLife: 0s }\n",
     probes: false,
     isolation: "",
     more: "",
@@ -43,7 +43,7 @@ pub const CALM: Files = Files {
 };
 
 impl Files {
-    /// Two pools over two zones: `small` has one GPU a node, `big` four or eight.
+    /// Two pools over two zones: `small` has one GPU a node, `big` four or eight. Unless `small` says otherwise, free nodes go by the autoscaler's timers alone.
     pub fn policy(&self) -> String {
         let Self { floor, big, prefer, spot, small, isolation, more, .. } = self;
         format!(
@@ -64,6 +64,7 @@ pools:
   where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
   capacity: {{ prefer: [on-demand] }}
   limits: {{ maxNodes: {big} }}
+  stabilization: {{ scaleDown: 1s, minimumLife: 0s }}
 {isolation}{more}"
         )
     }

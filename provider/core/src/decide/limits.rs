@@ -64,11 +64,11 @@ pub(super) fn of_groups(
                 Some(_) => target,
                 None => target.saturating_add(room),
             };
-            let Held { busy, paid } = held.get(&group.id).copied().unwrap_or_default();
+            let Held { busy, paid, free } = held.get(&group.id).copied().unwrap_or_default();
             let listed = priced || target > 0;
             limits.insert(
                 group.id.clone(),
-                GroupLimits { target, min: 0, max, busy, paid, listed, next_price, lasting_price, supply, closed },
+                GroupLimits { target, min: 0, max, busy, paid, free, listed, next_price, lasting_price, supply, closed },
             );
         }
         unlist_dominated(&open, &mut limits);
@@ -76,7 +76,7 @@ pub(super) fn of_groups(
     for (id, remembered) in &draft.memory.groups {
         let target = usage.target(id);
         if target > 0 && !draft.menu.groups.contains_key(id) {
-            let Held { busy, paid } = held.get(id).copied().unwrap_or_default();
+            let Held { busy, paid, free } = held.get(id).copied().unwrap_or_default();
             let closed = Some(Closed::Removed);
             let gone = GroupLimits {
                 target,
@@ -84,6 +84,7 @@ pub(super) fn of_groups(
                 max: target,
                 busy,
                 paid,
+                free,
                 listed: true,
                 next_price: None,
                 lasting_price: None,
@@ -134,12 +135,14 @@ fn unlist_dominated(open: &BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>>, limi
     }
 }
 
-/// `minSize` = max(floor, min(target, busy)), never above `maxSize`: idle nodes that are kept because they are paid for are held by
-/// annotation alone. The pool's floor goes first to groups that have nodes, so that it
-/// keeps what is there, then to the open group whose next node is cheapest.
+/// `minSize` = max(floor, min(target, held)), never above `maxSize`: free nodes that are kept because they are paid for are held by
+/// annotation alone. Without a floor it is never above the target: an autoscaler that raises groups to it would buy more. The pool's floor
+/// goes first to groups whose nodes are held in any case, then to others that have nodes, so that it keeps what is there, then to the open
+/// group whose next node is cheapest.
 fn minimums(draft: &Draft<'_>, limits: &mut BTreeMap<NodeGroupId, GroupLimits>) {
     for limit in limits.values_mut() {
-        limit.min = if sabotage::on("min-without-busy") { 0 } else { limit.busy.min(limit.target) };
+        let held = limit.busy.saturating_add(limit.free.window).saturating_add(limit.free.floor);
+        limit.min = if sabotage::on("min-without-busy") { 0 } else { held.min(limit.target) };
     }
     for pool in draft.menu.policy.pools.iter().filter(|pool| pool.limits.min_nodes > 0) {
         let mut left = pool.limits.min_nodes;
@@ -155,9 +158,15 @@ fn minimums(draft: &Draft<'_>, limits: &mut BTreeMap<NodeGroupId, GroupLimits>) 
         order.sort();
         let mut floors: BTreeMap<NodeGroupId, u32> = BTreeMap::new();
         for (_, _, id) in &order {
-            let here = limits.get(id).map_or(0, |l| l.target).min(left);
+            let held = limits.get(id).map_or(0, |l| l.min).min(left);
+            left -= held;
+            floors.insert(id.clone(), held);
+        }
+        for (_, _, id) in &order {
+            let (Some(floor), Some(limit)) = (floors.get_mut(id), limits.get(id)) else { continue };
+            let here = limit.target.saturating_sub(*floor).min(left);
             left -= here;
-            floors.insert(id.clone(), here);
+            *floor += here;
         }
         order.sort_by(|a, b| (a.1, &a.2).cmp(&(b.1, &b.2)));
         if sabotage::on("floor-stays") {

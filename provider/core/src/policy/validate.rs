@@ -13,7 +13,6 @@ mod gpu;
 mod grammar;
 mod health;
 mod held;
-mod later;
 mod prices;
 mod quotas;
 mod sharing;
@@ -21,6 +20,7 @@ mod signals;
 mod spot;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,6 @@ use crate::ids::{IdError, ZoneId};
 use crate::offer::{CapacityType, NoCapability};
 use crate::sabotage;
 use crate::units::{MiB, UsdPerHour};
-use crate::window::Stabilization;
 
 pub use commitments::percent as discount;
 pub use prices::check_against_prices;
@@ -246,7 +245,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     );
     let held_after = held::after(faults, path, raw);
     let unhealthy = health::rules(faults, path, raw);
-    later::of_a_pool(faults, path, raw);
+    let stabilization = windows::stabilization(faults, path, raw);
     Some(Pool {
         name: name?,
         workload: raw.workload,
@@ -275,7 +274,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         sharing: sharing?,
         signals: signals?,
         warm_floor: warm_floor?,
-        stabilization: Some(Stabilization::of(raw.workload)),
+        stabilization: stabilization?,
         off_hours: off_hours?,
         held_after: held_after?,
         unhealthy: unhealthy?,

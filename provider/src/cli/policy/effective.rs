@@ -13,12 +13,13 @@ use stoker_core::health::{HealthRules, UnhealthyAction};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, QuotaUnit, RawAdvise, RawCapacity,
     RawCommitment, RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool,
-    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawTaint, RawTemplate, RawUnhealthy, RawWhere, Taint,
-    Throughput, TypePattern,
+    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawTaint, RawTemplate, RawUnhealthy,
+    RawWhere, Taint, Throughput, TypePattern,
 };
 use stoker_core::sharing::{MigLayout, Sharing, Split};
 use stoker_core::spot::{Saving, SpotRules};
 use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
+use stoker_core::window::Stabilization;
 
 /// The policy as a file that says everything: read again, it is the same policy.
 pub(super) fn effective(policy: &Policy) -> RawPolicy {
@@ -114,7 +115,7 @@ fn pool(pool: &Pool) -> RawPool {
         split_capacity_type: Some(pool.split_capacity_type),
         template: RawTemplate { labels: pool.labels.clone(), taints: Some(pool.taints.iter().map(taint).collect()) },
         warm_floor: pool.warm_floor.as_ref().map(warm::floor),
-        stabilization: None,
+        stabilization: pool.stabilization.as_ref().map(windows),
         off_hours: pool.off_hours.as_ref().map(warm::off_hours),
         held_after: (pool.evidence == Evidence::Probe).then(|| length(pool.held_after)),
         unhealthy: (pool.evidence == Evidence::Probe).then(|| unhealthy(pool.unhealthy)),
@@ -132,6 +133,17 @@ fn unhealthy(rules: HealthRules) -> RawUnhealthy {
         action: Some(action),
         after: replaces.then(|| length(after)),
         max_replacements: replaces.then_some(max_replacements),
+    }
+}
+
+fn windows(rules: &Stabilization) -> RawStabilization {
+    let Stabilization { scale_down, window, minimum_life, after_scale_up, max_removals } = rules;
+    RawStabilization {
+        scale_down: Some(length(*scale_down)),
+        window: Some(*window),
+        minimum_life: Some(length(*minimum_life)),
+        after_scale_up: Some(length(*after_scale_up)),
+        max_removals_per_window: Some(max_removals.to_string()),
     }
 }
 
@@ -414,6 +426,7 @@ pools:
 - { name: u, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { mig: all-1g.10gb, migStrategy: mixed } }
 - { name: v, workload: training, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, evidence: probe, unhealthy: { action: drain, after: 10m, maxReplacements: 3 }, capacity: { spot: { checkpointSave: 1m30s } } }
 - { name: w, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, evidence: probe, unhealthy: { action: cordon } }
+- { name: x, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, stabilization: { scaleDown: 7m, window: equalPay, minimumLife: 0s, afterScaleUp: 90s, maxRemovalsPerWindow: 25% } }
 quotas:
 - { name: "# odd: name", cloud: aws, gpus: 4 }
 - { name: q, cloud: aws, region: us-east-1, models: [L4], capacityTypes: [spot], vcpus: 8, used: 4 }

@@ -114,6 +114,7 @@ fn view() -> View {
             max: 10,
             busy: 0,
             paid: 0,
+            free: stoker_core::plan::FreeNodes::default(),
             listed: true,
             next_price,
             lasting_price: next_price,

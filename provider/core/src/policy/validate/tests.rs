@@ -439,15 +439,6 @@ fn conflicting_words_about_gpus_are_told() {
 }
 
 #[test]
-fn what_is_not_supported_yet_is_refused_not_ignored() {
-    let not_yet = "is not supported yet: take it out";
-    for (pointer, value) in [("/pools/0/stabilization", json!({"scaleDown": "15m"}))] {
-        let path = pointer.trim_start_matches('/').replace("pools/0", "pools[0]").replace('/', ".");
-        assert_eq!(faults(&with(pointer, value)), [format!("{path} {not_yet}")], "{pointer}");
-    }
-}
-
-#[test]
 fn how_long_a_pod_may_do_nothing_is_read_where_a_probe_can_tell() {
     let read = |evidence: Evidence, text: &str| {
         let mut raw = with("/pools/0/heldAfter", json!(text));
