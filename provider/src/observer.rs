@@ -103,8 +103,9 @@ fn tell_action(decision: &str, action: &Action) {
         }
         Action::Hold { node, why } => tracing::info!(decision, action = "hold", %node, %why, "acting"),
         Action::Release { node } => tracing::info!(decision, action = "release", %node, "acting"),
-        Action::Drain { record, node, provider_id, evict } => {
-            tracing::info!(decision, action = "drain", %record, %node, instance = %provider_id, evict = evict.as_str(), "acting");
+        Action::Drain { record, node, provider_id, evict, gone_by } => {
+            let (evict, gone_by) = (evict.as_str(), gone_by.map(tracing::field::display));
+            tracing::info!(decision, action = "drain", %record, %node, instance = %provider_id, evict, gone_by, "acting");
         }
         Action::Uncordon { node, provider_id } => {
             tracing::info!(decision, action = "uncordon", %node, instance = %provider_id, "acting");
@@ -146,6 +147,7 @@ pub async fn tell(kube: Arc<KubeAct>, mut events: mpsc::Receiver<Note>) {
         let severity = if note.is_alarm() { Severity::Warning } else { Severity::Normal };
         let about = match note.about() {
             plan::About::Group(group) => About::Group(group),
+            plan::About::Pool(pool) => About::Pool(pool),
             plan::About::Budget(of) => About::Budget(of),
         };
         kube.event(about, severity, note.reason(), &note.to_string()).await;

@@ -173,7 +173,7 @@ impl<'a> Reopened<'a> {
             late = ready.duration_since(*launched_at).clamp(SignedDuration::ZERO, purchase.boot_within);
         }
         if busy {
-            late = late.saturating_add(self.rules.lost_per_reclaim());
+            late = late.saturating_add(self.rules.lost_per_move());
         }
         let waiting = if busy && self.pool.isolation.is_some() { self.pool.waiting } else { UsdPerHour::ZERO };
         let waiting = waiting.times(group.spec.advertised_gpus());

@@ -1,6 +1,7 @@
 //! The checker: judges a decision by the promises, with code of its own. It shares nothing with `decide` but the types, so that one
 //! mistake cannot both make and excuse a bad plan.
 
+mod begun;
 mod leaving;
 mod membership;
 mod spend;
@@ -13,7 +14,7 @@ use crate::ids::{LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordI
 use crate::lookup::{Lookup, LookupSet};
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market, Place};
-use crate::plan::{Action, Checked, Decision, Ending, Plan};
+use crate::plan::{Action, Checked, Decision, Ending, Evict, Plan};
 use crate::policy::{Quota, QuotaUnit};
 use crate::record::{Purchase, Record, State};
 use crate::snapshot::Snapshot;
@@ -154,6 +155,27 @@ pub enum Fatal {
         pool: PoolName,
         /// Nodes.
         nodes: u32,
+    },
+    /// Other pods would be told to go than the reason allows, or in another haste.
+    #[error("node {node}: its pods would be told to go ({}), which its reason does not allow", evict.as_str())]
+    TellsWrongPods {
+        /// The node.
+        node: NodeName,
+        /// Which.
+        evict: Evict,
+    },
+    /// A node would be let go for a reason that does not stand.
+    #[error("{0} would be let go, and nothing says what it is let go for")]
+    NoReason(ProviderId),
+    /// More unhealthy nodes of a pool would be replaced than it allows.
+    #[error("{nodes} unhealthy nodes of pool {pool} would be replaced within an hour, of {unhealthy} unhealthy ones")]
+    ReplacesTooMany {
+        /// The pool.
+        pool: PoolName,
+        /// Nodes, with those before.
+        nodes: usize,
+        /// Unhealthy nodes.
+        unhealthy: usize,
     },
     /// A machine would end of our own decision that was not seen empty.
     #[error("{0} would be ended and was not seen empty")]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::commitment::{CoveredBy, Marginal, NoSlot};
 use crate::group::{Group, Menu, Offer};
 use crate::ids::{NodeGroupId, Region};
+use crate::interruption::{notice, usable};
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market};
 use crate::price::{Quote, Unpriced};
@@ -309,7 +310,8 @@ pub fn price_parts(menu: &Menu, memory: &Memory, group: &Group, offer: &Offer, n
     let rules = || menu.policy.pool(&group.pool)?.spot.as_ref();
     let spot = offer.prior.and_then(|prior| {
         let risk = Risk::estimate(prior, memory.spot.get(&offer.market.place).map(AsRef::as_ref));
-        Some(SpotParts { useful: rules()?.useful(risk.hazard), risk })
+        let usable = usable(notice(&offer.market.place.cloud));
+        Some(SpotParts { useful: rules()?.useful(risk.hazard, usable), risk })
     });
     let hazard = spot.as_ref().map_or(Hazard(0), |spot| spot.risk.hazard);
     let transfer = group.transfer.map(|transfer| transfer.per_hour(hazard));

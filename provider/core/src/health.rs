@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct HealthRules {
     /// What is done with one that has pods.
     pub action: UnhealthyAction,
-    /// How long it must have been unhealthy before anything is done.
+    /// How long it must have been unhealthy before it is emptied or ended. It takes no new pods from the first moment on.
     pub after: SignedDuration,
     /// Most nodes of the pool that are replaced for it within [`REPLACED_WITHIN`].
     pub max_replacements: u32,
@@ -17,6 +17,12 @@ pub struct HealthRules {
 
 /// The window of [`HealthRules::max_replacements`].
 pub const REPLACED_WITHIN: SignedDuration = SignedDuration::from_hours(1);
+
+/// Most nodes of so many that may be unhealthy at once while any of them is replaced: a fifth, rounded up. What breaks more than that at a
+/// time is hardly their hardware. Karpenter's node repair stops at the same share.
+pub const fn at_once(nodes: u32) -> u32 {
+    nodes.div_ceil(5)
+}
 
 /// What is done with an unhealthy node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -5,8 +5,10 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::interruption::{Teller, gone_by};
 use crate::offer::Market;
 use crate::units::UsdMicros;
+use crate::verdict::Reason;
 
 /// How long a node must have been without a GPU pod before it is let go because spot is back. The next pod of a pipeline comes within
 /// seconds; and an emptied fallback node must be gone within a minute (in simulated training on spot an idle window of 60 s
@@ -44,7 +46,7 @@ pub const LONGEST_REST: SignedDuration = SignedDuration::from_hours(8);
 
 /// Why a node is let go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "for")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "for")]
 pub enum LeaveFor {
     /// It runs on demand, and spot is back.
     BackToSpot {
@@ -64,6 +66,25 @@ pub enum LeaveFor {
         /// When the cloud takes what is left.
         at: Timestamp,
     },
+    /// The cloud takes its machine back.
+    Reclaimed {
+        /// When it will be gone.
+        at: Timestamp,
+        /// Who told.
+        told_by: Teller,
+    },
+    /// Its hardware is not fit for work.
+    Unhealthy {
+        /// What that rests on.
+        why: Reason,
+    },
+    /// A pod holds it in off-hours and does nothing with it.
+    Held {
+        /// When that was announced.
+        announced: Timestamp,
+        /// From when on its pods are told to go.
+        at: Timestamp,
+    },
 }
 
 impl fmt::Display for LeaveFor {
@@ -75,6 +96,11 @@ impl fmt::Display for LeaveFor {
             Self::BackToSpot { market, work: false, .. } => write!(f, "spot is back in {market}, and no pod needs it"),
             Self::CapacityEnds { commitment, at } => {
                 write!(f, "commitment {commitment} ends at {}", at.strftime("%Y-%m-%d %H:%MZ"))
+            }
+            Self::Reclaimed { at, told_by: _ } => write!(f, "the cloud takes it back at {}", at.strftime("%H:%M:%SZ")),
+            Self::Unhealthy { why } => write!(f, "it is unhealthy: {why}"),
+            Self::Held { announced, at: _ } => {
+                write!(f, "a pod holds it in off-hours and does nothing, as was announced at {}", announced.strftime("%H:%MZ"))
             }
         }
     }
@@ -144,6 +170,16 @@ impl Leaving {
     /// Whether a pod was told to go, or may be told at this moment.
     pub const fn may_have_evicted(&self) -> bool {
         self.asked || matches!(self.stage, Stage::Emptying { evicted: true, .. })
+    }
+
+    /// Whether its machine ends whatever becomes of its pods: nothing keeps it, and there is no giving up.
+    pub const fn ends_anyway(&self) -> bool {
+        matches!(self.why, LeaveFor::CapacityEnds { .. } | LeaveFor::Reclaimed { .. })
+    }
+
+    /// By when its pods must be gone, where there is so little time that it matters to how they are told.
+    pub fn gone_by(&self) -> Option<Timestamp> {
+        if let LeaveFor::Reclaimed { at, .. } = self.why { Some(gone_by(at)) } else { None }
     }
 
     /// Whether it goes because spot is back, with work on it.

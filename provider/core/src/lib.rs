@@ -7,6 +7,7 @@
 
 pub mod advise;
 pub mod allocate;
+pub mod aside;
 pub mod back;
 pub mod budget;
 pub mod calendar;
@@ -22,6 +23,7 @@ pub mod group;
 pub mod health;
 pub mod ids;
 pub mod images;
+pub mod interruption;
 pub mod isolation;
 pub mod leaving;
 pub mod lift;
@@ -52,5 +54,6 @@ pub mod units;
 pub mod usage;
 pub mod verdict;
 pub mod warnings;
+pub mod watched;
 pub mod whatif;
 pub mod window;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::aside::{Announced, Aside, Replacements};
 use crate::budget::{BudgetOf, Stage};
 use crate::group::Group;
 use crate::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
@@ -16,6 +17,7 @@ use crate::offer::{Market, Place};
 use crate::record::Record;
 use crate::spot::{RegionReclaims, SpotHistory};
 use crate::supply::RefusalKind;
+use crate::watched::Watched;
 use crate::window::Released;
 
 /// Memory of the decision.
@@ -49,6 +51,24 @@ pub struct Memory {
     /// How the last moves back to spot of a pool went.
     #[serde(default)]
     pub moves: BTreeMap<PoolName, Arc<Moves>>,
+    /// Nodes that take no new pods and are not let go.
+    #[serde(default)]
+    pub aside: BTreeMap<RecordId, Arc<Aside>>,
+    /// Nodes of which it was announced that they will be emptied.
+    #[serde(default)]
+    pub announced: BTreeMap<RecordId, Arc<Announced>>,
+    /// Unhealthy nodes that were replaced lately.
+    #[serde(default)]
+    pub replaced: BTreeMap<PoolName, Arc<Replacements>>,
+    /// How the nodes of pools with probes were watched.
+    #[serde(default)]
+    pub watched: BTreeMap<RecordId, Arc<Watched>>,
+    /// Pools of whose probes none is heard, so that their pods are the evidence; since when.
+    #[serde(default)]
+    pub lapsed: BTreeMap<PoolName, Timestamp>,
+    /// When it was last noted that somebody watches.
+    #[serde(default)]
+    pub watched_at: Option<Timestamp>,
     /// What bounds how many nodes of a pool go, of the pools that bound it.
     #[serde(default)]
     pub windows: BTreeMap<PoolName, Arc<Released>>,

@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::allocate::Proof;
+use crate::aside::AsideFor;
 use crate::budget::{Budget, BudgetOf, Stage};
 use crate::choose::{Barred, Candidate};
 use crate::commitment::Use;
 use crate::floor::FloorStands;
-use crate::ids::{NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SupplierName};
+use crate::ids::{NodeGroupId, NodeName, OrderId, PoolName, ProviderId, RecordId, SupplierName};
 use crate::leaving::LeaveFor;
 use crate::memory::Memory;
 use crate::offer::Market;
@@ -143,6 +144,10 @@ pub enum Action {
         provider_id: ProviderId,
         /// Which pods are told to go.
         evict: Evict,
+        /// By when they must be gone, where the cloud takes the machine: none is given longer than that, and a disruption budget whose
+        /// next word would come too late for a pod to end in its own time is not waited for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gone_by: Option<Timestamp>,
     },
     /// Open a node again that we closed.
     Uncordon {
@@ -204,10 +209,9 @@ impl HoldFor {
     /// When the reason is over by itself; `None` where that is not known.
     pub const fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::Window { until }
-            | Self::MinimumLife { until }
-            | Self::Growth { until }
-            | Self::Removals { until } => Some(*until),
+            Self::Window { until } | Self::MinimumLife { until } | Self::Growth { until } | Self::Removals { until } => {
+                Some(*until)
+            }
             Self::Pods | Self::Paid | Self::Floor => None,
         }
     }
@@ -217,6 +221,8 @@ impl HoldFor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evict {
+    /// None: the node is closed, and its pods stay.
+    Nobody,
     /// Those without a GPU that may be moved: one with a GPU that has come meanwhile keeps the node.
     WithoutGpu,
     /// Those that may be moved: one that nothing would make again, or that says so, keeps the node.
@@ -229,6 +235,7 @@ impl Evict {
     /// A stable word for logs.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Nobody => "nobody",
             Self::WithoutGpu => "without-gpu",
             Self::Movable => "movable",
             Self::All => "all",
@@ -261,6 +268,15 @@ pub enum Ending {
     /// Its pods went because the capacity that it runs on ends.
     #[error("the capacity that it runs on ends, and its pods have gone")]
     CapacityEnds,
+    /// Its pods went because the cloud takes it back.
+    #[error("the cloud takes it back, and its pods have gone")]
+    Reclaimed,
+    /// Its pods went because it is unhealthy.
+    #[error("its hardware is not fit for work, and its pods have gone")]
+    Unhealthy,
+    /// Its pods were told to go because they held it in off-hours and did nothing.
+    #[error("its pods held it in off-hours, did nothing, and have gone")]
+    Held,
 }
 
 /// What the autoscaler is shown of a group.
@@ -418,6 +434,62 @@ pub enum Note {
         /// Why.
         why: String,
     },
+    /// A node takes no new pods, and is not let go for it.
+    SetAside {
+        /// Its group.
+        group: NodeGroupId,
+        /// The node.
+        node: NodeName,
+        /// Why.
+        why: AsideFor,
+    },
+    /// A node that took no new pods does again.
+    TakesPods {
+        /// Its group.
+        group: NodeGroupId,
+        /// The node.
+        node: NodeName,
+        /// Why.
+        why: String,
+    },
+    /// A node that a pod holds and does nothing with will be emptied.
+    WillBeEmptied {
+        /// Its group.
+        group: NodeGroupId,
+        /// The node.
+        node: NodeName,
+        /// When.
+        at: Timestamp,
+    },
+    /// Unhealthy nodes of a pool are not replaced any more: there are too many of them.
+    ReplacementsStopped {
+        /// The pool.
+        pool: PoolName,
+        /// Its unhealthy nodes.
+        unhealthy: u32,
+        /// All of its nodes.
+        nodes: u32,
+        /// Replaced within the last hour.
+        replaced: u32,
+    },
+    /// None of a pool's probes is heard any more, so that its pods are the evidence.
+    ProbesLapsed {
+        /// The pool.
+        pool: PoolName,
+        /// Nodes whose probes were awaited.
+        nodes: u32,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// A pool's probes are heard again, and are the evidence.
+    ProbesBack {
+        /// The pool.
+        pool: PoolName,
+        /// Probes that are heard.
+        heard: u32,
+        /// Of so many.
+        of: u32,
+    },
     /// A budget narrows what is bought, or does so no more.
     Budget {
         /// How it stands now.
@@ -432,6 +504,8 @@ pub enum Note {
 pub enum About<'a> {
     /// A group.
     Group(&'a NodeGroupId),
+    /// A pool.
+    Pool(&'a PoolName),
     /// A budget.
     Budget(&'a BudgetOf),
 }
@@ -449,7 +523,13 @@ impl Note {
             | Self::Frozen { group, .. }
             | Self::Leaving { group, .. }
             | Self::Stays { group, .. }
+            | Self::SetAside { group, .. }
+            | Self::TakesPods { group, .. }
+            | Self::WillBeEmptied { group, .. }
             | Self::Thawed { group } => About::Group(group),
+            Self::ProbesLapsed { pool, .. } | Self::ProbesBack { pool, .. } | Self::ReplacementsStopped { pool, .. } => {
+                About::Pool(pool)
+            }
             Self::Budget { budget, .. } => About::Budget(&budget.of),
         }
     }
@@ -467,6 +547,12 @@ impl Note {
             Self::Thawed { .. } => "GroupThawed",
             Self::Leaving { .. } => "NodeLeaving",
             Self::Stays { .. } => "NodeStays",
+            Self::SetAside { .. } => "NodeClosed",
+            Self::TakesPods { .. } => "NodeOpened",
+            Self::WillBeEmptied { .. } => "NodeWillBeEmptied",
+            Self::ReplacementsStopped { .. } => "ReplacementsStopped",
+            Self::ProbesLapsed { .. } => "ProbesLapsed",
+            Self::ProbesBack { .. } => "ProbesBack",
             Self::Budget { .. } => "BudgetStage",
         }
     }
@@ -474,13 +560,22 @@ impl Note {
     /// Whether somebody may have to act.
     pub const fn is_alarm(&self) -> bool {
         match self {
-            Self::OrderFailed { .. } | Self::BootTimeout { .. } | Self::Orphan { .. } | Self::Frozen { .. } => true,
-            Self::OrderShort { .. }
+            Self::OrderFailed { .. }
+            | Self::BootTimeout { .. }
+            | Self::Orphan { .. }
+            | Self::Frozen { .. }
+            | Self::ReplacementsStopped { .. }
+            | Self::ProbesLapsed { .. } => true,
+            Self::SetAside { why, .. } => matches!(why, AsideFor::Unhealthy),
+            Self::TakesPods { .. }
+            | Self::WillBeEmptied { .. }
+            | Self::OrderShort { .. }
             | Self::Lost { .. }
             | Self::Adopted { .. }
             | Self::Thawed { .. }
             | Self::Leaving { .. }
-            | Self::Stays { .. } => false,
+            | Self::Stays { .. }
+            | Self::ProbesBack { .. } => false,
             Self::Budget { budget, before } => budget.stage as u8 > *before as u8,
         }
     }
@@ -513,6 +608,28 @@ impl std::fmt::Display for Note {
             Self::Thawed { group } => write!(f, "{group} may grow again"),
             Self::Leaving { group, node, why } => write!(f, "{group}: {node} is emptied and let go: {why}"),
             Self::Stays { group, node, why } => write!(f, "{group}: {node} stays: {why}"),
+            Self::SetAside { group, node, why } => write!(f, "{group}: {node} takes no new pods: {why}"),
+            Self::TakesPods { group, node, why } => write!(f, "{group}: {node} takes pods again: {why}"),
+            Self::WillBeEmptied { group, node, at } => {
+                let at = at.strftime("%H:%MZ");
+                write!(f, "{group}: {node} will be emptied at {at}: a pod holds it in off-hours and does nothing")
+            }
+            Self::ReplacementsStopped { pool, unhealthy, nodes, replaced, .. } => {
+                write!(
+                    f,
+                    "pool {pool}: {unhealthy} of {nodes} nodes are unhealthy and {replaced} were replaced within an hour: no more are, \
+                     in case it is their driver or their probe that is wrong; look at those that are left before you raise \
+                     unhealthy.maxReplacements"
+                )
+            }
+            Self::ProbesLapsed { pool, nodes, since } => write!(
+                f,
+                "pool {pool}: none of the probes of {nodes} nodes has been heard since {}; its pods are the evidence until they are back: look at the probes' DaemonSet",
+                since.strftime("%Y-%m-%d %H:%M:%SZ")
+            ),
+            Self::ProbesBack { pool, heard, of } => {
+                write!(f, "pool {pool}: {heard} of {of} probes are heard again, and are the evidence")
+            }
             Self::Budget { budget, .. } => write!(f, "budget of {budget}"),
         }
     }

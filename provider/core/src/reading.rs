@@ -8,6 +8,7 @@ pub mod seen;
 pub(crate) mod work;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,22 @@ pub enum Why {
     NotTrusted,
     /// What was sent is beyond what hardware can have.
     Absurd,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::NotReported => "nobody says",
+            Self::NotSupported => "there is no such reading",
+            Self::NoPermission => "the probe may not read it",
+            Self::GpuLost => "the GPU is lost",
+            Self::TimedOut => "the driver did not answer in time",
+            Self::Failed => "the driver answered with an error",
+            Self::NotYet => "it has not been read for long enough",
+            Self::NotTrusted => "what it reads cannot be trusted",
+            Self::Absurd => "it reads more than hardware can have",
+        })
+    }
 }
 
 /// A share in thousandths; never above 1000.
@@ -334,6 +351,19 @@ pub enum Gate {
     GpuMemory,
     /// XID events are listened to.
     Events,
+}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Driver => "the driver",
+            Self::DriverVersion => "the driver's version",
+            Self::GpuCount => "the number of GPUs",
+            Self::GpuModel => "the GPUs' model",
+            Self::GpuMemory => "the GPUs' memory",
+            Self::Events => "listening to XIDs",
+        })
+    }
 }
 
 /// How a gate stands.

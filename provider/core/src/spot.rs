@@ -192,6 +192,9 @@ pub struct SpotRules {
     pub max_interruption: Option<Percent>,
     /// What a reclaim leaves of the work.
     pub saving: Saving,
+    /// From SIGTERM until a checkpoint is saved; `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save: Option<SignedDuration>,
     /// From a new node to where the work stood, its boot not included.
     pub restart: SignedDuration,
     /// Which on-demand nodes are let go when spot is back and that pays.
@@ -227,20 +230,31 @@ impl SpotRules {
         matches!((self.move_back, self.saving), (MoveBack::Busy, Saving::Checkpoints { .. }))
     }
 
-    /// Time lost on average when a node is reclaimed.
-    pub fn lost_per_reclaim(&self) -> SignedDuration {
-        let work = match self.saving {
-            Saving::Checkpoints { every, .. } => every / 2,
-            Saving::Nothing => UNSAVED_JOB / 2,
-            Saving::Stateless => SignedDuration::ZERO,
+    /// Time lost on average when a node is reclaimed whose pods have so much time from the notice on ([`usable`](crate::interruption::usable)).
+    ///
+    /// Work that saves itself when it is told to go loses what the save takes, in which it does not go on. A save that is cut off leaves
+    /// nothing, and while one is being written the last whole one is as old as the time between two, and older: all of that time is
+    /// reckoned to be lost then, and half of it and the save where that is more.
+    pub fn lost_per_reclaim(&self, usable: SignedDuration) -> SignedDuration {
+        let work = match (self.saving, self.save) {
+            (Saving::Checkpoints { .. }, Some(save)) if save <= usable => save,
+            (Saving::Checkpoints { every, .. }, Some(save)) => every.max((every / 2).saturating_add(save)),
+            (Saving::Checkpoints { every, .. }, None) => every / 2,
+            (Saving::Nothing, _) => UNSAVED_JOB / 2,
+            (Saving::Stateless, _) => SignedDuration::ZERO,
         };
         work.saturating_add(self.restart)
     }
 
+    /// Time lost on average when pods are moved: they have all the time that they say they need.
+    pub fn lost_per_move(&self) -> SignedDuration {
+        self.lost_per_reclaim(SignedDuration::MAX)
+    }
+
     /// The share of a node's time that is useful: 1 − λ × time lost per reclaim − time spent on checkpoints. First order, and so never
     /// too much: with an interval T the exact share is λT ÷ (e^λT − 1), which is at least 1 − λT ÷ 2.
-    pub fn useful(&self, hazard: Hazard) -> Ppm {
-        let lost_ms = u64::try_from(self.lost_per_reclaim().as_millis()).unwrap_or(0);
+    pub fn useful(&self, hazard: Hazard, usable: SignedDuration) -> Ppm {
+        let lost_ms = u64::try_from(self.lost_per_reclaim(usable).as_millis()).unwrap_or(0);
         // 10⁻⁹ reclaims per hour × ms, to 10⁻⁶: ÷ 3,600,000 ms an hour, ÷ 1,000. What saturates is more than all.
         let lost = hazard.0.saturating_mul(lost_ms).div_ceil(3_600_000_000);
         let overhead = match self.saving {

@@ -5,11 +5,16 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::ids::GpuUuid;
+use crate::reading::seen::Ailment;
+use crate::reading::{Gate, Why};
+use crate::watched::QUIET_FOR;
+
 /// What is concluded of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It is not Ready yet, or a gate of its start is not passed.
+    /// It is not Ready, or a gate of its start is not passed.
     Booting,
     /// Free, healthy and ready for a pod.
     Warm,
@@ -71,22 +76,89 @@ pub struct Judged {
     pub verdict: Verdict,
     /// From what.
     pub why: Reason,
-    /// Since when the verdict is this one; a reason that changes alone does not begin it anew.
+    /// Since when the verdict is this one; a reason that changes alone does not begin it anew. Of a free node, warm or idle: since when it
+    /// is free.
     pub since: Timestamp,
 }
 
 /// What a verdict rests on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Reason {
     /// Its machine has not joined the cluster.
     NotJoined,
-    /// Its Node has not been Ready yet.
+    /// Its Node is not Ready.
     NotReady,
+    /// A gate of its start is not passed.
+    Gate {
+        /// Which.
+        gate: Gate,
+        /// Why, in the probe's words.
+        why: String,
+    },
     /// GPU pods are bound to it.
     Pods,
+    /// GPU pods are bound to it, and have done nothing for as long as the pool allows.
+    Held {
+        /// The first of them, as `namespace/name`.
+        pod: String,
+        /// How many there are beside it.
+        others: u32,
+    },
     /// No GPU pod is bound to it.
     NoPods,
+    /// No GPU pod is bound to it, and no probe of its pool is heard that could tell more.
+    NoPodsUnseen,
+    /// No GPU pod is bound to it, and its GPUs are proven quiet.
+    Quiet,
+    /// A GPU is at work, or holds what a process left there, without a pod.
+    Active {
+        /// The GPU, or its MIG instance.
+        gpu: GpuUuid,
+    },
+    /// Its GPUs have not been quiet for long.
+    JustQuiet,
+    /// Nothing has been heard of its GPUs yet.
+    Awaited,
+    /// Its probe has not been heard since then.
+    Silent(Timestamp),
+    /// It cannot be told whether a GPU is at work.
+    Untold {
+        /// The GPU.
+        gpu: GpuUuid,
+        /// Why not.
+        why: Why,
+    },
+    /// Its driver shows fewer GPUs than it has.
+    Missing,
+    /// The driver reported an error after which a GPU is not fit for work.
+    Xid {
+        /// Its number.
+        code: u32,
+        /// The GPU, where the driver could tell.
+        gpu: Option<GpuUuid>,
+    },
+    /// The driver reported a suspect error for the second time within a day.
+    XidAgain {
+        /// The number of the later one.
+        code: u32,
+        /// The GPU, where the driver could tell.
+        gpu: Option<GpuUuid>,
+    },
+    /// A GPU is off the bus.
+    Lost {
+        /// The GPU.
+        gpu: GpuUuid,
+    },
+    /// Something is wrong with a GPU.
+    Ails {
+        /// The GPU.
+        gpu: GpuUuid,
+        /// What.
+        ailment: Ailment,
+    },
+    /// Somebody else has closed it to new pods.
+    Closed,
     /// It is being let go.
     Leaving,
     /// It has been free for so long that its window is over.
@@ -109,11 +181,28 @@ impl Judged {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |gpu: &Option<GpuUuid>| gpu.as_ref().map_or_else(|| "a GPU".to_owned(), |gpu| format!("GPU {gpu}"));
         match self {
             Self::NotJoined => f.write_str("its machine has not joined the cluster"),
-            Self::NotReady => f.write_str("its Node has not been Ready yet"),
+            Self::NotReady => f.write_str("its Node is not Ready"),
+            Self::Gate { gate, why } => write!(f, "{gate} is not as it should be: {why}"),
             Self::Pods => f.write_str("GPU pods are bound to it"),
+            Self::Held { pod, others: 0 } => write!(f, "{pod} holds its GPUs and does nothing with them"),
+            Self::Held { pod, others } => write!(f, "{pod} and {others} more pods hold its GPUs and do nothing with them"),
             Self::NoPods => f.write_str("no GPU pod is bound to it"),
+            Self::NoPodsUnseen => f.write_str("no GPU pod is bound to it, and no probe of its pool is heard"),
+            Self::Quiet => f.write_str("no GPU pod is bound to it, and its GPUs are quiet"),
+            Self::Active { gpu } => write!(f, "GPU {gpu} is at work without a pod"),
+            Self::JustQuiet => write!(f, "its GPUs have been quiet for less than {} s", QUIET_FOR.as_secs()),
+            Self::Awaited => f.write_str("nothing has been heard of its GPUs yet"),
+            Self::Silent(since) => write!(f, "its probe has not been heard since {}", since.strftime("%Y-%m-%d %H:%M:%SZ")),
+            Self::Untold { gpu, why } => write!(f, "it cannot be told whether GPU {gpu} is at work: {why}"),
+            Self::Missing => f.write_str("its driver shows fewer GPUs than it has"),
+            Self::Xid { code, gpu } => write!(f, "XID {code} on {}", of(gpu)),
+            Self::XidAgain { code, gpu } => write!(f, "XID {code} on {}, the second suspect error within a day", of(gpu)),
+            Self::Lost { gpu } => write!(f, "GPU {gpu} is off the bus"),
+            Self::Ails { gpu, ailment } => write!(f, "GPU {gpu}: {ailment}"),
+            Self::Closed => f.write_str("somebody has closed it to new pods"),
             Self::Leaving => f.write_str("it is being let go"),
             Self::WindowOver { free_since } => {
                 write!(f, "it is free since {}, and its window is over", free_since.strftime("%H:%MZ"))

@@ -3,16 +3,18 @@
 
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::allocate::allocate;
 use crate::choose::{Barred, Candidate, Scales, Verdict};
 use crate::group::{Group, Menu};
-use crate::ids::PoolName;
+use crate::ids::{Cloud, PoolName};
+use crate::interruption::{notice, usable};
 use crate::memory::Memory;
 use crate::plan::Explanation;
 use crate::policy::{Policy, QuotaUnit};
 use crate::quota::in_region;
+use crate::spot::Saving;
 use crate::usage::Usage;
 use crate::whatif::what_if;
 
@@ -63,6 +65,24 @@ pub enum Warning {
         /// The unit.
         unit: QuotaUnit,
     },
+    /// A save that a cloud's notice of a reclaim leaves no time for.
+    #[error(
+        "pool {pool}: capacity.spot.checkpointSave, {} s, is above the {} s that a reclaim on {cloud} leaves, so each is reckoned to lose all \
+         work since the last checkpoint, up to {} min: save faster, write checkpoints more often, or take {cloud} out of where.clouds",
+        save.as_secs(), left.as_secs(), every.as_secs() / 60
+    )]
+    SaveTooLong {
+        /// The pool.
+        pool: PoolName,
+        /// How long a save takes.
+        save: SignedDuration,
+        /// The cloud.
+        cloud: Cloud,
+        /// What its notice leaves.
+        left: SignedDuration,
+        /// Time between two checkpoints.
+        every: SignedDuration,
+    },
     /// A commitment ended.
     #[error("commitment {name} ended at {until} and counts for nothing: take it out, or write when its successor ends")]
     Ended {
@@ -77,6 +97,7 @@ pub enum Warning {
 pub fn warnings(menu: &Menu, now: Timestamp) -> Vec<Warning> {
     let mut told = floors(menu, now);
     told.extend(overdrawn(&menu.policy));
+    told.extend(long_saves(&menu.policy));
     let ended = menu.policy.commitments.iter().filter_map(|commitment| {
         let until = commitment.until.filter(|until| *until <= now)?;
         Some(Warning::Ended { name: commitment.name.clone(), until })
@@ -93,6 +114,21 @@ fn overdrawn(policy: &Policy) -> impl Iterator<Item = Warning> {
         limit: quota.limit,
         unit: quota.unit,
     })
+}
+
+/// Saves that clouds of their pool leave no time for.
+fn long_saves(policy: &Policy) -> Vec<Warning> {
+    let mut told = Vec::new();
+    for (pool, rules) in policy.pools.iter().filter_map(|pool| Some((pool, pool.spot.as_ref()?))) {
+        let (Some(save), Saving::Checkpoints { every, .. }) = (rules.save, rules.saving) else { continue };
+        for cloud in &pool.clouds {
+            let left = usable(notice(cloud));
+            if save > left {
+                told.push(Warning::SaveTooLong { pool: pool.name.clone(), save, cloud: cloud.clone(), left, every });
+            }
+        }
+    }
+    told
 }
 
 /// Floors are bought as any nodes are, pool after pool.

@@ -54,6 +54,8 @@ struct DebugView {
     #[serde(default)]
     leaving: Vec<LeavingRow>,
     #[serde(default)]
+    aside: Vec<AsideRow>,
+    #[serde(default)]
     pods_without_gpu: Vec<Guest>,
     #[serde(default)]
     budgets: Vec<Budget>,
@@ -71,6 +73,14 @@ struct LeavingRow {
     why: String,
     /// How far it has come.
     stands: String,
+}
+
+/// A node that takes no new pods and is not let go.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AsideRow {
+    node: String,
+    why: String,
 }
 
 /// A pod that sits on a node and wants no GPU.
@@ -111,6 +121,8 @@ struct GroupsReport {
     groups: Vec<GroupRow>,
     /// Nodes that are being let go.
     leaving: Vec<LeavingRow>,
+    /// Nodes that take no new pods.
+    aside: Vec<AsideRow>,
     /// Of the pool that was asked for, and of all pools.
     budgets: Vec<BudgetRow>,
     commitments: Vec<UseRow>,
@@ -173,6 +185,7 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
         commitments: view.commitments.into_iter().map(UseRow::from).collect(),
         demand: demand::rows(&view.demand, args.pool.as_deref(), view.at),
         leaving: view.leaving,
+        aside: view.aside,
         pods_without_gpu,
         unlisted: hidden.len(),
     };
@@ -273,6 +286,9 @@ impl GroupsReport {
         }
         for LeavingRow { node, why, stands } in &self.leaving {
             let _ = writeln!(text, "{node} is let go: {why}; {stands}");
+        }
+        for AsideRow { node, why } in &self.aside {
+            let _ = writeln!(text, "{node} takes no new pods: {why}");
         }
         for budget in &self.budgets {
             let _ = writeln!(text, "budget of {budget}");

@@ -40,6 +40,9 @@ const KUBE_CALLS: usize = 8;
 /// held.
 const KUBE_DRAINS: usize = 4;
 
+/// The same of nodes that the cloud takes, beside the others: a market that goes takes dozens, and their pods' seconds run.
+const KUBE_HASTY_DRAINS: usize = 16;
+
 /// What is under way, and what came of what was.
 #[derive(Debug, Clone, Default)]
 pub struct UnderWay {
@@ -73,16 +76,23 @@ struct Cluster {
     act: Arc<KubeAct>,
     calls: Arc<Semaphore>,
     drains: Arc<Semaphore>,
+    hasty_drains: Arc<Semaphore>,
 }
 
 impl Cluster {
     fn new(act: Arc<KubeAct>) -> Self {
-        Self { act, calls: Arc::new(Semaphore::new(KUBE_CALLS)), drains: Arc::new(Semaphore::new(KUBE_DRAINS)) }
+        let [calls, drains, hasty_drains] =
+            [KUBE_CALLS, KUBE_DRAINS, KUBE_HASTY_DRAINS].map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { act, calls, drains, hasty_drains }
     }
 
     /// What a deed waits for.
     const fn permits(&self, deed: &KubeDeed) -> &Arc<Semaphore> {
-        if matches!(deed, KubeDeed::Drain(..)) { &self.drains } else { &self.calls }
+        match deed {
+            KubeDeed::Drain(_, _, Pods { gone_by: Some(_), .. }) => &self.hasty_drains,
+            KubeDeed::Drain(..) => &self.drains,
+            _ => &self.calls,
+        }
     }
 }
 
@@ -92,7 +102,7 @@ enum Deed {
     Terminate(ProviderId),
     Hold(NodeName),
     Release(NodeName),
-    Drain(NodeName),
+    Drain(NodeName, Evict),
     Uncordon(NodeName),
     RemoveNode(NodeName),
 }
@@ -165,8 +175,9 @@ impl Executor {
                 Action::Terminate { supplier, instance, .. } => endings.entry(supplier).or_default().push(instance.clone()),
                 Action::Hold { node, .. } => self.on_cluster(KubeDeed::Hold(node.clone())),
                 Action::Release { node } => self.on_cluster(KubeDeed::Release(node.clone())),
-                Action::Drain { node, provider_id, evict, .. } => {
-                    self.on_cluster(KubeDeed::Drain(node.clone(), provider_id.clone(), *evict));
+                Action::Drain { node, provider_id, evict, gone_by, .. } => {
+                    let pods = Pods { evict: *evict, gone_by: *gone_by };
+                    self.on_cluster(KubeDeed::Drain(node.clone(), provider_id.clone(), pods));
                 }
                 Action::Uncordon { node, provider_id } => {
                     self.on_cluster(KubeDeed::Uncordon(node.clone(), provider_id.clone()));
@@ -268,7 +279,7 @@ impl Executor {
             let (node, done) = match &deed {
                 KubeDeed::Hold(node) => (node, kube.hold(node).await.map(drop)),
                 KubeDeed::Release(node) => (node, kube.release(node).await.map(drop)),
-                KubeDeed::Drain(node, machine, evict) => (node, drain(&kube, node, machine, *evict, &clock, &under_way).await),
+                KubeDeed::Drain(node, machine, pods) => (node, drain(&kube, node, machine, *pods, &clock, &under_way).await),
                 KubeDeed::Uncordon(node, machine) => (node, kube.uncordon(node, machine).await.map(drop)),
                 KubeDeed::Remove(node, provider_id) => (node, kube.delete_node(node, provider_id).await.map(drop)),
             };
@@ -286,14 +297,15 @@ async fn drain(
     kube: &KubeAct,
     node: &NodeName,
     machine: &ProviderId,
-    evict: Evict,
+    Pods { evict, gone_by }: Pods,
     clock: &Clock,
     under_way: &Mutex<UnderWay>,
 ) -> Result<(), ActError> {
     let told = match kube.close(node, machine, evict).await? {
         Outcome::Done | Outcome::Already => {
             let at = clock.now();
-            let Emptied { evicted, left, stuck } = kube.evict_pods(node, evict).await?;
+            let left = gone_by.map(|by| by.duration_since(at));
+            let Emptied { evicted, left, stuck } = kube.evict_pods(node, evict, left).await?;
             Drained { machine: machine.clone(), at, evicted, left, stuck }
         }
         Outcome::Reopened => {
@@ -327,17 +339,24 @@ impl Deed {
     fn about(&self) -> &str {
         match self {
             Self::Terminate(instance) => instance.as_str(),
-            Self::Hold(node) | Self::Release(node) | Self::Drain(node) | Self::Uncordon(node) | Self::RemoveNode(node) => {
+            Self::Hold(node) | Self::Release(node) | Self::Drain(node, _) | Self::Uncordon(node) | Self::RemoveNode(node) => {
                 node.as_str()
             }
         }
     }
 }
 
+/// Which pods are told to go, and by when they must be gone.
+#[derive(Debug, Clone, Copy)]
+struct Pods {
+    evict: Evict,
+    gone_by: Option<Timestamp>,
+}
+
 enum KubeDeed {
     Hold(NodeName),
     Release(NodeName),
-    Drain(NodeName, ProviderId, Evict),
+    Drain(NodeName, ProviderId, Pods),
     Uncordon(NodeName, ProviderId),
     Remove(NodeName, ProviderId),
 }
@@ -360,7 +379,7 @@ fn deed(action: &Action) -> Option<Deed> {
         Action::Terminate { instance, .. } => Some(Deed::Terminate(instance.clone())),
         Action::Hold { node, .. } => Some(Deed::Hold(node.clone())),
         Action::Release { node } => Some(Deed::Release(node.clone())),
-        Action::Drain { node, .. } => Some(Deed::Drain(node.clone())),
+        Action::Drain { node, evict, .. } => Some(Deed::Drain(node.clone(), *evict)),
         Action::Uncordon { node, .. } => Some(Deed::Uncordon(node.clone())),
         Action::RemoveNode { node, .. } => Some(Deed::RemoveNode(node.clone())),
     }
@@ -395,12 +414,30 @@ mod tests {
         executor.kube = Some(kube);
         for n in 0..20 {
             let machine = ProviderId::new(format!("sim://{n}")).unwrap();
-            executor.on_cluster(KubeDeed::Drain(node(n), machine, Evict::Movable));
+            executor.on_cluster(KubeDeed::Drain(node(n), machine, Pods { evict: Evict::Movable, gone_by: None }));
         }
         executor.on_cluster(KubeDeed::Hold(node(20)));
+        let machine = ProviderId::new("sim://21").unwrap();
+        let in_haste = Pods { evict: Evict::All, gone_by: Some(Timestamp::now()) };
+        executor.on_cluster(KubeDeed::Drain(node(21), machine, in_haste));
         tokio::time::sleep(Duration::from_secs(1)).await;
         let asked = asked.lock().unwrap();
         assert!(asked.contains("/api/v1/nodes/n20"), "{asked:?}");
-        assert_eq!(asked.len(), KUBE_DRAINS + 1);
+        assert!(asked.contains("/api/v1/nodes/n21"), "nor one that the cloud takes from being emptied: {asked:?}");
+        assert_eq!(asked.len(), KUBE_DRAINS + 2);
+    }
+
+    #[tokio::test]
+    async fn telling_more_pods_to_go_is_no_repetition() {
+        let mut executor = Executor::new(Clock::System, &[], None, Arc::default());
+        let now = Timestamp::now();
+        let drain = |evict| {
+            let provider_id = ProviderId::new("sim://1").unwrap();
+            Action::Drain { record: stoker_core::ids::RecordId(1), node: node(1), provider_id, evict, gone_by: None }
+        };
+        let told = drain(Evict::Nobody);
+        executor.done_lately.extend(deed(&told).map(|deed| (deed.about().to_owned(), (deed, now))));
+        assert_eq!(executor.fresh(vec![told], now), []);
+        assert_eq!(executor.fresh(vec![drain(Evict::All)], now).len(), 1);
     }
 }

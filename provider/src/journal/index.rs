@@ -125,14 +125,21 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::Orphan { instance, .. } => {
                 subjects.insert(Subject::instance(instance.as_str()));
             }
-            Note::Leaving { node, .. } | Note::Stays { node, .. } => {
+            Note::Leaving { node, .. }
+            | Note::Stays { node, .. }
+            | Note::SetAside { node, .. }
+            | Note::TakesPods { node, .. }
+            | Note::WillBeEmptied { node, .. } => {
                 subjects.insert(Subject::node(node.as_str()));
             }
             Note::BootTimeout { instance: None, .. }
             | Note::OrderFailed { .. }
             | Note::OrderShort { .. }
             | Note::Frozen { .. }
+            | Note::ReplacementsStopped { .. }
             | Note::Thawed { .. }
+            | Note::ProbesLapsed { .. }
+            | Note::ProbesBack { .. }
             | Note::Budget { .. } => {}
         }
     }

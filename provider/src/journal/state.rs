@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stoker_core::aside::{Announced, Aside, Replacements};
 use stoker_core::budget::{BudgetOf, Stage};
 use stoker_core::demand::PoolDemand;
 use stoker_core::ids::{
@@ -22,6 +23,7 @@ use stoker_core::record::Record;
 use stoker_core::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::spot::{RegionReclaims, SpotHistory};
 use stoker_core::supply::{Instance, LaunchOutcome, MarketFacts, Observation};
+use stoker_core::watched::Watched;
 use stoker_core::window::Released;
 
 use super::delta::{MapDelta, Part, SetDelta};
@@ -47,6 +49,12 @@ pub(super) struct MemoryDelta {
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     leaving: MapDelta<RecordId, Arc<Leaving>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    aside: MapDelta<RecordId, Arc<Aside>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    announced: MapDelta<RecordId, Arc<Announced>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    replaced: MapDelta<PoolName, Arc<Replacements>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     idle: MapDelta<RecordId, Timestamp>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     moves: MapDelta<PoolName, Arc<Moves>>,
@@ -56,6 +64,12 @@ pub(super) struct MemoryDelta {
     images: MapDelta<PoolName, Arc<PoolImages>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     budgets: MapDelta<BudgetOf, Stage>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    watched: MapDelta<RecordId, Arc<Watched>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    lapsed: MapDelta<PoolName, Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    watched_at: Option<Timestamp>,
     exposure_at: Option<Timestamp>,
     next_record: u64,
     next_order: u64,
@@ -74,11 +88,17 @@ impl Part for Memory {
             spot,
             reclaims,
             leaving,
+            aside,
+            announced,
+            replaced,
             idle,
             moves,
             windows,
             images,
             budgets,
+            watched,
+            lapsed,
+            watched_at,
             exposure_at,
             next_record,
             next_order,
@@ -92,11 +112,17 @@ impl Part for Memory {
             spot: spot.whole(),
             reclaims: reclaims.whole(),
             leaving: leaving.whole(),
+            aside: aside.whole(),
+            announced: announced.whole(),
+            replaced: replaced.whole(),
             idle: idle.whole(),
             moves: moves.whole(),
             windows: windows.whole(),
             images: images.whole(),
             budgets: budgets.whole(),
+            watched: watched.whole(),
+            lapsed: lapsed.whole(),
+            watched_at: *watched_at,
             exposure_at: *exposure_at,
             next_record: *next_record,
             next_order: *next_order,
@@ -113,11 +139,17 @@ impl Part for Memory {
             spot,
             reclaims,
             leaving,
+            aside,
+            announced,
+            replaced,
             idle,
             moves,
             windows,
             images,
             budgets,
+            watched,
+            lapsed,
+            watched_at,
             exposure_at,
             next_record,
             next_order,
@@ -131,18 +163,24 @@ impl Part for Memory {
             spot: spot.since(&before.spot).unwrap_or_default(),
             reclaims: reclaims.since(&before.reclaims).unwrap_or_default(),
             leaving: leaving.since(&before.leaving).unwrap_or_default(),
+            aside: aside.since(&before.aside).unwrap_or_default(),
+            announced: announced.since(&before.announced).unwrap_or_default(),
+            replaced: replaced.since(&before.replaced).unwrap_or_default(),
             idle: idle.since(&before.idle).unwrap_or_default(),
             moves: moves.since(&before.moves).unwrap_or_default(),
             windows: windows.since(&before.windows).unwrap_or_default(),
             images: images.since(&before.images).unwrap_or_default(),
             budgets: budgets.since(&before.budgets).unwrap_or_default(),
+            watched: watched.since(&before.watched).unwrap_or_default(),
+            lapsed: lapsed.since(&before.lapsed).unwrap_or_default(),
+            watched_at: *watched_at,
             exposure_at: *exposure_at,
             next_record: *next_record,
             next_order: *next_order,
             session: *session,
         };
-        let numbers = (*next_record, *next_order, *session, *exposure_at)
-            != (before.next_record, before.next_order, before.session, before.exposure_at);
+        let numbers = (*next_record, *next_order, *session, *exposure_at, *watched_at)
+            != (before.next_record, before.next_order, before.session, before.exposure_at, before.watched_at);
         let any = numbers
             || !delta.records.is_empty()
             || !delta.refused.is_empty()
@@ -151,11 +189,16 @@ impl Part for Memory {
             || !delta.spot.is_empty()
             || !delta.reclaims.is_empty()
             || !delta.leaving.is_empty()
+            || !delta.aside.is_empty()
+            || !delta.announced.is_empty()
+            || !delta.replaced.is_empty()
             || !delta.idle.is_empty()
             || !delta.windows.is_empty()
             || !delta.moves.is_empty()
             || !delta.images.is_empty()
-            || !delta.budgets.is_empty();
+            || !delta.budgets.is_empty()
+            || !delta.watched.is_empty()
+            || !delta.lapsed.is_empty();
         any.then_some(delta)
     }
 
@@ -169,11 +212,17 @@ impl Part for Memory {
             spot,
             reclaims,
             leaving,
+            aside,
+            announced,
+            replaced,
             idle,
             moves,
             windows,
             images,
             budgets,
+            watched,
+            lapsed,
+            watched_at,
             exposure_at,
             next_record,
             next_order,
@@ -187,11 +236,17 @@ impl Part for Memory {
             spot: Part::apply(Some(before.spot), spot),
             reclaims: Part::apply(Some(before.reclaims), reclaims),
             leaving: Part::apply(Some(before.leaving), leaving),
+            aside: Part::apply(Some(before.aside), aside),
+            announced: Part::apply(Some(before.announced), announced),
+            replaced: Part::apply(Some(before.replaced), replaced),
             idle: Part::apply(Some(before.idle), idle),
             moves: Part::apply(Some(before.moves), moves),
             windows: Part::apply(Some(before.windows), windows),
             images: Part::apply(Some(before.images), images),
             budgets: Part::apply(Some(before.budgets), budgets),
+            watched: Part::apply(Some(before.watched), watched),
+            lapsed: Part::apply(Some(before.lapsed), lapsed),
+            watched_at,
             exposure_at,
             next_record,
             next_order,

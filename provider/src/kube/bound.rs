@@ -21,6 +21,8 @@ pub(super) struct BoundPod {
     pub(super) wants_gpu: bool,
     /// Why it may not be moved; `None` where it may.
     pub(super) fixed: Option<String>,
+    /// How many seconds it takes for itself between SIGTERM and its end.
+    pub(super) grace: u32,
 }
 
 row!(BoundPod, Pod, NamespaceResourceScope);
@@ -42,12 +44,18 @@ impl From<RawPod> for BoundPod {
             leaves: raw.metadata.is_leaving(),
             wants_gpu: raw.wants_gpu(),
             fixed: fixed.map(str::to_owned),
+            grace: raw.grace(),
             meta: raw.metadata.thin(),
         }
     }
 }
 
 impl BoundPod {
+    /// Its name and its namespace.
+    pub(super) fn place(&self) -> (&str, &str) {
+        (self.meta.name.as_deref().unwrap_or_default(), self.meta.namespace.as_deref().unwrap_or_default())
+    }
+
     /// `namespace/name`.
     pub(super) fn key(&self) -> String {
         let of = |part: &Option<String>| part.clone().unwrap_or_default();

@@ -296,7 +296,11 @@ struct RawPodSpec {
     containers: Option<Vec<RawContainer>>,
     init_containers: Option<Vec<RawContainer>>,
     resource_claims: Option<Vec<IgnoredAny>>,
+    termination_grace_period_seconds: Option<u32>,
 }
+
+/// What a pod gets that does not say: the API server writes it into every pod.
+const DEFAULT_GRACE: u32 = 30;
 
 #[derive(Deserialize, Default)]
 struct RawPodStatus {
@@ -352,6 +356,13 @@ impl RawPod {
             claims || [&spec.containers, &spec.init_containers].into_iter().flatten().flatten().any(RawContainer::wants_gpu)
         };
         self.spec.as_ref().is_some_and(of)
+    }
+}
+
+impl RawPod {
+    /// How many seconds it is given between SIGTERM and its end.
+    pub(super) fn grace(&self) -> u32 {
+        self.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE)
     }
 }
 

@@ -233,6 +233,27 @@ async fn changes_are_published_by_themselves_and_silence_is_found_by_a_timer() {
     running.await.unwrap();
 }
 
+/// Of the two seconds in which the pods of a machine that is taken back begin to be told.
+#[tokio::test(start_paused = true)]
+async fn a_notice_wakes_the_engine_within_a_third_of_a_second_even_among_other_changes() {
+    let Rig { clock: _, cluster: _cluster, wake, readings } = rig(&["a", "b"]);
+    let stop = tokio_util::sync::CancellationToken::new();
+    let (running, until) = (Arc::clone(&readings), stop.clone());
+    let task = tokio::spawn(async move { running.run(until).await });
+    // Something else was published just now.
+    readings.take(&node("a"), reading(start(), 0), Vec::new()).unwrap();
+    wake.notified().await;
+    let told = tokio::time::Instant::now();
+    let what = Happening::Interruption { kind: stoker_core::reading::Interruption::Reclaim, deadline: Some(after(120)) };
+    readings.take_at(&node("b"), start(), None, &[NodeEvent { arrived: start(), at: start(), what }]).unwrap();
+    wake.notified().await;
+    assert!(told.elapsed() <= std::time::Duration::from_millis(330), "{:?}", told.elapsed());
+    let seen = readings.seen().borrow().get(&node("b")).and_then(|seen| seen.notice);
+    assert_eq!(seen.unwrap().deadline, Some(after(120)));
+    stop.cancel();
+    task.await.unwrap();
+}
+
 #[test]
 fn every_reason_is_a_series_from_the_start() {
     let mut registry = prometheus_client::registry::Registry::default();

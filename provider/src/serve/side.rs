@@ -135,12 +135,17 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serd
         let node = view.memory.records.get(id)?.shown_id();
         Some(json!({ "node": node, "why": leaving.why.to_string(), "stands": leaving.stage.to_string() }))
     });
+    let aside = view.memory.aside.iter().filter(|(_, aside)| aside.is_closed()).filter_map(|(id, aside)| {
+        let node = view.memory.records.get(id)?.shown_id();
+        Some(json!({ "node": node, "why": aside.why.to_string() }))
+    });
     json!({
         "at": view.at,
         "ready": view.ready.as_ref().err().map(ToString::to_string),
         "session": view.memory.session,
         "groups": groups,
         "leaving": going.collect::<Vec<_>>(),
+        "aside": aside.collect::<Vec<_>>(),
         "budgets": view.accounts.budgets,
         "commitments": view.accounts.commitments,
         "podsWithoutGpu": guests,

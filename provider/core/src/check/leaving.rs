@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Fatal;
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Fatal, begun};
 use crate::group::Menu;
+use crate::health::UnhealthyAction;
 use crate::ids::{PoolName, ProviderId};
 use crate::leaving::{LeaveFor, Stage};
 use crate::memory::Memory;
@@ -26,14 +29,24 @@ pub(super) fn leaving(
     let mut moving: BTreeMap<&PoolName, u32> = BTreeMap::new();
     for action in actions {
         match action {
-            Action::Drain { record, node, provider_id, evict } => {
+            Action::Drain { record, node, provider_id, evict, gone_by } => {
                 let facts = snapshot.cluster.as_ref().and_then(|cluster| cluster.nodes.get(node));
                 let known = memory.records.get(record).filter(|record| is_of(record, provider_id));
+                let aside = memory.aside.get(record).filter(|aside| aside.left_open_until.is_none());
+                if let (Some(facts), Some(_), Some(_), Evict::Nobody, None) = (facts, known, aside, evict, gone_by) {
+                    if facts.cordon == Cordon::Theirs {
+                        faults.push(Fatal::DrainsUnasked(node.clone()));
+                    }
+                    continue;
+                }
                 let going = memory.leaving.get(record).filter(|leaving| leaving.is_open());
                 let (Some(facts), Some(known), Some(going)) = (facts, known, going) else {
                     faults.push(Fatal::DrainsUnasked(node.clone()));
                     continue;
                 };
+                if !pods_told(&going.why, known, *evict, *gone_by, menu, memory) {
+                    faults.push(Fatal::TellsWrongPods { node: node.clone(), evict: *evict });
+                }
                 let LeaveFor::BackToSpot { work, .. } = going.why else { continue };
                 if !movable(known, facts, menu, memory) || *evict == Evict::All {
                     faults.push(Fatal::MustNotMove(node.clone()));
@@ -44,7 +57,11 @@ pub(super) fn leaving(
                     faults.push(Fatal::MustNotMove(node.clone()));
                 }
             }
-            Action::Terminate { instance, why: Ending::BackToSpot | Ending::CapacityEnds, .. } => {
+            Action::Terminate {
+                instance,
+                why: Ending::BackToSpot | Ending::CapacityEnds | Ending::Reclaimed | Ending::Unhealthy | Ending::Held,
+                ..
+            } => {
                 let told_now = snapshot.drains.values().any(|told| told.machine == *instance && told.left == 0);
                 let of = |id| before.records.get(id).is_some_and(|record| record.instance() == Some(instance));
                 let told_before = before
@@ -62,16 +79,30 @@ pub(super) fn leaving(
         faults.push(Fatal::MovesTogether { pool: pool.clone(), nodes });
     }
     open_again(actions, memory, snapshot, faults);
+    begun::reasons(before, memory, snapshot, menu, faults);
 }
 
-/// A node is opened again only where it bears our mark, and not while it goes.
+/// Whether just those pods may be told to go for that reason, and in that haste.
+fn pods_told(why: &LeaveFor, record: &Record, evict: Evict, gone_by: Option<Timestamp>, menu: &Menu, memory: &Memory) -> bool {
+    let spare = SignedDuration::from_secs(10);
+    let action = || pool_of(record, menu, memory).and_then(|pool| Some(menu.policy.pool(pool)?.unhealthy.action));
+    match (why, evict) {
+        // What the cloud takes in any case.
+        (LeaveFor::Reclaimed { at, .. }, Evict::All) => gone_by.is_some_and(|by| at.duration_since(by) == spare),
+        (LeaveFor::CapacityEnds { .. }, Evict::All)
+        | (LeaveFor::BackToSpot { .. } | LeaveFor::Held { .. }, Evict::Movable)
+        | (LeaveFor::BackToSpot { .. }, Evict::WithoutGpu) => gone_by.is_none(),
+        (LeaveFor::Unhealthy { .. }, Evict::Movable) => gone_by.is_none() && action() == Some(UnhealthyAction::Drain),
+        (LeaveFor::Unhealthy { .. }, Evict::WithoutGpu) => gone_by.is_none() && action() == Some(UnhealthyAction::Wait),
+        _ => false,
+    }
+}
+
+/// A node is opened again only where it bears our mark, and not while it goes or is set aside.
 fn open_again(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: &mut Vec<Fatal>) {
-    let going: BTreeSet<&ProviderId> = memory
-        .leaving
-        .iter()
-        .filter(|(_, leaving)| leaving.is_open())
-        .filter_map(|(id, _)| memory.records.get(id)?.instance())
-        .collect();
+    let open = memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()).map(|(id, _)| id);
+    let aside = memory.aside.iter().filter(|(_, aside)| aside.left_open_until.is_none()).map(|(id, _)| id);
+    let going: BTreeSet<&ProviderId> = open.chain(aside).filter_map(|id| memory.records.get(id)?.instance()).collect();
     for action in actions {
         let Action::Uncordon { node, provider_id } = action else { continue };
         let facts = snapshot.cluster.as_ref().and_then(|cluster| cluster.nodes.get(node));
@@ -85,7 +116,7 @@ fn is_of(record: &Record, machine: &ProviderId) -> bool {
     matches!(&record.state, State::Registered { instance, .. } if instance == machine)
 }
 
-fn pool_of<'a>(record: &Record, menu: &'a Menu, memory: &'a Memory) -> Option<&'a PoolName> {
+pub(super) fn pool_of<'a>(record: &Record, menu: &'a Menu, memory: &'a Memory) -> Option<&'a PoolName> {
     menu.group_or_remembered(&record.group, memory).map(|group| &group.pool)
 }
 

@@ -128,8 +128,11 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
     if !own {
         draft.strays.insert(made.provider_id.clone());
     }
-    if matches!(made.state, InstanceState::Reclaiming { .. }) && record.instance() == Some(&made.provider_id) {
-        reclaims::noticed(draft, made);
+    if let InstanceState::Reclaiming { at } = made.state
+        && record.instance() == Some(&made.provider_id)
+    {
+        draft.notices.listed(record.id, at);
+        reclaims::noticed(draft, &made.provider_id, &made.market);
         return;
     }
     match &record.state {

@@ -1,10 +1,15 @@
-//! Nodes that are let go on our own decision: because the capacity that they run on ends, or because spot is back.
+//! Nodes that are let go on our own decision: because the cloud takes them or the capacity that they run on, because they are unhealthy
+//! or held in off-hours, or because spot is back.
 //!
 //! A node that goes is closed, its pods are told to go, and its machine is ended when nothing is left on it. The target falls then, and
 //! the autoscaler asks anew for the pods that wait. What began is remembered, so a crash changes nothing; and while no pod was told to
 //! go, it is taken back when its reason is gone.
 
+mod aside;
+mod held;
 mod moving;
+mod reclaimed;
+mod unhealthy;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +38,10 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
     let ending = ending_capacity(draft);
     take_back(draft, &ending);
     capacity_ends(draft, ending);
+    reclaimed::nodes(draft);
+    aside::nodes(draft);
+    unhealthy::nodes(draft);
+    held::nodes(draft);
     moving::back_to_spot(draft);
     empty(draft);
     open_again(draft);
@@ -44,6 +53,9 @@ pub(super) fn ending(draft: &Draft<'_>, record: &Record) -> Option<Ending> {
     (leaving.stage == Stage::Ending).then_some(match leaving.why {
         LeaveFor::BackToSpot { .. } => Ending::BackToSpot,
         LeaveFor::CapacityEnds { .. } => Ending::CapacityEnds,
+        LeaveFor::Reclaimed { .. } => Ending::Reclaimed,
+        LeaveFor::Unhealthy { .. } => Ending::Unhealthy,
+        LeaveFor::Held { .. } => Ending::Held,
     })
 }
 
@@ -137,7 +149,7 @@ fn told(draft: &mut Draft<'_>) {
         let Some(leaving) = draft.memory.leaving.get_mut(&id) else { continue };
         let leaving = Arc::make_mut(leaving);
         leaving.asked = false;
-        let ends = matches!(leaving.why, LeaveFor::CapacityEnds { .. });
+        let ends = leaving.ends_anyway();
         match &drained.stuck {
             // Said of a try that spared what may stay. The cloud takes this node in any case, so the next try spares nothing.
             Some(Stuck::Never(_)) if ends => {}
@@ -186,13 +198,17 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
             LeaveFor::CapacityEnds { .. } if !leaving.may_have_evicted() && !ending.contains_key(id) => {
                 back.push((*id, None, "the capacity that it runs on does not end yet"));
             }
-            LeaveFor::CapacityEnds { .. } => {}
-            LeaveFor::BackToSpot { .. } if draft.now >= give_up => {
-                back.push((*id, Some(Draft::after(draft.now, STAYS_FOR)), "pods would not go"));
-            }
+            LeaveFor::CapacityEnds { .. } | LeaveFor::Reclaimed { .. } => {}
+            _ if draft.now >= give_up => back.push((*id, Some(Draft::after(draft.now, STAYS_FOR)), "pods would not go")),
             LeaveFor::BackToSpot { .. } => to_spot.push(*id),
+            LeaveFor::Held { .. } if !leaving.may_have_evicted() && !held::is_on(draft, *id) => {
+                back.push((*id, None, "the off-hours are over"));
+            }
+            LeaveFor::Held { .. } | LeaveFor::Unhealthy { .. } => {}
         }
     }
+    back.extend(reclaimed::withdrawn(draft).into_iter().map(|id| (id, None, "the cloud does not take it back after all")));
+    unhealthy::take_back(draft);
     for id in to_spot {
         let (Some(record), Some(leaving)) = (draft.memory.records.get(&id), draft.memory.leaving.get(&id)) else { continue };
         match moving::stands(draft, record, leaving) {
@@ -219,11 +235,13 @@ fn named(record: &Record) -> Option<(NodeGroupId, NodeName)> {
     }
 }
 
-/// Begins to let a node go.
+/// Begins to let a node go; one that goes already goes on, for this reason from now on.
 fn begin(draft: &mut Draft<'_>, id: RecordId, why: LeaveFor) {
     let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) else { return };
     draft.notes.push(Note::Leaving { group, node, why: why.clone() });
-    draft.memory.leaving.insert(id, Arc::new(Leaving { why, since: draft.now, stage: Stage::Closing, asked: false }));
+    let known = draft.memory.leaving.get(&id).filter(|leaving| leaving.is_open());
+    let (stage, asked) = known.map_or((Stage::Closing, false), |leaving| (leaving.stage.clone(), leaving.asked));
+    draft.memory.leaving.insert(id, Arc::new(Leaving { why, since: draft.now, stage, asked }));
 }
 
 /// Nodes on capacity that ends leave, all at once: the cloud takes them otherwise.
@@ -232,7 +250,7 @@ fn capacity_ends(draft: &mut Draft<'_>, ending: BTreeMap<RecordId, LeaveFor>) {
         let known = draft.memory.leaving.get(&id);
         // One that was to move back to spot goes for the better reason.
         let stays = |leaving: &Leaving| matches!(leaving.stage, Stage::Stays { .. });
-        let anew = known.is_none_or(|leaving| stays(leaving) || !matches!(leaving.why, LeaveFor::CapacityEnds { .. }));
+        let anew = known.is_none_or(|leaving| stays(leaving) || !leaving.ends_anyway());
         if anew {
             begin(draft, id, why);
         }
@@ -266,31 +284,37 @@ fn empty(draft: &mut Draft<'_>) {
                 continue;
             }
             let again = Draft::after(counted_at, TRY_AGAIN_AFTER);
-            if again > draft.now {
+            // Pods that were told for a lesser reason, or not all of them, are told at once.
+            if again > draft.now && counted_at >= leaving.since {
                 draft.look_again_at(again);
                 continue;
             }
         }
         let evict = match &leaving.why {
-            LeaveFor::CapacityEnds { .. } => Evict::All,
-            LeaveFor::BackToSpot { work: true, .. } => Evict::Movable,
+            LeaveFor::CapacityEnds { .. } | LeaveFor::Reclaimed { .. } => Evict::All,
+            LeaveFor::BackToSpot { work: true, .. } | LeaveFor::Held { .. } => Evict::Movable,
             LeaveFor::BackToSpot { work: false, .. } => Evict::WithoutGpu,
+            LeaveFor::Unhealthy { .. } => unhealthy::evict(draft, record),
         };
+        let gone_by = leaving.gone_by();
         if let Some(leaving) = draft.memory.leaving.get_mut(&id).filter(|leaving| !leaving.asked) {
             Arc::make_mut(leaving).asked = true;
         }
-        draft.actions.push(Action::Drain { record: id, node: node.name.clone(), provider_id: instance.clone(), evict });
+        let (node, provider_id) = (node.name.clone(), instance.clone());
+        draft.actions.push(Action::Drain { record: id, node, provider_id, evict, gone_by });
     }
 }
 
-/// Nodes that we closed and that are not let go take pods again; our mark goes also where somebody else has opened them.
+/// Nodes that we closed, and that are neither let go nor set aside, take pods again; our mark goes also where somebody else has opened them.
 fn open_again(draft: &mut Draft<'_>) {
     let mut actions = Vec::new();
     for (record, seat) in draft.seated() {
         let State::Registered { instance, .. } = &record.state else { continue };
         let marked = |node: &&Arc<NodeFacts>| matches!(node.cordon, Cordon::Ours | Cordon::MarkLeft);
         let Some(node) = seat.node().filter(marked) else { continue };
-        if !draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) {
+        let goes = draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
+        let aside = draft.memory.aside.get(&record.id).is_some_and(|aside| aside.is_closed());
+        if !goes && !aside {
             actions.push(Action::Uncordon { node: node.name.clone(), provider_id: instance.clone() });
         }
     }

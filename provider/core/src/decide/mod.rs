@@ -10,6 +10,7 @@ mod guard;
 mod images;
 mod leave;
 mod limits;
+mod notices;
 mod reclaims;
 mod seats;
 mod tell;
@@ -33,6 +34,7 @@ use crate::record::{Record, State};
 use crate::snapshot::{NodeFacts, Snapshot};
 use crate::supply::Observation;
 use crate::usage::Usage;
+use notices::Notices;
 use seats::{Homes, Machines, Seat, Seats, seated};
 
 pub use limits::BARREN_AFTER;
@@ -49,9 +51,12 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     absorb::inventory(&mut draft);
     absorb::registrations(&mut draft);
     absorb::deadlines(&mut draft);
+    notices::hear(&mut draft);
     reclaims::keep(&mut draft);
     verdicts::judge(&mut draft);
     images::remember(&mut draft);
+    #[cfg(test)]
+    tests::given::judge(&mut draft);
     // Before anything is bought: what goes in this pass must not widen the shares under which it buys.
     leave::nodes(&mut draft);
     fill::buy(&mut draft);
@@ -83,6 +88,8 @@ struct Draft<'a> {
     seats: Seats<'a>,
     /// Machines of ours that may not be those of a record that waits for them or has them: all others go on as they are.
     strays: BTreeSet<ProviderId>,
+    /// What is announced of machines.
+    notices: Notices,
     /// What is used of every limit, once it is counted and as long as nothing that counts has changed.
     counted: OnceCell<Usage>,
     actions: Vec<Action>,
@@ -104,6 +111,7 @@ impl<'a> Draft<'a> {
             memory: memory.clone(),
             seats,
             strays: BTreeSet::new(),
+            notices: Notices::default(),
             counted: OnceCell::new(),
             actions: Vec::new(),
             notes: Vec::new(),

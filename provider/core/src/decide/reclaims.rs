@@ -12,16 +12,24 @@ use crate::memory::Memory;
 use crate::offer::{CapacityType, Market, Place};
 use crate::record::{Record, State};
 use crate::spot::{EXPOSURE_STEP, HALF_LIFE, RegionReclaims, SIBLINGS_WITHIN, SpotHistory};
-use crate::supply::Instance;
 
-/// A machine that the cloud will take back. It counts once: now, and not again when it goes.
-pub(super) fn noticed(draft: &mut Draft<'_>, made: &Instance) {
-    let known = draft.memory.spot.get(&made.market.place);
-    if made.market.capacity_type != CapacityType::Spot || known.is_some_and(|known| known.noticed.contains(&made.provider_id)) {
+/// A machine that the cloud will take back. It counts once: now, and not again when it goes, whoever tells of it.
+pub(super) fn noticed(draft: &mut Draft<'_>, made: &ProviderId, market: &Market) {
+    let known = draft.memory.spot.get(&market.place);
+    if market.capacity_type != CapacityType::Spot || known.is_some_and(|known| known.noticed.contains(made)) {
         return;
     }
-    history(&mut draft.memory, &made.market.place, draft.now).noticed.insert(made.provider_id.clone());
-    reclaimed(draft, &made.market.place);
+    history(&mut draft.memory, &market.place, draft.now).noticed.insert(made.clone());
+    reclaimed(draft, &market.place);
+}
+
+/// A machine that the cloud takes back after all not. Its market is left alone all the same: the cloud was short of it.
+pub(super) fn withdrawn(draft: &mut Draft<'_>, made: &ProviderId, market: &Market) {
+    if let Some(known) = draft.memory.spot.get_mut(&market.place).filter(|known| known.noticed.contains(made)) {
+        let known = Arc::make_mut(known);
+        known.noticed.remove(made);
+        known.reclaims.0 = known.reclaims.0.saturating_sub(1000);
+    }
 }
 
 /// A machine that is gone without being asked to go.

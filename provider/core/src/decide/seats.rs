@@ -9,6 +9,7 @@ use crate::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
 use crate::lookup::{Lookup, LookupSet};
 use crate::memory::Memory;
 use crate::policy::{Evidence, Pool};
+use crate::reading::seen::Seen;
 use crate::record::Record;
 use crate::snapshot::{NodeFacts, Snapshot};
 use crate::usage::Owner;
@@ -59,6 +60,8 @@ impl<'a> Homes<'a> {
 pub(super) struct Machine<'a> {
     /// Its node. Should two name the same machine, the busy one counts.
     pub(super) node: Option<&'a Arc<NodeFacts>>,
+    /// What has been seen of that node's GPUs.
+    seen: Option<&'a Arc<Seen>>,
     /// The first supplier that lists it.
     supplier: Option<&'a SupplierName>,
 }
@@ -87,11 +90,15 @@ impl<'a> Machines<'a> {
                 }
             }
         }
+        // Both are in the order of the nodes' names, so each is walked once.
+        let mut seen = snapshot.seen.iter().peekable();
         for node in nodes {
+            while seen.next_if(|(name, _)| **name < node.name).is_some() {}
             let Some(id) = &node.provider_id else { continue };
             let machine = machines.known.entry(id).or_default();
             if node.is_busy() || machine.node.is_none() {
                 machine.node = Some(node);
+                machine.seen = seen.peek().filter(|(name, _)| **name == node.name).map(|(_, seen)| *seen);
             }
             if machine.supplier.is_none() {
                 machines.unlisted.push((id, node));
@@ -128,6 +135,11 @@ impl<'a> Seat<'a> {
     /// Its machine's node.
     pub(super) fn node(&self) -> Option<&'a Arc<NodeFacts>> {
         self.machine.node
+    }
+
+    /// What has been seen of that node's GPUs; `None` where nobody reads it.
+    pub(super) fn seen(&self) -> Option<&'a Seen> {
+        self.machine.seen.map(AsRef::as_ref)
     }
 
     /// The group.

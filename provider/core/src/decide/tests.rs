@@ -4,13 +4,18 @@ mod back;
 mod budgets;
 mod commitments;
 mod filling;
+pub(super) mod given;
+mod held;
 mod leave;
 mod oracle;
 mod orders;
 mod quotas;
+mod reclaimed;
 mod spot;
 mod supply;
 mod tell;
+mod unhealthy;
+mod verdicts;
 mod world;
 mod zones;
 

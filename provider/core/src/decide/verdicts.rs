@@ -1,60 +1,238 @@
-//! What is concluded of each node, from its pods and from what probes have seen.
+//! What is concluded of each node, from its pods and, where the pool's evidence is `probe`, from what probes have seen.
+//!
+//! Whether a node is *idle* is not judged here: a free node is warm since it is free, and its window begins there. One that was found
+//! idle stays so as long as it is free.
+//!
+//! So that nothing flaps: work, pods and what is certainly broken count at once. A node that was at work is free again when it has been
+//! quiet for [`QUIET_FOR`]. A fault that one look may be wrong about must last [`FAULT_LASTS`], and what was unhealthy is trusted after
+//! [`CLEAN_FOR`] without one. What cannot be told is unknown after three rounds, or after
+//! [`AWAITED_FOR`](crate::watched::AWAITED_FOR) where nothing has come since a restart; until then the verdict stands. A pod holds a
+//! node that it does nothing with after the pool's `heldAfter`.
+
+mod faults;
+mod lapse;
+mod look;
+mod sight;
 
 use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use super::Draft;
 use super::seats::Seat;
 use crate::policy::Evidence;
 use crate::record::{Record, State};
+use crate::snapshot::{Cordon, NodeFacts};
 use crate::verdict::{Judged, Reason, Verdict};
+use crate::watched::{CLEAN_FOR, FAULT_LASTS, QUIET_FOR, START_WITHIN};
+use faults::{closed_gate, fault};
+use lapse::Lapses;
+use look::Look;
+pub(super) use sight::Sight;
+
+/// A verdict with its reason, and since when it holds where that is not when it is reached.
+struct Found {
+    verdict: Verdict,
+    why: Reason,
+    since: Option<Timestamp>,
+}
+
+const fn found(verdict: Verdict, why: Reason) -> Found {
+    Found { verdict, why, since: None }
+}
 
 /// Judges every record that has or awaits a node. Where nothing can tell, there is no verdict: a pool whose evidence is `none`, a service
 /// that watches no cluster.
 pub(super) fn judge(draft: &mut Draft<'_>) {
-    let now = draft.now;
-    let mut changed = Vec::new();
+    // Where nobody tells of pods, what probes see is not the whole.
+    let looks = if draft.snapshot.cluster.is_some() { look::at_nodes(draft) } else { Vec::new() };
+    let lapses = lapse::of_pools(draft, &looks);
+    let mut looks = looks.into_iter().peekable();
+    let mut due = Vec::new();
+    let (mut judged, mut watched) = (Vec::new(), Vec::new());
     for (record, seat) in draft.seated() {
-        let found = verdict(draft, record, &seat);
-        let known = record.judged.as_ref();
-        let verdict_of = |judged: &Judged| judged.verdict;
-        // Of free nodes, which are idle is for their windows to say (`windows.rs`).
-        if known.map(verdict_of) == Some(Verdict::Idle) && matches!(found, Some((Verdict::Warm, _))) {
-            continue;
+        let found = match looks.next_if(|look| look.id == record.id) {
+            Some(mut look) => {
+                let found = seen(draft, record, &mut look, &lapses, &mut due);
+                if draft.memory.watched.get(&record.id).is_none_or(|known| **known != look.watched) {
+                    watched.push((record.id, look.watched));
+                }
+                Some(found)
+            }
+            None => unseen(draft, record, &seat),
+        };
+        if let Some(change) = news(record, found, draft.now) {
+            judged.push((record.id, change));
         }
-        if known.map(|judged| (judged.verdict, &judged.why)) == found.as_ref().map(|(verdict, why)| (*verdict, why)) {
-            continue;
-        }
-        let judged = found.map(|(verdict, why)| {
-            let since = known.filter(|judged| judged.verdict == verdict).map_or(now, |judged| judged.since);
-            Judged { verdict, why, since }
-        });
-        changed.push((record.id, judged));
     }
-    for (id, judged) in changed {
+    for at in due {
+        draft.look_again_at(at);
+    }
+    for (id, known) in watched {
+        draft.memory.watched.insert(id, Arc::new(known));
+    }
+    for (id, judged) in judged {
         if let Some(record) = draft.memory.records.get_mut(&id) {
             Arc::make_mut(record).judged = judged;
         }
     }
 }
 
-fn verdict(draft: &Draft<'_>, record: &Record, seat: &Seat<'_>) -> Option<(Verdict, Reason)> {
+/// What a record's verdict is to be, where that is another than it was.
+fn news(record: &Record, found: Option<Found>, now: Timestamp) -> Option<Option<Judged>> {
+    let known = record.judged.as_ref();
+    let Some(Found { mut verdict, why, since }) = found else { return known.is_some().then_some(None) };
+    let same = known.filter(|known| known.verdict == verdict || (known.verdict.is_free() && verdict.is_free()));
+    let since = since.or_else(|| same.map(|known| known.since)).unwrap_or(now).min(now);
+    if let Some(known) = same.filter(|known| known.since == since) {
+        // A window that is over stays so: it began at the same moment.
+        verdict = known.verdict;
+        if known.why == why {
+            return None;
+        }
+    }
+    Some(Some(Judged { verdict, why, since }))
+}
+
+/// The verdict on a record whose node no probe tells of.
+fn unseen(draft: &Draft<'_>, record: &Record, seat: &Seat<'_>) -> Option<Found> {
     draft.snapshot.cluster.as_ref()?;
     match &record.state {
         State::Wanted | State::Launching { .. } | State::Failed { .. } | State::Cancelled { .. } => None,
-        State::Deleting { .. } => Some((Verdict::Draining, Reason::Leaving)),
-        State::Booting { .. } => Some((Verdict::Booting, Reason::NotJoined)),
-        State::Registered { .. } if draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) => {
-            Some((Verdict::Draining, Reason::Leaving))
-        }
-        State::Registered { ready_at, .. } => {
+        State::Deleting { .. } => Some(found(Verdict::Draining, Reason::Leaving)),
+        State::Booting { .. } => Some(found(Verdict::Booting, Reason::NotJoined)),
+        State::Registered { .. } if goes(draft, record) => Some(found(Verdict::Draining, Reason::Leaving)),
+        State::Registered { .. } => {
             let node = seat.node()?;
             let evidence = seat.pool().map_or(Evidence::Pods, |(_, pool)| pool.evidence);
-            match evidence {
-                Evidence::None => None,
-                Evidence::Pods | Evidence::Probe if node.is_busy() => Some((Verdict::Busy, Reason::Pods)),
-                Evidence::Pods | Evidence::Probe if ready_at.is_none() => Some((Verdict::Booting, Reason::NotReady)),
-                Evidence::Pods | Evidence::Probe => Some((Verdict::Warm, Reason::NoPods)),
-            }
+            (evidence != Evidence::None).then(|| by_pods(node, found(Verdict::Warm, Reason::NoPods)))
         }
     }
+}
+
+fn goes(draft: &Draft<'_>, record: &Record) -> bool {
+    draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open())
+}
+
+/// The verdict by pods alone; `free` where none holds the node.
+fn by_pods(node: &NodeFacts, free: Found) -> Found {
+    if node.is_busy() { found(Verdict::Busy, Reason::Pods) } else { closed(node).unwrap_or(free) }
+}
+
+/// The verdict on a node that no pod can begin on, although nothing runs there.
+fn closed(node: &NodeFacts) -> Option<Found> {
+    if node.ready_since.is_none() {
+        Some(found(Verdict::Booting, Reason::NotReady))
+    } else if node.cordon == Cordon::Theirs {
+        Some(found(Verdict::Draining, Reason::Closed))
+    } else {
+        None
+    }
+}
+
+/// The verdict on a node that a probe is to tell of. Moments at which it may be another are added to `due`.
+fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses, due: &mut Vec<Timestamp>) -> Found {
+    if goes(draft, record) {
+        return found(Verdict::Draining, Reason::Leaving);
+    }
+    if let Some(found) = unhealthy(record, look, draft.now, due) {
+        return found;
+    }
+    let (node, sight, now) = (look.node, look.sight, draft.now);
+    let mut wait_until = |at: Timestamp| {
+        due.extend((at > now).then_some(at));
+        at > now
+    };
+    if node.is_busy() {
+        look.watched.started = true;
+        let held_from = look.watched.held_since().map(|since| Draft::after(since, look.pool.held_after));
+        return match held_from {
+            Some(from) if matches!(sight, Sight::Quiet(_)) && !wait_until(from) => found(Verdict::Held, holders(node)),
+            _ => found(Verdict::Busy, Reason::Pods),
+        };
+    }
+    if let Sight::Active(gpu) = sight {
+        look.watched.started = true;
+        return found(Verdict::Busy, Reason::Active { gpu: gpu.clone() });
+    }
+    let free_since = look.watched.free_since();
+    let untold_since = look.watched.untold_since.unwrap_or(now);
+    if matches!(sight, Sight::Untold(_)) && lapses.cover(&look.pool.name, &look.watched) {
+        let free = Found { since: look.watched.no_pods_since, ..found(Verdict::Warm, Reason::NoPodsUnseen) };
+        return by_pods(node, free);
+    }
+    if let Some(closed) = closed(node) {
+        return closed;
+    }
+    let start_by = Draft::after(look.ready_at.unwrap_or(now), START_WITHIN);
+    if !look.watched.started
+        && let Some(why) = look.seen.and_then(closed_gate)
+    {
+        let _ = wait_until(start_by);
+        return found(Verdict::Booting, why);
+    }
+    let known = record.judged.as_ref();
+    match sight {
+        Sight::Untold(why) if !look.watched.started => {
+            let verdict = if wait_until(start_by) { Verdict::Booting } else { Verdict::Unknown };
+            found(verdict, why.reason())
+        }
+        Sight::Untold(why) => match known {
+            Some(known) if known.verdict != Verdict::Unknown && wait_until(why.unknown_from(untold_since, now)) => {
+                // What nobody can look at for a moment is as it was. A pod that held it has gone.
+                let verdict = if known.verdict == Verdict::Held { Verdict::Busy } else { known.verdict };
+                Found { since: free_since.filter(|_| verdict.is_free()), ..found(verdict, known.why.clone()) }
+            }
+            _ => found(Verdict::Unknown, why.reason()),
+        },
+        Sight::Quiet(_) | Sight::Active(_) => {
+            let warm = Found { since: free_since, ..found(Verdict::Warm, Reason::Quiet) };
+            let quiet_from = look.watched.quiet_since.map_or(now, |since| Draft::after(since, QUIET_FOR));
+            match known.map(|known| known.verdict) {
+                // Nothing can have been left behind where nothing ran before.
+                _ if !look.watched.started => look.watched.started = true,
+                Some(verdict) if verdict.is_free() => {}
+                Some(Verdict::Unknown) if wait_until(quiet_from) => return found(Verdict::Unknown, Reason::JustQuiet),
+                _ if wait_until(quiet_from) => return found(Verdict::Busy, Reason::JustQuiet),
+                _ => {}
+            }
+            warm
+        }
+    }
+}
+
+/// The verdict on a node whose hardware is not fit for work; `None` where it is.
+fn unhealthy(record: &Record, look: &mut Look<'_>, now: Timestamp, due: &mut Vec<Timestamp>) -> Option<Found> {
+    let known = record.judged.as_ref().filter(|known| known.verdict == Verdict::Unhealthy);
+    let free = !look.node.is_busy() && !matches!(look.sight, Sight::Active(_));
+    let fault = look.seen.and_then(|seen| fault(seen, free, look.ready_at, look.watched.started, now));
+    let Some(fault) = fault else {
+        look.watched.fault_since = None;
+        let known = known?;
+        // What nobody hears is not well again for that.
+        if look.heard_since().is_none() {
+            look.watched.clean_since = None;
+        } else {
+            let clean_from = Draft::after(*look.watched.clean_since.get_or_insert(now), CLEAN_FOR);
+            if clean_from <= now {
+                look.watched.clean_since = None;
+                return None;
+            }
+            due.push(clean_from);
+        }
+        return Some(found(Verdict::Unhealthy, known.why.clone()));
+    };
+    look.watched.clean_since = None;
+    let counts_from = Draft::after(*look.watched.fault_since.get_or_insert(now), FAULT_LASTS);
+    if fault.certain || known.is_some() || counts_from <= now {
+        return Some(found(Verdict::Unhealthy, fault.why));
+    }
+    due.push(counts_from);
+    None
+}
+
+/// Who holds a node's GPUs.
+fn holders(node: &NodeFacts) -> Reason {
+    let others = u32::try_from(node.gpu_pods.len().saturating_sub(1)).unwrap_or(u32::MAX);
+    node.gpu_pods.first().map_or(Reason::Pods, |pod| Reason::Held { pod: pod.clone(), others })
 }

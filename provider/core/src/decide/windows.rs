@@ -68,7 +68,7 @@ struct Fate {
 pub(super) fn kept(draft: &mut Draft<'_>, usage: &Usage) -> Vec<(RecordId, HoldFor)> {
     let menu = draft.menu;
     let policy = &menu.policy;
-        let stocks = stocks(draft);
+    let stocks = stocks(draft);
     draft.memory.windows.retain(|name, _| policy.pool(name).is_some_and(|pool| pool.stabilization.is_some()));
     let paid_for = LazyCell::new(|| PaidFor::of(usage, menu));
     let mut kept = Vec::new();

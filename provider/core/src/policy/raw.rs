@@ -208,7 +208,7 @@ pub struct RawPool {
     pub capacity: RawCapacity,
     /// Within which limits.
     pub limits: RawLimits,
-    /// What tells whether a node is in use.
+    /// What tells whether a node is in use. Default: `pods`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
     /// Whether each capacity type is a node group of its own, told by the cloud's own capacity-type label. Default: no.
@@ -226,8 +226,11 @@ pub struct RawPool {
     /// When the pool is not worked with. Never unless named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off_hours: Option<RawOffHours>,
-    /// How long a pod may hold GPUs and do nothing with them before its node counts as held. Not supported yet.
+    /// How long pods may hold a node's GPUs and do nothing with them (no process at work, no memory filled) before the node counts as
+    /// held, such as by a forgotten notebook, e.g. `2h` (the default). A held node is guarded as a busy one is. 15m to 168h; needs
+    /// `evidence: probe`, which alone can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "2h")]
     pub held_after: Option<String>,
     /// What becomes of nodes whose hardware is not fit for work. Not supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -359,6 +362,13 @@ pub struct RawSpot {
     /// Share of the time that goes into writing checkpoints. Default: 3%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_overhead: Option<String>,
+    /// How long the work takes from SIGTERM until a checkpoint is saved, e.g. `90s`; its pods need a `terminationGracePeriodSeconds` as
+    /// long. On a cloud whose notice of a reclaim leaves that much (AWS 110 s, others 20 s: the notice less 10 s) a reclaim then costs the
+    /// save and the restart; elsewhere all of the time between two checkpoints is reckoned to be lost. Default: not known, and half of
+    /// that time is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "90s")]
+    pub checkpoint_save: Option<String>,
     /// Time from a new node to where the work stood.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
@@ -388,7 +398,8 @@ pub struct RawLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Evidence {
-    /// GPU probes on the nodes. Not supported yet.
+    /// GPU pods bound to the node, and the probe on it: it is free when neither a pod nor anything on its GPUs is at work, unknown while
+    /// its probe is silent, unhealthy when its hardware is. Should all probes of the pool fall silent together, its pods are the evidence.
     Probe,
     /// GPU pods bound to the node.
     Pods,

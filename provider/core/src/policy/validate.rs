@@ -11,7 +11,8 @@ mod data;
 mod floor;
 mod gpu;
 mod grammar;
-mod later;
+mod health;
+mod held;
 mod prices;
 mod quotas;
 mod sharing;
@@ -27,12 +28,11 @@ use jiff::SignedDuration;
 use serde_json::Number;
 
 use super::{
-    API_VERSION, DEFAULT_BOOT_DEADLINE, DEFAULT_HELD_AFTER, DEFAULT_WAITING, Evidence, Fault, Isolation, Limits, Path, Policy,
-    Pool, PriceRow, RawCommitment, RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier,
-    TypePattern, Workload, quoted,
+    API_VERSION, DEFAULT_BOOT_DEADLINE, DEFAULT_WAITING, Evidence, Fault, Isolation, Limits, Path, Policy, Pool, PriceRow,
+    RawCommitment, RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier, TypePattern,
+    Workload, quoted,
 };
 use crate::calendar::Zone;
-use crate::health::HealthRules;
 use crate::ids::{IdError, ZoneId};
 use crate::offer::{CapacityType, NoCapability};
 use crate::sabotage;
@@ -235,7 +235,6 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     });
     let sharing = sharing::sharing(faults, &path.key("sharing"), raw);
     let signals = signals::signals(faults, path, raw);
-    let stabilization = windows::stabilization(faults, path, raw);
     let warm_floor = floor::warm_floor(faults, path, raw, &common.zone);
     let off_hours = calendar::off_hours(faults, path, raw, &common.zone);
     floor::contradictions(
@@ -244,7 +243,9 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         warm_floor.as_ref().and_then(Option::as_ref),
         off_hours.as_ref().and_then(Option::as_ref),
     );
-    later::of_a_pool(faults, path, raw);
+    let held_after = held::after(faults, path, raw);
+    let unhealthy = health::rules(faults, path, raw);
+    let stabilization = windows::stabilization(faults, path, raw);
     Some(Pool {
         name: name?,
         workload: raw.workload,
@@ -275,8 +276,8 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         warm_floor: warm_floor?,
         stabilization: stabilization?,
         off_hours: off_hours?,
-        held_after: DEFAULT_HELD_AFTER,
-        unhealthy: HealthRules::default(),
+        held_after: held_after?,
+        unhealthy: unhealthy?,
     })
 }
 

@@ -1,6 +1,7 @@
 //! What has been seen of a node, as far as something is concluded from it: the same value from round to round until something changes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -110,6 +111,19 @@ pub enum HealthFact {
     Mig,
 }
 
+impl HealthFact {
+    /// In words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RecoveryAction => "what the driver wants done",
+            Self::RemappedRows => "which rows of its memory were replaced",
+            Self::RetiredPages => "which pages of its memory were given up",
+            Self::Ecc => "its memory errors",
+            Self::Mig => "how it is split",
+        }
+    }
+}
+
 /// Something that is wrong with a GPU, or that cannot be told of it although its kind can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -140,6 +154,24 @@ impl Ailment {
             Self::UncorrectedErrors(_) => HealthFact::Ecc,
             Self::MigChangePending => HealthFact::Mig,
             Self::Unread(fact, _) => *fact,
+        }
+    }
+}
+
+impl fmt::Display for Ailment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RecoveryAction(1) => f.write_str("the driver wants it reset"),
+            Self::RecoveryAction(2) => f.write_str("the driver wants the machine rebooted"),
+            Self::RecoveryAction(3) => f.write_str("the driver wants its links to other GPUs left unused"),
+            Self::RecoveryAction(4) => f.write_str("the driver wants it emptied and reset"),
+            Self::RecoveryAction(other) => write!(f, "the driver wants recovery action {other}"),
+            Self::RemapPending => f.write_str("a row of its memory waits for a reset to be replaced"),
+            Self::RemapFailed => f.write_str("a row of its memory could not be replaced"),
+            Self::RetirementPending => f.write_str("a page of its memory waits for a reset to be given up"),
+            Self::UncorrectedErrors(count) => write!(f, "{count} memory errors were not corrected"),
+            Self::MigChangePending => f.write_str("its MIG mode changes at the next reset"),
+            Self::Unread(fact, why) => write!(f, "{} cannot be read: {why}", fact.as_str()),
         }
     }
 }

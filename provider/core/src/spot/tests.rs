@@ -1,12 +1,16 @@
 use super::*;
 use crate::usage::{Headroom, Limit};
 
+/// What a notice of two minutes leaves.
+const AWS: SignedDuration = SignedDuration::from_secs(110);
+
 fn rules(saving: Saving, restart_mins: i64) -> SpotRules {
     SpotRules {
         max_share: Percent::ALL,
         max_market_share: Percent::ALL,
         max_interruption: None,
         saving,
+        save: None,
         restart: mins(restart_mins),
         move_back: MoveBack::Idle,
     }
@@ -27,7 +31,7 @@ fn at(text: &str) -> Timestamp {
 #[test]
 fn sixty_cents_with_a_fifth_lost_is_seventy_five() {
     // 0.51 reclaims an hour, each losing 30 min ÷ 2 + 5 min = 1/3 h: 17 % of the time, and 3 % for checkpoints: 80 % is useful.
-    let useful = rules(checkpoints(30, 3), 5).useful(Hazard(510_000_000));
+    let useful = rules(checkpoints(30, 3), 5).useful(Hazard(510_000_000), AWS);
     assert_eq!(useful, Ppm(800_000));
     let spot = effective(UsdPerHour(600_000), useful);
     assert_eq!(spot, UsdPerHour(750_000));
@@ -36,18 +40,34 @@ fn sixty_cents_with_a_fifth_lost_is_seventy_five() {
 
 #[test]
 fn what_a_reclaim_loses_follows_from_what_is_saved() {
-    assert_eq!(rules(checkpoints(30, 3), 5).lost_per_reclaim(), mins(20));
+    assert_eq!(rules(checkpoints(30, 3), 5).lost_per_reclaim(AWS), mins(20));
     // Half of the 5 h that a job runs.
-    assert_eq!(rules(Saving::Nothing, 5).lost_per_reclaim(), mins(155));
-    assert_eq!(rules(Saving::Stateless, 2).lost_per_reclaim(), mins(2));
+    assert_eq!(rules(Saving::Nothing, 5).lost_per_reclaim(AWS), mins(155));
+    assert_eq!(rules(Saving::Stateless, 2).lost_per_reclaim(AWS), mins(2));
     // 0.06 an hour: 0.06 × 155/60 = 15.5 % of unsaved work, 0.06 × 2/60 = 0.2 % of a replica's time, and no checkpoints to write.
-    assert_eq!(rules(Saving::Nothing, 5).useful(Hazard(60_000_000)), Ppm(845_000));
-    assert_eq!(rules(Saving::Stateless, 2).useful(Hazard(60_000_000)), Ppm(998_000));
+    assert_eq!(rules(Saving::Nothing, 5).useful(Hazard(60_000_000), AWS), Ppm(845_000));
+    assert_eq!(rules(Saving::Stateless, 2).useful(Hazard(60_000_000), AWS), Ppm(998_000));
+}
+
+#[test]
+fn a_save_that_fits_the_notice_costs_itself_and_one_that_does_not_costs_the_interval() {
+    let saves = |seconds| SpotRules { save: Some(SignedDuration::from_secs(seconds)), ..rules(checkpoints(30, 3), 5) };
+    // 90 s fit into AWS's 110: 1.5 min and 5 min of restart. Of 30 s, Google's and Azure's, 20 are left: all of the 30 min are lost.
+    assert_eq!(saves(90).lost_per_reclaim(AWS), SignedDuration::from_secs(390));
+    assert_eq!(saves(110).lost_per_reclaim(AWS), SignedDuration::from_secs(410));
+    assert_eq!(saves(111).lost_per_reclaim(AWS), mins(35));
+    assert_eq!(saves(90).lost_per_reclaim(SignedDuration::from_secs(20)), mins(35));
+    // A save of 20 min: the last whole one is 20 to 50 min old.
+    assert_eq!(saves(1200).lost_per_reclaim(AWS), mins(40));
+    assert_eq!(saves(1200).lost_per_move(), mins(25), "moved, it has its time");
+    // 0.51 reclaims an hour: × 390 s is 5.525 %, × 35 min is 29.75 %; 3 % for checkpoints.
+    assert_eq!(saves(90).useful(Hazard(510_000_000), AWS), Ppm(914_750));
+    assert_eq!(saves(111).useful(Hazard(510_000_000), AWS), Ppm(672_500));
 }
 
 #[test]
 fn a_market_that_takes_nodes_back_all_the_time_is_dear_and_not_free() {
-    let useful = rules(Saving::Nothing, 5).useful(Hazard(u64::MAX));
+    let useful = rules(Saving::Nothing, 5).useful(Hazard(u64::MAX), AWS);
     assert_eq!(effective(UsdPerHour(600_000), useful), UsdPerHour(60_000_000));
     assert_eq!(effective(UsdPerHour(i64::MAX), useful), UsdPerHour(i64::MAX), "saturates");
 }

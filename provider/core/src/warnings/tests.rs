@@ -90,3 +90,32 @@ fn a_quota_that_others_overdraw_is_told() {
     );
     assert_eq!(told(&json!({ "maxNodes": 9 }), &quota(8, 8)), Vec::<String>::new());
 }
+
+#[test]
+fn a_save_that_a_notice_leaves_no_time_for_is_told() {
+    let told = |save: &str, clouds: &[&str]| {
+        let mut menu = menu(&pool(&json!({ "maxNodes": 9 })), &json!([]), &ONE_ZONE);
+        let mut policy = Policy::clone(&menu.policy);
+        let raw = json!({
+            "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test",
+            "pools": [{ "name": "pool", "workload": "training", "gpu": { "models": ["L4"] },
+                        "where": { "clouds": clouds, "regions": ["us-east-1"] },
+                        "capacity": { "prefer": ["spot"], "spot": { "checkpointSave": save } }, "limits": { "maxNodes": 9 } }],
+        });
+        policy.pools = Policy::try_from_raw(&serde_json::from_value(raw).unwrap()).unwrap().pools;
+        menu.policy = std::sync::Arc::new(policy);
+        warnings(&menu, now()).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(told("110s", &["aws"]), Vec::<String>::new());
+    assert_eq!(told("20s", &["aws", "gcp", "azure"]), Vec::<String>::new());
+    let long = told("111s", &["aws"]);
+    assert_eq!(
+        long,
+        [
+            "pool pool: capacity.spot.checkpointSave, 111 s, is above the 110 s that a reclaim on aws leaves, so each is reckoned to lose all \
+          work since the last checkpoint, up to 30 min: save faster, write checkpoints more often, or take aws out of where.clouds"
+        ]
+    );
+    let clouds = told("90s", &["aws", "gcp", "azure"]);
+    assert_eq!(clouds.len(), 2, "{clouds:?}");
+}

@@ -37,8 +37,8 @@ pub(super) enum Chore {
     Hold(String, bool),
     /// Take a Node away: its machine ended or is gone.
     Remove(String),
-    /// Close a node and tell those of its pods to go that may be told.
-    Drain(NodeName, ProviderId, Evict),
+    /// Close a node and tell those of its pods to go that may be told; in haste where the cloud takes it.
+    Drain(NodeName, ProviderId, Evict, bool),
     /// Open a node again.
     Uncordon(String),
 }
@@ -183,8 +183,8 @@ impl Desk {
                 Action::Hold { node, .. } => self.chores.push(Chore::Hold(node.to_string(), true)),
                 Action::Release { node } => self.chores.push(Chore::Hold(node.to_string(), false)),
                 Action::RemoveNode { node, .. } => self.chores.push(Chore::Remove(node.to_string())),
-                Action::Drain { node, provider_id, evict, .. } => {
-                    self.chores.push(Chore::Drain(node.clone(), provider_id.clone(), *evict));
+                Action::Drain { node, provider_id, evict, gone_by, .. } => {
+                    self.chores.push(Chore::Drain(node.clone(), provider_id.clone(), *evict, gone_by.is_some()));
                 }
                 Action::Uncordon { node, .. } => self.chores.push(Chore::Uncordon(node.to_string())),
             }

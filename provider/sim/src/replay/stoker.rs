@@ -156,7 +156,7 @@ impl Play {
                     self.autoscaler.cluster_mut().annotate(&node, SCALE_DOWN_DISABLED, held.then_some("true"));
                 }
                 Chore::Remove(node) => self.remove(&node),
-                Chore::Drain(node, machine, evict) => self.drain(&node, machine, evict),
+                Chore::Drain(node, machine, evict, hasty) => self.drain(&node, machine, evict, hasty),
                 Chore::Uncordon(node) => self.cordon(&node, false),
             }
         }
@@ -167,8 +167,9 @@ impl Play {
         self.autoscaler.cluster_mut().add_node(NodeView { unschedulable: closed, ..NodeView::clone(&node) });
     }
 
-    /// Closes a node and tells its pods to go. Each saves what it has, is gone at once, and waits again.
-    fn drain(&mut self, node: &NodeName, machine: ProviderId, evict: Evict) {
+    /// Closes a node and tells its pods to go. Each saves what it has, is gone at once, and waits again. In haste nothing is saved: how
+    /// long a save takes is not told of these jobs, so the notice is taken to be too short for it.
+    fn drain(&mut self, node: &NodeName, machine: ProviderId, evict: Evict, hasty: bool) {
         self.cordon(node.as_str(), true);
         let on_it: Vec<String> = self
             .autoscaler
@@ -178,13 +179,15 @@ impl Play {
             .map(|pod| pod.id.clone())
             .collect();
         let (mut left, mut stuck) = (on_it.len(), None);
-        if evict == Evict::WithoutGpu {
+        if evict == Evict::Nobody {
+            // They stay.
+        } else if evict == Evict::WithoutGpu {
             stuck = (left > 0).then(|| Stuck::Never("a GPU pod came".to_owned()));
         } else {
             let seconds = self.seconds();
             for job in on_it.iter().filter_map(|pod| job_of(pod)) {
                 self.ends.remove(&job);
-                self.ledger.stop(job, seconds, Stop::Evicted);
+                self.ledger.stop(job, seconds, if hasty { Stop::Reclaimed } else { Stop::Evicted });
             }
             for pod in &on_it {
                 left -= usize::from(at_once(self.autoscaler.cluster_mut().evict(pod, self.now)).is_ok());

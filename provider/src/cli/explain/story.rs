@@ -8,7 +8,7 @@ use serde::Serialize;
 use stoker_core::allocate::Proof;
 use stoker_core::ids::{DecisionId, NodeGroupId, OrderId};
 use stoker_core::lift::lifts_told;
-use stoker_core::plan::{Action, Explanation, Note};
+use stoker_core::plan::{Action, Evict, Explanation, Note};
 
 use super::outcome::Outcome;
 use crate::cli::brief::{self, LiftRow, line};
@@ -145,6 +145,11 @@ fn deeds(actions: &[Action]) -> Vec<String> {
             }
             Action::Hold { node, why } => rest.push(format!("keep the autoscaler from removing {node}: {why}")),
             Action::Release { node } => rest.push(format!("let the autoscaler remove {node} again")),
+            Action::Drain { node, evict: Evict::Nobody, .. } => rest.push(format!("close {node} to new pods")),
+            Action::Drain { node, gone_by: Some(by), .. } => {
+                let by = by.strftime("%H:%M:%SZ");
+                rest.push(format!("close {node} to new pods and tell its pods to be gone by {by}"));
+            }
             Action::Drain { node, .. } => rest.push(format!("close {node} to new pods and tell its pods to go")),
             Action::Uncordon { node, .. } => rest.push(format!("open {node} to pods again")),
             Action::RemoveNode { node, provider_id } => {

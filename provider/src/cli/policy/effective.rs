@@ -9,11 +9,12 @@ use serde_json::Number;
 use stoker_core::advise::Thresholds;
 use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
 use stoker_core::demand::{Amount, Signal};
+use stoker_core::health::{HealthRules, UnhealthyAction};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, QuotaUnit, RawAdvise, RawCapacity,
     RawCommitment, RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool,
-    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawTaint, RawTemplate, RawWhere, Taint, Throughput,
-    TypePattern,
+    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawTaint, RawTemplate, RawUnhealthy,
+    RawWhere, Taint, Throughput, TypePattern,
 };
 use stoker_core::sharing::{MigLayout, Sharing, Split};
 use stoker_core::spot::{Saving, SpotRules};
@@ -116,12 +117,22 @@ fn pool(pool: &Pool) -> RawPool {
         warm_floor: pool.warm_floor.as_ref().map(warm::floor),
         stabilization: pool.stabilization.as_ref().map(windows),
         off_hours: pool.off_hours.as_ref().map(warm::off_hours),
-        held_after: None,
-        unhealthy: None,
+        held_after: (pool.evidence == Evidence::Probe).then(|| length(pool.held_after)),
+        unhealthy: (pool.evidence == Evidence::Probe).then(|| unhealthy(pool.unhealthy)),
         isolation: pool.isolation.map(|isolation| RawIsolation { kappa: factor(isolation.kappa) }),
         waiting_usd_per_gpu_hour: Some(dollars(pool.waiting)),
         sharing: pool.sharing.as_ref().map(sharing),
         signals: pool.signals.iter().map(signal).collect(),
+    }
+}
+
+fn unhealthy(rules: HealthRules) -> RawUnhealthy {
+    let HealthRules { action, after, max_replacements } = rules;
+    let replaces = action != UnhealthyAction::Cordon;
+    RawUnhealthy {
+        action: Some(action),
+        after: replaces.then(|| length(after)),
+        max_replacements: replaces.then_some(max_replacements),
     }
 }
 
@@ -185,6 +196,7 @@ fn spot(rules: &SpotRules) -> RawSpot {
         max_interruption: rules.max_interruption.map(|share| share.to_string()),
         checkpoint,
         checkpoint_overhead,
+        checkpoint_save: rules.save.map(length),
         restart: Some(length(rules.restart)),
         move_back: Some(rules.move_back),
     }
@@ -412,7 +424,9 @@ pools:
 - { name: s, workload: dev, gpu: { models: [L4] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { timeSlicing: 4, renameByDefault: true } }
 - { name: t, workload: training, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { mig: { 1g.10gb: 2, 3g.40gb: 1 }, workloads: [training, inference], acknowledge: [mixedWorkloads] } }
 - { name: u, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { mig: all-1g.10gb, migStrategy: mixed } }
-- { name: v, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, stabilization: { scaleDown: 7m, window: equalPay, minimumLife: 0s, afterScaleUp: 90s, maxRemovalsPerWindow: 25% } }
+- { name: v, workload: training, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, evidence: probe, unhealthy: { action: drain, after: 10m, maxReplacements: 3 }, capacity: { spot: { checkpointSave: 1m30s } } }
+- { name: w, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, evidence: probe, unhealthy: { action: cordon } }
+- { name: x, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, stabilization: { scaleDown: 7m, window: equalPay, minimumLife: 0s, afterScaleUp: 90s, maxRemovalsPerWindow: 25% } }
 quotas:
 - { name: "# odd: name", cloud: aws, gpus: 4 }
 - { name: q, cloud: aws, region: us-east-1, models: [L4], capacityTypes: [spot], vcpus: 8, used: 4 }

@@ -94,6 +94,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
             max_market_share: Percent::ALL,
             max_interruption: None,
             saving: Saving::Stateless,
+            save: None,
             restart: SignedDuration::from_mins(2),
             move_back: MoveBack::Idle,
         }),

@@ -1,11 +1,16 @@
 //! Emptying a node: closed to new pods under our mark, and its pods told to go by the Eviction API, so that disruption budgets hold.
 
+use std::time::Instant;
+
+use futures::{StreamExt as _, stream};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use serde::de::IgnoredAny;
 use serde_json::json;
 use stoker_core::ids::{NodeName, ProviderId};
+use stoker_core::leaving::TRY_AGAIN_AFTER;
 use stoker_core::plan::Evict;
 use stoker_core::snapshot::{Cordon, Stuck};
 use tokio::time::timeout;
@@ -13,6 +18,12 @@ use tokio::time::timeout;
 use super::super::bound::BoundPod;
 use super::super::{DRAINING, FIELD_MANAGER};
 use super::{ActError, Change, DEADLINE, KubeAct, Outcome};
+
+/// Pods of one node that are told at once where the cloud takes it: one slow answer must not cost the others their time.
+const HASTY: usize = 8;
+
+/// Seconds until pods that did not go are told again.
+const NEXT_TRY: u32 = TRY_AGAIN_AFTER.as_secs().unsigned_abs() as u32;
 
 /// How a node stands after one try at emptying it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,16 +67,22 @@ impl KubeAct {
         .await
     }
 
-    /// Tells the pods of a closed node to go, one after the other, and counts what is left. What a budget forbids now is asked again the
-    /// next time.
+    /// Tells the pods of a closed node to go, and counts what is left. What a budget forbids now is asked again the next time.
+    ///
+    /// `time` is what is left until they must be gone, where the cloud takes the machine. No pod is then given longer than that, and one
+    /// whose budget forbids to evict it is deleted as soon as waiting would cost it some of its own time: it goes in any case, and
+    /// that way it can save its work.
     ///
     /// # Errors
     /// See [`ActError`]. A pod that could not be told to go is none: it is counted, and the reason told.
-    pub async fn evict_pods(&self, node: &NodeName, evict: Evict) -> Result<Emptied, ActError> {
+    pub async fn evict_pods(&self, node: &NodeName, evict: Evict, time: Option<SignedDuration>) -> Result<Emptied, ActError> {
         let pods: Vec<BoundPod> = self.pods_of(node).await?.into_iter().filter(|pod| !pod.of_node).collect();
         let left = u32::try_from(pods.len()).unwrap_or(u32::MAX);
-        let staying: Vec<&BoundPod> = pods.iter().filter(|pod| !pod.leaves).collect();
+        let staying: Vec<BoundPod> = pods.into_iter().filter(|pod| !pod.leaves).collect();
         let keeps = |stuck| Emptied { evicted: 0, left, stuck: Some(stuck) };
+        if evict == Evict::Nobody {
+            return Ok(Emptied { evicted: 0, left, stuck: None });
+        }
         if evict == Evict::WithoutGpu
             && let Some(pod) = staying.iter().find(|pod| pod.wants_gpu)
         {
@@ -77,14 +94,32 @@ impl KubeAct {
             return Ok(keeps(Stuck::Never(format!("{} {why}", pod.key()))));
         }
         let mut emptied = Emptied { evicted: 0, left, stuck: None };
-        for pod in staying {
-            match self.evict(pod).await {
+        let at_once = if time.is_some() { HASTY } else { 1 };
+        let began = Instant::now();
+        let told = staying.into_iter().map(|pod| async move {
+            let passed = began.elapsed().try_into().unwrap_or(SignedDuration::MAX);
+            let told = self.tell(&pod, time.map(|time| time.saturating_sub(passed))).await;
+            (pod, told)
+        });
+        let mut told = stream::iter(told).buffered(at_once);
+        while let Some((pod, told)) = told.next().await {
+            match told {
                 Ok(true) => emptied.evicted += 1,
                 Ok(false) => emptied.left -= 1,
                 Err(why) => emptied.stuck = emptied.stuck.or_else(|| Some(Stuck::NotNow(format!("{}: {why}", pod.key())))),
             }
         }
         Ok(emptied)
+    }
+
+    /// Tells one pod to go, if it is still the same; whether it was there.
+    async fn tell(&self, pod: &BoundPod, time: Option<SignedDuration>) -> Result<bool, String> {
+        // Nought would end it without a word. What is left of a second says it, and no more.
+        let time = time.map(|time| u32::try_from(time.as_secs()).unwrap_or(0).max(1));
+        let grace = time.filter(|time| *time < pod.grace);
+        let told = self.evict(pod, grace).await;
+        let last = time.is_some_and(|time| time < pod.grace.saturating_add(NEXT_TRY));
+        if told.is_err() && last { self.delete(pod, grace).await } else { told }
     }
 
     /// The pods of a node that have not ended, by the API server's own word of now.
@@ -99,17 +134,17 @@ impl KubeAct {
         }
     }
 
-    /// Tells one pod to go, if it is still the same; whether it was there.
-    async fn evict(&self, pod: &BoundPod) -> Result<bool, String> {
-        let (name, namespace) = (pod.meta.name.as_deref().unwrap_or_default(), pod.meta.namespace.as_deref());
+    /// Evicts one pod, if it is still the same, with so many seconds or its own; whether it was there.
+    async fn evict(&self, pod: &BoundPod, grace: Option<u32>) -> Result<bool, String> {
+        let (name, namespace) = pod.place();
         // Not the client's own `evict`: it writes the options under a name that the server does not know.
         let eviction = json!({
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": { "name": name, "namespace": namespace },
-            "deleteOptions": { "preconditions": { "uid": pod.meta.uid } },
+            "deleteOptions": { "preconditions": { "uid": pod.meta.uid }, "gracePeriodSeconds": grace },
         });
-        let pods = Api::<Pod>::namespaced(self.client.clone(), namespace.unwrap_or_default());
+        let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let asked = pods.create_subresource::<_, IgnoredAny>("eviction", name, &params, &eviction);
         match timeout(DEADLINE, asked).await {
@@ -117,9 +152,28 @@ impl KubeAct {
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Ok(false),
             Ok(Err(kube::Error::Api(status))) => Err(status.message),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {}s", DEADLINE.as_secs())),
+            Err(_) => Err(no_answer()),
         }
     }
+
+    /// Deletes one pod, if it is still the same, with so many seconds or its own; whether it was there.
+    async fn delete(&self, pod: &BoundPod, grace: Option<u32>) -> Result<bool, String> {
+        let (name, namespace) = pod.place();
+        let preconditions = Some(Preconditions { uid: pod.meta.uid.clone(), resource_version: None });
+        let params = DeleteParams { grace_period_seconds: grace, preconditions, ..DeleteParams::default() };
+        let pods = Api::<BoundPod>::namespaced(self.client.clone(), namespace);
+        match timeout(DEADLINE, pods.delete(name, &params)).await {
+            Ok(Ok(_)) => Ok(true),
+            Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Ok(false),
+            Ok(Err(kube::Error::Api(status))) => Err(status.message),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(no_answer()),
+        }
+    }
+}
+
+fn no_answer() -> String {
+    format!("no answer within {}s", DEADLINE.as_secs())
 }
 
 /// Closed under our mark, or open without it.

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use stoker_core::budget::BudgetOf;
-use stoker_core::ids::{NodeGroupId, NodeName};
+use stoker_core::ids::{NodeGroupId, NodeName, PoolName};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
@@ -33,6 +33,8 @@ pub enum About<'a> {
     Node(&'a NodeName),
     /// A node group of ours.
     Group(&'a NodeGroupId),
+    /// A pool of the policy.
+    Pool(&'a PoolName),
     /// A budget: of a pool, or of all of them.
     Budget(&'a BudgetOf),
     /// A Pod, by its name, namespace and uid.
@@ -93,7 +95,7 @@ impl Recorder {
         // An Event lies in the namespace of what it is about.
         let namespace = match about {
             About::Pod(pod) => pod.namespace.as_deref().unwrap_or(&self.namespace),
-            About::Node(_) | About::Group(_) | About::Budget(_) => &self.namespace,
+            About::Node(_) | About::Group(_) | About::Pool(_) | About::Budget(_) => &self.namespace,
         };
         let events = Api::<Event>::namespaced(self.client.clone(), namespace);
         let event = self.event(about, severity, reason, note, Timestamp::now());
@@ -121,6 +123,13 @@ impl Recorder {
                 api_version: Some("stoker.dev/v1alpha1".to_owned()),
                 kind: Some("NodeGroup".to_owned()),
                 name: Some(id.to_string()),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectReference::default()
+            },
+            About::Pool(name) => ObjectReference {
+                api_version: Some("stoker.dev/v1alpha1".to_owned()),
+                kind: Some("Pool".to_owned()),
+                name: Some(name.to_string()),
                 namespace: Some(self.namespace.clone()),
                 ..ObjectReference::default()
             },

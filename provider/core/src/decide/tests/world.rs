@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
+use super::given;
 use crate::check::check;
 use crate::choose::Scales;
 use crate::decide::{decide, is_fresh};
@@ -14,9 +15,10 @@ use crate::ids::{Cloud, GpuModel, InstanceType, LaunchKey, NodeGroupId, NodeName
 use crate::memory::Memory;
 use crate::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use crate::orders::{self, DeleteRefused, NodeRef, OrderRefused};
-use crate::plan::{Action, Checked, Plan};
+use crate::plan::{Action, Checked, Evict, Plan};
 use crate::policy::{Policy, RawPolicy};
 use crate::price::{Entry, PriceBook, Quote, QuoteKind};
+use crate::reading::seen::Seen;
 use crate::record::Record;
 use crate::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Snapshot, Stuck};
 use crate::supply::{Instance, InstanceState, LaunchOutcome, MarketFacts, Observation, Refusal, RefusalKind};
@@ -47,6 +49,10 @@ pub(super) struct World {
     pub(super) outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
     launching: BTreeSet<LaunchKey>,
     pub(super) drains: BTreeMap<NodeName, Drained>,
+    /// What probes have seen of nodes.
+    pub(super) seen: BTreeMap<NodeName, Arc<Seen>>,
+    /// What is concluded of nodes, whatever the rest of the world says.
+    pub(super) given: given::Verdicts,
     last: Option<Plan<Checked>>,
     asked: Vec<(LaunchKey, Market)>,
     /// Machines ever made.
@@ -152,6 +158,8 @@ impl World {
             outcomes: BTreeMap::new(),
             launching: BTreeSet::new(),
             drains: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            given: given::Verdicts::new(),
             last: None,
             asked: Vec::new(),
             made: 0,
@@ -197,6 +205,7 @@ impl World {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
+        given::set(&self.given);
         Snapshot {
             suppliers: [(supplier(), Some(Arc::new(self.inventory.clone())))].into(),
             cluster: Some(Arc::new(self.cluster.clone())),
@@ -204,6 +213,7 @@ impl World {
             launching: self.launching.clone(),
             terminating: BTreeSet::new(),
             drains: self.drains.clone(),
+            seen: self.seen.clone(),
             ..Snapshot::default()
         }
     }
@@ -376,6 +386,9 @@ impl World {
     pub(super) fn drain(&mut self, stuck: Option<&Stuck>) {
         for action in self.last.iter().flat_map(|plan| plan.actions.clone()) {
             match action {
+                Action::Drain { node, evict: Evict::Nobody, .. } => {
+                    Arc::make_mut(self.cluster.nodes.get_mut(&node).unwrap()).cordon = Cordon::Ours;
+                }
                 Action::Drain { node, provider_id, .. } => {
                     let Some(facts) = self.cluster.nodes.get_mut(&node).map(Arc::make_mut) else { continue };
                     facts.cordon = Cordon::Ours;
@@ -476,6 +489,10 @@ impl World {
         self.change_node(|n| n.gpu_pods.clear());
     }
 
+    pub(super) fn clear_pods(&mut self, node: &NodeName) {
+        Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap()).gpu_pods.clear();
+    }
+
     pub(super) fn mark_node(&mut self, hold: Hold) {
         self.change_node(|n| n.scale_down_disabled = hold);
     }
@@ -491,6 +508,20 @@ impl World {
     /// Changes what is known of a Node.
     pub(super) fn edit_node(&mut self, node: &NodeName, change: impl FnOnce(&mut NodeFacts)) {
         change(Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap()));
+    }
+
+    pub(super) fn cluster_node(&self, n: usize) -> &NodeFacts {
+        self.cluster.nodes.get(format!("node-{n}").as_str()).unwrap()
+    }
+
+    pub(super) fn set_pods(&mut self, n: usize, pods: &[&str]) {
+        let node = self.cluster.nodes.get_mut(format!("node-{n}").as_str()).unwrap();
+        Arc::make_mut(node).gpu_pods = pods.iter().map(|pod| (*pod).to_owned()).collect();
+    }
+
+    pub(super) fn set_ready(&mut self, n: usize, since: Option<Timestamp>) {
+        let node = self.cluster.nodes.get_mut(format!("node-{n}").as_str()).unwrap();
+        Arc::make_mut(node).ready_since = since;
     }
 
     pub(super) fn node_name(&self) -> String {

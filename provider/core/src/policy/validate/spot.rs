@@ -60,6 +60,7 @@ pub(super) fn rules(faults: &mut Faults, path: &Path, raw: &RawPool, prefer: &[C
         Some(text) => length(faults, &path.key("restart"), text),
     };
     let saving = saving(faults, &path, raw.workload, spot);
+    let save = save(faults, &path.key("checkpointSave"), spot, saving);
     let buys_spot = prefer.contains(&CapacityType::Spot);
     if raw.capacity.spot.is_some() && !buys_spot && !saves_nothing(raw) {
         faults.add(&path, "has rules, but the pool buys no spot: name spot in capacity.prefer, or take the rules out");
@@ -77,6 +78,7 @@ pub(super) fn rules(faults: &mut Faults, path: &Path, raw: &RawPool, prefer: &[C
         max_market_share: max_market_share?,
         max_interruption: max_interruption?,
         saving: saving?,
+        save: save?,
         restart: restart?,
         move_back: move_back?,
     };
@@ -145,6 +147,28 @@ fn saving(faults: &mut Faults, path: &Path, workload: Workload, spot: &RawSpot) 
         None if spot.checkpoint.is_some() => Saving::Nothing,
         None => Saving::Stateless,
     })
+}
+
+/// How long a save takes; `Some(None)` where the pool does not say.
+#[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]
+fn save(faults: &mut Faults, path: &Path, spot: &RawSpot, saving: Option<Saving>) -> Option<Option<SignedDuration>> {
+    let Some(text) = spot.checkpoint_save.as_deref() else { return Some(None) };
+    let save = length(faults, path, text)?;
+    match saving? {
+        Saving::Checkpoints { .. } if save.is_zero() => {
+            faults.add(path, "is 0: name how long a save takes, or take it out");
+        }
+        Saving::Checkpoints { every, .. } if save >= every => {
+            let message =
+                "is no shorter than the time between checkpoints, which leaves no time for work: name a longer checkpoint";
+            faults.add(path, format!("{} {message}", quoted(text)));
+        }
+        Saving::Checkpoints { .. } => {}
+        Saving::Nothing | Saving::Stateless => {
+            faults.add(path, "is of checkpoints, and the pool writes none: take it out, or name checkpoint");
+        }
+    }
+    Some(Some(save))
 }
 
 fn length(faults: &mut Faults, path: &Path, text: &str) -> Option<SignedDuration> {

@@ -1,5 +1,6 @@
 mod data;
 mod floors;
+mod health;
 mod signals;
 
 use jiff::SignedDuration;
@@ -140,6 +141,7 @@ fn what_a_workload_says_of_spot_holds_until_the_pool_says_otherwise() {
         max_market_share: Percent(100),
         max_interruption: None,
         saving,
+        save: None,
         restart: mins(restart),
         move_back: MoveBack::Idle,
     };
@@ -159,12 +161,13 @@ fn what_a_workload_says_of_spot_holds_until_the_pool_says_otherwise() {
     let insists = json!({"prefer": ["spot", "on-demand"], "spot": {"checkpoint": "none"}});
     assert_eq!(read("/pools/1/capacity", insists)[1].spot, Some(rules(Saving::Nothing, 5)));
     let all = json!({"maxShare": "50%", "maxMarketShare": "25%", "maxInterruption": "10%", "checkpoint": "1h",
-        "checkpointOverhead": "1%", "restart": "90s"});
+        "checkpointOverhead": "1%", "checkpointSave": "100s", "restart": "90s"});
     let said = SpotRules {
         max_share: Percent(50),
         max_market_share: Percent(25),
         max_interruption: Some(Percent(10)),
         saving: checkpoints(60, 1),
+        save: Some(SignedDuration::from_secs(100)),
         restart: SignedDuration::from_secs(90),
         move_back: MoveBack::Busy,
     };
@@ -436,14 +439,30 @@ fn conflicting_words_about_gpus_are_told() {
 }
 
 #[test]
-fn what_is_not_supported_yet_is_refused_not_ignored() {
-    let not_yet = "is not supported yet: take it out";
-    for (pointer, value) in [("/pools/0/heldAfter", json!("2h"))] {
-        let path = pointer.trim_start_matches('/').replace("pools/0", "pools[0]").replace('/', ".");
-        assert_eq!(faults(&with(pointer, value)), [format!("{path} {not_yet}")], "{pointer}");
+fn how_long_a_pod_may_do_nothing_is_read_where_a_probe_can_tell() {
+    let read = |evidence: Evidence, text: &str| {
+        let mut raw = with("/pools/0/heldAfter", json!(text));
+        raw.pools[0].evidence = Some(evidence);
+        Policy::try_from_raw(&raw).map(|policy| policy.pools[0].held_after).map_err(|faults| faults[0].to_string())
+    };
+    assert_eq!(read(Evidence::Probe, "15m"), Ok(SignedDuration::from_mins(15)));
+    assert_eq!(read(Evidence::Probe, "168h"), Ok(SignedDuration::from_hours(168)));
+    for (evidence, text, says) in [
+        (Evidence::Probe, "14m59s", "14m59s is below 15m: lengthen it, a pod that loads its model would count as forgotten"),
+        (Evidence::Probe, "168h1s", "168h1s is above 168h, a week: shorten it, or leave it out for 2h"),
+        (
+            Evidence::Pods,
+            "2h",
+            "cannot be met by the evidence: pods tell that a pod holds GPUs, and not whether it uses them: write evidence: probe, or take it out",
+        ),
+        (
+            Evidence::None,
+            "2h",
+            "cannot be met by the evidence: none tells nothing of what runs on a node: write evidence: probe, or take it out",
+        ),
+    ] {
+        assert_eq!(read(evidence, text), Err(format!("pools[0].heldAfter {says}")));
     }
-    let probe = with("/pools/0/evidence", json!("probe"));
-    assert_eq!(faults(&probe), ["pools[0].evidence probe is not supported yet: write pods or none"]);
 }
 
 #[test]
@@ -452,7 +471,7 @@ fn every_fault_comes_at_once_in_file_order() {
     raw.kind = "Politics".into();
     raw.pools[0].name = "UP".into();
     raw.pools[1].gpu.models = vec![String::new()];
-    raw.pools[1].evidence = Some(Evidence::Probe);
+    raw.pools[1].held_after = Some("1h".into());
     raw.quotas[0].limit = None;
     assert_eq!(
         faults(&raw),
@@ -461,7 +480,7 @@ fn every_fault_comes_at_once_in_file_order() {
             r#"pools[0].name "UP" has 'U': use only lower-case letters, digits and '-'"#,
             "pools[0].limits minNodes 3 is above maxNodes 2: lower minNodes or raise maxNodes",
             "pools[1].gpu.models[0] is empty: give a name",
-            "pools[1].evidence probe is not supported yet: write pods or none",
+            "pools[1].heldAfter cannot be met by the evidence: pods tell that a pod holds GPUs, and not whether it uses them: write evidence: probe, or take it out",
             "quotas[0] has no limit: write limit, in vCPU",
         ]
     );

@@ -17,6 +17,8 @@ struct State {
     /// Pods that a disruption budget protects.
     protected: Vec<&'static str>,
     evictions: Vec<String>,
+    /// The seconds that each was given, where not its own; deleted ones are marked.
+    given: BTreeMap<String, (&'static str, Option<u64>)>,
 }
 
 impl Server {
@@ -26,7 +28,7 @@ impl Server {
             "spec": { "providerID": "sim://1" },
         });
         let pods = pods.iter().map(|pod| (pod["metadata"]["name"].as_str().unwrap().to_owned(), pod.clone())).collect();
-        Self(Arc::new(Mutex::new(State { node, pods, protected: Vec::new(), evictions: Vec::new() })))
+        Self(Arc::new(Mutex::new(State { node, pods, protected: Vec::new(), evictions: Vec::new(), given: BTreeMap::new() })))
     }
 
     fn act(&self) -> KubeAct {
@@ -58,11 +60,27 @@ impl Server {
                     return fake::failure(StatusCode::TOO_MANY_REQUESTS, "the budget forbids it");
                 }
                 state.evictions.push(name.to_owned());
+                let seconds = call.body["deleteOptions"]["gracePeriodSeconds"].as_u64();
+                state.given.insert(name.to_owned(), ("evicted", seconds));
                 state.pods.get_mut(name).unwrap()["metadata"]["deletionTimestamp"] = json!("2026-11-01T00:00:00Z");
                 fake::object(&json!({ "kind": "Status", "apiVersion": "v1", "status": "Success" }))
             }
+            (&Method::DELETE, path) => {
+                let name = path.strip_prefix("/api/v1/namespaces/ml/pods/").unwrap();
+                let Some(pod) = state.pods.get(name) else { return fake::failure(StatusCode::NOT_FOUND, "NotFound") };
+                assert_eq!(call.body["preconditions"]["uid"], pod["metadata"]["uid"]);
+                let pod = pod.clone();
+                state.given.insert(name.to_owned(), ("deleted", call.body["gracePeriodSeconds"].as_u64()));
+                state.pods.get_mut(name).unwrap()["metadata"]["deletionTimestamp"] = json!("2026-11-01T00:00:00Z");
+                fake::object(&pod)
+            }
             other => panic!("{other:?}"),
         }
+    }
+
+    fn given(&self) -> Vec<(String, &'static str, Option<u64>)> {
+        let given = self.0.lock().unwrap().given.clone();
+        given.into_iter().map(|(name, (how, seconds))| (name, how, seconds)).collect()
     }
 
     fn node(&self) -> Value {
@@ -115,7 +133,19 @@ async fn drained(server: &Server, evict: Evict) -> Emptied {
     let act = server.act();
     let closed = act.close(&name(), &machine("sim://1"), evict).await.unwrap();
     assert!(matches!(closed, Outcome::Done | Outcome::Already));
-    act.evict_pods(&name(), evict).await.unwrap()
+    act.evict_pods(&name(), evict, None).await.unwrap()
+}
+
+/// All of them, with so many seconds left.
+async fn hurried(server: &Server, seconds: i64) -> Emptied {
+    server.act().evict_pods(&name(), Evict::All, Some(SignedDuration::from_secs(seconds))).await.unwrap()
+}
+
+/// A pod that takes so many seconds to end.
+fn slow_pod(name: &str, grace: u32) -> Value {
+    let mut pod = pod(name, Some("Job"), 1);
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(grace);
+    pod
 }
 
 #[tokio::test]
@@ -239,4 +269,44 @@ async fn a_pod_with_a_gpu_that_has_come_meanwhile_keeps_an_idle_node() {
     assert_eq!(drained(&server, Evict::WithoutGpu).await, Emptied { evicted: 0, left: 2, stuck });
     server.0.lock().unwrap().pods.remove("late");
     assert_eq!(drained(&server, Evict::WithoutGpu).await, Emptied { evicted: 1, left: 1, stuck: None });
+}
+
+#[tokio::test]
+async fn pods_of_a_machine_that_ends_get_what_is_left_of_its_time_and_no_more_than_their_own() {
+    let server = Server::new(&[slow_pod("quick", 30), slow_pod("slow", 600), pod("usual", Some("Job"), 1)]);
+    assert_eq!(hurried(&server, 110).await, Emptied { evicted: 3, left: 3, stuck: None });
+    // What has passed since is less than a second, and seconds are cut: 110 or 109.
+    let given = server.given();
+    assert_eq!(given[0], ("quick".to_owned(), "evicted", None));
+    assert!(matches!(given[1], (_, "evicted", Some(109 | 110))), "{given:?}");
+    assert_eq!(given[2], ("usual".to_owned(), "evicted", None), "30 s where it does not say");
+    let late = Server::new(&[slow_pod("late", 30), slow_pod("at-once", 0)]);
+    hurried(&late, -5).await;
+    let given = late.given();
+    assert_eq!(given[0], ("at-once".to_owned(), "evicted", None));
+    assert_eq!(given[1], ("late".to_owned(), "evicted", Some(1)), "never nought: that would end it without a word");
+}
+
+#[tokio::test]
+async fn a_budget_is_obeyed_until_waiting_would_cost_a_pod_of_its_own_time() {
+    let server = Server::new(&[slow_pod("short", 5), slow_pod("long", 60)]);
+    server.0.lock().unwrap().protected = vec!["short", "long"];
+    // In ten seconds there are 70 left, enough for the longer one.
+    let stuck = Some(Stuck::NotNow("ml/long: the budget forbids it".to_owned()));
+    assert_eq!(hurried(&server, 80).await, Emptied { evicted: 0, left: 2, stuck });
+    // In ten seconds there would be 55 left of its 60.
+    let stuck = Some(Stuck::NotNow("ml/short: the budget forbids it".to_owned()));
+    assert_eq!(hurried(&server, 65).await, Emptied { evicted: 1, left: 2, stuck });
+    assert_eq!(server.given(), [("long".to_owned(), "deleted", None)], "with all of its time");
+    assert_eq!(hurried(&server, 3).await, Emptied { evicted: 1, left: 2, stuck: None });
+    assert!(matches!(server.given()[1], (_, "deleted", Some(2 | 3))), "{:?}", server.given());
+    assert!(server.evictions().is_empty());
+}
+
+#[tokio::test]
+async fn a_node_that_is_only_closed_keeps_its_pods() {
+    let server = Server::new(&[pod("a", Some("Job"), 1), pod("plugin", Some("DaemonSet"), 1)]);
+    assert_eq!(drained(&server, Evict::Nobody).await, Emptied { evicted: 0, left: 1, stuck: None });
+    assert_eq!(server.closed(), (true, true));
+    assert!(server.evictions().is_empty());
 }

@@ -1,0 +1,121 @@
+//! Nodes that take no new pods and are not let go: unhealthy ones, from the first moment on, and those that the cloud will maintain.
+//!
+//! Closing one costs little and is taken back when its reason is gone, so it waits for nothing. What becomes of an unhealthy one after that
+//! is its pool's rule.
+
+use std::sync::Arc;
+
+use super::super::{Draft, notices};
+use super::named;
+use crate::aside::{Aside, AsideFor};
+use crate::ids::{NodeName, RecordId};
+use crate::leaving::STAYS_FOR;
+use crate::plan::{Action, Evict, Note};
+use crate::reading::Interruption;
+use crate::record::{Record, State};
+use crate::snapshot::Cordon;
+use crate::verdict::Verdict;
+
+/// Closes nodes that are to take no pods, and forgets those that may take some again.
+pub(super) fn nodes(draft: &mut Draft<'_>) {
+    let now = draft.now;
+    let mut changed: Vec<(RecordId, Option<Aside>, Option<Note>)> = Vec::new();
+    let mut maintained: Vec<(RecordId, Option<NodeName>)> = Vec::new();
+    let mut close = Vec::new();
+    let none = draft.memory.aside.is_empty();
+    for (record, seat) in draft.seated() {
+        let id = record.id;
+        let mut known = if none { None } else { draft.memory.aside.get(&id).map(|aside| **aside) };
+        let wanted = wanted(draft, record);
+        if known.is_some_and(|aside| aside.left_open_until.is_some_and(|until| until <= now)) {
+            // Begun anew below, where it still has a reason.
+            changed.push((id, None, None));
+            known = None;
+        }
+        if known.is_none() && wanted.is_none() {
+            continue;
+        }
+        let State::Registered { instance, node: name, .. } = &record.state else {
+            changed.push((id, None, None));
+            continue;
+        };
+        // Without its Node nobody knows how it stands.
+        let Some(node) = seat.node() else { continue };
+        let note = |of: fn(_, _, _) -> Note, why| named(record).map(|(group, node)| of(group, node, why));
+        let opened = |group, node, why: &str| Note::TakesPods { group, node, why: why.to_owned() };
+        match (known, wanted, node.cordon) {
+            // Whoever closed it wants it as it is.
+            (None, _, Cordon::Theirs | Cordon::MarkLeft) => {}
+            (Some(_), _, Cordon::Theirs) => changed.push((id, None, None)),
+            (Some(aside), _, Cordon::MarkLeft) if aside.is_closed() => {
+                let left = Aside { left_open_until: Some(Draft::after(now, STAYS_FOR)), ..aside };
+                changed.push((id, Some(left), note(opened, "somebody opened it")));
+            }
+            (None, Some(why), _) => {
+                let set_aside = |group, node, why| Note::SetAside { group, node, why };
+                let note = named(record).map(|(group, node)| set_aside(group, node, why));
+                changed.push((id, Some(Aside { why, since: now, left_open_until: None }), note));
+                close.push((id, node.name.clone(), instance.clone(), node.cordon));
+            }
+            (Some(aside), Some(why), _) => {
+                if aside.why != why {
+                    changed.push((id, Some(Aside { why, since: now, ..aside }), None));
+                }
+                if aside.is_closed() {
+                    close.push((id, node.name.clone(), instance.clone(), node.cordon));
+                }
+            }
+            (Some(Aside { why: AsideFor::Unhealthy, .. }), None, _) if is_fit(record) => {
+                changed.push((id, None, note(opened, "its hardware is fit for work again")));
+            }
+            (Some(Aside { why: AsideFor::Maintenance, .. }), None, _) => maintained.push((id, name.clone())),
+            // Nobody can tell at the moment.
+            (Some(_), None, _) | (None, None, _) => {}
+        }
+    }
+    for (id, node) in maintained {
+        let announced = |notice: &crate::reading::seen::Notice| notice.kind == Interruption::Maintenance;
+        if notices::heard_without(draft, node.as_ref(), announced) {
+            let named = draft.memory.records.get(&id).and_then(|record| named(record));
+            let why = "the cloud does not maintain its machine any more".to_owned();
+            changed.push((id, None, named.map(|(group, node)| Note::TakesPods { group, node, why })));
+        }
+    }
+    for (id, aside, note) in changed {
+        match aside {
+            Some(aside) => drop(draft.memory.aside.insert(id, Arc::new(aside))),
+            None => drop(draft.memory.aside.remove(&id)),
+        }
+        draft.notes.extend(note);
+    }
+    let gone = |id: &RecordId| !draft.memory.records.contains_key(id);
+    let gone: Vec<RecordId> = draft.memory.aside.keys().copied().filter(gone).collect();
+    for id in gone {
+        draft.memory.aside.remove(&id);
+    }
+    for until in draft.memory.aside.values().filter_map(|aside| aside.left_open_until).collect::<Vec<_>>() {
+        draft.look_again_at(until);
+    }
+    for (record, node, provider_id, cordon) in close {
+        let goes = draft.memory.leaving.get(&record).is_some_and(|leaving| leaving.is_open());
+        if cordon == Cordon::None && !goes {
+            draft.actions.push(Action::Drain { record, node, provider_id, evict: Evict::Nobody, gone_by: None });
+        }
+    }
+}
+
+/// Why a node is to take no pods.
+fn wanted(draft: &Draft<'_>, record: &Record) -> Option<AsideFor> {
+    if record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Unhealthy) {
+        return Some(AsideFor::Unhealthy);
+    }
+    draft.notices.maintenance.contains(&record.id).then_some(AsideFor::Maintenance)
+}
+
+/// Whether it is sure that a node is not unhealthy any more; a node of which nobody is to judge is none.
+fn is_fit(record: &Record) -> bool {
+    match record.judged.as_ref().map(|judged| judged.verdict) {
+        None | Some(Verdict::Warm | Verdict::Idle | Verdict::Busy | Verdict::Held) => true,
+        Some(Verdict::Booting | Verdict::Unhealthy | Verdict::Draining | Verdict::Unknown) => false,
+    }
+}

@@ -1,0 +1,96 @@
+//! Nodes that a pod holds in off-hours without doing anything: announced, and emptied after the grace time that the pool gives.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::Draft;
+use super::{begin, named};
+use crate::aside::Announced;
+use crate::ids::RecordId;
+use crate::leaving::LeaveFor;
+use crate::plan::Note;
+use crate::policy::Pool;
+use crate::record::{Record, State};
+use crate::snapshot::{Cordon, Hold};
+use crate::verdict::Verdict;
+
+/// How long a pool leaves held nodes once it was announced that they go, while its off-hours that give them up are on; and when that
+/// changes.
+fn gives_up(pool: &Pool, now: Timestamp) -> (Option<SignedDuration>, Option<Timestamp>) {
+    let Some((off_hours, grace)) = pool.off_hours.as_ref().and_then(|off| Some((off, off.evict_held_after?))) else {
+        return (None, None);
+    };
+    let (on, next) = off_hours.at(now);
+    (on.then_some(grace), next)
+}
+
+/// Whether a record's pool gives up held nodes now.
+pub(super) fn is_on(draft: &Draft<'_>, id: RecordId) -> bool {
+    let pool = draft.memory.records.get(&id).and_then(|record| draft.seat(record)?.pool());
+    pool.is_some_and(|(_, pool)| gives_up(pool, draft.now).0.is_some())
+}
+
+/// Announces, takes back what is not held any more, and begins with what was announced long enough ago.
+pub(super) fn nodes(draft: &mut Draft<'_>) {
+    let now = draft.now;
+    let pools: Vec<_> = draft.menu.policy.pools.iter().map(|pool| gives_up(pool, now)).collect();
+    for (_, next) in &pools {
+        next.into_iter().for_each(|next| draft.look_again_at(*next));
+    }
+    if draft.memory.announced.is_empty() && pools.iter().all(|(grace, _)| grace.is_none()) {
+        return;
+    }
+    let mut fresh = Vec::new();
+    let mut due = Vec::new();
+    let mut back = Vec::new();
+    for (record, seat) in draft.seated() {
+        let grace = seat.pool().and_then(|(at, _)| pools.get(at)?.0);
+        let known = draft.memory.announced.get(&record.id).map(|announced| **announced);
+        // Whoever closed a node, or wants it kept, wants it as it is.
+        let free = seat.node().is_some_and(|node| node.cordon == Cordon::None && node.scale_down_disabled != Hold::Theirs);
+        let goes = is_held(record) && free && !draft.memory.leaving.contains_key(&record.id);
+        match (known, grace.filter(|_| goes)) {
+            (None, None) => {}
+            (None, Some(grace)) => fresh.push((record.id, Announced { since: now, at: Draft::after(now, grace) })),
+            (Some(announced), Some(_)) => due.push((record.id, announced)),
+            (Some(_), None) => back.push((record.id, if grace.is_none() { "the off-hours are over" } else { since(record) })),
+        }
+    }
+    for (id, announced) in fresh {
+        let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) else { continue };
+        draft.notes.push(Note::WillBeEmptied { group, node, at: announced.at });
+        draft.memory.announced.insert(id, Arc::new(announced));
+        draft.look_again_at(announced.at);
+    }
+    for (id, Announced { since, at }) in due {
+        if at > now {
+            draft.look_again_at(at);
+            continue;
+        }
+        draft.memory.announced.remove(&id);
+        begin(draft, id, LeaveFor::Held { announced: since, at });
+    }
+    for (id, why) in back {
+        draft.memory.announced.remove(&id);
+        if let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) {
+            draft.notes.push(Note::Stays { group, node, why: why.to_owned() });
+        }
+    }
+    let records = &draft.memory.records;
+    draft.memory.announced.retain(|id, _| records.contains_key(id));
+}
+
+fn is_held(record: &Record) -> bool {
+    let held = record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Held);
+    held && matches!(record.state, State::Registered { .. })
+}
+
+/// What has become of a node that is held no more.
+fn since(record: &Record) -> &'static str {
+    match record.judged.as_ref().map(|judged| judged.verdict) {
+        Some(Verdict::Busy) => "a pod works on it again",
+        Some(Verdict::Unknown) => "what it does cannot be told any more",
+        _ => "no pod holds it any more",
+    }
+}

@@ -1,0 +1,85 @@
+//! What is announced of machines: by the supplier's inventory, and by the probe on each. A reclaim closes its market from then on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::{Draft, reclaims};
+use crate::ids::{NodeName, ProviderId, RecordId};
+use crate::interruption::{Teller, notice};
+use crate::offer::Market;
+use crate::reading::Interruption;
+use crate::reading::digest::SETTLED;
+use crate::reading::seen::{Hearing, Notice};
+use crate::record::{Record, State};
+use crate::supply::InstanceState;
+
+/// What is announced of machines in this pass.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    /// Machines that are taken back: when, and by whose word.
+    pub(super) reclaims: BTreeMap<RecordId, (Timestamp, Teller)>,
+    /// Machines that will be maintained.
+    pub(super) maintenance: BTreeSet<RecordId>,
+}
+
+impl Notices {
+    /// The supplier lists a record's machine as one that is taken back.
+    pub(super) fn listed(&mut self, record: RecordId, at: Timestamp) {
+        self.reclaims.insert(record, (at, Teller::Supplier));
+    }
+}
+
+/// Takes in what probes tell. What is only likelier to be taken back than before goes on as it is: most of those machines stay, and a
+/// node that is given up for it costs a boot for sure.
+pub(super) fn hear(draft: &mut Draft<'_>) {
+    let told =
+        |(node, seen): (&'_ NodeName, &'_ std::sync::Arc<crate::reading::seen::Seen>)| Some((node.clone(), seen.notice?));
+    let told: BTreeMap<NodeName, Notice> = draft.snapshot.seen.iter().filter_map(told).collect();
+    if told.is_empty() {
+        return;
+    }
+    let mut reclaimed: Vec<(RecordId, ProviderId, Market, Timestamp)> = Vec::new();
+    for record in draft.memory.records.values() {
+        let State::Registered { purchase, instance, node: Some(node), .. } = &record.state else { continue };
+        let Some(said) = told.get(node) else { continue };
+        match said.kind {
+            Interruption::Reclaim => {
+                let at = said.deadline.unwrap_or_else(|| Draft::after(said.since, notice(&purchase.market.place.cloud)));
+                reclaimed.push((record.id, instance.clone(), purchase.market.clone(), at));
+            }
+            Interruption::Maintenance => drop(draft.notices.maintenance.insert(record.id)),
+            Interruption::Rebalance | Interruption::Withdrawn => {}
+        }
+    }
+    for (id, instance, market, at) in reclaimed {
+        reclaims::noticed(draft, &instance, &market);
+        // The supplier's own word of the moment is as good as the probe's, and is there when the probe is gone.
+        draft.notices.reclaims.entry(id).and_modify(|(known, _)| *known = at.min(*known)).or_insert((at, Teller::Probe));
+    }
+}
+
+/// Whether it is sure that nobody announces a record's end any more. A probe that is silent, or has just begun to speak, takes nothing
+/// back, and neither does an inventory that does not list the machine.
+pub(super) fn is_withdrawn(draft: &mut Draft<'_>, record: &Record, by: Teller) -> bool {
+    let State::Registered { instance, node, .. } = &record.state else { return false };
+    if draft.notices.reclaims.contains_key(&record.id) {
+        return false;
+    }
+    match by {
+        Teller::Supplier => draft.inventory_of(&record.group).is_some_and(|inventory| {
+            let made = inventory.instances.get(instance);
+            made.is_some_and(|made| matches!(made.state, InstanceState::Pending | InstanceState::Running))
+        }),
+        Teller::Probe => heard_without(draft, node.as_ref(), |_| true),
+    }
+}
+
+/// Whether the probe on a node is heard for long enough to have said all that it had to, and announces nothing of that kind.
+pub(super) fn heard_without(draft: &mut Draft<'_>, node: Option<&NodeName>, of_kind: impl Fn(&Notice) -> bool) -> bool {
+    let Some(seen) = node.and_then(|node| draft.snapshot.seen.get(node)) else { return false };
+    let Hearing::Heard { since } = seen.hearing else { return false };
+    let settled = Draft::after(since, SETTLED);
+    draft.look_again_at(settled);
+    settled <= draft.now && !seen.notice.as_ref().is_some_and(of_kind)
+}

@@ -1,0 +1,114 @@
+//! Nodes that a forgotten notebook holds in off-hours.
+
+use super::world::{GROUP_A, World, minutes, seconds};
+use super::*;
+use crate::calendar::{Cron, OffHours, Slot, Zone};
+use crate::ids::RecordId;
+use crate::plan::Evict;
+use crate::snapshot::{Cordon, Stuck};
+use crate::verdict::Verdict;
+
+/// Two busy nodes whose pool is not worked with from one o'clock to noon, and gives up held ones 15 min after it says so. It is half past
+/// twelve at night.
+fn overnight() -> World {
+    let mut world = World::in_zone_a();
+    world.policy(|policy| {
+        let pool = &mut policy.pools[0];
+        pool.prefer = vec![crate::offer::CapacityType::OnDemand];
+        let slot = Slot { cron: Cron::parse("0 1 * * *").unwrap(), time_zone: Zone::utc(), length: minutes(11 * 60) };
+        pool.off_hours = Some(OffHours { slots: vec![slot], max_nodes: None, evict_held_after: Some(minutes(15)) });
+    });
+    world.pass();
+    world.increase(GROUP_A, 2);
+    world.pass();
+    world.answer(|_| true);
+    world.pass();
+    world.observe();
+    world.join(true);
+    world.bind_pod();
+    world.pass();
+    world.advance(minutes(30));
+    judge(&mut world, 0, Verdict::Held);
+    world
+}
+
+fn judge(world: &mut World, record: u64, verdict: Verdict) {
+    world.given.insert(RecordId(record), (verdict, world.now));
+}
+
+fn drains(actions: &[Action]) -> Vec<Evict> {
+    actions.iter().filter_map(|a| if let Action::Drain { evict, .. } = a { Some(*evict) } else { None }).collect()
+}
+
+fn endings(actions: &[Action]) -> Vec<Ending> {
+    actions.iter().filter_map(|a| if let Action::Terminate { why, .. } = a { Some(*why) } else { None }).collect()
+}
+
+#[test]
+fn a_held_node_is_announced_when_off_hours_begin_and_emptied_after_its_grace_across_a_restart() {
+    let mut world = overnight();
+    assert_eq!(world.live(minutes(30) - seconds(1)), [], "people are at work");
+    world.advance(seconds(1));
+    world.observe();
+    let plan = world.pass();
+    let told: Vec<String> = plan.notes.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["pool.gpu-1.zone-a: node-0 will be emptied at 01:15Z: a pod holds it in off-hours and does nothing"]);
+    let memory = serde_json::to_string(&world.memory).unwrap();
+    world.memory = serde_json::from_str(&memory).unwrap();
+    assert_eq!(world.live(minutes(15) - seconds(1)), [], "there is time to save");
+    let done = world.live(seconds(20));
+    assert_eq!(drains(&done), [Evict::Movable; 2]);
+    assert_eq!(endings(&done)[0], Ending::Held);
+    assert_eq!(world.target(GROUP_A), 1, "the node at work stays");
+}
+
+#[test]
+fn a_pod_that_works_again_or_the_end_of_off_hours_takes_it_back() {
+    let mut world = overnight();
+    world.live(minutes(40));
+    assert_eq!(world.memory.announced.len(), 1);
+    for verdict in [Verdict::Busy, Verdict::Unknown] {
+        judge(&mut world, 0, verdict);
+        let plan = world.pass();
+        assert!(matches!(&plan.notes[..], [Note::Stays { .. }]), "{:?}", plan.notes);
+        assert!(world.memory.announced.is_empty());
+        judge(&mut world, 0, Verdict::Held);
+        world.pass();
+        assert_eq!(world.memory.announced.len(), 1, "announced anew, with all of its grace");
+    }
+    judge(&mut world, 0, Verdict::Busy);
+    world.live(minutes(10 * 60 + 40));
+    // Ten minutes before noon.
+    judge(&mut world, 0, Verdict::Held);
+    let done = world.live(minutes(300));
+    assert_eq!(drains(&done), []);
+    assert!(world.memory.announced.is_empty());
+}
+
+#[test]
+fn what_somebody_closed_or_wants_kept_and_what_pools_without_that_rule_hold_stays() {
+    for case in 0..3 {
+        let mut world = overnight();
+        match case {
+            0 => world.close(Cordon::Theirs),
+            1 => world.mark_node(Hold::Theirs),
+            _ => world.policy(|policy| policy.pools[0].off_hours.as_mut().unwrap().evict_held_after = None),
+        }
+        assert_eq!(world.live(minutes(600)), [], "{case}");
+    }
+}
+
+#[test]
+fn a_pod_that_may_not_be_moved_keeps_its_node_for_an_hour() {
+    let mut world = overnight();
+    world.live(minutes(45) - seconds(1));
+    world.advance(seconds(1));
+    world.observe();
+    assert_eq!(drains(&world.pass().actions), [Evict::Movable]);
+    world.drain(Some(&Stuck::Never("default/pod has no controller that would make it again".into())));
+    let plan = world.pass();
+    assert!(matches!(&plan.notes[..], [Note::Stays { .. }]), "{:?}", plan.notes);
+    assert!(plan.actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
+    world.drain(None);
+    assert_eq!(world.live(minutes(59)), []);
+}

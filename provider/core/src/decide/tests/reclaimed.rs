@@ -1,0 +1,309 @@
+//! Nodes that the cloud takes back, or will maintain.
+
+use super::back::fallen_back;
+use super::world::{GROUP_A, World, minutes, place, seconds};
+use super::*;
+use crate::ids::NodeName;
+use crate::leaving::LeaveFor;
+use crate::plan::Evict;
+use crate::reading::digest::Digest;
+use crate::reading::seen::{Hearing, Notice, Seen};
+use crate::reading::{Interruption, Source};
+use crate::snapshot::Stuck;
+use crate::units::Milli;
+
+/// Busy spot nodes in zone a.
+fn on_spot(nodes: i32) -> World {
+    let mut world = World::in_zone_a();
+    world.increase(GROUP_A, nodes);
+    assert_eq!(World::launched_markets(&world.pass()), vec!["spot"; usize::try_from(nodes).unwrap()]);
+    world.answer(|_| true);
+    world.pass();
+    world.advance(minutes(5));
+    world.observe();
+    world.join(true);
+    world.bind_pod();
+    world.pass();
+    for node in 0..nodes {
+        hear(&mut world, node, None);
+    }
+    world.advance(minutes(10));
+    world.observe();
+    world.pass();
+    world
+}
+
+fn node(n: i32) -> NodeName {
+    NodeName::new(format!("node-{n}")).unwrap()
+}
+
+/// The probe on a node is heard from now on, and says that.
+fn hear(world: &mut World, n: i32, notice: Option<Notice>) {
+    let mut seen: Seen = Digest::new(Source::Probe, world.now).seen().clone();
+    seen.hearing = Hearing::Heard { since: world.seen.get(&node(n)).map_or(world.now, |seen| heard_since(seen)) };
+    seen.notice = notice;
+    world.seen.insert(node(n), Arc::new(seen));
+}
+
+fn heard_since(seen: &Seen) -> Timestamp {
+    let (Hearing::Heard { since } | Hearing::Silent { since }) = seen.hearing;
+    since
+}
+
+/// A notice of now.
+fn notice(world: &World, kind: Interruption, after: Option<SignedDuration>) -> Option<Notice> {
+    Some(Notice { kind, deadline: after.map(|after| later(world, after)), since: world.now })
+}
+
+fn later(world: &World, by: SignedDuration) -> Timestamp {
+    world.now.saturating_add(by).unwrap()
+}
+
+fn reclaim(world: &mut World, n: i32) {
+    let told = notice(world, Interruption::Reclaim, Some(minutes(2)));
+    hear(world, n, told);
+}
+
+/// The nodes that are told to go, which pods, and by when.
+fn drains(actions: &[Action]) -> Vec<(String, Evict, Option<Timestamp>)> {
+    let drain = |action: &Action| match action {
+        Action::Drain { node, evict, gone_by, .. } => Some((node.to_string(), *evict, *gone_by)),
+        _ => None,
+    };
+    actions.iter().filter_map(drain).collect()
+}
+
+fn endings(actions: &[Action]) -> Vec<Ending> {
+    actions.iter().filter_map(|a| if let Action::Terminate { why, .. } = a { Some(*why) } else { None }).collect()
+}
+
+fn reclaims(world: &World) -> Milli {
+    world.memory.spot.get(&place("zone-a")).map_or(Milli(0), |known| known.reclaims)
+}
+
+fn region_events(world: &World) -> usize {
+    world.memory.reclaims.values().map(|region| region.events.len()).sum()
+}
+
+#[test]
+fn a_notice_empties_its_node_at_once_and_closes_its_market() {
+    let mut world = on_spot(2);
+    reclaim(&mut world, 1);
+    let gone_by = later(&world, seconds(110));
+    let plan = world.pass();
+    assert_eq!(drains(&plan.actions), [("node-1".to_owned(), Evict::All, Some(gone_by))]);
+    assert!(matches!(&plan.notes[..], [Note::Leaving { why: LeaveFor::Reclaimed { .. }, .. }]));
+    assert_eq!((reclaims(&world), region_events(&world)), (Milli(1000), 1));
+    assert_eq!(world.target(GROUP_A), 2, "the autoscaler counts the node as long as it is registered");
+    // The pods went, and so does the machine.
+    world.drain(None);
+    let done = world.live(seconds(15));
+    assert_eq!(endings(&done), [Ending::Reclaimed]);
+    assert_eq!(world.target(GROUP_A), 1);
+    assert!(!done.iter().any(|a| matches!(a, Action::Launch { .. })), "the autoscaler asks, and not we");
+    // What is sold next is not sold there.
+    world.increase(GROUP_A, 1);
+    assert_eq!(World::launched_markets(&world.pass()), ["on-demand"]);
+    world.live(minutes(2));
+    assert_eq!((reclaims(&world), region_events(&world)), (Milli(1000), 1), "it does not count again when it is gone");
+}
+
+#[test]
+fn what_the_supplier_lists_as_taken_back_goes_too_and_counts_once_beside_the_probe() {
+    let mut world = on_spot(1);
+    let at = later(&world, minutes(2));
+    world.set_machine_state(InstanceState::Reclaiming { at });
+    world.observe();
+    let gone_by = later(&world, seconds(110));
+    assert_eq!(drains(&world.pass().actions), [("node-0".to_owned(), Evict::All, Some(gone_by))]);
+    world.drain(Some(&Stuck::NotNow("a budget".into())));
+    reclaim(&mut world, 0);
+    world.advance(seconds(10));
+    world.observe();
+    assert_eq!(drains(&world.pass().actions), [("node-0".to_owned(), Evict::All, Some(gone_by))], "the same end");
+    assert_eq!(reclaims(&world), Milli(1000));
+}
+
+#[test]
+fn a_cloud_that_names_no_time_gives_its_usual_notice() {
+    let mut world = on_spot(1);
+    let told = notice(&world, Interruption::Reclaim, None);
+    hear(&mut world, 0, told);
+    let gone_by = later(&world, seconds(110));
+    world.advance(seconds(1));
+    assert_eq!(
+        drains(&world.pass().actions),
+        [("node-0".to_owned(), Evict::All, Some(gone_by))],
+        "AWS: 120 s of which 10 are kept"
+    );
+}
+
+#[test]
+fn a_wave_over_a_market_is_one_event_and_every_node_of_it_is_told_in_the_pass_that_hears_of_it() {
+    let mut world = on_spot(6);
+    for n in 0..4 {
+        reclaim(&mut world, n);
+    }
+    assert_eq!(drains(&world.pass().actions).len(), 4);
+    world.drain(None);
+    world.advance(seconds(170));
+    reclaim(&mut world, 4);
+    world.observe();
+    let told = drains(&world.pass().actions);
+    assert!(told.iter().any(|(name, ..)| name == "node-4"), "{told:?}");
+    assert_eq!((reclaims(&world), region_events(&world)), (Milli(5000), 1));
+    world.drain(None);
+    world.advance(seconds(20));
+    reclaim(&mut world, 5);
+    world.observe();
+    world.pass();
+    assert_eq!((reclaims(&world), region_events(&world)), (Milli(6000), 2), "three minutes after the first it is another");
+}
+
+#[test]
+fn pods_that_will_not_go_are_told_again_until_the_machine_is_gone_and_its_node_is_removed_then() {
+    let mut world = on_spot(1);
+    reclaim(&mut world, 0);
+    let gone_by = later(&world, seconds(110));
+    for _ in 0..12 {
+        let plan = world.pass();
+        assert_eq!(drains(&plan.actions), [("node-0".to_owned(), Evict::All, Some(gone_by))]);
+        assert_eq!(endings(&plan.actions), [], "never while pods are on it");
+        world.drain(Some(&Stuck::Never("no controller".into())));
+        world.advance(seconds(10));
+        world.observe();
+    }
+    world.lose_machine();
+    world.observe();
+    let plan = world.pass();
+    assert_eq!(world.target(GROUP_A), 0, "at once");
+    assert!(plan.actions.iter().any(|a| matches!(a, Action::RemoveNode { .. })), "{:?}", plan.actions);
+    assert_eq!(reclaims(&world), Milli(1000), "the notice counted");
+    assert!(world.memory.leaving.is_empty());
+}
+
+#[test]
+fn a_node_that_is_emptied_for_less_is_emptied_for_its_reclaim_from_the_notice_on() {
+    // An on-demand node that moves back to spot; a budget keeps its pod.
+    let mut world = fallen_back(1);
+    world.live(minutes(28) - seconds(1));
+    world.advance(seconds(1));
+    world.observe();
+    assert_eq!(drains(&world.pass().actions), [("node-0".to_owned(), Evict::Movable, None)]);
+    world.drain(Some(&Stuck::NotNow("a budget".into())));
+    world.pass();
+    world.advance(seconds(2));
+    reclaim(&mut world, 0);
+    let gone_by = later(&world, seconds(110));
+    assert_eq!(drains(&world.pass().actions), [("node-0".to_owned(), Evict::All, Some(gone_by))], "and not 8 s later");
+    assert_eq!(reclaims(&world), Milli(0), "it was no spot node");
+    world.drain(None);
+    assert_eq!(endings(&world.live(seconds(20))), [Ending::Reclaimed]);
+    assert!(world.memory.moves.is_empty(), "and it says nothing of moves");
+}
+
+#[test]
+fn a_notice_that_is_withdrawn_before_a_pod_was_told_is_taken_back() {
+    let mut world = on_spot(1);
+    reclaim(&mut world, 0);
+    world.pass();
+    // Its pods are being told: nobody knows yet whether one was.
+    hear(&mut world, 0, None);
+    assert_eq!(world.pass().notes, []);
+    world.drain(Some(&Stuck::NotNow("a budget".into())));
+    let plan = world.pass();
+    assert!(matches!(&plan.notes[..], [Note::Stays { .. }]), "{:?}", plan.notes);
+    assert!(plan.actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
+    assert_eq!((reclaims(&world), world.memory.leaving.len()), (Milli(0), 0));
+    // Told again, it goes again.
+    reclaim(&mut world, 0);
+    assert_eq!(drains(&world.pass().actions).len(), 1);
+    assert_eq!(reclaims(&world), Milli(1000));
+    world.drain(None);
+    hear(&mut world, 0, None);
+    assert_eq!(endings(&world.live(seconds(20))), [Ending::Reclaimed], "from the first pod on there is no way back");
+}
+
+#[test]
+fn a_probe_that_is_silent_or_has_just_begun_takes_no_notice_back() {
+    let mut world = on_spot(1);
+    reclaim(&mut world, 0);
+    world.pass();
+    world.drain(Some(&Stuck::NotNow("a budget".into())));
+    // The provider restarts: it has heard no probe yet.
+    let seen = std::mem::take(&mut world.seen);
+    let memory = serde_json::to_string(&world.memory).unwrap();
+    world.memory = serde_json::from_str(&memory).unwrap();
+    world.pass();
+    let stands = |world: &World| world.memory.leaving.values().any(|leaving| leaving.is_open());
+    assert!(stands(&world));
+    // The probe speaks, and tells its events a moment later.
+    hear(&mut world, 0, None);
+    world.pass();
+    assert!(stands(&world));
+    world.seen = seen;
+    world.advance(seconds(20));
+    world.observe();
+    assert_eq!(drains(&world.pass().actions).len(), 1);
+    world.drain(Some(&Stuck::NotNow("a budget".into())));
+    // Silent since.
+    let mut silent = Seen::clone(&world.seen[&node(0)]);
+    (silent.notice, silent.hearing) = (None, Hearing::Silent { since: world.now });
+    world.seen.insert(node(0), Arc::new(silent));
+    world.advance(minutes(1));
+    world.pass();
+    assert!(stands(&world));
+}
+
+#[test]
+fn a_crash_between_the_notice_and_its_outcome_goes_on_with_the_same_end() {
+    let mut world = on_spot(1);
+    reclaim(&mut world, 0);
+    let gone_by = later(&world, seconds(110));
+    world.pass();
+    // Nothing of it was done, and nobody hears of it.
+    let memory = serde_json::to_string(&world.memory).unwrap();
+    world.memory = serde_json::from_str(&memory).unwrap();
+    world.seen.clear();
+    world.advance(seconds(30));
+    world.observe();
+    assert_eq!(drains(&world.pass().actions), [("node-0".to_owned(), Evict::All, Some(gone_by))]);
+    world.drain(None);
+    assert_eq!(endings(&world.live(seconds(20))), [Ending::Reclaimed]);
+    assert_eq!(reclaims(&world), Milli(1000));
+}
+
+#[test]
+fn what_is_only_likelier_to_be_taken_back_goes_on_as_it_is() {
+    let mut world = on_spot(1);
+    let told = notice(&world, Interruption::Rebalance, None);
+    hear(&mut world, 0, told);
+    assert_eq!(world.live(minutes(10)), []);
+    assert_eq!(reclaims(&world), Milli(0));
+}
+
+#[test]
+fn a_node_that_will_be_maintained_takes_no_new_pods_and_keeps_those_that_it_has() {
+    for busy in [true, false] {
+        let mut world = on_spot(1);
+        if !busy {
+            world.unbind_pod();
+        }
+        let told = notice(&world, Interruption::Maintenance, Some(minutes(15)));
+        hear(&mut world, 0, told);
+        let plan = world.pass();
+        assert_eq!(drains(&plan.actions), [("node-0".to_owned(), Evict::Nobody, None)]);
+        assert!(matches!(&plan.notes[..], [Note::SetAside { .. }]));
+        world.drain(None);
+        // The provider restarts meanwhile, and hears the probe late.
+        let seen = std::mem::take(&mut world.seen);
+        assert_eq!(world.live(minutes(1)), []);
+        world.seen = seen;
+        assert_eq!(world.live(minutes(30)), []);
+        hear(&mut world, 0, None);
+        let done = world.live(seconds(1));
+        assert!(matches!(&done[..], [Action::Uncordon { .. }]), "{done:?}");
+        assert!(world.memory.aside.is_empty());
+        assert_eq!(reclaims(&world), Milli(0));
+    }
+}

@@ -1,0 +1,104 @@
+//! All probes of a pool fall silent.
+
+use super::*;
+use crate::plan::Note;
+
+fn heard(nodes: usize) -> World {
+    let mut world = World::probed(nodes);
+    for n in 0..nodes {
+        world.see(n, |now| seen(now, [quiet(now); 2]));
+    }
+    world.wait(minutes(1));
+    world
+}
+
+fn notes(plans: &[Plan<Checked>]) -> Vec<(&'static str, bool)> {
+    plans.iter().flat_map(|plan| &plan.notes).map(|note| (note.reason(), note.is_alarm())).collect()
+}
+
+#[test]
+fn when_all_probes_fall_silent_together_pods_are_the_evidence_and_it_is_told_once_when_it_begins_and_ends() {
+    let mut world = heard(3);
+    world.set_pods(2, &["ml/train"]);
+    (0..3).for_each(|n| world.silence(n));
+    let plans = world.wait(seconds(299));
+    assert_eq!((world.verdict(0), world.verdict(2)), (Verdict::Unknown, Verdict::Busy));
+    assert_eq!(notes(&plans), []);
+    let mut plans = world.wait(seconds(1));
+    plans.extend(world.wait(minutes(60)));
+    assert_eq!((world.verdict(0), world.verdict(2)), (Verdict::Warm, Verdict::Busy));
+    assert_eq!(notes(&plans), [("ProbesLapsed", true)]);
+    let text = plans.iter().flat_map(|plan| &plan.notes).next().unwrap().to_string();
+    assert_eq!(
+        text,
+        "pool pool: none of the probes of 3 nodes has been heard since 2026-11-01 00:01:00Z; its pods are the evidence until they are back: look at the probes' DaemonSet"
+    );
+    assert_eq!(world.why(0), "no GPU pod is bound to it, and no probe of its pool is heard");
+    // A probe that crashes at once ends nothing.
+    world.see(0, |now| seen(now, [untold(Why::NotYet, now); 2]));
+    world.wait(seconds(30));
+    world.silence(0);
+    assert_eq!(notes(&world.wait(minutes(10))), []);
+    // Two of three for a minute do. The third is unknown then.
+    for n in 0..2 {
+        world.see(n, |now| seen(now, [quiet(now); 2]));
+    }
+    assert_eq!(notes(&world.wait(seconds(59))), []);
+    let plans = world.wait(seconds(1));
+    assert_eq!(notes(&plans), [("ProbesBack", false)]);
+    assert!(matches!(plans.last().unwrap().notes[0], Note::ProbesBack { heard: 2, of: 3, .. }));
+    assert_eq!((world.verdict(0), world.verdict(2)), (Verdict::Warm, Verdict::Busy));
+    world.set_pods(2, &[]);
+    world.pass();
+    assert_eq!(world.verdict(2), Verdict::Unknown);
+}
+
+#[test]
+fn probes_that_fall_silent_one_by_one_have_no_common_cause() {
+    let mut world = heard(2);
+    world.silence(0);
+    world.wait(minutes(11));
+    world.silence(1);
+    let plans = world.wait(minutes(60));
+    assert_eq!((world.verdict(0), world.verdict(1), notes(&plans)), (Verdict::Unknown, Verdict::Unknown, vec![]));
+}
+
+#[test]
+fn a_pool_of_one_node_has_no_other_probe_to_tell_a_broken_image_from_a_broken_node() {
+    let mut world = heard(1);
+    world.silence(0);
+    world.wait(minutes(60));
+    assert_eq!(world.verdict(0), Verdict::Unknown);
+}
+
+#[test]
+fn a_probe_that_fell_silent_by_itself_before_goes_on_to_make_its_node_unknown() {
+    let mut world = heard(4);
+    world.silence(3);
+    world.wait(minutes(30));
+    (0..3).for_each(|n| world.silence(n));
+    let plans = world.wait(minutes(10));
+    assert_eq!(notes(&plans), [("ProbesLapsed", true)]);
+    assert_eq!((world.verdict(0), world.verdict(3)), (Verdict::Warm, Verdict::Unknown));
+}
+
+#[test]
+fn probes_that_never_came_up_are_a_lapse_when_they_are_late() {
+    let mut world = World::probed(2);
+    let plans = world.wait(seconds(599));
+    assert_eq!((world.verdict(0), notes(&plans)), (Verdict::Booting, vec![]));
+    let plans = world.wait(seconds(1));
+    assert_eq!((world.verdict(0), notes(&plans)), (Verdict::Warm, vec![("ProbesLapsed", true)]));
+}
+
+#[test]
+fn a_lapse_goes_on_over_a_restart() {
+    let mut world = heard(2);
+    (0..2).for_each(|n| world.silence(n));
+    world.wait(minutes(10));
+    assert_eq!(world.verdict(0), Verdict::Warm);
+    world.seen.clear();
+    world.advance(minutes(30));
+    let plan = world.pass();
+    assert_eq!((world.verdict(0), plan.notes.len()), (Verdict::Warm, 0));
+}

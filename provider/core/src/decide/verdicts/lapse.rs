@@ -1,0 +1,114 @@
+//! Pools of whose probes none is heard any more: then the cause is not the nodes, and their pods are the evidence.
+//!
+//! A pool's probes have lapsed when none of the probes that are awaited has been heard for [`LAPSED_AFTER`], and most of them, two at
+//! least, fell silent within [`LAPSED_WITHIN`] of the last one, or were never heard. Awaited are those that were heard before, and those
+//! of nodes that have been Ready for [`START_WITHIN`]. A probe that fell silent before by itself goes on to make its node unknown.
+//! They are back when half of those awaited have been heard for [`BACK_FOR`].
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::super::Draft;
+use super::look::Look;
+use crate::ids::PoolName;
+use crate::plan::Note;
+use crate::watched::{BACK_FOR, LAPSED_AFTER, LAPSED_WITHIN, START_WITHIN, Watched};
+
+/// The probes of one pool.
+#[derive(Default)]
+struct Probes {
+    awaited: usize,
+    heard: usize,
+    /// Heard for long enough to be believed.
+    back: usize,
+    never_heard: usize,
+    /// Since when those are silent that were heard before.
+    silent_since: Vec<Timestamp>,
+}
+
+/// Since when the probes of each pool have lapsed, of those that have.
+pub(super) struct Lapses(BTreeMap<PoolName, Timestamp>);
+
+impl Lapses {
+    /// Whether a node's probe is silent for the same cause as all others of its pool.
+    pub(super) fn cover(&self, pool: &PoolName, node: &Watched) -> bool {
+        let Some(silent) = node.silent_since else { return false };
+        let began = |lapse: &Timestamp| Draft::after(silent, LAPSED_WITHIN) >= *lapse;
+        self.0.get(pool).is_some_and(|lapse| !node.heard || began(lapse))
+    }
+}
+
+/// Finds the pools whose probes have lapsed, and tells of it when it begins and when it ends.
+pub(super) fn of_pools(draft: &mut Draft<'_>, looks: &[Look<'_>]) -> Lapses {
+    let now = draft.now;
+    let mut pools: BTreeMap<&PoolName, Probes> = BTreeMap::new();
+    let mut due = Vec::new();
+    for look in looks {
+        let known = &look.watched;
+        let late = look.ready_at.is_some_and(|at| Draft::after(at, START_WITHIN) <= now);
+        if !known.heard && !late {
+            continue;
+        }
+        let probes = pools.entry(&look.pool.name).or_default();
+        probes.awaited += 1;
+        match known.silent_since {
+            None => {
+                probes.heard += 1;
+                // What was heard in the future was heard before the clock was set back.
+                let believed = look.heard_since().filter(|since| *since <= now).map(|since| Draft::after(since, BACK_FOR));
+                match believed {
+                    Some(at) if at > now => due.push(at),
+                    _ => probes.back += 1,
+                }
+            }
+            Some(_) if !known.heard => probes.never_heard += 1,
+            Some(since) => probes.silent_since.push(since),
+        }
+    }
+    for (pool, probes) in &pools {
+        let known = draft.memory.lapsed.get(*pool).copied();
+        match known {
+            Some(_) if probes.back * 2 >= probes.awaited => {
+                draft.memory.lapsed.remove(*pool);
+                draft.notes.push(Note::ProbesBack {
+                    pool: (*pool).clone(),
+                    heard: count(probes.heard),
+                    of: count(probes.awaited),
+                });
+            }
+            Some(_) => {}
+            None => match probes.lapse(now) {
+                Some((since, at)) if at <= now => {
+                    draft.memory.lapsed.insert((*pool).clone(), since);
+                    draft.notes.push(Note::ProbesLapsed { pool: (*pool).clone(), nodes: count(probes.awaited), since });
+                }
+                Some((_, at)) => due.push(at),
+                None => {}
+            },
+        }
+    }
+    draft.memory.lapsed.retain(|pool, _| pools.contains_key(pool));
+    for at in due {
+        draft.look_again_at(at);
+    }
+    Lapses(draft.memory.lapsed.clone())
+}
+
+impl Probes {
+    /// Since when they have lapsed, and when that counts; `None` where they have not.
+    fn lapse(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        if self.heard > 0 {
+            return None;
+        }
+        let last = self.silent_since.iter().max().copied();
+        let with_it = |since: &&Timestamp| last.is_some_and(|last| Draft::after(**since, LAPSED_WITHIN) >= last);
+        let together = self.silent_since.iter().filter(with_it).count() + self.never_heard;
+        let alike = together >= 2 && together * 2 > self.awaited;
+        alike.then(|| last.map_or((now, now), |last| (last, Draft::after(last, LAPSED_AFTER))))
+    }
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}

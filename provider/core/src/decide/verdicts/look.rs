@@ -1,0 +1,110 @@
+//! One look at each node of a pool with probes: what is remembered of it, brought up to now.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::super::Draft;
+use super::sight::{Sight, Untold};
+use crate::ids::RecordId;
+use crate::policy::{Evidence, Pool};
+use crate::reading::seen::{Hearing, Seen};
+use crate::record::State;
+use crate::snapshot::NodeFacts;
+use crate::watched::{BRIDGED, Holding, NOTED_EVERY, Watched};
+
+/// One node of a pool with probes, as it stands now.
+pub(super) struct Look<'a> {
+    pub(super) id: RecordId,
+    pub(super) pool: &'a Pool,
+    pub(super) node: &'a NodeFacts,
+    pub(super) seen: Option<&'a Seen>,
+    pub(super) sight: Sight<'a>,
+    /// When it was first Ready.
+    pub(super) ready_at: Option<Timestamp>,
+    pub(super) watched: Watched,
+}
+
+impl Look<'_> {
+    /// Since when it is heard; `None` while it is not.
+    pub(super) fn heard_since(&self) -> Option<Timestamp> {
+        match self.seen?.hearing {
+            Hearing::Heard { since } => Some(since),
+            Hearing::Silent { .. } => None,
+        }
+    }
+}
+
+/// Looks at every node of a pool with probes, in the order of their records, and forgets the others.
+pub(super) fn at_nodes<'a>(draft: &mut Draft<'a>) -> Vec<Look<'a>> {
+    let now = draft.now;
+    let noted = draft.memory.watched_at;
+    // Between two notes so far apart nobody was there, or the clock jumped: what happened meanwhile is not known.
+    let gap = noted.is_some_and(|at| now.duration_since(at).abs() > BRIDGED);
+    let mut looks = Vec::new();
+    for (record, seat) in draft.seated() {
+        let State::Registered { ready_at, .. } = &record.state else { continue };
+        let Some((_, pool)) = seat.pool().filter(|(_, pool)| pool.evidence == Evidence::Probe) else { continue };
+        let Some(node) = seat.node() else { continue };
+        let known = draft.memory.watched.get(&record.id).map(|known| **known).unwrap_or_default();
+        let sight = Sight::of(seat.seen());
+        let watched = looked(known.not_after(now), sight, node, noted.filter(|_| !gap), now);
+        looks.push(Look { id: record.id, pool, node, seen: seat.seen(), sight, ready_at: *ready_at, watched });
+    }
+    if draft.memory.watched.len() > looks.len() {
+        let there: BTreeSet<RecordId> = looks.iter().map(|look| look.id).collect();
+        draft.memory.watched.retain(|id, _| there.contains(id));
+    }
+    if looks.is_empty() {
+        draft.memory.watched_at = None;
+        return looks;
+    }
+    let due = noted.filter(|at| *at <= now && !gap).map(|at| Draft::after(at, NOTED_EVERY)).filter(|due| *due > now);
+    if due.is_none() {
+        draft.memory.watched_at = Some(now);
+    }
+    draft.look_again_at(due.unwrap_or_else(|| Draft::after(now, NOTED_EVERY)));
+    looks
+}
+
+/// What is remembered of a node after one more look. `noted`: when it was last noted that somebody watches; `None` after a gap.
+fn looked(mut known: Watched, sight: Sight<'_>, node: &NodeFacts, noted: Option<Timestamp>, now: Timestamp) -> Watched {
+    match sight {
+        Sight::Active(_) => known.quiet_since = None,
+        Sight::Quiet(since) => {
+            // After a gap nothing is proven of the time before, whatever is said of it.
+            let since = if noted.is_some() || known == Watched::default() { since.min(now) } else { now };
+            let told_until = known.untold_since.or(noted);
+            let bridged = |quiet: Timestamp| since <= quiet || told_until.is_some_and(|at| since <= Draft::after(at, BRIDGED));
+            let quiet = known.quiet_since.filter(|quiet| noted.is_some() && bridged(*quiet));
+            known.quiet_since = Some(quiet.unwrap_or(since));
+        }
+        Sight::Untold(_) => {}
+    }
+    if let Sight::Untold(why) = sight {
+        let since = if let Untold::Silent(since) = why { since.min(now) } else { now };
+        let untold = *known.untold_since.get_or_insert(since);
+        if noted.is_none() || now > Draft::after(untold, BRIDGED) {
+            known.quiet_since = None;
+        }
+        match why {
+            Untold::Silent(_) | Untold::Unread => {
+                known.silent_since.get_or_insert(since);
+            }
+            Untold::NotYet | Untold::Gpu(..) | Untold::Missing => (known.heard, known.silent_since) = (true, None),
+        }
+    } else {
+        (known.heard, known.untold_since, known.silent_since) = (true, None, None);
+    }
+    if node.is_busy() {
+        known.no_pods_since = None;
+        known.holding = known.quiet_since.map(|_| {
+            let pods = Holding::fingerprint(&node.gpu_pods);
+            known.holding.filter(|holding| holding.pods == pods).unwrap_or(Holding { pods, since: now })
+        });
+    } else {
+        known.no_pods_since.get_or_insert(now);
+        known.holding = None;
+    }
+    known
+}

@@ -1,0 +1,94 @@
+//! Whether a node's GPUs are at work, by what probes have seen of them.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::ids::GpuUuid;
+use crate::reading::seen::{Activity, Hearing, Seen};
+use crate::reading::{Measured, Why};
+use crate::verdict::Reason;
+use crate::watched::{AWAITED_FOR, UNTOLD_FOR};
+
+/// Whether a node's GPUs are at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::decide) enum Sight<'a> {
+    /// One is, or an instance of one.
+    Active(&'a GpuUuid),
+    /// None is, which is proven of each; since then.
+    Quiet(Timestamp),
+    /// It cannot be told.
+    Untold(Untold<'a>),
+}
+
+/// Why it cannot be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::decide) enum Untold<'a> {
+    /// Nobody reads it.
+    Unread,
+    /// It has not been read for long enough.
+    NotYet,
+    /// Its probe is silent since then.
+    Silent(Timestamp),
+    /// Of one GPU it cannot, since then.
+    Gpu(&'a GpuUuid, Why, Timestamp),
+    /// A GPU that the driver counts was never shown, or none at all.
+    Missing,
+}
+
+impl<'a> Sight<'a> {
+    pub(in crate::decide) fn of(seen: Option<&'a Seen>) -> Self {
+        let Some(seen) = seen else { return Self::Untold(Untold::Unread) };
+        if let Hearing::Silent { since } = seen.hearing {
+            return Self::Untold(Untold::Silent(since));
+        }
+        let mut untold: Option<Untold<'a>> = None;
+        let mut quiet: Option<Timestamp> = None;
+        for (uuid, gpu) in &seen.gpus {
+            // An instance that is at work makes its GPU so, and names it better.
+            let instance = gpu.instances.iter().find(|(_, activity)| matches!(activity, Activity::Active { .. }));
+            match (instance, gpu.activity) {
+                (Some((instance, _)), _) => return Self::Active(instance),
+                (None, Activity::Active { .. }) => return Self::Active(uuid),
+                (None, Activity::Unknown { why: Why::NotYet, .. }) => {
+                    untold.get_or_insert(Untold::NotYet);
+                }
+                (None, Activity::Unknown { why, since }) => {
+                    // What is wrong with one says more than that another was not read for long.
+                    if untold.is_none_or(|known| known == Untold::NotYet) {
+                        untold = Some(Untold::Gpu(uuid, why, since));
+                    }
+                }
+                (None, Activity::Quiet { since }) => quiet = quiet.max(Some(since)),
+            }
+        }
+        if let Some(untold) = untold {
+            return Self::Untold(untold);
+        }
+        let fewer = matches!(seen.counted, Measured::Known(count) if (count as usize) > seen.gpus.len());
+        match quiet {
+            Some(since) if !fewer => Self::Quiet(since),
+            _ => Self::Untold(Untold::Missing),
+        }
+    }
+}
+
+impl Untold<'_> {
+    /// From when on the node counts as unknown, of which nothing has been told since `since`.
+    pub(super) fn unknown_from(self, since: Timestamp, now: Timestamp) -> Timestamp {
+        let after = |at: Timestamp, length: SignedDuration| at.saturating_add(length).unwrap_or(Timestamp::MAX);
+        match self {
+            Self::Unread | Self::NotYet => after(since, AWAITED_FOR),
+            Self::Silent(at) | Self::Gpu(_, _, at) if at <= now => after(at, UNTOLD_FOR),
+            // What was noted before the clock was set back lies in the future.
+            Self::Silent(_) | Self::Gpu(..) | Self::Missing => after(since, UNTOLD_FOR),
+        }
+    }
+
+    pub(super) fn reason(self) -> Reason {
+        match self {
+            Self::Unread | Self::NotYet => Reason::Awaited,
+            Self::Silent(since) => Reason::Silent(since),
+            Self::Gpu(gpu, why, _) => Reason::Untold { gpu: gpu.clone(), why },
+            Self::Missing => Reason::Missing,
+        }
+    }
+}

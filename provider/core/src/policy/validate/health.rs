@@ -1,0 +1,47 @@
+//! What becomes of unhealthy nodes.
+
+use jiff::SignedDuration;
+
+use super::{Faults, grammar};
+use crate::health::{HealthRules, UnhealthyAction};
+use crate::policy::{Evidence, Path, RawPool};
+
+/// Longest time that an unhealthy node is left: for longer it is better left to people, by `action: cordon`.
+const LONGEST: SignedDuration = SignedDuration::from_hours(24);
+
+/// Reads `unhealthy`.
+pub(super) fn rules(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<HealthRules> {
+    let Some(unhealthy) = &raw.unhealthy else { return Some(HealthRules::default()) };
+    let path = path.key("unhealthy");
+    let evidence = match raw.evidence.unwrap_or(Evidence::Pods) {
+        Evidence::Probe => None,
+        Evidence::Pods => Some("pods"),
+        Evidence::None => Some("none"),
+    };
+    if let Some(evidence) = evidence {
+        let message = "tells nothing of hardware: write evidence: probe, or take it out";
+        faults.add(&path, format!("cannot be met by the evidence: {evidence} {message}"));
+    }
+    let usual = HealthRules::default();
+    let action = unhealthy.action.unwrap_or(usual.action);
+    let after = match unhealthy.after.as_deref() {
+        None => Some(usual.after),
+        Some(text) => {
+            let length = faults.keep(&path.key("after"), grammar::duration(text));
+            if length.is_some_and(|length| length > LONGEST) {
+                faults.add(&path.key("after"), format!("{text} is above 24h: shorten it, or write action: cordon"));
+            }
+            length
+        }
+    };
+    let max_replacements = unhealthy.max_replacements.unwrap_or(usual.max_replacements);
+    if action == UnhealthyAction::Cordon {
+        let set = [("after", unhealthy.after.is_some()), ("maxReplacements", unhealthy.max_replacements.is_some())];
+        for (key, _) in set.into_iter().filter(|(_, set)| *set) {
+            faults.add(&path.key(key), "has no effect with action: cordon, which ends no node: take it out");
+        }
+    } else if max_replacements == 0 {
+        faults.add(&path.key("maxReplacements"), "is 0, which replaces no node: raise it, or write action: cordon");
+    }
+    Some(HealthRules { action, after: after?, max_replacements })
+}
