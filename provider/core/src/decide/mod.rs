@@ -54,9 +54,9 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     notices::hear(&mut draft);
     reclaims::keep(&mut draft);
     verdicts::judge(&mut draft);
-    images::remember(&mut draft);
     #[cfg(test)]
     tests::given::judge(&mut draft);
+    images::remember(&mut draft);
     // Before anything is bought: what goes in this pass must not widen the shares under which it buys.
     leave::nodes(&mut draft);
     fill::buy(&mut draft);
