@@ -39,8 +39,9 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
             if key.cluster != draft.menu.policy.cluster.as_str() {
                 continue;
             }
-            let busy = || draft.node(&made.provider_id).is_some_and(|node| node.is_busy());
-            let why = match draft.memory.records.get(&key.record) {
+            let record = draft.memory.records.get(&key.record);
+            let busy = || draft.is_at_work(record.map(|record| &record.group), &made.provider_id);
+            let why = match record {
                 Some(record) => match &record.state {
                     State::Deleting { .. } if sabotage::on("deleted-not-ended") => continue,
                     State::Deleting { .. } => match leave::ending(draft, record) {
@@ -74,7 +75,7 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
         let Some(group) = draft.group_of(record) else { continue };
         let listed = draft.inventory_of(&record.group).is_some_and(|i| i.instances.contains_key(instance));
         let ours = leave::ending(draft, record);
-        let spared = ours.is_some() && draft.node(instance).is_some_and(|node| node.is_busy());
+        let spared = ours.is_some() && draft.is_at_work(Some(&record.group), instance);
         if !listed && !spared && !snapshot.terminating.contains(instance) {
             actions.push(Action::Terminate {
                 supplier: group.supplier.clone(),
@@ -87,19 +88,19 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
 }
 
 fn idle(draft: &Draft<'_>, instance: &ProviderId) -> bool {
-    draft.snapshot.cluster.is_some() && draft.node(instance).is_some_and(|node| !node.is_busy())
+    draft.node(instance).is_some() && !draft.is_at_work(None, instance)
 }
 
 /// Nodes of a group that are kept from the autoscaler.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Held {
-    /// Pods hold them.
+    /// There is, or may be, work on them.
     pub(super) busy: u32,
     /// They are idle and paid for.
     pub(super) paid: u32,
 }
 
-/// Busy nodes are held, and idle ones that are paid for while others cost money; our holds on the others are taken back. A user's own
+/// Nodes with work, or of which nobody can tell, are held, and idle ones that are paid for while others cost money; our holds on the others are taken back. A user's own
 /// annotation is never touched. How many of each group are held is the answer.
 pub(super) fn holds(draft: &mut Draft<'_>, usage: &Usage) -> Lookup<NodeGroupId, Held> {
     let kept = paid::kept(draft, usage);
@@ -107,13 +108,14 @@ pub(super) fn holds(draft: &mut Draft<'_>, usage: &Usage) -> Lookup<NodeGroupId,
     let mut held: Lookup<NodeGroupId, Held> = Lookup::default();
     for (record, seat) in draft.seated() {
         let (State::Registered { .. }, Some(node)) = (&record.state, seat.node()) else { continue };
-        let busy = node.is_busy() && seat.judged_by_pods();
+        let guards = draft.guards(record, &seat);
+        let busy = guards.is_some();
         let paid = !busy && kept.contains(&record.id);
         if busy || paid {
             let held = held.entry(record.group.clone()).or_default();
             if busy { held.busy += 1 } else { held.paid += 1 }
         }
-        let why = if busy { HoldFor::Pods } else { HoldFor::Paid };
+        let why = guards.unwrap_or(HoldFor::Paid);
         match (busy || paid, node.scale_down_disabled) {
             (true, Hold::None) if busy && sabotage::on("busy-not-held") => {}
             (true, Hold::None) => actions.push(Action::Hold { node: node.name.clone(), why }),
@@ -153,7 +155,7 @@ pub(super) fn barren_groups(draft: &mut Draft<'_>) {
     let mut waits = Vec::new();
     for (record, seat) in draft.seated() {
         let State::Registered { ready_at: Some(ready), .. } = &record.state else { continue };
-        if record.pods != PodsSeen::NotYet || record.floor || !seat.judged_by_pods() {
+        if record.pods != PodsSeen::NotYet || record.floor || !seat.is_judged() {
             continue;
         }
         let deadline = Draft::after(*ready, BARREN_AFTER);

@@ -7,6 +7,7 @@ mod absorb;
 mod budgets;
 mod fill;
 mod guard;
+mod guarded;
 mod leave;
 mod limits;
 mod paid;

@@ -107,7 +107,7 @@ fn pool(pool: &Pool) -> RawPool {
         warm_floor: None,
         stabilization: None,
         off_hours: None,
-        held_after: (pool.evidence == Evidence::Probe).then(|| length(pool.held_after)),
+        held_after: (pool.evidence == stoker_core::policy::Evidence::Probe).then(|| length(pool.held_after)),
         unhealthy: None,
         isolation: pool.isolation.map(|isolation| RawIsolation { kappa: factor(isolation.kappa) }),
         waiting_usd_per_gpu_hour: Some(dollars(pool.waiting)),
