@@ -98,7 +98,8 @@ impl Digest {
         let at = event.arrived;
         match &event.what {
             Happening::Xid { code, gpu } => {
-                self.seen.xids.add(*code, gpu.as_ref(), at);
+                // A probe tells the last ones again to a provider that restarted: they are as old as they were.
+                self.seen.xids.add(*code, gpu.as_ref(), at.min(event.at));
                 true
             }
             Happening::Interruption { kind: Interruption::Withdrawn, deadline: _ } => self.seen.notice.take().is_some(),

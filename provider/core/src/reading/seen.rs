@@ -201,7 +201,7 @@ pub struct SeenXid {
     pub gpu: Option<GpuUuid>,
     /// How often.
     pub count: u32,
-    /// When it first reached us.
+    /// When it first came, by the node's clock and not later than it reached us.
     pub first: Timestamp,
     /// When it last did.
     pub last: Timestamp,
@@ -224,6 +224,7 @@ impl Xids {
     pub(super) fn add(&mut self, code: u32, gpu: Option<&GpuUuid>, at: Timestamp) {
         if let Some(known) = self.kinds.iter_mut().find(|kind| kind.code == code && kind.gpu.as_ref() == gpu) {
             known.count = known.count.saturating_add(1);
+            known.first = known.first.min(at);
             known.last = known.last.max(at);
             return;
         }
