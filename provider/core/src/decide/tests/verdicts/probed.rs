@@ -299,6 +299,7 @@ fn what_the_driver_says_of_a_gpu_counts_as_far_as_it_really_is_broken() {
         (Ailment::RecoveryAction(1), Verdict::Unhealthy, Verdict::Unhealthy),
         (Ailment::RemapFailed, Verdict::Unhealthy, Verdict::Unhealthy),
         (Ailment::UncorrectedErrors(1), Verdict::Unhealthy, Verdict::Unhealthy),
+        (Ailment::SlowedDown, Verdict::Unhealthy, Verdict::Unhealthy),
         // It works on, and is not to begin anything new before a reset.
         (Ailment::RemapPending, Verdict::Unhealthy, Verdict::Busy),
         (Ailment::RetirementPending, Verdict::Unhealthy, Verdict::Busy),
