@@ -206,7 +206,7 @@ impl Listener for Observer {
             (Call::Increase, Ok(())) => self.metrics.ordered(OrderSource::Autoscaler, OrderResult::Accepted),
             (Call::Increase, Err(_)) => self.metrics.ordered(OrderSource::Autoscaler, OrderResult::Refused),
             (Call::Delete, Err(CallRefused::Delete(why))) => self.metrics.delete_refused(match why {
-                DeleteRefused::Busy { .. } => DeleteRefusal::Busy,
+                DeleteRefused::Busy { .. } | DeleteRefused::Guarded { .. } => DeleteRefusal::Busy,
                 DeleteRefused::WrongGroup { .. } => DeleteRefusal::WrongGroup,
             }),
             _ => {}

@@ -2,6 +2,7 @@
 //! mistake cannot both make and excuse a bad plan.
 
 mod begun;
+mod guarded;
 mod leaving;
 mod membership;
 mod spend;
@@ -139,6 +140,12 @@ pub enum Fatal {
     /// A machine that pods hold would end without the autoscaler's word.
     #[error("{0} is busy and would be ended")]
     EndsBusy(ProviderId),
+    /// There is work on a node, or nobody can tell, and the autoscaler is not kept from it.
+    #[error("there is, or may be, work on {0}, and nothing holds it")]
+    NotHeld(NodeName),
+    /// There is work on a node that is called free.
+    #[error("there is work on {0}, and it is called free")]
+    NotFree(NodeName),
     /// A machine that counts would end.
     #[error("{0} counts in its group's target and would be ended")]
     EndsCounted(ProviderId),
@@ -228,6 +235,7 @@ pub fn check(
     launches(&plan.actions, &memory, snapshot, &mut faults);
     endings(&plan.actions, &memory, snapshot, &mut faults);
     leaving::leaving(&plan.actions, before, &memory, snapshot, menu, &mut faults);
+    guarded::guarded(&plan.actions, before, &memory, snapshot, menu, &mut faults);
     let by_group = by_group(&memory);
     let growing: BTreeSet<RecordId> = plan
         .actions

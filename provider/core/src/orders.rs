@@ -14,6 +14,7 @@ use crate::policy::Evidence;
 use crate::record::{PodsSeen, Record, State};
 use crate::sabotage;
 use crate::snapshot::{ClusterFacts, NodeFacts};
+use crate::verdict::{Reason, Verdict};
 
 /// Why an order was not accepted. Nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +57,16 @@ pub enum DeleteRefused {
         node: String,
         /// The pods, as `namespace/name`.
         pods: Vec<String>,
+    },
+    /// There is, or may be, work on the node without a pod.
+    #[error("{node} is {verdict}: {why}")]
+    Guarded {
+        /// The node.
+        node: String,
+        /// What is concluded of it.
+        verdict: Verdict,
+        /// From what.
+        why: Box<Reason>,
     },
     /// The node belongs to another group.
     #[error("{node} belongs to {actual}, not to {asked}")]
@@ -192,7 +203,7 @@ fn count_barren(memory: &mut Memory, menu: &Menu, id: RecordId) {
     let Some(record) = memory.records.get(&id) else { return };
     let by_pods = || {
         let pool = crate::usage::group_of(record, memory, menu).and_then(|group| menu.policy.pool(&group.pool));
-        pool.is_none_or(|pool| pool.evidence == Evidence::Pods)
+        pool.is_none_or(|pool| pool.evidence != Evidence::None)
     };
     let unused = matches!(record.state, State::Registered { ready_at: Some(_), node: Some(_), .. })
         && record.pods == PodsSeen::NotYet
@@ -277,9 +288,10 @@ pub fn delete(
         if let (State::Registered { .. } | State::Booting { .. } | State::Failed { .. }, Some(facts)) =
             (&record.state, facts_of(record, cluster))
         {
-            let by_pods = crate::usage::group_of(record, memory, menu)
+            let evidence = crate::usage::group_of(record, memory, menu)
                 .and_then(|g| menu.policy.pool(&g.pool))
-                .is_none_or(|pool| pool.evidence != Evidence::None);
+                .map_or(Evidence::Pods, |pool| pool.evidence);
+            let by_pods = evidence != Evidence::None;
             if sabotage::on("batch-in-parts") && by_pods && facts.is_busy() {
                 continue;
             }
@@ -288,6 +300,9 @@ pub fn delete(
                     node: facts.name.to_string(),
                     pods: facts.gpu_pods.iter().cloned().collect(),
                 });
+            }
+            if let Some((verdict, why)) = guarded(record, memory).filter(|_| evidence == Evidence::Probe) {
+                return Err(DeleteRefused::Guarded { node: facts.name.to_string(), verdict, why: Box::new(why) });
             }
         }
         going.insert(record.id);
@@ -299,6 +314,18 @@ pub fn delete(
         }
     }
     Ok(going.into_iter().collect())
+}
+
+/// What speaks against deleting a node of a pool with probes on which no pod is. While its probe, or this service, comes back, its
+/// verdict stands, and does not prove that nothing has begun since.
+fn guarded(record: &Record, memory: &Memory) -> Option<(Verdict, Reason)> {
+    let judged = record.judged.as_ref()?;
+    let untold = memory.watched.get(&record.id).is_some_and(|known| known.is_untold());
+    match judged.verdict {
+        Verdict::Busy | Verdict::Held | Verdict::Unknown => Some((judged.verdict, judged.why.clone())),
+        Verdict::Warm | Verdict::Idle if untold => Some((Verdict::Unknown, Reason::Awaited)),
+        Verdict::Warm | Verdict::Idle | Verdict::Booting | Verdict::Unhealthy | Verdict::Draining => None,
+    }
 }
 
 fn find<'a>(memory: &'a Memory, cluster: Option<&ClusterFacts>, node: &NodeRef) -> Option<&'a Record> {

@@ -173,6 +173,15 @@ pub enum HoldFor {
     #[default]
     #[error("GPU pods hold it")]
     Pods,
+    /// GPU pods hold it, and have done nothing with it for long.
+    #[error("GPU pods hold it, and have done nothing with it for long")]
+    Held,
+    /// A GPU is at work on it without a pod, or was a moment ago.
+    #[error("a GPU is at work on it without a pod, or was a moment ago")]
+    Active,
+    /// What it does cannot be told.
+    #[error("what it does cannot be told")]
+    Unknown,
     /// Commitments pay for it, and another idle node of its pool costs money.
     #[error("commitments pay for it, and another idle node of its pool costs money")]
     Paid,
@@ -212,7 +221,7 @@ impl HoldFor {
             Self::Window { until } | Self::MinimumLife { until } | Self::Growth { until } | Self::Removals { until } => {
                 Some(*until)
             }
-            Self::Pods | Self::Paid | Self::Floor => None,
+            Self::Pods | Self::Held | Self::Active | Self::Unknown | Self::Paid | Self::Floor => None,
         }
     }
 }
@@ -288,7 +297,7 @@ pub struct GroupLimits {
     pub min: u32,
     /// `maxSize`.
     pub max: u32,
-    /// Nodes that GPU pods hold.
+    /// Nodes that nobody may take away: GPU pods hold them, a GPU is at work, or what they do cannot be told.
     pub busy: u32,
     /// Idle nodes that the autoscaler is kept from removing, because commitments pay for them and another idle one costs money.
     pub paid: u32,

@@ -65,6 +65,8 @@ pub struct Watched {
     /// Since when it cannot be told whether its GPUs are at work; `None` while it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub untold_since: Option<Timestamp>,
+    /// Whether its pods are the evidence, as its probe is silent with all others of its pool.
+    pub by_pods: bool,
     /// Since when no reading comes; `None` while they do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent_since: Option<Timestamp>,
@@ -95,6 +97,11 @@ impl Holding {
 }
 
 impl Watched {
+    /// Whether nothing tells, at this moment, what it does. Its verdict may stand for a while.
+    pub const fn is_untold(&self) -> bool {
+        self.untold_since.is_some() && !self.by_pods
+    }
+
     /// Since when nothing holds it: no pod, and no GPU at work. `None` while something does, or may.
     pub fn free_since(&self) -> Option<Timestamp> {
         self.no_pods_since.zip(self.quiet_since).map(|(pods, quiet)| pods.max(quiet))
@@ -111,8 +118,6 @@ impl Watched {
     pub fn not_after(self, now: Timestamp) -> Self {
         let past = |at: Option<Timestamp>| at.map(|at| at.min(now));
         Self {
-            heard: self.heard,
-            started: self.started,
             quiet_since: past(self.quiet_since),
             no_pods_since: past(self.no_pods_since),
             holding: self.holding.map(|holding| Holding { since: holding.since.min(now), ..holding }),
@@ -120,6 +125,7 @@ impl Watched {
             silent_since: past(self.silent_since),
             fault_since: past(self.fault_since),
             clean_since: past(self.clean_since),
+            ..self
         }
     }
 }

@@ -95,6 +95,9 @@ impl Refused {
                 DeleteRefused::Busy { .. } => {
                     (Code::FailedPrecondition, "drain it or wait until they have ended; nothing of this call was deleted")
                 }
+                DeleteRefused::Guarded { .. } => {
+                    (Code::FailedPrecondition, "wait until its GPUs are proven quiet; nothing of this call was deleted")
+                }
                 DeleteRefused::WrongGroup { .. } => {
                     (Code::InvalidArgument, "name the group that NodeGroupForNode tells; nothing of this call was deleted")
                 }

@@ -39,8 +39,9 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
             if key.cluster != draft.menu.policy.cluster.as_str() {
                 continue;
             }
-            let busy = || draft.node(&made.provider_id).is_some_and(|node| node.is_busy());
-            let why = match draft.memory.records.get(&key.record) {
+            let record = draft.memory.records.get(&key.record);
+            let busy = || draft.is_at_work(record.map(|record| &record.group), &made.provider_id);
+            let why = match record {
                 Some(record) => match &record.state {
                     State::Deleting { .. } if sabotage::on("deleted-not-ended") => continue,
                     State::Deleting { .. } => match leave::ending(draft, record) {
@@ -74,7 +75,7 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
         let Some(group) = draft.group_of(record) else { continue };
         let listed = draft.inventory_of(&record.group).is_some_and(|i| i.instances.contains_key(instance));
         let ours = leave::ending(draft, record);
-        let spared = ours.is_some() && draft.node(instance).is_some_and(|node| node.is_busy());
+        let spared = ours.is_some() && draft.is_at_work(Some(&record.group), instance);
         if !listed && !spared && !snapshot.terminating.contains(instance) {
             actions.push(Action::Terminate {
                 supplier: group.supplier.clone(),
@@ -87,13 +88,13 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
 }
 
 fn idle(draft: &Draft<'_>, instance: &ProviderId) -> bool {
-    draft.snapshot.cluster.is_some() && draft.node(instance).is_some_and(|node| !node.is_busy())
+    draft.node(instance).is_some() && !draft.is_at_work(None, instance)
 }
 
 /// Nodes of a group that are kept from the autoscaler, or could be.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Held {
-    /// Pods hold them.
+    /// There is, or may be, work on them.
     pub(super) busy: u32,
     /// They are free and paid for.
     pub(super) paid: u32,
@@ -104,7 +105,7 @@ pub(super) struct Held {
 impl Held {
     fn note(&mut self, why: HoldFor) {
         match why {
-            HoldFor::Pods => self.busy += 1,
+            HoldFor::Pods | HoldFor::Held | HoldFor::Active | HoldFor::Unknown => self.busy += 1,
             HoldFor::Paid => self.paid += 1,
             HoldFor::Floor => self.free.floor += 1,
             HoldFor::Window { until }
@@ -118,7 +119,7 @@ impl Held {
     }
 }
 
-/// Busy nodes are held, and the free ones that are `kept`; our holds on the others are taken back. A user's own
+/// Nodes with work, or of which nobody can tell, are held, and the free ones that are `kept`; our holds on the others are taken back. A user's own
 /// annotation is never touched. How many of each group are held is the answer.
 pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Lookup<NodeGroupId, Held> {
     let mut kept = kept.iter().peekable();
@@ -128,8 +129,8 @@ pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Look
         // Both are in the order of the records.
         let free = kept.next_if(|(id, _)| *id == record.id).map(|(_, why)| *why);
         let (State::Registered { .. }, Some(node)) = (&record.state, seat.node()) else { continue };
-        let busy = node.is_busy() && seat.judged_by_pods();
-        let why = if busy { Some(HoldFor::Pods) } else { free };
+        let guards = draft.guards(record, &seat);
+        let why = guards.or(free);
         let idle = record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Idle);
         if idle || why.is_some() {
             let held = held.entry(record.group.clone()).or_default();
@@ -137,7 +138,7 @@ pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Look
             why.into_iter().for_each(|why| held.note(why));
         }
         match (why, node.scale_down_disabled) {
-            (Some(HoldFor::Pods), Hold::None) if sabotage::on("busy-not-held") => {}
+            (Some(_), Hold::None) if guards.is_some() && sabotage::on("busy-not-held") => {}
             (Some(why), Hold::None) => actions.push(Action::Hold { node: node.name.clone(), why }),
             // One that is let go keeps what it bears: nobody else is to drain it too.
             (None, Hold::Ours) if draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) => {}
@@ -175,7 +176,7 @@ pub(super) fn barren_groups(draft: &mut Draft<'_>) {
     let mut waits = Vec::new();
     for (record, seat) in draft.seated() {
         let State::Registered { ready_at: Some(ready), .. } = &record.state else { continue };
-        if record.pods != PodsSeen::NotYet || record.floor || !seat.judged_by_pods() {
+        if record.pods != PodsSeen::NotYet || record.floor || !seat.is_judged() {
             continue;
         }
         let deadline = Draft::after(*ready, BARREN_AFTER);

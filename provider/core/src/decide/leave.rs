@@ -127,10 +127,10 @@ fn idle(draft: &Draft<'_>) -> BTreeMap<RecordId, Timestamp> {
     let mut idle = BTreeMap::new();
     for (record, seat) in draft.seated() {
         let State::Registered { ready_at: Some(_), .. } = &record.state else { continue };
-        if record.pods == PodsSeen::NotYet || !seat.judged_by_pods() {
+        if record.pods == PodsSeen::NotYet || !seat.is_judged() {
             continue;
         }
-        if seat.node().is_some_and(|node| !node.is_busy()) {
+        if seat.node().is_some() && draft.guards(record, &seat).is_none() {
             idle.insert(record.id, draft.memory.idle.get(&record.id).copied().unwrap_or(draft.now));
         }
     }
@@ -265,10 +265,10 @@ fn empty(draft: &mut Draft<'_>) {
         let Some(record) = draft.memory.records.get(&id) else { continue };
         let State::Registered { purchase, instance, .. } = &record.state else { continue };
         // Without its Node nobody knows what runs on it.
-        let Some(node) = draft.node(instance) else { continue };
+        let Some((seat, node)) = draft.seat(record).and_then(|seat| Some((seat, seat.node()?))) else { continue };
         if let Stage::Emptying { closed_at, counted_at, left, .. } = leaving.stage {
             let closed = node.cordon.is_closed() && counted_at >= Draft::after(closed_at, CLOSED_FOR);
-            if closed && left == 0 && !node.is_busy() {
+            if closed && left == 0 && !node.is_busy() && draft.guards(record, &seat).is_none() {
                 let state = State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: draft.now };
                 let pool = draft.group(&record.group).map(|group| group.pool.clone());
                 draft.set_state(id, state);

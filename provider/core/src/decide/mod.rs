@@ -8,6 +8,7 @@ mod budgets;
 mod fill;
 mod guard;
 mod images;
+mod guarded;
 mod leave;
 mod limits;
 mod notices;

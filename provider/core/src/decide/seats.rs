@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::verdicts::Sight;
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
 use crate::lookup::{Lookup, LookupSet};
@@ -64,6 +65,13 @@ pub(super) struct Machine<'a> {
     seen: Option<&'a Arc<Seen>>,
     /// The first supplier that lists it.
     supplier: Option<&'a SupplierName>,
+}
+
+impl Machine<'_> {
+    /// Whether a GPU of its node is seen at work.
+    pub(super) fn is_active(&self) -> bool {
+        matches!(Sight::of(self.seen.map(AsRef::as_ref)), Sight::Active(_))
+    }
 }
 
 /// Every machine that the snapshot names.
@@ -157,9 +165,19 @@ impl<'a> Seat<'a> {
         self.home?.pool
     }
 
-    /// Whether GPU pods tell if nodes of the record's pool are in use.
-    pub(super) fn judged_by_pods(&self) -> bool {
-        self.pool().is_none_or(|(_, pool)| pool.evidence == Evidence::Pods)
+    /// Whether a GPU of that node is seen at work.
+    pub(super) fn is_active(&self) -> bool {
+        self.machine.is_active()
+    }
+
+    /// What tells whether nodes of the record's pool are in use; pods, where the pool is gone.
+    pub(super) fn evidence(&self) -> Evidence {
+        self.pool().map_or(Evidence::Pods, |(_, pool)| pool.evidence)
+    }
+
+    /// Whether something tells if nodes of the record's pool are in use.
+    pub(super) fn is_judged(&self) -> bool {
+        self.evidence() != Evidence::None
     }
 }
 

@@ -20,7 +20,6 @@ use jiff::Timestamp;
 
 use super::Draft;
 use super::seats::Seat;
-use crate::policy::Evidence;
 use crate::record::{Record, State};
 use crate::snapshot::{Cordon, NodeFacts};
 use crate::verdict::{Judged, Reason, Verdict};
@@ -104,8 +103,7 @@ fn unseen(draft: &Draft<'_>, record: &Record, seat: &Seat<'_>) -> Option<Found> 
         State::Registered { .. } if goes(draft, record) => Some(found(Verdict::Draining, Reason::Leaving)),
         State::Registered { .. } => {
             let node = seat.node()?;
-            let evidence = seat.pool().map_or(Evidence::Pods, |(_, pool)| pool.evidence);
-            (evidence != Evidence::None).then(|| by_pods(node, found(Verdict::Warm, Reason::NoPods)))
+            seat.is_judged().then(|| by_pods(node, found(Verdict::Warm, Reason::NoPods)))
         }
     }
 }
@@ -132,6 +130,7 @@ fn closed(node: &NodeFacts) -> Option<Found> {
 
 /// The verdict on a node that a probe is to tell of. Moments at which it may be another are added to `due`.
 fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses, due: &mut Vec<Timestamp>) -> Found {
+    look.watched.by_pods = matches!(look.sight, Sight::Untold(_)) && lapses.cover(&look.pool.name, &look.watched);
     if goes(draft, record) {
         return found(Verdict::Draining, Reason::Leaving);
     }
@@ -157,7 +156,7 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
     }
     let free_since = look.watched.free_since();
     let untold_since = look.watched.untold_since.unwrap_or(now);
-    if matches!(sight, Sight::Untold(_)) && lapses.cover(&look.pool.name, &look.watched) {
+    if look.watched.by_pods {
         let free = Found { since: look.watched.no_pods_since, ..found(Verdict::Warm, Reason::NoPodsUnseen) };
         return by_pods(node, free);
     }

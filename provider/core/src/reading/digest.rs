@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::seen::{Activity, Hearing, Notice, Seen, SeenGpu, Xids};
+use super::seen::{Activity, Ailment, Hearing, Notice, Seen, SeenGpu, Xids};
 use super::work::{NEVER, Shares};
 use super::{DriverState, GpuReading, Happening, Interruption, Measured, NodeEvent, NodeReading, Source, Why};
 use crate::ids::GpuUuid;
@@ -98,7 +98,8 @@ impl Digest {
         let at = event.arrived;
         match &event.what {
             Happening::Xid { code, gpu } => {
-                self.seen.xids.add(*code, gpu.as_ref(), at);
+                // A probe tells the last ones again to a provider that restarted: they are as old as they were.
+                self.seen.xids.add(*code, gpu.as_ref(), at.min(event.at));
                 true
             }
             Happening::Interruption { kind: Interruption::Withdrawn, deadline: _ } => self.seen.notice.take().is_some(),
@@ -191,7 +192,10 @@ impl Digest {
         let track = self.tracks.entry(uuid.clone()).or_default();
         let now = inner.into_iter().fold(track.judge(&facts, held, at), worst);
         changed |= track.tell(&mut seen.activity, now, at);
-        let ailing = ailments(reading, &seen.ailments);
+        let mut ailing = ailments(reading, &seen.ailments);
+        if track.slowed_down(reading.clock_limits, seen.ailments.contains(&Ailment::SlowedDown), at) {
+            ailing.insert(Ailment::SlowedDown);
+        }
         changed | set(&mut seen.ailments, ailing)
     }
 

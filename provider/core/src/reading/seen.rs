@@ -109,6 +109,8 @@ pub enum HealthFact {
     Ecc,
     /// How it is split.
     Mig,
+    /// What holds its clocks down.
+    Clocks,
 }
 
 impl HealthFact {
@@ -120,6 +122,7 @@ impl HealthFact {
             Self::RetiredPages => "which pages of its memory were given up",
             Self::Ecc => "its memory errors",
             Self::Mig => "how it is split",
+            Self::Clocks => "what holds its clocks down",
         }
     }
 }
@@ -140,6 +143,8 @@ pub enum Ailment {
     UncorrectedErrors(u64),
     /// The MIG mode changes at the next reset, which is owed.
     MigChangePending,
+    /// Heat or a want of power has held its clocks down in every reading of a minute.
+    SlowedDown,
     /// It cannot be read, and should.
     Unread(HealthFact, Why),
 }
@@ -153,6 +158,7 @@ impl Ailment {
             Self::RetirementPending => HealthFact::RetiredPages,
             Self::UncorrectedErrors(_) => HealthFact::Ecc,
             Self::MigChangePending => HealthFact::Mig,
+            Self::SlowedDown => HealthFact::Clocks,
             Self::Unread(fact, _) => *fact,
         }
     }
@@ -171,6 +177,7 @@ impl fmt::Display for Ailment {
             Self::RetirementPending => f.write_str("a page of its memory waits for a reset to be given up"),
             Self::UncorrectedErrors(count) => write!(f, "{count} memory errors were not corrected"),
             Self::MigChangePending => f.write_str("its MIG mode changes at the next reset"),
+            Self::SlowedDown => f.write_str("heat or a want of power holds its clocks down"),
             Self::Unread(fact, why) => write!(f, "{} cannot be read: {why}", fact.as_str()),
         }
     }
@@ -201,7 +208,7 @@ pub struct SeenXid {
     pub gpu: Option<GpuUuid>,
     /// How often.
     pub count: u32,
-    /// When it first reached us.
+    /// When it first came, by the node's clock and not later than it reached us.
     pub first: Timestamp,
     /// When it last did.
     pub last: Timestamp,
@@ -224,6 +231,7 @@ impl Xids {
     pub(super) fn add(&mut self, code: u32, gpu: Option<&GpuUuid>, at: Timestamp) {
         if let Some(known) = self.kinds.iter_mut().find(|kind| kind.code == code && kind.gpu.as_ref() == gpu) {
             known.count = known.count.saturating_add(1);
+            known.first = known.first.min(at);
             known.last = known.last.max(at);
             return;
         }

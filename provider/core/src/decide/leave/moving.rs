@@ -30,8 +30,9 @@ struct Candidate<'a> {
     busy: bool,
 }
 
-/// Whether a record's node may be let go for spot at all.
-fn candidate<'a>(record: &Arc<Record>, seat: &Seat<'a>) -> Option<Candidate<'a>> {
+/// Whether a record's node may be let go for spot at all. `emptied`: whether its pods were told to go, whose memory may be left for a
+/// moment.
+fn candidate<'a>(draft: &Draft<'_>, record: &Arc<Record>, seat: &Seat<'a>, emptied: bool) -> Option<Candidate<'a>> {
     let State::Registered { purchase, node: Some(_), ready_at: Some(_), .. } = &record.state else { return None };
     // One that is new waits for its pods.
     if purchase.market.capacity_type != CapacityType::OnDemand || record.pods == PodsSeen::NotYet {
@@ -41,11 +42,12 @@ fn candidate<'a>(record: &Arc<Record>, seat: &Seat<'a>) -> Option<Candidate<'a>>
     let rules = back::moves_back(pool)?;
     let node = seat.node()?;
     // Whoever closed a node, or wants it kept, wants it as it is.
-    if node.cordon == Cordon::Theirs || node.scale_down_disabled == Hold::Theirs || !seat.judged_by_pods() {
+    if node.cordon == Cordon::Theirs || node.scale_down_disabled == Hold::Theirs || !seat.is_judged() {
         return None;
     }
     let busy = node.is_busy();
-    (!busy || rules.moves_busy()).then(|| Candidate { record: Arc::clone(record), pool, busy })
+    let may_go = if busy { rules.moves_busy() } else { emptied || draft.proves_free(record, seat) };
+    may_go.then(|| Candidate { record: Arc::clone(record), pool, busy })
 }
 
 /// Whether a node that is on its way back to spot may go on.
@@ -54,7 +56,7 @@ fn candidate<'a>(record: &Arc<Record>, seat: &Seat<'a>) -> Option<Candidate<'a>>
 /// Says why not.
 pub(super) fn stands(draft: &Draft<'_>, record: &Arc<Record>, leaving: &Leaving) -> Result<(), &'static str> {
     // A pod that came to an idle node has the last word.
-    let candidate = draft.seat(record).and_then(|seat| candidate(record, &seat));
+    let candidate = draft.seat(record).and_then(|seat| candidate(draft, record, &seat, leaving.may_have_evicted()));
     let candidate = candidate.filter(|candidate| !candidate.busy || leaving.moves_work());
     let candidate = candidate.ok_or("it must not be moved any more")?;
     // From the first pod that may have been told to go there is no way back.
@@ -105,7 +107,7 @@ pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
         if goes || matches!(record.state, State::Deleting { .. }) {
             stock.going.push(Arc::clone(record));
         }
-        let Some(candidate) = candidate(record, &seat).filter(|_| leaving.is_none()) else { continue };
+        let Some(candidate) = candidate(draft, record, &seat, false).filter(|_| leaving.is_none()) else { continue };
         // The next pod may come.
         let idle_since = draft.memory.idle.get(&record.id).map(|since| Draft::after(*since, IDLE_FOR));
         match idle_since.filter(|due| *due > draft.now) {

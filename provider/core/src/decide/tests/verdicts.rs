@@ -1,5 +1,6 @@
 //! What is concluded of nodes, from their pods and from what probes have seen.
 
+mod guards;
 mod lapses;
 mod probed;
 

@@ -44,7 +44,7 @@ pub(super) fn fault(seen: &Seen, free: bool, ready_at: Option<Timestamp>, starte
         .or_else(|| ails(is_broken))
         .or_else(|| suspect_again(seen))
         .map(certain)
-        .or_else(|| lost(seen).or_else(|| ails(owes_reset)).map(lasting))
+        .or_else(|| lost(seen).or_else(|| ails(owes_reset)).or_else(|| ails(is_slow)).map(lasting))
         .or_else(|| (heard && late).then(|| failed_gate(seen)).flatten().map(lasting))
 }
 
@@ -86,6 +86,11 @@ const fn is_broken(ailment: &Ailment, _: bool) -> bool {
 /// Whether the GPU works on as it is, and is not to begin anything new before a reset.
 const fn owes_reset(ailment: &Ailment, free: bool) -> bool {
     free && matches!(ailment, Ailment::RemapPending | Ailment::RetirementPending | Ailment::MigChangePending)
+}
+
+/// Whether it works, and slower than it should.
+const fn is_slow(ailment: &Ailment, _: bool) -> bool {
+    matches!(ailment, Ailment::SlowedDown)
 }
 
 /// A suspect error that was not the first of its GPU within a day. It stays so until the node boots.

@@ -13,10 +13,18 @@ const LEARNING: SignedDuration = SignedDuration::from_mins(1);
 /// What a driver keeps for itself at most.
 const MOST_BASELINE: u64 = MiB(1024).bytes();
 
+/// The bits of `nvmlClocksEventReasons` that no healthy GPU shows for long: hardware slowdown, thermal slowdown by software or hardware,
+/// power brake. The others (idle, set clocks, power cap, sync boost, display) are as it should be.
+const SLOWED_DOWN: u64 = 0x8 | 0x20 | 0x40 | 0x80;
+/// How long every reading must say so, or that it is over: hardware slowdown flashes when the performance state changes.
+const SLOWED_FOR: SignedDuration = SignedDuration::from_mins(1);
+
 /// What is kept of a GPU or instance beside what is told.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Track {
     baseline: Baseline,
+    /// Whether its clocks are held down as no healthy GPU's are, and since when every reading says that.
+    slow: Option<(bool, Timestamp)>,
     /// The first of the readings without a sign of work.
     quiet_since: Option<Timestamp>,
 }
@@ -109,6 +117,15 @@ impl Track {
             self.baseline.learn(memory.used, at, facts.is_free(held));
         }
         facts.now(self.baseline.bytes())
+    }
+
+    /// Whether its clocks count as held down, of which `told` was so before. What is not read each time stands.
+    pub(super) fn slowed_down(&mut self, limits: Measured<u64>, told: bool, at: Timestamp) -> bool {
+        let Measured::Known(bits) = limits else { return told };
+        let slow = bits & SLOWED_DOWN != 0;
+        let since = self.slow.filter(|(before, _)| *before == slow).map_or(at, |(_, since)| since);
+        self.slow = Some((slow, since));
+        if at.duration_since(since) >= SLOWED_FOR { slow } else { told }
     }
 
     /// Tells what a reading says; whether that is news.

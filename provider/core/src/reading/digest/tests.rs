@@ -339,3 +339,35 @@ fn what_was_seen_reads_back_from_json_and_is_small() {
     assert_eq!(serde_json::from_str::<Seen>(&text).unwrap(), *digest.seen());
     assert!(text.len() < 1_800, "{} bytes for 8 GPUs", text.len());
 }
+
+#[test]
+fn clocks_that_heat_holds_down_count_after_a_minute_and_until_a_minute_after() {
+    let mut digest = new();
+    let limited = |bits: u64| GpuReading { clock_limits: Measured::Known(bits), ..gpu(0) };
+    let slow = |digest: &Digest| digest.seen().gpus[&uuid("GPU-a")].ailments.contains(&Ailment::SlowedDown);
+    // Idle, power cap: as it should be. A flash of hardware slowdown is none.
+    run(&mut digest, 0, 120, &limited(0x1 | 0x4));
+    run(&mut digest, 125, 180, &limited(0x8));
+    assert!(!slow(&digest));
+    run(&mut digest, 185, 190, &limited(0));
+    // Heat from second 195 on; the rounds between two readings of clocks say nothing.
+    run(&mut digest, 195, 250, &limited(0x40));
+    assert!(!slow(&digest));
+    assert_eq!(run(&mut digest, 255, 255, &limited(0x40)), 1);
+    assert!(slow(&digest));
+    assert_eq!(run(&mut digest, 260, 600, &gpu(0)), 0);
+    run(&mut digest, 605, 660, &limited(0));
+    assert!(slow(&digest));
+    assert_eq!(run(&mut digest, 665, 665, &limited(0)), 1);
+    assert!(!slow(&digest));
+}
+
+#[test]
+fn an_error_that_is_told_again_is_as_old_as_it_was() {
+    let mut digest = new();
+    let what = Happening::Xid { code: 94, gpu: Some(uuid("GPU-a")) };
+    digest.happened(&NodeEvent { arrived: at(90_000), at: at(10), what: what.clone() });
+    digest.happened(&NodeEvent { arrived: at(90_000), at: at(89_000), what });
+    let xid = &digest.seen().xids.kinds[0];
+    assert_eq!((xid.count, xid.first, xid.last), (2, at(10), at(89_000)));
+}

@@ -1,0 +1,120 @@
+//! The promises about nodes with work: the autoscaler is kept from them, they are not called free, and nothing of our own decision takes
+//! them away. Recounted from the snapshot, whatever was concluded from it.
+
+use super::Fatal;
+use crate::group::Menu;
+use crate::ids::{NodeName, ProviderId};
+use crate::leaving::LeaveFor;
+use crate::lookup::{Lookup, LookupSet};
+use crate::memory::Memory;
+use crate::plan::{Action, Ending};
+use crate::policy::{Evidence, Pool};
+use crate::reading::seen::{Activity, Hearing, Seen};
+use crate::record::{Record, State};
+use crate::snapshot::{Hold, NodeFacts, Snapshot};
+use crate::verdict::Verdict;
+
+/// Judges what is held, drained and ended.
+pub(super) fn guarded(
+    actions: &[Action],
+    before: &Memory,
+    memory: &Memory,
+    snapshot: &Snapshot,
+    menu: &Menu,
+    faults: &mut Vec<Fatal>,
+) {
+    for action in actions {
+        match action {
+            Action::Drain { record, node, .. } => {
+                let Some((leaving, known)) = memory.leaving.get(record).zip(memory.records.get(record)) else { continue };
+                let to_spot = matches!(leaving.why, LeaveFor::BackToSpot { .. }) && !leaving.may_have_evicted();
+                let idle = snapshot.cluster.as_ref().and_then(|c| c.nodes.get(node)).is_some_and(|n| n.gpu_pods.is_empty());
+                if to_spot && idle && !is_proven(known, node, snapshot, menu, memory) {
+                    faults.push(Fatal::MustNotMove(node.clone()));
+                }
+            }
+            Action::Terminate { instance, why: Ending::BackToSpot | Ending::CapacityEnds, .. } => {
+                let Some(known) = memory.records.values().find(|record| record.instance() == Some(instance)) else { continue };
+                let Some(node) = node_of(instance, snapshot).filter(|_| pool_of(known, menu, memory).is_some_and(is_probed))
+                else {
+                    continue;
+                };
+                let began = before.records.get(&known.id).is_some_and(|r| matches!(r.state, State::Registered { .. }));
+                let active = snapshot.seen.get(&node.name).is_some_and(|seen| is_active(seen));
+                if active || (began && !is_proven(known, &node.name, snapshot, menu, memory)) {
+                    faults.push(Fatal::EndsBusy(instance.clone()));
+                }
+            }
+            _ => {}
+        }
+    }
+    held(actions, memory, snapshot, menu, faults);
+}
+
+/// Every node with work is held, or is in this plan, and none is called free.
+fn held(actions: &[Action], memory: &Memory, snapshot: &Snapshot, menu: &Menu, faults: &mut Vec<Fatal>) {
+    let Some(cluster) = &snapshot.cluster else { return };
+    let any_probed = menu.policy.pools.iter().any(is_probed);
+    // Of most nodes nothing is to be asked, and ids are long: the others are found first, and their records in one walk.
+    let asked = |node: &NodeFacts| any_probed || (node.scale_down_disabled == Hold::None && !node.gpu_pods.is_empty());
+    let nodes: Lookup<&NodeName, &NodeFacts> =
+        cluster.nodes.values().filter(|node| asked(node)).map(|node| (&node.name, node.as_ref())).collect();
+    if nodes.is_empty() {
+        return;
+    }
+    let held: LookupSet<&NodeName> =
+        actions.iter().filter_map(|action| if let Action::Hold { node, .. } = action { Some(node) } else { None }).collect();
+    for record in memory.records.values() {
+        let State::Registered { node: Some(name), instance, .. } = &record.state else { continue };
+        let Some(node) = nodes.get(name).filter(|node| node.provider_id.as_ref() == Some(instance)) else { continue };
+        let pool = pool_of(record, menu, memory);
+        if pool.is_some_and(|pool| pool.evidence == Evidence::None) {
+            continue;
+        }
+        let seen = snapshot.seen.get(name).filter(|_| pool.is_some_and(is_probed));
+        let works = !node.gpu_pods.is_empty() || seen.is_some_and(|seen| is_active(seen));
+        let verdict = record.judged.as_ref().map(|judged| judged.verdict);
+        let guarded = works || verdict == Some(Verdict::Unknown);
+        if guarded && node.scale_down_disabled == Hold::None && !held.contains(name) {
+            faults.push(Fatal::NotHeld(name.clone()));
+        }
+        if works && verdict.is_some_and(Verdict::is_free) {
+            faults.push(Fatal::NotFree(name.clone()));
+        }
+    }
+}
+
+fn pool_of<'a>(record: &Record, menu: &'a Menu, memory: &'a Memory) -> Option<&'a Pool> {
+    menu.policy.pool(&menu.group_or_remembered(&record.group, memory)?.pool)
+}
+
+fn is_probed(pool: &Pool) -> bool {
+    pool.evidence == Evidence::Probe
+}
+
+fn node_of<'a>(machine: &ProviderId, snapshot: &'a Snapshot) -> Option<&'a NodeFacts> {
+    let mut nodes = snapshot.cluster.iter().flat_map(|cluster| cluster.nodes.values());
+    nodes.find(|node| node.provider_id.as_ref() == Some(machine)).map(AsRef::as_ref)
+}
+
+/// Every GPU of a node, and every instance of one.
+fn activities(seen: &Seen) -> impl Iterator<Item = &Activity> {
+    seen.gpus.values().flat_map(|gpu| gpu.instances.values().chain([&gpu.activity]))
+}
+
+fn is_active(seen: &Seen) -> bool {
+    let heard = matches!(seen.hearing, Hearing::Heard { .. });
+    heard && activities(seen).any(|activity| matches!(activity, Activity::Active { .. }))
+}
+
+/// Whether nothing runs on a node without pods: its probe says so of each GPU; or none of its pool's probes is heard, or is awaited.
+fn is_proven(record: &Record, node: &NodeName, snapshot: &Snapshot, menu: &Menu, memory: &Memory) -> bool {
+    let Some(pool) = pool_of(record, menu, memory).filter(|pool| is_probed(pool)) else { return true };
+    let seen = snapshot.seen.get(node);
+    let quiet = seen.is_some_and(|seen| {
+        let all = activities(seen).all(|activity| matches!(activity, Activity::Quiet { .. }));
+        matches!(seen.hearing, Hearing::Heard { .. }) && !seen.gpus.is_empty() && all
+    });
+    let unheard = seen.is_none_or(|seen| matches!(seen.hearing, Hearing::Silent { .. }));
+    quiet || (unheard && memory.lapsed.contains_key(&pool.name))
+}

@@ -1,0 +1,58 @@
+//! Whether there is, or may be, work on a node: the one rule by which the autoscaler is kept from it, `minSize` counts it, and nothing of
+//! our own decision takes it away.
+
+use super::Draft;
+use super::seats::Seat;
+use crate::ids::{NodeGroupId, ProviderId};
+use crate::plan::HoldFor;
+use crate::policy::Evidence;
+use crate::record::Record;
+use crate::verdict::Verdict;
+
+impl Draft<'_> {
+    /// Why nobody may take a record's node away; `None` where nothing speaks against it, or nobody can tell.
+    ///
+    /// A node that is broken is guarded by what runs on it alone; one that is let go, by that and by what cannot be told.
+    pub(super) fn guards(&self, record: &Record, seat: &Seat<'_>) -> Option<HoldFor> {
+        let node = seat.node()?;
+        let verdict = record.judged.as_ref().map(|judged| judged.verdict);
+        match (seat.evidence(), verdict) {
+            (Evidence::None, _) => None,
+            (Evidence::Probe, Some(Verdict::Held)) if node.is_busy() => Some(HoldFor::Held),
+            (Evidence::Pods | Evidence::Probe, _) if node.is_busy() => Some(HoldFor::Pods),
+            (Evidence::Pods, _) => None,
+            (Evidence::Probe, Some(Verdict::Busy | Verdict::Held)) => Some(HoldFor::Active),
+            (Evidence::Probe, Some(Verdict::Unknown)) => Some(HoldFor::Unknown),
+            (Evidence::Probe, Some(Verdict::Draining)) if self.is_untold(record) => Some(HoldFor::Unknown),
+            (Evidence::Probe, _) => seat.is_active().then_some(HoldFor::Active),
+        }
+    }
+
+    /// Whether it is proven that nothing runs on a record's node: now, and not only a moment ago.
+    pub(super) fn proves_free(&self, record: &Record, seat: &Seat<'_>) -> bool {
+        let verdict = record.judged.as_ref().map(|judged| judged.verdict);
+        match seat.evidence() {
+            Evidence::None => false,
+            Evidence::Pods => seat.node().is_some_and(|node| !node.is_busy()),
+            Evidence::Probe => {
+                let may_be = verdict.is_some_and(|verdict| verdict.is_free() || verdict == Verdict::Draining);
+                may_be && !self.is_untold(record) && self.guards(record, seat).is_none()
+            }
+        }
+    }
+
+    /// Whether work is seen on a machine, which may be another than that of the group's record. Of a group that nobody knows, whoever sees
+    /// it is believed.
+    pub(super) fn is_at_work(&self, group: Option<&NodeGroupId>, machine: &ProviderId) -> bool {
+        let machine = self.machines.get(machine);
+        let pool = |group: &NodeGroupId| self.homes.get(group)?.pool;
+        let by_probe = || group.is_none_or(|group| pool(group).is_some_and(|(_, pool)| pool.evidence == Evidence::Probe));
+        machine.node.is_some_and(|node| node.is_busy()) || (machine.is_active() && by_probe())
+    }
+
+    /// Whether nothing tells what a node of a pool with probes does. A broken one need not tell.
+    fn is_untold(&self, record: &Record) -> bool {
+        let known = self.memory.watched.get(&record.id);
+        known.is_some_and(|known| known.is_untold() && known.fault_since.is_none())
+    }
+}
