@@ -198,10 +198,9 @@ impl HoldFor {
     /// When the reason is over by itself; `None` where that is not known.
     pub const fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::Window { until }
-            | Self::MinimumLife { until }
-            | Self::Growth { until }
-            | Self::Removals { until } => Some(*until),
+            Self::Window { until } | Self::MinimumLife { until } | Self::Growth { until } | Self::Removals { until } => {
+                Some(*until)
+            }
             Self::Pods | Self::Paid | Self::Floor => None,
         }
     }

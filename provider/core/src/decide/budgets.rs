@@ -16,5 +16,10 @@ pub(super) fn accounts(draft: &mut Draft<'_>, usage: &Usage) -> Accounts {
     }
     let narrowed = budgets.iter().filter(|budget| budget.stage != Stage::Ample);
     draft.memory.budgets = narrowed.map(|Budget { of, stage, .. }| (of.clone(), *stage)).collect();
-    Accounts { budgets, commitments: usage.committed.uses(&draft.menu.policy.commitments), floors: Vec::new(), kept: Vec::new() }
+    Accounts {
+        budgets,
+        commitments: usage.committed.uses(&draft.menu.policy.commitments),
+        floors: Vec::new(),
+        kept: Vec::new(),
+    }
 }

@@ -10,6 +10,7 @@ mod orders;
 mod quotas;
 mod spot;
 mod supply;
+mod windows;
 mod world;
 mod zones;
 

@@ -1,5 +1,6 @@
 mod data;
 mod signals;
+mod windows;
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};

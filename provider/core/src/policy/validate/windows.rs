@@ -30,7 +30,8 @@ pub(super) fn stabilization(faults: &mut Faults, path: &Path, raw: &RawPool) -> 
     }
     let window = window.unwrap_or(usual.window);
     if window == Window::EqualPay && scale_down.is_some_and(|length| !length.is_zero() && length <= SHORTEST_EQUAL_PAY) {
-        let why = "is equalPay, but scaleDown is 1m or less, which dear and cheap nodes wait alike: raise scaleDown, or write fixed";
+        let why =
+            "is equalPay, but scaleDown is 1m or less, which dear and cheap nodes wait alike: raise scaleDown, or write fixed";
         faults.add(&path.key("window"), why);
     }
     let minimum_life = length(faults, &path.key("minimumLife"), minimum_life.as_deref(), usual.minimum_life);
