@@ -110,20 +110,18 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
         let State::Registered { ready_at: Some(ready_at), .. } = &record.state else { continue };
         let Some(judged) = &record.judged else { continue };
         let proven = judged.free_since();
-        let since = match judged.verdict {
-            Verdict::Booting => *ready_at,
-            Verdict::Draining => {
+        let since = match (judged.verdict, proven) {
+            (Verdict::Draining, _) => {
                 stock.going.push(record.id);
                 continue;
             }
-            Verdict::Unhealthy => continue,
-            _ => match proven {
-                Some(since) => since,
-                None => {
-                    stock.others += 1;
-                    continue;
-                }
-            },
+            (Verdict::Unhealthy, _) => continue,
+            (Verdict::Booting, _) => *ready_at,
+            (_, Some(since)) => since,
+            (_, None) => {
+                stock.others += 1;
+                continue;
+            }
         };
         let Some(node) = seat.node() else { continue };
         stock.free.push(Free {
@@ -259,9 +257,8 @@ fn release(
     }
     released.nodes.retain(|(id, at)| Draft::after(*at, rules.scale_down) > now && (gone(id) || idle.contains(id)));
     let gone = released.nodes.iter().filter(|(id, _)| gone(id)).count();
-    let there = usage.nodes.get(&pool.name).copied().unwrap_or(0);
-    let nodes = there.saturating_add(u32::try_from(gone).unwrap_or(u32::MAX));
-    let most = usize::try_from(rules.most_of(nodes).unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
+    let there = usage.nodes.get(&pool.name).and_then(|nodes| usize::try_from(*nodes).ok()).unwrap_or(0);
+    let most = rules.most_of(there.saturating_add(gone)).unwrap_or(usize::MAX);
     // When each took or will take its turn. A turn comes when the one that was taken so many turns ago is a window old.
     let mut turns: Vec<Timestamp> = released.nodes.iter().map(|(_, at)| *at).collect();
     for free in going {
@@ -270,12 +267,11 @@ fn release(
             continue;
         }
         let at = turns.len().checked_sub(most).and_then(|at| turns.get(at)).map(|at| Draft::after(*at, rules.scale_down));
-        match at.filter(|until| *until > now) {
-            Some(until) => fate.kept.push((free.id, HoldFor::Removals { until })),
-            None => {
-                fate.idle.insert(free.id);
-                released.nodes.push((free.id, now));
-            }
+        if let Some(until) = at.filter(|until| *until > now) {
+            fate.kept.push((free.id, HoldFor::Removals { until }));
+        } else {
+            fate.idle.insert(free.id);
+            released.nodes.push((free.id, now));
         }
         turns.push(at.map_or(now, |at| at.max(now)));
     }

@@ -524,7 +524,7 @@ impl History {
 #[test]
 fn what_may_go_is_what_the_whole_history_says() {
     let (mut released, mut waited) = (0, 0);
-    for seed in 1..=400_u64 {
+    for seed in 1..=60_u64 {
         let mut dice = Dice::new(seed);
         let mut roll = |sides: u64| i64::try_from(dice.roll(sides)).unwrap();
         let rules = Stabilization {
@@ -598,5 +598,5 @@ fn what_may_go_is_what_the_whole_history_says() {
         }
         released += history.0.iter().filter(|(.., what)| *what == Event::Released).count();
     }
-    assert!(released > 2_000 && waited > 500, "{released} released, {waited} moments at which some had to wait for their turn");
+    assert!(released > 200 && waited > 50, "{released} released, {waited} moments at which some had to wait for their turn");
 }
