@@ -6,6 +6,7 @@ mod guarded;
 mod leaving;
 mod membership;
 mod spend;
+mod windows;
 mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -187,6 +188,25 @@ pub enum Fatal {
     /// A machine would end of our own decision that was not seen empty.
     #[error("{0} would be ended and was not seen empty")]
     EndsFull(ProviderId),
+    /// A free node would be released that has not been free, or has not lived, for long enough.
+    #[error("the node of record {0} would be released before its window is over")]
+    ReleasedEarly(RecordId),
+    /// More free nodes of a pool would be released within one window than its share allows.
+    #[error("{nodes} nodes of pool {pool} would be released within one window, more than {most}")]
+    TooManyReleased {
+        /// The pool.
+        pool: PoolName,
+        /// Nodes.
+        nodes: usize,
+        /// How many may be.
+        most: usize,
+    },
+    /// A node would be released that would not count among those that were.
+    #[error("the node of record {0} would be released and forgotten")]
+    ReleaseForgotten(RecordId),
+    /// The hold on a free node would be taken back that is not idle.
+    #[error("node {0} is kept, and its hold would be taken back")]
+    OpensKept(NodeName),
     /// Limits that make no sense.
     #[error("{group}: min {min}, target {target}, max {max} do not fit together")]
     BadLimits {
@@ -237,6 +257,7 @@ pub fn check(
     leaving::leaving(&plan.actions, before, &memory, snapshot, menu, &mut faults);
     guarded::guarded(&plan.actions, before, &memory, snapshot, menu, &mut faults);
     let by_group = by_group(&memory);
+    windows::windows(&plan.actions, before, &memory, &by_group, menu, &mut faults);
     let growing: BTreeSet<RecordId> = plan
         .actions
         .iter()

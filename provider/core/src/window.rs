@@ -68,14 +68,9 @@ impl Stabilization {
     }
 
     /// How many of a pool's `nodes` may be released within one window; `None` where any may.
-    pub const fn most_of(&self, nodes: u32) -> Option<u32> {
-        let Percent(share) = self.max_removals;
-        if share >= Percent::ALL.0 {
-            return None;
-        }
-        let most = nodes as u64 * share as u64 / 100;
-        // A share of a number is at most that number.
-        Some(if most == 0 { 1 } else { most as u32 })
+    pub fn most_of(&self, nodes: usize) -> Option<usize> {
+        let share = usize::from(self.max_removals.0);
+        (self.max_removals < Percent::ALL).then(|| (nodes.saturating_mul(share) / 100).max(1))
     }
 
     /// What holds where the policy says nothing. That a pool grew holds nothing by itself: the new nodes have their minimum life, and

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use stoker_core::budget::Budget;
 use stoker_core::commitment::Use;
 use stoker_core::demand::Demand;
+use stoker_core::plan::FreeNodes;
 use stoker_core::units::UsdPerHour;
 
 use super::accounts::{BudgetRow, UseRow};
@@ -107,6 +108,8 @@ struct DebugGroup {
     busy: u32,
     #[serde(default)]
     paid: u32,
+    #[serde(default)]
+    free: FreeNodes,
     listed: bool,
     next_price_micro_usd_per_hour: Option<UsdPerHour>,
     closed: Option<String>,
@@ -147,6 +150,8 @@ struct GroupRow {
     busy: u32,
     /// Idle nodes that the autoscaler is kept from removing while another idle one costs money.
     paid: u32,
+    /// Its other free nodes: inside their windows, kept by the floor, or idle; and when the first would go.
+    free: FreeNodes,
     listed: bool,
     /// Effective price of the next node; `None` while the group is closed.
     next_price: Option<Money>,
@@ -233,6 +238,7 @@ impl From<DebugGroup> for GroupRow {
             max,
             busy,
             paid,
+            free,
             listed,
             next_price_micro_usd_per_hour: next,
             closed,
@@ -248,12 +254,36 @@ impl From<DebugGroup> for GroupRow {
             max,
             busy,
             paid,
+            free,
             listed,
             next_price: next.map(Money::from),
             closed,
             next_shown,
         }
     }
+}
+
+/// What becomes of a group's free nodes, in words. Of another day than `now`'s, a moment is said with its date.
+fn of_free(free: FreeNodes, now: Timestamp) -> Vec<String> {
+    let FreeNodes { window, floor, idle, goes_at } = free;
+    let nodes = |n: u32| if n == 1 { "1 free node".to_owned() } else { format!("{n} free nodes") };
+    let clock = |at: Timestamp| {
+        let same_day = at.strftime("%F").to_string() == now.strftime("%F").to_string();
+        at.strftime(if same_day { "%H:%MZ" } else { "%F %H:%MZ" }).to_string()
+    };
+    let mut words = Vec::new();
+    if let Some(at) = goes_at {
+        let first = if window == 1 { "" } else { "the first " };
+        let verb = if window == 1 { "is" } else { "are" };
+        words.push(format!("{} {verb} in the stabilization window; {first}would go at {}", nodes(window), clock(at)));
+    }
+    if floor > 0 {
+        words.push(format!("{} kept by the pool's floor", nodes(floor)));
+    }
+    if idle > 0 {
+        words.push(format!("{} may go: idle, and no window left", nodes(idle)));
+    }
+    words
 }
 
 impl GroupsReport {
@@ -272,6 +302,7 @@ impl GroupsReport {
                 next_shown,
                 closed,
                 paid: _,
+                free: _,
                 listed: _,
                 next_price: _,
             } = row;
@@ -280,6 +311,11 @@ impl GroupsReport {
             vec![group, pool, instance_type, zone, target, min, max, busy, next, closed.clone().unwrap_or_default()]
         });
         let mut text = table(&HEADER, &["TARGET", "MIN", "MAX", "BUSY", "NEXT/H"], rows.collect());
+        for GroupRow { group, free, .. } in &self.groups {
+            for words in of_free(*free, self.at) {
+                let _ = writeln!(text, "{group}: {words}");
+            }
+        }
         for GroupRow { group, paid, .. } in self.groups.iter().filter(|row| row.paid > 0) {
             let why = "commitments pay for them, and another idle node of the pool costs money";
             let _ = writeln!(text, "{group}: {paid} idle nodes are kept from the autoscaler: {why}");
@@ -310,5 +346,26 @@ impl GroupsReport {
             let _ = writeln!(text, "{} more groups are not shown to the autoscaler; --all shows them", self.unlisted);
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_nodes_are_told_with_the_moment_at_which_the_first_would_go() {
+        let now: Timestamp = "2026-11-01T14:20:00Z".parse().unwrap();
+        let at = |text: &str| Some(text.parse().unwrap());
+        let free = FreeNodes { window: 3, floor: 1, idle: 2, goes_at: at("2026-11-01T14:32:10Z") };
+        let words = [
+            "3 free nodes are in the stabilization window; the first would go at 14:32Z",
+            "1 free node kept by the pool's floor",
+            "2 free nodes may go: idle, and no window left",
+        ];
+        assert_eq!(of_free(free, now), words);
+        let one = FreeNodes { window: 1, goes_at: at("2026-11-02T00:01:00Z"), ..FreeNodes::default() };
+        assert_eq!(of_free(one, now), ["1 free node is in the stabilization window; would go at 2026-11-02 00:01Z"]);
+        assert_eq!(of_free(FreeNodes::default(), now), [""; 0]);
     }
 }

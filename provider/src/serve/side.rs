@@ -124,6 +124,7 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serd
                 "max": shown.limits.max,
                 "busy": shown.limits.busy,
                 "paid": shown.limits.paid,
+                "free": shown.limits.free,
                 "listed": shown.limits.listed,
                 "nextPriceMicroUsdPerHour": shown.limits.next_price,
                 "closed": shown.limits.closed.as_ref().map(ToString::to_string),
@@ -139,6 +140,10 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serd
         let node = view.memory.records.get(id)?.shown_id();
         Some(json!({ "node": node, "why": aside.why.to_string() }))
     });
+    let kept = view.accounts.kept.iter().filter_map(|(id, why)| {
+        let node = view.memory.records.get(id)?.shown_id();
+        Some(json!({ "node": node, "why": why.to_string(), "until": why.until() }))
+    });
     json!({
         "at": view.at,
         "ready": view.ready.as_ref().err().map(ToString::to_string),
@@ -146,6 +151,7 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serd
         "groups": groups,
         "leaving": going.collect::<Vec<_>>(),
         "aside": aside.collect::<Vec<_>>(),
+        "kept": kept.collect::<Vec<_>>(),
         "budgets": view.accounts.budgets,
         "commitments": view.accounts.commitments,
         "podsWithoutGpu": guests,

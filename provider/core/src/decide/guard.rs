@@ -135,7 +135,9 @@ pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Look
         if idle || why.is_some() {
             let held = held.entry(record.group.clone()).or_default();
             held.free.idle += u32::from(idle);
-            why.into_iter().for_each(|why| held.note(why));
+            if let Some(why) = why {
+                held.note(why);
+            }
         }
         match (why, node.scale_down_disabled) {
             (Some(_), Hold::None) if guards.is_some() && sabotage::on("busy-not-held") => {}

@@ -16,6 +16,7 @@ mod supply;
 mod tell;
 mod unhealthy;
 mod verdicts;
+mod windows;
 mod world;
 mod zones;
 

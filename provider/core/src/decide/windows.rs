@@ -50,6 +50,8 @@ struct Free {
 #[derive(Default)]
 struct Stock {
     free: Vec<Free>,
+    /// Those that are on their way out, and on the bill until they are gone.
+    going: Vec<RecordId>,
     /// Ready nodes that stay whatever is decided here.
     others: u32,
     /// When the last order was placed that came to a machine.
@@ -97,23 +99,29 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
     let mut stocks: Vec<Stock> = draft.menu.policy.pools.iter().map(|_| Stock::default()).collect();
     for (record, seat) in draft.seated() {
         let Some((stock, pool)) = seat.pool().and_then(|(at, pool)| Some((stocks.get_mut(at)?, pool))) else { continue };
+        if matches!(record.state, State::Deleting { .. }) {
+            stock.going.push(record.id);
+        }
         let (State::Booting { purchase, .. } | State::Registered { purchase, .. }) = &record.state else { continue };
-        if record.order.is_some() && pool.stabilization.as_ref().is_some_and(|rules| !rules.after_scale_up.is_zero()) {
-            stock.grew_at = stock.grew_at.max(Some(record.ordered_at.min(now)));
+        let ordered = record.order.is_some() && record.ordered_at <= now;
+        if ordered && pool.stabilization.as_ref().is_some_and(|rules| !rules.after_scale_up.is_zero()) {
+            stock.grew_at = stock.grew_at.max(Some(record.ordered_at));
         }
         let State::Registered { ready_at: Some(ready_at), .. } = &record.state else { continue };
         let Some(judged) = &record.judged else { continue };
         let proven = judged.free_since();
-        let since = match judged.verdict {
-            Verdict::Booting => *ready_at,
-            Verdict::Draining | Verdict::Unhealthy => continue,
-            _ => match proven {
-                Some(since) => since,
-                None => {
-                    stock.others += 1;
-                    continue;
-                }
-            },
+        let since = match (judged.verdict, proven) {
+            (Verdict::Draining, _) => {
+                stock.going.push(record.id);
+                continue;
+            }
+            (Verdict::Unhealthy, _) => continue,
+            (Verdict::Booting, _) => *ready_at,
+            (_, Some(since)) => since,
+            (_, None) => {
+                stock.others += 1;
+                continue;
+            }
         };
         let Some(node) = seat.node() else { continue };
         stock.free.push(Free {
@@ -142,26 +150,25 @@ fn paid<'a>(
         return LookupSet::default();
     }
     // The youngest first: of nodes bought alike it is the one to go.
-    let records = stock.free.iter().rev().filter(committed).filter_map(|free| draft.memory.records.get(&free.id));
+    let free = stock.free.iter().rev().filter(committed).map(|free| &free.id);
+    let records = stock.going.iter().chain(free).filter_map(|id| draft.memory.records.get(id));
     let records: Vec<&Record> = records.map(AsRef::as_ref).collect();
     paid_for.among(&pool.name, &records).into_iter().collect()
 }
 
-/// When a free node's own windows are over, and which is the last.
-fn own_windows(free: &Free, rules: &Stabilization, grew_at: Option<Timestamp>, waiting: UsdPerHour) -> (Timestamp, HoldFor) {
-    let until = Draft::after(free.since, rules.window_of(free.price, waiting));
-    let mut last = (until, HoldFor::Window { until });
+/// What keeps a free node by itself, and until when: of several, what lasts longest. One that was released stays so, whatever the clock
+/// or a reload say of its windows now, but for its pool's growth.
+fn own_windows(free: &Free, rules: &Stabilization, grew_at: Option<Timestamp>, waiting: UsdPerHour) -> Option<HoldFor> {
     // A node is not free before it is ordered: what a clock that went back says of its order is not believed.
-    let until = Draft::after(free.ordered_at.min(free.since), rules.minimum_life);
-    if until > last.0 {
-        last = (until, HoldFor::MinimumLife { until });
+    let window = Draft::after(free.since, rules.window_of(free.price, waiting));
+    let life = Draft::after(free.ordered_at.min(free.since), rules.minimum_life);
+    let growth = grew_at.map(|at| Draft::after(at, rules.after_scale_up));
+    match growth.filter(|growth| free.idle_since.is_some() || *growth > window.max(life)) {
+        Some(until) => Some(HoldFor::Growth { until }),
+        None if free.idle_since.is_some() => None,
+        None if life > window => Some(HoldFor::MinimumLife { until: life }),
+        None => Some(HoldFor::Window { until: window }),
     }
-    if let Some(until) = grew_at.map(|at| Draft::after(at, rules.after_scale_up))
-        && until > last.0
-    {
-        last = (until, HoldFor::Growth { until });
-    }
-    last
 }
 
 fn fate(
@@ -187,39 +194,37 @@ fn fate(
     };
     released.grew_at = released.grew_at.map(|at| at.min(now)).max(stock.grew_at);
     released.grew_at = released.grew_at.filter(|at| Draft::after(*at, rules.after_scale_up) > now);
-    let mut order: Vec<(&Free, Timestamp, HoldFor)> = Vec::with_capacity(stock.free.len());
+    let mut order: Vec<(&Free, Option<HoldFor>)> = Vec::with_capacity(stock.free.len());
     for free in stock.free.iter().filter(|free| free.ours) {
-        let (over, why) = own_windows(free, rules, released.grew_at, pool.waiting);
+        let why = own_windows(free, rules, released.grew_at, pool.waiting).filter(|why| why.until() > Some(now));
         if free.proven {
-            order.push((free, over, why));
-        } else if over > now {
-            fate.kept.push((free.id, why));
+            order.push((free, why));
+        } else {
+            fate.kept.extend(why.map(|why| (free.id, why)));
         }
     }
     // What saves most first. Of equals, kept capacity stays, which may not come back, and then the older, which has proven itself.
-    order.sort_by_key(|(free, ..)| {
+    order.sort_by_key(|(free, _)| {
         (paid.contains(&free.id), Reverse(free.price), free.capacity == CapacityType::Reserved, Reverse(free.id))
     });
     let theirs = stock.free.iter().filter(|free| free.proven && !free.ours).count();
     let staying = stock.others.saturating_add(u32::try_from(theirs).unwrap_or(u32::MAX));
     let floor = usize::try_from(pool.limits.min_nodes.saturating_sub(staying)).unwrap_or(usize::MAX);
     let kept_from = order.len().saturating_sub(floor);
-    fate.kept.extend(order.drain(kept_from..).map(|(free, ..)| (free.id, HoldFor::Floor)));
+    fate.kept.extend(order.drain(kept_from..).map(|(free, _)| (free.id, HoldFor::Floor)));
     // What costs money and is yet to go, or was released and may be removed at any moment.
-    let yet_to_go = |(free, ..): &(&Free, Timestamp, HoldFor)| match free.idle_since {
+    let yet_to_go = |(free, _): &(&Free, Option<HoldFor>)| match free.idle_since {
         _ if paid.contains(&free.id) => None,
         Some(since) => Some(Draft::after(since, GOES_WITHIN)).filter(|at| *at > now),
         None => Some(Timestamp::MAX),
     };
     let paid_wait_until = order.iter().filter_map(yet_to_go).max();
     let mut going = Vec::new();
-    for (free, over, why) in order {
-        if paid_wait_until.is_some() && paid.contains(&free.id) {
-            fate.kept.push((free.id, HoldFor::Paid));
-        } else if over > now {
-            fate.kept.push((free.id, why));
-        } else {
-            going.push(free);
+    for (free, why) in order {
+        let paid = (paid_wait_until.is_some() && paid.contains(&free.id)).then_some(HoldFor::Paid);
+        match paid.or(why) {
+            Some(why) => fate.kept.push((free.id, why)),
+            None => going.push(free),
         }
     }
     fate.look_again_at = paid_wait_until.filter(|at| *at < Timestamp::MAX && !paid.is_empty());
@@ -252,9 +257,8 @@ fn release(
     }
     released.nodes.retain(|(id, at)| Draft::after(*at, rules.scale_down) > now && (gone(id) || idle.contains(id)));
     let gone = released.nodes.iter().filter(|(id, _)| gone(id)).count();
-    let there = usage.nodes.get(&pool.name).copied().unwrap_or(0);
-    let nodes = there.saturating_add(u32::try_from(gone).unwrap_or(u32::MAX));
-    let most = usize::try_from(rules.most_of(nodes).unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
+    let there = usage.nodes.get(&pool.name).and_then(|nodes| usize::try_from(*nodes).ok()).unwrap_or(0);
+    let most = rules.most_of(there.saturating_add(gone)).unwrap_or(usize::MAX);
     // When each took or will take its turn. A turn comes when the one that was taken so many turns ago is a window old.
     let mut turns: Vec<Timestamp> = released.nodes.iter().map(|(_, at)| *at).collect();
     for free in going {
@@ -263,12 +267,11 @@ fn release(
             continue;
         }
         let at = turns.len().checked_sub(most).and_then(|at| turns.get(at)).map(|at| Draft::after(*at, rules.scale_down));
-        match at.filter(|until| *until > now) {
-            Some(until) => fate.kept.push((free.id, HoldFor::Removals { until })),
-            None => {
-                fate.idle.insert(free.id);
-                released.nodes.push((free.id, now));
-            }
+        if let Some(until) = at.filter(|until| *until > now) {
+            fate.kept.push((free.id, HoldFor::Removals { until }));
+        } else {
+            fate.idle.insert(free.id);
+            released.nodes.push((free.id, now));
         }
         turns.push(at.map_or(now, |at| at.max(now)));
     }

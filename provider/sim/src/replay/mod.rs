@@ -59,7 +59,8 @@ impl Month {
     }
 }
 
-/// The policy that is played: one pool that takes spot first, saves checkpoints, and is limited by quotas that the work does not fill.
+/// The policy that is played: one pool that takes spot first, saves checkpoints, and is limited by quotas that the work does not fill. Free
+/// nodes go by the autoscaler's timers alone, as in the ways that it is compared with.
 pub fn policy(saving: Saving) -> serde_json::Result<RawPolicy> {
     let quota = |name: &str| json!({ "name": name, "cloud": sold::CLOUD, "region": sold::REGION, "limit": QUOTA_VCPUS });
     serde_json::from_value(json!({
@@ -76,6 +77,7 @@ pub fn policy(saving: Saving) -> serde_json::Result<RawPolicy> {
                 },
             },
             "limits": { "maxNodes": 400 },
+            "stabilization": { "scaleDown": "1s", "minimumLife": "0s" },
         }],
         "quotas": [quota("L-417A185B"), quota("L-7212CCBC")],
     }))

@@ -21,6 +21,7 @@ pub(super) const FILES: Files = Files {
   instanceTypes: [p4d.24xlarge]
   capacity: { prefer: [on-demand] }
   limits: { maxNodes: 4 }
+  stabilization: { scaleDown: 1s, minimumLife: 0s }
   sharing: { mig: { 1g.10gb: 1, 3g.20gb: 1 } }
 - name: turns
   workload: dev
@@ -28,6 +29,7 @@ pub(super) const FILES: Files = Files {
   where: { clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }
   capacity: { prefer: [on-demand] }
   limits: { maxNodes: 4 }
+  stabilization: { scaleDown: 1s, minimumLife: 0s }
   sharing: { timeSlicing: 2, renameByDefault: true }
 quotas:
 - { name: L-417A185B, cloud: aws, region: us-east-1, limit: 768 }

@@ -223,7 +223,7 @@ fn nodes_without_pods_are_replaced_before_busy_ones() {
     judge(&mut world, 7, Verdict::Unhealthy);
     world.live(minutes(3));
     let idle = NodeName::new("node-7").unwrap();
-    world.clear_pods(&idle);
+    world.unbind(idle.as_str());
     world.advance(minutes(6));
     world.observe();
     let plan = world.pass();

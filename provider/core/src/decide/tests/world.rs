@@ -475,6 +475,13 @@ impl World {
         }
     }
 
+    /// Those that have not yet do.
+    pub(super) fn join_new(&mut self) {
+        let known = self.cluster.nodes.clone();
+        self.join(true);
+        self.cluster.nodes.extend(known);
+    }
+
     fn change_node(&mut self, change: impl Fn(&mut NodeFacts)) {
         for node in self.cluster.nodes.values_mut() {
             change(Arc::make_mut(node));
@@ -489,8 +496,20 @@ impl World {
         self.change_node(|n| n.gpu_pods.clear());
     }
 
-    pub(super) fn clear_pods(&mut self, node: &NodeName) {
+    /// A pod comes to that node.
+    pub(super) fn bind(&mut self, node: &str) {
+        Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap()).gpu_pods = ["default/pod".to_owned()].into();
+    }
+
+    /// And goes.
+    pub(super) fn unbind(&mut self, node: &str) {
         Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap()).gpu_pods.clear();
+    }
+
+    /// The machine and Node of that name are gone.
+    pub(super) fn forget_node(&mut self, node: &str) {
+        self.cluster.nodes.remove(node);
+        self.machines.retain(|_, made| made.node_name.as_str() != node);
     }
 
     pub(super) fn mark_node(&mut self, hold: Hold) {

@@ -2,6 +2,7 @@ mod data;
 mod floors;
 mod health;
 mod signals;
+mod windows;
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
