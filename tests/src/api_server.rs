@@ -183,7 +183,9 @@ impl Shared {
             object["metadata"]["uid"] = json!(format!("uid-{version}"));
             object["metadata"]["creationTimestamp"] = json!(now);
         }
-        for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        let conditions = object["status"]["conditions"].as_array_mut().into_iter().flatten();
+        // Whoever tells of a change of something else says himself when it was.
+        for condition in conditions.filter(|condition| condition["type"] == "Ready") {
             let was = before.as_ref().and_then(|before| {
                 let conditions = before["status"]["conditions"].as_array()?;
                 conditions.iter().find(|c| c["type"] == condition["type"] && c["status"] == condition["status"])

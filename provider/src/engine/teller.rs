@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(asked.lock().unwrap().len(), AT_ONCE);
         assert_eq!(teller.due(vec![tell(0, Verdict::Busy)], now()), []);
         // Nobody answers: after its time each gives its place to the next.
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(asked.lock().unwrap().len(), 20);
         assert_eq!(teller.due(vec![tell(0, Verdict::Busy)], now()).len(), 1);
     }

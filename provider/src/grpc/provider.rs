@@ -56,6 +56,7 @@ impl Provider {
     }
 
     /// One that asks probes before nodes go.
+    #[must_use]
     pub fn confirming(self, confirm: Option<Arc<Confirm>>) -> Self {
         Self { confirm, ..self }
     }

@@ -310,5 +310,12 @@ fn nodes_are_shown_with_what_they_cost_who_holds_them_and_what_their_gpus_do() {
     let nobody = nodes(&["--pool", "nobody"]);
     assert_eq!((nobody.code, nobody.out.as_str()), (5, ""), "{nobody:?}");
     assert!(nobody.err.contains("no node of pool \"nobody\""), "{nobody:?}");
+    let busy: Value = serde_json::from_str(&nodes(&["--verdict", "busy", "-o", "json"]).out).unwrap();
+    assert_eq!((busy["nodes"].as_array().unwrap().len(), &busy["nodes"][0]["node"]), (1, &Value::from("sim-0")));
+    assert_eq!(busy["total"]["nodes"], 1);
+    let held: Value = serde_json::from_str(&nodes(&["--verdict", "held", "-o", "json"]).out).unwrap();
+    assert_eq!(held["nodes"], Value::Array(Vec::new()));
+    let free = nodes(&["--verdict", "free"]);
+    assert!(free.code == 2 && free.err.contains("write one of booting, warm, idle"), "{free:?}");
     assert_eq!(nodes(&["--by", "owner", "--sort", "price"]).code, 2);
 }

@@ -23,6 +23,7 @@ use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
 use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
 use stoker_core::supply::{Instance, InstanceState, KeyParts, MarketFacts, Observation};
+use stoker_core::told::{Borne, Tell};
 use stoker_core::transfer::{Crossing, End, Hop, TransferPrices, UsdPerGiB};
 use stoker_core::units::{MiB, Milli, UsdPerHour};
 use stoker_core::usage::Usage;
@@ -152,7 +153,7 @@ impl Fleet {
             let (plan, memory) =
                 check(decision, &self.memory, &self.snapshot, &self.menu).map_err(|faults| anyhow!("{faults:?}"))?;
             self.memory = memory;
-            if plan.actions.is_empty() {
+            if plan.actions.is_empty() && plan.tells.is_empty() {
                 return Ok(plan);
             }
             let cluster = self.snapshot.cluster.as_mut().context("no cluster")?;
@@ -164,6 +165,10 @@ impl Fleet {
                     other => bail!("a settled fleet, and yet {other:?}"),
                 };
                 Arc::make_mut(nodes.get_mut(node).context("an unknown node")?).scale_down_disabled = hold;
+            }
+            for Tell { node, verdict, .. } in &plan.tells {
+                let node = Arc::make_mut(nodes.get_mut(node).context("an unknown node")?);
+                node.borne = Borne::of(verdict.as_ref(), self.now).map(Arc::new);
             }
         }
         bail!("the fleet does not settle")

@@ -122,7 +122,7 @@ fn unmarked(row: &NodeRow) -> Option<Change> {
         annotations.insert(DRAINING.to_owned(), Value::Null);
     }
     let spec = (row.cordon == Cordon::Ours).then(|| json!({ "unschedulable": null }));
-    (!annotations.is_empty()).then(|| Change { annotations: Value::Object(annotations), spec })
+    (!annotations.is_empty()).then_some(Change { annotations: Value::Object(annotations), spec })
 }
 
 #[cfg(test)]

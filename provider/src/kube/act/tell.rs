@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use stoker_core::ids::NodeName;
+use stoker_core::ids::{NodeName, ProviderId};
 use stoker_core::told::{Bears, Borne, CONDITION, Condition, Tell, is_alarm, reason};
 use stoker_core::verdict::Judged;
 
@@ -19,7 +19,7 @@ impl KubeAct {
     /// See [`ActError`].
     pub async fn tell(&self, tell: &Tell, now: Timestamp) -> Result<Outcome, ActError> {
         let Tell { node, provider_id, verdict } = tell;
-        let same_machine = |row: &NodeRow| row.provider_id.as_deref() == provider_id.as_ref().map(|id| id.as_str());
+        let same_machine = |row: &NodeRow| row.provider_id.as_deref() == provider_id.as_ref().map(ProviderId::as_str);
         let (outcome, before) = self.put("tell the verdict of", node, same_machine, verdict.as_ref(), now).await?;
         if outcome == Outcome::Done {
             self.tell_people(tell, &before).await;

@@ -23,12 +23,12 @@ impl Fleet {
         let pools = || self.menu.policy.pools.iter().map(|pool| &pool.name);
         let every = pools().flat_map(|pool| Verdict::ALL.map(|verdict| ((pool, verdict), 0)));
         let mut nodes: BTreeMap<(&PoolName, Verdict), i64> = every.collect();
-        let mut held: BTreeMap<&PoolName, UsdPerHour> = pools().map(|pool| (pool, UsdPerHour::ZERO)).collect();
+        let mut lost: BTreeMap<&PoolName, UsdPerHour> = pools().map(|pool| (pool, UsdPerHour::ZERO)).collect();
         for record in self.memory.records.values() {
             let (Some(judged), Some(group)) = (&record.judged, group_of(record, &self.memory, &self.menu)) else { continue };
             *nodes.entry((&group.pool, judged.verdict)).or_default() += 1;
             if let (Verdict::Held, Some(purchase)) = (judged.verdict, record.purchase()) {
-                let cost = held.entry(&group.pool).or_default();
+                let cost = lost.entry(&group.pool).or_default();
                 *cost = cost.plus(purchase.price);
             }
         }
@@ -37,8 +37,8 @@ impl Fleet {
         };
         let help = "Nodes by what is concluded of them; one of which nothing can tell is not among them";
         gauges(encoder, "verdict", help, Some(&Unit::Other("nodes".to_owned())), nodes.into_iter().map(of))?;
-        let held = held.into_iter().map(|(pool, cost)| ([("pool", pool.to_string())], dollars(cost)));
+        let lost = lost.into_iter().map(|(pool, cost)| ([("pool", pool.to_string())], dollars(cost)));
         let help = "What nodes cost at cash prices that pods hold and do nothing with, in US dollars an hour";
-        gauges(encoder, "held", help, Some(&Unit::Other("usd_per_hour".to_owned())), held)
+        gauges(encoder, "held", help, Some(&Unit::Other("usd_per_hour".to_owned())), lost)
     }
 }
