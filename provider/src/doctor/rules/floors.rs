@@ -102,8 +102,6 @@ pub(super) fn dry_run(case: Case<'_>) -> Option<Verdict> {
     let [makes, _] = BUFFERS.map(|flag| case.values.is_on(flag));
     let asks = makes? && case.values.is_on("capacity-buffer-pod-dry-run-enabled")?;
     let why = "tries a buffer's pod on the API server, for which the autoscaler needs the right to create pods";
-    let cure = to_do(
-        "see that it has it (manifests/buffers/rbac.yaml), or write --capacity-buffer-pod-dry-run-enabled=false",
-    );
+    let cure = to_do("see that it has it (manifests/buffers/rbac.yaml), or write --capacity-buffer-pod-dry-run-enabled=false");
     asks.then(|| info(why, cure))?
 }

@@ -72,7 +72,7 @@ fn each_flag_that_fights_the_policy_is_told_with_its_cure() {
             "no node is bought",
             "injection-enabled=true",
         ),
-        ("--scale-down-enabled=false", Error, "scale-down-enabled", "never removed", "=true"),
+        ("--scale-down-enabled=false", Error, "scale-down-enabled", "ever removed", "=true"),
         ("--scale-down-unneeded-time=10m", Warning, "scale-down-unneeded-time", "15m of pool inference become 25m", "=1m"),
         ("--scale-down-unneeded-time=16m", Error, "scale-down-unneeded-time", "become 31m", "=1m"),
         ("--scale-down-unneeded-time=0s", Error, "scale-down-unneeded-time", "below 30s", "=1m"),

@@ -73,8 +73,7 @@ impl BuffersError {
                  (1.34 or later) and start it with --capacity-buffer-controller-enabled and --capacity-buffer-pod-injection-enabled"
             )
         } else if self.is_forbidden() {
-            "Stoker may not keep CapacityBuffers, so floors go through minSize: apply manifests/buffers/rbac.yaml"
-                .to_owned()
+            "Stoker may not keep CapacityBuffers, so floors go through minSize: apply manifests/buffers/rbac.yaml".to_owned()
         } else {
             "CapacityBuffers cannot be kept up to date now; those that are there stay".to_owned()
         }

@@ -1,4 +1,4 @@
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use axum::body::Body;
 use http::{Method, Response};
@@ -11,6 +11,7 @@ use stoker_core::units::UsdPerHour;
 use super::super::fake::{self, Call};
 use super::object::covers;
 use super::*;
+use crate::catalog::Catalog;
 use crate::view::NotReady;
 
 const BUFFERS: &str = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/default/capacitybuffers";
@@ -96,14 +97,16 @@ fn pool() -> PoolName {
     PoolName::new("inference").unwrap()
 }
 
+/// Read once: the built-in tables are large.
+static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::load(None, None, Timestamp::UNIX_EPOCH).unwrap());
+
 /// A view in which the built-in example's pool wants so many warm nodes, through buffers or not.
 fn view(through: Through, wanted: u32, change: impl FnOnce(&mut stoker_core::policy::Pool)) -> View {
-    let catalog = crate::catalog::Catalog::load(None, None, Timestamp::UNIX_EPOCH).unwrap();
-    let mut policy = catalog.policy(None).unwrap();
+    let mut policy = CATALOG.policy(None).unwrap();
     let own = policy.pools.iter_mut().find(|own| own.name == pool()).unwrap();
     own.warm_floor = Some(WarmFloor { nodes: wanted, through, ..WarmFloor::default() });
     change(own);
-    let menu = Arc::new(catalog.menu(policy));
+    let menu = Arc::new(CATALOG.menu(policy));
     let floor = FloorStands {
         pool: pool(),
         wanted,
@@ -209,11 +212,12 @@ async fn without_the_api_or_the_right_to_it_floors_go_through_min_size_and_it_is
         assert!(keeper.told.as_ref().is_some_and(|text| text.contains(told) && text.contains("minSize")), "{:?}", keeper.told);
         // It is asked for again after five minutes, and used as soon as it is there.
         server.state().refuses = None;
+        let two = through_buffers(2);
         for _ in 0..ASK_AGAIN {
-            keeper.look(&through_buffers(2)).await;
+            keeper.look(&two).await;
             assert_eq!(server.writes(), [""; 0]);
         }
-        keeper.look(&through_buffers(2)).await;
+        keeper.look(&two).await;
         assert!(*served.borrow() && keeper.told.is_none());
         assert_eq!(server.object(&at(BUFFERS))["spec"]["replicas"], 2);
     }
