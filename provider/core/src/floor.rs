@@ -45,7 +45,7 @@ pub enum Through {
     /// By the least size of groups.
     #[default]
     MinSize,
-    /// By a CapacityBuffer, where the cluster serves them.
+    /// By a `CapacityBuffer`, where the cluster serves them.
     CapacityBuffer,
 }
 

@@ -52,12 +52,19 @@ pub struct TakenBack {
     pub templates: usize,
 }
 
-/// Deletes every buffer of this cluster's pools, and their pod templates, in the client's namespace.
+/// Deletes every buffer that Stoker made, and its pod template, in all namespaces: of one cluster or of any. With `dry_run` they are only
+/// counted.
 ///
 /// # Errors
 /// When the API server does not answer, or does not allow it. What was deleted by then stays so; it may be repeated.
-pub async fn take_back(client: &Client, cluster: &ClusterName) -> Result<TakenBack, BuffersError> {
-    Objects::new(client, cluster).keep_only(&BTreeSet::new()).await
+pub async fn take_back(client: &Client, cluster: Option<&ClusterName>, dry_run: bool) -> Result<TakenBack, BuffersError> {
+    let nothing = |_: &str| false;
+    let buffers = match Kind::buffers().delete(client, None, cluster, nothing, dry_run).await {
+        // Where the API is not served, none of it can be there.
+        Err(error) if error.is_absent() => 0,
+        deleted => deleted?,
+    };
+    Ok(TakenBack { buffers, templates: Kind::templates().delete(client, None, cluster, nothing, dry_run).await? })
 }
 
 struct Keeper {
@@ -99,7 +106,7 @@ impl Keeper {
         self.objects.probe().await?;
         self.objects.apply(&wanted).await?;
         // A pool that asks and whose floor is not known in this pass keeps what it has.
-        self.objects.keep_only(&asking.iter().cloned().collect()).await.map(|_| ())
+        self.objects.keep_only(&asking.iter().cloned().collect()).await
     }
 
     fn failed(&mut self, error: &BuffersError, asked: bool) {

@@ -13,7 +13,6 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::super::FIELD_MANAGER;
-use super::TakenBack;
 use super::object::{API, MANAGED_BY, Wanted, covers, name};
 
 /// How long one request may take before it counts as failed. Every one can be repeated.
@@ -80,53 +79,97 @@ impl BuffersError {
     }
 }
 
-/// The buffers and pod templates of one namespace.
-pub(super) struct Objects {
-    cluster: ClusterName,
-    buffers: Api<DynamicObject>,
-    templates: Api<DynamicObject>,
+/// One of the two kinds of objects.
+pub(super) struct Kind {
+    what: &'static str,
+    resource: ApiResource,
 }
 
-const BUFFERS: &str = "CapacityBuffers";
-const TEMPLATES: &str = "PodTemplates";
+impl Kind {
+    pub(super) fn buffers() -> Self {
+        let kind = GroupVersionKind::gvk(API.0, API.1, "CapacityBuffer");
+        Self { what: "CapacityBuffers", resource: ApiResource::from_gvk_with_plural(&kind, "capacitybuffers") }
+    }
+
+    pub(super) fn templates() -> Self {
+        let kind = GroupVersionKind::gvk("", "v1", "PodTemplate");
+        Self { what: "PodTemplates", resource: ApiResource::from_gvk_with_plural(&kind, "podtemplates") }
+    }
+
+    fn within(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(client.clone(), namespace, &self.resource)
+    }
+
+    /// Deletes objects that bear Stoker's marks, in a namespace or in all, of a cluster or of any; those that are kept stay. Where it is only
+    /// shown, none is. Tells how many.
+    pub(super) async fn delete(
+        &self,
+        client: &Client,
+        namespace: Option<&str>,
+        cluster: Option<&ClusterName>,
+        kept: impl Fn(&str) -> bool,
+        shown: bool,
+    ) -> Result<usize, BuffersError> {
+        let all = match namespace {
+            Some(namespace) => self.within(client, namespace),
+            None => Api::all_with(client.clone(), &self.resource),
+        };
+        let cluster = cluster.map_or_else(|| CLUSTER_LABEL.to_owned(), |name| format!("{CLUSTER_LABEL}={name}"));
+        let marks = ListParams::default().labels(&format!("{MANAGED_BY}=stoker,{POOL_LABEL},{cluster}"));
+        let mut deleted = 0;
+        for object in asked("list", self.what, all.list(&marks)).await?.items {
+            if object.labels().get(POOL_LABEL).is_none_or(|pool| kept(pool)) {
+                continue;
+            }
+            let within = self.within(client, &object.namespace().unwrap_or_default());
+            let as_read = Preconditions { uid: object.uid(), resource_version: None };
+            let params = DeleteParams { preconditions: Some(as_read), ..DeleteParams::default() };
+            if shown {
+                deleted += 1;
+                continue;
+            }
+            match asked("delete", self.what, within.delete(&object.name_any(), &params)).await {
+                Ok(_) => deleted += 1,
+                // Somebody was faster, or another one of its name is there now.
+                Err(error) if error.is_absent() || error.status() == Some(StatusCode::CONFLICT.as_u16()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(deleted)
+    }
+}
+
+/// The buffers and pod templates of a cluster's pools, in the client's own namespace: the pod's, or that of the kubeconfig's context.
+pub(super) struct Objects {
+    client: Client,
+    cluster: ClusterName,
+    buffers: Kind,
+    templates: Kind,
+}
 
 impl Objects {
-    /// Those of the client's own namespace: the pod's, or that of the kubeconfig's context.
     pub(super) fn new(client: &Client, cluster: &ClusterName) -> Self {
-        let namespace = client.default_namespace().to_owned();
-        let of = |group: &str, version: &str, kind: &str, plural: &str| {
-            let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-            Api::namespaced_with(client.clone(), &namespace, &resource)
-        };
-        Self {
-            cluster: cluster.clone(),
-            buffers: of(API.0, API.1, "CapacityBuffer", "capacitybuffers"),
-            templates: of("", "v1", "PodTemplate", "podtemplates"),
-        }
+        Self { client: client.clone(), cluster: cluster.clone(), buffers: Kind::buffers(), templates: Kind::templates() }
     }
 
     /// Whether buffers can be listed here.
     pub(super) async fn probe(&self) -> Result<(), BuffersError> {
         let one = ListParams::default().limit(1);
-        asked("list", BUFFERS, self.buffers.list(&one)).await.map(|_| ())
+        let buffers = self.buffers.within(&self.client, self.client.default_namespace());
+        asked("list", self.buffers.what, buffers.list(&one)).await.map(|_| ())
     }
 
     /// Makes what is wanted, or changes it to be so: the pod template first, for the buffer names it.
     pub(super) async fn apply(&self, wanted: &BTreeMap<PoolName, Wanted>) -> Result<(), BuffersError> {
         for (pool, wanted) in wanted {
-            self.put(&self.templates, TEMPLATES, pool, &wanted.template(&self.cluster, pool)).await?;
-            self.put(&self.buffers, BUFFERS, pool, &wanted.buffer(&self.cluster, pool)).await?;
+            self.put(&self.templates, pool, &wanted.template(&self.cluster, pool)).await?;
+            self.put(&self.buffers, pool, &wanted.buffer(&self.cluster, pool)).await?;
         }
         Ok(())
     }
 
-    async fn put(
-        &self,
-        api: &Api<DynamicObject>,
-        what: &'static str,
-        pool: &PoolName,
-        wanted: &Value,
-    ) -> Result<(), BuffersError> {
+    async fn put(&self, kind: &Kind, pool: &PoolName, wanted: &Value) -> Result<(), BuffersError> {
+        let (what, api) = (kind.what, kind.within(&self.client, self.client.default_namespace()));
         let name = name(pool);
         if let Some(there) = asked("read", what, api.get_opt(&name)).await? {
             if !self.is_ours(&there) {
@@ -142,39 +185,12 @@ impl Objects {
     }
 
     /// Deletes ours of all other pools: a buffer before the pod template that it names.
-    pub(super) async fn keep_only(&self, kept: &BTreeSet<PoolName>) -> Result<TakenBack, BuffersError> {
-        let buffers = match self.delete_others(&self.buffers, BUFFERS, kept).await {
-            // Nothing of it can be there.
-            Err(error) if error.is_absent() => 0,
-            deleted => deleted?,
-        };
-        Ok(TakenBack { buffers, templates: self.delete_others(&self.templates, TEMPLATES, kept).await? })
-    }
-
-    async fn delete_others(
-        &self,
-        api: &Api<DynamicObject>,
-        what: &'static str,
-        kept: &BTreeSet<PoolName>,
-    ) -> Result<usize, BuffersError> {
-        let marks = ListParams::default().labels(&format!("{MANAGED_BY}=stoker,{CLUSTER_LABEL}={}", self.cluster));
-        let ours = asked("list", what, api.list(&marks)).await?.items;
-        let mut deleted = 0;
-        for object in ours.iter().filter(|object| self.is_ours(object)) {
-            let pool = object.labels().get(POOL_LABEL);
-            if pool.is_some_and(|pool| kept.contains(pool.as_str())) {
-                continue;
-            }
-            let as_read = Preconditions { uid: object.uid(), resource_version: None };
-            let params = DeleteParams { preconditions: Some(as_read), ..DeleteParams::default() };
-            match asked("delete", what, api.delete(&object.name_any(), &params)).await {
-                Ok(_) => deleted += 1,
-                // Somebody was faster, or another one of its name is there now.
-                Err(error) if error.is_absent() || error.status() == Some(StatusCode::CONFLICT.as_u16()) => {}
-                Err(error) => return Err(error),
-            }
+    pub(super) async fn keep_only(&self, kept: &BTreeSet<PoolName>) -> Result<(), BuffersError> {
+        let own = Some(self.client.default_namespace());
+        for kind in [&self.buffers, &self.templates] {
+            kind.delete(&self.client, own, Some(&self.cluster), |pool| kept.contains(pool), false).await?;
         }
-        Ok(deleted)
+        Ok(())
     }
 
     fn is_ours(&self, object: &DynamicObject) -> bool {

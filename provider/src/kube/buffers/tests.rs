@@ -34,9 +34,13 @@ impl Server {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keeper(&self) -> (Keeper, watch::Receiver<bool>) {
+    fn client(&self) -> Client {
         let server = self.clone();
-        let client = fake::client(move |call| std::future::ready(server.serve(&call)));
+        fake::client(move |call| std::future::ready(server.serve(&call)))
+    }
+
+    fn keeper(&self) -> (Keeper, watch::Receiver<bool>) {
+        let client = self.client();
         let (served, told) = watch::channel(false);
         let objects = Objects::new(&client, &cluster());
         (Keeper { objects, served, wait: 0, told: None, left_over: true }, told)
@@ -44,34 +48,39 @@ impl Server {
 
     fn serve(&self, call: &Call) -> Response<Body> {
         let mut state = self.state();
-        if let Some((code, reason)) = state.refuses.filter(|_| call.path.starts_with(BUFFERS)) {
+        if let Some((code, reason)) = state.refuses.filter(|_| call.path.contains("/capacitybuffers")) {
             return fake::failure(code, reason);
         }
         let missing = || fake::failure(http::StatusCode::NOT_FOUND, "NotFound");
-        let is_list = [BUFFERS, TEMPLATES].contains(&call.path.as_str());
-        match call.method {
-            Method::GET if is_list => {
-                let under = format!("{}/", call.path);
-                let items: Vec<_> = state.objects.iter().filter(|(path, _)| path.starts_with(&under)).collect();
-                let wanted = call.param("labelSelector").is_some();
-                let ours = |object: &Value| !wanted || object["metadata"]["labels"]["stoker.dev/cluster"] == "test";
-                let items: Vec<_> =
-                    items.into_iter().filter(|(_, object)| ours(object)).map(|(_, object)| object.clone()).collect();
-                fake::page(&items, None)
+        let everywhere = |path: &str| path.replace("/namespaces/default", "");
+        let lists = [BUFFERS, TEMPLATES].into_iter().find(|path| *path == call.path || everywhere(path) == call.path);
+        match (&call.method, lists) {
+            (&Method::GET, Some(path)) => {
+                let under = format!("{path}/");
+                let asked = call.param("labelSelector").unwrap_or_default();
+                let of_any = |object: &Value| !object["metadata"]["labels"]["stoker.dev/cluster"].is_null();
+                let selected = |object: &Value| match asked {
+                    "" => true,
+                    asked if asked.contains("cluster%3Dtest") => object["metadata"]["labels"]["stoker.dev/cluster"] == "test",
+                    _ => of_any(object),
+                };
+                let items = state.objects.iter().filter(|(path, object)| path.starts_with(&under) && selected(object));
+                fake::page(&items.map(|(_, object)| object.clone()).collect::<Vec<_>>(), None)
             }
-            Method::GET => state.objects.get(&call.path).map_or_else(missing, fake::object),
-            Method::PATCH => {
+            (&Method::GET, None) => state.objects.get(&call.path).map_or_else(missing, fake::object),
+            (&Method::PATCH, _) => {
                 assert_eq!(call.param("fieldManager"), Some("stoker"));
                 assert_eq!(call.param("force"), Some("true"));
                 let mut object = call.body.clone();
                 object["metadata"]["uid"] = json!("u");
+                object["metadata"]["namespace"] = json!("default");
                 // A default that the server fills in.
                 object["metadata"]["generation"] = json!(1);
                 state.objects.insert(call.path.clone(), object.clone());
                 state.writes.push(format!("put {}", call.path));
                 fake::object(&object)
             }
-            Method::DELETE => {
+            (&Method::DELETE, _) => {
                 assert_eq!(call.body["preconditions"]["uid"], "u");
                 state.writes.push(format!("delete {}", call.path));
                 state.objects.remove(&call.path).map_or_else(missing, |object| fake::object(&object))
@@ -229,21 +238,32 @@ async fn without_the_api_or_the_right_to_it_floors_go_through_min_size_and_it_is
     assert!(!keeper.left_over && keeper.told.is_none());
 }
 
+async fn take_back_of(server: &Server, cluster: Option<ClusterName>, dry_run: bool) -> TakenBack {
+    take_back(&server.client(), cluster.as_ref(), dry_run).await.unwrap()
+}
+
 #[tokio::test]
 async fn objects_of_others_are_left_alone() {
     let server = Server::default();
     let theirs = json!({ "apiVersion": "v1", "kind": "PodTemplate", "metadata": { "name": "stoker-inference", "uid": "u" } });
-    let other = json!({ "metadata": { "name": "stoker-x", "uid": "u", "labels": {
+    let other = json!({ "metadata": { "name": "stoker-x", "namespace": "default", "uid": "u", "labels": {
         "app.kubernetes.io/managed-by": "stoker", "stoker.dev/cluster": "other", "stoker.dev/pool": "x" } } });
     server.state().objects.insert(at(TEMPLATES), theirs.clone());
     server.state().objects.insert(format!("{BUFFERS}/stoker-x"), other.clone());
     server.keeper().0.look(&through_buffers(2)).await;
     assert_eq!(server.writes(), [format!("put {}", at(BUFFERS))]);
     assert_eq!(server.object(&at(TEMPLATES)), theirs);
-    let (keeper, _) = server.keeper();
-    let taken = keeper.objects.keep_only(&BTreeSet::new()).await.unwrap();
-    assert_eq!(taken, TakenBack { buffers: 1, templates: 0 });
-    assert_eq!(server.object(&format!("{BUFFERS}/stoker-x")), other);
+    server.writes();
+    let of_ours = |dry_run| take_back_of(&server, Some(cluster()), dry_run);
+    let one = TakenBack { buffers: 1, templates: 0 };
+    assert_eq!(of_ours(true).await, one);
+    assert_eq!(server.writes(), [""; 0], "only shown");
+    assert_eq!(of_ours(false).await, one);
+    assert_eq!(server.writes(), [format!("delete {}", at(BUFFERS))]);
+    assert_eq!(take_back_of(&server, None, false).await, one, "that of the other cluster");
+    assert_eq!(server.object(&at(TEMPLATES)), theirs);
+    server.state().refuses = Some((http::StatusCode::NOT_FOUND, "NotFound"));
+    assert_eq!(take_back_of(&server, None, false).await, TakenBack::default());
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub struct RawWarmFloor {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signals: Option<bool>,
     /// When a node counts as warm: `ready`, or `imagesPulled`, when every image that the pool's GPU pods used lately is on it too; have them
-    /// pulled in advance, as by a DaemonSet. Images are those used within an hour before the last use of any, up to 16; a node that lists none,
+    /// pulled in advance, as by a `DaemonSet`. Images are those used within an hour before the last use of any, up to 16; a node that lists none,
     /// or its 50 largest only, counts as soon as it is Ready. Default: `ready`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_when: Option<WarmWhen>,
