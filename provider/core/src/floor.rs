@@ -23,6 +23,30 @@ pub struct WarmFloor {
     pub signals: bool,
     /// When a node counts as warm.
     pub warm_when: WarmWhen,
+    /// How the autoscaler is asked for it.
+    #[serde(default)]
+    pub through: Through,
+}
+
+impl WarmFloor {
+    /// Whether it has to be asked for by a raised `minSize`: it is to be, or the cluster serves no buffers.
+    pub const fn raises_min_size(&self, buffers_served: bool) -> bool {
+        match self.through {
+            Through::MinSize => true,
+            Through::CapacityBuffer => !buffers_served,
+        }
+    }
+}
+
+/// How the autoscaler is asked for a floor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Through {
+    /// By the least size of groups.
+    #[default]
+    MinSize,
+    /// By a `CapacityBuffer`, where the cluster serves them.
+    CapacityBuffer,
 }
 
 /// Over how much history arrivals are counted where the policy does not say: two weeks, so that each day of the week counts twice.

@@ -82,7 +82,7 @@ struct Reader {
 
 impl Reader {
     fn read(&mut self, words: &[String]) {
-        let mut words = words.iter().enumerate().peekable();
+        let mut words = words.iter().enumerate();
         let mut switch: Option<&'static Flag> = None;
         while let Some((at, word)) = words.next() {
             let before = switch.take();
@@ -110,7 +110,11 @@ impl Reader {
             };
             match value {
                 Some(value) => self.keep(flag, value),
-                None => self.end(flag.name, "has no value, and the autoscaler ends over it", "write --NAME=VALUE"),
+                None => self.end(
+                    flag.name,
+                    "has no value, and the autoscaler ends over it",
+                    &format!("write --{}=VALUE", flag.name),
+                ),
             }
         }
     }

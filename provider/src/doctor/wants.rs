@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
-use stoker_core::floor::WarmFloor;
+use stoker_core::floor::{Through, WarmFloor};
 use stoker_core::ids::PoolName;
 use stoker_core::isolation::SHAPE_TAINT;
 use stoker_core::policy::{Policy, Pool};
@@ -19,6 +19,8 @@ pub struct Wants {
     pub least_nodes: u64,
     /// A pool whose nodes are to be kept whatever the demand, if only at times.
     pub floor: Option<PoolName>,
+    /// A pool whose floor goes through CapacityBuffers.
+    pub buffers: Option<PoolName>,
     /// Nodes never exceeded.
     pub most_nodes: u64,
     /// Keys of the taints that its nodes bear for as long as they live.
@@ -39,6 +41,7 @@ impl Wants {
             window: windows.min_by_key(|(_, window)| *window),
             least_nodes: pools().map(least).sum(),
             floor: pools().find(|pool| has_floor(pool)).map(|pool| pool.name.clone()),
+            buffers: pools().find(|pool| goes_through_buffers(pool)).map(|pool| pool.name.clone()),
             most_nodes: pools().map(|pool| u64::from(pool.limits.max_nodes)).sum(),
             taints: own.chain(isolation.then(|| SHAPE_TAINT.to_owned())).collect(),
             isolation,
@@ -51,9 +54,13 @@ fn least(pool: &Pool) -> u64 {
     u64::from(pool.limits.min_nodes.max(warm))
 }
 
+fn goes_through_buffers(pool: &Pool) -> bool {
+    has_floor(pool) && pool.warm_floor.as_ref().is_some_and(|floor| floor.through == Through::CapacityBuffer)
+}
+
 fn has_floor(pool: &Pool) -> bool {
     let wanted = |floor: &WarmFloor| {
-        let WarmFloor { nodes, percent_of_busy, quantile, schedule, signals, warm_when: _ } = floor;
+        let WarmFloor { nodes, percent_of_busy, quantile, schedule, signals, warm_when: _, through: _ } = floor;
         *nodes > 0 || percent_of_busy.is_some() || quantile.is_some() || !schedule.is_empty() || *signals
     };
     pool.limits.min_nodes > 0 || pool.warm_floor.as_ref().is_some_and(wanted)

@@ -158,6 +158,7 @@ pub struct Feeds {
     seen: Option<watch::Receiver<Arc<SeenNodes>>>,
     demand: Option<watch::Receiver<Arc<Demand>>>,
     images: Option<(watch::Receiver<Arc<ImagesOfNodes>>, watch::Receiver<Arc<Policy>>)>,
+    buffers: Option<watch::Receiver<bool>>,
 }
 
 /// The cluster's facts, and whether they can be trusted.
@@ -188,7 +189,7 @@ impl Feeds {
     /// Feeds from these suppliers, and from the cluster where there is one.
     pub fn new(suppliers: &[Arc<dyn Supplier>], cluster: Option<ClusterFeed>) -> Self {
         let suppliers = suppliers.iter().map(|s| SupplierFeed::new(Arc::clone(s))).collect();
-        Self { suppliers, cluster, seen: None, demand: None, images: None }
+        Self { suppliers, cluster, seen: None, demand: None, images: None, buffers: None }
     }
 
     /// With what has been seen of the nodes' GPUs. A pass waits for none of it: what nobody has read yet is absent.
@@ -209,6 +210,13 @@ impl Feeds {
     #[must_use]
     pub fn with_images(mut self, images: watch::Receiver<Arc<ImagesOfNodes>>, policy: watch::Receiver<Arc<Policy>>) -> Self {
         self.images = Some((images, policy));
+        self
+    }
+
+    /// With whether floors can go through CapacityBuffers.
+    #[must_use]
+    pub fn with_buffers(mut self, served: watch::Receiver<bool>) -> Self {
+        self.buffers = Some(served);
         self
     }
 
@@ -265,6 +273,7 @@ impl Feeds {
             drains: under_way.drains,
             seen: self.seen.as_ref().map(|seen| SeenNodes::clone(&seen.borrow())).unwrap_or_default(),
             images: self.images(),
+            buffers: self.buffers.as_ref().is_some_and(|served| *served.borrow()),
             demand: self.demand.as_ref().map(|demand| Demand::clone(&demand.borrow())).unwrap_or_default(),
         }
     }

@@ -274,6 +274,8 @@ pub(super) struct SnapshotDelta {
     seen: MapDelta<NodeName, Arc<Seen>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     images: MapDelta<NodeName, Arc<NodeImages>>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    buffers: bool,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     demand: MapDelta<PoolName, Arc<PoolDemand>>,
 }
@@ -282,7 +284,7 @@ impl Part for Snapshot {
     type Delta = SnapshotDelta;
 
     fn whole(&self) -> SnapshotDelta {
-        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen, images, demand } = self;
+        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen, buffers, images, demand } = self;
         SnapshotDelta {
             suppliers: suppliers.whole(),
             cluster: Some(cluster.whole()),
@@ -292,12 +294,13 @@ impl Part for Snapshot {
             drains: drains.whole(),
             seen: seen.whole(),
             images: images.whole(),
+            buffers: *buffers,
             demand: demand.whole(),
         }
     }
 
     fn since(&self, before: &Self) -> Option<SnapshotDelta> {
-        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen, images, demand } = self;
+        let Self { suppliers, cluster, outcomes, launching, terminating, drains, seen, buffers, images, demand } = self;
         let delta = SnapshotDelta {
             suppliers: suppliers.since(&before.suppliers).unwrap_or_default(),
             cluster: cluster.since(&before.cluster),
@@ -307,6 +310,7 @@ impl Part for Snapshot {
             drains: drains.since(&before.drains).unwrap_or_default(),
             seen: seen.since(&before.seen).unwrap_or_default(),
             images: images.since(&before.images).unwrap_or_default(),
+            buffers: *buffers,
             demand: demand.since(&before.demand).unwrap_or_default(),
         };
         let any = !delta.suppliers.is_empty()
@@ -317,13 +321,15 @@ impl Part for Snapshot {
             || !delta.drains.is_empty()
             || !delta.seen.is_empty()
             || !delta.images.is_empty()
+            || *buffers != before.buffers
             || !delta.demand.is_empty();
         any.then_some(delta)
     }
 
     fn apply(before: Option<Self>, delta: SnapshotDelta) -> Self {
         let before = before.unwrap_or_default();
-        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating, drains, seen, images, demand } = delta;
+        let SnapshotDelta { suppliers, cluster, outcomes, launching, terminating, drains, seen, buffers, images, demand } =
+            delta;
         Self {
             suppliers: Part::apply(Some(before.suppliers), suppliers),
             cluster: match cluster {
@@ -336,6 +342,7 @@ impl Part for Snapshot {
             drains: Part::apply(Some(before.drains), drains),
             seen: Part::apply(Some(before.seen), seen),
             images: Part::apply(Some(before.images), images),
+            buffers,
             demand: Part::apply(Some(before.demand), demand),
         }
     }

@@ -5,6 +5,7 @@
 
 pub mod act;
 mod bound;
+pub mod buffers;
 pub mod client;
 #[cfg(test)]
 pub(crate) mod fake;

@@ -316,9 +316,10 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let prometheus = prometheus::Prometheus::new(prometheus.as_ref(), &policy_receiver, &mut registry, &clock)?;
     let cluster_feed =
         kube_feed.clone().map(|feed: KubeFeed| ClusterFeed { facts: feed.facts(), healthy: Box::new(move || feed.healthy()) });
+    let buffers_served = watch::Sender::new(false);
     let mut feeds = Feeds::new(&suppliers, cluster_feed).with_seen(readings.seen()).with_demand(prometheus.demand());
     if let Some(feed) = &kube_feed {
-        feeds = feeds.with_images(feed.images(), policy_receiver.clone());
+        feeds = feeds.with_images(feed.images(), policy_receiver.clone()).with_buffers(buffers_served.subscribe());
     }
     let pollers = feeds.pollers();
     let market_facts = markets.facts();
@@ -389,6 +390,12 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
                 "the report of pods without GPU"
             });
         }
+        let buffers = crate::kube::buffers::run(client.clone(), handle.clone(), cluster.clone(), buffers_served);
+        let stopped = stop.clone();
+        tasks.spawn(async move {
+            Box::pin(stopped.run_until_cancelled_owned(buffers)).await;
+            "the keeper of capacity buffers"
+        });
         let waiting = crate::kube::waiting::run(client.clone(), handle.clone(), clock.clone(), kube);
         let stopped = stop.clone();
         tasks.spawn(async move {

@@ -6,6 +6,7 @@ mod commitments;
 mod filling;
 pub(super) mod given;
 mod held;
+mod images;
 mod leave;
 mod oracle;
 mod orders;

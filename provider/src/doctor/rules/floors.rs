@@ -74,25 +74,34 @@ pub(super) fn from_zero(case: Case<'_>) -> Option<Verdict> {
 /// The two switches of capacity buffers: one makes them ready, the other acts on those that are.
 const BUFFERS: [&str; 2] = ["capacity-buffer-controller-enabled", "capacity-buffer-pod-injection-enabled"];
 
+pub(super) fn no_buffers(case: Case<'_>) -> Option<Verdict> {
+    let pool = case.wants.buffers.as_ref()?;
+    info(
+        format!("comes with 1.34; until then the floor of pool {pool} goes through minSize"),
+        to_do("run 1.34 or later, or write through: minSize in the policy"),
+    )
+}
+
 pub(super) fn half_a_buffer(case: Case<'_>) -> Option<Verdict> {
     let [makes, acts] = BUFFERS.map(|flag| case.values.is_on(flag));
-    let cure = || Cure::Write(BUFFERS.map(|flag| format!("--{flag}=true")).to_vec());
-    match (makes?, acts?) {
-        (true, false) => warning("buffers are made ready, and no node is bought for them", cure()),
-        (false, true) => {
-            warning("acts on buffers that are ready, and nothing makes them so unless another controller does", cure())
+    let cure = Cure::Write(BUFFERS.map(|flag| format!("--{flag}=true")).to_vec());
+    match (makes?, acts?, &case.wants.buffers) {
+        (true, true, _) | (false, false, None) => None,
+        (_, _, Some(pool)) => {
+            let why = "goes through a CapacityBuffer, for which the autoscaler buys nothing unless both switches are on";
+            error(format!("the floor of pool {pool} {why}"), cure)
         }
-        (true, true) | (false, false) => None,
+        (true, false, None) => warning("buffers are made ready, and no node is bought for them", cure),
+        (false, true, None) => {
+            warning("acts on buffers that are ready, and nothing makes them so unless another controller does", cure)
+        }
     }
 }
 
 pub(super) fn dry_run(case: Case<'_>) -> Option<Verdict> {
     let [makes, _] = BUFFERS.map(|flag| case.values.is_on(flag));
     let asks = makes? && case.values.is_on("capacity-buffer-pod-dry-run-enabled")?;
-    asks.then(|| {
-        info(
-            "tries a buffer's pod on the API server, for which the autoscaler needs the right to create pods; without it no buffer is ready",
-            to_do("grant `create` on pods to its ServiceAccount, or write --capacity-buffer-pod-dry-run-enabled=false"),
-        )
-    })?
+    let why = "tries a buffer's pod on the API server, for which the autoscaler needs the right to create pods";
+    let cure = to_do("see that it has it (manifests/buffers/rbac.yaml), or write --capacity-buffer-pod-dry-run-enabled=false");
+    asks.then(|| info(why, cure))?
 }

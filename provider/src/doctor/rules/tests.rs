@@ -14,6 +14,7 @@ fn wants() -> Wants {
         window: Some((PoolName::new("inference").unwrap(), minutes(15))),
         least_nodes: 2,
         floor: Some(PoolName::new("inference").unwrap()),
+        buffers: None,
         most_nodes: 40,
         taints: BTreeSet::from(["nvidia.com/gpu".to_owned(), "stoker.dev/shape".to_owned()]),
         isolation: true,
@@ -71,7 +72,7 @@ fn each_flag_that_fights_the_policy_is_told_with_its_cure() {
             "no node is bought",
             "injection-enabled=true",
         ),
-        ("--scale-down-enabled=false", Error, "scale-down-enabled", "never removed", "=true"),
+        ("--scale-down-enabled=false", Error, "scale-down-enabled", "ever removed", "=true"),
         ("--scale-down-unneeded-time=10m", Warning, "scale-down-unneeded-time", "15m of pool inference become 25m", "=1m"),
         ("--scale-down-unneeded-time=16m", Error, "scale-down-unneeded-time", "become 31m", "=1m"),
         ("--scale-down-unneeded-time=0s", Error, "scale-down-unneeded-time", "below 30s", "=1m"),
@@ -174,6 +175,25 @@ fn a_rule_is_silent_in_releases_that_it_is_not_about() {
         assert_eq!(found(flags, silent), [], "{flags}");
         assert!(!found(flags, told).is_empty(), "{flags}");
     }
+}
+
+#[test]
+fn a_floor_through_buffers_needs_both_of_their_switches() {
+    let buffers = Wants { buffers: wants().floor, ..wants() };
+    let with = |more: &str, release| {
+        let words: Vec<_> = of_manifest(MANIFEST).unwrap().words.into_iter().chain(split(more).unwrap()).collect();
+        let found = examine(&words, Release::minor(release), &buffers).into_iter();
+        found.map(|finding| (finding.severity, finding.flag)).collect::<Vec<_>>()
+    };
+    let (both, injects) = (
+        "--capacity-buffer-controller-enabled --capacity-buffer-pod-injection-enabled",
+        "capacity-buffer-pod-injection-enabled",
+    );
+    assert_eq!(with("", 34), [(Severity::Error, injects.to_owned())]);
+    assert_eq!(with(both, 34), []);
+    assert_eq!(with(both, 36), [(Severity::Info, "capacity-buffer-pod-dry-run-enabled".to_owned())]);
+    assert_eq!(with(&format!("{both} --capacity-buffer-pod-dry-run-enabled=false"), 36), []);
+    assert_eq!(with("", 33), [(Severity::Info, injects.to_owned())], "the floor goes through minSize");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::floor::WarmWhen;
+use crate::floor::{Through, WarmWhen};
 
 /// Nodes kept warm: free, healthy and ready for a pod. As many as the most demanding part asks for, within every limit of the pool. They are
 /// kept on the cheapest shapes that are open, unused commitments first; with `isolation` that is the pool's cheapest class.
@@ -29,9 +29,16 @@ pub struct RawWarmFloor {
     /// Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signals: Option<bool>,
-    /// When a node counts as warm. Default: `ready`.
+    /// When a node counts as warm: `ready`, or `imagesPulled`, when every image that the pool's GPU pods used lately is on it too; have them
+    /// pulled in advance, as by a `DaemonSet`. Images are those used within an hour before the last use of any, up to 16; a node that lists none,
+    /// or its 50 largest only, counts as soon as it is Ready. Default: `ready`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_when: Option<WarmWhen>,
+    /// How the autoscaler is asked for them: `minSize`, with `--enforce-node-group-min-size`, or `capacityBuffer`, an object that it (1.34 or
+    /// later, with both `--capacity-buffer-...-enabled`) or Karpenter keeps room for. Where the cluster does not serve those, by `minSize`.
+    /// A buffer is of the pool's smallest nodes. Default: `minSize`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<Through>,
 }
 
 /// A quantile of past arrivals: of the nodes that pods asked for, or took from the free ones, within a boot.

@@ -71,6 +71,7 @@ fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawWarmFloor, zo
         schedule: schedule.into_iter().collect::<Option<_>>()?,
         signals,
         warm_when: raw.warm_when.unwrap_or_default(),
+        through: raw.through.unwrap_or_default(),
     })
 }
 

@@ -7,7 +7,7 @@ use stoker_core::policy::{HeldThen, RawFloorSlot, RawOffHours, RawQuantile, RawS
 use super::length;
 
 pub(super) fn floor(floor: &WarmFloor) -> RawWarmFloor {
-    let WarmFloor { nodes, percent_of_busy, quantile: of, schedule, signals, warm_when } = floor;
+    let WarmFloor { nodes, percent_of_busy, quantile: of, schedule, signals, warm_when, through } = floor;
     RawWarmFloor {
         nodes: Some(*nodes),
         percent_of_busy: percent_of_busy.map(|share| share.to_string()),
@@ -15,6 +15,7 @@ pub(super) fn floor(floor: &WarmFloor) -> RawWarmFloor {
         schedule: schedule.iter().map(|(times, nodes)| floor_slot(times, *nodes)).collect(),
         signals: Some(*signals),
         warm_when: Some(*warm_when),
+        through: Some(*through),
     }
 }
 

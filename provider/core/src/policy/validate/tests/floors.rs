@@ -39,6 +39,20 @@ fn a_floor_is_read_with_its_defaults() {
     assert!(policy.pools[1].warm_floor.is_none() && policy.pools[1].off_hours.is_none());
 }
 
+/// Without the API a floor through buffers is not lost.
+#[test]
+fn a_floor_goes_through_buffers_where_it_may_and_they_are_served() {
+    let of = |through: &str| {
+        let mut file = good();
+        file["pools"][0]["warmFloor"] = json!({"nodes": 1, "through": through});
+        let policy = Policy::try_from_raw(&serde_json::from_value(file).unwrap()).unwrap();
+        let floor = policy.pools[0].warm_floor.clone().unwrap();
+        [false, true].map(|served| floor.raises_min_size(served))
+    };
+    assert_eq!(of("minSize"), [true, true]);
+    assert_eq!(of("capacityBuffer"), [true, false]);
+}
+
 #[test]
 fn a_floor_that_cannot_be_is_refused_with_its_cure() {
     assert_eq!(

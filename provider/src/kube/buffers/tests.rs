@@ -1,0 +1,301 @@
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use axum::body::Body;
+use http::{Method, Response};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use stoker_core::floor::{FloorStands, WarmFloor};
+use stoker_core::plan::Accounts;
+use stoker_core::units::UsdPerHour;
+
+use super::super::fake::{self, Call};
+use super::object::covers;
+use super::*;
+use crate::catalog::Catalog;
+use crate::view::NotReady;
+
+const BUFFERS: &str = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/default/capacitybuffers";
+const TEMPLATES: &str = "/api/v1/namespaces/default/podtemplates";
+
+/// A server that keeps objects by their path.
+#[derive(Clone, Default)]
+struct Server(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Value>,
+    writes: Vec<String>,
+    /// What it answers for buffers, where it does not serve them.
+    refuses: Option<(http::StatusCode, &'static str)>,
+}
+
+impl Server {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn client(&self) -> Client {
+        let server = self.clone();
+        fake::client(move |call| std::future::ready(server.serve(&call)))
+    }
+
+    fn keeper(&self) -> (Keeper, watch::Receiver<bool>) {
+        let client = self.client();
+        let (served, told) = watch::channel(false);
+        let objects = Objects::new(&client, &cluster());
+        (Keeper { objects, served, wait: 0, told: None, left_over: true }, told)
+    }
+
+    fn serve(&self, call: &Call) -> Response<Body> {
+        let mut state = self.state();
+        if let Some((code, reason)) = state.refuses.filter(|_| call.path.contains("/capacitybuffers")) {
+            return fake::failure(code, reason);
+        }
+        let missing = || fake::failure(http::StatusCode::NOT_FOUND, "NotFound");
+        let everywhere = |path: &str| path.replace("/namespaces/default", "");
+        let lists = [BUFFERS, TEMPLATES].into_iter().find(|path| *path == call.path || everywhere(path) == call.path);
+        match (&call.method, lists) {
+            (&Method::GET, Some(path)) => {
+                let under = format!("{path}/");
+                let asked = call.param("labelSelector").unwrap_or_default();
+                let of_any = |object: &Value| !object["metadata"]["labels"]["stoker.dev/cluster"].is_null();
+                let selected = |object: &Value| match asked {
+                    "" => true,
+                    asked if asked.contains("cluster%3Dtest") => object["metadata"]["labels"]["stoker.dev/cluster"] == "test",
+                    _ => of_any(object),
+                };
+                let items = state.objects.iter().filter(|(path, object)| path.starts_with(&under) && selected(object));
+                fake::page(&items.map(|(_, object)| object.clone()).collect::<Vec<_>>(), None)
+            }
+            (&Method::GET, None) => state.objects.get(&call.path).map_or_else(missing, fake::object),
+            (&Method::PATCH, _) => {
+                assert_eq!(call.param("fieldManager"), Some("stoker"));
+                assert_eq!(call.param("force"), Some("true"));
+                let mut object = call.body.clone();
+                object["metadata"]["uid"] = json!("u");
+                object["metadata"]["namespace"] = json!("default");
+                // A default that the server fills in.
+                object["metadata"]["generation"] = json!(1);
+                state.objects.insert(call.path.clone(), object.clone());
+                state.writes.push(format!("put {}", call.path));
+                fake::object(&object)
+            }
+            (&Method::DELETE, _) => {
+                assert_eq!(call.body["preconditions"]["uid"], "u");
+                state.writes.push(format!("delete {}", call.path));
+                state.objects.remove(&call.path).map_or_else(missing, |object| fake::object(&object))
+            }
+            _ => missing(),
+        }
+    }
+
+    fn writes(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().writes)
+    }
+
+    fn object(&self, path: &str) -> Value {
+        self.state().objects.get(path).cloned().unwrap_or_default()
+    }
+}
+
+fn cluster() -> ClusterName {
+    ClusterName::new("test").unwrap()
+}
+
+fn pool() -> PoolName {
+    PoolName::new("inference").unwrap()
+}
+
+/// Read once: the built-in tables are large.
+static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::load(None, None, Timestamp::UNIX_EPOCH).unwrap());
+
+/// A view in which the built-in example's pool wants so many warm nodes, through buffers or not.
+fn view(through: Through, wanted: u32, change: impl FnOnce(&mut stoker_core::policy::Pool)) -> View {
+    let mut policy = CATALOG.policy(None).unwrap();
+    let own = policy.pools.iter_mut().find(|own| own.name == pool()).unwrap();
+    own.warm_floor = Some(WarmFloor { nodes: wanted, through, ..WarmFloor::default() });
+    change(own);
+    let menu = Arc::new(CATALOG.menu(policy));
+    let floor = FloorStands {
+        pool: pool(),
+        wanted,
+        why: String::new(),
+        warm: 0,
+        coming: 0,
+        usd_per_hour: UsdPerHour(0),
+        unmet_since: None,
+        blocked: None,
+    };
+    let accounts = Accounts { floors: vec![floor], ..Accounts::default() };
+    crate::view::Publisher::default().view(Timestamp::UNIX_EPOCH, Ok(()), BTreeMap::new(), accounts, &menu, &Arc::default())
+}
+
+fn through_buffers(wanted: u32) -> View {
+    view(Through::CapacityBuffer, wanted, |_| ())
+}
+
+fn at(path: &str) -> String {
+    format!("{path}/stoker-inference")
+}
+
+#[tokio::test]
+async fn a_floor_becomes_a_pod_template_and_a_buffer_and_is_followed() {
+    let server = Server::default();
+    let (mut keeper, served) = server.keeper();
+    keeper.look(&through_buffers(2)).await;
+    assert_eq!(server.writes(), [format!("put {}", at(TEMPLATES)), format!("put {}", at(BUFFERS))]);
+    assert!(*served.borrow());
+    let buffer = server.object(&at(BUFFERS));
+    assert_eq!(
+        buffer["spec"],
+        json!({
+            "provisioningStrategy": "buffer.x-k8s.io/active-capacity",
+            "podTemplateRef": { "name": "stoker-inference" },
+            "replicas": 2,
+        })
+    );
+    assert_eq!(buffer["metadata"]["labels"]["app.kubernetes.io/managed-by"], "stoker");
+    let pod = &server.object(&at(TEMPLATES))["template"]["spec"];
+    assert_eq!(pod["nodeSelector"], json!({ "stoker.dev/pool": "inference" }));
+    assert_eq!(
+        pod["tolerations"][0],
+        json!({ "key": "nvidia.com/gpu", "operator": "Equal", "value": "true", "effect": "NoSchedule" })
+    );
+    assert_eq!(pod["containers"][0]["resources"]["limits"], json!({ "nvidia.com/gpu": "1" }));
+
+    // Nothing changed: nothing is written. Then the floor rises, and somebody takes it down by hand.
+    keeper.look(&through_buffers(2)).await;
+    assert_eq!(server.writes(), [""; 0]);
+    keeper.look(&through_buffers(3)).await;
+    assert_eq!(server.writes(), [format!("put {}", at(BUFFERS))]);
+    server.state().objects.get_mut(&at(BUFFERS)).unwrap()["spec"]["replicas"] = json!(0);
+    keeper.look(&through_buffers(3)).await;
+    assert_eq!(server.object(&at(BUFFERS))["spec"]["replicas"], 3);
+}
+
+#[tokio::test]
+async fn what_no_pool_wants_any_more_is_taken_back_after_a_restart_too() {
+    let server = Server::default();
+    server.keeper().0.look(&through_buffers(2)).await;
+    server.writes();
+    let by_size = view(Through::MinSize, 2, |_| ());
+    let (mut keeper, _) = server.keeper();
+    // Until the first pass nobody knows what is wanted.
+    let starting = View { ready: Err(NotReady::Starting), ..view(Through::MinSize, 2, |_| ()) };
+    keeper.look(&starting).await;
+    assert_eq!(server.writes(), [""; 0]);
+    keeper.look(&by_size).await;
+    assert_eq!(server.writes(), [format!("delete {}", at(BUFFERS)), format!("delete {}", at(TEMPLATES))]);
+    keeper.look(&by_size).await;
+    assert!(server.writes().is_empty() && !keeper.left_over);
+}
+
+#[tokio::test]
+async fn a_floor_that_is_not_known_keeps_its_buffer_and_one_of_none_asks_for_none() {
+    let server = Server::default();
+    let (mut keeper, _) = server.keeper();
+    keeper.look(&through_buffers(2)).await;
+    server.writes();
+    let mut unknown = through_buffers(2);
+    unknown.accounts = Accounts::default();
+    keeper.look(&unknown).await;
+    assert_eq!(server.writes(), [""; 0]);
+    keeper.look(&through_buffers(0)).await;
+    assert_eq!(server.object(&at(BUFFERS))["spec"]["replicas"], 0);
+}
+
+#[tokio::test]
+async fn without_the_api_or_the_right_to_it_floors_go_through_min_size_and_it_is_said_once() {
+    for (code, reason, told) in [
+        (http::StatusCode::NOT_FOUND, "NotFound", "does not serve capacitybuffers.autoscaling.x-k8s.io v1beta1"),
+        (http::StatusCode::FORBIDDEN, "Forbidden", "manifests/buffers/rbac.yaml"),
+    ] {
+        let server = Server::default();
+        let (mut keeper, served) = server.keeper();
+        keeper.look(&through_buffers(1)).await;
+        assert!(*served.borrow());
+        server.writes();
+        server.state().refuses = Some((code, reason));
+        keeper.look(&through_buffers(2)).await;
+        assert!(!*served.borrow());
+        assert!(keeper.told.as_ref().is_some_and(|text| text.contains(told) && text.contains("minSize")), "{:?}", keeper.told);
+        // It is asked for again after five minutes, and used as soon as it is there.
+        server.state().refuses = None;
+        let two = through_buffers(2);
+        for _ in 0..ASK_AGAIN {
+            keeper.look(&two).await;
+            assert_eq!(server.writes(), [""; 0]);
+        }
+        keeper.look(&two).await;
+        assert!(*served.borrow() && keeper.told.is_none());
+        assert_eq!(server.object(&at(BUFFERS))["spec"]["replicas"], 2);
+    }
+    // A policy that asks for no buffers does without either.
+    let server = Server::default();
+    server.state().refuses = Some((http::StatusCode::NOT_FOUND, "NotFound"));
+    let (mut keeper, _) = server.keeper();
+    keeper.look(&view(Through::MinSize, 2, |_| ())).await;
+    assert!(!keeper.left_over && keeper.told.is_none());
+}
+
+async fn take_back_of(server: &Server, cluster: Option<ClusterName>, dry_run: bool) -> TakenBack {
+    take_back(&server.client(), cluster.as_ref(), dry_run).await.unwrap()
+}
+
+#[tokio::test]
+async fn objects_of_others_are_left_alone() {
+    let server = Server::default();
+    let theirs = json!({ "apiVersion": "v1", "kind": "PodTemplate", "metadata": { "name": "stoker-inference", "uid": "u" } });
+    let other = json!({ "metadata": { "name": "stoker-x", "namespace": "default", "uid": "u", "labels": {
+        "app.kubernetes.io/managed-by": "stoker", "stoker.dev/cluster": "other", "stoker.dev/pool": "x" } } });
+    server.state().objects.insert(at(TEMPLATES), theirs.clone());
+    server.state().objects.insert(format!("{BUFFERS}/stoker-x"), other.clone());
+    server.keeper().0.look(&through_buffers(2)).await;
+    assert_eq!(server.writes(), [format!("put {}", at(BUFFERS))]);
+    assert_eq!(server.object(&at(TEMPLATES)), theirs);
+    server.writes();
+    let of_ours = |dry_run| take_back_of(&server, Some(cluster()), dry_run);
+    let one = TakenBack { buffers: 1, templates: 0 };
+    assert_eq!(of_ours(true).await, one);
+    assert_eq!(server.writes(), [""; 0], "only shown");
+    assert_eq!(of_ours(false).await, one);
+    assert_eq!(server.writes(), [format!("delete {}", at(BUFFERS))]);
+    assert_eq!(take_back_of(&server, None, false).await, one, "that of the other cluster");
+    assert_eq!(server.object(&at(TEMPLATES)), theirs);
+    server.state().refuses = Some((http::StatusCode::NOT_FOUND, "NotFound"));
+    assert_eq!(take_back_of(&server, None, false).await, TakenBack::default());
+}
+
+#[test]
+fn pools_of_several_sizes_and_isolated_ones_ask_for_whole_nodes_of_any_shape() {
+    let pod = |view: &View| Wanted::of(view, &pool()).unwrap().template(&cluster(), &pool())["template"]["spec"].clone();
+    assert!(pod(&through_buffers(1)).get("affinity").is_none());
+    let mixed = pod(&view(Through::CapacityBuffer, 1, |pool| {
+        pool.gpu_counts = [1, 4].into();
+        pool.instance_types.clear();
+        pool.isolation = Some(stoker_core::policy::Isolation { kappa: stoker_core::units::Milli(1_000) });
+    }));
+    let apart = &mixed["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
+    assert_eq!(apart["labelSelector"]["matchLabels"], json!({ "stoker.dev/buffer": "inference" }));
+    assert_eq!(mixed["containers"][0]["resources"]["limits"], json!({ "nvidia.com/gpu": "1" }));
+    let tolerations = mixed["tolerations"].as_array().unwrap();
+    assert!(
+        tolerations.contains(&json!({ "key": "stoker.dev/shape", "operator": "Exists", "effect": "NoSchedule" })),
+        "{tolerations:?}"
+    );
+}
+
+#[test]
+fn an_object_covers_what_is_wanted_whatever_else_it_says() {
+    let has = json!({ "a": { "b": 1, "c": 2 }, "d": [{ "e": 1, "f": 2 }] });
+    for (wanted, covered) in [
+        (json!({}), true),
+        (json!({ "a": { "b": 1 }, "d": [{ "e": 1 }] }), true),
+        (json!({ "a": { "b": 2 } }), false),
+        (json!({ "g": 1 }), false),
+        (json!({ "d": [{ "e": 1 }, {}] }), false),
+        (json!({ "d": {} }), false),
+    ] {
+        assert_eq!(covers(&has, &wanted), covered, "{wanted}");
+    }
+}
