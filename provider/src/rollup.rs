@@ -9,7 +9,7 @@ use stoker_core::ids::{NodeName, ProviderId};
 use stoker_core::memory::Memory;
 use stoker_core::reading::NodeReading;
 use stoker_core::record::{Record, State};
-use stoker_core::rollup::{Bought, GpuPod, HOUR, NodeContext, NodeHour, OPEN_AFTER, Owner, Rollup, Taken};
+use stoker_core::rollup::{Bought, GpuPod, HOUR, NodeContext, NodeHour, OPEN_AFTER, Owner, PodLabels, Rollup, Taken};
 use stoker_core::snapshot::ClusterFacts;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -142,7 +142,13 @@ pub fn contexts(
 /// A pod of which only `namespace/name` is known.
 fn unknown(key: &str) -> GpuPod {
     let (namespace, name) = key.split_once('/').unwrap_or(("", key));
-    GpuPod { name: Arc::from(key), uid: None, owner: Owner::of(namespace, name, None, None), units: None }
+    GpuPod {
+        name: Arc::from(key),
+        uid: None,
+        owner: Owner::of(namespace, name, None, None),
+        labels: PodLabels::default(),
+        units: None,
+    }
 }
 
 fn bought(record: &Record, memory: &Memory, menu: &Menu) -> Option<Bought> {
@@ -226,6 +232,7 @@ mod tests {
             name: "ml/x".into(),
             uid: Some("u".into()),
             owner: Owner::of("ml", "x", Some(("Job", "train")), None),
+            labels: PodLabels::default(),
             units: Some(1),
         };
         let pods = GpuPods::from([(Arc::clone(&claim.name), claim.clone())]);

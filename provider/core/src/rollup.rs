@@ -10,6 +10,7 @@ mod attribute;
 mod codec;
 mod histogram;
 mod hour;
+mod labels;
 mod levels;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ pub use attribute::{GpuPod, Holder, Owner, PodName, Unattributed};
 pub use codec::Damaged;
 pub use histogram::{Distribution, Histogram};
 pub use hour::{Bought, Cell, HOUR, Latest, LatestUnit, NodeHour, Unit};
+pub use labels::PodLabels;
 pub use levels::{Activity, Levels};
 
 use crate::ids::{GpuUuid, NodeName};

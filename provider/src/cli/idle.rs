@@ -1,28 +1,47 @@
 //! GPUs that did nothing, by who held them: what `nodes --by` and `advise` show.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
-use clap::ValueEnum;
 use serde::Serialize;
 use stoker_core::advise::{Held, IdleKey, Observed};
 use stoker_core::units::UsdPerHour;
 
+use super::exit::NotFound;
 use super::out::{Money, table};
 
+/// Most labels that are named to whoever asks for another.
+const MOST_NAMED: usize = 12;
+
 /// By what held GPUs are added up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum By {
-    /// By workload: its namespace, and what made its pods
+    /// By workload: its namespace, and what made its pods.
     Owner,
-    /// By namespace
+    /// By namespace.
     Namespace,
+    /// By a label of the pods.
+    Label(String),
+}
+
+impl FromStr for By {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.split_once('=')) {
+            ("owner", _) => Ok(Self::Owner),
+            ("namespace", _) => Ok(Self::Namespace),
+            (_, Some(("label", name))) if !name.is_empty() => Ok(Self::Label(name.to_owned())),
+            _ => Err("not owner, namespace or label=NAME, as in label=team".to_owned()),
+        }
+    }
 }
 
 /// Who held GPUs, and for how long they did nothing.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct IdleRow {
-    /// The workload or namespace; `None` where nobody held them or it cannot be told who did.
+    /// The workload, the namespace or the label's value; `None` where nobody held them or it cannot be told who did.
     owner: Option<String>,
     /// Why there is no owner; `None` where there is one.
     no_owner: Option<String>,
@@ -47,7 +66,7 @@ pub(super) struct IdleRow {
 }
 
 /// What was held and did nothing, dearest first.
-pub(super) fn rows(observed: &Observed, by: By) -> Vec<IdleRow> {
+pub(super) fn rows(observed: &Observed, by: &By) -> Vec<IdleRow> {
     let mut sums: BTreeMap<(bool, String), Held> = BTreeMap::new();
     for (key, held) in observed.idle() {
         sums.entry(name(key, by)).or_default().merge(held);
@@ -76,13 +95,30 @@ pub(super) fn rows(observed: &Observed, by: By) -> Vec<IdleRow> {
     rows
 }
 
+/// Refuses a label that no pod had: it is misspelt, or there are only nodes that nobody held.
+pub(super) fn label_is_known(observed: &Observed, by: &By) -> Result<(), NotFound> {
+    let By::Label(label) = by else { return Ok(()) };
+    let known = observed.label_names();
+    if known.contains(label.as_str()) {
+        return Ok(());
+    }
+    let shown: Vec<&str> = known.into_iter().take(MOST_NAMED).collect();
+    let cure = if shown.is_empty() { "no pod had any".to_owned() } else { format!("pods had {}", shown.join(", ")) };
+    let place = "the readings of these hours".to_owned();
+    Err(NotFound { what: "pod label", name: label.clone(), place, cure: Some(cure) })
+}
+
 /// Whether there is an owner, and what it is called.
-fn name(key: &IdleKey, by: By) -> (bool, String) {
+fn name(key: &IdleKey, by: &By) -> (bool, String) {
     let of_pool =
         |pool: &Option<stoker_core::ids::PoolName>| pool.as_ref().map(|pool| format!(" (pool {pool})")).unwrap_or_default();
     match (key, by) {
-        (IdleKey::Owner(owner), By::Owner) => (true, owner.to_string()),
-        (IdleKey::Owner(owner), By::Namespace) => (true, owner.namespace.to_string()),
+        (IdleKey::Owner(owner, _), By::Owner) => (true, owner.to_string()),
+        (IdleKey::Owner(owner, _), By::Namespace) => (true, owner.namespace.to_string()),
+        (IdleKey::Owner(_, labels), By::Label(label)) => match labels.get(label) {
+            Some(value) => (true, format!("{label}={value}")),
+            None => (false, format!("pods without label {label}")),
+        },
         (IdleKey::Nobody(pool), _) => (false, format!("nobody{}", of_pool(pool))),
         (IdleKey::Unattributed(why, pool), _) => (false, format!("not told: {}{}", why.as_str(), of_pool(pool))),
     }

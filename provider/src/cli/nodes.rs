@@ -39,8 +39,8 @@ pub(super) struct NodesArgs {
     /// In which order
     #[arg(long, value_enum, default_value_t)]
     sort: Sort,
-    /// Instead of nodes, for how long GPUs were held and did nothing, added up so
-    #[arg(long, value_enum, conflicts_with_all = ["sort", "pool"])]
+    /// Instead of nodes, for how long GPUs were held and did nothing: by owner (the workload), namespace or label=NAME (a label of its pods)
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["sort", "pool"])]
     by: Option<By>,
     /// How far back that looks
     #[arg(long, value_name = "N", default_value_t = 24, requires = "by", value_parser = clap::value_parser!(i64).range(1..=720))]
@@ -204,8 +204,9 @@ struct HeldReport {
 pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let reader = Journal::open_read_only(&args.state.resolve()?).await?;
-    if let Some(by) = args.by {
+    if let Some(by) = &args.by {
         let observed = observed(&reader, now, args.hours).await?;
+        idle::label_is_known(&observed, by).map_err(CliError::NotFound)?;
         let (known_hours, held) = (observed.known_hours(), idle::rows(&observed, by));
         let report = HeldReport { at: now, hours: args.hours, known_hours, held };
         out::print(args.output.format, &report, HeldReport::table)?;

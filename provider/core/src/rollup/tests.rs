@@ -57,7 +57,8 @@ fn bought(units: u32) -> Bought {
 
 fn pod(name: &str, units: Option<u32>) -> GpuPod {
     let owner = Owner::of("ml", name, None, None);
-    GpuPod { name: format!("ml/{name}").into(), uid: Some(format!("uid-{name}").into()), owner, units }
+    let labels = PodLabels::of([("team", name)]);
+    GpuPod { name: format!("ml/{name}").into(), uid: Some(format!("uid-{name}").into()), owner, labels, units }
 }
 
 fn held_by(units: u32, pods: &[GpuPod]) -> Rollup {
@@ -433,6 +434,19 @@ fn an_hour_comes_back_from_its_bytes_and_broken_ones_are_refused() {
             let _ = NodeHour::decode(row.hour, node(), &wrong);
         }
     }
+    // The form before had no labels: without their length, and by its own number.
+    let held = |labels| {
+        let holder = Holder::Pod { name: "ml/a".into(), owner: Owner::of("ml", "owner", None, None), labels };
+        let cells = vec![Cell { unit: Unit::whole(&uuid(1)), holder, levels: Levels::default() }];
+        NodeHour { hour: 1, node: node(), bought: None, cells }
+    };
+    let mut older = held(PodLabels::default()).encode();
+    let end = older.windows(6).position(|bytes| bytes == b"\x05owner").unwrap() + 6;
+    assert_eq!((older.remove(end), older[0]), (0, 2));
+    older[0] = 1;
+    assert_eq!(NodeHour::decode(1, node(), &older), Ok(held(PodLabels::default())));
+    let labelled = held(PodLabels::of([("team", "vision")]));
+    assert_eq!(NodeHour::decode(1, node(), &labelled.encode()), Ok(labelled));
     let nothing = NodeHour { hour: 1, node: node(), bought: None, cells: Vec::new() };
     assert_eq!(NodeHour::decode(1, node(), &nothing.encode()), Ok(nothing));
 }
