@@ -10,7 +10,7 @@ use super::labels::{IDENTITY, INSTANCE, UUIDS};
 
 /// One level of a GPU or MIG instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Level {
+pub(crate) enum Level {
     Utilization,
     EngineActivity,
     SmActivity,
@@ -138,6 +138,14 @@ impl Field {
         )]
         Some(scaled as u64)
     }
+}
+
+/// A query for a level by whichever of its names an exporter uses; `matchers` in braces, or nothing. Of one exporter that has both, the older
+/// one counts.
+pub(crate) fn either(level: Level, matchers: &str) -> String {
+    let names = FIELDS.iter().filter(|field| field.level == level).flat_map(|field| field.names);
+    let all: Vec<String> = names.map(|name| format!("DCGM_FI_{name}{matchers}")).collect();
+    if let [one] = all.as_slice() { one.clone() } else { format!("({})", all.join(" or ")) }
 }
 
 /// The metrics by which a GPU is known to be told of, the usual ones first; any one will do.
