@@ -9,7 +9,7 @@ use stoker_core::ids::{NodeName, ProviderId};
 use stoker_core::memory::Memory;
 use stoker_core::reading::NodeReading;
 use stoker_core::record::{Record, State};
-use stoker_core::rollup::{Bought, GpuPod, HOUR, NodeContext, NodeHour, OPEN_AFTER, Owner, PodLabels, Rollup, Taken};
+use stoker_core::rollup::{Bought, GpuPod, HOUR, NodeContext, NodeHour, OPEN_AFTER, Owner, PodLabels, Rollup, Tally};
 use stoker_core::snapshot::ClusterFacts;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,7 @@ pub struct SharedRollup(Arc<Mutex<Rollup>>);
 
 impl SharedRollup {
     /// Counts a reading of a node that was sampled at `at`. Takes microseconds, and some tens of milliseconds at 5,000 nodes while a batch is copied.
-    pub fn take(&self, node: &NodeName, at: Timestamp, reading: &NodeReading) -> Taken {
+    pub fn take(&self, node: &NodeName, at: Timestamp, reading: &NodeReading) -> Tally {
         self.lock().take(node, at, reading)
     }
 
@@ -267,7 +267,7 @@ mod tests {
             let (journal, _) = Journal::open(dir.path()).await.unwrap();
             let readings = SharedRollup::default();
             readings.restore(&journal.reader(), at(begin)).await.unwrap();
-            assert_eq!(readings.take(&NodeName::new("b").unwrap(), at(begin), &reading(begin)), Taken::UnknownNode);
+            assert_eq!(readings.take(&NodeName::new("b").unwrap(), at(begin), &reading(begin)), Tally::UnknownNode);
             readings.follow(context());
             for second in [begin, begin + 60, begin + 120] {
                 readings.take(&name, at(second), &reading(second));

@@ -45,7 +45,7 @@ impl fmt::Display for Amount {
 /// A demand signal of a pool, as the policy has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Signal {
+pub struct DemandSignal {
     /// Its name; unique in its pool.
     pub name: SignalName,
     /// The PromQL that gives it: a scalar, or one series.
@@ -54,7 +54,7 @@ pub struct Signal {
     pub per_replica: Amount,
 }
 
-impl Signal {
+impl DemandSignal {
     /// How many replicas so much asks for: amount ÷ per replica × 1.2, rounded up, exactly.
     pub fn replicas(&self, amount: Amount) -> u32 {
         let need = u128::from(amount.0) * HEADROOM.0;
@@ -203,9 +203,9 @@ impl PoolDemand {
 mod tests {
     use super::*;
 
-    fn per(text: &str) -> Signal {
+    fn per(text: &str) -> DemandSignal {
         let name = SignalName::new("queueDepth").unwrap();
-        Signal { name, query: "sum(queue)".to_owned(), per_replica: Amount::parse(text).unwrap() }
+        DemandSignal { name, query: "sum(queue)".to_owned(), per_replica: Amount::parse(text).unwrap() }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use stoker_core::memory::Memory;
 use stoker_core::offer::CapacityType;
 use stoker_core::reading::{Measured, Permille, Why};
 use stoker_core::record::{Record, State};
-use stoker_core::rollup::{Activity, HOUR, Holder, Latest, LatestUnit};
+use stoker_core::rollup::{HOUR, Holder, Latest, LatestUnit, Occupancy};
 use stoker_core::snapshot::{ClusterFacts, Cordon, NodeFacts};
 use stoker_core::units::UsdPerHour;
 
@@ -186,7 +186,8 @@ impl GpuRow {
     }
 
     fn is_held_idle(&self) -> bool {
-        matches!(self.latest.holder, Holder::Pod { .. }) && matches!(self.latest.activity, Activity::Resident | Activity::Empty)
+        matches!(self.latest.holder, Holder::Pod { .. })
+            && matches!(self.latest.activity, Occupancy::Resident | Occupancy::Empty)
     }
 }
 
@@ -343,7 +344,7 @@ fn totals(nodes: &[NodeRow]) -> Totals {
         |row: &NodeRow| row.gpus.iter().filter(|gpu| gpu.is_held_idle()).fold(UsdPerHour::ZERO, |sum, gpu| sum.plus(gpu.price));
     let unread = |row: &NodeRow| match (row.state, row.gpus.is_empty()) {
         (NodeState::Busy, true) => 1,
-        (NodeState::Busy, false) => row.gpus.iter().filter(|gpu| gpu.latest.activity == Activity::Unknown).count(),
+        (NodeState::Busy, false) => row.gpus.iter().filter(|gpu| gpu.latest.activity == Occupancy::Unknown).count(),
         _ => 0,
     };
     Totals {

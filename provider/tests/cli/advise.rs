@@ -11,7 +11,7 @@ use stoker_core::ids::{Cloud, GpuUuid, InstanceType, NodeName, PoolName, Provide
 use stoker_core::memory::Memory;
 use stoker_core::offer::{CapacityType, Market, Place};
 use stoker_core::reading::{DriverState, GpuReading, Measured, MemoryLevel, NodeReading, Permille, Source, Why};
-use stoker_core::rollup::{Bought, GpuPod, NodeContext, Owner, PodLabels, Rollup, Taken};
+use stoker_core::rollup::{Bought, GpuPod, NodeContext, Owner, PodLabels, Rollup, Tally};
 use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts};
 use stoker_core::spot::SpotHistory;
 use stoker_core::supply::InstanceState;
@@ -159,7 +159,7 @@ async fn write_a_month(state: &Path) {
         for second in (story.span.0..=story.span.1).step_by(usize::try_from(STEP).unwrap()) {
             let at_second = now() - SignedDuration::from_secs(MONTH - second);
             let taken = rollup.take(&node, at_second, &reading(&format!("{at:02}"), at_second, (story.reads)(second)));
-            assert_eq!(taken, if second == story.span.0 { Taken::Begins } else { Taken::Counted });
+            assert_eq!(taken, if second == story.span.0 { Tally::Begins } else { Tally::Counted });
         }
     }
     journal.readings().write(&rollup.flush()).await.unwrap();

@@ -15,7 +15,7 @@ fn policy(signals: &[(&str, &str)]) -> Arc<Policy> {
     let mut policy = crate::policy_file::parse("policy.yaml", crate::policy_file::example(), None).unwrap();
     policy.pools[0].signals = signals
         .iter()
-        .map(|(name, query)| stoker_core::demand::Signal {
+        .map(|(name, query)| stoker_core::demand::DemandSignal {
             name: stoker_core::ids::SignalName::new(name).unwrap(),
             query: (*query).to_owned(),
             per_replica: Amount(8_000_000),
