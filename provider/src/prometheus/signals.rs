@@ -36,7 +36,8 @@ impl Signals {
         let signals = Self { asker, policy, demand: watch::Sender::default(), metrics, clock };
         let policy = Arc::clone(&signals.policy.borrow());
         let since = signals.clock.now();
-        let unknown = |_: &DemandSignal| SignalLevel::Unknown { why: NoLevel::NotAsked, since };
+        let why = if signals.asker.is_some() { NoLevel::Awaited } else { NoLevel::NotAsked };
+        let unknown = |_: &DemandSignal| SignalLevel::Unknown { why, since };
         signals.publish(&demand(&policy, unknown));
         signals
     }
