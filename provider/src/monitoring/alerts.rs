@@ -6,7 +6,7 @@ use stoker_core::reading::XidClass;
 
 use super::query::{
     GPU_PRICE, INSTANCE_ACTIVE, MEMORY_USED, POOL_BUSY, POOL_IDLE, POOL_MEASURED, POOL_SPEND, POOL_UTILIZATION, SM_ACTIVE,
-    UTILIZATION, XID, dcgm, half_a_day, idle, idle_instances, level, ratio, with_pool,
+    UTILIZATION, XID, dcgm, half_a_day, hundredths, idle, idle_instances, level, ratio, with_pool,
 };
 use super::rules::{Annotations, Labels, Rule, Severity};
 use super::thresholds::{Thresholds, promql_time};
@@ -259,7 +259,7 @@ fn money(thresholds: &Thresholds) -> Vec<Rule> {
         alert(
             "StokerUnitCostUp",
             Severity::Warning,
-            format!("{} / {} > 1 + {}", unit(""), unit(" offset 7d"), ratio(*unit_cost_rise)),
+            format!("{} / {} > 1 + {}", unit(""), unit(" offset 7d"), hundredths(*unit_cost_rise)),
             SETTLED,
             "A busy GPU-hour of pool {{ $labels.pool }} costs {{ $value | printf \"%.2f\" }} times what it cost a week ago",
             "What the pool's nodes cost over the GPU-hours that pods held, of the last day against the same a week before. Either fewer of the \

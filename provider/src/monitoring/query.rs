@@ -93,7 +93,12 @@ fn quiet(series: &str, below: &str, bool: &str) -> String {
 
 /// A share as Prometheus compares it: `0.85`.
 pub(super) fn ratio(Percent(share): Percent) -> String {
-    let (whole, rest) = (share / 100, share % 100);
+    hundredths(share.into())
+}
+
+/// So many hundredths as Prometheus adds them: `2.50`.
+pub(super) fn hundredths(number: u16) -> String {
+    let (whole, rest) = (number / 100, number % 100);
     format!("{whole}.{rest:02}")
 }
 
