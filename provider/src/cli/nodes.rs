@@ -29,7 +29,8 @@ const FRESH_FOR: SignedDuration = SignedDuration::from_secs(2 * WRITE_EVERY.as_s
 
 /// Lists the nodes: pool, type, zone, how bought, GPU bars, $/h, who holds them; or held GPUs by owner.
 ///
-/// It reads the journal of the service, running or not: GPU levels are those of its last write, which is every five minutes. A bar is a GPU:
+/// It reads the journal of the service, running or not: GPU levels are those of its last write, which is every five minutes, and of one
+/// that is later than that; past eleven minutes they are unknown. A bar is a GPU:
 /// its utilization under GPU, its memory under MEM, and - where nobody knows.
 #[derive(Debug, Args)]
 pub(super) struct NodesArgs {
@@ -277,6 +278,12 @@ impl NodesReport {
         });
     }
 
+    /// The age of the oldest levels that are shown; `None` where none are.
+    fn oldest(&self) -> Option<SignedDuration> {
+        let shown = self.nodes.iter().filter(|row| !row.gpus.is_empty());
+        shown.filter_map(|row| Some(self.at.duration_since(row.read_at?))).max()
+    }
+
     fn table(&self) -> String {
         const HEADER: [&str; 10] = ["NODE", "POOL", "TYPE", "ZONE", "BOUGHT", "GPU", "MEM", "$/H", "STATE", "HELD BY"];
         let rows = self.nodes.iter().map(|row| {
@@ -304,6 +311,10 @@ impl NodesReport {
         let [all, free, idle] = [per_hour, free_per_hour, held_idle_per_hour].map(|money| UsdPerHour(money.micro_usd));
         let nodes = count(u64::try_from(*nodes).unwrap_or(u64::MAX), "node");
         let _ = writeln!(text, "{nodes}, {all}/h; nobody uses {free}/h of it; held and idle {idle}/h");
+        if let Some(age) = self.oldest() {
+            let minutes = (age.as_secs().max(0) + 59) / 60;
+            text.push_str(&paragraph("note:", &format!("levels of GPUs are those of the last write, up to {minutes} min old")));
+        }
         if *unread_gpus > 0 {
             let gpus = count(u64::try_from(*unread_gpus).unwrap_or(u64::MAX), "GPU");
             text.push_str(&paragraph(
