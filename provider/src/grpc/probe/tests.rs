@@ -435,3 +435,43 @@ async fn a_probe_that_sends_too_much_is_listened_to_slower_and_loses_nothing() {
     assert!(metrics.throttles() > 0);
     assert_eq!(metrics.rounds(), 2_100);
 }
+
+/// What is logged meanwhile.
+#[derive(Clone, Default)]
+struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn why_rounds_are_not_taken_is_logged_once_until_one_is() {
+    let log = Log::default();
+    let writer = log.clone();
+    let to_log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_ansi(false);
+    let _logged = tracing::subscriber::set_default(to_log.with_writer(move || writer.clone()).finish());
+    let told = || {
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains("what the probe read is not taken")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let served = Served::plaintext().await;
+    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
+    for sequence in 1..=3 {
+        hand.round(Round { at: now(3600), ..round(sequence) }).await;
+    }
+    let first = told();
+    assert!(first.len() == 1 && first[0].contains("node=a reason=future"), "{first:?}");
+    // A round is taken; the next that is not is told again, no sooner than a second after the last.
+    hand.round(round(4)).await;
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    hand.round(Round { at: now(3600), ..round(5) }).await;
+    assert_eq!(told().len(), 2);
+    assert_eq!(served.rejected(Reason::Future), 4);
+}
