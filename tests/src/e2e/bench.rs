@@ -62,7 +62,7 @@ pub struct Bench {
     pub release: Arc<Release>,
     setup: Arc<Setup>,
     dir: PathBuf,
-    ports: [u16; 4],
+    ports: [u16; 5],
     /// Where the autoscaler finds the provider and the expander: Stoker's own ports, or the recorder's.
     front: [u16; 2],
     stoker: Option<Process>,
@@ -85,7 +85,7 @@ impl Bench {
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
         fs::write(dir.join("policy.yaml"), files.policy())?;
         fs::write(dir.join("world.yaml"), files.world())?;
-        let [provider, expander, http, metrics, front @ ..] = free_ports::<6>()?;
+        let [provider, expander, http, metrics, probes, front @ ..] = free_ports::<7>()?;
         let front = if setup.record { front } else { [provider, expander] };
         let certs = dir.join("certs");
         let address = format!("localhost:{}", front[0]);
@@ -93,7 +93,7 @@ impl Bench {
             .write()?;
         let recorder = if setup.record { Some(Recorder::start(&certs, front, [provider, expander]).await?) } else { None };
         cluster.reset().await.context("clearing the cluster")?;
-        let ports = [provider, expander, http, metrics];
+        let ports = [provider, expander, http, metrics, probes];
         Ok(Self { cluster, release, setup, dir: dir.to_owned(), ports, front, stoker: None, autoscaler: None, recorder })
     }
 
@@ -105,7 +105,7 @@ impl Bench {
 
     /// Starts Stoker and waits until it is ready.
     pub async fn start_stoker(&mut self) -> anyhow::Result<()> {
-        let [provider, expander, http, _] = self.ports;
+        let [provider, expander, http, _, probes] = self.ports;
         let cert = |name: &str| self.dir.join("certs").join(name).display().to_string();
         let path = |name: &str| self.dir.join(name).display().to_string();
         let args = [
@@ -122,6 +122,9 @@ impl Bench {
             format!("--expander-cert={}", cert("server.crt")),
             format!("--expander-key={}", cert("server.key")),
             "--provider-client=cluster-autoscaler".to_owned(),
+            format!("--probe-listen=127.0.0.1:{probes}"),
+            format!("--probe-cert={}", cert("server.crt")),
+            format!("--probe-key={}", cert("server.key")),
             format!("--kubeconfig={}", self.setup.stoker_kubeconfig.display()),
         ];
         self.stoker = Some(Process::start(&self.setup.stoker, args, &self.dir.join("stoker.log"))?);
@@ -178,6 +181,18 @@ impl Bench {
             ensure!(refused.is_none(), "a request was refused: {}", refused.unwrap_or_default());
         }
         Ok(self.recorder.take().map(Recorder::finish).unwrap_or_default())
+    }
+
+    /// Where probes connect, and the file of who signed the certificate there.
+    pub fn probe_door(&self) -> (String, PathBuf) {
+        (format!("https://localhost:{}", self.ports[4]), self.dir.join("certs/ca.crt"))
+    }
+
+    /// Writes a file beside the scenario's others.
+    pub fn file(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let path = self.dir.join(name);
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+        Ok(path)
     }
 
     /// Changes the policy under a running Stoker, as an operator does: the new file takes the old one's place whole.
