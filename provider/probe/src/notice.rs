@@ -171,7 +171,9 @@ impl<T: Fn(Event)> Ledger<T> {
         standing.insert(place, announced);
         let after: Vec<Notice> = standing.values().flatten().cloned().collect();
         if standing.len() == self.places && !was_whole {
-            first(&after).into_iter().for_each(|told| self.tell(told));
+            for told in first(&after) {
+                self.tell(told);
+            }
             return;
         }
         for told in changes(&before, &after) {
