@@ -9,7 +9,7 @@ use stoker_core::ids::{NodeName, ProviderId};
 use stoker_core::memory::Memory;
 use stoker_core::reading::NodeReading;
 use stoker_core::record::{Record, State};
-use stoker_core::rollup::{Bought, GpuPod, HOUR, NodeContext, NodeHour, OPEN_AFTER, Owner, Rollup, Taken};
+use stoker_core::rollup::{Bought, GpuPod, HOUR, NodeContext, NodeHour, OPEN_AFTER, Owner, PodLabels, Rollup, Tally};
 use stoker_core::snapshot::ClusterFacts;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,7 @@ pub struct SharedRollup(Arc<Mutex<Rollup>>);
 
 impl SharedRollup {
     /// Counts a reading of a node that was sampled at `at`. Takes microseconds, and some tens of milliseconds at 5,000 nodes while a batch is copied.
-    pub fn take(&self, node: &NodeName, at: Timestamp, reading: &NodeReading) -> Taken {
+    pub fn take(&self, node: &NodeName, at: Timestamp, reading: &NodeReading) -> Tally {
         self.lock().take(node, at, reading)
     }
 
@@ -142,7 +142,13 @@ pub fn contexts(
 /// A pod of which only `namespace/name` is known.
 fn unknown(key: &str) -> GpuPod {
     let (namespace, name) = key.split_once('/').unwrap_or(("", key));
-    GpuPod { name: Arc::from(key), uid: None, owner: Owner::of(namespace, name, None, None), units: None }
+    GpuPod {
+        name: Arc::from(key),
+        uid: None,
+        owner: Owner::of(namespace, name, None, None),
+        labels: PodLabels::default(),
+        units: None,
+    }
 }
 
 fn bought(record: &Record, memory: &Memory, menu: &Menu) -> Option<Bought> {
@@ -227,6 +233,7 @@ mod tests {
             name: "ml/x".into(),
             uid: Some("u".into()),
             owner: Owner::of("ml", "x", Some(("Job", "train")), None),
+            labels: PodLabels::default(),
             units: Some(1),
         };
         let pods = GpuPods::from([(Arc::clone(&claim.name), claim.clone())]);
@@ -261,7 +268,7 @@ mod tests {
             let (journal, _) = Journal::open(dir.path()).await.unwrap();
             let readings = SharedRollup::default();
             readings.restore(&journal.reader(), at(begin)).await.unwrap();
-            assert_eq!(readings.take(&NodeName::new("b").unwrap(), at(begin), &reading(begin)), Taken::UnknownNode);
+            assert_eq!(readings.take(&NodeName::new("b").unwrap(), at(begin), &reading(begin)), Tally::UnknownNode);
             readings.follow(context());
             for second in [begin, begin + 60, begin + 120] {
                 readings.take(&name, at(second), &reading(second));

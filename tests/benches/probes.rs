@@ -1,5 +1,6 @@
 //! 5,000 probes that stream the rounds of 8 GPUs each 5 s to the service: a process of its own, which takes them in, folds them and wakes
-//! its loop where something changed. Beside it, as the least that it can cost: decoding the same messages and nothing else.
+//! its loop where something changed, and rolls them up by the hour. Beside it, as the least that it can cost: decoding the same messages and
+//! nothing else.
 
 mod common {
     pub(crate) mod report;
@@ -7,7 +8,7 @@ mod common {
     pub(crate) mod times;
 }
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
@@ -21,8 +22,11 @@ use common::service;
 use common::times::Times;
 use jiff::Timestamp;
 use prost::Message as _;
+use stoker::journal::Journal;
+use stoker::rollup::SharedRollup;
 use stoker::serve::{ProbeDoorOptions, Running, start};
 use stoker_core::ids::NodeName;
+use stoker_core::rollup::NodeContext;
 use stoker_proto::probe::probe_client::ProbeClient;
 use stoker_proto::probe::{
     Clocks, Driver, Ecc, FromProbe, Gate, Gpu, Hello, Memory, Mig, NvLink, Pcie, Processes, RemappedRows, Round, Signal,
@@ -97,6 +101,8 @@ async fn run() -> Result<()> {
         ("rounds taken, a second", figure("rounds")? / wall),
         ("CPU of the service, % of a core", share),
         ("  the bare decode of as many rounds, % of a core", least),
+        ("  of it the roll-up, % of a core", figure("rollup")? / wall * 100.0),
+        ("a write of the roll-up, every 5 min, ms", figure("write")?),
         ("VmRSS without a stream, MB", before),
         ("VmRSS with all streams, MB", rss),
         ("VmHWM, MB", most),
@@ -295,6 +301,9 @@ async fn serve(dir: &Path) -> Result<()> {
     let times = Arc::new(Mutex::new(Times::default()));
     let changes = Arc::new(AtomicU64::new(0));
     let watching = tokio::spawn(watch(newest(&running), running.readings.seen(), Arc::clone(&times), Arc::clone(&changes)));
+    // The service's own leaves out nodes that no record names; this one is told of them.
+    let (journal, _) = Journal::open(&dir.join("readings")).await?;
+    let (rollup, rolled) = roll_up(&running)?;
     println!("{}", running.probes.context("no door for probes")?);
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut rounds = 0;
@@ -302,18 +311,42 @@ async fn serve(dir: &Path) -> Result<()> {
         let taken = running.readings.metrics().rounds();
         if line == "begin" {
             rounds = taken;
+            rolled.store(0, Ordering::Relaxed);
             *times.lock().unwrap_or_else(PoisonError::into_inner) = Times::default();
             changes.store(0, Ordering::Relaxed);
             println!("begun");
         } else {
+            let rolled = Duration::from_nanos(rolled.load(Ordering::Relaxed)).as_secs_f64();
+            let begun = Instant::now();
+            rollup.write(&journal.readings(), Timestamp::now()).await?;
+            let write = begun.elapsed().as_secs_f64() * 1e3;
             let times = times.lock().unwrap_or_else(PoisonError::into_inner);
-            let changes = changes.load(Ordering::Relaxed);
-            println!("rounds={} changes={changes} p50={} p99={}", taken - rounds, times.p50(), times.p99());
+            let (changes, rounds) = (changes.load(Ordering::Relaxed), taken - rounds);
+            let (p50, p99) = (times.p50(), times.p99());
+            println!("rounds={rounds} changes={changes} p50={p50} p99={p99} rollup={rolled} write={write}");
         }
     }
     watching.abort();
     running.stop().await;
     Ok(())
+}
+
+/// Rolls up what is taken of every node of the bench; the nanoseconds that it took so far.
+fn roll_up(running: &Running) -> Result<(SharedRollup, Arc<AtomicU64>)> {
+    let (rollup, took) = (SharedRollup::default(), Arc::new(AtomicU64::new(0)));
+    let free = Arc::new(NodeContext { bought: None, pods: Some(Vec::new()) });
+    let names = (0..PROBES).map(|probe| NodeName::new(format!("node-{probe:04}")));
+    let contexts: BTreeMap<_, _> = names.map(|name| Ok((name?, Arc::clone(&free)))).collect::<Result<_>>()?;
+    rollup.follow(contexts);
+    let (counting, into) = (Arc::clone(&took), rollup.clone());
+    running.readings.follow(move |taken| {
+        if let Some(reading) = taken.reading {
+            let begun = Instant::now();
+            into.take(taken.node, taken.at, reading);
+            counting.fetch_add(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(0), Ordering::Relaxed);
+        }
+    });
+    Ok((rollup, took))
 }
 
 type Newest = Arc<Mutex<HashMap<NodeName, Timestamp>>>;

@@ -19,12 +19,17 @@ use stoker::monitoring::{Rule, Thresholds, rules};
 use stoker_tests::prometheus::promtool;
 use tempfile::TempDir;
 
-use cases::{CASES, Case};
+use cases::{CASES, Case, RENAMED};
+
+/// A series as newer exporters call it.
+fn renamed(series: &str) -> String {
+    RENAMED.iter().fold(series.to_owned(), |series, (old, new)| series.replace(old, new))
+}
 
 /// One test of promtool's: these series, and what fires of one alert.
-fn unit_test(case: &Case, name: &str, series: &[(&str, &str)], alerts: &Value) -> Value {
-    let input: Vec<Value> =
-        case.common.iter().chain(series).map(|(series, values)| json!({ "series": series, "values": values })).collect();
+fn unit_test(case: &Case, name: &str, series: &[(&str, &str)], alerts: &Value, named: fn(&str) -> String) -> Value {
+    let one = |(series, values): &(&str, &str)| json!({ "series": named(series), "values": values });
+    let input: Vec<Value> = case.common.iter().chain(series).map(one).collect();
     json!({
         "name": name, "interval": case.every, "input_series": input,
         "alert_rule_test": [{ "eval_time": case.at, "alertname": case.alert, "exp_alerts": alerts }],
@@ -51,10 +56,13 @@ async fn every_alert_fires_and_is_silent_as_it_should() {
                 "exp_labels": labels,
                 "exp_annotations": { "summary": case.summary, "runbook": runbooks[case.alert] },
             }]);
-            tests.push(unit_test(case, &format!("{} fires", case.alert), case.firing, &fires));
             assert!(!case.silent.is_empty(), "{} has no silent test", case.alert);
-            for (number, series) in case.silent.iter().enumerate() {
-                tests.push(unit_test(case, &format!("{} is silent ({number})", case.alert), series, &json!([])));
+            for (names, named) in [("old", str::to_owned as fn(&str) -> String), ("new", renamed)] {
+                tests.push(unit_test(case, &format!("{} fires, by {names} names", case.alert), case.firing, &fires, named));
+                for (number, series) in case.silent.iter().enumerate() {
+                    let name = format!("{} is silent ({number}), by {names} names", case.alert);
+                    tests.push(unit_test(case, &name, series, &json!([]), named));
+                }
             }
         }
         let all = json!({ "rule_files": ["rules.yml"], "evaluation_interval": every, "tests": tests });

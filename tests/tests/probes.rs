@@ -2,6 +2,9 @@
 //! up here, and the stream, its buffer and the service's door are real.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+#[path = "probes/tls.rs"]
+mod tls;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};

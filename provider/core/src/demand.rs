@@ -45,7 +45,7 @@ impl fmt::Display for Amount {
 /// A demand signal of a pool, as the policy has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Signal {
+pub struct DemandSignal {
     /// Its name; unique in its pool.
     pub name: SignalName,
     /// The PromQL that gives it: a scalar, or one series.
@@ -54,7 +54,7 @@ pub struct Signal {
     pub per_replica: Amount,
 }
 
-impl Signal {
+impl DemandSignal {
     /// How many replicas so much asks for: amount ÷ per replica × 1.2, rounded up, exactly.
     pub fn replicas(&self, amount: Amount) -> u32 {
         let need = u128::from(amount.0) * HEADROOM.0;
@@ -100,8 +100,10 @@ pub enum SignalLevel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoLevel {
-    /// No Prometheus is named, or it has not been asked yet.
+    /// No Prometheus is named.
     NotAsked,
+    /// Prometheus is being asked for the first time, and has not answered yet.
+    Awaited,
     /// Prometheus could not be reached.
     Unreachable,
     /// Prometheus did not answer in time.
@@ -124,8 +126,9 @@ pub enum NoLevel {
 
 impl NoLevel {
     /// Every reason, in declared order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NotAsked,
+        Self::Awaited,
         Self::Unreachable,
         Self::TimedOut,
         Self::Refused,
@@ -141,6 +144,7 @@ impl NoLevel {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotAsked => "not-asked",
+            Self::Awaited => "awaited",
             Self::Unreachable => "unreachable",
             Self::TimedOut => "timed-out",
             Self::Refused => "refused",
@@ -157,7 +161,8 @@ impl NoLevel {
 impl fmt::Display for NoLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotAsked => "it has not been asked: is --prometheus-url given?",
+            Self::NotAsked => "no Prometheus is named: give stoker serve --prometheus-url",
+            Self::Awaited => "Prometheus is being asked and has not answered yet",
             Self::Unreachable => "Prometheus cannot be reached",
             Self::TimedOut => "Prometheus did not answer in time",
             Self::Refused => "Prometheus answered with an error",
@@ -203,9 +208,9 @@ impl PoolDemand {
 mod tests {
     use super::*;
 
-    fn per(text: &str) -> Signal {
+    fn per(text: &str) -> DemandSignal {
         let name = SignalName::new("queueDepth").unwrap();
-        Signal { name, query: "sum(queue)".to_owned(), per_replica: Amount::parse(text).unwrap() }
+        DemandSignal { name, query: "sum(queue)".to_owned(), per_replica: Amount::parse(text).unwrap() }
     }
 
     #[test]

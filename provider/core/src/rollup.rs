@@ -10,6 +10,7 @@ mod attribute;
 mod codec;
 mod histogram;
 mod hour;
+mod labels;
 mod levels;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,8 @@ pub use attribute::{GpuPod, Holder, Owner, PodName, Unattributed};
 pub use codec::Damaged;
 pub use histogram::{Distribution, Histogram};
 pub use hour::{Bought, Cell, HOUR, Latest, LatestUnit, NodeHour, Unit};
-pub use levels::{Activity, Levels};
+pub use labels::PodLabels;
+pub use levels::{Levels, Occupancy};
 
 use crate::ids::{GpuUuid, NodeName};
 use crate::reading::{GpuReading, Measured, NodeReading, Why};
@@ -52,7 +54,7 @@ pub struct NodeContext {
 
 /// What became of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Taken {
+pub enum Tally {
     /// It counts.
     Counted,
     /// The first of its node, or the first after a silence: what was before it is unknown, and the next one counts.
@@ -140,14 +142,14 @@ impl Rollup {
 
     /// Counts a reading that was sampled at `at` for the time since the node's last one. What a probe kept while it was cut off arrives
     /// late, and is counted where it belongs as long as its hour is open.
-    pub fn take(&mut self, node: &NodeName, at: Timestamp, reading: &NodeReading) -> Taken {
-        let Some(of) = self.nodes.get_mut(node) else { return Taken::UnknownNode };
+    pub fn take(&mut self, node: &NodeName, at: Timestamp, reading: &NodeReading) -> Tally {
+        let Some(of) = self.nodes.get_mut(node) else { return Tally::UnknownNode };
         let now = at.as_second();
         if reading.arrived.as_second() - now > OPEN_AFTER {
-            return Taken::Stale;
+            return Tally::Stale;
         }
         let from = match of.at {
-            Some(at) if now <= at => return Taken::Stale,
+            Some(at) if now <= at => return Tally::Stale,
             Some(at) if now - at <= LONGEST_GAP => at,
             Some(_) | None => now,
         };
@@ -185,7 +187,7 @@ impl Rollup {
         }
         of.latest = Some(latest);
         of.fresh = true;
-        if from == now { Taken::Begins } else { Taken::Counted }
+        if from == now { Tally::Begins } else { Tally::Counted }
     }
 
     /// What has changed since it was last written. Nothing is forgotten until [`written`](Self::written) says that it is safe.

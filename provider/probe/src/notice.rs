@@ -2,6 +2,8 @@
 //!
 //! Each cloud's metadata service is asked over plain HTTP on the machine's own link. What is announced stands until the service says
 //! otherwise; a service that does not answer has withdrawn nothing. One that is absent is asked ever less often.
+//!
+//! The first answer withdraws what an earlier process may have told, unless it stands: the provider remembers, and this process does not.
 
 mod aws;
 mod azure;
@@ -72,6 +74,18 @@ pub struct Notice {
     detail: String,
 }
 
+impl Notice {
+    fn told(&self) -> Interruption {
+        self.told_as(self.kind)
+    }
+
+    fn told_as(&self, kind: Kind) -> Interruption {
+        let deadline =
+            self.deadline.map(|at| stoker_proto::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() });
+        Interruption { kind: kind.into(), deadline, detail: self.detail.clone() }
+    }
+}
+
 /// Where to ask, other than a cloud's own way.
 #[derive(Debug, Clone, Default)]
 pub struct Elsewhere {
@@ -85,7 +99,8 @@ pub struct Elsewhere {
 pub async fn follow(cloud: Cloud, elsewhere: Elsewhere, tell: impl Fn(Event), stop: CancellationToken) {
     let Elsewhere { base, period } = elsewhere;
     let at = || Service::at(base.as_deref().unwrap_or(LINK_LOCAL));
-    let ledger = Ledger { standing: Mutex::default(), tell };
+    let places = if cloud == Cloud::Gcp { 2 } else { 1 };
+    let ledger = Ledger { standing: Mutex::default(), places, tell };
     match cloud {
         Cloud::None | Cloud::Auto => {}
         Cloud::Aws => {
@@ -142,6 +157,8 @@ async fn poll(
 struct Ledger<T> {
     /// By the place of whoever announced it.
     standing: Mutex<BTreeMap<usize, Vec<Notice>>>,
+    /// How many places there are.
+    places: usize,
     tell: T,
 }
 
@@ -150,12 +167,23 @@ impl<T: Fn(Event)> Ledger<T> {
     fn enter(&self, place: usize, announced: Vec<Notice>) {
         let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
         let before: Vec<Notice> = standing.values().flatten().cloned().collect();
+        let was_whole = standing.len() == self.places;
         standing.insert(place, announced);
         let after: Vec<Notice> = standing.values().flatten().cloned().collect();
+        if standing.len() == self.places && !was_whole {
+            for told in first(&after) {
+                self.tell(told);
+            }
+            return;
+        }
         for told in changes(&before, &after) {
             tracing::warn!(kind = told.kind().as_str_name(), detail = told.detail, "the cloud announces");
-            (self.tell)(Event { number: 0, at: Some(now()), kind: Some(event::Kind::Interruption(told)) });
+            self.tell(told);
         }
+    }
+
+    fn tell(&self, told: Interruption) {
+        (self.tell)(Event { number: 0, at: Some(now()), kind: Some(event::Kind::Interruption(told)) });
     }
 }
 
@@ -171,18 +199,28 @@ async fn unless_stopped<T>(stop: &CancellationToken, work: impl Future<Output = 
     }
 }
 
+/// What is told once all that is followed has answered for the first time. Nothing is graver than the end of the machine: where that stands,
+/// no older notice hides it, and none need be withdrawn.
+fn first(standing: &[Notice]) -> Vec<Interruption> {
+    let ends = standing.iter().any(|notice| notice.kind == Kind::Reclaim);
+    let nothing = Interruption {
+        kind: Kind::Withdrawn.into(),
+        deadline: None,
+        detail: "what an earlier process of the probe told".to_owned(),
+    };
+    let withdrawn = (!ends).then_some(nothing);
+    for notice in standing {
+        tracing::warn!(kind = notice.kind.as_str_name(), detail = notice.detail, "the cloud announces");
+    }
+    withdrawn.into_iter().chain(standing.iter().map(Notice::told)).collect()
+}
+
 /// What is new, and what no longer stands. After an end, what still stands is told again: nobody need remember what it was that ended.
 fn changes(before: &[Notice], after: &[Notice]) -> Vec<Interruption> {
-    let as_told = |notice: &Notice, kind: Kind| Interruption {
-        kind: kind.into(),
-        deadline: notice.deadline.map(|at| stoker_proto::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() }),
-        detail: notice.detail.clone(),
-    };
     // One that only moved to another time is told anew, and is not withdrawn.
     let gone: Vec<_> = before.iter().filter(|notice| !after.iter().any(|other| other.kind == notice.kind)).collect();
-    let told =
-        after.iter().filter(|notice| !gone.is_empty() || !before.contains(notice)).map(|notice| as_told(notice, notice.kind));
-    gone.iter().map(|notice| as_told(notice, Kind::Withdrawn)).chain(told).collect()
+    let told = after.iter().filter(|notice| !gone.is_empty() || !before.contains(notice)).map(Notice::told);
+    gone.iter().map(|notice| notice.told_as(Kind::Withdrawn)).chain(told).collect()
 }
 
 #[cfg(test)]
@@ -206,6 +244,38 @@ mod tests {
         assert_eq!(kinds(&[rebalance.clone(), reclaim.clone()], &[rebalance.clone(), reclaim.clone()]), []);
         assert_eq!(kinds(std::slice::from_ref(&reclaim), std::slice::from_ref(&later)), [Kind::Reclaim]);
         assert_eq!(kinds(&[rebalance.clone(), reclaim], std::slice::from_ref(&rebalance)), [Kind::Withdrawn, Kind::Rebalance]);
+    }
+
+    #[test]
+    fn the_first_answer_withdraws_what_an_earlier_process_told_unless_the_machine_ends() {
+        let told: Mutex<Vec<Kind>> = Mutex::default();
+        let took = || std::mem::take(&mut *told.lock().unwrap_or_else(PoisonError::into_inner));
+        let begin = |places| Ledger {
+            standing: Mutex::default(),
+            places,
+            tell: |event: Event| {
+                if let Some(event::Kind::Interruption(of)) = event.kind {
+                    told.lock().unwrap_or_else(PoisonError::into_inner).push(of.kind());
+                }
+            },
+        };
+        for (standing, expected) in [
+            (vec![], vec![Kind::Withdrawn]),
+            (vec![notice(Kind::Rebalance, "now")], vec![Kind::Withdrawn, Kind::Rebalance]),
+            (vec![notice(Kind::Reclaim, "at 1")], vec![Kind::Reclaim]),
+        ] {
+            let ledger = begin(1);
+            ledger.enter(0, standing.clone());
+            assert_eq!(took(), expected);
+            ledger.enter(0, standing);
+            assert_eq!(took(), [], "told once");
+        }
+        // Of two places, one alone tells what stands there and not that nothing else does.
+        let ledger = begin(2);
+        ledger.enter(1, vec![notice(Kind::Maintenance, "soon")]);
+        assert_eq!(took(), [Kind::Maintenance]);
+        ledger.enter(0, Vec::new());
+        assert_eq!(took(), [Kind::Withdrawn, Kind::Maintenance]);
     }
 
     #[test]

@@ -230,6 +230,21 @@ fn a_gpu_that_tells_no_events_does_not_silence_the_others() -> Result<()> {
 }
 
 #[test]
+fn the_gate_of_events_tells_whether_they_are_waited_for_now() -> Result<()> {
+    let of = |wanted: &'static str| move |round: &serde_json::Value| gate(round, "EVENTS") == wanted;
+    let machine = Machine::new(&two())?;
+    let probe = machine.probe(&[])?;
+    probe.until("events", of("PASSED"))?;
+    machine.set(&failing("nvmlEventSetWait_v2", Code::Unknown))?;
+    probe.until("a wait that fails", of("FAILED"))?;
+    machine.set(&two())?;
+    probe.until("events again", of("PASSED"))?;
+    let none = Machine::new(&failing("nvmlEventSetCreate", Code::NoPermission))?;
+    none.probe(&[])?.until("no event set", |round| round["gates"].to_string().contains("no event set"))?;
+    Ok(())
+}
+
+#[test]
 fn a_probe_in_a_pid_namespace_of_its_own_trusts_no_list() -> Result<()> {
     let busy = Gpu { processes: vec![Process { pid: 7, memory: Some(1 << 30) }], ..Gpu::h100(0) };
     let machine = Machine::new(&Scenario { hide_processes: true, ..Scenario::of([busy]) })?;
@@ -284,6 +299,15 @@ fn one_round_is_printed_and_that_is_all() -> Result<()> {
     assert!(out.status.success());
     let round: serde_json::Value = serde_json::from_slice(&out.stdout)?;
     assert_eq!(round["gpus"][0]["smActivity"], 0, "two samples were taken");
+    // Whoever asks in a script is told by the exit code: a driver that does not answer, a gate that failed, and nothing else.
+    let code = |scenario: &Scenario, flags: &[&str]| {
+        machine.set(scenario)?;
+        anyhow::Ok(machine.command(Some(&library()?)).arg("--once").args(flags).output()?.status.code())
+    };
+    assert_eq!(code(&two(), &["--expect-gpus", "2"])?, Some(0));
+    assert_eq!(code(&two(), &["--expect-gpus", "3"])?, Some(1));
+    assert_eq!(code(&failing("nvmlInit_v2", Code::DriverNotLoaded), &[])?, Some(1));
+    assert_eq!(code(&Scenario::of([Gpu { event_types: 0, ..Gpu::h100(0) }]), &[])?, Some(1), "XIDs could not be listened to");
     Ok(())
 }
 

@@ -128,6 +128,7 @@ impl Drop for Told {
 async fn aws_tells_of_rebalancing_and_of_the_end_and_takes_it_back() -> Result<()> {
     let (service, base) = StandIn::start("x-aws-ec2-metadata-token", "first").await?;
     let mut told = Told::by(Cloud::Aws, base);
+    assert_eq!(told.next().await?.0, Kind::Withdrawn, "whatever an earlier process told");
     told.nothing().await;
     service.hold("/latest/meta-data/events/recommendations/rebalance", r#"{"noticeTime": "2026-11-22T00:00:00Z"}"#);
     assert_eq!(told.next().await?.0, Kind::Rebalance);
@@ -153,6 +154,7 @@ async fn gcp_tells_of_preemption_and_maintenance_by_held_back_answers() -> Resul
     service.hold(preempted, "FALSE");
     service.hold(maintenance, "NONE");
     let mut told = Told::by(Cloud::Gcp, base);
+    assert_eq!(told.next().await?.0, Kind::Withdrawn, "whatever an earlier process told");
     told.nothing().await;
     service.hold(maintenance, "TERMINATE_ON_HOST_MAINTENANCE");
     assert_eq!(told.next().await?.0, Kind::Maintenance);
@@ -173,6 +175,7 @@ async fn azure_tells_of_this_machine_s_events() -> Result<()> {
     service.hold("/metadata/instance/compute/name", "gpu_0");
     service.hold(events, r#"{"DocumentIncarnation": 1, "Events": [{"EventId": "A", "EventType": "Preempt", "Resources": ["gpu_1"], "NotBefore": ""}]}"#);
     let mut told = Told::by(Cloud::Azure, base);
+    assert_eq!(told.next().await?.0, Kind::Withdrawn, "whatever an earlier process told");
     told.nothing().await;
     service.hold(events, r#"{"Events": [{"EventId": "B", "EventType": "Preempt", "Resources": ["gpu_0"], "NotBefore": "Mon, 19 Sep 2016 18:29:47 GMT"}]}"#);
     let (kind, end) = told.next().await?;

@@ -176,7 +176,7 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
         thresholds,
         workloads: advice.workloads.iter().map(|one| WorkloadRow::of(one, thresholds)).collect(),
         refused: too_little.chain(unknown).collect(),
-        idle: idle::rows(&observed, By::Owner, BTreeMap::new()),
+        idle: idle::rows(&observed, &By::Owner, BTreeMap::new()),
         assumptions: assumptions(thresholds),
         explained: args.explain,
     };

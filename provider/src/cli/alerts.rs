@@ -86,7 +86,7 @@ thresholds! {
     /// Too few of training's GPUs are spot below this; 0% never tells [default: 30%]
     training_spot_low: Percent = "PERCENT" by percent => training_spot,
     /// A busy GPU-hour may get so much dearer in a week [default: 20%]
-    unit_cost_rise: Percent = "PERCENT" by rise => unit_cost_rise,
+    unit_cost_rise: u16 = "PERCENT" by rise => unit_cost_rise,
     /// A quota is nearly full above this [default: 90%]
     quota_high: Percent = "PERCENT" by share => quota,
     /// A day may spend this share of a budget [default: 80%]
@@ -166,10 +166,10 @@ fn share(text: &str) -> Result<Percent, String> {
     percent(text).and_then(|share| if share.0 == 0 { Err("not above nought: write it like 85%".to_owned()) } else { Ok(share) })
 }
 
-/// How much more than before, which may be more than twice as much.
-fn rise(text: &str) -> Result<Percent, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).parse().ok().filter(|rise| (1..=250).contains(rise));
-    number.map(Percent).ok_or_else(|| "not whole percents of 1 to 250: write it like 20%".to_owned())
+/// How much more than before, which may be many times as much: a pool whose work ebbs for a week costs the more for each hour of it.
+fn rise(text: &str) -> Result<u16, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse().ok().filter(|rise| (1..=10_000).contains(rise));
+    number.ok_or_else(|| "not whole percents of 1 to 10000: write it like 20%".to_owned())
 }
 
 /// What Prometheus can look back on, in whole seconds.
@@ -259,8 +259,8 @@ mod tests {
 
     #[test]
     fn thresholds_that_nobody_can_use_are_refused() {
-        assert_eq!((rise("150%"), share("1%"), span("365d").is_ok()), (Ok(Percent(150)), Ok(Percent(1)), true));
-        assert!(rise("0").is_err() && share("0%").is_err());
+        assert_eq!((rise("400%"), share("1%"), span("365d").is_ok()), (Ok(400), Ok(Percent(1)), true));
+        assert!(rise("0").is_err() && rise("10001").is_err() && share("0%").is_err());
         for text in ["366d", "500ms", "0s"] {
             assert!(span(text).is_err(), "{text}");
         }
@@ -269,6 +269,6 @@ mod tests {
         }
         let crossed = ["alerts", "--utilization-low", "96%"];
         assert!(text(Line::try_parse_from(crossed).unwrap().alerts).is_err());
-        assert!(printed(&["--unit-cost-rise", "150%"]).contains("1 + 1.50"));
+        assert!(printed(&["--unit-cost-rise", "400%"]).contains("1 + 4.00"));
     }
 }

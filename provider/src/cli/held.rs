@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_core::rollup::{Holder, Owner};
+use stoker_core::rollup::{Holder, Owner, PodLabels};
 use stoker_core::units::UsdPerHour;
 use stoker_core::verdict::{Judged, Verdict};
 
@@ -44,35 +44,35 @@ pub(super) fn verdict(text: &str) -> Result<Verdict, String> {
 
 /// What held nodes cost an hour, by whose pods hold them.
 #[derive(Debug, Default)]
-pub(super) struct HeldBy(BTreeMap<Owner, UsdPerHour>);
+pub(super) struct HeldBy(BTreeMap<(Owner, PodLabels), UsdPerHour>);
 
 impl HeldBy {
     /// Counts a node that is held: its whole price, by the GPUs that readings give to each owner; where they give none, evenly by the pods
     /// on it. One of which not even that is known is nobody's.
     pub(super) fn add<'a>(&mut self, price: UsdPerHour, gpus: impl Iterator<Item = &'a Holder>, pods: &[String]) {
-        let mut shares: BTreeMap<Owner, u32> = BTreeMap::new();
+        let mut shares: BTreeMap<(Owner, PodLabels), u32> = BTreeMap::new();
         for holder in gpus {
-            if let Holder::Pod { owner, .. } = holder {
-                *shares.entry(owner.clone()).or_default() += 1;
+            if let Holder::Pod { owner, labels, .. } = holder {
+                *shares.entry((owner.clone(), labels.clone())).or_default() += 1;
             }
         }
         if shares.is_empty() {
             for (namespace, pod) in pods.iter().filter_map(|pod| pod.split_once('/')) {
-                *shares.entry(Owner::of(namespace, pod, None, None)).or_default() += 1;
+                *shares.entry((Owner::of(namespace, pod, None, None), PodLabels::default())).or_default() += 1;
             }
         }
         let whole = shares.values().sum();
-        for (owner, share) in shares {
-            let cost = self.0.entry(owner).or_default();
+        for (whose, share) in shares {
+            let cost = self.0.entry(whose).or_default();
             *cost = cost.plus(price.times(share).per(whole));
         }
     }
 
-    /// By the names that `by` adds up to.
-    pub(super) fn named(&self, by: By) -> BTreeMap<String, UsdPerHour> {
-        let mut named: BTreeMap<String, UsdPerHour> = BTreeMap::new();
-        for (owner, cost) in &self.0 {
-            let sum = named.entry(by.name(owner)).or_default();
+    /// By the names that `by` adds up to, and whether each says whose it is.
+    pub(super) fn named(&self, by: &By) -> BTreeMap<(bool, String), UsdPerHour> {
+        let mut named: BTreeMap<(bool, String), UsdPerHour> = BTreeMap::new();
+        for ((owner, labels), cost) in &self.0 {
+            let sum = named.entry(by.name(owner, labels)).or_default();
             *sum = sum.plus(*cost);
         }
         named
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     fn pod(name: &str, owner: &str) -> Holder {
-        Holder::Pod { name: format!("ml/{name}").into(), owner: owner_of(owner) }
+        Holder::Pod { name: format!("ml/{name}").into(), owner: owner_of(owner), labels: PodLabels::of([("team", owner)]) }
     }
 
     fn owner_of(name: &str) -> Owner {
@@ -100,9 +100,13 @@ mod tests {
         held.add(UsdPerHour(100), std::iter::empty(), &["ml/notebook".into(), "dev/jupyter-x4c8v".into()]);
         held.add(UsdPerHour(7), std::iter::empty(), &[]);
         let owners = [("dev/jupyter", 50), ("ml/notebook", 350), ("ml/recs", 600)];
-        assert_eq!(held.named(By::Owner), owners.map(|(name, cost)| (name.to_owned(), UsdPerHour(cost))).into());
+        let of = |name: &str, cost| ((true, name.to_owned()), UsdPerHour(cost));
+        assert_eq!(held.named(&By::Owner), owners.map(|(name, cost)| of(name, cost)).into());
         let namespaces = [("dev", 50), ("ml", 950)];
-        assert_eq!(held.named(By::Namespace), namespaces.map(|(name, cost)| (name.to_owned(), UsdPerHour(cost))).into());
+        assert_eq!(held.named(&By::Namespace), namespaces.map(|(name, cost)| of(name, cost)).into());
+        let unlabelled = ((false, "pods without label team".to_owned()), UsdPerHour(100));
+        let teams = [unlabelled, of("team=notebook", 300), of("team=recs", 600)];
+        assert_eq!(held.named(&By::Label("team".to_owned())), teams.into());
     }
 
     #[test]

@@ -1,30 +1,53 @@
 //! GPUs that did nothing, by who held them: what `nodes --by` and `advise` show.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
-use clap::ValueEnum;
 use serde::Serialize;
 use stoker_core::advise::{Held, IdleKey, Observed};
-use stoker_core::rollup::Owner;
+use stoker_core::rollup::{Owner, PodLabels};
 use stoker_core::units::UsdPerHour;
 
+use super::exit::NotFound;
 use super::out::{Money, table};
 
+/// Most labels that are named to whoever asks for another.
+const MOST_NAMED: usize = 12;
+
 /// By what held GPUs are added up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum By {
-    /// By workload: its namespace, and what made its pods
+    /// By workload: its namespace, and what made its pods.
     Owner,
-    /// By namespace
+    /// By namespace.
     Namespace,
+    /// By a label of the pods.
+    Label(String),
+}
+
+impl FromStr for By {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.split_once('=')) {
+            ("owner", _) => Ok(Self::Owner),
+            ("namespace", _) => Ok(Self::Namespace),
+            (_, Some(("label", name))) if !name.is_empty() => Ok(Self::Label(name.to_owned())),
+            _ => Err("not owner, namespace or label=NAME, as in label=team".to_owned()),
+        }
+    }
 }
 
 impl By {
-    /// What an owner counts under.
-    pub(super) fn name(self, owner: &Owner) -> String {
+    /// What a pod of that owner and with those labels counts under, and whether that says whose it is.
+    pub(super) fn name(&self, owner: &Owner, labels: &PodLabels) -> (bool, String) {
         match self {
-            Self::Owner => owner.to_string(),
-            Self::Namespace => owner.namespace.to_string(),
+            Self::Owner => (true, owner.to_string()),
+            Self::Namespace => (true, owner.namespace.to_string()),
+            Self::Label(label) => match labels.get(label) {
+                Some(value) => (true, format!("{label}={value}")),
+                None => (false, format!("pods without label {label}")),
+            },
         }
     }
 }
@@ -33,7 +56,7 @@ impl By {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct IdleRow {
-    /// The workload or namespace; `None` where nobody held them or it cannot be told who did.
+    /// The workload, the namespace or the label's value; `None` where nobody held them or it cannot be told who did.
     owner: Option<String>,
     /// Why there is no owner; `None` where there is one.
     no_owner: Option<String>,
@@ -61,19 +84,21 @@ pub(super) struct IdleRow {
 }
 
 /// What was held and did nothing, dearest first; beside it what is `held` now, by name.
-pub(super) fn rows(observed: &Observed, by: By, mut held_now: BTreeMap<String, UsdPerHour>) -> Vec<IdleRow> {
+pub(super) fn rows(observed: &Observed, by: &By, mut held_now: BTreeMap<(bool, String), UsdPerHour>) -> Vec<IdleRow> {
     let mut sums: BTreeMap<(bool, String), Held> = BTreeMap::new();
     for (key, held) in observed.idle() {
         sums.entry(name(key, by)).or_default().merge(held);
     }
     // Who holds nodes and was not read has a row too.
     for name in held_now.keys() {
-        sums.entry((true, name.clone())).or_default();
+        sums.entry(name.clone()).or_default();
     }
     let hours = observed.known_hours();
     let mut rows: Vec<IdleRow> = sums
         .into_iter()
-        .map(|((owned, name), held)| {
+        .map(|(key, held)| {
+            let held_per_hour = held_now.remove(&key).map(Into::into);
+            let (owned, name) = key;
             let per_hour = held.per_hour(hours);
             IdleRow {
                 owner: owned.then(|| name.clone()),
@@ -86,7 +111,7 @@ pub(super) fn rows(observed: &Observed, by: By, mut held_now: BTreeMap<String, U
                 idle_cost: held.cost().into(),
                 idle_per_hour: per_hour.into(),
                 unpriced_seconds: held.unpriced,
-                held_per_hour: owned.then(|| held_now.remove(&name)).flatten().map(Into::into),
+                held_per_hour,
                 shown: (name, per_hour),
             }
         })
@@ -95,12 +120,25 @@ pub(super) fn rows(observed: &Observed, by: By, mut held_now: BTreeMap<String, U
     rows
 }
 
+/// Refuses a label that no pod had: it is misspelt, or there are only nodes that nobody held.
+pub(super) fn label_is_known(observed: &Observed, by: &By) -> Result<(), NotFound> {
+    let By::Label(label) = by else { return Ok(()) };
+    let known = observed.label_names();
+    if known.contains(label.as_str()) {
+        return Ok(());
+    }
+    let shown: Vec<&str> = known.into_iter().take(MOST_NAMED).collect();
+    let cure = if shown.is_empty() { "no pod had any".to_owned() } else { format!("pods had {}", shown.join(", ")) };
+    let place = "the readings of these hours".to_owned();
+    Err(NotFound { what: "pod label", name: label.clone(), place, cure: Some(cure) })
+}
+
 /// Whether there is an owner, and what it is called.
-fn name(key: &IdleKey, by: By) -> (bool, String) {
+fn name(key: &IdleKey, by: &By) -> (bool, String) {
     let of_pool =
         |pool: &Option<stoker_core::ids::PoolName>| pool.as_ref().map(|pool| format!(" (pool {pool})")).unwrap_or_default();
     match (key, by) {
-        (IdleKey::Owner(owner), by) => (true, by.name(owner)),
+        (IdleKey::Owner(owner, labels), by) => by.name(owner, labels),
         (IdleKey::Nobody(pool), _) => (false, format!("nobody{}", of_pool(pool))),
         (IdleKey::Unattributed(why, pool), _) => (false, format!("not told: {}{}", why.as_str(), of_pool(pool))),
     }

@@ -13,7 +13,7 @@ use stoker_core::memory::Memory;
 use stoker_core::offer::CapacityType;
 use stoker_core::reading::{Measured, Permille, Why};
 use stoker_core::record::{Record, State};
-use stoker_core::rollup::{Activity, HOUR, Holder, Latest, LatestUnit};
+use stoker_core::rollup::{HOUR, Holder, Latest, LatestUnit, Occupancy};
 use stoker_core::snapshot::{ClusterFacts, Cordon, NodeFacts};
 use stoker_core::units::UsdPerHour;
 use stoker_core::verdict::Verdict;
@@ -31,9 +31,9 @@ const FRESH_FOR: SignedDuration = SignedDuration::from_secs(2 * WRITE_EVERY.as_s
 
 /// Lists the nodes: pool, type, zone, how bought, GPU bars, $/h, who holds them; or held GPUs by owner.
 ///
-/// It reads the journal of the service, running or not: GPU levels are those of its last write, which is every five minutes. A bar is a GPU:
-/// its utilization under GPU, its memory under MEM, and - where nobody knows. VERDICT is what is concluded of a node, and for how long it
-/// has been so; where nothing can tell, what its pods say.
+/// It reads the journal of the service, running or not: GPU levels are those of its last write, which is every five minutes, and of one
+/// that is later than that; past eleven minutes they are unknown. A bar is a GPU: its utilization under GPU, its memory under MEM, and -
+/// where nobody knows. VERDICT is what is concluded of a node, and for how long it has been so; where nothing can tell, what its pods say.
 #[derive(Debug, Args)]
 pub(super) struct NodesArgs {
     /// Only those of this pool
@@ -45,8 +45,8 @@ pub(super) struct NodesArgs {
     /// In which order
     #[arg(long, value_enum, default_value_t)]
     sort: Sort,
-    /// Instead of nodes, for how long GPUs were held and did nothing, added up so
-    #[arg(long, value_enum, conflicts_with_all = ["sort", "pool", "verdict"])]
+    /// Instead of nodes, for how long GPUs were held and did nothing: by owner (the workload), namespace or label=NAME (a label of its pods)
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["sort", "pool", "verdict"])]
     by: Option<By>,
     /// How far back that looks
     #[arg(long, value_name = "N", default_value_t = 24, requires = "by", value_parser = clap::value_parser!(i64).range(1..=720))]
@@ -196,7 +196,8 @@ impl GpuRow {
     }
 
     fn is_held_idle(&self) -> bool {
-        matches!(self.latest.holder, Holder::Pod { .. }) && matches!(self.latest.activity, Activity::Resident | Activity::Empty)
+        matches!(self.latest.holder, Holder::Pod { .. })
+            && matches!(self.latest.activity, Occupancy::Resident | Occupancy::Empty)
     }
 }
 
@@ -214,8 +215,9 @@ struct HeldReport {
 pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let reader = Journal::open_read_only(&args.state.resolve()?).await?;
-    if let Some(by) = args.by {
+    if let Some(by) = &args.by {
         let observed = observed(&reader, now, args.hours).await?;
+        idle::label_is_known(&observed, by).map_err(CliError::NotFound)?;
         let held_now = nodes_of(&reader, now).await?.held_by().named(by);
         let (known_hours, held) = (observed.known_hours(), idle::rows(&observed, by, held_now));
         let report = HeldReport { at: now, hours: args.hours, known_hours, held };
@@ -302,6 +304,12 @@ impl NodesReport {
         });
     }
 
+    /// The age of the oldest levels that are shown; `None` where none are.
+    fn oldest(&self) -> Option<SignedDuration> {
+        let shown = self.nodes.iter().filter(|row| !row.gpus.is_empty());
+        shown.filter_map(|row| Some(self.at.duration_since(row.read_at?))).max()
+    }
+
     fn table(&self) -> String {
         const HEADER: [&str; 10] = ["NODE", "POOL", "TYPE", "ZONE", "BOUGHT", "GPU", "MEM", "$/H", "VERDICT", "HELD BY"];
         let rows = self.nodes.iter().map(|row| {
@@ -333,6 +341,10 @@ impl NodesReport {
         if held > UsdPerHour::ZERO {
             let of_whom = "nodes that pods hold and do nothing with cost";
             text.push_str(&paragraph("note:", &format!("{of_whom} {held}/h; --by owner tells whose they are")));
+        }
+        if let Some(age) = self.oldest() {
+            let minutes = (age.as_secs().max(0) + 59) / 60;
+            text.push_str(&paragraph("note:", &format!("levels of GPUs are those of the last write, up to {minutes} min old")));
         }
         if *unread_gpus > 0 {
             let gpus = count(u64::try_from(*unread_gpus).unwrap_or(u64::MAX), "GPU");
@@ -374,7 +386,7 @@ fn totals(nodes: &[NodeRow]) -> Totals {
         |row: &NodeRow| row.gpus.iter().filter(|gpu| gpu.is_held_idle()).fold(UsdPerHour::ZERO, |sum, gpu| sum.plus(gpu.price));
     let unread = |row: &NodeRow| match (row.state, row.gpus.is_empty()) {
         (NodeState::Busy, true) => 1,
-        (NodeState::Busy, false) => row.gpus.iter().filter(|gpu| gpu.latest.activity == Activity::Unknown).count(),
+        (NodeState::Busy, false) => row.gpus.iter().filter(|gpu| gpu.latest.activity == Occupancy::Unknown).count(),
         _ => 0,
     };
     Totals {

@@ -61,6 +61,8 @@ struct Warnings {
     refused: Seldom,
     elsewhere: Seldom,
     round: Seldom,
+    fast: Seldom,
+    lapsed: Seldom,
 }
 
 impl ProbeDoor {
@@ -121,6 +123,7 @@ impl Shared {
             }
             refused.status
         })?;
+        let proof = self.identity.proof(request.metadata());
         let mut inbound = request.into_inner();
         let late = |_| Status::deadline_exceeded("no Hello within 10 s");
         let first = timeout(HELLO_WITHIN, inbound.message()).await.map_err(late)?;
@@ -149,8 +152,10 @@ impl Shared {
         let period = jiff::SignedDuration::from_millis(i64::from(hello.period_ms));
         self.readings.expect(&node, Source::Probe, period, Some(&hello.boot_id)).map_err(unknown)?;
         tracing::debug!(%node, version = hello.version.escape_debug().to_string(), "a probe speaks");
-        let session =
-            Session::new(inbound, ticket, taken, Arc::clone(&self.readings), Arc::clone(&self.warnings), self.stop.clone());
+        let readings = Arc::clone(&self.readings);
+        let lapse = proof.lapse(&node, move || readings.metrics().rejected(Reason::ReviewUnavailable));
+        let (readings, warnings) = (Arc::clone(&self.readings), Arc::clone(&self.warnings));
+        let session = Session::new(inbound, ticket, taken, lapse, readings, warnings, self.stop.clone());
         Ok(Box::pin(session.answers()))
     }
 

@@ -14,10 +14,10 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use stoker_core::images::ImageId;
-use stoker_core::rollup::Owner;
+use stoker_core::rollup::{Owner, PodLabels};
 use stoker_core::sharing::Slices;
 use stoker_core::snapshot::{Cordon, Hold};
-use stoker_core::template::GPU_RESOURCE;
+use stoker_core::template::{CLUSTER_LABEL, GPU_RESOURCE, GROUP_LABEL};
 use stoker_core::told::{self, Borne, Condition};
 
 pub(super) use images::ListedImages;
@@ -64,6 +64,7 @@ pub(super) struct PodRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) owner: Owner,
+    pub(super) labels: PodLabels,
     /// GPUs, or slices of any kind; `None` where it may get others by a resource claim.
     pub(super) units: Option<u32>,
 }
@@ -119,7 +120,7 @@ pub(super) struct RawMeta {
     resource_version: Option<String>,
     pub(super) creation_timestamp: Option<String>,
     deletion_timestamp: Option<IgnoredAny>,
-    labels: Option<RawLabels>,
+    labels: Option<BTreeMap<String, String>>,
     pub(super) annotations: Option<RawAnnotations>,
     owner_references: Option<Vec<RawOwner>>,
 }
@@ -148,8 +149,8 @@ impl RawMeta {
     /// Whose it is, as a pod; `None` without a name and a namespace.
     fn whose(&self) -> Option<Owner> {
         let controller = self.controller().and_then(|owner| Some((owner.kind.as_deref()?, owner.name.as_deref()?)));
-        let app = self.labels.as_ref().and_then(|labels| labels.app.as_deref());
-        Some(Owner::of(self.namespace.as_deref()?, self.name.as_deref()?, controller, app))
+        let app = self.labels.as_ref().and_then(|labels| labels.get(APP_LABEL));
+        Some(Owner::of(self.namespace.as_deref()?, self.name.as_deref()?, controller, app.map(String::as_str)))
     }
 
     /// Whether it is being deleted.
@@ -158,15 +159,8 @@ impl RawMeta {
     }
 }
 
-#[derive(Deserialize, Default)]
-struct RawLabels {
-    #[serde(rename = "stoker.dev/cluster")]
-    cluster: Option<String>,
-    #[serde(rename = "stoker.dev/group")]
-    group: Option<String>,
-    #[serde(rename = "app.kubernetes.io/name")]
-    app: Option<String>,
-}
+/// What a pod's application is called, by Kubernetes's recommendation.
+const APP_LABEL: &str = "app.kubernetes.io/name";
 
 #[derive(Deserialize, Default)]
 pub(super) struct RawAnnotations {
@@ -243,7 +237,7 @@ impl RawCondition {
 
 impl From<RawNode> for NodeRow {
     fn from(mut raw: RawNode) -> Self {
-        let labels = raw.metadata.labels.take().unwrap_or_default();
+        let mut labels = raw.metadata.labels.take().unwrap_or_default();
         let annotations = raw.metadata.annotations.take().unwrap_or_default();
         let marked = annotations.held.as_deref() == Some("true");
         let draining = annotations.draining.as_deref() == Some("true");
@@ -263,8 +257,8 @@ impl From<RawNode> for NodeRow {
             .and_then(|c| c.last_transition_time.and_then(|text| text.parse().ok()).or(created_at));
         Self {
             meta: raw.metadata.thin(),
-            cluster: labels.cluster,
-            group: labels.group,
+            cluster: labels.remove(CLUSTER_LABEL),
+            group: labels.remove(GROUP_LABEL),
             provider_id: spec.provider_id.filter(|id| !id.is_empty()),
             created_at,
             ready_since,
@@ -404,7 +398,11 @@ impl From<RawPod> for PodRow {
         let node = spec.node_name.filter(|name| !name.is_empty());
         let guest_on = node.clone().filter(|_| is_guest);
         let holds = node.filter(|_| holds);
-        let claim = holds.as_ref().and_then(|_| Some(Claim { owner: raw.metadata.whose()?, units }));
+        let labels = || {
+            let all = raw.metadata.labels.iter().flatten();
+            PodLabels::of(all.map(|(key, value)| (key.as_str(), value.as_str())))
+        };
+        let claim = holds.as_ref().and_then(|_| Some(Claim { owner: raw.metadata.whose()?, labels: labels(), units }));
         let images = holds.as_ref().map(|_| spec_images).unwrap_or_default();
         Self { meta: raw.metadata.thin(), holds, guest_on, claim, images }
     }
@@ -421,7 +419,6 @@ impl PodRow {
 mod tests {
     use jiff::SignedDuration;
     use serde_json::{Value, json};
-    use stoker_core::template::{CLUSTER_LABEL, GROUP_LABEL};
     use stoker_core::verdict::{Judged, Reason, Verdict};
 
     use super::super::{HELD, SCALE_DOWN_DISABLED, VERDICT};
@@ -537,6 +534,10 @@ mod tests {
         };
         assert_eq!(claim(by_job), ("ml/nightly".to_owned(), None));
         assert_eq!(claim(|pod| pod["spec"]["containers"][1]["resources"]["requests"]["nvidia.com/gpu"] = json!("1k")).1, None);
+        let mut labelled = gpu_pod();
+        labelled["metadata"]["labels"] = json!({ "team": "vision", "pod-template-hash": "7d4b9c5f6d" });
+        let labels = pod(labelled).claim.unwrap().labels;
+        assert_eq!(labels.iter().collect::<Vec<_>>(), [("team", "vision")]);
         let mut waiting = gpu_pod();
         waiting["spec"]["nodeName"] = json!(null);
         assert_eq!(pod(waiting).claim, None);

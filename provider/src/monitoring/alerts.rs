@@ -3,14 +3,14 @@
 use jiff::SignedDuration;
 use stoker_core::price::{LIVE_QUOTE_LIFE, SPOT_QUOTE_LIFE};
 use stoker_core::reading::XidClass;
-use stoker_core::units::Percent;
 
 use super::query::{
-    GPU_PRICE, MEMORY_USED, POOL_BUSY, POOL_IDLE, POOL_MEASURED, POOL_SPEND, POOL_UTILIZATION, SM_ACTIVE, UTILIZATION, XID,
-    dcgm, half_a_day, idle, with_pool,
+    GPU_PRICE, INSTANCE_ACTIVE, MEMORY_USED, POOL_BUSY, POOL_IDLE, POOL_MEASURED, POOL_SPEND, POOL_UTILIZATION, SM_ACTIVE,
+    UTILIZATION, XID, dcgm, half_a_day, hundredths, idle, idle_instances, level, ratio, with_pool,
 };
 use super::rules::{Annotations, Labels, Rule, Severity};
 use super::thresholds::{Thresholds, promql_time};
+use crate::prometheus::dcgm::{Level, either};
 
 /// How long figures over a day must stay past their threshold: they move slowly, and a restart of Prometheus must not ring.
 const SETTLED: SignedDuration = SignedDuration::from_hours(1);
@@ -34,12 +34,6 @@ fn alert(
     Rule::Alert { alert: name, expr: expr.into(), for_: promql_time(lasting), labels: Labels { severity }, annotations }
 }
 
-/// A share as Prometheus compares it: `0.85`.
-fn ratio(Percent(share): Percent) -> String {
-    let (whole, rest) = (share / 100, share % 100);
-    format!("{whole}.{rest:02}")
-}
-
 /// A moment's share in a summary, as `{{ $value }}`.
 const SHARE: &str = "{{ $value | humanizePercentage }}";
 
@@ -55,16 +49,16 @@ pub(super) fn alerts(thresholds: &Thresholds) -> Vec<Rule> {
 fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
     let Thresholds { idle_below, idle_for, low, low_for, low_day, high, high_for, memory, training_sm, idle_hours, .. } =
         thresholds;
-    let (idle_below, low, low_day, high) = (idle_below.0, low.0, low_day.0, high.0);
+    let (low, low_day, high) = (low.0, low_day.0, high.0);
     let measured = half_a_day();
     vec![
         alert(
             "StokerGpuIdle",
             Severity::Warning,
-            format!("count by (node, pool, workload) {} * on (node) group_left () {GPU_PRICE}", idle(idle_below, "")),
+            format!("count by (node, pool, workload) {} * on (node) group_left () {GPU_PRICE}", idle(*idle_below, "")),
             *idle_for,
             format!(
-                "GPUs of {{{{ $labels.node }}}} (pool {{{{ $labels.pool }}}}) have been below {idle_below}% for {}: \
+                "GPUs of {{{{ $labels.node }}}} (pool {{{{ $labels.pool }}}}) have been below {idle_below} for {}: \
                  ${{{{ $value | printf \"%.2f\" }}}} lost an hour",
                 promql_time(*idle_for)
             ),
@@ -72,6 +66,27 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
              A pod that holds it: end it, or give it a smaller GPU or a shared one (sharing: of the pool). No pod: the autoscaler should \
              have removed it; stoker groups and stoker explain NODE tell what keeps it (minNodes, a commitment that pays for it, an \
              annotation of somebody's). A model server that waits for requests is idle too: fewer replicas, or a pool that shares GPUs.",
+        ),
+        alert(
+            "StokerGpuInstanceIdle",
+            Severity::Warning,
+            // An even part of its GPU's price each. A GPU of which no instance works is told of as a whole.
+            format!(
+                "sum by (node, pool, workload) ((0 * {idle} + 1 unless on (node, gpu, UUID) {whole}) \
+                 / on (node, gpu, UUID) group_left () count by (node, gpu, UUID) ({INSTANCE_ACTIVE}) \
+                 * on (node) group_left () {GPU_PRICE})",
+                idle = idle_instances(*idle_below),
+                whole = idle(*idle_below, "")
+            ),
+            *idle_for,
+            format!(
+                "MIG instances of {{{{ $labels.node }}}} (pool {{{{ $labels.pool }}}}) have been below {idle_below} for {} while others \
+                 of their GPU worked: ${{{{ $value | printf \"%.2f\" }}}} lost an hour",
+                promql_time(*idle_for)
+            ),
+            "Parts of a split GPU do nothing and are paid for. stoker nodes shows the bar of each, and who holds it. Nobody holds them: let \
+             more pods ask for that profile, or choose a layout with fewer or larger instances (sharing: of the pool; stoker advise tells \
+             what workloads need). Held: end the pod, or give it a smaller profile.",
         ),
         alert(
             "StokerGpuUtilizationLow",
@@ -123,7 +138,8 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             Severity::Info,
             format!(
                 "avg by (pool, workload) (avg_over_time({SM_ACTIVE}{{workload=\"training\"}}[15m]) \
-                 and on (node, gpu, UUID) {UTILIZATION} >= {idle_below}) < {}",
+                 and on (node, gpu, UUID) {UTILIZATION} >= {}) < {}",
+                idle_below.0,
                 ratio(*training_sm)
             ),
             SignedDuration::from_mins(30),
@@ -153,7 +169,9 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
 fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
     let Thresholds { hot_celsius, power, silent_for, .. } = thresholds;
     // Newer exporters have the limit that the driver enforces; in others the owner's is near enough.
-    let draw = "DCGM_FI_DEV_POWER_USAGE / (DCGM_FI_DEV_ENFORCED_POWER_LIMIT or DCGM_FI_DEV_POWER_MGMT_LIMIT)";
+    let [power_draw, enforced, asked] =
+        [Level::Power, Level::PowerLimit, Level::PowerLimitAsked].map(|level| either(level, ""));
+    let draw = format!("{power_draw} / ({enforced} or {asked})");
     let codes = |wanted: &[XidClass]| {
         let of = (1..XIDS).filter(|code| wanted.contains(&XidClass::of(*code))).map(|code| code.to_string());
         of.collect::<Vec<_>>().join("|")
@@ -165,7 +183,7 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
         alert(
             "StokerGpuHot",
             Severity::Warning,
-            with_pool(&format!("{} > {hot_celsius}", dcgm("DCGM_FI_DEV_GPU_TEMP"))),
+            with_pool(&format!("{} > {hot_celsius}", level(Level::Temperature))),
             SignedDuration::from_mins(5),
             format!("{on} is at {{{{ $value | printf \"%.0f\" }}}} C, above {hot_celsius} C"),
             "The card slows down soon, or does already. In a cloud it is the provider's fan or neighbour: move the work (kubectl drain), let \
@@ -174,7 +192,7 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
         alert(
             "StokerGpuPowerHigh",
             Severity::Info,
-            with_pool(&format!("{} > {}", dcgm(draw), ratio(*power))),
+            with_pool(&format!("{} > {}", dcgm(&draw), ratio(*power))),
             STEADY,
             format!("{on} draws {SHARE} of its enforced power limit, above {power}"),
             "At the limit the driver lowers the clocks. For work that is bound by arithmetic that is as it should be; if it is slower than on \
@@ -206,7 +224,7 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             format!(
                 "count by (pool, workload) (max by (node, pool, workload) (stoker_node_info) unless on (node) {}) \
                  and on () count(max_over_time({POOL_MEASURED}[1d]))",
-                dcgm("DCGM_FI_DEV_FB_USED")
+                level(Level::MemoryUsed)
             ),
             *silent_for,
             "Nodes of pool {{ $labels.pool }} that send no GPU readings: {{ $value }}",
@@ -241,7 +259,7 @@ fn money(thresholds: &Thresholds) -> Vec<Rule> {
         alert(
             "StokerUnitCostUp",
             Severity::Warning,
-            format!("{} / {} > 1 + {}", unit(""), unit(" offset 7d"), ratio(*unit_cost_rise)),
+            format!("{} / {} > 1 + {}", unit(""), unit(" offset 7d"), hundredths(*unit_cost_rise)),
             SETTLED,
             "A busy GPU-hour of pool {{ $labels.pool }} costs {{ $value | printf \"%.2f\" }} times what it cost a week ago",
             "What the pool's nodes cost over the GPU-hours that pods held, of the last day against the same a week before. Either fewer of the \

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::query::{
-    MEMORY_USED, POOL_BUSY, POOL_IDLE, POOL_IDLE_COST, POOL_MEASURED, POOL_SPEND, POOL_UTILIZATION, SM_ACTIVE, XID, dcgm,
+    MEMORY_USED, POOL_BUSY, POOL_IDLE, POOL_IDLE_COST, POOL_MEASURED, POOL_SPEND, POOL_UTILIZATION, SM_ACTIVE, XID, level,
     with_pool,
 };
+use crate::prometheus::dcgm::Level;
 
 /// Grafana's width, in columns.
 const WIDTH: u32 = 24;
@@ -193,7 +194,7 @@ fn gpus() -> Vec<Panel> {
             "Temperature",
             "The hottest GPU of each pool",
             (Kind::Lines, CELSIUS, 12),
-            [(format!("max by (pool) ({})", with_pool(&dcgm("DCGM_FI_DEV_GPU_TEMP"))), "{{pool}}")],
+            [(format!("max by (pool) ({})", with_pool(&level(Level::Temperature))), "{{pool}}")],
         ),
         panel("XIDs", "The last of each GPU that had one", (Kind::Table, COUNT, 12), [(format!("{XID}{{{POOL}}}"), "")]),
     ]

@@ -4,10 +4,11 @@ use serde::Serialize;
 
 use super::alerts::alerts;
 use super::query::{
-    EVERY, GPU_PRICE, MEMORY_USED, POOL_BUSY, POOL_IDLE, POOL_IDLE_COST, POOL_MEASURED, POOL_SPEND, POOL_UTILIZATION,
-    SM_ACTIVE, UTILIZATION, XID, dcgm, idle, with_pool,
+    EVERY, GPU_PRICE, INSTANCE_ACTIVE, MEMORY_USED, POOL_BUSY, POOL_IDLE, POOL_IDLE_COST, POOL_MEASURED, POOL_SPEND,
+    POOL_UTILIZATION, SM_ACTIVE, UTILIZATION, XID, dcgm, idle, instances, level, utilization, with_pool,
 };
 use super::thresholds::{Thresholds, promql_time};
+use crate::prometheus::dcgm::{Level, either};
 
 /// A rule file in Prometheus's own format; also the `spec` of a `PrometheusRule`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -108,15 +109,14 @@ pub fn rules(thresholds: &Thresholds) -> RuleFile {
 }
 
 fn recordings(thresholds: &Thresholds) -> Vec<Rule> {
-    let utilization = dcgm("DCGM_FI_DEV_GPU_UTIL");
-    // Under MIG the driver tells no utilization of a GPU; its busiest instance stands for it.
-    let engine = dcgm("DCGM_FI_PROF_GR_ENGINE_ACTIVE");
-    let is_idle = idle(thresholds.idle_below.0, " bool");
+    let [used, free] = [Level::MemoryUsed, Level::MemoryFree].map(|level| either(level, ""));
+    let is_idle = idle(thresholds.idle_below, " bool");
     let recorded = [
-        (UTILIZATION, with_pool(&format!("{utilization} or 100 * {engine}"))),
-        (SM_ACTIVE, with_pool(&dcgm("DCGM_FI_PROF_SM_ACTIVE"))),
-        (MEMORY_USED, with_pool(&dcgm("DCGM_FI_DEV_FB_USED / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)"))),
-        (XID, with_pool(&format!("count_values by (node, gpu, UUID) (\"xid\", {} > 0)", dcgm("DCGM_FI_DEV_XID_ERRORS")))),
+        (UTILIZATION, with_pool(&utilization())),
+        (SM_ACTIVE, with_pool(&level(Level::SmActivity))),
+        (INSTANCE_ACTIVE, with_pool(&instances())),
+        (MEMORY_USED, with_pool(&dcgm(&format!("{used} / ({used} + {free})")))),
+        (XID, with_pool(&format!("count_values by (node, gpu, UUID) (\"xid\", {} > 0)", level(Level::Xid)))),
         (GPU_PRICE, "max by (node) (stoker_node_usd_per_hour) / max by (node) (stoker_node_gpus)".to_owned()),
         (POOL_UTILIZATION, format!("avg by (pool, workload) ({UTILIZATION})")),
         (POOL_MEASURED, format!("count by (pool, workload) ({UTILIZATION})")),

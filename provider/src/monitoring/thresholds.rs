@@ -33,8 +33,8 @@ pub struct Thresholds {
     pub idle_hours: Percent,
     /// The least share of training's GPUs that should be spot.
     pub training_spot: Percent,
-    /// By how much a busy GPU-hour may get dearer in a week.
-    pub unit_cost_rise: Percent,
+    /// By how many percent a busy GPU-hour may get dearer in a week: several hundred where a week is like no other.
+    pub unit_cost_rise: u16,
     /// How much of a quota may be used.
     pub quota: Percent,
     /// How much of a budget the last day may have spent.
@@ -63,7 +63,7 @@ impl Default for Thresholds {
             training_sm: Percent(50),
             idle_hours: Percent(20),
             training_spot: Percent(30),
-            unit_cost_rise: Percent(20),
+            unit_cost_rise: 20,
             quota: Percent(90),
             pace: Percent(80),
             price_age: OLD_LIST_PRICE,

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use stoker_core::ids::GpuUuid;
 use stoker_core::reading::{
     DriverState, Ecc, Gate, GateResult, GpuProcess, GpuReading, Happening, Interruption, Measured, MemoryLevel, Mig,
-    MigReading, NodeEvent, NodeReading, NvLink, Pcie, Permille, RemappedRows, Source, Why,
+    MigReading, NodeEvent, NodeReading, NvLink, Pcie, Permille, RemappedRows, Source, Why, limits,
 };
 use stoker_proto::probe as wire;
 use stoker_proto::probe::Signal;
@@ -25,18 +25,6 @@ const MOST_GPUS: usize = 64;
 const MOST_INSTANCES: usize = 16;
 /// Most GPUs that a driver may count.
 const MOST_COUNTED: u32 = 1024;
-/// Most memory of one GPU: 4 TiB, 14 times what the largest has.
-const MOST_MEMORY: u64 = 4 << 40;
-/// Most power of one GPU: 10 kW, in milliwatts.
-const MOST_POWER: u64 = 10_000_000;
-/// Degrees Celsius between which a GPU can be.
-const TEMPERATURES: std::ops::RangeInclusive<i32> = -50..=200;
-/// Most MHz of a clock.
-const MOST_MHZ: u32 = 100_000;
-/// Most NVLinks of one GPU.
-const MOST_LINKS: u32 = 256;
-/// Latest generation and most lanes of PCIe.
-const MOST_PCIE: (u32, u32) = (15, 64);
 /// Longest name, UUID or container id, in bytes.
 const MOST_NAME: usize = 128;
 /// Processes of the machine's own that compute nothing, by what the kernel keeps of their names, 15 bytes: `nv-hostengine` and
@@ -259,12 +247,12 @@ impl Absurd {
 
     fn memory(&mut self, level: Result<wire::Memory, Why>) -> Measured<MemoryLevel> {
         let level = level.map(|m| MemoryLevel { used: m.used_bytes, total: m.total_bytes, reserved: m.reserved_bytes });
-        self.level(level, |m| m.used <= m.total && m.reserved <= m.total && (1..=MOST_MEMORY).contains(&m.total))
+        self.level(level, |m| m.used <= m.total && m.reserved <= m.total && (1..=limits::MEMORY).contains(&m.total))
     }
 
     fn processes(&mut self, level: Result<wire::Processes, Why>) -> Measured<Vec<GpuProcess>> {
         let mut one = |process: wire::Process| {
-            let memory = process.memory_bytes.filter(|bytes| *bytes <= MOST_MEMORY);
+            let memory = process.memory_bytes.filter(|bytes| *bytes <= limits::MEMORY);
             self.0 += u32::from(memory != process.memory_bytes);
             let id = |text: String| (!text.is_empty()).then(|| words(&text, MOST_NAME));
             GpuProcess { pid: process.pid, memory, container: id(process.container_id), pod_uid: id(process.pod_uid) }
@@ -318,10 +306,11 @@ impl Absurd {
             sm_activity: self.share(unknown.level(Signal::SmActivity, gpu.sm_activity)),
             memory_bandwidth: self.share(unknown.level(Signal::MemoryBandwidth, gpu.memory_bandwidth)),
             memory: self.memory(unknown.level(Signal::Memory, gpu.memory)),
-            power_mw: self.level(of(Signal::Power, gpu.power_mw), |power| *power <= MOST_POWER),
-            power_limit_mw: self.level(of(Signal::PowerLimit, gpu.power_limit_mw), |power| *power <= MOST_POWER),
-            temperature_c: self.level(unknown.level(Signal::Temperature, gpu.temperature_c), |t| TEMPERATURES.contains(t)),
-            clocks_mhz: self.level(unknown.level(Signal::Clocks, clocks), |(sm, mem)| (*sm).max(*mem) <= MOST_MHZ),
+            power_mw: self.level(of(Signal::Power, gpu.power_mw), |power| *power <= limits::POWER_MW),
+            power_limit_mw: self.level(of(Signal::PowerLimit, gpu.power_limit_mw), |power| *power <= limits::POWER_MW),
+            temperature_c: self
+                .level(unknown.level(Signal::Temperature, gpu.temperature_c), |t| limits::TEMPERATURE_C.contains(t)),
+            clocks_mhz: self.level(unknown.level(Signal::Clocks, clocks), |(sm, mem)| (*sm).max(*mem) <= limits::CLOCK_MHZ),
             clock_limits: self.level(of(Signal::ClockLimits, gpu.clock_limits), |_| true),
             ecc: self.level(unknown.level(Signal::Ecc, ecc), |_| true),
             remapped_rows: self.level(unknown.level(Signal::RemappedRows, rows), |_| true),
@@ -329,10 +318,11 @@ impl Absurd {
             recovery_action,
             nvlink: self.level(
                 unknown.level(Signal::Nvlink, gpu.nvlink.map(|n| NvLink { active: n.active_links, errors: n.errors })),
-                |nvlink| nvlink.active <= MOST_LINKS,
+                |nvlink| nvlink.active <= limits::NVLINKS,
             ),
             pcie: self.level(unknown.level(Signal::Pcie, pcie), |pcie| {
-                pcie.generation.max(pcie.max_generation) <= MOST_PCIE.0 && pcie.width.max(pcie.max_width) <= MOST_PCIE.1
+                pcie.generation.max(pcie.max_generation) <= limits::PCIE_GENERATION
+                    && pcie.width.max(pcie.max_width) <= limits::PCIE_LANES
             }),
             processes: self.processes(unknown.level(Signal::Processes, gpu.processes)),
             energy_mj: self.level(of(Signal::Energy, gpu.energy_mj), |_| true),

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use stoker_core::ids::NodeName;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
@@ -80,10 +81,8 @@ impl Identity {
                 })
             }
             Self::Tokens(reviewer) => {
-                let header = metadata.get("authorization").and_then(|value| value.to_str().ok());
-                let token = header.and_then(|value| value.strip_prefix("Bearer "));
-                let token =
-                    token.ok_or_else(|| nobody("no token: send `authorization: Bearer` with a ServiceAccount token"))?;
+                let token = bearer(metadata)
+                    .ok_or_else(|| nobody("no token: send `authorization: Bearer` with a ServiceAccount token"))?;
                 let node = reviewer.node_of(token).await.map_err(|refused| {
                     let message = refused.to_string();
                     match refused {
@@ -93,7 +92,7 @@ impl Identity {
                         TokenRefused::NotAuthentic(_) => {
                             Refused { reason: Reason::NoIdentity, status: Status::unauthenticated(message) }
                         }
-                        TokenRefused::NotAProbe { .. } | TokenRefused::NoNode => {
+                        TokenRefused::NotAProbe { .. } | TokenRefused::NoNode | TokenRefused::Elsewhere { .. } => {
                             Refused { reason: Reason::WrongIdentity, status: Status::permission_denied(message) }
                         }
                     }
@@ -102,6 +101,45 @@ impl Identity {
             }
         }
     }
+}
+
+/// What goes on proving who speaks on a stream, and is asked about again.
+#[derive(Debug)]
+pub struct Proof(Option<(Arc<Reviewer>, Token)>);
+
+/// A token that no log has.
+struct Token(String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a token")
+    }
+}
+
+impl Identity {
+    /// What a peer showed that may be taken back: a token. What a certificate says stands as long as its connection.
+    pub fn proof(&self, metadata: &MetadataMap) -> Proof {
+        Proof(match self {
+            Self::Tokens(reviewer) => bearer(metadata).map(|token| (Arc::clone(reviewer), Token(token.to_owned()))),
+            Self::Certificates | Self::Unproven => None,
+        })
+    }
+}
+
+impl Proof {
+    /// Ends once it proves that node no more, with what the peer is told; `unavailable` is called each time that nobody could be asked.
+    pub fn lapse(self, node: &NodeName, unavailable: impl Fn() + Send + Sync + 'static) -> BoxFuture<'static, Status> {
+        let Some((reviewer, Token(token))) = self.0 else { return Box::pin(std::future::pending()) };
+        let node = node.clone();
+        Box::pin(async move {
+            let refused = reviewer.lapse(&token, node.as_str(), unavailable).await;
+            Status::unauthenticated(format!("the token that opened the stream counts no more: {refused}"))
+        })
+    }
+}
+
+fn bearer(metadata: &MetadataMap) -> Option<&str> {
+    metadata.get("authorization")?.to_str().ok()?.strip_prefix("Bearer ")
 }
 
 fn nobody(message: &str) -> Refused {

@@ -14,6 +14,7 @@ use super::reason::Reason;
 #[derive(Debug, Clone)]
 pub struct ProbeMetrics {
     rejected: Family<[(&'static str, &'static str); 1], Counter>,
+    throttled: Counter,
     streams: Gauge,
     rounds: Counter,
     events: Counter,
@@ -27,6 +28,7 @@ impl Default for ProbeMetrics {
     fn default() -> Self {
         Self {
             rejected: Family::default(),
+            throttled: Counter::default(),
             streams: Gauge::default(),
             rounds: Counter::default(),
             events: Counter::default(),
@@ -48,6 +50,11 @@ impl ProbeMetrics {
             "rejected",
             "What probes sent and was not taken, by reason; an absurd level is counted and becomes unknown",
             metrics.rejected.clone(),
+        );
+        probe.register(
+            "throttled",
+            "Messages after which a probe was not listened to for a while, as it sends more than four a period",
+            metrics.throttled.clone(),
         );
         probe.register("streams", "Streams of probes that stand", metrics.streams.clone());
         probe.register("rounds", "Readings of nodes taken, whoever read them", metrics.rounds.clone());
@@ -91,6 +98,15 @@ impl ProbeMetrics {
     /// Streams that stand.
     pub fn streams(&self) -> i64 {
         self.streams.get()
+    }
+
+    /// Messages after which a probe was not listened to for a while.
+    pub fn throttles(&self) -> u64 {
+        self.throttled.get()
+    }
+
+    pub(super) fn throttled(&self) {
+        self.throttled.inc();
     }
 
     pub(super) fn opened(&self) {

@@ -11,6 +11,7 @@
 pub mod convert;
 pub mod identity;
 mod metrics;
+mod pace;
 mod readings;
 mod reason;
 mod streams;

@@ -13,6 +13,9 @@ pub enum Reason {
     NoIdentity,
     /// The API server could not be asked who speaks. New streams are refused, those that stand stay.
     ReviewUnavailable,
+    /// What proved the identity counts no more: the token has expired, or its pod is gone. The stream ends; the probe comes back with
+    /// another.
+    Lapsed,
     /// A newer process speaks for the node. The stream is refused.
     OldSession,
     /// A round or event that was taken before. Left out.
@@ -31,11 +34,12 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::UnknownNode,
         Self::WrongIdentity,
         Self::NoIdentity,
         Self::ReviewUnavailable,
+        Self::Lapsed,
         Self::OldSession,
         Self::Replayed,
         Self::OutOfOrder,
@@ -52,6 +56,7 @@ impl Reason {
             Self::WrongIdentity => "wrong_identity",
             Self::NoIdentity => "no_identity",
             Self::ReviewUnavailable => "review_unavailable",
+            Self::Lapsed => "lapsed",
             Self::OldSession => "old_session",
             Self::Replayed => "replayed",
             Self::OutOfOrder => "out_of_order",

@@ -9,8 +9,10 @@ use stoker_core::ids::NodeName;
 use stoker_core::reading::NodeReading;
 use stoker_proto::probe::{Ack, Hello};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::metrics::ProbeMetrics;
+use super::pace::Pace;
 use super::reason::Reason;
 
 /// How long an answer may take: the probe gives one within 2 s.
@@ -67,6 +69,7 @@ pub struct Streams {
 struct Speaker {
     session: u64,
     taken: Ack,
+    pace: Pace,
     open: Option<Open>,
 }
 
@@ -105,8 +108,10 @@ impl Streams {
             Some(known) if hello.session == known.session => known.taken,
             _ => Ack::default(),
         };
+        let period = Duration::from_millis(hello.period_ms.into());
+        let pace = Pace::of(period, speakers.get(node).map(|known| known.pace));
         let open = Some(Open { stream, commands: sender });
-        speakers.insert(node.clone(), Speaker { session: hello.session, taken, open });
+        speakers.insert(node.clone(), Speaker { session: hello.session, taken, pace, open });
         drop(speakers);
         self.metrics.opened();
         Ok((Ticket { streams: Arc::clone(self), node: node.clone(), stream, commands }, taken))
@@ -161,6 +166,16 @@ impl Ticket {
     /// What is to be done next; `None` once a later stream speaks for the node.
     pub async fn command(&mut self) -> Option<Command> {
         self.commands.recv().await
+    }
+
+    /// Counts a message; the moment until which no other is to be read, where the node's probe sends too many.
+    pub fn message(&self) -> Option<Instant> {
+        let mut speakers = self.streams.speakers();
+        let until = speakers.get_mut(&self.node).and_then(|speaker| speaker.pace.message(Instant::now()));
+        if until.is_some() {
+            self.streams.metrics.throttled();
+        }
+        until
     }
 
     /// Whether a round or event is new: later than all of its kind that were taken. Then it counts as taken.

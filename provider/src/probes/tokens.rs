@@ -19,6 +19,11 @@ const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
 /// How long a review counts: long enough for the streams that a restart of ours brings back, short enough for a pod that was deleted.
 const REVIEW_COUNTS: Duration = Duration::from_mins(1);
+/// How often the token of a stream that stands is reviewed anew, at least; and how much later at most, so that the streams which a restart of
+/// ours brought back together are not reviewed together. At 5,000 nodes these are some ten reviews a second.
+const REVIEW_AGAIN: Duration = Duration::from_mins(5);
+/// When it is tried again where nobody could be asked.
+const TRY_AGAIN: Duration = Duration::from_mins(1);
 /// How long the API server may take.
 const REVIEW_WITHIN: Duration = Duration::from_secs(5);
 /// Reviews under way. Beyond it others wait: the API server is not ours to flood.
@@ -83,6 +88,12 @@ pub enum TokenRefused {
         /// Whose it should be.
         expected: String,
     },
+    /// It was of one node's pod and is of another's.
+    #[error("the token is now of a pod on {now}")]
+    Elsewhere {
+        /// The node.
+        now: String,
+    },
     /// It is bound to no node.
     #[error(
         "the token does not say on which node its pod runs: use a token that the kubelet projects, of Kubernetes 1.30 or later"
@@ -95,6 +106,7 @@ pub struct Reviewer {
     reviews: Api<TokenReview>,
     account: ServiceAccount,
     under_way: Semaphore,
+    again: Duration,
     /// By the token's hash: the token itself is not kept.
     known: Mutex<HashMap<blake3::Hash, (Instant, String)>>,
 }
@@ -108,7 +120,20 @@ impl fmt::Debug for Reviewer {
 impl Reviewer {
     /// Reviews tokens of that account.
     pub fn new(client: &kube::Client, account: ServiceAccount) -> Self {
-        Self { reviews: Api::all(client.clone()), account, under_way: Semaphore::new(REVIEWS), known: Mutex::default() }
+        Self {
+            reviews: Api::all(client.clone()),
+            account,
+            under_way: Semaphore::new(REVIEWS),
+            again: REVIEW_AGAIN,
+            known: Mutex::default(),
+        }
+    }
+
+    /// One that reviews tokens of streams that stand so often.
+    #[cfg(test)]
+    pub(crate) fn again_after(mut self, again: Duration) -> Self {
+        self.again = again;
+        self
     }
 
     /// The node on which the token's pod runs.
@@ -120,13 +145,39 @@ impl Reviewer {
             return Err(TokenRefused::NotAuthentic("it is longer than any".to_owned()));
         }
         let hash = blake3::hash(token.as_bytes());
-        if let Some(node) = self.remembered(&hash) {
-            return Ok(node);
+        match self.remembered(&hash) {
+            Some(node) => Ok(node),
+            None => self.asked(token, hash).await,
         }
+    }
+
+    /// Returns once a token that proved this node does so no more, and says why. While nobody can be asked it counts; `unavailable` is called
+    /// then.
+    pub async fn lapse(&self, token: &str, node: &str, unavailable: impl Fn() + Send + Sync) -> TokenRefused {
+        let hash = blake3::hash(token.as_bytes());
+        let spread = u32::from(hash.as_bytes()[0]);
+        let mut pause = self.again + self.again * spread / 256;
+        loop {
+            // One that says when it ends is reviewed then; once more where the API server still vouches for it.
+            tokio::time::sleep(life(token).filter(|left| !left.is_zero()).map_or(pause, |left| left.min(pause))).await;
+            pause = match self.asked(token, hash).await {
+                Ok(now) if now == node => self.again + self.again * spread / 256,
+                Ok(now) => return TokenRefused::Elsewhere { now },
+                Err(TokenRefused::Unavailable(_)) => {
+                    unavailable();
+                    TRY_AGAIN.min(self.again)
+                }
+                Err(refused) => return refused,
+            };
+        }
+    }
+
+    /// Asks the API server, and remembers what it vouched for.
+    async fn asked(&self, token: &str, hash: blake3::Hash) -> Result<String, TokenRefused> {
         let asked = Instant::now();
         let status = timeout(REVIEW_WITHIN, self.review(token)).await;
         let status = status.unwrap_or_else(|_| Err(TokenRefused::Unavailable("no answer within 5 s".to_owned())))?;
-        let node = self.judge(status)?;
+        let node = self.judge(status).inspect_err(|_| self.forget(&hash))?;
         let life = life(token).map_or(REVIEW_COUNTS, |life| life.min(REVIEW_COUNTS));
         self.remember(hash, asked + life, &node);
         Ok(node)
@@ -162,6 +213,10 @@ impl Reviewer {
     fn remembered(&self, hash: &blake3::Hash) -> Option<String> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(hash).filter(|(until, _)| Instant::now() < *until).map(|(_, node)| node.clone())
+    }
+
+    fn forget(&self, hash: &blake3::Hash) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(hash);
     }
 
     fn remember(&self, hash: blake3::Hash, until: Instant, node: &str) {

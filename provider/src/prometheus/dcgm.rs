@@ -5,12 +5,13 @@
 
 use jiff::SignedDuration;
 use stoker_core::policy::Prometheus;
+use stoker_core::reading::limits;
 
 use super::labels::{IDENTITY, INSTANCE, UUIDS};
 
 /// One level of a GPU or MIG instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Level {
+pub(crate) enum Level {
     Utilization,
     EngineActivity,
     SmActivity,
@@ -69,6 +70,18 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 /// A ratio, with what rounding adds.
 const WHOLE: f64 = 1.01;
 const MIB: f64 = 1_048_576.0;
+/// In the exporter's units: MiB, watts.
+const MEMORY: f64 = exact(limits::MEMORY >> 20);
+const POWER: f64 = exact(limits::POWER_MW / 1_000);
+const TEMPERATURE: f64 = exact(limits::TEMPERATURE_C.end().unsigned_abs() as u64);
+const CLOCK: f64 = exact(limits::CLOCK_MHZ as u64);
+const GENERATION: f64 = exact(limits::PCIE_GENERATION as u64);
+const LANES: f64 = exact(limits::PCIE_LANES as u64);
+
+#[expect(clippy::cast_precision_loss, reason = "far below what a float holds exactly")]
+const fn exact(limit: u64) -> f64 {
+    limit as f64
+}
 
 const fn field(level: Level, names: &'static [&'static str], scale: f64, most: f64) -> Field {
     Field { level, names, scale, most }
@@ -80,16 +93,15 @@ pub(super) const FIELDS: &[Field] = &[
     field(Level::EngineActivity, &["PROF_GR_ENGINE_ACTIVE", "PROF_GR_ENGINE_UTIL_RATIO"], 1000.0, WHOLE),
     field(Level::SmActivity, &["PROF_SM_ACTIVE", "PROF_SM_UTIL_RATIO"], 1000.0, WHOLE),
     field(Level::Bandwidth, &["PROF_DRAM_ACTIVE", "PROF_DRAM_UTIL_RATIO"], 1000.0, WHOLE),
-    // In MiB; 16 TiB is above any GPU.
-    field(Level::MemoryUsed, &["DEV_FB_USED"], MIB, 16_777_216.0),
-    field(Level::MemoryFree, &["DEV_FB_FREE"], MIB, 16_777_216.0),
-    field(Level::MemoryReserved, &["DEV_FB_RESERVED"], MIB, 16_777_216.0),
-    field(Level::Power, &["DEV_POWER_USAGE", "DEV_BOARD_POWER_WATTS"], 1000.0, 20_000.0),
-    field(Level::PowerLimit, &["DEV_ENFORCED_POWER_LIMIT", "DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS"], 1000.0, 20_000.0),
-    field(Level::PowerLimitAsked, &["DEV_POWER_MGMT_LIMIT", "DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS"], 1000.0, 20_000.0),
-    field(Level::Temperature, &["DEV_GPU_TEMP", "DEV_GPU_TEMP_CELSIUS"], 1.0, 250.0),
-    field(Level::SmClock, &["DEV_SM_CLOCK"], 1.0, 20_000.0),
-    field(Level::MemoryClock, &["DEV_MEM_CLOCK"], 1.0, 20_000.0),
+    field(Level::MemoryUsed, &["DEV_FB_USED"], MIB, MEMORY),
+    field(Level::MemoryFree, &["DEV_FB_FREE"], MIB, MEMORY),
+    field(Level::MemoryReserved, &["DEV_FB_RESERVED"], MIB, MEMORY),
+    field(Level::Power, &["DEV_POWER_USAGE", "DEV_BOARD_POWER_WATTS"], 1000.0, POWER),
+    field(Level::PowerLimit, &["DEV_ENFORCED_POWER_LIMIT", "DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS"], 1000.0, POWER),
+    field(Level::PowerLimitAsked, &["DEV_POWER_MGMT_LIMIT", "DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS"], 1000.0, POWER),
+    field(Level::Temperature, &["DEV_GPU_TEMP", "DEV_GPU_TEMP_CELSIUS"], 1.0, TEMPERATURE),
+    field(Level::SmClock, &["DEV_SM_CLOCK"], 1.0, CLOCK),
+    field(Level::MemoryClock, &["DEV_MEM_CLOCK"], 1.0, CLOCK),
     field(Level::ClockLimits, &["DEV_CLOCK_THROTTLE_REASONS", "DEV_CLOCKS_EVENT_REASONS"], 1.0, EXACT),
     field(Level::Energy, &["DEV_TOTAL_ENERGY_CONSUMPTION"], 1.0, EXACT),
     field(Level::Xid, &["DEV_XID_ERRORS", "DEV_XID_ERROR"], 1.0, 100_000.0),
@@ -103,10 +115,10 @@ pub(super) const FIELDS: &[Field] = &[
     field(Level::RetiredPending, &["DEV_RETIRED_PENDING", "DEV_PAGE_RETIRED_PENDING"], 1.0, 1e6),
     field(Level::Recovery, &["DEV_GET_GPU_RECOVERY_ACTION", "DEV_GPU_RECOVERY_ACTION"], 1.0, 4.0),
     field(Level::PcieReplays, &["DEV_PCIE_REPLAY_COUNTER", "DEV_PCIE_REPLAY_TOTAL"], 1.0, EXACT),
-    field(Level::PcieGeneration, &["DEV_PCIE_LINK_GEN"], 1.0, 32.0),
-    field(Level::PcieWidth, &["DEV_PCIE_LINK_WIDTH"], 1.0, 64.0),
-    field(Level::PcieMaxGeneration, &["DEV_PCIE_MAX_LINK_GEN"], 1.0, 32.0),
-    field(Level::PcieMaxWidth, &["DEV_PCIE_MAX_LINK_WIDTH"], 1.0, 64.0),
+    field(Level::PcieGeneration, &["DEV_PCIE_LINK_GEN"], 1.0, GENERATION),
+    field(Level::PcieWidth, &["DEV_PCIE_LINK_WIDTH"], 1.0, LANES),
+    field(Level::PcieMaxGeneration, &["DEV_PCIE_MAX_LINK_GEN"], 1.0, GENERATION),
+    field(Level::PcieMaxWidth, &["DEV_PCIE_MAX_LINK_WIDTH"], 1.0, LANES),
     field(Level::MigMode, &["DEV_MIG_MODE"], 1.0, 1.0),
     field(Level::Persistence, &["DEV_PERSISTENCE_MODE", "DEV_GPU_PERSISTENCE_MODE"], 1.0, 1.0),
     field(Level::Encoder, &["DEV_ENC_UTIL"], 10.0, 100.0),
@@ -138,6 +150,14 @@ impl Field {
         )]
         Some(scaled as u64)
     }
+}
+
+/// A query for a level by whichever of its names an exporter uses; `matchers` in braces, or nothing. Of one exporter that has both, the older
+/// one counts.
+pub(crate) fn either(level: Level, matchers: &str) -> String {
+    let names = FIELDS.iter().filter(|field| field.level == level).flat_map(|field| field.names);
+    let all: Vec<String> = names.map(|name| format!("DCGM_FI_{name}{matchers}")).collect();
+    if let [one] = all.as_slice() { one.clone() } else { format!("({})", all.join(" or ")) }
 }
 
 /// The metrics by which a GPU is known to be told of, the usual ones first; any one will do.

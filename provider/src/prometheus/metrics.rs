@@ -1,8 +1,13 @@
 //! What is counted of Prometheus's answers, and what signals say, as metrics.
 
+use std::fmt;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -48,8 +53,38 @@ pub struct Metrics {
     gpus: Family<[(&'static str, &'static str); 1], Gauge>,
     round: Option<Histogram>,
     last_round: Gauge<f64, AtomicU64>,
-    replicas: Family<[(&'static str, String); 2], Gauge>,
-    unknown: Family<[(&'static str, String); 3], Gauge>,
+    demand: Signals,
+}
+
+/// What signals say, written at each scrape: all of one round.
+#[derive(Debug, Clone, Default)]
+struct Signals(Arc<Mutex<Demand>>);
+
+impl Collector for Signals {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let demand = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let help = "Replicas that a demand signal asks for; absent while it is unknown";
+        let mut family = encoder.encode_descriptor("demand_replicas", help, None, MetricType::Gauge)?;
+        for (pool, of_pool) in &demand {
+            for (signal, level) in &of_pool.signals {
+                if let SignalLevel::Known { replicas, .. } = level {
+                    let labels = [("pool", pool.as_str()), ("signal", signal.as_str())];
+                    family.encode_family(&labels)?.encode_gauge(&i64::from(*replicas))?;
+                }
+            }
+        }
+        let help = "1 while a demand signal is unknown, by reason";
+        let mut family = encoder.encode_descriptor("demand_unknown", help, None, MetricType::Gauge)?;
+        for (pool, of_pool) in &demand {
+            for (signal, level) in &of_pool.signals {
+                if let SignalLevel::Unknown { why, .. } = level {
+                    let labels = [("pool", pool.as_str()), ("signal", signal.as_str()), ("reason", why.as_str())];
+                    family.encode_family(&labels)?.encode_gauge(&1_i64)?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Metrics {
@@ -81,12 +116,7 @@ impl Metrics {
             Unit::Seconds,
             metrics.last_round.clone(),
         );
-        registry.register(
-            "demand_replicas",
-            "Replicas that a demand signal asks for; absent while it is unknown",
-            metrics.replicas.clone(),
-        );
-        registry.register("demand_unknown", "1 while a demand signal is unknown, by reason", metrics.unknown.clone());
+        registry.register_collector(Box::new(metrics.demand.clone()));
         for series in Series::ALL {
             drop(metrics.queries.get_or_create(&[("kind", series.as_str()), ("result", "ok")]));
             for failure in FAILURES {
@@ -123,20 +153,52 @@ impl Metrics {
 
     /// What signals say now; one that is no more is gone from the next scrape.
     pub(super) fn demand(&self, demand: &Demand) {
-        self.replicas.clear();
-        self.unknown.clear();
-        for (pool, of_pool) in demand {
-            for (signal, level) in &of_pool.signals {
-                let (pool, signal) = (("pool", pool.to_string()), ("signal", signal.to_string()));
-                match level {
-                    SignalLevel::Known { replicas, .. } => {
-                        self.replicas.get_or_create(&[pool, signal]).set(i64::from(*replicas));
-                    }
-                    SignalLevel::Unknown { why, .. } => {
-                        self.unknown.get_or_create(&[pool, signal, ("reason", why.as_str().to_owned())]).set(1);
-                    }
+        *self.demand.0.lock().unwrap_or_else(PoisonError::into_inner) = demand.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use jiff::Timestamp;
+    use stoker_core::demand::{Amount, PoolDemand};
+    use stoker_core::ids::{PoolName, SignalName};
+
+    use super::*;
+
+    /// Each scrape has the one signal as known or as unknown, while rounds that say so in turn come as fast as they can.
+    #[test]
+    fn a_scrape_sees_all_signals_of_one_round() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let at = Timestamp::UNIX_EPOCH;
+        let of = |level: SignalLevel| -> Demand {
+            let signals = [(SignalName::new("queue").unwrap(), level)].into();
+            [(PoolName::new("p").unwrap(), Arc::new(PoolDemand { signals }))].into()
+        };
+        let known = of(SignalLevel::Known { amount: Amount(1), replicas: 2, at });
+        let unknown = of(SignalLevel::Unknown { why: NoLevel::Stale, since: at });
+        metrics.demand(&known);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    metrics.demand(&unknown);
+                    metrics.demand(&known);
                 }
+            });
+            for _ in 0..2_000 {
+                let mut text = String::new();
+                prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+                let series = |line: &&str| line.starts_with("stoker_demand_") && line.contains("signal=\"queue\"");
+                let told: Vec<&str> = text.lines().filter(series).collect();
+                if told.len() != 1 {
+                    over.store(true, Ordering::Relaxed);
+                }
+                assert_eq!(told.len(), 1, "{told:?}");
             }
-        }
+            over.store(true, Ordering::Relaxed);
+        });
     }
 }

@@ -5,7 +5,7 @@
 
 mod ask;
 mod book;
-mod dcgm;
+pub(crate) mod dcgm;
 mod feed;
 mod labels;
 mod levels;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::demand::{Amount, Demand, NoLevel, PoolDemand, Signal, SignalLevel};
+use stoker_core::demand::{Amount, Demand, DemandSignal, NoLevel, PoolDemand, SignalLevel};
 use stoker_core::ids::{PoolName, SignalName};
 use stoker_core::policy::{Policy, Pool};
 use tokio::sync::watch;
@@ -36,7 +36,8 @@ impl Signals {
         let signals = Self { asker, policy, demand: watch::Sender::default(), metrics, clock };
         let policy = Arc::clone(&signals.policy.borrow());
         let since = signals.clock.now();
-        let unknown = |_: &Signal| SignalLevel::Unknown { why: NoLevel::NotAsked, since };
+        let why = if signals.asker.is_some() { NoLevel::Awaited } else { NoLevel::NotAsked };
+        let unknown = |_: &DemandSignal| SignalLevel::Unknown { why, since };
         signals.publish(&demand(&policy, unknown));
         signals
     }
@@ -95,7 +96,7 @@ impl Signals {
     }
 
     /// What a signal says now; what is still unknown for the same reason is so since then.
-    async fn level(&self, pool: &PoolName, signal: &Signal, stale_after: SignedDuration) -> SignalLevel {
+    async fn level(&self, pool: &PoolName, signal: &DemandSignal, stale_after: SignedDuration) -> SignalLevel {
         match self.amount(signal, stale_after).await {
             Ok((amount, at)) => SignalLevel::Known { amount, replicas: signal.replicas(amount), at },
             Err(why) => {
@@ -109,7 +110,7 @@ impl Signals {
     }
 
     /// What a signal reads, and when what it rests on was sampled.
-    async fn amount(&self, signal: &Signal, stale_after: SignedDuration) -> Result<(Amount, Timestamp), NoLevel> {
+    async fn amount(&self, signal: &DemandSignal, stale_after: SignedDuration) -> Result<(Amount, Timestamp), NoLevel> {
         let asker = self.asker.as_ref().ok_or(NoLevel::NotAsked)?;
         // The policy's queries were parsed when it was read.
         let stamps = promql::stamps(&signal.query).map_err(|_| NoLevel::Refused)?;
@@ -127,7 +128,7 @@ impl Signals {
         Ok((only_amount(&rows)?, at))
     }
 
-    async fn one(&self, asker: &Asker, signal: &Signal, query: &str) -> Result<Vec<Row>, NoLevel> {
+    async fn one(&self, asker: &Asker, signal: &DemandSignal, query: &str) -> Result<Vec<Row>, NoLevel> {
         let answer = asker.ask(query).await;
         self.metrics.asked(Series::Signal, &answer);
         answer.map_err(|why| {
@@ -138,8 +139,8 @@ impl Signals {
 }
 
 /// The demand of every pool with signals.
-fn demand(policy: &Policy, level: impl Fn(&Signal) -> SignalLevel) -> Demand {
-    let of_pool = |signals: &[Signal]| PoolDemand {
+fn demand(policy: &Policy, level: impl Fn(&DemandSignal) -> SignalLevel) -> Demand {
+    let of_pool = |signals: &[DemandSignal]| PoolDemand {
         signals: signals.iter().map(|signal| (signal.name.clone(), level(signal))).collect(),
     };
     let pools = policy.pools.iter().filter(|pool| !pool.signals.is_empty());

@@ -11,7 +11,7 @@ use stoker_core::ids::{Cloud, GpuUuid, InstanceType, NodeName, PoolName, Provide
 use stoker_core::memory::Memory;
 use stoker_core::offer::{CapacityType, Market, Place};
 use stoker_core::reading::{DriverState, GpuReading, Measured, MemoryLevel, NodeReading, Permille, Source, Why};
-use stoker_core::rollup::{Bought, GpuPod, NodeContext, Owner, Rollup, Taken};
+use stoker_core::rollup::{Bought, GpuPod, NodeContext, Owner, PodLabels, Rollup, Tally};
 use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts};
 use stoker_core::spot::SpotHistory;
 use stoker_core::supply::InstanceState;
@@ -120,7 +120,14 @@ fn stories() -> Vec<Story> {
 fn owned(pod: &str) -> GpuPod {
     let (namespace, name) = pod.split_once('/').unwrap();
     let controller = name.strip_suffix("-x2x7z").or(name.strip_suffix("-b4b8c")).map(|set| ("ReplicaSet", set));
-    GpuPod { name: Arc::from(pod), uid: None, owner: Owner::of(namespace, name, controller, None), units: Some(1) }
+    // Two workloads of one team, and one that says nothing.
+    let team = match name {
+        "notebook" | "embed" => Some(("team", "search")),
+        "llm" => Some(("team", "language")),
+        _ => None,
+    };
+    let owner = Owner::of(namespace, name, controller, None);
+    GpuPod { name: Arc::from(pod), uid: None, owner, labels: PodLabels::of(team), units: Some(1) }
 }
 
 fn reading(uuid: &str, at: Timestamp, gpu: GpuReading) -> NodeReading {
@@ -152,7 +159,7 @@ async fn write_a_month(state: &Path) {
         for second in (story.span.0..=story.span.1).step_by(usize::try_from(STEP).unwrap()) {
             let at_second = now() - SignedDuration::from_secs(MONTH - second);
             let taken = rollup.take(&node, at_second, &reading(&format!("{at:02}"), at_second, (story.reads)(second)));
-            assert_eq!(taken, if second == story.span.0 { Taken::Begins } else { Taken::Counted });
+            assert_eq!(taken, if second == story.span.0 { Tally::Begins } else { Tally::Counted });
         }
     }
     journal.readings().write(&rollup.flush()).await.unwrap();
@@ -246,6 +253,11 @@ fn advice_follows_from_a_month_of_readings() {
     // The last 24 hours alone: 22 of them idle.
     let row = report["held"].as_array().unwrap().iter().find(|row| row["owner"] == "research").unwrap();
     assert_eq!((number(&report, "/knownHours"), number(row, "/residentSeconds")), (24, 22 * 3_600));
+
+    golden("nodes-by-label", &ran(&["nodes", "--by", "label=team", "--hours", "720"], &[]).out);
+    let misspelt = ran(&["nodes", "--by", "label=taem"], &[]);
+    assert_eq!(misspelt.code, 5, "{misspelt:?}");
+    assert!(misspelt.err.contains("team"), "{misspelt:?}");
 
     // A week of a month in which a workload ran for six days.
     let early = ran(&["advise", "--prices-dir", "prices", "--policy", "advise.yaml", "--now", "2026-10-08T10:30:00Z"], &[]);

@@ -55,6 +55,23 @@ fn groups_shows_a_running_service_and_no_second_one_starts_beside_it() {
     assert!(second.err.contains("in use by another Stoker"), "{second:?}");
 }
 
+/// Whoever reaches the port may speak for any node, and flags of another door cure nothing.
+#[test]
+fn plaintext_for_probes_is_refused_off_this_machine_with_the_flags_of_their_door() {
+    let state = tempfile::tempdir().unwrap();
+    let on_any_port = ["--provider-listen", "--expander-listen", "--http-listen"].map(|flag| [flag, "127.0.0.1:0"]);
+    let serve = [
+        &["serve", "--policy", "policy.yaml", "--state-dir", state.path().to_str().unwrap(), "--probe-listen", "0.0.0.0:0"],
+        on_any_port.as_flattened(),
+    ]
+    .concat();
+    let refused = stoker(&serve);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    for part in ["--probe-listen 0.0.0.0:0", "--probe-cert, --probe-key and --probe-client-ca", "--allow-plaintext"] {
+        assert!(refused.err.contains(part), "{part}: {refused:?}");
+    }
+}
+
 /// What a pool of one zone says; the tables know no zone z.
 fn policy(zone: &str) -> String {
     format!(

@@ -134,6 +134,9 @@ impl Bench {
             format!("--expander-cert={}", cert("server.crt")),
             format!("--expander-key={}", cert("server.key")),
             "--provider-client=cluster-autoscaler".to_owned(),
+            format!("--probe-listen=127.0.0.1:{probes}"),
+            format!("--probe-cert={}", cert("server.crt")),
+            format!("--probe-key={}", cert("server.key")),
             format!("--kubeconfig={}", self.setup.stoker_kubeconfig.display()),
         ];
         self.stoker = Some(Process::start(&self.setup.stoker, args, &self.dir.join("stoker.log"))?);
@@ -195,6 +198,18 @@ impl Bench {
             ensure!(refused.is_none(), "a request was refused: {}", refused.unwrap_or_default());
         }
         Ok(self.recorder.take().map(Recorder::finish).unwrap_or_default())
+    }
+
+    /// Where probes connect, and the file of who signed the certificate there.
+    pub fn probe_door(&self) -> (String, PathBuf) {
+        (format!("https://localhost:{}", self.ports[4]), self.dir.join("certs/ca.crt"))
+    }
+
+    /// Writes a file beside the scenario's others.
+    pub fn file(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let path = self.dir.join(name);
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+        Ok(path)
     }
 
     /// Changes the policy under a running Stoker, as an operator does: the new file takes the old one's place whole.

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
@@ -15,6 +16,8 @@ use tokio::time::{Instant, sleep};
 
 /// The node without GPUs that is not ours.
 pub const CPU_NODE: &str = "plain";
+/// The probes' namespace, and what their account and pods are called.
+const PROBES: &str = "stoker-probe";
 /// How often a test looks.
 const EVERY: Duration = Duration::from_millis(100);
 
@@ -166,6 +169,51 @@ impl Cluster {
     /// Deletes a pod.
     pub async fn remove(&self, pod: &str) -> anyhow::Result<()> {
         gone(self.pods().delete(pod, &DeleteParams::default().grace_period(0)).await)
+    }
+
+    /// Makes the probe's pod on a node, as its DaemonSet does.
+    pub async fn probe_pod(&self, node: &str) -> anyhow::Result<Pod> {
+        for namespace in [PROBES, "default"] {
+            let account = serde_json::from_value(json!({ "metadata": { "name": PROBES } }))?;
+            let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace);
+            match accounts.create(&PostParams::default(), &account).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+                Err(error) => return Err(error).context("the probe's account"),
+            }
+        }
+        self.remove_probe_pod().await?;
+        let pod = serde_json::from_value(json!({
+            "metadata": { "name": PROBES },
+            "spec": { "nodeName": node, "serviceAccountName": PROBES, "containers": [{ "name": "probe", "image": "none" }] },
+        }))?;
+        self.probe_pods().create(&PostParams::default(), &pod).await.context("the probe's pod")
+    }
+
+    /// Deletes the probe's pod.
+    pub async fn remove_probe_pod(&self) -> anyhow::Result<()> {
+        gone(self.probe_pods().delete(PROBES, &DeleteParams::default().grace_period(0)).await)
+    }
+
+    fn probe_pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), PROBES)
+    }
+
+    /// A token of the account `stoker-probe` of a namespace, bound to a pod as the kubelet asks for it, or to nothing.
+    pub async fn token(&self, namespace: &str, audience: &str, pod: Option<&Pod>) -> anyhow::Result<String> {
+        let bound_object_ref = pod.map(|pod| BoundObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(pod.name_any()),
+            uid: pod.uid(),
+        });
+        let audiences = Some(vec![audience.to_owned()]);
+        let spec =
+            TokenRequestSpec { audiences, bound_object_ref, expiration_seconds: Some(600), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace);
+        let made = accounts.create_token_request(PROBES, &PostParams::default(), &request).await.context("a token")?;
+        made.status.and_then(|status| status.token).context("a token request without an answer")
     }
 
     /// A node.

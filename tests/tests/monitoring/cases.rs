@@ -42,6 +42,10 @@ const N1_PRICE: [Series; 2] =
 
 const UTIL: &str = r#"DCGM_FI_DEV_GPU_UTIL{Hostname="n1",gpu="0",UUID="GPU-0"}"#;
 const UTIL_1: &str = r#"DCGM_FI_DEV_GPU_UTIL{Hostname="n1",gpu="1",UUID="GPU-1"}"#;
+const INSTANCE_1: &str = r#"DCGM_FI_PROF_SM_ACTIVE{Hostname="n1",gpu="0",UUID="GPU-0",GPU_I_ID="1"}"#;
+const INSTANCE_2: &str = r#"DCGM_FI_PROF_SM_ACTIVE{Hostname="n1",gpu="0",UUID="GPU-0",GPU_I_ID="2"}"#;
+const INSTANCE_3: &str = r#"DCGM_FI_PROF_SM_ACTIVE{Hostname="n1",gpu="0",UUID="GPU-0",GPU_I_ID="3"}"#;
+const INSTANCE_3_ENGINE: &str = r#"DCGM_FI_PROF_GR_ENGINE_ACTIVE{Hostname="n1",gpu="0",UUID="GPU-0",GPU_I_ID="3"}"#;
 const TRAINING_UTIL: &str = r#"DCGM_FI_DEV_GPU_UTIL{Hostname="t1",gpu="0",UUID="GPU-T"}"#;
 const TRAINING_SM: &str = r#"DCGM_FI_PROF_SM_ACTIVE{Hostname="t1",gpu="0",UUID="GPU-T"}"#;
 const USED: &str = r#"DCGM_FI_DEV_FB_USED{Hostname="n1",gpu="0",UUID="GPU-0"}"#;
@@ -62,6 +66,19 @@ const LIST_AGE: &str = r#"stoker_price_age_seconds{pool="infer",kind="list"}"#;
 const GPU_LABELS: [(&str, &str); 5] =
     [("node", "n1"), ("gpu", "0"), ("UUID", "GPU-0"), ("pool", "infer"), ("workload", "inference")];
 
+/// What DCGM has renamed, by its old names; newer exporters call the node and the UUID otherwise, too.
+pub(super) const RENAMED: [(&str, &str); 9] = [
+    ("DCGM_FI_DEV_GPU_UTIL{", "DCGM_FI_DEV_GPU_UTIL_RATIO{"),
+    ("DCGM_FI_PROF_GR_ENGINE_ACTIVE{", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO{"),
+    ("DCGM_FI_PROF_SM_ACTIVE{", "DCGM_FI_PROF_SM_UTIL_RATIO{"),
+    ("DCGM_FI_DEV_GPU_TEMP{", "DCGM_FI_DEV_GPU_TEMP_CELSIUS{"),
+    ("DCGM_FI_DEV_XID_ERRORS{", "DCGM_FI_DEV_XID_ERROR{"),
+    ("DCGM_FI_DEV_POWER_USAGE{", "DCGM_FI_DEV_BOARD_POWER_WATTS{"),
+    ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT{", "DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS{"),
+    ("{Hostname=", "{hostname="),
+    (",UUID=", ",uuid="),
+];
+
 /// Every alert.
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -77,10 +94,31 @@ pub(super) const CASES: &[Case] = &[
             &[(UTIL, "0x20 _x8 0x40")],
             &[(UTIL, "6x60")],
             &[],
+            // A split GPU is as busy as its busiest instance.
+            &[(INSTANCE_1, "0x60"), (INSTANCE_2, "0.2x60")],
         ],
         // One of two GPUs for $2 an hour.
         labels: &[("node", "n1"), ("pool", "infer"), ("workload", "inference"), ("severity", "warning")],
         summary: "GPUs of n1 (pool infer) have been below 5% for 30m: $1.00 lost an hour",
+    },
+    Case {
+        alert: "StokerGpuInstanceIdle",
+        every: "1m",
+        at: "40m",
+        common: &[N1, N1_PRICE[0], N1_PRICE[1], (INSTANCE_1, "0.9x60"), (INSTANCE_2, "0.6x60")],
+        firing: &[(INSTANCE_3, "0x60")],
+        silent: &[
+            &[(INSTANCE_3, "0x20 0.6x60")],
+            &[(INSTANCE_3, "0x20 _x8 0x40")],
+            &[],
+            // By its engine it works, whatever its multiprocessors say.
+            &[(INSTANCE_3, "0x60"), (INSTANCE_3_ENGINE, "0.5x60")],
+            // A GPU of which no instance works is idle as a whole.
+            &[(r#"DCGM_FI_PROF_SM_ACTIVE{Hostname="n1",gpu="1",UUID="GPU-1",GPU_I_ID="1"}"#, "0x60")],
+        ],
+        // One of three instances of one of two GPUs for $2 an hour.
+        labels: &[("node", "n1"), ("pool", "infer"), ("workload", "inference"), ("severity", "warning")],
+        summary: "MIG instances of n1 (pool infer) have been below 5% for 30m while others of their GPU worked: $0.33 lost an hour",
     },
     Case {
         alert: "StokerGpuUtilizationLow",
@@ -110,7 +148,12 @@ pub(super) const CASES: &[Case] = &[
         common: &[N1, T1],
         firing: &[(UTIL, "99x100")],
         // Training is meant to be full.
-        silent: &[&[(UTIL, "95x100")], &[(TRAINING_UTIL, "99x100")], &[(UTIL, "99x30 50x10 99x60")]],
+        silent: &[
+            &[(UTIL, "95x100")],
+            &[(TRAINING_UTIL, "99x100")],
+            &[(UTIL, "99x30 50x10 99x60")],
+            &[(INSTANCE_1, "0.9x100"), (INSTANCE_2, "0.1x100")],
+        ],
         labels: &[("pool", "infer"), ("workload", "inference"), ("severity", "warning")],
         summary: "GPUs of pool infer have been above 95% for 1h: people wait",
     },

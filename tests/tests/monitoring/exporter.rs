@@ -26,6 +26,8 @@ pub(super) struct Gpu {
     pub(super) power: u32,
     /// The last XID; nought for none.
     pub(super) xid: u32,
+    /// Whether it is split in two instances, of which the first works as told and the second does nothing.
+    pub(super) split: bool,
 }
 
 /// One level of a GPU.
@@ -72,7 +74,15 @@ impl Exporter {
                 for (index, gpu) in gpus.iter().enumerate() {
                     let labels =
                         format!("gpu=\"{index}\",UUID=\"GPU-{node}-{index}\",modelName=\"NVIDIA L4\",Hostname=\"{node}\"");
-                    let _ = writeln!(text, "DCGM_FI_{family}_{name}{{{labels}}} {}", level(gpu));
+                    let instances = if name == "SM_ACTIVE" && gpu.split { &["1", "2"][..] } else { &[][..] };
+                    for id in instances {
+                        let level = if *id == "1" { level(gpu) } else { 0.0 };
+                        let _ = writeln!(text, "DCGM_FI_PROF_SM_ACTIVE{{{labels},GPU_I_ID=\"{id}\"}} {level}");
+                    }
+                    // Of a split GPU the driver tells no utilization.
+                    if instances.is_empty() && !(name == "GPU_UTIL" && gpu.split) {
+                        let _ = writeln!(text, "DCGM_FI_{family}_{name}{{{labels}}} {}", level(gpu));
+                    }
                 }
             }
         }

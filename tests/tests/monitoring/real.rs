@@ -52,7 +52,8 @@ const ORDERS: [(&str, i32); 3] =
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_mins(2);
 
-const QUIET: Gpu = Gpu { utilization: 10, sm: 0.1, used: 1_000, free: 22_000, temperature: 40, power: 80, xid: 0 };
+const QUIET: Gpu =
+    Gpu { utilization: 10, sm: 0.1, used: 1_000, free: 22_000, temperature: 40, power: 80, xid: 0, split: false };
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs prometheus: apt-get install --no-install-recommends prometheus"]
@@ -90,7 +91,10 @@ async fn every_query_is_answered_by_a_real_prometheus() -> anyhow::Result<()> {
         (infer[0].clone(), vec![broken]),
         (infer[1].clone(), vec![Gpu { xid: 63, ..QUIET }]),
         (serve[0].clone(), vec![Gpu { utilization: 99, ..QUIET }]),
-        (train[0].clone(), vec![Gpu { utilization: 60, sm: 0.3, ..QUIET }; 4]),
+        (
+            train[0].clone(),
+            [vec![Gpu { utilization: 60, sm: 0.3, ..QUIET }; 3], vec![Gpu { sm: 0.3, split: true, ..QUIET }]].concat(),
+        ),
     ]);
 
     let of_rules = file.groups.iter().flat_map(|group| &group.rules).map(|rule| (rule.name(), rule.expr().to_owned()));

@@ -111,7 +111,7 @@ fn policy() -> Policy {
     policy.prometheus.interval = INTERVAL;
     policy.prometheus.stale_after = STALE_AFTER;
     let signals = [("queueDepth", "sum(queue_depth)"), ("everyPod", "queue_depth"), ("misspelt", "sum(queue_dept)")];
-    let signals = signals.map(|(name, query)| stoker_core::demand::Signal {
+    let signals = signals.map(|(name, query)| stoker_core::demand::DemandSignal {
         name: SignalName::new(name).unwrap(),
         query: query.to_owned(),
         per_replica: stoker_core::demand::Amount::parse("10").unwrap(),

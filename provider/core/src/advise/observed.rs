@@ -7,7 +7,7 @@ use super::class::{Measure, Spread, Used};
 use super::{KNOWN_DAY, MONTH_HOURS};
 use crate::ids::{Cloud, InstanceType, PoolName};
 use crate::offer::{CapacityType, Place};
-use crate::rollup::{Bought, Distribution, Holder, Levels, NodeHour, Owner, Unattributed};
+use crate::rollup::{Bought, Distribution, Holder, Levels, NodeHour, Owner, PodLabels, Unattributed, Unit};
 use crate::sharing::MigProfile;
 use crate::units::{UsdMicros, UsdPerHour};
 
@@ -25,8 +25,8 @@ pub struct Observed {
 /// Who held GPUs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IdleKey {
-    /// A workload.
-    Owner(Owner),
+    /// A workload, and the labels of its pods: one that has pods of several labels is there several times.
+    Owner(Owner, PodLabels),
     /// Nobody, in this pool; `None` where no record told the pool.
     Nobody(Option<PoolName>),
     /// Somebody of whom cannot be told who.
@@ -198,10 +198,11 @@ impl Observed {
     pub fn add(&mut self, row: &NodeHour) {
         let pool = row.bought.as_ref().map(|bought| bought.pool.clone());
         // GPUs that each pod had in this hour.
-        let mut gpus: BTreeMap<&Arc<str>, u32> = BTreeMap::new();
+        let mut gpus: BTreeMap<&Arc<str>, BTreeSet<&Unit>> = BTreeMap::new();
         for cell in &row.cells {
             if let Holder::Pod { name, .. } = &cell.holder {
-                *gpus.entry(name).or_insert(0) += 1;
+                // One whose labels were changed meanwhile has it twice.
+                gpus.entry(name).or_default().insert(&cell.unit);
             }
         }
         for cell in &row.cells {
@@ -213,12 +214,13 @@ impl Observed {
             let key = match &cell.holder {
                 Holder::Nobody => IdleKey::Nobody(pool.clone()),
                 Holder::Unattributed(why) => IdleKey::Unattributed(*why, pool.clone()),
-                Holder::Pod { name, owner } => {
+                Holder::Pod { name, owner, labels } => {
                     if let Some(bought) = &row.bought {
                         let of = self.workloads.entry((owner.clone(), bought.pool.clone())).or_default();
-                        of.add(row.hour, bought, &cell.unit, levels, gpus.get(name).copied().unwrap_or(1), unit_price);
+                        let had = gpus.get(name).and_then(|units| u32::try_from(units.len()).ok()).unwrap_or(1);
+                        of.add(row.hour, bought, &cell.unit, levels, had, unit_price);
                     }
-                    IdleKey::Owner(owner.clone())
+                    IdleKey::Owner(owner.clone(), labels.clone())
                 }
             };
             self.held.entry(key).or_default().add(levels, unit_price);
@@ -235,6 +237,15 @@ impl Observed {
         self.workloads.iter()
     }
 
+    /// Names of the labels that any pod had.
+    pub fn label_names<'a>(&'a self) -> BTreeSet<&'a str> {
+        let of = |key: &'a IdleKey| match key {
+            IdleKey::Owner(_, labels) => Some(labels.iter().map(|(name, _)| name)),
+            IdleKey::Nobody(_) | IdleKey::Unattributed(..) => None,
+        };
+        self.held.keys().filter_map(of).flatten().collect()
+    }
+
     /// What was held and did nothing, the most money first.
     pub fn idle(&self) -> Vec<(&IdleKey, &Held)> {
         let mut idle: Vec<_> = self.held.iter().collect();
@@ -244,15 +255,7 @@ impl Observed {
 }
 
 impl Workload {
-    fn add(
-        &mut self,
-        hour: i64,
-        bought: &Bought,
-        unit: &crate::rollup::Unit,
-        levels: &Levels,
-        gpus: u32,
-        unit_price: Option<UsdPerHour>,
-    ) {
+    fn add(&mut self, hour: i64, bought: &Bought, unit: &Unit, levels: &Levels, gpus: u32, unit_price: Option<UsdPerHour>) {
         let Bought { pool: _, market, .. } = bought;
         let seconds = u64::from(levels.seconds);
         let known = [levels.worked, levels.resident, levels.empty].into_iter().map(u64::from).sum::<u64>();

@@ -11,7 +11,7 @@ use crate::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
 use crate::policy::{Policy, RawPolicy};
 use crate::price::{Entry, Quote, QuoteKind};
 use crate::reading::{DriverState, GpuReading, Measured, MemoryLevel, NodeReading, Permille, Source};
-use crate::rollup::{Bought, GpuPod, NodeContext, Rollup};
+use crate::rollup::{Bought, GpuPod, NodeContext, PodLabels, Rollup};
 use crate::spot::Hazard;
 use crate::supply::MarketFacts;
 use crate::units::{MiB, Milli, Ppm, UsdMicros, UsdPerHour};
@@ -174,7 +174,8 @@ fn advised_on(pool: Value, rows: &[Row], gpus: u32, on: &[(Row, &GpuReading)]) -
 /// Eight days of a node whose only pod holds all of it.
 fn read(pool: &PoolName, on: Row, gpus: u32, reading: &GpuReading) -> Rollup {
     let (node, mut rollup) = (NodeName::new("n").unwrap(), Rollup::default());
-    let pod = GpuPod { name: "ml/job".into(), uid: None, owner: Owner::of("ml", "job", None, None), units: Some(on.3) };
+    let (owner, labels) = (Owner::of("ml", "job", None, None), PodLabels::default());
+    let pod = GpuPod { name: "ml/job".into(), uid: None, owner, labels, units: Some(on.3) };
     let bought = Bought { pool: pool.clone(), market: on_demand(on.0), price: UsdPerHour(on.4), gpus: on.3, units: on.3 };
     rollup.follow([(node.clone(), Arc::new(NodeContext { bought: Some(bought), pods: Some(vec![pod]) }))].into());
     for second in (0..=8 * 86_400).step_by(60) {

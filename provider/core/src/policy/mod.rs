@@ -23,7 +23,7 @@ pub use validate::{check_against_prices, discount};
 use crate::advise::Thresholds;
 use crate::calendar::OffHours;
 use crate::commitment::Commitment;
-use crate::demand::Signal;
+use crate::demand::DemandSignal;
 use crate::floor::{WarmFloor, WarmWhen};
 use crate::health::HealthRules;
 use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
@@ -142,7 +142,7 @@ pub struct Pool {
     pub sharing: Option<Sharing>,
     /// Its demand signals, in file order; names are unique.
     #[serde(default)]
-    pub signals: Vec<Signal>,
+    pub signals: Vec<DemandSignal>,
     /// What it keeps warm; `None` where it keeps nothing.
     #[serde(default)]
     pub warm_floor: Option<WarmFloor>,

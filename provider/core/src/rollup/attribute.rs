@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::NodeContext;
+use super::{NodeContext, PodLabels};
 use crate::reading::GpuProcess;
 
 /// Whose a pod is: its namespace, and what made it.
@@ -74,6 +74,8 @@ pub struct GpuPod {
     pub uid: Option<Arc<str>>,
     /// Whose it is.
     pub owner: Owner,
+    /// Its labels.
+    pub labels: PodLabels,
     /// GPUs, or slices of any kind, that it asked for; `None` where that is not known.
     pub units: Option<u32>,
 }
@@ -90,6 +92,9 @@ pub enum Holder {
         name: PodName,
         /// Whose it is.
         owner: Owner,
+        /// Its labels.
+        #[serde(default, skip_serializing_if = "PodLabels::is_empty")]
+        labels: PodLabels,
     },
     /// It cannot be told.
     Unattributed(Unattributed),
@@ -139,7 +144,7 @@ pub(super) fn holder(node: &NodeContext, processes: Option<&[GpuProcess]>) -> Ho
         (None, _, [only]) if takes_all(only, node) => only,
         (None, ..) => return Holder::Unattributed(Unattributed::NotTold),
     };
-    Holder::Pod { name: Arc::clone(&pod.name), owner: pod.owner.clone() }
+    Holder::Pod { name: Arc::clone(&pod.name), owner: pod.owner.clone(), labels: pod.labels.clone() }
 }
 
 /// Whether a pod is known to have asked for all that a node has to give.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::attribute::{Holder, Owner, Unattributed};
 use super::histogram::Histogram;
 use super::hour::{Bought, Cell, NodeHour, Unit};
+use super::labels::PodLabels;
 use super::levels::Levels;
 use crate::ids::{Cloud, GpuUuid, InstanceType, NodeName, PoolName, Region, ZoneId};
 use crate::offer::{CapacityType, Market, Place};
@@ -16,7 +17,9 @@ use crate::sharing::MigProfile;
 use crate::units::UsdPerHour;
 
 /// The form that is written here.
-const FORM: u8 = 1;
+const FORM: u8 = 2;
+/// The form before: its pods have no labels.
+const WITHOUT_LABELS: u8 = 1;
 
 /// Bytes that are no hour of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -55,11 +58,12 @@ impl NodeHour {
         for holder in &holders {
             match holder {
                 Holder::Nobody => out.0.push(0),
-                Holder::Pod { name, owner } => {
+                Holder::Pod { name, owner, labels } => {
                     out.0.push(1);
                     out.text(name);
                     out.text(&owner.namespace);
                     out.text(&owner.name);
+                    out.text(labels.as_str());
                 }
                 Holder::Unattributed(why) => {
                     out.0.push(2);
@@ -90,13 +94,17 @@ impl NodeHour {
     /// When the bytes are not what [`encode`](Self::encode) made.
     pub fn decode(hour: i64, node: NodeName, bytes: &[u8]) -> Result<Self, Damaged> {
         let mut from = In(bytes);
-        (from.byte()? == FORM).then_some(()).ok_or(Damaged)?;
+        let has_labels = match from.byte()? {
+            FORM => true,
+            WITHOUT_LABELS => false,
+            _ => return Err(Damaged),
+        };
         let bought = match from.byte()? {
             0 => None,
             1 => Some(from.bought()?),
             _ => return Err(Damaged),
         };
-        let holders = (0..from.length()?).map(|_| from.holder()).collect::<Result<Vec<_>, _>>()?;
+        let holders = (0..from.length()?).map(|_| from.holder(has_labels)).collect::<Result<Vec<_>, _>>()?;
         let mut cells = Vec::new();
         for _ in 0..from.length()? {
             let gpu = from.uuid()?;
@@ -279,13 +287,14 @@ impl<'a> In<'a> {
         Ok(Bought { pool, market, price: UsdPerHour(self.small()?), gpus: self.small()?, units: self.small()? })
     }
 
-    fn holder(&mut self) -> Result<Holder, Damaged> {
+    fn holder(&mut self, has_labels: bool) -> Result<Holder, Damaged> {
         match self.byte()? {
             0 => Ok(Holder::Nobody),
             1 => {
                 let name = Arc::from(self.text()?);
                 let owner = Owner { namespace: Arc::from(self.text()?), name: Arc::from(self.text()?) };
-                Ok(Holder::Pod { name, owner })
+                let labels = if has_labels { PodLabels::from_text(self.text()?) } else { PodLabels::default() };
+                Ok(Holder::Pod { name, owner, labels })
             }
             2 => Ok(Holder::Unattributed(*Unattributed::ALL.get(self.small::<usize>()?).ok_or(Damaged)?)),
             _ => Err(Damaged),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::attribute::Holder;
-use super::levels::{Activity, Levels, Sample};
+use super::levels::{Levels, Occupancy, Sample};
 use crate::ids::{GpuUuid, NodeName, PoolName};
 use crate::offer::Market;
 use crate::reading::{Measured, MemoryLevel, MigReading, Permille};
@@ -119,7 +119,7 @@ pub struct LatestUnit {
     /// Its memory.
     pub memory: Measured<MemoryLevel>,
     /// What it was doing.
-    pub activity: Activity,
+    pub activity: Occupancy,
     /// Who held it.
     pub holder: Holder,
 }

@@ -9,7 +9,7 @@ use crate::reading::{GpuProcess, GpuReading, Measured, MemoryLevel, MigReading, 
 /// What a GPU was doing, as far as anybody can tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Activity {
+pub enum Occupancy {
     /// Kernels ran.
     Worked,
     /// None ran, and something lies in its memory or has it open: a model that waits for requests, a notebook left open.
@@ -61,21 +61,21 @@ impl<'a> Sample<'a> {
 
     /// What it was doing. Without utilization and SM activity, or where one of them failed this time, nobody knows, unless something else
     /// proves work; and nobody knows that nothing lies in memory that was not read.
-    pub(super) fn activity(&self) -> Activity {
+    pub(super) fn activity(&self) -> Occupancy {
         let shares = Shares { sm: self.sm, utilization: self.utilization, codec: self.codec };
         if shares.work() {
-            return Activity::Worked;
+            return Occupancy::Worked;
         }
         let never = self.utilization.known().is_none() && self.sm.known().is_none();
         if never || shares.unread().is_some() {
-            return Activity::Unknown;
+            return Occupancy::Unknown;
         }
         let held = |level: &MemoryLevel| is_somebodys(level, 0);
         if self.processes.known().is_some_and(|list| !list.is_empty()) || self.memory.known().is_some_and(held) {
-            return Activity::Resident;
+            return Occupancy::Resident;
         }
         let told = self.memory.known().is_some() && self.processes.unread().is_none();
-        if told { Activity::Empty } else { Activity::Unknown }
+        if told { Occupancy::Empty } else { Occupancy::Unknown }
     }
 }
 
@@ -117,14 +117,14 @@ impl Levels {
         self.seconds = self.seconds.saturating_add(seconds);
         if whole {
             self.samples = self.samples.saturating_add(1);
-            self.known = self.known.saturating_add(u32::from(activity != Activity::Unknown));
+            self.known = self.known.saturating_add(u32::from(activity != Occupancy::Unknown));
             self.joules = self.joules.saturating_add(sample.joules);
         }
         let of = match activity {
-            Activity::Worked => Some(&mut self.worked),
-            Activity::Resident => Some(&mut self.resident),
-            Activity::Empty => Some(&mut self.empty),
-            Activity::Unknown => None,
+            Occupancy::Worked => Some(&mut self.worked),
+            Occupancy::Resident => Some(&mut self.resident),
+            Occupancy::Empty => Some(&mut self.empty),
+            Occupancy::Unknown => None,
         };
         if let Some(of) = of {
             *of = of.saturating_add(seconds);

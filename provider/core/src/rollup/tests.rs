@@ -57,7 +57,8 @@ fn bought(units: u32) -> Bought {
 
 fn pod(name: &str, units: Option<u32>) -> GpuPod {
     let owner = Owner::of("ml", name, None, None);
-    GpuPod { name: format!("ml/{name}").into(), uid: Some(format!("uid-{name}").into()), owner, units }
+    let labels = PodLabels::of([("team", name)]);
+    GpuPod { name: format!("ml/{name}").into(), uid: Some(format!("uid-{name}").into()), owner, labels, units }
 }
 
 fn held_by(units: u32, pods: &[GpuPod]) -> Rollup {
@@ -119,12 +120,12 @@ fn merged_hours_tell_what_all_their_seconds_tell() {
 fn a_reading_stands_for_the_time_since_the_last_and_no_longer_than_a_gap() {
     let mut rollup = held_by(1, &[pod("a", Some(1))]);
     let mut take = |second, level| rollup.take(&node(), at(second), &reading(second, [(uuid(1), gpu(level, 2))]));
-    assert_eq!(take(10, 400), Taken::Begins);
-    assert_eq!(take(40, 800), Taken::Counted);
-    assert_eq!(take(40, 900), Taken::Stale);
-    assert_eq!(take(20, 900), Taken::Stale);
-    assert_eq!(take(40 + LONGEST_GAP + 1, 1000), Taken::Begins);
-    assert_eq!(rollup.take(&NodeName::new("other").unwrap(), at(1), &reading(1, [])), Taken::UnknownNode);
+    assert_eq!(take(10, 400), Tally::Begins);
+    assert_eq!(take(40, 800), Tally::Counted);
+    assert_eq!(take(40, 900), Tally::Stale);
+    assert_eq!(take(20, 900), Tally::Stale);
+    assert_eq!(take(40 + LONGEST_GAP + 1, 1000), Tally::Begins);
+    assert_eq!(rollup.take(&NodeName::new("other").unwrap(), at(1), &reading(1, [])), Tally::UnknownNode);
     let batch = rollup.flush();
     let levels = &batch.hours[0].cells[0].levels;
     // 30 s at 800; the others stand for no time, and are samples and peaks all the same.
@@ -162,7 +163,7 @@ fn what_is_not_known_is_left_out_and_is_not_idle() {
         (levels.worked, levels.resident, levels.empty, levels.utilization.known(), levels.memory.known()),
         (0, 0, 0, 0, 0)
     );
-    assert_eq!(batch.latest[0].1.units[0].activity, Activity::Unknown);
+    assert_eq!(batch.latest[0].1.units[0].activity, Occupancy::Unknown);
 }
 
 #[test]
@@ -176,7 +177,7 @@ fn a_gpu_that_is_counted_and_not_read_is_unknown_and_is_not_left_out() {
     let batch = rollup.flush();
     let units: Vec<_> = batch.latest[0].1.units.iter().map(|unit| (unit.index, unit.activity, unit.utilization)).collect();
     let failed = Measured::Unknown(Why::Failed);
-    assert_eq!(units, [(1, Activity::Worked, Measured::Known(permille(500))), (0, Activity::Unknown, failed)]);
+    assert_eq!(units, [(1, Occupancy::Worked, Measured::Known(permille(500))), (0, Occupancy::Unknown, failed)]);
     let [_, dark] = batch.hours[0].cells.as_slice() else { panic!("{batch:?}") };
     assert_eq!((dark.unit.gpu.as_str(), name(&dark.holder)), ("unread-0", "ml/a".to_owned()));
     assert_eq!(
@@ -196,26 +197,26 @@ fn a_model_that_waits_is_resident_and_an_untouched_gpu_is_empty() {
     let doing = |gpu: &GpuReading| Sample::of_gpu(gpu, 0).activity();
     assert_eq!(
         [doing(&gpu(20, 0)), doing(&gpu(10, 4)), doing(&gpu(0, 0))],
-        [Activity::Worked, Activity::Resident, Activity::Empty]
+        [Occupancy::Worked, Occupancy::Resident, Occupancy::Empty]
     );
     // 1 % of 24 GiB is 245 MiB, less than 256: what the driver and its tools take.
     let little =
         GpuReading { memory: Measured::Known(MemoryLevel { used: 250 << 20, total: 24 * GIB, reserved: 0 }), ..gpu(0, 0) };
-    assert_eq!(doing(&little), Activity::Empty);
+    assert_eq!(doing(&little), Occupancy::Empty);
     let open = GpuReading {
         processes: Measured::Known(vec![GpuProcess { pid: 1, memory: None, container: None, pod_uid: None }]),
         ..little
     };
-    assert_eq!(doing(&open), Activity::Resident);
+    assert_eq!(doing(&open), Occupancy::Resident);
     let by_sm = GpuReading {
         utilization: Measured::Unknown(Why::NotSupported),
         sm_activity: Measured::Known(permille(10)),
         ..gpu(0, 0)
     };
-    assert_eq!(doing(&by_sm), Activity::Worked);
+    assert_eq!(doing(&by_sm), Occupancy::Worked);
     // What the driver keeps is not among what is in use.
     let kept = MemoryLevel { used: 600 << 20, total: 24 * GIB, reserved: 500 << 20 };
-    assert_eq!(doing(&GpuReading { memory: Measured::Known(kept), ..gpu(0, 0) }), Activity::Resident);
+    assert_eq!(doing(&GpuReading { memory: Measured::Known(kept), ..gpu(0, 0) }), Occupancy::Resident);
 }
 
 #[test]
@@ -225,22 +226,22 @@ fn nothing_is_called_empty_or_resident_while_a_reading_that_could_tell_otherwise
         |processes| Measured::Known(vec![GpuProcess { pid: 1, memory: None, container: None, pod_uid: None }; processes]);
     for why in [Why::NotReported, Why::NotSupported, Why::Failed] {
         let blind = GpuReading { memory: Measured::Unknown(why), processes: listed(0), ..gpu(0, 0) };
-        assert_eq!(doing(&blind), Activity::Unknown, "{why:?}");
-        assert_eq!(doing(&GpuReading { processes: listed(1), ..blind.clone() }), Activity::Resident, "a process proves it");
-        assert_eq!(doing(&GpuReading { utilization: Measured::Known(permille(500)), ..blind }), Activity::Worked);
+        assert_eq!(doing(&blind), Occupancy::Unknown, "{why:?}");
+        assert_eq!(doing(&GpuReading { processes: listed(1), ..blind.clone() }), Occupancy::Resident, "a process proves it");
+        assert_eq!(doing(&GpuReading { utilization: Measured::Known(permille(500)), ..blind }), Occupancy::Worked);
     }
     let (failed, lacks) = (Measured::Unknown(Why::TimedOut), Measured::Unknown(Why::NotSupported));
     for gib in [0, 4] {
         let idle = gpu(0, gib);
-        assert_eq!(doing(&GpuReading { sm_activity: failed, ..idle.clone() }), Activity::Unknown);
-        assert_eq!(doing(&GpuReading { codec: failed, ..idle.clone() }), Activity::Unknown);
+        assert_eq!(doing(&GpuReading { sm_activity: failed, ..idle.clone() }), Occupancy::Unknown);
+        assert_eq!(doing(&GpuReading { codec: failed, ..idle.clone() }), Occupancy::Unknown);
         assert_eq!(
             doing(&GpuReading { utilization: failed, sm_activity: Measured::Known(permille(0)), ..idle }),
-            Activity::Unknown
+            Occupancy::Unknown
         );
     }
-    assert_eq!(doing(&GpuReading { sm_activity: lacks, codec: lacks, ..gpu(0, 0) }), Activity::Empty);
-    assert_eq!(doing(&GpuReading { processes: Measured::Unknown(Why::Failed), ..gpu(0, 0) }), Activity::Unknown);
+    assert_eq!(doing(&GpuReading { sm_activity: lacks, codec: lacks, ..gpu(0, 0) }), Occupancy::Empty);
+    assert_eq!(doing(&GpuReading { processes: Measured::Unknown(Why::Failed), ..gpu(0, 0) }), Occupancy::Unknown);
 }
 
 /// Processes tell; else the only pod, if it asked for all; else nobody can tell.
@@ -351,13 +352,13 @@ fn what_a_probe_kept_while_it_was_cut_off_is_counted_where_it_belongs_as_long_as
     rollup.written(&rollup.flush(), at(3_700));
     // Cut off for ten minutes; then all at once.
     for second in (3_360..=3_900).step_by(60) {
-        assert_eq!(rollup.take(&node(), at(second), &reading(3_900, [(uuid(1), gpu(500, 2))])), Taken::Counted);
+        assert_eq!(rollup.take(&node(), at(second), &reading(3_900, [(uuid(1), gpu(500, 2))])), Tally::Counted);
     }
     let seconds = |batch: Batch| batch.hours.iter().map(|row| row.cells[0].levels.seconds).collect::<Vec<_>>();
     assert_eq!(seconds(rollup.flush()), [300, 300]);
     rollup.written(&rollup.flush(), at(3_600 + OPEN_AFTER));
     // The first hour is closed and written: what came now would replace it.
-    assert_eq!(rollup.take(&node(), at(4_000), &reading(4_001 + OPEN_AFTER, [(uuid(1), gpu(500, 2))])), Taken::Stale);
+    assert_eq!(rollup.take(&node(), at(4_000), &reading(4_001 + OPEN_AFTER, [(uuid(1), gpu(500, 2))])), Tally::Stale);
 }
 
 #[test]
@@ -433,6 +434,19 @@ fn an_hour_comes_back_from_its_bytes_and_broken_ones_are_refused() {
             let _ = NodeHour::decode(row.hour, node(), &wrong);
         }
     }
+    // The form before had no labels: without their length, and by its own number.
+    let held = |labels| {
+        let holder = Holder::Pod { name: "ml/a".into(), owner: Owner::of("ml", "owner", None, None), labels };
+        let cells = vec![Cell { unit: Unit::whole(&uuid(1)), holder, levels: Levels::default() }];
+        NodeHour { hour: 1, node: node(), bought: None, cells }
+    };
+    let mut older = held(PodLabels::default()).encode();
+    let end = older.windows(6).position(|bytes| bytes == b"\x05owner").unwrap() + 6;
+    assert_eq!((older.remove(end), older[0]), (0, 2));
+    older[0] = 1;
+    assert_eq!(NodeHour::decode(1, node(), &older), Ok(held(PodLabels::default())));
+    let labelled = held(PodLabels::of([("team", "vision")]));
+    assert_eq!(NodeHour::decode(1, node(), &labelled.encode()), Ok(labelled));
     let nothing = NodeHour { hour: 1, node: node(), bought: None, cells: Vec::new() };
     assert_eq!(NodeHour::decode(1, node(), &nothing.encode()), Ok(nothing));
 }

@@ -1,12 +1,17 @@
 //! Whether the driver's list of processes can be believed.
 //!
 //! Newer drivers translate process numbers into the caller's PID namespace and leave out, silently, those that have none there. A probe
-//! in a namespace of its own then reads an empty list from a busy GPU.
+//! in a namespace of its own then reads an empty list from a busy GPU. What it is told of its own namespace at the start tells most of
+//! that; what is seen later tells the rest: memory that somebody holds, and nobody listed.
+//!
+//! It does not matter whether the memory was in use before the probe began. Work that takes less than a driver may keep for itself is left to
+//! the provider, which knows what the GPU takes while no pod holds its node; and of a list that has some processes and lacks others nothing
+//! tells here.
 
 use std::collections::BTreeMap;
 
-/// An empty list is doubted when the memory in use has risen by more than this since it was least.
-const RISE: u64 = 1 << 30;
+/// An empty list is doubted when more memory than this is in use: a driver keeps less for itself, also where it counts what it reserves.
+const KEPT: u64 = 1 << 30;
 /// So many rounds in a row: a process that has just ended or begun shows in one of the two first.
 const ROUNDS: u32 = 2;
 
@@ -14,8 +19,8 @@ const ROUNDS: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Trust {
     sees_all: bool,
-    /// By UUID: the least memory in use, and for how many rounds the list was empty above it.
-    seen: BTreeMap<String, (u64, u32)>,
+    /// By UUID: for how many rounds the list was empty while memory was in use.
+    doubted: BTreeMap<String, u32>,
 }
 
 impl Trust {
@@ -25,7 +30,7 @@ impl Trust {
                 "the probe runs in a PID namespace of its own: lists of processes are not trusted; run it with hostPID"
             );
         }
-        Self { sees_all, seen: BTreeMap::new() }
+        Self { sees_all, doubted: BTreeMap::new() }
     }
 
     pub(crate) fn trusted(&self) -> bool {
@@ -34,9 +39,8 @@ impl Trust {
 
     /// Weighs a list of so many processes against the memory in use. Once caught, no list is trusted again.
     pub(crate) fn weigh(&mut self, uuid: &str, processes: usize, used: u64) {
-        let (least, doubted) = self.seen.entry(uuid.to_owned()).or_insert((used, 0));
-        *least = used.min(*least);
-        *doubted = if processes == 0 && used > least.saturating_add(RISE) { *doubted + 1 } else { 0 };
+        let doubted = self.doubted.entry(uuid.to_owned()).or_default();
+        *doubted = if processes == 0 && used > KEPT { *doubted + 1 } else { 0 };
         if *doubted >= ROUNDS && self.sees_all {
             self.sees_all = false;
             tracing::warn!(
@@ -64,10 +68,24 @@ mod tests {
     }
 
     #[test]
-    fn listed_processes_and_small_rises_keep_it() {
+    fn memory_that_was_in_use_before_the_probe_began_is_weighed_too() {
         let mut trust = Trust::new(true);
-        for used in [4 << 20, 900 << 20, 900 << 20] {
+        trust.weigh("a", 0, 30 << 30);
+        trust.weigh("b", 0, 500 << 20);
+        assert!(trust.trusted());
+        trust.weigh("a", 0, 30 << 30);
+        assert!(!trust.trusted());
+    }
+
+    #[test]
+    fn listed_processes_and_what_a_driver_keeps_keep_it() {
+        let mut trust = Trust::new(true);
+        for used in [4 << 20, 900 << 20, 1 << 30] {
             trust.weigh("a", 0, used);
+        }
+        // A process that has just ended: one round of memory without it.
+        for (processes, used) in [(1, 8 << 30), (0, 8 << 30), (0, 4 << 20)] {
+            trust.weigh("a", processes, used);
         }
         for used in [8 << 30, 16 << 30, 16 << 30] {
             trust.weigh("a", 1, used);

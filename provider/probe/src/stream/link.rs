@@ -8,6 +8,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
 
 use super::options::Access;
+use super::tls::{self, TlsMistake};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// A provider that does not answer a ping is gone; the system would notice hours later.
@@ -31,7 +32,10 @@ pub enum LinkError {
         /// The file.
         path: PathBuf,
     },
-    /// The provider cannot be reached, or TLS does not hold.
+    /// TLS does not hold.
+    #[error(transparent)]
+    Tls(#[from] TlsMistake),
+    /// The provider cannot be reached.
     #[error("{provider}: no connection")]
     Connect {
         /// The provider.
@@ -50,19 +54,24 @@ pub(super) enum Files {
 }
 
 impl Access {
-    /// Whether a change of its files asks for another stream. A token counts when a stream is opened, and is read then.
+    /// Whether a change of its files asks for another stream. The provider ends one whose token has expired, and the kubelet renews tokens
+    /// long before.
     pub(super) const fn renews(&self) -> bool {
-        matches!(self, Self::Certificate { .. })
+        matches!(self, Self::Certificate { .. } | Self::Token { .. })
     }
 
     pub(super) async fn read(&self) -> Result<Files, LinkError> {
         match self {
             Self::Plaintext => Ok(Files::Plaintext),
-            Self::Certificate { ca, cert, key } => {
-                Ok(Files::Certificate { ca: read(ca).await?, cert: read(cert).await?, key: read(key).await? })
+            Self::Certificate { ca: ca_path, cert: cert_path, key: key_path } => {
+                let (ca, cert, key) = (read(ca_path).await?, read(cert_path).await?, read(key_path).await?);
+                tls::authority(ca_path, &ca)?;
+                tls::identity((cert_path, &cert), (key_path, &key))?;
+                Ok(Files::Certificate { ca, cert, key })
             }
-            Self::Token { ca, token: path } => {
-                let ca = read(ca).await?;
+            Self::Token { ca: ca_path, token: path } => {
+                let ca = read(ca_path).await?;
+                tls::authority(ca_path, &ca)?;
                 let bytes = read(path).await?;
                 let text = std::str::from_utf8(&bytes).unwrap_or_default().trim();
                 let token = (!text.is_empty()).then(|| format!("Bearer {text}").parse().ok()).flatten();
@@ -88,8 +97,12 @@ pub(super) fn request<T>(body: T, files: &Files) -> Request<T> {
     request
 }
 
-pub(super) async fn connect(provider: &Uri, files: &Files) -> Result<Channel, LinkError> {
-    let failed = |source| LinkError::Connect { provider: provider.clone(), source };
+pub(super) async fn connect(provider: &Uri, access: &Access, files: &Files) -> Result<Channel, LinkError> {
+    let failed = |source: tonic::transport::Error| match (access, tls::mistake(&source, provider, access)) {
+        // A port that refuses to be called says so itself.
+        (Access::Plaintext, _) | (_, None) => LinkError::Connect { provider: provider.clone(), source },
+        (_, Some(mistake)) => mistake.into(),
+    };
     let endpoint = Endpoint::from(provider.clone())
         .connect_timeout(CONNECT_WITHIN)
         .http2_keep_alive_interval(PING_EVERY)
@@ -100,7 +113,12 @@ pub(super) async fn connect(provider: &Uri, files: &Files) -> Result<Channel, Li
         Files::Plaintext => endpoint,
         Files::Token { ca, token: _ } => endpoint.tls_config(trusting(ca)).map_err(failed)?,
         Files::Certificate { ca, cert, key } => {
-            endpoint.tls_config(trusting(ca).identity(Identity::from_pem(cert, key))).map_err(failed)?
+            // Both were looked at: what is left is that they do not belong together.
+            let pair = trusting(ca).identity(Identity::from_pem(cert, key));
+            endpoint.tls_config(pair).map_err(|source| match access {
+                Access::Certificate { cert, key, .. } => TlsMistake::NoPair { cert: cert.clone(), key: key.clone() }.into(),
+                Access::Plaintext | Access::Token { .. } => failed(source),
+            })?
         }
     };
     endpoint.connect().await.map_err(failed)

@@ -7,9 +7,10 @@
 mod backoff;
 mod link;
 mod options;
+mod tls;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub use backoff::Backoff;
 pub use link::LinkError;
 pub use options::{Access, Settings, SettingsFaults, StreamArgs};
+pub use tls::TlsMistake;
 
 use crate::metrics::Page;
 use crate::outbox::{Confirm, Fill, Item, Outbox};
@@ -46,6 +48,7 @@ struct Counts {
     connected: AtomicBool,
     opened: AtomicU64,
     failed: AtomicU64,
+    why: Mutex<Option<String>>,
 }
 
 impl Status {
@@ -62,6 +65,18 @@ impl Status {
     /// Streams that broke, and tries that came to none.
     pub fn failed(&self) -> u64 {
         self.0.failed.load(Ordering::Relaxed)
+    }
+
+    /// Why the last of them did, with all that is behind it; `None` before the first.
+    pub fn why(&self) -> Option<String> {
+        self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn fails(&self, ended: &Ended) {
+        self.0.failed.fetch_add(1, Ordering::Relaxed);
+        let causes = std::iter::successors(std::error::Error::source(ended), |cause| (*cause).source());
+        let why = causes.fold(ended.to_string(), |why, cause| format!("{why}: {cause}"));
+        *self.0.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 }
 
@@ -86,6 +101,8 @@ pub fn metrics(page: &mut Page, status: &Status, waiting: Fill) {
 enum Ended {
     #[error(transparent)]
     Link(#[from] LinkError),
+    #[error(transparent)]
+    Tls(#[from] TlsMistake),
     #[error("the provider ended the stream: {} ({:?})", .0.message(), .0.code())]
     Refused(#[source] Box<tonic::Status>),
     #[error("the provider ended the stream")]
@@ -115,9 +132,9 @@ pub async fn run(settings: Settings, outbox: Outbox, confirms: mpsc::Sender<Conf
         status.0.connected.store(false, Ordering::Relaxed);
         match ended.unwrap_or(Ok(Done::Stopped)) {
             Ok(Done::Stopped) => return,
-            Ok(Done::Renew) => tracing::info!("the certificate's files changed; the stream is opened anew"),
+            Ok(Done::Renew) => tracing::info!("the certificate or token was renewed; the stream is opened anew"),
             Err(ended) => {
-                status.0.failed.fetch_add(1, Ordering::Relaxed);
+                status.fails(&ended);
                 let wait = backoff.next_wait();
                 tracing::warn!(
                     error = &ended as &dyn std::error::Error,
@@ -147,11 +164,11 @@ impl Stream<'_> {
         // There is room: it is new.
         let _ = up.try_send(message(from_probe::Kind::Hello(self.hello())));
         let request = link::request(ReceiverStream::new(requests), &files);
-        let channel = link::connect(&self.settings.provider, &files).await?;
+        let channel = link::connect(&self.settings.provider, &self.settings.access, &files).await?;
         let mut client = ProbeClient::new(channel);
         let opened = timeout(OPEN_WITHIN, async {
-            let mut answers = client.watch(request).await.map_err(refused)?.into_inner();
-            let first = answers.message().await.map_err(refused)?.ok_or(Ended::Closed)?;
+            let mut answers = client.watch(request).await.map_err(|status| self.not_opened(status))?.into_inner();
+            let first = answers.message().await.map_err(|status| self.not_opened(status))?.ok_or(Ended::Closed)?;
             Ok::<_, Ended>((answers, first))
         });
         let late = Ended::Late { what: "open a stream", within: OPEN_WITHIN };
@@ -202,6 +219,14 @@ impl Stream<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Why a stream was not opened. What the provider thinks of a certificate comes after the handshake, and ends the first exchange.
+    fn not_opened(&self, status: tonic::Status) -> Ended {
+        match tls::mistake(&status, &self.settings.provider, &self.settings.access) {
+            Some(mistake) => mistake.into(),
+            None => refused(status),
         }
     }
 

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use serde_json::Number;
 use stoker_core::advise::Thresholds;
 use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
-use stoker_core::demand::{Amount, Signal};
+use stoker_core::demand::{Amount, DemandSignal};
 use stoker_core::health::{HealthRules, UnhealthyAction};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, QuotaUnit, RawAdvise, RawCapacity,
@@ -156,7 +156,7 @@ fn asked(prometheus: &Prometheus) -> RawPrometheus {
     }
 }
 
-fn signal(signal: &Signal) -> RawSignal {
+fn signal(signal: &DemandSignal) -> RawSignal {
     RawSignal { name: signal.name.to_string(), query: signal.query.clone(), per_replica: amount(signal.per_replica) }
 }
 

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::Stream;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use stoker_core::reading::{DriverState, NodeReading};
 use stoker_proto::probe::{Ack, ConfirmIdle, FromProbe, IdleAnswer, ToProbe, from_probe, to_probe};
 use stoker_proto::probe::{Event, Round};
 use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
@@ -22,6 +24,10 @@ const MOST_ASKED: usize = 16;
 pub(super) struct Session {
     inbound: Streaming<FromProbe>,
     ticket: Ticket,
+    /// Ends once what proved the node does so no more.
+    lapse: BoxFuture<'static, Status>,
+    /// Until when the probe is not listened to, as it sends too much. Its messages wait on its side then.
+    deaf_until: Option<Instant>,
     readings: Arc<Readings>,
     stop: CancellationToken,
     acknowledged: Ack,
@@ -41,6 +47,7 @@ impl Session {
         inbound: Streaming<FromProbe>,
         ticket: Ticket,
         taken: Ack,
+        lapse: BoxFuture<'static, Status>,
         readings: Arc<Readings>,
         warnings: Arc<Warnings>,
         stop: CancellationToken,
@@ -48,6 +55,8 @@ impl Session {
         Self {
             inbound,
             ticket,
+            lapse,
+            deaf_until: None,
             readings,
             stop,
             acknowledged: taken,
@@ -85,8 +94,12 @@ impl Session {
                     Some(Command::Confirm { nonce, reply }) => return Some(Ok(self.ask(nonce, reply))),
                     None => return Some(self.end(Status::aborted("another stream speaks for the node"))),
                 },
-                message = self.inbound.message() => match message {
-                    Ok(Some(message)) => match self.take(message) {
+                status = &mut self.lapse => return Some(self.lapsed(status)),
+                () = sleep_until(self.deaf_until.unwrap_or_else(Instant::now)), if self.deaf_until.is_some() => {
+                    self.deaf_until = None;
+                }
+                message = self.inbound.message(), if self.deaf_until.is_none() => match message {
+                    Ok(Some(message)) => match self.heard(message) {
                         Ok(true) => return Some(Ok(self.ack())),
                         Ok(false) => {}
                         Err(status) => return Some(self.end(status)),
@@ -109,6 +122,14 @@ impl Session {
         Err(status)
     }
 
+    fn lapsed(&mut self, status: Status) -> Result<ToProbe, Status> {
+        self.readings.reject(Reason::Lapsed);
+        if let Some(unlogged) = self.warnings.lapsed.unlogged() {
+            tracing::warn!(node = %self.ticket.node(), unlogged, "a probe's stream ends: {}", status.message());
+        }
+        self.end(status)
+    }
+
     fn ack(&self) -> ToProbe {
         ToProbe { kind: Some(to_probe::Kind::Ack(self.acknowledged)) }
     }
@@ -120,6 +141,18 @@ impl Session {
         }
         self.asked.insert(nonce, reply);
         ToProbe { kind: Some(to_probe::Kind::ConfirmIdle(ConfirmIdle { nonce })) }
+    }
+
+    /// Takes one message in, and counts it; whether it is to be acknowledged.
+    fn heard(&mut self, message: FromProbe) -> Result<bool, Status> {
+        self.deaf_until = self.ticket.message();
+        if self.deaf_until.is_some()
+            && let Some(unlogged) = self.warnings.fast.unlogged()
+        {
+            let node = self.ticket.node();
+            tracing::warn!(%node, unlogged, "a probe sends more than four messages a period, and is listened to slower");
+        }
+        self.take(message)
     }
 
     /// Takes one message in; whether that is to be acknowledged.

@@ -310,13 +310,22 @@ async fn nothing_else_is_served_to_probes() {
     assert_eq!(refused.code(), Code::Unimplemented);
 }
 
-/// An API server that vouches for the token `good` of node-a while `up`.
-fn reviewer(up: Arc<std::sync::atomic::AtomicBool>) -> Identity {
+/// An API server that vouches for the token `good` of node-a while `up`, and is asked about those of streams that often.
+fn reviewer(up: Arc<std::sync::atomic::AtomicBool>, again: Duration) -> Identity {
+    reviewer_of(up, again, Arc::new(std::sync::atomic::AtomicBool::new(true)))
+}
+
+/// The same as long as it vouches for the token.
+fn reviewer_of(
+    up: Arc<std::sync::atomic::AtomicBool>,
+    again: Duration,
+    vouches: Arc<std::sync::atomic::AtomicBool>,
+) -> Identity {
     use std::sync::atomic::Ordering;
     let client = crate::kube::fake::client(move |call: crate::kube::fake::Call| {
-        let up = up.load(Ordering::Relaxed);
+        let (up, vouches) = (up.load(Ordering::Relaxed), vouches.load(Ordering::Relaxed));
         async move {
-            let good = call.body["spec"]["token"] == "good";
+            let good = call.body["spec"]["token"] == "good" && vouches;
             let status = serde_json::json!({
                 "authenticated": good,
                 "audiences": ["stoker-probe"],
@@ -336,7 +345,8 @@ fn reviewer(up: Arc<std::sync::atomic::AtomicBool>) -> Identity {
             answer
         }
     });
-    Identity::Tokens(Arc::new(crate::probes::Reviewer::new(&client, crate::probes::ServiceAccount::default())))
+    let reviewer = crate::probes::Reviewer::new(&client, crate::probes::ServiceAccount::default());
+    Identity::Tokens(Arc::new(reviewer.again_after(again)))
 }
 
 #[tokio::test]
@@ -344,7 +354,7 @@ async fn a_token_lets_a_probe_speak_for_the_node_of_its_pod_only() {
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio_stream::StreamExt as _;
     let up = Arc::new(AtomicBool::new(true));
-    let served = Served::start(Security::Plaintext, reviewer(Arc::clone(&up))).await;
+    let served = Served::start(Security::Plaintext, reviewer(Arc::clone(&up), LONG)).await;
     let open = async |node: &str, token: Option<&str>| {
         let mut request = Request::new(tokio_stream::iter([hello(node, 1)]).chain(tokio_stream::pending()));
         if let Some(token) = token {
@@ -364,4 +374,104 @@ async fn a_token_lets_a_probe_speak_for_the_node_of_its_pod_only() {
     assert!(timeout(Duration::from_millis(100), stands.message()).await.is_err());
     let counts = [Reason::WrongIdentity, Reason::NoIdentity, Reason::ReviewUnavailable].map(|reason| served.rejected(reason));
     assert_eq!(counts, [1, 2, 1]);
+}
+
+#[tokio::test]
+async fn a_token_that_counts_no_more_ends_its_stream_and_an_api_server_that_is_away_does_not() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio_stream::StreamExt as _;
+    let (up, vouches) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
+    let identity = reviewer_of(Arc::clone(&up), Duration::from_millis(20), Arc::clone(&vouches));
+    let served = Served::start(Security::Plaintext, identity).await;
+    up.store(true, Ordering::Relaxed);
+    let mut request = Request::new(tokio_stream::iter([hello("node-a", 1)]).chain(tokio_stream::pending()));
+    request.metadata_mut().insert("authorization", "Bearer good".parse().unwrap());
+    let mut stands = ProbeClient::new(served.channel().await).watch(request).await.unwrap().into_inner();
+    assert!(stands.message().await.unwrap().is_some());
+    up.store(false, Ordering::Relaxed);
+    timeout(LONG, async {
+        while served.rejected(Reason::ReviewUnavailable) < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!((served.rejected(Reason::Lapsed), served.readings.metrics().streams()), (0, 1));
+    vouches.store(false, Ordering::Relaxed);
+    up.store(true, Ordering::Relaxed);
+    let ended = timeout(LONG, stands.message()).await.unwrap().unwrap_err();
+    assert_eq!(ended.code(), Code::Unauthenticated, "{ended}");
+    assert_eq!(served.rejected(Reason::Lapsed), 1);
+    // Nor is it remembered as good.
+    let mut request = Request::new(tokio_stream::iter([hello("node-a", 2)]).chain(tokio_stream::pending()));
+    request.metadata_mut().insert("authorization", "Bearer good".parse().unwrap());
+    let refused = ProbeClient::new(served.channel().await).watch(request).await.err().unwrap();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn a_probe_that_sends_too_much_is_listened_to_slower_and_loses_nothing() {
+    let served = Served::plaintext().await;
+    // A tenth of a second is the shortest period: four messages in it, after those that may come at once.
+    let mut first = hello("a", 1);
+    if let Some(from_probe::Kind::Hello(hello)) = &mut first.kind {
+        hello.period_ms = 100;
+    }
+    let mut hand = Hand::open(served.channel().await, first).await.unwrap();
+    hand.ack().await;
+    let begun = std::time::Instant::now();
+    let up = hand.up.clone();
+    let flood = tokio::spawn(async move {
+        for sequence in 1..=2_100_u64 {
+            up.send(FromProbe { kind: Some(from_probe::Kind::Round(round(sequence))) }).await.unwrap();
+        }
+    });
+    while hand.ack().await.round < 2_100 {}
+    flood.await.unwrap();
+    // 2,100 at once, less 2,048 that may be and those that the time before let through: each of the rest waits for 25 ms.
+    let metrics = served.readings.metrics();
+    let taken = begun.elapsed();
+    assert!(taken >= Duration::from_millis(51 * 25), "{taken:?}");
+    assert!(metrics.throttles() > 0);
+    assert_eq!(metrics.rounds(), 2_100);
+}
+
+/// What is logged meanwhile.
+#[derive(Clone, Default)]
+struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn why_rounds_are_not_taken_is_logged_once_until_one_is() {
+    let log = Log::default();
+    let writer = log.clone();
+    let to_log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_ansi(false);
+    let _logged = tracing::subscriber::set_default(to_log.with_writer(move || writer.clone()).finish());
+    let told = || {
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains("what the probe read is not taken")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let served = Served::plaintext().await;
+    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
+    for sequence in 1..=3 {
+        hand.round(Round { at: now(3600), ..round(sequence) }).await;
+    }
+    let first = told();
+    assert!(first.len() == 1 && first[0].contains("node=a reason=future"), "{first:?}");
+    // A round is taken; the next that is not is told again, no sooner than a second after the last.
+    hand.round(round(4)).await;
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    hand.round(Round { at: now(3600), ..round(5) }).await;
+    assert_eq!(told().len(), 2);
+    assert_eq!(served.rejected(Reason::Future), 4);
 }

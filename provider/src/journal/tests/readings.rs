@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use stoker_core::ids::{GpuUuid, NodeName};
 use stoker_core::reading::{DriverState, GpuReading, Measured, MemoryLevel, NodeReading, Permille, Source};
-use stoker_core::rollup::{Bought, GpuPod, HOUR, NodeContext, NodeHour, Owner, Rollup};
+use stoker_core::rollup::{Bought, GpuPod, HOUR, NodeContext, NodeHour, Owner, PodLabels, Rollup};
 use stoker_core::units::UsdPerHour;
 
 use super::*;
@@ -25,7 +25,8 @@ fn name(n: u32) -> NodeName {
 fn fleet(nodes: u32, gpus: u32) -> Rollup {
     let context = |n: u32| {
         let owner = Owner::of("ml", &format!("train-{n}"), None, None);
-        let pod = GpuPod { name: format!("ml/train-{n}").into(), uid: None, owner, units: Some(gpus) };
+        let labels = PodLabels::of([("app", "trainer"), ("team", "vision"), ("app.kubernetes.io/part-of", "recommendations")]);
+        let pod = GpuPod { name: format!("ml/train-{n}").into(), uid: None, owner, labels, units: Some(gpus) };
         let market = world::market(stoker_core::offer::CapacityType::Spot);
         let bought = Bought { pool: "p".to_owned().try_into().unwrap(), market, price: UsdPerHour(1), gpus, units: gpus };
         (name(n), Arc::new(NodeContext { bought: Some(bought), pods: Some(vec![pod]) }))

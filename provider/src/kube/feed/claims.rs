@@ -1,4 +1,4 @@
-//! The GPU pods that hold nodes, with their owners and what they asked for, gathered from the same watch as the facts. No decision looks at
+//! The GPU pods that hold nodes, with their owners, labels and what they asked for, gathered from the same watch as the facts. No decision looks at
 //! them: they tell whose readings are.
 
 use std::collections::BTreeMap;
@@ -59,5 +59,8 @@ fn claim(row: &PodRow) -> Option<(Arc<str>, GpuPod)> {
     let claim = row.claim.as_ref()?;
     let name: Arc<str> = Arc::from(row.key()?);
     let uid = row.meta.uid.as_deref().map(Arc::from);
-    Some((Arc::clone(&name), GpuPod { name, uid, owner: claim.owner.clone(), units: claim.units }))
+    Some((
+        Arc::clone(&name),
+        GpuPod { name, uid, owner: claim.owner.clone(), labels: claim.labels.clone(), units: claim.units },
+    ))
 }

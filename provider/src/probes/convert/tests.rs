@@ -53,7 +53,7 @@ fn absurd_levels_are_unknown_and_counted_and_never_nought() {
     assert_eq!(taken.recovery_action, Measured::Unknown(Why::Absurd));
     assert_eq!(taken.nvlink, Measured::Unknown(Why::Absurd));
     assert_eq!(taken.pcie, Measured::Unknown(Why::Absurd));
-    for total in [0, MOST_MEMORY + 1] {
+    for total in [0, limits::MEMORY + 1] {
         let memory = Some(wire::Memory { used_bytes: 0, total_bytes: total, reserved_bytes: 0 });
         assert_eq!(gpu(Gpu { memory, ..Gpu::default() }).1, 1, "{total}");
     }

@@ -15,7 +15,7 @@ fn policy(signals: &[(&str, &str)]) -> Arc<Policy> {
     let mut policy = crate::policy_file::parse("policy.yaml", crate::policy_file::example(), None).unwrap();
     policy.pools[0].signals = signals
         .iter()
-        .map(|(name, query)| stoker_core::demand::Signal {
+        .map(|(name, query)| stoker_core::demand::DemandSignal {
             name: stoker_core::ids::SignalName::new(name).unwrap(),
             query: (*query).to_owned(),
             per_replica: Amount(8_000_000),
@@ -123,6 +123,8 @@ async fn a_signal_that_stays_unknown_is_so_since_the_first_time() {
     let down = Connection { url: "http://127.0.0.1:1".to_owned(), token_file: None, ca: None };
     crate::net::install_crypto();
     let signals = Signals::new(Some(Asker::new(&down).unwrap()), receiver, Metrics::default(), clock);
+    // Before the first answer that is what is so.
+    assert_eq!(only(&signals.demand().borrow()), SignalLevel::Unknown { why: NoLevel::Awaited, since: at(60) });
     moved.advance_to(at(90));
     assert_eq!(only(&signals.round(&policy).await), SignalLevel::Unknown { why: NoLevel::Unreachable, since: at(90) });
 }

@@ -4,6 +4,7 @@ mod crashes;
 mod market;
 mod placement;
 mod pods;
+mod probes;
 mod sharing;
 
 use std::future::Future;
@@ -48,7 +49,7 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 14] = [
+pub const ALL: [Scenario; 15] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
@@ -72,5 +73,6 @@ pub const ALL: [Scenario; 14] = [
         run: |bench| Box::pin(pods::floor(bench)),
     },
     Scenario { name: "spot-reclaim", files: market::RECLAIM, needs: None, run: |bench| Box::pin(market::reclaim(bench)) },
+    Scenario { name: "probe-tokens", files: CALM, needs: None, run: |bench| Box::pin(probes::tokens(bench)) },
     Scenario { name: "back-to-spot", files: market::NO_SPOT, needs: None, run: |bench| Box::pin(market::back_to_spot(bench)) },
 ];

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use super::{Faults, grammar};
-use crate::demand::{Amount, Signal};
+use crate::demand::{Amount, DemandSignal};
 use crate::policy::{Path, Prometheus, RawPool, RawPrometheus, RawSignal, quoted};
 use crate::rollup::LONGEST_GAP;
 
@@ -86,7 +86,7 @@ fn label_name(text: &str) -> Result<(), String> {
     }
 }
 
-pub(super) fn signals(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Vec<Signal>> {
+pub(super) fn signals(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<Vec<DemandSignal>> {
     let path = path.key("signals");
     let mut first = BTreeMap::new();
     let mut read = Vec::with_capacity(raw.signals.len());
@@ -107,7 +107,7 @@ pub(super) fn signals(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option
     read.into_iter().collect()
 }
 
-fn signal(faults: &mut Faults, path: &Path, raw: &RawSignal) -> Option<Signal> {
+fn signal(faults: &mut Faults, path: &Path, raw: &RawSignal) -> Option<DemandSignal> {
     let name_path = path.key("name");
     let name = faults.id(&name_path, &raw.name);
     if raw.name.chars().any(|c| !(c.is_ascii_alphanumeric() || c == '-' || c == '_')) {
@@ -125,7 +125,7 @@ fn signal(faults: &mut Faults, path: &Path, raw: &RawSignal) -> Option<Signal> {
     }
     let per_replica = per_replica(&raw.per_replica);
     let per_replica = faults.keep(&path.key("perReplica"), per_replica);
-    Some(Signal { name: name?, query: raw.query.trim().to_owned(), per_replica: per_replica? })
+    Some(DemandSignal { name: name?, query: raw.query.trim().to_owned(), per_replica: per_replica? })
 }
 
 fn per_replica(number: &serde_json::Number) -> Result<Amount, String> {
