@@ -1,6 +1,7 @@
 //! The checker: judges a decision by the promises, with code of its own. It shares nothing with `decide` but the types, so that one
 //! mistake cannot both make and excuse a bad plan.
 
+mod floors;
 mod leaving;
 mod membership;
 mod spend;
@@ -158,6 +159,21 @@ pub enum Fatal {
     /// A machine would end of our own decision that was not seen empty.
     #[error("{0} would be ended and was not seen empty")]
     EndsFull(ProviderId),
+    /// A floor would be grown beyond what it wants.
+    #[error(
+        "pool {pool} would be grown to {nodes} warm or coming nodes without the autoscaler, more than the {wanted} of its floor"
+    )]
+    FloorTooLarge {
+        /// The pool.
+        pool: PoolName,
+        /// Warm nodes, and those on their way for the floor.
+        nodes: u32,
+        /// What the floor wants.
+        wanted: u32,
+    },
+    /// The autoscaler would buy once more what was grown without it.
+    #[error("{0} is grown without the autoscaler and stays open, so that its pods would be bought for twice")]
+    GrownOpen(NodeGroupId),
     /// Limits that make no sense.
     #[error("{group}: min {min}, target {target}, max {max} do not fit together")]
     BadLimits {
@@ -206,6 +222,7 @@ pub fn check(
     launches(&plan.actions, &memory, snapshot, &mut faults);
     endings(&plan.actions, &memory, snapshot, &mut faults);
     leaving::leaving(&plan.actions, before, &memory, snapshot, menu, &mut faults);
+    floors::own_growth(&plan, before, &memory, menu, &mut faults);
     let by_group = by_group(&memory);
     let growing: BTreeSet<RecordId> = plan
         .actions
@@ -418,8 +435,9 @@ fn spending(
     }
     for pool in menu.policy.pools.iter().filter(|pool| growing_pools.contains(&pool.name)) {
         let held = nodes.get(&pool.name).copied().unwrap_or(0);
-        if held > u64::from(pool.limits.max_nodes) {
-            faults.push(Fatal::TooManyNodes { pool: pool.name.clone(), nodes: held, limit: pool.limits.max_nodes });
+        let limit = floors::max_nodes(pool, growing, memory);
+        if held > u64::from(limit) {
+            faults.push(Fatal::TooManyNodes { pool: pool.name.clone(), nodes: held, limit });
         }
     }
     spend::judge(&menu.policy, &bought, &before.budgets, faults);

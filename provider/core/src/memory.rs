@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{BudgetOf, Stage};
+use crate::floor::FloorMemory;
 use crate::group::Group;
 use crate::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
 use crate::leaving::{Leaving, Moves};
@@ -47,6 +48,9 @@ pub struct Memory {
     /// How the last moves back to spot of a pool went.
     #[serde(default)]
     pub moves: BTreeMap<PoolName, Arc<Moves>>,
+    /// What is remembered of the pools' warm floors.
+    #[serde(default)]
+    pub floors: BTreeMap<PoolName, Arc<FloorMemory>>,
     /// Machines of ours whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,
     /// The number of the next record.

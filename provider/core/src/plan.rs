@@ -353,6 +353,13 @@ pub enum Note {
         /// Why.
         why: String,
     },
+    /// A group was grown for a warm floor without the autoscaler.
+    FloorGrown {
+        /// The group.
+        group: NodeGroupId,
+        /// By so many nodes.
+        nodes: u32,
+    },
     /// A budget narrows what is bought, or does so no more.
     Budget {
         /// How it stands now.
@@ -384,6 +391,7 @@ impl Note {
             | Self::Frozen { group, .. }
             | Self::Leaving { group, .. }
             | Self::Stays { group, .. }
+            | Self::FloorGrown { group, .. }
             | Self::Thawed { group } => About::Group(group),
             Self::Budget { budget, .. } => About::Budget(&budget.of),
         }
@@ -402,6 +410,7 @@ impl Note {
             Self::Thawed { .. } => "GroupThawed",
             Self::Leaving { .. } => "NodeLeaving",
             Self::Stays { .. } => "NodeStays",
+            Self::FloorGrown { .. } => "FloorGrown",
             Self::Budget { .. } => "BudgetStage",
         }
     }
@@ -409,7 +418,11 @@ impl Note {
     /// Whether somebody may have to act.
     pub const fn is_alarm(&self) -> bool {
         match self {
-            Self::OrderFailed { .. } | Self::BootTimeout { .. } | Self::Orphan { .. } | Self::Frozen { .. } => true,
+            Self::OrderFailed { .. }
+            | Self::BootTimeout { .. }
+            | Self::Orphan { .. }
+            | Self::Frozen { .. }
+            | Self::FloorGrown { .. } => true,
             Self::OrderShort { .. }
             | Self::Lost { .. }
             | Self::Adopted { .. }
@@ -448,6 +461,12 @@ impl std::fmt::Display for Note {
             Self::Thawed { group } => write!(f, "{group} may grow again"),
             Self::Leaving { group, node, why } => write!(f, "{group}: {node} is emptied and let go: {why}"),
             Self::Stays { group, node, why } => write!(f, "{group}: {node} stays: {why}"),
+            Self::FloorGrown { group, nodes } => write!(
+                f,
+                "{group} is grown by {nodes} for the warm floor: its minSize was above its target for 2 min and the autoscaler did not \
+                 ask; give it --enforce-node-group-min-size. Until they are Ready, the groups for the same pods are closed, so that it \
+                 does not buy them once more"
+            ),
             Self::Budget { budget, .. } => write!(f, "budget of {budget}"),
         }
     }

@@ -133,6 +133,7 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::OrderShort { .. }
             | Note::Frozen { .. }
             | Note::Thawed { .. }
+            | Note::FloorGrown { .. }
             | Note::Budget { .. } => {}
         }
     }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::budget::{BudgetOf, Stage};
 use stoker_core::demand::PoolDemand;
+use stoker_core::floor::FloorMemory;
 use stoker_core::ids::{
     Cloud, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
 };
@@ -49,6 +50,8 @@ pub(super) struct MemoryDelta {
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     moves: MapDelta<PoolName, Arc<Moves>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    floors: MapDelta<PoolName, Arc<FloorMemory>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     budgets: MapDelta<BudgetOf, Stage>,
     exposure_at: Option<Timestamp>,
     next_record: u64,
@@ -70,6 +73,7 @@ impl Part for Memory {
             leaving,
             idle,
             moves,
+            floors,
             budgets,
             exposure_at,
             next_record,
@@ -86,6 +90,7 @@ impl Part for Memory {
             leaving: leaving.whole(),
             idle: idle.whole(),
             moves: moves.whole(),
+            floors: floors.whole(),
             budgets: budgets.whole(),
             exposure_at: *exposure_at,
             next_record: *next_record,
@@ -105,6 +110,7 @@ impl Part for Memory {
             leaving,
             idle,
             moves,
+            floors,
             budgets,
             exposure_at,
             next_record,
@@ -121,6 +127,7 @@ impl Part for Memory {
             leaving: leaving.since(&before.leaving).unwrap_or_default(),
             idle: idle.since(&before.idle).unwrap_or_default(),
             moves: moves.since(&before.moves).unwrap_or_default(),
+            floors: floors.since(&before.floors).unwrap_or_default(),
             budgets: budgets.since(&before.budgets).unwrap_or_default(),
             exposure_at: *exposure_at,
             next_record: *next_record,
@@ -139,6 +146,7 @@ impl Part for Memory {
             || !delta.leaving.is_empty()
             || !delta.idle.is_empty()
             || !delta.moves.is_empty()
+            || !delta.floors.is_empty()
             || !delta.budgets.is_empty();
         any.then_some(delta)
     }
@@ -155,6 +163,7 @@ impl Part for Memory {
             leaving,
             idle,
             moves,
+            floors,
             budgets,
             exposure_at,
             next_record,
@@ -171,6 +180,7 @@ impl Part for Memory {
             leaving: Part::apply(Some(before.leaving), leaving),
             idle: Part::apply(Some(before.idle), idle),
             moves: Part::apply(Some(before.moves), moves),
+            floors: Part::apply(Some(before.floors), floors),
             budgets: Part::apply(Some(before.budgets), budgets),
             exposure_at,
             next_record,

@@ -16,5 +16,9 @@ pub(super) fn accounts(draft: &mut Draft<'_>, usage: &Usage) -> Accounts {
     }
     let narrowed = budgets.iter().filter(|budget| budget.stage != Stage::Ample);
     draft.memory.budgets = narrowed.map(|Budget { of, stage, .. }| (of.clone(), *stage)).collect();
-    Accounts { budgets, commitments: usage.committed.uses(&draft.menu.policy.commitments), floors: Vec::new() }
+    Accounts {
+        budgets,
+        commitments: usage.committed.uses(&draft.menu.policy.commitments),
+        floors: std::mem::take(&mut draft.floors_stand),
+    }
 }

@@ -6,9 +6,11 @@
 mod absorb;
 mod budgets;
 mod fill;
+mod floors;
 mod guard;
 mod leave;
 mod limits;
+mod minimums;
 mod paid;
 mod reclaims;
 mod seats;
@@ -22,6 +24,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::floor::{FloorStands, Wanted};
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
 use crate::lookup::LookupSet;
@@ -51,6 +54,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     verdicts::judge(&mut draft);
     // Before anything is bought: what goes in this pass must not widen the shares under which it buys.
     leave::nodes(&mut draft);
+    floors::look(&mut draft);
     fill::buy(&mut draft);
     fill::ask_again(&mut draft);
     guard::endings(&mut draft);
@@ -69,6 +73,8 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
 /// A decision in the making.
 struct Draft<'a> {
     snapshot: &'a Snapshot,
+    /// The memory that the pass began with.
+    before: &'a Memory,
     menu: &'a Menu,
     now: Timestamp,
     homes: Homes<'a>,
@@ -80,6 +86,10 @@ struct Draft<'a> {
     strays: BTreeSet<ProviderId>,
     /// What is used of every limit, once it is counted and as long as nothing that counts has changed.
     counted: OnceCell<Usage>,
+    /// What each pool's warm floor wants, by the pool's place in the policy.
+    floors: Vec<Option<Wanted>>,
+    /// How the floors stand after the pass.
+    floors_stand: Vec<FloorStands>,
     actions: Vec<Action>,
     notes: Vec<Note>,
     explanations: Vec<Explanation>,
@@ -92,6 +102,7 @@ impl<'a> Draft<'a> {
         let seats = memory.records.iter().map(|(id, record)| (*id, Seat::of(record, &homes, &machines))).collect();
         Self {
             snapshot,
+            before: memory,
             menu,
             now,
             homes,
@@ -100,6 +111,8 @@ impl<'a> Draft<'a> {
             seats,
             strays: BTreeSet::new(),
             counted: OnceCell::new(),
+            floors: Vec::new(),
+            floors_stand: Vec::new(),
             actions: Vec::new(),
             notes: Vec::new(),
             explanations: Vec::new(),

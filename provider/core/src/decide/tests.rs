@@ -4,6 +4,7 @@ mod back;
 mod budgets;
 mod commitments;
 mod filling;
+mod floors;
 mod leave;
 mod oracle;
 mod orders;
