@@ -85,7 +85,7 @@ fi
 
 arguments=(--kubeconfig "$admin" --stoker-kubeconfig "$dir/stoker.kubeconfig"
   --autoscaler-kubeconfig "$dir/autoscaler.kubeconfig" --dir "$dir" --manifests "$manifests"
-  --stoker "$bin/stoker" --model "$bin/stoker-autoscaler-model")
+  --stoker "$bin/stoker" --probe "$bin/shipped-probe" --model "$bin/stoker-autoscaler-model")
 for argument in "$@"; do
   case $argument in
     --memory) arguments+=(--memory) ;;

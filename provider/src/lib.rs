@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod certs;
 pub mod cli;
 pub mod clock;
+pub mod confirm;
 pub mod demo;
 pub mod door;
 pub mod engine;

@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "kube_peer/told.rs"]
+mod told;
 #[path = "kube_peer/world.rs"]
 mod world;
 

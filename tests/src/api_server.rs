@@ -279,10 +279,16 @@ fn merge(object: &mut Value, patch: &Value) {
         if value.is_null() {
             object.as_object_mut().map(|object| object.remove(key));
         } else if key == "conditions" {
+            if !object[key].is_array() {
+                object[key] = json!([]);
+            }
+            let Some(conditions) = object[key].as_array_mut() else { continue };
             for new in value.as_array().into_iter().flatten() {
-                let conditions = object[key].as_array_mut().into_iter().flatten();
-                for old in conditions.filter(|old| old["type"] == new["type"]) {
-                    merge(old, new);
+                match conditions.iter().position(|old| old["type"] == new["type"]) {
+                    Some(at) if new["$patch"] == "delete" => drop(conditions.remove(at)),
+                    Some(at) => conditions.get_mut(at).into_iter().for_each(|old| merge(old, new)),
+                    None if new["$patch"] == "delete" => {}
+                    None => conditions.push(new.clone()),
                 }
             }
         } else if value.is_object() {

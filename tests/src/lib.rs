@@ -3,6 +3,7 @@
 pub mod api_server;
 pub mod client;
 pub mod e2e;
+pub mod gpu_node;
 pub mod harness;
 pub mod market;
 pub mod policy;

@@ -48,11 +48,12 @@ impl fmt::Display for Pool {
         writeln!(f, "  where: {{ clouds: [aws], regions: [us-east-1], zones: [{zones}] }}")?;
         writeln!(f, "  capacity: {{ prefer: [{prefer}] }}")?;
         writeln!(f, "  limits: {{ minNodes: {min_nodes}, maxNodes: {max_nodes} }}")?;
+        writeln!(f, "  stabilization: {{ scaleDown: 1s, minimumLife: 0s }}")?;
         f.write_str(more)
     }
 }
 
-/// A policy of those pools for the cluster `test`, with a boot deadline of 10 min.
+/// A policy of those pools for the cluster `test`, with a boot deadline of 10 min. Free nodes go by the autoscaler's timers alone.
 pub fn policy(pools: &[Pool]) -> String {
     let head = "apiVersion: stoker.dev/v1alpha1\nkind: Policy\nclusterName: test\ndefaults: { bootDeadline: 10m }\npools:\n";
     pools.iter().fold(head.to_owned(), |text, pool| text + &pool.to_string())

@@ -45,6 +45,7 @@ pub mod supply;
 pub mod template;
 #[cfg(test)]
 mod testing;
+pub mod told;
 pub mod transfer;
 pub mod units;
 pub mod usage;

@@ -16,6 +16,7 @@ use crate::offer::{Market, Place};
 use crate::record::Record;
 use crate::spot::{RegionReclaims, SpotHistory};
 use crate::supply::RefusalKind;
+use crate::window::Released;
 
 /// Memory of the decision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -51,6 +52,9 @@ pub struct Memory {
     /// What is remembered of the pools' warm floors.
     #[serde(default)]
     pub floors: BTreeMap<PoolName, Arc<FloorMemory>>,
+    /// What bounds how many nodes of a pool go, of the pools that bound it.
+    #[serde(default)]
+    pub windows: BTreeMap<PoolName, Arc<Released>>,
     /// Machines of ours whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,
     /// The number of the next record.

@@ -17,6 +17,7 @@ use crate::memory::Memory;
 use crate::offer::Market;
 use crate::score::Step;
 use crate::supply::{LaunchRequest, RefusalKind};
+use crate::told::Tell;
 use crate::units::UsdPerHour;
 
 /// A plan that `check` has not seen.
@@ -40,6 +41,9 @@ pub struct Plan<S> {
     pub notes: Vec<Note>,
     /// Why each order was supplied as it was.
     pub explanations: Vec<Explanation>,
+    /// What Nodes are to be told of their verdicts, the most pressing first. No action: it changes nothing that runs and is not written
+    /// down, and what is not told now is found again by the next pass.
+    pub tells: Vec<Tell>,
     state: PhantomData<S>,
 }
 
@@ -50,8 +54,9 @@ impl Plan<Proposed> {
         accounts: Accounts,
         notes: Vec<Note>,
         explanations: Vec<Explanation>,
+        tells: Vec<Tell>,
     ) -> Self {
-        Self { actions, limits, accounts, notes, explanations, state: PhantomData }
+        Self { actions, limits, accounts, notes, explanations, tells, state: PhantomData }
     }
 
     pub(crate) fn into_checked(self) -> Plan<Checked> {
@@ -61,6 +66,7 @@ impl Plan<Proposed> {
             accounts: self.accounts,
             notes: self.notes,
             explanations: self.explanations,
+            tells: self.tells,
             state: PhantomData,
         }
     }
@@ -75,6 +81,8 @@ pub struct Accounts {
     pub commitments: Vec<Use>,
     /// Every warm floor, in the policy's order.
     pub floors: Vec<FloorStands>,
+    /// Every free node that is kept from the autoscaler, and why, in the order of their records.
+    pub kept: Vec<(RecordId, HoldFor)>,
 }
 
 /// A decision: the plan, the memory that goes with it, and when something can differ without a new fact.
@@ -163,6 +171,45 @@ pub enum HoldFor {
     /// Commitments pay for it, and another idle node of its pool costs money.
     #[error("commitments pay for it, and another idle node of its pool costs money")]
     Paid,
+    /// It has not been free for long enough.
+    #[error("it is free, and its window is over at {}", .until.strftime("%H:%MZ"))]
+    Window {
+        /// When the window is over.
+        until: Timestamp,
+    },
+    /// It has not lived for long enough.
+    #[error("it is free, and its minimum life is over at {}", .until.strftime("%H:%MZ"))]
+    MinimumLife {
+        /// When that is over.
+        until: Timestamp,
+    },
+    /// Its pool grew a short while ago.
+    #[error("it is free, and nothing of its pool goes until {}, because the pool grew", .until.strftime("%H:%MZ"))]
+    Growth {
+        /// Until when nothing goes.
+        until: Timestamp,
+    },
+    /// As many of its pool's nodes were released within one window as may be.
+    #[error("it is free, and the next of its pool's nodes may go at {}", .until.strftime("%H:%MZ"))]
+    Removals {
+        /// When its turn comes.
+        until: Timestamp,
+    },
+    /// Its pool would have fewer nodes than it keeps.
+    #[error("it is free, and its pool keeps as many nodes as it has")]
+    Floor,
+}
+
+impl HoldFor {
+    /// When the reason is over by itself; `None` where that is not known.
+    pub const fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Window { until } | Self::MinimumLife { until } | Self::Growth { until } | Self::Removals { until } => {
+                Some(*until)
+            }
+            Self::Pods | Self::Paid | Self::Floor => None,
+        }
+    }
 }
 
 /// Which pods a drain tells to go. Those of `DaemonSet`s and mirror pods never are.
@@ -228,6 +275,9 @@ pub struct GroupLimits {
     pub busy: u32,
     /// Idle nodes that the autoscaler is kept from removing, because commitments pay for them and another idle one costs money.
     pub paid: u32,
+    /// Its other free nodes.
+    #[serde(default)]
+    pub free: FreeNodes,
     /// Whether it is worth listing: not empty, or undominated and with a price.
     pub listed: bool,
     /// Effective price of the next node; `None` while the group is closed.
@@ -240,6 +290,20 @@ pub struct GroupLimits {
     pub supply: Vec<Step>,
     /// Why it may not grow; `None` while it may.
     pub closed: Option<Closed>,
+}
+
+/// Free nodes of a group, by what becomes of them. Those that [`GroupLimits::paid`] counts are not among them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FreeNodes {
+    /// Inside their windows: the autoscaler is kept from removing them.
+    pub window: u32,
+    /// Kept because the pool would have too few nodes without them.
+    pub floor: u32,
+    /// Their windows are over: the autoscaler may remove them.
+    pub idle: u32,
+    /// When the first of those inside their windows may go.
+    pub goes_at: Option<Timestamp>,
 }
 
 /// Why a group may not grow now.

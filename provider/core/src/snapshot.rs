@@ -10,6 +10,7 @@ use crate::demand::Demand;
 use crate::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
 use crate::reading::seen::Seen;
 use crate::supply::{LaunchOutcome, Observation};
+use crate::told::Borne;
 
 /// The facts of one pass.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -87,6 +88,9 @@ pub struct NodeFacts {
     /// Whether it takes new pods.
     #[serde(default)]
     pub cordon: Cordon,
+    /// What it bears of our verdict; `None` where that is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub borne: Option<Arc<Borne>>,
 }
 
 impl NodeFacts {

@@ -89,6 +89,22 @@ pub enum Reason {
     NoPods,
     /// It is being let go.
     Leaving,
+    /// It has been free for so long that its window is over.
+    WindowOver {
+        /// Since when it is free.
+        free_since: Timestamp,
+    },
+}
+
+impl Judged {
+    /// Since when the node is free; `None` where it is not.
+    pub const fn free_since(&self) -> Option<Timestamp> {
+        match (self.verdict, &self.why) {
+            (Verdict::Idle, Reason::WindowOver { free_since }) => Some(*free_since),
+            (Verdict::Warm | Verdict::Idle, _) => Some(self.since),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Reason {
@@ -99,6 +115,9 @@ impl fmt::Display for Reason {
             Self::Pods => f.write_str("GPU pods are bound to it"),
             Self::NoPods => f.write_str("no GPU pod is bound to it"),
             Self::Leaving => f.write_str("it is being let go"),
+            Self::WindowOver { free_since } => {
+                write!(f, "it is free since {}, and its window is over", free_since.strftime("%H:%MZ"))
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod words;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -175,7 +176,7 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
         thresholds,
         workloads: advice.workloads.iter().map(|one| WorkloadRow::of(one, thresholds)).collect(),
         refused: too_little.chain(unknown).collect(),
-        idle: idle::rows(&observed, By::Owner),
+        idle: idle::rows(&observed, By::Owner, BTreeMap::new()),
         assumptions: assumptions(thresholds),
         explained: args.explain,
     };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 use serde::Serialize;
 use stoker_core::advise::{Held, IdleKey, Observed};
+use stoker_core::rollup::Owner;
 use stoker_core::units::UsdPerHour;
 
 use super::out::{Money, table};
@@ -16,6 +17,16 @@ pub(super) enum By {
     Owner,
     /// By namespace
     Namespace,
+}
+
+impl By {
+    /// What an owner counts under.
+    pub(super) fn name(self, owner: &Owner) -> String {
+        match self {
+            Self::Owner => owner.to_string(),
+            Self::Namespace => owner.namespace.to_string(),
+        }
+    }
 }
 
 /// Who held GPUs, and for how long they did nothing.
@@ -42,15 +53,22 @@ pub(super) struct IdleRow {
     idle_per_hour: Money,
     /// Idle GPU-seconds whose price no record told, and that are not in the cost.
     unpriced_seconds: u64,
+    /// What nodes cost an hour that its pods hold now and do nothing with; `None` where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_per_hour: Option<Money>,
     #[serde(skip)]
     shown: (String, UsdPerHour),
 }
 
-/// What was held and did nothing, dearest first.
-pub(super) fn rows(observed: &Observed, by: By) -> Vec<IdleRow> {
+/// What was held and did nothing, dearest first; beside it what is `held` now, by name.
+pub(super) fn rows(observed: &Observed, by: By, mut held_now: BTreeMap<String, UsdPerHour>) -> Vec<IdleRow> {
     let mut sums: BTreeMap<(bool, String), Held> = BTreeMap::new();
     for (key, held) in observed.idle() {
         sums.entry(name(key, by)).or_default().merge(held);
+    }
+    // Who holds nodes and was not read has a row too.
+    for name in held_now.keys() {
+        sums.entry((true, name.clone())).or_default();
     }
     let hours = observed.known_hours();
     let mut rows: Vec<IdleRow> = sums
@@ -68,6 +86,7 @@ pub(super) fn rows(observed: &Observed, by: By) -> Vec<IdleRow> {
                 idle_cost: held.cost().into(),
                 idle_per_hour: per_hour.into(),
                 unpriced_seconds: held.unpriced,
+                held_per_hour: owned.then(|| held_now.remove(&name)).flatten().map(Into::into),
                 shown: (name, per_hour),
             }
         })
@@ -81,8 +100,7 @@ fn name(key: &IdleKey, by: By) -> (bool, String) {
     let of_pool =
         |pool: &Option<stoker_core::ids::PoolName>| pool.as_ref().map(|pool| format!(" (pool {pool})")).unwrap_or_default();
     match (key, by) {
-        (IdleKey::Owner(owner), By::Owner) => (true, owner.to_string()),
-        (IdleKey::Owner(owner), By::Namespace) => (true, owner.namespace.to_string()),
+        (IdleKey::Owner(owner), by) => (true, by.name(owner)),
         (IdleKey::Nobody(pool), _) => (false, format!("nobody{}", of_pool(pool))),
         (IdleKey::Unattributed(why, pool), _) => (false, format!("not told: {}{}", why.as_str(), of_pool(pool))),
     }
@@ -90,11 +108,16 @@ fn name(key: &IdleKey, by: By) -> (bool, String) {
 
 /// The rows as a table.
 pub(super) fn shown(rows: &[IdleRow]) -> String {
-    let header = ["GPU-H", "WORKED", "HELD IDLE", "EMPTY", "UNKNOWN", "IDLE $/H", "IDLE $", "WHOSE"];
+    let mut header = vec!["GPU-H", "WORKED", "HELD IDLE", "EMPTY", "UNKNOWN", "IDLE $/H", "IDLE $", "WHOSE"];
+    let now = header.len() - 1;
+    let any_held = rows.iter().any(|row| row.held_per_hour.is_some());
+    if any_held {
+        header.insert(now, "HELD NOW $/H");
+    }
     let cells = rows.iter().map(|row| {
         let (whose, per_hour) = &row.shown;
         let of = |seconds: u64| share(seconds, row.held_seconds);
-        vec![
+        let mut cells = vec![
             hours(row.held_seconds),
             of(row.worked_seconds),
             of(row.resident_seconds),
@@ -103,9 +126,15 @@ pub(super) fn shown(rows: &[IdleRow]) -> String {
             per_hour.to_string(),
             stoker_core::units::UsdMicros(row.idle_cost.micro_usd).to_string(),
             whose.clone(),
-        ]
+        ];
+        if any_held {
+            let held = row.held_per_hour.as_ref().map_or_else(|| "-".to_owned(), |held| UsdPerHour(held.micro_usd).to_string());
+            cells.insert(now, held);
+        }
+        cells
     });
-    table(&header, &header[..7], cells.collect())
+    let numbers: Vec<&str> = header.iter().copied().filter(|name| *name != "WHOSE").collect();
+    table(&header, &numbers, cells.collect())
 }
 
 /// Seconds as hours with one decimal.
@@ -117,4 +146,27 @@ pub(super) fn hours(seconds: u64) -> String {
 /// A part of a whole in percent; a part of nothing is none.
 fn share(part: u64, whole: u64) -> String {
     (part * 100 + whole / 2).checked_div(whole).map_or_else(|| "-".to_owned(), |percent| format!("{percent}%"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_now_has_a_column_where_there_is_any_and_a_row_for_whoever_was_not_read() {
+        let held = BTreeMap::from([("ml/notebook".to_owned(), UsdPerHour(2_500_000))]);
+        let held = rows(&Observed::default(), By::Owner, held);
+        let [row] = held.as_slice() else { panic!("{held:?}") };
+        assert_eq!(
+            (row.owner.as_deref(), row.held_per_hour.clone()),
+            (Some("ml/notebook"), Some(UsdPerHour(2_500_000).into()))
+        );
+        let text = shown(&held);
+        let cells = |line: usize| {
+            text.lines().nth(line).unwrap().split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>()
+        };
+        assert_eq!(cells(0)[7..], ["HELD NOW $/H", "WHOSE"], "{text}");
+        assert_eq!(cells(1)[7..], ["$2.5000", "ml/notebook"], "{text}");
+        assert!(!shown(&rows(&Observed::default(), By::Owner, BTreeMap::new())).contains("HELD NOW"));
+    }
 }

@@ -7,6 +7,7 @@ mod args;
 mod brief;
 mod candidates;
 mod certs;
+mod clean;
 mod commit;
 mod completions;
 mod demand;
@@ -15,6 +16,7 @@ mod exit;
 mod explain;
 mod fit;
 mod groups;
+mod held;
 mod idle;
 mod nodes;
 mod offers;
@@ -68,6 +70,7 @@ enum Command {
     Alerts(Box<alerts::AlertsArgs>),
     Dashboard(alerts::DashboardArgs),
     Certs(certs::CertsArgs),
+    Clean(clean::CleanArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -113,6 +116,7 @@ impl Cli {
             Command::Alerts(args) => alerts::run(*args),
             Command::Dashboard(args) => alerts::dashboard(&args),
             Command::Certs(args) => certs::run(&args),
+            Command::Clean(args) => clean::run(&args).await,
             Command::Completions(args) => completions::run(&args),
         }
     }

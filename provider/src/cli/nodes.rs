@@ -16,9 +16,11 @@ use stoker_core::record::{Record, State};
 use stoker_core::rollup::{Activity, HOUR, Holder, Latest, LatestUnit};
 use stoker_core::snapshot::{ClusterFacts, Cordon, NodeFacts};
 use stoker_core::units::UsdPerHour;
+use stoker_core::verdict::Verdict;
 
 use super::args::{NowArg, OutputArg, StateDirArg};
 use super::exit::{CliError, Exit, NotFound};
+use super::held::{self, HeldBy, VerdictShown};
 use super::idle::{self, By, IdleRow};
 use super::out::{self, Money, count, paragraph, table};
 use crate::journal::{Journal, Reader};
@@ -30,17 +32,21 @@ const FRESH_FOR: SignedDuration = SignedDuration::from_secs(2 * WRITE_EVERY.as_s
 /// Lists the nodes: pool, type, zone, how bought, GPU bars, $/h, who holds them; or held GPUs by owner.
 ///
 /// It reads the journal of the service, running or not: GPU levels are those of its last write, which is every five minutes. A bar is a GPU:
-/// its utilization under GPU, its memory under MEM, and - where nobody knows.
+/// its utilization under GPU, its memory under MEM, and - where nobody knows. VERDICT is what is concluded of a node, and for how long it
+/// has been so; where nothing can tell, what its pods say.
 #[derive(Debug, Args)]
 pub(super) struct NodesArgs {
     /// Only those of this pool
     #[arg(long)]
     pool: Option<String>,
+    /// Only those with this verdict: booting, warm, idle, busy, held, unhealthy, draining or unknown
+    #[arg(long, value_parser = held::verdict)]
+    verdict: Option<Verdict>,
     /// In which order
     #[arg(long, value_enum, default_value_t)]
     sort: Sort,
     /// Instead of nodes, for how long GPUs were held and did nothing, added up so
-    #[arg(long, value_enum, conflicts_with_all = ["sort", "pool"])]
+    #[arg(long, value_enum, conflicts_with_all = ["sort", "pool", "verdict"])]
     by: Option<By>,
     /// How far back that looks
     #[arg(long, value_name = "N", default_value_t = 24, requires = "by", value_parser = clap::value_parser!(i64).range(1..=720))]
@@ -135,6 +141,8 @@ struct Totals {
     free_per_hour: Money,
     /// Of GPUs that a pod holds and that did nothing when they were last read.
     held_idle_per_hour: Money,
+    /// Of nodes whose verdict is held.
+    held_per_hour: Money,
     /// GPUs of busy nodes of which it is not known what they do.
     unread_gpus: usize,
 }
@@ -153,6 +161,8 @@ struct NodeRow {
     /// What it cost when it was chosen, without commitments.
     per_hour: Money,
     state: NodeState,
+    /// What is concluded of it; `None` where nothing can tell.
+    verdict: Option<VerdictShown>,
     /// GPU pods on it; `None` where that is not known.
     held_by: Option<Vec<String>>,
     /// When its GPUs were last read.
@@ -206,20 +216,13 @@ pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
     let reader = Journal::open_read_only(&args.state.resolve()?).await?;
     if let Some(by) = args.by {
         let observed = observed(&reader, now, args.hours).await?;
-        let (known_hours, held) = (observed.known_hours(), idle::rows(&observed, by));
+        let held_now = nodes_of(&reader, now).await?.held_by().named(by);
+        let (known_hours, held) = (observed.known_hours(), idle::rows(&observed, by, held_now));
         let report = HeldReport { at: now, hours: args.hours, known_hours, held };
         out::print(args.output.format, &report, HeldReport::table)?;
         return Ok(Exit::Done);
     }
-    let memory = reader.memory().await?;
-    let latest = reader.latest_readings().await?;
-    let last = match reader.recent(1).await?.first() {
-        Some(decision) => reader.replay_inputs(decision.id).await?.map(|inputs| (decision.at, inputs.snapshot.cluster)),
-        None => None,
-    };
-    let (decided_at, cluster) = last.map_or((None, None), |(at, cluster)| (Some(at), cluster));
-    let mut report = NodesReport::of(&memory, cluster.as_deref(), &latest, now);
-    report.decided_at = decided_at;
+    let mut report = nodes_of(&reader, now).await?;
     if let Some(pool) = &args.pool {
         let is_known = report.nodes.iter().any(|row| row.pool.as_ref().is_some_and(|known| known.as_str() == pool));
         if !is_known {
@@ -227,11 +230,26 @@ pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
             return Err(CliError::NotFound(NotFound { what: "node of pool", name: pool.clone(), place, cure: None }));
         }
         report.nodes.retain(|row| row.pool.as_ref().is_some_and(|known| known.as_str() == pool));
-        report.total = totals(&report.nodes);
     }
+    if let Some(verdict) = args.verdict {
+        report.nodes.retain(|row| row.verdict.as_ref().is_some_and(|shown| shown.verdict == verdict));
+    }
+    report.total = totals(&report.nodes);
     report.sort(args.sort);
     out::print(args.output.format, &report, NodesReport::table)?;
     Ok(Exit::Done)
+}
+
+/// What there is, by the journal.
+async fn nodes_of(reader: &Reader, now: Timestamp) -> Result<NodesReport, CliError> {
+    let memory = reader.memory().await?;
+    let latest = reader.latest_readings().await?;
+    let last = match reader.recent(1).await?.first() {
+        Some(decision) => reader.replay_inputs(decision.id).await?.map(|inputs| (decision.at, inputs.snapshot.cluster)),
+        None => None,
+    };
+    let (decided_at, cluster) = last.map_or((None, None), |(at, cluster)| (Some(at), cluster));
+    Ok(NodesReport { decided_at, ..NodesReport::of(&memory, cluster.as_deref(), &latest, now) })
 }
 
 /// What was read in the whole hours before `now`, and in the one that it is in.
@@ -261,6 +279,15 @@ impl NodesReport {
         Self { at: now, decided_at: None, total: totals(&nodes), nodes }
     }
 
+    /// What held nodes cost, by who holds them.
+    fn held_by(&self) -> HeldBy {
+        let mut held = HeldBy::default();
+        for row in self.nodes.iter().filter(|row| row.is_held()) {
+            held.add(row.price, row.gpus.iter().map(|gpu| &gpu.latest.holder), row.held_by.as_deref().unwrap_or_default());
+        }
+        held
+    }
+
     fn sort(&mut self, sort: Sort) {
         let mean = |row: &NodeRow| mean(row.gpus.iter().map(GpuRow::busy));
         self.nodes.sort_by(|a, b| {
@@ -276,7 +303,7 @@ impl NodesReport {
     }
 
     fn table(&self) -> String {
-        const HEADER: [&str; 10] = ["NODE", "POOL", "TYPE", "ZONE", "BOUGHT", "GPU", "MEM", "$/H", "STATE", "HELD BY"];
+        const HEADER: [&str; 10] = ["NODE", "POOL", "TYPE", "ZONE", "BOUGHT", "GPU", "MEM", "$/H", "VERDICT", "HELD BY"];
         let rows = self.nodes.iter().map(|row| {
             let held = match &row.held_by {
                 None => "not known".to_owned(),
@@ -293,15 +320,20 @@ impl NodesReport {
                 bars(row.gpus.iter().map(|gpu| gpu.busy().known().copied()).collect()),
                 bars(memory.collect()),
                 row.price.to_string(),
-                row.state.as_str().to_owned(),
+                row.verdict.as_ref().map_or_else(|| row.state.as_str().to_owned(), |verdict| verdict.cell(self.at)),
                 held,
             ]
         });
         let mut text = table(&HEADER, &["$/H"], rows.collect());
-        let Totals { nodes, per_hour, free_per_hour, held_idle_per_hour, unread_gpus } = &self.total;
-        let [all, free, idle] = [per_hour, free_per_hour, held_idle_per_hour].map(|money| UsdPerHour(money.micro_usd));
+        let Totals { nodes, per_hour, free_per_hour, held_idle_per_hour, held_per_hour, unread_gpus } = &self.total;
+        let [all, free, idle, held] =
+            [per_hour, free_per_hour, held_idle_per_hour, held_per_hour].map(|money| UsdPerHour(money.micro_usd));
         let nodes = count(u64::try_from(*nodes).unwrap_or(u64::MAX), "node");
         let _ = writeln!(text, "{nodes}, {all}/h; nobody uses {free}/h of it; held and idle {idle}/h");
+        if held > UsdPerHour::ZERO {
+            let of_whom = "nodes that pods hold and do nothing with cost";
+            text.push_str(&paragraph("note:", &format!("{of_whom} {held}/h; --by owner tells whose they are")));
+        }
         if *unread_gpus > 0 {
             let gpus = count(u64::try_from(*unread_gpus).unwrap_or(u64::MAX), "GPU");
             text.push_str(&paragraph(
@@ -350,11 +382,16 @@ fn totals(nodes: &[NodeRow]) -> Totals {
         per_hour: sum(&|row| row.price).into(),
         free_per_hour: sum(&|row| if row.state == NodeState::Free { row.price } else { UsdPerHour::ZERO }).into(),
         held_idle_per_hour: sum(&held_idle).into(),
+        held_per_hour: sum(&|row| if row.is_held() { row.price } else { UsdPerHour::ZERO }).into(),
         unread_gpus: nodes.iter().map(unread).sum(),
     }
 }
 
 impl NodeRow {
+    fn is_held(&self) -> bool {
+        self.verdict.as_ref().is_some_and(|shown| shown.verdict == Verdict::Held)
+    }
+
     fn of(
         record: &Record,
         memory: &Memory,
@@ -400,6 +437,7 @@ impl NodeRow {
             capacity_type: purchase.market.capacity_type,
             per_hour: purchase.price.into(),
             state,
+            verdict: record.judged.as_ref().map(VerdictShown::from),
             held_by: facts.map(|facts| facts.gpu_pods.iter().cloned().collect()),
             read_at: read.map(|read| read.at),
             unread,

@@ -11,10 +11,12 @@ use stoker_core::ids::{LaunchKey, NodeName, ProviderId, SupplierName};
 use stoker_core::plan::{Action, Evict};
 use stoker_core::snapshot::{Drained, Snapshot, Stuck};
 use stoker_core::supply::{LaunchOutcome, LaunchRequest};
+use stoker_core::told::Tell;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::teller::Teller;
 use crate::clock::Clock;
 use crate::fault;
 use crate::kube::act::{ActError, Emptied, KubeAct, Outcome};
@@ -58,6 +60,7 @@ pub struct Executor {
     clock: Clock,
     suppliers: BTreeMap<SupplierName, (Arc<dyn Supplier>, Arc<Semaphore>)>,
     kube: Option<Cluster>,
+    teller: Option<Teller>,
     wake: Arc<Notify>,
     under_way: Arc<Mutex<UnderWay>>,
     /// The last deed on each machine or node, so that the opposite deed is never taken for a repetition.
@@ -101,8 +104,18 @@ impl Executor {
             .iter()
             .map(|s| (s.name().clone(), (Arc::clone(s), Arc::new(Semaphore::new(s.max_in_flight().max(1))))))
             .collect();
+        let teller = kube.clone().map(|act| Teller::new(act, clock.clone()));
         let kube = kube.map(Cluster::new);
-        Self { clock, suppliers, kube, wake, under_way: Arc::default(), done_lately: HashMap::new(), tasks: JoinSet::new() }
+        Self {
+            clock,
+            suppliers,
+            kube,
+            teller,
+            wake,
+            under_way: Arc::default(),
+            done_lately: HashMap::new(),
+            tasks: JoinSet::new(),
+        }
     }
 
     /// What is under way now.
@@ -170,6 +183,13 @@ impl Executor {
         }
         for (supplier, ids) in endings {
             self.terminate(supplier, ids);
+        }
+    }
+
+    /// Begins to tell Nodes their verdicts. Nothing waits for that.
+    pub fn tell(&mut self, _permit: &Permit, tells: Vec<Tell>, now: Timestamp) {
+        if let Some(teller) = &mut self.teller {
+            teller.tell(tells, now);
         }
     }
 

@@ -6,6 +6,7 @@
 mod executor;
 mod handle;
 mod inputs;
+mod teller;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -444,6 +445,7 @@ impl Engine {
             Arc::new(self.publisher.view(now, Ok(()), self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory));
         self.handle.view.store(Arc::clone(&view));
         self.parts.executor.act(&self.parts.permit, &actions, now);
+        self.parts.executor.tell(&self.parts.permit, plan.tells, now);
         self.parts.listener.passed(&PassReport {
             decision: decided.then_some(id),
             at: now,

@@ -5,6 +5,8 @@
 //! from `NodeGroups` makes it forget what it is waiting for. So the place to refuse is `Refresh`, and elsewhere the answer is the best
 //! that is known.
 
+use std::sync::Arc;
+
 use arc_swap::Guard;
 use stoker_core::ids::NodeGroupId;
 use stoker_core::orders::NodeRef;
@@ -28,6 +30,7 @@ use super::price::UnitPriceCache;
 use super::shown::{Reading, Seen, Shown};
 use super::status::Refused;
 use super::{convert, price};
+use crate::confirm::Confirm;
 use crate::engine::EngineHandle;
 use crate::kube::pods::pod_facts;
 use crate::net::PeerInfo;
@@ -42,12 +45,19 @@ pub struct Provider {
     engine: EngineHandle,
     shown: Shown,
     unit_prices: UnitPriceCache,
+    /// Asks probes before nodes go; `None` where no probe is listened to.
+    confirm: Option<Arc<Confirm>>,
 }
 
 impl Provider {
     /// A provider over this engine.
     pub fn new(engine: EngineHandle) -> Self {
-        Self { engine, shown: Shown::default(), unit_prices: UnitPriceCache::default() }
+        Self { engine, shown: Shown::default(), unit_prices: UnitPriceCache::default(), confirm: None }
+    }
+
+    /// One that asks probes before nodes go.
+    pub fn confirming(self, confirm: Option<Arc<Confirm>>) -> Self {
+        Self { confirm, ..self }
     }
 
     fn read(&self) -> Reading {
@@ -83,6 +93,10 @@ impl Provider {
     async fn delete(&self, request: NodeGroupDeleteNodesRequest) -> Result<(), Refused> {
         let nodes = convert::node_refs(request.nodes)?;
         let group = self.known_group(&request.id)?;
+        if let Some(confirm) = &self.confirm {
+            let view = Guard::into_inner(self.engine.view());
+            confirm.idle(&view, &group, &nodes).await?;
+        }
         let records = self.engine.delete(group, nodes).await?;
         tracing::debug!(group = request.id, records = records.len(), "nodes deleted");
         Ok(())

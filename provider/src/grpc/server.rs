@@ -21,6 +21,7 @@ use super::bounded::Bounded;
 use super::expander::Expander;
 use super::probe::ProbeDoor;
 use super::provider::Provider;
+use crate::confirm::Confirm;
 use crate::engine::EngineHandle;
 use crate::net::{Listener, require_identity};
 use crate::telemetry::{Metrics, RpcLayer};
@@ -64,15 +65,17 @@ pub enum ServeError {
     Transport(#[source] tonic::transport::Error),
 }
 
-/// Serves the provider until `stop`, to clients that name themselves as one of `clients`.
+/// Serves the provider until `stop`, to clients that name themselves as one of `clients`. `confirm` is asked before nodes go.
 pub async fn serve_provider(
     listener: Listener,
     engine: EngineHandle,
+    confirm: Option<Arc<Confirm>>,
     clients: Arc<[String]>,
     metrics: Metrics,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
-    let provider = CloudProviderServer::new(Provider::new(engine.clone())).max_decoding_message_size(PROVIDER_REQUEST);
+    let provider = Provider::new(engine.clone()).confirming(confirm);
+    let provider = CloudProviderServer::new(provider).max_decoding_message_size(PROVIDER_REQUEST);
     let provider = InterceptedService::new(provider, require_identity(clients));
     let health = HealthReporter::new();
     let router = builder()
@@ -131,11 +134,12 @@ pub fn spawn_provider(
     tasks: &mut JoinSet<&'static str>,
     listener: Listener,
     engine: EngineHandle,
+    confirm: Option<Arc<Confirm>>,
     clients: Arc<[String]>,
     metrics: Metrics,
     stop: CancellationToken,
 ) {
-    tasks.spawn(named("the provider", serve_provider(listener, engine, clients, metrics, stop)));
+    tasks.spawn(named("the provider", serve_provider(listener, engine, confirm, clients, metrics, stop)));
 }
 
 /// [`serve_expander`] as one of the process's tasks.

@@ -6,6 +6,7 @@ use stoker_core::policy::quoted;
 use stoker_core::price::Unpriced;
 use tonic::{Code, Status};
 
+use crate::confirm::NotIdle;
 use crate::engine::CallRefused;
 use crate::view::NotReady;
 
@@ -18,6 +19,9 @@ pub(super) enum Refused {
     /// The engine says no, or knows no such group.
     #[error(transparent)]
     Call(#[from] CallRefused),
+    /// A probe says no, or says nothing.
+    #[error(transparent)]
+    NotIdle(#[from] NotIdle),
     /// A field of the request makes no sense.
     #[error("{field} {fault}")]
     Field {
@@ -112,6 +116,13 @@ impl Refused {
                 NotReady::Journal(_) => (Code::Unavailable, "make room in the state directory or mend its disk"),
             },
             Self::Call(CallRefused::Stopped) => (Code::Unavailable, "ask again: the next process takes over"),
+            Self::NotIdle(NotIdle::Busy { .. }) => {
+                (Code::FailedPrecondition, "wait until its work has ended; nothing of this call was deleted")
+            }
+            Self::NotIdle(NotIdle::Unknown { .. }) => (
+                Code::FailedPrecondition,
+                "see that the probe on it runs and answers (its log says why not); nothing of this call was deleted",
+            ),
             Self::Field { cure, .. } => (Code::InvalidArgument, cure),
             Self::NotOurs(_) => (Code::NotFound, "label it stoker.dev/group=<group id>"),
             Self::Unpriced { .. } => (Code::FailedPrecondition, "give its market a price under prices: in the policy"),

@@ -80,6 +80,12 @@ impl ReplayInputs {
 type DecisionRow = (i64, String, String, String, String);
 
 impl Reader {
+    /// Waits until nothing is under way, and closes the journal, also for the writer that it was taken from. What was acknowledged is safe
+    /// without it.
+    pub async fn close(&self) {
+        self.store.close().await;
+    }
+
     /// A decision; `None` where there is none of that number, or not any more.
     pub async fn explain(&self, id: DecisionId) -> Result<Option<StoredDecision>, JournalError> {
         let read = async {

@@ -22,6 +22,7 @@ use stoker_core::record::Record;
 use stoker_core::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::spot::{RegionReclaims, SpotHistory};
 use stoker_core::supply::{Instance, LaunchOutcome, MarketFacts, Observation};
+use stoker_core::window::Released;
 
 use super::delta::{MapDelta, Part, SetDelta};
 
@@ -51,6 +52,7 @@ pub(super) struct MemoryDelta {
     moves: MapDelta<PoolName, Arc<Moves>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     floors: MapDelta<PoolName, Arc<FloorMemory>>,
+    windows: MapDelta<PoolName, Arc<Released>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     budgets: MapDelta<BudgetOf, Stage>,
     exposure_at: Option<Timestamp>,
@@ -74,6 +76,7 @@ impl Part for Memory {
             idle,
             moves,
             floors,
+            windows,
             budgets,
             exposure_at,
             next_record,
@@ -91,6 +94,7 @@ impl Part for Memory {
             idle: idle.whole(),
             moves: moves.whole(),
             floors: floors.whole(),
+            windows: windows.whole(),
             budgets: budgets.whole(),
             exposure_at: *exposure_at,
             next_record: *next_record,
@@ -111,6 +115,7 @@ impl Part for Memory {
             idle,
             moves,
             floors,
+            windows,
             budgets,
             exposure_at,
             next_record,
@@ -128,6 +133,7 @@ impl Part for Memory {
             idle: idle.since(&before.idle).unwrap_or_default(),
             moves: moves.since(&before.moves).unwrap_or_default(),
             floors: floors.since(&before.floors).unwrap_or_default(),
+            windows: windows.since(&before.windows).unwrap_or_default(),
             budgets: budgets.since(&before.budgets).unwrap_or_default(),
             exposure_at: *exposure_at,
             next_record: *next_record,
@@ -145,6 +151,7 @@ impl Part for Memory {
             || !delta.reclaims.is_empty()
             || !delta.leaving.is_empty()
             || !delta.idle.is_empty()
+            || !delta.windows.is_empty()
             || !delta.moves.is_empty()
             || !delta.floors.is_empty()
             || !delta.budgets.is_empty();
@@ -164,6 +171,7 @@ impl Part for Memory {
             idle,
             moves,
             floors,
+            windows,
             budgets,
             exposure_at,
             next_record,
@@ -181,6 +189,7 @@ impl Part for Memory {
             idle: Part::apply(Some(before.idle), idle),
             moves: Part::apply(Some(before.moves), moves),
             floors: Part::apply(Some(before.floors), floors),
+            windows: Part::apply(Some(before.windows), windows),
             budgets: Part::apply(Some(before.budgets), budgets),
             exposure_at,
             next_record,

@@ -1,7 +1,9 @@
 //! What we do to Nodes. Each action reads first, writes only on top of what it read, and done twice changes nothing the second time.
 
+mod clean;
 mod drain;
 mod event;
+mod tell;
 
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use stoker_core::ids::{NodeName, ProviderId};
 use stoker_core::snapshot::Hold;
 use tokio::time::timeout;
 
+pub use clean::{ListError, Trace};
 pub use drain::Emptied;
 use event::Recorder;
 pub use event::{About, Severity};
@@ -104,6 +107,8 @@ pub struct KubeAct {
     client: Client,
     nodes: Api<NodeRow>,
     recorder: Recorder,
+    /// Events about verdicts have a rate of their own: a fleet that changes leaves room for what is told of orders and groups.
+    verdicts: Recorder,
 }
 
 /// What is changed of a Node.
@@ -127,7 +132,8 @@ enum Write {
 impl KubeAct {
     /// Acts through `client`; events about groups go to `namespace`.
     pub fn new(client: &Client, namespace: &str) -> Self {
-        Self { client: client.clone(), nodes: Api::all(client.clone()), recorder: Recorder::new(client, namespace) }
+        let recorder = || Recorder::new(client, namespace);
+        Self { client: client.clone(), nodes: Api::all(client.clone()), recorder: recorder(), verdicts: recorder() }
     }
 
     /// Keeps the autoscaler from removing a node, under our mark. A hold that somebody else set is left as it is.
@@ -187,7 +193,7 @@ impl KubeAct {
 
     /// Events not sent so far, because they came too fast or the server did not take them.
     pub fn events_dropped(&self) -> u64 {
-        self.recorder.dropped()
+        self.recorder.dropped() + self.verdicts.dropped()
     }
 
     /// Changes a Node as `decide` says of it as it is now.

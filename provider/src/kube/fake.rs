@@ -14,6 +14,8 @@ pub(crate) struct Call {
     pub(super) method: Method,
     pub(crate) path: String,
     query: String,
+    /// The media type of the body: how a patch is meant.
+    pub(super) media: String,
     pub(crate) body: Value,
 }
 
@@ -40,7 +42,15 @@ where
             let (parts, body) = request.into_parts();
             let body = serde_json::from_slice(&body.collect_bytes().await?).unwrap_or_default();
             let query = parts.uri.query().unwrap_or_default().to_owned();
-            Ok::<_, kube::Error>(serve(Call { method: parts.method, path: parts.uri.path().to_owned(), query, body }).await)
+            let media = parts
+                .headers
+                .get(http::header::CONTENT_TYPE)
+                .and_then(|media| media.to_str().ok())
+                .unwrap_or_default()
+                .to_owned();
+            Ok::<_, kube::Error>(
+                serve(Call { method: parts.method, path: parts.uri.path().to_owned(), query, media, body }).await,
+            )
         }
     });
     Client::new(service, "default")

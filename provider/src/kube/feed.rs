@@ -135,7 +135,7 @@ async fn run(
     let mut guests = Gathered::default();
     let mut claims = Claims::default();
     let mut due: Option<Instant> = None;
-    let (mut facts_changed, mut guests_changed, mut claims_changed) = (false, false, false);
+    let (mut facts_changed, mut guests_changed, mut claims_changed, mut bears_changed) = (false, false, false, false);
     loop {
         tokio::select! {
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -147,11 +147,14 @@ async fn run(
                 if std::mem::take(&mut claims_changed) {
                     publish.gpu_pods.send_replace(Arc::new(claims.known()));
                 }
-                if std::mem::take(&mut facts_changed)
+                let changed = std::mem::take(&mut facts_changed);
+                if (std::mem::take(&mut bears_changed) || changed)
                     && let Some(facts) = table.facts()
                 {
                     publish.facts.send_replace(Some(Arc::new(facts)));
-                    wake.notify_one();
+                    if changed {
+                        wake.notify_one();
+                    }
                 }
                 continue;
             }
@@ -159,6 +162,7 @@ async fn run(
                 Some(event) => {
                     let listed = matches!(event, Event::InitDone);
                     facts_changed |= table.node(event);
+                    bears_changed |= table.take_bears();
                     guests_changed |= listed && guests.nodes_listed(|node| table.may_have(node));
                 }
                 None => return,
@@ -172,7 +176,7 @@ async fn run(
                 None => return,
             },
         }
-        if (facts_changed || guests_changed || claims_changed) && due.is_none() && table.complete() {
+        if (facts_changed || guests_changed || claims_changed || bears_changed) && due.is_none() && table.complete() {
             due = Some(Instant::now() + DEBOUNCE);
         }
     }

@@ -24,5 +24,7 @@ pub const FIELD_MANAGER: &str = "stoker";
 pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// The annotation that marks [`SCALE_DOWN_DISABLED`] as ours.
 pub const HELD: &str = "stoker.dev/held";
+/// The annotation that tells a node's verdict, as one word.
+pub const VERDICT: &str = "stoker.dev/verdict";
 /// The annotation that marks a node as closed to new pods by us.
 pub const DRAINING: &str = "stoker.dev/draining";

@@ -15,6 +15,7 @@ use stoker_core::rollup::Owner;
 use stoker_core::sharing::Slices;
 use stoker_core::snapshot::{Cordon, Hold};
 use stoker_core::template::GPU_RESOURCE;
+use stoker_core::told::{self, Borne, Condition};
 
 /// A Node.
 #[derive(Debug, Clone, Deserialize)]
@@ -31,6 +32,8 @@ pub(super) struct NodeRow {
     /// Whether it bears our marker, also where the annotation that it marks is not there.
     pub(super) marked: bool,
     pub(super) cordon: Cordon,
+    /// What it bears of our verdict; `None` where that is nothing.
+    pub(super) borne: Option<Borne>,
 }
 
 /// A Pod.
@@ -163,6 +166,8 @@ pub(super) struct RawAnnotations {
     held: Option<String>,
     #[serde(rename = "stoker.dev/draining")]
     draining: Option<String>,
+    #[serde(rename = "stoker.dev/verdict")]
+    verdict: Option<String>,
     #[serde(rename = "kubernetes.io/config.mirror")]
     pub(super) mirror: Option<IgnoredAny>,
     #[serde(rename = "cluster-autoscaler.kubernetes.io/safe-to-evict")]
@@ -202,7 +207,27 @@ struct RawNodeStatus {
 struct RawCondition {
     r#type: Option<String>,
     status: Option<String>,
+    reason: Option<String>,
+    message: Option<String>,
     last_transition_time: Option<String>,
+    last_heartbeat_time: Option<String>,
+}
+
+impl RawCondition {
+    fn is(&self, kind: &str) -> bool {
+        self.r#type.as_deref() == Some(kind)
+    }
+
+    fn borne(&self) -> Condition {
+        let time = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
+        Condition {
+            status: self.status.clone().unwrap_or_default(),
+            reason: self.reason.clone().unwrap_or_default(),
+            message: self.message.clone().unwrap_or_default(),
+            since: time(&self.last_transition_time),
+            told_at: time(&self.last_heartbeat_time),
+        }
+    }
 }
 
 impl From<RawNode> for NodeRow {
@@ -213,13 +238,14 @@ impl From<RawNode> for NodeRow {
         let draining = annotations.draining.as_deref() == Some("true");
         let spec = raw.spec.unwrap_or_default();
         let created_at = raw.metadata.creation_timestamp.as_deref().and_then(|text| text.parse().ok());
-        let ready_since = raw
-            .status
-            .unwrap_or_default()
-            .conditions
-            .unwrap_or_default()
+        let conditions = raw.status.unwrap_or_default().conditions.unwrap_or_default();
+        let borne = Borne {
+            word: annotations.verdict,
+            condition: conditions.iter().find(|c| c.is(told::CONDITION)).map(RawCondition::borne),
+        };
+        let ready_since = conditions
             .into_iter()
-            .find(|c| c.r#type.as_deref() == Some("Ready") && c.status.as_deref() == Some("True"))
+            .find(|c| c.is("Ready") && c.status.as_deref() == Some("True"))
             // Ready, but nobody knows since when: certainly not before it was created.
             .and_then(|c| c.last_transition_time.and_then(|text| text.parse().ok()).or(created_at));
         Self {
@@ -237,6 +263,7 @@ impl From<RawNode> for NodeRow {
                 (true, true) => Cordon::Ours,
                 (true, false) => Cordon::Theirs,
             },
+            borne: Some(borne).filter(|borne| !borne.is_empty()),
         }
     }
 }
@@ -357,10 +384,12 @@ impl PodRow {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
     use serde_json::{Value, json};
     use stoker_core::template::{CLUSTER_LABEL, GROUP_LABEL};
+    use stoker_core::verdict::{Judged, Reason, Verdict};
 
-    use super::super::{HELD, SCALE_DOWN_DISABLED};
+    use super::super::{HELD, SCALE_DOWN_DISABLED, VERDICT};
     use super::*;
 
     fn node(value: Value) -> NodeRow {
@@ -378,13 +407,15 @@ mod tests {
             "metadata": {
                 "name": "n1", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-11-01T00:00:00Z",
                 "labels": { CLUSTER_LABEL: "prod", GROUP_LABEL: "a.b.c", "team": "x" },
-                "annotations": { SCALE_DOWN_DISABLED: "true", HELD: "true", "big": "x" },
+                "annotations": { SCALE_DOWN_DISABLED: "true", HELD: "true", VERDICT: "busy", "big": "x" },
                 "managedFields": [{ "manager": "kubelet" }],
             },
             "spec": { "providerID": "sim://1", "taints": [] },
             "status": { "conditions": [
                 { "type": "DiskPressure", "status": "False" },
                 { "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-01T00:05:00Z", "lastHeartbeatTime": null },
+                { "type": told::CONDITION, "status": "False", "reason": "GpuBusy", "message": "GPU pods are bound to it",
+                  "lastTransitionTime": "2026-11-01T00:06:00Z", "lastHeartbeatTime": "2026-11-01T00:06:01Z" },
             ]},
         }));
         assert_eq!(row.cluster.as_deref(), Some("prod"));
@@ -393,6 +424,9 @@ mod tests {
         assert_eq!(row.created_at.unwrap().to_string(), "2026-11-01T00:00:00Z");
         assert_eq!(row.ready_since.unwrap().to_string(), "2026-11-01T00:05:00Z");
         assert_eq!((row.hold, row.marked), (Hold::Ours, true));
+        let since = "2026-11-01T00:06:00Z".parse().unwrap();
+        let busy = Judged { verdict: Verdict::Busy, why: Reason::Pods, since };
+        assert_eq!(row.borne, Borne::of(Some(&busy), since + SignedDuration::from_secs(1)));
         let kept = serde_json::to_value(&row.meta).unwrap();
         assert_eq!(kept, json!({ "name": "n1", "uid": "u", "resourceVersion": "7" }));
     }
@@ -401,7 +435,7 @@ mod tests {
     fn a_bare_node_is_read_too() {
         let row = node(json!({ "metadata": { "name": "n", "labels": null, "creationTimestamp": null } }));
         assert_eq!((row.created_at, row.ready_since, row.hold), (None, None, Hold::None));
-        assert_eq!(row.provider_id, None);
+        assert_eq!((row.provider_id, row.borne), (None, None));
     }
 
     #[test]

@@ -236,6 +236,18 @@ fn supply() -> Vec<Panel> {
             )],
         ),
         panel(
+            "Nodes by verdict",
+            "What is concluded of them: held is a pod that does nothing with its GPUs, unknown is never taken for idle",
+            (Kind::Stack, COUNT, 12),
+            [(format!("sum by (verdict) (stoker_verdict_nodes{{{POOL}}})"), "{{verdict}}")],
+        ),
+        panel(
+            "Held nodes",
+            "US dollars an hour: what nodes cost that pods hold and do nothing with",
+            (Kind::Stack, USD, 12),
+            [(format!("sum by (pool) (stoker_held_usd_per_hour{{{POOL}}})"), "{{pool}}")],
+        ),
+        panel(
             "Missing of the floor",
             "Ready nodes that a pool lacks of its minNodes",
             (Kind::Lines, COUNT, 12),

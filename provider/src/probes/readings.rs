@@ -246,6 +246,11 @@ impl Readings {
         self.state().nodes.get(node).is_some_and(Node::is_heard)
     }
 
+    /// What has been seen of one node up to now, not up to the last publication.
+    pub fn seen_of(&self, node: &NodeName) -> Option<Seen> {
+        self.state().nodes.get(node).map(|known| known.digest.seen().clone())
+    }
+
     /// Publishes changes and looks for silence, until `stop`.
     pub async fn run(&self, stop: CancellationToken) {
         let next_look = |now: Timestamp| now.saturating_add(LOOK_EVERY).unwrap_or(Timestamp::MAX);

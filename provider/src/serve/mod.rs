@@ -24,8 +24,9 @@ use tokio_util::sync::CancellationToken;
 pub use options::{Door, KubeOptions, Options, PolicySource, ProbeDoorOptions};
 
 use crate::clock::Clock;
+use crate::confirm::Confirm;
 use crate::engine::{ClusterFeed, Engine, EngineHandle, Executor, Feeds, Inputs, MarketFeed, Parts, ask};
-use crate::journal::{Journal, JournalError};
+use crate::journal::{Journal, JournalError, Reader};
 use crate::kube::act::KubeAct;
 use crate::kube::feed::KubeFeed;
 use crate::net::{Listener, Security, Tls, TlsFaults, TlsFiles, check_plaintext};
@@ -139,6 +140,8 @@ pub struct Running {
     pub streams: Arc<Streams>,
     /// The simulated supplier.
     pub simulated: Arc<Simulated>,
+    /// The journal, closed when all that writes it has ended.
+    journal: Reader,
     /// What takes calls in.
     doors: Tasks,
     /// All else.
@@ -171,11 +174,12 @@ impl Running {
         sound
     }
 
-    /// Stops everything: first what takes calls in, then the loop, which lets what is under way finish.
+    /// Stops everything: first what takes calls in, then the loop, which lets what is under way finish. The state directory is at rest then.
     pub async fn stop(mut self) {
         let in_order = async {
             self.doors.stop().await;
             self.inner.stop().await;
+            self.journal.close().await;
         };
         if tokio::time::timeout(STOP_WITHIN, in_order).await.is_err() {
             tracing::warn!(
@@ -239,7 +243,8 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let suppliers: Vec<Arc<dyn Supplier>> = vec![Arc::clone(&simulated) as Arc<dyn Supplier>];
     let (journal, restored) = Journal::open(&state_dir).await?;
     let rollup = SharedRollup::default();
-    rollup.restore(&journal.reader(), clock.now()).await?;
+    let journal_reader = journal.reader();
+    rollup.restore(&journal_reader, clock.now()).await?;
     let rollup_writer = journal.readings();
     if let Some(other) = other_cluster(&restored.memory, &cluster) {
         return Err(ServeError::OtherCluster { state_dir, other, cluster });
@@ -434,6 +439,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         &mut doors.set,
         provider_listener,
         handle.clone(),
+        probe_door.is_some().then(|| Arc::new(Confirm::new(Arc::clone(&readings), Arc::clone(&streams), metrics.clone()))),
         provider.clients.clone(),
         metrics.clone(),
         doors.stop.clone(),
@@ -459,6 +465,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
         readings,
         streams,
         simulated,
+        journal: journal_reader,
         doors,
         inner,
     })

@@ -4,6 +4,7 @@
 mod floors;
 #[cfg(test)]
 mod tests;
+mod verdicts;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -117,6 +118,7 @@ impl Fleet {
         let help = "GPUs that are paid for: busy where GPU pods hold their node, idle where none does, unknown where nobody can \
                     tell, away while their node has not joined or is on its way out";
         gauges(encoder, "gpus", help, None, gpus)?;
+        self.encode_verdicts(encoder)?;
         self.encode_floors(encoder)?;
         self.encode_quotas(encoder, now)?;
         self.encode_prices(encoder, now)

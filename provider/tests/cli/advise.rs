@@ -273,6 +273,7 @@ async fn write_nodes(state: &Path) {
             gpu_pods: pods.iter().map(ToString::to_string).collect(),
             scale_down_disabled: Hold::None,
             cordon: Cordon::None,
+            borne: None,
         };
         (name, Arc::new(facts))
     };

@@ -40,6 +40,9 @@ struct Args {
     /// The service
     #[arg(long)]
     stoker: PathBuf,
+    /// The probe
+    #[arg(long)]
+    probe: PathBuf,
     /// The model of the autoscaler
     #[arg(long)]
     model: PathBuf,
@@ -92,6 +95,7 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let cluster = Cluster::connect(&args.kubeconfig).await?;
     let setup = Arc::new(Setup {
         stoker: args.stoker.clone(),
+        probe: args.probe.clone(),
         stoker_kubeconfig: args.stoker_kubeconfig.clone(),
         autoscaler_kubeconfig: args.autoscaler_kubeconfig.clone(),
         record: args.transcripts.is_some(),

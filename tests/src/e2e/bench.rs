@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::cluster::{Cluster, eventually};
+use super::daemon::{Daemon, Template};
 use super::files::Files;
 use super::process::Process;
 use super::recorder::Recorder;
@@ -26,6 +27,8 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 pub struct Setup {
     /// The service.
     pub stoker: PathBuf,
+    /// The probe.
+    pub probe: PathBuf,
     /// Its own access to the cluster.
     pub stoker_kubeconfig: PathBuf,
     /// The autoscaler's.
@@ -62,12 +65,13 @@ pub struct Bench {
     pub release: Arc<Release>,
     setup: Arc<Setup>,
     dir: PathBuf,
-    ports: [u16; 4],
+    ports: [u16; 5],
     /// Where the autoscaler finds the provider and the expander: Stoker's own ports, or the recorder's.
     front: [u16; 2],
     stoker: Option<Process>,
     autoscaler: Option<Process>,
     recorder: Option<Recorder>,
+    daemon: Option<Daemon>,
 }
 
 impl Bench {
@@ -85,7 +89,7 @@ impl Bench {
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
         fs::write(dir.join("policy.yaml"), files.policy())?;
         fs::write(dir.join("world.yaml"), files.world())?;
-        let [provider, expander, http, metrics, front @ ..] = free_ports::<6>()?;
+        let [provider, expander, http, metrics, probes, front @ ..] = free_ports::<7>()?;
         let front = if setup.record { front } else { [provider, expander] };
         let certs = dir.join("certs");
         let address = format!("localhost:{}", front[0]);
@@ -93,8 +97,15 @@ impl Bench {
             .write()?;
         let recorder = if setup.record { Some(Recorder::start(&certs, front, [provider, expander]).await?) } else { None };
         cluster.reset().await.context("clearing the cluster")?;
-        let ports = [provider, expander, http, metrics];
-        Ok(Self { cluster, release, setup, dir: dir.to_owned(), ports, front, stoker: None, autoscaler: None, recorder })
+        let template = || Template {
+            program: setup.probe.clone(),
+            provider: format!("http://127.0.0.1:{probes}"),
+            dir: dir.join("probes"),
+        };
+        let daemon = files.probes.then(|| Daemon::start(cluster.clone(), template()));
+        let ports = [provider, expander, http, metrics, probes];
+        let (stoker, autoscaler) = (None, None);
+        Ok(Self { cluster, release, setup, dir: dir.to_owned(), ports, front, stoker, autoscaler, recorder, daemon })
     }
 
     /// Starts both.
@@ -105,7 +116,7 @@ impl Bench {
 
     /// Starts Stoker and waits until it is ready.
     pub async fn start_stoker(&mut self) -> anyhow::Result<()> {
-        let [provider, expander, http, _] = self.ports;
+        let [provider, expander, http, _, probes] = self.ports;
         let cert = |name: &str| self.dir.join("certs").join(name).display().to_string();
         let path = |name: &str| self.dir.join(name).display().to_string();
         let args = [
@@ -116,6 +127,7 @@ impl Bench {
             format!("--provider-listen=127.0.0.1:{provider}"),
             format!("--expander-listen=127.0.0.1:{expander}"),
             format!("--http-listen=127.0.0.1:{http}"),
+            format!("--probe-listen=127.0.0.1:{probes}"),
             format!("--tls-cert={}", cert("server.crt")),
             format!("--tls-key={}", cert("server.key")),
             format!("--client-ca={}", cert("ca.crt")),
@@ -131,6 +143,11 @@ impl Bench {
             Ok(self.get("/readyz").await.map(drop))
         })
         .await
+    }
+
+    /// The probes of the nodes.
+    pub fn daemon(&self) -> anyhow::Result<&Daemon> {
+        self.daemon.as_ref().context("this scenario has no probes")
     }
 
     /// Starts the autoscaler.

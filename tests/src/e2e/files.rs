@@ -15,6 +15,10 @@ pub struct Files {
     pub prefer: &'static str,
     /// The spot rules of the pool `small`, in the policy's words.
     pub spot: &'static str,
+    /// More of the pool `small`, in the policy's words.
+    pub small: &'static str,
+    /// Whether every node has a probe.
+    pub probes: bool,
     /// `isolation` of the pool `big`, in the policy's words.
     pub isolation: &'static str,
     /// More pools, and what follows them in a policy, such as quotas.
@@ -24,13 +28,24 @@ pub struct Files {
 }
 
 /// A quick and reliable world without spot.
-pub const CALM: Files =
-    Files { boot_seconds: 3, seed: 7, floor: 0, big: 4, prefer: "on-demand", spot: "", isolation: "", more: "", world: "" };
+pub const CALM: Files = Files {
+    boot_seconds: 3,
+    seed: 7,
+    floor: 0,
+    big: 4,
+    prefer: "on-demand",
+    spot: "",
+    small: "  stabilization: { scaleDown: 1s, minimumLife: 0s }\n",
+    probes: false,
+    isolation: "",
+    more: "",
+    world: "",
+};
 
 impl Files {
-    /// Two pools over two zones: `small` has one GPU a node, `big` four or eight.
+    /// Two pools over two zones: `small` has one GPU a node, `big` four or eight. Unless `small` says otherwise, free nodes go by the autoscaler's timers alone.
     pub fn policy(&self) -> String {
-        let Self { floor, big, prefer, spot, isolation, more, .. } = self;
+        let Self { floor, big, prefer, spot, small, isolation, more, .. } = self;
         format!(
             "apiVersion: stoker.dev/v1alpha1
 kind: Policy
@@ -43,12 +58,13 @@ pools:
   where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
   capacity: {{ prefer: [{prefer}]{spot} }}
   limits: {{ minNodes: {floor}, maxNodes: 8 }}
-- name: big
+{small}- name: big
   workload: training
   gpu: {{ models: [L4, A10G], count: [4, 8] }}
   where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
   capacity: {{ prefer: [on-demand] }}
   limits: {{ maxNodes: {big} }}
+  stabilization: {{ scaleDown: 1s, minimumLife: 0s }}
 {isolation}{more}"
         )
     }

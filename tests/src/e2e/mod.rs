@@ -5,6 +5,7 @@
 
 pub mod bench;
 pub mod cluster;
+pub mod daemon;
 pub mod door;
 pub mod files;
 pub mod flags;

@@ -25,9 +25,19 @@ impl Process {
     /// # Errors
     /// When it cannot be started.
     pub fn start(program: &Path, args: impl IntoIterator<Item = impl AsRef<OsStr>>, log: &Path) -> anyhow::Result<Self> {
+        let mut command = std::process::Command::new(program);
+        command.args(args);
+        Self::spawn(command, log)
+    }
+
+    /// Starts what `command` says; its output is added to `log`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(command: std::process::Command, log: &Path) -> anyhow::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(log).with_context(|| log.display().to_string())?;
-        let child = Command::new(program)
-            .args(args)
+        let program = command.get_program().to_owned();
+        let child = Command::from(command)
             // No peer is anywhere but on this machine.
             .env("NO_PROXY", "*")
             .stdin(Stdio::null())

@@ -5,16 +5,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use anyhow::Context as _;
 use jiff::Timestamp;
 use nvidia_ml::scenario::{Codec, Memory, Xid};
-use nvidia_ml::{Gpu, Level, SCENARIO_VARIABLE, Scenario};
+use nvidia_ml::{Gpu, Level, Scenario};
 use serde_json::Value;
+use stoker_tests::gpu_node;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
-
-/// The inode of the PID namespace that the kernel begins with.
-const INITIAL: &str = "pid:[4026531836]";
 
 /// What becomes of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,17 +69,11 @@ impl Node {
     pub(crate) fn start(name: &str, number: u32, provider: &str) -> anyhow::Result<Self> {
         let dir = TempDir::new()?;
         let path = |name: &str| dir.path().join(name);
-        std::fs::create_dir_all(path("proc/self/ns"))?;
-        std::os::unix::fs::symlink(INITIAL, path("proc/self/ns/pid"))?;
         let fate = Fate::of(number);
-        scenario(fate, number).write(&path("scenario.json"))?;
-        let library = nvidia_ml::library().context("the fake library is not built beside the test")?;
-        let probe = Command::new(env!("CARGO_BIN_EXE_shipped-probe"))
-            .args(["--node", name, "--provider", provider, "--period", "1", "--http", "127.0.0.1:0"])
+        let program = Path::new(env!("CARGO_BIN_EXE_shipped-probe"));
+        let command = gpu_node::probe(program, dir.path(), name, provider, &scenario(fate, number))?;
+        let probe = Command::from(command)
             .args(["--cloud", "none", "--print", "json"])
-            .args([Path::new("--proc"), &path("proc"), Path::new("--lib-path"), &library])
-            .env(SCENARIO_VARIABLE, path("scenario.json"))
-            .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .stdout(File::create(path("rounds"))?)
             .stderr(File::create(path("log"))?)
@@ -111,7 +102,7 @@ impl Node {
             Fate::Falls if late => scenario.xids.insert(scenario.xids.len().min(1), Xid::on(0, 79)),
             _ => {}
         }
-        Ok(scenario.write(&self.path("scenario.json"))?)
+        Ok(scenario.write(&gpu_node::scenario(self.dir.path()))?)
     }
 
     /// When the rounds that the probe has made so far were read.

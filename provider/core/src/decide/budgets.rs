@@ -20,5 +20,6 @@ pub(super) fn accounts(draft: &mut Draft<'_>, usage: &Usage) -> Accounts {
         budgets,
         commitments: usage.committed.uses(&draft.menu.policy.commitments),
         floors: std::mem::take(&mut draft.floors_stand),
+        kept: Vec::new(),
     }
 }

@@ -17,6 +17,7 @@ use crate::group::Group;
 use crate::ids::{NodeGroupId, PoolName};
 use crate::orders;
 use crate::plan::Note;
+use crate::usage::Usage;
 
 pub(super) use count::{Count, count};
 
@@ -94,13 +95,16 @@ fn order(draft: &mut Draft<'_>, group: &NodeGroupId, nodes: u32) {
     }
 }
 
+/// How many warm nodes a pool wants now.
+pub(super) fn wanted(draft: &Draft<'_>, pool: &PoolName) -> u32 {
+    let at = draft.menu.policy.pools.iter().position(|of| of.name == *pool);
+    at.and_then(|at| draft.floors.get(at)?.as_ref()).map_or(0, |wanted| wanted.nodes)
+}
+
 /// Nodes that off-hours leave no room for: so many free ones of the pool need not be kept by any window.
-#[allow(dead_code, reason = "for the rule that holds free nodes within their windows")]
-pub(super) fn surplus(draft: &Draft<'_>, pool: &PoolName) -> u32 {
-    let policy = &draft.menu.policy;
-    let held = || draft.usage().nodes.get(pool).copied().unwrap_or(0);
-    let most = policy.pool(pool).and_then(|pool| pool.off_hours.as_ref()).filter(|off| off.at(draft.now).0);
-    most.and_then(|off| off.max_nodes).map_or(0, |most| held().saturating_sub(most))
+pub(super) fn surplus(usage: &Usage, pool: &PoolName) -> u32 {
+    let held = usage.nodes.get(pool).copied().unwrap_or(0);
+    usage.off_hours.get(pool).map_or(0, |most| held.saturating_sub(*most))
 }
 
 /// Changes what is remembered of a pool's floor, where that differs.

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::{BARREN_AFTER, Draft, leave, paid};
+use super::{BARREN_AFTER, Draft, leave};
 use crate::ids::{NodeGroupId, ProviderId, RecordId};
 use crate::lookup::Lookup;
-use crate::plan::{Action, Ending, HoldFor, Note};
+use crate::plan::{Action, Ending, FreeNodes, HoldFor, Note};
 use crate::record::{PodsSeen, State};
 use crate::sabotage;
 use crate::snapshot::Hold;
 use crate::supply::{InstanceState, KeyText};
-use crate::usage::Usage;
+use crate::verdict::Verdict;
 
 /// Nodes in a row without a pod that freeze a group. Two can be bad luck (the pod was deleted meanwhile); three are a template that
 /// does not keep its word.
@@ -90,36 +90,58 @@ fn idle(draft: &Draft<'_>, instance: &ProviderId) -> bool {
     draft.snapshot.cluster.is_some() && draft.node(instance).is_some_and(|node| !node.is_busy())
 }
 
-/// Nodes of a group that are kept from the autoscaler.
+/// Nodes of a group that are kept from the autoscaler, or could be.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Held {
     /// Pods hold them.
     pub(super) busy: u32,
-    /// They are idle and paid for.
+    /// They are free and paid for.
     pub(super) paid: u32,
+    /// The other free ones.
+    pub(super) free: FreeNodes,
 }
 
-/// Busy nodes are held, and idle ones that are paid for while others cost money; our holds on the others are taken back. A user's own
+impl Held {
+    fn note(&mut self, why: HoldFor) {
+        match why {
+            HoldFor::Pods => self.busy += 1,
+            HoldFor::Paid => self.paid += 1,
+            HoldFor::Floor => self.free.floor += 1,
+            HoldFor::Window { until }
+            | HoldFor::MinimumLife { until }
+            | HoldFor::Growth { until }
+            | HoldFor::Removals { until } => {
+                self.free.window += 1;
+                self.free.goes_at = Some(self.free.goes_at.map_or(until, |known| known.min(until)));
+            }
+        }
+    }
+}
+
+/// Busy nodes are held, and the free ones that are `kept`; our holds on the others are taken back. A user's own
 /// annotation is never touched. How many of each group are held is the answer.
-pub(super) fn holds(draft: &mut Draft<'_>, usage: &Usage) -> Lookup<NodeGroupId, Held> {
-    let kept = paid::kept(draft, usage);
+pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Lookup<NodeGroupId, Held> {
+    let mut kept = kept.iter().peekable();
     let mut actions = Vec::new();
     let mut held: Lookup<NodeGroupId, Held> = Lookup::default();
     for (record, seat) in draft.seated() {
+        // Both are in the order of the records.
+        let free = kept.next_if(|(id, _)| *id == record.id).map(|(_, why)| *why);
         let (State::Registered { .. }, Some(node)) = (&record.state, seat.node()) else { continue };
         let busy = node.is_busy() && seat.judged_by_pods();
-        let paid = !busy && kept.contains(&record.id);
-        if busy || paid {
+        let why = if busy { Some(HoldFor::Pods) } else { free };
+        let idle = record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Idle);
+        if idle || why.is_some() {
             let held = held.entry(record.group.clone()).or_default();
-            if busy { held.busy += 1 } else { held.paid += 1 }
+            held.free.idle += u32::from(idle);
+            why.into_iter().for_each(|why| held.note(why));
         }
-        let why = if busy { HoldFor::Pods } else { HoldFor::Paid };
-        match (busy || paid, node.scale_down_disabled) {
-            (true, Hold::None) if busy && sabotage::on("busy-not-held") => {}
-            (true, Hold::None) => actions.push(Action::Hold { node: node.name.clone(), why }),
+        match (why, node.scale_down_disabled) {
+            (Some(HoldFor::Pods), Hold::None) if sabotage::on("busy-not-held") => {}
+            (Some(why), Hold::None) => actions.push(Action::Hold { node: node.name.clone(), why }),
             // One that is let go keeps what it bears: nobody else is to drain it too.
-            (false, Hold::Ours) if draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) => {}
-            (false, Hold::Ours) => actions.push(Action::Release { node: node.name.clone() }),
+            (None, Hold::Ours) if draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) => {}
+            (None, Hold::Ours) => actions.push(Action::Release { node: node.name.clone() }),
             _ => {}
         }
     }

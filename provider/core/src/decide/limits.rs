@@ -64,11 +64,11 @@ pub(super) fn of_groups(
                 Some(_) => target,
                 None => target.saturating_add(room),
             };
-            let Held { busy, paid } = held.get(&group.id).copied().unwrap_or_default();
+            let Held { busy, paid, free } = held.get(&group.id).copied().unwrap_or_default();
             let listed = priced || target > 0;
             limits.insert(
                 group.id.clone(),
-                GroupLimits { target, min: 0, max, busy, paid, listed, next_price, lasting_price, supply, closed },
+                GroupLimits { target, min: 0, max, busy, paid, free, listed, next_price, lasting_price, supply, closed },
             );
         }
         unlist_dominated(&open, &mut limits);
@@ -76,7 +76,7 @@ pub(super) fn of_groups(
     for (id, remembered) in &draft.memory.groups {
         let target = usage.target(id);
         if target > 0 && !draft.menu.groups.contains_key(id) {
-            let Held { busy, paid } = held.get(id).copied().unwrap_or_default();
+            let Held { busy, paid, free } = held.get(id).copied().unwrap_or_default();
             let closed = Some(Closed::Removed);
             let gone = GroupLimits {
                 target,
@@ -84,6 +84,7 @@ pub(super) fn of_groups(
                 max: target,
                 busy,
                 paid,
+                free,
                 listed: true,
                 next_price: None,
                 lasting_price: None,

@@ -1,9 +1,11 @@
 //! `minSize`: what of each group the autoscaler must keep, and what it is to ask for.
 //!
-//! It is at least what pods hold. Beside that come a pool's `minNodes`, whatever they do, and the free nodes of its warm floor, so that one
-//! that a pod takes is bought again. Both go first to groups that have nodes, so that they keep what is there; what is missing raises groups
-//! that are open above their target, chosen under every limit as any purchase is. Another group is raised as soon as one is closed: the
-//! autoscaler would wait for it in its own back-off of 5 min and try no other.
+//! It is at least what is held: by pods, within windows, and as the warm nodes of a floor. Beside that come a pool's `minNodes`, whatever they
+//! do. They go first to groups whose nodes are held in any case, then to others that have nodes, so that they keep what is there.
+//!
+//! What is missing of a warm floor, so also a node of it that a pod has taken, raises groups that are open above their target, chosen
+//! under every limit as any purchase is. Another group is raised as soon as one is closed: the autoscaler would wait for it in its own
+//! back-off of 5 min and try no other.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +24,12 @@ use crate::usage::Usage;
 
 type Limits = BTreeMap<NodeGroupId, GroupLimits>;
 
-/// Sets `minSize` of every group, never above its `maxSize`. Idle nodes that are kept because they are paid for are held by annotation alone.
+/// Sets `minSize` of every group, never above its `maxSize`. Free nodes that are kept because they are paid for are held by annotation alone.
+/// Without a floor it is never above the target: an autoscaler that raises groups to it would buy more.
 pub(super) fn set(draft: &mut Draft<'_>, usage: &Usage, limits: &mut Limits) {
     for limit in limits.values_mut() {
-        limit.min = if sabotage::on("min-without-busy") { 0 } else { limit.busy.min(limit.target) };
+        let held = limit.busy.saturating_add(limit.free.window).saturating_add(limit.free.floor);
+        limit.min = if sabotage::on("min-without-busy") { 0 } else { held.min(limit.target) };
     }
     let policy = std::sync::Arc::clone(&draft.menu.policy);
     let counts = if draft.floors.iter().any(Option::is_some) { count(draft) } else { Vec::new() };
@@ -53,9 +57,15 @@ fn min_nodes(draft: &Draft<'_>, pool: &Pool, limits: &mut Limits) -> u32 {
     order.sort();
     let mut floors: BTreeMap<NodeGroupId, u32> = BTreeMap::new();
     for (_, _, id) in &order {
-        let here = limits.get(id).map_or(0, |l| l.target).min(left);
+        let held = limits.get(id).map_or(0, |l| l.min).min(left);
+        left -= held;
+        floors.insert(id.clone(), held);
+    }
+    for (_, _, id) in &order {
+        let (Some(floor), Some(limit)) = (floors.get_mut(id), limits.get(id)) else { continue };
+        let here = limit.target.saturating_sub(*floor).min(left);
         left -= here;
-        floors.insert(id.clone(), here);
+        *floor += here;
     }
     let missing = left;
     order.sort_by(|a, b| (a.1, &a.2).cmp(&(b.1, &b.2)));
@@ -136,16 +146,14 @@ fn warm(
     draft.floors_stand.push(stands);
 }
 
-/// The free nodes that the floor keeps, those that cost least first.
+/// The nodes on their way for the floor that it still needs. Free ones are held by annotation already, those whose going saves least.
 fn keep(wanted: u32, count: &Count<'_>, limits: &mut Limits) {
-    let mut left = wanted;
-    let mut order: Vec<_> = count.here.iter().collect();
-    order.sort_by_key(|(id, here)| (here.price, **id));
-    for (id, here) in order {
-        let kept = here.nodes.min(left);
+    let mut left = wanted.saturating_sub(count.free);
+    for (id, coming) in &count.coming_here {
+        let kept = (*coming).min(left);
         left -= kept;
         let Some(limit) = limits.get(*id).filter(|_| kept > 0) else { continue };
-        let min = limit.busy.saturating_add(kept).min(limit.target);
+        let min = limit.min.saturating_add(kept).min(limit.target);
         raise(limits, id, min);
     }
 }

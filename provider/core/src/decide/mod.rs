@@ -11,12 +11,13 @@ mod guard;
 mod leave;
 mod limits;
 mod minimums;
-mod paid;
 mod reclaims;
 mod seats;
+mod tell;
 #[cfg(test)]
 mod tests;
 mod verdicts;
+mod windows;
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -29,7 +30,7 @@ use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
 use crate::lookup::LookupSet;
 use crate::memory::Memory;
-use crate::plan::{Action, Decision, Explanation, Note, Plan};
+use crate::plan::{Accounts, Action, Decision, Explanation, Note, Plan};
 use crate::record::{Record, State};
 use crate::snapshot::{NodeFacts, Snapshot};
 use crate::supply::Observation;
@@ -60,14 +61,16 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     guard::endings(&mut draft);
     // From here on nothing that a limit counts changes.
     let usage = draft.take_usage();
-    let held = guard::holds(&mut draft, &usage);
+    let kept = windows::kept(&mut draft, &usage);
+    let held = guard::holds(&mut draft, &kept);
     guard::gone_nodes(&mut draft);
     guard::barren_groups(&mut draft);
     let limits = limits::of_groups(&mut draft, &usage, &held);
-    let accounts = budgets::accounts(&mut draft, &usage);
+    let accounts = Accounts { kept, ..budgets::accounts(&mut draft, &usage) };
+    let tells = tell::nodes(&mut draft);
     draft.forget();
     let Draft { memory, actions, notes, explanations, next_change_at, .. } = draft;
-    Decision { plan: Plan::new(actions, limits, accounts, notes, explanations), memory, next_change_at }
+    Decision { plan: Plan::new(actions, limits, accounts, notes, explanations, tells), memory, next_change_at }
 }
 
 /// A decision in the making.

@@ -11,6 +11,7 @@ mod orders;
 mod quotas;
 mod spot;
 mod supply;
+mod tell;
 mod world;
 mod zones;
 

@@ -16,6 +16,11 @@ pub(super) fn judge(draft: &mut Draft<'_>) {
     for (record, seat) in draft.seated() {
         let found = verdict(draft, record, &seat);
         let known = record.judged.as_ref();
+        let verdict_of = |judged: &Judged| judged.verdict;
+        // Of free nodes, which are idle is for their windows to say (`windows.rs`).
+        if known.map(verdict_of) == Some(Verdict::Idle) && matches!(found, Some((Verdict::Warm, _))) {
+            continue;
+        }
         if known.map(|judged| (judged.verdict, &judged.why)) == found.as_ref().map(|(verdict, why)| (*verdict, why)) {
             continue;
         }

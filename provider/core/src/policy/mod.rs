@@ -146,7 +146,8 @@ pub struct Pool {
     /// What it keeps warm; `None` where it keeps nothing.
     #[serde(default)]
     pub warm_floor: Option<WarmFloor>,
-    /// How long its capacity is kept; `None` in what was written by a release that kept none.
+    /// How long its capacity is kept; `None` where nothing tells whether a node is free, and in what was written by a release that kept
+    /// none.
     #[serde(default)]
     pub stabilization: Option<Stabilization>,
     /// When it is not worked with; `None` where that is never.

@@ -19,6 +19,7 @@ mod signals;
 mod spot;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +37,6 @@ use crate::ids::{IdError, ZoneId};
 use crate::offer::{CapacityType, NoCapability};
 use crate::sabotage;
 use crate::units::{MiB, UsdPerHour};
-use crate::window::Stabilization;
 
 pub use commitments::percent as discount;
 pub use prices::check_against_prices;
@@ -243,6 +243,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         warm_floor.as_ref().and_then(Option::as_ref),
         off_hours.as_ref().and_then(Option::as_ref),
     );
+    let stabilization = windows::stabilization(faults, path, raw);
     later::of_a_pool(faults, path, raw);
     Some(Pool {
         name: name?,
@@ -272,7 +273,7 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         sharing: sharing?,
         signals: signals?,
         warm_floor: warm_floor?,
-        stabilization: Some(Stabilization::of(raw.workload)),
+        stabilization: stabilization?,
         off_hours: off_hours?,
         held_after: DEFAULT_HELD_AFTER,
         unhealthy: HealthRules::default(),

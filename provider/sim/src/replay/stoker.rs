@@ -268,6 +268,7 @@ impl Play {
                     (true, None) => Cordon::Ours,
                     (true, Some(_)) => Cordon::Theirs,
                 },
+                borne: None,
             };
             Some((name, Arc::new(facts)))
         };

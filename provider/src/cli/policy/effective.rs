@@ -12,12 +12,13 @@ use stoker_core::demand::{Amount, Signal};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, QuotaUnit, RawAdvise, RawCapacity,
     RawCommitment, RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool,
-    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawTaint, RawTemplate, RawWhere, Taint, Throughput,
+    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawTaint, RawTemplate, RawWhere, Taint, Throughput,
     TypePattern,
 };
 use stoker_core::sharing::{MigLayout, Sharing, Split};
 use stoker_core::spot::{Saving, SpotRules};
 use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
+use stoker_core::window::Stabilization;
 
 /// The policy as a file that says everything: read again, it is the same policy.
 pub(super) fn effective(policy: &Policy) -> RawPolicy {
@@ -113,7 +114,7 @@ fn pool(pool: &Pool) -> RawPool {
         split_capacity_type: Some(pool.split_capacity_type),
         template: RawTemplate { labels: pool.labels.clone(), taints: Some(pool.taints.iter().map(taint).collect()) },
         warm_floor: pool.warm_floor.as_ref().map(warm::floor),
-        stabilization: None,
+        stabilization: pool.stabilization.as_ref().map(windows),
         off_hours: pool.off_hours.as_ref().map(warm::off_hours),
         held_after: None,
         unhealthy: None,
@@ -121,6 +122,17 @@ fn pool(pool: &Pool) -> RawPool {
         waiting_usd_per_gpu_hour: Some(dollars(pool.waiting)),
         sharing: pool.sharing.as_ref().map(sharing),
         signals: pool.signals.iter().map(signal).collect(),
+    }
+}
+
+fn windows(rules: &Stabilization) -> RawStabilization {
+    let Stabilization { scale_down, window, minimum_life, after_scale_up, max_removals } = rules;
+    RawStabilization {
+        scale_down: Some(length(*scale_down)),
+        window: Some(*window),
+        minimum_life: Some(length(*minimum_life)),
+        after_scale_up: Some(length(*after_scale_up)),
+        max_removals_per_window: Some(max_removals.to_string()),
     }
 }
 
@@ -400,6 +412,7 @@ pools:
 - { name: s, workload: dev, gpu: { models: [L4] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { timeSlicing: 4, renameByDefault: true } }
 - { name: t, workload: training, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { mig: { 1g.10gb: 2, 3g.40gb: 1 }, workloads: [training, inference], acknowledge: [mixedWorkloads] } }
 - { name: u, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { mig: all-1g.10gb, migStrategy: mixed } }
+- { name: v, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, stabilization: { scaleDown: 7m, window: equalPay, minimumLife: 0s, afterScaleUp: 90s, maxRemovalsPerWindow: 25% } }
 quotas:
 - { name: "# odd: name", cloud: aws, gpus: 4 }
 - { name: q, cloud: aws, region: us-east-1, models: [L4], capacityTypes: [spot], vcpus: 8, used: 4 }

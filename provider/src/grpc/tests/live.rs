@@ -151,7 +151,7 @@ impl Live {
         tokio::spawn(engine.run(stop.clone()));
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Security::Plaintext).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        tokio::spawn(serve_provider(listener, handle.clone(), Arc::from([]), metrics, stop.clone()));
+        tokio::spawn(serve_provider(listener, handle.clone(), None, Arc::from([]), metrics, stop.clone()));
         let client = connect(addr);
         Self { supplier, clock, engine: handle, client, addr, stop, _dir: dir, _policy: sender }
     }

@@ -1,5 +1,6 @@
 //! The doors over an engine's handle whose view the test sets, and over a whole engine.
 
+mod confirm;
 mod expander;
 mod live;
 mod pricing;
@@ -113,6 +114,7 @@ fn view() -> View {
             max: 10,
             busy: 0,
             paid: 0,
+            free: stoker_core::plan::FreeNodes::default(),
             listed: true,
             next_price,
             lasting_price: next_price,

@@ -58,7 +58,7 @@ fn provider_at(listener: Listener, engine: EngineHandle, clients: &[&str]) -> Se
     let mut registry = Registry::default();
     let (addr, stop, metrics) = (listener.local_addr().unwrap(), CancellationToken::new(), Metrics::register(&mut registry));
     let clients = clients.iter().map(|&name| name.to_owned()).collect();
-    let server = tokio::spawn(serve_provider(listener, engine, clients, metrics, stop.clone()));
+    let server = tokio::spawn(serve_provider(listener, engine, None, clients, metrics, stop.clone()));
     Served { addr, stop, server, registry }
 }
 

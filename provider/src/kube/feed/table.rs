@@ -21,6 +21,8 @@ pub(super) struct Table {
     groups: BTreeSet<NodeGroupId>,
     nodes_listed: bool,
     pods_listed: bool,
+    /// Whether what a Node bears of our verdict changed, and nothing else.
+    bears: bool,
     listing_nodes: BTreeMap<NodeName, NodeFacts>,
     listing_pods: Pods,
 }
@@ -33,7 +35,8 @@ struct Pods {
 }
 
 impl Table {
-    /// Applies an event of the nodes; tells whether the facts changed.
+    /// Applies an event of the nodes; tells whether the facts changed, but for what a Node bears of our verdict: nothing waits for that,
+    /// and it is mostly ourselves who wrote it.
     pub(super) fn node(&mut self, event: Event<NodeRow>) -> bool {
         match event {
             Event::Init => self.listing_nodes.clear(),
@@ -45,14 +48,15 @@ impl Table {
             Event::InitDone => return self.swap_nodes(),
             Event::Apply(row) => {
                 let Some(mut facts) = self.read(row) else { return false };
-                if let Some(old) = self.nodes.get(&facts.name)
-                    && same_but_for_pods(old, &facts)
-                {
+                let same = self.nodes.get(&facts.name).filter(|old| same_but_for_pods(old, &facts));
+                let same_borne = same.map(|old| old.borne == facts.borne);
+                if same_borne == Some(true) {
                     return false;
                 }
                 facts.gpu_pods = self.pods.of(&facts.name);
                 self.nodes.insert(facts.name.clone(), Arc::new(facts));
-                return true;
+                self.bears |= same_borne.is_some();
+                return same_borne.is_none();
             }
             Event::Delete(row) => return row.meta.name.is_some_and(|name| self.nodes.remove(name.as_str()).is_some()),
         }
@@ -99,6 +103,11 @@ impl Table {
     /// Whether a node may be one of ours: it is not known before the nodes were listed.
     pub(super) fn may_have(&self, node: &NodeName) -> bool {
         !self.nodes_listed || self.nodes.contains_key(node)
+    }
+
+    /// Whether what Nodes bear of our verdicts changed since this was last asked.
+    pub(super) fn take_bears(&mut self) -> bool {
+        std::mem::take(&mut self.bears)
     }
 
     /// Whether both lists were complete once.
@@ -171,6 +180,7 @@ impl Table {
             gpu_pods: BTreeSet::new(),
             scale_down_disabled: row.hold,
             cordon: row.cordon,
+            borne: row.borne.map(Arc::new),
         })
     }
 
@@ -184,9 +194,10 @@ impl Table {
     }
 }
 
+/// Whether they differ in their pods at most, or in what they bear.
 fn same_but_for_pods(a: &NodeFacts, b: &NodeFacts) -> bool {
     // Destructured so that a new fact cannot be forgotten here.
-    let NodeFacts { name, provider_id, group, created_at, ready_since, gpu_pods: _, scale_down_disabled, cordon } = a;
+    let NodeFacts { name, provider_id, group, created_at, ready_since, gpu_pods: _, scale_down_disabled, cordon, borne: _ } = a;
     (name, provider_id, group, created_at, ready_since, scale_down_disabled, cordon)
         == (&b.name, &b.provider_id, &b.group, &b.created_at, &b.ready_since, &b.scale_down_disabled, &b.cordon)
 }

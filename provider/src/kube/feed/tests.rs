@@ -76,6 +76,7 @@ fn facts_join_nodes_and_pods() {
         gpu_pods: BTreeSet::from(["ml/p".to_owned()]),
         scale_down_disabled: Hold::None,
         cordon: Cordon::None,
+        borne: None,
     };
     assert_eq!(*node_of(&facts, "a"), expected);
     assert!(!node_of(&facts, "b").is_busy());
@@ -129,6 +130,22 @@ fn a_heartbeat_is_no_change() {
     again["status"]["conditions"][0]["status"] = json!("Unknown");
     assert!(table.node(Event::Apply(read(again))));
     assert_eq!(pods_of(&table, "a"), ["ml/p"]);
+}
+
+#[test]
+fn a_verdict_that_a_node_bears_is_known_and_wakes_nobody() {
+    let mut table = table();
+    let mut told = node("a", "a.b.c");
+    told["metadata"]["annotations"] = json!({ "stoker.dev/verdict": "busy" });
+    assert!(!table.node(Event::Apply(read(told.clone()))));
+    assert_eq!((table.take_bears(), table.take_bears()), (true, false));
+    let facts = node_of(&table.facts().unwrap(), "a");
+    assert_eq!(facts.borne.as_ref().unwrap().word.as_deref(), Some("busy"));
+    assert!(!table.node(Event::Apply(read(told.clone()))));
+    assert!(!table.take_bears(), "said twice");
+    told["spec"]["unschedulable"] = json!(true);
+    assert!(table.node(Event::Apply(read(told))));
+    assert_eq!((table.take_bears(), pods_of(&table, "a")), (false, vec!["ml/p".to_owned()]));
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn view(node: &str) -> Arc<View> {
         max: 1,
         busy: 0,
         paid: 0,
+        free: stoker_core::plan::FreeNodes::default(),
         listed: true,
         next_price: None,
         lasting_price: None,

@@ -13,6 +13,7 @@ use stoker_core::record::{PodsSeen, Purchase};
 use stoker_core::snapshot::{Cordon, Hold, NodeFacts};
 use stoker_core::supply::MarketFacts;
 use stoker_core::units::{MiB, Milli, UsdPerHour};
+use stoker_core::verdict::Verdict;
 
 use super::*;
 use crate::telemetry::Metrics;
@@ -119,6 +120,7 @@ fn facts(number: u64, now: Timestamp, pods: &[&str]) -> Arc<NodeFacts> {
         gpu_pods: pods.iter().map(|pod| (*pod).to_owned()).collect::<BTreeSet<_>>(),
         scale_down_disabled: Hold::None,
         cordon: Cordon::None,
+        borne: None,
     })
 }
 
@@ -218,6 +220,25 @@ fn without_a_cluster_nodes_go_by_their_machines_and_nobody_knows_what_is_in_use(
     assert!(!text.contains("stoker_node_busy{"), "{text}");
     let unknown = "stoker_gpus{pool=\"infer\",workload=\"training\",capacity_type=\"on-demand\",use=\"unknown\"}";
     assert_eq!(value(&text, unknown), Some(4.0));
+}
+
+#[test]
+fn verdicts_are_counted_by_pool_and_what_held_nodes_cost() {
+    let now = Timestamp::now();
+    let judged = |number, verdict| {
+        let why = stoker_core::verdict::Reason::Pods;
+        let judged = Some(stoker_core::verdict::Judged { verdict, why, since: now });
+        Arc::new(Record { judged, ..Record::clone(&joined(number, now, true)) })
+    };
+    let records = [judged(0, Verdict::Held), judged(1, Verdict::Held), judged(2, Verdict::Unknown), joined(3, now, true)];
+    let memory = Arc::new(Memory { records: records.map(|record| (record.id, record)).into(), ..Memory::default() });
+    let fleet = Fleet { menu: menu(now), memory, cluster: Some(Arc::default()) };
+    let text = scrape(fleet.clone());
+    let nodes = |verdict: &str| value(&text, &format!("stoker_verdict_nodes{{pool=\"infer\",verdict=\"{verdict}\"}}"));
+    assert_eq!([nodes("held"), nodes("unknown"), nodes("busy")], [Some(2.0), Some(1.0), Some(0.0)], "{text}");
+    assert_eq!(value(&text, "stoker_held_usd_per_hour{pool=\"infer\"}"), Some(8.0));
+    let blind = scrape(Fleet { cluster: None, ..fleet });
+    assert!(!blind.contains("stoker_verdict_nodes") && !blind.contains("stoker_held_usd_per_hour"), "{blind}");
 }
 
 /// What a scrape of a large fleet costs: `cargo test --release -p stoker --lib telemetry::fleet -- --ignored --nocapture`.

@@ -1,13 +1,11 @@
 //! The nodes of pools that keep a floor, by what they are to it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::super::Draft;
 use super::super::seats::Seat;
-use crate::group::{Group, Menu};
+use crate::group::Menu;
 use crate::ids::NodeGroupId;
-use crate::offer::CapacityType;
 use crate::policy::Pool;
 use crate::record::{Record, State};
 use crate::units::UsdPerHour;
@@ -46,20 +44,10 @@ pub(in super::super) struct Count<'a> {
     pub(in super::super) doubtful: u32,
     /// GPU pods.
     pods: u32,
-    /// The same by group, for what the floor may keep.
-    pub(in super::super) here: BTreeMap<&'a NodeGroupId, Here>,
+    /// Nodes on their way for the floor, by group.
+    pub(in super::super) coming_here: BTreeMap<&'a NodeGroupId, u32>,
     /// What each node bought for the floor or free costs.
     pub(in super::super) prices: Vec<UsdPerHour>,
-}
-
-/// The free nodes of one group, those on their way for the floor included.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in super::super) struct Here {
-    /// So many.
-    pub(in super::super) nodes: u32,
-    /// The cheapest of them, by what its group is ranked by: what is kept where not all are. Reserved ones, which cost nothing more, come
-    /// first.
-    pub(in super::super) price: (bool, i64),
 }
 
 impl Count<'_> {
@@ -85,7 +73,8 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
         let Some(count) = counts.get_mut(at).filter(|_| pool.warm_floor.is_some()) else { continue };
         let pods = seat.node().map_or(0, |node| node.gpu_pods.len());
         count.pods = count.pods.saturating_add(u32::try_from(pods).unwrap_or(u32::MAX));
-        let tally = match part(record, &seat) {
+        let part = part(record, &seat);
+        let tally = match part {
             Part::AtWork => &mut count.at_work,
             Part::Free => &mut count.free,
             Part::Coming => &mut count.coming,
@@ -94,22 +83,14 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
             Part::Nothing => continue,
         };
         *tally = tally.saturating_add(1);
-        if matches!(part(record, &seat), Part::Free | Part::Coming) {
-            keep(count, record, group);
+        if part == Part::Coming {
+            *count.coming_here.entry(&group.id).or_default() += 1;
+        }
+        if matches!(part, Part::Free | Part::Coming) {
+            count.prices.extend(record.purchase().map(|purchase| purchase.price));
         }
     }
     counts
-}
-
-fn keep<'a>(count: &mut Count<'a>, record: &Record, group: &'a Arc<Group>) {
-    let purchase = record.purchase();
-    let price = purchase.map_or((true, i64::MAX), |purchase| {
-        let pays = purchase.market.capacity_type != CapacityType::Reserved;
-        (pays, group.unit_price(purchase.price).0)
-    });
-    let here = count.here.entry(&group.id).or_insert(Here { nodes: 0, price });
-    (here.nodes, here.price) = (here.nodes + 1, here.price.min(price));
-    count.prices.extend(purchase.map(|purchase| purchase.price));
 }
 
 fn part(record: &Record, seat: &Seat<'_>) -> Part {

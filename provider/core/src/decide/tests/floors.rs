@@ -16,6 +16,7 @@ use crate::policy::Policy;
 use crate::snapshot::Cordon;
 use crate::supply::RefusalKind;
 use crate::units::{Percent, UsdPerHour};
+use crate::window::Stabilization;
 
 /// A pool that buys on demand, at $0.80 in either zone, and keeps this floor.
 fn with(floor: WarmFloor) -> World {
@@ -25,6 +26,10 @@ fn with(floor: WarmFloor) -> World {
 fn with_policy(change: impl FnOnce(&mut Policy)) -> World {
     let mut policy = policy();
     policy.pools[0].prefer = vec![CapacityType::OnDemand];
+    // Free nodes go at once unless the floor keeps them.
+    let none = jiff::SignedDuration::ZERO;
+    let usual = Stabilization::of(policy.pools[0].workload);
+    policy.pools[0].stabilization = Some(Stabilization { scale_down: none, minimum_life: none, after_scale_up: none, ..usual });
     change(&mut policy);
     World::over(policy, book(start()))
 }

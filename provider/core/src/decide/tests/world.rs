@@ -85,7 +85,10 @@ pub(super) fn policy() -> Policy {
         ],
     }))
     .unwrap();
-    Policy::try_from_raw(&raw).unwrap()
+    let mut policy = Policy::try_from_raw(&raw).unwrap();
+    // What holds free nodes has tests of its own.
+    policy.pools[0].stabilization = None;
+    policy
 }
 
 pub(super) fn book(now: Timestamp) -> PriceBook {
@@ -458,6 +461,7 @@ impl World {
                 gpu_pods: BTreeSet::new(),
                 scale_down_disabled: Hold::None,
                 cordon: Cordon::None,
+                borne: None,
             };
             self.cluster.nodes.insert(made.node_name.clone(), Arc::new(facts));
         }
@@ -487,6 +491,11 @@ impl World {
 
     pub(super) fn close(&mut self, cordon: Cordon) {
         self.change_node(|n| n.cordon = cordon);
+    }
+
+    /// Changes what is known of a Node.
+    pub(super) fn edit_node(&mut self, node: &NodeName, change: impl FnOnce(&mut NodeFacts)) {
+        change(Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap()));
     }
 
     pub(super) fn node_name(&self) -> String {

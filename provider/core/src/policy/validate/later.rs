@@ -10,9 +10,8 @@ const NOT_YET: &str = "is not supported yet: take it out";
 /// A field of a later release: where it stands, how to tell that it is set, what is said then.
 type Later = (&'static [&'static str], fn(&RawPool) -> bool, &'static str);
 
-const OF_A_POOL: [Later; 4] = [
+const OF_A_POOL: [Later; 3] = [
     (&["evidence"], |pool| pool.evidence == Some(Evidence::Probe), "probe is not supported yet: write pods or none"),
-    (&["stabilization"], |pool| pool.stabilization.is_some(), NOT_YET),
     (&["heldAfter"], |pool| pool.held_after.is_some(), NOT_YET),
     (&["unhealthy"], |pool| pool.unhealthy.is_some(), NOT_YET),
 ];

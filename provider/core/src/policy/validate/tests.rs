@@ -438,7 +438,7 @@ fn conflicting_words_about_gpus_are_told() {
 #[test]
 fn what_is_not_supported_yet_is_refused_not_ignored() {
     let not_yet = "is not supported yet: take it out";
-    for (pointer, value) in [("/pools/0/stabilization", json!({"scaleDown": "15m"}))] {
+    for (pointer, value) in [("/pools/0/heldAfter", json!("2h"))] {
         let path = pointer.trim_start_matches('/').replace("pools/0", "pools[0]").replace('/', ".");
         assert_eq!(faults(&with(pointer, value)), [format!("{path} {not_yet}")], "{pointer}");
     }

@@ -21,6 +21,7 @@ fn view() -> View {
             max: 0,
             busy: 0,
             paid: 0,
+            free: stoker_core::plan::FreeNodes::default(),
             listed: true,
             next_price: None,
             lasting_price: None,

@@ -1,0 +1,297 @@
+//! Which free nodes the autoscaler is kept from removing, and until when: the one rule that holds a free node.
+//!
+//! A node's windows are over when it has been free for long enough, has lived for its minimum, and its pool has not just grown. Of those
+//! whose windows are over, the pool's floor keeps the ones whose going saves least; what commitments pay for stays while another
+//! that costs money is yet to go; and of the rest no more are released within one window than the pool's share, those first whose going
+//! saves most. A node that is released is idle, until a pod comes or something holds it again.
+
+use std::cell::LazyCell;
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Draft, floors};
+use crate::commitment::PaidFor;
+use crate::ids::RecordId;
+use crate::lookup::LookupSet;
+use crate::offer::CapacityType;
+use crate::plan::HoldFor;
+use crate::policy::Pool;
+use crate::record::{Record, State};
+use crate::snapshot::{Cordon, Hold};
+use crate::units::UsdPerHour;
+use crate::usage::Usage;
+use crate::verdict::{Judged, Reason, Verdict};
+use crate::window::{Released, Stabilization};
+
+/// How long an idle node that costs money stands in the way of others at most: six times what the autoscaler waits by default
+/// (`--scale-down-unneeded-time`). One that is idle for longer is not removed for reasons of its own, and nothing is held for it.
+const GOES_WITHIN: SignedDuration = SignedDuration::from_hours(1);
+
+/// A free node.
+struct Free {
+    id: RecordId,
+    /// Since when. By a clock that went back, never later than now.
+    since: Timestamp,
+    /// When it was ordered.
+    ordered_at: Timestamp,
+    /// Since when it is idle; `None` where it is not.
+    idle_since: Option<Timestamp>,
+    /// Whether it is ready for a pod. One that is not yet cannot be idle.
+    proven: bool,
+    /// Whether nobody but us keeps it from the autoscaler.
+    ours: bool,
+    price: UsdPerHour,
+    capacity: CapacityType,
+}
+
+/// What matters of a pool's nodes to its windows.
+#[derive(Default)]
+struct Stock {
+    free: Vec<Free>,
+    /// Ready nodes that stay whatever is decided here.
+    others: u32,
+    /// When the last order was placed that came to a machine.
+    grew_at: Option<Timestamp>,
+}
+
+/// What becomes of a pool's free nodes.
+#[derive(Default)]
+struct Fate {
+    kept: Vec<(RecordId, HoldFor)>,
+    idle: LookupSet<RecordId>,
+    look_again_at: Option<Timestamp>,
+}
+
+/// Every free node that is kept from the autoscaler, in the order of their records. The others are idle from here on.
+pub(super) fn kept(draft: &mut Draft<'_>, usage: &Usage) -> Vec<(RecordId, HoldFor)> {
+    let menu = draft.menu;
+    let policy = &menu.policy;
+    let stocks = stocks(draft);
+    draft.memory.windows.retain(|name, _| policy.pool(name).is_some_and(|pool| pool.stabilization.is_some()));
+    let paid_for = LazyCell::new(|| PaidFor::of(usage, menu));
+    let mut kept = Vec::new();
+    for (pool, stock) in policy.pools.iter().zip(stocks) {
+        let paid = paid(draft, &paid_for, pool, &stock);
+        let mut released = draft.memory.windows.get(&pool.name).map_or_else(Released::default, |known| Released::clone(known));
+        let fate = fate(draft, usage, pool, &stock, &paid, &mut released);
+        if let Some(at) = fate.look_again_at {
+            draft.look_again_at(at);
+        }
+        judge(draft, &stock, &fate);
+        kept.extend(fate.kept);
+        if released == Released::default() {
+            draft.memory.windows.remove(&pool.name);
+        } else if draft.memory.windows.get(&pool.name).is_none_or(|known| **known != released) {
+            draft.memory.windows.insert(pool.name.clone(), Arc::new(released));
+        }
+    }
+    kept.sort_unstable_by_key(|(id, _)| *id);
+    kept
+}
+
+/// The free nodes of each pool of the policy, and what is beside them.
+fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
+    let now = draft.now;
+    let mut stocks: Vec<Stock> = draft.menu.policy.pools.iter().map(|_| Stock::default()).collect();
+    for (record, seat) in draft.seated() {
+        let Some((stock, pool)) = seat.pool().and_then(|(at, pool)| Some((stocks.get_mut(at)?, pool))) else { continue };
+        let (State::Booting { purchase, .. } | State::Registered { purchase, .. }) = &record.state else { continue };
+        if record.order.is_some() && pool.stabilization.as_ref().is_some_and(|rules| !rules.after_scale_up.is_zero()) {
+            stock.grew_at = stock.grew_at.max(Some(record.ordered_at.min(now)));
+        }
+        let State::Registered { ready_at: Some(ready_at), .. } = &record.state else { continue };
+        let Some(judged) = &record.judged else { continue };
+        let proven = judged.free_since();
+        let since = match judged.verdict {
+            Verdict::Booting => *ready_at,
+            Verdict::Draining | Verdict::Unhealthy => continue,
+            _ => match proven {
+                Some(since) => since,
+                None => {
+                    stock.others += 1;
+                    continue;
+                }
+            },
+        };
+        let Some(node) = seat.node() else { continue };
+        stock.free.push(Free {
+            id: record.id,
+            since: since.min(now),
+            ordered_at: record.ordered_at,
+            idle_since: (judged.verdict == Verdict::Idle).then_some(judged.since.min(now)),
+            proven: proven.is_some(),
+            ours: node.scale_down_disabled != Hold::Theirs && node.cordon != Cordon::Theirs,
+            price: purchase.price,
+            capacity: purchase.market.capacity_type,
+        });
+    }
+    stocks
+}
+
+/// Of a pool's free nodes, those whose going saves nothing once the others are gone that commitments do not pay for.
+fn paid<'a>(
+    draft: &Draft<'_>,
+    paid_for: &LazyCell<PaidFor<'a>, impl FnOnce() -> PaidFor<'a>>,
+    pool: &Pool,
+    stock: &Stock,
+) -> LookupSet<RecordId> {
+    let committed = |free: &&Free| free.proven && free.capacity != CapacityType::Spot;
+    if draft.menu.policy.commitments.is_empty() || stock.free.len() < 2 || !stock.free.iter().any(|free| committed(&free)) {
+        return LookupSet::default();
+    }
+    // The youngest first: of nodes bought alike it is the one to go.
+    let records = stock.free.iter().rev().filter(committed).filter_map(|free| draft.memory.records.get(&free.id));
+    let records: Vec<&Record> = records.map(AsRef::as_ref).collect();
+    paid_for.among(&pool.name, &records).into_iter().collect()
+}
+
+/// When a free node's own windows are over, and which is the last.
+fn own_windows(free: &Free, rules: &Stabilization, grew_at: Option<Timestamp>, waiting: UsdPerHour) -> (Timestamp, HoldFor) {
+    let until = Draft::after(free.since, rules.window_of(free.price, waiting));
+    let mut last = (until, HoldFor::Window { until });
+    // A node is not free before it is ordered: what a clock that went back says of its order is not believed.
+    let until = Draft::after(free.ordered_at.min(free.since), rules.minimum_life);
+    if until > last.0 {
+        last = (until, HoldFor::MinimumLife { until });
+    }
+    if let Some(until) = grew_at.map(|at| Draft::after(at, rules.after_scale_up))
+        && until > last.0
+    {
+        last = (until, HoldFor::Growth { until });
+    }
+    last
+}
+
+fn fate(
+    draft: &Draft<'_>,
+    usage: &Usage,
+    pool: &Pool,
+    stock: &Stock,
+    paid: &LookupSet<RecordId>,
+    released: &mut Released,
+) -> Fate {
+    let now = draft.now;
+    let mut fate = Fate::default();
+    let Some(rules) = &pool.stabilization else {
+        // Written by a release that had no windows: only what is paid for waits.
+        let floor_needs_all = usage.nodes.get(&pool.name).is_none_or(|nodes| *nodes <= pool.limits.min_nodes);
+        let waits_for = |free: &Free| (!paid.contains(&free.id) && free.ours).then(|| Draft::after(free.since, GOES_WITHIN));
+        let last = stock.free.iter().filter_map(waits_for).max().filter(|at| *at > now && !floor_needs_all && !paid.is_empty());
+        if let Some(last) = last {
+            fate.kept = stock.free.iter().filter(|free| paid.contains(&free.id)).map(|free| (free.id, HoldFor::Paid)).collect();
+            fate.look_again_at = Some(last);
+        }
+        return fate;
+    };
+    released.grew_at = released.grew_at.map(|at| at.min(now)).max(stock.grew_at);
+    released.grew_at = released.grew_at.filter(|at| Draft::after(*at, rules.after_scale_up) > now);
+    let mut order: Vec<(&Free, Timestamp, HoldFor)> = Vec::with_capacity(stock.free.len());
+    for free in stock.free.iter().filter(|free| free.ours) {
+        let (over, why) = own_windows(free, rules, released.grew_at, pool.waiting);
+        if free.proven {
+            order.push((free, over, why));
+        } else if over > now {
+            fate.kept.push((free.id, why));
+        }
+    }
+    // What saves most first. Of equals, kept capacity stays, which may not come back, and then the older, which has proven itself.
+    order.sort_by_key(|(free, ..)| {
+        (paid.contains(&free.id), Reverse(free.price), free.capacity == CapacityType::Reserved, Reverse(free.id))
+    });
+    let theirs = stock.free.iter().filter(|free| free.proven && !free.ours).count();
+    let staying = stock.others.saturating_add(u32::try_from(theirs).unwrap_or(u32::MAX));
+    let warm = floors::wanted(draft, &pool.name).saturating_sub(u32::try_from(theirs).unwrap_or(u32::MAX));
+    let floor = usize::try_from(pool.limits.min_nodes.saturating_sub(staying).max(warm)).unwrap_or(usize::MAX);
+    let kept_from = order.len().saturating_sub(floor);
+    fate.kept.extend(order.drain(kept_from..).map(|(free, ..)| (free.id, HoldFor::Floor)));
+    // What costs money and is yet to go, or was released and may be removed at any moment.
+    let yet_to_go = |(free, ..): &(&Free, Timestamp, HoldFor)| match free.idle_since {
+        _ if paid.contains(&free.id) => None,
+        Some(since) => Some(Draft::after(since, GOES_WITHIN)).filter(|at| *at > now),
+        None => Some(Timestamp::MAX),
+    };
+    let paid_wait_until = order.iter().filter_map(yet_to_go).max();
+    let mut going = Vec::new();
+    let mut surplus = floors::surplus(usage, &pool.name);
+    for (free, over, why) in order {
+        if surplus > 0 && !paid.contains(&free.id) {
+            surplus -= 1;
+            going.push(free);
+        } else if paid_wait_until.is_some() && paid.contains(&free.id) {
+            fate.kept.push((free.id, HoldFor::Paid));
+        } else if over > now {
+            fate.kept.push((free.id, why));
+        } else {
+            going.push(free);
+        }
+    }
+    fate.look_again_at = paid_wait_until.filter(|at| *at < Timestamp::MAX && !paid.is_empty());
+    release(draft, usage, pool, rules, going, released, &mut fate);
+    let moments = fate.kept.iter().filter_map(|(_, why)| why.until()).chain(fate.look_again_at);
+    fate.look_again_at = moments.min();
+    fate
+}
+
+/// Releases those whose turn it is, of nodes whose windows are over, in this order.
+fn release(
+    draft: &Draft<'_>,
+    usage: &Usage,
+    pool: &Pool,
+    rules: &Stabilization,
+    going: Vec<&Free>,
+    released: &mut Released,
+    fate: &mut Fate,
+) {
+    let now = draft.now;
+    if rules.most_of(0).is_none() {
+        released.nodes.clear();
+        fate.idle.extend(going.into_iter().map(|free| free.id));
+        return;
+    }
+    let idle: LookupSet<RecordId> = going.iter().filter(|free| free.idle_since.is_some()).map(|free| free.id).collect();
+    let gone = |id: &RecordId| draft.memory.records.get(id).is_none_or(|record| !record.counts());
+    for (_, at) in &mut released.nodes {
+        *at = (*at).min(now);
+    }
+    released.nodes.retain(|(id, at)| Draft::after(*at, rules.scale_down) > now && (gone(id) || idle.contains(id)));
+    let gone = released.nodes.iter().filter(|(id, _)| gone(id)).count();
+    let there = usage.nodes.get(&pool.name).copied().unwrap_or(0);
+    let nodes = there.saturating_add(u32::try_from(gone).unwrap_or(u32::MAX));
+    let most = usize::try_from(rules.most_of(nodes).unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
+    // When each took or will take its turn. A turn comes when the one that was taken so many turns ago is a window old.
+    let mut turns: Vec<Timestamp> = released.nodes.iter().map(|(_, at)| *at).collect();
+    for free in going {
+        if free.idle_since.is_some() {
+            fate.idle.insert(free.id);
+            continue;
+        }
+        let at = turns.len().checked_sub(most).and_then(|at| turns.get(at)).map(|at| Draft::after(*at, rules.scale_down));
+        match at.filter(|until| *until > now) {
+            Some(until) => fate.kept.push((free.id, HoldFor::Removals { until })),
+            None => {
+                fate.idle.insert(free.id);
+                released.nodes.push((free.id, now));
+            }
+        }
+        turns.push(at.map_or(now, |at| at.max(now)));
+    }
+}
+
+/// Writes down which free nodes are idle, and which are so no more.
+fn judge(draft: &mut Draft<'_>, stock: &Stock, fate: &Fate) {
+    for free in stock.free.iter().filter(|free| free.proven) {
+        let Some(judged) = draft.memory.records.get(&free.id).and_then(|record| record.judged.as_ref()) else { continue };
+        let idle = fate.idle.contains(&free.id);
+        let since = if idle { free.idle_since.unwrap_or(draft.now) } else { free.since };
+        let verdict = if idle { Verdict::Idle } else { Verdict::Warm };
+        if judged.verdict == verdict && judged.since == since {
+            continue;
+        }
+        let why = if idle { Reason::WindowOver { free_since: free.since } } else { Reason::NoPods };
+        if let Some(record) = draft.memory.records.get_mut(&free.id) {
+            Arc::make_mut(record).judged = Some(Judged { verdict, why, since });
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! `stoker clean`: takes back what Stoker has written on a cluster's Nodes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use futures::{StreamExt as _, stream};
+use serde::Serialize;
+use stoker_core::ids::{ClusterName, NodeName};
+
+use super::args::{OutputArg, StateDirArg};
+use super::exit::{CliError, Exit};
+use super::out::{self, count, paragraph, table};
+use crate::clock::Clock;
+use crate::kube::act::{KubeAct, Outcome, Trace};
+use crate::kube::client::connect;
+use crate::permit::Permit;
+
+/// Nodes that are cleaned at once.
+const AT_ONCE: usize = 8;
+
+/// Takes back what Stoker has written on the cluster's Nodes: its scale-down-disabled annotations, its verdicts, its cordons.
+///
+/// For when Stoker leaves a cluster, or its state is lost. What users have set themselves is left alone; machines and Nodes stay. A Stoker
+/// that runs would write all of it again, so stop it first; one on the same state directory is found, and nothing is done.
+#[derive(Debug, Args)]
+pub(super) struct CleanArgs {
+    /// Cluster whose Nodes to clean [default: the cluster that this runs in]
+    #[arg(long, env = "STOKER_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Only Nodes of the Stoker whose policy has this clusterName
+    #[arg(long, value_name = "NAME", value_parser = |name: &str| ClusterName::new(name))]
+    cluster: Option<ClusterName>,
+    /// Show what would be taken back, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    state: StateDirArg,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CleanReport {
+    dry_run: bool,
+    /// The Nodes that bore something, by name.
+    nodes: Vec<CleanRow>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CleanRow {
+    node: NodeName,
+    /// What it bore.
+    bore: Vec<Trace>,
+    /// Whether it bears nothing any more.
+    clean: bool,
+    /// Why not; `None` where it is, or was not to be.
+    fault: Option<String>,
+}
+
+/// Carries the command out.
+pub(super) async fn run(args: &CleanArgs) -> Result<Exit, CliError> {
+    // Held to the end: no Stoker begins on that directory meanwhile.
+    let _permit = if args.dry_run { None } else { stopped(&args.state)? };
+    let client = connect(args.kubeconfig.as_deref()).await.map_err(CliError::other)?;
+    let act = Arc::new(KubeAct::new(&client, "default"));
+    let found = act.traces(args.cluster.as_ref()).await.map_err(|source| CliError::Failed {
+        doing: "the cluster's Nodes could not be listed".into(),
+        source: source.into(),
+    })?;
+    let report = CleanReport { dry_run: args.dry_run, nodes: clean(&act, found, args.dry_run).await };
+    out::print(args.output.format, &report, CleanReport::table)?;
+    Ok(if report.nodes.iter().any(|row| row.fault.is_some()) { Exit::Failed } else { Exit::Done })
+}
+
+/// That no Stoker runs on the state directory, as far as that can be told here: in a pod it has its own.
+fn stopped(state: &StateDirArg) -> Result<Option<Permit>, CliError> {
+    // Without a directory nothing runs on it, and none is made.
+    let Ok(dir) = state.resolve() else { return Ok(None) };
+    if !dir.is_dir() {
+        return Ok(None);
+    }
+    Permit::take(&dir).map(Some).map_err(|source| CliError::Failed {
+        doing: "a Stoker that runs would write all of it again; stop it first, or see what there is with --dry-run".into(),
+        source: source.into(),
+    })
+}
+
+async fn clean(act: &Arc<KubeAct>, found: Vec<(NodeName, Vec<Trace>)>, dry_run: bool) -> Vec<CleanRow> {
+    let one = |(node, bore): (NodeName, Vec<Trace>)| {
+        let act = Arc::clone(act);
+        async move {
+            if dry_run {
+                return CleanRow { node, bore, clean: false, fault: None };
+            }
+            match act.take_back(&node, Clock::System.now()).await {
+                Ok(Outcome::Done | Outcome::Already | Outcome::Gone | Outcome::Reopened | Outcome::NotOurs) => {
+                    CleanRow { node, bore, clean: true, fault: None }
+                }
+                Err(error) => CleanRow { node, bore, clean: false, fault: Some(told(&error)) },
+            }
+        }
+    };
+    let mut rows: Vec<CleanRow> = stream::iter(found).map(one).buffer_unordered(AT_ONCE).collect().await;
+    rows.sort_by(|a, b| a.node.cmp(&b.node));
+    rows
+}
+
+/// An error with its causes, on one line.
+fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+impl CleanReport {
+    fn table(&self) -> String {
+        if self.nodes.is_empty() {
+            return "No Node bears anything of Stoker's.\n".to_owned();
+        }
+        let rows = self.nodes.iter().map(|row| {
+            let bore = row.bore.iter().map(|trace| trace.as_str()).collect::<Vec<_>>().join(", ");
+            let done = match (&row.fault, row.clean) {
+                (Some(fault), _) => fault.clone(),
+                (None, true) => "taken back".to_owned(),
+                (None, false) => "would be taken back".to_owned(),
+            };
+            vec![row.node.to_string(), bore, done]
+        });
+        let mut text = table(&["NODE", "BEARS", "DONE"], &[], rows.collect());
+        let failed = self.nodes.iter().filter(|row| row.fault.is_some()).count();
+        if failed > 0 {
+            let nodes = count(u64::try_from(failed).unwrap_or(u64::MAX), "Node");
+            text.push_str(&paragraph("note:", &format!("{nodes} could not be cleaned; the same command goes on with them")));
+        }
+        text + &paragraph("note:", "a Stoker that runs on this cluster writes all of it again")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, clean: bool, fault: Option<&str>) -> CleanRow {
+        let node = NodeName::new(name).unwrap();
+        CleanRow { node, bore: vec![Trace::Hold, Trace::Verdict], clean, fault: fault.map(ToOwned::to_owned) }
+    }
+
+    #[test]
+    fn each_node_is_told_with_what_it_bore_and_what_came_of_it() {
+        let shown = |nodes, dry_run| CleanReport { dry_run, nodes }.table();
+        assert_eq!(shown(Vec::new(), false), "No Node bears anything of Stoker's.\n");
+        let text = shown(vec![row("a", true, None), row("b", false, Some("no rights"))], false);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), ["a", "hold,", "verdict", "taken", "back"]);
+        assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["b", "hold,", "verdict", "no", "rights"]);
+        assert!(lines[3].starts_with("note:  1 Node could not be cleaned"), "{text}");
+        assert!(shown(vec![row("a", false, None)], true).contains("would be taken back"));
+    }
+
+    #[tokio::test]
+    async fn a_state_directory_on_which_a_stoker_runs_is_refused_and_none_is_made() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            clean: CleanArgs,
+        }
+        let parsed = |dir: &std::path::Path| {
+            let dir = dir.to_str().unwrap();
+            <Line as clap::Parser>::parse_from(["clean", "--kubeconfig", "/nowhere/config", "--state-dir", dir]).clean
+        };
+        let state = tempfile::tempdir().unwrap();
+        let absent = state.path().join("absent");
+        let failed = run(&parsed(&absent)).await.unwrap_err();
+        assert!(failed.to_string().contains("/nowhere/config") && !absent.exists(), "{failed}");
+        let permit = Permit::take(state.path()).unwrap();
+        let refused = run(&parsed(state.path())).await.unwrap_err();
+        assert!(refused.to_string().contains("stop it first"), "{refused}");
+        assert_eq!(refused.exit(), Exit::Failed);
+        let dry = CleanArgs { dry_run: true, ..parsed(state.path()) };
+        assert!(run(&dry).await.unwrap_err().to_string().contains("/nowhere/config"));
+        drop(permit);
+        assert!(run(&parsed(state.path())).await.unwrap_err().to_string().contains("/nowhere/config"));
+    }
+}

@@ -1,0 +1,154 @@
+//! Asks probes *now* before nodes go: what the autoscaler saw as idle may have begun to work since. It is asked only where probes are the
+//! pool's evidence, and never of what has no work to lose: failed, not Ready and unknown ids.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use stoker_core::ids::{NodeGroupId, NodeName, PoolName};
+use stoker_core::orders::NodeRef;
+use stoker_core::policy::Evidence;
+use stoker_core::reading::seen::{Activity, Hearing, Seen};
+use stoker_core::reading::{Measured, Source};
+use stoker_core::record::{Record, State};
+use stoker_core::verdict::Verdict;
+
+use crate::probes::{NotConfirmed, Readings, Streams};
+use crate::telemetry::{DeleteRefusal, Metrics};
+use crate::view::View;
+
+/// How long the answers to one call may take, all of them together: a probe gives its own within 2 s, and the autoscaler waits 5 s for
+/// the whole call.
+const WITHIN: Duration = Duration::from_secs(3);
+
+/// Why a node must not go. Nothing of the call was done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotIdle {
+    /// It is at work.
+    #[error("{node} is at work: its probe sees work on {gpus} of its GPUs now")]
+    Busy {
+        /// The node.
+        node: NodeName,
+        /// GPUs at work.
+        gpus: usize,
+    },
+    /// It cannot be told, and other nodes of the pool can.
+    #[error("{node} cannot be confirmed idle: {why}")]
+    Unknown {
+        /// The node.
+        node: NodeName,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// Asks probes before nodes go.
+#[derive(Debug)]
+pub struct Confirm {
+    readings: Arc<Readings>,
+    streams: Arc<Streams>,
+    metrics: Metrics,
+}
+
+/// What asking one node came to, where it is not idle.
+enum Found {
+    Busy(usize),
+    Unknown(String),
+}
+
+impl Confirm {
+    /// Asks through these streams.
+    pub const fn new(readings: Arc<Readings>, streams: Arc<Streams>, metrics: Metrics) -> Self {
+        Self { readings, streams, metrics }
+    }
+
+    /// Confirms that those of the nodes that may be at work are not, all of them at once.
+    ///
+    /// # Errors
+    /// Names the first node that is at work, or of which that cannot be told. Where no probe of the pool is heard, pods are the evidence,
+    /// and only work that was seen counts.
+    pub async fn idle(&self, view: &View, group: &NodeGroupId, nodes: &[NodeRef]) -> Result<(), NotIdle> {
+        let pool = view.groups.get(group).map(|shown| &shown.group.pool);
+        let Some(pool) = pool.and_then(|pool| view.menu.policy.pool(pool)).filter(|pool| pool.evidence == Evidence::Probe)
+        else {
+            return Ok(());
+        };
+        let asked =
+            started(view, group, nodes).into_iter().map(|(record, node)| async move { (record, node, self.ask(node).await) });
+        for (record, node, found) in join_all(asked).await {
+            let unhealthy = || record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Unhealthy);
+            let (refusal, why) = match found {
+                Ok(()) => continue,
+                Err(Found::Busy(gpus)) => (DeleteRefusal::Busy, NotIdle::Busy { node: node.clone(), gpus }),
+                // A GPU that is broken can often not be read, and it is for that that the node goes.
+                Err(Found::Unknown(_)) if unhealthy() || !self.hears_any(view, &pool.name) => continue,
+                Err(Found::Unknown(why)) => (DeleteRefusal::Unknown, NotIdle::Unknown { node: node.clone(), why }),
+            };
+            self.metrics.delete_refused(refusal);
+            tracing::warn!(rpc = "NodeGroupDeleteNodes", %group, "refused: {why}");
+            return Err(why);
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, node: &NodeName) -> Result<(), Found> {
+        let answer = tokio::time::timeout(WITHIN, self.streams.confirm_idle(node)).await;
+        // The answer was taken in before it came here.
+        let seen = self.readings.seen_of(node);
+        match answer {
+            Ok(Ok(_)) => seen.map_or_else(|| Err(Found::Unknown("nothing was read".to_owned())), |seen| idle(&seen)),
+            // Prometheus stands in: nobody can be asked, and what is concluded of its readings is the engine's to say.
+            Ok(Err(NotConfirmed::NoStream)) if seen.is_some_and(|seen| is_read_otherwise(&seen)) => Ok(()),
+            Ok(Err(why)) => Err(Found::Unknown(why.to_string())),
+            Err(_) => Err(Found::Unknown(format!("its probe did not answer within {} s", WITHIN.as_secs()))),
+        }
+    }
+
+    /// Whether readings of any node of the pool come. Where none does, its probes have failed all at once, and pods are the evidence.
+    fn hears_any(&self, view: &View, pool: &PoolName) -> bool {
+        let node = |record: &Record| match &record.state {
+            State::Registered { node: Some(node), .. } => Some(node.clone()),
+            _ => None,
+        };
+        let of_pool = |record: &&Arc<Record>| view.group_of_record(record).is_some_and(|group| group.pool == *pool);
+        view.memory.records.values().filter(of_pool).filter_map(|record| node(record)).any(|node| self.readings.hears(&node))
+    }
+}
+
+/// Those of the named nodes that are of the group and were Ready, with their records.
+fn started<'a>(view: &'a View, group: &NodeGroupId, nodes: &[NodeRef]) -> Vec<(&'a Record, &'a NodeName)> {
+    let mut by_id = HashMap::new();
+    for record in view.memory.records.values().filter(|record| record.group == *group) {
+        if let State::Registered { instance, node: Some(node), ready_at: Some(_), .. } = &record.state {
+            by_id.insert(instance.as_str(), (record.as_ref(), node));
+            by_id.insert(node.as_str(), (record.as_ref(), node));
+        }
+    }
+    // A machine that is named by its id is that one or none, as where the order is filed.
+    let id = |node: &NodeRef| if node.provider_id.is_empty() { node.name.clone() } else { node.provider_id.clone() };
+    nodes.iter().filter_map(|node| by_id.get(id(node).as_str()).copied()).collect()
+}
+
+/// Whether no GPU is at work, by what has been seen up to now.
+fn idle(seen: &Seen) -> Result<(), Found> {
+    let count = |of: fn(&Activity) -> bool| seen.gpus.values().filter(|gpu| of(&gpu.activity)).count();
+    let active = count(|activity| matches!(activity, Activity::Active { .. }));
+    if active > 0 {
+        return Err(Found::Busy(active));
+    }
+    let quiet = count(|activity| matches!(activity, Activity::Quiet { .. }));
+    let counted = match seen.counted {
+        Measured::Known(counted) => usize::try_from(counted).unwrap_or(usize::MAX),
+        Measured::Unknown(_) => 0,
+    };
+    match seen.gpus.len().max(counted) {
+        0 => Err(Found::Unknown("its probe sees no GPU".to_owned())),
+        there if quiet < there => Err(Found::Unknown(format!("what {} of its {there} GPUs do is not known", there - quiet))),
+        _ => Ok(()),
+    }
+}
+
+fn is_read_otherwise(seen: &Seen) -> bool {
+    seen.source == Source::Prometheus && matches!(seen.hearing, Hearing::Heard { .. })
+}
