@@ -54,7 +54,7 @@ fn a_warm_floor_that_its_limits_do_not_let_through_is_told() {
         let told = warnings(&menu(&pool, &json!([]), &ONE_ZONE), now());
         told.iter().map(|warning| warning.to_string()[..60].to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(warm(Value::Null), ["pool pool: of warmFloor.nodes 3 only 2 can be bought (limits."]);
+    assert_eq!(warm(Value::Null), ["pool pool: of warmFloor.nodes 3 only 2 can be bought (limits"]);
     // In its off-hours a pool is not to have them.
     let nearly_always = json!({ "schedule": [{ "cron": "0 * * * *", "for": "59m" }], "maxNodes": 1 });
     assert_eq!(warm(nearly_always), Vec::<String>::new());

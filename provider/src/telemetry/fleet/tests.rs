@@ -232,7 +232,7 @@ fn verdicts_are_counted_by_pool_and_what_held_nodes_cost() {
     };
     let records = [judged(0, Verdict::Held), judged(1, Verdict::Held), judged(2, Verdict::Unknown), joined(3, now, true)];
     let memory = Arc::new(Memory { records: records.map(|record| (record.id, record)).into(), ..Memory::default() });
-    let fleet = Fleet { menu: menu(now), memory, cluster: Some(Arc::default()) };
+    let fleet = Fleet { menu: menu(now), memory, cluster: Some(Arc::default()), floors: Vec::new() };
     let text = scrape(fleet.clone());
     let nodes = |verdict: &str| value(&text, &format!("stoker_verdict_nodes{{pool=\"infer\",verdict=\"{verdict}\"}}"));
     assert_eq!([nodes("held"), nodes("unknown"), nodes("busy")], [Some(2.0), Some(1.0), Some(0.0)], "{text}");
