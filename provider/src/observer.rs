@@ -65,7 +65,8 @@ impl Observer {
         self.metrics.publish(gauges(pass.view));
         let View { menu, memory, .. } = pass.view;
         let (menu, memory) = (Arc::clone(menu), Arc::clone(memory));
-        self.metrics.fleet(Fleet { menu, memory, cluster: pass.snapshot.cluster.clone() });
+        let (cluster, floors) = (pass.snapshot.cluster.clone(), pass.view.accounts.floors.clone());
+        self.metrics.fleet(Fleet { menu, memory, cluster, floors });
         for (supplier, inventory) in &pass.snapshot.suppliers {
             if let Some(inventory) = inventory {
                 self.metrics.feed_seen(Feed::Supplier(supplier.clone()), inventory.as_of);

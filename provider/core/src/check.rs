@@ -3,6 +3,7 @@
 
 mod begun;
 mod guarded;
+mod floors;
 mod leaving;
 mod membership;
 mod spend;
@@ -207,6 +208,21 @@ pub enum Fatal {
     /// The hold on a free node would be taken back that is not idle.
     #[error("node {0} is kept, and its hold would be taken back")]
     OpensKept(NodeName),
+    /// A floor would be grown beyond what it wants.
+    #[error(
+        "pool {pool} would be grown to {nodes} warm or coming nodes without the autoscaler, more than the {wanted} of its floor"
+    )]
+    FloorTooLarge {
+        /// The pool.
+        pool: PoolName,
+        /// Warm nodes, and those on their way for the floor.
+        nodes: u32,
+        /// What the floor wants.
+        wanted: u32,
+    },
+    /// The autoscaler would buy once more what was grown without it.
+    #[error("{0} is grown without the autoscaler and stays open, so that its pods would be bought for twice")]
+    GrownOpen(NodeGroupId),
     /// Limits that make no sense.
     #[error("{group}: min {min}, target {target}, max {max} do not fit together")]
     BadLimits {
@@ -256,6 +272,7 @@ pub fn check(
     endings(&plan.actions, &memory, snapshot, &mut faults);
     leaving::leaving(&plan.actions, before, &memory, snapshot, menu, &mut faults);
     guarded::guarded(&plan.actions, before, &memory, snapshot, menu, &mut faults);
+    floors::own_growth(&plan, before, &memory, menu, &mut faults);
     let by_group = by_group(&memory);
     windows::windows(&plan.actions, before, &memory, &by_group, menu, &mut faults);
     let growing: BTreeSet<RecordId> = plan
@@ -469,8 +486,9 @@ fn spending(
     }
     for pool in menu.policy.pools.iter().filter(|pool| growing_pools.contains(&pool.name)) {
         let held = nodes.get(&pool.name).copied().unwrap_or(0);
-        if held > u64::from(pool.limits.max_nodes) {
-            faults.push(Fatal::TooManyNodes { pool: pool.name.clone(), nodes: held, limit: pool.limits.max_nodes });
+        let limit = floors::max_nodes(pool, growing, memory);
+        if held > u64::from(limit) {
+            faults.push(Fatal::TooManyNodes { pool: pool.name.clone(), nodes: held, limit });
         }
     }
     spend::judge(&menu.policy, &bought, &before.budgets, faults);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::aside::{Announced, Aside, Replacements};
 use crate::budget::{BudgetOf, Stage};
+use crate::floor::FloorMemory;
 use crate::group::Group;
 use crate::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
 use crate::images::PoolImages;
@@ -69,6 +70,9 @@ pub struct Memory {
     /// When it was last noted that somebody watches.
     #[serde(default)]
     pub watched_at: Option<Timestamp>,
+    /// What is remembered of the pools' warm floors.
+    #[serde(default)]
+    pub floors: BTreeMap<PoolName, Arc<FloorMemory>>,
     /// What bounds how many nodes of a pool go, of the pools that bound it.
     #[serde(default)]
     pub windows: BTreeMap<PoolName, Arc<Released>>,

@@ -115,21 +115,33 @@ pub fn increase(
         let why = scales.binding(group).map_or_else(|| "a market on trial takes one launch".to_owned(), |b| b.to_string());
         return Err(OrderRefused::NoRoom { group: group_id.clone(), asked, room, why });
     }
-    let order = memory.take_order_id();
     let floor = limits.target + asked <= limits.min;
     let credited_to = memory.session;
-    let records: Vec<RecordId> = (0..asked)
+    Ok(file(memory, scales.menu, group_id, asked, (credited_to, floor), scales.now))
+}
+
+/// Files an order: who counts on it while it boots, and whether it is for a floor rather than for pods.
+pub(crate) fn file(
+    memory: &mut Memory,
+    menu: &Menu,
+    group: &NodeGroupId,
+    nodes: u32,
+    (credited_to, floor): (Option<SessionId>, bool),
+    now: Timestamp,
+) -> (OrderId, Vec<RecordId>) {
+    let order = memory.take_order_id();
+    let records: Vec<RecordId> = (0..nodes)
         .map(|_| {
             let id = memory.take_record_id();
             let record = Record {
                 id,
-                group: group_id.clone(),
+                group: group.clone(),
                 order: Some(order),
-                ordered_at: scales.now,
+                ordered_at: now,
                 credited_to,
                 floor,
                 attempts: 0,
-                placeholder: placeholder(&scales.menu.policy.cluster, group_id, id),
+                placeholder: placeholder(&menu.policy.cluster, group, id),
                 pods: PodsSeen::NotYet,
                 judged: None,
                 state: State::Wanted,
@@ -138,8 +150,8 @@ pub fn increase(
             id
         })
         .collect();
-    remember(memory, scales.menu, group_id);
-    Ok((order, records))
+    remember(memory, menu, group);
+    (order, records)
 }
 
 /// The id that the autoscaler knows a record by before there is a machine. Unique for ever: record numbers are never used twice.

@@ -499,6 +499,13 @@ pub enum Note {
         /// Of so many.
         of: u32,
     },
+    /// A group was grown for a warm floor without the autoscaler.
+    FloorGrown {
+        /// The group.
+        group: NodeGroupId,
+        /// By so many nodes.
+        nodes: u32,
+    },
     /// A budget narrows what is bought, or does so no more.
     Budget {
         /// How it stands now.
@@ -535,6 +542,7 @@ impl Note {
             | Self::SetAside { group, .. }
             | Self::TakesPods { group, .. }
             | Self::WillBeEmptied { group, .. }
+            | Self::FloorGrown { group, .. }
             | Self::Thawed { group } => About::Group(group),
             Self::ProbesLapsed { pool, .. } | Self::ProbesBack { pool, .. } | Self::ReplacementsStopped { pool, .. } => {
                 About::Pool(pool)
@@ -562,6 +570,7 @@ impl Note {
             Self::ReplacementsStopped { .. } => "ReplacementsStopped",
             Self::ProbesLapsed { .. } => "ProbesLapsed",
             Self::ProbesBack { .. } => "ProbesBack",
+            Self::FloorGrown { .. } => "FloorGrown",
             Self::Budget { .. } => "BudgetStage",
         }
     }
@@ -574,6 +583,7 @@ impl Note {
             | Self::Orphan { .. }
             | Self::Frozen { .. }
             | Self::ReplacementsStopped { .. }
+            | Self::FloorGrown { .. }
             | Self::ProbesLapsed { .. } => true,
             Self::SetAside { why, .. } => matches!(why, AsideFor::Unhealthy),
             Self::TakesPods { .. }
@@ -639,6 +649,12 @@ impl std::fmt::Display for Note {
             Self::ProbesBack { pool, heard, of } => {
                 write!(f, "pool {pool}: {heard} of {of} probes are heard again, and are the evidence")
             }
+            Self::FloorGrown { group, nodes } => write!(
+                f,
+                "{group} is grown by {nodes} for the warm floor: its minSize was above its target for 2 min and the autoscaler did not \
+                 ask; give it --enforce-node-group-min-size. Until they are Ready, the groups for the same pods are closed, so that it \
+                 does not buy them once more"
+            ),
             Self::Budget { budget, .. } => write!(f, "budget of {budget}"),
         }
     }

@@ -16,6 +16,7 @@ use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, PoolName};
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market, Place};
+use crate::policy::Pool;
 use crate::quota::{Claim, Claims};
 use crate::record::{Record, State};
 use crate::units::UsdPerHour;
@@ -47,6 +48,8 @@ pub struct Usage {
     pub committed: Committed,
     /// How the budgets that are not ample stood when they were last told of.
     pub stages: BTreeMap<BudgetOf, Stage>,
+    /// The most nodes that pools may have whose off-hours it is.
+    pub off_hours: BTreeMap<PoolName, u32>,
 }
 
 /// How much of a pool is spot.
@@ -176,6 +179,12 @@ impl Usage {
             held.units = held.units.saturating_sub(claim.units);
             held.in_flight = held.in_flight.saturating_sub(claim.units.saturating_mul(u64::from(in_flight)));
         }
+    }
+
+    /// The most nodes that a pool may have now.
+    fn max_nodes(&self, pool: &Pool) -> u32 {
+        let off_hours = self.off_hours.get(&pool.name).copied();
+        off_hours.map_or(pool.limits.max_nodes, |most| most.min(pool.limits.max_nodes))
     }
 
     /// Records that count in a group.

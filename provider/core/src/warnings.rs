@@ -25,10 +25,12 @@ mod tests;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
     /// The pool's own floor does not fit under its limits, commitments counted.
-    #[error("pool {pool}: of limits.minNodes {min} only {found} can be bought{}: lower it, or raise what is in its way", because(.limits))]
+    #[error("pool {pool}: of {field} {min} only {found} can be bought{}: lower it, or raise what is in its way", because(.limits))]
     Floor {
         /// The pool.
         pool: PoolName,
+        /// The field that asks for it.
+        field: &'static str,
         /// Its floor.
         min: u32,
         /// How many of it can be bought.
@@ -38,12 +40,14 @@ pub enum Warning {
     },
     /// The floor fits by itself, and not beside those of the pools before it.
     #[error(
-        "pool {pool}: of limits.minNodes {min} only {found} can be bought once the pools before it have theirs: quotas or \
+        "pool {pool}: of {field} {min} only {found} can be bought once the pools before it have theirs: quotas or \
          limits.maxUsdPerHour do not hold all floors; lower one, or raise what they share"
     )]
     FloorBesideOthers {
         /// The pool.
         pool: PoolName,
+        /// The field that asks for it.
+        field: &'static str,
         /// Its floor.
         min: u32,
         /// How many of it can be bought.
@@ -137,10 +141,13 @@ fn floors(menu: &Menu, now: Timestamp) -> Vec<Warning> {
     let mut usage = Usage::count(&memory, menu, now);
     let mut told = Vec::new();
     for pool in &menu.policy.pools {
-        let (name, min) = (&pool.name, pool.limits.min_nodes);
+        // What a schedule asks for at times is told when it is due; what stands for ever is told now.
+        let warm = pool.warm_floor.as_ref().map_or(0, |floor| floor.nodes);
+        let (name, min) = (&pool.name, pool.limits.min_nodes.max(warm));
+        let field = if warm > pool.limits.min_nodes { "warmFloor.nodes" } else { "limits.minNodes" };
         let groups: Vec<&Group> = menu.pool_groups(name).map(AsRef::as_ref).collect();
-        // A pool without a place gets no node of any kind, which is told of it as such.
-        if min == 0 || groups.is_empty() {
+        // A pool without a place gets no node of any kind, which is told of it as such. Of one in its off-hours this is not the time to tell.
+        if min == 0 || groups.is_empty() || usage.off_hours.contains_key(name) {
             continue;
         }
         let alone = what_if(menu, &memory, name, None, min, now);
@@ -148,9 +155,9 @@ fn floors(menu: &Menu, now: Timestamp) -> Vec<Warning> {
         let found = allocation.found();
         usage = allocation.usage;
         if alone.found < min {
-            told.push(Warning::Floor { pool: name.clone(), min, found: alone.found, limits: in_the_way(&alone) });
+            told.push(Warning::Floor { pool: name.clone(), field, min, found: alone.found, limits: in_the_way(&alone) });
         } else if found < min {
-            told.push(Warning::FloorBesideOthers { pool: name.clone(), min, found });
+            told.push(Warning::FloorBesideOthers { pool: name.clone(), field, min, found });
         }
     }
     told

@@ -1,10 +1,12 @@
-//! Budgets and commitments as `plan` and `groups` show them.
+//! Budgets, commitments and warm floors as `plan` and `groups` show them.
 
 use std::fmt;
 
+use jiff::Timestamp;
 use serde::Serialize;
 use stoker_core::budget::{Budget, Stage};
 use stoker_core::commitment::{Amount, Use};
+use stoker_core::floor::FloorStands;
 use stoker_core::ids::PoolName;
 use stoker_core::units::UsdPerHour;
 
@@ -102,5 +104,75 @@ impl fmt::Display for UseRow {
     /// `commitment ri: 1 node used, 2 nodes unused, $1.0200/h`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "commitment {}: {}", self.name, self.shown)
+    }
+}
+
+/// How a warm floor stands.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FloorRow {
+    pool: PoolName,
+    /// Warm nodes that are wanted.
+    wanted: u32,
+    /// Which part of the floor asks for that.
+    why: String,
+    /// Nodes that are free, healthy and ready for a pod: those above what is wanted too.
+    warm: u32,
+    /// Nodes on their way for it.
+    coming: u32,
+    /// What the wanted nodes cost, before what commitments pay of it.
+    per_hour: Money,
+    /// Since when some are missing.
+    unmet_since: Option<Timestamp>,
+    /// What keeps the missing ones from being bought.
+    blocked: Option<String>,
+    #[serde(skip)]
+    rate: UsdPerHour,
+}
+
+impl From<FloorStands> for FloorRow {
+    fn from(stands: FloorStands) -> Self {
+        let FloorStands { pool, wanted, why, warm, coming, usd_per_hour: rate, unmet_since, blocked } = stands;
+        Self { pool, wanted, why, warm, coming, per_hour: rate.into(), unmet_since, blocked, rate }
+    }
+}
+
+impl fmt::Display for FloorRow {
+    /// `warm floor of inference: 1 of 2 warm, 1 coming, $1.6000/h (nodes)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pool, wanted, why, warm, coming, unmet_since, blocked, rate, per_hour: _ } = self;
+        write!(f, "warm floor of {pool}: {warm} of {wanted} warm, {coming} coming, {rate}/h ({why})")?;
+        if let Some(since) = unmet_since {
+            write!(f, "; short since {}", since.strftime("%Y-%m-%d %H:%M:%SZ"))?;
+        }
+        match blocked {
+            Some(why) => write!(f, "; {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_floor_is_told_in_one_line_with_its_cost_and_what_lacks() {
+        let stands = FloorStands {
+            pool: PoolName::new("inference").unwrap(),
+            wanted: 2,
+            why: "nodes".to_owned(),
+            warm: 1,
+            coming: 0,
+            usd_per_hour: UsdPerHour(1_600_000),
+            unmet_since: Some(Timestamp::UNIX_EPOCH),
+            blocked: Some("quota L-1 is full".to_owned()),
+        };
+        let met = FloorStands { warm: 3, unmet_since: None, blocked: None, ..stands.clone() };
+        assert_eq!(
+            FloorRow::from(stands).to_string(),
+            "warm floor of inference: 1 of 2 warm, 0 coming, $1.6000/h (nodes); short since 1970-01-01 00:00:00Z; quota L-1 is full"
+        );
+        assert_eq!(FloorRow::from(met).to_string(), "warm floor of inference: 3 of 2 warm, 0 coming, $1.6000/h (nodes)");
     }
 }

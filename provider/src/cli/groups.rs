@@ -13,10 +13,12 @@ use serde::{Deserialize, Serialize};
 use stoker_core::budget::Budget;
 use stoker_core::commitment::Use;
 use stoker_core::demand::Demand;
+use stoker_core::floor::FloorStands;
+use stoker_core::ids::PoolName;
 use stoker_core::plan::FreeNodes;
 use stoker_core::units::UsdPerHour;
 
-use super::accounts::{BudgetRow, UseRow};
+use super::accounts::{BudgetRow, FloorRow, UseRow};
 use super::args::OutputArg;
 use super::demand::{self, DemandRow};
 use super::exit::{CliError, Exit, NotFound};
@@ -62,6 +64,8 @@ struct DebugView {
     budgets: Vec<Budget>,
     #[serde(default)]
     commitments: Vec<Use>,
+    #[serde(default)]
+    floors: Vec<FloorStands>,
     #[serde(default)]
     demand: Demand,
 }
@@ -129,6 +133,8 @@ struct GroupsReport {
     /// Of the pool that was asked for, and of all pools.
     budgets: Vec<BudgetRow>,
     commitments: Vec<UseRow>,
+    /// How warm floors stand.
+    floors: Vec<FloorRow>,
     /// What the pools' demand signals say.
     demand: Vec<DemandRow>,
     /// Groups that are not shown to the autoscaler, and not above.
@@ -178,16 +184,15 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
     let of_shown = |guest: &Guest| guest.group.as_ref().is_none_or(|id| shown.iter().any(|group| group.group == *id));
     let pods_without_gpu = view.pods_without_gpu.into_iter().filter(of_shown).collect();
     let groups = shown.into_iter().map(GroupRow::from).collect();
-    let own = |budget: &Budget| match (&args.pool, budget.of.pool()) {
-        (Some(asked), Some(pool)) => asked == pool.as_str(),
-        _ => true,
-    };
+    let of_asked = |pool: &PoolName| args.pool.as_ref().is_none_or(|asked| asked == pool.as_str());
+    let own = |budget: &Budget| budget.of.pool().is_none_or(of_asked);
     let report = GroupsReport {
         at: view.at,
         not_ready: view.ready,
         groups,
         budgets: view.budgets.into_iter().filter(own).map(BudgetRow::from).collect(),
         commitments: view.commitments.into_iter().map(UseRow::from).collect(),
+        floors: view.floors.into_iter().filter(|floor| of_asked(&floor.pool)).map(FloorRow::from).collect(),
         demand: demand::rows(&view.demand, args.pool.as_deref(), view.at),
         leaving: view.leaving,
         aside: view.aside,
@@ -331,6 +336,9 @@ impl GroupsReport {
         }
         for commitment in &self.commitments {
             let _ = writeln!(text, "{commitment}");
+        }
+        for floor in &self.floors {
+            let _ = writeln!(text, "{floor}");
         }
         for row in &self.demand {
             let _ = writeln!(text, "{row}");

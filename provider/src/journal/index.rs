@@ -140,6 +140,7 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::Thawed { .. }
             | Note::ProbesLapsed { .. }
             | Note::ProbesBack { .. }
+            | Note::FloorGrown { .. }
             | Note::Budget { .. } => {}
         }
     }

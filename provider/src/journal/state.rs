@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use stoker_core::aside::{Announced, Aside, Replacements};
 use stoker_core::budget::{BudgetOf, Stage};
 use stoker_core::demand::PoolDemand;
+use stoker_core::floor::FloorMemory;
 use stoker_core::ids::{
     Cloud, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
 };
@@ -59,6 +60,7 @@ pub(super) struct MemoryDelta {
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     moves: MapDelta<PoolName, Arc<Moves>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    floors: MapDelta<PoolName, Arc<FloorMemory>>,
     windows: MapDelta<PoolName, Arc<Released>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     images: MapDelta<PoolName, Arc<PoolImages>>,
@@ -93,6 +95,7 @@ impl Part for Memory {
             replaced,
             idle,
             moves,
+            floors,
             windows,
             images,
             budgets,
@@ -117,6 +120,7 @@ impl Part for Memory {
             replaced: replaced.whole(),
             idle: idle.whole(),
             moves: moves.whole(),
+            floors: floors.whole(),
             windows: windows.whole(),
             images: images.whole(),
             budgets: budgets.whole(),
@@ -144,6 +148,7 @@ impl Part for Memory {
             replaced,
             idle,
             moves,
+            floors,
             windows,
             images,
             budgets,
@@ -168,6 +173,7 @@ impl Part for Memory {
             replaced: replaced.since(&before.replaced).unwrap_or_default(),
             idle: idle.since(&before.idle).unwrap_or_default(),
             moves: moves.since(&before.moves).unwrap_or_default(),
+            floors: floors.since(&before.floors).unwrap_or_default(),
             windows: windows.since(&before.windows).unwrap_or_default(),
             images: images.since(&before.images).unwrap_or_default(),
             budgets: budgets.since(&before.budgets).unwrap_or_default(),
@@ -196,6 +202,7 @@ impl Part for Memory {
             || !delta.windows.is_empty()
             || !delta.moves.is_empty()
             || !delta.images.is_empty()
+            || !delta.floors.is_empty()
             || !delta.budgets.is_empty()
             || !delta.watched.is_empty()
             || !delta.lapsed.is_empty();
@@ -217,6 +224,7 @@ impl Part for Memory {
             replaced,
             idle,
             moves,
+            floors,
             windows,
             images,
             budgets,
@@ -241,6 +249,7 @@ impl Part for Memory {
             replaced: Part::apply(Some(before.replaced), replaced),
             idle: Part::apply(Some(before.idle), idle),
             moves: Part::apply(Some(before.moves), moves),
+            floors: Part::apply(Some(before.floors), floors),
             windows: Part::apply(Some(before.windows), windows),
             images: Part::apply(Some(before.images), images),
             budgets: Part::apply(Some(before.budgets), budgets),

@@ -307,8 +307,9 @@ fn supply(thresholds: &Thresholds) -> Vec<Rule> {
                 "Pool {{{{ $labels.pool }}}} has lacked {{{{ $value }}}} nodes of its floor for {}",
                 promql_time(*floor_for)
             ),
-            "minNodes is not there. stoker plan --pool POOL --count 1 says what stops growth (no stock, a quota, a budget). If nothing does, \
-             the autoscaler does not ask: it needs --enforce-node-group-min-size, and must be able to reach Stoker (/readyz).",
+            "Nodes of minNodes or of the warm floor are not there. stoker groups says what stops a warm floor, stoker plan --pool POOL --count 1 \
+             what stops growth (no stock, a quota, a budget). If nothing does, the autoscaler does not ask: it needs \
+             --enforce-node-group-min-size, and must be able to reach Stoker (/readyz).",
         ),
         alert(
             "StokerQuotaNearLimit",

@@ -154,6 +154,7 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serd
         "kept": kept.collect::<Vec<_>>(),
         "budgets": view.accounts.budgets,
         "commitments": view.accounts.commitments,
+        "floors": view.accounts.floors,
         "podsWithoutGpu": guests,
         "demand": demand,
         "records": view.memory.records.values().collect::<Vec<_>>(),

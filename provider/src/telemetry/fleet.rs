@@ -1,6 +1,7 @@
 //! Gauges of single nodes, GPUs, quotas and prices: worked out from the facts of the last pass when somebody scrapes, so that no pass pays
 //! for them. Dashboards and alerts join what GPU exporters tell of a node with these, by the label `node`.
 
+mod floors;
 #[cfg(test)]
 mod tests;
 mod verdicts;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
+use stoker_core::floor::FloorStands;
 use stoker_core::group::{Group, Menu};
 use stoker_core::ids::PoolName;
 use stoker_core::memory::Memory;
@@ -34,6 +36,8 @@ pub struct Fleet {
     pub memory: Arc<Memory>,
     /// The cluster's nodes; `None` without a Kubernetes feed, and then nobody knows what is in use.
     pub cluster: Option<Arc<ClusterFacts>>,
+    /// How the warm floors stood.
+    pub floors: Vec<FloorStands>,
 }
 
 /// A node that has joined.
@@ -152,19 +156,6 @@ impl Fleet {
         let busy =
             nodes.values().filter_map(|Node { name, busy, .. }| Some(([("node", (*name).to_owned())], i64::from((*busy)?))));
         gauges(encoder, "node_busy", "1 while GPU pods hold a node; absent where nobody can tell", None, busy)
-    }
-
-    fn encode_floors(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let ready = self.ready();
-        let pools = || self.menu.policy.pools.iter();
-        let unit = Unit::Other("nodes".to_owned());
-        let floors = pools().map(|pool| ([("pool", pool.name.to_string())], i64::from(pool.limits.min_nodes)));
-        gauges(encoder, "floor", "Nodes that a pool keeps whatever the demand", Some(&unit), floors)?;
-        let missing = pools().map(|pool| {
-            let there = ready.get(&pool.name).copied().unwrap_or(0);
-            ([("pool", pool.name.to_string())], i64::from(pool.limits.min_nodes.saturating_sub(there)))
-        });
-        gauges(encoder, "floor_missing", "Ready nodes that a pool lacks of its floor", Some(&unit), missing)
     }
 
     fn encode_quotas(&self, encoder: &mut DescriptorEncoder<'_>, now: Timestamp) -> fmt::Result {

@@ -19,7 +19,7 @@ pub(super) fn accounts(draft: &mut Draft<'_>, usage: &Usage) -> Accounts {
     Accounts {
         budgets,
         commitments: usage.committed.uses(&draft.menu.policy.commitments),
-        floors: Vec::new(),
+        floors: std::mem::take(&mut draft.floors_stand),
         kept: Vec::new(),
     }
 }

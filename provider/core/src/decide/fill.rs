@@ -195,10 +195,12 @@ fn settle(
         _ => false,
     });
     let nodes = u32::try_from(left.len()).unwrap_or(u32::MAX);
+    // What the autoscaler did not ask for it need not see fail.
+    let own = left.iter().filter_map(|id| draft.memory.records.get(id)).all(|record| record.credited_to.is_none());
     if sabotage::on("stock-out-waits") {
         return;
     }
-    if (had && !sabotage::on("part-as-placeholders")) || sabotage::on("failed-dropped") {
+    if own || (had && !sabotage::on("part-as-placeholders")) || sabotage::on("failed-dropped") {
         for id in left {
             draft.remove_record(*id);
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::SignedDuration;
 
 use super::guard::Held;
-use super::{Draft, is_fresh};
+use super::{Draft, is_fresh, minimums};
 use crate::choose::{PriceParts, Scales};
 use crate::commitment::Commitment;
 use crate::group::{Group, dominates};
@@ -94,7 +94,7 @@ pub(super) fn of_groups(
             limits.insert(remembered.group.id.clone(), gone);
         }
     }
-    minimums(draft, &mut limits);
+    minimums::set(draft, usage, &mut limits);
     let moments = next_moments(draft);
     for at in moments {
         draft.look_again_at(at);
@@ -130,60 +130,6 @@ fn unlist_dominated(open: &BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>>, limi
                 && limit.target == 0
             {
                 limit.listed = false;
-            }
-        }
-    }
-}
-
-/// `minSize` = max(floor, min(target, held)), never above `maxSize`: free nodes that are kept because they are paid for are held by
-/// annotation alone. Without a floor it is never above the target: an autoscaler that raises groups to it would buy more. The pool's floor
-/// goes first to groups whose nodes are held in any case, then to others that have nodes, so that it keeps what is there, then to the open
-/// group whose next node is cheapest.
-fn minimums(draft: &Draft<'_>, limits: &mut BTreeMap<NodeGroupId, GroupLimits>) {
-    for limit in limits.values_mut() {
-        let held = limit.busy.saturating_add(limit.free.window).saturating_add(limit.free.floor);
-        limit.min = if sabotage::on("min-without-busy") { 0 } else { held.min(limit.target) };
-    }
-    for pool in draft.menu.policy.pools.iter().filter(|pool| pool.limits.min_nodes > 0) {
-        let mut left = pool.limits.min_nodes;
-        let mut order: Vec<(bool, i64, NodeGroupId)> = draft
-            .menu
-            .pool_groups(&pool.name)
-            .filter_map(|group| {
-                let limit = limits.get(&group.id)?;
-                let unit_price = limit.next_price.map_or(i64::MAX, |price| group.unit_price(price).0);
-                Some((limit.target == 0, unit_price, group.id.clone()))
-            })
-            .collect();
-        order.sort();
-        let mut floors: BTreeMap<NodeGroupId, u32> = BTreeMap::new();
-        for (_, _, id) in &order {
-            let held = limits.get(id).map_or(0, |l| l.min).min(left);
-            left -= held;
-            floors.insert(id.clone(), held);
-        }
-        for (_, _, id) in &order {
-            let (Some(floor), Some(limit)) = (floors.get_mut(id), limits.get(id)) else { continue };
-            let here = limit.target.saturating_sub(*floor).min(left);
-            left -= here;
-            *floor += here;
-        }
-        order.sort_by(|a, b| (a.1, &a.2).cmp(&(b.1, &b.2)));
-        if sabotage::on("floor-stays") {
-            order.sort_by(|a, b| b.2.cmp(&a.2));
-            order.truncate(1);
-        }
-        for (_, _, id) in &order {
-            let Some(limit) = limits.get(id).filter(|l| l.listed) else { continue };
-            let more = limit.max.saturating_sub(limit.target).min(left);
-            left -= more;
-            if let Some(floor) = floors.get_mut(id) {
-                *floor += more;
-            }
-        }
-        for (id, floor) in floors {
-            if let Some(limit) = limits.get_mut(&id).filter(|_| !sabotage::on("floor-not-shown")) {
-                limit.min = limit.min.max(floor).min(limit.max);
             }
         }
     }

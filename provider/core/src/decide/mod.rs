@@ -6,12 +6,14 @@
 mod absorb;
 mod budgets;
 mod fill;
+mod floors;
 mod guard;
 mod images;
 mod guarded;
 mod leave;
 mod limits;
 mod notices;
+mod minimums;
 mod reclaims;
 mod seats;
 mod tell;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::floor::{FloorStands, Wanted};
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
 use crate::lookup::LookupSet;
@@ -60,6 +63,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     images::remember(&mut draft);
     // Before anything is bought: what goes in this pass must not widen the shares under which it buys.
     leave::nodes(&mut draft);
+    floors::look(&mut draft);
     fill::buy(&mut draft);
     fill::ask_again(&mut draft);
     guard::endings(&mut draft);
@@ -80,6 +84,8 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
 /// A decision in the making.
 struct Draft<'a> {
     snapshot: &'a Snapshot,
+    /// The memory that the pass began with.
+    before: &'a Memory,
     menu: &'a Menu,
     now: Timestamp,
     homes: Homes<'a>,
@@ -93,6 +99,10 @@ struct Draft<'a> {
     notices: Notices,
     /// What is used of every limit, once it is counted and as long as nothing that counts has changed.
     counted: OnceCell<Usage>,
+    /// What each pool's warm floor wants, by the pool's place in the policy.
+    floors: Vec<Option<Wanted>>,
+    /// How the floors stand after the pass.
+    floors_stand: Vec<FloorStands>,
     actions: Vec<Action>,
     notes: Vec<Note>,
     explanations: Vec<Explanation>,
@@ -105,6 +115,7 @@ impl<'a> Draft<'a> {
         let seats = memory.records.iter().map(|(id, record)| (*id, Seat::of(record, &homes, &machines))).collect();
         Self {
             snapshot,
+            before: memory,
             menu,
             now,
             homes,
@@ -114,6 +125,8 @@ impl<'a> Draft<'a> {
             strays: BTreeSet::new(),
             notices: Notices::default(),
             counted: OnceCell::new(),
+            floors: Vec::new(),
+            floors_stand: Vec::new(),
             actions: Vec::new(),
             notes: Vec::new(),
             explanations: Vec::new(),

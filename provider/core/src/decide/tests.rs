@@ -7,6 +7,7 @@ mod filling;
 pub(super) mod given;
 mod held;
 mod images;
+mod floors;
 mod leave;
 mod oracle;
 mod orders;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Draft;
+use super::{Draft, floors};
 use crate::commitment::PaidFor;
 use crate::ids::RecordId;
 use crate::lookup::LookupSet;
@@ -209,7 +209,8 @@ fn fate(
     });
     let theirs = stock.free.iter().filter(|free| free.proven && !free.ours).count();
     let staying = stock.others.saturating_add(u32::try_from(theirs).unwrap_or(u32::MAX));
-    let floor = usize::try_from(pool.limits.min_nodes.saturating_sub(staying)).unwrap_or(usize::MAX);
+    let warm = floors::wanted(draft, &pool.name).saturating_sub(u32::try_from(theirs).unwrap_or(u32::MAX));
+    let floor = usize::try_from(pool.limits.min_nodes.saturating_sub(staying).max(warm)).unwrap_or(usize::MAX);
     let kept_from = order.len().saturating_sub(floor);
     fate.kept.extend(order.drain(kept_from..).map(|(free, _)| (free.id, HoldFor::Floor)));
     // What costs money and is yet to go, or was released and may be removed at any moment.
@@ -220,9 +221,16 @@ fn fate(
     };
     let paid_wait_until = order.iter().filter_map(yet_to_go).max();
     let mut going = Vec::new();
+    let mut surplus = floors::surplus(usage, &pool.name);
     for (free, why) in order {
-        let paid = (paid_wait_until.is_some() && paid.contains(&free.id)).then_some(HoldFor::Paid);
-        match paid.or(why) {
+        let paid = paid.contains(&free.id);
+        let why = if surplus > 0 && !paid {
+            surplus -= 1;
+            None
+        } else {
+            (paid_wait_until.is_some() && paid).then_some(HoldFor::Paid).or(why)
+        };
+        match why {
             Some(why) => fate.kept.push((free.id, why)),
             None => going.push(free),
         }

@@ -121,7 +121,8 @@ impl Constraint {
             Bound::QuotaUnlisted(quota) => Self::Unlisted { cloud: cloud(), quota: quota.clone() },
             Bound::SpotShare { .. } => Self::SpotShare,
             Bound::MarketShare { .. } => Self::MarketShare,
-            Bound::PoolGone => return None,
+            // What is on at times is no limit to lift.
+            Bound::OffHours { .. } | Bound::PoolGone => return None,
         };
         Some((limit, Some(bound)))
     }
@@ -319,7 +320,7 @@ fn own<'a>(policy: &'a mut Policy, pool: &PoolName) -> Option<&'a mut Pool> {
 /// Where a bound stands, and how high it must be for so many nodes more.
 pub(super) fn raised(bound: &Bound, nodes: u32) -> (Option<Level>, Option<Level>) {
     match bound {
-        Bound::MaxNodes { held, limit } => {
+        Bound::MaxNodes { held, limit } | Bound::OffHours { held, limit } => {
             (Some(Level::Nodes(*limit)), Some(Level::Nodes((*limit).max(held.saturating_add(nodes)))))
         }
         Bound::Budget { spent, limit, price } | Bound::OverallBudget { spent, limit, price } => {

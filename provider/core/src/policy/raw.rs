@@ -247,7 +247,7 @@ pub struct RawPool {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<RawSharing>,
     /// Demand signals, from Prometheus: how many replicas the pool's work asks for. They are shown and recorded; nothing is bought or
-    /// kept for them yet.
+    /// kept for them but where `warmFloor.signals` says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<RawSignal>,
 }

@@ -41,7 +41,11 @@ impl Usage {
         mut owner_of: impl FnMut(&Record) -> Option<Owner<'a>>,
     ) -> Self {
         let (quotas, stages) = (vec![Held::default(); menu.policy.quotas.len()], memory.budgets.clone());
-        let mut usage = Self { quotas, stages, ..Self::default() };
+        let off_hours = menu.policy.pools.iter().filter_map(|pool| {
+            let off = pool.off_hours.as_ref()?;
+            Some((pool.name.clone(), off.max_nodes.filter(|_| off.at(now).0)?))
+        });
+        let mut usage = Self { quotas, stages, off_hours: off_hours.collect(), ..Self::default() };
         let mut all_lots: Vec<Lots<'_>> = menu.groups.values().map(|group| Lots::of(group)).collect();
         let mut bought = Alike::default();
         for record in memory.records.values() {

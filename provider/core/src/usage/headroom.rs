@@ -83,7 +83,7 @@ impl Usage {
         let pool = menu.policy.pool(&group.pool).ok_or(Bound::PoolGone)?;
         let held = self.nodes.get(&group.pool).copied().unwrap_or(0);
         let fixed = |limit, takes, left| Headroom { limit, takes, left, grows: 0 };
-        each(fixed(Limit::Nodes, 1, i64::from(pool.limits.max_nodes) - i64::from(held)));
+        each(fixed(Limit::Nodes, 1, i64::from(self.max_nodes(pool)) - i64::from(held)));
         for Account { all, spent, limit, spot_only_at } in budget::accounts_over(self, menu, pool) {
             each(fixed(Limit::Budget { all }, cash.0, limit.minus(spent).0));
             if market.capacity_type != CapacityType::Spot && pool.may_buy_spot() {
@@ -163,7 +163,10 @@ impl Usage {
         match headroom.limit {
             Limit::Nodes => {
                 let held = self.nodes.get(&group.pool).copied().unwrap_or(0);
-                Bound::MaxNodes { held, limit: pool.limits.max_nodes }
+                match self.off_hours.get(&pool.name) {
+                    Some(_) => Bound::OffHours { held, limit: self.max_nodes(pool) },
+                    None => Bound::MaxNodes { held, limit: pool.limits.max_nodes },
+                }
             }
             Limit::Budget { all } | Limit::SpotOnly { all } => {
                 let account = budget::accounts_over(self, menu, pool).find(|account| account.all == all);

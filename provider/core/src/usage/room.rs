@@ -78,6 +78,14 @@ pub enum Bound {
         /// The limit.
         limit: u32,
     },
+    /// The pool's `offHours.maxNodes`.
+    #[error("offHours.maxNodes: {held} of {limit} nodes held")]
+    OffHours {
+        /// Nodes held.
+        held: u32,
+        /// The limit in off-hours.
+        limit: u32,
+    },
     /// The pool's budget.
     #[error("limits.maxUsdPerHour: {spent}/h of {limit}/h spent, one more costs {price}/h")]
     Budget {

@@ -46,6 +46,21 @@ fn a_floor_that_its_limits_do_not_let_through_is_told() {
 }
 
 #[test]
+fn a_warm_floor_that_its_limits_do_not_let_through_is_told() {
+    let warm = |off: Value| {
+        let mut pool = pool(&json!({ "minNodes": 1, "maxNodes": 9, "maxUsdPerHour": 1.7 }));
+        pool["warmFloor"] = json!({ "nodes": 3 });
+        pool["offHours"] = off;
+        let told = warnings(&menu(&pool, &json!([]), &ONE_ZONE), now());
+        told.iter().map(|warning| warning.to_string()[..60].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(warm(Value::Null), ["pool pool: of warmFloor.nodes 3 only 2 can be bought (limits"]);
+    // In its off-hours a pool is not to have them.
+    let nearly_always = json!({ "schedule": [{ "cron": "0 * * * *", "for": "59m" }], "maxNodes": 1 });
+    assert_eq!(warm(nearly_always), Vec::<String>::new());
+}
+
+#[test]
 fn what_commitments_pay_for_is_counted_in_a_floor() {
     let menu = menu(&pool(&json!({ "minNodes": 3, "maxNodes": 9, "maxUsdPerHour": 1.7 })), &json!([]), &ONE_ZONE);
     assert_eq!(warnings(&menu, now()).len(), 1, "$2.40 are above $1.70");
@@ -76,7 +91,7 @@ fn floors_that_fit_one_by_one_are_told_where_they_do_not_fit_together() {
     // Two nodes of each are 16 vCPU; 12 hold three.
     assert_eq!(
         warnings(&menu, now()),
-        [Warning::FloorBesideOthers { pool: PoolName::new("other").unwrap(), min: 2, found: 1 }]
+        [Warning::FloorBesideOthers { pool: PoolName::new("other").unwrap(), field: "limits.minNodes", min: 2, found: 1 }]
     );
 }
 

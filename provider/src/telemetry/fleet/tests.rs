@@ -149,7 +149,7 @@ fn nodes_gpus_floors_quotas_and_prices_are_told() {
     // One is held, one is not, of one nothing is known.
     let nodes = [facts(0, now, &["default/a"]), facts(1, now, &[])].map(|facts| (facts.name.clone(), facts));
     let cluster = ClusterFacts { nodes: nodes.into() };
-    let text = scrape(Fleet { menu, memory: Arc::new(memory), cluster: Some(Arc::new(cluster)) });
+    let text = scrape(Fleet { menu, memory: Arc::new(memory), cluster: Some(Arc::new(cluster)), floors: Vec::new() });
     let gpus =
         |used: &str| format!("stoker_gpus{{pool=\"infer\",workload=\"training\",capacity_type=\"on-demand\",use=\"{used}\"}}");
     let quota = "{quota=\"L-DB2E81BA\",cloud=\"aws\",region=\"us-east-1\",unit=\"vcpus\"}";
@@ -186,10 +186,36 @@ fn nodes_gpus_floors_quotas_and_prices_are_told() {
 }
 
 #[test]
+fn a_warm_floor_is_told_with_its_cost_and_what_is_missing() {
+    let now = Timestamp::now();
+    let floor = FloorStands {
+        pool: PoolName::new("infer").unwrap(),
+        wanted: 6,
+        why: "nodes".to_owned(),
+        warm: 1,
+        coming: 2,
+        usd_per_hour: UsdPerHour(24_000_000),
+        unmet_since: Some(now),
+        blocked: None,
+    };
+    let text = scrape(Fleet { menu: menu(now), memory: Arc::default(), cluster: None, floors: vec![floor] });
+    for (series, expected) in [
+        ("stoker_warm_floor_wanted_nodes", 6.0),
+        ("stoker_warm_floor_warm_nodes", 1.0),
+        ("stoker_warm_floor_coming_nodes", 2.0),
+        ("stoker_warm_floor_usd_per_hour", 24.0),
+        // Five warm ones are more than the four of minNodes, of which none is there.
+        ("stoker_floor_missing_nodes", 5.0),
+    ] {
+        assert_eq!(value(&text, &format!("{series}{{pool=\"infer\"}}")), Some(expected), "{series} in\n{text}");
+    }
+}
+
+#[test]
 fn without_a_cluster_nodes_go_by_their_machines_and_nobody_knows_what_is_in_use() {
     let now = Timestamp::now();
     let memory = Memory { records: [(RecordId(0), joined(0, now, false))].into(), ..Memory::default() };
-    let text = scrape(Fleet { menu: menu(now), memory: Arc::new(memory), cluster: None });
+    let text = scrape(Fleet { menu: menu(now), memory: Arc::new(memory), cluster: None, floors: Vec::new() });
     assert_eq!(value(&text, "stoker_node_usd_per_hour{node=\"aws:///use1-az1/i-0\"}"), Some(4.0));
     assert!(!text.contains("stoker_node_busy{"), "{text}");
     let unknown = "stoker_gpus{pool=\"infer\",workload=\"training\",capacity_type=\"on-demand\",use=\"unknown\"}";
@@ -206,7 +232,7 @@ fn verdicts_are_counted_by_pool_and_what_held_nodes_cost() {
     };
     let records = [judged(0, Verdict::Held), judged(1, Verdict::Held), judged(2, Verdict::Unknown), joined(3, now, true)];
     let memory = Arc::new(Memory { records: records.map(|record| (record.id, record)).into(), ..Memory::default() });
-    let fleet = Fleet { menu: menu(now), memory, cluster: Some(Arc::default()) };
+    let fleet = Fleet { menu: menu(now), memory, cluster: Some(Arc::default()), floors: Vec::new() };
     let text = scrape(fleet.clone());
     let nodes = |verdict: &str| value(&text, &format!("stoker_verdict_nodes{{pool=\"infer\",verdict=\"{verdict}\"}}"));
     assert_eq!([nodes("held"), nodes("unknown"), nodes("busy")], [Some(2.0), Some(1.0), Some(0.0)], "{text}");
@@ -224,7 +250,7 @@ fn a_scrape_of_5000_nodes() {
     let memory = Arc::new(Memory { records: records.collect(), ..Memory::default() });
     let nodes = (0..5_000).map(|number| facts(number, now, &[])).map(|facts| (facts.name.clone(), facts));
     let cluster = Some(Arc::new(ClusterFacts { nodes: nodes.collect() }));
-    let fleet = Fleet { menu: menu(now), memory, cluster };
+    let fleet = Fleet { menu: menu(now), memory, cluster, floors: Vec::new() };
     for _ in 0..3 {
         let start = std::time::Instant::now();
         let text = scrape(fleet.clone());

@@ -10,12 +10,14 @@ use super::given;
 use crate::check::check;
 use crate::choose::Scales;
 use crate::decide::{decide, is_fresh};
+use crate::demand::Demand;
+use crate::floor::FloorStands;
 use crate::group::{Group, Menu};
 use crate::ids::{Cloud, GpuModel, InstanceType, LaunchKey, NodeGroupId, NodeName, ProviderId, Region, SupplierName, ZoneId};
 use crate::memory::Memory;
 use crate::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use crate::orders::{self, DeleteRefused, NodeRef, OrderRefused};
-use crate::plan::{Action, Checked, Evict, Plan};
+use crate::plan::{Action, Checked, Evict, GroupLimits, Plan};
 use crate::policy::{Policy, RawPolicy};
 use crate::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::reading::seen::Seen;
@@ -53,6 +55,7 @@ pub(super) struct World {
     pub(super) seen: BTreeMap<NodeName, Arc<Seen>>,
     /// What is concluded of nodes, whatever the rest of the world says.
     pub(super) given: given::Verdicts,
+    pub(super) demand: Demand,
     last: Option<Plan<Checked>>,
     asked: Vec<(LaunchKey, Market)>,
     /// Machines ever made.
@@ -160,6 +163,7 @@ impl World {
             drains: BTreeMap::new(),
             seen: BTreeMap::new(),
             given: given::Verdicts::new(),
+            demand: Demand::new(),
             last: None,
             asked: Vec::new(),
             made: 0,
@@ -214,6 +218,7 @@ impl World {
             terminating: BTreeSet::new(),
             drains: self.drains.clone(),
             seen: self.seen.clone(),
+            demand: self.demand.clone(),
             ..Snapshot::default()
         }
     }
@@ -549,5 +554,56 @@ impl World {
 
     pub(super) fn bought(&self) -> impl Iterator<Item = (&Record, &Market)> {
         self.memory.records.values().filter_map(|r| r.purchase().map(|p| (r.as_ref(), &p.market)))
+    }
+
+    /// A market has another price from now on.
+    pub(super) fn price(&mut self, zone: &str, capacity_type: CapacityType, price: UsdPerHour) {
+        let market = Market { place: place(zone), capacity_type };
+        let quote = Quote { price, kind: QuoteKind::List, as_of: Some(self.now), source: Arc::from("test") };
+        self.book.insert(market, Entry::Price(quote));
+        self.menu = menu(&self.policy, &self.book);
+    }
+
+    /// Every machine joins the cluster that has not, and is Ready.
+    pub(super) fn join_new(&mut self) {
+        let known = self.cluster.nodes.clone();
+        self.join(true);
+        self.cluster.nodes.extend(known);
+    }
+
+    /// These pods, and no others, are bound to a node.
+    pub(super) fn bind(&mut self, node: &str, pods: &[&str]) {
+        let facts = Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap());
+        facts.gpu_pods = pods.iter().map(|pod| (*pod).to_owned()).collect();
+    }
+
+    /// The nodes of machines that are gone are removed.
+    pub(super) fn leave(&mut self) {
+        let machines = &self.machines;
+        self.cluster.nodes.retain(|_, node| node.provider_id.as_ref().is_some_and(|id| machines.contains_key(id)));
+    }
+
+    /// The nodes, by name, with how many pods each has.
+    pub(super) fn nodes(&self) -> BTreeMap<String, usize> {
+        self.cluster.nodes.iter().map(|(name, node)| (name.to_string(), node.gpu_pods.len())).collect()
+    }
+
+    /// The autoscaler asks for every group that is below its `minSize`.
+    pub(super) fn enforce_minimums(&mut self) {
+        let limits = self.last.as_ref().unwrap().limits.clone();
+        for (id, limit) in limits.iter().filter(|(_, limit)| limit.target < limit.min) {
+            // What has closed since it was published is refused.
+            let _ = self.try_increase(id.as_str(), i32::try_from(limit.min - limit.target).unwrap());
+        }
+    }
+
+    /// The limits of a group as they were last published.
+    pub(super) fn limits(&self, group: &str) -> &GroupLimits {
+        &self.last.as_ref().unwrap().limits[&Self::group(group)]
+    }
+
+    /// How the pool's warm floor stood after the last pass.
+    pub(super) fn floor(&self) -> &FloorStands {
+        self.last.as_ref().unwrap().accounts.floors.first().unwrap()
     }
 }

@@ -1,0 +1,110 @@
+//! The nodes of pools that keep a floor, by what they are to it.
+
+use std::collections::BTreeMap;
+
+use super::super::Draft;
+use super::super::seats::Seat;
+use crate::group::Menu;
+use crate::ids::NodeGroupId;
+use crate::policy::Pool;
+use crate::record::{Record, State};
+use crate::units::UsdPerHour;
+use crate::verdict::Verdict;
+
+/// What a record is to its pool's floor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// At work, or for all that is known: it was taken from the floor, which is filled up again.
+    AtWork,
+    /// Warm.
+    Free,
+    /// On its way for the floor.
+    Coming,
+    /// On its way for pods, which will take it.
+    ForPods,
+    /// Of no use to a pod now, though none holds it: unhealthy, closed to new pods, or its probe is silent. It counts for the floor until it
+    /// goes: a fault that takes every new node in turn would otherwise be bought nodes for until the pool is full.
+    Doubtful,
+    /// None of these: it goes, or could not be had.
+    Nothing,
+}
+
+/// The nodes of one pool.
+#[derive(Debug, Default)]
+pub(in super::super) struct Count<'a> {
+    /// Nodes at work.
+    pub(in super::super) at_work: u32,
+    /// Warm nodes.
+    pub(in super::super) free: u32,
+    /// Nodes on their way for the floor.
+    pub(in super::super) coming: u32,
+    /// Nodes on their way for pods.
+    for_pods: u32,
+    /// Nodes that count for the floor and are of no use to it.
+    pub(in super::super) doubtful: u32,
+    /// GPU pods.
+    pods: u32,
+    /// Nodes on their way for the floor, by group.
+    pub(in super::super) coming_here: BTreeMap<&'a NodeGroupId, u32>,
+    /// What each node bought for the floor or free costs.
+    pub(in super::super) prices: Vec<UsdPerHour>,
+}
+
+impl Count<'_> {
+    /// How many nodes must come for so many warm ones.
+    pub(in super::super) fn missing(&self, wanted: u32) -> u32 {
+        wanted.saturating_sub(self.free).saturating_sub(self.coming).saturating_sub(self.doubtful)
+    }
+
+    /// The nodes that so many replicas would fill, less what runs and what is on its way for pods. A node takes as many as a busy one of the
+    /// pool holds now, rounded down; while none is busy, as many as there are GPUs or slices on its smallest.
+    pub(super) fn nodes_for(&self, replicas: u32, menu: &Menu, pool: &Pool) -> u32 {
+        let of_a_node = self.pods.checked_div(self.at_work).filter(|pods| *pods > 0);
+        let of_a_node = of_a_node.or_else(|| menu.pool_groups(&pool.name).map(|group| group.units()).min());
+        replicas.saturating_sub(self.pods).div_ceil(of_a_node.unwrap_or(1).max(1)).saturating_sub(self.for_pods)
+    }
+}
+
+/// Counts the nodes of every pool that keeps a floor, by the pool's place in the policy.
+pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
+    let mut counts: Vec<Count<'a>> = draft.menu.policy.pools.iter().map(|_| Count::default()).collect();
+    for (record, seat) in draft.seated() {
+        let (Some((at, pool)), Some(group)) = (seat.pool(), seat.group()) else { continue };
+        let Some(count) = counts.get_mut(at).filter(|_| pool.warm_floor.is_some()) else { continue };
+        let pods = seat.node().map_or(0, |node| node.gpu_pods.len());
+        count.pods = count.pods.saturating_add(u32::try_from(pods).unwrap_or(u32::MAX));
+        let part = part(record, &seat);
+        let tally = match part {
+            Part::AtWork => &mut count.at_work,
+            Part::Free => &mut count.free,
+            Part::Coming => &mut count.coming,
+            Part::ForPods => &mut count.for_pods,
+            Part::Doubtful => &mut count.doubtful,
+            Part::Nothing => continue,
+        };
+        *tally = tally.saturating_add(1);
+        if part == Part::Coming {
+            *count.coming_here.entry(&group.id).or_default() += 1;
+        }
+        if matches!(part, Part::Free | Part::Coming) {
+            count.prices.extend(record.purchase().map(|purchase| purchase.price));
+        }
+    }
+    counts
+}
+
+fn part(record: &Record, seat: &Seat<'_>) -> Part {
+    let node = seat.node();
+    let coming = if record.floor { Part::Coming } else { Part::ForPods };
+    let held_by_pods = || if node.is_some_and(|node| node.is_busy()) { Part::AtWork } else { Part::Doubtful };
+    match (&record.state, record.judged.as_ref().map(|judged| judged.verdict)) {
+        (State::Failed { .. } | State::Cancelled { .. } | State::Deleting { .. }, _) => Part::Nothing,
+        (_, Some(Verdict::Draining)) => Part::Nothing,
+        (_, Some(Verdict::Busy | Verdict::Held)) => Part::AtWork,
+        (_, Some(Verdict::Unknown | Verdict::Unhealthy)) => held_by_pods(),
+        (_, Some(Verdict::Warm | Verdict::Idle)) if node.is_some_and(|node| node.cordon.is_closed()) => Part::Doubtful,
+        (_, Some(Verdict::Warm | Verdict::Idle)) => Part::Free,
+        (State::Registered { ready_at: Some(_), .. }, None) => Part::AtWork,
+        (_, Some(Verdict::Booting) | None) => coming,
+    }
+}

@@ -1,0 +1,123 @@
+//! What is learnt for floors from one pass to the next: what came, how long boots take, what signals asked for.
+
+use super::super::Draft;
+use super::update;
+use crate::choose::price_parts;
+use crate::demand::Need;
+use crate::floor::{FloorMemory, Quantile, Share, WarmFloor};
+use crate::ids::RecordId;
+use crate::policy::Pool;
+use crate::record::{PodsSeen, Record, State};
+use crate::units::UsdPerHour;
+use crate::verdict::Verdict;
+
+/// What came to a pool since the last pass.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Came {
+    /// Nodes that pods took from the free ones.
+    taken: u32,
+    /// Nodes that were ordered for pods, by the order's number.
+    ordered: Vec<u64>,
+    /// How long boots took, in seconds.
+    boots: Vec<jiff::SignedDuration>,
+}
+
+/// What came to the pools that take a quantile of it, by the pool's place in the policy.
+pub(super) fn arrivals(draft: &Draft<'_>) -> Vec<Came> {
+    let pools = &draft.menu.policy.pools;
+    let learns = |pool: &Pool| pool.warm_floor.as_ref().is_some_and(|floor| floor.quantile.is_some());
+    let mut came = vec![Came::default(); pools.len()];
+    if !pools.iter().any(learns) {
+        return came;
+    }
+    // Both are in the order of their numbers.
+    let mut before = draft.before.records.iter().peekable();
+    for (record, seat) in draft.seated() {
+        let was = was(&mut before, record.id);
+        let Some((at, pool)) = seat.pool() else { continue };
+        let Some(came) = came.get_mut(at).filter(|_| learns(pool)) else { continue };
+        if let (Some(order), false) = (record.order, record.floor) {
+            came.ordered.push(order.0);
+        }
+        let Some(was) = was else { continue };
+        let verdict = |record: &Record| record.judged.as_ref().map(|judged| judged.verdict);
+        // The first pod of a node that was ordered for pods is the one that it was ordered for.
+        let counted = !record.floor && was.pods == PodsSeen::NotYet;
+        if verdict(record) == Some(Verdict::Busy) && verdict(was).is_some_and(Verdict::is_free) && !counted {
+            came.taken = came.taken.saturating_add(1);
+        }
+        if let State::Registered { ready_at: Some(ready), launched_at, .. } = &record.state
+            && !matches!(was.state, State::Registered { ready_at: Some(_), .. })
+        {
+            came.boots.push(ready.duration_since(*launched_at));
+        }
+    }
+    came
+}
+
+fn was<'r>(
+    before: &mut std::iter::Peekable<std::collections::btree_map::Iter<'r, RecordId, std::sync::Arc<Record>>>,
+    id: RecordId,
+) -> Option<&'r Record> {
+    while before.next_if(|(older, _)| **older < id).is_some() {}
+    before.next_if(|(same, _)| **same == id).map(|(_, record)| record.as_ref())
+}
+
+/// Adds that to what is remembered.
+pub(super) fn remember(draft: &mut Draft<'_>, pool: &Pool, floor: &WarmFloor, came: Option<&Came>) {
+    let now = draft.now;
+    let need = draft.snapshot.demand.get(&pool.name).map_or(Need::Unknown, |demand| demand.need());
+    let next_order = draft.memory.next_order;
+    let mut due = None;
+    update(draft, &pool.name, |known| {
+        if floor.signals {
+            known.replicas = replicas(known.replicas, need);
+        }
+        if let (Some(quantile), Some(came)) = (&floor.quantile, came) {
+            if learn(known, quantile, came, now) {
+                due = Some(*quantile);
+            }
+            known.orders_from = next_order;
+        }
+    });
+    if let Some(quantile) = due {
+        let share = quantile.p.map_or_else(|| Share::that_costs_least(pool.waiting, cheapest_gpu(draft, pool)), Share::of);
+        update(draft, &pool.name, |known| known.quantile = known.arrivals.quantile(share));
+    }
+    if floor.quantile.is_some()
+        && let Some(at) = draft.memory.floors.get(&pool.name).and_then(|known| known.arrivals.next_at())
+    {
+        draft.look_again_at(at);
+    }
+}
+
+/// The replicas that signals ask for. What is not known is not less than what was known last.
+fn replicas(before: Option<u32>, need: Need) -> Option<u32> {
+    match need {
+        Need::Known(replicas) => Some(replicas),
+        Need::AtLeast(replicas) => before.max(Some(replicas)),
+        Need::Unknown => before,
+    }
+}
+
+/// Whether a stretch of time is over, so that the quantile may be another.
+fn learn(known: &mut FloorMemory, quantile: &Quantile, came: &Came, now: jiff::Timestamp) -> bool {
+    for boot in &came.boots {
+        known.arrivals.booted(*boot);
+    }
+    let horizon = quantile.horizon.unwrap_or_else(|| known.arrivals.boot());
+    let over = known.arrivals.move_on(now, horizon, quantile.window);
+    let ordered = came.ordered.iter().filter(|order| **order >= known.orders_from).count();
+    known.arrivals.add(came.taken.saturating_add(u32::try_from(ordered).unwrap_or(u32::MAX)));
+    over
+}
+
+/// What the pool's cheapest GPU costs that no commitment covers: what idling costs, over time. Without a price, nothing is kept for it.
+fn cheapest_gpu(draft: &Draft<'_>, pool: &Pool) -> UsdPerHour {
+    let offers = draft.menu.pool_groups(&pool.name).flat_map(|group| group.offers.iter().map(move |offer| (group, offer)));
+    let prices = offers.filter_map(|(group, offer)| {
+        let parts = price_parts(draft.menu, &draft.memory, group, offer, draft.now).ok()?;
+        Some(parts.uncovered().per(group.spec.advertised_gpus()))
+    });
+    prices.min().unwrap_or(UsdPerHour(i64::MAX))
+}

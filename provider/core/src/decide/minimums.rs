@@ -1,0 +1,241 @@
+//! `minSize`: what of each group the autoscaler must keep, and what it is to ask for.
+//!
+//! It is at least what is held: by pods, within windows, and as the warm nodes of a floor. Beside that come a pool's `minNodes`, whatever they
+//! do. They go first to groups whose nodes are held in any case, then to others that have nodes, so that they keep what is there.
+//!
+//! What is missing of a warm floor, so also a node of it that a pod has taken, raises groups that are open above their target, chosen
+//! under every limit as any purchase is. Another group is raised as soon as one is closed: the autoscaler would wait for it in its own
+//! back-off of 5 min and try no other.
+
+use std::collections::BTreeMap;
+
+use super::floors::{self, BLIND, Count, count};
+use super::{Draft, is_fresh};
+use crate::allocate::allocate;
+use crate::choose::{Barred, Scales};
+use crate::floor::{ASKED_WITHIN, FloorStands, LOOK_EVERY, Unasked, Wanted};
+use crate::group::Group;
+use crate::ids::NodeGroupId;
+use crate::plan::{Closed, GroupLimits};
+use crate::policy::Pool;
+use crate::sabotage;
+use crate::units::UsdPerHour;
+use crate::usage::Usage;
+
+type Limits = BTreeMap<NodeGroupId, GroupLimits>;
+
+/// Sets `minSize` of every group, never above its `maxSize`. Free nodes that are kept because they are paid for are held by annotation alone.
+/// Without a floor it is never above the target: an autoscaler that raises groups to it would buy more.
+pub(super) fn set(draft: &mut Draft<'_>, usage: &Usage, limits: &mut Limits) {
+    for limit in limits.values_mut() {
+        let held = limit.busy.saturating_add(limit.free.window).saturating_add(limit.free.floor);
+        limit.min = if sabotage::on("min-without-busy") { 0 } else { held.min(limit.target) };
+    }
+    let policy = std::sync::Arc::clone(&draft.menu.policy);
+    let counts = if draft.floors.iter().any(Option::is_some) { count(draft) } else { Vec::new() };
+    for (at, pool) in policy.pools.iter().enumerate() {
+        let rising = if pool.limits.min_nodes > 0 { min_nodes(draft, pool, limits) } else { 0 };
+        let wanted = draft.floors.get(at).cloned().flatten();
+        if let (Some(wanted), Some(count)) = (wanted, counts.get(at)) {
+            warm(draft, pool, &wanted, count, (usage, rising), limits);
+        }
+    }
+}
+
+/// Keeps `minNodes` of a pool. How many nodes they are raised above the target by.
+fn min_nodes(draft: &Draft<'_>, pool: &Pool, limits: &mut Limits) -> u32 {
+    let mut left = pool.limits.min_nodes;
+    let mut order: Vec<(bool, i64, NodeGroupId)> = draft
+        .menu
+        .pool_groups(&pool.name)
+        .filter_map(|group| {
+            let limit = limits.get(&group.id)?;
+            let unit_price = limit.next_price.map_or(i64::MAX, |price| group.unit_price(price).0);
+            Some((limit.target == 0, unit_price, group.id.clone()))
+        })
+        .collect();
+    order.sort();
+    let mut floors: BTreeMap<NodeGroupId, u32> = BTreeMap::new();
+    for (_, _, id) in &order {
+        let held = limits.get(id).map_or(0, |l| l.min).min(left);
+        left -= held;
+        floors.insert(id.clone(), held);
+    }
+    for (_, _, id) in &order {
+        let (Some(floor), Some(limit)) = (floors.get_mut(id), limits.get(id)) else { continue };
+        let here = limit.target.saturating_sub(*floor).min(left);
+        left -= here;
+        *floor += here;
+    }
+    let missing = left;
+    order.sort_by(|a, b| (a.1, &a.2).cmp(&(b.1, &b.2)));
+    if sabotage::on("floor-stays") {
+        order.sort_by(|a, b| b.2.cmp(&a.2));
+        order.truncate(1);
+    }
+    for (_, _, id) in &order {
+        let Some(limit) = limits.get(id).filter(|l| l.listed) else { continue };
+        let more = limit.max.saturating_sub(limit.target).min(left);
+        left -= more;
+        if let Some(floor) = floors.get_mut(id) {
+            *floor += more;
+        }
+    }
+    for (id, floor) in floors {
+        raise(limits, &id, floor);
+    }
+    missing - left
+}
+
+fn raise(limits: &mut Limits, group: &NodeGroupId, min: u32) {
+    if let Some(limit) = limits.get_mut(group).filter(|_| !sabotage::on("floor-not-shown")) {
+        limit.min = limit.min.max(min).min(limit.max);
+    }
+}
+
+/// Keeps the free nodes of a pool's warm floor, and raises groups for those that are missing; `rising` of them come for `minNodes`.
+fn warm(
+    draft: &mut Draft<'_>,
+    pool: &Pool,
+    wanted: &Wanted,
+    count: &Count<'_>,
+    (usage, rising): (&Usage, u32),
+    limits: &mut Limits,
+) {
+    let blind = draft.snapshot.cluster.is_none();
+    keep(wanted.nodes, count, limits);
+    let missing = if blind { 0 } else { count.missing(wanted.nodes).saturating_sub(rising) };
+    let raised = share_out(draft, pool, missing, usage, limits);
+    let mut price = UsdPerHour::ZERO;
+    for (id, nodes) in &raised {
+        if let Some(limit) = limits.get(id) {
+            price = price.plus(limit.next_price.unwrap_or_default().times(*nodes));
+            let min = limit.target.saturating_add(*nodes);
+            raise(limits, id, min);
+        }
+    }
+    let found: u32 = raised.values().sum();
+    let now = draft.now;
+    let unmet = count.free < wanted.nodes;
+    floors::update(draft, &pool.name, |known| {
+        known.unmet_since = unmet.then(|| known.unmet_since.unwrap_or(now));
+        // It asks, though not for all, or it is shown another group: its time begins anew.
+        let asks = known.raised.values().sum::<u32>() > found;
+        let moved = raised.keys().any(|id| !known.raised.contains_key(id));
+        known.unasked = (found > 0).then(|| Unasked::go_on(known.unasked.filter(|_| !asks && !moved), now));
+        known.raised = raised;
+    });
+    let known = draft.memory.floors.get(&pool.name).cloned().unwrap_or_default();
+    if let Some(unasked) = known.unasked {
+        draft.look_again_at(Draft::after(unasked.since, ASKED_WITHIN));
+        draft.look_again_at(Draft::after(unasked.seen, LOOK_EVERY));
+    }
+    let mut prices = count.prices.clone();
+    prices.sort_unstable();
+    let kept = usize::try_from(wanted.nodes).unwrap_or(usize::MAX);
+    let stands = FloorStands {
+        pool: pool.name.clone(),
+        wanted: wanted.nodes,
+        why: wanted.why.to_string(),
+        warm: count.free,
+        coming: count.coming,
+        usd_per_hour: prices.iter().take(kept).fold(price, |sum, one| sum.plus(*one)),
+        unmet_since: known.unmet_since,
+        blocked: blocked(draft, pool, unmet.then_some((missing - found, blind, count)), usage, limits),
+    };
+    draft.floors_stand.push(stands);
+}
+
+/// The nodes on their way for the floor that it still needs. Free ones are held by annotation already, those whose going saves least.
+fn keep(wanted: u32, count: &Count<'_>, limits: &mut Limits) {
+    let mut left = wanted.saturating_sub(count.free);
+    for (id, coming) in &count.coming_here {
+        let kept = (*coming).min(left);
+        left -= kept;
+        let Some(limit) = limits.get(*id).filter(|_| kept > 0) else { continue };
+        let min = limit.min.saturating_add(kept).min(limit.target);
+        raise(limits, id, min);
+    }
+}
+
+/// By how many nodes which groups are raised. Those that were raised before stay so while they can: the autoscaler may be about to ask.
+fn share_out(draft: &Draft<'_>, pool: &Pool, missing: u32, usage: &Usage, limits: &Limits) -> BTreeMap<NodeGroupId, u32> {
+    if missing == 0 {
+        return BTreeMap::new();
+    }
+    let room = |id: &NodeGroupId| {
+        let limit = limits.get(id).filter(|limit| limit.listed && limit.closed.is_none());
+        limit.map_or(0, |limit| limit.max.saturating_sub(limit.target.max(limit.min)))
+    };
+    if let Some(before) = draft.memory.floors.get(&pool.name).filter(|known| !known.raised.is_empty())
+        && before.raised.iter().all(|(id, nodes)| room(id) >= *nodes)
+        && before.raised.values().sum::<u32>() >= missing
+    {
+        let mut left = missing;
+        let kept = before.raised.iter().map(|(id, nodes)| {
+            let nodes = (*nodes).min(left);
+            left -= nodes;
+            (id.clone(), nodes)
+        });
+        return kept.filter(|(_, nodes)| *nodes > 0).collect();
+    }
+    let groups: Vec<&Group> =
+        draft.menu.pool_groups(&pool.name).map(AsRef::as_ref).filter(|group| room(&group.id) > 0).collect();
+    if groups.is_empty() {
+        return BTreeMap::new();
+    }
+    let (snapshot, now) = (draft.snapshot, draft.now);
+    let fresh = |group: &Group| is_fresh(snapshot, group, now);
+    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
+    let mut raised: BTreeMap<NodeGroupId, u32> = BTreeMap::new();
+    for run in allocate(&scales, &groups, missing).runs {
+        *raised.entry(run.group.id.clone()).or_default() += run.nodes;
+    }
+    for (id, nodes) in &mut raised {
+        *nodes = (*nodes).min(room(id));
+    }
+    raised.retain(|_, nodes| *nodes > 0);
+    raised
+}
+
+/// What keeps the missing nodes from coming, in words; `None` where nothing does.
+fn blocked(
+    draft: &Draft<'_>,
+    pool: &Pool,
+    unmet: Option<(u32, bool, &Count<'_>)>,
+    usage: &Usage,
+    limits: &Limits,
+) -> Option<String> {
+    let (barred, blind, count) = unmet?;
+    if blind {
+        return Some(BLIND.to_owned());
+    }
+    if barred == 0 {
+        let doubtful = count.doubtful;
+        let why =
+            format!("{doubtful} nodes are unhealthy, closed to new pods or not heard of, and are not replaced while they stay");
+        return (doubtful > 0).then_some(why);
+    }
+    let (snapshot, now) = (draft.snapshot, draft.now);
+    let fresh = |group: &Group| is_fresh(snapshot, group, now);
+    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
+    let mut limit = None;
+    let mut market = None;
+    let mut other = None;
+    for group in draft.menu.pool_groups(&pool.name) {
+        match limits.get(&group.id).and_then(|limit| limit.closed.as_ref()) {
+            Some(Closed::Offers(barred)) => {
+                for (at, why) in barred {
+                    match why {
+                        Barred::Bound(bound) => limit = limit.or_else(|| Some(bound.to_string())),
+                        why => market = market.or_else(|| Some(format!("{at}: {why}"))),
+                    }
+                }
+            }
+            Some(why) => other = other.or_else(|| Some(why.to_string())),
+            // Open, and full after what was raised.
+            None => limit = limit.or_else(|| scales.binding(group).map(|bound| bound.to_string())),
+        }
+    }
+    Some(other.or(limit).or(market).unwrap_or_else(|| "no group of the pool can be bought".to_owned()))
+}
