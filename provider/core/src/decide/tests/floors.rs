@@ -88,14 +88,14 @@ fn a_floor_comes_up_through_min_size_and_stays() {
 fn a_warm_node_that_a_pod_takes_is_bought_again_at_once() {
     let mut world = with(nodes(2));
     settle(&mut world);
-    world.bind("node-0", &["a/job"]);
+    world.pods_on("node-0", &["a/job"]);
     world.pass();
     // One at work and two warm ones: one more than there are.
     assert_eq!((world.target(GROUP_A), world.limits(GROUP_A).min), (2, 3));
     settle(&mut world);
     assert_eq!((world.target(GROUP_A), stands(&world)), (3, (2, 2, 0)));
     // The pod ends: three are free, two are kept, and which goes is the autoscaler's to choose.
-    world.bind("node-0", &[]);
+    world.pods_on("node-0", &[]);
     world.pass();
     assert_eq!((world.limits(GROUP_A).min, stands(&world)), (2, (2, 3, 0)));
 }
@@ -105,7 +105,7 @@ fn nodes_on_their_way_for_pods_are_not_counted_on() {
     let mut world = with(nodes(1));
     settle(&mut world);
     // A pod takes the warm node, and two more ask for nodes of their own before the floor can.
-    world.bind("node-0", &["a/job"]);
+    world.pods_on("node-0", &["a/job"]);
     world.pass();
     world.increase(GROUP_B, 2);
     world.pass();
@@ -113,8 +113,8 @@ fn nodes_on_their_way_for_pods_are_not_counted_on() {
     settle(&mut world);
     // They came and stand free for now: nothing more is bought, and one of the free ones is kept.
     assert_eq!((world.target(GROUP_A) + world.target(GROUP_B), stands(&world).1), (4, 3));
-    world.bind("node-1", &["a/two"]);
-    world.bind("node-2", &["a/three"]);
+    world.pods_on("node-1", &["a/two"]);
+    world.pods_on("node-2", &["a/three"]);
     world.pass();
     assert_eq!(stands(&world), (1, 1, 0));
 }
@@ -211,8 +211,8 @@ fn min_nodes_and_a_floor_are_not_bought_twice() {
     settle(&mut world);
     assert_eq!(world.target(GROUP_A) + world.target(GROUP_B), 3);
     // Two at work, one warm: the floor wants one more.
-    world.bind("node-0", &["a/one"]);
-    world.bind("node-1", &["a/two"]);
+    world.pods_on("node-0", &["a/one"]);
+    world.pods_on("node-1", &["a/two"]);
     settle(&mut world);
     assert_eq!((world.target(GROUP_A) + world.target(GROUP_B), stands(&world)), (4, (2, 2, 0)));
 }
@@ -229,7 +229,7 @@ fn a_share_of_the_busy_ones_is_rounded_up() {
     world.observe();
     world.join_new();
     for node in ["node-0", "node-1", "node-2"] {
-        world.bind(node, &["a/job"]);
+        world.pods_on(node, &["a/job"]);
     }
     world.pass();
     // 40 % of 3 are 1.2.
@@ -269,7 +269,7 @@ fn off_hours_lower_the_floor_and_close_the_pool_but_end_nothing() {
         policy.pools[0].off_hours = Some(off);
     });
     settle(&mut world);
-    world.bind("node-0", &["a/job"]);
+    world.pods_on("node-0", &["a/job"]);
     settle(&mut world);
     assert_eq!((world.target(GROUP_A), stands(&world)), (3, (2, 2, 0)));
     let snapshot = world.snapshot();
@@ -310,7 +310,7 @@ fn signals_ask_for_the_nodes_that_missing_replicas_fill() {
     settle(&mut world);
     assert_eq!((stands(&world), world.floor().why.as_str()), ((2, 2, 0), "signals"));
     // Two replicas to a node, as it turns out: of six, two run, and the other four fill two more nodes.
-    world.bind("node-0", &["a/one", "a/two"]);
+    world.pods_on("node-0", &["a/one", "a/two"]);
     says(&mut world, known(6));
     world.pass();
     assert_eq!((stands(&world), world.limits(GROUP_A).min), ((2, 1, 0), 3));
@@ -341,7 +341,7 @@ fn the_past_tells_how_many_come_at_once() {
             let names: Vec<String> = world.nodes().into_keys().collect();
             // Ready and free for a moment before the pods come: that is the arrival which was counted when they were ordered.
             world.pass();
-            names.iter().for_each(|name| world.bind(name, &["a/job"]));
+            names.iter().for_each(|name| world.pods_on(name, &["a/job"]));
             world.pass();
             assert_eq!(world.floor().wanted, 0);
             world.lose_machine();

@@ -564,15 +564,8 @@ impl World {
         self.menu = menu(&self.policy, &self.book);
     }
 
-    /// Every machine joins the cluster that has not, and is Ready.
-    pub(super) fn join_new(&mut self) {
-        let known = self.cluster.nodes.clone();
-        self.join(true);
-        self.cluster.nodes.extend(known);
-    }
-
     /// These pods, and no others, are bound to a node.
-    pub(super) fn bind(&mut self, node: &str, pods: &[&str]) {
+    pub(super) fn pods_on(&mut self, node: &str, pods: &[&str]) {
         let facts = Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap());
         facts.gpu_pods = pods.iter().map(|pod| (*pod).to_owned()).collect();
     }

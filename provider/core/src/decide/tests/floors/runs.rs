@@ -47,12 +47,12 @@ fn floors_ask_for_what_is_missing_and_for_no_more() {
             match draw(&mut state, 8) {
                 0 => {
                     if let Some((name, _)) = world.nodes().into_iter().find(|(_, pods)| *pods == 0) {
-                        world.bind(&name, &["a/job"]);
+                        world.pods_on(&name, &["a/job"]);
                     }
                 }
                 1 => {
                     if let Some((name, _)) = world.nodes().into_iter().find(|(_, pods)| *pods > 0) {
-                        world.bind(&name, &[]);
+                        world.pods_on(&name, &[]);
                     }
                 }
                 2 => drop(world.try_increase([GROUP_A, GROUP_B][usize::try_from(draw(&mut state, 2)).unwrap()], 1)),
