@@ -17,10 +17,9 @@ impl Draft<'_> {
         let node = seat.node()?;
         let verdict = record.judged.as_ref().map(|judged| judged.verdict);
         match (seat.evidence(), verdict) {
-            (Evidence::None, _) => None,
             (Evidence::Probe, Some(Verdict::Held)) if node.is_busy() => Some(HoldFor::Held),
             (Evidence::Pods | Evidence::Probe, _) if node.is_busy() => Some(HoldFor::Pods),
-            (Evidence::Pods, _) => None,
+            (Evidence::Pods | Evidence::None, _) => None,
             (Evidence::Probe, Some(Verdict::Busy | Verdict::Held)) => Some(HoldFor::Active),
             (Evidence::Probe, Some(Verdict::Unknown)) => Some(HoldFor::Unknown),
             (Evidence::Probe, Some(Verdict::Draining)) if self.is_untold(record) => Some(HoldFor::Unknown),

@@ -48,7 +48,7 @@ pub(super) fn judge(draft: &mut Draft<'_>) {
     let lapses = lapse::of_pools(draft, &looks);
     let mut looks = looks.into_iter().peekable();
     let mut due = Vec::new();
-    let (mut judged, mut watched) = (Vec::new(), Vec::new());
+    let (mut changed, mut watched) = (Vec::new(), Vec::new());
     for (record, seat) in draft.seated() {
         let found = match looks.next_if(|look| look.id == record.id) {
             Some(mut look) => {
@@ -60,8 +60,9 @@ pub(super) fn judge(draft: &mut Draft<'_>) {
             }
             None => unseen(draft, record, &seat),
         };
-        if let Some(change) = news(record, found, draft.now) {
-            judged.push((record.id, change));
+        let is = found.map(|found| judged(record.judged.as_ref(), found, draft.now));
+        if is != record.judged {
+            changed.push((record.id, is));
         }
     }
     for at in due {
@@ -70,27 +71,21 @@ pub(super) fn judge(draft: &mut Draft<'_>) {
     for (id, known) in watched {
         draft.memory.watched.insert(id, Arc::new(known));
     }
-    for (id, judged) in judged {
+    for (id, judged) in changed {
         if let Some(record) = draft.memory.records.get_mut(&id) {
             Arc::make_mut(record).judged = judged;
         }
     }
 }
 
-/// What a record's verdict is to be, where that is another than it was.
-fn news(record: &Record, found: Option<Found>, now: Timestamp) -> Option<Option<Judged>> {
-    let known = record.judged.as_ref();
-    let Some(Found { mut verdict, why, since }) = found else { return known.is_some().then_some(None) };
+/// What a record's verdict is to be.
+fn judged(known: Option<&Judged>, found: Found, now: Timestamp) -> Judged {
+    let Found { verdict, why, since } = found;
     let same = known.filter(|known| known.verdict == verdict || (known.verdict.is_free() && verdict.is_free()));
     let since = since.or_else(|| same.map(|known| known.since)).unwrap_or(now).min(now);
-    if let Some(known) = same.filter(|known| known.since == since) {
-        // A window that is over stays so: it began at the same moment.
-        verdict = known.verdict;
-        if known.why == why {
-            return None;
-        }
-    }
-    Some(Some(Judged { verdict, why, since }))
+    // A window that is over stays so: it began at the same moment.
+    let verdict = same.filter(|known| known.since == since).map_or(verdict, |known| known.verdict);
+    Judged { verdict, why, since }
 }
 
 /// The verdict on a record whose node no probe tells of.
