@@ -33,6 +33,8 @@ struct Shared {
     clock: Clock,
     store: Mutex<Store>,
     version: watch::Sender<u64>,
+    /// Held from reading an object to writing it: two writers of one version would both succeed.
+    writing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -67,6 +69,7 @@ impl ApiServer {
             clock: Clock::Virtual(Arc::clone(clock)),
             store: Mutex::default(),
             version: watch::Sender::new(0),
+            writing: Mutex::default(),
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
         let url = format!("http://{}", listener.local_addr().expect("it listens"));
@@ -244,6 +247,7 @@ async fn serve(
             answer(&shared.put(kind, key, body))
         }
         (method, Some(key)) => {
+            let _writing = shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(object) = shared.store().objects.get(&(kind, key.clone())).cloned() else {
                 return failure(StatusCode::NOT_FOUND);
             };
