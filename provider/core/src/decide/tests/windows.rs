@@ -343,7 +343,7 @@ fn a_node_that_somebody_closed_is_kept_as_ever() {
     let mut world = world_with(1, windows(10, 15), &OD);
     world.close(crate::snapshot::Cordon::Theirs);
     let plan = step_at(&mut world, 10);
-    assert_eq!((plan.actions.as_slice(), kept(&plan)), (&[][..], vec![(0, HoldFor::MinimumLife { until: at(15) })]));
+    assert_eq!((plan.actions.as_slice(), kept(&plan)), (&[][..], vec![(0, HoldFor::Window { until: at(15) })]));
     step_at(&mut world, 15);
     assert_eq!(idle(&world), [0]);
 }
