@@ -42,6 +42,8 @@ struct Free {
     proven: bool,
     /// Whether nobody but us keeps it from the autoscaler.
     ours: bool,
+    /// Whether somebody else closed it to new pods, and so may want it as it is.
+    closed: bool,
     price: UsdPerHour,
     capacity: CapacityType,
 }
@@ -130,7 +132,8 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
             ordered_at: record.ordered_at,
             idle_since: (judged.verdict == Verdict::Idle).then_some(judged.since.min(now)),
             proven: proven.is_some(),
-            ours: node.scale_down_disabled != Hold::Theirs && node.cordon != Cordon::Theirs,
+            ours: node.scale_down_disabled != Hold::Theirs,
+            closed: node.cordon == Cordon::Theirs,
             price: purchase.price,
             capacity: purchase.market.capacity_type,
         });
@@ -184,7 +187,8 @@ fn fate(
     let Some(rules) = &pool.stabilization else {
         // Written by a release that had no windows: only what is paid for waits.
         let floor_needs_all = usage.nodes.get(&pool.name).is_none_or(|nodes| *nodes <= pool.limits.min_nodes);
-        let waits_for = |free: &Free| (!paid.contains(&free.id) && free.ours).then(|| Draft::after(free.since, GOES_WITHIN));
+        let goes = |free: &Free| !paid.contains(&free.id) && free.ours && !free.closed;
+        let waits_for = |free: &Free| goes(free).then(|| Draft::after(free.since, GOES_WITHIN));
         let last = stock.free.iter().filter_map(waits_for).max().filter(|at| *at > now && !floor_needs_all && !paid.is_empty());
         if let Some(last) = last {
             fate.kept = stock.free.iter().filter(|free| paid.contains(&free.id)).map(|free| (free.id, HoldFor::Paid)).collect();
@@ -215,7 +219,7 @@ fn fate(
     fate.kept.extend(order.drain(kept_from..).map(|(free, _)| (free.id, HoldFor::Floor)));
     // What costs money and is yet to go, or was released and may be removed at any moment.
     let yet_to_go = |(free, _): &(&Free, Option<HoldFor>)| match free.idle_since {
-        _ if paid.contains(&free.id) => None,
+        _ if free.closed || paid.contains(&free.id) => None,
         Some(since) => Some(Draft::after(since, GOES_WITHIN)).filter(|at| *at > now),
         None => Some(Timestamp::MAX),
     };

@@ -337,6 +337,17 @@ fn what_a_user_keeps_is_not_ours_to_release() {
     assert_eq!((kept(&plan), idle(&world)), (vec![], vec![0]));
 }
 
+/// The autoscaler closes what it deletes: too late for our word, and none of ours to take back.
+#[test]
+fn a_node_that_somebody_closed_is_kept_as_ever() {
+    let mut world = world_with(1, windows(10, 15), &OD);
+    world.close(crate::snapshot::Cordon::Theirs);
+    let plan = step_at(&mut world, 10);
+    assert_eq!((plan.actions.as_slice(), kept(&plan)), (&[][..], vec![(0, HoldFor::Window { until: at(15) })]));
+    step_at(&mut world, 15);
+    assert_eq!(idle(&world), [0]);
+}
+
 #[test]
 fn a_deletion_that_came_before_the_annotation_is_not_refused() {
     let mut world = world_with(1, windows(10, 15), &OD);
