@@ -11,7 +11,7 @@ use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNode
 use stoker_core::demand::{Amount, DemandSignal};
 use stoker_core::health::{HealthRules, UnhealthyAction};
 use stoker_core::policy::{
-    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, QuotaUnit, RawAdvise, RawCapacity,
+    API_VERSION, Counts, Evidence, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, QuotaUnit, RawAdvise, RawCapacity,
     RawCommitment, RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool,
     RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawTaint, RawTemplate, RawUnhealthy,
     RawWhere, Taint, Throughput, TypePattern,

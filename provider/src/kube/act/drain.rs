@@ -98,7 +98,7 @@ impl KubeAct {
         let began = Instant::now();
         let told = staying.into_iter().map(|pod| async move {
             let passed = began.elapsed().try_into().unwrap_or(SignedDuration::MAX);
-            let told = self.tell(&pod, time.map(|time| time.saturating_sub(passed))).await;
+            let told = self.tell_to_go(&pod, time.map(|time| time.saturating_sub(passed))).await;
             (pod, told)
         });
         let mut told = stream::iter(told).buffered(at_once);
@@ -113,7 +113,7 @@ impl KubeAct {
     }
 
     /// Tells one pod to go, if it is still the same; whether it was there.
-    async fn tell(&self, pod: &BoundPod, time: Option<SignedDuration>) -> Result<bool, String> {
+    async fn tell_to_go(&self, pod: &BoundPod, time: Option<SignedDuration>) -> Result<bool, String> {
         // Nought would end it without a word. What is left of a second says it, and no more.
         let time = time.map(|time| u32::try_from(time.as_secs()).unwrap_or(0).max(1));
         let grace = time.filter(|time| *time < pod.grace);
