@@ -213,7 +213,7 @@ impl Feeds {
         self
     }
 
-    /// With whether floors can go through CapacityBuffers.
+    /// With whether floors can go through `CapacityBuffer` objects.
     #[must_use]
     pub fn with_buffers(mut self, served: watch::Receiver<bool>) -> Self {
         self.buffers = Some(served);
