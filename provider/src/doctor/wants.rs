@@ -19,7 +19,7 @@ pub struct Wants {
     pub least_nodes: u64,
     /// A pool whose nodes are to be kept whatever the demand, if only at times.
     pub floor: Option<PoolName>,
-    /// A pool whose floor goes through CapacityBuffers.
+    /// A pool whose floor goes through `CapacityBuffer` objects.
     pub buffers: Option<PoolName>,
     /// Nodes never exceeded.
     pub most_nodes: u64,

@@ -75,8 +75,8 @@ pub fn of_manifest(text: &str) -> Result<CommandLine, NoCommandLine> {
 
 /// Looks through all that a manifest holds: containers lie at different depths of a Pod, a Deployment and a List.
 fn autoscaler_in(value: &Value) -> Option<CommandLine> {
-    let containers = value.get("containers").and_then(Value::as_array).into_iter().flatten();
-    let found = containers.filter_map(command_line).next();
+    let mut containers = value.get("containers").and_then(Value::as_array).into_iter().flatten();
+    let found = containers.find_map(command_line);
     found.or_else(|| match value {
         Value::Object(fields) => fields.values().find_map(autoscaler_in),
         Value::Array(items) => items.iter().find_map(autoscaler_in),

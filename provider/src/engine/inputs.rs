@@ -157,7 +157,9 @@ pub struct Feeds {
     cluster: Option<ClusterFeed>,
     seen: Option<watch::Receiver<Arc<SeenNodes>>>,
     demand: Option<watch::Receiver<Arc<Demand>>>,
-    images: Option<(watch::Receiver<Arc<ImagesOfNodes>>, watch::Receiver<Arc<Policy>>)>,
+    images: Option<watch::Receiver<Arc<ImagesOfNodes>>>,
+    /// By which it is known whether a pool asks for images.
+    images_by: Option<watch::Receiver<Arc<Policy>>>,
     buffers: Option<watch::Receiver<bool>>,
 }
 
@@ -189,7 +191,7 @@ impl Feeds {
     /// Feeds from these suppliers, and from the cluster where there is one.
     pub fn new(suppliers: &[Arc<dyn Supplier>], cluster: Option<ClusterFeed>) -> Self {
         let suppliers = suppliers.iter().map(|s| SupplierFeed::new(Arc::clone(s))).collect();
-        Self { suppliers, cluster, seen: None, demand: None, images: None, buffers: None }
+        Self { suppliers, cluster, seen: None, demand: None, images: None, images_by: None, buffers: None }
     }
 
     /// With what has been seen of the nodes' GPUs. A pass waits for none of it: what nobody has read yet is absent.
@@ -209,11 +211,12 @@ impl Feeds {
     /// With what is known of the nodes' images, as long as a pool of the policy asks for that: it would be journalled for nothing.
     #[must_use]
     pub fn with_images(mut self, images: watch::Receiver<Arc<ImagesOfNodes>>, policy: watch::Receiver<Arc<Policy>>) -> Self {
-        self.images = Some((images, policy));
+        self.images = Some(images);
+        self.images_by = Some(policy);
         self
     }
 
-    /// With whether floors can go through CapacityBuffers.
+    /// With whether floors can go through `CapacityBuffer` objects.
     #[must_use]
     pub fn with_buffers(mut self, served: watch::Receiver<bool>) -> Self {
         self.buffers = Some(served);
@@ -256,8 +259,9 @@ impl Feeds {
     }
 
     fn images(&self) -> ImagesOfNodes {
-        let wanted = self.images.as_ref().filter(|(_, policy)| policy.borrow().pools.iter().any(Pool::waits_for_images));
-        wanted.map(|(images, _)| ImagesOfNodes::clone(&images.borrow())).unwrap_or_default()
+        let asked = |policy: &watch::Receiver<Arc<Policy>>| policy.borrow().pools.iter().any(Pool::waits_for_images);
+        let images = self.images.as_ref().filter(|_| self.images_by.as_ref().is_some_and(asked));
+        images.map(|images| ImagesOfNodes::clone(&images.borrow())).unwrap_or_default()
     }
 
     /// The facts as of now. What is under way is read before the inventories: a launch that ends in between is then in the inventory

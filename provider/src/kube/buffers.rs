@@ -1,4 +1,4 @@
-//! Warm floors as CapacityBuffer objects: for each pool that wants it so, a PodTemplate that takes one node, and a buffer of as many as the
+//! Warm floors as `CapacityBuffer` objects: for each pool that wants it so, a `PodTemplate` that takes one node, and a buffer of as many as the
 //! floor wants. The autoscaler keeps room for them as if pods waited, buys what is missing, and refills what pods take.
 //!
 //! # Guarantees
@@ -8,7 +8,7 @@
 mod api;
 mod object;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use tracing::{info, warn};
 use crate::engine::EngineHandle;
 use crate::view::View;
 pub use api::BuffersError;
-use api::Objects;
+use api::{Kind, Objects};
 use object::Wanted;
 
 /// How often the objects are looked at: floors change in minutes, and the autoscaler's loop is no faster.

@@ -108,14 +108,17 @@ impl Case<'_> {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a rule ends with it")]
 fn error(why: impl Into<String>, cure: Cure) -> Option<Verdict> {
     Some(Verdict { severity: Severity::Error, why: why.into(), cure })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a rule ends with it")]
 fn warning(why: impl Into<String>, cure: Cure) -> Option<Verdict> {
     Some(Verdict { severity: Severity::Warning, why: why.into(), cure })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a rule ends with it")]
 fn info(why: impl Into<String>, cure: Cure) -> Option<Verdict> {
     Some(Verdict { severity: Severity::Info, why: why.into(), cure })
 }

@@ -141,10 +141,10 @@ fn at(path: &str) -> String {
 #[tokio::test]
 async fn a_floor_becomes_a_pod_template_and_a_buffer_and_is_followed() {
     let server = Server::default();
-    let (mut keeper, served) = server.keeper();
+    let (mut keeper, through) = server.keeper();
     keeper.look(&through_buffers(2)).await;
     assert_eq!(server.writes(), [format!("put {}", at(TEMPLATES)), format!("put {}", at(BUFFERS))]);
-    assert!(*served.borrow());
+    assert!(*through.borrow());
     let buffer = server.object(&at(BUFFERS));
     assert_eq!(
         buffer["spec"],
@@ -211,13 +211,13 @@ async fn without_the_api_or_the_right_to_it_floors_go_through_min_size_and_it_is
         (http::StatusCode::FORBIDDEN, "Forbidden", "manifests/buffers/rbac.yaml"),
     ] {
         let server = Server::default();
-        let (mut keeper, served) = server.keeper();
+        let (mut keeper, through) = server.keeper();
         keeper.look(&through_buffers(1)).await;
-        assert!(*served.borrow());
+        assert!(*through.borrow());
         server.writes();
         server.state().refuses = Some((code, reason));
         keeper.look(&through_buffers(2)).await;
-        assert!(!*served.borrow());
+        assert!(!*through.borrow());
         assert!(keeper.told.as_ref().is_some_and(|text| text.contains(told) && text.contains("minSize")), "{:?}", keeper.told);
         // It is asked for again after five minutes, and used as soon as it is there.
         server.state().refuses = None;
@@ -227,7 +227,7 @@ async fn without_the_api_or_the_right_to_it_floors_go_through_min_size_and_it_is
             assert_eq!(server.writes(), [""; 0]);
         }
         keeper.look(&two).await;
-        assert!(*served.borrow() && keeper.told.is_none());
+        assert!(*through.borrow() && keeper.told.is_none());
         assert_eq!(server.object(&at(BUFFERS))["spec"]["replicas"], 2);
     }
     // A policy that asks for no buffers does without either.

@@ -168,7 +168,7 @@ fn list(row: &NodeRow) -> Option<(NodeName, ListedImages)> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
     use stoker_core::images::List;
 
     use super::*;
@@ -269,6 +269,6 @@ mod tests {
         )
         .unwrap();
         assert!(plain.images.is_empty(), "a pod without a GPU tells nothing");
-        assert_eq!(serde_json::from_value::<PodRow>(Value::from(json!({ "metadata": {} }))).unwrap().images, []);
+        assert_eq!(serde_json::from_value::<PodRow>(json!({ "metadata": {} })).unwrap().images, []);
     }
 }
