@@ -420,7 +420,7 @@ pools:
     quantile: { window: 7d, horizon: 6m }
     schedule: [{ cron: 0  8 * * MON-FRI, for: 10h, nodes: 4 }, { cron: 0 9 * * 6, timeZone: asia/tokyo, for: 90m, nodes: 2 }]
     signals: true
-  offHours: { schedule: [{ cron: 0 20 * * *, timeZone: Europe/Berlin, for: 11h }], maxNodes: 0 }
+  offHours: { schedule: [{ cron: 0 20 * * *, timeZone: Europe/Berlin, for: 11h }], maxNodes: 4 }
 - { name: s, workload: dev, gpu: { models: [L4] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { timeSlicing: 4, renameByDefault: true } }
 - { name: t, workload: training, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { mig: { 1g.10gb: 2, 3g.40gb: 1 }, workloads: [training, inference], acknowledge: [mixedWorkloads] } }
 - { name: u, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { mig: all-1g.10gb, migStrategy: mixed } }
