@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn what_is_held_now_has_a_column_where_there_is_any_and_a_row_for_whoever_was_not_read() {
-        let held = BTreeMap::from([("ml/notebook".to_owned(), UsdPerHour(2_500_000))]);
-        let held = rows(&Observed::default(), By::Owner, held);
+        let held = BTreeMap::from([((true, "ml/notebook".to_owned()), UsdPerHour(2_500_000))]);
+        let held = rows(&Observed::default(), &By::Owner, held);
         let [row] = held.as_slice() else { panic!("{held:?}") };
         assert_eq!(
             (row.owner.as_deref(), row.held_per_hour.clone()),
@@ -205,6 +205,6 @@ mod tests {
         };
         assert_eq!(cells(0)[7..], ["HELD NOW $/H", "WHOSE"], "{text}");
         assert_eq!(cells(1)[7..], ["$2.5000", "ml/notebook"], "{text}");
-        assert!(!shown(&rows(&Observed::default(), By::Owner, BTreeMap::new())).contains("HELD NOW"));
+        assert!(!shown(&rows(&Observed::default(), &By::Owner, BTreeMap::new())).contains("HELD NOW"));
     }
 }
