@@ -2,8 +2,8 @@
 //! mistake cannot both make and excuse a bad plan.
 
 mod begun;
-mod guarded;
 mod floors;
+mod guarded;
 mod leaving;
 mod membership;
 mod spend;

@@ -171,7 +171,7 @@ impl Cluster {
         gone(self.pods().delete(pod, &DeleteParams::default().grace_period(0)).await)
     }
 
-    /// Makes the probe's pod on a node, as its DaemonSet does.
+    /// Makes the probe's pod on a node, as its `DaemonSet` does.
     pub async fn probe_pod(&self, node: &str) -> anyhow::Result<Pod> {
         for namespace in [PROBES, "default"] {
             let account = serde_json::from_value(json!({ "metadata": { "name": PROBES } }))?;

@@ -105,7 +105,10 @@ fn warm(
     let blind = draft.snapshot.cluster.is_none();
     keep(wanted.nodes, count, limits);
     let missing = if blind { 0 } else { count.missing(wanted.nodes).saturating_sub(rising) };
-    let raised = share_out(draft, pool, missing, usage, limits);
+    // Buffers ask for what is missing where they are served: raised as well, it would be bought twice.
+    let raises = pool.warm_floor.as_ref().is_none_or(|floor| floor.raises_min_size(draft.snapshot.buffers));
+    let asked = if raises { missing } else { 0 };
+    let raised = share_out(draft, pool, asked, usage, limits);
     let mut price = UsdPerHour::ZERO;
     for (id, nodes) in &raised {
         if let Some(limit) = limits.get(id) {
@@ -141,7 +144,7 @@ fn warm(
         coming: count.coming,
         usd_per_hour: prices.iter().take(kept).fold(price, |sum, one| sum.plus(*one)),
         unmet_since: known.unmet_since,
-        blocked: blocked(draft, pool, unmet.then_some((missing - found, blind, count)), usage, limits),
+        blocked: blocked(draft, pool, unmet.then_some((asked.saturating_sub(found), blind, count)), usage, limits),
     };
     draft.floors_stand.push(stands);
 }

@@ -6,6 +6,7 @@ use super::super::Draft;
 use super::super::seats::Seat;
 use crate::group::Menu;
 use crate::ids::NodeGroupId;
+use crate::images;
 use crate::policy::Pool;
 use crate::record::{Record, State};
 use crate::units::UsdPerHour;
@@ -73,7 +74,11 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
         let Some(count) = counts.get_mut(at).filter(|_| pool.warm_floor.is_some()) else { continue };
         let pods = seat.node().map_or(0, |node| node.gpu_pods.len());
         count.pods = count.pods.saturating_add(u32::try_from(pods).unwrap_or(u32::MAX));
-        let part = part(record, &seat);
+        let part = match part(record, &seat) {
+            // What lacks images is on its way: it is waited for, and nothing is bought in its place.
+            Part::Free if pool.waits_for_images() && !has_images(draft, pool, &seat) => Part::Coming,
+            part => part,
+        };
         let tally = match part {
             Part::AtWork => &mut count.at_work,
             Part::Free => &mut count.free,
@@ -91,6 +96,13 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
         }
     }
     counts
+}
+
+/// Whether the images that the pool's pods use are on a node, as far as it can be told.
+fn has_images(draft: &Draft<'_>, pool: &Pool, seat: &Seat<'_>) -> bool {
+    let on_node = seat.node().and_then(|node| draft.snapshot.images.get(&node.name));
+    let used = draft.memory.images.get(&pool.name);
+    images::pulled(on_node.map(AsRef::as_ref), used.map(AsRef::as_ref)).is_enough()
 }
 
 fn part(record: &Record, seat: &Seat<'_>) -> Part {

@@ -1,0 +1,324 @@
+//! The provider in process: passes of the real `decide` and `check` over the facts, and what becomes of the actions, each with its delay.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::check::check;
+use stoker_core::decide::decide;
+use stoker_core::demand::Demand;
+use stoker_core::group::Menu;
+use stoker_core::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId};
+use stoker_core::memory::Memory;
+use stoker_core::orders;
+use stoker_core::plan::{Accounts, Action, Evict, GroupLimits};
+use stoker_core::price::PriceBook;
+use stoker_core::reading::seen::Seen;
+use stoker_core::snapshot::{ClusterFacts, Drained, Snapshot};
+use stoker_core::supply::{LaunchOutcome, LaunchRequest, Observation};
+
+use crate::cloud::Cloud;
+use crate::market;
+use crate::timeline::Timeline;
+
+mod door;
+mod told;
+
+/// Passes of one moment before a decision that does not come to rest is a fault.
+const MOST_PASSES: usize = 30;
+
+/// How long a supplier takes to answer, and the API server to take a change.
+const ANSWERS_IN: SignedDuration = SignedDuration::from_secs(2);
+const WRITES_IN: SignedDuration = SignedDuration::from_secs(1);
+
+/// How soon a machine is told again to end that was told before.
+const REPEAT_AFTER: SignedDuration = SignedDuration::from_secs(30);
+
+/// What the cluster has to do after a pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Chore {
+    Hold(NodeName),
+    Release(NodeName),
+    Remove(NodeName),
+    Drain(NodeName, ProviderId, Evict),
+    Uncordon(NodeName),
+}
+
+impl Chore {
+    pub(crate) const fn node(&self) -> &NodeName {
+        match self {
+            Self::Hold(node) | Self::Release(node) | Self::Remove(node) | Self::Drain(node, ..) | Self::Uncordon(node) => node,
+        }
+    }
+}
+
+/// How a launch that is under way will be answered.
+#[derive(Debug, Clone)]
+struct Asked {
+    due: Timestamp,
+    request: LaunchRequest,
+}
+
+/// What is wrong with the provider or what it is told.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    /// It does not run.
+    pub(crate) down: bool,
+    /// Its watch of Kubernetes is cut.
+    pub(crate) blind: bool,
+    /// The supplier does not answer when asked what there is.
+    pub(crate) stale: bool,
+    /// Answers of launches get lost.
+    pub(crate) unclear: bool,
+    /// Deletions are asked for twice.
+    pub(crate) repeated: bool,
+    /// The autoscaler does not hear that it was given what it asked for.
+    pub(crate) unheard: bool,
+}
+
+/// The provider, and the clouds that it buys in.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) cloud: Cloud,
+    pub(crate) facts: Arc<ClusterFacts>,
+    pub(crate) seen: BTreeMap<NodeName, Arc<Seen>>,
+    pub(crate) demand: Demand,
+    pub(crate) chores: Vec<(Timestamp, Chore)>,
+    pub(crate) drains: BTreeMap<NodeName, Drained>,
+    pub(crate) faults: Faults,
+    pub(crate) line: Timeline,
+    /// Promises that were broken, in words.
+    pub(crate) broken: Vec<String>,
+    /// When the decision asked to be made again, by the true clock.
+    pub(crate) again: Option<Timestamp>,
+    pub(crate) menu: Menu,
+    pub(crate) memory: Memory,
+    pub(crate) limits: BTreeMap<NodeGroupId, GroupLimits>,
+    pub(crate) accounts: Accounts,
+    /// By how much the provider's clock is ahead.
+    pub(crate) skew: SignedDuration,
+    /// What was bought, one entry for each node: when, of which group.
+    pub(crate) bought: Vec<(Timestamp, NodeGroupId)>,
+    pub(crate) passes: u64,
+    book: PriceBook,
+    asked: Vec<Asked>,
+    outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
+    /// Terminations asked and not answered, and those asked a moment ago: they are not asked again.
+    ending: BTreeMap<ProviderId, Timestamp>,
+    ended_lately: BTreeMap<ProviderId, Timestamp>,
+    inventory: Observation,
+    listing: Vec<NodeGroupId>,
+    owners: BTreeMap<String, NodeGroupId>,
+    told: told::Told,
+    now: Timestamp,
+}
+
+impl Desk {
+    pub(crate) fn new(policy: &str, start: Timestamp) -> Self {
+        let mut memory = Memory::default();
+        orders::begin_session(&mut memory);
+        let book = market::book(start);
+        let menu = market::menu(market::policy(policy), &book);
+        let mut desk = Self {
+            cloud: Cloud::new(),
+            facts: Arc::default(),
+            seen: BTreeMap::new(),
+            demand: Demand::new(),
+            chores: Vec::new(),
+            drains: BTreeMap::new(),
+            faults: Faults::default(),
+            line: Timeline::new(start),
+            broken: Vec::new(),
+            again: None,
+            menu,
+            memory,
+            limits: BTreeMap::new(),
+            accounts: Accounts::default(),
+            skew: SignedDuration::ZERO,
+            bought: Vec::new(),
+            passes: 0,
+            book,
+            asked: Vec::new(),
+            outcomes: BTreeMap::new(),
+            ending: BTreeMap::new(),
+            ended_lately: BTreeMap::new(),
+            inventory: Observation { as_of: start, complete: true, instances: BTreeMap::new() },
+            listing: Vec::new(),
+            owners: BTreeMap::new(),
+            told: told::Told::default(),
+            now: start,
+        };
+        desk.pass();
+        desk
+    }
+
+    /// The provider's clock.
+    pub(crate) fn ours(&self) -> Timestamp {
+        self.now + self.skew
+    }
+
+    /// Takes up another policy.
+    pub(crate) fn reload(&mut self, policy: &str) {
+        self.menu = market::menu(market::policy(policy), &self.book);
+    }
+
+    /// Lets time pass; the machines that are gone by now, and whether the provider has anything new to decide on.
+    pub(crate) fn advance(&mut self, now: Timestamp) -> (Vec<crate::cloud::Machine>, bool) {
+        self.now = now;
+        self.line.now(now);
+        let gone = self.cloud.advance(now);
+        let mut news = !gone.is_empty();
+        let (due, later) = std::mem::take(&mut self.asked).into_iter().partition(|asked| asked.due <= now);
+        self.asked = later;
+        let due: Vec<Asked> = due;
+        for Asked { request, .. } in due {
+            news = true;
+            let outcome = self.cloud.launch(&request, now);
+            // A provider that does not run hears nothing, and one that began anew has forgotten whom it asked.
+            if !self.faults.down {
+                let unclear = self.faults.unclear.then(|| LaunchOutcome::Unclear { message: "time-out".to_owned() });
+                self.outcomes.insert(request.key, unclear.unwrap_or(outcome));
+            }
+        }
+        let before = self.ending.len();
+        self.ending.retain(|_, until| *until > now);
+        self.ended_lately.retain(|_, until| *until > now);
+        news |= self.ending.len() != before;
+        (gone, news)
+    }
+
+    /// The next moment at which the clouds or the answers under way change anything.
+    pub(crate) fn next_change(&self) -> Option<Timestamp> {
+        let asked = self.asked.iter().map(|asked| asked.due);
+        let own = asked.chain(self.ending.values().copied()).chain(self.chores.iter().map(|(at, _)| *at));
+        own.chain(self.cloud.next_change(self.now)).min()
+    }
+
+    /// Whether it decides at all.
+    pub(crate) const fn works(&self) -> bool {
+        !self.faults.down && !self.faults.blind
+    }
+
+    /// Decides, checks and acts until nothing is left to do at this moment.
+    pub(crate) fn pass(&mut self) {
+        if !self.works() {
+            return;
+        }
+        for _ in 0..MOST_PASSES {
+            let snapshot = self.snapshot();
+            self.passes += 1;
+            let ours = self.ours();
+            let decision = decide(&snapshot, &self.memory, &self.menu, ours);
+            self.again = decision.next_change_at.map(|at| at - self.skew);
+            match check(decision, &self.memory, &snapshot, &self.menu) {
+                Ok((plan, memory)) => {
+                    self.outcomes.clear();
+                    self.drains.clear();
+                    let before = std::mem::replace(&mut self.memory, memory);
+                    self.tell(&before, &plan);
+                    self.limits = plan.limits;
+                    self.accounts = plan.accounts;
+                    let acted = self.act(plan.actions);
+                    if !acted && self.memory == before {
+                        return;
+                    }
+                }
+                Err(faults) => {
+                    let at = self.line.clock();
+                    self.broken.extend(faults.iter().map(|fault| format!("{at} unsound: {fault}")));
+                    return;
+                }
+            }
+        }
+        let at = self.line.clock();
+        self.broken.push(format!("{at} the decision does not come to rest"));
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        if !self.faults.stale {
+            let instances = self.cloud.machines.iter().map(|(id, m)| (id.clone(), Arc::clone(&m.made))).collect();
+            self.inventory = Observation { as_of: self.ours(), complete: true, instances };
+        }
+        Snapshot {
+            suppliers: [(market::supplier(), Some(Arc::new(self.inventory.clone())))].into(),
+            cluster: Some(Arc::clone(&self.facts)),
+            outcomes: self.outcomes.clone(),
+            launching: self.asked.iter().map(|asked| asked.request.key.clone()).collect(),
+            terminating: self.ending.keys().cloned().collect(),
+            drains: self.drains.clone(),
+            seen: self.seen.clone(),
+            demand: self.demand.clone(),
+            images: BTreeMap::new(),
+            buffers: false,
+        }
+    }
+
+    /// Begins to do the actions; whether any is new.
+    fn act(&mut self, actions: Vec<Action>) -> bool {
+        let busy: BTreeSet<NodeName> = self.chores.iter().map(|(_, chore)| chore.node().clone()).collect();
+        let mut acted = false;
+        for action in actions {
+            let chore = match action {
+                Action::Launch { request, .. } => {
+                    self.bought.push((self.now, request.group.clone()));
+                    self.asked.push(Asked { due: self.now + ANSWERS_IN, request });
+                    acted = true;
+                    continue;
+                }
+                Action::Terminate { instance, .. } => {
+                    if !self.ended_lately.contains_key(&instance) {
+                        self.ending.insert(instance.clone(), self.now + ANSWERS_IN);
+                        self.ended_lately.insert(instance.clone(), self.now + REPEAT_AFTER);
+                        self.cloud.end(&instance, self.now);
+                        acted = true;
+                    }
+                    continue;
+                }
+                Action::Hold { node, .. } => Chore::Hold(node),
+                Action::Release { node } => Chore::Release(node),
+                Action::RemoveNode { node, .. } => Chore::Remove(node),
+                Action::Drain { node, provider_id, evict, .. } => Chore::Drain(node, provider_id, evict),
+                Action::Uncordon { node, .. } => Chore::Uncordon(node),
+            };
+            // One change to a node at a time: what it comes to is seen before the next is made.
+            if !busy.contains(chore.node()) && !self.chores.iter().any(|(_, other)| other.node() == chore.node()) {
+                self.chores.push((self.now + WRITES_IN, chore));
+            }
+        }
+        acted
+    }
+
+    /// Deletes nodes, as the service does once a probe has not objected.
+    fn delete(&mut self, group: &NodeGroupId, nodes: &[orders::NodeRef]) -> Result<(), orders::DeleteRefused> {
+        let (now, facts) = (self.ours(), Arc::clone(&self.facts));
+        orders::delete(&mut self.memory, &self.menu, Some(&facts), group, nodes, now).map(drop)
+    }
+
+    /// The process ends, with all that it had only in memory.
+    pub(crate) fn die(&mut self) {
+        self.faults.down = true;
+        // What was asked of the supplier is done, and nobody hears of it.
+        for Asked { request, .. } in std::mem::take(&mut self.asked) {
+            let _: LaunchOutcome = self.cloud.launch(&request, self.now);
+        }
+        self.outcomes.clear();
+        self.drains.clear();
+        self.ending.clear();
+        self.ended_lately.clear();
+        self.chores.clear();
+        self.seen.clear();
+        self.again = None;
+    }
+
+    /// The process begins again, with the memory as it was written down.
+    pub(crate) fn live(&mut self) {
+        self.faults.down = false;
+        let written = serde_json::to_string(&self.memory).unwrap();
+        let read: Memory = serde_json::from_str(&written).unwrap();
+        if read != self.memory {
+            let at = self.line.clock();
+            self.broken.push(format!("{at} the memory that was written is not the one that is read"));
+        }
+        self.memory = read;
+    }
+}

@@ -1,0 +1,181 @@
+//! The door in process: the autoscaler's calls go to the same functions that the service calls.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stoker_core::choose::Scales;
+use stoker_core::decide::is_fresh;
+use stoker_core::group::Group;
+use stoker_core::ids::NodeGroupId;
+use stoker_core::orders;
+use stoker_core::plan::GroupLimits;
+use stoker_core::record::State;
+use stoker_core::score::{Asked, Score, Way};
+use stoker_core::template::GPU_LABEL;
+use stoker_core::usage::Usage;
+use stoker_sim::model::{
+    Door, DoorError, ExpanderOption, GroupInfo, GroupOptions, InstanceError, InstanceInfo, InstanceState, NodeRef, Template,
+};
+
+use super::Desk;
+
+const DEADLINE: i32 = 4;
+const NOT_FOUND: i32 = 5;
+const PRECONDITION: i32 = 9;
+const UNAVAILABLE: i32 = 14;
+
+fn size(count: u32) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+fn group_id(group: &str) -> Result<NodeGroupId, DoorError> {
+    NodeGroupId::new(group).map_err(|error| DoorError::new(NOT_FOUND, error.to_string()))
+}
+
+impl Desk {
+    fn open(&self) -> Result<(), DoorError> {
+        if self.works() { Ok(()) } else { Err(DoorError::new(UNAVAILABLE, "the provider is not there")) }
+    }
+
+    fn heard(&self) -> Result<(), DoorError> {
+        if self.faults.unheard { Err(DoorError::new(DEADLINE, "deadline exceeded")) } else { Ok(()) }
+    }
+
+    fn limits_of(&self, group: &str) -> Result<&GroupLimits, DoorError> {
+        self.open()?;
+        self.limits.get(group).ok_or_else(|| DoorError::new(NOT_FOUND, format!("no group {group}")))
+    }
+
+    fn order(&mut self, id: &NodeGroupId, delta: i32) -> Result<(), DoorError> {
+        self.open()?;
+        let before = self.memory.clone();
+        let now = self.ours();
+        let usage = Usage::count(&before, &self.menu, now);
+        let snapshot = self.snapshot();
+        let fresh = |group: &Group| is_fresh(&snapshot, group, now);
+        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, now };
+        let limits = self.limits.get(id).ok_or_else(|| DoorError::new(NOT_FOUND, format!("no group {id}")))?;
+        let filed = orders::increase(&mut self.memory, &scales, limits, id, delta);
+        filed.map_err(|why| DoorError::new(PRECONDITION, why.to_string()))?;
+        self.pass();
+        self.heard()
+    }
+}
+
+impl Door for Desk {
+    async fn refresh(&mut self) -> Result<(), DoorError> {
+        self.open()?;
+        self.owners.clear();
+        for record in self.memory.records.values() {
+            self.owners.insert(record.placeholder.to_string(), record.group.clone());
+            if let Some(machine) = record.instance() {
+                self.owners.insert(machine.to_string(), record.group.clone());
+            }
+        }
+        self.listing = self.limits.iter().filter(|(_, limits)| limits.listed).map(|(id, _)| id.clone()).collect();
+        Ok(())
+    }
+
+    async fn node_groups(&mut self) -> Result<Vec<GroupInfo>, DoorError> {
+        self.open()?;
+        let info = |id: &NodeGroupId| {
+            let limits = self.limits.get(id)?;
+            Some(GroupInfo { id: id.to_string(), min: size(limits.min), max: size(limits.max) })
+        };
+        Ok(self.listing.iter().filter_map(info).collect())
+    }
+
+    async fn node_group_for_node(&mut self, node: &NodeRef) -> Result<Option<String>, DoorError> {
+        self.open()?;
+        Ok(self.owners.get(&node.provider_id).map(ToString::to_string))
+    }
+
+    async fn target_size(&mut self, group: &str) -> Result<i32, DoorError> {
+        self.limits_of(group).map(|limits| size(limits.target))
+    }
+
+    async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), DoorError> {
+        self.order(&group_id(group)?, delta)
+    }
+
+    async fn decrease_target_size(&mut self, group: &str, delta: i32) -> Result<(), DoorError> {
+        self.open()?;
+        let (id, now) = (group_id(group)?, self.ours());
+        let taken = orders::decrease(&mut self.memory, &id, delta, now);
+        taken.map_err(|why| DoorError::new(PRECONDITION, why.to_string()))?;
+        self.pass();
+        self.heard()
+    }
+
+    async fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> Result<(), DoorError> {
+        self.open()?;
+        let id = group_id(group)?;
+        let plain = |node: &NodeRef| orders::NodeRef { provider_id: node.provider_id.clone(), name: node.name.clone() };
+        let nodes: Vec<orders::NodeRef> = nodes.iter().map(plain).collect();
+        for _ in 0..if self.faults.repeated { 2 } else { 1 } {
+            if let Err(why) = self.delete(&id, &nodes) {
+                self.line.tell("provider", &format!("refuses to delete: {why}"));
+                return Err(DoorError::new(PRECONDITION, why.to_string()));
+            }
+            self.pass();
+        }
+        self.heard()
+    }
+
+    async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, DoorError> {
+        self.open()?;
+        let shown = self.memory.records.values().filter(|record| record.group.as_str() == group).filter_map(|record| {
+            let (state, error) = match &record.state {
+                State::Cancelled { .. } => return None,
+                State::Wanted | State::Launching { .. } | State::Booting { .. } => (InstanceState::Creating, None),
+                State::Registered { .. } => (InstanceState::Running, None),
+                State::Deleting { .. } => (InstanceState::Deleting, None),
+                State::Failed { kind, message, .. } => {
+                    let error = InstanceError { code: kind.code().to_owned(), message: message.clone(), class: 1 };
+                    (InstanceState::Creating, Some(error))
+                }
+            };
+            Some(InstanceInfo { id: record.shown_id().to_string(), state, error })
+        });
+        Ok(shown.collect())
+    }
+
+    async fn template(&mut self, group: &str) -> Result<Template, DoorError> {
+        self.open()?;
+        let known = self.menu.groups.get(group).or_else(|| self.memory.groups.get(group).map(|known| &known.group));
+        Ok(known.ok_or_else(|| DoorError::new(NOT_FOUND, format!("no group {group}")))?.template.clone())
+    }
+
+    async fn get_options(&mut self, _: &str, _: &GroupOptions) -> Result<Option<GroupOptions>, DoorError> {
+        self.open()?;
+        Ok(None)
+    }
+
+    async fn gpu_label(&mut self) -> Result<String, DoorError> {
+        self.open()?;
+        Ok(GPU_LABEL.to_owned())
+    }
+
+    /// The option that the service's expander would take.
+    async fn best_options(
+        &mut self,
+        options: &[ExpanderOption],
+        _: &BTreeMap<String, Arc<Template>>,
+    ) -> Result<Vec<String>, DoorError> {
+        self.open()?;
+        let score = |option: &ExpanderOption| {
+            let asked = Asked {
+                gpus: option.pods.iter().map(|pod| pod.requests.gpus).sum(),
+                pods: u32::try_from(option.pods.len()).ok()?,
+            };
+            Score::of(&Way {
+                group: self.menu.groups.get(option.group.as_str())?,
+                supply: &self.limits.get(option.group.as_str())?.supply,
+                nodes: u32::try_from(option.node_count).ok()?,
+                asked,
+            })
+        };
+        let best = options.iter().filter_map(score).min();
+        Ok(best.map_or_else(|| options.iter().map(|o| o.group.clone()).collect(), |best| vec![best.group.to_string()]))
+    }
+}
