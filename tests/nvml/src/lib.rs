@@ -18,8 +18,10 @@ pub use scenario::{Code, Gpu, Level, Scenario};
 /// Names the scenario's file.
 pub const SCENARIO_VARIABLE: &str = "STOKER_FAKE_NVML";
 
-/// The built library, beside the test that asks: Cargo builds it with whatever depends on this crate.
+/// The built library, beside the test or program that asks: Cargo builds it with whatever depends on this crate.
 pub fn library() -> Option<PathBuf> {
-    let test = std::env::current_exe().ok()?;
-    test.ancestors().skip(1).take(2).map(|folder| folder.join("libnvidia_ml.so")).find(|path| path.is_file())
+    let program = std::env::current_exe().ok()?;
+    let folder = program.parent()?;
+    let places = [folder.to_owned(), folder.join("deps"), folder.parent()?.to_owned()];
+    places.into_iter().map(|place| place.join("libnvidia_ml.so")).find(|path| path.is_file())
 }

@@ -6,6 +6,7 @@ mod placement;
 mod pods;
 mod probes;
 mod sharing;
+mod warm;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -49,7 +50,7 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 15] = [
+pub const ALL: [Scenario; 20] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
@@ -75,4 +76,19 @@ pub const ALL: [Scenario; 15] = [
     Scenario { name: "spot-reclaim", files: market::RECLAIM, needs: None, run: |bench| Box::pin(market::reclaim(bench)) },
     Scenario { name: "probe-tokens", files: CALM, needs: None, run: |bench| Box::pin(probes::tokens(bench)) },
     Scenario { name: "back-to-spot", files: market::NO_SPOT, needs: None, run: |bench| Box::pin(market::back_to_spot(bench)) },
+    Scenario {
+        name: "warm-floor",
+        files: warm::FLOOR,
+        needs: Some("--enforce-node-group-min-size"),
+        run: |bench| Box::pin(warm::floor(bench)),
+    },
+    Scenario {
+        name: "work-without-pods",
+        files: warm::PROBED,
+        needs: None,
+        run: |bench| Box::pin(warm::work_without_pods(bench)),
+    },
+    Scenario { name: "silent-probe", files: warm::PROBED, needs: None, run: |bench| Box::pin(warm::silent_probe(bench)) },
+    Scenario { name: "broken-gpu", files: warm::BREAKING, needs: None, run: |bench| Box::pin(warm::broken(bench)) },
+    Scenario { name: "spot-notice", files: warm::SPOT, needs: None, run: |bench| Box::pin(warm::spot_notice(bench)) },
 ];
