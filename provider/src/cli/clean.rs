@@ -1,4 +1,4 @@
-//! `stoker clean`: takes back what Stoker has written on a cluster's Nodes.
+//! `stoker clean`: takes back what Stoker has written on a cluster's Nodes, and the capacity buffers that it made.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,22 +13,24 @@ use super::exit::{CliError, Exit};
 use super::out::{self, count, paragraph, table};
 use crate::clock::Clock;
 use crate::kube::act::{KubeAct, Outcome, Trace};
+use crate::kube::buffers::{self, BuffersError, TakenBack};
 use crate::kube::client::connect;
 use crate::permit::Permit;
 
 /// Nodes that are cleaned at once.
 const AT_ONCE: usize = 8;
 
-/// Takes back what Stoker has written on the cluster's Nodes: its scale-down-disabled annotations, its verdicts, its cordons.
+/// Takes back what Stoker has written in the cluster: its scale-down-disabled annotations, its verdicts and its cordons on Nodes, and its
+/// capacity buffers.
 ///
 /// For when Stoker leaves a cluster, or its state is lost. What users have set themselves is left alone; machines and Nodes stay. A Stoker
 /// that runs would write all of it again, so stop it first; one on the same state directory is found, and nothing is done.
 #[derive(Debug, Args)]
 pub(super) struct CleanArgs {
-    /// Cluster whose Nodes to clean [default: the cluster that this runs in]
+    /// Cluster to clean [default: the cluster that this runs in]
     #[arg(long, env = "STOKER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Only Nodes of the Stoker whose policy has this clusterName
+    /// Only what is of the Stoker whose policy has this clusterName
     #[arg(long, value_name = "NAME", value_parser = |name: &str| ClusterName::new(name))]
     cluster: Option<ClusterName>,
     /// Show what would be taken back, and change nothing
@@ -46,6 +48,8 @@ struct CleanReport {
     dry_run: bool,
     /// The Nodes that bore something, by name.
     nodes: Vec<CleanRow>,
+    /// What was made for warm floors, in all namespaces.
+    buffers: CleanBuffers,
 }
 
 #[derive(Debug, Serialize)]
@@ -60,6 +64,17 @@ struct CleanRow {
     fault: Option<String>,
 }
 
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CleanBuffers {
+    /// Capacity buffers that were deleted, or would be; unknown where there is a fault.
+    capacity_buffers: Option<usize>,
+    /// Their pod templates, likewise.
+    pod_templates: Option<usize>,
+    /// Why not all were deleted or could be seen.
+    fault: Option<String>,
+}
+
 /// Carries the command out.
 pub(super) async fn run(args: &CleanArgs) -> Result<Exit, CliError> {
     // Held to the end: no Stoker begins on that directory meanwhile.
@@ -70,9 +85,11 @@ pub(super) async fn run(args: &CleanArgs) -> Result<Exit, CliError> {
         doing: "the cluster's Nodes could not be listed".into(),
         source: source.into(),
     })?;
-    let report = CleanReport { dry_run: args.dry_run, nodes: clean(&act, found, args.dry_run).await };
+    let nodes = clean(&act, found, args.dry_run).await;
+    let buffers = CleanBuffers::of(buffers::take_back(&client, args.cluster.as_ref(), args.dry_run).await);
+    let report = CleanReport { dry_run: args.dry_run, nodes, buffers };
     out::print(args.output.format, &report, CleanReport::table)?;
-    Ok(if report.nodes.iter().any(|row| row.fault.is_some()) { Exit::Failed } else { Exit::Done })
+    Ok(report.exit())
 }
 
 /// That no Stoker runs on the state directory, as far as that can be told here: in a pod it has its own.
@@ -114,8 +131,46 @@ fn told(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
+impl CleanBuffers {
+    fn of(taken: Result<TakenBack, BuffersError>) -> Self {
+        match taken {
+            Ok(TakenBack { buffers, templates }) => {
+                Self { capacity_buffers: Some(buffers), pod_templates: Some(templates), fault: None }
+            }
+            Err(error) => Self { capacity_buffers: None, pod_templates: None, fault: Some(told(&error)) },
+        }
+    }
+
+    /// One line; `None` where there was nothing and no fault.
+    fn line(&self, dry_run: bool) -> Option<String> {
+        if let Some(fault) = &self.fault {
+            return Some(paragraph("note:", &format!("{fault}; CapacityBuffers of Stoker's may be left")));
+        }
+        let number = |of: Option<usize>, what| count(u64::try_from(of.unwrap_or_default()).unwrap_or(u64::MAX), what);
+        let (buffers, templates) = (self.capacity_buffers, self.pod_templates);
+        let none = buffers.unwrap_or_default() == 0 && templates.unwrap_or_default() == 0;
+        let done = if dry_run { "would be deleted" } else { "deleted" };
+        (!none).then(|| format!("{} and {} {done}.\n", number(buffers, "CapacityBuffer"), number(templates, "PodTemplate")))
+    }
+}
+
 impl CleanReport {
+    fn exit(&self) -> Exit {
+        let failed = self.buffers.fault.is_some() || self.nodes.iter().any(|row| row.fault.is_some());
+        if failed { Exit::Failed } else { Exit::Done }
+    }
+
     fn table(&self) -> String {
+        let (mut text, buffers) = (self.of_nodes(), self.buffers.line(self.dry_run));
+        let nothing = self.nodes.is_empty() && buffers.is_none();
+        text.push_str(&buffers.unwrap_or_default());
+        if !nothing {
+            text.push_str(&paragraph("note:", "a Stoker that runs on this cluster writes all of it again"));
+        }
+        text
+    }
+
+    fn of_nodes(&self) -> String {
         if self.nodes.is_empty() {
             return "No Node bears anything of Stoker's.\n".to_owned();
         }
@@ -134,7 +189,7 @@ impl CleanReport {
             let nodes = count(u64::try_from(failed).unwrap_or(u64::MAX), "Node");
             text.push_str(&paragraph("note:", &format!("{nodes} could not be cleaned; the same command goes on with them")));
         }
-        text + &paragraph("note:", "a Stoker that runs on this cluster writes all of it again")
+        text
     }
 }
 
@@ -149,7 +204,8 @@ mod tests {
 
     #[test]
     fn each_node_is_told_with_what_it_bore_and_what_came_of_it() {
-        let shown = |nodes, dry_run| CleanReport { dry_run, nodes }.table();
+        let shown =
+            |nodes, dry_run| CleanReport { dry_run, nodes, buffers: CleanBuffers::of(Ok(TakenBack::default())) }.table();
         assert_eq!(shown(Vec::new(), false), "No Node bears anything of Stoker's.\n");
         let text = shown(vec![row("a", true, None), row("b", false, Some("no rights"))], false);
         let lines: Vec<&str> = text.lines().collect();
@@ -157,6 +213,24 @@ mod tests {
         assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["b", "hold,", "verdict", "no", "rights"]);
         assert!(lines[3].starts_with("note:  1 Node could not be cleaned"), "{text}");
         assert!(shown(vec![row("a", false, None)], true).contains("would be taken back"));
+    }
+
+    #[test]
+    fn buffers_are_told_with_their_number_and_one_that_may_be_left_fails() {
+        let report = |taken, dry_run| CleanReport { dry_run, nodes: Vec::new(), buffers: CleanBuffers::of(taken) };
+        let two = TakenBack { buffers: 1, templates: 2 };
+        assert!(report(Ok(two), false).table().contains("\n1 CapacityBuffer and 2 PodTemplates deleted.\n"));
+        assert!(report(Ok(two), true).table().contains("\n1 CapacityBuffer and 2 PodTemplates would be deleted.\n"));
+        assert_eq!(report(Ok(two), false).exit(), Exit::Done);
+        let left = report(Err(BuffersError::TimedOut { verb: "list", what: "CapacityBuffers" }), false);
+        let text = left.table().replace("\n       ", " ");
+        assert!(
+            text.contains("cannot list CapacityBuffers: no answer within 10s; CapacityBuffers of Stoker's may be left"),
+            "{text}"
+        );
+        assert_eq!(left.exit(), Exit::Failed);
+        let json = serde_json::to_value(&left).unwrap();
+        assert!(json["buffers"]["capacityBuffers"].is_null() && json["buffers"]["fault"].is_string(), "{json}");
     }
 
     #[tokio::test]

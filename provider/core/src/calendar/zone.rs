@@ -37,8 +37,8 @@ impl Zone {
         let known = DATABASE.get(text).ok();
         let named = known.and_then(|rules| Some(Self { name: rules.iana_name()?.to_owned(), rules }));
         named.ok_or_else(|| {
-            let names: Vec<String> = DATABASE.available().map(|name| name.to_string()).collect();
-            ZoneError { text: text.to_owned(), meant: nearest(text, names.iter().map(String::as_str)).map(str::to_owned) }
+            let all: Vec<String> = DATABASE.available().map(|name| name.to_string()).collect();
+            ZoneError { text: text.to_owned(), meant: nearest(text, all.iter().map(String::as_str)).map(str::to_owned) }
         })
     }
 

@@ -22,8 +22,8 @@ use crate::verdict::Verdict;
 pub(super) fn reasons(before: &Memory, memory: &Memory, snapshot: &Snapshot, menu: &Menu, faults: &mut Vec<Fatal>) {
     let mut replaced: BTreeMap<&PoolName, Vec<&Leaving>> = BTreeMap::new();
     for (id, leaving) in memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()) {
-        let same = |known: &&std::sync::Arc<Leaving>| known.is_open() && alike(&known.why, &leaving.why);
-        if before.leaving.get(id).filter(same).is_some() {
+        let same = |known: &std::sync::Arc<Leaving>| known.is_open() && alike(&known.why, &leaving.why);
+        if before.leaving.get(id).is_some_and(same) {
             continue;
         }
         let Some(record) = memory.records.get(id) else { continue };

@@ -106,8 +106,8 @@ fn warm(
     keep(wanted.nodes, count, limits);
     let missing = if blind { 0 } else { count.missing(wanted.nodes).saturating_sub(rising) };
     // Buffers ask for what is missing where they are served: raised as well, it would be bought twice.
-    let raises = pool.warm_floor.as_ref().is_none_or(|floor| floor.raises_min_size(draft.snapshot.buffers));
-    let asked = if raises { missing } else { 0 };
+    let by_min_size = pool.warm_floor.as_ref().is_none_or(|floor| floor.raises_min_size(draft.snapshot.buffers));
+    let asked = if by_min_size { missing } else { 0 };
     let raised = share_out(draft, pool, asked, usage, limits);
     let mut price = UsdPerHour::ZERO;
     for (id, nodes) in &raised {

@@ -181,7 +181,7 @@ mod tests {
         arrivals.move_on(now, HORIZON, WINDOW);
         for count in counts {
             arrivals.add(*count);
-            now = now + HORIZON;
+            now += HORIZON;
             arrivals.move_on(now, HORIZON, WINDOW);
         }
         (arrivals, now)
@@ -238,7 +238,7 @@ mod tests {
         // A busy day, then three quiet ones.
         for n in 0..4 * 144 {
             arrivals.add(if n < 144 { 5 } else { 0 });
-            now = now + HORIZON;
+            now += HORIZON;
             arrivals.move_on(now, HORIZON, day * 2);
         }
         assert_eq!(arrivals.quantile(Share::of(Percent(99))), Some(0));

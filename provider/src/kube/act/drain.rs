@@ -22,9 +22,6 @@ use super::{ActError, Change, DEADLINE, KubeAct, Outcome};
 /// Pods of one node that are told at once where the cloud takes it: one slow answer must not cost the others their time.
 const HASTY: usize = 8;
 
-/// Seconds until pods that did not go are told again.
-const NEXT_TRY: u32 = TRY_AGAIN_AFTER.as_secs().unsigned_abs() as u32;
-
 /// How a node stands after one try at emptying it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Emptied {
@@ -118,7 +115,7 @@ impl KubeAct {
         let time = time.map(|time| u32::try_from(time.as_secs()).unwrap_or(0).max(1));
         let grace = time.filter(|time| *time < pod.grace);
         let told = self.evict(pod, grace).await;
-        let last = time.is_some_and(|time| time < pod.grace.saturating_add(NEXT_TRY));
+        let last = time.is_some_and(|time| i64::from(time) < i64::from(pod.grace).saturating_add(TRY_AGAIN_AFTER.as_secs()));
         if told.is_err() && last { self.delete(pod, grace).await } else { told }
     }
 

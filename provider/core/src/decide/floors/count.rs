@@ -110,13 +110,13 @@ fn part(record: &Record, seat: &Seat<'_>) -> Part {
     let coming = if record.floor { Part::Coming } else { Part::ForPods };
     let held_by_pods = || if node.is_some_and(|node| node.is_busy()) { Part::AtWork } else { Part::Doubtful };
     match (&record.state, record.judged.as_ref().map(|judged| judged.verdict)) {
-        (State::Failed { .. } | State::Cancelled { .. } | State::Deleting { .. }, _) => Part::Nothing,
-        (_, Some(Verdict::Draining)) => Part::Nothing,
-        (_, Some(Verdict::Busy | Verdict::Held)) => Part::AtWork,
+        (State::Failed { .. } | State::Cancelled { .. } | State::Deleting { .. }, _) | (_, Some(Verdict::Draining)) => {
+            Part::Nothing
+        }
+        (_, Some(Verdict::Busy | Verdict::Held)) | (State::Registered { ready_at: Some(_), .. }, None) => Part::AtWork,
         (_, Some(Verdict::Unknown | Verdict::Unhealthy)) => held_by_pods(),
         (_, Some(Verdict::Warm | Verdict::Idle)) if node.is_some_and(|node| node.cordon.is_closed()) => Part::Doubtful,
         (_, Some(Verdict::Warm | Verdict::Idle)) => Part::Free,
-        (State::Registered { ready_at: Some(_), .. }, None) => Part::AtWork,
         (_, Some(Verdict::Booting) | None) => coming,
     }
 }

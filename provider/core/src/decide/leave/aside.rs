@@ -22,10 +22,10 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
     let mut changed: Vec<(RecordId, Option<Aside>, Option<Note>)> = Vec::new();
     let mut maintained: Vec<(RecordId, Option<NodeName>)> = Vec::new();
     let mut close = Vec::new();
-    let none = draft.memory.aside.is_empty();
+    let nobody = draft.memory.aside.is_empty();
     for (record, seat) in draft.seated() {
         let id = record.id;
-        let mut known = if none { None } else { draft.memory.aside.get(&id).map(|aside| **aside) };
+        let mut known = if nobody { None } else { draft.memory.aside.get(&id).map(|aside| **aside) };
         let wanted = wanted(draft, record);
         if known.is_some_and(|aside| aside.left_open_until.is_some_and(|until| until <= now)) {
             // Begun anew below, where it still has a reason.
@@ -41,7 +41,7 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
         };
         // Without its Node nobody knows how it stands.
         let Some(node) = seat.node() else { continue };
-        let note = |of: fn(_, _, _) -> Note, why| named(record).map(|(group, node)| of(group, node, why));
+        let telling = |of: fn(_, _, _) -> Note, why| named(record).map(|(group, node)| of(group, node, why));
         let opened = |group, node, why: &str| Note::TakesPods { group, node, why: why.to_owned() };
         match (known, wanted, node.cordon) {
             // Whoever closed it wants it as it is.
@@ -49,12 +49,12 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
             (Some(_), _, Cordon::Theirs) => changed.push((id, None, None)),
             (Some(aside), _, Cordon::MarkLeft) if aside.is_closed() => {
                 let left = Aside { left_open_until: Some(Draft::after(now, STAYS_FOR)), ..aside };
-                changed.push((id, Some(left), note(opened, "somebody opened it")));
+                changed.push((id, Some(left), telling(opened, "somebody opened it")));
             }
             (None, Some(why), _) => {
                 let set_aside = |group, node, why| Note::SetAside { group, node, why };
-                let note = named(record).map(|(group, node)| set_aside(group, node, why));
-                changed.push((id, Some(Aside { why, since: now, left_open_until: None }), note));
+                let told = named(record).map(|(group, node)| set_aside(group, node, why));
+                changed.push((id, Some(Aside { why, since: now, left_open_until: None }), told));
                 close.push((id, node.name.clone(), instance.clone(), node.cordon));
             }
             (Some(aside), Some(why), _) => {
@@ -66,11 +66,11 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
                 }
             }
             (Some(Aside { why: AsideFor::Unhealthy, .. }), None, _) if is_fit(record) => {
-                changed.push((id, None, note(opened, "its hardware is fit for work again")));
+                changed.push((id, None, telling(opened, "its hardware is fit for work again")));
             }
             (Some(Aside { why: AsideFor::Maintenance, .. }), None, _) => maintained.push((id, name.clone())),
             // Nobody can tell at the moment.
-            (Some(_), None, _) | (None, None, _) => {}
+            (_, None, _) => {}
         }
     }
     for (id, node) in maintained {

@@ -36,7 +36,9 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
     let now = draft.now;
     let pools: Vec<_> = draft.menu.policy.pools.iter().map(|pool| gives_up(pool, now)).collect();
     for (_, next) in &pools {
-        next.into_iter().for_each(|next| draft.look_again_at(*next));
+        if let Some(next) = next {
+            draft.look_again_at(*next);
+        }
     }
     if draft.memory.announced.is_empty() && pools.iter().all(|(grace, _)| grace.is_none()) {
         return;

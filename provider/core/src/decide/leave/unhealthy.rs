@@ -36,8 +36,8 @@ struct Tally {
 
 /// Begins to replace those that are due, as far as their pools allow.
 pub(super) fn nodes(draft: &mut Draft<'_>) {
-    let none = !draft.memory.aside.values().any(|aside| aside.why == AsideFor::Unhealthy);
-    if none && draft.memory.replaced.is_empty() {
+    let well = !draft.memory.aside.values().any(|aside| aside.why == AsideFor::Unhealthy);
+    if well && draft.memory.replaced.is_empty() {
         return;
     }
     let pools = &draft.menu.policy.pools;

@@ -341,7 +341,9 @@ fn the_past_tells_how_many_come_at_once() {
             let names: Vec<String> = world.nodes().into_keys().collect();
             // Ready and free for a moment before the pods come: that is the arrival which was counted when they were ordered.
             world.pass();
-            names.iter().for_each(|name| world.pods_on(name, &["a/job"]));
+            for name in &names {
+                world.pods_on(name, &["a/job"]);
+            }
             world.pass();
             assert_eq!(world.floor().wanted, 0);
             world.lose_machine();

@@ -51,8 +51,8 @@ fn heard_since(seen: &Seen) -> Timestamp {
 }
 
 /// A notice of now.
-fn notice(world: &World, kind: Interruption, after: Option<SignedDuration>) -> Option<Notice> {
-    Some(Notice { kind, deadline: after.map(|after| later(world, after)), since: world.now })
+fn notice(world: &World, kind: Interruption, after: Option<SignedDuration>) -> Notice {
+    Notice { kind, deadline: after.map(|after| later(world, after)), since: world.now }
 }
 
 fn later(world: &World, by: SignedDuration) -> Timestamp {
@@ -61,7 +61,7 @@ fn later(world: &World, by: SignedDuration) -> Timestamp {
 
 fn reclaim(world: &mut World, n: i32) {
     let told = notice(world, Interruption::Reclaim, Some(minutes(2)));
-    hear(world, n, told);
+    hear(world, n, Some(told));
 }
 
 /// The nodes that are told to go, which pods, and by when.
@@ -128,7 +128,7 @@ fn what_the_supplier_lists_as_taken_back_goes_too_and_counts_once_beside_the_pro
 fn a_cloud_that_names_no_time_gives_its_usual_notice() {
     let mut world = on_spot(1);
     let told = notice(&world, Interruption::Reclaim, None);
-    hear(&mut world, 0, told);
+    hear(&mut world, 0, Some(told));
     let gone_by = later(&world, seconds(110));
     world.advance(seconds(1));
     assert_eq!(
@@ -277,7 +277,7 @@ fn a_crash_between_the_notice_and_its_outcome_goes_on_with_the_same_end() {
 fn what_is_only_likelier_to_be_taken_back_goes_on_as_it_is() {
     let mut world = on_spot(1);
     let told = notice(&world, Interruption::Rebalance, None);
-    hear(&mut world, 0, told);
+    hear(&mut world, 0, Some(told));
     assert_eq!(world.live(minutes(10)), []);
     assert_eq!(reclaims(&world), Milli(0));
 }
@@ -290,7 +290,7 @@ fn a_node_that_will_be_maintained_takes_no_new_pods_and_keeps_those_that_it_has(
             world.unbind_pod();
         }
         let told = notice(&world, Interruption::Maintenance, Some(minutes(15)));
-        hear(&mut world, 0, told);
+        hear(&mut world, 0, Some(told));
         let plan = world.pass();
         assert_eq!(drains(&plan.actions), [("node-0".to_owned(), Evict::Nobody, None)]);
         assert!(matches!(&plan.notes[..], [Note::SetAside { .. }]));

@@ -132,11 +132,10 @@ fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawOffHours, zon
             let why = format!("{nodes} is not below limits.maxNodes {most}, so it changes nothing: lower it or take it out");
             faults.add(&path.key("maxNodes"), why);
         }
-        Some(_) => {}
         None if raw.held.unwrap_or_default() == HeldThen::Keep => {
             faults.add(path, "changes nothing: write maxNodes, or held: evict");
         }
-        None => {}
+        _ => {}
     }
     let grace = raw.grace.as_deref().map(|text| (text, faults.keep(&path.key("grace"), grammar::duration(text))));
     let evict = raw.held == Some(HeldThen::Evict);
