@@ -10,7 +10,7 @@ use crate::images;
 use crate::policy::Pool;
 use crate::record::{Record, State};
 use crate::units::UsdPerHour;
-use crate::verdict::Verdict;
+use crate::verdict::{Reason, Verdict};
 
 /// What a record is to its pool's floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +111,8 @@ fn part(record: &Record, seat: &Seat<'_>) -> Part {
     let held_by_pods = || if node.is_some_and(|node| node.is_busy()) { Part::AtWork } else { Part::Doubtful };
     match (&record.state, record.judged.as_ref().map(|judged| judged.verdict)) {
         (State::Failed { .. } | State::Cancelled { .. } | State::Deleting { .. }, _) => Part::Nothing,
+        // Closed by somebody else, and not because it may go.
+        (_, Some(Verdict::Draining)) if is_closed(record) => Part::Doubtful,
         (_, Some(Verdict::Draining)) => Part::Nothing,
         (_, Some(Verdict::Busy | Verdict::Held)) => Part::AtWork,
         (_, Some(Verdict::Unknown | Verdict::Unhealthy)) => held_by_pods(),
@@ -119,4 +121,8 @@ fn part(record: &Record, seat: &Seat<'_>) -> Part {
         (State::Registered { ready_at: Some(_), .. }, None) => Part::AtWork,
         (_, Some(Verdict::Booting) | None) => coming,
     }
+}
+
+fn is_closed(record: &Record) -> bool {
+    record.judged.as_ref().is_some_and(|judged| matches!(judged.why, Reason::Closed { released: false, .. }))
 }
