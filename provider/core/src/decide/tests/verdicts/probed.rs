@@ -354,6 +354,38 @@ fn a_gpu_that_is_not_shown_for_a_moment_is_not_lost_and_one_that_comes_back_is_t
     assert_eq!(world.verdict(0), Verdict::Warm);
 }
 
+#[test]
+fn a_gpu_that_was_lost_while_nobody_watched_makes_its_node_unhealthy() {
+    let mut world = World::warm();
+    // This service was down for an hour, and of two GPUs that are counted the driver shows one.
+    world.advance(minutes(60));
+    let half = |now| {
+        let mut seen = seen(now, [quiet(now); 2]);
+        seen.gpus.remove(&uuid("GPU-1"));
+        seen
+    };
+    world.see(0, half);
+    world.pass();
+    world.wait(seconds(29));
+    assert_eq!(world.verdict(0), Verdict::Unknown);
+    world.wait(seconds(1));
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Unhealthy, "its driver shows fewer GPUs than it has"));
+    // On a node that starts it is waited for.
+    let mut world = World::probed(1);
+    world.see(0, half);
+    world.pass();
+    world.wait(minutes(9));
+    assert_eq!(world.verdict(0), Verdict::Booting);
+    world.wait(minutes(2));
+    assert_eq!(world.verdict(0), Verdict::Unhealthy);
+    // Where the driver is not there, nothing tells how many there are.
+    let mut world = World::warm();
+    world.see(0, |now| Seen { driver: Measured::Known(DriverState::Hung), ..half(now) });
+    world.pass();
+    world.wait(minutes(5));
+    assert_eq!(world.verdict(0), Verdict::Unknown);
+}
+
 /// It is due after five minutes, and then trusted again in one more.
 #[test]
 fn a_node_that_is_well_again_is_not_replaced_before_that_is_known() {
