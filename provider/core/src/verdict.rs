@@ -157,8 +157,13 @@ pub enum Reason {
         /// What.
         ailment: Ailment,
     },
-    /// Somebody else has closed it to new pods.
-    Closed,
+    /// Somebody else has closed it to new pods: who looks into it, or the autoscaler, which deletes it.
+    Closed {
+        /// Since when nothing holds it.
+        free_since: Timestamp,
+        /// Whether its window is over, so that the autoscaler may have taken it at its word.
+        released: bool,
+    },
     /// It is being let go.
     Leaving,
     /// It has been free for so long that its window is over.
@@ -169,13 +174,20 @@ pub enum Reason {
 }
 
 impl Judged {
-    /// Since when the node is free; `None` where it is not.
+    /// Since when the node is free, or would be were it not closed; `None` where something holds it, or may.
     pub const fn free_since(&self) -> Option<Timestamp> {
         match (self.verdict, &self.why) {
-            (Verdict::Idle, Reason::WindowOver { free_since }) => Some(*free_since),
+            (Verdict::Idle, Reason::WindowOver { free_since }) | (Verdict::Draining, Reason::Closed { free_since, .. }) => {
+                Some(*free_since)
+            }
             (Verdict::Warm | Verdict::Idle, _) => Some(self.since),
             _ => None,
         }
+    }
+
+    /// Whether its window is over, so that it may go: it is idle, or was when somebody closed it.
+    pub const fn is_released(&self) -> bool {
+        matches!((self.verdict, &self.why), (Verdict::Idle, _) | (Verdict::Draining, Reason::Closed { released: true, .. }))
     }
 }
 
@@ -202,7 +214,7 @@ impl fmt::Display for Reason {
             Self::XidAgain { code, gpu } => write!(f, "XID {code} on {}, the second suspect error within a day", of(gpu)),
             Self::Lost { gpu } => write!(f, "GPU {gpu} is off the bus"),
             Self::Ails { gpu, ailment } => write!(f, "GPU {gpu}: {ailment}"),
-            Self::Closed => f.write_str("somebody has closed it to new pods"),
+            Self::Closed { .. } => f.write_str("somebody has closed it to new pods"),
             Self::Leaving => f.write_str("it is being let go"),
             Self::WindowOver { free_since } => {
                 write!(f, "it is free since {}, and its window is over", free_since.strftime("%H:%MZ"))

@@ -11,7 +11,7 @@ use crate::memory::Memory;
 use crate::plan::Action;
 use crate::policy::Pool;
 use crate::record::{Record, State};
-use crate::verdict::{Reason, Verdict};
+use crate::verdict::{Judged, Reason, Verdict};
 use crate::window::{Stabilization, Window};
 
 /// Judges which free nodes the autoscaler may remove from now on.
@@ -29,9 +29,11 @@ pub(super) fn windows(
         Some((pool, pool.stabilization.as_ref()?))
     };
     let is_idle = |record: &Record| record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Idle);
+    // What was idle when somebody closed it is on its way, and keeps its turn.
+    let is_released = |record: &Record| is_idle(record) || record.judged.as_ref().is_some_and(is_closed_and_released);
     let mut by_pool: BTreeMap<&str, (&Pool, &Stabilization, Vec<&Record>)> = BTreeMap::new();
     for record in memory.records.values().filter(|record| is_idle(record)) {
-        if before.records.get(&record.id).is_some_and(|known| is_idle(known)) {
+        if before.records.get(&record.id).is_some_and(|known| is_released(known)) {
             continue;
         }
         let Some((pool, rules)) = pool_of(record) else { continue };
@@ -46,7 +48,7 @@ pub(super) fn windows(
         let gone = |id: &RecordId| memory.records.get(id).is_none_or(|record| !record.counts());
         let within = |at: &Timestamp| after((*at).min(now), rules.scale_down) > now;
         let mut earlier = known(before);
-        earlier.retain(|(id, at)| within(at) && (gone(id) || memory.records.get(id).is_some_and(|record| is_idle(record))));
+        earlier.retain(|(id, at)| within(at) && (gone(id) || memory.records.get(id).is_some_and(|record| is_released(record))));
         let here = by_group.iter().filter(|(id, _)| menu.group_or_remembered(id, memory).is_some_and(|g| g.pool == pool.name));
         let there = here.flat_map(|(_, records)| records.iter()).filter(|record| record.counts()).count();
         let nodes = there + earlier.iter().filter(|(id, _)| gone(id)).count();
@@ -71,6 +73,10 @@ pub(super) fn windows(
             faults.push(Fatal::OpensKept(node.clone()));
         }
     }
+}
+
+fn is_closed_and_released(judged: &Judged) -> bool {
+    judged.verdict == Verdict::Draining && matches!(judged.why, Reason::Closed { released: true, .. })
 }
 
 fn released_at(record: &Record) -> Option<Timestamp> {

@@ -1,7 +1,7 @@
 //! What is concluded of each node, from its pods and, where the pool's evidence is `probe`, from what probes have seen.
 //!
 //! Whether a node is *idle* is not judged here: a free node is warm since it is free, and its window begins there. One that was found
-//! idle stays so as long as it is free.
+//! idle stays so as long as it is free, also when somebody closed it and opened it again.
 //!
 //! So that nothing flaps: work, pods and what is certainly broken count at once. A node that was at work is free again when it has been
 //! quiet for [`QUIET_FOR`]. A fault that one look may be wrong about must last [`FAULT_LASTS`], and what was unhealthy is trusted after
@@ -80,11 +80,26 @@ pub(super) fn judge(draft: &mut Draft<'_>) {
 
 /// What a record's verdict is to be.
 fn judged(known: Option<&Judged>, found: Found, now: Timestamp) -> Judged {
-    let Found { verdict, why, since } = found;
-    let same = known.filter(|known| known.verdict == verdict || (known.verdict.is_free() && verdict.is_free()));
+    let Found { mut verdict, mut why, since } = found;
+    let mut same = known.filter(|known| known.verdict == verdict);
+    let free_since = known.and_then(Judged::free_since);
+    let released = known.is_some_and(Judged::is_released);
+    let mut since = since;
+    match (&mut why, verdict) {
+        // Only what it was before tells since when it is free, and that its window is over.
+        (Reason::Closed { free_since: at, released: is }, _) => {
+            *at = free_since.unwrap_or(*at).min(now);
+            *is = released;
+        }
+        // A window that is over stays so, whatever was missed meanwhile, until something holds the node.
+        (_, Verdict::Warm) if released => {
+            let free_since = free_since.unwrap_or(now);
+            (verdict, why, same, since) = (Verdict::Idle, Reason::WindowOver { free_since }, known, None);
+        }
+        (_, Verdict::Warm) => since = since.or(free_since),
+        _ => {}
+    }
     let since = since.or_else(|| same.map(|known| known.since)).unwrap_or(now).min(now);
-    // A window that is over stays so: it began at the same moment.
-    let verdict = same.filter(|known| known.since == since).map_or(verdict, |known| known.verdict);
     Judged { verdict, why, since }
 }
 
@@ -98,7 +113,7 @@ fn unseen(draft: &Draft<'_>, record: &Record, seat: &Seat<'_>) -> Option<Found> 
         State::Registered { .. } if goes(draft, record) => Some(found(Verdict::Draining, Reason::Leaving)),
         State::Registered { .. } => {
             let node = seat.node()?;
-            seat.is_judged().then(|| by_pods(node, found(Verdict::Warm, Reason::NoPods)))
+            seat.is_judged().then(|| by_pods(node, found(Verdict::Warm, Reason::NoPods), draft.now))
         }
     }
 }
@@ -108,16 +123,16 @@ fn goes(draft: &Draft<'_>, record: &Record) -> bool {
 }
 
 /// The verdict by pods alone; `free` where none holds the node.
-fn by_pods(node: &NodeFacts, free: Found) -> Found {
-    if node.is_busy() { found(Verdict::Busy, Reason::Pods) } else { closed(node).unwrap_or(free) }
+fn by_pods(node: &NodeFacts, free: Found, now: Timestamp) -> Found {
+    if node.is_busy() { found(Verdict::Busy, Reason::Pods) } else { closed(node, free.since.unwrap_or(now)).unwrap_or(free) }
 }
 
-/// The verdict on a node that no pod can begin on, although nothing runs there.
-fn closed(node: &NodeFacts) -> Option<Found> {
+/// The verdict on a node that no pod can begin on, although nothing runs there, by itself since `free_since`.
+fn closed(node: &NodeFacts, free_since: Timestamp) -> Option<Found> {
     if node.ready_since.is_none() {
         Some(found(Verdict::Booting, Reason::NotReady))
     } else if node.cordon == Cordon::Theirs {
-        Some(found(Verdict::Draining, Reason::Closed))
+        Some(found(Verdict::Draining, Reason::Closed { free_since, released: false }))
     } else {
         None
     }
@@ -153,9 +168,9 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
     let untold_since = look.watched.untold_since.unwrap_or(now);
     if look.watched.by_pods {
         let free = Found { since: look.watched.no_pods_since, ..found(Verdict::Warm, Reason::NoPodsUnseen) };
-        return by_pods(node, free);
+        return by_pods(node, free, now);
     }
-    if let Some(closed) = closed(node) {
+    if let Some(closed) = closed(node, free_since.unwrap_or(now)) {
         return closed;
     }
     let start_by = Draft::after(look.ready_at.unwrap_or(now), START_WITHIN);

@@ -52,8 +52,8 @@ struct Free {
 #[derive(Default)]
 struct Stock {
     free: Vec<Free>,
-    /// Those that are on their way out, and on the bill until they are gone.
-    going: Vec<RecordId>,
+    /// Those that are on their way out, and on the bill until they are gone; each with how long others wait for it.
+    going: Vec<(RecordId, Timestamp)>,
     /// Ready nodes that stay whatever is decided here.
     others: u32,
     /// When the last order was placed that came to a machine.
@@ -102,7 +102,7 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
     for (record, seat) in draft.seated() {
         let Some((stock, pool)) = seat.pool().and_then(|(at, pool)| Some((stocks.get_mut(at)?, pool))) else { continue };
         if matches!(record.state, State::Deleting { .. }) {
-            stock.going.push(record.id);
+            stock.going.push((record.id, Timestamp::MAX));
         }
         let (State::Booting { purchase, .. } | State::Registered { purchase, .. }) = &record.state else { continue };
         let ordered = record.order.is_some() && record.ordered_at <= now;
@@ -113,8 +113,13 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
         let Some(judged) = &record.judged else { continue };
         let proven = judged.free_since();
         let since = match (judged.verdict, proven) {
-            (Verdict::Draining, _) => {
-                stock.going.push(record.id);
+            // Somebody closed what may go: the autoscaler closes what it deletes.
+            (Verdict::Draining, Some(_)) if judged.is_released() => {
+                stock.going.push((record.id, Draft::after(judged.since.min(now), GOES_WITHIN)));
+                continue;
+            }
+            (Verdict::Draining, None) => {
+                stock.going.push((record.id, Timestamp::MAX));
                 continue;
             }
             (Verdict::Unhealthy, _) => continue,
@@ -149,12 +154,15 @@ fn paid<'a>(
     stock: &Stock,
 ) -> LookupSet<RecordId> {
     let committed = |free: &&Free| free.proven && free.capacity != CapacityType::Spot;
-    if draft.menu.policy.commitments.is_empty() || stock.free.len() < 2 || !stock.free.iter().any(|free| committed(&free)) {
+    if draft.menu.policy.commitments.is_empty()
+        || stock.free.len() + stock.going.len() < 2
+        || !stock.free.iter().any(|free| committed(&free))
+    {
         return LookupSet::default();
     }
     // The youngest first: of nodes bought alike it is the one to go.
     let free = stock.free.iter().rev().filter(committed).map(|free| &free.id);
-    let records = stock.going.iter().chain(free).filter_map(|id| draft.memory.records.get(id));
+    let records = stock.going.iter().map(|(id, _)| id).chain(free).filter_map(|id| draft.memory.records.get(id));
     let records: Vec<&Record> = records.map(AsRef::as_ref).collect();
     paid_for.among(&pool.name, &records).into_iter().collect()
 }
@@ -184,15 +192,17 @@ fn fate(
 ) -> Fate {
     let now = draft.now;
     let mut fate = Fate::default();
+    // What costs money and goes is gone when its record is.
+    let going = stock.going.iter().filter(|(id, until)| *until > now && !paid.contains(id)).map(|(_, until)| *until).max();
     let Some(rules) = &pool.stabilization else {
         // Written by a release that had no windows: only what is paid for waits.
         let floor_needs_all = usage.nodes.get(&pool.name).is_none_or(|nodes| *nodes <= pool.limits.min_nodes);
         let goes = |free: &Free| !paid.contains(&free.id) && free.ours && !free.closed;
         let waits_for = |free: &Free| goes(free).then(|| Draft::after(free.since, GOES_WITHIN));
-        let last = stock.free.iter().filter_map(waits_for).max().filter(|at| *at > now && !floor_needs_all && !paid.is_empty());
-        if let Some(last) = last {
+        let last = stock.free.iter().filter_map(waits_for).chain(going).max();
+        if let Some(last) = last.filter(|at| *at > now && !floor_needs_all && !paid.is_empty()) {
             fate.kept = stock.free.iter().filter(|free| paid.contains(&free.id)).map(|free| (free.id, HoldFor::Paid)).collect();
-            fate.look_again_at = Some(last);
+            fate.look_again_at = (last < Timestamp::MAX).then_some(last);
         }
         return fate;
     };
@@ -215,16 +225,20 @@ fn fate(
     let staying = stock.others.saturating_add(u32::try_from(theirs).unwrap_or(u32::MAX));
     let warm = floors::wanted(draft, &pool.name).saturating_sub(u32::try_from(theirs).unwrap_or(u32::MAX));
     let floor = usize::try_from(pool.limits.min_nodes.saturating_sub(staying).max(warm)).unwrap_or(usize::MAX);
-    let kept_from = order.len().saturating_sub(floor);
-    fate.kept.extend(order.drain(kept_from..).map(|(free, _)| (free.id, HoldFor::Floor)));
+    // The floor keeps what saves least; what no pod can use only for want of others.
+    let open = order.iter().rev().filter(|(free, _)| !free.closed);
+    let by_use = open.chain(order.iter().rev().filter(|(free, _)| free.closed));
+    let of_floor: LookupSet<RecordId> = by_use.take(floor).map(|(free, _)| free.id).collect();
+    order.retain(|(free, _)| !of_floor.contains(&free.id));
+    fate.kept.extend(stock.free.iter().filter(|free| of_floor.contains(&free.id)).map(|free| (free.id, HoldFor::Floor)));
     // What costs money and is yet to go, or was released and may be removed at any moment.
     let yet_to_go = |(free, _): &(&Free, Option<HoldFor>)| match free.idle_since {
         _ if free.closed || paid.contains(&free.id) => None,
         Some(since) => Some(Draft::after(since, GOES_WITHIN)).filter(|at| *at > now),
         None => Some(Timestamp::MAX),
     };
-    let paid_wait_until = order.iter().filter_map(yet_to_go).max();
-    let mut going = Vec::new();
+    let paid_wait_until = order.iter().filter_map(yet_to_go).chain(going).max();
+    let mut due = Vec::new();
     let mut surplus = floors::surplus(usage, &pool.name);
     for (free, why) in order {
         let paid = paid.contains(&free.id);
@@ -236,11 +250,11 @@ fn fate(
         };
         match why {
             Some(why) => fate.kept.push((free.id, why)),
-            None => going.push(free),
+            None => due.push(free),
         }
     }
     fate.look_again_at = paid_wait_until.filter(|at| *at < Timestamp::MAX && !paid.is_empty());
-    release(draft, usage, pool, rules, going, released, &mut fate);
+    release(draft, usage, (pool, rules, stock), due, released, &mut fate);
     let moments = fate.kept.iter().filter_map(|(_, why)| why.until()).chain(fate.look_again_at);
     fate.look_again_at = moments.min();
     fate
@@ -250,19 +264,20 @@ fn fate(
 fn release(
     draft: &Draft<'_>,
     usage: &Usage,
-    pool: &Pool,
-    rules: &Stabilization,
-    going: Vec<&Free>,
+    (pool, rules, stock): (&Pool, &Stabilization, &Stock),
+    due: Vec<&Free>,
     released: &mut Released,
     fate: &mut Fate,
 ) {
     let now = draft.now;
     if rules.most_of(0).is_none() {
         released.nodes.clear();
-        fate.idle.extend(going.into_iter().map(|free| free.id));
+        fate.idle.extend(due.into_iter().map(|free| free.id));
         return;
     }
-    let idle: LookupSet<RecordId> = going.iter().filter(|free| free.idle_since.is_some()).map(|free| free.id).collect();
+    let idle = due.iter().filter(|free| free.idle_since.is_some()).map(|free| free.id);
+    // One that was released and is on its way keeps its turn: given to the next, it would go beside it.
+    let idle: LookupSet<RecordId> = idle.chain(stock.going.iter().map(|(id, _)| *id)).collect();
     let gone = |id: &RecordId| draft.memory.records.get(id).is_none_or(|record| !record.counts());
     for (_, at) in &mut released.nodes {
         *at = (*at).min(now);
@@ -273,7 +288,7 @@ fn release(
     let most = rules.most_of(there.saturating_add(gone)).unwrap_or(usize::MAX);
     // When each took or will take its turn. A turn comes when the one that was taken so many turns ago is a window old.
     let mut turns: Vec<Timestamp> = released.nodes.iter().map(|(_, at)| *at).collect();
-    for free in going {
+    for free in due {
         if free.idle_since.is_some() {
             fate.idle.insert(free.id);
             continue;
@@ -294,12 +309,18 @@ fn judge(draft: &mut Draft<'_>, stock: &Stock, fate: &Fate) {
     for free in stock.free.iter().filter(|free| free.proven) {
         let Some(judged) = draft.memory.records.get(&free.id).and_then(|record| record.judged.as_ref()) else { continue };
         let idle = fate.idle.contains(&free.id);
-        let since = if idle { free.idle_since.unwrap_or(draft.now) } else { free.since };
-        let verdict = if idle { Verdict::Idle } else { Verdict::Warm };
-        if judged.verdict == verdict && judged.since == since {
+        let (verdict, why, since) = match (free.closed, idle) {
+            (true, _) => (Verdict::Draining, Reason::Closed { free_since: free.since, released: idle }, judged.since),
+            (false, true) => {
+                let since = free.idle_since.unwrap_or(draft.now);
+                (Verdict::Idle, Reason::WindowOver { free_since: free.since }, since)
+            }
+            (false, false) if judged.verdict == Verdict::Warm => continue,
+            (false, false) => (Verdict::Warm, Reason::NoPods, free.since),
+        };
+        if judged.verdict == verdict && judged.since == since && judged.why == why {
             continue;
         }
-        let why = if idle { Reason::WindowOver { free_since: free.since } } else { Reason::NoPods };
         if let Some(record) = draft.memory.records.get_mut(&free.id) {
             Arc::make_mut(record).judged = Some(Judged { verdict, why, since });
         }

@@ -10,7 +10,7 @@ use crate::images;
 use crate::policy::Pool;
 use crate::record::{Record, State};
 use crate::units::UsdPerHour;
-use crate::verdict::Verdict;
+use crate::verdict::{Reason, Verdict};
 
 /// What a record is to its pool's floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +110,8 @@ fn part(record: &Record, seat: &Seat<'_>) -> Part {
     let coming = if record.floor { Part::Coming } else { Part::ForPods };
     let held_by_pods = || if node.is_some_and(|node| node.is_busy()) { Part::AtWork } else { Part::Doubtful };
     match (&record.state, record.judged.as_ref().map(|judged| judged.verdict)) {
+        // Closed by somebody else, and not because it may go.
+        (_, Some(Verdict::Draining)) if is_closed(record) => Part::Doubtful,
         (State::Failed { .. } | State::Cancelled { .. } | State::Deleting { .. }, _) | (_, Some(Verdict::Draining)) => {
             Part::Nothing
         }
@@ -119,4 +121,8 @@ fn part(record: &Record, seat: &Seat<'_>) -> Part {
         (_, Some(Verdict::Warm | Verdict::Idle)) => Part::Free,
         (_, Some(Verdict::Booting) | None) => coming,
     }
+}
+
+fn is_closed(record: &Record) -> bool {
+    record.judged.as_ref().is_some_and(|judged| matches!(judged.why, Reason::Closed { released: false, .. }))
 }

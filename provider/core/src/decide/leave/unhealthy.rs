@@ -59,6 +59,10 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
         if !aside.is_some_and(|aside| aside.is_closed()) || node.cordon != Cordon::Ours || mode(pool, busy).is_none() {
             continue;
         }
+        // With which nothing is wrong any more is trusted again before long.
+        if draft.memory.watched.get(&record.id).is_some_and(|known| known.clean_since.is_some()) {
+            continue;
+        }
         let due = Draft::after(*since, pool.unhealthy.after);
         if due > draft.now {
             later.push(due);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::world::{GROUP_A, World, book, minutes, policy, seconds, start};
+use crate::health::UnhealthyAction;
 use crate::ids::{GpuUuid, NodeName};
 use crate::plan::{Checked, Plan};
 use crate::policy::Evidence;
@@ -63,6 +64,8 @@ impl World {
         let mut policy = policy();
         policy.pools[0].zones = ["zone-a".to_owned()].into();
         policy.pools[0].evidence = Evidence::Probe;
+        // What becomes of unhealthy nodes has tests of its own.
+        policy.pools[0].unhealthy.action = UnhealthyAction::Cordon;
         let mut world = Self::over(policy, book(start()));
         world.increase(GROUP_A, i32::try_from(nodes).unwrap());
         world.pass();

@@ -7,7 +7,7 @@ use super::world::{GROUP_A, World, minutes, place, seconds};
 use super::*;
 use crate::check::{Fatal, check};
 use crate::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms, release_order};
-use crate::ids::{Cloud, InstanceType, Region};
+use crate::ids::{Cloud, InstanceType, NodeName, Region};
 use crate::offer::CapacityType;
 use crate::plan::{FreeNodes, HoldFor};
 use crate::policy::Workload;
@@ -255,6 +255,9 @@ fn what_saves_most_goes_first_and_what_is_paid_for_last() {
             order.push(id);
             world.delete(GROUP_A, &[&format!("node-{id}")]).unwrap();
         }
+        // What is paid for waits until the others are gone.
+        step_at(&mut world, minutes_in + 1);
+        step_at(&mut world, minutes_in + 2);
     }
     // 2 and 3 are kept capacity, 4 and 5 on demand, 0 and 1 spot.
     assert_eq!(order, [5, 4, 1, 0, 3, 2]);
@@ -344,8 +347,62 @@ fn a_node_that_somebody_closed_is_kept_as_ever() {
     world.close(crate::snapshot::Cordon::Theirs);
     let plan = step_at(&mut world, 10);
     assert_eq!((plan.actions.as_slice(), kept(&plan)), (&[][..], vec![(0, HoldFor::Window { until: at(15) })]));
+    let plan = step_at(&mut world, 15);
+    assert!(matches!(plan.actions[..], [Action::Release { .. }]), "{:?}", plan.actions);
+    // Open again, it is as free as it was, and its window as over.
+    assert_eq!((kept(&step_at(&mut world, 16)), idle(&world)), (vec![], vec![]));
+    world.close(crate::snapshot::Cordon::None);
+    assert_eq!((kept(&step_at(&mut world, 17)), idle(&world)), (vec![], vec![0]));
+    assert_eq!(world.memory.records[&RecordId(0)].judged.as_ref().unwrap().free_since(), Some(at(5)));
+}
+
+/// The autoscaler closes a node, and its deletion comes a moment later.
+#[test]
+fn a_node_that_is_closed_to_be_deleted_keeps_its_turn() {
+    let rules = Stabilization { max_removals: Percent(50), ..windows(10, 0) };
+    let mut world = world_with(2, rules, &OD);
     step_at(&mut world, 15);
-    assert_eq!(idle(&world), [0]);
+    assert_eq!(idle(&world), [1]);
+    world.edit_node(&NodeName::new("node-1").unwrap(), |node| node.cordon = crate::snapshot::Cordon::Theirs);
+    let plan = step_at(&mut world, 16);
+    assert_eq!((kept(&plan), idle(&world)), (vec![(0, HoldFor::Removals { until: at(25) })], vec![]));
+    world.delete(GROUP_A, &["node-1"]).unwrap();
+    assert_eq!(kept(&step_at(&mut world, 17)), [(0, HoldFor::Removals { until: at(25) })]);
+}
+
+/// Of two nodes one is paid for. It waits for the other until that is gone: a deletion may fail.
+#[test]
+fn what_is_paid_for_waits_until_the_other_is_gone() {
+    let mut world = world_with(2, windows(10, 0), &OD);
+    world.policy(|policy| {
+        let nodes = CommittedNodes {
+            instance_type: InstanceType::new("gpu.1").unwrap(),
+            region: Region::new("r").unwrap(),
+            zone: None,
+            nodes: 1,
+            rate: UsdPerHour(500_000),
+        };
+        policy.commitments = vec![commitment("ri", Terms::Nodes(nodes))];
+    });
+    let plan = step_at(&mut world, 15);
+    assert_eq!((kept(&plan), idle(&world)), (vec![(0, HoldFor::Paid)], vec![1]));
+    world.edit_node(&NodeName::new("node-1").unwrap(), |node| node.cordon = crate::snapshot::Cordon::Theirs);
+    assert_eq!(kept(&step_at(&mut world, 16)), [(0, HoldFor::Paid)]);
+    world.delete(GROUP_A, &["node-1"]).unwrap();
+    assert_eq!(kept(&step_at(&mut world, 17)), [(0, HoldFor::Paid)]);
+    world.end_terminated();
+    world.forget_node("node-1");
+    assert_eq!((kept(&step_at(&mut world, 18)), idle(&world)), (vec![], vec![0]));
+}
+
+/// Nobody can use what somebody closed: the floor keeps another, though that saves no less.
+#[test]
+fn a_floor_is_kept_by_nodes_that_pods_can_use() {
+    let mut world = world_with(2, windows(10, 0), &OD);
+    world.policy(|policy| policy.pools[0].limits.min_nodes = 1);
+    world.edit_node(&NodeName::new("node-0").unwrap(), |node| node.cordon = crate::snapshot::Cordon::Theirs);
+    let plan = step_at(&mut world, 15);
+    assert_eq!((kept(&plan), idle(&world)), (vec![(1, HoldFor::Floor)], vec![]));
 }
 
 #[test]

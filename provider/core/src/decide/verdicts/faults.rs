@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::ids::GpuUuid;
 use crate::reading::seen::{Activity, Ailment, Hearing, Seen, SeenXid};
-use crate::reading::{Gate, GateResult, Why, XidClass};
+use crate::reading::{DriverState, Gate, GateResult, Measured, Why, XidClass};
 use crate::verdict::Reason;
 use crate::watched::START_WITHIN;
 
@@ -44,7 +44,13 @@ pub(super) fn fault(seen: &Seen, free: bool, ready_at: Option<Timestamp>, starte
         .or_else(|| ails(is_broken))
         .or_else(|| suspect_again(seen))
         .map(certain)
-        .or_else(|| lost(seen).or_else(|| ails(owes_reset)).or_else(|| ails(is_slow)).map(lasting))
+        .or_else(|| {
+            lost(seen)
+                .or_else(|| late.then(|| missing(seen)).flatten())
+                .or_else(|| ails(owes_reset))
+                .or_else(|| ails(is_slow))
+                .map(lasting)
+        })
         .or_else(|| (heard && late).then(|| failed_gate(seen)).flatten().map(lasting))
 }
 
@@ -76,6 +82,13 @@ fn lost(seen: &Seen) -> Option<Reason> {
     let gone = |activity: &Activity| matches!(activity, Activity::Unknown { why: Why::GpuLost, .. });
     let mut gpus = seen.gpus.iter().filter(|(_, gpu)| heard && gone(&gpu.activity));
     gpus.next().map(|(gpu, _)| Reason::Lost { gpu: gpu.clone() })
+}
+
+/// That the driver counts a GPU which it does not show. It was lost while nobody watched, so nothing tells which.
+fn missing(seen: &Seen) -> Option<Reason> {
+    let heard = matches!(seen.hearing, Hearing::Heard { .. }) && seen.driver == Measured::Known(DriverState::Ready);
+    let fewer = matches!(seen.counted, Measured::Known(count) if (count as usize) > seen.gpus.len());
+    (heard && fewer).then_some(Reason::Missing)
 }
 
 /// Whether it keeps a GPU from work that runs, too.

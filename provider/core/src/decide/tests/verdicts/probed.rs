@@ -1,9 +1,12 @@
 //! One node whose probe is the evidence.
 
 use super::*;
+use crate::policy::Workload;
 use crate::reading::seen::{Ailment, HealthFact};
 use crate::reading::{Gate, GateResult};
 use crate::snapshot::Cordon;
+use crate::verdict::Reason;
+use crate::window::Stabilization;
 
 fn after(moment: Timestamp, length: SignedDuration) -> Timestamp {
     moment.saturating_add(length).unwrap()
@@ -352,6 +355,61 @@ fn a_gpu_that_is_not_shown_for_a_moment_is_not_lost_and_one_that_comes_back_is_t
 }
 
 #[test]
+fn a_gpu_that_was_lost_while_nobody_watched_makes_its_node_unhealthy() {
+    let mut world = World::warm();
+    // This service was down for an hour, and of two GPUs that are counted the driver shows one.
+    world.advance(minutes(60));
+    let half = |now| {
+        let mut seen = seen(now, [quiet(now); 2]);
+        seen.gpus.remove(&uuid("GPU-1"));
+        seen
+    };
+    world.see(0, half);
+    world.pass();
+    world.wait(seconds(29));
+    assert_eq!(world.verdict(0), Verdict::Unknown);
+    world.wait(seconds(1));
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Unhealthy, "its driver shows fewer GPUs than it has"));
+    // On a node that starts it is waited for.
+    let mut world = World::probed(1);
+    world.see(0, half);
+    world.pass();
+    world.wait(minutes(9));
+    assert_eq!(world.verdict(0), Verdict::Booting);
+    world.wait(minutes(2));
+    assert_eq!(world.verdict(0), Verdict::Unhealthy);
+    // Where the driver is not there, nothing tells how many there are.
+    let mut world = World::warm();
+    world.see(0, |now| Seen { driver: Measured::Known(DriverState::Hung), ..half(now) });
+    world.pass();
+    world.wait(minutes(5));
+    assert_eq!(world.verdict(0), Verdict::Unknown);
+}
+
+/// It is due after five minutes, and then trusted again in one more.
+#[test]
+fn a_node_that_is_well_again_is_not_replaced_before_that_is_known() {
+    let mut world = World::warm();
+    world.policy(|policy| policy.pools[0].unhealthy.action = UnhealthyAction::Wait);
+    let tells = |is: GateResult| move |seen: &mut Seen, _| drop(seen.gates.insert(Gate::Driver, is));
+    world.sees(0, tells(GateResult::Failed("not loaded".to_owned())));
+    world.pass();
+    world.wait(seconds(90));
+    assert_eq!(world.verdict(0), Verdict::Unhealthy);
+    world.sees(0, tells(GateResult::Passed));
+    world.pass();
+    world.wait(seconds(299));
+    assert_eq!((world.verdict(0), world.cluster_node(0).cordon), (Verdict::Unhealthy, Cordon::Ours));
+    world.wait(seconds(1));
+    assert_eq!((world.verdict(0), world.cluster_node(0).cordon), (Verdict::Warm, Cordon::None));
+    // What stays broken goes.
+    world.sees(0, tells(GateResult::Failed("not loaded".to_owned())));
+    world.pass();
+    world.wait(minutes(6));
+    assert_eq!(world.verdict(0), Verdict::Draining);
+}
+
+#[test]
 fn a_gate_that_fails_while_a_driver_is_reloaded_is_no_fault_before_it_has_lasted() {
     let mut world = World::warm();
     let gate = |result: GateResult| move |seen: &mut Seen, _| drop(seen.gates.insert(Gate::Driver, result));
@@ -389,11 +447,25 @@ fn a_node_that_no_pod_can_begin_on_is_not_warm() {
 #[test]
 fn a_node_whose_window_is_over_stays_idle_while_it_is_free() {
     let mut world = World::warm();
-    let id = *world.memory.records.keys().next().unwrap();
-    let record = Arc::make_mut(world.memory.records.get_mut(&id).unwrap());
-    record.judged.as_mut().unwrap().verdict = Verdict::Idle;
+    world.policy(|policy| policy.pools[0].stabilization = Some(Stabilization::of(Workload::Training)));
+    world.wait(minutes(15));
+    let idle =
+        Judged { verdict: Verdict::Idle, why: Reason::WindowOver { free_since: start() }, since: after(start(), minutes(15)) };
+    assert_eq!(*world.judged(0), idle);
     world.wait(minutes(5));
-    assert_eq!(world.verdict(0), Verdict::Idle);
+    assert_eq!(*world.judged(0), idle);
+    // Nobody watched meanwhile, so nothing is proven of that time: what was proven before it holds.
+    world.advance(minutes(30));
+    world.pass();
+    world.wait(minutes(1));
+    assert_eq!(*world.judged(0), idle);
+    // Closed and opened again by somebody, it goes on.
+    world.close(Cordon::Theirs);
+    world.pass();
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Draining, "somebody has closed it to new pods"));
+    world.close(Cordon::None);
+    world.pass();
+    assert_eq!((world.verdict(0), world.judged(0).free_since()), (Verdict::Idle, Some(start())));
     world.set_pods(0, &["ml/train"]);
     world.pass();
     world.set_pods(0, &[]);
