@@ -81,11 +81,15 @@ pub(super) fn judge(draft: &mut Draft<'_>) {
 /// What a record's verdict is to be.
 fn judged(known: Option<&Judged>, found: Found, now: Timestamp) -> Judged {
     let Found { verdict, why, since } = found;
-    let same = known.filter(|known| known.verdict == verdict || (known.verdict.is_free() && verdict.is_free()));
-    let since = since.or_else(|| same.map(|known| known.since)).unwrap_or(now).min(now);
-    // A window that is over stays so: it began at the same moment.
-    let verdict = same.filter(|known| known.since == since).map_or(verdict, |known| known.verdict);
-    Judged { verdict, why, since }
+    let Some(free) = known.filter(|known| known.verdict.is_free() && verdict.is_free()) else {
+        let same = known.filter(|known| known.verdict == verdict);
+        let since = since.or_else(|| same.map(|known| known.since)).unwrap_or(now).min(now);
+        return Judged { verdict, why, since };
+    };
+    let free_since = free.free_since().unwrap_or(free.since).min(now);
+    let since = since.unwrap_or(free_since).min(now);
+    // A window that is over stays so, and its reason with it, as long as the node is free since the same moment.
+    if free.verdict == Verdict::Idle && since == free_since { free.clone() } else { Judged { verdict, why, since } }
 }
 
 /// The verdict on a record whose node no probe tells of.
