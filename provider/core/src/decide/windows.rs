@@ -264,10 +264,13 @@ fn release(
     }
     let idle: LookupSet<RecordId> = going.iter().filter(|free| free.idle_since.is_some()).map(|free| free.id).collect();
     let gone = |id: &RecordId| draft.memory.records.get(id).is_none_or(|record| !record.counts());
+    // The autoscaler closes what it is about to remove.
+    let closed = |id: &RecordId| draft.memory.records.get(id).is_some_and(|record| is_draining(record));
     for (_, at) in &mut released.nodes {
         *at = (*at).min(now);
     }
-    released.nodes.retain(|(id, at)| Draft::after(*at, rules.scale_down) > now && (gone(id) || idle.contains(id)));
+    let stands = |id: &RecordId| gone(id) || closed(id) || idle.contains(id);
+    released.nodes.retain(|(id, at)| Draft::after(*at, rules.scale_down) > now && stands(id));
     let gone = released.nodes.iter().filter(|(id, _)| gone(id)).count();
     let there = usage.nodes.get(&pool.name).and_then(|nodes| usize::try_from(*nodes).ok()).unwrap_or(0);
     let most = rules.most_of(there.saturating_add(gone)).unwrap_or(usize::MAX);
@@ -287,6 +290,10 @@ fn release(
         }
         turns.push(at.map_or(now, |at| at.max(now)));
     }
+}
+
+fn is_draining(record: &Record) -> bool {
+    record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Draining)
 }
 
 /// Writes down which free nodes are idle, and which are so no more.
