@@ -118,7 +118,7 @@ impl Publisher {
         let mut owners = HashMap::with_capacity(memory.records.len() * 3);
         for record in memory.records.values() {
             owners.insert(record.placeholder.to_string(), record.group.clone());
-            if let Some(machine) = record.instance() {
+            if let Some(machine) = record.instance().filter(|_| memory.shows(record)) {
                 owners.insert(machine.to_string(), record.group.clone());
             }
             if let State::Registered { node: Some(node), .. } = &record.state {

@@ -13,7 +13,7 @@ use crate::floor::FloorMemory;
 use crate::group::Group;
 use crate::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
 use crate::images::PoolImages;
-use crate::leaving::{Leaving, Moves};
+use crate::leaving::{self, Leaving, Moves};
 use crate::offer::{Market, Place};
 use crate::record::Record;
 use crate::spot::{RegionReclaims, SpotHistory};
@@ -136,6 +136,12 @@ impl Backoff {
 }
 
 impl Memory {
+    /// Whether the autoscaler is to count a record's machine as one of its group. One that we end of our own accord, without its taint, is
+    /// Ready until it is gone: counted, it would stand for the next node that is asked for, which would be bought twice.
+    pub fn shows(&self, record: &Record) -> bool {
+        !self.leaving.get(&record.id).is_some_and(|leaving| leaving.stage == leaving::Stage::Ending)
+    }
+
     /// The records of a group that count in its target.
     pub fn target(&self, group: &NodeGroupId) -> u32 {
         let n = self.records.values().filter(|r| r.group == *group && r.counts()).count();

@@ -34,13 +34,20 @@ const WRITES_IN: SignedDuration = SignedDuration::from_secs(1);
 /// How soon a machine is told again to end that was told before.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
+/// Which pods are told to go, and by when, by the provider's clock, they must be gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pods {
+    pub(crate) evict: Evict,
+    pub(crate) gone_by: Option<Timestamp>,
+}
+
 /// What the cluster has to do after a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Chore {
     Hold(NodeName),
     Release(NodeName),
     Remove(NodeName),
-    Drain(NodeName, ProviderId, Evict),
+    Drain(NodeName, ProviderId, Pods),
     Uncordon(NodeName),
 }
 
@@ -277,7 +284,9 @@ impl Desk {
                 Action::Hold { node, .. } => Chore::Hold(node),
                 Action::Release { node } => Chore::Release(node),
                 Action::RemoveNode { node, .. } => Chore::Remove(node),
-                Action::Drain { node, provider_id, evict, .. } => Chore::Drain(node, provider_id, evict),
+                Action::Drain { node, provider_id, evict, gone_by, .. } => {
+                    Chore::Drain(node, provider_id, Pods { evict, gone_by })
+                }
                 Action::Uncordon { node, .. } => Chore::Uncordon(node),
             };
             // One change to a node at a time: what it comes to is seen before the next is made.
@@ -289,7 +298,7 @@ impl Desk {
     }
 
     /// Deletes nodes, as the service does once a probe has not objected.
-    fn delete(&mut self, group: &NodeGroupId, nodes: &[orders::NodeRef]) -> Result<(), orders::DeleteRefused> {
+    pub(crate) fn delete(&mut self, group: &NodeGroupId, nodes: &[orders::NodeRef]) -> Result<(), orders::DeleteRefused> {
         let (now, facts) = (self.ours(), Arc::clone(&self.facts));
         orders::delete(&mut self.memory, &self.menu, Some(&facts), group, nodes, now).map(drop)
     }

@@ -200,7 +200,9 @@ impl Scene {
         }
         let free = self.truth.free_for(node, now);
         let lived = now.duration_since(machine.made.launched_at) + SignedDuration::from_secs(15);
-        let (least, excused) = (rules.minimum_life, self.truth.is_excused(node, now));
+        // In off-hours nodes beyond their limit wait for nothing.
+        let off = pool.off_hours.as_ref().is_some_and(|off| off.max_nodes.is_some() && off.at(now).0);
+        let (least, excused) = (rules.minimum_life, off || self.truth.is_excused(node, now));
         if (free < window || lived < least) && !excused {
             let what = format!(
                 "{node} is chosen after {} s free of {} s and {} s of life of {} s",

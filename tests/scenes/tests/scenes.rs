@@ -7,8 +7,16 @@
 mod common;
 #[path = "scenes/evidence.rs"]
 mod evidence;
+#[path = "scenes/floors.rs"]
+mod floors;
+#[path = "scenes/health.rs"]
+mod health;
+#[path = "scenes/interruptions.rs"]
+mod interruptions;
 #[path = "scenes/leaving.rs"]
 mod leaving;
+#[path = "scenes/offhours.rs"]
+mod offhours;
 #[path = "scenes/people.rs"]
 mod people;
 #[path = "scenes/probes.rs"]

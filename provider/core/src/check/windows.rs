@@ -37,7 +37,11 @@ pub(super) fn windows(
             continue;
         }
         let Some((pool, rules)) = pool_of(record) else { continue };
-        if released_at(record).is_none_or(|at| at < earliest(record, pool, rules)) {
+        let at = released_at(record);
+        let early = at.is_none_or(|at| at < earliest(record, pool, rules));
+        // What off-hours leave no room for waits for no window.
+        let off = at.is_some_and(|at| is_too_many(pool, at, by_group, memory, menu));
+        if early && !off {
             faults.push(Fatal::ReleasedEarly(record.id));
         }
         by_pool.entry(pool.name.as_str()).or_insert((pool, rules, Vec::new())).2.push(record);
@@ -49,8 +53,7 @@ pub(super) fn windows(
         let within = |at: &Timestamp| after((*at).min(now), rules.scale_down) > now;
         let mut earlier = known(before);
         earlier.retain(|(id, at)| within(at) && (gone(id) || memory.records.get(id).is_some_and(|record| is_released(record))));
-        let here = by_group.iter().filter(|(id, _)| menu.group_or_remembered(id, memory).is_some_and(|g| g.pool == pool.name));
-        let there = here.flat_map(|(_, records)| records.iter()).filter(|record| record.counts()).count();
+        let there = counted(pool, by_group, memory, menu);
         let nodes = there + earlier.iter().filter(|(id, _)| gone(id)).count();
         let most = (nodes * usize::from(rules.max_removals.0) / 100).max(1);
         let all = earlier.len() + new.len();
@@ -77,6 +80,18 @@ pub(super) fn windows(
 
 fn is_closed_and_released(judged: &Judged) -> bool {
     judged.verdict == Verdict::Draining && matches!(judged.why, Reason::Closed { released: true, .. })
+}
+
+/// The nodes of a pool that count.
+fn counted(pool: &Pool, by_group: &ByGroup<'_>, memory: &Memory, menu: &Menu) -> usize {
+    let here = by_group.iter().filter(|(id, _)| menu.group_or_remembered(id, memory).is_some_and(|g| g.pool == pool.name));
+    here.flat_map(|(_, records)| records.iter()).filter(|record| record.counts()).count()
+}
+
+/// Whether a pool has more nodes than its off-hours allow at that moment.
+fn is_too_many(pool: &Pool, at: Timestamp, by_group: &ByGroup<'_>, memory: &Memory, menu: &Menu) -> bool {
+    let off = pool.off_hours.as_ref().filter(|off| off.at(at).0).and_then(|off| off.max_nodes);
+    off.is_some_and(|most| counted(pool, by_group, memory, menu) > usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 fn released_at(record: &Record) -> Option<Timestamp> {

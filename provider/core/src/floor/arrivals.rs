@@ -103,7 +103,8 @@ impl Arrivals {
             let stretches = day.stretches.entry(open.arrived).or_default();
             *stretches = stretches.saturating_add(1);
         }
-        self.days.retain(|day| now.duration_since(day.from) <= window);
+        // A day is forgotten when its end is too old: what is left is never less than the window.
+        self.days.retain(|day| now.duration_since(day.from) < window + DAY);
         self.open = Some(begin(open.until));
         true
     }
@@ -211,6 +212,19 @@ mod tests {
         // 144 stretches of ten minutes are a day.
         assert_eq!(after(&[3; 143]).0.quantile(Share::of(Percent(95))), None);
         assert_eq!(after(&[3; 144]).0.quantile(Share::of(Percent(95))), Some(3));
+    }
+
+    #[test]
+    fn a_window_of_one_day_is_known_on_the_second_and_on_the_third() {
+        let mut arrivals = Arrivals::default();
+        let mut now = start();
+        arrivals.move_on(now, HORIZON, DAY);
+        for n in 1..=3 * 144 {
+            arrivals.add(3);
+            now = now + HORIZON;
+            arrivals.move_on(now, HORIZON, DAY);
+            assert_eq!(arrivals.quantile(Share::of(Percent(95))), (n >= 144).then_some(3), "{n}");
+        }
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Door for Desk {
         self.owners.clear();
         for record in self.memory.records.values() {
             self.owners.insert(record.placeholder.to_string(), record.group.clone());
-            if let Some(machine) = record.instance() {
+            if let Some(machine) = record.instance().filter(|_| self.memory.shows(record)) {
                 self.owners.insert(machine.to_string(), record.group.clone());
             }
         }

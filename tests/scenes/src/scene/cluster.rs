@@ -11,7 +11,7 @@ use stoker_sim::model::{NodeView, SCALE_DOWN_DISABLED};
 
 use super::Scene;
 use crate::cloud::Machine;
-use crate::desk::Chore;
+use crate::desk::{Chore, Pods};
 use crate::probe::{Load, Probe};
 
 /// How long after its last word a kubelet's node counts as not Ready.
@@ -158,7 +158,7 @@ impl Scene {
                 Chore::Hold(_) => self.annotate(&name, true),
                 Chore::Release(_) => self.annotate(&name, false),
                 Chore::Remove(_) => self.remove_node(&name),
-                Chore::Drain(node, machine, evict) => self.drain(&node, machine, evict),
+                Chore::Drain(node, machine, pods) => self.drain(&node, machine, pods),
                 Chore::Uncordon(_) => {
                     if self.closed.remove(&name) {
                         self.cordon(&name, false);
@@ -207,7 +207,7 @@ impl Scene {
     }
 
     /// Closes a node and tells those of its pods to go that may be told.
-    fn drain(&mut self, node: &NodeName, machine: ProviderId, evict: Evict) {
+    fn drain(&mut self, node: &NodeName, machine: ProviderId, Pods { evict, gone_by }: Pods) {
         let (name, now) = (node.to_string(), self.now);
         let users =
             self.autoscaler.cluster().node(&name).is_some_and(|node| node.unschedulable) && !self.closed.contains(&name);
@@ -226,13 +226,16 @@ impl Scene {
             Evict::Movable | Evict::All => None,
         };
         let told: Vec<String> = if stuck.is_some() || evict == Evict::Nobody { Vec::new() } else { on_it };
+        let time = gone_by.map(|by| by.duration_since(self.desk().ours()).max(SignedDuration::ZERO));
         for id in &told {
             self.evicted_by_us(id, &name);
-            self.tell("provider", &format!("tells {id} to leave {name}"));
             let Some(pod) = self.pods.get_mut(id) else { continue };
-            // The kubelet's grace time of 30 s.
-            let saves = pod.spec.saves.min(SignedDuration::from_secs(30));
-            pod.goes_at = Some(now + saves);
+            let (saves, grace) = (pod.spec.saves, time.unwrap_or(SignedDuration::MAX));
+            pod.goes_at = Some(now + saves.min(grace));
+            let lost = saves > grace;
+            let left = time.map_or(String::new(), |time| format!(" within {} s", time.as_secs()));
+            let lost = if lost { ", too short for what it has to save" } else { "" };
+            self.tell("provider", &format!("tells {id} to leave {name}{left}{lost}"));
             if saves == SignedDuration::ZERO {
                 self.goes(id);
             }

@@ -63,7 +63,7 @@ impl Pod {
         Self { movable: false, ..self }
     }
 
-    /// It saves a checkpoint for so long when it is told to go.
+    /// It saves a checkpoint for so long when it is told to go, and its grace time allows for that.
     #[must_use]
     pub fn saves(self, length: &str) -> Self {
         Self { saves: length.parse().unwrap(), ..self }
@@ -297,6 +297,11 @@ impl Scene {
     /// Keeps no timeline but its end.
     pub fn keep_only_the_end(&mut self) {
         self.desk_mut().line.quiet = true;
+    }
+
+    /// Keeps the whole timeline from now on.
+    pub fn keep_all(&mut self) {
+        self.desk_mut().line.quiet = false;
     }
 
     /// Promises that were broken so far, in words.

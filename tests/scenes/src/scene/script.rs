@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use stoker_core::demand::{Amount, NoLevel, PoolDemand, SignalLevel};
-use stoker_core::ids::{PoolName, SignalName};
+use stoker_core::ids::{NodeGroupId, PoolName, SignalName};
 use stoker_core::orders;
 use stoker_core::reading::{DriverState, Gate, Happening, Interruption, XidClass};
 use stoker_core::template::{GPU_RESOURCE, POOL_LABEL};
@@ -324,6 +324,21 @@ impl Scene {
         self.desk_mut().faults.repeated = repeat;
     }
 
+    /// Some autoscaler asks for a node to be deleted, whatever the real one would do; why the provider refuses.
+    pub fn deletion_of(&mut self, node: &str) -> Result<(), String> {
+        self.tell("autoscaler", &format!("deletes {node}, whatever is on it"));
+        let Some(machine) = self.desk().cloud.of_node(node) else { panic!("no machine {node}") };
+        let provider_id = machine.made.provider_id.to_string();
+        let group = NodeGroupId::new(machine.made.key.as_str().split('/').nth(1).unwrap_or_default()).unwrap();
+        let nodes = [orders::NodeRef { provider_id, name: node.to_owned() }];
+        let refused = self.desk_mut().delete(&group, &nodes).map_err(|why| why.to_string());
+        if let Err(why) = &refused {
+            self.tell("provider", &format!("refuses to delete: {why}"));
+        }
+        self.moved();
+        refused
+    }
+
     /// The autoscaler starts anew and has forgotten all that it asked for.
     pub fn autoscaler_restarts(&mut self) {
         self.tell("autoscaler", "starts anew");
@@ -382,6 +397,11 @@ impl Scene {
     /// The node that a pod is bound to; empty while it waits.
     pub fn node_of(&self, pod: &str) -> String {
         self.autoscaler.cluster().pod(pod).and_then(|pod| pod.node.clone()).unwrap_or_default()
+    }
+
+    /// The first pod on a node.
+    pub fn pod_on(&self, node: &str) -> String {
+        self.pods_on(node).into_iter().next().unwrap_or_default()
     }
 
     /// How many pods wait for a node.
