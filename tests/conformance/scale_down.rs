@@ -18,19 +18,17 @@ async fn busy_nodes_are_held_and_the_holds_of_others_left_alone() {
     let world = InCluster::start(one_group()).await;
     let nodes = world.grow(L4, 2).await;
     let (busy, idle) = (&nodes[0].0, &nodes[1].0);
+    let is_held = |node: &str| world.cluster.annotations(node).get(SCALE_DOWN_DISABLED).is_some_and(|value| value == "true");
+    // Their windows of a second are over before anybody writes on them.
+    world.eventually_by_clock("the new nodes to be free", || async { (!is_held(busy) && !is_held(idle)).then_some(()) }).await;
     world.cluster.annotate(idle, SCALE_DOWN_DISABLED, "true");
     world.cluster.bind_gpu_pod("training-1", busy);
-    let is_held = |node: &str| world.cluster.annotations(node).get(SCALE_DOWN_DISABLED).is_some_and(|value| value == "true");
     world.service.eventually("the busy node to be held", || async { is_held(busy).then_some(()) }).await;
     assert_eq!(world.cluster.annotations(busy)[HELD], "true");
     world.cluster.end_pod("training-1");
     world.service.pass(secs(20)).await;
     // Its window of a second begins when the pod is seen to have ended.
-    let freed = || async {
-        world.service.at(world.service.now() + secs(1)).await;
-        (!is_held(busy)).then_some(())
-    };
-    world.service.eventually("the hold to be taken back", freed).await;
+    world.eventually_by_clock("the hold to be taken back", || async { (!is_held(busy)).then_some(()) }).await;
     assert!(is_held(idle) && !world.cluster.annotations(idle).contains_key(HELD));
 }
 
@@ -57,15 +55,11 @@ async fn deleted_machines_and_their_nodes_go() {
     world.client().delete(L4, vec![registered(name, id)]).await.unwrap();
     world.service.pass(secs(60)).await;
     assert!(!world.service.machine_ids().contains(id));
-    let gone = || async {
-        world.service.at(world.service.now() + secs(1)).await;
-        world.cluster.node(name).is_none().then_some(())
-    };
-    world.service.eventually("the Node to go", gone).await;
+    world.eventually_by_clock("the Node to go", || async { world.cluster.node(name).is_none().then_some(()) }).await;
     assert!(world.cluster.node(&nodes[1].0).is_some());
 }
 
-/// Nodes are candidates only above `minSize`: it is the floor, or as many nodes as pods hold, and never above `maxSize`.
+/// Nodes are candidates only above `minSize`: it is the floor, or as many nodes as pods or windows hold, and never above `maxSize`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn min_size_is_the_floor_or_what_is_busy() {
     let floor = "f.g6-xlarge.us-east-1a";
@@ -74,7 +68,8 @@ async fn min_size_is_the_floor_or_what_is_busy() {
     assert_eq!(world.client().group(floor).await.unwrap().min_size, 1);
     assert_eq!(world.client().group(L4).await.unwrap().min_size, 0);
     let nodes = world.grow(L4, 2).await;
-    assert_eq!(world.client().group(L4).await.unwrap().min_size, 0);
+    let min_size = || async { world.client().group(L4).await.unwrap().min_size };
+    world.eventually_by_clock("the windows to be over", || async { (min_size().await == 0).then_some(()) }).await;
     for (pods, (node, _)) in nodes.iter().enumerate() {
         world.cluster.bind_gpu_pod(&format!("training-{pods}"), node);
         let expected = i32::try_from(pods + 1).unwrap();

@@ -80,13 +80,12 @@ impl InCluster {
         self.service.settle().await;
         self.service.pass(secs(160)).await;
         let joined = || async {
-            // The simulated kubelets look around twice a second of the moved clock.
-            self.service.at(self.service.now() + secs(1)).await;
             let instances = self.client().nodes(group).await.unwrap();
             let running = instances.iter().filter(|i| status(i).0 == InstanceState::InstanceRunning).count();
             (running >= nodes).then_some(())
         };
-        self.service.eventually("the nodes to join", joined).await;
+        // The simulated kubelets look around twice a second of the moved clock.
+        self.eventually_by_clock("the nodes to join", joined).await;
         let field =
             |node: &serde_json::Value, at: &str| node.pointer(at).and_then(|v| v.as_str()).unwrap_or_default().to_owned();
         let of_group = |node: &&serde_json::Value| {
@@ -94,6 +93,15 @@ impl InCluster {
         };
         let nodes = self.cluster.nodes();
         nodes.iter().filter(of_group).map(|node| (field(node, "/metadata/name"), field(node, "/spec/providerID"))).collect()
+    }
+
+    /// Waits, in real time, until `holds` gives something, and moves the clock by a second before each look.
+    pub(crate) async fn eventually_by_clock<T, F: Future<Output = Option<T>>>(&self, what: &str, holds: impl Fn() -> F) -> T {
+        let second = || async {
+            self.service.at(self.service.now() + secs(1)).await;
+            holds().await
+        };
+        self.service.eventually(what, second).await
     }
 
     /// Binds a GPU pod to a node and waits until the service knows.

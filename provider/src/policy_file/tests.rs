@@ -79,7 +79,7 @@ fn one_slip_gets_one_line() {
         ("workload: inference", "workload: inference\n  evidence: prode", r#"7:13: pools[0].evidence "prode" is not one of probe, pods, none: did you mean probe?"#),
         ("workload: inference", "workload: inference\n  heldAfter: 1h", "7:14: pools[0].heldAfter cannot be met by the evidence: pods tell that a pod holds GPUs, and not whether it uses them: write evidence: probe, or take it out"),
         ("workload: inference", "workload: inference\n  evidence: probe\n  heldAfter: 5m", "8:14: pools[0].heldAfter 5m is below 15m: lengthen it, a pod that loads its model would count as forgotten"),
-        ("workload: inference", "workload: inference\n  evidence: probe\n  heldAfter: 2d", "8:14: pools[0].heldAfter \"2d\" is not a length of time: write it like 10m, 1h30m or 90s"),
+        ("workload: inference", "workload: inference\n  evidence: probe\n  heldAfter: 2w", "8:14: pools[0].heldAfter \"2w\" is not a length of time: write it like 10m, 1h30m or 90s"),
         ("models: [L4]", "models: L4", r#"7:17: pools[0].gpu.models must be a list, is the text "L4": write [L4]"#),
         ("models: [L4]", "models: [4]", "7:18: pools[0].gpu.models[0] must be text, is 4: put it in quotes"),
         ("count: 1", "count: one", r#"7:30: pools[0].gpu.count must be a whole number or a list, is the text "one""#),
@@ -224,7 +224,7 @@ policy.yaml:15:20: pools[0].limits.maxUsdPerHour -1 is negative: name a rate, or
 policy.yaml:16:9: pools[1].name \"inference\" is the name of pools[0] too: give each pool its own
 policy.yaml:18:9: pools[1].gpu.models is empty: name at least one GPU model, such as L4
 policy.yaml:19:36: pools[1].where.regions[0] \"us-east-9\" is no region of aws: nearest is us-east-1
-policy.yaml:20:3: pools[1].warmFloor is not supported yet: take it out
+policy.yaml:20:22: pools[1].warmFloor.nodes 2 is above limits.maxNodes 1: lower it or raise that
 policy.yaml:21:25: pools[1].limits.maxNodes is given twice, first on line 21: keep one
 policy.yaml:23:27: quotas[0].vcpu is not a field here: did you mean vcpus?
 policy.yaml:24:3: quotas[1] has no limit: give one of vcpus and gpus";

@@ -220,7 +220,7 @@ pub struct RawPool {
     /// Nodes kept warm beside those at work. Off unless named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_floor: Option<RawWarmFloor>,
-    /// How long need must stay low before capacity goes. Not supported yet.
+    /// How long free nodes are kept before they may go. On by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stabilization: Option<RawStabilization>,
     /// When the pool is not worked with. Never unless named.
@@ -232,7 +232,7 @@ pub struct RawPool {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "2h")]
     pub held_after: Option<String>,
-    /// What becomes of nodes whose hardware is not fit for work. Not supported yet.
+    /// What becomes of nodes whose hardware is not fit for work: closed, and replaced once empty, unless said otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy: Option<RawUnhealthy>,
     /// Keeps pods with a cheap home off dear shapes: each shape gets a taint, and pods in namespaces that opt in get tolerations for
