@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use stoker_core::ids::{NodeGroupId, NodeName, PoolName};
+use stoker_core::ids::{NodeGroupId, NodeName};
 use stoker_core::orders::NodeRef;
 use stoker_core::policy::Evidence;
 use stoker_core::reading::seen::{Activity, Hearing, Seen};
@@ -33,7 +33,7 @@ pub enum NotIdle {
         /// GPUs at work.
         gpus: usize,
     },
-    /// It cannot be told, and other nodes of the pool can.
+    /// It cannot be told.
     #[error("{node} cannot be confirmed idle: {why}")]
     Unknown {
         /// The node.
@@ -66,14 +66,13 @@ impl Confirm {
     /// Confirms that those of the nodes that may be at work are not, all of them at once.
     ///
     /// # Errors
-    /// Names the first node that is at work, or of which that cannot be told. Where no probe of the pool is heard, pods are the evidence,
-    /// and only work that was seen counts.
+    /// Names the first node that is at work, or of which that cannot be told. Where all probes of the pool have lapsed, pods are the
+    /// evidence, and only work that was seen counts.
     pub async fn idle(&self, view: &View, group: &NodeGroupId, nodes: &[NodeRef]) -> Result<(), NotIdle> {
         let pool = view.groups.get(group).map(|shown| &shown.group.pool);
-        let Some(pool) = pool.and_then(|pool| view.menu.policy.pool(pool)).filter(|pool| pool.evidence == Evidence::Probe)
-        else {
+        if pool.and_then(|pool| view.menu.policy.pool(pool)).is_none_or(|pool| pool.evidence != Evidence::Probe) {
             return Ok(());
-        };
+        }
         let asked =
             started(view, group, nodes).into_iter().map(|(record, node)| async move { (record, node, self.ask(node).await) });
         for (record, node, found) in join_all(asked).await {
@@ -82,7 +81,7 @@ impl Confirm {
                 Ok(()) => continue,
                 Err(Found::Busy(gpus)) => (DeleteRefusal::Busy, NotIdle::Busy { node: node.clone(), gpus }),
                 // A GPU that is broken can often not be read, and it is for that that the node goes.
-                Err(Found::Unknown(_)) if unhealthy() || !self.hears_any(view, &pool.name) => continue,
+                Err(Found::Unknown(_)) if unhealthy() || by_pods(view, record) => continue,
                 Err(Found::Unknown(why)) => (DeleteRefusal::Unknown, NotIdle::Unknown { node: node.clone(), why }),
             };
             self.metrics.delete_refused(refusal);
@@ -104,16 +103,11 @@ impl Confirm {
             Err(_) => Err(Found::Unknown(format!("its probe did not answer within {} s", WITHIN.as_secs()))),
         }
     }
+}
 
-    /// Whether readings of any node of the pool come. Where none does, its probes have failed all at once, and pods are the evidence.
-    fn hears_any(&self, view: &View, pool: &PoolName) -> bool {
-        let node = |record: &Record| match &record.state {
-            State::Registered { node: Some(node), .. } => Some(node.clone()),
-            _ => None,
-        };
-        let of_pool = |record: &&Arc<Record>| view.group_of_record(record).is_some_and(|group| group.pool == *pool);
-        view.memory.records.values().filter(of_pool).filter_map(|record| node(record)).any(|node| self.readings.hears(&node))
-    }
+/// Whether pods are the evidence of what a node does, as its probe is silent with all others of its pool. That is the engine's to conclude.
+fn by_pods(view: &View, record: &Record) -> bool {
+    view.memory.watched.get(&record.id).is_some_and(|known| known.by_pods)
 }
 
 /// Those of the named nodes that are of the group and were Ready, with their records.

@@ -25,7 +25,7 @@ const VISIBLE_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 const CANCELLED_WITHIN: SignedDuration = SignedDuration::from_mins(2);
 
 /// First wait before a launch with an unclear answer is asked again, with the same key.
-const ASK_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(5);
+pub(super) const ASK_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(5);
 
 /// How launches ended.
 pub(super) fn outcomes(draft: &mut Draft<'_>) {

@@ -1,10 +1,12 @@
 //! The decision of one pass. The same inputs give the same plan, byte for byte.
 //!
-//! The order of the steps is the order of the calls in [`decide`]: what the world says goes in first, then nodes are let go,
-//! then what is wanted is bought, then nodes are guarded and cleaned up, then the limits follow from what is left.
+//! The order of the steps is the order of the calls in [`decide`]: what a clock noted that ran ahead is pulled back, what the world says
+//! goes in, then nodes are let go, then what is wanted is bought, then nodes are guarded and cleaned up, then the limits follow from what
+//! is left.
 
 mod absorb;
 mod budgets;
+mod clock;
 mod fill;
 mod floors;
 mod guard;
@@ -51,6 +53,7 @@ pub const STALE_INVENTORY: SignedDuration = SignedDuration::from_mins(2);
 /// `snapshot` is what is true, `memory` what the last pass remembered, `menu` the policy with its groups and prices.
 pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp) -> Decision {
     let mut draft = Draft::new(snapshot, memory, menu, now);
+    clock::set_back(&mut draft.memory, now);
     absorb::outcomes(&mut draft);
     absorb::inventory(&mut draft);
     absorb::registrations(&mut draft);

@@ -2,6 +2,7 @@
 
 mod back;
 mod budgets;
+mod clock;
 mod commitments;
 mod filling;
 mod floors;

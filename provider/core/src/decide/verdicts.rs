@@ -80,27 +80,24 @@ pub(super) fn judge(draft: &mut Draft<'_>) {
 
 /// What a record's verdict is to be.
 fn judged(known: Option<&Judged>, found: Found, now: Timestamp) -> Judged {
-    let Found { mut verdict, mut why, since } = found;
-    let mut same = known.filter(|known| known.verdict == verdict);
+    let Found { verdict, why, since } = found;
     let free_since = known.and_then(Judged::free_since);
     let released = known.is_some_and(Judged::is_released);
-    let mut since = since;
-    match (&mut why, verdict) {
-        // Only what it was before tells since when it is free, and that its window is over.
-        (Reason::Closed { free_since: at, released: is }, _) => {
-            *at = free_since.unwrap_or(*at).min(now);
-            *is = released;
-        }
+    let (verdict, why, since) = match (verdict, why) {
         // A window that is over stays so, whatever was missed meanwhile, until something holds the node.
-        (_, Verdict::Warm) if released => {
-            let free_since = free_since.unwrap_or(now);
-            (verdict, why, same, since) = (Verdict::Idle, Reason::WindowOver { free_since }, known, None);
+        (Verdict::Warm, _) if released => {
+            let why = Reason::WindowOver { free_since: free_since.unwrap_or(now) };
+            (Verdict::Idle, why, known.map(|known| known.since))
         }
-        (_, Verdict::Warm) => since = since.or(free_since),
-        _ => {}
-    }
-    let since = since.or_else(|| same.map(|known| known.since)).unwrap_or(now).min(now);
-    Judged { verdict, why, since }
+        (Verdict::Warm, why) => (Verdict::Warm, why, since.or(free_since)),
+        // Only what it was before tells since when it is free, and whether its window is over.
+        (verdict, Reason::Closed { free_since: found, .. }) => {
+            (verdict, Reason::Closed { free_since: free_since.unwrap_or(found), released }, since)
+        }
+        (verdict, why) => (verdict, why, since),
+    };
+    let same = known.filter(|known| known.verdict == verdict).map(|known| known.since);
+    Judged { verdict, why, since: since.or(same).unwrap_or(now).min(now) }
 }
 
 /// The verdict on a record whose node no probe tells of.

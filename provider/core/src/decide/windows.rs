@@ -32,7 +32,7 @@ const GOES_WITHIN: SignedDuration = SignedDuration::from_hours(1);
 /// A free node.
 struct Free {
     id: RecordId,
-    /// Since when. By a clock that went back, never later than now.
+    /// Since when, and never later than now.
     since: Timestamp,
     /// When it was ordered.
     ordered_at: Timestamp,
@@ -115,7 +115,7 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
         let since = match (judged.verdict, proven) {
             // Somebody closed what may go: the autoscaler closes what it deletes.
             (Verdict::Draining, Some(_)) if judged.is_released() => {
-                stock.going.push((record.id, Draft::after(judged.since.min(now), GOES_WITHIN)));
+                stock.going.push((record.id, Draft::after(judged.since, GOES_WITHIN)));
                 continue;
             }
             (Verdict::Draining, None) => {
@@ -135,7 +135,7 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
             id: record.id,
             since: since.min(now),
             ordered_at: record.ordered_at,
-            idle_since: (judged.verdict == Verdict::Idle).then_some(judged.since.min(now)),
+            idle_since: (judged.verdict == Verdict::Idle).then_some(judged.since),
             proven: proven.is_some(),
             ours: node.scale_down_disabled != Hold::Theirs,
             closed: node.cordon == Cordon::Theirs,
@@ -206,7 +206,7 @@ fn fate(
         }
         return fate;
     };
-    released.grew_at = released.grew_at.map(|at| at.min(now)).max(stock.grew_at);
+    released.grew_at = released.grew_at.max(stock.grew_at);
     released.grew_at = released.grew_at.filter(|at| Draft::after(*at, rules.after_scale_up) > now);
     let mut order: Vec<(&Free, Option<HoldFor>)> = Vec::with_capacity(stock.free.len());
     for free in stock.free.iter().filter(|free| free.ours) {
@@ -279,9 +279,6 @@ fn release(
     // One that was released and is on its way keeps its turn: given to the next, it would go beside it.
     let idle: LookupSet<RecordId> = idle.chain(stock.going.iter().map(|(id, _)| *id)).collect();
     let gone = |id: &RecordId| draft.memory.records.get(id).is_none_or(|record| !record.counts());
-    for (_, at) in &mut released.nodes {
-        *at = (*at).min(now);
-    }
     released.nodes.retain(|(id, at)| Draft::after(*at, rules.scale_down) > now && (gone(id) || idle.contains(id)));
     let gone = released.nodes.iter().filter(|(id, _)| gone(id)).count();
     let there = usage.nodes.get(&pool.name).and_then(|nodes| usize::try_from(*nodes).ok()).unwrap_or(0);

@@ -8,6 +8,7 @@ use stoker_core::policy::Evidence;
 use stoker_core::reading::{DriverState, GpuReading, Measured, MemoryLevel, NodeReading, Source};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
 use stoker_core::verdict::{Judged, Reason, Verdict};
+use stoker_core::watched::Watched;
 use stoker_proto::externalgrpc::NodeGroupDeleteNodesRequest;
 use stoker_proto::externalgrpc::cloud_provider_server::CloudProvider as _;
 use stoker_proto::probe::Hello;
@@ -211,18 +212,18 @@ async fn nobody_is_asked_about_what_has_no_work_to_lose() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_told_keeps_a_node_only_while_the_pool_has_probes_that_are_heard() {
+async fn what_cannot_be_told_keeps_a_node_but_where_pods_are_the_evidence() {
     let mut rig = Rig::new(3, Evidence::Probe);
-    // Nobody is heard: pods are the evidence, and what a probe sees nevertheless counts.
-    rig.delete(&["sim://0"]).await.unwrap();
     rig.probe(1, Says::AtWork);
     let unheard = rig.refused(&["sim://0"]).await;
     assert!(unheard.contains("n0 cannot be confirmed idle: no probe speaks for the node"), "{unheard}");
-    rig.readings.look(after(60));
+    // All probes have lapsed, and what one sees nevertheless counts.
+    let by_pods = |is: bool| Arc::new(Watched { by_pods: is, ..Watched::default() });
+    Arc::make_mut(&mut rig.view.memory).watched = [0, 1].map(|n| (RecordId(n), by_pods(true))).into();
     rig.delete(&["sim://0"]).await.unwrap();
     assert!(rig.refused(&["sim://1"]).await.contains("is at work"));
     // A node that goes because its GPU is broken need not be read.
-    rig.quiet(1, Source::Probe);
+    Arc::make_mut(&mut rig.view.memory).watched = [0, 1].map(|n| (RecordId(n), by_pods(false))).into();
     assert!(rig.delete(&["sim://0"]).await.is_err());
     let unhealthy = Judged { verdict: Verdict::Unhealthy, why: Reason::NoPods, since: now() };
     rig.change(0, |record| record.judged = Some(unhealthy.clone()));
