@@ -51,6 +51,7 @@ pub const STALE_INVENTORY: SignedDuration = SignedDuration::from_mins(2);
 /// `snapshot` is what is true, `memory` what the last pass remembered, `menu` the policy with its groups and prices.
 pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp) -> Decision {
     let mut draft = Draft::new(snapshot, memory, menu, now);
+    absorb::refusals(&mut draft);
     absorb::outcomes(&mut draft);
     absorb::inventory(&mut draft);
     absorb::registrations(&mut draft);
