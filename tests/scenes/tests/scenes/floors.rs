@@ -51,7 +51,8 @@ fn a_pod_takes_a_warm_node() {
 /// The quota holds one node: the floor of two is unmet, and says which quota keeps it so.
 #[test]
 fn the_floor_is_unmet_because_of_quota() {
-    let policy = with("{ nodes: 2 }") + "quotas: [{ name: Q, cloud: aws, region: east, capacityTypes: [on-demand], vcpus: 4 }]\n";
+    let policy =
+        with("{ nodes: 2 }") + "quotas: [{ name: Q, cloud: aws, region: east, capacityTypes: [on-demand], vcpus: 4 }]\n";
     let mut scene = Scene::new(&policy);
     scene.run("30m");
     assert_eq!(scene.machines(), 1);
