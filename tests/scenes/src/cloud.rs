@@ -61,6 +61,11 @@ impl Cloud {
         };
     }
 
+    /// Whether any market sells less than is asked of it, or the next machine will never join.
+    pub(crate) fn is_short(&self) -> bool {
+        self.duds > 0 || !self.stock.is_empty()
+    }
+
     /// Whether a market would sell one more.
     pub(crate) fn sells(&self, market: &Market) -> bool {
         let name = market.to_string();

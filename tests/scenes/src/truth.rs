@@ -18,6 +18,10 @@ const NOT_AGAIN_WITHIN: SignedDuration = SignedDuration::from_mins(15);
 /// After so long without a reading a node's probe is silent; some seconds are left for it to be noticed.
 const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(20);
 
+/// How long a floor may lack nodes while nothing keeps them from coming: a boot that fails and the next, and the time for which the
+/// autoscaler leaves a group alone.
+const FLOOR_FILLS_WITHIN: SignedDuration = SignedDuration::from_mins(45);
+
 /// A node that was given up because nothing needed it.
 #[derive(Debug, Clone)]
 struct Released {
@@ -57,6 +61,8 @@ pub struct Truth {
     /// When the provider's clock last went ahead.
     pub(crate) jumped_at: Option<Timestamp>,
     released: Vec<Released>,
+    /// Since when floors lack nodes although nothing keeps them from coming.
+    lacking: BTreeMap<PoolName, Timestamp>,
     looked_at: usize,
     /// What happened, counted.
     pub(crate) counts: BTreeMap<&'static str, u64>,
@@ -80,6 +86,7 @@ impl Truth {
             jumped_at: None,
             blind_at: None,
             released: Vec::new(),
+            lacking: BTreeMap::new(),
             looked_at: 0,
             counts: BTreeMap::new(),
             asked: 0,
@@ -160,7 +167,7 @@ impl Scene {
     /// A pod is told to go by us: only where its machine goes in any case, or the policy says so of such a node.
     pub(crate) fn evicted_by_us(&mut self, pod: &str, node: &str) {
         self.truth.count("pods told to go");
-        let reclaimed = self.desk().cloud.of_node(node).is_some_and(|machine| machine.reclaim.is_some());
+        let reclaimed = self.desk().cloud.of_node(node).is_none_or(|machine| machine.reclaim.is_some());
         let by_policy = self.pool_of_node(node).is_some_and(|(pool, _, bought)| {
             let sick = self.truth.sick.contains(node) && pool.unhealthy.action == UnhealthyAction::Drain;
             let back =
@@ -236,7 +243,8 @@ impl Scene {
         let others_speak =
             self.probes.iter().any(|(other, probe)| other != node && probe.online && long(other) && same_pool(other));
         let silent = self.truth.silent_since.get(node).is_some_and(|since| now.duration_since(*since) > SILENT_AFTER);
-        if judged_by_probe && silent && others_speak {
+        // Broken hardware need not tell: what keeps it is what runs on it.
+        if judged_by_probe && silent && others_speak && !self.truth.sick.contains(node) {
             self.truth.breaks(now, &format!("{node} was deleted while its probe was silent"));
         }
         let asked = self.truth.chosen.get(node).copied().unwrap_or_else(|| self.asked_of(&name));
@@ -271,10 +279,76 @@ impl Scene {
                 self.truth.silent_since.entry(node.clone()).or_insert(now);
             }
         }
+        self.floors_fill();
         let fresh = self.desk().bought.get(self.truth.looked_at..).unwrap_or_default().to_vec();
         self.truth.looked_at += fresh.len();
         for (at, group) in fresh {
             self.bought(at, &group);
+        }
+    }
+
+    /// Nodes of a pool that a pod could begin on at once, as they truly are.
+    fn truly_warm(&self, pool: &PoolName) -> usize {
+        let nodes = self.autoscaler.cluster().all_nodes().filter(|node| node.ready() && !node.unschedulable);
+        let nodes = nodes.filter(|node| !self.truth.sick.contains(&node.name) && !self.gone.contains_key(&node.name));
+        let taken = |name: &str| self.autoscaler.cluster().all_pods().any(|pod| pod.node.as_deref() == Some(name));
+        nodes
+            .filter(|node| self.pool_of_node(&node.name).is_some_and(|(of, ..)| of.name == *pool) && !taken(&node.name))
+            .count()
+    }
+
+    /// Whether a node of a pool is broken, or taken back, and so to be replaced.
+    fn is_losing(&self, pool: &PoolName) -> bool {
+        let lost = |machine: &&crate::cloud::Machine| machine.reclaim.is_some();
+        let taken = self.desk().cloud.machines.values().filter(lost).map(|machine| machine.made.node_name.as_str());
+        let mut losing = taken.chain(self.truth.sick.iter().map(String::as_str));
+        losing.any(|node| self.pool_of_node(node).is_some_and(|(of, ..)| of.name == *pool))
+    }
+
+    /// Whether the pool of a node keeps as many warm ones as there are.
+    pub(crate) fn keeps_floor(&self, node: &str) -> bool {
+        let Some((pool, ..)) = self.pool_of_node(node) else { return false };
+        let wanted = self.asked_of(&pool.name).1;
+        self.truly_warm(&pool.name) <= usize::try_from(wanted).unwrap_or(usize::MAX)
+    }
+
+    /// Floors that lack nodes, by what their pools always keep, with what the provider says keeps those from coming.
+    pub(crate) fn floors_lack(&self) -> Vec<(PoolName, usize, u32, Option<String>)> {
+        let pools = self.desk().menu.policy.pools.iter();
+        let lacks = pools.filter_map(|pool| {
+            let floor = pool.warm_floor.as_ref()?;
+            if pool.off_hours.as_ref().is_some_and(|off| off.at(self.desk().ours()).0) {
+                return None;
+            }
+            let warm = self.truly_warm(&pool.name);
+            let stands = self.desk().accounts.floors.iter().find(|floor| floor.pool == pool.name);
+            let blocked = stands.and_then(|stands| stands.blocked.clone());
+            (u32::try_from(warm).unwrap_or(u32::MAX) < floor.nodes).then(|| (pool.name.clone(), warm, floor.nodes, blocked))
+        });
+        lacks.collect()
+    }
+
+    /// A floor lacks nodes only where the provider says what keeps them from coming, or where the world keeps it from filling.
+    fn floors_fill(&mut self) {
+        let now = self.now;
+        let (jumped, faults) = (self.truth.jumped_at, &self.desk().faults);
+        let lately = jumped.is_some_and(|at| now.duration_since(at) < FLOOR_FILLS_WITHIN);
+        let troubled = faults.stale || faults.unclear || faults.unheard || self.desk().cloud.is_short();
+        let disturbed = troubled || lately || !self.desk().works() || !self.scans || self.deaf;
+        let silent = self.probes.values().any(|probe| !probe.online);
+        let lack = if disturbed || silent { Vec::new() } else { self.floors_lack() };
+        let lack: Vec<_> = lack.into_iter().filter(|(.., blocked)| blocked.is_none()).collect();
+        self.truth.lacking.retain(|pool, _| lack.iter().any(|(other, ..)| other == pool));
+        for (pool, warm, wanted, _) in lack {
+            let since = *self.truth.lacking.entry(pool.clone()).or_insert(now);
+            if now.duration_since(since) > FLOOR_FILLS_WITHIN {
+                let minutes = FLOOR_FILLS_WITHIN.as_mins();
+                self.truth.lacking.remove(&pool);
+                self.truth.breaks(
+                    now,
+                    &format!("the floor of {pool} has {warm} of {wanted} nodes for {minutes} min, and nothing says why"),
+                );
+            }
         }
     }
 
@@ -290,7 +364,7 @@ impl Scene {
             self.truth.count("bought again: the floor rose");
         } else if last.touched {
             self.truth.count("bought again: a user had closed the node that went");
-        } else if self.truth.lost > last.lost {
+        } else if self.truth.lost > last.lost || self.is_losing(&pool) {
             self.truth.count("bought again: a node was lost");
         } else {
             self.truth.count("bought again: unexplained");

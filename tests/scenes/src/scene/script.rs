@@ -479,11 +479,21 @@ impl Scene {
         for node in self.autoscaler.cluster().all_nodes() {
             // The longest window of all, and some.
             let long_free = self.truth.free_for(&node.name, self.now) > SignedDuration::from_mins(30);
-            if long_free && self.held.contains(&node.name) && node.is_kept() {
+            // A GPU that was lost while the provider was away cannot be told of, and the node is kept until somebody looks.
+            let untold = self.truth.sick.contains(&node.name) && self.verdict(&node.name) == "unknown";
+            let floor = self.keeps_floor(&node.name);
+            if long_free && !untold && !floor && self.held.contains(&node.name) && node.is_kept() {
                 faults.push(format!("{} is free and still held by us: {}", node.name, self.verdict(&node.name)));
             }
             if self.desk().cloud.of_node(&node.name).is_none() {
                 faults.push(format!("{} is a Node without a machine", node.name));
+            }
+        }
+        for (pool, warm, wanted, blocked) in self.floors_lack() {
+            // Stock is back, so no market may be the reason any more.
+            if blocked.as_ref().is_none_or(|why| why.contains("market said") || why.contains("left alone")) {
+                let why = blocked.unwrap_or_else(|| "nothing says why".to_owned());
+                faults.push(format!("the floor of {pool} has {warm} of {wanted} nodes: {why}"));
             }
         }
         let counted: u32 = self.desk().limits.values().map(|limits| limits.target).sum();

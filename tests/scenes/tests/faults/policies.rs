@@ -1,7 +1,7 @@
 //! The policies of the fault runs.
 
 /// Each is tried by as many seeds.
-pub(crate) const ALL: [&str; 3] = [SPOT, TWO, TIGHT];
+pub(crate) const ALL: [&str; 6] = [SPOT, TWO, TIGHT, FLOORS, DRAINS, OFF];
 
 /// The pools of a policy.
 pub(crate) fn pools(policy: &str) -> Vec<&str> {
@@ -53,4 +53,59 @@ pools:
 quotas:
 - { name: spot, cloud: aws, region: east, capacityTypes: [spot], vcpus: 64 }
 - { name: on-demand, cloud: aws, region: east, capacityTypes: [on-demand], vcpus: 48 }
+";
+
+const FLOORS: &str = "
+pools:
+- name: serve
+  workload: inference
+  gpu: { models: [L4], count: 1 }
+  where: { clouds: [aws], regions: [east] }
+  capacity: { prefer: [on-demand] }
+  limits: { maxNodes: 14 }
+  evidence: probe
+  warmFloor: { nodes: 1, percentOfBusy: 50% }
+  unhealthy: { action: wait, after: 1m }
+- name: train
+  workload: training
+  gpu: { models: [L4], count: 1 }
+  where: { clouds: [aws], regions: [east] }
+  capacity: { prefer: [spot, on-demand], spot: { checkpoint: 10m, restart: 2m } }
+  limits: { maxNodes: 14 }
+  warmFloor: { nodes: 2, schedule: [{ cron: \"0 9 * * *\", for: 1h, nodes: 3, timeZone: UTC }] }
+";
+
+const DRAINS: &str = "
+pools:
+- name: serve
+  workload: inference
+  gpu: { models: [L4, A10G], count: 1 }
+  where: { clouds: [aws], regions: [east] }
+  capacity: { prefer: [spot, on-demand] }
+  limits: { maxNodes: 14 }
+  evidence: probe
+  warmFloor: { nodes: 2 }
+  unhealthy: { action: drain, after: 30s, maxReplacements: 3 }
+";
+
+const OFF: &str = "
+pools:
+- name: lab
+  workload: dev
+  gpu: { models: [L4], count: 1 }
+  where: { clouds: [aws], regions: [east] }
+  capacity: { prefer: [on-demand] }
+  limits: { maxNodes: 12 }
+  evidence: probe
+  heldAfter: 15m
+  warmFloor: { nodes: 1 }
+  offHours: { schedule: [{ cron: \"0 9 * * *\", for: 1h, timeZone: UTC }], maxNodes: 1, held: evict, grace: 5m }
+- name: serve
+  workload: inference
+  gpu: { models: [L4], count: 1 }
+  where: { clouds: [aws], regions: [east] }
+  capacity: { prefer: [on-demand] }
+  limits: { maxNodes: 10 }
+  evidence: probe
+  unhealthy: { action: cordon }
 ";
