@@ -357,10 +357,10 @@ fn see_pods(draft: &mut Draft<'_>, id: RecordId) {
 }
 
 /// When a record's machine must have joined the cluster; `None` where nothing is waited for.
-fn boot_deadline(record: &Record, now: Timestamp) -> Option<Timestamp> {
+fn boot_deadline(record: &Record) -> Option<Timestamp> {
     match &record.state {
         State::Booting { purchase, launched_at, .. } => {
-            Some(Draft::after(boots_since(record, *launched_at, now), purchase.boot_within))
+            Some(Draft::after(boots_since(record, *launched_at), purchase.boot_within))
         }
         State::Launching { purchase, since, .. } => Some(Draft::after(*since, purchase.boot_within)),
         _ => None,
@@ -368,18 +368,17 @@ fn boot_deadline(record: &Record, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// Since when a machine has been booting: the supplier's clock may be far behind ours, and a machine is not launched before it is ordered.
-fn boots_since(record: &Record, launched_at: Timestamp, now: Timestamp) -> Timestamp {
-    if record.ordered_at <= now { launched_at.max(record.ordered_at) } else { launched_at }
+fn boots_since(record: &Record, launched_at: Timestamp) -> Timestamp {
+    launched_at.max(record.ordered_at)
 }
 
 /// Machines that did not join in time, and launches that nobody ever answered.
 pub(super) fn deadlines(draft: &mut Draft<'_>) {
-    let waits = |record: &Arc<Record>| boot_deadline(record, draft.now).map(|deadline| (deadline, Arc::clone(record)));
+    let waits = |record: &Arc<Record>| boot_deadline(record).map(|deadline| (deadline, Arc::clone(record)));
     let records: Vec<(Timestamp, Arc<Record>)> = draft.memory.records.values().filter_map(waits).collect();
     // An error in a group makes the autoscaler forget all that is on its way there, and buy that again elsewhere.
-    let in_time = |record: &&Arc<Record>| {
-        record.is_coming() && boot_deadline(record, draft.now).is_none_or(|deadline| draft.now < deadline)
-    };
+    let in_time =
+        |record: &&Arc<Record>| record.is_coming() && boot_deadline(record).is_none_or(|deadline| draft.now < deadline);
     let hopeful: BTreeSet<NodeGroupId> =
         draft.memory.records.values().filter(in_time).map(|record| record.group.clone()).collect();
     for (deadline, record) in records {
@@ -387,7 +386,7 @@ pub(super) fn deadlines(draft: &mut Draft<'_>) {
             State::Booting { purchase, instance, launched_at } => {
                 let allowed = purchase.boot_within.as_secs();
                 let message = format!("{instance} did not join the cluster within {allowed} s of its launch");
-                (boots_since(&record, *launched_at, draft.now), purchase, Some(instance.clone()), message)
+                (boots_since(&record, *launched_at), purchase, Some(instance.clone()), message)
             }
             State::Launching { purchase, since, .. } => {
                 let allowed = purchase.boot_within.as_secs();

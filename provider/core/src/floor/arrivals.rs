@@ -221,7 +221,7 @@ mod tests {
         arrivals.move_on(now, HORIZON, DAY);
         for n in 1..=3 * 144 {
             arrivals.add(3);
-            now = now + HORIZON;
+            now += HORIZON;
             arrivals.move_on(now, HORIZON, DAY);
             assert_eq!(arrivals.quantile(Share::of(Percent(95))), (n >= 144).then_some(3), "{n}");
         }
