@@ -145,7 +145,7 @@ pub const ASKED_WITHIN: SignedDuration = SignedDuration::from_mins(2);
 /// The longest that may lie between two looks at an [`Unasked`] raise for the time between to count.
 const LOOKED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 
-/// How often [`Unasked::seen`] is moved on: often enough for [`LOOKED_WITHIN`], and seldom enough to write little down.
+/// How often [`Unasked::seen`] is moved on: often enough for `LOOKED_WITHIN`, and seldom enough to write little down.
 pub const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(20);
 
 impl Unasked {

@@ -1,7 +1,7 @@
 //! Which flags of a Cluster Autoscaler fight what the policy promises, why, and what to write instead.
 //!
 //! The autoscaler decides when a node may go and when an order has failed; windows, floors and boot deadlines are ours. Its timers come on
-//! top of ours, some of its flags make it act against them, and some make it end at its start. [`rules`] is the table of all that.
+//! top of ours, some of its flags make it act against them, and some make it end at its start. `rules` is the table of all that.
 
 mod flags;
 mod given;

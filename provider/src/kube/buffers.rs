@@ -2,7 +2,7 @@
 //! floor wants. The autoscaler keeps room for them as if pods waited, buys what is missing, and refills what pods take.
 //!
 //! # Guarantees
-//! Only objects that bear our marks (the labels [`CLUSTER_LABEL`] with this cluster and `app.kubernetes.io/managed-by: stoker`) are changed
+//! Only objects that bear our marks (the labels `stoker.dev/cluster` with this cluster and `app.kubernetes.io/managed-by: stoker`) are changed
 //! or deleted. A pass over all of them repairs whatever was missed; done twice it changes nothing the second time.
 
 mod api;
