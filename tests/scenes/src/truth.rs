@@ -290,7 +290,8 @@ impl Scene {
     /// Nodes of a pool that a pod could begin on at once, as they truly are.
     fn truly_warm(&self, pool: &PoolName) -> usize {
         let nodes = self.autoscaler.cluster().all_nodes().filter(|node| node.ready() && !node.unschedulable);
-        let nodes = nodes.filter(|node| !self.truth.sick.contains(&node.name) && !self.gone.contains_key(&node.name));
+        // One that is known to be broken is closed; of the others nobody knows.
+        let nodes = nodes.filter(|node| !self.gone.contains_key(&node.name));
         let taken = |name: &str| self.autoscaler.cluster().all_pods().any(|pod| pod.node.as_deref() == Some(name));
         nodes
             .filter(|node| self.pool_of_node(&node.name).is_some_and(|(of, ..)| of.name == *pool) && !taken(&node.name))
