@@ -290,7 +290,8 @@ impl Scene {
     /// Nodes of a pool that a pod could begin on at once, as they truly are.
     fn truly_warm(&self, pool: &PoolName) -> usize {
         let nodes = self.autoscaler.cluster().all_nodes().filter(|node| node.ready() && !node.unschedulable);
-        let nodes = nodes.filter(|node| !self.truth.sick.contains(&node.name) && !self.gone.contains_key(&node.name));
+        // One that is known to be broken is closed; of the others nobody knows.
+        let nodes = nodes.filter(|node| !self.gone.contains_key(&node.name));
         let taken = |name: &str| self.autoscaler.cluster().all_pods().any(|pod| pod.node.as_deref() == Some(name));
         nodes
             .filter(|node| self.pool_of_node(&node.name).is_some_and(|(of, ..)| of.name == *pool) && !taken(&node.name))
@@ -305,11 +306,13 @@ impl Scene {
         losing.any(|node| self.pool_of_node(node).is_some_and(|(of, ..)| of.name == *pool))
     }
 
-    /// Whether the pool of a node keeps as many warm ones as there are.
+    /// Whether no more free nodes of a node's pool are held than its floor wants.
     pub(crate) fn keeps_floor(&self, node: &str) -> bool {
         let Some((pool, ..)) = self.pool_of_node(node) else { return false };
-        let wanted = self.asked_of(&pool.name).1;
-        self.truly_warm(&pool.name) <= usize::try_from(wanted).unwrap_or(usize::MAX)
+        let wanted = usize::try_from(self.asked_of(&pool.name).1).unwrap_or(usize::MAX);
+        let of_pool = |node: &str| self.pool_of_node(node).is_some_and(|(of, ..)| of.name == pool.name);
+        let free = self.held.iter().filter(|node| of_pool(node) && self.pods_on(node).is_empty());
+        free.count() <= wanted
     }
 
     /// Floors that lack nodes, by what their pools always keep, with what the provider says keeps those from coming.
