@@ -88,7 +88,7 @@ fn pool_of<'a>(record: &Record, menu: &'a Menu, memory: &'a Memory) -> Option<&'
     menu.policy.pool(&menu.group_or_remembered(&record.group, memory)?.pool)
 }
 
-fn is_probed(pool: &Pool) -> bool {
+pub(super) fn is_probed(pool: &Pool) -> bool {
     pool.evidence == Evidence::Probe
 }
 
@@ -102,7 +102,7 @@ fn activities(seen: &Seen) -> impl Iterator<Item = &Activity> {
     seen.gpus.values().flat_map(|gpu| gpu.instances.values().chain([&gpu.activity]))
 }
 
-fn is_active(seen: &Seen) -> bool {
+pub(super) fn is_active(seen: &Seen) -> bool {
     let heard = matches!(seen.hearing, Hearing::Heard { .. });
     heard && activities(seen).any(|activity| matches!(activity, Activity::Active { .. }))
 }
