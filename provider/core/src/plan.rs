@@ -182,6 +182,9 @@ pub enum HoldFor {
     /// What it does cannot be told.
     #[error("what it does cannot be told")]
     Unknown,
+    /// It is unhealthy: it stays until its pool's rule for such nodes lets it go.
+    #[error("it is unhealthy, and stays until its pool's rule for such nodes lets it go")]
+    Unhealthy,
     /// Commitments pay for it, and another idle node of its pool costs money.
     #[error("commitments pay for it, and another idle node of its pool costs money")]
     Paid,
@@ -221,7 +224,7 @@ impl HoldFor {
             Self::Window { until } | Self::MinimumLife { until } | Self::Growth { until } | Self::Removals { until } => {
                 Some(*until)
             }
-            Self::Pods | Self::Held | Self::Active | Self::Unknown | Self::Paid | Self::Floor => None,
+            Self::Pods | Self::Held | Self::Active | Self::Unknown | Self::Unhealthy | Self::Paid | Self::Floor => None,
         }
     }
 }
@@ -297,7 +300,8 @@ pub struct GroupLimits {
     pub min: u32,
     /// `maxSize`.
     pub max: u32,
-    /// Nodes that nobody may take away: GPU pods hold them, a GPU is at work, or what they do cannot be told.
+    /// Nodes that nobody may take away: GPU pods hold them, a GPU is at work, what they do cannot be told, or they are
+    /// unhealthy.
     pub busy: u32,
     /// Idle nodes that the autoscaler is kept from removing, because commitments pay for them and another idle one costs money.
     pub paid: u32,

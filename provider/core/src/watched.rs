@@ -65,6 +65,9 @@ pub struct Watched {
     /// Since when it cannot be told whether its GPUs are at work; `None` while it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub untold_since: Option<Timestamp>,
+    /// While it cannot be told: since when its GPUs had been quiet when it was last told; `None` where one was at work, or nothing was ever told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub was_quiet_since: Option<Timestamp>,
     /// Whether its pods are the evidence, as its probe is silent with all others of its pool.
     pub by_pods: bool,
     /// Since when no reading comes; `None` while they do.
@@ -122,6 +125,7 @@ impl Watched {
             no_pods_since: past(self.no_pods_since),
             holding: self.holding.map(|holding| Holding { since: holding.since.min(now), ..holding }),
             untold_since: past(self.untold_since),
+            was_quiet_since: past(self.was_quiet_since),
             silent_since: past(self.silent_since),
             fault_since: past(self.fault_since),
             clean_since: past(self.clean_since),

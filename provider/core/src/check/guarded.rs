@@ -51,7 +51,7 @@ pub(super) fn guarded(
     held(actions, memory, snapshot, menu, faults);
 }
 
-/// Every node with work is held, or is in this plan, and none is called free.
+/// Every node with work is held, or is in this plan, and none is called free. So is every unhealthy one: only its pool's rule lets it go.
 fn held(actions: &[Action], memory: &Memory, snapshot: &Snapshot, menu: &Menu, faults: &mut Vec<Fatal>) {
     let Some(cluster) = &snapshot.cluster else { return };
     let any_probed = menu.policy.pools.iter().any(is_probed);
@@ -74,7 +74,7 @@ fn held(actions: &[Action], memory: &Memory, snapshot: &Snapshot, menu: &Menu, f
         let seen = snapshot.seen.get(name).filter(|_| pool.is_some_and(is_probed));
         let works = !node.gpu_pods.is_empty() || seen.is_some_and(|seen| is_active(seen));
         let verdict = record.judged.as_ref().map(|judged| judged.verdict);
-        let guarded = works || verdict == Some(Verdict::Unknown);
+        let guarded = works || matches!(verdict, Some(Verdict::Unknown | Verdict::Unhealthy));
         if guarded && node.scale_down_disabled == Hold::None && !held.contains(name) {
             faults.push(Fatal::NotHeld(name.clone()));
         }
@@ -88,7 +88,7 @@ fn pool_of<'a>(record: &Record, menu: &'a Menu, memory: &'a Memory) -> Option<&'
     menu.policy.pool(&menu.group_or_remembered(&record.group, memory)?.pool)
 }
 
-fn is_probed(pool: &Pool) -> bool {
+pub(super) fn is_probed(pool: &Pool) -> bool {
     pool.evidence == Evidence::Probe
 }
 
@@ -102,7 +102,7 @@ fn activities(seen: &Seen) -> impl Iterator<Item = &Activity> {
     seen.gpus.values().flat_map(|gpu| gpu.instances.values().chain([&gpu.activity]))
 }
 
-fn is_active(seen: &Seen) -> bool {
+pub(super) fn is_active(seen: &Seen) -> bool {
     let heard = matches!(seen.hearing, Hearing::Heard { .. });
     heard && activities(seen).any(|activity| matches!(activity, Activity::Active { .. }))
 }

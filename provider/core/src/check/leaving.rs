@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Fatal, begun};
+use super::{Fatal, begun, guarded};
 use crate::group::Menu;
 use crate::health::UnhealthyAction;
-use crate::ids::{PoolName, ProviderId};
+use crate::ids::{NodeName, PoolName, ProviderId};
 use crate::leaving::{LeaveFor, Stage};
 use crate::memory::Memory;
 use crate::offer::CapacityType;
@@ -44,7 +44,8 @@ pub(super) fn leaving(
                     faults.push(Fatal::DrainsUnasked(node.clone()));
                     continue;
                 };
-                if !pods_told(&going.why, known, *evict, *gone_by, menu, memory) {
+                let spared = matches!(going.why, LeaveFor::Held { .. }) && works(known, node, snapshot, menu, memory);
+                if (spared && *evict != Evict::Nobody) || !pods_told(&going.why, known, *evict, *gone_by, menu, memory) {
                     faults.push(Fatal::TellsWrongPods { node: node.clone(), evict: *evict });
                 }
                 let LeaveFor::BackToSpot { work, .. } = going.why else { continue };
@@ -94,8 +95,15 @@ fn pods_told(why: &LeaveFor, record: &Record, evict: Evict, gone_by: Option<Time
         | (LeaveFor::BackToSpot { .. }, Evict::WithoutGpu) => gone_by.is_none(),
         (LeaveFor::Unhealthy { .. }, Evict::Movable) => gone_by.is_none() && action() == Some(UnhealthyAction::Drain),
         (LeaveFor::Unhealthy { .. }, Evict::WithoutGpu) => gone_by.is_none() && action() == Some(UnhealthyAction::Wait),
+        (LeaveFor::Held { .. }, Evict::Nobody) => gone_by.is_none(),
         _ => false,
     }
+}
+
+/// Whether a probe sees work on a node.
+fn works(record: &Record, node: &NodeName, snapshot: &Snapshot, menu: &Menu, memory: &Memory) -> bool {
+    let pool = pool_of(record, menu, memory).and_then(|pool| menu.policy.pool(pool));
+    pool.is_some_and(guarded::is_probed) && snapshot.seen.get(node).is_some_and(|seen| guarded::is_active(seen))
 }
 
 /// A node is opened again only where it bears our mark, and not while it goes or is set aside.

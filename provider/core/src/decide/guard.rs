@@ -94,7 +94,7 @@ fn idle(draft: &Draft<'_>, instance: &ProviderId) -> bool {
 /// Nodes of a group that are kept from the autoscaler, or could be.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Held {
-    /// There is, or may be, work on them.
+    /// There is, or may be, work on them; or they are unhealthy.
     pub(super) busy: u32,
     /// They are free and paid for.
     pub(super) paid: u32,
@@ -105,7 +105,7 @@ pub(super) struct Held {
 impl Held {
     fn note(&mut self, why: HoldFor) {
         match why {
-            HoldFor::Pods | HoldFor::Held | HoldFor::Active | HoldFor::Unknown => self.busy += 1,
+            HoldFor::Pods | HoldFor::Held | HoldFor::Active | HoldFor::Unknown | HoldFor::Unhealthy => self.busy += 1,
             HoldFor::Paid => self.paid += 1,
             HoldFor::Floor => self.free.floor += 1,
             HoldFor::Window { until }
@@ -119,8 +119,11 @@ impl Held {
     }
 }
 
-/// Nodes with work, or of which nobody can tell, are held, and the free ones that are `kept`; our holds on the others are taken back. A user's own
-/// annotation is never touched. How many of each group are held is the answer.
+/// Nodes with work, or of which nobody can tell, are held, unhealthy ones, and the free ones that are `kept`; our holds on the others are
+/// taken back. A user's own annotation is never touched. How many of each group are held is the answer.
+///
+/// An unhealthy node without work is of no use to anybody, so the autoscaler would delete it at once, and whoever asked for it would ask
+/// again: one bad driver would cost the whole fleet. Whether and when it goes is its pool's rule alone.
 pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Lookup<NodeGroupId, Held> {
     let mut kept = kept.iter().peekable();
     let mut actions = Vec::new();
@@ -130,8 +133,10 @@ pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Look
         let free = kept.next_if(|(id, _)| *id == record.id).map(|(_, why)| *why);
         let (State::Registered { .. }, Some(node)) = (&record.state, seat.node()) else { continue };
         let guards = draft.guards(record, &seat);
-        let why = guards.or(free);
-        let idle = record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Idle);
+        let verdict = record.judged.as_ref().map(|judged| judged.verdict);
+        let unhealthy = || (verdict == Some(Verdict::Unhealthy)).then_some(HoldFor::Unhealthy);
+        let why = guards.or(free).or_else(unhealthy);
+        let idle = verdict == Some(Verdict::Idle);
         if idle || why.is_some() {
             let held = held.entry(record.group.clone()).or_default();
             held.free.idle += u32::from(idle);

@@ -204,6 +204,9 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
             LeaveFor::Held { .. } if !leaving.may_have_evicted() && !held::is_on(draft, *id) => {
                 back.push((*id, None, "the off-hours are over"));
             }
+            LeaveFor::Held { .. } if !leaving.may_have_evicted() && held::is_used_again(draft, *id, leaving.since) => {
+                back.push((*id, None, "it is used again"));
+            }
             LeaveFor::Held { .. } | LeaveFor::Unhealthy { .. } => {}
         }
     }
@@ -292,6 +295,8 @@ fn empty(draft: &mut Draft<'_>) {
         }
         let evict = match &leaving.why {
             LeaveFor::CapacityEnds { .. } | LeaveFor::Reclaimed { .. } => Evict::All,
+            // What works again is not what was announced to go.
+            LeaveFor::Held { .. } if held::is_active(&seat) => Evict::Nobody,
             LeaveFor::BackToSpot { work: true, .. } | LeaveFor::Held { .. } => Evict::Movable,
             LeaveFor::BackToSpot { work: false, .. } => Evict::WithoutGpu,
             LeaveFor::Unhealthy { .. } => unhealthy::evict(draft, record),

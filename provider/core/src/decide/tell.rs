@@ -39,7 +39,7 @@ pub(super) fn nodes(draft: &mut Draft<'_>) -> Vec<Tell> {
     first
 }
 
-/// What is taken back of Nodes that no record is of: the memory was lost, or a crash left it there. One with GPU pods stays held; one whose
+/// What is taken back of Nodes that no record is of: the memory was lost, or a crash left it there. One at work stays held; one whose
 /// machine is gone is removed as a whole.
 fn strays(draft: &Draft<'_>) -> (Vec<Tell>, Vec<Action>) {
     let (mut told, mut actions) = (Vec::new(), Vec::new());
@@ -50,7 +50,8 @@ fn strays(draft: &Draft<'_>) -> (Vec<Tell>, Vec<Action>) {
         if compare(node, None) != Bears::Same {
             told.push(tell(node, None));
         }
-        if node.is_busy() {
+        // Of a group that nobody knows, whoever sees work is believed.
+        if node.is_busy() || node.provider_id.as_ref().is_some_and(|machine| draft.is_at_work(None, machine)) {
             continue;
         }
         if node.scale_down_disabled == Hold::Ours {

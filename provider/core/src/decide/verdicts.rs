@@ -164,7 +164,9 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
     let free_since = look.watched.free_since();
     let untold_since = look.watched.untold_since.unwrap_or(now);
     if look.watched.by_pods {
-        let free = Found { since: look.watched.no_pods_since, ..found(Verdict::Warm, Reason::NoPodsUnseen) };
+        // What was at work when its probe fell silent has not been free before: its window begins then.
+        let since = look.watched.no_pods_since.max(look.watched.was_quiet_since.or(look.watched.silent_since));
+        let free = Found { since, ..found(Verdict::Warm, Reason::NoPodsUnseen) };
         return by_pods(node, free, now);
     }
     if let Some(closed) = closed(node, free_since.unwrap_or(now)) {

@@ -23,7 +23,7 @@ enum Part {
     Coming,
     /// On its way for pods, which will take it.
     ForPods,
-    /// Of no use to a pod now, though none holds it: unhealthy, closed to new pods, or its probe is silent. It counts for the floor until it
+    /// Of no use to a pod now, though none holds it: unhealthy, closed to new pods, not Ready any more, or its probe is silent. It counts for the floor until it
     /// goes: a fault that takes every new node in turn would otherwise be bought nodes for until the pool is full.
     Doubtful,
     /// None of these: it goes, or could not be had.
@@ -119,8 +119,14 @@ fn part(record: &Record, seat: &Seat<'_>) -> Part {
         (_, Some(Verdict::Unknown | Verdict::Unhealthy)) => held_by_pods(),
         (_, Some(Verdict::Warm | Verdict::Idle)) if node.is_some_and(|node| node.cordon.is_closed()) => Part::Doubtful,
         (_, Some(Verdict::Warm | Verdict::Idle)) => Part::Free,
+        // It was Ready once, and its kubelet may be back in seconds.
+        (State::Registered { ready_at: Some(_), .. }, Some(Verdict::Booting)) if is_not_ready(record) => Part::Doubtful,
         (_, Some(Verdict::Booting) | None) => coming,
     }
+}
+
+fn is_not_ready(record: &Record) -> bool {
+    record.judged.as_ref().is_some_and(|judged| judged.why == Reason::NotReady)
 }
 
 fn is_closed(record: &Record) -> bool {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::Draft;
+use super::super::seats::Seat;
 use super::{begin, named};
 use crate::aside::Announced;
 use crate::ids::RecordId;
 use crate::leaving::LeaveFor;
 use crate::plan::Note;
-use crate::policy::Pool;
+use crate::policy::{Evidence, Pool};
 use crate::record::{Record, State};
 use crate::snapshot::{Cordon, Hold};
 use crate::verdict::Verdict;
@@ -29,6 +30,18 @@ fn gives_up(pool: &Pool, now: Timestamp) -> (Option<SignedDuration>, Option<Time
 pub(super) fn is_on(draft: &Draft<'_>, id: RecordId) -> bool {
     let pool = draft.memory.records.get(&id).and_then(|record| draft.seat(record)?.pool());
     pool.is_some_and(|(_, pool)| gives_up(pool, draft.now).0.is_some())
+}
+
+/// Whether a probe sees work on a node.
+pub(super) fn is_active(seat: &Seat<'_>) -> bool {
+    seat.evidence() == Evidence::Probe && seat.is_active()
+}
+
+/// Whether a node that goes since then is at work again, or other pods hold it now, which have a right to a time of their own.
+pub(super) fn is_used_again(draft: &Draft<'_>, id: RecordId, gone_since: Timestamp) -> bool {
+    let Some(seat) = draft.memory.records.get(&id).and_then(|record| draft.seat(record)) else { return false };
+    let holding = draft.memory.watched.get(&id).and_then(|known| known.holding);
+    is_active(&seat) || holding.is_some_and(|holding| holding.since > gone_since)
 }
 
 /// Announces, takes back what is not held any more, and begins with what was announced long enough ago.

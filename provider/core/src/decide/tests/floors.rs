@@ -3,6 +3,8 @@
 mod own;
 mod runs;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::world::{GROUP_A, GROUP_B, World, book, minutes, policy, seconds, start};
@@ -98,6 +100,18 @@ fn a_warm_node_that_a_pod_takes_is_bought_again_at_once() {
     world.pods_on("node-0", &[]);
     world.pass();
     assert_eq!((world.limits(GROUP_A).min, stands(&world)), (2, (2, 3, 0)));
+}
+
+#[test]
+fn nothing_is_bought_for_a_warm_node_whose_kubelet_is_away_for_a_moment() {
+    let mut world = with(nodes(2));
+    settle(&mut world);
+    // Pods had asked for them, and have gone.
+    world.memory.records.values_mut().for_each(|record| Arc::make_mut(record).floor = false);
+    world.set_ready(0, None);
+    world.pass();
+    // One is warm and kept, and one was: none is asked for above the two that there are.
+    assert_eq!((world.target(GROUP_A), world.limits(GROUP_A).min, world.limits(GROUP_B).min), (2, 1, 0));
 }
 
 #[test]

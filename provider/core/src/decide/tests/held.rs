@@ -1,10 +1,12 @@
 //! Nodes that a forgotten notebook holds in off-hours.
 
+use super::verdicts::{active, quiet, seen};
 use super::world::{GROUP_A, World, minutes, seconds};
 use super::*;
 use crate::calendar::{Cron, OffHours, Slot, Zone};
-use crate::ids::RecordId;
+use crate::ids::{NodeName, RecordId};
 use crate::plan::Evict;
+use crate::policy::Evidence;
 use crate::snapshot::{Cordon, Stuck};
 use crate::verdict::Verdict;
 
@@ -111,4 +113,37 @@ fn a_pod_that_may_not_be_moved_keeps_its_node_for_an_hour() {
     assert!(plan.actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
     world.drain(None);
     assert_eq!(world.live(minutes(59)), []);
+}
+
+/// A disruption budget forbids to tell its pod, and meanwhile the pod works again, or another one has come.
+#[test]
+fn one_whose_pods_were_not_told_yet_stays_when_it_is_used_again() {
+    for case in 0..3 {
+        let mut world = overnight();
+        world.given.clear();
+        world.numbers(|policy| {
+            policy.pools[0].evidence = Evidence::Probe;
+            policy.pools[0].held_after = minutes(10);
+        });
+        for (n, activity) in [quiet(world.now), active(world.now)].into_iter().enumerate() {
+            let name = NodeName::new(format!("node-{n}")).unwrap();
+            world.seen.insert(name, Arc::new(seen(world.now, [activity; 2])));
+        }
+        world.live(minutes(45) - seconds(1));
+        world.advance(seconds(1));
+        world.observe();
+        assert_eq!(drains(&world.pass().actions), [Evict::Movable]);
+        world.drain(Some(&Stuck::NotNow("a disruption budget forbids it".into())));
+        world.pass();
+        world.advance(seconds(5));
+        world.observe();
+        match case {
+            0 => drop(world.seen.insert(NodeName::new("node-0").unwrap(), Arc::new(seen(world.now, [active(world.now); 2])))),
+            1 => world.set_pods(0, &["dev/another"]),
+            _ => {}
+        }
+        let plan = world.pass();
+        let opened = plan.actions.iter().any(|action| matches!(action, Action::Uncordon { .. }));
+        assert_eq!((opened, world.memory.leaving.is_empty()), (case < 2, case < 2), "{case}: {:?}", plan.actions);
+    }
 }

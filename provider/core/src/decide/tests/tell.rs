@@ -82,7 +82,7 @@ fn what_is_not_judged_any_more_is_taken_back() {
 }
 
 #[test]
-fn a_node_without_a_record_gives_back_what_it_bears_of_ours_unless_pods_are_on_it() {
+fn a_node_without_a_record_gives_back_what_it_bears_of_ours_unless_it_is_at_work() {
     let mut world = World::with_node(GROUP_A, true);
     let plan = world.pass();
     do_tells(&mut world, &plan);
@@ -98,7 +98,7 @@ fn a_node_without_a_record_gives_back_what_it_bears_of_ours_unless_pods_are_on_i
     made.provider_id = stranger.clone();
     inventory.instances.insert(stranger.clone(), Arc::new(made));
     snapshot.suppliers.insert(snapshot.suppliers.keys().next().unwrap().clone(), Some(Arc::new(inventory)));
-    let passed = |world: &World| {
+    let passed = |world: &World, snapshot: &Snapshot| {
         let snapshot = Snapshot { cluster: world.snapshot().cluster, ..snapshot.clone() };
         decide(&snapshot, &world.memory, &world.menu, world.now).plan
     };
@@ -107,16 +107,22 @@ fn a_node_without_a_record_gives_back_what_it_bears_of_ours_unless_pods_are_on_i
         plan.actions.iter().filter(about).cloned().collect::<Vec<_>>()
     };
     world.edit_node(&name, |facts| facts.provider_id = Some(stranger.clone()));
-    let plan = passed(&world);
+    let plan = passed(&world, &snapshot);
     assert_eq!(plan.tells, [Tell { node: name.clone(), provider_id: Some(stranger.clone()), verdict: None }]);
     let open = Action::Uncordon { node: name.clone(), provider_id: stranger.clone() };
     assert_eq!(on_node(&plan), [Action::Release { node: name.clone() }, open]);
     world.edit_node(&name, |facts| facts.gpu_pods = ["default/pod".to_owned()].into());
-    assert_eq!(on_node(&passed(&world)), []);
+    assert_eq!(on_node(&passed(&world, &snapshot)), []);
+    // A probe sees work that no pod holds.
+    world.edit_node(&name, |facts| facts.gpu_pods.clear());
+    for (activity, kept) in [(verdicts::active(world.now), true), (verdicts::quiet(world.now), false)] {
+        snapshot.seen.insert(name.clone(), Arc::new(verdicts::seen(world.now, [activity; 2])));
+        assert_eq!(on_node(&passed(&world, &snapshot)).is_empty(), kept, "{activity:?}");
+    }
     // A user's own is nobody's to take back.
     world.edit_node(&name, |facts| {
         facts.gpu_pods.clear();
         (facts.scale_down_disabled, facts.cordon) = (Hold::Theirs, Cordon::Theirs);
     });
-    assert_eq!(on_node(&passed(&world)), []);
+    assert_eq!(on_node(&passed(&world, &snapshot)), []);
 }

@@ -19,11 +19,11 @@ use crate::reading::{DriverState, Measured, Source, Why};
 use crate::verdict::{Judged, Verdict};
 
 /// A GPU that does nothing since then.
-const fn quiet(since: Timestamp) -> Activity {
+pub(super) const fn quiet(since: Timestamp) -> Activity {
     Activity::Quiet { since }
 }
 
-const fn active(since: Timestamp) -> Activity {
+pub(super) const fn active(since: Timestamp) -> Activity {
     Activity::Active { since }
 }
 
@@ -44,7 +44,7 @@ fn xid(code: u32, count: u32, first: Timestamp, last: Timestamp) -> SeenXid {
 }
 
 /// A node with probes of two GPUs that are as told.
-fn seen(since: Timestamp, gpus: [Activity; 2]) -> Seen {
+pub(super) fn seen(since: Timestamp, gpus: [Activity; 2]) -> Seen {
     Seen {
         source: Source::Probe,
         boot: Some("boot-1".to_owned()),

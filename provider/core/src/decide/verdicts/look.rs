@@ -83,6 +83,9 @@ fn looked(mut known: Watched, sight: Sight<'_>, node: &NodeFacts, noted: Option<
     }
     if let Sight::Untold(why) = sight {
         let since = if let Untold::Silent(since) = why { since.min(now) } else { now };
+        if known.untold_since.is_none() {
+            known.was_quiet_since = known.quiet_since;
+        }
         let untold = *known.untold_since.get_or_insert(since);
         if noted.is_none() || now > Draft::after(untold, BRIDGED) {
             known.quiet_since = None;
@@ -94,7 +97,7 @@ fn looked(mut known: Watched, sight: Sight<'_>, node: &NodeFacts, noted: Option<
             Untold::NotYet | Untold::Gpu(..) | Untold::Missing => (known.heard, known.silent_since) = (true, None),
         }
     } else {
-        (known.heard, known.untold_since, known.silent_since) = (true, None, None);
+        (known.heard, known.untold_since, known.silent_since, known.was_quiet_since) = (true, None, None, None);
     }
     if node.is_busy() {
         known.no_pods_since = None;

@@ -77,15 +77,18 @@ fn a_held_node_says_so_where_it_is_held_anew() {
 }
 
 #[test]
-fn what_is_broken_is_held_by_what_runs_on_it_and_else_let_go() {
+fn what_is_broken_is_held_until_its_pool_lets_it_go_or_it_is_well_again() {
     let mut world = World::warm();
     world.sees(0, |seen, now| seen.xids.kinds.push(xid(79, 1, now, now)));
     let plan = pass(&mut world);
-    assert_eq!((world.verdict(0), holds(&plan), min(&plan)), (Verdict::Unhealthy, vec![], 0));
-    world.sees(0, |seen, now| seen.gpus.get_mut(&uuid("GPU-1")).unwrap().activity = active(now));
-    assert_eq!(holds(&pass(&mut world)), [("node-0".into(), Some(HoldFor::Active))]);
-    world.sees(0, |seen, now| seen.gpus.get_mut(&uuid("GPU-1")).unwrap().activity = untold(Why::GpuLost, now));
-    assert_eq!(holds(&pass(&mut world)), [("node-0".into(), None)]);
+    let held = vec![("node-0".into(), Some(HoldFor::Unhealthy))];
+    assert_eq!((world.verdict(0), holds(&plan), min(&plan)), (Verdict::Unhealthy, held, 1));
+    for activity in [active, |now| untold(Why::GpuLost, now)] {
+        world.sees(0, |seen, now| seen.gpus.get_mut(&uuid("GPU-1")).unwrap().activity = activity(now));
+        let plan = pass(&mut world);
+        assert_eq!((world.verdict(0), holds(&plan), min(&plan)), (Verdict::Unhealthy, vec![], 1));
+    }
+    world.hold("node-0", Hold::None);
     world.set_pods(0, &["ml/train"]);
     let plan = pass(&mut world);
     assert_eq!(

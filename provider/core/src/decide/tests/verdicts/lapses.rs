@@ -54,6 +54,28 @@ fn when_all_probes_fall_silent_together_pods_are_the_evidence_and_it_is_told_onc
 }
 
 #[test]
+fn what_was_at_work_without_pods_when_all_probes_fell_silent_is_free_since_then_and_not_since_its_last_pod() {
+    let mut world = heard(3);
+    let quiet_since = start();
+    world.wait(minutes(120));
+    let at_work = world.now;
+    world.sees(0, |seen, now| seen.gpus.get_mut(&uuid("GPU-0")).unwrap().activity = active(now));
+    world.sees(1, |seen, now| seen.gpus.values_mut().for_each(|gpu| gpu.activity = active(now)));
+    world.pass();
+    world.wait(minutes(2));
+    world.sees(1, |seen, now| seen.gpus.values_mut().for_each(|gpu| gpu.activity = quiet(now)));
+    let quiet_again = world.now;
+    world.wait(seconds(30));
+    (0..3).for_each(|n| world.silence(n));
+    let silent = world.now;
+    assert!(at_work < quiet_again && quiet_again < silent);
+    world.wait(minutes(20));
+    for (n, since) in [(0, silent), (1, quiet_again), (2, quiet_since)] {
+        assert_eq!((world.verdict(n).is_free(), world.judged(n).free_since()), (true, Some(since)), "{n}");
+    }
+}
+
+#[test]
 fn probes_that_fall_silent_one_by_one_have_no_common_cause() {
     let mut world = heard(2);
     world.silence(0);
