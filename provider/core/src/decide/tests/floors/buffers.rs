@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::decide::BARREN_AFTER;
+use crate::floor::Through;
 use crate::plan::Note;
 
 /// So many nodes are ordered as if for pods, and come; no pod does.
@@ -60,4 +61,48 @@ fn taking_back_free_nodes_of_a_pool_with_a_floor_does_not_freeze_their_group() {
             world.pass();
         }
     }
+}
+
+/// What has come in this stretch of the history.
+fn arrived(world: &World) -> u64 {
+    let known = world.memory.floors.values().next().unwrap();
+    serde_json::to_value(&known.arrivals).unwrap()["open"]["arrived"].as_u64().unwrap()
+}
+
+#[test]
+fn what_buffers_order_is_no_arrival_and_each_pod_is_one() {
+    let quantile = Quantile { p: Some(Percent(90)), window: minutes(2 * 24 * 60), horizon: Some(minutes(60)) };
+    let floor = WarmFloor { quantile: Some(quantile), through: Through::CapacityBuffer, ..nodes(2) };
+    let mut world = with(floor);
+    world.buffers = true;
+    // The first two for the floor.
+    bought(&mut world, 2);
+    assert_eq!((stands(&world).1, world.limits(GROUP_A).min, arrived(&world)), (2, 2, 0));
+    // A pod takes one, which is bought again.
+    world.pods_on("node-0", &["a/one"]);
+    world.pass();
+    assert_eq!(arrived(&world), 1);
+    bought(&mut world, 1);
+    assert_eq!((stands(&world).1, arrived(&world)), (2, 1));
+    // It goes, and another comes to the same node: that is an arrival like any.
+    world.pods_on("node-0", &[]);
+    world.pass();
+    world.pods_on("node-0", &["a/two"]);
+    world.pass();
+    assert_eq!(arrived(&world), 2);
+    // One has its pod before it was ever seen free.
+    world.increase(GROUP_A, 1);
+    world.pass();
+    world.answer(|_| true);
+    world.pass();
+    world.observe();
+    world.join_new();
+    world.pods_on("node-3", &["a/three"]);
+    world.pass();
+    assert_eq!(arrived(&world), 3);
+    // Without buffers what is ordered for pods counts, and their coming does not.
+    world.buffers = false;
+    world.increase(GROUP_A, 1);
+    world.pass();
+    assert_eq!(arrived(&world), 4);
 }
