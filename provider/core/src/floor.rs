@@ -104,7 +104,8 @@ pub struct FloorStands {
     pub usd_per_hour: UsdPerHour,
     /// Since when some are missing; `None` while none is.
     pub unmet_since: Option<Timestamp>,
-    /// What keeps the missing ones from being bought, in words; `None` while they are on their way or nothing does.
+    /// What keeps the missing ones from being bought, or the bought ones from being warm, in words; `None` while they are on their way or
+    /// nothing does.
     pub blocked: Option<String>,
 }
 

@@ -19,6 +19,7 @@ pub mod demand;
 pub mod filling;
 pub mod fit;
 pub mod floor;
+mod fnv;
 pub mod group;
 pub mod health;
 pub mod ids;

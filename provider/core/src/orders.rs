@@ -210,17 +210,18 @@ pub fn decrease(memory: &mut Memory, group: &NodeGroupId, delta: i32, now: Times
 }
 
 /// A node that was Ready and goes without ever having had a pod counts towards freezing its group: where the autoscaler's own window
-/// is shorter than ours, its word comes first. Of one order only the first counts: a job that its user takes back leaves many.
+/// is shorter than ours, its word comes first. Of one order only the first counts: a job that its user takes back leaves many. In a pool
+/// with a warm floor none does: it may have been free for the floor, which orders through buffers do not say.
 fn count_barren(memory: &mut Memory, menu: &Menu, id: RecordId) {
     let Some(record) = memory.records.get(&id) else { return };
-    let by_pods = || {
+    let may_count = || {
         let pool = crate::usage::group_of(record, memory, menu).and_then(|group| menu.policy.pool(&group.pool));
-        pool.is_none_or(|pool| pool.evidence != Evidence::None)
+        pool.is_none_or(|pool| pool.evidence != Evidence::None && pool.warm_floor.is_none())
     };
     let unused = matches!(record.state, State::Registered { ready_at: Some(_), node: Some(_), .. })
         && record.pods == PodsSeen::NotYet
         && !record.floor;
-    if !unused || !by_pods() {
+    if !unused || !may_count() {
         return;
     }
     let (group, order) = (record.group.clone(), record.order);

@@ -25,7 +25,7 @@ pub struct Record {
     pub ordered_at: Timestamp,
     /// The autoscaler's session that asked for it, and so counts on it while it boots; `None` where nobody did.
     pub credited_to: Option<SessionId>,
-    /// Whether it was asked for to keep the pool's floor rather than for pods.
+    /// Whether it was asked for to keep the pool's floor rather than for pods, or stood free while that wanted free nodes.
     pub floor: bool,
     /// Tries so far at supplying it.
     pub attempts: u32,

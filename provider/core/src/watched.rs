@@ -7,6 +7,8 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::fnv::fnv1a;
+
 /// The longest gap in what is seen of a node across which its quiet goes on: a restart of this service, or of a probe, with the wait of
 /// the probe between two tries (30 s at most), its first rounds (15 s) and a minute of start-up. Only windows rest on it: whether the
 /// node is quiet *now* is always proven.
@@ -92,10 +94,9 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// The fingerprint of pods: FNV-1a over their names, the same in every process.
+    /// The fingerprint of pods, the same in every process.
     pub fn fingerprint<'a>(pods: impl IntoIterator<Item = &'a String>) -> u64 {
-        let bytes = pods.into_iter().flat_map(|pod| pod.bytes().chain([0]));
-        bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+        fnv1a(pods.into_iter().flat_map(|pod| pod.bytes().chain([0])))
     }
 }
 

@@ -67,6 +67,14 @@ impl Stabilization {
         SignedDuration::from_secs(pay / price.0).max(SHORTEST_EQUAL_PAY).min(self.scale_down)
     }
 
+    /// The shortest time that a node of the pool stays free, whatever it costs.
+    pub fn shortest(&self) -> SignedDuration {
+        match self.window {
+            Window::Fixed => self.scale_down,
+            Window::EqualPay => self.scale_down.min(SHORTEST_EQUAL_PAY),
+        }
+    }
+
     /// How many of a pool's `nodes` may be released within one window; `None` where any may.
     pub fn most_of(&self, nodes: usize) -> Option<usize> {
         let share = usize::from(self.max_removals.0);
@@ -87,5 +95,25 @@ impl Stabilization {
             after_scale_up: SignedDuration::ZERO,
             max_removals: Percent::ALL,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_window_is_shorter_than_the_shortest_and_the_dearest_node_has_it() {
+        for (window, shortest) in [(Window::Fixed, 600), (Window::EqualPay, 60)] {
+            let rules = Stabilization { window, ..Stabilization::of(Workload::Batch) };
+            assert_eq!(rules.shortest(), SignedDuration::from_secs(shortest));
+            let of = |price| rules.window_of(UsdPerHour(price), UsdPerHour(2_000_000));
+            assert!([0, 100_000, 1_000_000, 4_000_000].into_iter().all(|price| of(price) >= rules.shortest()));
+            // $2 of waiting make 300 s at $1 an hour, so 3 s at $98.
+            assert_eq!(of(98_000_000), rules.shortest());
+        }
+        let brief =
+            Stabilization { scale_down: SignedDuration::ZERO, window: Window::EqualPay, ..Stabilization::of(Workload::Batch) };
+        assert_eq!(brief.shortest(), SignedDuration::ZERO);
     }
 }

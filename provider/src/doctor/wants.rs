@@ -33,7 +33,7 @@ impl Wants {
     /// What this policy wants.
     pub fn of(policy: &Policy) -> Self {
         let pools = || policy.pools.iter();
-        let windows = pools().filter_map(|pool| Some((pool.name.clone(), pool.stabilization.as_ref()?.scale_down)));
+        let windows = pools().filter_map(|pool| Some((pool.name.clone(), pool.stabilization.as_ref()?.shortest())));
         let isolation = pools().any(|pool| pool.isolation.is_some());
         let own = pools().flat_map(|pool| &pool.taints).map(|taint| taint.key.clone());
         Self {

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use stoker::certs::Tryout;
+use stoker::door::GrpcDoor;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::cluster::{Cluster, eventually};
 use super::daemon::{Daemon, Template};
+use super::door;
 use super::files::Files;
 use super::process::Process;
 use super::recorder::Recorder;
@@ -167,6 +169,15 @@ impl Bench {
         ]);
         self.autoscaler = Some(Process::start(&self.release.program, args, &self.dir.join("autoscaler.log"))?);
         Ok(())
+    }
+
+    /// The autoscaler's way to Stoker, for calls that it would not make itself.
+    ///
+    /// # Errors
+    /// When its files cannot be read or used.
+    pub fn door(&self) -> anyhow::Result<GrpcDoor> {
+        let certs = self.dir.join("certs");
+        door::open(&certs.join("cloud-config.yaml"), &format!("localhost:{}", self.front[1]), &certs.join("ca.crt"))
     }
 
     /// Ends Stoker with no warning.

@@ -174,12 +174,13 @@ pub(super) fn gone_nodes(draft: &mut Draft<'_>) {
 }
 
 /// Groups whose new nodes, several in a row, no pod joins are frozen: their template promises what their nodes do not keep, and the
-/// autoscaler would buy from them for ever.
+/// autoscaler would buy from them for ever. While a pool's floor wants free nodes, a free one is there for it, whoever asked for it.
 pub(super) fn barren_groups(draft: &mut Draft<'_>) {
     if draft.snapshot.cluster.is_none() {
         return;
     }
     let mut late: Vec<RecordId> = Vec::new();
+    let mut of_floors: Vec<RecordId> = Vec::new();
     let mut waits = Vec::new();
     for (record, seat) in draft.seated() {
         let State::Registered { ready_at: Some(ready), .. } = &record.state else { continue };
@@ -187,10 +188,21 @@ pub(super) fn barren_groups(draft: &mut Draft<'_>) {
             continue;
         }
         let deadline = Draft::after(*ready, BARREN_AFTER);
-        if draft.now >= deadline { late.push(record.id) } else { waits.push(deadline) }
+        let floor = seat.pool().and_then(|(at, _)| draft.floors.get(at)?.as_ref());
+        match (draft.now >= deadline, floor) {
+            (false, _) => waits.push(deadline),
+            // Buffers, and orders for more than a floor lacks, do not say which nodes are for the floor. It wants free ones, so this is one.
+            (true, Some(wanted)) if wanted.nodes > 0 => of_floors.push(record.id),
+            (true, _) => late.push(record.id),
+        }
     }
     for at in waits {
         draft.look_again_at(at);
+    }
+    for id in of_floors {
+        if let Some(record) = draft.memory.records.get_mut(&id) {
+            Arc::make_mut(record).floor = true;
+        }
     }
     for id in late {
         let Some(record) = draft.memory.records.get_mut(&id) else { continue };

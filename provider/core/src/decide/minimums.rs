@@ -25,7 +25,7 @@ use crate::usage::Usage;
 type Limits = BTreeMap<NodeGroupId, GroupLimits>;
 
 /// Sets `minSize` of every group, never above its `maxSize`. Free nodes that are kept because they are paid for are held by annotation alone.
-/// Without a floor it is never above the target: an autoscaler that raises groups to it would buy more.
+/// It is above the target only where nodes are missing of `minNodes` or of a warm floor: an autoscaler that raises groups to it buys them.
 pub(super) fn set(draft: &mut Draft<'_>, usage: &Usage, limits: &mut Limits) {
     for limit in limits.values_mut() {
         let held = limit.busy.saturating_add(limit.free.window).saturating_add(limit.free.floor);
@@ -144,14 +144,20 @@ fn warm(
         coming: count.coming,
         usd_per_hour: prices.iter().take(kept).fold(price, |sum, one| sum.plus(*one)),
         unmet_since: known.unmet_since,
-        blocked: blocked(draft, pool, unmet.then_some((asked.saturating_sub(found), blind, count)), usage, limits),
+        blocked: blocked(
+            draft,
+            (pool, wanted.nodes),
+            unmet.then_some((asked.saturating_sub(found), blind, count)),
+            usage,
+            limits,
+        ),
     };
     draft.floors_stand.push(stands);
 }
 
 /// The nodes on their way for the floor that it still needs. Free ones are held by annotation already, those whose going saves least.
 fn keep(wanted: u32, count: &Count<'_>, limits: &mut Limits) {
-    let mut left = wanted.saturating_sub(count.free);
+    let mut left = wanted.saturating_sub(count.free).saturating_sub(count.pulling);
     for (id, coming) in &count.coming_here {
         let kept = (*coming).min(left);
         left -= kept;
@@ -201,10 +207,10 @@ fn share_out(draft: &Draft<'_>, pool: &Pool, missing: u32, usage: &Usage, limits
     raised
 }
 
-/// What keeps the missing nodes from coming, in words; `None` where nothing does.
+/// What keeps the missing nodes from coming, or from being warm, in words; `None` where nothing does.
 fn blocked(
     draft: &Draft<'_>,
-    pool: &Pool,
+    (pool, wanted): (&Pool, u32),
     unmet: Option<(u32, bool, &Count<'_>)>,
     usage: &Usage,
     limits: &Limits,
@@ -214,7 +220,10 @@ fn blocked(
         return Some(BLIND.to_owned());
     }
     if barred == 0 {
-        let doubtful = count.doubtful;
+        let (doubtful, pulling) = (count.doubtful, count.pulling);
+        if pulling > 0 && count.free.saturating_add(pulling) >= wanted {
+            return Some(format!("{pulling} nodes wait for images"));
+        }
         let why =
             format!("{doubtful} nodes are unhealthy, closed to new pods or not heard of, and are not replaced while they stay");
         return (doubtful > 0).then_some(why);

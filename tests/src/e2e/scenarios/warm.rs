@@ -1,12 +1,14 @@
 //! Nodes are kept warm, judged by their probes, and let go when their window is over.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
 use nvidia_ml::scenario::Xid;
 use stoker::kube::{SCALE_DOWN_DISABLED, VERDICT};
+use stoker_sim::model::{Door as _, DoorError, NodeRef};
 
 use super::{GONE, ONE, SCALED};
 use crate::e2e::bench::Bench;
@@ -37,6 +39,9 @@ const JUDGED: Duration = Duration::from_secs(40);
 
 /// How long a node that worked takes to be free: a minute of quiet, and what the probe and the provider take to see it.
 const FREED: Duration = Duration::from_secs(80);
+
+/// The gRPC status of a call that cannot be followed as things stand.
+const FAILED_PRECONDITION: i32 = 9;
 
 /// A pod that finds a warm node begins at once.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -92,6 +97,19 @@ pub(super) async fn floor(bench: &mut Bench) -> anyhow::Result<()> {
     bench.ensure_bought(3)
 }
 
+/// Asks for a node to be deleted as the autoscaler would, were it not kept from it by the node's annotation: it is refused.
+async fn is_refused(bench: &Bench, node: &str) -> anyhow::Result<()> {
+    let found = bench.cluster.node(node).await?.with_context(|| format!("{node} is gone"))?;
+    let provider_id = found.spec.and_then(|spec| spec.provider_id).with_context(|| format!("{node} has no provider id"))?;
+    let asked = NodeRef { name: node.to_owned(), provider_id, labels: Arc::default(), annotations: Arc::default() };
+    let mut door = bench.door()?;
+    let said = |error: DoorError| anyhow!("{}: {}", error.code, error.message);
+    let group = door.node_group_for_node(&asked).await.map_err(said)?.with_context(|| format!("{node} is of no group"))?;
+    let Err(error) = door.delete_nodes(&group, &[asked]).await else { bail!("{node} was deleted at its first asking") };
+    ensure!(error.code == FAILED_PRECONDITION && error.message.contains("busy"), "{}", said(error));
+    Ok(())
+}
+
 /// A node whose GPU works is kept though it has no pod and the autoscaler wants it; when it has been quiet for its window, it goes.
 pub(super) async fn work_without_pods(bench: &mut Bench) -> anyhow::Result<()> {
     bench.cluster.gpu_pod("a", ONE).await?;
@@ -100,6 +118,11 @@ pub(super) async fn work_without_pods(bench: &mut Bench) -> anyhow::Result<()> {
     bench.daemon()?.work(&node, 80)?;
     judged(bench, &node, "busy", JUDGED).await?;
     bench.cluster.remove("a").await?;
+    eventually("its pod gone", Duration::from_secs(30), async || {
+        Ok(if bench.cluster.has_pod("a").await? { Err("it is still there".to_owned()) } else { Ok(()) })
+    })
+    .await?;
+    is_refused(bench, &node).await?;
     stays(bench, &node, Duration::from_secs(20)).await?;
     // A probe that ends and comes back, and a provider that does, change nothing.
     bench.daemon()?.kill(&node, false).await?;

@@ -21,6 +21,8 @@ enum Part {
     Free,
     /// On its way for the floor.
     Coming,
+    /// Free, and without the images that count: on its way for the floor too, but there, so held like any free node.
+    Pulling,
     /// On its way for pods, which will take it.
     ForPods,
     /// Of no use to a pod now, though none holds it: unhealthy, closed to new pods, not Ready any more, or its probe is silent. It counts for the floor until it
@@ -37,15 +39,17 @@ pub(in super::super) struct Count<'a> {
     pub(in super::super) at_work: u32,
     /// Warm nodes.
     pub(in super::super) free: u32,
-    /// Nodes on their way for the floor.
+    /// Nodes on their way for the floor, with those that wait for images.
     pub(in super::super) coming: u32,
+    /// Free nodes that wait for images.
+    pub(in super::super) pulling: u32,
     /// Nodes on their way for pods.
     for_pods: u32,
     /// Nodes that count for the floor and are of no use to it.
     pub(in super::super) doubtful: u32,
     /// GPU pods.
     pods: u32,
-    /// Nodes on their way for the floor, by group.
+    /// Nodes on their way for the floor that are not Ready yet, by group.
     pub(in super::super) coming_here: BTreeMap<&'a NodeGroupId, u32>,
     /// What each node bought for the floor or free costs.
     pub(in super::super) prices: Vec<UsdPerHour>,
@@ -76,13 +80,13 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
         count.pods = count.pods.saturating_add(u32::try_from(pods).unwrap_or(u32::MAX));
         let part = match part(record, &seat) {
             // What lacks images is on its way: it is waited for, and nothing is bought in its place.
-            Part::Free if pool.waits_for_images() && !has_images(draft, pool, &seat) => Part::Coming,
+            Part::Free if pool.waits_for_images() && !has_images(draft, pool, &seat) => Part::Pulling,
             part => part,
         };
         let tally = match part {
             Part::AtWork => &mut count.at_work,
             Part::Free => &mut count.free,
-            Part::Coming => &mut count.coming,
+            Part::Coming | Part::Pulling => &mut count.coming,
             Part::ForPods => &mut count.for_pods,
             Part::Doubtful => &mut count.doubtful,
             Part::Nothing => continue,
@@ -91,7 +95,8 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
         if part == Part::Coming {
             *count.coming_here.entry(&group.id).or_default() += 1;
         }
-        if matches!(part, Part::Free | Part::Coming) {
+        count.pulling = count.pulling.saturating_add(u32::from(part == Part::Pulling));
+        if matches!(part, Part::Free | Part::Coming | Part::Pulling) {
             count.prices.extend(record.purchase().map(|purchase| purchase.price));
         }
     }

@@ -16,7 +16,8 @@ use crate::verdict::Verdict;
 pub(super) struct Came {
     /// Nodes that pods took from the free ones.
     taken: u32,
-    /// Nodes that were ordered for pods, by the order's number.
+    /// Nodes that were ordered for pods, by the order's number. Empty where a floor is asked for through buffers: its nodes are ordered in the
+    /// same way, so what a pod takes would count once more when it is bought again, and the floor would grow by its own orders.
     ordered: Vec<u64>,
     /// How long boots took, in seconds.
     boots: Vec<jiff::SignedDuration>,
@@ -36,16 +37,22 @@ pub(super) fn arrivals(draft: &Draft<'_>) -> Vec<Came> {
         let was = was(&mut before, record.id);
         let Some((at, pool)) = seat.pool() else { continue };
         let Some(came) = came.get_mut(at).filter(|_| learns(pool)) else { continue };
-        if let (Some(order), false) = (record.order, record.floor) {
+        let told = pool.warm_floor.as_ref().is_none_or(|floor| floor.raises_min_size(draft.snapshot.buffers));
+        if let (Some(order), false, true) = (record.order, record.floor, told) {
             came.ordered.push(order.0);
         }
         let Some(was) = was else { continue };
         let verdict = |record: &Record| record.judged.as_ref().map(|judged| judged.verdict);
-        // The first pod of a node that was ordered for pods is the one that it was ordered for.
-        let counted = !record.floor && was.pods == PodsSeen::NotYet;
-        if verdict(record) == Some(Verdict::Busy) && verdict(was).is_some_and(Verdict::is_free) && !counted {
-            came.taken = came.taken.saturating_add(1);
-        }
+        let first = was.pods == PodsSeen::NotYet;
+        let taken = verdict(record) == Some(Verdict::Busy) && verdict(was).is_some_and(Verdict::is_free);
+        let arrived = match (told, first) {
+            // The first pod of a node that was ordered for pods is the one that it was ordered for.
+            (true, _) => taken && (record.floor || !first),
+            // It may come before the node was ever seen free.
+            (false, true) => record.pods == PodsSeen::Seen,
+            (false, false) => taken,
+        };
+        came.taken = came.taken.saturating_add(u32::from(arrived));
         if let State::Registered { ready_at: Some(ready), launched_at, .. } = &record.state
             && !matches!(was.state, State::Registered { ready_at: Some(_), .. })
         {

@@ -1,5 +1,6 @@
 //! Warm floors: what is wanted, how it comes, and what happens where it does not.
 
+mod buffers;
 mod own;
 mod runs;
 

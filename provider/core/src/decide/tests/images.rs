@@ -42,3 +42,22 @@ fn a_pool_that_no_longer_asks_is_forgotten() {
     world.policy(|policy| policy.pools[0].warm_floor = None);
     assert!(decide(&facts, &world.memory, &world.menu, world.now).memory.images.is_empty());
 }
+
+#[test]
+fn a_free_node_that_waits_for_images_is_kept_once_and_told() {
+    let mut world = world_that_asks();
+    world.policy(|policy| policy.pools[0].stabilization = Some(crate::window::Stabilization::of(policy.pools[0].workload)));
+    let facts = snapshot(&world, "train:1");
+    world.memory = decide(&facts, &world.memory, &world.menu, world.now).memory;
+    // A second one of the group boots, for pods.
+    world.increase(GROUP_A, 1);
+    world.pass();
+    let bare = NodeImages { list: List::Whole, ..NodeImages::default() };
+    let images = [(NodeName::new(world.node_name()).unwrap(), Arc::new(bare))].into();
+    let facts = Snapshot { images, ..world.snapshot() };
+    let plan = decide(&facts, &world.memory, &world.menu, world.now).plan;
+    let (limits, floor) = (&plan.limits[&World::group(GROUP_A)], &plan.accounts.floors[0]);
+    assert_eq!((floor.warm, floor.coming, floor.blocked.as_deref()), (0, 1, Some("1 nodes wait for images")));
+    // The one that waits, and not the other.
+    assert_eq!((limits.target, limits.min), (2, 1));
+}

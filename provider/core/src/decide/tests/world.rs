@@ -56,6 +56,8 @@ pub(super) struct World {
     /// What is concluded of nodes, whatever the rest of the world says.
     pub(super) given: given::Verdicts,
     pub(super) demand: Demand,
+    /// Whether the cluster serves buffers.
+    pub(super) buffers: bool,
     last: Option<Plan<Checked>>,
     asked: Vec<(LaunchKey, Market)>,
     /// Machines ever made.
@@ -164,6 +166,7 @@ impl World {
             seen: BTreeMap::new(),
             given: given::Verdicts::new(),
             demand: Demand::new(),
+            buffers: false,
             last: None,
             asked: Vec::new(),
             made: 0,
@@ -219,6 +222,7 @@ impl World {
             drains: self.drains.clone(),
             seen: self.seen.clone(),
             demand: self.demand.clone(),
+            buffers: self.buffers,
             ..Snapshot::default()
         }
     }

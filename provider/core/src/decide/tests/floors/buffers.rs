@@ -1,0 +1,108 @@
+//! Floors that are asked for through buffers: the autoscaler buys for them as it does for pods.
+
+use super::*;
+use crate::decide::BARREN_AFTER;
+use crate::floor::Through;
+use crate::plan::Note;
+
+/// So many nodes are ordered as if for pods, and come; no pod does.
+fn bought(world: &mut World, nodes: i32) {
+    world.pass();
+    world.increase(GROUP_A, nodes);
+    world.pass();
+    world.answer(|_| true);
+    world.pass();
+    world.observe();
+    world.join_new();
+    world.pass();
+}
+
+fn frozen(notes: &[Note]) -> bool {
+    notes.iter().any(|note| matches!(note, Note::Frozen { .. }))
+}
+
+#[test]
+fn free_nodes_of_a_floor_do_not_freeze_their_group_whoever_asked_for_them() {
+    // Four asked where three are missing: the order is not for the floor alone.
+    let mut world = with(nodes(3));
+    bought(&mut world, 4);
+    assert!(world.records(GROUP_A).all(|record| !record.floor));
+    world.advance(BARREN_AFTER);
+    world.observe();
+    assert!(!frozen(&world.pass().notes));
+    // Nor do they when the floor is over: they stood free for it.
+    world.policy(|policy| policy.pools[0].warm_floor = Some(nodes(0)));
+    world.advance(BARREN_AFTER);
+    world.observe();
+    assert!(!frozen(&world.pass().notes));
+    assert!(world.limits(GROUP_A).closed.is_none(), "{:?}", world.limits(GROUP_A).closed);
+    // Without a floor that wants any, they do.
+    let mut world = with(nodes(0));
+    bought(&mut world, 4);
+    world.advance(BARREN_AFTER);
+    world.observe();
+    assert!(frozen(&world.pass().notes));
+}
+
+#[test]
+fn taking_back_free_nodes_of_a_pool_with_a_floor_does_not_freeze_their_group() {
+    for (floor, freezes) in [(Some(nodes(1)), false), (None, true)] {
+        let mut world = with_policy(|policy| policy.pools[0].warm_floor = floor);
+        for node in 0..3 {
+            // Two at once, so that the order is for more than the floor lacks; of one order the first counts.
+            bought(&mut world, 2);
+            let names = [format!("node-{}", 2 * node), format!("node-{}", 2 * node + 1)];
+            world.delete(GROUP_A, &names.each_ref().map(String::as_str)).unwrap();
+            let notes = world.pass().notes;
+            assert_eq!(frozen(&notes), freezes && node == 2, "{node}: {notes:?}");
+            world.end_terminated();
+            world.observe();
+            world.leave();
+            world.pass();
+        }
+    }
+}
+
+/// What has come in this stretch of the history.
+fn arrived(world: &World) -> u64 {
+    let known = world.memory.floors.values().next().unwrap();
+    serde_json::to_value(&known.arrivals).unwrap()["open"]["arrived"].as_u64().unwrap()
+}
+
+#[test]
+fn what_buffers_order_is_no_arrival_and_each_pod_is_one() {
+    let quantile = Quantile { p: Some(Percent(90)), window: minutes(2 * 24 * 60), horizon: Some(minutes(60)) };
+    let floor = WarmFloor { quantile: Some(quantile), through: Through::CapacityBuffer, ..nodes(2) };
+    let mut world = with(floor);
+    world.buffers = true;
+    // The first two for the floor.
+    bought(&mut world, 2);
+    assert_eq!((stands(&world).1, world.limits(GROUP_A).min, arrived(&world)), (2, 2, 0));
+    // A pod takes one, which is bought again.
+    world.pods_on("node-0", &["a/one"]);
+    world.pass();
+    assert_eq!(arrived(&world), 1);
+    bought(&mut world, 1);
+    assert_eq!((stands(&world).1, arrived(&world)), (2, 1));
+    // It goes, and another comes to the same node: that is an arrival like any.
+    world.pods_on("node-0", &[]);
+    world.pass();
+    world.pods_on("node-0", &["a/two"]);
+    world.pass();
+    assert_eq!(arrived(&world), 2);
+    // One has its pod before it was ever seen free.
+    world.increase(GROUP_A, 1);
+    world.pass();
+    world.answer(|_| true);
+    world.pass();
+    world.observe();
+    world.join_new();
+    world.pods_on("node-3", &["a/three"]);
+    world.pass();
+    assert_eq!(arrived(&world), 3);
+    // Without buffers what is ordered for pods counts, and their coming does not.
+    world.buffers = false;
+    world.increase(GROUP_A, 1);
+    world.pass();
+    assert_eq!(arrived(&world), 4);
+}
