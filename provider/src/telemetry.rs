@@ -48,7 +48,8 @@ pub enum TelemetryError {
 /// What is logged: `filter` where given, else `RUST_LOG`, else `info`.
 pub fn init(json: bool, filter: Option<&str>) -> Result<(), TelemetryError> {
     let filter = choose_filter(filter, std::env::var("RUST_LOG").ok())?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Whoever reads the log may go: that costs lines, and must not end the service, as telling of it on the same stream would.
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     if json {
         builder.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init()
     } else {

@@ -127,6 +127,8 @@ pub fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // A reader of the log that has gone costs its lines, and not the probe.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     // One thread does: what takes time is NVML, which has its own.
