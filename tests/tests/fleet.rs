@@ -189,9 +189,9 @@ async fn nothing_is_lost_of_what_shipped_probes_tell_over_streams_that_break_to_
     };
     for (fate, bar, state, pods) in [
         (Fate::Busy, "▇ 80%", " busy ", "default/job-"),
-        (Fate::Idle, "_ 0%", " free ", "nobody"),
-        // Nothing is known, and nothing is nought.
-        (Fate::Hangs, " - ", " free ", "nobody"),
+        (Fate::Idle, "_ 0%", " idle ", "nobody"),
+        // Nothing is known of its GPU, and nothing is nought; by its pods, which are this pool's evidence, it is idle.
+        (Fate::Hangs, " - ", " idle ", "nobody"),
     ] {
         let line = line(fate);
         assert!([bar, state, pods].iter().all(|word| line.contains(word)), "{fate:?}: {line}\n{shown}");
