@@ -311,7 +311,9 @@ impl Scene {
         let Some((pool, ..)) = self.pool_of_node(node) else { return false };
         let wanted = usize::try_from(self.asked_of(&pool.name).1).unwrap_or(usize::MAX);
         let of_pool = |node: &str| self.pool_of_node(node).is_some_and(|(of, ..)| of.name == pool.name);
-        let free = self.held.iter().filter(|node| of_pool(node) && self.pods_on(node).is_empty());
+        // Broken ones are kept for another reason, until they may be replaced.
+        let fit = |node: &str| self.pods_on(node).is_empty() && self.verdict(node) != "unhealthy";
+        let free = self.held.iter().filter(|node| of_pool(node) && fit(node));
         free.count() <= wanted
     }
 

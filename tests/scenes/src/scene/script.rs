@@ -481,8 +481,10 @@ impl Scene {
             let long_free = self.truth.free_for(&node.name, self.now) > SignedDuration::from_mins(30);
             // A GPU that was lost while the provider was away cannot be told of, and the node is kept until somebody looks.
             let untold = self.truth.sick.contains(&node.name) && self.verdict(&node.name) == "unknown";
+            // A broken one is kept from the autoscaler until it may be replaced, or until people look.
+            let broken = self.verdict(&node.name) == "unhealthy";
             let floor = self.keeps_floor(&node.name);
-            if long_free && !untold && !floor && self.held.contains(&node.name) && node.is_kept() {
+            if long_free && !untold && !broken && !floor && self.held.contains(&node.name) && node.is_kept() {
                 faults.push(format!("{} is free and still held by us: {}", node.name, self.verdict(&node.name)));
             }
             if self.desk().cloud.of_node(&node.name).is_none() {
