@@ -92,10 +92,10 @@ fn pods_told(why: &LeaveFor, record: &Record, evict: Evict, gone_by: Option<Time
         (LeaveFor::Reclaimed { at, .. }, Evict::All) => gone_by.is_some_and(|by| at.duration_since(by) == spare),
         (LeaveFor::CapacityEnds { .. }, Evict::All)
         | (LeaveFor::BackToSpot { .. } | LeaveFor::Held { .. }, Evict::Movable)
+        | (LeaveFor::Held { .. }, Evict::Nobody)
         | (LeaveFor::BackToSpot { .. }, Evict::WithoutGpu) => gone_by.is_none(),
         (LeaveFor::Unhealthy { .. }, Evict::Movable) => gone_by.is_none() && action() == Some(UnhealthyAction::Drain),
         (LeaveFor::Unhealthy { .. }, Evict::WithoutGpu) => gone_by.is_none() && action() == Some(UnhealthyAction::Wait),
-        (LeaveFor::Held { .. }, Evict::Nobody) => gone_by.is_none(),
         _ => false,
     }
 }

@@ -165,7 +165,7 @@ pub(super) async fn broken(bench: &mut Bench) -> anyhow::Result<()> {
     heard(bench, 1).await?;
     judged(bench, &node, "busy", JUDGED).await?;
     bench.daemon()?.break_down(&node, Xid::on(0, 79))?;
-    eventually("its pod gone", Duration::from_secs(60), async || {
+    eventually("its pod gone", Duration::from_mins(1), async || {
         Ok(if bench.cluster.has_pod("a").await? { Err("it is still there".to_owned()) } else { Ok(()) })
     })
     .await?;
