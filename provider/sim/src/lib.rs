@@ -1,5 +1,6 @@
 //! The simulated world, the autoscaler model and workloads.
 
+pub mod in_process;
 pub mod model;
 pub mod replay;
 pub mod workload;

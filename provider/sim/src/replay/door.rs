@@ -14,8 +14,6 @@ use stoker_core::memory::Memory;
 use stoker_core::offer::CapacityType;
 use stoker_core::orders;
 use stoker_core::plan::{Action, Evict, GroupLimits};
-use stoker_core::record::State;
-use stoker_core::score::{Asked, Score, Way};
 use stoker_core::snapshot::{ClusterFacts, Drained, Snapshot};
 use stoker_core::supply::{Instance, InstanceState as Doing, LaunchOutcome, LaunchRequest, Observation, Refusal, RefusalKind};
 use stoker_core::template::GPU_LABEL;
@@ -23,9 +21,8 @@ use stoker_core::usage::Usage;
 
 use super::cloud::{Cloud, Machine};
 use super::sold;
-use crate::model::{
-    Door, DoorError, ExpanderOption, GroupInfo, GroupOptions, InstanceError, InstanceInfo, InstanceState, NodeRef, Template,
-};
+use crate::in_process;
+use crate::model::{Door, DoorError, ExpanderOption, GroupInfo, GroupOptions, InstanceInfo, NodeRef, Template};
 
 /// Passes of one moment before a decision that does not come to rest is a fault.
 const MOST_PASSES: usize = 50;
@@ -254,10 +251,6 @@ fn doing(machine: &Machine, seconds: i64, start: Timestamp) -> Doing {
     }
 }
 
-fn size(count: u32) -> i32 {
-    i32::try_from(count).unwrap_or(i32::MAX)
-}
-
 impl Door for Desk {
     async fn refresh(&mut self) -> Result<(), DoorError> {
         self.owners.clear();
@@ -267,16 +260,12 @@ impl Door for Desk {
                 self.owners.insert(machine.to_string(), record.group.clone());
             }
         }
-        self.listing = self.limits.iter().filter(|(_, limits)| limits.listed).map(|(id, _)| id.clone()).collect();
+        self.listing = in_process::listing(&self.limits);
         Ok(())
     }
 
     async fn node_groups(&mut self) -> Result<Vec<GroupInfo>, DoorError> {
-        let info = |id: &NodeGroupId| {
-            let limits = self.limits.get(id)?;
-            Some(GroupInfo { id: id.to_string(), min: size(limits.min), max: size(limits.max) })
-        };
-        Ok(self.listing.iter().filter_map(info).collect())
+        Ok(in_process::groups(&self.listing, &self.limits))
     }
 
     async fn node_group_for_node(&mut self, node: &NodeRef) -> Result<Option<String>, DoorError> {
@@ -284,7 +273,7 @@ impl Door for Desk {
     }
 
     async fn target_size(&mut self, group: &str) -> Result<i32, DoorError> {
-        self.limits_of(group).map(|limits| size(limits.target))
+        self.limits_of(group).map(|limits| in_process::size(limits.target))
     }
 
     async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), DoorError> {
@@ -311,20 +300,7 @@ impl Door for Desk {
     }
 
     async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, DoorError> {
-        let shown = self.memory.records.values().filter(|record| record.group.as_str() == group).filter_map(|record| {
-            let (state, error) = match &record.state {
-                State::Cancelled { .. } => return None,
-                State::Wanted | State::Launching { .. } | State::Booting { .. } => (InstanceState::Creating, None),
-                State::Registered { .. } => (InstanceState::Running, None),
-                State::Deleting { .. } => (InstanceState::Deleting, None),
-                State::Failed { kind, message, .. } => {
-                    let error = InstanceError { code: kind.code().to_owned(), message: message.clone(), class: 1 };
-                    (InstanceState::Creating, Some(error))
-                }
-            };
-            Some(InstanceInfo { id: record.shown_id().to_string(), state, error })
-        });
-        Ok(shown.collect())
+        Ok(in_process::instances(&self.memory, group))
     }
 
     async fn template(&mut self, group: &str) -> Result<Template, DoorError> {
@@ -346,19 +322,6 @@ impl Door for Desk {
         options: &[ExpanderOption],
         _: &BTreeMap<String, Arc<Template>>,
     ) -> Result<Vec<String>, DoorError> {
-        let score = |option: &ExpanderOption| {
-            let asked = Asked {
-                gpus: option.pods.iter().map(|pod| pod.requests.gpus).sum(),
-                pods: u32::try_from(option.pods.len()).ok()?,
-            };
-            Score::of(&Way {
-                group: self.menu.groups.get(option.group.as_str())?,
-                supply: &self.limits.get(option.group.as_str())?.supply,
-                nodes: u32::try_from(option.node_count).ok()?,
-                asked,
-            })
-        };
-        let best = options.iter().filter_map(score).min();
-        Ok(best.map_or_else(|| options.iter().map(|o| o.group.clone()).collect(), |best| vec![best.group.to_string()]))
+        Ok(in_process::best_options(options, &self.menu, &self.limits))
     }
 }
