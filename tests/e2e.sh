@@ -68,9 +68,10 @@ control_plane_start "$dir/control-plane" "$manifests/scheduler/bin-packing.yaml"
 admin=$dir/control-plane/kubeconfig
 for namespace in stoker probe; do apply_for_real "$manifests/$namespace/namespace.yaml"; done
 check dry-run dry_run_all "$manifests"
-for file in stoker/rbac.yaml stoker/rbac-isolation.yaml stoker/rbac-simulated.yaml cluster-autoscaler/rbac.yaml; do
+for file in stoker/rbac.yaml stoker/rbac-isolation.yaml stoker/rbac-simulated.yaml cluster-autoscaler/rbac.yaml buffers/rbac.yaml; do
   apply_for_real "$manifests/$file"
 done
+apply_for_real "$tests/e2e/capacitybuffers.yaml"
 (umask 077
   kube_service_account_kubeconfig stoker stoker >"$dir/stoker.kubeconfig"
   kube_service_account_kubeconfig kube-system cluster-autoscaler-stoker >"$dir/autoscaler.kubeconfig")

@@ -53,8 +53,8 @@ fn main() -> Result<()> {
             let (launches, holds) = counted(&decision.plan.actions);
             let explained: usize = decision.plan.explanations.iter().map(|explanation| explanation.candidates.len()).sum();
             println!("a pass: {launches} launches, {holds} holds and releases, {explained} candidates explained");
-            // Of the nodes that pods came to, some are kept already: commitments pay for them.
-            ensure!(launches == fleet::ORDERS * fleet::ORDER && holds >= fleet::CHANGED / 2, "not the pass that was meant");
+            // Half of the changed nodes are those that pods came to. Of these some are kept already: they are paid for, or of the floor.
+            ensure!(launches == fleet::ORDERS * fleet::ORDER && holds >= fleet::CHANGED / 4, "not the pass that was meant");
         }
         let begun = Instant::now();
         let sound = check(decision, &fleet.memory, &fleet.snapshot, &fleet.menu);

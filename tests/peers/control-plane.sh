@@ -141,7 +141,7 @@ kube_service_account_kubeconfig() {
     "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}
   }') || { echo "$answer" >&2 && return 1; }
   token=$(sed -n 's/.*"token": *"\([^"]*\)".*/\1/p' <<<"$answer")
-  [ -n "$token" ] && _kubeconfig "$CONTROL_PLANE_DIR" "$token"
+  [ -n "$token" ] && _kubeconfig "$CONTROL_PLANE_DIR" "$token" "$1"
 }
 
 # --- below: for this file only ---
@@ -174,7 +174,7 @@ END
     -keyout client-ca.key -out client-ca.crt 2>&1) || { echo "$said" >&2 && exit 1; }
 )
 
-# DIR TOKEN
+# DIR TOKEN [NAMESPACE]
 _kubeconfig() {
   cat <<END
 apiVersion: v1
@@ -182,7 +182,7 @@ kind: Config
 current-context: peers
 contexts:
   - name: peers
-    context: {cluster: peers, user: peers}
+    context: {cluster: peers, user: peers, namespace: ${3:-default}}
 clusters:
   - name: peers
     cluster:

@@ -1,7 +1,8 @@
 //! A fleet of 5,000 nodes as the core sees it, and what is asked of it.
 //!
 //! Every rule that a pass weighs is on: shares of spot, of a market and of a zone, budgets of each pool and of all, the cloud's own quotas
-//! and the operator's, commitments, data to bring from another region, work, a floor, moves back to spot, isolation.
+//! and the operator's, commitments, data to bring from another region, work, floors, windows, what probes see of every node, moves back to
+//! spot, isolation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,13 +14,15 @@ use stoker_core::check::check;
 use stoker_core::choose::Scales;
 use stoker_core::decide::{decide, is_fresh};
 use stoker_core::group::{Group, Menu};
-use stoker_core::ids::{Cloud, GpuModel, InstanceType, NodeName, ProviderId, RecordId, Region, SupplierName, ZoneId};
+use stoker_core::ids::{Cloud, GpuModel, GpuUuid, InstanceType, NodeName, ProviderId, RecordId, Region, SupplierName, ZoneId};
 use stoker_core::memory::{GroupMemory, Memory};
 use stoker_core::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use stoker_core::orders::{begin_session, increase, placeholder};
 use stoker_core::plan::{Action, Checked, Plan};
 use stoker_core::policy::{Policy, RawPolicy};
 use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
+use stoker_core::reading::seen::{Activity, Hearing, Seen, SeenGpu, Xids};
+use stoker_core::reading::{DriverState, Measured, Source};
 use stoker_core::record::{PodsSeen, Purchase, Record, State};
 use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
 use stoker_core::supply::{Instance, InstanceState, KeyParts, MarketFacts, Observation};
@@ -43,6 +46,9 @@ pub(crate) const ORDER: usize = 10;
 /// Nodes that pods came to or left since the last pass: 1 %.
 pub(crate) const CHANGED: usize = 50;
 
+/// Longer than any window of the policy.
+const WINDOWS: SignedDuration = SignedDuration::from_mins(20);
+
 /// The facts of one pass.
 pub(crate) struct Fleet {
     pub(crate) now: Timestamp,
@@ -56,16 +62,22 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// The fleet after a pass that found nothing to do, with orders taken and nodes changed since.
     pub(crate) fn new() -> Result<Self> {
-        let now = "2026-11-01T00:00:00Z".parse().context("a time")?;
-        let book = book(now)?;
+        let first = "2026-11-01T00:00:00Z".parse().context("a time")?;
+        let book = book(first)?;
         let policy = Arc::new(policy()?);
         let facts = MarketFacts { clouds: [Cloud::new("aws")?].into(), ..MarketFacts::default() };
         let suppliers = BTreeMap::from([(SupplierName::new("bench")?, facts)]);
         let menu = Menu::derive(&policy, &book, &suppliers);
         ensure!(menu.groups.len() == 500, "{} groups", menu.groups.len());
-        let mut fleet = Self { now, book, suppliers, menu, memory: Memory::default(), snapshot: Snapshot::default() };
+        let mut fleet = Self { now: first, book, suppliers, menu, memory: Memory::default(), snapshot: Snapshot::default() };
         fleet.fill()?;
-        let plan = fleet.settle()?;
+        let mut plan = fleet.settle()?;
+        // Free nodes wait for the end of their window first. Across a longer gap than these nobody watched, and it begins anew.
+        for _ in 0..WINDOWS.as_mins() {
+            fleet.now = fleet.now.checked_add(SignedDuration::from_mins(1))?;
+            fleet.list_anew()?;
+            plan = fleet.settle()?;
+        }
         fleet.order(&plan.limits)?;
         fleet.change();
         Ok(fleet)
@@ -135,6 +147,7 @@ impl Fleet {
             self.memory.records.insert(record.id, Arc::new(record));
             let remembered = GroupMemory { group: Arc::clone(group), barren: 0, unused_order: None, frozen_since: None };
             self.memory.groups.entry(group.id.clone()).or_insert_with(|| Arc::new(remembered));
+            self.snapshot.seen.insert(name.clone(), Arc::new(seen(n, busy, joined)?));
             instances.insert(instance, Arc::new(made));
             nodes.insert(name, Arc::new(node));
         }
@@ -143,6 +156,14 @@ impl Fleet {
         let supplier = SupplierName::new("bench")?;
         self.snapshot.suppliers.insert(supplier, Some(Arc::new(inventory)));
         self.snapshot.cluster = Some(Arc::new(ClusterFacts { nodes }));
+        Ok(())
+    }
+
+    /// Every inventory is of now.
+    fn list_anew(&mut self) -> Result<()> {
+        for inventory in self.snapshot.suppliers.values_mut() {
+            Arc::make_mut(inventory.as_mut().context("an inventory that is not known")?).as_of = self.now;
+        }
         Ok(())
     }
 
@@ -192,8 +213,9 @@ impl Fleet {
     fn change(&mut self) {
         let Some(cluster) = &mut self.snapshot.cluster else { return };
         let nodes = &mut Arc::make_mut(cluster).nodes;
-        let stride = nodes.len() / (CHANGED / 2);
-        // Every fifth node is idle; the stride is a multiple of five, so its neighbours are busy.
+        // Every fifth node is free; the stride is a multiple of five, so its neighbours are busy. The five more lead through all types: those
+        // that a commitment pays for are held whether pods are on them or not.
+        let stride = nodes.len() / (CHANGED / 2) + 5;
         for (n, node) in nodes.values_mut().enumerate() {
             let node = match n % stride {
                 0 | 1 => Arc::make_mut(node),
@@ -202,6 +224,23 @@ impl Fleet {
             if n % stride == 0 { node.gpu_pods = ["ml/new-0".to_owned()].into() } else { node.gpu_pods.clear() }
         }
     }
+}
+
+/// What a probe sees of a node.
+fn seen(n: u64, busy: bool, since: Timestamp) -> Result<Seen> {
+    let activity = if busy { Activity::Active { since } } else { Activity::Quiet { since } };
+    let gpu = SeenGpu { name: "NVIDIA L4".to_owned(), activity, instances: BTreeMap::new(), ailments: BTreeSet::new() };
+    Ok(Seen {
+        source: Source::Probe,
+        boot: None,
+        hearing: Hearing::Heard { since },
+        driver: Measured::Known(DriverState::Ready),
+        counted: Measured::Known(1),
+        gpus: [(GpuUuid::new(format!("GPU-{n:032x}"))?, gpu)].into(),
+        gates: BTreeMap::new(),
+        xids: Xids::default(),
+        notice: None,
+    })
 }
 
 fn region(n: usize) -> String {
@@ -278,6 +317,7 @@ fn policy() -> Result<Policy> {
             },
             "limits": { "minNodes": 100, "maxNodes": 2_000, "maxUsdPerHour": 1_000 },
             "isolation": { "kappa": 1.3 }, "waitingUsdPerGpuHour": 2,
+            "evidence": "probe", "warmFloor": { "nodes": 20, "percentOfBusy": "1%" },
         })
     };
     // What is paid for in each region: nodes of its first type, kept capacity of its second, spend on its third.

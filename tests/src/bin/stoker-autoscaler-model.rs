@@ -14,7 +14,8 @@ async fn main() -> anyhow::Result<()> {
     let flags = Flags::parse();
     let client = stoker::kube::client::connect(Some(&flags.kubeconfig)).await?;
     let door = door::open(&flags.cloud_config, &flags.grpc_expander_url, &flags.grpc_expander_cert)?;
-    let mut autoscaler = Autoscaler::new(door, Mirror::new(client), flags.settings());
+    let mut autoscaler =
+        Autoscaler::new(door, Mirror::new(client, flags.capacity_buffer_pod_injection_enabled), flags.settings());
     loop {
         let now = Timestamp::now();
         let report = autoscaler.run_once(now).await;

@@ -48,14 +48,19 @@ pub struct Release {
     pub program: PathBuf,
     /// Whether it is the real one.
     pub real: bool,
-    /// Its flags, but for those that say where things are.
+    /// The flags that it knows.
+    pub known: BTreeSet<String>,
+    /// Those that we ship and it knows, but for those that say where things are.
     pub flags: Vec<String>,
 }
 
 impl Release {
-    /// Whether that flag is among its flags.
-    pub fn has(&self, flag: &str) -> bool {
-        self.flags.iter().any(|given| given.split_once('=').map_or(given.as_str(), |(name, _)| name) == flag)
+    /// Its command line with these flags in place of ours, or beside them.
+    fn flags_with(&self, own: &[&str]) -> Vec<String> {
+        let name = |flag: &str| flag.split_once('=').map_or(flag, |(name, _)| name).to_owned();
+        let replaced = |flag: &String| own.iter().any(|own| name(own) == name(flag));
+        let shipped = self.flags.iter().filter(|flag| !replaced(flag)).cloned();
+        shipped.chain(own.iter().map(|flag| (*flag).to_owned())).collect()
     }
 }
 
@@ -74,6 +79,8 @@ pub struct Bench {
     autoscaler: Option<Process>,
     recorder: Option<Recorder>,
     daemon: Option<Daemon>,
+    /// What the scenario starts its autoscaler with, over what we ship.
+    flags: &'static [&'static str],
 }
 
 impl Bench {
@@ -107,7 +114,19 @@ impl Bench {
         let daemon = files.probes.then(|| Daemon::start(cluster.clone(), template()));
         let ports = [provider, expander, http, metrics, probes];
         let (stoker, autoscaler) = (None, None);
-        Ok(Self { cluster, release, setup, dir: dir.to_owned(), ports, front, stoker, autoscaler, recorder, daemon })
+        Ok(Self {
+            cluster,
+            release,
+            setup,
+            dir: dir.to_owned(),
+            ports,
+            front,
+            stoker,
+            autoscaler,
+            recorder,
+            daemon,
+            flags: files.flags,
+        })
     }
 
     /// Starts both.
@@ -159,7 +178,7 @@ impl Bench {
     pub fn start_autoscaler(&mut self) -> anyhow::Result<()> {
         let [_, expander] = self.front;
         let metrics = self.ports[3];
-        let mut args = self.release.flags.clone();
+        let mut args = self.release.flags_with(self.flags);
         args.extend([
             format!("--kubeconfig={}", self.setup.autoscaler_kubeconfig.display()),
             format!("--cloud-config={}", self.dir.join("certs/cloud-config.yaml").display()),

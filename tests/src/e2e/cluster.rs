@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use stoker_core::template::{CLUSTER_LABEL, GPU_RESOURCE, POOL_LABEL};
@@ -137,6 +137,14 @@ impl Cluster {
         let events = Api::<Event>::namespaced(self.client.clone(), "default").list(&ListParams::default()).await?;
         let about = |event: &Event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some(pod));
         Ok(events.items.into_iter().filter(about).filter_map(|event| event.note).collect())
+    }
+
+    /// How many `CapacityBuffer` objects there are.
+    pub async fn buffers(&self) -> anyhow::Result<usize> {
+        let kind = GroupVersionKind::gvk("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer");
+        let buffers = ApiResource::from_gvk_with_plural(&kind, "capacitybuffers");
+        let buffers = Api::<DynamicObject>::all_with(self.client.clone(), &buffers);
+        Ok(buffers.list(&ListParams::default()).await.context("listing CapacityBuffers")?.items.len())
     }
 
     /// Whether there is such a pod.

@@ -25,6 +25,8 @@ pub struct Files {
     pub more: &'static str,
     /// More of the world, in its own words.
     pub world: &'static str,
+    /// Flags of the autoscaler, in place of those that we ship or beside them.
+    pub flags: &'static [&'static str],
 }
 
 /// A quick and reliable world without spot.
@@ -40,6 +42,7 @@ pub const CALM: Files = Files {
     isolation: "",
     more: "",
     world: "",
+    flags: &[],
 };
 
 impl Files {

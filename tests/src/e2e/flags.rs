@@ -51,6 +51,15 @@ pub struct Flags {
     /// Named at all: pods are helped whatever their age.
     #[arg(long)]
     pub bypassed_scheduler_names: Option<String>,
+    /// Whether pods are added for the room that `CapacityBuffer` objects ask for.
+    #[arg(long, action = ArgAction::Set, default_value_t = false)]
+    pub capacity_buffer_pod_injection_enabled: bool,
+    /// No use: buffers are read as they are written.
+    #[arg(long, action = ArgAction::Set, default_value_t = false)]
+    pub capacity_buffer_controller_enabled: bool,
+    /// No use.
+    #[arg(long, action = ArgAction::Set, default_value_t = true)]
+    pub capacity_buffer_pod_dry_run_enabled: bool,
     /// No use.
     #[arg(long)]
     pub cloud_provider: Option<String>,

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod, Taint as KubeTaint};
+use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, PodStatus, PodTemplate, PodTemplateSpec, Taint as KubeTaint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::api::{EvictParams, ListParams, PostParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DynamicObject, EvictParams, GroupVersionKind, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use stoker::kube::quantity;
 use stoker_core::policy::{Taint, TaintEffect};
@@ -23,12 +24,31 @@ pub struct Mirror {
     client: Client,
     nodes: Vec<Arc<NodeView>>,
     pods: Vec<Arc<PodView>>,
+    /// Whether `CapacityBuffer` objects are read.
+    buffers: bool,
 }
 
 impl Mirror {
-    /// The cluster of that client.
-    pub const fn new(client: Client) -> Self {
-        Self { client, nodes: Vec::new(), pods: Vec::new() }
+    /// The cluster of that client. With `buffers`, pods stand for the room that its `CapacityBuffer` objects ask for.
+    pub const fn new(client: Client, buffers: bool) -> Self {
+        Self { client, nodes: Vec::new(), pods: Vec::new(), buffers }
+    }
+
+    /// For each buffer as many waiting pods of its template as it asks for, which no API server knows.
+    async fn buffer_pods(&self) -> Result<Vec<Pod>, kube::Error> {
+        let kind = GroupVersionKind::gvk("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer");
+        let buffers = ApiResource::from_gvk_with_plural(&kind, "capacitybuffers");
+        let buffers = Api::<DynamicObject>::all_with(self.client.clone(), &buffers).list(&ListParams::default()).await?;
+        let mut pods = Vec::new();
+        for buffer in buffers.items {
+            let spec = buffer.data.get("spec");
+            let replicas = spec.and_then(|spec| spec["replicas"].as_u64()).unwrap_or_default();
+            let Some(template) = spec.and_then(|spec| spec["podTemplateRef"]["name"].as_str()) else { continue };
+            let templates = Api::<PodTemplate>::namespaced(self.client.clone(), &buffer.namespace().unwrap_or_default());
+            let Some(template) = templates.get_opt(template).await?.and_then(|found| found.template) else { continue };
+            pods.extend((0..replicas).map(|i| buffer_pod(&buffer, &template, i)));
+        }
+        Ok(pods)
     }
 
     fn node_api(&self) -> Api<Node> {
@@ -65,8 +85,15 @@ impl Cluster for Mirror {
 
     async fn pods(&mut self) -> Vec<Arc<PodView>> {
         let running = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-        match Api::<Pod>::all(self.client.clone()).list(&running).await {
-            Ok(pods) => self.pods = pods.items.iter().filter_map(|pod| pod_view(pod).map(Arc::new)).collect(),
+        let listed = async {
+            let mut pods = Api::<Pod>::all(self.client.clone()).list(&running).await?.items;
+            if self.buffers {
+                pods.extend(self.buffer_pods().await?);
+            }
+            Ok::<_, kube::Error>(pods)
+        };
+        match listed.await {
+            Ok(pods) => self.pods = pods.iter().filter_map(|pod| pod_view(pod).map(Arc::new)).collect(),
             Err(error) => eprintln!("cannot list pods: {error}"),
         }
         self.pods.clone()
@@ -151,6 +178,24 @@ fn slices(amounts: Option<&BTreeMap<String, Quantity>>) -> Option<Slices> {
         slices.add(name, quantity::whole(&amount.0).ok()?);
     }
     Some(slices)
+}
+
+/// A pod of a buffer's template that waits, since the buffer was made.
+fn buffer_pod(buffer: &DynamicObject, template: &PodTemplateSpec, number: u64) -> Pod {
+    let metadata = ObjectMeta {
+        name: Some(format!("capacity-buffer-{}-{number}", buffer.name_any())),
+        namespace: buffer.namespace(),
+        creation_timestamp: buffer.creation_timestamp(),
+        ..template.metadata.clone().unwrap_or_default()
+    };
+    let waits = PodCondition {
+        type_: "PodScheduled".to_owned(),
+        status: "False".to_owned(),
+        reason: Some("Unschedulable".to_owned()),
+        ..PodCondition::default()
+    };
+    let status = PodStatus { conditions: Some(vec![waits]), ..PodStatus::default() };
+    Pod { metadata, spec: template.spec.clone(), status: Some(status) }
 }
 
 fn pod_view(pod: &Pod) -> Option<PodView> {

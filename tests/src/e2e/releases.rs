@@ -1,5 +1,6 @@
 //! Which autoscalers are tested, and with which flags.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
@@ -48,12 +49,15 @@ pub async fn release(program: &Path, real: bool, manifests: &Path) -> anyhow::Re
     let deployment = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let help = Command::new(program).arg("--help").output().await.with_context(|| program.display().to_string())?;
     let help = String::from_utf8_lossy(&help.stdout).into_owned() + &String::from_utf8_lossy(&help.stderr);
-    let known: Vec<&str> = help.split(|c: char| c.is_whitespace() || c == ',').map(|word| word.trim_end_matches('=')).collect();
-    let has = |name: &str| known.iter().any(|word| *word == name || word.strip_prefix('-') == name.strip_prefix("--"));
-    ensure!(has("--cloud-config"), "{} has no --cloud-config: is it a cluster autoscaler?", program.display());
-    let flags = flags(&deployment).into_iter().filter(|(name, _)| has(name)).map(|(name, value)| format!("{name}={value}"));
+    // Some releases list theirs with one dash.
+    let words = help.split(|c: char| c.is_whitespace() || c == ',').map(|word| word.trim_end_matches('='));
+    let known: BTreeSet<String> =
+        words.filter_map(|word| Some(format!("--{}", word.strip_prefix('-')?.trim_start_matches('-')))).collect();
+    ensure!(known.contains("--cloud-config"), "{} has no --cloud-config: is it a cluster autoscaler?", program.display());
+    let flags = flags(&deployment).into_iter().filter(|(name, _)| known.contains(name));
+    let flags = flags.map(|(name, value)| format!("{name}={value}")).collect();
     let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Release { name, program: PathBuf::from(program), real, flags: flags.collect() })
+    Ok(Release { name, program: PathBuf::from(program), real, known, flags })
 }
 
 #[cfg(test)]

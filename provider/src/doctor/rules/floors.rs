@@ -74,11 +74,14 @@ pub(super) fn from_zero(case: Case<'_>) -> Option<Verdict> {
 /// The two switches of capacity buffers: one makes them ready, the other acts on those that are.
 const BUFFERS: [&str; 2] = ["capacity-buffer-controller-enabled", "capacity-buffer-pod-injection-enabled"];
 
+/// 1.34 has the switches and reads v1alpha1 of the API only; Stoker writes v1beta1, as Karpenter reads it.
 pub(super) fn no_buffers(case: Case<'_>) -> Option<Verdict> {
     let pool = case.wants.buffers.as_ref()?;
     info(
-        format!("comes with 1.34; until then the floor of pool {pool} goes through minSize"),
-        to_do("run 1.34 or later, or write through: minSize in the policy"),
+        format!(
+            "reads the version of the API that Stoker writes from 1.35 on; until then the floor of pool {pool} goes through minSize"
+        ),
+        to_do("run 1.35 or later, or write through: minSize in the policy"),
     )
 }
 

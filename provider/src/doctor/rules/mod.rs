@@ -50,8 +50,8 @@ const RULES: &[Rule] = &[
     ("memory-total", 25, ON, floors::totals_of_memory),
     ("gpu-total", 25, ON, floors::totals_of_gpus),
     ("scale-up-from-zero", 25, ON, floors::from_zero),
-    ("capacity-buffer-pod-injection-enabled", 25, 33, floors::no_buffers),
-    ("capacity-buffer-pod-injection-enabled", 34, ON, floors::half_a_buffer),
+    ("capacity-buffer-pod-injection-enabled", 25, 34, floors::no_buffers),
+    ("capacity-buffer-pod-injection-enabled", 35, ON, floors::half_a_buffer),
     ("capacity-buffer-pod-dry-run-enabled", 36, ON, floors::dry_run),
     // Windows: every timer of the autoscaler's comes on top of ours.
     ("scale-down-enabled", 25, ON, windows::never),

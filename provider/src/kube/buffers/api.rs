@@ -69,7 +69,7 @@ impl BuffersError {
         if self.is_absent() {
             format!(
                 "the cluster does not serve capacitybuffers.{group} {version}, so floors go through minSize: install the CRD of your autoscaler \
-                 (1.34 or later) and start it with --capacity-buffer-controller-enabled and --capacity-buffer-pod-injection-enabled"
+                 (1.35 or later) and start it with --capacity-buffer-controller-enabled and --capacity-buffer-pod-injection-enabled"
             )
         } else if self.is_forbidden() {
             "Stoker may not keep CapacityBuffers, so floors go through minSize: apply manifests/buffers/rbac.yaml".to_owned()

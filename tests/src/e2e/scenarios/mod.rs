@@ -39,7 +39,7 @@ pub struct Scenario {
 impl Scenario {
     /// Why it cannot be played with that autoscaler.
     pub fn skipped(&self, release: &Release) -> Option<String> {
-        let flag = self.needs.filter(|flag| !release.has(flag))?;
+        let flag = self.needs.filter(|flag| !release.known.contains(*flag))?;
         Some(format!("this release has no {flag}"))
     }
 }
@@ -50,7 +50,7 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 20] = [
+pub const ALL: [Scenario; 22] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
@@ -82,6 +82,14 @@ pub const ALL: [Scenario; 20] = [
         needs: Some("--enforce-node-group-min-size"),
         run: |bench| Box::pin(warm::floor(bench)),
     },
+    Scenario {
+        name: "buffered-floor",
+        files: warm::BUFFERED,
+        // With it came the version of the API that Stoker writes, or one release before.
+        needs: Some("--capacity-buffer-pod-dry-run-enabled"),
+        run: |bench| Box::pin(warm::buffered(bench)),
+    },
+    Scenario { name: "unasked-floor", files: warm::UNASKED, needs: None, run: |bench| Box::pin(warm::unasked(bench)) },
     Scenario {
         name: "work-without-pods",
         files: warm::PROBED,

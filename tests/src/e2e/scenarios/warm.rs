@@ -25,6 +25,19 @@ pub(super) const FLOOR: Files = Files {
     ..PROBED
 };
 
+/// The same floor, kept by the objects that the autoscaler makes room for.
+pub(super) const BUFFERED: Files = Files {
+    small: "  evidence: probe\n  stabilization: { scaleDown: 10s, minimumLife: 10s }\n  warmFloor: { nodes: 2, through: capacityBuffer }\n",
+    flags: &["--capacity-buffer-controller-enabled=true", "--capacity-buffer-pod-injection-enabled=true"],
+    ..PROBED
+};
+
+/// The same floor with an autoscaler that heeds no least size.
+pub(super) const UNASKED: Files = Files { flags: &["--enforce-node-group-min-size=false"], ..FLOOR };
+
+/// How long a floor waits for the autoscaler before it is filled without it.
+const UNASKED_FOR: Duration = Duration::from_mins(2);
+
 /// Spot only, so that a notice is of a spot machine.
 pub(super) const SPOT: Files = Files { prefer: "spot", ..PROBED };
 
@@ -94,6 +107,34 @@ pub(super) async fn floor(bench: &mut Bench) -> anyhow::Result<()> {
     bench.start_stoker().await?;
     bench.cluster.remove("a").await?;
     bench.cluster.count(2, FREED + GONE).await?;
+    bench.ensure_bought(3)
+}
+
+/// A floor that no autoscaler fills is filled after a while, once, and the autoscaler takes the nodes for its groups' own.
+pub(super) async fn unasked(bench: &mut Bench) -> anyhow::Result<()> {
+    holds("no node before the autoscaler had its time", UNASKED_FOR - Duration::from_secs(20), async || {
+        let nodes = bench.cluster.ours().await?.len();
+        Ok(if nodes == 0 { Ok(()) } else { Err(format!("{nodes} nodes")) })
+    })
+    .await?;
+    let nodes = bench.cluster.count(2, Duration::from_secs(20) + SCALED).await?;
+    for node in &nodes {
+        judged(bench, &node.name_any(), "warm", JUDGED).await?;
+    }
+    bench.cluster.gpu_pod("a", ONE).await?;
+    let taken = bench.cluster.bound(&["a"], AT_ONCE).await?.remove(0);
+    ensure!(nodes.iter().any(|node| node.name_any() == taken), "{taken} is none of the warm nodes");
+    bench.ensure_bought(2)
+}
+
+/// A floor that the policy no longer has takes its buffer with it, and its nodes go.
+pub(super) async fn buffered(bench: &mut Bench) -> anyhow::Result<()> {
+    floor(bench).await?;
+    ensure!(bench.cluster.buffers().await? == 1, "no CapacityBuffer keeps the floor");
+    bench.change_policy(&PROBED)?;
+    bench.cluster.count(0, FREED + GONE).await?;
+    let left = bench.cluster.buffers().await?;
+    ensure!(left == 0, "{left} CapacityBuffers are left of a floor that is no more");
     bench.ensure_bought(3)
 }
 

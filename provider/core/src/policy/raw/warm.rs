@@ -34,7 +34,7 @@ pub struct RawWarmFloor {
     /// or its 50 largest only, counts as soon as it is Ready. Default: `ready`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_when: Option<WarmWhen>,
-    /// How the autoscaler is asked for them: `minSize`, with `--enforce-node-group-min-size`, or `capacityBuffer`, an object that it (1.34 or
+    /// How the autoscaler is asked for them: `minSize`, with `--enforce-node-group-min-size`, or `capacityBuffer`, an object that it (1.35 or
     /// later, with both `--capacity-buffer-...-enabled`) or Karpenter keeps room for. Where the cluster does not serve those, by `minSize`.
     /// A buffer is of the pool's smallest nodes. Default: `minSize`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
