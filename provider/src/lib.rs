@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod door;
 pub mod engine;
 pub mod fault;
+pub mod files;
 pub mod grpc;
 pub mod journal;
 pub mod kube;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde::Serialize;
 
 use super::args::OutputArg;
@@ -10,23 +10,18 @@ use super::exit::{CliError, Exit};
 use super::out::{self, count, table};
 use crate::catalog::{self, EXAMPLE};
 use crate::doctor::{self, CommandLine, Cure, Finding, NoCommandLine, Release, Severity, Wants};
-use crate::yaml;
+use crate::files;
 
 /// Says which flags of your Cluster Autoscaler fight the policy's windows, floors and boot deadline, why, and what to write instead.
 ///
 /// Exit code 3 when a flag must change: something promised is not kept, or the autoscaler would not start.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("autoscaler").required(true).args(["autoscaler_args", "autoscaler_manifest"])))]
 pub(super) struct DoctorArgs {
-    /// The autoscaler's command line as one text, or @FILE to read it from a file
-    #[arg(
-        long,
-        value_name = "FLAGS",
-        allow_hyphen_values = true,
-        required_unless_present = "autoscaler_manifest",
-        conflicts_with = "autoscaler_manifest"
-    )]
+    /// The autoscaler's command line as one text, or @FILE to read it from a file (@- for standard input)
+    #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
     autoscaler_args: Option<String>,
-    /// Manifest whose autoscaler is examined: a Deployment, a Pod, or a List of objects
+    /// Manifest whose autoscaler is examined: a Deployment, a Pod, or a List of objects; - for standard input
     #[arg(long, value_name = "FILE")]
     autoscaler_manifest: Option<PathBuf>,
     /// Release of the autoscaler, e.g. 1.34 [default: by the manifest's image, else the last that is known]
@@ -96,7 +91,7 @@ fn command_line(args: &DoctorArgs) -> Result<CommandLine, CliError> {
         move |error: NoCommandLine| CliError::Usage(format!("{place}: {error}"))
     };
     if let Some(path) = &args.autoscaler_manifest {
-        return doctor::of_manifest(&text_of(path)?).map_err(named(&path.display().to_string()));
+        return doctor::of_manifest(&text_of(path)?).map_err(named(&files::shown(path)));
     }
     let given = args.autoscaler_args.as_deref().unwrap_or_default();
     let (place, text) = match given.strip_prefix('@') {
@@ -107,7 +102,7 @@ fn command_line(args: &DoctorArgs) -> Result<CommandLine, CliError> {
 }
 
 fn text_of(path: &Path) -> Result<String, CliError> {
-    yaml::read_text(path).map_err(CliError::failed(format!("{} cannot be read", path.display())))
+    files::read_text_or_stdin(path).map_err(CliError::failed(format!("{} cannot be read", files::shown(path))))
 }
 
 impl From<Finding> for Row {
