@@ -15,6 +15,7 @@ pub mod grpc;
 pub mod journal;
 pub mod kube;
 pub mod monitoring;
+pub mod needs;
 pub mod net;
 pub mod observer;
 pub mod permit;

@@ -7,10 +7,11 @@ use serde::Serialize;
 
 use super::args::OutputArg;
 use super::exit::{CliError, Exit};
-use super::out::{self, count, table};
+use super::out::{self, count, paragraph, table};
 use crate::catalog::{self, EXAMPLE};
 use crate::doctor::{self, CommandLine, Cure, Finding, NoCommandLine, Release, Severity, Wants};
 use crate::files;
+use crate::needs::needs;
 
 /// Says which flags of your Cluster Autoscaler fight the policy's windows, floors and boot deadline, why, and what to write instead.
 ///
@@ -47,6 +48,8 @@ struct DoctorReport {
     warnings: usize,
     /// The gravest first.
     findings: Vec<Row>,
+    /// What the policy needs of the service, whatever the autoscaler's flags.
+    needs: Vec<String>,
     #[serde(skip)]
     assumed: bool,
 }
@@ -80,6 +83,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, CliError> {
         warnings: of(Severity::Warning),
         assumed: told.is_none(),
         findings: findings.into_iter().map(Row::from).collect(),
+        needs: needs(&policy).iter().map(ToString::to_string).collect(),
     };
     out::print(args.output.format, &report, DoctorReport::table)?;
     Ok(if report.errors > 0 { Exit::BadFile } else { Exit::Done })
@@ -118,16 +122,17 @@ impl From<Finding> for Row {
 
 impl DoctorReport {
     fn table(&self) -> String {
-        let Self { autoscaler_version: release, policy, errors, warnings, findings, assumed } = self;
+        let Self { autoscaler_version: release, policy, errors, warnings, findings, needs, assumed } = self;
+        let needs: String = needs.iter().map(|need| paragraph("note:", need)).collect();
         let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         let judged = if *assumed { " (the last known: --autoscaler-version names yours)" } else { "" };
         let head = format!("Cluster Autoscaler {release}{judged}, policy {policy}: ");
         if findings.is_empty() {
-            return head + "nothing to change\n";
+            return head + "nothing to change\n" + &needs;
         }
         let rows =
             findings.iter().map(|row| vec![row.severity.to_string(), row.stands.clone(), format!("{}: {}", row.why, row.cure)]);
         let rows = table(&["SEVERITY", "FLAG", "WHY, AND WHAT TO DO"], &[], rows.collect());
-        format!("{head}{}, {}\n\n{rows}", count(number(*errors), "error"), count(number(*warnings), "warning"))
+        format!("{head}{}, {}\n\n{rows}{needs}", count(number(*errors), "error"), count(number(*warnings), "warning"))
     }
 }

@@ -29,6 +29,7 @@ use crate::engine::{ClusterFeed, Engine, EngineHandle, Executor, Feeds, Inputs, 
 use crate::journal::{Journal, JournalError, Reader};
 use crate::kube::act::KubeAct;
 use crate::kube::feed::KubeFeed;
+use crate::needs::{Given, warn_of_unmet};
 use crate::net::{Listener, Security, Tls, TlsFaults, TlsFiles, check_plaintext};
 use crate::observer::Observer;
 use crate::permit::{Permit, PermitError};
@@ -312,6 +313,8 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     markets.refresh(clock.now()).await;
     let policy = Arc::new(policy);
     warn_of_unmatched(&policy, &book, &markets.facts().borrow());
+    let given = Given { cluster: client.is_some(), probes: probe_door.is_some(), prometheus: prometheus.is_some() };
+    warn_of_unmet(&policy, given);
     let (policy_sender, policy_receiver) = watch::channel(policy);
     let prometheus = prometheus::Prometheus::new(prometheus.as_ref(), &policy_receiver, &mut registry, &clock)?;
     let cluster_feed =
