@@ -23,7 +23,9 @@ use super::exit::{CliError, Exit, NotFound};
 use super::held::{self, HeldBy, VerdictShown};
 use super::idle::{self, By, IdleRow};
 use super::out::{self, Money, count, paragraph, table};
+use super::seen::Seen;
 use crate::journal::{Journal, Reader};
+use crate::needs::READ_GPUS;
 use crate::rollup::WRITE_EVERY;
 
 /// Levels older than this are not shown as if they were now: two writings and a minute.
@@ -128,6 +130,8 @@ struct NodesReport {
     at: Timestamp,
     /// When the pods were last seen by a decision; `None` before the first.
     decided_at: Option<Timestamp>,
+    /// Why the pods are not known, and what to do; `None` where they are.
+    unknown_because: Option<String>,
     nodes: Vec<NodeRow>,
     total: Totals,
 }
@@ -209,6 +213,8 @@ struct HeldReport {
     hours: i64,
     known_hours: usize,
     held: Vec<IdleRow>,
+    /// Why nothing was read, and what to do; `None` where something was.
+    unknown_because: Option<String>,
 }
 
 /// Carries the command out.
@@ -218,9 +224,11 @@ pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
     if let Some(by) = &args.by {
         let observed = observed(&reader, now, args.hours).await?;
         idle::label_is_known(&observed, by).map_err(CliError::NotFound)?;
-        let held_now = nodes_of(&reader, now).await?.held_by().named(by);
-        let (known_hours, held) = (observed.known_hours(), idle::rows(&observed, by, held_now));
-        let report = HeldReport { at: now, hours: args.hours, known_hours, held };
+        let nodes = nodes_of(&reader, now).await?;
+        let held = idle::rows(&observed, by, nodes.held_by().named(by));
+        let unread = || nodes.unknown_because.unwrap_or_else(|| format!("no GPU was read: {READ_GPUS}"));
+        let unknown_because = held.is_empty().then(unread);
+        let report = HeldReport { at: now, hours: args.hours, known_hours: observed.known_hours(), held, unknown_because };
         out::print(args.output.format, &report, HeldReport::table)?;
         return Ok(Exit::Done);
     }
@@ -246,12 +254,9 @@ pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
 async fn nodes_of(reader: &Reader, now: Timestamp) -> Result<NodesReport, CliError> {
     let memory = reader.memory().await?;
     let latest = reader.latest_readings().await?;
-    let last = match reader.recent(1).await?.first() {
-        Some(decision) => reader.replay_inputs(decision.id).await?.map(|inputs| (decision.at, inputs.snapshot.cluster)),
-        None => None,
-    };
-    let (decided_at, cluster) = last.map_or((None, None), |(at, cluster)| (Some(at), cluster));
-    Ok(NodesReport { decided_at, ..NodesReport::of(&memory, cluster.as_deref(), &latest, now) })
+    let seen = Seen::last(reader).await?;
+    let report = NodesReport::of(&memory, seen.cluster(), &latest, now);
+    Ok(NodesReport { decided_at: seen.at(), unknown_because: seen.blind(), ..report })
 }
 
 /// What was read in the whole hours before `now`, and in the one that it is in.
@@ -278,7 +283,7 @@ impl NodesReport {
             NodeRow::of(record, memory, name, facts.map(AsRef::as_ref), read, now)
         });
         let nodes: Vec<NodeRow> = rows.collect();
-        Self { at: now, decided_at: None, total: totals(&nodes), nodes }
+        Self { at: now, decided_at: None, unknown_because: None, total: totals(&nodes), nodes }
     }
 
     /// What held nodes cost, by who holds them.
@@ -312,6 +317,9 @@ impl NodesReport {
 
     fn table(&self) -> String {
         const HEADER: [&str; 10] = ["NODE", "POOL", "TYPE", "ZONE", "BOUGHT", "GPU", "MEM", "$/H", "VERDICT", "HELD BY"];
+        if let (true, Some(why)) = (self.nodes.is_empty(), &self.unknown_because) {
+            return paragraph("No node is known:", why);
+        }
         let rows = self.nodes.iter().map(|row| {
             let held = match &row.held_by {
                 None => "not known".to_owned(),
@@ -338,6 +346,9 @@ impl NodesReport {
             [per_hour, free_per_hour, held_idle_per_hour, held_per_hour].map(|money| UsdPerHour(money.micro_usd));
         let nodes = count(u64::try_from(*nodes).unwrap_or(u64::MAX), "node");
         let _ = writeln!(text, "{nodes}, {all}/h; nobody uses {free}/h of it; held and idle {idle}/h");
+        if let Some(why) = &self.unknown_because {
+            text.push_str(&paragraph("note:", why));
+        }
         if held > UsdPerHour::ZERO {
             let of_whom = "nodes that pods hold and do nothing with cost";
             text.push_str(&paragraph("note:", &format!("{of_whom} {held}/h; --by owner tells whose they are")));
@@ -463,8 +474,8 @@ impl HeldReport {
     fn table(&self) -> String {
         let hours = count(self.hours.unsigned_abs(), "hour");
         let mut text = format!("GPUs held in the last {hours}: readings in {} of them\n", self.known_hours);
-        if self.held.is_empty() {
-            return text + "Nothing was read.\n";
+        if let Some(why) = &self.unknown_because {
+            return text + &paragraph("Nothing was read:", why);
         }
         text.push_str(&idle::shown(&self.held));
         let note = "HELD IDLE ran no kernel and kept something in memory, EMPTY neither; IDLE $ is the price of both, at what nodes cost when \
