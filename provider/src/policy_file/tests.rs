@@ -115,13 +115,13 @@ fn one_slip_gets_one_line() {
         ("clusterName: demo", "clusterName: demo\n1: 2", "4:1: the file has the key 1, which is not text: put it in quotes"),
         ("clusterName: demo", "clusterName: demo\n<<: {kind: Policy}", "4:1: the file has the merge key <<, which is not read here: write its fields out"),
         ("clusterName: demo", "clusterName: demo\ndefaults:", "4:1: defaults has no value: give it one, or take it out"),
-        ("clusterName: demo", "clusterName: demo\ndefaults: null", "4:11: defaults must be a mapping, is null"),
+        ("clusterName: demo", "clusterName: demo\ndefaults: null", "4:11: defaults must be a mapping, is null: write fields of it, such as bootDeadline, dataRegion, timeZone, unknownQuota"),
         ("clusterName: demo", "clusterName: a: b", "3:15: the file is not YAML: mapping values are not allowed in this context; look at the indentation, brackets and quotes here and above"),
         ("    maxNodes: 4\n", "\tmaxNodes: 4\n", "10:2: the file is not YAML: tabs disallowed within this context (block indentation); look at the indentation, brackets and quotes here and above"),
         ("    maxNodes: 4\n", "    maxNodes: 4\n---\nkind: Policy\n", "11:1: the file has a second document here: keep one"),
-        (GOOD, "", "1:1: the file is empty"),
-        (GOOD, "# nothing\n", "1:1: the file is empty"),
-        (GOOD, "- a\n", "1:1: the file must be a mapping, is a list"),
+        (GOOD, "", "1:1: the file is empty: write its fields apiVersion, kind, clusterName, pools"),
+        (GOOD, "# nothing\n", "1:1: the file is empty: write its fields apiVersion, kind, clusterName, pools"),
+        (GOOD, "- a\n", "1:1: the file must be a mapping, is a list: write its fields apiVersion, kind, clusterName, pools"),
         (GOOD, "{", "1:1: the file is not YAML: unclosed bracket '{'; look at the indentation, brackets and quotes here and above"),
     ] {
         assert_eq!(said(&GOOD.replacen(good, bad, 1), None), format!("policy.yaml:{expected}"), "{bad}");

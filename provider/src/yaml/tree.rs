@@ -139,13 +139,12 @@ impl<'t> Builder<'t> {
         match self.events.next() {
             Some(Ok(next)) => Ok(next),
             Some(Err(error)) => {
-                let message = match error.kind() {
-                    ErrorKind::RecursionLimitExceeded => too_deep(),
-                    _ => {
-                        let line = self.text.lines().nth(error.marker().line().saturating_sub(1)).unwrap_or_default();
-                        let cure = if has_bare_sign(line) { TO_QUOTE } else { TO_LOOK_AT };
-                        format!("is not YAML: {}; {cure}", error.info())
-                    }
+                let message = if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
+                    too_deep()
+                } else {
+                    let line = self.text.lines().nth(error.marker().line().saturating_sub(1)).unwrap_or_default();
+                    let cure = if has_bare_sign(line) { TO_QUOTE } else { TO_LOOK_AT };
+                    format!("is not YAML: {}; {cure}", error.info())
                 };
                 self.fault(Position::of(*error.marker()), &Path::root(), message);
                 Err(Stop)

@@ -15,16 +15,14 @@ fn serve(args: &[&str]) -> (Service, Vec<serde_json::Value>, String) {
     let all = [&["serve", "--log-json", "--policy", "doubtful-policy.yaml"], on_any_port.as_flattened(), args].concat();
     let mut service = Service(command(&all).stderr(Stdio::piped()).spawn().unwrap());
     let log = BufReader::new(service.0.stderr.take().unwrap());
-    let mut told = Vec::new();
-    for line in log.lines() {
-        let line: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+    let mut told: Vec<serde_json::Value> = Vec::new();
+    let mut lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap());
+    let http = lines.find_map(|line| {
         let http = line["http"].as_str().map(str::to_owned);
         told.push(line);
-        if let Some(http) = http {
-            return (service, told, http);
-        }
-    }
-    panic!("the service ended: {told:?}");
+        http
+    });
+    (service, told, http.unwrap())
 }
 
 fn readyz(http: &str) -> String {
