@@ -11,6 +11,7 @@
 //! [`Entry::NoSignal`]: stoker_core::price::Entry::NoSignal
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -99,21 +100,22 @@ pub fn load<'t>(tables: impl IntoIterator<Item = (&'t str, &'t [u8])>) -> Result
     TableFaults::unless_empty(book, faults)
 }
 
-/// The book of the `*.csv` files in a folder, in the order of their names; other files are left alone. See [`load`].
+/// The book of the `*.csv` files in a folder, in the order of their names; other files are left alone. How a file is read, and how much of
+/// one, is for the caller to say. See [`load`].
 ///
 /// # Errors
 /// A folder or file that cannot be read, and every fault of every table at once.
-pub fn load_dir(dir: &Path) -> Result<PriceBook, TableFaults> {
+pub fn load_dir(dir: &Path, read: impl Fn(&Path) -> io::Result<Vec<u8>>) -> Result<PriceBook, TableFaults> {
     let mut files = Vec::new();
     let mut faults = Vec::new();
     let unreadable =
-        |path: &Path, error: &std::io::Error| whole_file(&path.display().to_string(), Problem::Unreadable(error.to_string()));
+        |path: &Path, error: &io::Error| whole_file(&path.display().to_string(), Problem::Unreadable(error.to_string()));
     match fs::read_dir(dir).and_then(Iterator::collect::<Result<Vec<_>, _>>) {
         Ok(mut entries) => {
             entries.sort_by_key(fs::DirEntry::file_name);
             let paths = entries.iter().map(fs::DirEntry::path);
             for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "csv")) {
-                match fs::read(&path) {
+                match read(&path) {
                     Ok(bytes) => files.push((path.display().to_string(), bytes)),
                     Err(error) => faults.push(unreadable(&path, &error)),
                 }

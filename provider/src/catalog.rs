@@ -17,8 +17,9 @@ use stoker_core::supply::MarketFacts;
 use stoker_pricing::TableFaults;
 use stoker_sim::world::{World, WorldConfig};
 
+use crate::files;
 use crate::policy_file;
-use crate::policy_watch::{self, PolicyError};
+use crate::policy_watch::PolicyError;
 use crate::supplier::simulated;
 use crate::unmatched::{Unmatched, unmatched};
 use crate::yaml::{self, Faults};
@@ -103,22 +104,28 @@ impl Catalog {
 
 /// The price tables: the built-in ones, or those of a folder.
 pub fn prices(dir: Option<&Path>) -> Result<PriceBook, CatalogError> {
-    dir.map_or_else(stoker_pricing::embedded, stoker_pricing::load_dir).map_err(CatalogError::Tables)
+    dir.map_or_else(stoker_pricing::embedded, |dir| stoker_pricing::load_dir(dir, files::read)).map_err(CatalogError::Tables)
 }
 
 /// The policy of a file, or the built-in example.
 pub fn policy(file: Option<&Path>, prices: &PriceBook) -> Result<Policy, CatalogError> {
     let read = match file {
-        Some(path) => policy_watch::read(path, prices),
-        None => policy_file::parse(EXAMPLE, policy_file::example(), Some(prices)).map_err(PolicyError::Faults),
+        Some(path) => policy_file::parse(&files::shown(path), &policy_text(path)?, Some(prices)),
+        None => policy_file::parse(EXAMPLE, policy_file::example(), Some(prices)),
     };
-    Ok(read?)
+    Ok(read.map_err(PolicyError::Faults)?)
+}
+
+/// The text of a policy file, or of standard input where it is called `-`.
+pub fn policy_text(path: &Path) -> Result<String, PolicyError> {
+    files::read_text_or_stdin(path).map_err(|source| PolicyError::Read(path.to_owned(), source))
 }
 
 /// How the simulated world behaves: as a file says, or by default. Rows of the file that mean no market of the tables are faults.
 pub fn world_config(file: Option<&Path>, prices: &PriceBook, start: Timestamp) -> Result<WorldConfig, CatalogError> {
     let Some(path) = file else { return Ok(WorldConfig::default()) };
-    let text = yaml::read_text(path).map_err(|source| CatalogError::ReadWorld { path: path.to_owned(), source })?;
+    let text = files::read_text(path).map_err(|source| CatalogError::ReadWorld { path: path.to_owned(), source })?;
     let rules = |raw: &WorldConfig| World::new(raw.clone(), prices, start).map(|_| raw.clone());
-    yaml::load_checked(&path.display().to_string(), &text, rules).map_err(CatalogError::World)
+    let read = yaml::load_checked(&path.display().to_string(), &text, rules);
+    read.map(|read| read.value).map_err(CatalogError::World)
 }

@@ -1,10 +1,10 @@
 //! The policy file: from text to a policy, or to every fault with its line.
 
-use stoker_core::policy::{Policy, RawPolicy, check_against_prices};
+use stoker_core::policy::{Policy, RawPolicy, check_against_prices, doubts};
 use stoker_core::price::PriceBook;
 
 use crate::prometheus::check_queries;
-use crate::yaml::{self, Faults};
+use crate::yaml::{self, Faults, Loaded};
 
 #[cfg(test)]
 mod tests;
@@ -14,6 +14,20 @@ mod tests;
 /// # Errors
 /// Every fault, by line. `file_name` is only shown.
 pub fn parse(file_name: &str, text: &str, book: Option<&PriceBook>) -> Result<Policy, Faults> {
+    load(file_name, text, book).map(|read| read.value)
+}
+
+/// Reads a policy, and tells what of it may not be meant, by line too.
+///
+/// # Errors
+/// As of [`parse`].
+pub fn parse_with_doubts(file_name: &str, text: &str, book: Option<&PriceBook>) -> Result<(Policy, Faults), Faults> {
+    let read = load(file_name, text, book)?;
+    let doubts = read.told(file_name, text, doubts(&read.value));
+    Ok((read.value, doubts))
+}
+
+fn load(file_name: &str, text: &str, book: Option<&PriceBook>) -> Result<Loaded<Policy>, Faults> {
     yaml::load_checked(file_name, text, |raw: &RawPolicy| {
         let (policy, mut faults) = match Policy::try_from_raw(raw) {
             Ok(policy) => (Some(policy), Vec::new()),

@@ -14,11 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::engine::AllMarketFacts;
+use crate::files::{self, read_text};
 use crate::policy_file;
 use crate::telemetry::Metrics;
 use crate::unmatched::{Unmatched, unmatched};
 use crate::watched::may_have_changed;
-use crate::yaml::read_text;
 
 /// The file is read at least so often, whether or not the system told of a change: some network file systems tell nothing.
 const POLL: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// It cannot be read.
-    #[error("{}: cannot be read", .0.display())]
+    #[error("{}: cannot be read", files::shown(.0))]
     Read(PathBuf, #[source] std::io::Error),
     /// It has faults.
     #[error("{0}")]

@@ -8,6 +8,8 @@
 mod advise;
 #[path = "cli/binary.rs"]
 mod binary;
+#[path = "cli/blind.rs"]
+mod blind;
 #[path = "cli/commit.rs"]
 mod commit;
 #[path = "cli/demo.rs"]
@@ -20,6 +22,8 @@ mod examples;
 mod journal;
 #[path = "cli/plans.rs"]
 mod plans;
+#[path = "cli/policies.rs"]
+mod policies;
 #[path = "cli/service.rs"]
 mod service;
 

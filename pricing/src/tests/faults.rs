@@ -271,7 +271,7 @@ fn what_is_not_there_is_told() {
          egress.csv: is missing: copy it from the built-in tables (its header alone is enough)\n\
          the set of tables: has no table of offers: add one, e.g. aws.csv"
     );
-    let nowhere = load_dir(Path::new("no/such/folder")).expect_err("a fault").to_string();
+    let nowhere = load_dir(Path::new("no/such/folder"), |path| std::fs::read(path)).expect_err("a fault").to_string();
     assert!(nowhere.starts_with("no/such/folder: cannot be read ("), "{nowhere}");
 }
 

@@ -20,8 +20,10 @@ use super::exit::{CliError, Exit};
 use super::idle::{self, By, IdleRow};
 use super::nodes::observed;
 use super::out::{self, Money, paragraph, table};
+use super::seen::Seen;
 use crate::catalog::Catalog;
 use crate::journal::Journal;
+use crate::needs::READ_GPUS;
 use words::{arithmetic, assumptions, length, ppm, shown, spread};
 
 /// Longest history that is kept, in days.
@@ -69,6 +71,8 @@ struct AdviseReport {
     /// GPUs that did nothing, by owner.
     idle: Vec<IdleRow>,
     assumptions: Vec<String>,
+    /// Why no workload is known, and what to do; `None` where one is, or some are too young.
+    unknown_because: Option<String>,
     #[serde(skip)]
     explained: bool,
 }
@@ -169,13 +173,21 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
         why: (*why).to_owned(),
     });
     let thresholds = menu.policy.advise;
+    let refused: Vec<_> = too_little.chain(unknown).collect();
+    let unknown_because = if advice.workloads.is_empty() && refused.is_empty() {
+        let unread = || (observed.known_hours() == 0).then(|| format!("no GPU was read: {READ_GPUS}"));
+        Seen::last(&reader).await?.blind().or_else(unread)
+    } else {
+        None
+    };
     let report = AdviseReport {
         at: now,
         days: args.days,
         known_hours: observed.known_hours(),
         thresholds,
         workloads: advice.workloads.iter().map(|one| WorkloadRow::of(one, thresholds)).collect(),
-        refused: too_little.chain(unknown).collect(),
+        refused,
+        unknown_because,
         idle: idle::rows(&observed, &By::Owner, BTreeMap::new()),
         assumptions: assumptions(thresholds),
         explained: args.explain,
@@ -266,6 +278,9 @@ impl AdviseReport {
         );
         if self.workloads.is_empty() {
             text.push_str("Of no workload is enough known.\n");
+            if let Some(why) = &self.unknown_because {
+                text.push_str(&paragraph("because", why));
+            }
         } else {
             text.push_str(&self.workloads_table());
             text.push_str(&paragraph(

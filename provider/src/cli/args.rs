@@ -22,7 +22,7 @@ pub(super) struct OutputArg {
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct NowArg {
     /// Fixes the time that prices and ages are told by, for output that can be reproduced.
-    #[arg(long, env = "STOKER_NOW", value_name = "TIME", hide = true)]
+    #[arg(long, env = "STOKER_NOW", value_name = "TIME", hide = true, value_parser = moment)]
     now: Option<Timestamp>,
 }
 
@@ -67,6 +67,11 @@ impl StateDirArg {
             }),
         }
     }
+}
+
+/// A moment as people write it.
+fn moment(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| "not a time: write --now, or the variable STOKER_NOW, like 2026-11-01T12:00:00Z".to_owned())
 }
 
 /// A length of time as people write it: `30d`, `12h`, `1d12h`. A day is 24 hours.

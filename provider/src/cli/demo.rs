@@ -13,6 +13,7 @@ use super::serve::told_to_stop;
 use crate::catalog::{self, CatalogError, EXAMPLE};
 use crate::clock::Clock;
 use crate::demo::{DemoOptions, LimitsBroken};
+use crate::files;
 use crate::policy_file;
 use crate::policy_watch::PolicyError;
 
@@ -44,15 +45,13 @@ pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
     let DemoArgs { seed, hours, policy, world, state_dir } = args;
     let book = Arc::new(catalog::prices(None)?);
     let world = catalog::world_config(world.as_deref(), &book, Clock::System.now())?;
-    // Read here too, so that its faults are told as those of any other command.
-    catalog::policy(policy.as_deref(), &book)?;
     let policy = match policy {
-        Some(path) => {
-            let read = crate::yaml::read_text(&path).map_err(|source| PolicyError::Read(path.clone(), source));
-            (path.display().to_string(), read.map_err(CatalogError::from)?)
-        }
+        Some(path) => (files::shown(&path), catalog::policy_text(&path).map_err(CatalogError::from)?),
         None => (EXAMPLE.to_owned(), policy_file::example().to_owned()),
     };
+    // Read here too, so that its faults are told as those of any other command.
+    let (name, text) = &policy;
+    policy_file::parse(name, text, Some(&book)).map_err(PolicyError::Faults).map_err(CatalogError::from)?;
     let (state_dir, ours) = if let Some(dir) = state_dir {
         (unused(&dir)?, false)
     } else {

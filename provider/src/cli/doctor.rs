@@ -2,31 +2,27 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde::Serialize;
 
 use super::args::OutputArg;
 use super::exit::{CliError, Exit};
-use super::out::{self, count, table};
+use super::out::{self, count, paragraph, table};
 use crate::catalog::{self, EXAMPLE};
 use crate::doctor::{self, CommandLine, Cure, Finding, NoCommandLine, Release, Severity, Wants};
-use crate::yaml;
+use crate::files;
+use crate::needs::needs;
 
 /// Says which flags of your Cluster Autoscaler fight the policy's windows, floors and boot deadline, why, and what to write instead.
 ///
 /// Exit code 3 when a flag must change: something promised is not kept, or the autoscaler would not start.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("autoscaler").required(true).args(["autoscaler_args", "autoscaler_manifest"])))]
 pub(super) struct DoctorArgs {
-    /// The autoscaler's command line as one text, or @FILE to read it from a file
-    #[arg(
-        long,
-        value_name = "FLAGS",
-        allow_hyphen_values = true,
-        required_unless_present = "autoscaler_manifest",
-        conflicts_with = "autoscaler_manifest"
-    )]
+    /// The autoscaler's command line as one text, or @FILE to read it from a file (@- for standard input)
+    #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
     autoscaler_args: Option<String>,
-    /// Manifest whose autoscaler is examined: a Deployment, a Pod, or a List of objects
+    /// Manifest whose autoscaler is examined: a Deployment, a Pod, or a List of objects; - for standard input
     #[arg(long, value_name = "FILE")]
     autoscaler_manifest: Option<PathBuf>,
     /// Release of the autoscaler, e.g. 1.34 [default: by the manifest's image, else the last that is known]
@@ -52,6 +48,8 @@ struct DoctorReport {
     warnings: usize,
     /// The gravest first.
     findings: Vec<Row>,
+    /// What the policy needs of the service, whatever the autoscaler's flags.
+    needs: Vec<String>,
     #[serde(skip)]
     assumed: bool,
 }
@@ -85,6 +83,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, CliError> {
         warnings: of(Severity::Warning),
         assumed: told.is_none(),
         findings: findings.into_iter().map(Row::from).collect(),
+        needs: needs(&policy).iter().map(ToString::to_string).collect(),
     };
     out::print(args.output.format, &report, DoctorReport::table)?;
     Ok(if report.errors > 0 { Exit::BadFile } else { Exit::Done })
@@ -96,7 +95,7 @@ fn command_line(args: &DoctorArgs) -> Result<CommandLine, CliError> {
         move |error: NoCommandLine| CliError::Usage(format!("{place}: {error}"))
     };
     if let Some(path) = &args.autoscaler_manifest {
-        return doctor::of_manifest(&text_of(path)?).map_err(named(&path.display().to_string()));
+        return doctor::of_manifest(&text_of(path)?).map_err(named(&files::shown(path)));
     }
     let given = args.autoscaler_args.as_deref().unwrap_or_default();
     let (place, text) = match given.strip_prefix('@') {
@@ -107,7 +106,7 @@ fn command_line(args: &DoctorArgs) -> Result<CommandLine, CliError> {
 }
 
 fn text_of(path: &Path) -> Result<String, CliError> {
-    yaml::read_text(path).map_err(CliError::failed(format!("{} cannot be read", path.display())))
+    files::read_text_or_stdin(path).map_err(CliError::failed(format!("{} cannot be read", files::shown(path))))
 }
 
 impl From<Finding> for Row {
@@ -123,16 +122,17 @@ impl From<Finding> for Row {
 
 impl DoctorReport {
     fn table(&self) -> String {
-        let Self { autoscaler_version: release, policy, errors, warnings, findings, assumed } = self;
+        let Self { autoscaler_version: release, policy, errors, warnings, findings, needs, assumed } = self;
+        let needs: String = needs.iter().map(|need| paragraph("note:", need)).collect();
         let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         let judged = if *assumed { " (the last known: --autoscaler-version names yours)" } else { "" };
         let head = format!("Cluster Autoscaler {release}{judged}, policy {policy}: ");
         if findings.is_empty() {
-            return head + "nothing to change\n";
+            return head + "nothing to change\n" + &needs;
         }
         let rows =
             findings.iter().map(|row| vec![row.severity.to_string(), row.stands.clone(), format!("{}: {}", row.why, row.cure)]);
         let rows = table(&["SEVERITY", "FLAG", "WHY, AND WHAT TO DO"], &[], rows.collect());
-        format!("{head}{}, {}\n\n{rows}", count(number(*errors), "error"), count(number(*warnings), "warning"))
+        format!("{head}{}, {}\n\n{rows}{needs}", count(number(*errors), "error"), count(number(*warnings), "warning"))
     }
 }

@@ -24,6 +24,7 @@ mod offers;
 mod out;
 mod plan;
 mod policy;
+mod seen;
 mod serve;
 
 pub(crate) use out::{NotWritten, count, say, table};

@@ -1,5 +1,7 @@
 //! `stoker nodes`: what there is, what it costs, who holds it and what its GPUs do.
 
+mod row;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,26 +10,24 @@ use clap::{Args, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use stoker_core::advise::Observed;
-use stoker_core::ids::{InstanceType, NodeGroupId, NodeName, PoolName, ProviderId};
+use stoker_core::ids::{NodeName, ProviderId};
 use stoker_core::memory::Memory;
-use stoker_core::offer::CapacityType;
-use stoker_core::reading::{Measured, Permille, Why};
-use stoker_core::record::{Record, State};
-use stoker_core::rollup::{HOUR, Holder, Latest, LatestUnit, Occupancy};
-use stoker_core::snapshot::{ClusterFacts, Cordon, NodeFacts};
+use stoker_core::reading::{Measured, Permille};
+use stoker_core::record::State;
+use stoker_core::rollup::{HOUR, Latest, Occupancy};
+use stoker_core::snapshot::{ClusterFacts, NodeFacts};
 use stoker_core::units::UsdPerHour;
 use stoker_core::verdict::Verdict;
 
 use super::args::{NowArg, OutputArg, StateDirArg};
 use super::exit::{CliError, Exit, NotFound};
-use super::held::{self, HeldBy, VerdictShown};
+use super::held::{self, HeldBy};
 use super::idle::{self, By, IdleRow};
 use super::out::{self, Money, count, paragraph, table};
+use super::seen::Seen;
 use crate::journal::{Journal, Reader};
-use crate::rollup::WRITE_EVERY;
-
-/// Levels older than this are not shown as if they were now: two writings and a minute.
-const FRESH_FOR: SignedDuration = SignedDuration::from_secs(2 * WRITE_EVERY.as_secs() + 60);
+use crate::needs::READ_GPUS;
+use row::{GpuRow, NodeRow, NodeState};
 
 /// Lists the nodes: pool, type, zone, how bought, GPU bars, $/h, who holds them; or held GPUs by owner.
 ///
@@ -75,59 +75,14 @@ enum Sort {
     State,
 }
 
-/// What a node is doing, as far as the facts say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum NodeState {
-    /// It is made, and not a Ready node yet.
-    Booting,
-    /// GPU pods hold it.
-    Busy,
-    /// None does.
-    Free,
-    /// It is on its way out.
-    Draining,
-    /// Nobody can tell.
-    Unknown,
-}
-
-impl NodeState {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Booting => "booting",
-            Self::Busy => "busy",
-            Self::Free => "free",
-            Self::Draining => "draining",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-/// The one place that says what a node is doing. `None` for a record without a machine.
-fn state(record: &Record, memory: &Memory, facts: Option<&NodeFacts>) -> Option<NodeState> {
-    let leaving = memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
-    match &record.state {
-        State::Wanted | State::Launching { .. } | State::Cancelled { .. } | State::Failed { instance: None, .. } => None,
-        State::Failed { instance: Some(_), .. } => Some(NodeState::Unknown),
-        State::Deleting { .. } => Some(NodeState::Draining),
-        State::Registered { .. } if leaving || facts.is_some_and(|facts| facts.cordon == Cordon::Ours) => {
-            Some(NodeState::Draining)
-        }
-        State::Booting { .. } | State::Registered { ready_at: None, .. } => Some(NodeState::Booting),
-        State::Registered { .. } => Some(match facts {
-            Some(facts) if facts.is_busy() => NodeState::Busy,
-            Some(_) => NodeState::Free,
-            None => NodeState::Unknown,
-        }),
-    }
-}
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NodesReport {
     at: Timestamp,
     /// When the pods were last seen by a decision; `None` before the first.
     decided_at: Option<Timestamp>,
+    /// Why the pods are not known, and what to do; `None` where they are.
+    unknown_because: Option<String>,
     nodes: Vec<NodeRow>,
     total: Totals,
 }
@@ -149,66 +104,14 @@ struct Totals {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct NodeRow {
-    node: String,
-    machine: ProviderId,
-    group: NodeGroupId,
-    /// `None` where nobody remembers its group.
-    pool: Option<PoolName>,
-    instance_type: InstanceType,
-    zone: String,
-    capacity_type: CapacityType,
-    /// What it cost when it was chosen, without commitments.
-    per_hour: Money,
-    state: NodeState,
-    /// What is concluded of it; `None` where nothing can tell.
-    verdict: Option<VerdictShown>,
-    /// GPU pods on it; `None` where that is not known.
-    held_by: Option<Vec<String>>,
-    /// When its GPUs were last read.
-    read_at: Option<Timestamp>,
-    /// Why none of them is told; `None` where they are.
-    unread: Option<String>,
-    gpus: Vec<GpuRow>,
-    #[serde(skip)]
-    price: UsdPerHour,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct GpuRow {
-    #[serde(flatten)]
-    latest: LatestUnit,
-    /// Share of its memory in use, in thousandths.
-    memory_permille: Option<u16>,
-    per_hour: Money,
-    #[serde(skip)]
-    price: UsdPerHour,
-}
-
-impl GpuRow {
-    /// What its bar shows: utilization, or SM activity where an instance has no other.
-    fn busy(&self) -> Measured<Permille> {
-        match self.latest.utilization {
-            Measured::Unknown(Why::NotSupported) => self.latest.sm_activity,
-            told => told,
-        }
-    }
-
-    fn is_held_idle(&self) -> bool {
-        matches!(self.latest.holder, Holder::Pod { .. })
-            && matches!(self.latest.activity, Occupancy::Resident | Occupancy::Empty)
-    }
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct HeldReport {
     at: Timestamp,
     /// Hours looked at, and those with readings.
     hours: i64,
     known_hours: usize,
     held: Vec<IdleRow>,
+    /// Why nothing was read, and what to do; `None` where something was.
+    unknown_because: Option<String>,
 }
 
 /// Carries the command out.
@@ -218,9 +121,11 @@ pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
     if let Some(by) = &args.by {
         let observed = observed(&reader, now, args.hours).await?;
         idle::label_is_known(&observed, by).map_err(CliError::NotFound)?;
-        let held_now = nodes_of(&reader, now).await?.held_by().named(by);
-        let (known_hours, held) = (observed.known_hours(), idle::rows(&observed, by, held_now));
-        let report = HeldReport { at: now, hours: args.hours, known_hours, held };
+        let nodes = nodes_of(&reader, now).await?;
+        let held = idle::rows(&observed, by, nodes.held_by().named(by));
+        let unread = || nodes.unknown_because.unwrap_or_else(|| format!("no GPU was read: {READ_GPUS}"));
+        let unknown_because = held.is_empty().then(unread);
+        let report = HeldReport { at: now, hours: args.hours, known_hours: observed.known_hours(), held, unknown_because };
         out::print(args.output.format, &report, HeldReport::table)?;
         return Ok(Exit::Done);
     }
@@ -246,12 +151,9 @@ pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
 async fn nodes_of(reader: &Reader, now: Timestamp) -> Result<NodesReport, CliError> {
     let memory = reader.memory().await?;
     let latest = reader.latest_readings().await?;
-    let last = match reader.recent(1).await?.first() {
-        Some(decision) => reader.replay_inputs(decision.id).await?.map(|inputs| (decision.at, inputs.snapshot.cluster)),
-        None => None,
-    };
-    let (decided_at, cluster) = last.map_or((None, None), |(at, cluster)| (Some(at), cluster));
-    Ok(NodesReport { decided_at, ..NodesReport::of(&memory, cluster.as_deref(), &latest, now) })
+    let seen = Seen::last(reader).await?;
+    let report = NodesReport::of(&memory, seen.cluster(), &latest, now);
+    Ok(NodesReport { decided_at: seen.at(), unknown_because: seen.blind(), ..report })
 }
 
 /// What was read in the whole hours before `now`, and in the one that it is in.
@@ -278,7 +180,7 @@ impl NodesReport {
             NodeRow::of(record, memory, name, facts.map(AsRef::as_ref), read, now)
         });
         let nodes: Vec<NodeRow> = rows.collect();
-        Self { at: now, decided_at: None, total: totals(&nodes), nodes }
+        Self { at: now, decided_at: None, unknown_because: None, total: totals(&nodes), nodes }
     }
 
     /// What held nodes cost, by who holds them.
@@ -312,6 +214,9 @@ impl NodesReport {
 
     fn table(&self) -> String {
         const HEADER: [&str; 10] = ["NODE", "POOL", "TYPE", "ZONE", "BOUGHT", "GPU", "MEM", "$/H", "VERDICT", "HELD BY"];
+        if let (true, Some(why)) = (self.nodes.is_empty(), &self.unknown_because) {
+            return paragraph("No node is known:", why);
+        }
         let rows = self.nodes.iter().map(|row| {
             let held = match &row.held_by {
                 None => "not known".to_owned(),
@@ -338,6 +243,9 @@ impl NodesReport {
             [per_hour, free_per_hour, held_idle_per_hour, held_per_hour].map(|money| UsdPerHour(money.micro_usd));
         let nodes = count(u64::try_from(*nodes).unwrap_or(u64::MAX), "node");
         let _ = writeln!(text, "{nodes}, {all}/h; nobody uses {free}/h of it; held and idle {idle}/h");
+        if let Some(why) = &self.unknown_because {
+            text.push_str(&paragraph("note:", why));
+        }
         if held > UsdPerHour::ZERO {
             let of_whom = "nodes that pods hold and do nothing with cost";
             text.push_str(&paragraph("note:", &format!("{of_whom} {held}/h; --by owner tells whose they are")));
@@ -399,72 +307,12 @@ fn totals(nodes: &[NodeRow]) -> Totals {
     }
 }
 
-impl NodeRow {
-    fn is_held(&self) -> bool {
-        self.verdict.as_ref().is_some_and(|shown| shown.verdict == Verdict::Held)
-    }
-
-    fn of(
-        record: &Record,
-        memory: &Memory,
-        name: Option<&NodeName>,
-        facts: Option<&NodeFacts>,
-        read: Option<&Latest>,
-        now: Timestamp,
-    ) -> Option<Self> {
-        let (state, purchase) = (state(record, memory, facts)?, record.purchase()?);
-        let group = memory.groups.get(&record.group).map(|remembered| &remembered.group);
-        let fresh = read.filter(|read| now.duration_since(read.at) <= FRESH_FOR);
-        let unread = match (read, fresh, name) {
-            (_, Some(_), _) => None,
-            (Some(read), None, _) => Some(format!("last read at {}", read.at.strftime("%Y-%m-%d %H:%M:%SZ"))),
-            (None, _, Some(_)) => Some("never read: is a probe on it?".to_owned()),
-            (None, _, None) => Some("its Node is not known".to_owned()),
-        };
-        let (gpus, units) = group.map_or((1, 1), |group| (group.spec.advertised_gpus(), group.units()));
-        let gpu = |latest: &LatestUnit| {
-            let price = purchase.price.per(if latest.unit.mig.is_some() { units } else { gpus }.max(1));
-            let share = |level: &stoker_core::reading::MemoryLevel| {
-                (u128::from(level.used) * 1_000)
-                    .checked_div(u128::from(level.total))
-                    .and_then(|share| u16::try_from(share.min(1_000)).ok())
-            };
-            GpuRow {
-                memory_permille: latest.memory.known().and_then(share),
-                latest: latest.clone(),
-                per_hour: price.into(),
-                price,
-            }
-        };
-        let mut gpus: Vec<GpuRow> = fresh.into_iter().flat_map(|read| &read.units).map(gpu).collect();
-        gpus.sort_by(|a, b| (a.latest.index, &a.latest.unit).cmp(&(b.latest.index, &b.latest.unit)));
-        let place = &purchase.market.place;
-        Some(Self {
-            node: name.map_or_else(|| record.shown_id().to_string(), ToString::to_string),
-            machine: record.instance()?.clone(),
-            group: record.group.clone(),
-            pool: group.map(|group| group.pool.clone()),
-            instance_type: place.instance_type.clone(),
-            zone: group.map_or_else(|| place.zone.to_string(), |group| group.zone_name.to_string()),
-            capacity_type: purchase.market.capacity_type,
-            per_hour: purchase.price.into(),
-            state,
-            verdict: record.judged.as_ref().map(VerdictShown::from),
-            held_by: facts.map(|facts| facts.gpu_pods.iter().cloned().collect()),
-            read_at: read.map(|read| read.at),
-            unread,
-            gpus,
-            price: purchase.price,
-        })
-    }
-}
-
 impl HeldReport {
     fn table(&self) -> String {
         let hours = count(self.hours.unsigned_abs(), "hour");
         let mut text = format!("GPUs held in the last {hours}: readings in {} of them\n", self.known_hours);
-        if self.held.is_empty() {
-            return text + "Nothing was read.\n";
+        if let Some(why) = &self.unknown_because {
+            return text + &paragraph("Nothing was read:", why);
         }
         text.push_str(&idle::shown(&self.held));
         let note = "HELD IDLE ran no kernel and kept something in memory, EMPTY neither; IDLE $ is the price of both, at what nodes cost when \

@@ -16,10 +16,11 @@ use super::args::{MarketArgs, NowArg, OutputArg};
 use super::exit::{CliError, Exit};
 use super::out::{self, Format, Money, count, paragraph, table};
 use crate::catalog::{self, Catalog, CatalogError, EXAMPLE};
+use crate::files;
 use crate::policy_file;
 use crate::policy_watch::PolicyError;
 use crate::unmatched::Unmatched;
-use crate::yaml::Faults;
+use crate::yaml::{Faults, FileFault};
 
 /// Checks, shows and describes policy files.
 #[derive(Debug, Args)]
@@ -40,7 +41,7 @@ enum PolicyCommand {
 
 #[derive(Debug, Args)]
 struct CheckArgs {
-    /// Policy file
+    /// Policy file; - for standard input
     file: PathBuf,
     #[command(flatten)]
     markets: MarketArgs,
@@ -52,7 +53,7 @@ struct CheckArgs {
 
 #[derive(Debug, Args)]
 struct ShowArgs {
-    /// Policy file [default: the built-in example]
+    /// Policy file; - for standard input [default: the built-in example]
     file: Option<PathBuf>,
     /// Folder of price tables whose names the policy may use [default: the built-in ones]
     #[arg(long, env = "STOKER_PRICES_DIR", value_name = "DIR")]
@@ -120,16 +121,19 @@ pub(super) fn run(args: &PolicyArgs) -> Result<Exit, CliError> {
 fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
-    let policy = match catalog.policy(Some(&args.file)) {
-        Err(CatalogError::Policy(PolicyError::Faults(faults))) if args.output.format != Format::Table => {
+    let (name, text) = (files::shown(&args.file), catalog::policy_text(&args.file).map_err(CatalogError::from)?);
+    let (policy, doubts) = match policy_file::parse_with_doubts(&name, &text, Some(&catalog.prices)) {
+        Err(faults) if args.output.format != Format::Table => {
             out::print(args.output.format, &CheckReport::faulty(&faults), |_| String::new())?;
             return Ok(Exit::BadFile);
         }
-        read => read?,
+        read => read.map_err(PolicyError::Faults).map_err(CatalogError::from)?,
     };
     let menu = catalog.menu(policy);
+    let placed = |doubt: &FileFault| format!("{name}:{}:{}: {}", doubt.line, doubt.column, doubt.message);
     let cannot = warnings(&menu, now).into_iter().map(|warning| warning.to_string());
-    let report = CheckReport::sound(&args.file, &menu, catalog.unmatched(&menu), cannot);
+    let told = doubts.iter().map(placed).chain(cannot);
+    let report = CheckReport::sound(&args.file, &menu, catalog.unmatched(&menu), told);
     out::print(args.output.format, &report, CheckReport::table)?;
     Ok(Exit::Done)
 }
@@ -140,7 +144,7 @@ fn show(args: &ShowArgs) -> Result<Exit, CliError> {
     let text = match args.format {
         ShowFormat::Json => out::json(&raw)?,
         ShowFormat::Yaml => {
-            let name = args.file.as_ref().map_or_else(|| EXAMPLE.to_owned(), |path| path.display().to_string());
+            let name = args.file.as_ref().map_or_else(|| EXAMPLE.to_owned(), |path| files::shown(path));
             // A file's name may hold a line break, which would end the comment.
             format!("# {} with every default filled in.\n{}", name.escape_debug(), out::yaml(&raw)?)
         }
@@ -150,11 +154,7 @@ fn show(args: &ShowArgs) -> Result<Exit, CliError> {
 
 impl CheckReport {
     fn faulty(faults: &Faults) -> Self {
-        let row = |fault: &crate::yaml::FileFault| FaultRow {
-            line: fault.line,
-            column: fault.column,
-            message: fault.message.clone(),
-        };
+        let row = |fault: &FileFault| FaultRow { line: fault.line, column: fault.column, message: fault.message.clone() };
         Self {
             file: faults.file_name().to_owned(),
             ok: false,
@@ -167,7 +167,7 @@ impl CheckReport {
         }
     }
 
-    fn sound(file: &Path, menu: &Menu, unmatched: Vec<Unmatched>, cannot: impl Iterator<Item = String>) -> Self {
+    fn sound(file: &Path, menu: &Menu, unmatched: Vec<Unmatched>, told: impl Iterator<Item = String>) -> Self {
         let pools: Vec<_> = menu.policy.pools.iter().map(|pool| PoolRow::of(pool, menu)).collect();
         let empty = pools.iter().filter(|row| row.groups == 0 && row.max_nodes > 0);
         let warning = |row: &PoolRow| {
@@ -175,9 +175,9 @@ impl CheckReport {
             let plan = format!("stoker plan --policy {} --pool {pool} --count 1", file.display());
             format!("no place fits pool {pool}, so it never gets a node: `{plan}` says why each is left out")
         };
-        let warnings = empty.map(warning).chain(unmatched.iter().map(ToString::to_string)).chain(cannot).collect();
+        let warnings = empty.map(warning).chain(unmatched.iter().map(ToString::to_string)).chain(told).collect();
         Self {
-            file: file.display().to_string(),
+            file: files::shown(file),
             ok: true,
             faults: Vec::new(),
             pools,

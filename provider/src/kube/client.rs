@@ -6,6 +6,8 @@ use std::time::Duration;
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
+use crate::files;
+
 /// How long a connection may be silent in mid answer. Above the time after which the server ends a quiet watch.
 const READ_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long it may take to connect.
@@ -47,6 +49,8 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
     let mut config = match kubeconfig {
         Some(path) => {
             let bad = |source| ClientError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
+            // Read beforehand within the bounds of all files; what it names is found by its place.
+            files::read(path).map_err(|source| bad(KubeconfigError::ReadConfig(source, path.to_owned())))?;
             let file = Kubeconfig::read_from(path).map_err(bad)?;
             Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(bad)?
         }

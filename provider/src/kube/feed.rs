@@ -6,6 +6,7 @@ mod guests;
 mod images;
 mod pulse;
 mod rows;
+mod standing;
 mod table;
 
 use std::collections::BTreeSet;
@@ -30,6 +31,7 @@ use images::Images;
 pub use images::ImagesOfNodes;
 use pulse::Pulse;
 pub use pulse::{Broken, Watched};
+pub use standing::Shaky;
 use table::Table;
 
 use super::guests::Guests;
@@ -66,6 +68,7 @@ pub struct KubeFeed {
     images: watch::Receiver<Arc<ImagesOfNodes>>,
     nodes: Arc<Pulse>,
     pods: Arc<Pulse>,
+    begun: Instant,
 }
 
 impl KubeFeed {
@@ -88,7 +91,7 @@ impl KubeFeed {
         let (publish_gpu_pods, gpu_pods) = watch::channel(Arc::default());
         let (publish_images, images) = watch::channel(Arc::default());
         let (of_nodes, of_pods) = (Arc::new(Pulse::new(Watched::Nodes)), Arc::new(Pulse::new(Watched::Pods)));
-        let feed = Self { facts, guests, gpu_pods, images, nodes: of_nodes, pods: of_pods };
+        let feed = Self { facts, guests, gpu_pods, images, nodes: of_nodes, pods: of_pods, begun: Instant::now() };
         let publish = Publish { facts: publish, guests: publish_guests, gpu_pods: publish_gpu_pods, images: publish_images };
         let labels = format!("{CLUSTER_LABEL}={cluster}");
         let nodes = rows::follow::<NodeRow>(client, rows::config().labels(&labels), Arc::clone(&feed.nodes));

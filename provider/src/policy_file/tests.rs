@@ -1,7 +1,9 @@
+use jiff::SignedDuration;
 use stoker_core::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use stoker_core::offer::{CapacityType, GpuSpec, Market, Place};
+use stoker_core::policy::Evidence;
 use stoker_core::price::{Entry, Quote, QuoteKind};
-use stoker_core::units::{MiB, UsdPerHour};
+use stoker_core::units::{MiB, Percent, UsdPerHour};
 
 use super::*;
 
@@ -31,6 +33,29 @@ fn a_short_policy_and_the_example_are_policies() {
         example.pools.iter().map(|pool| (pool.name.as_str(), pool.prefer.len(), pool.limits.max_nodes)).collect();
     assert_eq!(pools, [("inference", 1, 40), ("training", 2, 8), ("dev", 2, 10)]);
     assert_eq!(example.quotas.len(), 4);
+}
+
+/// What the example explains and leaves off is a policy too when it is switched on, with the defaults that it names, and says nothing that
+/// may not be meant.
+#[test]
+fn what_the_example_leaves_off_can_be_switched_on() {
+    let on: String = example()
+        .lines()
+        .map(|line| line.strip_prefix('#').filter(|rest| rest.starts_with("  ")).unwrap_or(line).to_owned() + "\n")
+        .collect();
+    let book = stoker_pricing::embedded().expect("the embedded tables");
+    let (policy, doubts) = parse_with_doubts("example", &on, Some(&book)).expect("a policy");
+    assert_eq!(doubts.to_string(), "");
+    let off = parse("example", example(), None).expect("the example is a policy");
+    let [inference, training, dev] = policy.pools.as_slice() else { panic!("three pools") };
+    let floor = inference.warm_floor.as_ref().expect("a floor");
+    assert_eq!((floor.nodes, floor.percent_of_busy, floor.schedule.len()), (1, Some(Percent(10)), 1));
+    assert_eq!(inference.stabilization, off.pools[0].stabilization);
+    assert_eq!((training.unhealthy, training.evidence), (off.pools[1].unhealthy, Evidence::Probe));
+    assert_eq!(training.spot.as_ref().and_then(|spot| spot.save), Some(SignedDuration::from_secs(90)));
+    assert_eq!((dev.held_after, dev.evidence), (off.pools[2].held_after, Evidence::Probe));
+    let off_hours = dev.off_hours.as_ref().expect("off-hours");
+    assert_eq!((off_hours.max_nodes, off_hours.evict_held_after), (Some(0), Some(SignedDuration::from_mins(15))));
 }
 
 #[test]
@@ -86,17 +111,17 @@ fn one_slip_gets_one_line() {
         ("count: 1", "count: [1, two]", r#"7:34: pools[0].gpu.count[1] must be a whole number, is the text "two""#),
         ("clusterName: demo", "clusterName: true", "3:14: clusterName must be text, is true: put it in quotes"),
         ("clusterName: demo", "clusterName: !!str demo", r#"3:20: clusterName has the tag "!!str": tags are not read here, take it out"#),
-        ("clusterName: demo", "clusterName: *demo", r#"3:14: clusterName names the anchor "demo", which no line above has"#),
+        ("clusterName: demo", "clusterName: *demo", r#"3:14: clusterName names the anchor "demo", which no line above has: put text that begins with * or @ in quotes, as in cron: "*/5 * * * *""#),
         ("clusterName: demo", "clusterName: demo\n1: 2", "4:1: the file has the key 1, which is not text: put it in quotes"),
         ("clusterName: demo", "clusterName: demo\n<<: {kind: Policy}", "4:1: the file has the merge key <<, which is not read here: write its fields out"),
         ("clusterName: demo", "clusterName: demo\ndefaults:", "4:1: defaults has no value: give it one, or take it out"),
-        ("clusterName: demo", "clusterName: demo\ndefaults: null", "4:11: defaults must be a mapping, is null"),
+        ("clusterName: demo", "clusterName: demo\ndefaults: null", "4:11: defaults must be a mapping, is null: write fields of it, such as bootDeadline, dataRegion, timeZone, unknownQuota"),
         ("clusterName: demo", "clusterName: a: b", "3:15: the file is not YAML: mapping values are not allowed in this context; look at the indentation, brackets and quotes here and above"),
         ("    maxNodes: 4\n", "\tmaxNodes: 4\n", "10:2: the file is not YAML: tabs disallowed within this context (block indentation); look at the indentation, brackets and quotes here and above"),
         ("    maxNodes: 4\n", "    maxNodes: 4\n---\nkind: Policy\n", "11:1: the file has a second document here: keep one"),
-        (GOOD, "", "1:1: the file is empty"),
-        (GOOD, "# nothing\n", "1:1: the file is empty"),
-        (GOOD, "- a\n", "1:1: the file must be a mapping, is a list"),
+        (GOOD, "", "1:1: the file is empty: write its fields apiVersion, kind, clusterName, pools"),
+        (GOOD, "# nothing\n", "1:1: the file is empty: write its fields apiVersion, kind, clusterName, pools"),
+        (GOOD, "- a\n", "1:1: the file must be a mapping, is a list: write its fields apiVersion, kind, clusterName, pools"),
         (GOOD, "{", "1:1: the file is not YAML: unclosed bracket '{'; look at the indentation, brackets and quotes here and above"),
     ] {
         assert_eq!(said(&GOOD.replacen(good, bad, 1), None), format!("policy.yaml:{expected}"), "{bad}");

@@ -13,6 +13,7 @@ use stoker_core::demand::NoLevel;
 use stoker_core::reading::Why;
 
 use super::Connection;
+use crate::files;
 
 /// How long one query may take, its answer included. A healthy Prometheus answers these in milliseconds; ten seconds leave one late
 /// answer within the interval.
@@ -169,7 +170,7 @@ impl Asker {
         let builder = match &connection.ca {
             Some(path) => {
                 let read = |source| NoAsker::Read { path: path.clone(), source };
-                let pem = std::fs::read(path).map_err(read)?;
+                let pem = files::read(path).map_err(read)?;
                 let certificates = reqwest::Certificate::from_pem_bundle(&pem).unwrap_or_default();
                 if certificates.is_empty() {
                     return Err(NoAsker::NoCertificate { path: path.clone() });
@@ -181,7 +182,7 @@ impl Asker {
             None => builder,
         };
         if let Some(path) = &connection.token_file {
-            std::fs::read(path).map_err(|source| NoAsker::Read { path: path.clone(), source })?;
+            files::read(path).map_err(|source| NoAsker::Read { path: path.clone(), source })?;
         }
         let client = builder.build().map_err(NoAsker::Client)?;
         let client = Client::from(client, &connection.url).map_err(|_| bad_url())?;
@@ -200,7 +201,7 @@ impl Asker {
         let mut asked = self.client.query(query).timeout(i64::try_from(self.within.as_millis()).unwrap_or(i64::MAX));
         if let Some(path) = &self.token_file {
             let bad = |why: String| AskFailed::Token { path: path.clone(), why };
-            let token = tokio::fs::read_to_string(path).await.map_err(|error| bad(error.to_string()))?;
+            let token = files::read_text(path).map_err(|error| bad(error.to_string()))?;
             let mut value =
                 HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|error| bad(error.to_string()))?;
             value.set_sensitive(true);

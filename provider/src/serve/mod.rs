@@ -1,15 +1,16 @@
 //! Puts the parts together: opens the state, starts the feeds, the engine and the doors, and stops them in order.
 
+mod error;
 mod nodes;
 mod options;
 mod probes;
 mod prometheus;
+mod running;
 mod side;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
@@ -18,26 +19,29 @@ use stoker_core::memory::Memory;
 use stoker_core::supply::KeyParts;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use error::ServeError;
 pub use options::{Door, KubeOptions, Options, PolicySource, ProbeDoorOptions};
+pub use running::Running;
 
 use crate::clock::Clock;
 use crate::confirm::Confirm;
-use crate::engine::{ClusterFeed, Engine, EngineHandle, Executor, Feeds, Inputs, MarketFeed, Parts, ask};
-use crate::journal::{Journal, JournalError, Reader};
+use crate::engine::{ClusterFeed, Engine, Executor, Feeds, Inputs, MarketFeed, Parts, ask};
+use crate::journal::Journal;
 use crate::kube::act::KubeAct;
 use crate::kube::feed::KubeFeed;
+use crate::needs::{Given, warn_of_unmet};
 use crate::net::{Listener, Security, Tls, TlsFaults, TlsFiles, check_plaintext};
 use crate::observer::Observer;
-use crate::permit::{Permit, PermitError};
-use crate::policy_watch::{PolicyError, PolicyWatch, warn_of_unmatched};
+use crate::permit::Permit;
+use crate::policy_watch::{PolicyWatch, warn_of_unmatched};
 use crate::probes::{ProbeMetrics, Readings, Streams};
 use crate::rollup::{Followed, SharedRollup};
 use crate::supplier::Supplier;
-use crate::supplier::simulated::{Simulated, WorldError};
+use crate::supplier::simulated::Simulated;
 use crate::telemetry::{Certificate, Metrics};
+use running::Tasks;
 
 /// How often a supplier is asked what it has.
 const INVENTORY_EVERY: SignedDuration = SignedDuration::from_secs(2);
@@ -48,163 +52,12 @@ const EVENTS_NAMESPACE: &str = "default";
 /// Events waiting to be sent: a bad minute's worth. Beyond it they are dropped; logs and the journal have them all.
 const EVENTS: usize = 64;
 
-/// How long stopping may take: less than the 30 s that Kubernetes gives a pod.
-const STOP_WITHIN: Duration = Duration::from_secs(25);
-
-/// Why the service could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The state directory is in use, or cannot be made.
-    #[error(transparent)]
-    Permit(#[from] PermitError),
-    /// The journal cannot be opened.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The policy does not hold.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
-    /// The simulated world cannot be opened.
-    #[error(transparent)]
-    World(#[from] WorldError),
-    /// Certificates do not hold.
-    #[error(transparent)]
-    Tls(#[from] TlsFaults),
-    /// Plaintext would be served where it can be overheard.
-    #[error(transparent)]
-    Plaintext(#[from] crate::net::PlaintextRefused),
-    /// The same where probes are listened for.
-    #[error(
-        "--probe-listen {0}: plaintext is served on loopback addresses only, since whoever reaches this port may speak for any node: \
-         give --probe-cert, --probe-key and --probe-client-ca (`stoker certs --client-name probe:<node>` makes a set), listen on \
-         127.0.0.1, or accept the risk with --allow-plaintext"
-    )]
-    ProbePlaintext(SocketAddr),
-    /// Probes would be believed whatever node they name.
-    #[error(
-        "nothing tells which node a probe is on: give --probe-client-ca (certificates), or watch a cluster, whose API server reviews \
-         ServiceAccount tokens"
-    )]
-    UnprovenProbes,
-    /// Prometheus cannot be asked.
-    #[error(transparent)]
-    Prometheus(#[from] crate::prometheus::NoAsker),
-    /// An address cannot be listened on.
-    #[error("{addr}: cannot listen for {door}")]
-    Listen {
-        /// The address.
-        addr: SocketAddr,
-        /// What for.
-        door: &'static str,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The state is another cluster's.
-    #[error(
-        "{}: the nodes kept here are of the cluster {other}, and the policy's clusterName is {cluster}: they would run on, unknown to \
-         anybody. Give clusterName back its value, or start with a state directory of its own (--state-dir)", .state_dir.display()
-    )]
-    OtherCluster {
-        /// The state directory.
-        state_dir: std::path::PathBuf,
-        /// The cluster of its nodes.
-        other: String,
-        /// The policy's.
-        cluster: ClusterName,
-    },
-    /// The cluster cannot be talked to.
-    #[error(transparent)]
-    Kubernetes(#[from] crate::kube::client::ClientError),
-    /// It runs inside a real cluster, and the supplier is simulated.
-    #[error(
-        "this runs inside a Kubernetes cluster and the supplier is simulated: the nodes that it announces never exist. \
-         Give --simulated-in-cluster if that is what you want (a rehearsal), or run it outside"
-    )]
-    SimulatedInCluster,
-}
-
-/// A running service.
-pub struct Running {
-    /// The way to its engine.
-    pub handle: EngineHandle,
-    /// Where the autoscaler's provider listens.
-    pub provider: SocketAddr,
-    /// Where the expander listens.
-    pub expander: SocketAddr,
-    /// Where the nodes' probes are listened for, if they are.
-    pub probes: Option<SocketAddr>,
-    /// Where the side port listens.
-    pub http: SocketAddr,
-    /// What is read of nodes.
-    pub readings: Arc<Readings>,
-    /// The probes that speak.
-    pub streams: Arc<Streams>,
-    /// The simulated supplier.
-    pub simulated: Arc<Simulated>,
-    /// The journal, closed when all that writes it has ended.
-    journal: Reader,
-    /// What takes calls in.
-    doors: Tasks,
-    /// All else.
-    inner: Tasks,
-}
-
-/// Tasks that end together.
-#[derive(Default)]
-struct Tasks {
-    stop: CancellationToken,
-    set: JoinSet<&'static str>,
-}
-
-impl Tasks {
-    async fn stop(&mut self) {
-        self.stop.cancel();
-        while self.set.join_next().await.is_some() {}
-    }
-}
-
-impl Running {
-    /// Waits until `until` is over or a part ends unasked, and then stops everything in order. Whether all parts ran to the end.
-    pub async fn run_until(mut self, until: impl Future<Output = ()>) -> bool {
-        let sound = tokio::select! {
-            () = until => true,
-            Some(ended) = self.doors.set.join_next() => unasked(ended),
-            Some(ended) = self.inner.set.join_next() => unasked(ended),
-        };
-        self.stop().await;
-        sound
-    }
-
-    /// Stops everything: first what takes calls in, then the loop, which lets what is under way finish. The state directory is at rest then.
-    pub async fn stop(mut self) {
-        let in_order = async {
-            self.doors.stop().await;
-            self.inner.stop().await;
-            self.journal.close().await;
-        };
-        if tokio::time::timeout(STOP_WITHIN, in_order).await.is_err() {
-            tracing::warn!(
-                "some parts did not stop within {} s; what was under way is taken up at the next start",
-                STOP_WITHIN.as_secs()
-            );
-        }
-    }
-}
-
 /// The cluster that remembered nodes belong to, where it is not this one.
 fn other_cluster(memory: &Memory, cluster: &ClusterName) -> Option<String> {
     memory.records.values().find_map(|record| {
         let key: KeyParts = record.purchase()?.key.as_str().parse().ok()?;
         (key.cluster != *cluster).then(|| key.cluster.to_string())
     })
-}
-
-/// Tells of a part that ended by itself. Nothing is sound without it.
-fn unasked(ended: Result<&'static str, tokio::task::JoinError>) -> bool {
-    match ended {
-        Ok(task) => tracing::error!(task, "a part ended unasked; stopping"),
-        Err(error) => tracing::error!(%error, "a part failed; stopping"),
-    }
-    false
 }
 
 /// Starts the service.
@@ -312,6 +165,8 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     markets.refresh(clock.now()).await;
     let policy = Arc::new(policy);
     warn_of_unmatched(&policy, &book, &markets.facts().borrow());
+    let given = Given { cluster: client.is_some(), probes: probe_door.is_some(), prometheus: prometheus.is_some() };
+    warn_of_unmet(&policy, given);
     let (policy_sender, policy_receiver) = watch::channel(policy);
     let prometheus = prometheus::Prometheus::new(prometheus.as_ref(), &policy_receiver, &mut registry, &clock)?;
     let cluster_feed =

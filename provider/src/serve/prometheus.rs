@@ -36,11 +36,6 @@ impl Prometheus {
         clock: &Clock,
     ) -> Result<Self, NoAsker> {
         let asker = connection.map(Asker::new).transpose()?;
-        if asker.is_none() && policy.borrow().pools.iter().any(|pool| !pool.signals.is_empty()) {
-            tracing::warn!(
-                "the policy has demand signals and no Prometheus is named: give --prometheus-url, or they stay unknown"
-            );
-        }
         let metrics = Metrics::register(registry);
         let signals = Signals::new(asker.clone(), policy.clone(), metrics.clone(), clock.clone());
         let people = People::new(asker.clone(), policy.clone(), metrics.clone(), clock.clone());

@@ -60,9 +60,11 @@ pub(super) fn state(
                 });
             }
             if let Some(kube) = &kube {
-                conditions.push(match kube.broken() {
-                    None => Condition::good("kubernetes"),
-                    Some(broken) => Condition::degraded("kubernetes", broken.to_string()),
+                conditions.push(match kube.standing() {
+                    Ok(()) => Condition::good("kubernetes"),
+                    // The view is shown until the feed counts as broken.
+                    Err(shaky) if kube.healthy() => Condition::degraded("kubernetes", shaky.to_string()),
+                    Err(shaky) => Condition::not_ready("kubernetes", shaky.to_string()),
                 });
             }
             for (listener, status) in &certificates {

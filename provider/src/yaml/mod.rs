@@ -12,8 +12,6 @@ mod schema;
 mod tests;
 mod tree;
 
-use std::io;
-
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use stoker_core::policy::{Fault, Path};
@@ -28,8 +26,7 @@ use read::Reader;
 use schema::In;
 use tree::Node;
 
-/// Longest text read, in bytes: a hundred times the longest policy anybody would write by hand.
-pub const MAX_BYTES: usize = 4 << 20;
+use crate::files::MAX_BYTES;
 
 /// A value, and where each part of it stands in the file.
 #[derive(Debug)]
@@ -44,21 +41,12 @@ impl<T> Loaded<T> {
     pub fn position(&self, path: &Path) -> Position {
         self.root.place_of(path)
     }
-}
 
-/// Reads a file as text.
-///
-/// # Errors
-/// What the system says; of a file that is no text, where it is none and the cure.
-pub fn read_text(path: &std::path::Path) -> io::Result<String> {
-    String::from_utf8(std::fs::read(path)?).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        let (before, rest) = error.as_bytes().split_at(at);
-        let line = before.split(|byte| *byte == b'\n').count();
-        let byte = rest.first().copied().unwrap_or_default();
-        let message = format!("line {line}: the byte 0x{byte:02x} at offset {at} is not UTF-8: save the file as UTF-8");
-        io::Error::new(io::ErrorKind::InvalidData, message)
-    })
+    /// What else is to be said of the text that this was read from, by line. `file_name` is only shown.
+    pub fn told(&self, file_name: &str, text: &str, said: Vec<Fault>) -> Faults {
+        let found = said.into_iter().map(|fault| Found { at: self.position(&fault.path), fault });
+        Faults::new(file_name, text, found.collect())
+    }
 }
 
 /// Reads `text` as a `T`.
@@ -82,11 +70,11 @@ pub fn load_checked<T: DeserializeOwned + JsonSchema, U>(
     file_name: &str,
     text: &str,
     rules: impl FnOnce(&T) -> Result<U, Vec<Fault>>,
-) -> Result<U, Faults> {
+) -> Result<Loaded<U>, Faults> {
     let Draft { value, root, mut found, doubtful } = draft(text);
-    if let (Some(value), Some(root)) = (&value, &root) {
-        match rules(value) {
-            Ok(accepted) if found.is_empty() => return Ok(accepted),
+    if let (Some(value), Some(root)) = (value, root) {
+        match rules(&value) {
+            Ok(value) if found.is_empty() => return Ok(Loaded { value, root }),
             Ok(_) => {}
             Err(faults) => {
                 let is_sure =

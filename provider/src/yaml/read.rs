@@ -13,6 +13,9 @@ use super::faults::{Found, Position};
 use super::schema::In;
 use super::tree::{Field, Node, Tree};
 
+/// So many fields are named of a mapping that needs none of them.
+const MOST_NAMED: usize = 4;
+
 /// What was found on the way.
 #[derive(Default)]
 pub(super) struct Reader {
@@ -35,8 +38,12 @@ impl Reader {
                 return None;
             }
             Tree::Nothing => {
-                let whole = path.segments().is_empty();
-                self.fault(place, path, if whole { "is empty" } else { "has no value: give it one, or take it out" });
+                let message = if path.segments().is_empty() {
+                    format!("is empty{}", to_write(&schema.ways()))
+                } else {
+                    "has no value: give it one, or take it out".to_owned()
+                };
+                self.fault(place, path, message);
                 return None;
             }
             _ => {}
@@ -233,7 +240,25 @@ fn misfit(ways: &[In], tree: &Tree) -> String {
         Tree::List(_) => ("a list".to_owned(), String::new()),
         Tree::Map(_) => ("a mapping".to_owned(), String::new()),
     };
+    let cure = match wanted.as_slice() {
+        [only] if cure.is_empty() && only == "a mapping" => to_write(ways),
+        [only] if cure.is_empty() && only == "a list" => ": begin each element with -".to_owned(),
+        _ => cure,
+    };
     format!("must be {}, is {written}{cure}", wanted.join(" or "))
+}
+
+/// The fields to write of a mapping that is not there: those that none of its ways goes without, else any.
+fn to_write(ways: &[In]) -> String {
+    let ways: Vec<&In> = ways.iter().filter(|way| way.fields().next().is_some()).collect();
+    let Some((first, rest)) = ways.split_first() else { return ": write it as key: value".to_owned() };
+    let needed: Vec<&str> =
+        first.required().filter(|key| rest.iter().all(|way| way.required().any(|other| other == *key))).collect();
+    if needed.is_empty() {
+        return format!(": write fields of it, such as {}", first.fields().take(MOST_NAMED).collect::<Vec<_>>().join(", "));
+    }
+    let word = if needed.len() == 1 { "field" } else { "fields" };
+    format!(": write its {word} {}", needed.join(", "))
 }
 
 fn out_of_bounds(way: In, number: &Number) -> Option<String> {

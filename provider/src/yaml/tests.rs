@@ -106,7 +106,7 @@ fn each_form_has_its_fault() {
         ("name: a\nevents: [{zone: z}]", "2:10: events[0].kind is missing: add it"),
         ("name: a\nevents: [{kind: reclaim, zone: z, nodes: [1, -1]}]", "2:46: events[0].nodes[1] -1 is below 0: raise it"),
         ("name: a\nevents: [{kind: stockOut, zone: z, minutes: 256}]", "2:45: events[0].minutes 256 is above 255: lower it"),
-        ("name: a\nevents: [5]", "2:10: events[0] must be a mapping, is 5"),
+        ("name: a\nevents: [5]", "2:10: events[0] must be a mapping, is 5: write its fields kind, zone"),
         ("name: a\nlabels: {a: 1}", "2:13: labels.a must be text, is 1: put it in quotes"),
         ("name: a\nlabels: {a: b, a: c}", "2:16: labels.a is given twice, first on line 2: keep one"),
         ("name: a\nlabels: {[a]: b}", "2:10: labels has a list as a key: write text"),
@@ -174,7 +174,7 @@ fn rules_judge_what_could_be_read_and_nothing_else() {
     };
     // The list of events could not be read: that there are none is not for the rules to say.
     let faults = load_checked("w", "name: ''\nevents: [{kind: reclaim}, 5]\nlabels: {a: b}\n", rules).expect_err("faults");
-    let expected = "w:1:7: name is empty\nw:2:10: events[0].zone is missing: add it\nw:2:27: events[1] must be a mapping, is 5\nw:3:13: labels.a is not wanted";
+    let expected = "w:1:7: name is empty\nw:2:10: events[0].zone is missing: add it\nw:2:27: events[1] must be a mapping, is 5: write its fields kind, zone\nw:3:13: labels.a is not wanted";
     assert_eq!(faults.to_string(), expected);
     let faults = load_checked("w", "name: ''\nlabels: {a: b}\n", rules).expect_err("faults");
     assert_eq!(faults.to_string(), "w:1:1: the file has no events\nw:1:7: name is empty\nw:2:13: labels.a is not wanted");

@@ -97,9 +97,19 @@ pub(super) fn parse(text: &str) -> Document {
         block_nesting_limit: MAX_DEPTH,
     };
     let events = Parser::new_from_str_with_options(text, options);
-    let mut builder = Builder { events, found: Vec::new(), anchors: HashMap::new(), values: 0 };
+    let mut builder = Builder { text, events, found: Vec::new(), anchors: HashMap::new(), values: 0 };
     let root = builder.document().ok();
     Document { root, found: builder.found }
+}
+
+/// Where to look in a text that breaks off being YAML.
+const TO_LOOK_AT: &str = "look at the indentation, brackets and quotes here and above";
+/// The same where a value begins as a cron expression may, and text in YAML may not.
+const TO_QUOTE: &str = "put text that begins with * or @ in quotes, as in cron: \"*/5 * * * *\"";
+
+/// Whether a value of a line begins with a sign that YAML keeps for itself and cron expressions begin with.
+fn has_bare_sign(line: &str) -> bool {
+    [": *", "- *", "[*", ": @", "- @", "[@"].iter().any(|begin| line.contains(begin))
 }
 
 /// Reading cannot go on; the fault is in [`Builder::found`].
@@ -113,6 +123,7 @@ struct Anchored {
 }
 
 struct Builder<'t> {
+    text: &'t str,
     events: Parser<'t, StrInput<'t>>,
     found: Vec<Found>,
     anchors: HashMap<usize, Anchored>,
@@ -128,9 +139,12 @@ impl<'t> Builder<'t> {
         match self.events.next() {
             Some(Ok(next)) => Ok(next),
             Some(Err(error)) => {
-                let message = match error.kind() {
-                    ErrorKind::RecursionLimitExceeded => too_deep(),
-                    _ => format!("is not YAML: {}; look at the indentation, brackets and quotes here and above", error.info()),
+                let message = if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
+                    too_deep()
+                } else {
+                    let line = self.text.lines().nth(error.marker().line().saturating_sub(1)).unwrap_or_default();
+                    let cure = if has_bare_sign(line) { TO_QUOTE } else { TO_LOOK_AT };
+                    format!("is not YAML: {}; {cure}", error.info())
                 };
                 self.fault(Position::of(*error.marker()), &Path::root(), message);
                 Err(Stop)
@@ -180,7 +194,8 @@ impl<'t> Builder<'t> {
             Event::MappingStart(..) => self.map(path, depth)?,
             Event::Alias(id) => return self.alias(id, at, path, depth),
             Event::UnresolvedAlias(name) => {
-                self.fault(at, path, format!("names the anchor {}, which no line above has", quoted(&name)));
+                let message = format!("names the anchor {}, which no line above has: {TO_QUOTE}", quoted(&name));
+                self.fault(at, path, message);
                 Tree::Refused
             }
             // No other event begins a value.

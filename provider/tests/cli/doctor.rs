@@ -48,7 +48,13 @@ fn a_file_is_read_and_what_cannot_be_examined_says_why() {
     let ran = stoker(&["doctor", "--autoscaler-args", &at]);
     assert!(ran.out.contains("--scan-interval=1m") && ran.out.contains("(the last known: --autoscaler-version"), "{ran:?}");
     for (args, code, told) in [
-        (vec!["doctor"], 2, "--autoscaler-args <FLAGS>"),
+        (vec!["doctor"], 2, "<--autoscaler-args <FLAGS>|--autoscaler-manifest <FILE>>"),
+        (
+            vec!["doctor", "--autoscaler-args", "@/dev/zero"],
+            1,
+            "it is a device: name a regular file, or pipe it in and name it -",
+        ),
+        (vec!["doctor", "--autoscaler-manifest", "/dev/zero"], 1, "it is a device: name a regular file"),
         (vec!["doctor", "--autoscaler-args", "--a='b"], 2, "--autoscaler-args: the quotation mark ' is never closed"),
         (vec!["doctor", "--autoscaler-args", "@none"], 1, "none cannot be read"),
         (vec!["doctor", "--autoscaler-args", "", "--autoscaler-version", "36"], 2, "write it like 1.36"),

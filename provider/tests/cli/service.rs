@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use crate::binary::{command, golden, stoker};
 
 /// A service that ends with the test.
-struct Service(Child);
+pub(crate) struct Service(pub(crate) Child);
 
 impl Drop for Service {
     fn drop(&mut self) {

@@ -3,6 +3,7 @@
 //! A [`RawPolicy`] becomes a [`Policy`] only through [`Policy::try_from_raw`], which reports every fault at once, each with
 //! the path of the field that has it. Whoever read the file turns the path into a line.
 
+mod doubts;
 mod fault;
 mod nearest;
 mod prometheus;
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
+pub use doubts::doubts;
 pub use fault::{Fault, Path, Segment, quoted};
 pub use nearest::nearest;
 pub use prometheus::Prometheus;

@@ -5,7 +5,7 @@
 
 mod advise;
 mod budgets;
-mod calendar;
+pub(super) mod calendar;
 mod commitments;
 mod data;
 mod floor;
@@ -18,6 +18,7 @@ mod quotas;
 mod sharing;
 mod signals;
 mod spot;
+pub(super) mod stretches;
 #[cfg(test)]
 mod tests;
 mod windows;

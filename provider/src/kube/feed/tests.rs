@@ -244,6 +244,8 @@ async fn nothing_is_published_before_the_last_page() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(feed.latest(), None);
     assert!(!feed.healthy());
+    let told = feed.standing().unwrap_err().to_string();
+    assert_eq!(told, "the API server has not told all nodes and pods since this began, 5 s ago: no answer yet");
 
     gate.notify_one();
     let facts = next(&feed).await;
@@ -252,7 +254,23 @@ async fn nothing_is_published_before_the_last_page() {
     // Within the debounce, what the watch told at once is in the first value.
     assert!(node_of(&facts, "b").is_busy());
     assert!(feed.healthy());
-    assert_eq!(feed.broken(), None);
+    assert_eq!((feed.broken(), feed.standing()), (None, Ok(())));
+    task.abort();
+}
+
+/// A server that never answered is not a good one, though no watch of it stood that could have broken.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_answered_is_told() {
+    let client = fake::client(|_| std::future::pending());
+    let (feed, task) = KubeFeed::start(&client, &cluster(), Arc::new(Notify::new()));
+    let task = tokio::spawn(task);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let told = feed.standing().unwrap_err().to_string();
+    assert!(
+        told.starts_with("the API server has not told all nodes and pods since this began, 120 s ago: the watch of "),
+        "{told}"
+    );
+    assert!(told.contains("no answer within 20s"), "{told}");
     task.abort();
 }
 
@@ -285,6 +303,7 @@ async fn a_broken_watch_keeps_the_facts_and_is_told() {
     tokio::time::sleep(Duration::from_mins(5)).await;
     let broken = feed.broken().unwrap();
     assert!(broken.to_string().contains("InternalError"), "{broken}");
+    assert_eq!(feed.standing(), Err(Shaky::Broken(broken)));
     assert!(!feed.healthy());
     assert!(feed.age() > Duration::from_mins(4));
     assert_eq!(feed.latest().as_ref(), Some(&facts));

@@ -15,6 +15,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
 use super::fault::{Found, TlsFault, TlsFaults};
+use crate::files;
 
 /// The files of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,9 +109,9 @@ impl TlsFiles {
 
     pub(super) fn read(&self) -> Contents {
         Contents {
-            cert: std::fs::read(&self.cert),
-            key: std::fs::read(&self.key),
-            client_ca: self.client_ca.as_ref().map(std::fs::read),
+            cert: files::read(&self.cert),
+            key: files::read(&self.key),
+            client_ca: self.client_ca.as_deref().map(files::read),
         }
     }
 

@@ -70,5 +70,7 @@ fn a_connection_that_cannot_be_is_refused_at_the_start() {
     assert!(matches!(with("prometheus:9090", None), NoAsker::Url { .. }));
     assert!(matches!(with("http://", None), NoAsker::Url { .. }));
     assert!(matches!(with("https://prometheus", Some("/nowhere/ca.pem")), NoAsker::Read { .. }));
-    assert!(matches!(with("https://prometheus", Some("/dev/null")), NoAsker::NoCertificate { .. }));
+    assert!(matches!(with("https://prometheus", Some("/dev/null")), NoAsker::Read { .. }));
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    assert!(matches!(with("https://prometheus", empty.path().to_str()), NoAsker::NoCertificate { .. }));
 }

@@ -71,11 +71,11 @@ pub struct RawFloorSlot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "Europe/Berlin")]
     pub time_zone: Option<String>,
-    /// How long it lasts by that clock, e.g. `10h`.
+    /// How long it lasts by that clock, e.g. `10h`: no shorter than what is bought when it begins is kept by `stabilization`.
     #[serde(rename = "for")]
     #[schemars(example = "10h")]
     pub length: String,
-    /// So many nodes.
+    /// So many nodes: more than `nodes`, since the most counts. `offHours` lower a floor.
     pub nodes: u32,
 }
 
@@ -100,7 +100,7 @@ pub struct RawSlot {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawOffHours {
-    /// When.
+    /// When. Times that run into each other count as one; with `maxNodes` they leave some hour out.
     pub schedule: Vec<RawSlot>,
     /// Nodes not exceeded then, in the place of `limits.maxNodes`. Nothing more is bought and idle nodes are not kept; busy ones never go for
     /// it. Default: as at other times.
@@ -110,7 +110,7 @@ pub struct RawOffHours {
     /// grace time. Default: `keep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldThen>,
-    /// How long after that Event, `1m` to `24h`. Default: `15m`.
+    /// How long after that Event, `1m` to `24h` and shorter than the times of the schedule. Default: `15m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "15m")]
     pub grace: Option<String>,

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
+use super::stretches::{REFERENCE, cover_every_hour, length_around};
 use super::{Faults, grammar, optional};
 use crate::calendar::{Cron, OffHours, Slot, Zone};
-use crate::policy::{Evidence, HeldThen, Path, RawOffHours, RawPool};
+use crate::policy::{Evidence, HeldThen, Path, RawOffHours, RawPool, RawStabilization};
 use crate::window::Stabilization;
-
-/// Schedules are compared from here on: rules of the calendar are alike in every year, and a policy is right or wrong whenever it is read.
-pub(super) const REFERENCE: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
 /// Longest slot: what is on for longer is how things are, and not a time of the week.
 const MAX_SLOT: SignedDuration = SignedDuration::from_hours(31 * 24);
@@ -34,8 +32,8 @@ fn zone(faults: &mut Faults, path: &Path, text: &str) -> Option<Zone> {
 pub(super) struct Reader<'a> {
     /// The zone of slots that name none.
     zone: &'a Zone,
-    /// How long a free node of the pool is kept.
-    window: SignedDuration,
+    /// How long a free node of the pool is kept, and the field that says so.
+    window: (SignedDuration, &'static str),
     /// How many were read so far.
     read: usize,
     /// The first of each kind.
@@ -43,10 +41,17 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn of(pool: &RawPool, zone: &'a Zone) -> Self {
-        let written = pool.stabilization.as_ref().and_then(|windows| windows.scale_down.as_deref());
-        let written = written.and_then(|text| grammar::duration(text).ok());
-        Self { zone, window: written.unwrap_or(Stabilization::of(pool.workload).scale_down), read: 0, seen: BTreeMap::new() }
+    /// For slots in which nodes go: a free one stays for its window at any time.
+    pub(super) fn of_off_hours(pool: &RawPool, zone: &'a Zone) -> Self {
+        let [scale_down, ..] = windows(pool);
+        Self { zone, window: scale_down, read: 0, seen: BTreeMap::new() }
+    }
+
+    /// For slots that buy nodes: what is bought when one begins stays for as long as the longest of all windows.
+    pub(super) fn of_floor(pool: &RawPool, zone: &'a Zone) -> Self {
+        let [first, rest @ ..] = windows(pool);
+        let longest = rest.into_iter().fold(first, |longest, next| if next.0 > longest.0 { next } else { longest });
+        Self { zone, window: longest, read: 0, seen: BTreeMap::new() }
     }
 
     /// The next slot of a schedule.
@@ -72,10 +77,10 @@ impl<'a> Reader<'a> {
         if let Some(length) = length {
             if length <= SignedDuration::ZERO {
                 faults.add(&field, format!("{text} is no time: write how long it lasts, such as 10h"));
-            } else if length < self.window {
+            } else if length < self.window.0 {
                 let why = "so what it changes would hardly show: lengthen it, or shorten that";
-                let window = minutes(self.window);
-                faults.add(&field, format!("{text} is shorter than the stabilization.scaleDown window of {window}, {why}"));
+                let (window, name) = (said(self.window.0), self.window.1);
+                faults.add(&field, format!("{text} is shorter than the stabilization.{name} window of {window}, {why}"));
             } else if length > MAX_SLOT {
                 faults.add(
                     &field,
@@ -98,9 +103,28 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn minutes(length: SignedDuration) -> String {
+/// What keeps a free node of a pool, as far as it can be read: its window first.
+fn windows(pool: &RawPool) -> [(SignedDuration, &'static str); 3] {
+    let absent = RawStabilization::default();
+    let written = pool.stabilization.as_ref().unwrap_or(&absent);
+    let usual = Stabilization::of(pool.workload);
+    let of = |text: &Option<String>, usual| text.as_deref().and_then(|text| grammar::duration(text).ok()).unwrap_or(usual);
+    [
+        (of(&written.scale_down, usual.scale_down), "scaleDown"),
+        (of(&written.minimum_life, usual.minimum_life), "minimumLife"),
+        (of(&written.after_scale_up, usual.after_scale_up), "afterScaleUp"),
+    ]
+}
+
+/// A length of time as it is written in a policy.
+pub(in crate::policy) fn said(length: SignedDuration) -> String {
     let (minutes, seconds) = (length.as_mins(), length.as_secs() % 60);
-    if seconds == 0 { format!("{minutes}m") } else { format!("{}s", length.as_secs()) }
+    match (minutes / 60, minutes % 60) {
+        _ if seconds != 0 => format!("{}s", length.as_secs()),
+        (0, minutes) => format!("{minutes}m"),
+        (hours, 0) => format!("{hours}h"),
+        (hours, minutes) => format!("{hours}h{minutes}m"),
+    }
 }
 
 /// When the pool is not worked with. `None` is a fault, `Some(None)` never.
@@ -111,10 +135,11 @@ pub(super) fn off_hours(faults: &mut Faults, path: &Path, raw: &RawPool, zone: &
 
 fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawOffHours, zone: &Zone) -> Option<OffHours> {
     let schedule = path.key("schedule");
+    let told = faults.0.len();
     if raw.schedule.is_empty() {
         faults.add(&schedule, "is empty: name at least one time, or take offHours out");
     }
-    let mut reader = Reader::of(pool, zone);
+    let mut reader = Reader::of_off_hours(pool, zone);
     let slots: Vec<_> = raw
         .schedule
         .iter()
@@ -153,5 +178,32 @@ fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawOffHours, zon
         faults.add(&path.key("held"), "evict needs evidence: probe: nothing else tells a forgotten notebook from one at work");
     }
     let evict_held_after = evict.then(|| grace.and_then(|(_, length)| length).unwrap_or(DEFAULT_GRACE));
-    Some(OffHours { slots: slots.into_iter().collect::<Option<_>>()?, max_nodes: raw.max_nodes, evict_held_after })
+    let off = OffHours { slots: slots.into_iter().collect::<Option<_>>()?, max_nodes: raw.max_nodes, evict_held_after };
+    if faults.0.len() == told {
+        without_end(faults, path, pool, &off);
+        too_short_for_grace(faults, &schedule, &off);
+    }
+    Some(off)
+}
+
+/// Reports slots that follow each other without end. Held nodes may be given up at all times; a limit that always holds is the pool's own.
+fn without_end(faults: &mut Faults, path: &Path, pool: &RawPool, off: &OffHours) {
+    let Some(most) = off.max_nodes.filter(|_| cover_every_hour(off)) else { return };
+    let floor = pool.warm_floor.as_ref().and_then(|floor| floor.nodes).filter(|nodes| *nodes > most);
+    let floor = floor.map(|nodes| format!(", and warmFloor.nodes {nodes} is never kept")).unwrap_or_default();
+    let cure = "leave a time out, or write limits.maxNodes";
+    faults.add(&path.key("schedule"), format!("covers every hour, so maxNodes {most} always holds{floor}: {cure}"));
+}
+
+/// Reports slots that are over before a held node could be let go in them.
+fn too_short_for_grace(faults: &mut Faults, schedule: &Path, off: &OffHours) {
+    let Some(grace) = off.evict_held_after else { return };
+    for (at, slot) in off.slots.iter().enumerate() {
+        let length = length_around(off, slot);
+        if length <= grace {
+            let why = "so no held node is let go in it: lengthen it, or shorten that";
+            let message = format!("{} is no longer than offHours.grace, {}, {why}", said(length), said(grace));
+            faults.add(&schedule.index(at).key("for"), message);
+        }
+    }
 }

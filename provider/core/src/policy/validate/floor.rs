@@ -2,7 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::calendar::{REFERENCE, Reader};
+use super::calendar::Reader;
+use super::stretches::{CHANGES, REFERENCE, YEAR};
 use super::{Faults, grammar, optional};
 use crate::calendar::{OffHours, Slot, Zone};
 use crate::floor::{DEFAULT_WINDOW, LONGEST_WINDOW, Quantile, SHORTEST_WINDOW, WarmFloor};
@@ -13,8 +14,6 @@ use crate::units::Percent;
 const MIN_HORIZON: SignedDuration = SignedDuration::from_mins(1);
 /// Longest horizon: no boot takes longer than the longest boot deadline.
 const MAX_HORIZON: SignedDuration = super::MAX_BOOT_DEADLINE;
-/// So many changes of two schedules are looked at to find a time at which both are on: more than a year of days has.
-const CHANGES: usize = 1_500;
 
 /// What the pool keeps warm. `None` is a fault, `Some(None)` nothing.
 #[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]
@@ -49,7 +48,7 @@ fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawWarmFloor, zo
     });
     let quantile = optional(raw.quantile.as_ref(), |raw| quantile(faults, &path.key("quantile"), raw));
     let schedule_path = path.key("schedule");
-    let mut reader = Reader::of(pool, zone);
+    let mut reader = Reader::of_floor(pool, zone);
     let schedule: Vec<_> = raw
         .schedule
         .iter()
@@ -134,5 +133,3 @@ fn both_on(slot: &Slot, off: &OffHours) -> Option<Timestamp> {
     }
     None
 }
-
-const YEAR: SignedDuration = SignedDuration::from_hours(366 * 24);

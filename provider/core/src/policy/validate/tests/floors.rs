@@ -103,6 +103,20 @@ fn every_fault_of_a_schedule_is_told_with_its_place() {
         ]
     );
     assert_eq!(schedule(json!([slot("0 8 * * *", "15m", 1)])), [""; 0]);
+    let windows = |windows: Value, length: &str| {
+        let floor = json!({ "schedule": [slot("0 8 * * *", length, 1)] });
+        told(&json!({"limits": {"maxNodes": 4}, "stabilization": windows, "warmFloor": floor}))
+    };
+    // What is bought when a slot begins lives for its minimum.
+    assert_eq!(
+        windows(json!({"scaleDown": "5m", "minimumLife": "90m"}), "89m"),
+        [
+            "warmFloor.schedule[0].for 89m is shorter than the stabilization.minimumLife window of 1h30m, so what it changes would hardly show: lengthen it, or shorten that"
+        ]
+    );
+    assert_eq!(windows(json!({"scaleDown": "5m", "minimumLife": "90m"}), "90m"), [""; 0]);
+    let grown = windows(json!({"minimumLife": "0s", "afterScaleUp": "2h"}), "1h");
+    assert!(grown[0].contains("stabilization.afterScaleUp window of 2h"), "{grown:?}");
     assert_eq!(
         schedule(json!([slot("0 8 * * *", "24h", 1)])),
         [
@@ -141,6 +155,31 @@ fn off_hours_that_change_nothing_or_contradict_are_refused() {
         told(&json!({"limits": {"minNodes": 1, "maxNodes": 4}, "offHours": {"schedule": nights, "maxNodes": 0}})),
         ["offHours.maxNodes 0 is below limits.minNodes 1, which are kept at all times: lower those, or raise it"]
     );
+    // Two that take turns for ever, on working days and at weekends.
+    let always = json!([{"cron": "0 8 * * 1-5", "for": "24h"}, {"cron": "0 8 * * 0,6", "for": "24h"}]);
+    let fields = json!({"limits": {"maxNodes": 4}, "warmFloor": {"nodes": 2}, "offHours": {"schedule": always, "maxNodes": 1}});
+    assert_eq!(
+        told(&fields),
+        [
+            "offHours.schedule covers every hour, so maxNodes 1 always holds, and warmFloor.nodes 2 is never kept: leave a time out, or write limits.maxNodes"
+        ]
+    );
+    let nearly = json!([{"cron": "0 8 * * 1-5", "for": "24h"}, {"cron": "0 8 * * 0,6", "for": "23h59m"}]);
+    assert_eq!(off(&json!({"schedule": nearly, "maxNodes": 1})), [""; 0]);
+    // Over before its announcement could be.
+    let evict = |slots: Value, grace: &str| {
+        told(&json!({"evidence": "probe", "offHours": {"schedule": slots, "held": "evict", "grace": grace}}))
+    };
+    let hour = json!([{"cron": "0 20 * * *", "for": "1h"}]);
+    assert_eq!(
+        evict(hour.clone(), "1h"),
+        [
+            "offHours.schedule[0].for 1h is no longer than offHours.grace, 1h, so no held node is let go in it: lengthen it, or shorten that"
+        ]
+    );
+    assert_eq!(evict(hour, "59m"), [""; 0]);
+    // With the next it makes two hours.
+    assert_eq!(evict(json!([{"cron": "0 20 * * *", "for": "1h"}, {"cron": "0 21 * * *", "for": "1h"}]), "1h"), [""; 0]);
     // The first Thursday of 2026: 6:00 in New York is noon in Berlin, and the floor is on until 8:00 there. At 22:00 it begins in the dark.
     let slots = json!([
         {"cron": "0 22 * * 4", "timeZone": "Europe/Berlin", "for": "1h", "nodes": 2},
