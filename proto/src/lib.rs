@@ -18,6 +18,7 @@
 
 mod compat;
 mod generation;
+pub mod limits;
 
 pub use compat::InstanceErrorClass;
 pub use generation::ClientGeneration;

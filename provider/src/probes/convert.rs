@@ -1,6 +1,6 @@
 //! From what a probe sends to readings: where the wire ends.
 //!
-//! What hardware cannot have becomes unknown, [`Why::Absurd`], and is counted; the rest of the round stands. A round that does not say
+//! What hardware cannot have becomes unknown, [`Why::Absurd`], and is counted, whether the probe says so or we see it; the rest of the round stands. A round that does not say
 //! which GPU it means, or when it was read, is not taken at all.
 
 use std::collections::BTreeMap;
@@ -10,8 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 use stoker_core::ids::GpuUuid;
 use stoker_core::reading::{
     DriverState, Ecc, Gate, GateResult, GpuProcess, GpuReading, Happening, Interruption, Measured, MemoryLevel, Mig,
-    MigReading, NodeEvent, NodeReading, NvLink, Pcie, Permille, RemappedRows, Source, Why, limits,
+    MigReading, NodeEvent, NodeReading, NvLink, Pcie, Permille, RemappedRows, Source, Why,
 };
+use stoker_proto::limits;
 use stoker_proto::probe as wire;
 use stoker_proto::probe::Signal;
 
@@ -190,6 +191,7 @@ impl Unknowns<'_> {
             (Some(wire::Why::TimedOut), _) => Err(Why::TimedOut),
             (Some(wire::Why::NotYet), _) => Err(Why::NotYet),
             (Some(wire::Why::NotTrusted), _) => Err(Why::NotTrusted),
+            (Some(wire::Why::Absurd), _) => Err(Why::Absurd),
             // Also what a newer probe may call it.
             (Some(wire::Why::Failed | wire::Why::Unspecified), _) => Err(Why::Failed),
         }
@@ -216,6 +218,12 @@ fn doubled(index: u32) -> GpuReading {
 struct Absurd(u32);
 
 impl Absurd {
+    /// Counts what the probe itself calls so.
+    fn told(&mut self, unknown: &[wire::Unknown]) {
+        let absurd = unknown.iter().filter(|unknown| unknown.why() == wire::Why::Absurd).count();
+        self.0 = self.0.saturating_add(u32::try_from(absurd).unwrap_or(u32::MAX));
+    }
+
     fn known<T>(&mut self, level: T, sane: bool) -> Measured<T> {
         if sane {
             return Measured::Known(level);
@@ -266,6 +274,7 @@ impl Absurd {
     }
 
     fn gpu(&mut self, gpu: wire::Gpu) -> Result<GpuReading, Reason> {
+        self.told(&gpu.unknown);
         let unknown = Unknowns(&gpu.unknown);
         let of = |signal, value| unknown.level(signal, value);
         let clocks = gpu.clocks.map(|clocks| (clocks.sm_mhz, clocks.memory_mhz));
@@ -339,6 +348,7 @@ impl Absurd {
         }
         let mut devices = BTreeMap::new();
         for device in mig.devices {
+            self.told(&device.unknown);
             let unknown = Unknowns(&device.unknown);
             let reading = MigReading {
                 gpu_instance: device.gpu_instance,
