@@ -94,11 +94,15 @@ fn version(oldest: &str, found: &str) -> (Outcome, String) {
     }
 }
 
-/// A GPU that is counted and cannot be opened fails the gate whatever is expected.
+/// A GPU that is counted and cannot be opened fails the gate whatever is expected, and so does a node without any: probes are for GPU nodes.
 fn count(expected: Option<u32>, counted: Option<u32>, gpus: &[Gpu]) -> Option<(Outcome, String)> {
     let Some(counted) = counted else {
         return expected.map(|_| (Outcome::Unknown, "the driver does not count its GPUs".to_owned()));
     };
+    if counted == 0 && expected != Some(0) {
+        let expected = expected.map(|expected| format!(", {expected} expected")).unwrap_or_default();
+        return Some((Outcome::Failed, format!("the driver counts no GPU{expected}")));
+    }
     let opened = gpus.iter().filter(|gpu| !gpu.uuid.is_empty() && !lost(gpu)).count();
     if opened < counted as usize {
         return Some((Outcome::Failed, format!("the driver counts {counted} GPUs, {opened} can be opened")));
@@ -199,6 +203,13 @@ mod tests {
     fn a_gpu_that_is_counted_and_cannot_be_opened_fails_the_count() {
         let all = outcomes(&Expected::default(), State::Ready, Some(2), &[gpu(0, "NVIDIA L4", 23_034)]);
         assert_eq!(all[2], Outcome::Failed);
+    }
+
+    #[test]
+    fn a_driver_that_counts_no_gpu_fails_the_count_unless_none_is_expected() {
+        let of = |gpus, counted| outcomes(&Expected { gpus, ..Expected::default() }, State::Ready, counted, &[])[2];
+        assert_eq!([of(None, Some(0)), of(Some(8), Some(0))], [Outcome::Failed; 2]);
+        assert_eq!([of(Some(0), Some(0)), of(None, None)], [Outcome::Passed, Outcome::Unknown]);
     }
 
     #[test]
