@@ -98,6 +98,12 @@ impl Watch {
 
     /// A round, or what there is to say of one that does not come.
     pub async fn sample(&mut self, depth: Depth, deadline: Duration) -> Round {
+        self.sample_while_answering(depth, deadline, deadline).await
+    }
+
+    /// [`sample`](Self::sample) of a driver that may take long as a whole, `most`, as long as it answers some call every `silence`: where
+    /// nothing keeps it loaded, opening it takes seconds for each GPU.
+    pub async fn sample_while_answering(&mut self, depth: Depth, silence: Duration, most: Duration) -> Round {
         let (since, mut answer) = match self.late.take() {
             Some((since, mut answer)) => match answer.try_recv() {
                 Err(oneshot::error::TryRecvError::Empty) => {
@@ -109,23 +115,29 @@ impl Watch {
             },
             None => (Instant::now(), self.sampler.ask(depth)),
         };
-        match tokio::time::timeout(deadline, &mut answer).await {
-            Ok(Ok(round)) => {
-                self.last = round.clone();
-                round
-            }
-            Ok(Err(_)) => self.ended(),
-            Err(_) => {
-                tracing::warn!("a call to NVML has not come back");
-                self.late = Some((since, answer));
-                self.hung(since)
+        let until = |answered: Instant| (answered.max(since) + silence).min(since + most);
+        loop {
+            let patient = until(self.sampler.answered());
+            match tokio::time::timeout_at(patient.into(), &mut answer).await {
+                Ok(Ok(round)) => {
+                    self.last = round.clone();
+                    return round;
+                }
+                Ok(Err(_)) => return self.ended(),
+                Err(_) if until(self.sampler.answered()) > patient => {}
+                Err(_) => {
+                    tracing::warn!("a call to NVML has not come back");
+                    self.late = Some((since, answer));
+                    return self.hung(since);
+                }
             }
         }
     }
 
     /// Every reading is unknown while a call hangs; who the GPUs are is still known.
     fn hung(&self, since: Instant) -> Round {
-        self.without(State::Hung, format!("a call has not come back for {} s", since.elapsed().as_secs()))
+        let silent = self.sampler.answered().max(since).elapsed().as_secs_f64();
+        self.without(State::Hung, format!("unknown because NVML has not answered for {silent:.0} s"))
     }
 
     /// The thread has ended, by a fault in the wrapper or in us. Another one takes its place.

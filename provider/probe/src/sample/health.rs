@@ -35,7 +35,7 @@ pub(super) fn read(device: &Device<'_>, kept: &mut Kept) {
 pub(super) fn recovery_action(device: &Device<'_>) -> Result<u32, Why> {
     let [action] = fields(device, [field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])?;
     // There are five of them.
-    sane(action, |action| *action <= u32::from(u8::MAX))
+    sane(action, |action| u8::try_from(*action).is_ok())
 }
 
 fn remapped_rows(device: &Device<'_>) -> Result<RemappedRows, Why> {
