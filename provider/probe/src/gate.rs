@@ -117,6 +117,9 @@ fn lost(gpu: &Gpu) -> bool {
 }
 
 fn models(model: &str, gpus: &[Gpu]) -> (Outcome, String) {
+    if let Some(gpu) = gpus.iter().find(|gpu| gpu.name.is_empty()) {
+        return (Outcome::Unknown, format!("the name of GPU {} cannot be read", gpu.index));
+    }
     let others = gpus.iter().filter(|gpu| !names(&gpu.name, model)).map(|gpu| format!("GPU {} is {:?}", gpu.index, gpu.name));
     listed(&others.collect::<Vec<_>>(), gpus, &format!("not {model}"))
 }
@@ -203,6 +206,13 @@ mod tests {
     fn a_gpu_that_is_counted_and_cannot_be_opened_fails_the_count() {
         let all = outcomes(&Expected::default(), State::Ready, Some(2), &[gpu(0, "NVIDIA L4", 23_034)]);
         assert_eq!(all[2], Outcome::Failed);
+    }
+
+    #[test]
+    fn a_gpu_whose_name_or_memory_cannot_be_read_is_not_the_wrong_one() {
+        let expected = Expected { model: Some("L4".to_owned()), memory_gib: Some(24), ..Expected::default() };
+        let gpus = [gpu(0, "NVIDIA L4", 23_034), Gpu { name: String::new(), memory: None, ..gpu(1, "", 0) }];
+        assert_eq!(outcomes(&expected, State::Ready, Some(2), &gpus)[3..5], [Outcome::Unknown; 2]);
     }
 
     #[test]
