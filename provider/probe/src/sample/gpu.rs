@@ -203,9 +203,13 @@ pub(super) fn processes(device: &Device<'_>, proc: &Proc) -> Result<Processes, W
     let mut found = twice(&|| device.running_compute_processes()).map_err(|error| why(&error))?;
     match twice(&|| device.mps_running_compute_processes()) {
         Ok(clients) => found.extend(clients),
-        Err(NvmlError::InsufficientSize(_)) => return Err(Why::Failed),
         // Not every driver and mode has MPS.
-        Err(_) => {}
+        Err(NvmlError::InvalidArg) => {}
+        // A list that lacks those who work would be an empty one where a server of theirs is all that it shows.
+        Err(error) => match why(&error) {
+            Why::NotSupported => {}
+            why => return Err(why),
+        },
     }
     found.sort_by_key(|process| process.pid);
     found.dedup_by_key(|process| process.pid);
