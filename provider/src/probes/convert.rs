@@ -94,12 +94,18 @@ pub fn round(round: wire::Round, now: Timestamp) -> Result<Converted, Reason> {
     Ok(Converted { reading, at, absurd: absurd.0 })
 }
 
-/// An event that arrives `now`; `None` for a kind that a newer probe may have.
+/// Whether that moment of a node's clock lies too far ahead of ours.
+pub fn is_ahead(at: Option<&stoker_proto::Timestamp>, now: Timestamp) -> bool {
+    moment(at, now) == Err(Reason::Future)
+}
+
+/// An event that arrives `now`; `None` for a kind that a newer probe may have. One that [`is_ahead`] happened now: unlike a reading it is
+/// told once, and that a machine will go or a GPU failed is so whatever the node's clock says.
 ///
 /// # Errors
-/// [`Reason::Malformed`] or [`Reason::Future`].
+/// [`Reason::Malformed`].
 pub fn event(event: &wire::Event, now: Timestamp) -> Result<Option<NodeEvent>, Reason> {
-    let at = moment(event.at.as_ref(), now)?;
+    let at = event.at.as_ref().and_then(timestamp).ok_or(Reason::Malformed)?.min(now);
     let what = match &event.kind {
         Some(wire::event::Kind::Xid(xid)) => {
             let gpu = if xid.gpu_uuid.is_empty() { None } else { Some(uuid(&xid.gpu_uuid)?) };

@@ -22,7 +22,7 @@ pub enum Reason {
     Replayed,
     /// A round or event older than one that was taken. Left out.
     OutOfOrder,
-    /// By its clock the node is ahead of us. Left out, so that the node falls silent.
+    /// By its clock the node is ahead of us. A round is left out, so that the node falls silent; an event is taken as of its arrival.
     Future,
     /// A level beyond what hardware can have, or GPUs that go by one UUID: unknown from then on.
     Absurd,

@@ -27,7 +27,8 @@ fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-fn facts(names: &[&str]) -> Option<Arc<ClusterFacts>> {
+/// A cluster of these nodes.
+pub(crate) fn facts(names: &[&str]) -> Option<Arc<ClusterFacts>> {
     let of = |name: &&str| NodeFacts {
         name: node(name),
         provider_id: None,
