@@ -13,8 +13,10 @@ use crate::gate::{self, Listening};
 use crate::outbox::{Confirm, Outbox};
 use crate::sample::{Depth, Happened, Sampler, Settings, now, unknown_gpu};
 
-/// A round that takes longer has hung.
-const DEADLINE: Duration = Duration::from_secs(2);
+/// A driver that answers nothing for longer hangs.
+const SILENCE: Duration = Duration::from_secs(2);
+/// How long a round may take of a driver that is slow and answers, such as for 16 GPUs at work: questions wait meanwhile.
+const LONGEST: Duration = Duration::from_secs(10);
 /// As long as one that the provider waits for may take: it gives up after 5 s, and this probe's stream after 2 s.
 const CONFIRM_DEADLINE: Duration = Duration::from_millis(1500);
 /// How long after an event the GPUs are looked at again: the driver's verdict follows an XID within a second.
@@ -89,7 +91,7 @@ impl Watch {
                     None => confirming = false,
                 },
                 depth = async { tokio::select! { _ = ticks.tick() => Depth::Due, () = look.notified() => Depth::Full } } => {
-                    sink.round(self.sample(depth, DEADLINE).await);
+                    sink.round(self.sample_while_answering(depth, SILENCE, LONGEST).await);
                 }
             }
         }

@@ -118,6 +118,21 @@ fn a_call_that_hangs_is_told_and_so_is_its_end() -> Result<()> {
 }
 
 #[test]
+fn a_driver_that_is_slow_and_answers_does_not_hang() -> Result<()> {
+    // Longer in all than any silence may last, and no call as long.
+    let four = (0..4).map(Gpu::h100).collect();
+    let machine =
+        Machine::new(&Scenario { gpus: four, hangs: [("nvmlDeviceGetMemoryInfo_v2".to_owned(), 700)].into(), ..two() })?;
+    let probe = machine.probe(&[])?;
+    for _ in 0..2 {
+        let round = probe.until("a round", |line| !line["driver"].is_null())?;
+        assert_eq!((&round["driver"]["state"], round["gpus"].as_array().map(Vec::len)), (&"READY".into(), Some(4)));
+        assert!(round["tookUs"].as_u64().is_some_and(|took| took > 2_500_000), "{}", round["tookUs"]);
+    }
+    Ok(())
+}
+
+#[test]
 fn a_driver_that_hangs_from_the_start_can_still_be_ended() -> Result<()> {
     let machine = Machine::new(&hanging("nvmlInit_v2"))?;
     let probe = machine.probe(&[])?;
