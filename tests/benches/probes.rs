@@ -23,7 +23,7 @@ use common::report::{Report, short};
 use fleet::Fleet;
 use prost::Message as _;
 use round::{GPUS, round};
-use service::{Begin, Service};
+use service::{How, Service};
 use stoker_proto::probe::{FromProbe, from_probe};
 
 /// Names how many probes there are.
@@ -40,8 +40,8 @@ const MEASURE: Duration = Duration::from_secs(30);
 fn main() -> Result<()> {
     stoker::net::install_crypto();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    match Begin::from_environment()? {
-        Some(begin) => runtime.block_on(service::serve(begin)),
+    match How::from_environment()? {
+        Some(how) => runtime.block_on(service::serve(how)),
         None => runtime.block_on(run()),
     }
 }
@@ -61,8 +61,8 @@ async fn run() -> Result<()> {
     if let Some(certificates) = &certificates {
         fleet::certificates(certificates, probes)?;
     }
-    let begin = Begin::first(dir.path(), probes, certificates.as_deref());
-    let mut service = Service::spawn(&begin).await?;
+    let how = How::first(dir.path(), probes, certificates.as_deref());
+    let mut service = Service::spawn(&how).await?;
     let before = service.resident("VmRSS")?;
     let begun = Instant::now();
     let scheme = if certificates.is_some() { "https" } else { "http" };
@@ -104,7 +104,7 @@ async fn run() -> Result<()> {
     ] {
         println!("{what:<58} {:>8}", short(value));
     }
-    let back = restart(service, &begin, &fleet).await?;
+    let back = restart(service, &how, &fleet).await?;
     if probes != PROBES {
         println!("{probes} probes: the bars are for {PROBES}");
         return Ok(());
@@ -125,12 +125,12 @@ async fn run() -> Result<()> {
 }
 
 /// Kills the service and starts it anew, while the probes go on; seconds from the kill until it has heard of every node.
-async fn restart(service: Service, begin: &Begin, fleet: &Fleet) -> Result<f64> {
+async fn restart(service: Service, how: &How, fleet: &Fleet) -> Result<f64> {
     let (opened, failed) = (fleet.opened(), fleet.failed());
     let addr = service.addr;
     let killed = Instant::now();
     service.kill().await?;
-    let mut service = Service::spawn(&begin.again(addr)).await?;
+    let mut service = Service::spawn(&how.again(addr)).await?;
     let served = killed.elapsed().as_secs_f64();
     let stood = fleet.stand(&opened, killed).await?;
     service.heard_of_all(fleet.opened().len()).await?;

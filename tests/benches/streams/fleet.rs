@@ -67,7 +67,7 @@ impl Fleet {
     pub(crate) fn start(provider: &str, probes: usize, certificates: Option<&Path>) -> Result<Self> {
         let (mut tasks, sent) = (JoinSet::new(), Arc::new(AtomicU64::new(0)));
         let (mut streams, mut outboxes) = (Vec::new(), Vec::new());
-        let begun = tokio::time::Instant::now();
+        let start = tokio::time::Instant::now();
         for probe in 0..probes {
             let (outbox, status) = (Outbox::new(), Status::default());
             let settings = Settings {
@@ -80,17 +80,17 @@ impl Fleet {
                 backoff: Backoff::default(),
                 look_every: LOOK_EVERY,
             };
-            let begin = begun + PERIOD.mul_f64(part(probe, probes));
+            let first = start + PERIOD.mul_f64(part(probe, probes));
             // Nobody is asked to confirm anything here.
             let (confirms, _) = mpsc::channel(1);
             let (own, standing) = (outbox.clone(), status.clone());
             tasks.spawn(async move {
-                tokio::time::sleep_until(begin).await;
+                tokio::time::sleep_until(first).await;
                 stream::run(settings, own, confirms, standing, CancellationToken::new()).await;
             });
             let (own, count) = (outbox.clone(), Arc::clone(&sent));
             tasks.spawn(async move {
-                let mut ticks = tokio::time::interval_at(begin + PERIOD, PERIOD);
+                let mut ticks = tokio::time::interval_at(first + PERIOD, PERIOD);
                 // A sampler is late, and does not catch up.
                 ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
                 for sequence in 1_u64.. {

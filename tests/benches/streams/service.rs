@@ -23,7 +23,7 @@ use crate::common::service;
 use crate::common::times::Times;
 use crate::fleet::node;
 
-/// Names the directory of the service that this process is to be; the others how it is to begin.
+/// Names the directory of the service that this process is to be; the others how it is to how.
 const SERVE: &str = "STOKER_BENCH_SERVE";
 const LISTEN: &str = "STOKER_BENCH_LISTEN";
 const NODES: &str = "STOKER_BENCH_NODES";
@@ -36,14 +36,14 @@ const LONGEST: Duration = Duration::from_mins(3);
 
 /// How the service begins.
 #[derive(Debug, Clone)]
-pub(crate) struct Begin {
+pub(crate) struct How {
     dir: PathBuf,
     listen: SocketAddr,
     nodes: usize,
     certificates: Option<PathBuf>,
 }
 
-impl Begin {
+impl How {
     /// On a port that the system chooses, for so many nodes; over TLS where there are certificates.
     pub(crate) fn first(dir: &Path, nodes: usize, certificates: Option<&Path>) -> Self {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -87,10 +87,10 @@ pub(crate) struct Service {
 
 impl Service {
     /// Starts it; it takes probes once this returns.
-    pub(crate) async fn spawn(begin: &Begin) -> Result<Self> {
+    pub(crate) async fn spawn(how: &How) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.env(SERVE, &begin.dir).env(LISTEN, begin.listen.to_string()).env(NODES, begin.nodes.to_string());
-        if let Some(certificates) = &begin.certificates {
+        command.env(SERVE, &how.dir).env(LISTEN, how.listen.to_string()).env(NODES, how.nodes.to_string());
+        if let Some(certificates) = &how.certificates {
             command.env(CERTIFICATES, certificates);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -148,18 +148,18 @@ impl Service {
 
 /// The service, until it is killed. Told to begin it forgets what it measured, told to report it says it; asked, it says how many nodes it
 /// has heard of.
-pub(crate) async fn serve(begin: Begin) -> Result<()> {
+pub(crate) async fn serve(how: How) -> Result<()> {
     stoker::telemetry::init(true, Some("error"))?;
-    let dir = begin.dir.as_path();
+    let dir = how.dir.as_path();
     let mut options = service::options(service::policy(POOLS), dir);
-    options.probes = Some(ProbeDoorOptions { door: begin.door(), ..ProbeDoorOptions::loopback() });
+    options.probes = Some(ProbeDoorOptions { door: how.door(), ..ProbeDoorOptions::loopback() });
     let running = start(options).await?;
     let times = Arc::new(Mutex::new(Times::default()));
     let changes = Arc::new(AtomicU64::new(0));
     let watching = tokio::spawn(watch(newest(&running), running.readings.seen(), Arc::clone(&times), Arc::clone(&changes)));
     // The service's own leaves out nodes that no record names; this one is told of them.
     let (journal, _) = Journal::open(&dir.join("readings")).await?;
-    let (rollup, rolled) = roll_up(&running, begin.nodes)?;
+    let (rollup, rolled) = roll_up(&running, how.nodes)?;
     println!("{}", running.probes.context("no door for probes")?);
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut rounds = 0;
