@@ -140,7 +140,7 @@ async fn nodes_that_the_cluster_does_not_have_are_not_taken_and_those_that_go_ar
     assert!(rig.readings.seen().borrow().is_empty() && rig.readings.latest().is_empty());
     // Nothing is known of the cluster yet: nobody is believed in.
     rig.cluster.send_replace(None);
-    assert_eq!(rig.readings.knows(&node("c")), Err(Reason::UnknownNode));
+    assert_eq!(rig.readings.knows(&node("c")), Err(Reason::NotReady));
 }
 
 #[tokio::test]

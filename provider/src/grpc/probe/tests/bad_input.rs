@@ -50,16 +50,16 @@ async fn a_node_that_the_cluster_has_not_is_refused_and_one_that_goes_ends_its_s
     let served = Served::among(Some(followed), Security::Plaintext, Identity::Unproven).await;
     let code = async |node: &str| Hand::open(served.channel().await, hello(node, 1)).await.err().map(|status| status.code());
     // Of the cluster nothing is known yet; then it has another node.
-    assert_eq!(code("a").await, Some(Code::NotFound));
+    assert_eq!(code("a").await, Some(Code::Unavailable));
     cluster.send_replace(facts(&["a"]));
     assert_eq!(code("b").await, Some(Code::NotFound));
-    assert_eq!(served.rejected(Reason::UnknownNode), 2);
+    assert_eq!([Reason::NotReady, Reason::UnknownNode].map(|reason| served.rejected(reason)), [1, 1]);
     let (mut hand, _) = Hand::speak(&served, "a", 1).await;
     hand.round(round(1)).await;
     cluster.send_replace(facts(&["b"]));
     hand.send(from_probe::Kind::Round(round(2))).await;
     assert_eq!(hand.next().await.unwrap_err().code(), Code::NotFound);
-    assert_eq!(served.rejected(Reason::UnknownNode), 3);
+    assert_eq!(served.rejected(Reason::UnknownNode), 2);
     served.readings.look(Timestamp::now());
     assert!(served.readings.latest().is_empty() && !served.readings.hears(&node("a")));
 }
