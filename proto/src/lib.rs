@@ -4,6 +4,7 @@
 //! * [`externalgrpc`]: the external cloud provider, `--cloud-provider=externalgrpc`;
 //! * [`expander`]: the gRPC expander, `--expander=grpc`;
 //! * [`probe`]: what a node's probe reads, and what it may be asked;
+//! * [`limits`]: what no hardware has more of, whoever tells it;
 //! * [`FILE_DESCRIPTOR_SET`]: all of them, for gRPC reflection.
 //!
 //! Releases of the autoscaler differ in which fields they send and read. The messages here declare all of them, and the inherent methods
@@ -18,6 +19,7 @@
 
 mod compat;
 mod generation;
+pub mod limits;
 
 pub use compat::InstanceErrorClass;
 pub use generation::ClientGeneration;

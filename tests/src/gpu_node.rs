@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use nvidia_ml::{SCENARIO_VARIABLE, Scenario};
@@ -15,11 +16,18 @@ pub fn scenario(dir: &Path) -> PathBuf {
 }
 
 /// The shipped probe `program` of a node, over a driver that answers `begin` until its [`scenario`] is written anew. It tells `provider`
-/// each second what it reads; what else it needs is up to the caller.
+/// what it reads every `period`, in whole seconds; what else it needs is up to the caller.
 ///
 /// # Errors
 /// When its folder cannot be filled, or the fake library is not built beside this program.
-pub fn probe(program: &Path, dir: &Path, node: &str, provider: &str, begin: &Scenario) -> anyhow::Result<Command> {
+pub fn probe(
+    program: &Path,
+    dir: &Path,
+    node: &str,
+    provider: &str,
+    period: Duration,
+    begin: &Scenario,
+) -> anyhow::Result<Command> {
     let proc = dir.join("proc");
     std::fs::create_dir_all(proc.join("self/ns"))?;
     let namespace = proc.join("self/ns/pid");
@@ -30,7 +38,7 @@ pub fn probe(program: &Path, dir: &Path, node: &str, provider: &str, begin: &Sce
     let library = nvidia_ml::library().context("the fake library is not built beside this program")?;
     let mut command = Command::new(program);
     command
-        .args(["--node", node, "--provider", provider, "--period", "1", "--http", "127.0.0.1:0"])
+        .args(["--node", node, "--provider", provider, "--period", &period.as_secs().to_string(), "--http", "127.0.0.1:0"])
         .args([Path::new("--proc"), &proc, Path::new("--lib-path"), &library])
         .env(SCENARIO_VARIABLE, scenario(dir))
         .env("NO_COLOR", "1");

@@ -1,5 +1,7 @@
 //! Two dozen probes as they are shipped, each a process over a driver of its own, and what a provider makes of what they tell.
 //!
+//! `STOKER_FLEET_AWAY=600` keeps the provider away for ten minutes, in which probes read every 5 s as they do by default.
+//!
 //! That by Prometheus needs Debian's package `prometheus`, and is ignored unless asked for:
 //! `cargo test -p stoker-tests --test fleet -- --ignored`.
 
@@ -29,6 +31,19 @@ use provider::{Books, Told, ToldGpu, driver, order, provider, told, until};
 
 const NODES: usize = 24;
 
+/// Names for how many seconds the provider is away.
+const AWAY: &str = "STOKER_FLEET_AWAY";
+/// Where it does not say.
+const AWAY_SECONDS: u64 = 10;
+/// Rounds that a probe keeps whole while the provider is away, less those until it tries again: ten minutes at the default period are 120.
+const ROUNDS_AWAY: u64 = 120;
+
+/// For how long the provider is away.
+fn away() -> Duration {
+    let seconds = std::env::var(AWAY).ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(AWAY_SECONDS))
+}
+
 /// A provider, its cluster, and a probe on each of its nodes, which reaches it by a relay.
 struct Fleet {
     dir: TempDir,
@@ -47,7 +62,8 @@ impl Fleet {
         relay.lead(running.probes);
         let url = format!("http://{}", relay.addr);
         let names = order(&running, &api, NODES).await?;
-        let nodes = (0..).zip(&names).map(|(number, name)| Node::start(name, number, &url));
+        let period = Duration::from_secs((away().as_secs() / ROUNDS_AWAY).max(1));
+        let nodes = (0..).zip(&names).map(|(number, name)| Node::start(name, number, &url, period));
         let nodes = nodes.collect::<anyhow::Result<Vec<_>>>()?;
         for node in nodes.iter().filter(|node| node.fate.is_held()) {
             api.bind_gpu_pod(&format!("job-{}", node.name), &node.name);
@@ -70,8 +86,8 @@ impl Fleet {
         }
     }
 
-    /// Starts the provider anew on what it left behind. Meanwhile nothing is there for a second; `twin` gets a copy of what is left.
-    async fn restart(self, twin: Option<&Path>) -> anyhow::Result<Self> {
+    /// Starts the provider anew on what it left behind. Meanwhile nothing is there for so long; `twin` gets a copy of what is left.
+    async fn restart(self, away: Duration, twin: Option<&Path>) -> anyhow::Result<Self> {
         let kube = KubeOptions::Kubeconfig(self.api.kubeconfig());
         self.running.stop().await;
         self.relay.lead(None);
@@ -79,7 +95,7 @@ impl Fleet {
         if let Some(twin) = twin {
             copy(self.dir.path(), twin)?;
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(away).await;
         let running = provider(self.dir.path(), kube, None, &self.books).await?;
         self.relay.lead(running.probes);
         Ok(Self { running, ..self })
@@ -164,7 +180,9 @@ async fn nothing_is_lost_of_what_shipped_probes_tell_over_streams_that_break_to_
     for node in &fleet.nodes {
         node.script(true, &[31, 43])?;
     }
-    let mut fleet = fleet.restart(None).await?;
+    let gone = Timestamp::now();
+    let mut fleet = fleet.restart(away(), None).await?;
+    let back = Timestamp::now();
 
     let wanted: BTreeMap<_, _> = fleet.nodes.iter().map(|node| (node.name.clone(), scripted(node, &[31, 43]))).collect();
     until("what was scripted", || differs(&told(&fleet.running), &wanted)).await?;
@@ -172,6 +190,16 @@ async fn nothing_is_lost_of_what_shipped_probes_tell_over_streams_that_break_to_
     let now = Timestamp::now();
     until("every round", || fleet.all_taken(now)).await?;
     println!("{NODES} probes, {} connections, every round until {now} taken", fleet.relay.opened());
+    // Every one, also of the time without a provider, and none had to make room on the way.
+    let mut kept = 0;
+    for node in &fleet.nodes {
+        kept += node.rounds()?.range(gone..back).count();
+        for dropped in ["stoker_probe_rounds_thinned_total", "stoker_probe_events_dropped_total"] {
+            assert!(node.metric(dropped)? < 0.5, "{}: {dropped}", node.name);
+        }
+    }
+    println!("{kept} of them were kept while the provider was away for {:?}", away());
+    assert!(kept >= NODES * 2, "nothing was read while the provider was away");
     // Those at first, those after the restart, and those in between.
     assert!(fleet.relay.opened() > 2 * NODES, "no stream was broken");
     let hung = fleet.nodes.iter().find(|node| node.fate == Fate::Hangs).unwrap();
@@ -214,7 +242,7 @@ async fn the_same_is_seen_by_a_prometheus_that_scrapes_the_probes_as_by_their_st
 
     // Another provider with the same machines, which no probe speaks to.
     let dir = TempDir::new()?;
-    let fleet = fleet.restart(Some(dir.path())).await?;
+    let fleet = fleet.restart(Duration::from_secs(1), Some(dir.path())).await?;
     let url = prometheus.url.clone();
     let connection = Connection { url, token_file: None, ca: None };
     let other = provider(dir.path(), KubeOptions::None, Some(connection), &Books::default()).await?;

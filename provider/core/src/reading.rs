@@ -4,7 +4,6 @@
 //! [`digest`] makes of them what a decision looks at, [`seen`], which changes only when something does.
 
 pub mod digest;
-pub mod limits;
 pub mod seen;
 pub(crate) mod work;
 

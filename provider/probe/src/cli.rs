@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::Parser as _;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgGroup, Args as _, CommandFactory as _, FromArgMatches as _, Id};
 use futures::FutureExt as _;
 use stoker_proto::probe::{Event, Round};
 use tokio::net::TcpListener;
@@ -19,10 +21,11 @@ use tracing_subscriber::EnvFilter;
 use crate::gate::Expected;
 use crate::metrics::{Metrics, Page};
 use crate::notice::{self, Cloud, Elsewhere};
+use crate::once;
 use crate::outbox::{Confirm, Outbox};
 use crate::print;
 use crate::processes::Proc;
-use crate::sample::{Depth, Settings};
+use crate::sample::Settings;
 use crate::stream::{self, Status, StreamArgs};
 use crate::watch::{Sink, Watch};
 
@@ -55,7 +58,9 @@ pub struct Cli {
     expected: Expected,
     #[command(flatten)]
     stream: StreamArgs,
-    /// Print one round and end: with 1 where the driver is not READY or a gate FAILED
+    /// Print one round and end: with 1 where the driver is not READY (HUNG after 5 s without an answer), a gate FAILED, or nothing can be printed
+    ///
+    /// Tells no provider. XIDs are told as they happen: those of before are not shown.
     #[arg(long)]
     once: bool,
     /// Print each round and event as it comes
@@ -122,7 +127,7 @@ fn say(text: &str) {
 
 /// The whole process, by its command line.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_command_line();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -144,13 +149,30 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            // Nobody may read it.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
 impl Cli {
+    /// What the command line says; ends the process where that makes no sense.
+    fn from_command_line() -> Self {
+        let mut command = Self::command();
+        let matches = command.get_matches_mut();
+        let told = |flag: &&Id| matches.value_source(flag.as_str()) == Some(ValueSource::CommandLine);
+        let cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
+        // By hand: clap would refuse the environment's as well, which a pod's shell has from the probe that runs there.
+        let stream = StreamArgs::group_id().and_then(|group| command.get_groups().find(|is| *is.get_id() == group));
+        let flag = stream.into_iter().flat_map(ArgGroup::get_args).find(told);
+        if let Some(name) = flag.filter(|_| cli.once).map(|flag| flag.as_str().replace('_', "-")) {
+            let why = format!("--once tells nobody but standard output: leave out --{name}, or --once");
+            command.error(ErrorKind::ArgumentConflict, why).exit();
+        }
+        cli
+    }
+
     /// Runs until told to stop by SIGTERM or SIGINT.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = Settings {
@@ -159,14 +181,9 @@ impl Cli {
             expected: self.expected.clone(),
             period: self.period,
         };
-        let (mut watch, tidings) = Watch::start(settings).context("starting the sampling thread")?;
+        let (watch, tidings) = Watch::start(settings).context("starting the sampling thread")?;
         if self.once {
-            // Activity is measured between two samples.
-            watch.sample(Depth::Due, ONCE).await;
-            tokio::time::sleep(BETWEEN).await;
-            let round = watch.sample(Depth::Full, ONCE).await;
-            print_round(&round, self.print.unwrap_or(Format::Text));
-            return Ok(if print::is_sound(&round) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            return once::run(watch, tidings, self.print.unwrap_or(Format::Text)).await;
         }
         if self.node.is_empty() {
             tracing::warn!("the node's name is not known: metrics bear none; give --node or NODE_NAME");
@@ -213,10 +230,6 @@ impl Cli {
     }
 }
 
-/// The patience of `--once`: opening the driver may take seconds where nothing else keeps it loaded.
-const ONCE: Duration = Duration::from_secs(30);
-/// Between the two samples of `--once`.
-const BETWEEN: Duration = Duration::from_millis(200);
 /// One provider asks one question at a time.
 const CONFIRMS: usize = 4;
 

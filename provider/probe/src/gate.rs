@@ -94,11 +94,15 @@ fn version(oldest: &str, found: &str) -> (Outcome, String) {
     }
 }
 
-/// A GPU that is counted and cannot be opened fails the gate whatever is expected.
+/// A GPU that is counted and cannot be opened fails the gate whatever is expected, and so does a node without any: probes are for GPU nodes.
 fn count(expected: Option<u32>, counted: Option<u32>, gpus: &[Gpu]) -> Option<(Outcome, String)> {
     let Some(counted) = counted else {
         return expected.map(|_| (Outcome::Unknown, "the driver does not count its GPUs".to_owned()));
     };
+    if counted == 0 && expected != Some(0) {
+        let expected = expected.map(|expected| format!(", {expected} expected")).unwrap_or_default();
+        return Some((Outcome::Failed, format!("the driver counts no GPU{expected}")));
+    }
     let opened = gpus.iter().filter(|gpu| !gpu.uuid.is_empty() && !lost(gpu)).count();
     if opened < counted as usize {
         return Some((Outcome::Failed, format!("the driver counts {counted} GPUs, {opened} can be opened")));
@@ -113,6 +117,9 @@ fn lost(gpu: &Gpu) -> bool {
 }
 
 fn models(model: &str, gpus: &[Gpu]) -> (Outcome, String) {
+    if let Some(gpu) = gpus.iter().find(|gpu| gpu.name.is_empty()) {
+        return (Outcome::Unknown, format!("the name of GPU {} cannot be read", gpu.index));
+    }
     let others = gpus.iter().filter(|gpu| !names(&gpu.name, model)).map(|gpu| format!("GPU {} is {:?}", gpu.index, gpu.name));
     listed(&others.collect::<Vec<_>>(), gpus, &format!("not {model}"))
 }
@@ -199,6 +206,20 @@ mod tests {
     fn a_gpu_that_is_counted_and_cannot_be_opened_fails_the_count() {
         let all = outcomes(&Expected::default(), State::Ready, Some(2), &[gpu(0, "NVIDIA L4", 23_034)]);
         assert_eq!(all[2], Outcome::Failed);
+    }
+
+    #[test]
+    fn a_gpu_whose_name_or_memory_cannot_be_read_is_not_the_wrong_one() {
+        let expected = Expected { model: Some("L4".to_owned()), memory_gib: Some(24), ..Expected::default() };
+        let gpus = [gpu(0, "NVIDIA L4", 23_034), Gpu { name: String::new(), memory: None, ..gpu(1, "", 0) }];
+        assert_eq!(outcomes(&expected, State::Ready, Some(2), &gpus)[3..5], [Outcome::Unknown; 2]);
+    }
+
+    #[test]
+    fn a_driver_that_counts_no_gpu_fails_the_count_unless_none_is_expected() {
+        let of = |gpus, counted| outcomes(&Expected { gpus, ..Expected::default() }, State::Ready, counted, &[])[2];
+        assert_eq!([of(None, Some(0)), of(Some(8), Some(0))], [Outcome::Failed; 2]);
+        assert_eq!([of(Some(0), Some(0)), of(None, None)], [Outcome::Passed, Outcome::Unknown]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod cli;
 pub mod gate;
 pub mod metrics;
 pub mod notice;
+mod once;
 pub mod outbox;
 pub mod print;
 pub mod processes;

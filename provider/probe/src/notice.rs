@@ -99,12 +99,14 @@ pub struct Elsewhere {
 pub async fn follow(cloud: Cloud, elsewhere: Elsewhere, tell: impl Fn(Event), stop: CancellationToken) {
     let Elsewhere { base, period } = elsewhere;
     let at = || Service::at(base.as_deref().unwrap_or(LINK_LOCAL));
-    let places = if cloud == Cloud::Gcp { 2 } else { 1 };
+    let places = if matches!(cloud, Cloud::Aws | Cloud::Gcp) { 2 } else { 1 };
     let ledger = Ledger { standing: Mutex::default(), places, tell };
     match cloud {
         Cloud::None | Cloud::Auto => {}
         Cloud::Aws => {
-            poll(period.unwrap_or(aws::PERIOD), &ledger, 0, stop, aws::Metadata::new(at())).await;
+            let period = period.unwrap_or(aws::PERIOD);
+            let follow = |place, key| poll(period, &ledger, place, stop.clone(), aws::Metadata::new(at(), key));
+            tokio::join!(follow(0, &aws::INTERRUPTION), follow(1, &aws::REBALANCE));
         }
         Cloud::Azure => {
             poll(period.unwrap_or(azure::PERIOD), &ledger, 0, stop, azure::Metadata::new(at())).await;

@@ -144,6 +144,11 @@ pub fn text(round: &Round) -> String {
     let mut text = String::new();
     let driver_said = [driver.state().as_str_name().to_owned(), plain(&driver.driver_version), plain(&driver.detail)];
     let _ = writeln!(text, "driver {}", driver_said.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "));
+    // An empty list is no answer to how many there are.
+    if round.gpus.is_empty() {
+        let none = round.gpus_counted == Some(0);
+        text.push_str(if none { "no GPU: the driver counts none\n" } else { "GPUs unknown: the driver does not count them\n" });
+    }
     let or = |level: Option<String>| level.unwrap_or_else(|| "?".to_owned());
     for gpu in &round.gpus {
         let memory =
@@ -212,6 +217,13 @@ mod tests {
     }
 
     #[test]
+    fn no_gpu_is_not_the_same_as_none_that_was_counted() {
+        let counted = |gpus_counted| text(&Round { gpus_counted, ..Round::default() });
+        assert!(counted(Some(0)).ends_with("\nno GPU: the driver counts none\n"));
+        assert!(counted(None).ends_with("\nGPUs unknown: the driver does not count them\n"));
+    }
+
+    #[test]
     fn words_stand_apart_and_move_no_cursor() {
         let driver = Driver {
             state: State::Failed.into(),
@@ -220,6 +232,6 @@ mod tests {
             ..Driver::default()
         };
         let text = text(&Round { driver: Some(driver), ..Round::default() });
-        assert_eq!(text, "driver FAILED 570.86 odd\\u{1b}[2J\n");
+        assert_eq!(text, "driver FAILED 570.86 odd\\u{1b}[2J\nGPUs unknown: the driver does not count them\n");
     }
 }

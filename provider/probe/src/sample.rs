@@ -16,7 +16,8 @@ mod session;
 mod trust;
 
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use stoker_proto::probe::driver::State;
@@ -69,10 +70,33 @@ struct Ask {
     answer: oneshot::Sender<Round>,
 }
 
+/// When the driver last answered, told by the thread that asks it.
+#[derive(Debug, Clone)]
+struct Answered {
+    from: Instant,
+    milliseconds: Arc<AtomicU64>,
+}
+
+impl Answered {
+    fn never() -> Self {
+        Self { from: Instant::now(), milliseconds: Arc::default() }
+    }
+
+    fn now(&self) {
+        let milliseconds = u64::try_from(self.from.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.milliseconds.store(milliseconds, Ordering::Relaxed);
+    }
+
+    fn last(&self) -> Instant {
+        self.from + Duration::from_millis(self.milliseconds.load(Ordering::Relaxed))
+    }
+}
+
 /// The thread that owns NVML.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     asks: mpsc::Sender<Ask>,
+    answered: Answered,
 }
 
 impl Sampler {
@@ -80,7 +104,9 @@ impl Sampler {
     pub fn start(settings: Settings, happened: tokio::sync::mpsc::Sender<Happened>) -> std::io::Result<Self> {
         let (asks, asked) = mpsc::channel();
         let trust = Trust::new(settings.proc.sees_all_processes());
+        let answered = Answered::never();
         let thread = Thread {
+            answered: answered.clone(),
             settings,
             asked,
             happened,
@@ -90,7 +116,12 @@ impl Sampler {
             trust,
         };
         std::thread::Builder::new().name("nvml-sample".to_owned()).spawn(move || thread.run())?;
-        Ok(Self { asks })
+        Ok(Self { asks, answered })
+    }
+
+    /// When the driver last answered for a GPU or as a whole; when the thread began, where it never did.
+    pub fn answered(&self) -> Instant {
+        self.answered.last()
     }
 
     /// Asks for a round. The answer never comes if the thread has ended, and late if a call hangs.
@@ -115,6 +146,7 @@ struct Thread {
     settings: Settings,
     asked: mpsc::Receiver<Ask>,
     happened: tokio::sync::mpsc::Sender<Happened>,
+    answered: Answered,
     pause: Duration,
     /// When the driver is tried again; never where that is of no use.
     again: Option<Instant>,
@@ -159,6 +191,7 @@ impl Thread {
             self.back_off();
             refusal::driver(&error)
         })?;
+        self.answered.now();
         if nvml.lib().nvmlShutdown.is_err() {
             // Dropping it would panic, and opening it again would leak it again.
             std::mem::forget(nvml);

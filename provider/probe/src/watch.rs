@@ -13,8 +13,10 @@ use crate::gate::{self, Listening};
 use crate::outbox::{Confirm, Outbox};
 use crate::sample::{Depth, Happened, Sampler, Settings, now, unknown_gpu};
 
-/// A round that takes longer has hung.
-const DEADLINE: Duration = Duration::from_secs(2);
+/// A driver that answers nothing for longer hangs.
+const SILENCE: Duration = Duration::from_secs(2);
+/// How long a round may take of a driver that is slow and answers, such as for 16 GPUs at work: questions wait meanwhile.
+const LONGEST: Duration = Duration::from_secs(10);
 /// As long as one that the provider waits for may take: it gives up after 5 s, and this probe's stream after 2 s.
 const CONFIRM_DEADLINE: Duration = Duration::from_millis(1500);
 /// How long after an event the GPUs are looked at again: the driver's verdict follows an XID within a second.
@@ -89,7 +91,7 @@ impl Watch {
                     None => confirming = false,
                 },
                 depth = async { tokio::select! { _ = ticks.tick() => Depth::Due, () = look.notified() => Depth::Full } } => {
-                    sink.round(self.sample(depth, DEADLINE).await);
+                    sink.round(self.sample_while_answering(depth, SILENCE, LONGEST).await);
                 }
             }
         }
@@ -98,6 +100,12 @@ impl Watch {
 
     /// A round, or what there is to say of one that does not come.
     pub async fn sample(&mut self, depth: Depth, deadline: Duration) -> Round {
+        self.sample_while_answering(depth, deadline, deadline).await
+    }
+
+    /// [`sample`](Self::sample) of a driver that may take long as a whole, `most`, as long as it answers some call every `silence`: where
+    /// nothing keeps it loaded, opening it takes seconds for each GPU.
+    pub async fn sample_while_answering(&mut self, depth: Depth, silence: Duration, most: Duration) -> Round {
         let (since, mut answer) = match self.late.take() {
             Some((since, mut answer)) => match answer.try_recv() {
                 Err(oneshot::error::TryRecvError::Empty) => {
@@ -109,23 +117,29 @@ impl Watch {
             },
             None => (Instant::now(), self.sampler.ask(depth)),
         };
-        match tokio::time::timeout(deadline, &mut answer).await {
-            Ok(Ok(round)) => {
-                self.last = round.clone();
-                round
-            }
-            Ok(Err(_)) => self.ended(),
-            Err(_) => {
-                tracing::warn!("a call to NVML has not come back");
-                self.late = Some((since, answer));
-                self.hung(since)
+        let until = |answered: Instant| (answered.max(since) + silence).min(since + most);
+        loop {
+            let patient = until(self.sampler.answered());
+            match tokio::time::timeout_at(patient.into(), &mut answer).await {
+                Ok(Ok(round)) => {
+                    self.last = round.clone();
+                    return round;
+                }
+                Ok(Err(_)) => return self.ended(),
+                Err(_) if until(self.sampler.answered()) > patient => {}
+                Err(_) => {
+                    tracing::warn!("a call to NVML has not come back");
+                    self.late = Some((since, answer));
+                    return self.hung(since);
+                }
             }
         }
     }
 
     /// Every reading is unknown while a call hangs; who the GPUs are is still known.
     fn hung(&self, since: Instant) -> Round {
-        self.without(State::Hung, format!("a call has not come back for {} s", since.elapsed().as_secs()))
+        let silent = self.sampler.answered().max(since).elapsed().as_secs_f64();
+        self.without(State::Hung, format!("unknown because NVML has not answered for {silent:.0} s"))
     }
 
     /// The thread has ended, by a fault in the wrapper or in us. Another one takes its place.

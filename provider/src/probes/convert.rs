@@ -1,6 +1,6 @@
 //! From what a probe sends to readings: where the wire ends.
 //!
-//! What hardware cannot have becomes unknown, [`Why::Absurd`], and is counted; the rest of the round stands. A round that does not say
+//! What hardware cannot have becomes unknown, [`Why::Absurd`], and is counted, whether the probe says so or we see it; the rest of the round stands. A round that does not say
 //! which GPU it means, or when it was read, is not taken at all.
 
 use std::collections::BTreeMap;
@@ -10,8 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 use stoker_core::ids::GpuUuid;
 use stoker_core::reading::{
     DriverState, Ecc, Gate, GateResult, GpuProcess, GpuReading, Happening, Interruption, Measured, MemoryLevel, Mig,
-    MigReading, NodeEvent, NodeReading, NvLink, Pcie, Permille, RemappedRows, Source, Why, limits,
+    MigReading, NodeEvent, NodeReading, NvLink, Pcie, Permille, RemappedRows, Source, Why,
 };
+use stoker_proto::limits;
 use stoker_proto::probe as wire;
 use stoker_proto::probe::Signal;
 
@@ -93,12 +94,18 @@ pub fn round(round: wire::Round, now: Timestamp) -> Result<Converted, Reason> {
     Ok(Converted { reading, at, absurd: absurd.0 })
 }
 
-/// An event that arrives `now`; `None` for a kind that a newer probe may have.
+/// Whether that moment of a node's clock lies too far ahead of ours.
+pub fn is_ahead(at: Option<&stoker_proto::Timestamp>, now: Timestamp) -> bool {
+    moment(at, now) == Err(Reason::Future)
+}
+
+/// An event that arrives `now`; `None` for a kind that a newer probe may have. One that [`is_ahead`] happened now: unlike a reading it is
+/// told once, and that a machine will go or a GPU failed is so whatever the node's clock says.
 ///
 /// # Errors
-/// [`Reason::Malformed`] or [`Reason::Future`].
+/// [`Reason::Malformed`].
 pub fn event(event: &wire::Event, now: Timestamp) -> Result<Option<NodeEvent>, Reason> {
-    let at = moment(event.at.as_ref(), now)?;
+    let at = event.at.as_ref().and_then(timestamp).ok_or(Reason::Malformed)?.min(now);
     let what = match &event.kind {
         Some(wire::event::Kind::Xid(xid)) => {
             let gpu = if xid.gpu_uuid.is_empty() { None } else { Some(uuid(&xid.gpu_uuid)?) };
@@ -190,6 +197,7 @@ impl Unknowns<'_> {
             (Some(wire::Why::TimedOut), _) => Err(Why::TimedOut),
             (Some(wire::Why::NotYet), _) => Err(Why::NotYet),
             (Some(wire::Why::NotTrusted), _) => Err(Why::NotTrusted),
+            (Some(wire::Why::Absurd), _) => Err(Why::Absurd),
             // Also what a newer probe may call it.
             (Some(wire::Why::Failed | wire::Why::Unspecified), _) => Err(Why::Failed),
         }
@@ -216,6 +224,12 @@ fn doubled(index: u32) -> GpuReading {
 struct Absurd(u32);
 
 impl Absurd {
+    /// Counts what the probe itself calls so.
+    fn told(&mut self, unknown: &[wire::Unknown]) {
+        let absurd = unknown.iter().filter(|unknown| unknown.why() == wire::Why::Absurd).count();
+        self.0 = self.0.saturating_add(u32::try_from(absurd).unwrap_or(u32::MAX));
+    }
+
     fn known<T>(&mut self, level: T, sane: bool) -> Measured<T> {
         if sane {
             return Measured::Known(level);
@@ -266,6 +280,7 @@ impl Absurd {
     }
 
     fn gpu(&mut self, gpu: wire::Gpu) -> Result<GpuReading, Reason> {
+        self.told(&gpu.unknown);
         let unknown = Unknowns(&gpu.unknown);
         let of = |signal, value| unknown.level(signal, value);
         let clocks = gpu.clocks.map(|clocks| (clocks.sm_mhz, clocks.memory_mhz));
@@ -339,6 +354,7 @@ impl Absurd {
         }
         let mut devices = BTreeMap::new();
         for device in mig.devices {
+            self.told(&device.unknown);
             let unknown = Unknowns(&device.unknown);
             let reading = MigReading {
                 gpu_instance: device.gpu_instance,

@@ -18,7 +18,7 @@ mod streams;
 mod tokens;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use metrics::ProbeMetrics;
 pub use readings::{Readings, SeenNodes, Taken};

@@ -133,17 +133,20 @@ impl Readings {
     /// Whether the cluster has that node.
     ///
     /// # Errors
-    /// [`Reason::UnknownNode`] where it has not, or where nothing is known of the cluster yet.
+    /// [`Reason::UnknownNode`] where it has not, [`Reason::NotReady`] where nothing is known of the cluster yet.
     pub fn knows(&self, node: &NodeName) -> Result<(), Reason> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
-        let known = cluster.borrow().as_ref().is_some_and(|facts| facts.nodes.contains_key(node));
-        if known { Ok(()) } else { Err(Reason::UnknownNode) }
+        match cluster.borrow().as_ref() {
+            Some(facts) if facts.nodes.contains_key(node) => Ok(()),
+            Some(_) => Err(Reason::UnknownNode),
+            None => Err(Reason::NotReady),
+        }
     }
 
     /// A source begins to read a node, that often; of another boot than before, the node is seen anew.
     ///
     /// # Errors
-    /// [`Reason::UnknownNode`].
+    /// Those of [`knows`](Self::knows).
     pub fn expect(&self, node: &NodeName, source: Source, period: SignedDuration, boot: Option<&str>) -> Result<(), Reason> {
         self.knows(node)?;
         let now = self.clock.now();

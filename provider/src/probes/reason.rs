@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Reason {
     /// The node is not of this cluster's feed. The stream is refused; the probe tries again.
     UnknownNode,
+    /// Nothing is known of the cluster yet: we have just begun. The stream is refused; the probe tries again.
+    NotReady,
     /// The identity is good and names another node, or is none of a probe's. The stream is refused.
     WrongIdentity,
     /// Nothing says who speaks. The stream is refused.
@@ -22,7 +24,7 @@ pub enum Reason {
     Replayed,
     /// A round or event older than one that was taken. Left out.
     OutOfOrder,
-    /// By its clock the node is ahead of us. Left out, so that the node falls silent.
+    /// By its clock the node is ahead of us. A round is left out, so that the node falls silent; an event is taken as of its arrival.
     Future,
     /// A level beyond what hardware can have, or GPUs that go by one UUID: unknown from then on.
     Absurd,
@@ -34,8 +36,9 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::UnknownNode,
+        Self::NotReady,
         Self::WrongIdentity,
         Self::NoIdentity,
         Self::ReviewUnavailable,
@@ -53,6 +56,7 @@ impl Reason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::UnknownNode => "unknown_node",
+            Self::NotReady => "not_ready",
             Self::WrongIdentity => "wrong_identity",
             Self::NoIdentity => "no_identity",
             Self::ReviewUnavailable => "review_unavailable",

@@ -27,7 +27,8 @@ fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-fn facts(names: &[&str]) -> Option<Arc<ClusterFacts>> {
+/// A cluster of these nodes.
+pub(crate) fn facts(names: &[&str]) -> Option<Arc<ClusterFacts>> {
     let of = |name: &&str| NodeFacts {
         name: node(name),
         provider_id: None,
@@ -139,7 +140,7 @@ async fn nodes_that_the_cluster_does_not_have_are_not_taken_and_those_that_go_ar
     assert!(rig.readings.seen().borrow().is_empty() && rig.readings.latest().is_empty());
     // Nothing is known of the cluster yet: nobody is believed in.
     rig.cluster.send_replace(None);
-    assert_eq!(rig.readings.knows(&node("c")), Err(Reason::UnknownNode));
+    assert_eq!(rig.readings.knows(&node("c")), Err(Reason::NotReady));
 }
 
 #[tokio::test]

@@ -26,6 +26,9 @@ const REVIEW_AGAIN: Duration = Duration::from_mins(5);
 const TRY_AGAIN: Duration = Duration::from_mins(1);
 /// How long the API server may take.
 const REVIEW_WITHIN: Duration = Duration::from_secs(5);
+/// How long a review may wait until it is begun: with the review itself a little less than the 10 s that a probe waits for its stream. Apart
+/// from [`REVIEW_WITHIN`], as a review that is begun when its time is nearly over costs the API server as much, and lets nobody in.
+const BEGUN_WITHIN: Duration = Duration::from_secs(4);
 /// Reviews under way. Beyond it others wait: the API server is not ours to flood.
 const REVIEWS: usize = 16;
 /// Most reviews remembered.
@@ -174,9 +177,13 @@ impl Reviewer {
 
     /// Asks the API server, and remembers what it vouched for.
     async fn asked(&self, token: &str, hash: blake3::Hash) -> Result<String, TokenRefused> {
+        let unavailable = |why: &str| TokenRefused::Unavailable(why.to_owned());
+        // The semaphore is never closed.
+        let waits = timeout(BEGUN_WITHIN, self.under_way.acquire()).await;
+        let _permit = waits.map_err(|_| unavailable("too many are asked about before this one"))?;
         let asked = Instant::now();
         let status = timeout(REVIEW_WITHIN, self.review(token)).await;
-        let status = status.unwrap_or_else(|_| Err(TokenRefused::Unavailable("no answer within 5 s".to_owned())))?;
+        let status = status.unwrap_or_else(|_| Err(unavailable("no answer within 5 s")))?;
         let node = self.judge(status).inspect_err(|_| self.forget(&hash))?;
         let life = life(token).map_or(REVIEW_COUNTS, |life| life.min(REVIEW_COUNTS));
         self.remember(hash, asked + life, &node);
@@ -184,11 +191,13 @@ impl Reviewer {
     }
 
     async fn review(&self, token: &str) -> Result<TokenReviewStatus, TokenRefused> {
-        let unavailable = |error: &dyn fmt::Display| TokenRefused::Unavailable(error.to_string());
-        let _permit = self.under_way.acquire().await.map_err(|error| unavailable(&error))?;
         let spec = TokenReviewSpec { audiences: Some(vec![AUDIENCE.to_owned()]), token: token.to_owned() };
         let review = TokenReview { spec, ..TokenReview::default() };
-        let reviewed = self.reviews.create(&PostParams::default(), &review).await.map_err(|error| unavailable(&error))?;
+        let reviewed = self
+            .reviews
+            .create(&PostParams::default(), &review)
+            .await
+            .map_err(|error| TokenRefused::Unavailable(error.to_string()))?;
         Ok(reviewed.status.unwrap_or_default())
     }
 

@@ -5,7 +5,7 @@
 
 use jiff::SignedDuration;
 use stoker_core::policy::Prometheus;
-use stoker_core::reading::limits;
+use stoker_proto::limits;
 
 use super::labels::{IDENTITY, INSTANCE, UUIDS};
 

@@ -18,6 +18,13 @@ pub use scenario::{Code, Gpu, Level, Scenario};
 /// Names the scenario's file.
 pub const SCENARIO_VARIABLE: &str = "STOKER_FAKE_NVML";
 
+/// Every call that the library answers, by its symbol: what [`Scenario::errors`] and [`Scenario::hangs`] may name.
+pub fn symbols() -> impl Iterator<Item = &'static str> {
+    // Where each export stands beside its signature, or nothing compiles.
+    let lines = include_str!("abi/signatures.rs").lines();
+    lines.filter_map(|line| Some(line.trim().strip_prefix("lib.")?.split_once(" = Ok")?.0))
+}
+
 /// The built library, beside the test or program that asks: Cargo builds it with whatever depends on this crate.
 pub fn library() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;

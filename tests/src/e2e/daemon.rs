@@ -146,7 +146,8 @@ impl Pod {
         if !self.restarts || self.probe.as_mut().is_some_and(Process::runs) {
             return Ok(());
         }
-        let mut command = gpu_node::probe(&template.program, &self.dir, node, &template.provider, &self.driver)?;
+        let mut command =
+            gpu_node::probe(&template.program, &self.dir, node, &template.provider, Duration::from_secs(1), &self.driver)?;
         command.args(["--cloud", "aws", "--metadata-url", &self.metadata_url]);
         self.probe = Some(Process::spawn(command, &self.dir.join("log"))?);
         Ok(())

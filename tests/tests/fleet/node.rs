@@ -2,9 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
+use anyhow::Context as _;
 use jiff::Timestamp;
 use nvidia_ml::scenario::{Codec, Memory, Xid};
 use nvidia_ml::{Gpu, Level, Scenario};
@@ -65,13 +69,13 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts its probe while all is still well; `provider` is where it tells.
-    pub(crate) fn start(name: &str, number: u32, provider: &str) -> anyhow::Result<Self> {
+    /// Starts its probe while all is still well; `provider` is where it tells what it reads each `period`.
+    pub(crate) fn start(name: &str, number: u32, provider: &str, period: Duration) -> anyhow::Result<Self> {
         let dir = TempDir::new()?;
         let path = |name: &str| dir.path().join(name);
         let fate = Fate::of(number);
         let program = Path::new(env!("CARGO_BIN_EXE_shipped-probe"));
-        let command = gpu_node::probe(program, dir.path(), name, provider, &scenario(fate, number))?;
+        let command = gpu_node::probe(program, dir.path(), name, provider, period, &scenario(fate, number))?;
         let probe = Command::from(command)
             .args(["--cloud", "none", "--print", "json"])
             .stdin(Stdio::null())
@@ -119,6 +123,18 @@ impl Node {
         let log = self.log();
         let begun = log.lines().find(|line| line.contains("the probe begins"))?;
         begun.split(' ').find_map(|word| word.strip_prefix("http=")).map(str::to_owned)
+    }
+
+    /// A number of its own metrics.
+    pub(crate) fn metric(&self, series: &str) -> anyhow::Result<f64> {
+        let addr = self.metrics().context("no metrics yet")?;
+        let mut stream = TcpStream::connect(addr)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: probe\r\nconnection: close\r\n\r\n")?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        Ok(value.with_context(|| format!("no {series} in {page}"))?.parse()?)
     }
 
     pub(crate) fn log(&self) -> String {

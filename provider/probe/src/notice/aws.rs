@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use jiff::Timestamp;
 use serde::Deserialize;
 use stoker_proto::probe::interruption::Kind;
 
@@ -19,8 +18,33 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Six hours, the longest that the service grants.
 const TOKEN_SECONDS: &str = "21600";
 
+/// Something that is announced at a place of its own: one that does not answer hides nothing of the other.
+pub(super) struct Key {
+    path: &'static str,
+    read: fn(&str) -> Result<Notice, serde_json::Error>,
+}
+
+pub(super) static INTERRUPTION: Key = Key {
+    path: "/latest/meta-data/spot/instance-action",
+    read: |text| {
+        let Action { action, time } = serde_json::from_str(text)?;
+        // The machine ends, even where nobody can read when.
+        let deadline = time.parse().ok();
+        Ok(Notice { kind: Kind::Reclaim, deadline, detail: format!("spot instance-action {action} at {time}") })
+    },
+};
+
+pub(super) static REBALANCE: Key = Key {
+    path: "/latest/meta-data/events/recommendations/rebalance",
+    read: |text| {
+        let Recommendation { notice_time } = serde_json::from_str(text)?;
+        Ok(Notice { kind: Kind::Rebalance, deadline: None, detail: format!("rebalance recommendation of {notice_time}") })
+    },
+};
+
 pub(super) struct Metadata {
     service: Service,
+    key: &'static Key,
     token: Option<String>,
 }
 
@@ -28,44 +52,24 @@ pub(super) struct Metadata {
 struct Action {
     /// `terminate`, `stop` or `hibernate`.
     action: String,
-    time: Timestamp,
+    time: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Recommendation {
-    notice_time: Timestamp,
+    notice_time: String,
 }
 
 impl Metadata {
-    pub(super) fn new(service: Service) -> Self {
-        Self { service, token: None }
+    pub(super) fn new(service: Service, key: &'static Key) -> Self {
+        Self { service, key, token: None }
     }
 }
 
 impl Source for Metadata {
     async fn standing(&mut self) -> Result<Vec<Notice>, Fault> {
-        let mut standing = Vec::new();
-        if let Some(Action { action, time }) = self.get("/latest/meta-data/spot/instance-action").await? {
-            standing.push(Notice {
-                kind: Kind::Reclaim,
-                deadline: Some(time),
-                detail: format!("spot instance-action {action}"),
-            });
-        }
-        if let Some(Recommendation { notice_time }) = self.get("/latest/meta-data/events/recommendations/rebalance").await? {
-            standing.push(Notice {
-                kind: Kind::Rebalance,
-                deadline: None,
-                detail: format!("rebalance recommendation of {notice_time}"),
-            });
-        }
-        Ok(standing)
-    }
-}
-
-impl Metadata {
-    async fn get<T: for<'a> Deserialize<'a>>(&mut self, path: &str) -> Result<Option<T>, Fault> {
+        let Key { path, read } = self.key;
         let mut answer = self.ask(path).await?;
         if answer.status == StatusCode::UNAUTHORIZED {
             // The token has run out.
@@ -73,12 +77,14 @@ impl Metadata {
             answer = self.ask(path).await?;
         }
         if answer.status == StatusCode::NOT_FOUND {
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        let text = answer.success()?;
-        serde_json::from_str(&text).map(Some).map_err(|error| Fault::Content(format!("{path}: {error}")))
+        let notice = read(&answer.success()?).map_err(|error| Fault::Content(format!("{path}: {error}")))?;
+        Ok(vec![notice])
     }
+}
 
+impl Metadata {
     async fn ask(&mut self, path: &str) -> Result<Answer, Fault> {
         let token = if let Some(token) = &self.token {
             token

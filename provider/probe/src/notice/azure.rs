@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use http::Method;
-use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 use serde::Deserialize;
 use stoker_proto::probe::interruption::Kind;
@@ -66,23 +65,17 @@ impl Metadata {
 fn read(text: &str, name: &str) -> Result<Vec<Notice>, Fault> {
     let document: Document = serde_json::from_str(text).map_err(|error| Fault::Content(error.to_string()))?;
     let own = document.events.into_iter().filter(|event| event.resources.iter().any(|resource| resource == name));
-    own.map(|event| {
+    let notices = own.map(|event| {
         let kind = match event.event_type.as_str() {
             "Preempt" | "Terminate" => Kind::Reclaim,
             // Reboot, Redeploy, Freeze, and what may come.
             _ => Kind::Maintenance,
         };
-        let deadline = match event.not_before.as_str() {
-            "" => None,
-            text => Some(moment(text)?),
-        };
-        Ok(Notice { kind, deadline, detail: format!("{} {}", event.event_type, event.event_id) })
-    })
-    .collect()
-}
-
-fn moment(text: &str) -> Result<Timestamp, Fault> {
-    DateTimeParser::new().parse_timestamp(text).map_err(|error| Fault::Content(format!("NotBefore {text:?}: {error}")))
+        // What is announced is so even where nobody can read when it will be.
+        let deadline = DateTimeParser::new().parse_timestamp(&event.not_before).ok();
+        Notice { kind, deadline, detail: format!("{} {}", event.event_type, event.event_id) }
+    });
+    Ok(notices.collect())
 }
 
 #[cfg(test)]
@@ -99,7 +92,7 @@ mod tests {
     fn only_this_machine_s_events_are_read() -> Result<(), Fault> {
         let told: Vec<_> =
             read(DOCUMENT, "gpu_0")?.into_iter().map(|notice| (notice.kind, notice.deadline, notice.detail)).collect();
-        let at = Timestamp::new(1_474_309_787, 0).ok();
+        let at = jiff::Timestamp::new(1_474_309_787, 0).ok();
         assert_eq!(told, [(Kind::Reclaim, at, "Preempt A".to_owned()), (Kind::Maintenance, None, "Freeze B".to_owned())]);
         assert_eq!(read(DOCUMENT, "gpu_2")?, []);
         Ok(())
@@ -108,6 +101,11 @@ mod tests {
     #[test]
     fn what_cannot_be_read_announces_nothing_and_withdraws_nothing() {
         assert!(read("{}", "gpu_0").is_err());
-        assert!(read(&DOCUMENT.replace("Mon, 19", "19th"), "gpu_0").is_err());
+        // A time that cannot be read takes nothing but itself.
+        let told = read(&DOCUMENT.replace("Mon, 19", "19th"), "gpu_0").unwrap_or_default();
+        assert_eq!(
+            told.iter().map(|notice| (notice.kind, notice.deadline)).collect::<Vec<_>>(),
+            [(Kind::Reclaim, None), (Kind::Maintenance, None)]
+        );
     }
 }

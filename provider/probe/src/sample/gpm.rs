@@ -54,10 +54,10 @@ impl<'nvml> Gpm<'nvml> {
     }
 }
 
-/// What is not a share is no reading.
+/// What is not a share is no level.
 fn thousandths(percent: f64) -> Result<u32, Why> {
     if !(0.0..=100.0).contains(&percent) {
-        return Err(Why::Failed);
+        return Err(Why::Absurd);
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
     Ok((percent * 10.0).round() as u32)
@@ -70,6 +70,6 @@ mod tests {
     #[test]
     fn only_a_share_is_a_level() {
         assert_eq!([0.0, 0.04, 42.17, 100.0].map(thousandths), [Ok(0), Ok(0), Ok(422), Ok(1000)]);
-        assert_eq!([-1.0, 100.5, f64::NAN].map(thousandths), [Err(Why::Failed); 3]);
+        assert_eq!([-1.0, 100.5, f64::NAN].map(thousandths), [Err(Why::Absurd); 3]);
     }
 }

@@ -7,10 +7,11 @@ use nvml_wrapper::enum_wrappers::device::{Clock, Sampling, TemperatureSensor};
 use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use stoker_proto::limits;
 use stoker_proto::probe::{Clocks, Gpu, Memory, Process, Processes, Signal, Why};
 
 use super::gpm::Gpm;
-use super::kept::{Kept, permille};
+use super::kept::{Kept, permille, sane};
 use super::mig::Instances;
 use super::refusal::why;
 use super::trust::Trust;
@@ -150,17 +151,23 @@ impl<'nvml> Reader<'nvml> {
     /// How it runs.
     fn running(&mut self) {
         let Self { device, kept, .. } = self;
-        kept.read(Signal::Power, device.power_usage(), |gpu, level| gpu.power_mw = level.map(u64::from));
-        kept.read(Signal::PowerLimit, device.enforced_power_limit(), |gpu, level| gpu.power_limit_mw = level.map(u64::from));
+        // NVML has no sign: what it got wrong below nought is as much too much.
+        let power = |level: &u32| u64::from(*level) <= limits::POWER_MW;
+        kept.read_sane(Signal::Power, device.power_usage(), power, |gpu, level| gpu.power_mw = level.map(u64::from));
+        kept.read_sane(Signal::PowerLimit, device.enforced_power_limit(), power, |gpu, level| {
+            gpu.power_limit_mw = level.map(u64::from)
+        });
         kept.read(Signal::Energy, device.total_energy_consumption(), |gpu, level| gpu.energy_mj = level);
         let temperature = device.temperature(TemperatureSensor::Gpu);
-        let temperature =
-            temperature.map_err(|error| why(&error)).and_then(|celsius| i32::try_from(celsius).map_err(|_| Why::Failed));
+        let temperature = temperature.map_err(|error| why(&error)).and_then(|celsius| {
+            sane(i32::try_from(celsius).unwrap_or(i32::MAX), |celsius| limits::TEMPERATURE_C.contains(celsius))
+        });
         kept.put(Signal::Temperature, temperature, |gpu, level| gpu.temperature_c = level);
         let clocks = device
             .clock_info(Clock::SM)
             .and_then(|sm_mhz| Ok(Clocks { sm_mhz, memory_mhz: device.clock_info(Clock::Memory)? }));
-        kept.read(Signal::Clocks, clocks, |gpu, level| gpu.clocks = level);
+        let clock = |clocks: &Clocks| clocks.sm_mhz.max(clocks.memory_mhz) <= limits::CLOCK_MHZ;
+        kept.read_sane(Signal::Clocks, clocks, clock, |gpu, level| gpu.clocks = level);
         kept.read(Signal::ClockLimits, device.current_throttle_reasons(), |gpu, level| {
             gpu.clock_limits = level.map(|bits| bits.bits())
         });
@@ -178,14 +185,12 @@ pub(super) fn identity(device: &Device<'_>) -> Result<Identity, NvmlError> {
     })
 }
 
-/// Memory in use, of a GPU or an instance; unknown where it is more than there is.
+/// Memory in use, of a GPU or an instance; absurd where it is more than there is.
 pub(super) fn memory(device: &Device<'_>) -> Result<Memory, Why> {
     let info = device.memory_info().map_err(|error| why(&error))?;
-    // More in use than there is: the driver answered nonsense.
-    if info.used > info.total {
-        return Err(Why::Failed);
-    }
-    Ok(Memory { used_bytes: info.used, total_bytes: info.total, reserved_bytes: info.reserved })
+    sane(Memory { used_bytes: info.used, total_bytes: info.total, reserved_bytes: info.reserved }, |memory| {
+        memory.used_bytes.max(memory.reserved_bytes) <= memory.total_bytes && (1..=limits::MEMORY).contains(&memory.total_bytes)
+    })
 }
 
 /// The processes that compute on a GPU or an instance, clients of an MPS server among them, by number.
@@ -198,9 +203,13 @@ pub(super) fn processes(device: &Device<'_>, proc: &Proc) -> Result<Processes, W
     let mut found = twice(&|| device.running_compute_processes()).map_err(|error| why(&error))?;
     match twice(&|| device.mps_running_compute_processes()) {
         Ok(clients) => found.extend(clients),
-        Err(NvmlError::InsufficientSize(_)) => return Err(Why::Failed),
         // Not every driver and mode has MPS.
-        Err(_) => {}
+        Err(NvmlError::InvalidArg) => {}
+        // A list that lacks those who work would be an empty one where a server of theirs is all that it shows.
+        Err(error) => match why(&error) {
+            Why::NotSupported => {}
+            why => return Err(why),
+        },
     }
     found.sort_by_key(|process| process.pid);
     found.dedup_by_key(|process| process.pid);

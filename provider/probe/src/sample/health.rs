@@ -8,9 +8,10 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id;
 use nvml_wrapper_sys::bindings::NVML_NVLINK_MAX_LINKS;
+use stoker_proto::limits;
 use stoker_proto::probe::{Ecc, Fabric, NvLink, Pcie, RemappedRows, Signal, Why};
 
-use super::kept::Kept;
+use super::kept::{Kept, sane};
 use super::refusal::why;
 use crate::raw;
 
@@ -19,7 +20,11 @@ pub(super) fn read(device: &Device<'_>, kept: &mut Kept) {
     kept.put(Signal::RemappedRows, remapped_rows(device), |gpu, level| gpu.remapped_rows = level);
     kept.read(Signal::RetiredPages, device.are_pages_pending_retired(), |gpu, level| gpu.retired_pages_pending = level);
     kept.read(Signal::Nvlink, nvlink(device), |gpu, level| gpu.nvlink = level);
-    kept.read(Signal::Pcie, pcie(device), |gpu, level| gpu.pcie = level);
+    let links = |pcie: &Pcie| {
+        pcie.generation.max(pcie.max_generation) <= limits::PCIE_GENERATION
+            && pcie.width.max(pcie.max_width) <= limits::PCIE_LANES
+    };
+    kept.read_sane(Signal::Pcie, pcie(device), links, |gpu, level| gpu.pcie = level);
     kept.read(Signal::Fabric, raw::fabric(device), |gpu, level| {
         gpu.fabric = level.map(|(state, status, health_mask)| Fabric { state, status, health_mask });
     });
@@ -29,7 +34,8 @@ pub(super) fn read(device: &Device<'_>, kept: &mut Kept) {
 /// What the driver wants done with the GPU.
 pub(super) fn recovery_action(device: &Device<'_>) -> Result<u32, Why> {
     let [action] = fields(device, [field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])?;
-    Ok(action)
+    // There are five of them.
+    sane(action, |action| u8::try_from(*action).is_ok())
 }
 
 fn remapped_rows(device: &Device<'_>) -> Result<RemappedRows, Why> {

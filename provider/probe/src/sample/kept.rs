@@ -83,6 +83,17 @@ impl Kept {
         self.put(signal, answer.map_err(|error| why(&error)), set);
     }
 
+    /// [`Kept::read`] of a level that hardware has only where it is `sane`.
+    pub(crate) fn read_sane<T>(
+        &mut self,
+        signal: Signal,
+        answer: Result<T, NvmlError>,
+        is_sane: impl FnOnce(&T) -> bool,
+        set: impl FnOnce(&mut Gpu, Option<T>),
+    ) {
+        self.put(signal, answer.map_err(|error| why(&error)).and_then(|level| sane(level, is_sane)), set);
+    }
+
     /// As it is sent.
     pub(crate) fn reading(&self) -> Gpu {
         Gpu { unknown: unknown(&self.unknown), ..self.gpu.clone() }
@@ -94,9 +105,14 @@ pub(crate) fn unknown(signals: &BTreeMap<Signal, Why>) -> Vec<Unknown> {
     signals.iter().map(|(signal, why)| Unknown { signal: (*signal).into(), why: (*why).into() }).collect()
 }
 
-/// Percent as thousandths; more than the whole is no level, and nobody knows what it was.
+/// The level, unless no hardware has it: nobody knows what it was.
+pub(crate) fn sane<T>(level: T, is_sane: impl FnOnce(&T) -> bool) -> Result<T, Why> {
+    if is_sane(&level) { Ok(level) } else { Err(Why::Absurd) }
+}
+
+/// Percent as thousandths; more than the whole is no level.
 pub(crate) fn permille(percent: u32) -> Result<u32, Why> {
-    if percent <= 100 { Ok(percent * 10) } else { Err(Why::Failed) }
+    sane(percent, |percent| *percent <= 100).map(|percent| percent * 10)
 }
 
 #[cfg(test)]
@@ -104,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_the_whole_is_unknown() {
-        assert_eq!([0, 100, 101, u32::MAX].map(permille), [Ok(0), Ok(1000), Err(Why::Failed), Err(Why::Failed)]);
+    fn more_than_the_whole_is_absurd() {
+        assert_eq!([0, 100, 101, u32::MAX].map(permille), [Ok(0), Ok(1000), Err(Why::Absurd), Err(Why::Absurd)]);
     }
 }

@@ -10,7 +10,7 @@ use stoker_proto::probe::{Driver, Gpu, Round, Signal, Why};
 use super::gpu::{Due, Reader, Shared, identity};
 use super::kept::unknown_gpu;
 use super::trust::Trust;
-use super::{Ask, Depth, Identity, Settings, Thread, events, now, refusal};
+use super::{Answered, Ask, Depth, Identity, Settings, Thread, events, now, refusal};
 use crate::gate;
 
 /// Clocks, power and the like are read in every so manyth round.
@@ -62,7 +62,7 @@ pub(super) fn run(nvml: &Nvml, first: Ask, thread: &mut Thread) -> End {
         }
         let mut ask = first;
         let end = loop {
-            match session.round(ask.depth, &thread.settings, &mut thread.trust, &shared) {
+            match session.round(ask.depth, &thread.settings, &mut thread.trust, &shared, &thread.answered) {
                 // Whoever asked may have given up.
                 Ok(round) => {
                     thread.pause = Duration::ZERO;
@@ -160,7 +160,12 @@ impl<'nvml> Session<'nvml> {
         let known = |index: u32| {
             if thread.seen_last.len() == count as usize { thread.seen_last.get(index as usize).cloned() } else { None }
         };
-        let slots = (0..count).map(|index| Slot::open(nvml, index, known(index).unwrap_or_default())).collect();
+        let open = |index| {
+            let slot = Slot::open(nvml, index, known(index).unwrap_or_default());
+            thread.answered.now();
+            slot
+        };
+        let slots = (0..count).map(open).collect();
         Ok(Self { nvml, driver, slots, rounds: 0 })
     }
 
@@ -170,6 +175,7 @@ impl<'nvml> Session<'nvml> {
         settings: &Settings,
         trust: &mut Trust,
         events: &events::Shared,
+        answered: &Answered,
     ) -> Result<Round, Broken> {
         let began = Instant::now();
         let count = self.nvml.device_count().map_err(Broken::Lost)?;
@@ -181,7 +187,12 @@ impl<'nvml> Session<'nvml> {
             seldom: depth == Depth::Full || self.rounds.is_multiple_of(SELDOM),
         };
         let mut shared = Shared { proc: &settings.proc, trust };
-        let gpus: Vec<Gpu> = self.slots.iter_mut().map(|slot| slot.read(due, &mut shared)).collect();
+        let read = |slot: &mut Slot<'_>| {
+            let gpu = slot.read(due, &mut shared);
+            answered.now();
+            gpu
+        };
+        let gpus: Vec<Gpu> = self.slots.iter_mut().map(read).collect();
         self.rounds += 1;
         Ok(Round {
             at: Some(now()),

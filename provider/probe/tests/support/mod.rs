@@ -59,15 +59,20 @@ impl Machine {
         Ok(std::fs::write(folder.join("comm"), format!("{name}\n"))?)
     }
 
-    /// The probe on this machine, by its own way to find the library unless one is given.
+    /// [`Self::bare`], which prints what it reads for programs.
     pub(crate) fn command(&self, library: Option<&Path>) -> Command {
+        let mut command = self.bare(library);
+        command.args(["--print", "json"]);
+        command
+    }
+
+    /// The probe on this machine, by its own way to find the library unless one is given.
+    pub(crate) fn bare(&self, library: Option<&Path>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stoker-probe"));
         if let Some(library) = library {
             command.arg("--lib-path").arg(library);
         }
-        command
-            .args(["--node", "node-1", "--http", "127.0.0.1:0", "--cloud", "none", "--print", "json", "--proc"])
-            .arg(self.path().join("proc"));
+        command.args(["--node", "node-1", "--http", "127.0.0.1:0", "--cloud", "none", "--proc"]).arg(self.path().join("proc"));
         command.env(SCENARIO_VARIABLE, self.path().join("scenario.json")).env("RUST_LOG", "info");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command

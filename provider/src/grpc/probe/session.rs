@@ -189,7 +189,11 @@ impl Session {
     fn event(&mut self, event: &Event) -> Result<(), Status> {
         if self.is_new(Numbered::Event(event.number))? {
             self.acknowledged.event = event.number;
-            match convert::event(event, self.readings.now()) {
+            let now = self.readings.now();
+            if convert::is_ahead(event.at.as_ref(), now) {
+                self.readings.reject(Reason::Future);
+            }
+            match convert::event(event, now) {
                 Ok(Some(event)) => {
                     let taken = self.readings.take_at(self.ticket.node(), event.at, None, &[event]);
                     self.unless_gone(taken)?;

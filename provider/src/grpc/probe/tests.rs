@@ -1,5 +1,6 @@
 #![expect(clippy::unnecessary_wraps, reason = "as the fields that they fill have it")]
 
+mod bad_input;
 mod confirm;
 
 use std::path::Path;
@@ -7,10 +8,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::reading::{Measured, Why};
+use stoker_core::snapshot::ClusterFacts;
 use stoker_proto::probe::probe_client::ProbeClient;
 use stoker_proto::probe::{Ack, ConfirmIdle, Event, Gpu, IdleAnswer, Memory, Round, driver, event, to_probe};
 use stoker_proto::probe::{Driver, Xid};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity as ClientIdentity};
@@ -19,10 +21,14 @@ use super::*;
 use crate::clock::Clock;
 use crate::grpc::server::serve_probes;
 use crate::net::{Listener, Security, Tls, TlsFiles, install_crypto};
+use crate::probes::tests::facts;
 use crate::probes::{NotConfirmed, ProbeMetrics};
 
 /// Far above what anything here takes, so that only a hang meets it.
 const LONG: Duration = Duration::from_secs(30);
+
+/// The nodes that there are.
+type Cluster = watch::Receiver<Option<Arc<ClusterFacts>>>;
 
 struct Served {
     addr: std::net::SocketAddr,
@@ -39,10 +45,15 @@ impl Drop for Served {
 
 impl Served {
     async fn start(security: Security, identity: Identity) -> Self {
+        Self::among(None, security, identity).await
+    }
+
+    /// Of a cluster.
+    async fn among(cluster: Option<Cluster>, security: Security, identity: Identity) -> Self {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), security).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let metrics = ProbeMetrics::default();
-        let readings = Readings::new(Clock::System, None, Arc::new(Notify::new()), metrics.clone());
+        let readings = Readings::new(Clock::System, cluster, Arc::new(Notify::new()), metrics.clone());
         let streams = Streams::new(metrics);
         let stop = CancellationToken::new();
         let door = ProbeDoor::new(Arc::clone(&readings), Arc::clone(&streams), identity, stop.clone());
@@ -144,92 +155,6 @@ async fn rounds_and_events_are_taken_in_order_and_acknowledged() {
     drop(hand);
     let (_, known) = Hand::speak(&served, "a", 1).await;
     assert_eq!(known, Ack { round: 5, event: 1 });
-}
-
-#[tokio::test]
-async fn what_was_taken_is_left_out_the_second_time_and_what_lies_ahead_at_all() {
-    let served = Served::plaintext().await;
-    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
-    hand.round(round(3)).await;
-    let newest = served.readings.latest()[&node("a")].arrived;
-    assert_eq!(hand.round(round(3)).await.round, 3);
-    assert_eq!(hand.round(round(2)).await.round, 3);
-    assert_eq!(hand.round(Round { at: now(3600), ..round(4) }).await.round, 4);
-    assert_eq!(hand.round(Round { at: None, ..round(5) }).await.round, 5);
-    assert_eq!(served.readings.latest()[&node("a")].arrived, newest);
-    let counts =
-        [Reason::Replayed, Reason::OutOfOrder, Reason::Future, Reason::Malformed].map(|reason| served.rejected(reason));
-    assert_eq!(counts, [1; 4]);
-}
-
-#[tokio::test]
-async fn absurd_levels_become_unknown() {
-    let served = Served::plaintext().await;
-    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
-    let mut absurd = round(1);
-    absurd.gpus[0].memory = Some(Memory { used_bytes: 2, total_bytes: 1, reserved_bytes: 0 });
-    absurd.gpus[0].utilization = Some(5000);
-    hand.round(absurd).await;
-    let latest = served.readings.latest();
-    let gpu = latest[&node("a")].gpus.values().next().unwrap();
-    assert_eq!(gpu.memory, Measured::Unknown(Why::Absurd));
-    assert_eq!(gpu.utilization, Measured::Unknown(Why::Absurd));
-    assert_eq!(served.rejected(Reason::Absurd), 2);
-}
-
-#[tokio::test]
-async fn two_gpus_of_one_uuid_cost_the_node_nothing_but_their_levels() {
-    let served = Served::plaintext().await;
-    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
-    let mut doubled = round(1);
-    doubled.gpus.push(doubled.gpus[0].clone());
-    hand.round(Round { gpus_counted: Some(2), ..doubled }).await;
-    let latest = served.readings.latest();
-    let reading = &latest[&node("a")];
-    assert_eq!((reading.counted, reading.gpus["GPU-a"].memory), (Measured::Known(2), Measured::Unknown(Why::Absurd)));
-    assert_eq!([Reason::Absurd, Reason::Malformed].map(|reason| served.rejected(reason)), [1, 0]);
-}
-
-#[tokio::test]
-async fn messages_larger_or_of_more_parts_than_a_node_has_end_the_stream() {
-    let served = Served::plaintext().await;
-    let huge = Gpu { name: "x".repeat(300 << 10), ..Gpu::default() };
-    for gpus in [vec![Gpu::default(); 100_000], vec![huge]] {
-        let (mut hand, _) = Hand::speak(&served, "a", 1).await;
-        hand.send(from_probe::Kind::Round(Round { gpus, ..round(1) })).await;
-        let code = hand.next().await.unwrap_err().code();
-        assert!(matches!(code, Code::ResourceExhausted | Code::OutOfRange), "{code:?}");
-    }
-    assert_eq!(served.rejected(Reason::TooLarge), 2);
-    assert!(served.readings.latest().is_empty());
-}
-
-#[tokio::test]
-async fn a_stream_begins_with_a_hello_that_makes_sense_and_has_one() {
-    let served = Served::plaintext().await;
-    let open = async |first: FromProbe| Hand::open(served.channel().await, first).await.err().unwrap().code();
-    assert_eq!(open(FromProbe { kind: Some(from_probe::Kind::Round(round(1))) }).await, Code::InvalidArgument);
-    assert_eq!(open(FromProbe::default()).await, Code::InvalidArgument);
-    let with = |change: fn(&mut Hello)| {
-        let mut first = hello("a", 1);
-        if let Some(from_probe::Kind::Hello(hello)) = &mut first.kind {
-            change(hello);
-        }
-        first
-    };
-    for bad in [
-        with(|hello| hello.node.clear()),
-        with(|hello| hello.node = "x".repeat(300)),
-        with(|hello| hello.boot_id.clear()),
-        with(|hello| hello.period_ms = 0),
-        with(|hello| hello.period_ms = u32::MAX),
-    ] {
-        assert_eq!(open(bad).await, Code::InvalidArgument);
-    }
-    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
-    hand.up.send(hello("b", 1)).await.unwrap();
-    assert_eq!(hand.next().await.unwrap_err().code(), Code::InvalidArgument);
-    assert_eq!(served.rejected(Reason::Malformed), 8);
 }
 
 #[tokio::test]

@@ -105,6 +105,51 @@ async fn an_api_server_that_is_away_is_not_a_bad_token_and_is_asked_again() {
     assert_eq!(asked.load(Ordering::Relaxed), 2);
 }
 
+/// How many of so many probes are let in how long after a restart of ours, each with a token of its own, as they come back: jittered over
+/// 4 s, and after a refusal over twice as long, up to 30 s.
+async fn all_back(probes: u32, review: Duration) -> Vec<Duration> {
+    let client = fake::client(move |call: fake::Call| async move {
+        tokio::time::sleep(review).await;
+        let kind = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {} });
+        let mut answer = kind;
+        (answer["spec"], answer["status"]) = (call.body["spec"].clone(), good());
+        Response::new(Answer::from(answer.to_string()))
+    });
+    let reviewer = Arc::new(Reviewer::new(&client, ServiceAccount::default()));
+    let begun = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for probe in 0..probes {
+        let reviewer = Arc::clone(&reviewer);
+        tasks.spawn(async move {
+            let mut longest = 4;
+            for tried in 0_u32.. {
+                // Even, and another part in each try.
+                let drawn = blake3::hash(&[probe.to_le_bytes(), tried.to_le_bytes()].concat()).as_bytes()[0];
+                tokio::time::sleep(Duration::from_secs(longest) * u32::from(drawn) / 256).await;
+                if reviewer.node_of(&probe.to_string()).await.is_ok() {
+                    break;
+                }
+                longest = (longest * 2).min(30);
+            }
+            begun.elapsed()
+        });
+    }
+    let mut back = tasks.join_all().await;
+    back.sort_unstable();
+    back
+}
+
+#[tokio::test(start_paused = true)]
+async fn probes_that_all_come_back_at_once_are_let_in_as_fast_as_the_api_server_reviews() {
+    // 16 at once that take 160 ms each are 100 a second: 1,500 take 15 s at least, and 5,000 of a server that is three times as fast.
+    let back = all_back(1_500, Duration::from_millis(160)).await;
+    let within = |seconds: u64| back.iter().filter(|took| **took <= Duration::from_secs(seconds)).count();
+    println!("let in within 10, 15, 20, 30, 45, 60 s: {:?}", [10, 15, 20, 30, 45, 60].map(within));
+    // While there are enough that wait, no place is idle and no review begun in vain.
+    assert!(within(9) >= 800, "{}", within(9));
+    assert_eq!(within(45), 1_500, "the last after {:?}", back.last());
+}
+
 #[test]
 fn a_service_account_has_a_namespace_and_a_name() {
     assert_eq!("gpu/probe".parse::<ServiceAccount>().unwrap().user(), "system:serviceaccount:gpu:probe");

@@ -1,4 +1,4 @@
-//! What no hardware has more of. A level beyond is absurd, whoever tells it: a probe, or Prometheus.
+//! What no hardware has more of. A level beyond is absurd, whoever tells it: the driver to a probe, a probe, or Prometheus.
 
 use std::ops::RangeInclusive;
 
