@@ -1,5 +1,6 @@
 //! Nodes that are let go on our own decision: why, and how far it has come.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
@@ -119,6 +120,10 @@ pub struct Leaving {
     /// Whether its pods were asked to go and nobody has heard yet what came of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asked: bool,
+    /// The GPU pods that were on it when that was decided, as `namespace/name`. Where its machine need not go, a pod that has come since
+    /// takes the decision back.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub pods: BTreeSet<String>,
 }
 
 /// How far a node has come that is let go.

@@ -8,7 +8,7 @@ use super::{Fatal, begun, guarded};
 use crate::group::Menu;
 use crate::health::UnhealthyAction;
 use crate::ids::{NodeName, PoolName, ProviderId};
-use crate::leaving::{LeaveFor, Stage};
+use crate::leaving::{LeaveFor, Leaving, Stage};
 use crate::memory::Memory;
 use crate::offer::CapacityType;
 use crate::plan::{Action, Ending, Evict};
@@ -44,7 +44,11 @@ pub(super) fn leaving(
                     faults.push(Fatal::DrainsUnasked(node.clone()));
                     continue;
                 };
-                let spared = matches!(going.why, LeaveFor::Held { .. }) && works(known, node, snapshot, menu, memory);
+                let there = pods_then(before.leaving.get(record).map(AsRef::as_ref), going, facts);
+                let held = matches!(going.why, LeaveFor::Held { .. });
+                // A pod may have come until the node was closed, or may work again.
+                let came = facts.cordon == Cordon::None || facts.gpu_pods.iter().any(|pod| !there.contains(pod));
+                let spared = held && (came || works(known, node, snapshot, menu, memory));
                 if (spared && *evict != Evict::Nobody) || !pods_told(&going.why, known, *evict, *gone_by, menu, memory) {
                     faults.push(Fatal::TellsWrongPods { node: node.clone(), evict: *evict });
                 }
@@ -54,7 +58,8 @@ pub(super) fn leaving(
                 }
                 if work && let Some(pool) = pool_of(known, menu, memory) {
                     *moving.entry(pool).or_default() += 1;
-                } else if !facts.gpu_pods.is_empty() && *evict != Evict::WithoutGpu {
+                }
+                if there.is_empty() && *evict != Evict::WithoutGpu {
                     faults.push(Fatal::MustNotMove(node.clone()));
                 }
             }
@@ -81,6 +86,12 @@ pub(super) fn leaving(
     }
     open_again(actions, memory, snapshot, faults);
     begun::reasons(before, memory, snapshot, menu, faults);
+}
+
+/// The pods that were on a node when it was decided that it goes: those that are on it now, where that is in this pass.
+fn pods_then<'a>(before: Option<&'a Leaving>, now: &Leaving, facts: &'a NodeFacts) -> &'a BTreeSet<String> {
+    let same = |before: &&Leaving| before.is_open() && before.since == now.since;
+    before.filter(same).map_or(&facts.gpu_pods, |before| &before.pods)
 }
 
 /// Whether just those pods may be told to go for that reason, and in that haste.

@@ -57,7 +57,8 @@ fn candidate<'a>(draft: &Draft<'_>, record: &Arc<Record>, seat: &Seat<'a>, empti
 pub(super) fn stands(draft: &Draft<'_>, record: &Arc<Record>, leaving: &Leaving) -> Result<(), &'static str> {
     // A pod that came to an idle node has the last word.
     let candidate = draft.seat(record).and_then(|seat| candidate(draft, record, &seat, leaving.may_have_evicted()));
-    let candidate = candidate.filter(|candidate| !candidate.busy || leaving.moves_work());
+    let was_busy = leaving.moves_work() && !leaving.pods.is_empty();
+    let candidate = candidate.filter(|candidate| !candidate.busy || was_busy);
     let candidate = candidate.ok_or("it must not be moved any more")?;
     // From the first pod that may have been told to go there is no way back.
     let goes_on = leaving.may_have_evicted() || still_pays(draft, &candidate, leaving.moves_work());
