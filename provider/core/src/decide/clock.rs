@@ -107,7 +107,7 @@ fn pull_back(record: &mut Record, now: Timestamp) {
     }
     if let Some(Judged { since, why, .. }) = &mut record.judged {
         began(since);
-        if let Reason::WindowOver { free_since } | Reason::Closed { free_since, .. } = why {
+        if let Reason::WindowOver { free_since } | Reason::Closed { free_since, .. } | Reason::Away { free_since, .. } = why {
             began(free_since);
         }
     }

@@ -1,7 +1,7 @@
 //! What is concluded of each node, from its pods and, where the pool's evidence is `probe`, from what probes have seen.
 //!
 //! Whether a node is *idle* is not judged here: a free node is warm since it is free, and its window begins there. One that was found
-//! idle stays so as long as it is free, also when somebody closed it and opened it again.
+//! idle stays so as long as it is free, also when somebody closed it and opened it again, or its kubelet was away for a while.
 //!
 //! So that nothing flaps: work, pods and what is certainly broken count at once. A node that was at work is free again when it has been
 //! quiet for [`QUIET_FOR`]. A fault that one look may be wrong about must last [`FAULT_LASTS`], and what was unhealthy is trusted after
@@ -93,6 +93,10 @@ fn judged(known: Option<&Judged>, found: Found, now: Timestamp) -> Judged {
         // Only what it was before tells since when it is free, and whether its window is over.
         (verdict, Reason::Closed { free_since: found, .. }) => {
             (verdict, Reason::Closed { free_since: free_since.unwrap_or(found), released }, since)
+        }
+        (Verdict::Booting, Reason::NotReady) => {
+            let away = |free_since| Reason::Away { free_since, released };
+            (Verdict::Booting, free_since.map_or(Reason::NotReady, away), since)
         }
         (verdict, why) => (verdict, why, since),
     };

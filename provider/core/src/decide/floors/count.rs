@@ -131,7 +131,7 @@ fn part(record: &Record, seat: &Seat<'_>) -> Part {
 }
 
 fn is_not_ready(record: &Record) -> bool {
-    record.judged.as_ref().is_some_and(|judged| judged.why == Reason::NotReady)
+    record.judged.as_ref().is_some_and(|judged| matches!(judged.why, Reason::NotReady | Reason::Away { .. }))
 }
 
 fn is_closed(record: &Record) -> bool {

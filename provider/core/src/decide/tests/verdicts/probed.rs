@@ -524,6 +524,13 @@ fn a_node_whose_window_is_over_stays_idle_while_it_is_free() {
     world.close(Cordon::None);
     world.pass();
     assert_eq!((world.verdict(0), world.judged(0).free_since()), (Verdict::Idle, Some(start())));
+    // And so it does when its kubelet was away for a moment.
+    world.set_ready(0, None);
+    world.wait(seconds(20));
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Booting, "its Node is not Ready"));
+    world.set_ready(0, Some(world.now));
+    world.pass();
+    assert_eq!((world.verdict(0), world.judged(0).free_since()), (Verdict::Idle, Some(start())));
     world.set_pods(0, &["ml/train"]);
     world.pass();
     world.set_pods(0, &[]);
