@@ -13,7 +13,7 @@ use super::floors::{self, BLIND, Count, count};
 use super::{Draft, is_fresh};
 use crate::allocate::allocate;
 use crate::choose::{Barred, Scales};
-use crate::floor::{ASKED_WITHIN, FloorStands, LOOK_EVERY, Unasked, Wanted};
+use crate::floor::{ASKED_WITHIN, DOUBTED_FOR, FloorStands, LOOK_EVERY, Unasked, Wanted};
 use crate::group::Group;
 use crate::ids::NodeGroupId;
 use crate::plan::{Closed, GroupLimits};
@@ -220,12 +220,18 @@ fn blocked(
         return Some(BLIND.to_owned());
     }
     if barred == 0 {
-        let (doubtful, pulling) = (count.doubtful, count.pulling);
+        let (doubtful, pulling, lost) = (count.doubtful, count.pulling, count.unreplaced(wanted));
         if pulling > 0 && count.free.saturating_add(pulling) >= wanted {
             return Some(format!("{pulling} nodes wait for images"));
         }
-        let why =
-            format!("{doubtful} nodes are unhealthy, closed to new pods or not heard of, and are not replaced while they stay");
+        if lost > 0 {
+            let all = lost.saturating_add(wanted);
+            return Some(format!("{all} nodes are not heard of, and no more than {wanted} of such are replaced"));
+        }
+        let minutes = DOUBTED_FOR.as_mins();
+        let why = format!(
+            "{doubtful} nodes are unhealthy, closed to new pods, or not heard of for less than {minutes} min, and are not replaced while they stay so"
+        );
         return (doubtful > 0).then_some(why);
     }
     let (snapshot, now) = (draft.snapshot, draft.now);

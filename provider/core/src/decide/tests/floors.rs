@@ -1,6 +1,7 @@
 //! Warm floors: what is wanted, how it comes, and what happens where it does not.
 
 mod buffers;
+mod doubtful;
 mod own;
 mod runs;
 
