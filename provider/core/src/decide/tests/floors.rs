@@ -4,6 +4,7 @@ mod buffers;
 mod doubtful;
 mod own;
 mod runs;
+mod shared;
 
 use std::sync::Arc;
 
