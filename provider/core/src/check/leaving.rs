@@ -49,7 +49,7 @@ pub(super) fn leaving(
                 // A pod may have come until the node was closed, or may work again.
                 let came = facts.cordon == Cordon::None || facts.gpu_pods.iter().any(|pod| !there.contains(pod));
                 let spared = held && (came || works(known, node, snapshot, menu, memory));
-                if (spared && *evict != Evict::Nobody) || !pods_told(&going.why, known, *evict, *gone_by, menu, memory) {
+                if (spared && *evict != Evict::Nobody) || !pods_told(going, known, *evict, *gone_by, menu, memory) {
                     faults.push(Fatal::TellsWrongPods { node: node.clone(), evict: *evict });
                 }
                 let LeaveFor::BackToSpot { work, .. } = going.why else { continue };
@@ -95,12 +95,15 @@ fn pods_then<'a>(before: Option<&'a Leaving>, now: &Leaving, facts: &'a NodeFact
 }
 
 /// Whether just those pods may be told to go for that reason, and in that haste.
-fn pods_told(why: &LeaveFor, record: &Record, evict: Evict, gone_by: Option<Timestamp>, menu: &Menu, memory: &Memory) -> bool {
+fn pods_told(going: &Leaving, record: &Record, evict: Evict, gone_by: Option<Timestamp>, menu: &Menu, memory: &Memory) -> bool {
     let spare = SignedDuration::from_secs(10);
     let action = || pool_of(record, menu, memory).and_then(|pool| Some(menu.policy.pool(pool)?.unhealthy.action));
-    match (why, evict) {
-        // What the cloud takes in any case.
-        (LeaveFor::Reclaimed { at, .. }, Evict::All) => gone_by.is_some_and(|by| at.duration_since(by) == spare),
+    match (&going.why, evict) {
+        // What the cloud takes in any case, and no later than it can be told of.
+        (LeaveFor::Reclaimed { at, .. }, Evict::All) => {
+            let told_for = at.duration_since(going.since);
+            gone_by.is_some_and(|by| at.duration_since(by) == spare) && told_for <= longest_notice(record)
+        }
         (LeaveFor::CapacityEnds { .. }, Evict::All)
         | (LeaveFor::BackToSpot { .. } | LeaveFor::Held { .. }, Evict::Movable)
         | (LeaveFor::Held { .. }, Evict::Nobody)
@@ -109,6 +112,17 @@ fn pods_told(why: &LeaveFor, record: &Record, evict: Evict, gone_by: Option<Time
         (LeaveFor::Unhealthy { .. }, Evict::WithoutGpu) => gone_by.is_none() && action() == Some(UnhealthyAction::Wait),
         _ => false,
     }
+}
+
+/// The longest notice that a cloud gives of a machine's end.
+fn longest_notice(record: &Record) -> SignedDuration {
+    let seconds = record.purchase().map(|bought| match (bought.market.place.cloud.as_str(), bought.market.capacity_type) {
+        ("aws", _) => 120,
+        (_, CapacityType::Spot) => 30,
+        ("azure", _) => 900,
+        _ => 120,
+    });
+    SignedDuration::from_secs(seconds.unwrap_or(0))
 }
 
 /// Whether a probe sees work on a node.
