@@ -34,7 +34,7 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
         // Nobody can say what runs on a node, nor tell it to go.
         return;
     }
-    draft.memory.idle = idle(draft);
+    draft.memory.free = free(draft);
     told(draft);
     let ending = ending_capacity(draft);
     take_back(draft, &ending);
@@ -124,18 +124,18 @@ fn has_shut(draft: &Draft<'_>, market: &Market, since: Timestamp) -> bool {
 }
 
 /// Since when nodes are without a GPU pod, of those that had some.
-fn idle(draft: &Draft<'_>) -> BTreeMap<RecordId, Timestamp> {
-    let mut idle = BTreeMap::new();
+fn free(draft: &Draft<'_>) -> BTreeMap<RecordId, Timestamp> {
+    let mut free = BTreeMap::new();
     for (record, seat) in draft.seated() {
         let State::Registered { ready_at: Some(_), .. } = &record.state else { continue };
         if record.pods == PodsSeen::NotYet || !seat.is_judged() {
             continue;
         }
         if seat.node().is_some() && draft.guards(record, &seat).is_none() {
-            idle.insert(record.id, draft.memory.idle.get(&record.id).copied().unwrap_or(draft.now));
+            free.insert(record.id, draft.memory.free.get(&record.id).copied().unwrap_or(draft.now));
         }
     }
-    idle
+    free
 }
 
 /// What came of draining since the last pass.

@@ -12,7 +12,6 @@
 mod faults;
 mod lapse;
 mod look;
-mod sight;
 
 use std::sync::Arc;
 
@@ -21,13 +20,13 @@ use jiff::Timestamp;
 use super::Draft;
 use super::seats::Seat;
 use crate::record::{Record, State};
+use crate::sight::Sight;
 use crate::snapshot::{Cordon, NodeFacts};
 use crate::verdict::{Judged, Reason, Verdict};
 use crate::watched::{CLEAN_FOR, FAULT_LASTS, QUIET_FOR, START_WITHIN};
 use faults::{closed_gate, fault};
 use lapse::Lapses;
 use look::Look;
-pub(super) use sight::Sight;
 
 /// A verdict with its reason, and since when it holds where that is not when it is reached.
 struct Found {

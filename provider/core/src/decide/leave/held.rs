@@ -6,7 +6,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::super::Draft;
 use super::super::seats::Seat;
-use super::super::verdicts::Sight;
 use super::{begin, named, telling};
 use crate::aside::Announced;
 use crate::ids::RecordId;
@@ -14,6 +13,7 @@ use crate::leaving::{LeaveFor, Leaving};
 use crate::plan::Note;
 use crate::policy::{Evidence, Pool};
 use crate::record::{Record, State};
+use crate::sight::Sight;
 use crate::snapshot::{Cordon, Hold};
 use crate::verdict::Verdict;
 

@@ -44,7 +44,7 @@ fn an_idle_fallback_node_is_gone_within_a_minute() {
     world.advance(minutes(1));
     world.observe();
     world.pass();
-    assert!(world.memory.leaving.is_empty() && world.memory.idle.is_empty() && world.memory.records.is_empty());
+    assert!(world.memory.leaving.is_empty() && world.memory.free.is_empty() && world.memory.records.is_empty());
 }
 
 #[test]

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::super::Draft;
-use super::sight::{Sight, Untold};
 use crate::ids::RecordId;
 use crate::policy::{Evidence, Pool};
 use crate::reading::seen::{Hearing, Seen};
 use crate::record::State;
+use crate::sight::{Sight, Untold};
 use crate::snapshot::NodeFacts;
 use crate::watched::{BRIDGED, Holding, NOTED_EVERY, Watched};
 
