@@ -1,4 +1,4 @@
-//! Asks probes *now* before nodes go: what the autoscaler saw as idle may have begun to work since. It is asked only where probes are the
+//! Asks probes *now* before nodes go: what the autoscaler takes for unneeded may have begun to work since. It is asked only where probes are the
 //! pool's evidence, and never of what has no work to lose: failed, not Ready and unknown ids.
 
 use std::collections::HashMap;
@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use stoker_core::ids::{NodeGroupId, NodeName};
+use stoker_core::ids::{GpuUuid, NodeGroupId, NodeName};
 use stoker_core::orders::NodeRef;
 use stoker_core::policy::Evidence;
-use stoker_core::reading::seen::{Activity, Hearing, Seen};
-use stoker_core::reading::{Measured, Source};
+use stoker_core::reading::Source;
+use stoker_core::reading::seen::{Hearing, Seen};
 use stoker_core::record::{Record, State};
+use stoker_core::sight::Sight;
 use stoker_core::verdict::Verdict;
 
 use crate::probes::{NotConfirmed, Readings, Streams};
@@ -24,17 +25,17 @@ const WITHIN: Duration = Duration::from_secs(3);
 
 /// Why a node must not go. Nothing of the call was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotIdle {
+pub enum NotQuiet {
     /// It is at work.
-    #[error("{node} is at work: its probe sees work on {gpus} of its GPUs now")]
+    #[error("{node} is at work: its probe sees work on GPU {gpu} now")]
     Busy {
         /// The node.
         node: NodeName,
-        /// GPUs at work.
-        gpus: usize,
+        /// A GPU at work, or an instance of one.
+        gpu: GpuUuid,
     },
     /// It cannot be told.
-    #[error("{node} cannot be confirmed idle: {why}")]
+    #[error("{node} cannot be confirmed quiet: {why}")]
     Unknown {
         /// The node.
         node: NodeName,
@@ -51,9 +52,9 @@ pub struct Confirm {
     metrics: Metrics,
 }
 
-/// What asking one node came to, where it is not idle.
+/// What asking one node came to, where its GPUs are not proven quiet.
 enum Found {
-    Busy(usize),
+    Busy(GpuUuid),
     Unknown(String),
 }
 
@@ -68,7 +69,7 @@ impl Confirm {
     /// # Errors
     /// Names the first node that is at work, or of which that cannot be told. Where all probes of the pool have lapsed, pods are the
     /// evidence, and only work that was seen counts.
-    pub async fn idle(&self, view: &View, group: &NodeGroupId, nodes: &[NodeRef]) -> Result<(), NotIdle> {
+    pub async fn quiet(&self, view: &View, group: &NodeGroupId, nodes: &[NodeRef]) -> Result<(), NotQuiet> {
         let pool = view.groups.get(group).map(|shown| &shown.group.pool);
         if pool.and_then(|pool| view.menu.policy.pool(pool)).is_none_or(|pool| pool.evidence != Evidence::Probe) {
             return Ok(());
@@ -79,10 +80,10 @@ impl Confirm {
             let unhealthy = || record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Unhealthy);
             let (refusal, why) = match found {
                 Ok(()) => continue,
-                Err(Found::Busy(gpus)) => (DeleteRefusal::Busy, NotIdle::Busy { node: node.clone(), gpus }),
+                Err(Found::Busy(gpu)) => (DeleteRefusal::Busy, NotQuiet::Busy { node: node.clone(), gpu }),
                 // A GPU that is broken can often not be read, and it is for that that the node goes.
                 Err(Found::Unknown(_)) if unhealthy() || by_pods(view, record) => continue,
-                Err(Found::Unknown(why)) => (DeleteRefusal::Unknown, NotIdle::Unknown { node: node.clone(), why }),
+                Err(Found::Unknown(why)) => (DeleteRefusal::Unknown, NotQuiet::Unknown { node: node.clone(), why }),
             };
             self.metrics.delete_refused(refusal);
             tracing::warn!(rpc = "NodeGroupDeleteNodes", %group, "refused: {why}");
@@ -92,11 +93,15 @@ impl Confirm {
     }
 
     async fn ask(&self, node: &NodeName) -> Result<(), Found> {
-        let answer = tokio::time::timeout(WITHIN, self.streams.confirm_idle(node)).await;
+        let answer = tokio::time::timeout(WITHIN, self.streams.confirm_quiet(node)).await;
         // The answer was taken in before it came here.
         let seen = self.readings.seen_of(node);
         match answer {
-            Ok(Ok(_)) => seen.map_or_else(|| Err(Found::Unknown("nothing was read".to_owned())), |seen| idle(&seen)),
+            Ok(Ok(_)) => match Sight::of(seen.as_ref()) {
+                Sight::Quiet(_) => Ok(()),
+                Sight::Active(gpu) => Err(Found::Busy(gpu.clone())),
+                Sight::Untold(why) => Err(Found::Unknown(why.reason().to_string())),
+            },
             // Prometheus stands in: nobody can be asked, and what is concluded of its readings is the engine's to say.
             Ok(Err(NotConfirmed::NoStream)) if seen.is_some_and(|seen| is_read_otherwise(&seen)) => Ok(()),
             Ok(Err(why)) => Err(Found::Unknown(why.to_string())),
@@ -122,25 +127,6 @@ fn started<'a>(view: &'a View, group: &NodeGroupId, nodes: &[NodeRef]) -> Vec<(&
     // A machine that is named by its id is that one or none, as where the order is filed.
     let id = |node: &NodeRef| if node.provider_id.is_empty() { node.name.clone() } else { node.provider_id.clone() };
     nodes.iter().filter_map(|node| by_id.get(id(node).as_str()).copied()).collect()
-}
-
-/// Whether no GPU is at work, by what has been seen up to now.
-fn idle(seen: &Seen) -> Result<(), Found> {
-    let count = |of: fn(&Activity) -> bool| seen.gpus.values().filter(|gpu| of(&gpu.activity)).count();
-    let active = count(|activity| matches!(activity, Activity::Active { .. }));
-    if active > 0 {
-        return Err(Found::Busy(active));
-    }
-    let quiet = count(|activity| matches!(activity, Activity::Quiet { .. }));
-    let counted = match seen.counted {
-        Measured::Known(counted) => usize::try_from(counted).unwrap_or(usize::MAX),
-        Measured::Unknown(_) => 0,
-    };
-    match seen.gpus.len().max(counted) {
-        0 => Err(Found::Unknown("its probe sees no GPU".to_owned())),
-        there if quiet < there => Err(Found::Unknown(format!("what {} of its {there} GPUs do is not known", there - quiet))),
-        _ => Ok(()),
-    }
 }
 
 fn is_read_otherwise(seen: &Seen) -> bool {

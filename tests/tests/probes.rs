@@ -231,7 +231,8 @@ async fn a_node_is_confirmed_over_a_real_stream_or_said_not_to_be() {
         kept.lock().unwrap().push(confirm);
     });
     until("both streams", || good.status.connected() && hung.status.connected()).await;
-    let (confirmed, unread) = tokio::join!(running.streams.confirm_idle(&good.node), running.streams.confirm_idle(&hung.node));
+    let (confirmed, unread) =
+        tokio::join!(running.streams.confirm_quiet(&good.node), running.streams.confirm_quiet(&hung.node));
     assert_eq!(confirmed.unwrap().gpus.len(), 8);
     // Its sampler hangs; the probe itself says so, before we would give up.
     assert_eq!(unread, Err(NotConfirmed::Unread));

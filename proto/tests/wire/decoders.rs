@@ -29,7 +29,7 @@ pub(crate) const DECODERS: &[(&str, Decoder)] = &decoders! {
         PricingPodPriceResponse RefreshRequest RefreshResponse;
     expander: BestOptionsRequest BestOptionsResponse ExpanderOption;
     probe:
-        Ack Clocks ConfirmIdle Driver Ecc Event Fabric FromProbe Gate Gpu Hello IdleAnswer Interruption Memory Mig MigDevice NvLink
+        Ack Clocks ConfirmQuiet Driver Ecc Event Fabric FromProbe Gate Gpu Hello QuietAnswer Interruption Memory Mig MigDevice NvLink
         Pcie Process Processes RemappedRows Round ToProbe Unknown Xid;
 };
 

@@ -95,7 +95,7 @@ impl Slot {
 pub struct OffHours {
     /// When; never empty.
     pub slots: Vec<Slot>,
-    /// Nodes not exceeded then; `None` where that stays as it is. Idle nodes go first, busy ones never.
+    /// Nodes not exceeded then; `None` where that stays as it is. Free nodes go first, busy ones never.
     pub max_nodes: Option<u32>,
     /// How long after it was announced the pods of a held node are told to go; `None` where they never are.
     pub evict_held_after: Option<SignedDuration>,

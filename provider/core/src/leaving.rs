@@ -1,5 +1,6 @@
 //! Nodes that are let go on our own decision: why, and how far it has come.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,9 +12,9 @@ use crate::units::UsdMicros;
 use crate::verdict::Reason;
 
 /// How long a node must have been without a GPU pod before it is let go because spot is back. The next pod of a pipeline comes within
-/// seconds; and an emptied fallback node must be gone within a minute (in simulated training on spot an idle window of 60 s
+/// seconds; and an emptied fallback node must be gone within a minute (in simulated training on spot a window of 60 s
 /// instead of 300 s was worth 9 % of the bill), of which closing and ending it take the rest.
-pub const IDLE_FOR: SignedDuration = SignedDuration::from_secs(30);
+pub const FREE_FOR: SignedDuration = SignedDuration::from_secs(30);
 
 /// How long a node has been closed before it counts as empty: a scheduler that had chosen it before has bound its pod by then. The
 /// autoscaler waits as long between its taint and its deletion (`--node-delete-delay-after-taint`).
@@ -119,6 +120,10 @@ pub struct Leaving {
     /// Whether its pods were asked to go and nobody has heard yet what came of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asked: bool,
+    /// The GPU pods that were on it when that was decided, as `namespace/name`. Where its machine need not go, a pod that has come since
+    /// takes the decision back.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub pods: BTreeSet<String>,
 }
 
 /// How far a node has come that is let go.

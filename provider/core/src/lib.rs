@@ -43,6 +43,7 @@ pub mod rollup;
 pub mod sabotage;
 pub mod score;
 pub mod sharing;
+pub mod sight;
 pub mod snapshot;
 pub mod spot;
 pub mod supply;

@@ -46,9 +46,9 @@ pub struct Memory {
     /// Nodes that are being let go, or that were to go and stay for a while.
     #[serde(default)]
     pub leaving: BTreeMap<RecordId, Arc<Leaving>>,
-    /// Since when nodes have no GPU pods, of those that had some.
-    #[serde(default)]
-    pub idle: BTreeMap<RecordId, Timestamp>,
+    /// Since when nodes are free, of those that had GPU pods.
+    #[serde(default, rename = "idle")]
+    pub free: BTreeMap<RecordId, Timestamp>,
     /// How the last moves back to spot of a pool went.
     #[serde(default)]
     pub moves: BTreeMap<PoolName, Arc<Moves>>,

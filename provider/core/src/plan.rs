@@ -185,8 +185,8 @@ pub enum HoldFor {
     /// It is unhealthy: it stays until its pool's rule for such nodes lets it go.
     #[error("it is unhealthy, and stays until its pool's rule for such nodes lets it go")]
     Unhealthy,
-    /// Commitments pay for it, and another idle node of its pool costs money.
-    #[error("commitments pay for it, and another idle node of its pool costs money")]
+    /// Commitments pay for it, and another free node of its pool costs money.
+    #[error("commitments pay for it, and another free node of its pool costs money")]
     Paid,
     /// It has not been free for long enough.
     #[error("it is free, and its window is over at {}", .until.strftime("%H:%MZ"))]
@@ -303,7 +303,7 @@ pub struct GroupLimits {
     /// Nodes that nobody may take away: GPU pods hold them, a GPU is at work, what they do cannot be told, or they are
     /// unhealthy.
     pub busy: u32,
-    /// Idle nodes that the autoscaler is kept from removing, because commitments pay for them and another idle one costs money.
+    /// Free nodes that the autoscaler is kept from removing, because commitments pay for them and another free one costs money.
     pub paid: u32,
     /// Its other free nodes.
     #[serde(default)]

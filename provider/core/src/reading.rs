@@ -1,6 +1,6 @@
 //! What was read of a node's GPUs, by its probe or by Prometheus. A reading is a fact; what it means is concluded elsewhere.
 //!
-//! Every level is [`Measured`]: known, or unknown for a reason. Nothing unknown is nought, idle or healthy.
+//! Every level is [`Measured`]: known, or unknown for a reason. Nothing unknown is nought, quiet or healthy.
 //! [`digest`] makes of them what a decision looks at, [`seen`], which changes only when something does.
 
 pub mod digest;

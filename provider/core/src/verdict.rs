@@ -89,6 +89,13 @@ pub enum Reason {
     NotJoined,
     /// Its Node is not Ready.
     NotReady,
+    /// Its Node is not Ready any more, and nothing held it: its kubelet may be back in seconds.
+    Away {
+        /// Since when nothing holds it.
+        free_since: Timestamp,
+        /// Whether its window is over.
+        released: bool,
+    },
     /// A gate of its start is not passed.
     Gate {
         /// Which.
@@ -174,20 +181,26 @@ pub enum Reason {
 }
 
 impl Judged {
-    /// Since when the node is free, or would be were it not closed; `None` where something holds it, or may.
+    /// Since when the node is free, or would be were it open and Ready; `None` where something holds it, or may.
     pub const fn free_since(&self) -> Option<Timestamp> {
         match (self.verdict, &self.why) {
-            (Verdict::Idle, Reason::WindowOver { free_since }) | (Verdict::Draining, Reason::Closed { free_since, .. }) => {
-                Some(*free_since)
-            }
+            (Verdict::Idle, Reason::WindowOver { free_since })
+            | (Verdict::Draining, Reason::Closed { free_since, .. })
+            | (Verdict::Booting, Reason::Away { free_since, .. }) => Some(*free_since),
             (Verdict::Warm | Verdict::Idle, _) => Some(self.since),
             _ => None,
         }
     }
 
-    /// Whether its window is over, so that it may go: it is idle, or was when somebody closed it.
+    /// Whether its window is over, so that it may go: it is idle, or was when somebody closed it or its kubelet went away.
     pub const fn is_released(&self) -> bool {
-        matches!((self.verdict, &self.why), (Verdict::Idle, _) | (Verdict::Draining, Reason::Closed { released: true, .. }))
+        match (self.verdict, &self.why) {
+            (Verdict::Idle, _) => true,
+            (Verdict::Draining, Reason::Closed { released, .. }) | (Verdict::Booting, Reason::Away { released, .. }) => {
+                *released
+            }
+            _ => false,
+        }
     }
 }
 
@@ -196,7 +209,7 @@ impl fmt::Display for Reason {
         let of = |gpu: &Option<GpuUuid>| gpu.as_ref().map_or_else(|| "a GPU".to_owned(), |gpu| format!("GPU {gpu}"));
         match self {
             Self::NotJoined => f.write_str("its machine has not joined the cluster"),
-            Self::NotReady => f.write_str("its Node is not Ready"),
+            Self::NotReady | Self::Away { .. } => f.write_str("its Node is not Ready"),
             Self::Gate { gate, why } => write!(f, "{gate} is not as it should be: {why}"),
             Self::Pods => f.write_str("GPU pods are bound to it"),
             Self::Held { pod, others: 0 } => write!(f, "{pod} holds its GPUs and does nothing with them"),

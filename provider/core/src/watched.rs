@@ -61,7 +61,7 @@ pub struct Watched {
     /// Since when no GPU pod is bound to it; `None` while one is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_pods_since: Option<Timestamp>,
-    /// The pods that hold its GPUs while those are quiet.
+    /// The pods that hold its GPUs while those are quiet, or were when that could last be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holding: Option<Holding>,
     /// Since when it cannot be told whether its GPUs are at work; `None` while it can.

@@ -8,7 +8,7 @@
 //! * [`outbox`]: where it all goes, kept until the provider has it;
 //! * [`stream`]: the stream that takes it there.
 //!
-//! What cannot be read is said so, with the reason: nothing absent means nought, idle or healthy.
+//! What cannot be read is said so, with the reason: nothing absent means nought, quiet or healthy.
 
 pub mod cli;
 pub mod gate;

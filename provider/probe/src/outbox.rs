@@ -154,7 +154,7 @@ impl Outbox {
         }
         let (sequence, round) = kept.rounds.iter().find(|(sequence, _)| *sequence > sent.round)?;
         sent.round = *sequence;
-        // Encoded here, so it decodes; were it not so, an empty round says nothing, and nothing unknown is taken for idle.
+        // Encoded here, so it decodes; were it not so, an empty round says nothing, and nothing unknown is taken for quiet.
         Some(Item::Round(Round::decode(round.clone()).unwrap_or_else(|_| Round { sequence: *sequence, ..Round::default() })))
     }
 

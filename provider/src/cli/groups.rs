@@ -154,7 +154,7 @@ struct GroupRow {
     min: u32,
     max: u32,
     busy: u32,
-    /// Idle nodes that the autoscaler is kept from removing while another idle one costs money.
+    /// Free nodes that the autoscaler is kept from removing while another free one costs money.
     paid: u32,
     /// Its other free nodes: inside their windows, kept by the floor, or idle; and when the first would go.
     free: FreeNodes,
@@ -322,8 +322,8 @@ impl GroupsReport {
             }
         }
         for GroupRow { group, paid, .. } in self.groups.iter().filter(|row| row.paid > 0) {
-            let why = "commitments pay for them, and another idle node of the pool costs money";
-            let _ = writeln!(text, "{group}: {paid} idle nodes are kept from the autoscaler: {why}");
+            let why = "commitments pay for them, and another free node of the pool costs money";
+            let _ = writeln!(text, "{group}: {paid} free nodes are kept from the autoscaler: {why}");
         }
         for LeavingRow { node, why, stands } in &self.leaving {
             let _ = writeln!(text, "{node} is let go: {why}; {stands}");

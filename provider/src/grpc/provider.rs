@@ -96,7 +96,7 @@ impl Provider {
         let group = self.known_group(&request.id)?;
         if let Some(confirm) = &self.confirm {
             let view = Guard::into_inner(self.engine.view());
-            confirm.idle(&view, &group, &nodes).await?;
+            confirm.quiet(&view, &group, &nodes).await?;
         }
         let records = self.engine.delete(group, nodes).await?;
         tracing::debug!(group = request.id, records = records.len(), "nodes deleted");

@@ -6,7 +6,7 @@ use stoker_core::policy::quoted;
 use stoker_core::price::Unpriced;
 use tonic::{Code, Status};
 
-use crate::confirm::NotIdle;
+use crate::confirm::NotQuiet;
 use crate::engine::CallRefused;
 use crate::view::NotReady;
 
@@ -21,7 +21,7 @@ pub(super) enum Refused {
     Call(#[from] CallRefused),
     /// A probe says no, or says nothing.
     #[error(transparent)]
-    NotIdle(#[from] NotIdle),
+    NotQuiet(#[from] NotQuiet),
     /// A field of the request makes no sense.
     #[error("{field} {fault}")]
     Field {
@@ -119,10 +119,10 @@ impl Refused {
                 NotReady::Journal(_) => (Code::Unavailable, "make room in the state directory or mend its disk"),
             },
             Self::Call(CallRefused::Stopped) => (Code::Unavailable, "ask again: the next process takes over"),
-            Self::NotIdle(NotIdle::Busy { .. }) => {
+            Self::NotQuiet(NotQuiet::Busy { .. }) => {
                 (Code::FailedPrecondition, "wait until its work has ended; nothing of this call was deleted")
             }
-            Self::NotIdle(NotIdle::Unknown { .. }) => (
+            Self::NotQuiet(NotQuiet::Unknown { .. }) => (
                 Code::FailedPrecondition,
                 "see that the probe on it runs and answers (its log says why not); nothing of this call was deleted",
             ),

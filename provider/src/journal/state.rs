@@ -55,8 +55,8 @@ pub(super) struct MemoryDelta {
     announced: MapDelta<RecordId, Arc<Announced>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     replaced: MapDelta<PoolName, Arc<Replacements>>,
-    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
-    idle: MapDelta<RecordId, Timestamp>,
+    #[serde(default, rename = "idle", skip_serializing_if = "MapDelta::is_empty")]
+    free: MapDelta<RecordId, Timestamp>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     moves: MapDelta<PoolName, Arc<Moves>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
@@ -93,7 +93,7 @@ impl Part for Memory {
             aside,
             announced,
             replaced,
-            idle,
+            free,
             moves,
             floors,
             windows,
@@ -118,7 +118,7 @@ impl Part for Memory {
             aside: aside.whole(),
             announced: announced.whole(),
             replaced: replaced.whole(),
-            idle: idle.whole(),
+            free: free.whole(),
             moves: moves.whole(),
             floors: floors.whole(),
             windows: windows.whole(),
@@ -146,7 +146,7 @@ impl Part for Memory {
             aside,
             announced,
             replaced,
-            idle,
+            free,
             moves,
             floors,
             windows,
@@ -171,7 +171,7 @@ impl Part for Memory {
             aside: aside.since(&before.aside).unwrap_or_default(),
             announced: announced.since(&before.announced).unwrap_or_default(),
             replaced: replaced.since(&before.replaced).unwrap_or_default(),
-            idle: idle.since(&before.idle).unwrap_or_default(),
+            free: free.since(&before.free).unwrap_or_default(),
             moves: moves.since(&before.moves).unwrap_or_default(),
             floors: floors.since(&before.floors).unwrap_or_default(),
             windows: windows.since(&before.windows).unwrap_or_default(),
@@ -198,7 +198,7 @@ impl Part for Memory {
             || !delta.aside.is_empty()
             || !delta.announced.is_empty()
             || !delta.replaced.is_empty()
-            || !delta.idle.is_empty()
+            || !delta.free.is_empty()
             || !delta.windows.is_empty()
             || !delta.moves.is_empty()
             || !delta.images.is_empty()
@@ -222,7 +222,7 @@ impl Part for Memory {
             aside,
             announced,
             replaced,
-            idle,
+            free,
             moves,
             floors,
             windows,
@@ -247,7 +247,7 @@ impl Part for Memory {
             aside: Part::apply(Some(before.aside), aside),
             announced: Part::apply(Some(before.announced), announced),
             replaced: Part::apply(Some(before.replaced), replaced),
-            idle: Part::apply(Some(before.idle), idle),
+            free: Part::apply(Some(before.free), free),
             moves: Part::apply(Some(before.moves), moves),
             floors: Part::apply(Some(before.floors), floors),
             windows: Part::apply(Some(before.windows), windows),

@@ -21,7 +21,7 @@ const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
 /// Questions to one probe at once. The engine has one for each removal, and a node is removed once.
 const QUESTIONS: usize = 4;
 
-/// Why a node could not be confirmed idle. None of it says that it is.
+/// Why a node could not be confirmed quiet. None of it says that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotConfirmed {
     /// No probe speaks for it.
@@ -120,8 +120,8 @@ impl Streams {
     /// Asks a node's probe for a reading that begins after this call: what it says of work is not older than that.
     ///
     /// # Errors
-    /// When there is no such reading within 5 s. The node is then as little idle as before.
-    pub async fn confirm_idle(&self, node: &NodeName) -> Result<NodeReading, NotConfirmed> {
+    /// When there is no such reading within 5 s. Nothing more is known of the node then.
+    pub async fn confirm_quiet(&self, node: &NodeName) -> Result<NodeReading, NotConfirmed> {
         let (reply, answer) = oneshot::channel();
         let nonce = self.next.fetch_add(1, Ordering::Relaxed);
         {

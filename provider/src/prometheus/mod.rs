@@ -1,7 +1,7 @@
 //! Prometheus as a source of facts: readings of GPUs by way of a DCGM exporter, and the demand signals of the policy.
 //!
 //! Each question is one instant query over the whole cluster, never one a node; at most one of a kind is in flight. What cannot be had is
-//! unknown for a reason that is counted, and nothing that is away, slow, old or wrong is taken for idle.
+//! unknown for a reason that is counted, and nothing that is away, slow, old or wrong is taken for quiet.
 
 mod ask;
 mod book;

@@ -8,7 +8,7 @@ use super::{Fatal, begun, guarded};
 use crate::group::Menu;
 use crate::health::UnhealthyAction;
 use crate::ids::{NodeName, PoolName, ProviderId};
-use crate::leaving::{LeaveFor, Stage};
+use crate::leaving::{LeaveFor, Leaving, Stage};
 use crate::memory::Memory;
 use crate::offer::CapacityType;
 use crate::plan::{Action, Ending, Evict};
@@ -44,8 +44,12 @@ pub(super) fn leaving(
                     faults.push(Fatal::DrainsUnasked(node.clone()));
                     continue;
                 };
-                let spared = matches!(going.why, LeaveFor::Held { .. }) && works(known, node, snapshot, menu, memory);
-                if (spared && *evict != Evict::Nobody) || !pods_told(&going.why, known, *evict, *gone_by, menu, memory) {
+                let there = pods_then(before.leaving.get(record).map(AsRef::as_ref), going, facts);
+                let held = matches!(going.why, LeaveFor::Held { .. });
+                // A pod may have come until the node was closed, or may work again.
+                let came = facts.cordon == Cordon::None || facts.gpu_pods.iter().any(|pod| !there.contains(pod));
+                let spared = held && (came || works(known, node, snapshot, menu, memory));
+                if (spared && *evict != Evict::Nobody) || !pods_told(going, known, *evict, *gone_by, menu, memory) {
                     faults.push(Fatal::TellsWrongPods { node: node.clone(), evict: *evict });
                 }
                 let LeaveFor::BackToSpot { work, .. } = going.why else { continue };
@@ -54,7 +58,8 @@ pub(super) fn leaving(
                 }
                 if work && let Some(pool) = pool_of(known, menu, memory) {
                     *moving.entry(pool).or_default() += 1;
-                } else if !facts.gpu_pods.is_empty() && *evict != Evict::WithoutGpu {
+                }
+                if there.is_empty() && *evict != Evict::WithoutGpu {
                     faults.push(Fatal::MustNotMove(node.clone()));
                 }
             }
@@ -83,13 +88,22 @@ pub(super) fn leaving(
     begun::reasons(before, memory, snapshot, menu, faults);
 }
 
+/// The pods that were on a node when it was decided that it goes: those that are on it now, where that is in this pass.
+fn pods_then<'a>(before: Option<&'a Leaving>, now: &Leaving, facts: &'a NodeFacts) -> &'a BTreeSet<String> {
+    let same = |before: &&Leaving| before.is_open() && before.since == now.since;
+    before.filter(same).map_or(&facts.gpu_pods, |before| &before.pods)
+}
+
 /// Whether just those pods may be told to go for that reason, and in that haste.
-fn pods_told(why: &LeaveFor, record: &Record, evict: Evict, gone_by: Option<Timestamp>, menu: &Menu, memory: &Memory) -> bool {
+fn pods_told(going: &Leaving, record: &Record, evict: Evict, gone_by: Option<Timestamp>, menu: &Menu, memory: &Memory) -> bool {
     let spare = SignedDuration::from_secs(10);
     let action = || pool_of(record, menu, memory).and_then(|pool| Some(menu.policy.pool(pool)?.unhealthy.action));
-    match (why, evict) {
-        // What the cloud takes in any case.
-        (LeaveFor::Reclaimed { at, .. }, Evict::All) => gone_by.is_some_and(|by| at.duration_since(by) == spare),
+    match (&going.why, evict) {
+        // What the cloud takes in any case, and no later than it can be told of.
+        (LeaveFor::Reclaimed { at, .. }, Evict::All) => {
+            let told_for = at.duration_since(going.since);
+            gone_by.is_some_and(|by| at.duration_since(by) == spare) && told_for <= longest_notice(record)
+        }
         (LeaveFor::CapacityEnds { .. }, Evict::All)
         | (LeaveFor::BackToSpot { .. } | LeaveFor::Held { .. }, Evict::Movable)
         | (LeaveFor::Held { .. }, Evict::Nobody)
@@ -98,6 +112,17 @@ fn pods_told(why: &LeaveFor, record: &Record, evict: Evict, gone_by: Option<Time
         (LeaveFor::Unhealthy { .. }, Evict::WithoutGpu) => gone_by.is_none() && action() == Some(UnhealthyAction::Wait),
         _ => false,
     }
+}
+
+/// The longest notice that a cloud gives of a machine's end.
+fn longest_notice(record: &Record) -> SignedDuration {
+    let seconds = record.purchase().map(|bought| match (bought.market.place.cloud.as_str(), bought.market.capacity_type) {
+        ("aws", _) => 120,
+        (_, CapacityType::Spot) => 30,
+        ("azure", _) => 900,
+        _ => 120,
+    });
+    SignedDuration::from_secs(seconds.unwrap_or(0))
 }
 
 /// Whether a probe sees work on a node.

@@ -29,8 +29,8 @@ pub(super) fn windows(
         Some((pool, pool.stabilization.as_ref()?))
     };
     let is_idle = |record: &Record| record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Idle);
-    // What was idle when somebody closed it is on its way, and keeps its turn.
-    let is_released = |record: &Record| is_idle(record) || record.judged.as_ref().is_some_and(is_closed_and_released);
+    // What was idle when somebody closed it, or when its kubelet went away, keeps its turn.
+    let is_released = |record: &Record| is_idle(record) || record.judged.as_ref().is_some_and(was_released);
     let mut by_pool: BTreeMap<&str, (&Pool, &Stabilization, Vec<&Record>)> = BTreeMap::new();
     for record in memory.records.values().filter(|record| is_idle(record)) {
         if before.records.get(&record.id).is_some_and(|known| is_released(known)) {
@@ -78,8 +78,12 @@ pub(super) fn windows(
     }
 }
 
-fn is_closed_and_released(judged: &Judged) -> bool {
-    judged.verdict == Verdict::Draining && matches!(judged.why, Reason::Closed { released: true, .. })
+fn was_released(judged: &Judged) -> bool {
+    match judged.verdict {
+        Verdict::Draining => matches!(judged.why, Reason::Closed { released: true, .. }),
+        Verdict::Booting => matches!(judged.why, Reason::Away { released: true, .. }),
+        _ => false,
+    }
 }
 
 /// The nodes of a pool that count.

@@ -69,7 +69,7 @@ pub(super) fn set_back(memory: &mut Memory, now: Timestamp) {
     for floor in memory.floors.values_mut().filter(|floor| floor.unmet_since > Some(now)) {
         Arc::make_mut(floor).unmet_since = Some(now);
     }
-    memory.idle.values_mut().chain(memory.lapsed.values_mut()).chain(&mut memory.exposure_at).for_each(began);
+    memory.free.values_mut().chain(memory.lapsed.values_mut()).chain(&mut memory.exposure_at).for_each(began);
 }
 
 /// Changes those of the values that are other ones then.
@@ -107,7 +107,7 @@ fn pull_back(record: &mut Record, now: Timestamp) {
     }
     if let Some(Judged { since, why, .. }) = &mut record.judged {
         began(since);
-        if let Reason::WindowOver { free_since } | Reason::Closed { free_since, .. } = why {
+        if let Reason::WindowOver { free_since } | Reason::Closed { free_since, .. } | Reason::Away { free_since, .. } = why {
             began(free_since);
         }
     }

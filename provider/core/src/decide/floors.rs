@@ -47,7 +47,7 @@ pub(super) fn look(draft: &mut Draft<'_>) {
         let signals = known.and_then(|known| known.replicas).map(|replicas| count.nodes_for(replicas, draft.menu, pool));
         let off_hours = pool.off_hours.as_ref();
         let wanted = floor.wanted(&Basis { at_work: count.at_work, quantile, signals, off_hours, now: draft.now });
-        if let Some(at) = wanted.changes_at {
+        for at in wanted.changes_at.into_iter().chain(count.lost_from()) {
             draft.look_again_at(at);
         }
         grow(draft, &pool.name, &wanted, count);

@@ -63,7 +63,7 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
                     }
                 },
                 // Adopted if its group is known. If not, it goes only where the cluster shows that nothing runs on it.
-                None if idle(draft, &made.provider_id) => Ending::Orphaned,
+                None if is_unused(draft, &made.provider_id) => Ending::Orphaned,
                 None => continue,
             };
             actions.push(Action::Terminate { supplier: supplier.clone(), instance: made.provider_id.clone(), why });
@@ -87,7 +87,7 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
     draft.actions.extend(actions);
 }
 
-fn idle(draft: &Draft<'_>, instance: &ProviderId) -> bool {
+fn is_unused(draft: &Draft<'_>, instance: &ProviderId) -> bool {
     draft.node(instance).is_some() && !draft.is_at_work(None, instance)
 }
 

@@ -9,6 +9,7 @@ mod aside;
 mod held;
 mod moving;
 mod reclaimed;
+mod telling;
 mod unhealthy;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Draft;
 use crate::commitment::{Commitment, nodes_on_ending};
 use crate::ids::{NodeGroupId, NodeName, PoolName, RecordId};
-use crate::leaving::{CLOSED_FOR, GIVE_UP_AFTER, JUDGED_WITHIN, LeaveFor, Leaving, PAUSE, STAYS_FOR, Stage, TRY_AGAIN_AFTER};
+use crate::leaving::{CLOSED_FOR, GIVE_UP_AFTER, JUDGED_WITHIN, LeaveFor, Leaving, PAUSE, STAYS_FOR, Stage};
 use crate::offer::{CapacityType, Market};
 use crate::plan::{Action, Ending, Evict, Note};
 use crate::record::{PodsSeen, Record, State};
@@ -33,7 +34,7 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
         // Nobody can say what runs on a node, nor tell it to go.
         return;
     }
-    draft.memory.idle = idle(draft);
+    draft.memory.free = free(draft);
     told(draft);
     let ending = ending_capacity(draft);
     take_back(draft, &ending);
@@ -123,18 +124,18 @@ fn has_shut(draft: &Draft<'_>, market: &Market, since: Timestamp) -> bool {
 }
 
 /// Since when nodes are without a GPU pod, of those that had some.
-fn idle(draft: &Draft<'_>) -> BTreeMap<RecordId, Timestamp> {
-    let mut idle = BTreeMap::new();
+fn free(draft: &Draft<'_>) -> BTreeMap<RecordId, Timestamp> {
+    let mut free = BTreeMap::new();
     for (record, seat) in draft.seated() {
         let State::Registered { ready_at: Some(_), .. } = &record.state else { continue };
         if record.pods == PodsSeen::NotYet || !seat.is_judged() {
             continue;
         }
         if seat.node().is_some() && draft.guards(record, &seat).is_none() {
-            idle.insert(record.id, draft.memory.idle.get(&record.id).copied().unwrap_or(draft.now));
+            free.insert(record.id, draft.memory.free.get(&record.id).copied().unwrap_or(draft.now));
         }
     }
-    idle
+    free
 }
 
 /// What came of draining since the last pass.
@@ -204,7 +205,7 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
             LeaveFor::Held { .. } if !leaving.may_have_evicted() && !held::is_on(draft, *id) => {
                 back.push((*id, None, "the off-hours are over"));
             }
-            LeaveFor::Held { .. } if !leaving.may_have_evicted() && held::is_used_again(draft, *id, leaving.since) => {
+            LeaveFor::Held { .. } if !leaving.may_have_evicted() && held::is_used_again(draft, *id, leaving) => {
                 back.push((*id, None, "it is used again"));
             }
             LeaveFor::Held { .. } | LeaveFor::Unhealthy { .. } => {}
@@ -214,9 +215,12 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, LeaveFor>) {
     unhealthy::take_back(draft);
     for id in to_spot {
         let (Some(record), Some(leaving)) = (draft.memory.records.get(&id), draft.memory.leaving.get(&id)) else { continue };
+        // Else it would go again in this pass, with the pod that has come.
+        let came = draft.seat(record).and_then(|seat| seat.node()).is_some_and(|node| telling::has_come(node, leaving));
+        let stays_until = came.then(|| Draft::after(draft.now, PAUSE));
         match moving::stands(draft, record, leaving) {
             Ok(()) => {}
-            Err(why) => back.push((id, None, why)),
+            Err(why) => back.push((id, stays_until, why)),
         }
     }
     for (id, stays_until, why) in back {
@@ -240,11 +244,13 @@ fn named(record: &Record) -> Option<(NodeGroupId, NodeName)> {
 
 /// Begins to let a node go; one that goes already goes on, for this reason from now on.
 fn begin(draft: &mut Draft<'_>, id: RecordId, why: LeaveFor) {
-    let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) else { return };
+    let Some(record) = draft.memory.records.get(&id) else { return };
+    let Some((group, node)) = named(record) else { return };
+    let pods = draft.seat(record).and_then(|seat| seat.node()).map(|node| node.gpu_pods.clone()).unwrap_or_default();
     draft.notes.push(Note::Leaving { group, node, why: why.clone() });
     let known = draft.memory.leaving.get(&id).filter(|leaving| leaving.is_open());
     let (stage, asked) = known.map_or((Stage::Closing, false), |leaving| (leaving.stage.clone(), leaving.asked));
-    draft.memory.leaving.insert(id, Arc::new(Leaving { why, since: draft.now, stage, asked }));
+    draft.memory.leaving.insert(id, Arc::new(Leaving { why, since: draft.now, stage, asked, pods }));
 }
 
 /// Nodes on capacity that ends leave, all at once: the cloud takes them otherwise.
@@ -286,23 +292,16 @@ fn empty(draft: &mut Draft<'_>) {
                 }
                 continue;
             }
-            let again = Draft::after(counted_at, TRY_AGAIN_AFTER);
             // Pods that were told for a lesser reason, or not all of them, are told at once.
-            if again > draft.now && counted_at >= leaving.since {
+            if let Some(again) = telling::again_at(&leaving).filter(|at| *at > draft.now && counted_at >= leaving.since) {
                 draft.look_again_at(again);
                 continue;
             }
         }
-        let evict = match &leaving.why {
-            LeaveFor::CapacityEnds { .. } | LeaveFor::Reclaimed { .. } => Evict::All,
-            // What works again is not what was announced to go.
-            LeaveFor::Held { .. } if held::is_active(&seat) => Evict::Nobody,
-            LeaveFor::BackToSpot { work: true, .. } | LeaveFor::Held { .. } => Evict::Movable,
-            LeaveFor::BackToSpot { work: false, .. } => Evict::WithoutGpu,
-            LeaveFor::Unhealthy { .. } => unhealthy::evict(draft, record),
-        };
+        let evict = telling::whom(draft, record, &seat, node, &leaving);
         let gone_by = leaving.gone_by();
-        if let Some(leaving) = draft.memory.leaving.get_mut(&id).filter(|leaving| !leaving.asked) {
+        let told = evict != Evict::Nobody;
+        if let Some(leaving) = draft.memory.leaving.get_mut(&id).filter(|leaving| told && !leaving.asked) {
             Arc::make_mut(leaving).asked = true;
         }
         let (node, provider_id) = (node.name.clone(), instance.clone());

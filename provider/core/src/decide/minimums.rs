@@ -7,13 +7,14 @@
 //! under every limit as any purchase is. Another group is raised as soon as one is closed: the autoscaler would wait for it in its own
 //! back-off of 5 min and try no other.
 
+mod ledger;
+
 use std::collections::BTreeMap;
 
+use super::Draft;
 use super::floors::{self, BLIND, Count, count};
-use super::{Draft, is_fresh};
-use crate::allocate::allocate;
-use crate::choose::{Barred, Scales};
-use crate::floor::{ASKED_WITHIN, FloorStands, LOOK_EVERY, Unasked, Wanted};
+use crate::choose::Barred;
+use crate::floor::{ASKED_WITHIN, DOUBTED_FOR, FloorStands, LOOK_EVERY, Unasked, Wanted};
 use crate::group::Group;
 use crate::ids::NodeGroupId;
 use crate::plan::{Closed, GroupLimits};
@@ -21,6 +22,7 @@ use crate::policy::Pool;
 use crate::sabotage;
 use crate::units::UsdPerHour;
 use crate::usage::Usage;
+use ledger::Ledger;
 
 type Limits = BTreeMap<NodeGroupId, GroupLimits>;
 
@@ -32,19 +34,34 @@ pub(super) fn set(draft: &mut Draft<'_>, usage: &Usage, limits: &mut Limits) {
         limit.min = if sabotage::on("min-without-busy") { 0 } else { held.min(limit.target) };
     }
     let policy = std::sync::Arc::clone(&draft.menu.policy);
-    let counts = if draft.floors.iter().any(Option::is_some) { count(draft) } else { Vec::new() };
-    for (at, pool) in policy.pools.iter().enumerate() {
-        let rising = if pool.limits.min_nodes > 0 { min_nodes(draft, pool, limits) } else { 0 };
+    let floors = draft.floors.iter().any(Option::is_some);
+    if !floors && policy.pools.iter().all(|pool| pool.limits.min_nodes == 0) {
+        return;
+    }
+    let counts = if floors { count(draft) } else { Vec::new() };
+    let mut ledger = Ledger::new(draft, usage);
+    let rising: Vec<u32> = policy.pools.iter().map(|pool| min_nodes(draft, pool, &mut ledger, limits)).collect();
+    let pools = policy.pools.iter().zip(rising).enumerate();
+    let mut turns: Vec<_> = pools.map(|(at, (pool, rising))| (at, pool, rising)).collect();
+    // What stands raised goes first: the autoscaler may be about to ask for it.
+    turns.sort_by_key(|(_, pool, _)| draft.memory.floors.get(&pool.name).is_none_or(|known| known.raised.is_empty()));
+    let mut stands = Vec::new();
+    for (at, pool, rising) in turns {
         let wanted = draft.floors.get(at).cloned().flatten();
         if let (Some(wanted), Some(count)) = (wanted, counts.get(at)) {
-            warm(draft, pool, &wanted, count, (usage, rising), limits);
+            stands.push((at, warm(draft, pool, &wanted, count, (usage, &mut ledger, rising), limits)));
         }
     }
+    stands.sort_by_key(|(at, _)| *at);
+    draft.floors_stand.extend(stands.into_iter().map(|(_, stands)| stands));
 }
 
 /// Keeps `minNodes` of a pool. How many nodes they are raised above the target by.
-fn min_nodes(draft: &Draft<'_>, pool: &Pool, limits: &mut Limits) -> u32 {
+fn min_nodes(draft: &Draft<'_>, pool: &Pool, ledger: &mut Ledger<'_>, limits: &mut Limits) -> u32 {
     let mut left = pool.limits.min_nodes;
+    if left == 0 {
+        return 0;
+    }
     let mut order: Vec<(bool, i64, NodeGroupId)> = draft
         .menu
         .pool_groups(&pool.name)
@@ -75,7 +92,7 @@ fn min_nodes(draft: &Draft<'_>, pool: &Pool, limits: &mut Limits) -> u32 {
     }
     for (_, _, id) in &order {
         let Some(limit) = limits.get(id).filter(|l| l.listed) else { continue };
-        let more = limit.max.saturating_sub(limit.target).min(left);
+        let more = ledger.take(&draft.memory, id, limit.max.saturating_sub(limit.target).min(left));
         left -= more;
         if let Some(floor) = floors.get_mut(id) {
             *floor += more;
@@ -99,16 +116,16 @@ fn warm(
     pool: &Pool,
     wanted: &Wanted,
     count: &Count<'_>,
-    (usage, rising): (&Usage, u32),
+    (usage, ledger, rising): (&Usage, &mut Ledger<'_>, u32),
     limits: &mut Limits,
-) {
+) -> FloorStands {
     let blind = draft.snapshot.cluster.is_none();
     keep(wanted.nodes, count, limits);
     let missing = if blind { 0 } else { count.missing(wanted.nodes).saturating_sub(rising) };
     // Buffers ask for what is missing where they are served: raised as well, it would be bought twice.
     let by_min_size = pool.warm_floor.as_ref().is_none_or(|floor| floor.raises_min_size(draft.snapshot.buffers));
     let asked = if by_min_size { missing } else { 0 };
-    let raised = share_out(draft, pool, asked, usage, limits);
+    let raised = share_out(draft, pool, asked, ledger, limits);
     let mut price = UsdPerHour::ZERO;
     for (id, nodes) in &raised {
         if let Some(limit) = limits.get(id) {
@@ -136,7 +153,7 @@ fn warm(
     let mut prices = count.prices.clone();
     prices.sort_unstable();
     let kept = usize::try_from(wanted.nodes).unwrap_or(usize::MAX);
-    let stands = FloorStands {
+    FloorStands {
         pool: pool.name.clone(),
         wanted: wanted.nodes,
         why: wanted.why.to_string(),
@@ -148,11 +165,10 @@ fn warm(
             draft,
             (pool, wanted.nodes),
             unmet.then_some((asked.saturating_sub(found), blind, count)),
-            usage,
+            (usage, ledger),
             limits,
         ),
-    };
-    draft.floors_stand.push(stands);
+    }
 }
 
 /// The nodes on their way for the floor that it still needs. Free ones are held by annotation already, those whose going saves least.
@@ -168,37 +184,33 @@ fn keep(wanted: u32, count: &Count<'_>, limits: &mut Limits) {
 }
 
 /// By how many nodes which groups are raised. Those that were raised before stay so while they can: the autoscaler may be about to ask.
-fn share_out(draft: &Draft<'_>, pool: &Pool, missing: u32, usage: &Usage, limits: &Limits) -> BTreeMap<NodeGroupId, u32> {
-    if missing == 0 {
-        return BTreeMap::new();
-    }
+fn share_out(
+    draft: &Draft<'_>,
+    pool: &Pool,
+    missing: u32,
+    ledger: &mut Ledger<'_>,
+    limits: &Limits,
+) -> BTreeMap<NodeGroupId, u32> {
+    let mut raised: BTreeMap<NodeGroupId, u32> = BTreeMap::new();
     let room = |id: &NodeGroupId| {
         let limit = limits.get(id).filter(|limit| limit.listed && limit.closed.is_none());
         limit.map_or(0, |limit| limit.max.saturating_sub(limit.target.max(limit.min)))
     };
-    if let Some(before) = draft.memory.floors.get(&pool.name).filter(|known| !known.raised.is_empty())
-        && before.raised.iter().all(|(id, nodes)| room(id) >= *nodes)
-        && before.raised.values().sum::<u32>() >= missing
-    {
-        let mut left = missing;
-        let kept = before.raised.iter().map(|(id, nodes)| {
-            let nodes = (*nodes).min(left);
+    let mut left = missing;
+    for (id, nodes) in draft.memory.floors.get(&pool.name).iter().flat_map(|known| &known.raised) {
+        let nodes = ledger.take(&draft.memory, id, (*nodes).min(left).min(room(id)));
+        if nodes > 0 {
             left -= nodes;
-            (id.clone(), nodes)
-        });
-        return kept.filter(|(_, nodes)| *nodes > 0).collect();
+            raised.insert(id.clone(), nodes);
+        }
     }
-    let groups: Vec<&Group> =
-        draft.menu.pool_groups(&pool.name).map(AsRef::as_ref).filter(|group| room(&group.id) > 0).collect();
+    let groups = draft.menu.pool_groups(&pool.name).map(AsRef::as_ref);
+    let groups: Vec<&Group> = if left > 0 { groups.filter(|group| room(&group.id) > 0).collect() } else { Vec::new() };
     if groups.is_empty() {
-        return BTreeMap::new();
+        return raised;
     }
-    let (snapshot, now) = (draft.snapshot, draft.now);
-    let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
-    let mut raised: BTreeMap<NodeGroupId, u32> = BTreeMap::new();
-    for run in allocate(&scales, &groups, missing).runs {
-        *raised.entry(run.group.id.clone()).or_default() += run.nodes;
+    for (id, nodes) in ledger.choose(&draft.memory, &groups, left) {
+        *raised.entry(id).or_default() += nodes;
     }
     for (id, nodes) in &mut raised {
         *nodes = (*nodes).min(room(id));
@@ -212,7 +224,7 @@ fn blocked(
     draft: &Draft<'_>,
     (pool, wanted): (&Pool, u32),
     unmet: Option<(u32, bool, &Count<'_>)>,
-    usage: &Usage,
+    (usage, ledger): (&Usage, &Ledger<'_>),
     limits: &Limits,
 ) -> Option<String> {
     let (barred, blind, count) = unmet?;
@@ -220,17 +232,20 @@ fn blocked(
         return Some(BLIND.to_owned());
     }
     if barred == 0 {
-        let (doubtful, pulling) = (count.doubtful, count.pulling);
+        let (doubtful, pulling, lost) = (count.doubtful, count.pulling, count.unreplaced(wanted));
         if pulling > 0 && count.free.saturating_add(pulling) >= wanted {
             return Some(format!("{pulling} nodes wait for images"));
         }
-        let why =
-            format!("{doubtful} nodes are unhealthy, closed to new pods or not heard of, and are not replaced while they stay");
+        if lost > 0 {
+            let all = lost.saturating_add(wanted);
+            return Some(format!("{all} nodes are not heard of, and no more than {wanted} of such are replaced"));
+        }
+        let minutes = DOUBTED_FOR.as_mins();
+        let why = format!(
+            "{doubtful} nodes are unhealthy, closed to new pods, or not heard of for less than {minutes} min, and are not replaced while they stay so"
+        );
         return (doubtful > 0).then_some(why);
     }
-    let (snapshot, now) = (draft.snapshot, draft.now);
-    let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
     let mut limit = None;
     let mut market = None;
     let mut other = None;
@@ -246,7 +261,7 @@ fn blocked(
             }
             Some(why) => other = other.or_else(|| Some(why.to_string())),
             // Open, and full after what was raised.
-            None => limit = limit.or_else(|| scales.binding(group).map(|bound| bound.to_string())),
+            None => limit = limit.or_else(|| ledger.binding(&draft.memory, group, usage)),
         }
     }
     Some(other.or(limit).or(market).unwrap_or_else(|| "no group of the pool can be bought".to_owned()))

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::verdicts::Sight;
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
 use crate::lookup::{Lookup, LookupSet};
@@ -12,6 +11,7 @@ use crate::memory::Memory;
 use crate::policy::{Evidence, Pool};
 use crate::reading::seen::Seen;
 use crate::record::Record;
+use crate::sight::Sight;
 use crate::snapshot::{NodeFacts, Snapshot};
 use crate::usage::Owner;
 

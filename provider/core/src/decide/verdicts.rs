@@ -1,18 +1,17 @@
 //! What is concluded of each node, from its pods and, where the pool's evidence is `probe`, from what probes have seen.
 //!
 //! Whether a node is *idle* is not judged here: a free node is warm since it is free, and its window begins there. One that was found
-//! idle stays so as long as it is free, also when somebody closed it and opened it again.
+//! idle stays so as long as it is free, also when somebody closed it and opened it again, or its kubelet was away for a while.
 //!
 //! So that nothing flaps: work, pods and what is certainly broken count at once. A node that was at work is free again when it has been
 //! quiet for [`QUIET_FOR`]. A fault that one look may be wrong about must last [`FAULT_LASTS`], and what was unhealthy is trusted after
 //! [`CLEAN_FOR`] without one. What cannot be told is unknown after three rounds, or after
 //! [`AWAITED_FOR`](crate::watched::AWAITED_FOR) where nothing has come since a restart; until then the verdict stands. A pod holds a
-//! node that it does nothing with after the pool's `heldAfter`.
+//! node that it does nothing with after the pool's `heldAfter`, until it works again.
 
 mod faults;
 mod lapse;
 mod look;
-mod sight;
 
 use std::sync::Arc;
 
@@ -21,13 +20,13 @@ use jiff::Timestamp;
 use super::Draft;
 use super::seats::Seat;
 use crate::record::{Record, State};
+use crate::sight::Sight;
 use crate::snapshot::{Cordon, NodeFacts};
 use crate::verdict::{Judged, Reason, Verdict};
 use crate::watched::{CLEAN_FOR, FAULT_LASTS, QUIET_FOR, START_WITHIN};
 use faults::{closed_gate, fault};
 use lapse::Lapses;
 use look::Look;
-pub(super) use sight::Sight;
 
 /// A verdict with its reason, and since when it holds where that is not when it is reached.
 struct Found {
@@ -94,6 +93,10 @@ fn judged(known: Option<&Judged>, found: Found, now: Timestamp) -> Judged {
         (verdict, Reason::Closed { free_since: found, .. }) => {
             (verdict, Reason::Closed { free_since: free_since.unwrap_or(found), released }, since)
         }
+        (Verdict::Booting, Reason::NotReady) => {
+            let away = |free_since| Reason::Away { free_since, released };
+            (Verdict::Booting, free_since.map_or(Reason::NotReady, away), since)
+        }
         (verdict, why) => (verdict, why, since),
     };
     let same = known.filter(|known| known.verdict == verdict).map(|known| known.since);
@@ -151,11 +154,7 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
     };
     if node.is_busy() {
         look.watched.started = true;
-        let held_from = look.watched.held_since().map(|since| Draft::after(since, look.pool.held_after));
-        return match held_from {
-            Some(from) if matches!(sight, Sight::Quiet(_)) && !wait_until(from) => found(Verdict::Held, holders(node)),
-            _ => found(Verdict::Busy, Reason::Pods),
-        };
+        return with_pods(record, look, now, wait_until);
     }
     if let Sight::Active(gpu) = sight {
         look.watched.started = true;
@@ -206,6 +205,35 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
             }
             warm
         }
+    }
+}
+
+/// The verdict on a node with pods. A pod holds it that has done nothing for as long as the pool allows. Only work ends that: what is not
+/// read for a moment is as it was, and after that it cannot be told whether the pod still does nothing.
+fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: impl FnMut(Timestamp) -> bool) -> Found {
+    let watched = &look.watched;
+    let held_from = watched.held_since().map(|since| Draft::after(since, look.pool.held_after));
+    let known = record.judged.as_ref();
+    let was = known.map(|known| known.verdict);
+    match look.sight {
+        Sight::Quiet(_) if held_from.is_some_and(|from| !wait_until(from)) => found(Verdict::Held, holders(look.node)),
+        Sight::Untold(why) if !watched.by_pods && was == Some(Verdict::Held) && held_from.is_some_and(|from| from <= now) => {
+            let unknown_from = why.unknown_from(watched.untold_since.unwrap_or(now), now);
+            if wait_until(unknown_from) {
+                found(Verdict::Held, holders(look.node))
+            } else {
+                found(Verdict::Unknown, why.reason())
+            }
+        }
+        // The pods that held it when it was last told of.
+        Sight::Untold(why)
+            if !watched.by_pods
+                && was == Some(Verdict::Unknown)
+                && watched.holding.zip(known).is_some_and(|(holding, known)| holding.since < known.since) =>
+        {
+            found(Verdict::Unknown, why.reason())
+        }
+        _ => found(Verdict::Busy, Reason::Pods),
     }
 }
 

@@ -113,8 +113,8 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
         let Some(judged) = &record.judged else { continue };
         let proven = judged.free_since();
         let since = match (judged.verdict, proven) {
-            // Somebody closed what may go: the autoscaler closes what it deletes.
-            (Verdict::Draining, Some(_)) if judged.is_released() => {
+            // Somebody closed what may go, or it is not Ready: the autoscaler closes what it deletes.
+            (Verdict::Draining | Verdict::Booting, Some(_)) if judged.is_released() => {
                 stock.going.push((record.id, Draft::after(judged.since, GOES_WITHIN)));
                 continue;
             }
@@ -123,7 +123,7 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
                 continue;
             }
             (Verdict::Unhealthy, _) => continue,
-            (Verdict::Booting, _) => *ready_at,
+            (Verdict::Booting, since) => since.unwrap_or(*ready_at),
             (_, Some(since)) => since,
             (_, None) => {
                 stock.others += 1;
@@ -136,7 +136,7 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
             since: since.min(now),
             ordered_at: record.ordered_at,
             idle_since: (judged.verdict == Verdict::Idle).then_some(judged.since),
-            proven: proven.is_some(),
+            proven: proven.is_some() && judged.verdict != Verdict::Booting,
             ours: node.scale_down_disabled != Hold::Theirs,
             closed: node.cordon == Cordon::Theirs,
             price: purchase.price,

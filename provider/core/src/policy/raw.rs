@@ -178,7 +178,7 @@ pub enum MoveBack {
     /// None of our own decision.
     #[default]
     Never,
-    /// Those without GPU pods.
+    /// Free ones: without GPU pods, whatever their windows say.
     Idle,
     /// Busy ones too, one by one: their pods are told to go, and resume from their last checkpoint.
     Busy,

@@ -5,7 +5,7 @@ use crate::units::MiB;
 
 /// Multiprocessor activity that is work, in thousandths. It is measured, not sampled.
 const SM_WORK: u16 = 10;
-/// Utilization that is work, in thousandths. A stray sample of an idle GPU may read one percent.
+/// Utilization that is work, in thousandths. A stray sample of a quiet GPU may read one percent.
 const UTILIZATION_WORK: u16 = 20;
 /// Use of encoder or decoder that is work, in thousandths.
 const CODEC_WORK: u16 = 1;

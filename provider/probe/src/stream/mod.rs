@@ -1,4 +1,4 @@
-//! The stream to the provider: rounds and events up until they are acknowledged, *confirm idle now* down.
+//! The stream to the provider: rounds and events up until they are acknowledged, *confirm quiet now* down.
 //!
 //! # Guarantees
 //! What is in the [`Outbox`] is sent until the provider has acknowledged it, over as many streams as that takes. A question of the
@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use stoker_proto::probe::probe_client::ProbeClient;
-use stoker_proto::probe::{ConfirmIdle, FromProbe, Hello, IdleAnswer, from_probe, to_probe};
+use stoker_proto::probe::{ConfirmQuiet, FromProbe, Hello, QuietAnswer, from_probe, to_probe};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -192,13 +192,13 @@ impl Stream<'_> {
                             backoff.stood();
                             due = self.outbox.waits_for(sent).then(|| Instant::now() + ACKNOWLEDGE_WITHIN);
                         }
-                        Some(to_probe::Kind::ConfirmIdle(ConfirmIdle { nonce })) => unanswered.push(self.ask(nonce)),
+                        Some(to_probe::Kind::ConfirmQuiet(ConfirmQuiet { nonce })) => unanswered.push(self.ask(nonce)),
                         // Of a provider that is newer than this.
                         None => {}
                     }
                 }
                 Some(answer) = unanswered.next() => {
-                    let message = message(from_probe::Kind::Idle(answer));
+                    let message = message(from_probe::Kind::Quiet(answer));
                     up.send_timeout(message, ANSWER_WITHIN).await.map_err(|_| Ended::Closed)?;
                 }
                 permit = up.reserve(), if next.is_some() => {
@@ -242,14 +242,14 @@ impl Stream<'_> {
     }
 
     /// Asks the sampler.
-    async fn ask(&self, nonce: u64) -> IdleAnswer {
+    async fn ask(&self, nonce: u64) -> QuietAnswer {
         let (answer, answered) = oneshot::channel();
         let asked = self.confirms.try_send(Confirm { nonce, answer });
         let round = match asked {
             Ok(()) => timeout(ANSWER_WITHIN, answered).await.ok().and_then(Result::ok),
             Err(_) => None,
         };
-        IdleAnswer { nonce, round }
+        QuietAnswer { nonce, round }
     }
 }
 

@@ -7,7 +7,7 @@ use futures::Stream;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use stoker_core::reading::{DriverState, NodeReading};
-use stoker_proto::probe::{Ack, ConfirmIdle, FromProbe, IdleAnswer, ToProbe, from_probe, to_probe};
+use stoker_proto::probe::{Ack, ConfirmQuiet, FromProbe, QuietAnswer, ToProbe, from_probe, to_probe};
 use stoker_proto::probe::{Event, Round};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -140,7 +140,7 @@ impl Session {
             self.asked.pop_first();
         }
         self.asked.insert(nonce, reply);
-        ToProbe { kind: Some(to_probe::Kind::ConfirmIdle(ConfirmIdle { nonce })) }
+        ToProbe { kind: Some(to_probe::Kind::ConfirmQuiet(ConfirmQuiet { nonce })) }
     }
 
     /// Takes one message in, and counts it; whether it is to be acknowledged.
@@ -160,7 +160,7 @@ impl Session {
         match message.kind {
             Some(from_probe::Kind::Round(round)) => self.round(round).map(|()| true),
             Some(from_probe::Kind::Event(event)) => self.event(&event).map(|()| true),
-            Some(from_probe::Kind::Idle(answer)) => {
+            Some(from_probe::Kind::Quiet(answer)) => {
                 self.answered(answer);
                 Ok(false)
             }
@@ -252,7 +252,7 @@ impl Session {
         }
     }
 
-    fn answered(&mut self, answer: IdleAnswer) {
+    fn answered(&mut self, answer: QuietAnswer) {
         // Too late, or never asked: the reading in it would be as good as any, but nobody waits for it.
         let Some(reply) = self.asked.remove(&answer.nonce) else { return };
         let confirmed = answer.round.ok_or(NotConfirmed::Unread).and_then(|round| self.confirmed(round));

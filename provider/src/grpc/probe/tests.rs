@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use stoker_core::reading::{Measured, Why};
 use stoker_core::snapshot::ClusterFacts;
 use stoker_proto::probe::probe_client::ProbeClient;
-use stoker_proto::probe::{Ack, ConfirmIdle, Event, Gpu, IdleAnswer, Memory, Round, driver, event, to_probe};
+use stoker_proto::probe::{Ack, ConfirmQuiet, Event, Gpu, Memory, QuietAnswer, Round, driver, event, to_probe};
 use stoker_proto::probe::{Driver, Xid};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;

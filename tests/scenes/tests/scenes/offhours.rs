@@ -64,7 +64,7 @@ fn a_held_notebook_is_evicted_off_hours() {
     assert!(!scene.told(&["04:00:00", "NodeWillBeEmptied"]).is_empty());
     assert_eq!(scene.node_of("lab/notebook"), "n0");
     scene.run("20m");
-    assert!(!scene.told(&["04:30:01", "tells lab/notebook to leave n0"]).is_empty());
+    assert!(!scene.told(&["04:30:07", "tells lab/notebook to leave n0"]).is_empty());
     // What would make it again waits for Monday: nothing is bought.
     assert_eq!((scene.machines(), scene.pods_waiting(), scene.told(&["buys"]).len()), (0, 1, 1));
     end(&scene, "a_held_notebook_is_evicted_off_hours");

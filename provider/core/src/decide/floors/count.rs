@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use super::super::Draft;
 use super::super::seats::Seat;
+use crate::floor::DOUBTED_FOR;
 use crate::group::Menu;
 use crate::ids::NodeGroupId;
 use crate::images;
@@ -25,9 +28,11 @@ enum Part {
     Pulling,
     /// On its way for pods, which will take it.
     ForPods,
-    /// Of no use to a pod now, though none holds it: unhealthy, closed to new pods, not Ready any more, or its probe is silent. It counts for the floor until it
-    /// goes: a fault that takes every new node in turn would otherwise be bought nodes for until the pool is full.
+    /// Of no use to a pod now, though none holds it: unhealthy, closed to new pods, or for a moment not Ready or not heard of. It counts for
+    /// the floor until it goes: what becomes of it is not the floor's to say.
     Doubtful,
+    /// Not Ready or not heard of for [`DOUBTED_FOR`].
+    Lost,
     /// None of these: it goes, or could not be had.
     Nothing,
 }
@@ -47,6 +52,10 @@ pub(in super::super) struct Count<'a> {
     for_pods: u32,
     /// Nodes that count for the floor and are of no use to it.
     pub(in super::super) doubtful: u32,
+    /// Nodes that were of use to it and have not been heard of for long.
+    lost: u32,
+    /// When the first of the doubtful ones is one of those.
+    lost_from: Option<Timestamp>,
     /// GPU pods.
     pods: u32,
     /// Nodes on their way for the floor that are not Ready yet, by group.
@@ -58,7 +67,18 @@ pub(in super::super) struct Count<'a> {
 impl Count<'_> {
     /// How many nodes must come for so many warm ones.
     pub(in super::super) fn missing(&self, wanted: u32) -> u32 {
-        wanted.saturating_sub(self.free).saturating_sub(self.coming).saturating_sub(self.doubtful)
+        let counted = self.doubtful.saturating_add(self.unreplaced(wanted));
+        wanted.saturating_sub(self.free).saturating_sub(self.coming).saturating_sub(counted)
+    }
+
+    /// How many of the lost nodes count, so that no others are bought in their place.
+    pub(in super::super) const fn unreplaced(&self, wanted: u32) -> u32 {
+        self.lost.saturating_sub(wanted)
+    }
+
+    /// When nodes are missed that count until then; `None` where none will be.
+    pub(super) const fn lost_from(&self) -> Option<Timestamp> {
+        self.lost_from
     }
 
     /// The nodes that so many replicas would fill, less what runs and what is on its way for pods. A node takes as many as a busy one of the
@@ -79,6 +99,14 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
         let pods = seat.node().map_or(0, |node| node.gpu_pods.len());
         count.pods = count.pods.saturating_add(u32::try_from(pods).unwrap_or(u32::MAX));
         let part = match part(record, &seat) {
+            Part::Doubtful => match doubted_until(record) {
+                Some(until) if until <= draft.now => Part::Lost,
+                Some(until) => {
+                    count.lost_from = Some(count.lost_from.map_or(until, |first| first.min(until)));
+                    Part::Doubtful
+                }
+                None => Part::Doubtful,
+            },
             // What lacks images is on its way: it is waited for, and nothing is bought in its place.
             Part::Free if pool.waits_for_images() && !has_images(draft, pool, &seat) => Part::Pulling,
             part => part,
@@ -89,6 +117,7 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
             Part::Coming | Part::Pulling => &mut count.coming,
             Part::ForPods => &mut count.for_pods,
             Part::Doubtful => &mut count.doubtful,
+            Part::Lost => &mut count.lost,
             Part::Nothing => continue,
         };
         *tally = tally.saturating_add(1);
@@ -130,8 +159,15 @@ fn part(record: &Record, seat: &Seat<'_>) -> Part {
     }
 }
 
+/// Until when a doubtful node is waited for; `None` where something else decides what becomes of it.
+fn doubted_until(record: &Record) -> Option<Timestamp> {
+    let judged = record.judged.as_ref()?;
+    let away = judged.verdict == Verdict::Unknown || is_not_ready(record);
+    away.then(|| Draft::after(judged.since, DOUBTED_FOR))
+}
+
 fn is_not_ready(record: &Record) -> bool {
-    record.judged.as_ref().is_some_and(|judged| judged.why == Reason::NotReady)
+    record.judged.as_ref().is_some_and(|judged| matches!(judged.why, Reason::NotReady | Reason::Away { .. }))
 }
 
 fn is_closed(record: &Record) -> bool {

@@ -6,13 +6,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::super::Draft;
 use super::super::seats::Seat;
-use super::{begin, named};
+use super::{begin, named, telling};
 use crate::aside::Announced;
 use crate::ids::RecordId;
-use crate::leaving::LeaveFor;
+use crate::leaving::{LeaveFor, Leaving};
 use crate::plan::Note;
 use crate::policy::{Evidence, Pool};
 use crate::record::{Record, State};
+use crate::sight::Sight;
 use crate::snapshot::{Cordon, Hold};
 use crate::verdict::Verdict;
 
@@ -32,16 +33,16 @@ pub(super) fn is_on(draft: &Draft<'_>, id: RecordId) -> bool {
     pool.is_some_and(|(_, pool)| gives_up(pool, draft.now).0.is_some())
 }
 
-/// Whether a probe sees work on a node.
-pub(super) fn is_active(seat: &Seat<'_>) -> bool {
-    seat.evidence() == Evidence::Probe && seat.is_active()
+/// Whether it is proven at this moment that the pods on a node do nothing.
+pub(super) fn is_proven(seat: &Seat<'_>) -> bool {
+    seat.evidence() != Evidence::Probe || matches!(Sight::of(seat.seen()), Sight::Quiet(_))
 }
 
-/// Whether a node that goes since then is at work again, or other pods hold it now, which have a right to a time of their own.
-pub(super) fn is_used_again(draft: &Draft<'_>, id: RecordId, gone_since: Timestamp) -> bool {
+/// Whether a node that goes is at work again, or a pod has come to it, which has a right to a time of its own.
+pub(super) fn is_used_again(draft: &Draft<'_>, id: RecordId, leaving: &Leaving) -> bool {
     let Some(seat) = draft.memory.records.get(&id).and_then(|record| draft.seat(record)) else { return false };
-    let holding = draft.memory.watched.get(&id).and_then(|known| known.holding);
-    is_active(&seat) || holding.is_some_and(|holding| holding.since > gone_since)
+    let works = seat.evidence() == Evidence::Probe && seat.is_active();
+    works || seat.node().is_some_and(|node| telling::has_come(node, leaving))
 }
 
 /// Announces, takes back what is not held any more, and begins with what was announced long enough ago.

@@ -14,7 +14,7 @@ use crate::choose::Scales;
 use crate::commitment::PaidFor;
 use crate::group::Group;
 use crate::ids::{NodeGroupId, PoolName, RecordId};
-use crate::leaving::{IDLE_FOR, LeaveFor, Leaving};
+use crate::leaving::{FREE_FOR, LeaveFor, Leaving};
 use crate::offer::CapacityType;
 use crate::policy::Pool;
 use crate::record::{PodsSeen, Record, State};
@@ -55,9 +55,10 @@ fn candidate<'a>(draft: &Draft<'_>, record: &Arc<Record>, seat: &Seat<'a>, empti
 /// # Errors
 /// Says why not.
 pub(super) fn stands(draft: &Draft<'_>, record: &Arc<Record>, leaving: &Leaving) -> Result<(), &'static str> {
-    // A pod that came to an idle node has the last word.
+    // A pod that came to a free node has the last word.
     let candidate = draft.seat(record).and_then(|seat| candidate(draft, record, &seat, leaving.may_have_evicted()));
-    let candidate = candidate.filter(|candidate| !candidate.busy || leaving.moves_work());
+    let was_busy = leaving.moves_work() && !leaving.pods.is_empty();
+    let candidate = candidate.filter(|candidate| !candidate.busy || was_busy);
     let candidate = candidate.ok_or("it must not be moved any more")?;
     // From the first pod that may have been told to go there is no way back.
     let goes_on = leaving.may_have_evicted() || still_pays(draft, &candidate, leaving.moves_work());
@@ -85,7 +86,7 @@ struct Stock<'a> {
     ready: u32,
 }
 
-/// On-demand nodes go when spot is back: idle ones that no floor needs at once, the others one by one.
+/// On-demand nodes go when spot is back: free ones that no floor needs at once, the others one by one.
 pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
     let pools = &draft.menu.policy.pools;
     if !pools.iter().any(|pool| back::moves_back(pool).is_some()) {
@@ -109,8 +110,8 @@ pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
         }
         let Some(candidate) = candidate(draft, record, &seat, false).filter(|_| leaving.is_none()) else { continue };
         // The next pod may come.
-        let idle_since = draft.memory.idle.get(&record.id).map(|since| Draft::after(*since, IDLE_FOR));
-        match idle_since.filter(|due| *due > draft.now) {
+        let free_since = draft.memory.free.get(&record.id).map(|since| Draft::after(*since, FREE_FOR));
+        match free_since.filter(|due| *due > draft.now) {
             Some(at) => due.push(at),
             None => stock.candidates.push(candidate),
         }
@@ -173,10 +174,10 @@ fn let_go(draft: &Draft<'_>, pool: &Pool, stock: Stock<'_>) -> Vec<(RecordId, Le
     let mut paid = Paid { by: PaidFor::of(usage, draft.menu), pool: &pool.name, going };
     let spare = ready.saturating_sub(pool.limits.min_nodes);
     let spare = usize::try_from(spare).unwrap_or(usize::MAX);
-    let (busy, mut idle): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
+    let (busy, mut free): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
     // What a floor needs moves like work.
-    let floor = idle.split_off(spare.min(idle.len()));
-    let mut begun = idle_ones(&scales, &spot, &paid, &idle);
+    let floor = free.split_off(spare.min(free.len()));
+    let mut begun = free_ones(&scales, &spot, &paid, &free);
     if !moving && !unbought {
         paid.going.extend(begun.iter().filter_map(|(id, _)| records.get(id)).cloned());
         begun.extend(one_with_work(&scales, &spot, &paid, busy.into_iter().chain(floor)));
@@ -184,19 +185,19 @@ fn let_go(draft: &Draft<'_>, pool: &Pool, stock: Stock<'_>) -> Vec<(RecordId, Le
     begun
 }
 
-/// Idle nodes that go because spot would be cheaper, should a pod come.
-fn idle_ones<'a>(
+/// Free nodes that go because spot would be cheaper, should a pod come.
+fn free_ones<'a>(
     scales: &Scales<'a>,
     spot: &Reopened<'a>,
     paid: &Paid<'_>,
     candidates: &[&Candidate<'_>],
 ) -> Vec<(RecordId, LeaveFor)> {
     // The youngest first: of nodes bought alike it is the one to go.
-    let idle: Vec<&Record> = candidates.iter().rev().map(|candidate| candidate.record.as_ref()).collect();
-    let stay = paid.among(&idle);
+    let free: Vec<&Record> = candidates.iter().rev().map(|candidate| candidate.record.as_ref()).collect();
+    let stay = paid.among(&free);
     let mut known: Vec<(&NodeGroupId, Option<Move>)> = Vec::new();
     let mut going = Vec::new();
-    for record in idle.into_iter().filter(|record| !stay.contains(&record.id)) {
+    for record in free.into_iter().filter(|record| !stay.contains(&record.id)) {
         // Without work nothing is lost: nodes of one group all pay, or none does.
         if !known.iter().any(|(group, _)| **group == record.group) {
             known.push((&record.group, spot.weigh(scales, record, false, false)));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::super::{Draft, notices, reclaims};
 use super::begin;
 use crate::ids::RecordId;
+use crate::interruption::longest_notice;
 use crate::leaving::{LeaveFor, Leaving};
 use crate::record::Record;
 
@@ -15,6 +16,13 @@ use crate::record::Record;
 pub(super) fn nodes(draft: &mut Draft<'_>) {
     let told: Vec<_> = draft.notices.reclaims.iter().map(|(id, told)| (*id, *told)).collect();
     for (id, (at, told_by)) in told {
+        let Some(market) = draft.memory.records.get(&id).and_then(|record| record.purchase()).map(|bought| &bought.market)
+        else {
+            continue;
+        };
+        let known = draft.memory.leaving.get(&id).filter(|known| known.is_open() && known.gone_by().is_some());
+        let heard_at = known.map_or(draft.now, |known| known.since);
+        let at = at.min(Draft::after(heard_at, longest_notice(market)));
         let why = LeaveFor::Reclaimed { at, told_by };
         match draft.memory.leaving.get_mut(&id).filter(|leaving| leaving.is_open()) {
             Some(leaving) if leaving.why == why => {}

@@ -1,8 +1,10 @@
 //! Warm floors: what is wanted, how it comes, and what happens where it does not.
 
 mod buffers;
+mod doubtful;
 mod own;
 mod runs;
+mod shared;
 
 use std::sync::Arc;
 

@@ -7,6 +7,7 @@ use crate::calendar::{Cron, OffHours, Slot, Zone};
 use crate::ids::{NodeName, RecordId};
 use crate::plan::Evict;
 use crate::policy::Evidence;
+use crate::reading::seen::{Hearing, Seen};
 use crate::snapshot::{Cordon, Stuck};
 use crate::verdict::Verdict;
 
@@ -58,8 +59,9 @@ fn a_held_node_is_announced_when_off_hours_begin_and_emptied_after_its_grace_acr
     let memory = serde_json::to_string(&world.memory).unwrap();
     world.memory = serde_json::from_str(&memory).unwrap();
     assert_eq!(world.live(minutes(15) - seconds(1)), [], "there is time to save");
+    // At 01:15 it is closed, and its pods are told 5 s later.
     let done = world.live(seconds(20));
-    assert_eq!(drains(&done), [Evict::Movable; 2]);
+    assert_eq!(drains(&done), [Evict::Nobody, Evict::Movable]);
     assert_eq!(endings(&done)[0], Ending::Held);
     assert_eq!(world.target(GROUP_A), 1, "the node at work stays");
 }
@@ -103,10 +105,7 @@ fn what_somebody_closed_or_wants_kept_and_what_pools_without_that_rule_hold_stay
 #[test]
 fn a_pod_that_may_not_be_moved_keeps_its_node_for_an_hour() {
     let mut world = overnight();
-    world.live(minutes(45) - seconds(1));
-    world.advance(seconds(1));
-    world.observe();
-    assert_eq!(drains(&world.pass().actions), [Evict::Movable]);
+    told(&mut world);
     world.drain(Some(&Stuck::Never("default/pod has no controller that would make it again".into())));
     let plan = world.pass();
     assert!(matches!(&plan.notes[..], [Note::Stays { .. }]), "{:?}", plan.notes);
@@ -115,24 +114,53 @@ fn a_pod_that_may_not_be_moved_keeps_its_node_for_an_hour() {
     assert_eq!(world.live(minutes(59)), []);
 }
 
-/// A disruption budget forbids to tell its pod, and meanwhile the pod works again, or another one has come.
+/// On to the moment at which the pods of the held node are told to go: 15 min after the announcement it is closed, and 5 s after that.
+fn told(world: &mut World) {
+    world.live(minutes(45) - seconds(1));
+    world.advance(seconds(1));
+    world.observe();
+    assert_eq!(drains(&world.pass().actions), [Evict::Nobody]);
+    world.drain(None);
+    world.pass();
+    world.advance(seconds(5));
+    world.observe();
+    assert_eq!(drains(&world.pass().actions), [Evict::Movable]);
+}
+
+/// The scheduler had chosen the node before it was closed.
+#[test]
+fn a_pod_that_binds_while_its_node_is_being_closed_keeps_it() {
+    let mut world = overnight();
+    world.live(minutes(45) - seconds(1));
+    world.advance(seconds(1));
+    world.observe();
+    assert_eq!(drains(&world.pass().actions), [Evict::Nobody]);
+    world.set_pods(0, &["default/pod", "dev/newcomer"]);
+    world.drain(None);
+    let plan = world.pass();
+    assert!(matches!(&plan.notes[..], [Note::Stays { why, .. }] if why == "it is used again"), "{:?}", plan.notes);
+    assert!(plan.actions.iter().any(|action| matches!(action, Action::Uncordon { .. })));
+    assert!(world.memory.leaving.is_empty());
+}
+
+/// A disruption budget forbids to tell its pod, and meanwhile the pod works again, another one has come, or one of its two has gone.
 #[test]
 fn one_whose_pods_were_not_told_yet_stays_when_it_is_used_again() {
-    for case in 0..3 {
+    for case in 0..4 {
         let mut world = overnight();
         world.given.clear();
         world.numbers(|policy| {
             policy.pools[0].evidence = Evidence::Probe;
             policy.pools[0].held_after = minutes(10);
         });
+        if case == 3 {
+            world.set_pods(0, &["default/pod", "dev/second"]);
+        }
         for (n, activity) in [quiet(world.now), active(world.now)].into_iter().enumerate() {
             let name = NodeName::new(format!("node-{n}")).unwrap();
             world.seen.insert(name, Arc::new(seen(world.now, [activity; 2])));
         }
-        world.live(minutes(45) - seconds(1));
-        world.advance(seconds(1));
-        world.observe();
-        assert_eq!(drains(&world.pass().actions), [Evict::Movable]);
+        told(&mut world);
         world.drain(Some(&Stuck::NotNow("a disruption budget forbids it".into())));
         world.pass();
         world.advance(seconds(5));
@@ -140,10 +168,34 @@ fn one_whose_pods_were_not_told_yet_stays_when_it_is_used_again() {
         match case {
             0 => drop(world.seen.insert(NodeName::new("node-0").unwrap(), Arc::new(seen(world.now, [active(world.now); 2])))),
             1 => world.set_pods(0, &["dev/another"]),
+            3 => world.set_pods(0, &["dev/second"]),
             _ => {}
         }
         let plan = world.pass();
         let opened = plan.actions.iter().any(|action| matches!(action, Action::Uncordon { .. }));
         assert_eq!((opened, world.memory.leaving.is_empty()), (case < 2, case < 2), "{case}: {:?}", plan.actions);
     }
+}
+
+/// A probe that is silent at the moment does not say that the pod does nothing.
+#[test]
+fn pods_of_which_nothing_is_known_are_not_told_before_it_is() {
+    let mut world = overnight();
+    world.given.clear();
+    world.numbers(|policy| {
+        policy.pools[0].evidence = Evidence::Probe;
+        policy.pools[0].held_after = minutes(10);
+    });
+    let name = |n: usize| NodeName::new(format!("node-{n}")).unwrap();
+    for (n, activity) in [quiet(world.now), active(world.now)].into_iter().enumerate() {
+        world.seen.insert(name(n), Arc::new(seen(world.now, [activity; 2])));
+    }
+    world.live(minutes(45));
+    let quiet_since = seen(world.now, [quiet(world.now - minutes(75)); 2]);
+    let silent = Hearing::Silent { since: world.now };
+    world.seen.insert(name(0), Arc::new(Seen { hearing: silent, ..quiet_since.clone() }));
+    let done = drains(&world.live(seconds(25)));
+    assert!(done.len() > 1 && done.iter().all(|evict| *evict == Evict::Nobody), "{done:?}");
+    world.seen.insert(name(0), Arc::new(quiet_since));
+    assert!(drains(&world.live(seconds(10))).contains(&Evict::Movable));
 }

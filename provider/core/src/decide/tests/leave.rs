@@ -44,7 +44,7 @@ fn an_idle_fallback_node_is_gone_within_a_minute() {
     world.advance(minutes(1));
     world.observe();
     world.pass();
-    assert!(world.memory.leaving.is_empty() && world.memory.idle.is_empty() && world.memory.records.is_empty());
+    assert!(world.memory.leaving.is_empty() && world.memory.free.is_empty() && world.memory.records.is_empty());
 }
 
 #[test]
@@ -348,7 +348,36 @@ fn a_node_that_is_not_ready_keeps_no_floor() {
     assert_eq!(World::launched_markets(&world.pass()), ["spot"]);
     world.answer(|_| true);
     // It boots. The other moves as one that the floor needs, and not as one too many.
-    assert_eq!(drains(&world.live(seconds(1))), [Evict::Movable]);
+    let done = world.live(seconds(1));
+    assert_eq!(drains(&done), [Evict::WithoutGpu]);
+    assert!(world.memory.leaving.values().any(|leaving| leaving.moves_work()));
+}
+
+#[test]
+fn a_pod_that_comes_to_a_free_node_which_moves_for_a_floor_keeps_it() {
+    let mut world = fallen_back(2);
+    world.policy(|policy| policy.pools[0].limits.min_nodes = 2);
+    world.unbind_pod();
+    let told = |world: &mut World| {
+        world.advance(seconds(10));
+        world.observe();
+        drains(&world.pass().actions)
+    };
+    let first = (0..300).map(|_| told(&mut world)).find(|told| !told.is_empty());
+    assert_eq!(first, Some(vec![Evict::WithoutGpu]), "no pod was on it when that was decided");
+    // The scheduler had chosen it before it was closed. Work that saves checkpoints moves in this pool, but this has just begun.
+    world.bind("node-0");
+    world.drain(Some(&Stuck::NotNow("default/pod has come meanwhile".into())));
+    let plan = world.pass();
+    assert!(
+        plan.notes.iter().any(|note| matches!(note, Note::Stays { node, .. } if node.as_str() == "node-0")),
+        "{:?}",
+        plan.notes
+    );
+    assert!(plan.actions.iter().any(|action| matches!(action, Action::Uncordon { node, .. } if node.as_str() == "node-0")));
+    world.drain(None);
+    let done = world.live(seconds(59));
+    assert!(!drains(&done).contains(&Evict::Movable), "nor is it told as work that moves, at once: {done:?}");
 }
 
 /// A block of two nodes in zone a from the start, of which nodes leave in an hour and which ends 40 min later.

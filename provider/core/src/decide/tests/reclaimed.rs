@@ -138,6 +138,35 @@ fn a_cloud_that_names_no_time_gives_its_usual_notice() {
     );
 }
 
+/// The cloud's clock is hours before ours. What it says is believed as far as a notice of that market can be.
+#[test]
+fn a_clock_that_is_behind_gives_no_pod_more_time_than_there_is() {
+    for by_probe in [true, false] {
+        let mut world = on_spot(1);
+        let hear_of_it = |world: &mut World, at: Timestamp| {
+            if by_probe {
+                let told = Notice { kind: Interruption::Reclaim, deadline: Some(at), since: world.now };
+                hear(world, 0, Some(told));
+            } else {
+                world.set_machine_state(InstanceState::Reclaiming { at });
+            }
+            world.observe();
+        };
+        let at = later(&world, minutes(3 * 60 + 2));
+        hear_of_it(&mut world, at);
+        let gone_by = later(&world, seconds(110));
+        let told = vec![("node-0".to_owned(), Evict::All, Some(gone_by))];
+        assert_eq!(drains(&world.pass().actions), told, "{by_probe}");
+        world.drain(Some(&Stuck::NotNow("a budget".into())));
+        world.advance(seconds(20));
+        // A service that restarted is told again, and that begins nothing anew.
+        let memory = serde_json::to_string(&world.memory).unwrap();
+        world.memory = serde_json::from_str(&memory).unwrap();
+        hear_of_it(&mut world, at);
+        assert_eq!(drains(&world.pass().actions), told, "{by_probe}");
+    }
+}
+
 #[test]
 fn a_wave_over_a_market_is_one_event_and_every_node_of_it_is_told_in_the_pass_that_hears_of_it() {
     let mut world = on_spot(6);

@@ -117,11 +117,11 @@ fn what_somebody_else_closed_is_left_alone_and_what_somebody_opened_stays_open_f
     world.close(Cordon::Theirs);
     judge(&mut world, 0, Verdict::Unhealthy);
     assert_eq!(world.live(minutes(600)), []);
+    world.given.clear();
+    judge(&mut world, 0, Verdict::Unhealthy);
     world.close(Cordon::None);
     assert_eq!(drains(&world.live(seconds(1))), [Evict::Nobody]);
     // Opened by hand before anything was told to go.
-    world.given.clear();
-    judge(&mut world, 0, Verdict::Unhealthy);
     world.close(Cordon::MarkLeft);
     let done = world.live(STAYS_FOR - seconds(1));
     assert!(matches!(&done[..], [Action::Uncordon { .. }]), "only our mark is taken off: {done:?}");

@@ -138,6 +138,57 @@ fn a_pod_that_comes_begins_the_window_anew() {
 }
 
 #[test]
+fn a_kubelet_that_is_away_for_a_moment_begins_no_window_anew() {
+    let mut world = world_with(1, windows(10, 0), &OD);
+    let away = |world: &mut World| {
+        world.set_ready(0, None);
+        let plan = step(world);
+        let verdict = world.memory.records[&RecordId(0)].judged.as_ref().map(|judged| judged.verdict);
+        assert_eq!(verdict, Some(Verdict::Booting));
+        world.advance(seconds(20));
+        world.set_ready(0, Some(world.now));
+        (kept(&plan), step(world))
+    };
+    // Free from 00:08 on, after a pod.
+    world.bind_pod();
+    step_at(&mut world, 7);
+    world.unbind_pod();
+    step_at(&mut world, 8);
+    world.now = at(16);
+    let in_window = vec![(0, HoldFor::Window { until: at(18) })];
+    let (kept_while_away, back) = away(&mut world);
+    assert_eq!((kept_while_away, kept(&back)), (in_window.clone(), in_window));
+    step_at(&mut world, 18);
+    assert_eq!(idle(&world), [0]);
+    // What may go stays so.
+    world.now = at(19);
+    let (kept_while_away, back) = away(&mut world);
+    assert_eq!((kept_while_away, back.actions.len(), idle(&world)), (vec![], 0, vec![0]));
+    // A pod that comes meanwhile begins it anew.
+    world.set_ready(0, None);
+    world.bind_pod();
+    step_at(&mut world, 20);
+    world.unbind_pod();
+    world.set_ready(0, Some(at(21)));
+    assert_eq!(kept(&step_at(&mut world, 21)), [(0, HoldFor::Window { until: at(31) })]);
+}
+
+/// A quarter of eight nodes is two.
+#[test]
+fn a_node_that_is_away_for_a_moment_gives_its_turn_to_no_other() {
+    let rules = Stabilization { max_removals: Percent(25), ..windows(10, 0) };
+    let mut world = world_with(8, rules, &OD);
+    step_at(&mut world, 15);
+    assert_eq!(idle(&world), [6, 7]);
+    world.set_ready(7, None);
+    step_at(&mut world, 16);
+    assert_eq!(idle(&world), [6]);
+    world.set_ready(7, Some(at(17)));
+    step_at(&mut world, 17);
+    assert_eq!(idle(&world), [6, 7]);
+}
+
+#[test]
 fn a_node_lives_for_its_minimum_from_its_order_on() {
     let mut world = world_with(1, windows(1, 15), &OD);
     assert_eq!(kept(&step(&mut world)), [(0, HoldFor::MinimumLife { until: at(15) })]);

@@ -395,8 +395,12 @@ impl World {
     pub(super) fn drain(&mut self, stuck: Option<&Stuck>) {
         for action in self.last.iter().flat_map(|plan| plan.actions.clone()) {
             match action {
-                Action::Drain { node, evict: Evict::Nobody, .. } => {
-                    Arc::make_mut(self.cluster.nodes.get_mut(&node).unwrap()).cordon = Cordon::Ours;
+                Action::Drain { node, provider_id, evict: Evict::Nobody, .. } => {
+                    let facts = Arc::make_mut(self.cluster.nodes.get_mut(&node).unwrap());
+                    facts.cordon = Cordon::Ours;
+                    let left = u32::try_from(facts.gpu_pods.len()).unwrap();
+                    let drained = Drained { machine: provider_id, at: self.now, evicted: 0, left, stuck: None };
+                    self.drains.insert(node, drained);
                 }
                 Action::Drain { node, provider_id, .. } => {
                     let Some(facts) = self.cluster.nodes.get_mut(&node).map(Arc::make_mut) else { continue };

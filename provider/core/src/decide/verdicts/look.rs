@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::super::Draft;
-use super::sight::{Sight, Untold};
 use crate::ids::RecordId;
 use crate::policy::{Evidence, Pool};
 use crate::reading::seen::{Hearing, Seen};
 use crate::record::State;
+use crate::sight::{Sight, Untold};
 use crate::snapshot::NodeFacts;
 use crate::watched::{BRIDGED, Holding, NOTED_EVERY, Watched};
 
@@ -101,10 +101,14 @@ fn looked(mut known: Watched, sight: Sight<'_>, node: &NodeFacts, noted: Option<
     }
     if node.is_busy() {
         known.no_pods_since = None;
-        known.holding = known.quiet_since.map(|_| {
-            let pods = Holding::fingerprint(&node.gpu_pods);
-            known.holding.filter(|holding| holding.pods == pods).unwrap_or(Holding { pods, since: now })
-        });
+        let pods = Holding::fingerprint(&node.gpu_pods);
+        let same = known.holding.filter(|holding| holding.pods == pods);
+        known.holding = match (known.quiet_since, sight) {
+            (Some(_), _) => Some(same.unwrap_or(Holding { pods, since: now })),
+            // Nobody can tell what they do: they are still the same.
+            (None, Sight::Untold(_)) => same,
+            (None, _) => None,
+        };
     } else {
         known.no_pods_since.get_or_insert(now);
         known.holding = None;

@@ -102,7 +102,7 @@ pub struct RawSlot {
 pub struct RawOffHours {
     /// When. Times that run into each other count as one; with `maxNodes` they leave some hour out.
     pub schedule: Vec<RawSlot>,
-    /// Nodes not exceeded then, in the place of `limits.maxNodes`. Nothing more is bought and idle nodes are not kept; busy ones never go for
+    /// Nodes not exceeded then, in the place of `limits.maxNodes`. Nothing more is bought and free nodes are not kept; busy ones never go for
     /// it. Default: as at other times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_nodes: Option<u32>,

@@ -136,14 +136,72 @@ fn pods_that_do_nothing_hold_a_node_after_the_time_that_the_pool_allows_and_anot
     assert_eq!((world.verdict(0), world.judged(0).since), (Verdict::Warm, world.now));
 }
 
-#[test]
-fn a_held_node_whose_probe_falls_silent_is_not_proven_to_be_held() {
+/// A node that a notebook holds.
+fn held() -> World {
     let mut world = World::warm();
     world.set_pods(0, &["dev/notebook"]);
     world.wait(minutes(121));
     assert_eq!(world.verdict(0), Verdict::Held);
-    world.silence(0);
+    world
+}
+
+#[test]
+fn a_round_that_is_not_read_changes_no_verdict_of_a_held_node() {
+    let mut world = held();
+    let before = world.judged(0).clone();
+    for why in [Why::TimedOut, Why::NotYet, Why::GpuLost] {
+        world.sees(0, |seen, now| seen.gpus.get_mut(&uuid("GPU-0")).unwrap().activity = untold(why, now));
+        world.pass();
+        world.wait(seconds(5));
+        assert_eq!(*world.judged(0), before, "{why}");
+        // It is quiet since then, as far as the probe can tell.
+        world.sees(0, |seen, now| seen.gpus.get_mut(&uuid("GPU-0")).unwrap().activity = quiet(now));
+        world.wait(seconds(30));
+        assert_eq!(*world.judged(0), before, "{why}");
+    }
+    world.sees(0, |seen, now| seen.gpus.get_mut(&uuid("GPU-0")).unwrap().activity = active(now));
     world.pass();
+    assert_eq!(world.verdict(0), Verdict::Busy, "work ends it at once");
+}
+
+#[test]
+fn a_held_node_whose_probe_is_silent_for_long_is_unknown_until_it_is_heard_or_another_pod_comes() {
+    let mut world = held();
+    world.silence(0);
+    world.wait(seconds(14));
+    assert_eq!(world.verdict(0), Verdict::Held);
+    world.wait(seconds(1));
+    assert_eq!(world.verdict(0), Verdict::Unknown);
+    // Two minutes of silence prove no work: it goes on.
+    world.wait(minutes(2));
+    let back = world.now;
+    world.see(0, |_| seen(back, [quiet(back); 2]));
+    world.pass();
+    assert_eq!(world.verdict(0), Verdict::Held);
+    // In ten the pod may have worked.
+    world.silence(0);
+    world.wait(minutes(10));
+    assert_eq!(world.verdict(0), Verdict::Unknown);
+    let mut other = world.clone();
+    other.set_pods(0, &["dev/another"]);
+    other.pass();
+    assert_eq!((other.verdict(0), other.why(0).as_str()), (Verdict::Busy, "GPU pods are bound to it"));
+    let back = world.now;
+    world.see(0, |_| seen(back, [quiet(back); 2]));
+    world.wait(minutes(119));
+    assert_eq!(world.verdict(0), Verdict::Busy);
+    world.wait(minutes(1));
+    assert_eq!(world.verdict(0), Verdict::Held);
+}
+
+#[test]
+fn a_pod_that_comes_to_an_unknown_node_makes_it_busy() {
+    let mut world = World::warm();
+    world.silence(0);
+    world.wait(seconds(20));
+    assert_eq!(world.verdict(0), Verdict::Unknown);
+    world.set_pods(0, &["dev/notebook"]);
+    world.wait(minutes(10));
     assert_eq!(world.verdict(0), Verdict::Busy);
 }
 
@@ -464,6 +522,13 @@ fn a_node_whose_window_is_over_stays_idle_while_it_is_free() {
     world.pass();
     assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Draining, "somebody has closed it to new pods"));
     world.close(Cordon::None);
+    world.pass();
+    assert_eq!((world.verdict(0), world.judged(0).free_since()), (Verdict::Idle, Some(start())));
+    // And so it does when its kubelet was away for a moment.
+    world.set_ready(0, None);
+    world.wait(seconds(20));
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Booting, "its Node is not Ready"));
+    world.set_ready(0, Some(world.now));
     world.pass();
     assert_eq!((world.verdict(0), world.judged(0).free_since()), (Verdict::Idle, Some(start())));
     world.set_pods(0, &["ml/train"]);

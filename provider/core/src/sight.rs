@@ -1,4 +1,5 @@
-//! Whether a node's GPUs are at work, by what probes have seen of them.
+//! Whether a node's GPUs are at work, by what probes have seen of them: the one rule, by which verdicts are reached and deletions
+//! are confirmed.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,7 +11,7 @@ use crate::watched::{AWAITED_FOR, UNTOLD_FOR};
 
 /// Whether a node's GPUs are at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::decide) enum Sight<'a> {
+pub enum Sight<'a> {
     /// One is, or an instance of one.
     Active(&'a GpuUuid),
     /// None is, which is proven of each; since then.
@@ -21,7 +22,7 @@ pub(in crate::decide) enum Sight<'a> {
 
 /// Why it cannot be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::decide) enum Untold<'a> {
+pub enum Untold<'a> {
     /// Nobody reads it.
     Unread,
     /// It has not been read for long enough.
@@ -35,7 +36,8 @@ pub(in crate::decide) enum Untold<'a> {
 }
 
 impl<'a> Sight<'a> {
-    pub(in crate::decide) fn of(seen: Option<&'a Seen>) -> Self {
+    /// By what has been seen of the node; `None` where nobody reads it.
+    pub fn of(seen: Option<&'a Seen>) -> Self {
         let Some(seen) = seen else { return Self::Untold(Untold::Unread) };
         if let Hearing::Silent { since } = seen.hearing {
             return Self::Untold(Untold::Silent(since));
@@ -73,7 +75,7 @@ impl<'a> Sight<'a> {
 
 impl Untold<'_> {
     /// From when on the node counts as unknown, of which nothing has been told since `since`.
-    pub(super) fn unknown_from(self, since: Timestamp, now: Timestamp) -> Timestamp {
+    pub fn unknown_from(self, since: Timestamp, now: Timestamp) -> Timestamp {
         let after = |at: Timestamp, length: SignedDuration| at.saturating_add(length).unwrap_or(Timestamp::MAX);
         match self {
             Self::Unread | Self::NotYet => after(since, AWAITED_FOR),
@@ -83,7 +85,8 @@ impl Untold<'_> {
         }
     }
 
-    pub(super) fn reason(self) -> Reason {
+    /// In words.
+    pub fn reason(self) -> Reason {
         match self {
             Self::Unread | Self::NotYet => Reason::Awaited,
             Self::Silent(since) => Reason::Silent(since),

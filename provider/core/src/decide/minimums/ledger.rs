@@ -1,0 +1,68 @@
+//! What is left of every limit once the autoscaler has asked for all that minimums above the targets make it ask for: what one pool asks
+//! for is not there for another.
+
+use jiff::Timestamp;
+
+use super::super::{Draft, is_fresh};
+use crate::allocate::allocate;
+use crate::choose::Scales;
+use crate::group::{Group, Menu};
+use crate::ids::NodeGroupId;
+use crate::memory::Memory;
+use crate::snapshot::Snapshot;
+use crate::usage::{Bound, Usage};
+
+/// What is used of every limit, with what minimums ask for.
+pub(super) struct Ledger<'a> {
+    usage: Usage,
+    snapshot: &'a Snapshot,
+    menu: &'a Menu,
+    now: Timestamp,
+}
+
+impl<'a> Ledger<'a> {
+    /// With nothing asked for yet.
+    pub(super) fn new(draft: &Draft<'a>, usage: &Usage) -> Self {
+        Self { usage: usage.clone(), snapshot: draft.snapshot, menu: draft.menu, now: draft.now }
+    }
+
+    /// Asks for up to so many nodes of a group, as they would be bought; for how many there is room.
+    pub(super) fn take(&mut self, memory: &Memory, group: &NodeGroupId, nodes: u32) -> u32 {
+        let Some(group) = self.menu.groups.get(group) else { return 0 };
+        let mut left = nodes;
+        while left > 0 {
+            let fresh = |group: &Group| is_fresh(self.snapshot, group, self.now);
+            let scales = Scales { menu: self.menu, memory, usage: &self.usage, fresh: &fresh, now: self.now };
+            let Some(first) = scales.rank([group.as_ref()]).0.into_iter().next() else { break };
+            let nodes = left.min(first.room).min(first.alike);
+            if nodes == 0 {
+                break;
+            }
+            let (market, price) = (first.offer.market.clone(), first.parts.quote.price);
+            self.usage.add_bought(group, &market, price, nodes, self.menu);
+            left -= nodes;
+        }
+        nodes - left
+    }
+
+    /// Asks for up to so many nodes of those groups, chosen as any purchase is: how many of which, in the order of the choice.
+    pub(super) fn choose(&mut self, memory: &Memory, groups: &[&Group], nodes: u32) -> Vec<(NodeGroupId, u32)> {
+        let fresh = |group: &Group| is_fresh(self.snapshot, group, self.now);
+        let scales = Scales { menu: self.menu, memory, usage: &self.usage, fresh: &fresh, now: self.now };
+        let chosen = allocate(&scales, groups, nodes);
+        let runs = chosen.runs.iter().map(|run| (run.group.id.clone(), run.nodes)).collect();
+        self.usage = chosen.usage;
+        runs
+    }
+
+    /// The limit that leaves an open group no room for one more, in words. `used`: what is used without what is asked for.
+    pub(super) fn binding(&self, memory: &Memory, group: &Group, used: &Usage) -> Option<String> {
+        let fresh = |group: &Group| is_fresh(self.snapshot, group, self.now);
+        let binds = |usage: &Usage| -> Option<Bound> {
+            Scales { menu: self.menu, memory, usage, fresh: &fresh, now: self.now }.binding(group)
+        };
+        let bound = binds(&self.usage)?;
+        let asked = binds(used).as_ref() != Some(&bound);
+        Some(if asked { format!("{bound}, counting what is asked for already") } else { bound.to_string() })
+    }
+}

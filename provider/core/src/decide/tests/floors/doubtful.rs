@@ -1,0 +1,79 @@
+//! Nodes of which nobody can tell whether a pod could use them.
+
+use super::*;
+use crate::ids::RecordId;
+use crate::verdict::Verdict;
+
+fn rise(world: &World) -> u32 {
+    [GROUP_A, GROUP_B].iter().map(|id| world.limits(id).min.saturating_sub(world.target(id))).sum()
+}
+
+fn pass_after(world: &mut World, length: jiff::SignedDuration) {
+    world.advance(length);
+    world.observe();
+    world.pass();
+}
+
+#[test]
+fn one_that_is_unknown_for_a_moment_is_not_bought_for_again_and_one_that_stays_so_is() {
+    let mut world = with(nodes(2));
+    settle(&mut world);
+    let since = world.now;
+    world.given.insert(RecordId(0), (Verdict::Unknown, since));
+    world.pass();
+    let next = super::super::decide(&world.snapshot(), &world.memory, &world.menu, since).next_change_at;
+    assert!(next.is_some_and(|next| next <= since + minutes(10)), "{next:?}");
+    pass_after(&mut world, minutes(10) - seconds(1));
+    assert_eq!((rise(&world), stands(&world)), (0, (2, 1, 0)));
+    let why = "1 nodes are unhealthy, closed to new pods, or not heard of for less than 10 min, and are not replaced while they stay so";
+    assert_eq!(world.floor().blocked.as_deref(), Some(why));
+    pass_after(&mut world, seconds(1));
+    assert_eq!((rise(&world), world.floor().blocked.as_deref()), (1, None));
+    settle(&mut world);
+    assert_eq!((world.target(GROUP_A) + world.target(GROUP_B), stands(&world)), (3, (2, 2, 0)));
+    // It is heard again, and is one more than is wanted.
+    world.given.clear();
+    world.pass();
+    assert_eq!((rise(&world), stands(&world)), (0, (2, 3, 0)));
+}
+
+#[test]
+fn one_that_is_not_ready_any_more_is_bought_for_after_ten_minutes_too() {
+    let mut world = with(nodes(1));
+    settle(&mut world);
+    world.set_ready(0, None);
+    world.pass();
+    pass_after(&mut world, minutes(10) - seconds(1));
+    assert_eq!(rise(&world), 0);
+    pass_after(&mut world, seconds(1));
+    assert_eq!(rise(&world), 1);
+}
+
+/// As a broken probe in the image does.
+#[test]
+fn a_fault_that_takes_every_new_node_has_a_floor_bought_twice_and_no_more() {
+    let mut world = with(nodes(2));
+    for _ in 0..6 {
+        settle(&mut world);
+        for id in world.memory.records.keys().copied().collect::<Vec<_>>() {
+            world.given.entry(id).or_insert((Verdict::Unknown, world.now));
+        }
+        world.pass();
+        pass_after(&mut world, minutes(10));
+    }
+    assert_eq!((world.target(GROUP_A) + world.target(GROUP_B), stands(&world)), (4, (2, 0, 0)));
+    let why = "4 nodes are not heard of, and no more than 2 of such are replaced";
+    assert_eq!(world.floor().blocked.as_deref(), Some(why));
+}
+
+/// What is broken is replaced by its pool's own rule.
+#[test]
+fn unhealthy_nodes_and_those_that_somebody_closed_count_while_they_stay() {
+    let mut world = with(nodes(1));
+    settle(&mut world);
+    world.given.insert(RecordId(0), (Verdict::Unhealthy, world.now));
+    world.numbers(|policy| policy.pools[0].unhealthy.action = crate::health::UnhealthyAction::Cordon);
+    world.pass();
+    pass_after(&mut world, minutes(600));
+    assert_eq!(rise(&world), 0);
+}
