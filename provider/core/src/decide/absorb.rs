@@ -204,8 +204,12 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
     draft.notes.push(Note::Adopted { group: id, instance: made.provider_id.clone() });
 }
 
-/// Records whose machine a complete inventory does not list.
+/// Records whose machine a complete inventory does not list. One that was read before the clock was set back, and so in the future, says
+/// nothing of what began since.
 fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observation) {
+    if inventory.as_of > draft.now {
+        return;
+    }
     let late = |at| inventory.as_of >= Draft::after(at, VISIBLE_WITHIN);
     let mut gone = Vec::new();
     let mut emptied = Vec::new();
@@ -215,7 +219,7 @@ fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observati
             continue;
         }
         match &record.state {
-            State::Booting { purchase, instance, launched_at } if late(*launched_at) => {
+            State::Booting { purchase, instance, launched_at } if late(boots_since(record, *launched_at)) => {
                 gone.push((record.id, Some((instance.clone(), purchase.market.clone(), *launched_at))));
             }
             State::Registered { purchase, instance, launched_at, at, .. } if late(*at) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::{BARREN_AFTER, Draft, leave};
+use super::{BARREN_AFTER, Draft, leave, tells_of_now};
 use crate::ids::{NodeGroupId, ProviderId, RecordId};
 use crate::lookup::Lookup;
 use crate::plan::{Action, Ending, FreeNodes, HoldFor, Note};
@@ -157,14 +157,17 @@ pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Look
     held
 }
 
-/// Node objects of machines that are gone.
+/// Node objects of machines that are gone, by inventories of now: an old one does not list what was made since, and a Node's age is told by
+/// another clock than ours.
 pub(super) fn gone_nodes(draft: &mut Draft<'_>) {
     let mut actions = Vec::new();
     for (provider_id, node) in draft.machines.unlisted.iter().copied() {
         let settled = Draft::after(node.created_at, NODE_GRACE);
         let inventories = &draft.snapshot.suppliers;
         let gone = !inventories.is_empty()
-            && inventories.values().all(|inventory| inventory.as_ref().is_some_and(|i| i.complete && i.as_of >= settled));
+            && inventories
+                .values()
+                .all(|inventory| inventory.as_ref().is_some_and(|i| tells_of_now(i, draft.now) && i.as_of >= settled));
         let counted = || draft.memory.records.values().any(|r| r.counts() && r.instance() == Some(provider_id));
         if gone && !counted() && !sabotage::on("dead-nodes-stay") {
             actions.push(Action::RemoveNode { node: node.name.clone(), provider_id: provider_id.clone() });

@@ -241,9 +241,10 @@ impl<'a> Draft<'a> {
 
 /// Whether a supplier's inventory can be trusted for this group: complete and fresh.
 pub fn is_fresh(snapshot: &Snapshot, group: &Group, now: Timestamp) -> bool {
-    snapshot
-        .suppliers
-        .get(&group.supplier)
-        .and_then(Option::as_ref)
-        .is_some_and(|inventory| inventory.complete && now.duration_since(inventory.as_of) <= STALE_INVENTORY)
+    snapshot.suppliers.get(&group.supplier).and_then(Option::as_ref).is_some_and(|inventory| tells_of_now(inventory, now))
+}
+
+/// Whether an inventory is complete and fresh. One from far in the future was read before the clock was set back.
+fn tells_of_now(inventory: &Observation, now: Timestamp) -> bool {
+    inventory.complete && now.duration_since(inventory.as_of).abs() <= STALE_INVENTORY
 }

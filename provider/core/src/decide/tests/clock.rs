@@ -53,6 +53,50 @@ fn a_machine_that_was_to_end_in_the_future_and_is_gone_is_forgotten() {
     assert_eq!(world.records(GROUP_A).count(), 0);
 }
 
+/// The cloud's clock is hours behind ours, and its inventory has not been read since the order: it does not list the machine, which is
+/// counted all the same.
+#[test]
+fn a_machine_of_a_cloud_whose_clock_is_behind_is_not_lost_by_an_old_inventory() {
+    let mut world = World::in_zone_a();
+    let launched_at = world.now;
+    world.advance(SignedDuration::from_hours(2));
+    world.observe();
+    world.increase(GROUP_A, 1);
+    world.pass();
+    world.answer(|_| true);
+    world.pass();
+    for record in world.memory.records.values_mut() {
+        let State::Booting { purchase, instance, .. } = record.state.clone() else { panic!("{record:?}") };
+        Arc::make_mut(record).state = State::Booting { purchase, instance, launched_at };
+    }
+    let plan = world.pass();
+    assert_eq!(world.target(GROUP_A), 1, "{:?}", plan.notes);
+}
+
+/// Nor is a machine lost by an inventory that was read before the clock was set back.
+#[test]
+fn an_inventory_from_the_future_loses_nothing() {
+    let mut world = World::in_zone_a();
+    world.advance(AHEAD);
+    world.observe();
+    world.advance(-AHEAD);
+    let old = world.inventory.clone();
+    world.observe();
+    world.increase(GROUP_A, 1);
+    world.pass();
+    world.answer(|_| true);
+    world.pass();
+    world.advance(minutes(3));
+    world.join(true);
+    world.inventory = old;
+    for _ in 0..3 {
+        let plan = world.pass();
+        assert!(!plan.actions.iter().any(|action| matches!(action, Action::RemoveNode { .. })), "{:?}", plan.actions);
+        world.advance(minutes(1));
+    }
+    assert_eq!(world.target(GROUP_A), 1);
+}
+
 /// Every moment that is written in a memory, with where it stands.
 fn moments(at: &str, value: &Value, into: &mut Vec<(String, Timestamp)>) {
     match value {

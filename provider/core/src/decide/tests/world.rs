@@ -46,7 +46,7 @@ pub(super) struct World {
     pub(super) policy: Policy,
     book: PriceBook,
     machines: BTreeMap<ProviderId, Arc<Instance>>,
-    inventory: Observation,
+    pub(super) inventory: Observation,
     cluster: ClusterFacts,
     pub(super) outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
     launching: BTreeSet<LaunchKey>,
