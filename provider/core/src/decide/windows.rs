@@ -123,7 +123,8 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
                 continue;
             }
             (Verdict::Unhealthy, _) => continue,
-            (Verdict::Booting, _) => *ready_at,
+            // Not Ready any more: nobody sees what it does, so its window begins anew.
+            (Verdict::Booting, _) => judged.since.max(*ready_at),
             (_, Some(since)) => since,
             (_, None) => {
                 stock.others += 1;
