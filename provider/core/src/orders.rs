@@ -330,13 +330,16 @@ pub fn delete(
 }
 
 /// What speaks against deleting a node of a pool with probes on which no pod is. While its probe, or this service, comes back, its
-/// verdict stands, and does not prove that nothing has begun since.
+/// verdict stands, and does not prove that nothing has begun since. Nor does it once somebody has closed the node, as the autoscaler does
+/// before it deletes it.
 fn guarded(record: &Record, memory: &Memory) -> Option<(Verdict, Reason)> {
     let judged = record.judged.as_ref()?;
     let untold = memory.watched.get(&record.id).is_some_and(|known| known.is_untold());
+    let closed = matches!(judged.why, Reason::Closed { .. });
     match judged.verdict {
         Verdict::Busy | Verdict::Held | Verdict::Unknown => Some((judged.verdict, judged.why.clone())),
         Verdict::Warm | Verdict::Idle if untold => Some((Verdict::Unknown, Reason::Awaited)),
+        Verdict::Draining if untold && closed => Some((Verdict::Unknown, Reason::Awaited)),
         Verdict::Warm | Verdict::Idle | Verdict::Booting | Verdict::Unhealthy | Verdict::Draining => None,
     }
 }

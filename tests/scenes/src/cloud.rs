@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::{LaunchKey, NodeName, ProviderId};
+use stoker_core::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId};
 use stoker_core::offer::{CapacityType, Market};
 use stoker_core::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, Refusal, RefusalKind};
 
@@ -31,8 +31,12 @@ pub(crate) struct Cloud {
     /// Markets that have no stock, or so much of it left.
     stock: BTreeMap<String, u32>,
     made: BTreeMap<LaunchKey, ProviderId>,
+    /// What was sold: when, to which group, for which record.
+    pub(crate) sold: Vec<(Timestamp, NodeGroupId, RecordId)>,
     /// Keys to which the answer was no: it stays no.
     refused: BTreeSet<LaunchKey>,
+    /// When each market last refused, or took a machine back.
+    pub(crate) short_at: BTreeMap<String, Timestamp>,
     pub(crate) boot: SignedDuration,
     /// From joining to Ready.
     pub(crate) start: SignedDuration,
@@ -46,7 +50,9 @@ impl Cloud {
             machines: BTreeMap::new(),
             stock: BTreeMap::new(),
             made: BTreeMap::new(),
+            sold: Vec::new(),
             refused: BTreeSet::new(),
+            short_at: BTreeMap::new(),
             boot: SignedDuration::from_mins(3),
             start: SignedDuration::from_secs(30),
             duds: 0,
@@ -59,11 +65,6 @@ impl Cloud {
             Some(left) => self.stock.insert(part.to_owned(), left),
             None => self.stock.remove(part),
         };
-    }
-
-    /// Whether any market sells less than is asked of it, or the next machine will never join.
-    pub(crate) fn is_short(&self) -> bool {
-        self.duds > 0 || !self.stock.is_empty()
     }
 
     /// Whether a market would sell one more.
@@ -84,6 +85,7 @@ impl Cloud {
         }
         if !self.sells(&request.market) || self.refused.contains(&request.key) {
             self.refused.insert(request.key.clone());
+            self.short_at.insert(request.market.to_string(), now);
             let message = format!("no stock of {}", request.market);
             return LaunchOutcome::Refused(Refusal { kind: RefusalKind::OutOfCapacity, message });
         }
@@ -107,6 +109,8 @@ impl Cloud {
         let ready_at = joins_at.saturating_add(self.start).unwrap_or(Timestamp::MAX);
         let machine = Machine { made: Arc::new(made.clone()), joins_at, ready_at, reclaim: None, ends_at: None };
         self.made.insert(request.key.clone(), provider_id.clone());
+        let record = RecordId(request.key.as_str().split('/').nth(2).unwrap().parse().unwrap());
+        self.sold.push((now, request.group.clone(), record));
         self.machines.insert(provider_id, machine);
         LaunchOutcome::Launched(made)
     }
@@ -133,7 +137,11 @@ impl Cloud {
                 Arc::make_mut(&mut machine.made).state = state;
             }
         }
-        ids.iter().filter_map(|id| self.machines.remove(id)).collect()
+        let gone: Vec<Machine> = ids.iter().filter_map(|id| self.machines.remove(id)).collect();
+        for machine in gone.iter().filter(|machine| machine.reclaim.is_some() || machine.joins_at == Timestamp::MAX) {
+            self.short_at.insert(machine.made.market.to_string(), now);
+        }
+        gone
     }
 
     /// The next moment after `now` at which a machine changes by itself.

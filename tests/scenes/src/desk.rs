@@ -8,7 +8,7 @@ use stoker_core::check::check;
 use stoker_core::decide::decide;
 use stoker_core::demand::Demand;
 use stoker_core::group::Menu;
-use stoker_core::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId};
+use stoker_core::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId};
 use stoker_core::memory::Memory;
 use stoker_core::orders;
 use stoker_core::plan::{Accounts, Action, Evict, GroupLimits};
@@ -22,7 +22,10 @@ use crate::market;
 use crate::timeline::Timeline;
 
 mod door;
+mod news;
 mod told;
+
+pub(crate) use news::Taken;
 
 /// Passes of one moment before a decision that does not come to rest is a fault.
 const MOST_PASSES: usize = 30;
@@ -104,8 +107,13 @@ pub(crate) struct Desk {
     pub(crate) accounts: Accounts,
     /// By how much the provider's clock is ahead.
     pub(crate) skew: SignedDuration,
-    /// What was bought, one entry for each node: when, of which group.
-    pub(crate) bought: Vec<(Timestamp, NodeGroupId)>,
+    /// Nodes that were released, and nodes that were taken although something holds them, since somebody last looked.
+    pub(crate) released: Vec<NodeName>,
+    /// Nodes that were released and are so no more.
+    pub(crate) kept_again: Vec<NodeName>,
+    pub(crate) taken: Vec<Taken>,
+    /// When each record was ordered, by the true clock.
+    pub(crate) ordered: BTreeMap<RecordId, Timestamp>,
     pub(crate) passes: u64,
     book: PriceBook,
     asked: Vec<Asked>,
@@ -142,7 +150,10 @@ impl Desk {
             limits: BTreeMap::new(),
             accounts: Accounts::default(),
             skew: SignedDuration::ZERO,
-            bought: Vec::new(),
+            released: Vec::new(),
+            kept_again: Vec::new(),
+            taken: Vec::new(),
+            ordered: BTreeMap::new(),
             passes: 0,
             book,
             asked: Vec::new(),
@@ -223,6 +234,7 @@ impl Desk {
                     self.drains.clear();
                     let before = std::mem::replace(&mut self.memory, memory);
                     self.tell(&before, &plan);
+                    self.note(&before, false);
                     self.limits = plan.limits;
                     self.accounts = plan.accounts;
                     let acted = self.act(plan.actions);
@@ -267,7 +279,6 @@ impl Desk {
         for action in actions {
             let chore = match action {
                 Action::Launch { request, .. } => {
-                    self.bought.push((self.now, request.group.clone()));
                     self.asked.push(Asked { due: self.now + ANSWERS_IN, request });
                     acted = true;
                     continue;
@@ -300,7 +311,10 @@ impl Desk {
     /// Deletes nodes, as the service does once a probe has not objected.
     pub(crate) fn delete(&mut self, group: &NodeGroupId, nodes: &[orders::NodeRef]) -> Result<(), orders::DeleteRefused> {
         let (now, facts) = (self.ours(), Arc::clone(&self.facts));
-        orders::delete(&mut self.memory, &self.menu, Some(&facts), group, nodes, now).map(drop)
+        let before = self.memory.clone();
+        let gone = orders::delete(&mut self.memory, &self.menu, Some(&facts), group, nodes, now).map(drop);
+        self.note(&before, true);
+        gone
     }
 
     /// The process ends, with all that it had only in memory.

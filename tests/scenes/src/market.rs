@@ -65,6 +65,22 @@ pub(crate) fn book(now: Timestamp) -> PriceBook {
     book
 }
 
+fn row(market: &Market) -> &'static Row {
+    SOLD.iter().find(|row| row.3 == market.place.instance_type.as_str()).unwrap()
+}
+
+/// What an hour of a machine of that market costs, in micro-dollars.
+pub(crate) fn price(market: &Market) -> i64 {
+    let (_, _, zones, _, _, _, _, on_demand, spot) = row(market);
+    let place = zones.iter().position(|zone| *zone == market.place.zone.as_str()).unwrap();
+    if market.capacity_type == CapacityType::Spot { spot + i64::try_from(place).unwrap() * 20_000 } else { *on_demand }
+}
+
+/// How many vCPUs a machine of that market has.
+pub(crate) fn vcpus(market: &Market) -> u32 {
+    row(market).6
+}
+
 /// A policy from its part of the file below the heading.
 ///
 /// # Panics

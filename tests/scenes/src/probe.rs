@@ -61,9 +61,10 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    pub(crate) fn new(node: &str, gpus: u32, instances: u32, now: Timestamp) -> Self {
+    /// `ours`: the provider's clock, `now`: the true one.
+    pub(crate) fn new(node: &str, (gpus, instances): (u32, u32), ours: Timestamp, now: Timestamp) -> Self {
         Self {
-            digest: Digest::new(Source::Probe, now),
+            digest: Digest::new(Source::Probe, ours),
             node: node.to_owned(),
             gpus,
             instances,

@@ -123,7 +123,8 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
                 continue;
             }
             (Verdict::Unhealthy, _) => continue,
-            (Verdict::Booting, since) => since.unwrap_or(*ready_at),
+            // Not Ready any more, and not for a moment only: nobody saw what it did, so its window begins anew.
+            (Verdict::Booting, since) => since.unwrap_or_else(|| judged.since.max(*ready_at)),
             (_, Some(since)) => since,
             (_, None) => {
                 stock.others += 1;

@@ -50,6 +50,7 @@ impl Desk {
         let limits = self.limits.get(id).ok_or_else(|| DoorError::new(NOT_FOUND, format!("no group {id}")))?;
         let filed = orders::increase(&mut self.memory, &scales, limits, id, delta);
         filed.map_err(|why| DoorError::new(PRECONDITION, why.to_string()))?;
+        self.note(&before, false);
         self.pass();
         self.heard()
     }

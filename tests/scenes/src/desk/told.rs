@@ -34,6 +34,10 @@ fn called(desk: &Desk, record: &Record) -> String {
 
 impl Desk {
     pub(super) fn tell(&mut self, before: &Memory, plan: &Plan<Checked>) {
+        // Of thousands of runs nobody reads a word, and words are most of what a run costs.
+        if self.line.quiet {
+            return;
+        }
         let mut lines: Vec<String> = Vec::new();
         for note in &plan.notes {
             lines.push(format!("{}{}: {note}", if note.is_alarm() { "ALARM " } else { "" }, note.reason()));

@@ -42,7 +42,7 @@ impl Scene {
         let now = self.now;
         if let Some(pod) = self.pods.get_mut(id) {
             (pod.ends_at, pod.goes_at) = (None, None);
-            *self.truth.came.entry(pod.spec.pool.clone()).or_default() += 1;
+            self.truth.asks(&pod.spec.pool, now);
         }
         if let Some(pod) = self.autoscaler.cluster().pod(id).cloned() {
             self.autoscaler.cluster_mut().finish_pod(id);
@@ -131,7 +131,7 @@ impl Scene {
                 let gpus = self.desk().menu.groups.get(machine.made.key.as_str().split('/').nth(1).unwrap_or_default());
                 let gpus = gpus.map_or(1, |group| group.spec.gpus.0 / 1000);
                 let (instances, ours, unheard) = (self.instances, self.desk().ours(), self.deaf);
-                let mut probe = Probe::new(&node.name, gpus, instances, ours);
+                let mut probe = Probe::new(&node.name, (gpus, instances), ours, now);
                 probe.broken.gates.extend(self.bad_gate.clone());
                 if self.bad_gate.is_some() {
                     self.truth.sick.insert(node.name.clone());
@@ -183,11 +183,12 @@ impl Scene {
 
     fn remove_node(&mut self, name: &str) {
         let now = self.now;
+        self.node_removed(name);
         let lost = self.autoscaler.cluster_mut().remove_node(name, now);
         for id in &lost {
             if let Some(pod) = self.pods.get_mut(id) {
                 (pod.ends_at, pod.goes_at) = (None, None);
-                *self.truth.came.entry(pod.spec.pool.clone()).or_default() += 1;
+                self.truth.asks(&pod.spec.pool, now);
             }
         }
         if !lost.is_empty() {

@@ -31,7 +31,7 @@ impl Scene {
         let now = self.now;
         self.tell("user", &format!("{id} comes: {} GPU of {}", pod.gpus, pod.pool));
         self.autoscaler.cluster_mut().add_pod(spec, now);
-        *self.truth.came.entry(pod.pool.clone()).or_default() += 1;
+        self.truth.asks(&pod.pool, now);
         self.pods.insert(id.to_owned(), Living { spec: pod, ends_at: None, goes_at: None });
         self.moved();
     }
@@ -293,8 +293,13 @@ impl Scene {
             ),
         );
         self.desk_mut().skew += by;
+        let now = self.now;
         if by > SignedDuration::ZERO {
-            self.truth.jumped_at = Some(self.now);
+            self.truth.jumps.push((now, by));
+        }
+        // What lasts, lasts by the provider's clock: readings that were skipped for being the same again matter now.
+        for probe in self.probes.values_mut() {
+            probe.touch(now);
         }
         self.moved();
     }
@@ -493,7 +498,8 @@ impl Scene {
         }
         for (pool, warm, wanted, blocked) in self.floors_lack() {
             // Stock is back, so no market may be the reason any more.
-            if blocked.as_ref().is_none_or(|why| why.contains("market said") || why.contains("left alone")) {
+            let why = blocked.as_deref().and_then(|said| self.explains(&pool, said));
+            if why.is_none_or(|why| why == "stock") {
                 let why = blocked.unwrap_or_else(|| "nothing says why".to_owned());
                 faults.push(format!("the floor of {pool} has {warm} of {wanted} nodes: {why}"));
             }
@@ -502,8 +508,9 @@ impl Scene {
         if usize::try_from(counted).ok() != Some(self.machines()) {
             faults.push(format!("{counted} nodes count in the groups' targets, and {} machines run", self.machines()));
         }
-        let waiting: Vec<String> =
-            self.autoscaler.cluster().all_pods().filter(|p| p.node.is_none()).map(|p| p.id.clone()).collect();
+        let waits = |id: &str| self.pods.get(id).is_none_or(|pod| !self.is_full(&pod.spec.pool));
+        let waiting = self.autoscaler.cluster().all_pods().filter(|pod| pod.node.is_none() && waits(&pod.id));
+        let waiting: Vec<String> = waiting.map(|pod| pod.id.clone()).collect();
         if !waiting.is_empty() {
             faults.push(format!("{} still wait for a node", waiting.join(", ")));
         }

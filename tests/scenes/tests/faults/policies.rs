@@ -1,7 +1,7 @@
 //! The policies of the fault runs.
 
 /// Each is tried by as many seeds.
-pub(crate) const ALL: [&str; 6] = [SPOT, TWO, TIGHT, FLOORS, DRAINS, OFF];
+pub(crate) const ALL: [&str; 9] = [SPOT, TWO, TIGHT, FLOORS, DRAINS, OFF, TURNS, PAID, SCARCE];
 
 /// The pools of a policy.
 pub(crate) fn pools(policy: &str) -> Vec<&str> {
@@ -108,4 +108,66 @@ pools:
   limits: { maxNodes: 10 }
   evidence: probe
   unhealthy: { action: cordon }
+";
+
+const TURNS: &str = "
+pools:
+- name: serve
+  workload: inference
+  gpu: { models: [L4, A10G], count: 1 }
+  where: { clouds: [aws], regions: [east] }
+  capacity: { prefer: [on-demand] }
+  limits: { maxNodes: 12 }
+  stabilization: { scaleDown: 8m, window: equalPay, minimumLife: 6m, maxRemovalsPerWindow: 30% }
+- name: train
+  workload: training
+  gpu: { models: [L4], count: 1 }
+  where: { clouds: [aws], regions: [east] }
+  capacity: { prefer: [spot, on-demand], spot: { checkpoint: 10m, restart: 2m } }
+  limits: { maxNodes: 12 }
+  evidence: probe
+  stabilization: { scaleDown: 5m, minimumLife: 0s, afterScaleUp: 20m }
+";
+
+const PAID: &str = "
+pools:
+- name: serve
+  workload: inference
+  gpu: { models: [L4], count: 1 }
+  where: { clouds: [aws], regions: [east] }
+  capacity: { prefer: [reserved, on-demand] }
+  limits: { maxNodes: 12 }
+  evidence: probe
+  warmFloor: { nodes: 1, warmWhen: imagesPulled }
+- name: train
+  workload: training
+  gpu: { models: [L4], count: 1 }
+  where: { clouds: [aws], regions: [east] }
+  capacity: { prefer: [on-demand] }
+  limits: { maxNodes: 12 }
+  stabilization: { maxRemovalsPerWindow: 50% }
+commitments:
+- { name: ri, kind: reserved-instance, cloud: aws, region: east, zone: zone-a, instanceType: g6.xlarge, nodes: 3, usdPerHour: 0.4, until: 2027-11-01T00:00:00Z }
+";
+
+const SCARCE: &str = "
+pools:
+- name: serve
+  workload: inference
+  gpu: { models: [L4], count: 1 }
+  where: { clouds: [aws], regions: [east] }
+  capacity: { prefer: [on-demand] }
+  limits: { maxNodes: 9 }
+  evidence: probe
+  warmFloor: { nodes: 2, through: capacityBuffer }
+- name: train
+  workload: training
+  gpu: { models: [L4], count: 1 }
+  where: { clouds: [aws], regions: [east] }
+  capacity: { prefer: [spot] }
+  limits: { maxNodes: 8, maxUsdPerHour: 2.6 }
+  warmFloor: { nodes: 2, quantile: {} }
+quotas:
+- { name: spot, cloud: aws, region: east, capacityTypes: [spot], vcpus: 40 }
+- { name: on-demand, cloud: aws, region: east, capacityTypes: [on-demand], vcpus: 36 }
 ";

@@ -116,6 +116,24 @@ fn while_verdicts_stand_over_a_restart_no_deletion_rests_on_them() {
     assert_eq!(world.delete(GROUP_A, &[&machine(&world, 0)]), Ok(1));
 }
 
+/// The autoscaler closes a node that may go, and its probe falls silent before the deletion comes.
+#[test]
+fn a_closed_node_whose_probe_is_silent_is_not_deleted() {
+    let mut world = World::probed(2);
+    (0..2).for_each(|n| world.see(n, |now| seen(now, [quiet(now); 2])));
+    world.wait(minutes(30));
+    world.edit_node(&World::name(0), |node| node.cordon = crate::snapshot::Cordon::Theirs);
+    pass(&mut world);
+    assert_eq!(world.verdict(0), Verdict::Draining);
+    world.silence(0);
+    pass(&mut world);
+    let refused = world.delete(GROUP_A, &[&machine(&world, 0)]).unwrap_err();
+    assert_eq!(refused.to_string(), "node-0 is unknown: nothing has been heard of its GPUs yet");
+    world.see(0, |now| seen(now, [quiet(now); 2]));
+    pass(&mut world);
+    assert_eq!(world.delete(GROUP_A, &[&machine(&world, 0)]), Ok(1));
+}
+
 #[test]
 fn the_pods_of_a_pool_whose_probes_have_lapsed_guard_and_free_its_nodes() {
     let mut world = World::probed(2);

@@ -1,0 +1,101 @@
+//! Nodes that are taken: only what is free, or what the cloud, the policy or a user takes in any case.
+
+use jiff::SignedDuration;
+use stoker_core::health::UnhealthyAction;
+use stoker_core::offer::CapacityType;
+use stoker_core::policy::{Evidence, MoveBack};
+use stoker_core::verdict::Verdict;
+
+use crate::desk::Taken;
+use crate::scene::Scene;
+
+/// After so long without a reading a node's probe is silent; some seconds are left for it to be noticed.
+const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(20);
+
+impl Scene {
+    /// A pod is told to go by us: only where its machine goes in any case, or the policy says so of such a node.
+    pub(crate) fn evicted_by_us(&mut self, pod: &str, node: &str) {
+        self.truth.count("pods told to go");
+        let by_policy = self.pool_of_node(node).is_some_and(|(pool, ..)| {
+            let sick = self.truth.sick.contains(node) && pool.unhealthy.action == UnhealthyAction::Drain;
+            let forgotten = self.pods.get(pod).is_some_and(|pod| !pod.spec.works)
+                && pool.off_hours.as_ref().is_some_and(|hours| hours.evict_held_after.is_some());
+            sick || forgotten
+        });
+        if !self.goes_anyway(node) && !by_policy {
+            let now = self.now;
+            self.truth.breaks(now, &format!("{pod} was told to leave {node}, and nothing excuses it"));
+        }
+    }
+
+    /// Whether the cloud takes a node, its capacity ends, or it is moved back to spot.
+    fn goes_anyway(&self, node: &str) -> bool {
+        let reclaimed = self.desk().cloud.of_node(node).is_none_or(|machine| machine.reclaim.is_some());
+        let by_policy = self.pool_of_node(node).is_some_and(|(pool, _, bought)| {
+            let back =
+                pool.spot.as_ref().is_some_and(|spot| spot.move_back == MoveBack::Busy) && bought == CapacityType::OnDemand;
+            let ends = bought == CapacityType::Reserved && !self.desk().menu.policy.commitments.is_empty();
+            back || ends
+        });
+        reclaimed || by_policy
+    }
+
+    /// What the provider itself calls busy, held or unknown is taken by nobody: not by the autoscaler through the door, and by the provider
+    /// only where the cloud takes it, its capacity ends, work is moved back to spot, or off-hours give up what is held.
+    pub(super) fn judges_taken(&mut self) {
+        let now = self.now;
+        for Taken { node, verdict, why, by_autoscaler } in std::mem::take(&mut self.desk_mut().taken) {
+            let pool = self.pool_of_node(node.as_str()).map(|(pool, ..)| pool);
+            let given_up = pool.and_then(|pool| pool.off_hours.as_ref()).is_some_and(|off| off.evict_held_after.is_some());
+            let allowed = self.goes_anyway(node.as_str()) || (verdict == Verdict::Held && given_up);
+            if by_autoscaler || !allowed {
+                let who = if by_autoscaler { "the autoscaler" } else { "the provider" };
+                self.truth.breaks(now, &format!("{who} takes {node}, which is {verdict}: {why}"));
+            }
+        }
+    }
+
+    /// A Node object goes only when its machine does: its pods go with it.
+    pub(crate) fn node_removed(&mut self, node: &str) {
+        let now = self.now;
+        if self.desk().cloud.of_node(node).is_some_and(|machine| machine.ends_at.is_none()) {
+            self.truth.breaks(now, &format!("the Node object of {node} is removed, and its machine runs"));
+        }
+    }
+
+    /// The autoscaler takes a node for unneeded and marks it.
+    pub(crate) fn chosen(&mut self, node: &str) {
+        let Some(pool) = self.pool_of_node(node).map(|(pool, ..)| pool.name.clone()) else { return };
+        let asked = self.asked_of(&pool);
+        self.truth.chosen.insert(node.to_owned(), asked);
+        self.window_is_over(node, "chosen");
+    }
+
+    /// The autoscaler deleted a node through the door, and the provider took it.
+    pub(crate) fn deleted(&mut self, node: &str) {
+        let (now, pods) = (self.now, self.pods_on(node));
+        self.truth.count("nodes deleted by the autoscaler");
+        if pods.is_empty() {
+            self.truth.deleted_free.insert(node.to_owned());
+        } else {
+            self.truth.breaks(now, &format!("{node} was deleted under {}", pods.join(", ")));
+        }
+        let Some((pool, group, _)) = self.pool_of_node(node) else { return };
+        let (name, judged_by_probe) = (pool.name.clone(), pool.evidence == Evidence::Probe);
+        // One that is heard again is believed after a minute. Where fewer than half of a pool's are, its pods go on to tell: one probe that
+        // works says nothing of why the others do not.
+        let believed = |other: &String| {
+            let since = self.truth.speaks_since.get(other);
+            since.is_some_and(|since| now.duration_since(*since) > SignedDuration::from_secs(75))
+        };
+        let of_pool = self.probes.keys().filter(|node| self.pool_of_node(node).is_some_and(|(pool, ..)| pool.name == name));
+        let of_pool: Vec<&String> = of_pool.collect();
+        let others_speak = of_pool.iter().filter(|node| believed(node)).count() * 2 >= of_pool.len();
+        let silent = self.truth.silent_since.get(node).is_some_and(|since| now.duration_since(*since) > SILENT_AFTER);
+        // Broken hardware need not tell: what keeps it is what runs on it.
+        if judged_by_probe && silent && others_speak && !self.truth.sick.contains(node) {
+            self.truth.breaks(now, &format!("{node} was deleted while its probe was silent"));
+        }
+        self.given_up(node, group, &name);
+    }
+}

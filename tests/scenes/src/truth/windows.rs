@@ -1,0 +1,85 @@
+//! Windows: no free node is released before its time, whatever restarted in between.
+
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::window::Window;
+
+use crate::scene::Scene;
+
+impl Scene {
+    /// The nodes that the provider released since it was last looked: the autoscaler may take them.
+    pub(super) fn judges_releases(&mut self) {
+        for node in std::mem::take(&mut self.desk_mut().released) {
+            self.truth.count("nodes released");
+            self.window_is_over(node.as_str(), "released");
+            self.turns_are_kept(node.as_str());
+            self.truth.may_go.insert(node.to_string());
+        }
+    }
+
+    /// A node that is released, or that the autoscaler chooses, was free for its pool's window, has lived for its minimum, and its pool has
+    /// not just grown, whatever restarted in between. Only the provider's own clock, where it went ahead, makes time pass faster.
+    pub(super) fn window_is_over(&mut self, node: &str, how: &str) {
+        let now = self.now;
+        let Some((pool, ..)) = self.pool_of_node(node) else { return };
+        let Some(rules) = &pool.stabilization else { return };
+        let Some(machine) = self.desk().cloud.of_node(node) else { return };
+        let price = crate::market::price(&machine.made.market);
+        let mut window = rules.scale_down;
+        if rules.window == Window::EqualPay {
+            // What 150 s of waiting cost, a minute at least.
+            window = window.min(SignedDuration::from_secs((150 * pool.waiting.0 / price).max(60)));
+        }
+        let since = self.truth.seen_free_since.get(node).filter(|_| !self.truth.seen_busy.contains(node));
+        let free = since.map_or(SignedDuration::ZERO, |since| self.truth.passed(*since, now));
+        // It is launched within some seconds of its order; of one that had to be ordered twice the order is older.
+        let lived = self.truth.passed(machine.made.launched_at, now) + SignedDuration::from_secs(15);
+        let records = self.desk().memory.records.values();
+        let of_pool = records.filter(|record| record.order.is_some() && record.instance().is_some());
+        let of_pool = of_pool.filter(|record| self.desk().menu.groups.get(&record.group).is_some_and(|g| g.pool == pool.name));
+        let grew = of_pool.filter_map(|record| self.desk().ordered.get(&record.id)).max();
+        let quiet = grew.map_or(SignedDuration::MAX, |at| self.truth.passed(*at, now));
+        // In off-hours nodes beyond their limit wait for nothing.
+        let off = pool.off_hours.as_ref().is_some_and(|off| off.max_nodes.is_some() && off.at(self.desk().ours()).0);
+        // What the cloud takes waits for nothing either.
+        let taken = machine.reclaim.is_some();
+        let (least, growth) = (rules.minimum_life, rules.after_scale_up);
+        // One that was released has waited through its own windows, whatever is on now; of growth a user's closed node waits for nothing.
+        let early = !self.truth.may_go.contains(node) && (free < window || lived < least);
+        let grows = quiet < growth && !self.truth.touched.contains(node);
+        if (early || grows) && !off && !taken {
+            let what = format!(
+                "{node} is {how} after {} s free of {}, {} s of life of {} and {} s after growth of {}",
+                free.as_secs(),
+                window.as_secs(),
+                lived.as_secs(),
+                least.as_secs(),
+                quiet.as_secs(),
+                growth.as_secs(),
+            );
+            self.truth.breaks(now, &what);
+        }
+    }
+
+    /// No more nodes of a pool are released within one window than its share.
+    fn turns_are_kept(&mut self, node: &str) {
+        let now = self.now;
+        let Some((pool, ..)) = self.pool_of_node(node) else { return };
+        let Some(rules) = pool.stabilization.clone().filter(|rules| rules.max_removals.0 < 100) else { return };
+        let name = pool.name.clone();
+        let machines = self.desk().cloud.machines.values();
+        let there = machines.filter(|machine| self.pool_of_machine(machine).is_some_and(|(of, _)| of.name == name)).count();
+        let lately: Vec<_> = self.truth.let_go.remove(&name).unwrap_or_default();
+        // One that a pod came to has given its turn back.
+        let gone = |node: &str| self.autoscaler.cluster().node(node).is_none();
+        let counts = |(at, node): &(Timestamp, String)| {
+            self.truth.passed(*at, now) < rules.scale_down && (gone(node) || self.truth.may_go.contains(node))
+        };
+        let mut lately: Vec<_> = lately.into_iter().filter(counts).collect();
+        lately.push((now, node.to_owned()));
+        let most = ((there + lately.len()) * usize::from(rules.max_removals.0) / 100).max(1);
+        if lately.len() > most {
+            self.truth.breaks(now, &format!("{} nodes of {name} are released within one window, {most} at most", lately.len()));
+        }
+        self.truth.let_go.insert(name, lately);
+    }
+}
