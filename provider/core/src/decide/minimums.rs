@@ -205,7 +205,8 @@ fn share_out(
         }
     }
     let groups = draft.menu.pool_groups(&pool.name).map(AsRef::as_ref);
-    let groups: Vec<&Group> = if left > 0 { groups.filter(|group| room(&group.id) > 0).collect() } else { Vec::new() };
+    let open = |group: &&Group| room(&group.id) > raised.get(&group.id).copied().unwrap_or(0);
+    let groups: Vec<&Group> = if left > 0 { groups.filter(open).collect() } else { Vec::new() };
     if groups.is_empty() {
         return raised;
     }
