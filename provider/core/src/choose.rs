@@ -1,87 +1,24 @@
 //! Choosing an offer: eligible, ranked, and why the others are not chosen. `plan`, the passes and the expander all choose here.
 
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+mod parts;
+mod verdict;
 
-use crate::commitment::{CoveredBy, Marginal, NoSlot};
+use jiff::Timestamp;
+
+use crate::commitment::Marginal;
 use crate::group::{Group, Menu, Offer};
-use crate::ids::{NodeGroupId, Region};
-use crate::interruption::{notice, usable};
 use crate::memory::Memory;
 use crate::offer::{CapacityType, Market};
-use crate::price::{Quote, Unpriced};
+use crate::price::Unpriced;
 use crate::quota::Unlisted;
 use crate::record::State;
-use crate::spot::{self, Hazard, Prior, REGION_EVENTS, Risk};
+use crate::spot::{Hazard, Prior};
 use crate::supply::RefusalKind;
-use crate::units::{Milli, Percent, Ppm, UsdPerHour};
+use crate::units::UsdPerHour;
 use crate::usage::{Bound, Usage};
 
-/// What an offer costs, in parts. In micro-dollars per node-hour.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PriceParts {
-    /// The quote, with its age and source: the cash price, which bills and budgets count.
-    pub quote: Quote,
-    /// What its reclaims cost; `None` for capacity that nobody takes back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spot: Option<SpotParts>,
-    /// What reading the pool's data from afar costs, spread over the hours between two readings; no part of the cash price, nor of budgets.
-    /// `None` where none is moved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub transfer: Option<UsdPerHour>,
-    /// What the choice ranks by, transfer included: for spot, what an hour of useful time costs.
-    pub effective: UsdPerHour,
-    /// What it adds to the bill: the quote less what commitments pay of it.
-    pub cash: UsdPerHour,
-    /// The commitment that covers it, in whole or in part.
-    pub covered: Option<CoveredBy>,
-    /// The effective price of one advertised GPU; of a physical one where the pool shares GPUs.
-    pub per_gpu: UsdPerHour,
-    /// The effective price of a slice; `None` where the pool shares no GPUs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub per_slice: Option<UsdPerHour>,
-    /// The effective price of a unit of work; `None` where the pool weighs none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub per_work: Option<UsdPerHour>,
-    /// Whether the quote is an old or undated list price, of which operators are warned.
-    pub old: bool,
-}
-
-/// What a reclaim makes of a spot price.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpotParts {
-    /// How likely one is, and by whose word.
-    pub risk: Risk,
-    /// The share of the time paid for that is useful.
-    pub useful: Ppm,
-}
-
-impl std::fmt::Display for SpotParts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} useful at {}", self.useful, self.risk)
-    }
-}
-
-impl PriceParts {
-    /// What the choice compares: the price of a unit of work where the pool weighs work, else of a slice where it shares GPUs, else of a GPU.
-    pub fn per_unit(&self) -> UsdPerHour {
-        self.per_work.or(self.per_slice).unwrap_or(self.per_gpu)
-    }
-
-    /// What a node costs that no commitment covers: its price and its data's, over the share of the time in which it is useful.
-    pub fn uncovered(&self) -> UsdPerHour {
-        let running = self.quote.price.plus(self.transfer.unwrap_or_default());
-        self.spot.as_ref().map_or(running, |spot| spot::effective(running, spot.useful))
-    }
-
-    /// What one node of the group is ranked at.
-    fn rank_at(&mut self, group: &Group, effective: UsdPerHour, least: UsdPerHour) {
-        self.effective = effective;
-        self.per_gpu = effective.per(group.spec.advertised_gpus()).max(least);
-        self.per_slice = group.slices.map(|slices| effective.per(slices).max(least));
-        self.per_work = group.work.map(|work| effective.per_work(work).max(least));
-    }
-}
+pub use parts::{PriceParts, SpotParts, price_parts};
+pub use verdict::{Barred, Candidate, Verdict};
 
 /// Order among eligible offers: the fields are compared from top to bottom, and their order *is* the rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,172 +36,6 @@ pub struct Rank<'a> {
     pub quoted: UsdPerHour,
     /// Breaks ties.
     pub market: &'a Market,
-}
-
-/// Why an offer may not be bought now.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "camelCase")]
-pub enum Barred {
-    /// It has no price.
-    #[error("{0}")]
-    Unpriced(Unpriced),
-    /// The market said no, and is left alone for a while.
-    #[error("market said {code} at {}: left alone until {}", .since.strftime("%H:%M:%SZ"), .until.strftime("%H:%M:%SZ"))]
-    BackedOff {
-        /// Its code.
-        code: String,
-        /// When it said so.
-        since: Timestamp,
-        /// Until then.
-        until: Timestamp,
-    },
-    /// The market is being tried again by one launch.
-    #[error("market is on trial with one launch after a refusal")]
-    OnTrial,
-    /// A node of this market was reclaimed just now.
-    #[error("a node was reclaimed here at {}: left alone until {}", .since.strftime("%H:%M:%SZ"), .until.strftime("%H:%M:%SZ"))]
-    Reclaimed {
-        /// When.
-        since: Timestamp,
-        /// Until then.
-        until: Timestamp,
-    },
-    /// The region's spot markets are being emptied.
-    #[error("more than {REGION_EVENTS} reclaims within an hour in {region}: its spot is left alone until {}", .until.strftime("%H:%M:%SZ"))]
-    RegionReclaims {
-        /// The region.
-        region: Region,
-        /// Until then.
-        until: Timestamp,
-    },
-    /// The pool accepts no market that is reclaimed so often.
-    #[error("{}: capacity.spot.maxInterruption accepts {accepted}", published(*.per_month))]
-    Interruption {
-        /// The published share of nodes reclaimed per month; `None` where there is none.
-        per_month: Option<Milli>,
-        /// The highest that the pool accepts.
-        accepted: Percent,
-    },
-    /// On-demand, which can be had in the same group, is cheaper.
-    #[error("spot costs more than on-demand once reclaims are counted: {spot} against {on_demand}")]
-    DearerThanOnDemand {
-        /// The effective price of spot.
-        spot: UsdPerHour,
-        /// That of on-demand.
-        on_demand: UsdPerHour,
-    },
-    /// A limit binds.
-    #[error("{0}")]
-    Bound(Bound),
-    /// The capacity kept for us is used, or not open now.
-    #[error("{0}")]
-    NoSlot(NoSlot),
-    /// The group is frozen.
-    #[error("group is frozen: no pod joined its last {nodes} nodes")]
-    Frozen {
-        /// So many nodes.
-        nodes: u32,
-    },
-    /// The supplier's inventory is stale or incomplete.
-    #[error("supplier's inventory is stale or was never complete: its groups are frozen")]
-    SupplierStale,
-}
-
-fn published(per_month: Option<Milli>) -> String {
-    per_month.map_or_else(
-        || "no monthly reclaim rate is published for this market".to_owned(),
-        |share| format!("{} of nodes are reclaimed a month", spot::percent(share)),
-    )
-}
-
-/// An offer as weighed at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Candidate {
-    /// The group that it would grow.
-    pub group: NodeGroupId,
-    /// The market.
-    pub market: Market,
-    /// Advertised GPUs of one node; physical ones where the pool shares them.
-    pub gpus: u32,
-    /// Slices of one node, where the pool shares GPUs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slices: Option<u32>,
-    /// Place of its capacity type in the pool's `prefer`, from 0; not looked up for one that is barred.
-    pub preference: usize,
-    /// Its price, or why it has none.
-    pub price: Result<PriceParts, Unpriced>,
-    /// Quotas that it counts against, that the policy does not list and that are taken as unlimited.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unlimited: Vec<Unlisted>,
-    /// What became of it.
-    pub verdict: Verdict,
-    /// For a chosen one: the limit but for which there would have been more of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_by: Option<Bound>,
-    /// The other limits that leave no room for one more, where it is not one alone that barred it or ended its choice.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub also: Vec<Bound>,
-}
-
-/// What became of a candidate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Verdict {
-    /// So many nodes of it.
-    Chosen {
-        /// So many.
-        nodes: u32,
-    },
-    /// May not be bought now.
-    Barred(Barred),
-    /// May be bought, but another capacity type is preferred by the pool.
-    LessPreferred {
-        /// The preferred one.
-        than: CapacityType,
-    },
-    /// May be bought, but another offer is cheaper per GPU by so much.
-    Dearer {
-        /// So much per GPU and hour.
-        by: UsdPerHour,
-    },
-    /// May be bought, but another offer is cheaper per slice by so much.
-    DearerSlice {
-        /// So much per slice and hour.
-        by: UsdPerHour,
-    },
-    /// May be bought, but another offer is cheaper per unit of work by so much.
-    DearerWork {
-        /// So much per unit of work and hour.
-        by: UsdPerHour,
-    },
-    /// May be bought at the same price per GPU, slice or unit of work, but a node of it is a larger step.
-    LargerStep,
-    /// As good as the winner; the tie went by name.
-    Tied,
-}
-
-impl std::fmt::Display for Verdict {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Chosen { nodes } => write!(f, "CHOSEN × {nodes}"),
-            Self::Barred(why) => write!(f, "{why}"),
-            Self::LessPreferred { than } => write!(f, "the pool prefers {than}"),
-            Self::Dearer { by } => write!(f, "{} per GPU and hour", dearer(*by)),
-            Self::DearerSlice { by } => write!(f, "{} per slice and hour", dearer(*by)),
-            Self::DearerWork { by } => write!(f, "{} per unit of work and hour", dearer(*by)),
-            Self::LargerStep => write!(f, "same price per GPU, but a larger step"),
-            Self::Tied => write!(f, "costs the same; the tie went by name"),
-        }
-    }
-}
-
-/// A difference that is less than what prices are shown to is none to a reader, though it decided.
-fn dearer(by: UsdPerHour) -> String {
-    if by.to_string() == UsdPerHour::ZERO.to_string() {
-        "costs the same to a hundredth of a cent, and less than that more,".to_owned()
-    } else {
-        format!("dearer by {by}")
-    }
 }
 
 /// What a choice weighs offers against.
@@ -299,36 +70,6 @@ pub struct Eligible<'a> {
     pub alike: u32,
     /// Quotas that it counts against, that the policy does not list and that are taken as unlimited.
     pub unlimited: &'a [Unlisted],
-}
-
-/// The price of an offer in parts, as if no commitment covered it.
-///
-/// # Errors
-/// Says why it has none.
-pub fn price_parts(menu: &Menu, memory: &Memory, group: &Group, offer: &Offer, now: Timestamp) -> Result<PriceParts, Unpriced> {
-    let quote = offer.quote(now)?;
-    let rules = || menu.policy.pool(&group.pool)?.spot.as_ref();
-    let spot = offer.prior.and_then(|prior| {
-        let risk = Risk::estimate(prior, memory.spot.get(&offer.market.place).map(AsRef::as_ref));
-        let usable = usable(notice(&offer.market.place.cloud));
-        Some(SpotParts { useful: rules()?.useful(risk.hazard, usable), risk })
-    });
-    let hazard = spot.as_ref().map_or(Hazard(0), |spot| spot.risk.hazard);
-    let transfer = group.transfer.map(|transfer| transfer.per_hour(hazard));
-    let mut parts = PriceParts {
-        quote: quote.clone(),
-        spot,
-        transfer,
-        effective: quote.price,
-        cash: quote.price,
-        covered: None,
-        per_gpu: quote.price,
-        per_slice: None,
-        per_work: None,
-        old: quote.is_old(now),
-    };
-    parts.rank_at(group, parts.uncovered(), UsdPerHour::ZERO);
-    Ok(parts)
 }
 
 impl<'a> Scales<'a> {

@@ -1,7 +1,9 @@
 //! Node groups: pool × shape, derived from the policy and the prices. Groups are homogeneous in all that the scheduler reads.
 
 mod data;
+mod exclusion;
 mod gpu;
+mod prices;
 #[cfg(test)]
 mod tests;
 
@@ -13,21 +15,24 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::commitment::{Paid, Reach};
-use crate::ids::{Cloud, NodeGroupId, PoolName, SupplierName, ZoneName};
+use crate::ids::{NodeGroupId, PoolName, SupplierName, ZoneName};
 use crate::isolation::SHAPE_TAINT;
 use crate::lookup::Lookup;
 use crate::memory::Memory;
-use crate::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure, InstanceSpec, Market, Place};
+use crate::offer::{CapacityType, InstanceSpec, Market, Place};
 use crate::policy::{Policy, Pool, TaintEffect};
 use crate::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind, Unpriced, usable};
 use crate::quota::{GroupClaims, Unlisted};
 use crate::sabotage;
-use crate::sharing::{Misfit, Shares};
+use crate::sharing::Shares;
 use crate::spot::Prior;
 use crate::supply::MarketFacts;
 use crate::template::{self, NodeTemplate, Resources, label_value};
-use crate::transfer::{MaxDistance, Site, Transfer};
+use crate::transfer::Transfer;
 use crate::units::{MiB, UsdPerHour, Work};
+
+pub use exclusion::{Exclusion, LeftOut};
+pub(crate) use prices::OperatorPrices;
 
 /// One node group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -97,111 +102,6 @@ impl Offer {
     pub fn quote(&self, now: Timestamp) -> Result<&Quote, Unpriced> {
         usable(self.entry.as_ref(), now)
     }
-}
-
-/// A place that the pool names but does not get a group for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
-    /// The pool.
-    pub pool: PoolName,
-    /// The place.
-    pub place: Place,
-    /// Why.
-    pub why: Exclusion,
-}
-
-/// Why a place gets no group in a pool.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "camelCase")]
-pub enum Exclusion {
-    /// The GPUs are not so many.
-    #[error("has {has} GPU{} a node, the pool wants {}", if *.has == 1 { "" } else { "s" }, list(.want))]
-    GpuCount {
-        /// GPUs of the type.
-        has: u32,
-        /// Counts allowed.
-        want: Vec<u32>,
-    },
-    /// The GPU is too small.
-    #[error("has {has} MiB a GPU, the pool wants at least {want}")]
-    GpuMemory {
-        /// Memory of one advertised GPU in MiB.
-        has: u64,
-        /// Least allowed.
-        want: u64,
-    },
-    /// The GPUs of a node are too small together.
-    #[error("has {has} MiB of GPU memory a node, the pool wants at least {want}")]
-    NodeGpuMemory {
-        /// Memory of all GPUs of a node in MiB.
-        has: u64,
-        /// Least allowed.
-        want: u64,
-    },
-    /// The GPU is too old.
-    #[error("its compute capability is {has}, the pool wants at least {want}")]
-    ComputeCapability {
-        /// What it has.
-        has: ComputeCapability,
-        /// Least allowed.
-        want: ComputeCapability,
-    },
-    /// No source tells how old the GPU is.
-    #[error("no source tells its compute capability, and the pool wants at least {want}")]
-    UnknownCapability {
-        /// Least allowed.
-        want: ComputeCapability,
-    },
-    /// The GPU cannot do what the pool needs.
-    #[error("has no {0}, which the pool needs")]
-    Lacks(GpuFeature),
-    /// No source tells whether the GPU can do what the pool needs.
-    #[error("no source tells whether it has {0}, which the pool needs")]
-    UnknownFeature(GpuFeature),
-    /// The pool weighs work by a figure of the GPU that no source tells.
-    #[error("no source tells its {0}, by which the pool weighs work: measure it, and give it under gpu.throughput")]
-    UnknownFigure(GpuFigure),
-    /// The GPU cannot be shared as the pool says.
-    #[error("{0}, and the pool shares GPUs so")]
-    Sharing(Misfit),
-    /// The type is not among those that the pool names.
-    #[error("instance type is not among the pool's instanceTypes")]
-    InstanceType,
-    /// The zone is not among those that the pool names.
-    #[error("zone is not among the pool's zones")]
-    Zone,
-    /// It is too far from the pool's data.
-    #[error("the pool's data is in {data}, and where.maxDistance is {within}")]
-    TooFar {
-        /// Where the data lies.
-        data: Site,
-        /// How far from it the pool may buy.
-        within: MaxDistance,
-    },
-    /// No source tells how far it is from the pool's data.
-    #[error("no source tells the continent of {0}, and where.maxDistance is continent")]
-    UnknownContinent(Site),
-    /// Data must move, and no source tells what that costs.
-    #[error("no transfer price known from {from}, where the pool's data lies, to {to}")]
-    NoTransferPrice {
-        /// Where the data lies.
-        from: Site,
-        /// Where it would be read.
-        to: Site,
-    },
-    /// No source tells the type's CPUs or memory, so no template can be built.
-    #[error("vCPUs or memory unknown, so no node template can be built")]
-    UnknownSize,
-    /// No supplier makes nodes there.
-    #[error("no supplier makes nodes in this cloud")]
-    NoSupplier,
-    /// The id would be longer than a label may be.
-    #[error("its group id {0:?} is longer than a label may be (63): shorten the pool's name")]
-    IdTooLong(String),
-}
-
-fn list(counts: &[u32]) -> String {
-    counts.iter().map(u32::to_string).collect::<Vec<_>>().join(" or ")
 }
 
 /// What can be had: the policy's groups with their prices. Derived when policy, prices or market facts change; a pass only reads it.
@@ -468,43 +368,6 @@ fn custom_mark(pool: &Pool) -> Option<String> {
         feed(&sharing.split.mark());
     }
     Some(format!("{:04x}", (hash >> 16) ^ (hash & 0xffff)))
-}
-
-/// The policy's own prices, ready to be looked up.
-pub(crate) struct OperatorPrices {
-    zoned: BTreeMap<Market, Quote>,
-    regional: BTreeMap<(Cloud, String, String, CapacityType), Quote>,
-}
-
-impl OperatorPrices {
-    pub(crate) fn new(policy: &Policy) -> Self {
-        let mut prices = Self { zoned: BTreeMap::new(), regional: BTreeMap::new() };
-        for row in &policy.prices {
-            let quote = Quote { price: row.price, kind: QuoteKind::Operator, as_of: None, source: Arc::from("policy prices") };
-            if let Some(zone) = &row.zone {
-                let place = Place {
-                    cloud: row.cloud.clone(),
-                    region: row.region.clone(),
-                    zone: zone.clone(),
-                    instance_type: row.instance_type.clone(),
-                };
-                prices.zoned.insert(Market { place, capacity_type: row.capacity_type }, quote);
-            } else {
-                let key = (row.cloud.clone(), row.region.to_string(), row.instance_type.to_string(), row.capacity_type);
-                prices.regional.insert(key, quote);
-            }
-        }
-        prices
-    }
-
-    pub(crate) fn entry(&self, market: &Market) -> Option<Entry> {
-        if self.zoned.is_empty() && self.regional.is_empty() {
-            return None;
-        }
-        let place = &market.place;
-        let key = (place.cloud.clone(), place.region.to_string(), place.instance_type.to_string(), market.capacity_type);
-        self.zoned.get(market).or_else(|| self.regional.get(&key)).cloned().map(Entry::Price)
-    }
 }
 
 /// Whether shape `a` makes shape `b` pointless in the same pool and zone: at least as much of everything, for less.

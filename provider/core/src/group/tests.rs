@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::choose::{Verdict, price_parts};
-use crate::ids::{GpuModel, InstanceType, Region, ZoneId};
+use crate::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::offer::{Arch, GpuSpec};
 use crate::policy::RawPolicy;
 use crate::units::Milli;

@@ -2,7 +2,10 @@
 //!
 //! The JSON Schema of these types is what `stoker policy schema` prints. [`super::Policy`] is what the rules accept.
 
+mod capacity;
+mod commitment;
 mod health;
+mod sharing;
 mod signals;
 mod warm;
 mod windows;
@@ -12,13 +15,15 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use capacity::{MoveBack, RawCapacity, RawPrice, RawQuota, RawSpot};
+pub use commitment::{CommitmentKind, RawCommitment, RawDiscount};
 pub use health::RawUnhealthy;
+pub use sharing::{RawIsolation, RawMig, RawSharing};
 pub use signals::{RawPrometheus, RawSignal};
 pub use warm::{HeldThen, RawFloorSlot, RawOffHours, RawQuantile, RawSlot, RawWarmFloor};
 pub use windows::RawStabilization;
 
-use crate::offer::{CapacityType, GpuFeature, GpuFigure};
-use crate::sharing::{Acknowledgement, MigStrategy};
+use crate::offer::{GpuFeature, GpuFigure};
 use crate::transfer::MaxDistance;
 
 /// A policy: who may use what, where, how bought, within which limits.
@@ -171,19 +176,6 @@ pub enum Tier {
     BestEffort,
 }
 
-/// Which on-demand nodes are let go when spot is back.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum MoveBack {
-    /// None of our own decision.
-    #[default]
-    Never,
-    /// Free ones: without GPU pods, whatever their windows say.
-    Idle,
-    /// Busy ones too, one by one: their pods are told to go, and resume from their last checkpoint.
-    Busy,
-}
-
 /// One pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -327,57 +319,6 @@ pub struct RawWhere {
     pub max_zone_share: Option<String>,
 }
 
-/// How capacity is bought.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RawCapacity {
-    /// Capacity types in the order in which they are tried; one that is not named is not bought. What a commitment covers is used before
-    /// that order counts. Default by workload; `reserved` first where `commitments` keep capacity.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefer: Option<Vec<CapacityType>>,
-    /// Spot rules, for a pool that buys spot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spot: Option<RawSpot>,
-}
-
-/// Spot rules. The defaults follow from the workload: training and dev save a checkpoint every 30 min and take 5 min to restart, batch
-/// repeats 10 min of work and restarts in 2 min, inference has nothing to save and restarts in 2 min.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RawSpot {
-    /// Largest share of the pool's nodes that may be spot, e.g. `50%`, in whole nodes rounded down. Default: 100%.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_share: Option<String>,
-    /// Largest share of the pool's nodes in one spot market, in whole nodes rounded up, so that one is always allowed: `25%` spreads
-    /// them over at least 4 markets. Default: 100%.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_market_share: Option<String>,
-    /// Highest published monthly reclaim rate accepted; a market without one is not. Default: any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_interruption: Option<String>,
-    /// Time between checkpoints, e.g. `30m`, or `none` for work that is lost whole: such a pool gets no spot unless `capacity.prefer`
-    /// names it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<String>,
-    /// Share of the time that goes into writing checkpoints. Default: 3%.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint_overhead: Option<String>,
-    /// How long the work takes from SIGTERM until a checkpoint is saved, e.g. `90s`; its pods need a `terminationGracePeriodSeconds` as
-    /// long. On a cloud whose notice of a reclaim leaves that much (AWS 110 s, others 20 s: the notice less 10 s) a reclaim then costs the
-    /// save and the restart; elsewhere all of the time between two checkpoints is reckoned to be lost. Default: not known, and half of
-    /// that time is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(example = "90s")]
-    pub checkpoint_save: Option<String>,
-    /// Time from a new node to where the work stood.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub restart: Option<String>,
-    /// Which on-demand nodes, bought when spot could not be had, are emptied and let go when spot is back and that pays. Default, in a
-    /// pool that prefers spot: `busy` where `checkpoint` names a time, `idle` elsewhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub move_back: Option<MoveBack>,
-}
-
 /// Limits of a pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -452,251 +393,4 @@ impl TaintEffect {
             Self::NoExecute => "NoExecute",
         }
     }
-}
-
-/// A quota: a limit that the cloud sets on the sum over the nodes that it counts.
-///
-/// Of a quota that the clouds are known to have, e.g. `L-DB2E81BA`, `NVIDIA_L4_GPUS` or `lowPriorityCores`, the name tells what it counts
-/// and in which unit: give `limit`. Of any other, say it: `models`, `capacityTypes`, and `vcpus` or `gpus` for the limit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RawQuota {
-    /// What the cloud calls it, e.g. `L-DB2E81BA`; shown where it binds.
-    pub name: String,
-    /// The cloud.
-    pub cloud: String,
-    /// The region. Left out for a quota that counts every region of the cloud together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub region: Option<String>,
-    /// GPU models counted, where the name does not tell; all when empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub models: Vec<String>,
-    /// Capacity types counted, where the name does not tell; all when empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub capacity_types: Vec<CapacityType>,
-    /// Limit, where the name tells the unit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Limit in vCPUs, where the name does not tell the unit. Give exactly one of `vcpus` and `gpus`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vcpus: Option<u32>,
-    /// Limit in GPUs, where the name does not tell the unit. Give exactly one of `vcpus` and `gpus`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpus: Option<u32>,
-    /// What runs in the account outside this cluster, in the limit's unit; what reservations hold without a node in it belongs here.
-    /// Default 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub used: Option<u32>,
-    /// What is kept back for others, in the limit's unit. Default 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub safety: Option<u32>,
-}
-
-/// The operator's own price of a market.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RawPrice {
-    /// The cloud.
-    pub cloud: String,
-    /// The region.
-    pub region: String,
-    /// The zone, by id; every zone of the region that sells the type when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub zone: Option<String>,
-    /// The instance type.
-    pub instance_type: String,
-    /// The capacity type.
-    pub capacity_type: CapacityType,
-    /// Dollars per node-hour.
-    pub usd_per_hour: serde_json::Number,
-}
-
-/// Capacity or spend already paid for. Which fields it needs follows from its kind; one that it does not need is refused.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RawCommitment {
-    /// What you call it, e.g. the id that the cloud gave it; shown where it covers a node. Unique.
-    pub name: String,
-    /// The cloud that sold it.
-    pub cloud: String,
-    /// What it is.
-    pub kind: CommitmentKind,
-    /// The region; not for plans that reach every region.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub region: Option<String>,
-    /// The zone, by id: of kept capacity, and of a zonal reserved instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub zone: Option<String>,
-    /// The instance type: of reserved nodes and of kept capacity.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance_type: Option<String>,
-    /// The instance family of an `ec2-savings-plan`, e.g. `g6`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub family: Option<String>,
-    /// The GPU model of a `committed-use`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// Memory of one GPU of a `committed-use`, in GiB: must be named for a model that comes in several sizes, such as A100.
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "memoryGiB")]
-    pub memory_gib: Option<u32>,
-    /// So many nodes: of reserved nodes and of kept capacity.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<u32>,
-    /// So many GPUs: of a `committed-use`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpus: Option<u32>,
-    /// What all of it costs per hour, used or not, with what was paid upfront spread over the term; the committed spend of a plan. Not for
-    /// capacity that is billed at the on-demand rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usd_per_hour: Option<serde_json::Number>,
-    /// How far a plan's rates lie below on-demand, e.g. `28%`; or by instance type, a name or a prefix ending in `*`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub discount: Option<RawDiscount>,
-    /// When it begins, e.g. `2026-12-01T11:30:00Z`. Must be named for capacity blocks and calendar reservations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
-    /// When it ends. Must be named for capacity blocks and calendar reservations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<String>,
-}
-
-impl RawCommitment {
-    /// Whether it keeps capacity for us, which is bought as `reserved`.
-    pub(super) fn keeps_capacity(&self) -> bool {
-        match self.kind {
-            CommitmentKind::CapacityReservation | CommitmentKind::CapacityBlock | CommitmentKind::CalendarReservation => true,
-            CommitmentKind::Reservation => self.cloud == "gcp",
-            CommitmentKind::ReservedInstance
-            | CommitmentKind::Ec2SavingsPlan
-            | CommitmentKind::ComputeSavingsPlan
-            | CommitmentKind::CommittedUse
-            | CommitmentKind::SavingsPlan => false,
-        }
-    }
-}
-
-/// What a commitment is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum CommitmentKind {
-    /// AWS: a discount on nodes of one type in a region, or in a zone.
-    ReservedInstance,
-    /// AWS: a discount on the on-demand spend of one family in a region.
-    Ec2SavingsPlan,
-    /// AWS: a discount on all on-demand spend.
-    ComputeSavingsPlan,
-    /// AWS and Azure: capacity of one type kept in a zone, billed at the on-demand rate.
-    CapacityReservation,
-    /// AWS: capacity of one type kept in a zone for a time, paid ahead.
-    CapacityBlock,
-    /// Google: a discount on GPUs of one model in a region.
-    CommittedUse,
-    /// Google: capacity of one type kept in a zone, billed at the on-demand rate. Azure: a discount on nodes of one type in a region.
-    Reservation,
-    /// Google: capacity of one type kept in a zone for a time, paid ahead.
-    CalendarReservation,
-    /// Azure: a discount on all on-demand spend.
-    SavingsPlan,
-}
-
-impl CommitmentKind {
-    /// Every kind, in declared order.
-    pub const ALL: [Self; 9] = [
-        Self::ReservedInstance,
-        Self::Ec2SavingsPlan,
-        Self::ComputeSavingsPlan,
-        Self::CapacityReservation,
-        Self::CapacityBlock,
-        Self::CommittedUse,
-        Self::Reservation,
-        Self::CalendarReservation,
-        Self::SavingsPlan,
-    ];
-
-    /// The word used in policies.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ReservedInstance => "reserved-instance",
-            Self::Ec2SavingsPlan => "ec2-savings-plan",
-            Self::ComputeSavingsPlan => "compute-savings-plan",
-            Self::CapacityReservation => "capacity-reservation",
-            Self::CapacityBlock => "capacity-block",
-            Self::CommittedUse => "committed-use",
-            Self::Reservation => "reservation",
-            Self::CalendarReservation => "calendar-reservation",
-            Self::SavingsPlan => "savings-plan",
-        }
-    }
-
-    /// The clouds that sell it.
-    pub const fn clouds(self) -> &'static [&'static str] {
-        match self {
-            Self::ReservedInstance | Self::Ec2SavingsPlan | Self::ComputeSavingsPlan | Self::CapacityBlock => &["aws"],
-            Self::CapacityReservation => &["aws", "azure"],
-            Self::CommittedUse | Self::CalendarReservation => &["gcp"],
-            Self::Reservation => &["gcp", "azure"],
-            Self::SavingsPlan => &["azure"],
-        }
-    }
-}
-
-/// One discount, or one for each instance type.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum RawDiscount {
-    /// The same for all.
-    One(String),
-    /// By instance type. What none fits is not covered.
-    ByType(BTreeMap<String, String>),
-}
-
-/// Price-class isolation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RawIsolation {
-    /// A pod may use a shape whose share of price is at most this many times its own cheapest.
-    pub kappa: serde_json::Number,
-}
-
-/// How GPUs are shared: by `mig` or by `timeSlicing`.
-///
-/// Offers are then ranked by the price of a slice. Stoker labels the nodes for NVIDIA's MIG manager and device plugin; their
-/// configurations of those names are yours to have. A label of the same key under `template.labels` stands instead.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RawSharing {
-    /// The MIG instances of every GPU: a layout of the MIG manager's default configuration, `all-balanced` or `all-` with a profile, such as
-    /// `all-1g.10gb`; or so many of each profile, such as `{ 1g.10gb: 2, 3g.40gb: 1 }`, which your MIG manager must have under the name
-    /// `2x1g.10gb-1x3g.40gb`. It becomes the node label `nvidia.com/mig.config`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mig: Option<RawMig>,
-    /// How your device plugin names MIG instances: `single` as `nvidia.com/gpu`, `mixed` by their profile, as `nvidia.com/mig-1g.10gb`.
-    /// Default: `single` where all instances are alike, else `mixed`, as nothing else can be.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mig_strategy: Option<MigStrategy>,
-    /// So many pods take turns on a GPU, and each sees all of its memory; from 2 to 110. It becomes the node label
-    /// `nvidia.com/device-plugin.config`, e.g. `time-slicing-4`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time_slicing: Option<u32>,
-    /// Whether your device plugin advertises time-sliced GPUs as `nvidia.com/gpu.shared`, by its own setting of this name; the label then
-    /// says e.g. `time-slicing-4-shared`. Default: no, as `nvidia.com/gpu`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rename_by_default: Option<bool>,
-    /// What runs side by side on one GPU. Default: the pool's workload alone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub workloads: Vec<Workload>,
-    /// What is refused unless you name it: `timeSlicedInference`, inference under time-slicing; `mixedWorkloads`, training and inference on
-    /// one GPU.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub acknowledge: Vec<Acknowledgement>,
-}
-
-/// A MIG layout: by name, or instances by profile.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum RawMig {
-    /// A layout of the MIG manager's default configuration.
-    Named(String),
-    /// So many instances of each profile on every GPU.
-    Own(BTreeMap<String, u32>),
 }

@@ -1,0 +1,110 @@
+//! What the cluster says of machines: which have joined, are Ready and have had pods.
+
+use std::sync::Arc;
+
+use super::super::Draft;
+use crate::ids::RecordId;
+use crate::plan::Note;
+use crate::record::{PodsSeen, Record, State};
+use crate::supply::InstanceState;
+
+/// Which machines have joined the cluster, which of their nodes are Ready, and which have had pods.
+pub(in crate::decide) fn registrations(draft: &mut Draft<'_>) {
+    // Of a large fleet nearly every node has joined, was Ready and had pods: nothing is left to learn of those.
+    let open = |record: &&Arc<Record>| match &record.state {
+        State::Booting { .. } | State::Failed { .. } => true,
+        State::Registered { ready_at, .. } => ready_at.is_none() || record.pods != PodsSeen::Seen,
+        _ => false,
+    };
+    let records: Vec<Arc<Record>> = draft.memory.records.values().filter(open).cloned().collect();
+    for record in records {
+        let id = record.id;
+        match &record.state {
+            State::Booting { purchase, instance, launched_at } => {
+                let node = draft.node(instance);
+                let running = || {
+                    let inventory = draft.inventory_of(&record.group)?;
+                    let made = inventory.instances.get(instance)?;
+                    (made.state == InstanceState::Running).then_some(())
+                };
+                let state = match (&draft.snapshot.cluster, node) {
+                    (Some(_), Some(node)) => State::Registered {
+                        purchase: purchase.clone(),
+                        instance: instance.clone(),
+                        launched_at: *launched_at,
+                        node: Some(node.name.clone()),
+                        at: draft.now,
+                        ready_at: node.ready_since,
+                    },
+                    // Without a Kubernetes feed the supplier's word is the best there is.
+                    (None, _) if running().is_some() => State::Registered {
+                        purchase: purchase.clone(),
+                        instance: instance.clone(),
+                        launched_at: *launched_at,
+                        node: None,
+                        at: draft.now,
+                        ready_at: Some(draft.now),
+                    },
+                    _ => continue,
+                };
+                draft.memory.refused.remove(&purchase.market);
+                draft.set_state(id, state);
+                see_pods(draft, id);
+            }
+            // Given up too soon: it joined after all, and pods hold it.
+            State::Failed { purchase: Some(purchase), instance: Some(instance), .. } => {
+                let Some(node) = draft.node(instance).filter(|node| node.is_busy()) else { continue };
+                let made = draft.inventory_of(&record.group).and_then(|inventory| inventory.instances.get(instance));
+                let state = State::Registered {
+                    purchase: purchase.clone(),
+                    instance: instance.clone(),
+                    launched_at: made.map_or(record.ordered_at, |made| made.launched_at),
+                    node: Some(node.name.clone()),
+                    at: draft.now,
+                    ready_at: node.ready_since,
+                };
+                draft.set_state(id, state);
+                see_pods(draft, id);
+            }
+            State::Registered { instance, launched_at, ready_at, purchase, node, at } => {
+                if ready_at.is_none()
+                    && let Some(ready) = draft.node(instance).and_then(|n| n.ready_since)
+                {
+                    let state = State::Registered {
+                        purchase: purchase.clone(),
+                        instance: instance.clone(),
+                        launched_at: *launched_at,
+                        node: node.clone(),
+                        at: *at,
+                        ready_at: Some(ready),
+                    };
+                    draft.set_state(id, state);
+                }
+                see_pods(draft, id);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn see_pods(draft: &mut Draft<'_>, id: RecordId) {
+    let Some(record) = draft.memory.records.get(&id) else { return };
+    if record.pods == PodsSeen::Seen {
+        return;
+    }
+    let busy = record.instance().and_then(|i| draft.node(i)).is_some_and(|n| n.is_busy());
+    if busy && let Some(record) = draft.memory.records.get_mut(&id) {
+        let record = Arc::make_mut(record);
+        record.pods = PodsSeen::Seen;
+        let group = record.group.clone();
+        if let Some(remembered) = draft.memory.groups.get_mut(&group)
+            && (remembered.barren > 0 || remembered.frozen_since.is_some())
+        {
+            let remembered = Arc::make_mut(remembered);
+            remembered.barren = 0;
+            if remembered.frozen_since.take().is_some() {
+                draft.notes.push(Note::Thawed { group });
+            }
+        }
+    }
+}
