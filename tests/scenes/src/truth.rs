@@ -53,7 +53,9 @@ pub struct Truth {
     /// What happened, counted.
     pub(crate) counts: BTreeMap<&'static str, u64>,
     pub(crate) asked: u64,
-    lost: u64,
+    pub(crate) lost: u64,
+    /// Free nodes that went back to spot.
+    pub(crate) moved: u64,
 }
 
 impl Truth {
@@ -82,6 +84,7 @@ impl Truth {
             counts: BTreeMap::new(),
             asked: 0,
             lost: 0,
+            moved: 0,
         }
     }
 

@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use stoker_scenes::Scene;
 
 /// Runs where the environment does not say.
-const RUNS: u64 = 12;
+const RUNS: u64 = 24;
 
 /// How long faults happen, and how long the world has to come to order then.
 const TROUBLE: SignedDuration = SignedDuration::from_hours(3);

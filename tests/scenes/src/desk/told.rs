@@ -88,6 +88,14 @@ impl Desk {
         }
     }
 
+    /// Takes what holds now for told: of the passes before no word was kept.
+    pub(crate) fn catch_up(&mut self) {
+        let limits = self.limits.iter();
+        let told = limits.map(|(id, limits)| (id.clone(), (limits.min, limits.closed.as_ref().map(ToString::to_string))));
+        self.told.limits = told.collect();
+        self.told.begun = true;
+    }
+
     fn judged(&self, id: RecordId, record: &Record, known: Option<&Record>) -> Option<String> {
         let was = known.and_then(|known| known.judged.as_ref());
         let is = record.judged.as_ref()?;

@@ -62,6 +62,9 @@ impl Scene {
         let name = machine.made.node_name.to_string();
         let reclaimed = machine.reclaim.is_some_and(|(_, at)| at <= self.now);
         self.tell("cloud", &format!("{name} is gone{}", if reclaimed { ": taken back" } else { "" }));
+        self.truth.moved += u64::from(self.goes_back_to_spot(machine));
+        // It was empty before its time, and was ended then.
+        self.truth.lost += u64::from(machine.reclaim.is_some() && !reclaimed);
         let pods = self.pods_on(&name);
         self.truth.machine_gone(&name, reclaimed, &pods, self.now);
         self.probes.remove(&name);

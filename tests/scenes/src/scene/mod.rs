@@ -302,6 +302,7 @@ impl Scene {
     /// Keeps the whole timeline from now on.
     pub fn keep_all(&mut self) {
         self.desk_mut().line.quiet = false;
+        self.desk_mut().catch_up();
     }
 
     /// Promises that were broken so far, in words.

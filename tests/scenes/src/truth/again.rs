@@ -2,7 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::ids::{NodeGroupId, PoolName, RecordId};
+use stoker_core::leaving::LeaveFor;
 
+use crate::cloud::Machine;
 use crate::scene::Scene;
 
 /// How long after a release nodes of the same shape are not bought again, unless demand rose.
@@ -19,6 +21,8 @@ pub(super) struct Asked {
     floor: u32,
     /// Machines that were lost.
     lost: u64,
+    /// Free nodes that went back to spot.
+    moved: u64,
     at: Timestamp,
 }
 
@@ -44,7 +48,13 @@ impl Scene {
     pub(super) fn asked_of(&self, pool: &PoolName) -> Asked {
         let floors = self.desk().accounts.floors.iter().filter(|floor| floor.pool == *pool);
         let pods = self.truth.came.get(pool.as_str()).map_or(0, Vec::len);
-        Asked { pods, floor: floors.map(|floor| floor.wanted).sum(), lost: self.truth.lost, at: self.now }
+        Asked {
+            pods,
+            floor: floors.map(|floor| floor.wanted).sum(),
+            lost: self.truth.lost,
+            moved: self.truth.moved,
+            at: self.now,
+        }
     }
 
     /// A node of that group was given up.
@@ -95,7 +105,7 @@ impl Scene {
         let came = asked.pods - before.pods;
         let losing = self.losing(&pool);
         let waited = self.truth.orders.get(&record).and_then(|order| order.waits_since);
-        let moved = self.going_back_to_spot(&pool);
+        let moved = self.going_back_to_spot(&pool) + usize::try_from(asked.moved - before.moved).unwrap_or(usize::MAX);
         let why = if waited.is_some_and(|since| since >= before.at) {
             "bought again: a pod came and waited"
         } else if rose > 0 {
@@ -117,7 +127,7 @@ impl Scene {
             let ago = at.duration_since(last.at).as_secs();
             let what = format!(
                 "{group} is bought again {ago} s after a node of it was given up, {again} nodes since then: {came} pods came, the floor \
-                 rose by {rose}, and {lost} machines were lost, {losing} are being lost"
+                 rose by {rose}, and {lost} machines were lost, {losing} are being lost, {moved} go back to spot"
             );
             self.truth.breaks(at, &what);
         }
@@ -125,12 +135,17 @@ impl Scene {
 
     /// How many nodes of a pool go back to spot now: where they were of its floor, it is filled up again.
     fn going_back_to_spot(&self, pool: &PoolName) -> usize {
-        use stoker_core::leaving::LeaveFor;
-        let records = &self.desk().memory.records;
-        let to_spot =
-            self.desk().memory.leaving.iter().filter(|(_, leaving)| matches!(leaving.why, LeaveFor::BackToSpot { .. }));
-        let of_pool = |group: &NodeGroupId| self.desk().menu.groups.get(group).is_some_and(|group| group.pool == *pool);
-        to_spot.filter(|(id, _)| records.get(id).is_some_and(|record| of_pool(&record.group))).count()
+        let machines = self.desk().cloud.machines.values();
+        let of_pool = machines.filter(|machine| self.pool_of_machine(machine).is_some_and(|(of, _)| of.name == *pool));
+        of_pool.filter(|machine| self.goes_back_to_spot(machine)).count()
+    }
+
+    /// Whether the provider lets a machine go because spot is back.
+    pub(crate) fn goes_back_to_spot(&self, machine: &Machine) -> bool {
+        let memory = &self.desk().memory;
+        let to_spot = memory.leaving.iter().filter(|(_, leaving)| matches!(leaving.why, LeaveFor::BackToSpot { .. }));
+        let mut machines = to_spot.filter_map(|(id, _)| memory.records.get(id)?.instance());
+        machines.any(|id| *id == machine.made.provider_id)
     }
 
     /// How many nodes of a pool are broken, or taken back, and so to be replaced.
