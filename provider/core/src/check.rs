@@ -52,7 +52,7 @@ pub fn check(
     guarded::guarded(&plan.actions, before, &memory, snapshot, menu, &mut faults);
     floors::own_growth(&plan, before, &memory, menu, &mut faults);
     let by_group = by_group(&memory);
-    windows::windows(&plan.actions, before, &memory, &by_group, menu, &mut faults);
+    windows::windows(&plan.actions, before, &memory, &by_group, (menu, snapshot.buffers), &mut faults);
     let growing: BTreeSet<RecordId> = plan
         .actions
         .iter()

@@ -36,12 +36,19 @@ pub struct WarmFloor {
 }
 
 impl WarmFloor {
-    /// Whether it has to be asked for by a raised `minSize`: it is to be, or the cluster serves no buffers.
-    pub const fn raises_min_size(&self, buffers_served: bool) -> bool {
+    /// Whether it has to be asked for by a raised `minSize`: it is to be, or the cluster serves no buffers. While nobody knows whether it
+    /// does, nothing is asked for: what a buffer asks for already would be bought twice.
+    pub const fn raises_min_size(&self, buffers_served: Option<bool>) -> bool {
         match self.through {
             Through::MinSize => true,
-            Through::CapacityBuffer => !buffers_served,
+            Through::CapacityBuffer => matches!(buffers_served, Some(false)),
         }
+    }
+
+    /// Whether the autoscaler keeps its nodes by itself, for the room that a buffer asks for. Which they are is its choice: others that were
+    /// held would stay beside them.
+    pub const fn is_kept_by_buffers(&self, buffers_served: Option<bool>) -> bool {
+        matches!((self.through, buffers_served), (Through::CapacityBuffer, Some(true)))
     }
 }
 

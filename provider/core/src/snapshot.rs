@@ -31,9 +31,9 @@ pub struct Snapshot {
     /// What has been seen of each node's GPUs; a node that nobody reads is absent.
     #[serde(default)]
     pub seen: BTreeMap<NodeName, Arc<Seen>>,
-    /// Whether the cluster serves `CapacityBuffers` that we may keep, as it was when a pool last asked for one.
+    /// Whether the cluster serves `CapacityBuffers` that we may keep, as it was when a pool last asked for one; `None` until that is known.
     #[serde(default)]
-    pub buffers: bool,
+    pub buffers: Option<bool>,
     /// What is known of each node's images; empty unless a pool asks for images on warm nodes.
     #[serde(default)]
     pub images: BTreeMap<NodeName, Arc<NodeImages>>,

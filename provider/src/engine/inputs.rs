@@ -160,7 +160,7 @@ pub struct Feeds {
     images: Option<watch::Receiver<Arc<ImagesOfNodes>>>,
     /// By which it is known whether a pool asks for images.
     images_by: Option<watch::Receiver<Arc<Policy>>>,
-    buffers: Option<watch::Receiver<bool>>,
+    buffers: Option<watch::Receiver<Option<bool>>>,
 }
 
 /// The cluster's facts, and whether they can be trusted.
@@ -218,7 +218,7 @@ impl Feeds {
 
     /// With whether floors can go through `CapacityBuffer` objects.
     #[must_use]
-    pub fn with_buffers(mut self, served: watch::Receiver<bool>) -> Self {
+    pub fn with_buffers(mut self, served: watch::Receiver<Option<bool>>) -> Self {
         self.buffers = Some(served);
         self
     }
@@ -277,7 +277,8 @@ impl Feeds {
             drains: under_way.drains,
             seen: self.seen.as_ref().map(|seen| SeenNodes::clone(&seen.borrow())).unwrap_or_default(),
             images: self.images(),
-            buffers: self.buffers.as_ref().is_some_and(|served| *served.borrow()),
+            // Without a keeper there are none.
+            buffers: self.buffers.as_ref().map_or(Some(false), |served| *served.borrow()),
             demand: self.demand.as_ref().map(|demand| Demand::clone(&demand.borrow())).unwrap_or_default(),
         }
     }

@@ -283,8 +283,8 @@ pub(super) struct SnapshotDelta {
     seen: MapDelta<NodeName, Arc<Seen>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     images: MapDelta<NodeName, Arc<NodeImages>>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    buffers: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    buffers: Option<bool>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     demand: MapDelta<PoolName, Arc<PoolDemand>>,
 }

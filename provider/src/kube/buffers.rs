@@ -33,7 +33,7 @@ const ASK_AGAIN: u32 = 30;
 
 /// Keeps the buffers as the floors want them, for ever. `served` tells whether the API is there, as long as a pool asks for it; floors that
 /// cannot go through it go through `minSize`.
-pub async fn run(client: Client, engine: EngineHandle, cluster: ClusterName, served: watch::Sender<bool>) {
+pub async fn run(client: Client, engine: EngineHandle, cluster: ClusterName, served: watch::Sender<Option<bool>>) {
     let mut keeper = Keeper { objects: Objects::new(&client, &cluster), served, wait: 0, told: None, left_over: true };
     let mut tick = interval(EVERY);
     loop {
@@ -69,7 +69,7 @@ pub async fn take_back(client: &Client, cluster: Option<&ClusterName>, dry_run: 
 
 struct Keeper {
     objects: Objects,
-    served: watch::Sender<bool>,
+    served: watch::Sender<Option<bool>>,
     /// Looks left until an API that is not served is asked for again.
     wait: u32,
     /// What was said last, so that it is said once.
@@ -91,7 +91,7 @@ impl Keeper {
         }
         match self.keep(view, &asking).await {
             Ok(()) => {
-                if !asking.is_empty() && !self.served.send_replace(true) {
+                if !asking.is_empty() && self.served.send_replace(Some(true)) != Some(true) {
                     info!("floors go through CapacityBuffer objects");
                 }
                 self.left_over = !asking.is_empty();
@@ -117,7 +117,7 @@ impl Keeper {
         }
         if error.is_absent() || error.is_forbidden() {
             self.wait = ASK_AGAIN;
-            self.served.send_replace(false);
+            self.served.send_replace(Some(false));
         }
         let text = error.told();
         if self.told.as_ref() != Some(&text) {

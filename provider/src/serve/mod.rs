@@ -171,7 +171,7 @@ pub async fn start(options: Options) -> Result<Running, ServeError> {
     let prometheus = prometheus::Prometheus::new(prometheus.as_ref(), &policy_receiver, &mut registry, &clock)?;
     let cluster_feed =
         kube_feed.clone().map(|feed: KubeFeed| ClusterFeed { facts: feed.facts(), healthy: Box::new(move || feed.healthy()) });
-    let buffers_served = watch::Sender::new(false);
+    let buffers_served = watch::Sender::new(None);
     let mut feeds = Feeds::new(&suppliers, cluster_feed).with_seen(readings.seen()).with_demand(prometheus.demand());
     if let Some(feed) = &kube_feed {
         feeds = feeds.with_images(feed.images(), policy_receiver.clone()).with_buffers(buffers_served.subscribe());

@@ -268,7 +268,7 @@ impl Desk {
             seen: self.seen.clone(),
             demand: self.demand.clone(),
             images: BTreeMap::new(),
-            buffers: false,
+            buffers: Some(false),
         }
     }
 

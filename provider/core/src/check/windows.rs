@@ -20,7 +20,7 @@ pub(super) fn windows(
     before: &Memory,
     memory: &Memory,
     by_group: &ByGroup<'_>,
-    menu: &Menu,
+    (menu, buffers): (&Menu, Option<bool>),
     faults: &mut Vec<Fatal>,
 ) {
     let pool_of = |record: &Record| {
@@ -72,7 +72,9 @@ pub(super) fn windows(
     for record in memory.records.values() {
         let State::Registered { node: Some(node), .. } = &record.state else { continue };
         let warm = record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Warm);
-        if warm && opened.contains(node) && pool_of(record).is_some() {
+        // The autoscaler keeps the nodes of a buffer by itself.
+        let held = |(pool, _): &(&Pool, _)| !pool.warm_floor.as_ref().is_some_and(|floor| floor.is_kept_by_buffers(buffers));
+        if warm && opened.contains(node) && pool_of(record).as_ref().is_some_and(held) {
             faults.push(Fatal::OpensKept(node.clone()));
         }
     }

@@ -135,6 +135,12 @@ pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Look
         let guards = draft.guards(record, &seat);
         let verdict = record.judged.as_ref().map(|judged| judged.verdict);
         let unhealthy = || (verdict == Some(Verdict::Unhealthy)).then_some(HoldFor::Unhealthy);
+        // Of a floor that goes through buffers the autoscaler chooses the nodes.
+        let buffers = draft.snapshot.buffers;
+        let buffered = || {
+            seat.pool().and_then(|(_, pool)| pool.warm_floor.as_ref()).is_some_and(|floor| floor.is_kept_by_buffers(buffers))
+        };
+        let free = free.filter(|why| *why != HoldFor::Floor || !buffered());
         let why = guards.or(free).or_else(unhealthy);
         let idle = verdict == Some(Verdict::Idle);
         if idle || why.is_some() {

@@ -123,7 +123,7 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
                 continue;
             }
             (Verdict::Unhealthy, _) => continue,
-            // Not Ready any more, and not for a moment only: nobody saw what it did, so its window begins anew.
+            // One that was free when its kubelet went away stays so; of another nobody knows what it did.
             (Verdict::Booting, since) => since.unwrap_or_else(|| judged.since.max(*ready_at)),
             (_, Some(since)) => since,
             (_, None) => {
@@ -230,8 +230,15 @@ fn fate(
     let open = order.iter().rev().filter(|(free, _)| !free.closed);
     let by_use = open.chain(order.iter().rev().filter(|(free, _)| free.closed));
     let of_floor: LookupSet<RecordId> = by_use.take(floor).map(|(free, _)| free.id).collect();
-    order.retain(|(free, _)| !of_floor.contains(&free.id));
-    fate.kept.extend(stock.free.iter().filter(|free| of_floor.contains(&free.id)).map(|free| (free.id, HoldFor::Floor)));
+    let buffered = pool.warm_floor.as_ref().is_some_and(|floor| floor.is_kept_by_buffers(draft.snapshot.buffers));
+    order.retain(|(free, why)| {
+        let kept = of_floor.contains(&free.id);
+        if kept {
+            // What the autoscaler keeps by itself is held for its windows all the same.
+            fate.kept.push((free.id, why.filter(|_| buffered).unwrap_or(HoldFor::Floor)));
+        }
+        !kept
+    });
     // What costs money and is yet to go, or was released and may be removed at any moment.
     let yet_to_go = |(free, _): &(&Free, Option<HoldFor>)| match free.idle_since {
         _ if free.closed || paid.contains(&free.id) => None,

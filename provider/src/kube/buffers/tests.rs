@@ -39,9 +39,9 @@ impl Server {
         fake::client(move |call| std::future::ready(server.serve(&call)))
     }
 
-    fn keeper(&self) -> (Keeper, watch::Receiver<bool>) {
+    fn keeper(&self) -> (Keeper, watch::Receiver<Option<bool>>) {
         let client = self.client();
-        let (served, told) = watch::channel(false);
+        let (served, told) = watch::channel(None);
         let objects = Objects::new(&client, &cluster());
         (Keeper { objects, served, wait: 0, told: None, left_over: true }, told)
     }
@@ -144,7 +144,7 @@ async fn a_floor_becomes_a_pod_template_and_a_buffer_and_is_followed() {
     let (mut keeper, through) = server.keeper();
     keeper.look(&through_buffers(2)).await;
     assert_eq!(server.writes(), [format!("put {}", at(TEMPLATES)), format!("put {}", at(BUFFERS))]);
-    assert!(*through.borrow());
+    assert_eq!(*through.borrow(), Some(true));
     let buffer = server.object(&at(BUFFERS));
     assert_eq!(
         buffer["spec"],
@@ -213,11 +213,11 @@ async fn without_the_api_or_the_right_to_it_floors_go_through_min_size_and_it_is
         let server = Server::default();
         let (mut keeper, through) = server.keeper();
         keeper.look(&through_buffers(1)).await;
-        assert!(*through.borrow());
+        assert_eq!(*through.borrow(), Some(true));
         server.writes();
         server.state().refuses = Some((code, reason));
         keeper.look(&through_buffers(2)).await;
-        assert!(!*through.borrow());
+        assert_eq!(*through.borrow(), Some(false));
         assert!(keeper.told.as_ref().is_some_and(|text| text.contains(told) && text.contains("minSize")), "{:?}", keeper.told);
         // It is asked for again after five minutes, and used as soon as it is there.
         server.state().refuses = None;
@@ -227,7 +227,7 @@ async fn without_the_api_or_the_right_to_it_floors_go_through_min_size_and_it_is
             assert_eq!(server.writes(), [""; 0]);
         }
         keeper.look(&two).await;
-        assert!(*through.borrow() && keeper.told.is_none());
+        assert!(*through.borrow() == Some(true) && keeper.told.is_none());
         assert_eq!(server.object(&at(BUFFERS))["spec"]["replicas"], 2);
     }
     // A policy that asks for no buffers does without either.

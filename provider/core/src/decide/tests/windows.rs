@@ -95,22 +95,6 @@ fn free_of_a(plan: &Plan<Checked>) -> (FreeNodes, u32) {
 
 const OD: [CapacityType; 1] = [CapacityType::OnDemand];
 
-/// A free node whose kubelet is away for two minutes is kept meanwhile, and its window begins anew: nobody saw what it did.
-#[test]
-fn a_node_that_is_not_ready_for_a_moment_is_kept() {
-    let mut world = world_with(1, windows(10, 0), &[CapacityType::OnDemand]);
-    world.advance(minutes(9));
-    world.set_ready(0, None);
-    let plan = step(&mut world);
-    assert!(!plan.actions.iter().any(|action| matches!(action, Action::Release { .. })), "{:?}", plan.actions);
-    world.advance(minutes(2));
-    let ready = world.now;
-    world.set_ready(0, Some(ready));
-    let plan = step(&mut world);
-    assert!(!plan.actions.iter().any(|action| matches!(action, Action::Release { .. })), "{:?}", plan.actions);
-    assert_eq!(plan.accounts.kept.len(), 1);
-}
-
 #[test]
 fn a_free_node_is_kept_until_its_window_is_over_and_counts_in_the_net_below() {
     let mut world = world_with(1, windows(10, 0), &OD);

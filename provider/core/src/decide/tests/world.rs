@@ -57,7 +57,7 @@ pub(super) struct World {
     pub(super) given: given::Verdicts,
     pub(super) demand: Demand,
     /// Whether the cluster serves buffers.
-    pub(super) buffers: bool,
+    pub(super) buffers: Option<bool>,
     last: Option<Plan<Checked>>,
     asked: Vec<(LaunchKey, Market)>,
     /// Machines ever made.
@@ -166,7 +166,7 @@ impl World {
             seen: BTreeMap::new(),
             given: given::Verdicts::new(),
             demand: Demand::new(),
-            buffers: false,
+            buffers: Some(false),
             last: None,
             asked: Vec::new(),
             made: 0,

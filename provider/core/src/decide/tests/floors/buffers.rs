@@ -3,7 +3,7 @@
 use super::*;
 use crate::decide::BARREN_AFTER;
 use crate::floor::Through;
-use crate::plan::Note;
+use crate::plan::{Action, Note};
 
 /// So many nodes are ordered as if for pods, and come; no pod does.
 fn bought(world: &mut World, nodes: i32) {
@@ -74,10 +74,10 @@ fn what_buffers_order_is_no_arrival_and_each_pod_is_one() {
     let quantile = Quantile { p: Some(Percent(90)), window: minutes(2 * 24 * 60), horizon: Some(minutes(60)) };
     let floor = WarmFloor { quantile: Some(quantile), through: Through::CapacityBuffer, ..nodes(2) };
     let mut world = with(floor);
-    world.buffers = true;
+    world.buffers = Some(true);
     // The first two for the floor.
     bought(&mut world, 2);
-    assert_eq!((stands(&world).1, world.limits(GROUP_A).min, arrived(&world)), (2, 2, 0));
+    assert_eq!((stands(&world).1, world.limits(GROUP_A).min, arrived(&world)), (2, 0, 0));
     // A pod takes one, which is bought again.
     world.pods_on("node-0", &["a/one"]);
     world.pass();
@@ -101,8 +101,35 @@ fn what_buffers_order_is_no_arrival_and_each_pod_is_one() {
     world.pass();
     assert_eq!(arrived(&world), 3);
     // Without buffers what is ordered for pods counts, and their coming does not.
-    world.buffers = false;
+    world.buffers = Some(false);
     world.increase(GROUP_A, 1);
     world.pass();
     assert_eq!(arrived(&world), 4);
+}
+
+#[test]
+fn which_nodes_a_buffer_keeps_is_the_autoscalers_choice() {
+    let floor = |through| WarmFloor { through, ..nodes(2) };
+    for (through, min, kept) in [(Through::MinSize, 2, 2), (Through::CapacityBuffer, 0, 0)] {
+        let mut world = with(floor(through));
+        world.buffers = Some(true);
+        bought(&mut world, 3);
+        // Of three free nodes whose windows are over the floor keeps two.
+        world.advance(minutes(1));
+        world.observe();
+        let actions = world.pass().actions;
+        let holds = actions.iter().filter(|action| matches!(action, Action::Hold { .. })).count();
+        assert_eq!((stands(&world).1, world.limits(GROUP_A).min, holds), (3, min, kept), "{through:?}");
+    }
+}
+
+#[test]
+fn until_it_is_known_whether_buffers_are_served_nothing_is_asked_for_twice() {
+    let mut world = with(WarmFloor { through: Through::CapacityBuffer, ..nodes(2) });
+    world.buffers = None;
+    world.pass();
+    assert_eq!((stands(&world).0, world.limits(GROUP_A).min), (2, 0));
+    world.buffers = Some(false);
+    world.pass();
+    assert_eq!(world.limits(GROUP_A).min, 2);
 }

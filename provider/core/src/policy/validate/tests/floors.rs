@@ -47,10 +47,10 @@ fn a_floor_goes_through_buffers_where_it_may_and_they_are_served() {
         file["pools"][0]["warmFloor"] = json!({"nodes": 1, "through": through});
         let policy = Policy::try_from_raw(&serde_json::from_value(file).unwrap()).unwrap();
         let floor = policy.pools[0].warm_floor.clone().unwrap();
-        [false, true].map(|served| floor.raises_min_size(served))
+        [None, Some(false), Some(true)].map(|served| floor.raises_min_size(served))
     };
-    assert_eq!(of("minSize"), [true, true]);
-    assert_eq!(of("capacityBuffer"), [true, false]);
+    assert_eq!(of("minSize"), [true, true, true]);
+    assert_eq!(of("capacityBuffer"), [false, true, false]);
 }
 
 #[test]
