@@ -28,7 +28,7 @@ impl Desk {
             let open = memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
             open || matches!(record.state, State::Deleting { .. })
         };
-        let idle = |record: &Record| record.judged.as_ref().is_some_and(|judged| judged.is_released());
+        let idle = |record: &Record| record.judged.as_ref().is_some_and(stoker_core::verdict::Judged::is_released);
         for (id, record) in &self.memory.records {
             let Some(known) = before.records.get(id) else {
                 if record.order.is_some() {

@@ -101,18 +101,18 @@ impl Scene {
         let sold = self.desk().cloud.sold.iter().filter(|(when, of, _)| *when >= last.at && *when <= at && of == group);
         let again = sold.count();
         let rose = usize::try_from(asked.floor.saturating_sub(before.floor)).unwrap_or(usize::MAX);
-        let lost = usize::try_from(asked.lost - before.lost).unwrap_or(usize::MAX);
-        let came = asked.pods - before.pods;
-        let losing = self.losing(&pool);
+        let gone = usize::try_from(asked.lost - before.lost).unwrap_or(usize::MAX);
+        let pods = asked.pods - before.pods;
+        let failing = self.losing(&pool);
         let waited = self.truth.orders.get(&record).and_then(|order| order.waits_since);
         let moved = self.going_back_to_spot(&pool) + usize::try_from(asked.moved - before.moved).unwrap_or(usize::MAX);
         let why = if waited.is_some_and(|since| since >= before.at) {
             "bought again: a pod came and waited"
         } else if rose > 0 {
             "bought again: the floor rose"
-        } else if came > 0 {
+        } else if pods > 0 {
             "bought again: a pod came and took a warm node"
-        } else if lost + losing > 0 {
+        } else if gone + failing > 0 {
             "bought again: a node was lost"
         } else if moved > 0 {
             "bought again: nodes of the pool's floor go back to spot"
@@ -122,12 +122,12 @@ impl Scene {
             UNEXPLAINED
         };
         self.truth.count(why);
-        let enough = came + rose + lost + usize::from(last.touched) + losing + moved;
+        let enough = pods + rose + gone + usize::from(last.touched) + failing + moved;
         if again > enough || why == UNEXPLAINED {
             let ago = at.duration_since(last.at).as_secs();
             let what = format!(
-                "{group} is bought again {ago} s after a node of it was given up, {again} nodes since then: {came} pods came, the floor \
-                 rose by {rose}, and {lost} machines were lost, {losing} are being lost, {moved} go back to spot"
+                "{group} is bought again {ago} s after a node of it was given up, {again} nodes since then: {pods} pods came, the floor \
+                 rose by {rose}, and {gone} machines were lost, {failing} are being lost, {moved} go back to spot"
             );
             self.truth.breaks(at, &what);
         }
