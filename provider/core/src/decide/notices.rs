@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{Draft, reclaims};
 use crate::ids::{NodeName, ProviderId, RecordId};
-use crate::interruption::{Teller, notice};
+use crate::interruption::{Teller, longest_notice, notice};
 use crate::offer::Market;
 use crate::reading::Interruption;
 use crate::reading::digest::SETTLED;
@@ -46,7 +46,9 @@ pub(super) fn hear(draft: &mut Draft<'_>) {
         match said.kind {
             Interruption::Reclaim => {
                 let at = said.deadline.unwrap_or_else(|| Draft::after(said.since, notice(&purchase.market.place.cloud)));
-                reclaimed.push((record.id, instance.clone(), purchase.market.clone(), at));
+                if !is_past(draft, record.id, said, &purchase.market) {
+                    reclaimed.push((record.id, instance.clone(), purchase.market.clone(), at));
+                }
             }
             Interruption::Maintenance => drop(draft.notices.maintenance.insert(record.id)),
             Interruption::Rebalance | Interruption::Withdrawn => {}
@@ -57,6 +59,12 @@ pub(super) fn hear(draft: &mut Draft<'_>) {
         // The supplier's own word of the moment is as good as the probe's, and is there when the probe is gone.
         draft.notices.reclaims.entry(id).and_modify(|(known, _)| *known = at.min(*known)).or_insert((at, Teller::Probe));
     }
+}
+
+/// Whether the longest time is over that any notice of its market leaves, and nothing was begun for it in that time. A probe that fell silent
+/// cannot say that its notice was withdrawn, and pods that are told only now are given no more time than the machine's end gives them.
+fn is_past(draft: &Draft<'_>, record: RecordId, said: &Notice, market: &Market) -> bool {
+    Draft::after(said.since, longest_notice(market)) < draft.now && !draft.memory.leaving.contains_key(&record)
 }
 
 /// Whether it is sure that nobody announces a record's end any more. A probe that is silent, or has just begun to speak, takes nothing

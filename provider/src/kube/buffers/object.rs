@@ -54,8 +54,16 @@ impl Wanted {
     pub(super) fn template(&self, cluster: &ClusterName, pool: &PoolName) -> Value {
         let limits: Map<String, Value> = self.resources.iter().map(|(name, n)| (name.clone(), json!(n.to_string()))).collect();
         let mut spec = json!({
-            // It is never run: the autoscaler only reckons with it.
-            "containers": [{ "name": "room", "image": "registry.k8s.io/pause:3.10", "resources": { "limits": limits, "requests": limits } }],
+            // It is never run: the autoscaler only reckons with it. From 1.36 on it has the API server try the pod, which holds it to the Pod
+            // Security Standard of the namespace: restricted, in Stoker's own.
+            "automountServiceAccountToken": false,
+            "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+            "containers": [{
+                "name": "room",
+                "image": "registry.k8s.io/pause:3.10",
+                "resources": { "limits": limits, "requests": limits },
+                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+            }],
             "nodeSelector": { POOL_LABEL: pool.as_str() },
             "tolerations": self.tolerations(),
         });
