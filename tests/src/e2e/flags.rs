@@ -55,11 +55,11 @@ pub struct Flags {
     #[arg(long, action = ArgAction::Set, default_value_t = false)]
     pub capacity_buffer_pod_injection_enabled: bool,
     /// No use: buffers are read as they are written.
-    #[arg(long, action = ArgAction::Set, default_value_t = false)]
-    pub capacity_buffer_controller_enabled: bool,
+    #[arg(long)]
+    pub capacity_buffer_controller_enabled: Option<bool>,
     /// No use.
-    #[arg(long, action = ArgAction::Set, default_value_t = true)]
-    pub capacity_buffer_pod_dry_run_enabled: bool,
+    #[arg(long)]
+    pub capacity_buffer_pod_dry_run_enabled: Option<bool>,
     /// No use.
     #[arg(long)]
     pub cloud_provider: Option<String>,
@@ -67,8 +67,8 @@ pub struct Flags {
     #[arg(long)]
     pub balancing_label: Option<String>,
     /// No use: there is one.
-    #[arg(long, action = ArgAction::Set, default_value_t = false)]
-    pub leader_elect: bool,
+    #[arg(long)]
+    pub leader_elect: Option<bool>,
     /// No use.
     #[arg(long)]
     pub leader_elect_resource_name: Option<String>,
