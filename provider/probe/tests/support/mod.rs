@@ -133,7 +133,7 @@ impl Probe {
     }
 
     /// The first line from now on that fits.
-    pub(crate) fn until(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub(crate) fn until(&self, what: &str, mut fits: impl FnMut(&Value) -> bool) -> Result<Value> {
         let end = Instant::now() + PATIENCE;
         let mut last = Value::Null;
         while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
