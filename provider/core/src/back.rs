@@ -3,7 +3,6 @@
 //! The node is emptied first, and the autoscaler asks for what its pods need: its work waits for the new node's boot. So a move costs
 //! the new node's boot and the work that is done again on it, and that time's waiting.
 
-use std::cell::OnceCell;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::choose::{PriceParts, Scales, price_parts};
 use crate::commitment::release_order;
 use crate::group::{Group, Menu};
-use crate::ids::{Cloud, GpuModel, Region, ZoneId};
+use crate::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::lookup::{Lookup, LookupSet};
 use crate::memory::{Backoff, LONGEST_BACKOFF, Memory};
 use crate::offer::{CapacityType, Market, Place};
@@ -112,47 +111,67 @@ impl<'a> Sales<'a> {
     }
 }
 
-/// Spot that nodes of a pool could move back to.
-pub struct Reopened<'a> {
-    pool: &'a Pool,
-    rules: &'a SpotRules,
-    /// The pool's groups with a spot market that has settled.
+/// An instance type: nodes move to spot of their own.
+type Type<'a> = (&'a Cloud, &'a InstanceType);
+
+fn type_of(group: &Group) -> Type<'_> {
+    (&group.place.cloud, &group.place.instance_type)
+}
+
+/// The spot of one instance type that has settled.
+#[derive(Default)]
+struct Settled<'a> {
+    /// The pool's groups with such a market.
     groups: Vec<&'a Group>,
-    /// Those markets, with their groups, at their prices now.
-    targets: Vec<(&'a Group, Target)>,
-    /// The spot markets in which something of ours runs, once that is asked for.
-    seen: OnceCell<LookupSet<&'a Market>>,
+    /// Those markets, at their prices now.
+    targets: Vec<Target>,
+}
+
+/// What of ours runs as spot: the same for all pools.
+#[derive(Debug)]
+pub struct Running<'a> {
+    markets: LookupSet<&'a Market>,
     sales: Sales<'a>,
 }
 
-impl<'a> Reopened<'a> {
-    /// `None` where the pool's nodes do not move back, or no market has settled.
-    pub fn of(pool: &'a Pool, menu: &'a Menu, memory: &'a Memory, now: Timestamp) -> Option<Self> {
-        let rules = moves_back(pool)?;
-        let sales = Sales::of(memory, menu);
-        let (mut groups, mut targets): (Vec<&Group>, Vec<_>) = (Vec::new(), Vec::new());
-        for group in menu.pool_groups(&pool.name) {
-            let sold_beside = sales.beside(group);
-            let settled = group.offers.iter().filter(|offer| has_settled(memory, &offer.market, sold_beside, now));
-            for offer in settled {
-                if groups.last().is_none_or(|last| last.id != group.id) {
-                    groups.push(group);
-                }
-                let parts = price_parts(menu, memory, group, offer, now).ok();
-                let target = parts.map(|parts| Target { market: offer.market.clone(), parts, transfer: group.transfer });
-                targets.extend(target.map(|target| (group.as_ref(), target)));
-            }
-        }
-        (!groups.is_empty()).then(|| Self { pool, rules, groups, targets, seen: OnceCell::new(), sales })
-    }
-
-    fn has_seen(&self, market: &Market, memory: &'a Memory) -> bool {
+impl<'a> Running<'a> {
+    /// As it is remembered.
+    pub fn of(memory: &'a Memory, menu: &'a Menu) -> Self {
         let runs = |record: &'a Arc<Record>| match &record.state {
             State::Booting { purchase, .. } | State::Registered { purchase, .. } => Some(&purchase.market),
             _ => None,
         };
-        let running = || memory.records.values().filter_map(runs).filter(|m| m.capacity_type == CapacityType::Spot).collect();
-        self.seen.get_or_init(running).contains(market)
+        let markets = memory.records.values().filter_map(runs).filter(|m| m.capacity_type == CapacityType::Spot);
+        Self { markets: markets.collect(), sales: Sales::of(memory, menu) }
+    }
+}
+
+/// Spot that nodes of a pool could move back to.
+pub struct Reopened<'a> {
+    pool: &'a Pool,
+    rules: &'a SpotRules,
+    /// What has settled of each instance type.
+    settled: Lookup<Type<'a>, Settled<'a>>,
+    running: &'a Running<'a>,
+}
+
+impl<'a> Reopened<'a> {
+    /// `None` where the pool's nodes do not move back, or no market has settled.
+    pub fn of(pool: &'a Pool, menu: &'a Menu, memory: &'a Memory, running: &'a Running<'a>, now: Timestamp) -> Option<Self> {
+        let rules = moves_back(pool)?;
+        let mut settled: Lookup<_, Settled<'_>> = Lookup::default();
+        for group in menu.pool_groups(&pool.name) {
+            let sold_beside = running.sales.beside(group);
+            for offer in group.offers.iter().filter(|offer| has_settled(memory, &offer.market, sold_beside, now)) {
+                let Settled { groups, targets } = settled.entry(type_of(group)).or_default();
+                if groups.last().is_none_or(|last| last.id != group.id) {
+                    groups.push(group);
+                }
+                let parts = price_parts(menu, memory, group, offer, now).ok();
+                targets.extend(parts.map(|parts| Target { market: offer.market.clone(), parts, transfer: group.transfer }));
+            }
+        }
+        (!settled.is_empty()).then(|| Self { pool, rules, settled, running })
     }
 
     /// What moving the work of one node back to spot comes to; `None` where it must not move, or does not pay.
@@ -191,15 +210,15 @@ impl<'a> Reopened<'a> {
             // A market that may have no room gains less, so what runs there need not be known of one that does not pay anyway.
             pays(gain)?;
             // One that refused after it had sold may be full.
-            let is_open = self.has_seen(market, scales.memory) && !scales.memory.refused.contains_key(market);
+            let is_open = self.running.markets.contains(market) && !scales.memory.refused.contains_key(market);
             pays(if is_open { gain } else { UsdMicros(gain.0 / 100 * OPEN_UNSEEN) })
         };
         // Its going saves no more than its price. Where that pays nowhere, the limits need not be counted without it.
-        let mut targets = self.targets.iter().filter(|(other, _)| other.spec == group.spec);
-        if !targets.any(|(_, target)| worth(target, purchase.price).is_some()) {
+        let settled = self.settled.get(&type_of(group))?;
+        if !settled.targets.iter().any(|target| worth(target, purchase.price).is_some()) {
             return None;
         }
-        let target = self.cheapest(scales, record, group)?;
+        let target = self.cheapest(scales, record, group, &settled.groups)?;
         worth(&target, purchase.price)?;
         // What its going saves is worked out from the whole bill.
         let (_, saved) = release_order(&[record], 1, scales.usage, scales.memory, scales.menu).pop()?;
@@ -207,21 +226,17 @@ impl<'a> Reopened<'a> {
         Some(Move { market: target.market, gain, cost })
     }
 
-    /// The cheapest settled spot for a node of this group, its own room being free.
+    /// The cheapest settled spot of `alike` groups for a node of this group, its own room being free.
     ///
     /// Where nothing is a share of the pool's nodes, the room there is with the old node is there without it, too: only where there is
     /// none the count is made without the node. A share shrinks with the node, so there it is never asked with it.
-    fn cheapest(&self, scales: &Scales<'a>, record: &Record, group: &Group) -> Option<Target> {
-        let alike: Vec<&'a Group> = self.groups.iter().copied().filter(|other| other.spec == group.spec).collect();
-        if alike.is_empty() {
-            return None;
-        }
+    fn cheapest(&self, scales: &Scales<'a>, record: &Record, group: &Group, alike: &[&Group]) -> Option<Target> {
         let shares = self.rules.limits_shares() || self.pool.max_zone_share.is_some();
-        let with_it = if shares { None } else { self.first_settled(scales, &alike) };
+        let with_it = if shares { None } else { self.first_settled(scales, alike) };
         with_it.or_else(|| {
             let mut usage = Usage::clone(scales.usage);
             usage.remove(record, group, scales.menu, scales.now);
-            self.first_settled(&Scales { usage: &usage, ..*scales }, &alike)
+            self.first_settled(&Scales { usage: &usage, ..*scales }, alike)
         })
     }
 
@@ -229,7 +244,7 @@ impl<'a> Reopened<'a> {
         // Rank order: the cheapest comes first.
         let (eligible, _) = scales.rank(groups.iter().copied());
         let settled = eligible.into_iter().find(|e| {
-            let sold_beside = self.sales.beside(e.group);
+            let sold_beside = self.running.sales.beside(e.group);
             has_settled(scales.memory, &e.offer.market, sold_beside, scales.now)
         })?;
         let transfer = settled.group.transfer;

@@ -49,9 +49,9 @@ pub fn check(
     launches(&plan.actions, &memory, snapshot, &mut faults);
     endings(&plan.actions, &memory, snapshot, &mut faults);
     leaving::leaving(&plan.actions, before, &memory, snapshot, menu, &mut faults);
-    guarded::guarded(&plan.actions, before, &memory, snapshot, menu, &mut faults);
-    floors::own_growth(&plan, before, &memory, menu, &mut faults);
     let by_group = by_group(&memory);
+    guarded::guarded(&plan.actions, before, &memory, &by_group, (snapshot, menu), &mut faults);
+    floors::own_growth(&plan, before, &memory, menu, &mut faults);
     windows::windows(&plan.actions, before, &memory, &by_group, (menu, snapshot.buffers), &mut faults);
     let growing: BTreeSet<RecordId> = plan
         .actions

@@ -70,9 +70,12 @@ pub(crate) struct KeyText<'a> {
 impl<'a> KeyText<'a> {
     /// The parts of `text`; `None` where it is no launch key of ours.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
-        let mut parts = text.split('/');
-        let (cluster, group, record, attempt) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let whole = parts.next().is_none() && !cluster.is_empty() && !group.is_empty();
+        // Byte by byte: the parts are too short for a search that begins anew for each.
+        let mut cuts = text.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at);
+        let (first, second, third, None) = (cuts.next()?, cuts.next()?, cuts.next()?, cuts.next()) else { return None };
+        let (cluster, group) = (text.get(..first)?, text.get(first + 1..second)?);
+        let (record, attempt) = (text.get(second + 1..third)?, text.get(third + 1..)?);
+        let whole = !cluster.is_empty() && !group.is_empty();
         whole.then_some(Self { cluster, group, record: RecordId(record.parse().ok()?), attempt: attempt.parse().ok()? })
     }
 }

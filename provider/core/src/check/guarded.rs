@@ -1,11 +1,11 @@
 //! The promises about nodes with work: the autoscaler is kept from them, they are not called free, and nothing of our own decision takes
 //! them away. Recounted from the snapshot, whatever was concluded from it.
 
-use super::Fatal;
+use super::{ByGroup, Fatal};
 use crate::group::Menu;
-use crate::ids::{NodeName, ProviderId};
+use crate::ids::{NodeGroupId, NodeName, ProviderId};
 use crate::leaving::LeaveFor;
-use crate::lookup::{Lookup, LookupSet};
+use crate::lookup::{InOrder, Lookup, LookupSet};
 use crate::memory::Memory;
 use crate::plan::{Action, Ending};
 use crate::policy::{Evidence, Pool};
@@ -19,8 +19,8 @@ pub(super) fn guarded(
     actions: &[Action],
     before: &Memory,
     memory: &Memory,
-    snapshot: &Snapshot,
-    menu: &Menu,
+    by_group: &ByGroup<'_>,
+    (snapshot, menu): (&Snapshot, &Menu),
     faults: &mut Vec<Fatal>,
 ) {
     for action in actions {
@@ -48,31 +48,39 @@ pub(super) fn guarded(
             _ => {}
         }
     }
-    held(actions, memory, snapshot, menu, faults);
+    held(actions, memory, by_group, (snapshot, menu), faults);
 }
 
 /// Every node with work is held, or is in this plan, and none is called free. So is every unhealthy one: only its pool's rule lets it go.
-fn held(actions: &[Action], memory: &Memory, snapshot: &Snapshot, menu: &Menu, faults: &mut Vec<Fatal>) {
+fn held(
+    actions: &[Action],
+    memory: &Memory,
+    by_group: &ByGroup<'_>,
+    (snapshot, menu): (&Snapshot, &Menu),
+    faults: &mut Vec<Fatal>,
+) {
     let Some(cluster) = &snapshot.cluster else { return };
     let any_probed = menu.policy.pools.iter().any(is_probed);
     // Of most nodes nothing is to be asked, and ids are long: the others are found first, and their records in one walk.
     let asked = |node: &NodeFacts| any_probed || (node.scale_down_disabled == Hold::None && !node.gpu_pods.is_empty());
-    let nodes: Lookup<&NodeName, &NodeFacts> =
-        cluster.nodes.values().filter(|node| asked(node)).map(|node| (&node.name, node.as_ref())).collect();
+    let mut seen = InOrder::of(&snapshot.seen);
+    let asked = cluster.nodes.values().filter(|node| asked(node));
+    let nodes: Lookup<&NodeName, (&NodeFacts, Option<&Seen>)> =
+        asked.map(|node| (&node.name, (node.as_ref(), seen.next(&node.name).map(AsRef::as_ref)))).collect();
     if nodes.is_empty() {
         return;
     }
     let held: LookupSet<&NodeName> =
         actions.iter().filter_map(|action| if let Action::Hold { node, .. } = action { Some(node) } else { None }).collect();
-    for record in memory.records.values() {
+    let pools = by_group.iter().map(|(group, records)| (pool_of_group(group, menu, memory), records));
+    let judged = pools.filter(|(pool, _)| pool.is_none_or(|pool| pool.evidence != Evidence::None));
+    for (pool, record) in judged.flat_map(|(pool, records)| records.iter().map(move |record| (pool, record))) {
         let State::Registered { node: Some(name), instance, .. } = &record.state else { continue };
-        let Some(node) = nodes.get(name).filter(|node| node.provider_id.as_ref() == Some(instance)) else { continue };
-        let pool = pool_of(record, menu, memory);
-        if pool.is_some_and(|pool| pool.evidence == Evidence::None) {
+        let Some((node, seen)) = nodes.get(name).filter(|(node, _)| node.provider_id.as_ref() == Some(instance)) else {
             continue;
-        }
-        let seen = snapshot.seen.get(name).filter(|_| pool.is_some_and(is_probed));
-        let works = !node.gpu_pods.is_empty() || seen.is_some_and(|seen| is_active(seen));
+        };
+        let seen = seen.filter(|_| pool.is_some_and(is_probed));
+        let works = !node.gpu_pods.is_empty() || seen.is_some_and(is_active);
         let verdict = record.judged.as_ref().map(|judged| judged.verdict);
         let guarded = works || matches!(verdict, Some(Verdict::Unknown | Verdict::Unhealthy));
         if guarded && node.scale_down_disabled == Hold::None && !held.contains(name) {
@@ -85,7 +93,11 @@ fn held(actions: &[Action], memory: &Memory, snapshot: &Snapshot, menu: &Menu, f
 }
 
 fn pool_of<'a>(record: &Record, menu: &'a Menu, memory: &'a Memory) -> Option<&'a Pool> {
-    menu.policy.pool(&menu.group_or_remembered(&record.group, memory)?.pool)
+    pool_of_group(&record.group, menu, memory)
+}
+
+fn pool_of_group<'a>(group: &NodeGroupId, menu: &'a Menu, memory: &'a Memory) -> Option<&'a Pool> {
+    menu.policy.pool(&menu.group_or_remembered(group, memory)?.pool)
 }
 
 pub(super) fn is_probed(pool: &Pool) -> bool {

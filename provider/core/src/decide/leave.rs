@@ -21,6 +21,7 @@ use super::Draft;
 use crate::commitment::{Commitment, nodes_on_ending};
 use crate::ids::{NodeGroupId, NodeName, PoolName, RecordId};
 use crate::leaving::{CLOSED_FOR, GIVE_UP_AFTER, JUDGED_WITHIN, LeaveFor, Leaving, PAUSE, STAYS_FOR, Stage};
+use crate::lookup::InOrder;
 use crate::offer::{CapacityType, Market};
 use crate::plan::{Action, Ending, Evict, Note};
 use crate::record::{PodsSeen, Record, State};
@@ -126,13 +127,14 @@ fn has_shut(draft: &Draft<'_>, market: &Market, since: Timestamp) -> bool {
 /// Since when nodes are without a GPU pod, of those that had some.
 fn free(draft: &Draft<'_>) -> BTreeMap<RecordId, Timestamp> {
     let mut free = BTreeMap::new();
+    let mut known = InOrder::of(&draft.memory.free);
     for (record, seat) in draft.seated() {
         let State::Registered { ready_at: Some(_), .. } = &record.state else { continue };
         if record.pods == PodsSeen::NotYet || !seat.is_judged() {
             continue;
         }
         if seat.node().is_some() && draft.guards(record, &seat).is_none() {
-            free.insert(record.id, draft.memory.free.get(&record.id).copied().unwrap_or(draft.now));
+            free.insert(record.id, known.next(&record.id).copied().unwrap_or(draft.now));
         }
     }
     free

@@ -136,30 +136,30 @@ fn unlist_dominated(open: &BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>>, limi
 }
 
 /// What is booting that the autoscaler may not count on, by the taints that keep pods from it.
-struct Uncredited {
-    by_taints: Vec<(BTreeSet<Taint>, u32)>,
+struct Uncredited<'a> {
+    by_taints: Vec<(BTreeSet<&'a Taint>, u32)>,
 }
 
-impl Uncredited {
+impl Uncredited<'_> {
     /// The number of uncredited nodes that could serve the same pods as this group: a pod that tolerates their taints tolerates the
     /// group's, so a restarted autoscaler would buy the same pods a second home here.
     fn closing(&self, group: &Group) -> Option<u32> {
-        let own = keeping_away(&group.template.taints);
-        let nodes: u32 = self.by_taints.iter().filter(|(taints, _)| own.is_subset(taints)).map(|(_, n)| *n).sum();
+        let within = |taints: &BTreeSet<&Taint>| keeping_away(&group.template.taints).all(|taint| taints.contains(taint));
+        let nodes: u32 = self.by_taints.iter().filter(|(taints, _)| within(taints)).map(|(_, n)| *n).sum();
         (nodes > 0).then_some(nodes)
     }
 }
 
 /// The taints that keep pods away. A shape's own is none of them: pods of its class tolerate other shapes as well.
-fn keeping_away(taints: &[Taint]) -> BTreeSet<Taint> {
-    taints.iter().filter(|t| t.effect != TaintEffect::PreferNoSchedule && t.key != SHAPE_TAINT).cloned().collect()
+fn keeping_away(taints: &[Taint]) -> impl Iterator<Item = &Taint> {
+    taints.iter().filter(|t| t.effect != TaintEffect::PreferNoSchedule && t.key != SHAPE_TAINT)
 }
 
-fn uncredited(draft: &Draft<'_>) -> Uncredited {
-    let mut by_taints: Vec<(BTreeSet<Taint>, u32)> = Vec::new();
+fn uncredited<'a>(draft: &Draft<'a>) -> Uncredited<'a> {
+    let mut by_taints: Vec<(BTreeSet<&Taint>, u32)> = Vec::new();
     for record in draft.memory.records.values().filter(|r| r.is_uncredited(draft.memory.session, draft.now)) {
         let Some(group) = draft.group(&record.group) else { continue };
-        let taints = keeping_away(&group.template.taints);
+        let taints = keeping_away(&group.template.taints).collect();
         match by_taints.iter_mut().find(|(t, _)| *t == taints) {
             Some((_, n)) => *n += 1,
             None => by_taints.push((taints, 1)),

@@ -41,7 +41,7 @@ use crate::snapshot::{NodeFacts, Snapshot};
 use crate::supply::Observation;
 use crate::usage::Usage;
 use notices::Notices;
-use seats::{Homes, Machines, Seat, Seats, seated};
+use seats::{Homes, Machines, Seat, Seats};
 
 pub use limits::BARREN_AFTER;
 
@@ -115,7 +115,7 @@ struct Draft<'a> {
 impl<'a> Draft<'a> {
     fn new(snapshot: &'a Snapshot, memory: &'a Memory, menu: &'a Menu, now: Timestamp) -> Self {
         let (homes, machines) = (Homes::of(memory, menu), Machines::of(snapshot));
-        let seats = memory.records.iter().map(|(id, record)| (*id, Seat::of(record, &homes, &machines))).collect();
+        let seats = Seats::of(memory, &homes, &machines);
         Self {
             snapshot,
             before: memory,
@@ -156,13 +156,13 @@ impl<'a> Draft<'a> {
         let record = Arc::make_mut(record);
         self.strays.extend(record.instance().cloned());
         record.state = state;
-        self.seats.insert(id, Seat::of(record, &self.homes, &self.machines));
+        self.seats.set(id, Seat::of(record, &self.homes, &self.machines));
     }
 
     /// Adds a record that was made for a machine without one.
     fn add_record(&mut self, record: Record) {
         self.counted.take();
-        self.seats.insert(record.id, Seat::of(&record, &self.homes, &self.machines));
+        self.seats.set(record.id, Seat::of(&record, &self.homes, &self.machines));
         self.memory.records.insert(record.id, Arc::new(record));
     }
 
@@ -176,12 +176,12 @@ impl<'a> Draft<'a> {
 
     /// The records, each with where it stands.
     fn seated(&self) -> impl Iterator<Item = (&Arc<Record>, Seat<'a>)> {
-        seated(&self.memory, &self.seats)
+        self.seats.seated(&self.memory)
     }
 
     /// Where a record stands.
     fn seat(&self, record: &Record) -> Option<Seat<'a>> {
-        self.seats.get(&record.id).copied()
+        self.seats.get(record.id)
     }
 
     /// The group of a record, from the menu or as remembered.

@@ -1,7 +1,6 @@
 //! What a pass looks up of every record beside the record itself: its group, its pool, its machine. Each is found once, and walked
 //! with the records from then on: ids are long texts, and a step that looked them up again for thousands of records would be most of a pass.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::group::{Group, Menu};
@@ -181,14 +180,33 @@ impl<'a> Seat<'a> {
     }
 }
 
-/// Where every record stands.
-pub(super) type Seats<'a> = BTreeMap<RecordId, Seat<'a>>;
+/// Where every record stands, in the order of the records. Those of records that are gone are left in it.
+pub(super) struct Seats<'a>(Vec<(RecordId, Seat<'a>)>);
 
-/// The records with their seats. Every record has one; those of records that are gone are skipped.
-pub(super) fn seated<'m, 'a>(
-    memory: &'m Memory,
-    seats: &'m Seats<'a>,
-) -> impl Iterator<Item = (&'m Arc<Record>, Seat<'a>)> + use<'m, 'a> {
-    let mut seats = seats.iter();
-    memory.records.values().filter_map(move |record| Some((record, *seats.find(|(id, _)| **id == record.id)?.1)))
+impl<'a> Seats<'a> {
+    pub(super) fn of(memory: &Memory, homes: &Homes<'a>, machines: &Machines<'a>) -> Self {
+        Self(memory.records.iter().map(|(id, record)| (*id, Seat::of(record, homes, machines))).collect())
+    }
+
+    fn place(&self, id: RecordId) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&id, |(known, _)| *known)
+    }
+
+    pub(super) fn get(&self, id: RecordId) -> Option<Seat<'a>> {
+        self.0.get(self.place(id).ok()?).map(|(_, seat)| *seat)
+    }
+
+    pub(super) fn set(&mut self, id: RecordId, seat: Seat<'a>) {
+        let at = self.place(id);
+        match at.map(|at| self.0.get_mut(at)) {
+            Ok(known) => known.into_iter().for_each(|(_, known)| *known = seat),
+            Err(at) => self.0.insert(at, (id, seat)),
+        }
+    }
+
+    /// The records with their seats. Every record has one.
+    pub(super) fn seated<'m>(&'m self, memory: &'m Memory) -> impl Iterator<Item = (&'m Arc<Record>, Seat<'a>)> + use<'m, 'a> {
+        let mut seats = self.0.iter();
+        memory.records.values().filter_map(move |record| Some((record, seats.find(|(id, _)| *id == record.id)?.1)))
+    }
 }

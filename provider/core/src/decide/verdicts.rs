@@ -19,6 +19,7 @@ use jiff::Timestamp;
 
 use super::Draft;
 use super::seats::Seat;
+use crate::lookup::InOrder;
 use crate::record::{Record, State};
 use crate::sight::Sight;
 use crate::snapshot::{Cordon, NodeFacts};
@@ -48,11 +49,12 @@ pub(super) fn judge(draft: &mut Draft<'_>) {
     let mut looks = looks.into_iter().peekable();
     let mut due = Vec::new();
     let (mut changed, mut watched) = (Vec::new(), Vec::new());
+    let mut known = InOrder::of(&draft.memory.watched);
     for (record, seat) in draft.seated() {
         let found = match looks.next_if(|look| look.id == record.id) {
             Some(mut look) => {
                 let found = seen(draft, record, &mut look, &lapses, &mut due);
-                if draft.memory.watched.get(&record.id).is_none_or(|known| **known != look.watched) {
+                if known.next(&record.id).is_none_or(|known| **known != look.watched) {
                     watched.push((record.id, look.watched));
                 }
                 Some(found)

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::super::seats::Seat;
 use super::super::{Draft, is_fresh};
 use super::begin;
-use crate::back::{self, Move, Reopened};
+use crate::back::{self, Move, Reopened, Running};
 use crate::choose::Scales;
 use crate::commitment::PaidFor;
 use crate::group::Group;
@@ -66,7 +66,8 @@ pub(super) fn stands(draft: &Draft<'_>, record: &Arc<Record>, leaving: &Leaving)
 }
 
 fn still_pays(draft: &Draft<'_>, candidate: &Candidate<'_>, work: bool) -> bool {
-    let Some(spot) = Reopened::of(candidate.pool, draft.menu, &draft.memory, draft.now) else { return false };
+    let running = Running::of(&draft.memory, draft.menu);
+    let Some(spot) = Reopened::of(candidate.pool, draft.menu, &draft.memory, &running, draft.now) else { return false };
     let (snapshot, now) = (draft.snapshot, draft.now);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
     let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: draft.usage(), fresh: &fresh, now };
@@ -122,18 +123,25 @@ pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
     let mut stocks: Vec<(&Pool, Stock<'_>)> = pools.iter().zip(stocks).collect();
     stocks.retain(|(_, stock)| !stock.candidates.is_empty());
     stocks.sort_by_key(|(pool, _)| &pool.name);
-    let mut begun = Vec::new();
+    if stocks.is_empty() {
+        return;
+    }
+    let (mut begun, mut again) = (Vec::new(), Vec::new());
+    let running = Running::of(&draft.memory, draft.menu);
     for (pool, stock) in stocks {
         let rests_until = draft.memory.moves.get(&pool.name).and_then(|moves| moves.rests_until);
         if let Some(until) = rests_until.filter(|until| *until > draft.now) {
-            draft.look_again_at(until);
+            again.push(until);
             continue;
         }
-        let going = let_go(draft, pool, stock);
+        let going = let_go(draft, pool, stock, &running);
         if going.is_empty() {
-            draft.look_again_at(Draft::after(draft.now, WEIGH_AGAIN));
+            again.push(Draft::after(draft.now, WEIGH_AGAIN));
         }
         begun.extend(going);
+    }
+    for at in again {
+        draft.look_again_at(at);
     }
     for (id, why) in begun {
         begin(draft, id, why);
@@ -161,9 +169,9 @@ impl Paid<'_> {
 }
 
 /// Which of a pool's nodes begin to go.
-fn let_go(draft: &Draft<'_>, pool: &Pool, stock: Stock<'_>) -> Vec<(RecordId, LeaveFor)> {
+fn let_go(draft: &Draft<'_>, pool: &Pool, stock: Stock<'_>, running: &Running<'_>) -> Vec<(RecordId, LeaveFor)> {
     let Stock { candidates, going, unbought, ready } = stock;
-    let Some(spot) = Reopened::of(pool, draft.menu, &draft.memory, draft.now) else { return Vec::new() };
+    let Some(spot) = Reopened::of(pool, draft.menu, &draft.memory, running, draft.now) else { return Vec::new() };
     let (snapshot, now, usage) = (draft.snapshot, draft.now, draft.usage());
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
     let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::world::{GROUP_A, GROUP_B, World, minutes, place, policy, start};
-use crate::back::{DWELL, Move, Reopened, has_settled};
+use crate::back::{DWELL, Move, Reopened, Running, has_settled};
 use crate::choose::Scales;
 use crate::commitment::{Commitment, CommittedNodes, Terms};
 use crate::group::Group;
@@ -45,7 +45,8 @@ fn weighed(world: &World, busy: bool, work: bool) -> Option<Move> {
     let fresh = |_: &Group| true;
     let scales = Scales { menu: &world.menu, memory: &world.memory, usage: &usage, fresh: &fresh, now: world.now };
     let record = world.records(GROUP_A).next().unwrap();
-    let spot = Reopened::of(&world.menu.policy.pools[0], &world.menu, &world.memory, world.now)?;
+    let running = Running::of(&world.memory, &world.menu);
+    let spot = Reopened::of(&world.menu.policy.pools[0], &world.menu, &world.memory, &running, world.now)?;
     spot.weigh(&scales, record, busy, work)
 }
 

@@ -32,10 +32,12 @@ pub(super) fn fault(seen: &Seen, free: bool, ready_at: Option<Timestamp>, starte
     let lasting = |why| Fault { why, certain: false };
     let worst = worst_xid(seen);
     let of = |class| worst.filter(|xid| xid.class() == class).map(|xid| Reason::Xid { code: xid.code, gpu: xid.gpu.clone() });
+    // Nothing ails most GPUs, and every pass asks this of every one.
+    let ailing: Vec<(&GpuUuid, &Ailment)> =
+        seen.gpus.iter().flat_map(|(gpu, seen)| seen.ailments.iter().map(move |ailment| (gpu, ailment))).collect();
     let ails = |is: fn(&Ailment, bool) -> bool| {
-        let mut ailing = seen.gpus.iter().flat_map(|(gpu, seen)| seen.ailments.iter().map(move |ailment| (gpu, ailment)));
-        let (gpu, ailment) = ailing.find(|(_, ailment)| is(ailment, free))?;
-        Some(Reason::Ails { gpu: gpu.clone(), ailment: *ailment })
+        let (gpu, ailment) = ailing.iter().find(|(_, ailment)| is(ailment, free))?;
+        Some(Reason::Ails { gpu: (*gpu).clone(), ailment: **ailment })
     };
     let heard = matches!(seen.hearing, Hearing::Heard { .. });
     let late = started || ready_at.is_some_and(|at| now >= at.saturating_add(START_WITHIN).unwrap_or(Timestamp::MAX));

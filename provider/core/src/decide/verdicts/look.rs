@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::super::Draft;
 use crate::ids::RecordId;
+use crate::lookup::InOrder;
 use crate::policy::{Evidence, Pool};
 use crate::reading::seen::{Hearing, Seen};
 use crate::record::State;
@@ -42,11 +43,12 @@ pub(super) fn at_nodes<'a>(draft: &mut Draft<'a>) -> Vec<Look<'a>> {
     // Between two notes so far apart nobody was there, or the clock jumped: what happened meanwhile is not known.
     let gap = noted.is_some_and(|at| now.duration_since(at).abs() > BRIDGED);
     let mut looks = Vec::new();
+    let mut known = InOrder::of(&draft.memory.watched);
     for (record, seat) in draft.seated() {
         let State::Registered { ready_at, .. } = &record.state else { continue };
         let Some((_, pool)) = seat.pool().filter(|(_, pool)| pool.evidence == Evidence::Probe) else { continue };
         let Some(node) = seat.node() else { continue };
-        let known = draft.memory.watched.get(&record.id).map(|known| **known).unwrap_or_default();
+        let known = known.next(&record.id).map(|known| **known).unwrap_or_default();
         let sight = Sight::of(seat.seen());
         let watched = looked(known.not_after(now), sight, node, noted.filter(|_| !gap), now);
         looks.push(Look { id: record.id, pool, node, seen: seat.seen(), sight, ready_at: *ready_at, watched });
@@ -101,12 +103,14 @@ fn looked(mut known: Watched, sight: Sight<'_>, node: &NodeFacts, noted: Option<
     }
     if node.is_busy() {
         known.no_pods_since = None;
-        let pods = Holding::fingerprint(&node.gpu_pods);
-        let same = known.holding.filter(|holding| holding.pods == pods);
         known.holding = match (known.quiet_since, sight) {
-            (Some(_), _) => Some(same.unwrap_or(Holding { pods, since: now })),
+            (Some(_), _) => {
+                let pods = Holding::fingerprint(&node.gpu_pods);
+                let same = known.holding.filter(|holding| holding.pods == pods);
+                Some(same.unwrap_or(Holding { pods, since: now }))
+            }
             // Nobody can tell what they do: they are still the same.
-            (None, Sight::Untold(_)) => same,
+            (None, Sight::Untold(_)) => known.holding.filter(|holding| holding.pods == Holding::fingerprint(&node.gpu_pods)),
             (None, _) => None,
         };
     } else {
