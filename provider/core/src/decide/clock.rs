@@ -66,6 +66,7 @@ pub(super) fn set_back(memory: &mut Memory, now: Timestamp) {
     mend(memory.windows.values_mut(), |released| {
         released.nodes.iter_mut().map(|(_, at)| at).chain(&mut released.grew_at).for_each(began);
     });
+    mend(memory.images.values_mut(), |images| images.set_back(now));
     for floor in memory.floors.values_mut().filter(|floor| floor.unmet_since > Some(now)) {
         Arc::make_mut(floor).unmet_since = Some(now);
     }
