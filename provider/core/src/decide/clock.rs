@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Draft;
-use crate::leaving::{LONGEST_REST, STAYS_FOR, Stage};
+use crate::leaving::{LONGEST_REST, LeaveFor, STAYS_FOR, Stage};
 use crate::memory::Memory;
 use crate::record::{Record, State};
 use crate::spot::REGION_LEFT_ALONE;
@@ -42,6 +42,13 @@ pub(super) fn set_back(memory: &mut Memory, now: Timestamp) {
         group.frozen_since.iter_mut().for_each(began);
     });
     mend(memory.leaving.values_mut(), |leaving| {
+        // The cloud's word of when it takes the machine stands, and yet no more time is left than when that was heard.
+        if let LeaveFor::Reclaimed { at, .. } = &mut leaving.why
+            && leaving.since > now
+            && *at > leaving.since
+        {
+            *at = (*at).min(Draft::after(now, at.duration_since(leaving.since)));
+        }
         began(&mut leaving.since);
         match &mut leaving.stage {
             Stage::Emptying { closed_at, counted_at, .. } => [closed_at, counted_at].into_iter().for_each(began),
