@@ -48,7 +48,8 @@ impl MarketFeed {
     /// its quotes lapse by themselves.
     pub async fn refresh(&self, now: Timestamp) {
         let mut asked = self.asked.lock().await;
-        if asked.is_some_and(|at| now.duration_since(at) < MARKETS_EVERY) {
+        // Asked later than now, it was before a clock was set back: its quotes would lapse before they are asked for again.
+        if asked.is_some_and(|at| (SignedDuration::ZERO..MARKETS_EVERY).contains(&now.duration_since(at))) {
             return;
         }
         let mut facts = AllMarketFacts::clone(&self.facts.borrow());

@@ -389,7 +389,7 @@ impl Engine {
 
     /// Forgets decisions that are past their time, a little at a time.
     async fn prune(&mut self, now: Timestamp) {
-        if now.duration_since(self.pruned_at) < PRUNE_EVERY {
+        if (SignedDuration::ZERO..PRUNE_EVERY).contains(&now.duration_since(self.pruned_at)) {
             return;
         }
         match self.parts.journal.prune(now, self.parts.retention).await {
