@@ -56,6 +56,17 @@ pub struct UnderWay {
     pub drains: BTreeMap<NodeName, Drained>,
     /// Nodes that are being changed.
     pub changing: BTreeSet<NodeName>,
+    /// Nodes that are being emptied because the cloud takes them. A lesser change may be under way beside that.
+    pub emptying_in_haste: BTreeSet<NodeName>,
+}
+
+impl UnderWay {
+    /// Whether a deed has to wait for another on the same node: what that comes to is seen before the next is done. What the cloud takes
+    /// waits for no lesser one, which may be long in its turn.
+    fn is_in_the_way_of(&self, deed: &Deed) -> bool {
+        let node = deed.about();
+        self.emptying_in_haste.contains(node) || (!deed.is_in_haste() && self.changing.contains(node))
+    }
 }
 
 /// Does the actions of checked plans.
@@ -88,9 +99,9 @@ impl Cluster {
 
     /// What a deed waits for.
     const fn permits(&self, deed: &KubeDeed) -> &Arc<Semaphore> {
-        match deed {
-            KubeDeed::Drain(_, _, Pods { gone_by: Some(_), .. }) => &self.hasty_drains,
-            KubeDeed::Drain(..) => &self.drains,
+        match (deed, deed.haste()) {
+            (KubeDeed::Drain(..), Haste::Yes) => &self.hasty_drains,
+            (KubeDeed::Drain(..), Haste::No) => &self.drains,
             _ => &self.calls,
         }
     }
@@ -102,9 +113,22 @@ enum Deed {
     Terminate(ProviderId),
     Hold(NodeName),
     Release(NodeName),
-    Drain(NodeName, Evict),
+    Drain(NodeName, Evict, Haste),
     Uncordon(NodeName),
     RemoveNode(NodeName),
+}
+
+/// Whether a node is emptied because the cloud takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Haste {
+    No,
+    Yes,
+}
+
+impl Haste {
+    const fn of(gone_by: Option<Timestamp>) -> Self {
+        if gone_by.is_some() { Self::Yes } else { Self::No }
+    }
 }
 
 impl Executor {
@@ -149,13 +173,12 @@ impl Executor {
 
     /// The actions that were not done a moment ago.
     pub fn fresh(&mut self, actions: Vec<Action>, now: Timestamp) -> Vec<Action> {
-        self.done_lately.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_AFTER);
+        // One done later than now is of before a clock was set back.
+        self.done_lately.retain(|_, (_, at)| (SignedDuration::ZERO..REPEAT_AFTER).contains(&now.duration_since(*at)));
         let under_way = lock(&self.under_way);
         let repeated = |action: &Action| {
             deed(action).is_some_and(|deed| {
-                // One change to a node at a time: what it comes to is seen before the next is made.
-                under_way.changing.contains(deed.about())
-                    || self.done_lately.get(deed.about()).is_some_and(|(last, _)| *last == deed)
+                under_way.is_in_the_way_of(&deed) || self.done_lately.get(deed.about()).is_some_and(|(last, _)| *last == deed)
             })
         };
         actions.into_iter().filter(|action| !repeated(action)).collect()
@@ -273,8 +296,9 @@ impl Executor {
         let Some(cluster) = &self.kube else { return };
         let (kube, permits) = (Arc::clone(&cluster.act), Arc::clone(cluster.permits(&deed)));
         let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
-        lock(&under_way).changing.insert(deed.node().clone());
+        let marked = Marked::new(&under_way, &deed, wake);
         self.tasks.spawn(async move {
+            let _marked = marked;
             let _permit = permits.acquire().await;
             let (node, done) = match &deed {
                 KubeDeed::Hold(node) => (node, kube.hold(node).await.map(drop)),
@@ -286,9 +310,37 @@ impl Executor {
             if let Err(error) = done {
                 tracing::warn!(%node, %error, "changing the Node failed; it is tried again");
             }
-            lock(&under_way).changing.remove(deed.node());
-            wake.notify_one();
         });
+    }
+}
+
+/// A node counts as being changed as long as this lives, so also when what changes it falls over; the next pass is woken then.
+struct Marked {
+    under_way: Arc<Mutex<UnderWay>>,
+    node: NodeName,
+    haste: Haste,
+    wake: Arc<Notify>,
+}
+
+impl Marked {
+    fn new(under_way: &Arc<Mutex<UnderWay>>, deed: &KubeDeed, wake: Arc<Notify>) -> Self {
+        let (node, haste) = (deed.node().clone(), deed.haste());
+        marks(&mut lock(under_way), haste).insert(node.clone());
+        Self { under_way: Arc::clone(under_way), node, haste, wake }
+    }
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        marks(&mut lock(&self.under_way), self.haste).remove(&self.node);
+        self.wake.notify_one();
+    }
+}
+
+const fn marks(under_way: &mut UnderWay, haste: Haste) -> &mut BTreeSet<NodeName> {
+    match haste {
+        Haste::No => &mut under_way.changing,
+        Haste::Yes => &mut under_way.emptying_in_haste,
     }
 }
 
@@ -339,10 +391,14 @@ impl Deed {
     fn about(&self) -> &str {
         match self {
             Self::Terminate(instance) => instance.as_str(),
-            Self::Hold(node) | Self::Release(node) | Self::Drain(node, _) | Self::Uncordon(node) | Self::RemoveNode(node) => {
+            Self::Hold(node) | Self::Release(node) | Self::Drain(node, ..) | Self::Uncordon(node) | Self::RemoveNode(node) => {
                 node.as_str()
             }
         }
+    }
+
+    const fn is_in_haste(&self) -> bool {
+        matches!(self, Self::Drain(_, _, Haste::Yes))
     }
 }
 
@@ -362,6 +418,13 @@ enum KubeDeed {
 }
 
 impl KubeDeed {
+    const fn haste(&self) -> Haste {
+        match self {
+            Self::Drain(_, _, Pods { gone_by, .. }) => Haste::of(*gone_by),
+            Self::Hold(_) | Self::Release(_) | Self::Uncordon(..) | Self::Remove(..) => Haste::No,
+        }
+    }
+
     const fn node(&self) -> &NodeName {
         match self {
             Self::Hold(node)
@@ -379,7 +442,7 @@ fn deed(action: &Action) -> Option<Deed> {
         Action::Terminate { instance, .. } => Some(Deed::Terminate(instance.clone())),
         Action::Hold { node, .. } => Some(Deed::Hold(node.clone())),
         Action::Release { node } => Some(Deed::Release(node.clone())),
-        Action::Drain { node, evict, .. } => Some(Deed::Drain(node.clone(), *evict)),
+        Action::Drain { node, evict, gone_by, .. } => Some(Deed::Drain(node.clone(), *evict, Haste::of(*gone_by))),
         Action::Uncordon { node, .. } => Some(Deed::Uncordon(node.clone())),
         Action::RemoveNode { node, .. } => Some(Deed::RemoveNode(node.clone())),
     }
@@ -421,23 +484,69 @@ mod tests {
         let in_haste = Pods { evict: Evict::All, gone_by: Some(Timestamp::now()) };
         executor.on_cluster(KubeDeed::Drain(node(21), machine, in_haste));
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let asked = asked.lock().unwrap();
-        assert!(asked.contains("/api/v1/nodes/n20"), "{asked:?}");
-        assert!(asked.contains("/api/v1/nodes/n21"), "nor one that the cloud takes from being emptied: {asked:?}");
-        assert_eq!(asked.len(), KUBE_DRAINS + 2);
+        {
+            let asked = asked.lock().unwrap();
+            assert!(asked.contains("/api/v1/nodes/n20"), "{asked:?}");
+            assert!(asked.contains("/api/v1/nodes/n21"), "nor one that the cloud takes from being emptied: {asked:?}");
+            assert_eq!(asked.len(), KUBE_DRAINS + 2);
+        }
+        // The cloud takes one that waits for its turn.
+        let now = Timestamp::now();
+        let taken = || vec![drain(10, Evict::All, Some(now))];
+        assert_eq!(executor.fresh(vec![drain(10, Evict::All, None)], now), []);
+        assert_eq!(executor.fresh(taken(), now).len(), 1);
+        let machine = ProviderId::new("sim://10").unwrap();
+        executor.on_cluster(KubeDeed::Drain(node(10), machine, in_haste));
+        assert_eq!(executor.fresh(taken(), now), [], "it is under way");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(asked.lock().unwrap().contains("/api/v1/nodes/n10"));
+    }
+
+    fn drain(n: usize, evict: Evict, gone_by: Option<Timestamp>) -> Action {
+        let provider_id = ProviderId::new(format!("sim://{n}")).unwrap();
+        Action::Drain { record: stoker_core::ids::RecordId(1), node: node(n), provider_id, evict, gone_by }
+    }
+
+    /// An executor that has just done that.
+    fn after(action: &Action, now: Timestamp) -> Executor {
+        let mut executor = Executor::new(Clock::System, &[], None, Arc::default());
+        executor.done_lately.extend(deed(action).map(|deed| (deed.about().to_owned(), (deed, now))));
+        executor
     }
 
     #[tokio::test]
-    async fn telling_more_pods_to_go_is_no_repetition() {
-        let mut executor = Executor::new(Clock::System, &[], None, Arc::default());
+    async fn telling_more_pods_to_go_or_in_haste_is_no_repetition() {
         let now = Timestamp::now();
-        let drain = |evict| {
-            let provider_id = ProviderId::new("sim://1").unwrap();
-            Action::Drain { record: stoker_core::ids::RecordId(1), node: node(1), provider_id, evict, gone_by: None }
-        };
-        let told = drain(Evict::Nobody);
-        executor.done_lately.extend(deed(&told).map(|deed| (deed.about().to_owned(), (deed, now))));
+        let told = drain(1, Evict::Nobody, None);
+        let mut executor = after(&told, now);
         assert_eq!(executor.fresh(vec![told], now), []);
-        assert_eq!(executor.fresh(vec![drain(Evict::All)], now).len(), 1);
+        let told = drain(1, Evict::All, None);
+        assert_eq!(executor.fresh(vec![told.clone()], now), [told.clone()]);
+        let mut executor = after(&told, now);
+        assert_eq!(executor.fresh(vec![told], now), []);
+        assert_eq!(executor.fresh(vec![drain(1, Evict::All, Some(now))], now).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_was_done_before_a_clock_was_set_back_may_be_done_again() {
+        let now = Timestamp::now();
+        let hold = Action::Hold { node: node(1), why: stoker_core::plan::HoldFor::Pods };
+        let mut executor = after(&hold, now);
+        assert_eq!(executor.fresh(vec![hold.clone()], now + SignedDuration::from_secs(4)), []);
+        assert_eq!(executor.fresh(vec![hold.clone()], now - SignedDuration::from_hours(1)), [hold]);
+    }
+
+    async fn falls_over(_: fake::Call) -> http::Response<axum::body::Body> {
+        panic!("as code of others may")
+    }
+
+    #[tokio::test]
+    async fn a_change_that_falls_over_leaves_its_node_to_the_next() {
+        let broken = fake::client(falls_over);
+        let mut executor = Executor::new(Clock::System, &[], Some(Arc::new(KubeAct::new(&broken, "default"))), Arc::default());
+        executor.on_cluster(KubeDeed::Hold(node(1)));
+        assert!(executor.under_way().changing.contains(&node(1)));
+        assert!(executor.finish().await);
+        assert!(executor.under_way().changing.is_empty());
     }
 }
