@@ -1,5 +1,8 @@
 //! Does what a checked plan says, and nothing else. It has no choice to make: what to buy, where and under which key is settled.
 
+mod deed;
+mod nodes;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,18 +11,20 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::ids::{LaunchKey, NodeName, ProviderId, SupplierName};
-use stoker_core::plan::{Action, Evict};
-use stoker_core::snapshot::{Drained, Snapshot, Stuck};
+use stoker_core::plan::Action;
+use stoker_core::snapshot::{Drained, Snapshot};
 use stoker_core::supply::{LaunchOutcome, LaunchRequest};
 use stoker_core::told::Tell;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use self::deed::{Deed, KubeDeed, Pods, deed};
+use self::nodes::{Cluster, Marked, drain};
 use super::teller::Teller;
 use crate::clock::Clock;
 use crate::fault;
-use crate::kube::act::{ActError, Emptied, KubeAct, Outcome};
+use crate::kube::act::KubeAct;
 use crate::permit::Permit;
 use crate::supplier::Supplier;
 
@@ -32,16 +37,6 @@ const REPEAT_AFTER: SignedDuration = SignedDuration::from_secs(5);
 /// How long a supplier may take to answer: clouds answer within seconds, and a launch that is asked again under its key buys nothing
 /// twice.
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
-
-/// Calls to the API server at once, of those that are one small change.
-const KUBE_CALLS: usize = 8;
-
-/// Nodes that are emptied at once: each takes a call for every pod, and must not keep a node that pods have just come to from being
-/// held.
-const KUBE_DRAINS: usize = 4;
-
-/// The same of nodes that the cloud takes, beside the others: a market that goes takes dozens, and their pods' seconds run.
-const KUBE_HASTY_DRAINS: usize = 16;
 
 /// What is under way, and what came of what was.
 #[derive(Debug, Clone, Default)]
@@ -80,55 +75,6 @@ pub struct Executor {
     /// The last deed on each machine or node, so that the opposite deed is never taken for a repetition.
     done_lately: HashMap<String, (Deed, Timestamp)>,
     tasks: JoinSet<()>,
-}
-
-/// The cluster, and how much is done to it at once.
-struct Cluster {
-    act: Arc<KubeAct>,
-    calls: Arc<Semaphore>,
-    drains: Arc<Semaphore>,
-    hasty_drains: Arc<Semaphore>,
-}
-
-impl Cluster {
-    fn new(act: Arc<KubeAct>) -> Self {
-        let [calls, drains, hasty_drains] =
-            [KUBE_CALLS, KUBE_DRAINS, KUBE_HASTY_DRAINS].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { act, calls, drains, hasty_drains }
-    }
-
-    /// What a deed waits for.
-    const fn permits(&self, deed: &KubeDeed) -> &Arc<Semaphore> {
-        match (deed, deed.haste()) {
-            (KubeDeed::Drain(..), Haste::Yes) => &self.hasty_drains,
-            (KubeDeed::Drain(..), Haste::No) => &self.drains,
-            _ => &self.calls,
-        }
-    }
-}
-
-/// A termination or a change to a Node, for telling repetitions.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Deed {
-    Terminate(ProviderId),
-    Hold(NodeName),
-    Release(NodeName),
-    Drain(NodeName, Evict, Haste),
-    Uncordon(NodeName),
-    RemoveNode(NodeName),
-}
-
-/// Whether a node is emptied because the cloud takes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Haste {
-    No,
-    Yes,
-}
-
-impl Haste {
-    const fn of(gone_by: Option<Timestamp>) -> Self {
-        if gone_by.is_some() { Self::Yes } else { Self::No }
-    }
 }
 
 impl Executor {
@@ -314,62 +260,6 @@ impl Executor {
     }
 }
 
-/// A node counts as being changed as long as this lives, so also when what changes it falls over; the next pass is woken then.
-struct Marked {
-    under_way: Arc<Mutex<UnderWay>>,
-    node: NodeName,
-    haste: Haste,
-    wake: Arc<Notify>,
-}
-
-impl Marked {
-    fn new(under_way: &Arc<Mutex<UnderWay>>, deed: &KubeDeed, wake: Arc<Notify>) -> Self {
-        let (node, haste) = (deed.node().clone(), deed.haste());
-        marks(&mut lock(under_way), haste).insert(node.clone());
-        Self { under_way: Arc::clone(under_way), node, haste, wake }
-    }
-}
-
-impl Drop for Marked {
-    fn drop(&mut self) {
-        marks(&mut lock(&self.under_way), self.haste).remove(&self.node);
-        self.wake.notify_one();
-    }
-}
-
-const fn marks(under_way: &mut UnderWay, haste: Haste) -> &mut BTreeSet<NodeName> {
-    match haste {
-        Haste::No => &mut under_way.changing,
-        Haste::Yes => &mut under_way.emptying_in_haste,
-    }
-}
-
-/// One try at emptying a node; how it stands then goes to the next pass. Of a node that is gone, or is another's by now, the feed tells.
-async fn drain(
-    kube: &KubeAct,
-    node: &NodeName,
-    machine: &ProviderId,
-    Pods { evict, gone_by }: Pods,
-    clock: &Clock,
-    under_way: &Mutex<UnderWay>,
-) -> Result<(), ActError> {
-    let told = match kube.close(node, machine, evict).await? {
-        Outcome::Done | Outcome::Already => {
-            let at = clock.now();
-            let left = gone_by.map(|by| by.duration_since(at));
-            let Emptied { evicted, left, stuck } = kube.evict_pods(node, evict, left).await?;
-            Drained { machine: machine.clone(), at, evicted, left, stuck }
-        }
-        Outcome::Reopened => {
-            let stuck = Some(Stuck::Never("somebody opened it again".to_owned()));
-            Drained { machine: machine.clone(), at: clock.now(), evicted: 0, left: u32::MAX, stuck }
-        }
-        Outcome::Gone | Outcome::NotOurs => return Ok(()),
-    };
-    lock(under_way).drains.insert(node.clone(), told);
-    Ok(())
-}
-
 /// What a supplier answers; `None` where it gives no answer in time, or falls over. Either must not keep what was asked under way for
 /// ever: it is asked again.
 async fn answered<T>(call: &'static str, answer: impl Future<Output = T>) -> Option<T> {
@@ -386,167 +276,10 @@ async fn answered<T>(call: &'static str, answer: impl Future<Output = T>) -> Opt
     }
 }
 
-impl Deed {
-    /// The machine or node it is done to.
-    fn about(&self) -> &str {
-        match self {
-            Self::Terminate(instance) => instance.as_str(),
-            Self::Hold(node) | Self::Release(node) | Self::Drain(node, ..) | Self::Uncordon(node) | Self::RemoveNode(node) => {
-                node.as_str()
-            }
-        }
-    }
-
-    const fn is_in_haste(&self) -> bool {
-        matches!(self, Self::Drain(_, _, Haste::Yes))
-    }
-}
-
-/// Which pods are told to go, and by when they must be gone.
-#[derive(Debug, Clone, Copy)]
-struct Pods {
-    evict: Evict,
-    gone_by: Option<Timestamp>,
-}
-
-enum KubeDeed {
-    Hold(NodeName),
-    Release(NodeName),
-    Drain(NodeName, ProviderId, Pods),
-    Uncordon(NodeName, ProviderId),
-    Remove(NodeName, ProviderId),
-}
-
-impl KubeDeed {
-    const fn haste(&self) -> Haste {
-        match self {
-            Self::Drain(_, _, Pods { gone_by, .. }) => Haste::of(*gone_by),
-            Self::Hold(_) | Self::Release(_) | Self::Uncordon(..) | Self::Remove(..) => Haste::No,
-        }
-    }
-
-    const fn node(&self) -> &NodeName {
-        match self {
-            Self::Hold(node)
-            | Self::Release(node)
-            | Self::Drain(node, ..)
-            | Self::Uncordon(node, _)
-            | Self::Remove(node, _) => node,
-        }
-    }
-}
-
-fn deed(action: &Action) -> Option<Deed> {
-    match action {
-        Action::Launch { .. } => None,
-        Action::Terminate { instance, .. } => Some(Deed::Terminate(instance.clone())),
-        Action::Hold { node, .. } => Some(Deed::Hold(node.clone())),
-        Action::Release { node } => Some(Deed::Release(node.clone())),
-        Action::Drain { node, evict, gone_by, .. } => Some(Deed::Drain(node.clone(), *evict, Haste::of(*gone_by))),
-        Action::Uncordon { node, .. } => Some(Deed::Uncordon(node.clone())),
-        Action::RemoveNode { node, .. } => Some(Deed::RemoveNode(node.clone())),
-    }
-}
-
 /// What is under way is plain data that each holder leaves whole, so a holder's panic does not spoil it.
 fn lock(under_way: &Mutex<UnderWay>) -> MutexGuard<'_, UnderWay> {
     under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::kube::fake;
-
-    fn node(n: usize) -> NodeName {
-        NodeName::new(format!("n{n}")).unwrap()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn slow_drains_keep_no_node_from_being_held() {
-        let asked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-        let seen = Arc::clone(&asked);
-        let silent = fake::client(move |call| {
-            seen.lock().unwrap().insert(call.path);
-            std::future::pending()
-        });
-        let kube = Cluster::new(Arc::new(KubeAct::new(&silent, "default")));
-        let mut executor = Executor::new(Clock::System, &[], None, Arc::default());
-        executor.kube = Some(kube);
-        for n in 0..20 {
-            let machine = ProviderId::new(format!("sim://{n}")).unwrap();
-            executor.on_cluster(KubeDeed::Drain(node(n), machine, Pods { evict: Evict::Movable, gone_by: None }));
-        }
-        executor.on_cluster(KubeDeed::Hold(node(20)));
-        let machine = ProviderId::new("sim://21").unwrap();
-        let in_haste = Pods { evict: Evict::All, gone_by: Some(Timestamp::now()) };
-        executor.on_cluster(KubeDeed::Drain(node(21), machine, in_haste));
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        {
-            let asked = asked.lock().unwrap();
-            assert!(asked.contains("/api/v1/nodes/n20"), "{asked:?}");
-            assert!(asked.contains("/api/v1/nodes/n21"), "nor one that the cloud takes from being emptied: {asked:?}");
-            assert_eq!(asked.len(), KUBE_DRAINS + 2);
-        }
-        // The cloud takes one that waits for its turn.
-        let now = Timestamp::now();
-        let taken = || vec![drain(10, Evict::All, Some(now))];
-        assert_eq!(executor.fresh(vec![drain(10, Evict::All, None)], now), []);
-        assert_eq!(executor.fresh(taken(), now).len(), 1);
-        let machine = ProviderId::new("sim://10").unwrap();
-        executor.on_cluster(KubeDeed::Drain(node(10), machine, in_haste));
-        assert_eq!(executor.fresh(taken(), now), [], "it is under way");
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(asked.lock().unwrap().contains("/api/v1/nodes/n10"));
-    }
-
-    fn drain(n: usize, evict: Evict, gone_by: Option<Timestamp>) -> Action {
-        let provider_id = ProviderId::new(format!("sim://{n}")).unwrap();
-        Action::Drain { record: stoker_core::ids::RecordId(1), node: node(n), provider_id, evict, gone_by }
-    }
-
-    /// An executor that has just done that.
-    fn after(action: &Action, now: Timestamp) -> Executor {
-        let mut executor = Executor::new(Clock::System, &[], None, Arc::default());
-        executor.done_lately.extend(deed(action).map(|deed| (deed.about().to_owned(), (deed, now))));
-        executor
-    }
-
-    #[tokio::test]
-    async fn telling_more_pods_to_go_or_in_haste_is_no_repetition() {
-        let now = Timestamp::now();
-        let told = drain(1, Evict::Nobody, None);
-        let mut executor = after(&told, now);
-        assert_eq!(executor.fresh(vec![told], now), []);
-        let told = drain(1, Evict::All, None);
-        assert_eq!(executor.fresh(vec![told.clone()], now), [told.clone()]);
-        let mut executor = after(&told, now);
-        assert_eq!(executor.fresh(vec![told], now), []);
-        assert_eq!(executor.fresh(vec![drain(1, Evict::All, Some(now))], now).len(), 1);
-    }
-
-    #[tokio::test]
-    async fn what_was_done_before_a_clock_was_set_back_may_be_done_again() {
-        let now = Timestamp::now();
-        let hold = Action::Hold { node: node(1), why: stoker_core::plan::HoldFor::Pods };
-        let mut executor = after(&hold, now);
-        assert_eq!(executor.fresh(vec![hold.clone()], now + SignedDuration::from_secs(4)), []);
-        assert_eq!(executor.fresh(vec![hold.clone()], now - SignedDuration::from_hours(1)), [hold]);
-    }
-
-    async fn falls_over(_: fake::Call) -> http::Response<axum::body::Body> {
-        panic!("as code of others may")
-    }
-
-    #[tokio::test]
-    async fn a_change_that_falls_over_leaves_its_node_to_the_next() {
-        let broken = fake::client(falls_over);
-        let mut executor = Executor::new(Clock::System, &[], Some(Arc::new(KubeAct::new(&broken, "default"))), Arc::default());
-        executor.on_cluster(KubeDeed::Hold(node(1)));
-        assert!(executor.under_way().changing.contains(&node(1)));
-        assert!(executor.finish().await);
-        assert!(executor.under_way().changing.is_empty());
-    }
-}
+mod tests;
