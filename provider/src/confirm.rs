@@ -1,11 +1,12 @@
 //! Asks probes *now* before nodes go: what the autoscaler takes for unneeded may have begun to work since. It is asked only where probes are the
-//! pool's evidence, and never of what has no work to lose: failed, not Ready and unknown ids.
+//! pool's evidence, and never of what has no work to lose: failed ids, unknown ones, and those that never were Ready.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use stoker_core::floor::DOUBTED_FOR;
 use stoker_core::ids::{GpuUuid, NodeGroupId, NodeName};
 use stoker_core::orders::NodeRef;
 use stoker_core::policy::Evidence;
@@ -68,7 +69,7 @@ impl Confirm {
     ///
     /// # Errors
     /// Names the first node that is at work, or of which that cannot be told. Where all probes of the pool have lapsed, pods are the
-    /// evidence, and only work that was seen counts.
+    /// evidence, and only work that was seen counts; so it does of a node that is lost.
     pub async fn quiet(&self, view: &View, group: &NodeGroupId, nodes: &[NodeRef]) -> Result<(), NotQuiet> {
         let pool = view.groups.get(group).map(|shown| &shown.group.pool);
         if pool.and_then(|pool| view.menu.policy.pool(pool)).is_none_or(|pool| pool.evidence != Evidence::Probe) {
@@ -82,7 +83,7 @@ impl Confirm {
                 Ok(()) => continue,
                 Err(Found::Busy(gpu)) => (DeleteRefusal::Busy, NotQuiet::Busy { node: node.clone(), gpu }),
                 // A GPU that is broken can often not be read, and it is for that that the node goes.
-                Err(Found::Unknown(_)) if unhealthy() || by_pods(view, record) => continue,
+                Err(Found::Unknown(_)) if unhealthy() || by_pods(view, record) || is_lost(view, record) => continue,
                 Err(Found::Unknown(why)) => (DeleteRefusal::Unknown, NotQuiet::Unknown { node: node.clone(), why }),
             };
             self.metrics.delete_refused(refusal);
@@ -113,6 +114,13 @@ impl Confirm {
 /// Whether pods are the evidence of what a node does, as its probe is silent with all others of its pool. That is the engine's to conclude.
 fn by_pods(view: &View, record: &Record) -> bool {
     view.memory.watched.get(&record.id).is_some_and(|known| known.by_pods)
+}
+
+/// Whether a node's kubelet is away for so long that its machine is taken for dead. Its probe is with it, so nobody would ever answer: refused,
+/// it would be paid for without end, and each refusal stops the removal of others for a while.
+fn is_lost(view: &View, record: &Record) -> bool {
+    let away = record.judged.as_ref().filter(|judged| judged.is_not_ready());
+    away.is_some_and(|judged| view.at.duration_since(judged.since) >= DOUBTED_FOR)
 }
 
 /// Those of the named nodes that are of the group and were Ready, with their records.

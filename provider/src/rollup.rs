@@ -95,7 +95,8 @@ pub async fn run(readings: SharedRollup, journal: ReadingsWriter, followed: Foll
             readings.follow(contexts(&shown.memory, &shown.menu, facts.flatten().as_deref(), claims.as_deref()));
         }
         let now = clock.now();
-        if stopping || now.duration_since(written_at) >= WRITE_EVERY {
+        // Written later than now, it was before a clock was set back.
+        if stopping || !(SignedDuration::ZERO..WRITE_EVERY).contains(&now.duration_since(written_at)) {
             written_at = now;
             if let Err(error) = readings.write(&journal, now).await {
                 tracing::warn!(error = &error as &dyn std::error::Error, "writing readings failed; the next write has them too")

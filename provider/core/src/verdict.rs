@@ -192,6 +192,11 @@ impl Judged {
         }
     }
 
+    /// Whether its Node is not Ready: not yet, or not any more.
+    pub const fn is_not_ready(&self) -> bool {
+        matches!(self.why, Reason::NotReady | Reason::Away { .. })
+    }
+
     /// Whether its window is over, so that it may go: it is idle, or was when somebody closed it or its kubelet went away.
     pub const fn is_released(&self) -> bool {
         match (self.verdict, &self.why) {

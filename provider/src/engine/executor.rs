@@ -1,5 +1,8 @@
 //! Does what a checked plan says, and nothing else. It has no choice to make: what to buy, where and under which key is settled.
 
+mod deed;
+mod nodes;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,18 +11,20 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::ids::{LaunchKey, NodeName, ProviderId, SupplierName};
-use stoker_core::plan::{Action, Evict};
-use stoker_core::snapshot::{Drained, Snapshot, Stuck};
+use stoker_core::plan::Action;
+use stoker_core::snapshot::{Drained, Snapshot};
 use stoker_core::supply::{LaunchOutcome, LaunchRequest};
 use stoker_core::told::Tell;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use self::deed::{Deed, KubeDeed, Pods, deed};
+use self::nodes::{Cluster, Marked, drain};
 use super::teller::Teller;
 use crate::clock::Clock;
 use crate::fault;
-use crate::kube::act::{ActError, Emptied, KubeAct, Outcome};
+use crate::kube::act::KubeAct;
 use crate::permit::Permit;
 use crate::supplier::Supplier;
 
@@ -32,16 +37,6 @@ const REPEAT_AFTER: SignedDuration = SignedDuration::from_secs(5);
 /// How long a supplier may take to answer: clouds answer within seconds, and a launch that is asked again under its key buys nothing
 /// twice.
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
-
-/// Calls to the API server at once, of those that are one small change.
-const KUBE_CALLS: usize = 8;
-
-/// Nodes that are emptied at once: each takes a call for every pod, and must not keep a node that pods have just come to from being
-/// held.
-const KUBE_DRAINS: usize = 4;
-
-/// The same of nodes that the cloud takes, beside the others: a market that goes takes dozens, and their pods' seconds run.
-const KUBE_HASTY_DRAINS: usize = 16;
 
 /// What is under way, and what came of what was.
 #[derive(Debug, Clone, Default)]
@@ -56,6 +51,17 @@ pub struct UnderWay {
     pub drains: BTreeMap<NodeName, Drained>,
     /// Nodes that are being changed.
     pub changing: BTreeSet<NodeName>,
+    /// Nodes that are being emptied because the cloud takes them. A lesser change may be under way beside that.
+    pub emptying_in_haste: BTreeSet<NodeName>,
+}
+
+impl UnderWay {
+    /// Whether a deed has to wait for another on the same node: what that comes to is seen before the next is done. What the cloud takes
+    /// waits for no lesser one, which may be long in its turn.
+    fn is_in_the_way_of(&self, deed: &Deed) -> bool {
+        let node = deed.about();
+        self.emptying_in_haste.contains(node) || (!deed.is_in_haste() && self.changing.contains(node))
+    }
 }
 
 /// Does the actions of checked plans.
@@ -69,42 +75,6 @@ pub struct Executor {
     /// The last deed on each machine or node, so that the opposite deed is never taken for a repetition.
     done_lately: HashMap<String, (Deed, Timestamp)>,
     tasks: JoinSet<()>,
-}
-
-/// The cluster, and how much is done to it at once.
-struct Cluster {
-    act: Arc<KubeAct>,
-    calls: Arc<Semaphore>,
-    drains: Arc<Semaphore>,
-    hasty_drains: Arc<Semaphore>,
-}
-
-impl Cluster {
-    fn new(act: Arc<KubeAct>) -> Self {
-        let [calls, drains, hasty_drains] =
-            [KUBE_CALLS, KUBE_DRAINS, KUBE_HASTY_DRAINS].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { act, calls, drains, hasty_drains }
-    }
-
-    /// What a deed waits for.
-    const fn permits(&self, deed: &KubeDeed) -> &Arc<Semaphore> {
-        match deed {
-            KubeDeed::Drain(_, _, Pods { gone_by: Some(_), .. }) => &self.hasty_drains,
-            KubeDeed::Drain(..) => &self.drains,
-            _ => &self.calls,
-        }
-    }
-}
-
-/// A termination or a change to a Node, for telling repetitions.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Deed {
-    Terminate(ProviderId),
-    Hold(NodeName),
-    Release(NodeName),
-    Drain(NodeName, Evict),
-    Uncordon(NodeName),
-    RemoveNode(NodeName),
 }
 
 impl Executor {
@@ -149,13 +119,12 @@ impl Executor {
 
     /// The actions that were not done a moment ago.
     pub fn fresh(&mut self, actions: Vec<Action>, now: Timestamp) -> Vec<Action> {
-        self.done_lately.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_AFTER);
+        // One done later than now is of before a clock was set back.
+        self.done_lately.retain(|_, (_, at)| (SignedDuration::ZERO..REPEAT_AFTER).contains(&now.duration_since(*at)));
         let under_way = lock(&self.under_way);
         let repeated = |action: &Action| {
             deed(action).is_some_and(|deed| {
-                // One change to a node at a time: what it comes to is seen before the next is made.
-                under_way.changing.contains(deed.about())
-                    || self.done_lately.get(deed.about()).is_some_and(|(last, _)| *last == deed)
+                under_way.is_in_the_way_of(&deed) || self.done_lately.get(deed.about()).is_some_and(|(last, _)| *last == deed)
             })
         };
         actions.into_iter().filter(|action| !repeated(action)).collect()
@@ -273,8 +242,9 @@ impl Executor {
         let Some(cluster) = &self.kube else { return };
         let (kube, permits) = (Arc::clone(&cluster.act), Arc::clone(cluster.permits(&deed)));
         let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
-        lock(&under_way).changing.insert(deed.node().clone());
+        let marked = Marked::new(&under_way, &deed, wake);
         self.tasks.spawn(async move {
+            let _marked = marked;
             let _permit = permits.acquire().await;
             let (node, done) = match &deed {
                 KubeDeed::Hold(node) => (node, kube.hold(node).await.map(drop)),
@@ -286,36 +256,8 @@ impl Executor {
             if let Err(error) = done {
                 tracing::warn!(%node, %error, "changing the Node failed; it is tried again");
             }
-            lock(&under_way).changing.remove(deed.node());
-            wake.notify_one();
         });
     }
-}
-
-/// One try at emptying a node; how it stands then goes to the next pass. Of a node that is gone, or is another's by now, the feed tells.
-async fn drain(
-    kube: &KubeAct,
-    node: &NodeName,
-    machine: &ProviderId,
-    Pods { evict, gone_by }: Pods,
-    clock: &Clock,
-    under_way: &Mutex<UnderWay>,
-) -> Result<(), ActError> {
-    let told = match kube.close(node, machine, evict).await? {
-        Outcome::Done | Outcome::Already => {
-            let at = clock.now();
-            let left = gone_by.map(|by| by.duration_since(at));
-            let Emptied { evicted, left, stuck } = kube.evict_pods(node, evict, left).await?;
-            Drained { machine: machine.clone(), at, evicted, left, stuck }
-        }
-        Outcome::Reopened => {
-            let stuck = Some(Stuck::Never("somebody opened it again".to_owned()));
-            Drained { machine: machine.clone(), at: clock.now(), evicted: 0, left: u32::MAX, stuck }
-        }
-        Outcome::Gone | Outcome::NotOurs => return Ok(()),
-    };
-    lock(under_way).drains.insert(node.clone(), told);
-    Ok(())
 }
 
 /// What a supplier answers; `None` where it gives no answer in time, or falls over. Either must not keep what was asked under way for
@@ -334,110 +276,10 @@ async fn answered<T>(call: &'static str, answer: impl Future<Output = T>) -> Opt
     }
 }
 
-impl Deed {
-    /// The machine or node it is done to.
-    fn about(&self) -> &str {
-        match self {
-            Self::Terminate(instance) => instance.as_str(),
-            Self::Hold(node) | Self::Release(node) | Self::Drain(node, _) | Self::Uncordon(node) | Self::RemoveNode(node) => {
-                node.as_str()
-            }
-        }
-    }
-}
-
-/// Which pods are told to go, and by when they must be gone.
-#[derive(Debug, Clone, Copy)]
-struct Pods {
-    evict: Evict,
-    gone_by: Option<Timestamp>,
-}
-
-enum KubeDeed {
-    Hold(NodeName),
-    Release(NodeName),
-    Drain(NodeName, ProviderId, Pods),
-    Uncordon(NodeName, ProviderId),
-    Remove(NodeName, ProviderId),
-}
-
-impl KubeDeed {
-    const fn node(&self) -> &NodeName {
-        match self {
-            Self::Hold(node)
-            | Self::Release(node)
-            | Self::Drain(node, ..)
-            | Self::Uncordon(node, _)
-            | Self::Remove(node, _) => node,
-        }
-    }
-}
-
-fn deed(action: &Action) -> Option<Deed> {
-    match action {
-        Action::Launch { .. } => None,
-        Action::Terminate { instance, .. } => Some(Deed::Terminate(instance.clone())),
-        Action::Hold { node, .. } => Some(Deed::Hold(node.clone())),
-        Action::Release { node } => Some(Deed::Release(node.clone())),
-        Action::Drain { node, evict, .. } => Some(Deed::Drain(node.clone(), *evict)),
-        Action::Uncordon { node, .. } => Some(Deed::Uncordon(node.clone())),
-        Action::RemoveNode { node, .. } => Some(Deed::RemoveNode(node.clone())),
-    }
-}
-
 /// What is under way is plain data that each holder leaves whole, so a holder's panic does not spoil it.
 fn lock(under_way: &Mutex<UnderWay>) -> MutexGuard<'_, UnderWay> {
     under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::kube::fake;
-
-    fn node(n: usize) -> NodeName {
-        NodeName::new(format!("n{n}")).unwrap()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn slow_drains_keep_no_node_from_being_held() {
-        let asked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-        let seen = Arc::clone(&asked);
-        let silent = fake::client(move |call| {
-            seen.lock().unwrap().insert(call.path);
-            std::future::pending()
-        });
-        let kube = Cluster::new(Arc::new(KubeAct::new(&silent, "default")));
-        let mut executor = Executor::new(Clock::System, &[], None, Arc::default());
-        executor.kube = Some(kube);
-        for n in 0..20 {
-            let machine = ProviderId::new(format!("sim://{n}")).unwrap();
-            executor.on_cluster(KubeDeed::Drain(node(n), machine, Pods { evict: Evict::Movable, gone_by: None }));
-        }
-        executor.on_cluster(KubeDeed::Hold(node(20)));
-        let machine = ProviderId::new("sim://21").unwrap();
-        let in_haste = Pods { evict: Evict::All, gone_by: Some(Timestamp::now()) };
-        executor.on_cluster(KubeDeed::Drain(node(21), machine, in_haste));
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let asked = asked.lock().unwrap();
-        assert!(asked.contains("/api/v1/nodes/n20"), "{asked:?}");
-        assert!(asked.contains("/api/v1/nodes/n21"), "nor one that the cloud takes from being emptied: {asked:?}");
-        assert_eq!(asked.len(), KUBE_DRAINS + 2);
-    }
-
-    #[tokio::test]
-    async fn telling_more_pods_to_go_is_no_repetition() {
-        let mut executor = Executor::new(Clock::System, &[], None, Arc::default());
-        let now = Timestamp::now();
-        let drain = |evict| {
-            let provider_id = ProviderId::new("sim://1").unwrap();
-            Action::Drain { record: stoker_core::ids::RecordId(1), node: node(1), provider_id, evict, gone_by: None }
-        };
-        let told = drain(Evict::Nobody);
-        executor.done_lately.extend(deed(&told).map(|deed| (deed.about().to_owned(), (deed, now))));
-        assert_eq!(executor.fresh(vec![told], now), []);
-        assert_eq!(executor.fresh(vec![drain(Evict::All)], now).len(), 1);
-    }
-}
+mod tests;

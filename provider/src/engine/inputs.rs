@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::decide::STALE_INVENTORY;
 use stoker_core::demand::Demand;
 use stoker_core::group::Menu;
 use stoker_core::ids::{Cloud, SupplierName, ZoneId};
@@ -48,7 +49,8 @@ impl MarketFeed {
     /// its quotes lapse by themselves.
     pub async fn refresh(&self, now: Timestamp) {
         let mut asked = self.asked.lock().await;
-        if asked.is_some_and(|at| now.duration_since(at) < MARKETS_EVERY) {
+        // Asked later than now, it was before a clock was set back: its quotes would lapse before they are asked for again.
+        if asked.is_some_and(|at| (SignedDuration::ZERO..MARKETS_EVERY).contains(&now.duration_since(at))) {
             return;
         }
         let mut facts = AllMarketFacts::clone(&self.facts.borrow());
@@ -294,7 +296,8 @@ pub async fn ask(supplier: &dyn Supplier, latest: &Latest, now: Timestamp) -> bo
             let changed = match latest.as_deref() {
                 None if !seen.complete => return false,
                 None => true,
-                Some(last) if last.as_of > seen.as_of => return false,
+                // Asked before the last one and answered after it. One of later than could be was read before the clock was set back.
+                Some(last) if last.as_of > seen.as_of && last.as_of.duration_since(now) <= STALE_INVENTORY => return false,
                 Some(last) => last.complete != seen.complete || last.instances != seen.instances,
             };
             // An incomplete listing must not make what is known look unseen: the last complete one stays, and ages.
@@ -309,3 +312,6 @@ pub async fn ask(supplier: &dyn Supplier, latest: &Latest, now: Timestamp) -> bo
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

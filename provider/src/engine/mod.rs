@@ -3,39 +3,38 @@
 //! Everything that changes the memory passes through this loop, one thing after the other. Watches, suppliers and RPCs only wake it or
 //! leave a message; the pass re-reads all. Actions are written down before they are done, and their outcomes come back as facts.
 
+mod calls;
 mod executor;
 mod handle;
 mod inputs;
+mod report;
 mod teller;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::check::check;
-use stoker_core::choose::Scales;
-use stoker_core::decide::{decide, is_fresh};
-use stoker_core::group::{Group, Menu};
-use stoker_core::ids::{DecisionId, NodeGroupId, OrderId};
+use stoker_core::decide::decide;
+use stoker_core::group::Menu;
+use stoker_core::ids::{DecisionId, NodeGroupId};
 use stoker_core::memory::Memory;
-use stoker_core::orders;
-use stoker_core::plan::{Accounts, Closed, GroupLimits, Note};
+use stoker_core::plan::{Accounts, Closed, GroupLimits};
 use stoker_core::sabotage;
-use stoker_core::snapshot::Snapshot;
-use stoker_core::usage::Usage;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 pub use executor::Executor;
 pub use handle::{CallRefused, EngineHandle};
 pub use inputs::{AllMarketFacts, ClusterFeed, Feeds, Inputs, Latest, MARKETS_EVERY, MarketFeed, ask};
+pub use report::{Call, Listener, PassFailed, PassReport};
 
 use crate::clock::Clock;
 use crate::fault;
-use crate::journal::{AcceptedCall, COUNT_EVERY, DecisionEntry, Journal, JournalError, Restored};
+use crate::journal::{COUNT_EVERY, DecisionEntry, Journal, Restored};
 use crate::permit::Permit;
 use crate::view::{NotReady, Publisher, View};
 use handle::Command;
@@ -43,10 +42,6 @@ use handle::Command;
 /// Messages waiting for the loop. The autoscaler makes at most some tens of mutating calls at once; past this its calls wait, which is
 /// the backpressure it understands.
 const COMMANDS: usize = 256;
-
-/// Mutating calls taken in before a pass: enough to share one pass among a parallel scale-up, few enough to keep the first caller's wait
-/// short, as each call is flushed to disk by itself.
-const BATCH: usize = 16;
 
 /// A full pass is made at least so often, whether or not anything woke the loop: it repairs what an event missed.
 const RESYNC: SignedDuration = SignedDuration::from_secs(10);
@@ -56,72 +51,6 @@ const PRUNE_EVERY: SignedDuration = SignedDuration::from_mins(10);
 
 /// Passes that a settling engine makes at most: each acts on the outcomes of the last, and an order has far fewer offers than this.
 const SETTLING_PASSES: usize = 64;
-
-/// Hears of every pass: metrics, events for people, the demo.
-pub trait Listener: Send + Sync + 'static {
-    /// A pass was made, checked and written down.
-    fn passed(&self, pass: &PassReport<'_>);
-    /// A pass was not acted on, and why.
-    fn failed(&self, why: &PassFailed);
-    /// A mutating call on a group was answered.
-    fn called(&self, call: Call, group: &NodeGroupId, result: Result<(), &CallRefused>);
-}
-
-/// A mutating call, as a kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
-    /// `NodeGroupIncreaseSize`.
-    Increase,
-    /// `NodeGroupDecreaseTargetSize`.
-    Decrease,
-    /// `NodeGroupDeleteNodes`.
-    Delete,
-}
-
-impl Call {
-    /// What the autoscaler calls it.
-    pub const fn rpc(self) -> &'static str {
-        match self {
-            Self::Increase => "NodeGroupIncreaseSize",
-            Self::Decrease => "NodeGroupDecreaseTargetSize",
-            Self::Delete => "NodeGroupDeleteNodes",
-        }
-    }
-}
-
-/// What a pass did.
-#[derive(Debug)]
-pub struct PassReport<'a> {
-    /// Its number in the journal; `None` where nothing was decided.
-    pub decision: Option<DecisionId>,
-    /// When.
-    pub at: Timestamp,
-    /// How long it took on the machine's own clock.
-    pub took: Duration,
-    /// What happened that people may want to know.
-    pub notes: &'a [Note],
-    /// The memory that it was decided on.
-    pub before: &'a Memory,
-    /// The facts that it was decided on.
-    pub snapshot: &'a Snapshot,
-    /// What is being done.
-    pub actions: &'a [stoker_core::plan::Action],
-    /// Why orders were supplied as they were.
-    pub explanations: &'a [stoker_core::plan::Explanation],
-    /// The view that it published.
-    pub view: &'a View,
-}
-
-/// Why a pass was not acted on.
-#[derive(Debug, thiserror::Error)]
-pub enum PassFailed {
-    /// It would have broken a promise.
-    #[error("the plan would break a promise and is not acted on: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Unsound(Vec<stoker_core::check::Fatal>),
-    /// It could not be written down.
-    #[error("the journal cannot be written, so nothing is done")]
-    Journal(#[source] JournalError),
-}
 
 /// What an engine is made of.
 pub struct Parts {
@@ -165,9 +94,6 @@ pub struct Engine {
     commands: mpsc::Receiver<Command>,
     handle: EngineHandle,
 }
-
-/// A mutating call that was accepted and waits for the pass that publishes it.
-type Answer = Box<dyn FnOnce() + Send>;
 
 impl Engine {
     /// An engine that has made no pass yet.
@@ -233,111 +159,6 @@ impl Engine {
         self.parts.executor.finish().await;
     }
 
-    /// Takes a message and those that wait behind it, makes one pass, and answers.
-    async fn take(&mut self, first: Command) {
-        let mut answers: Vec<Answer> = Vec::new();
-        let mut next = Some(first);
-        while let Some(command) = next {
-            // A session changes what the groups may take: what comes after it must see its pass first.
-            let last = matches!(command, Command::Session { .. } | Command::Settle { .. }) || answers.len() + 1 >= BATCH;
-            if let Some(answer) = self.accept(command).await {
-                answers.push(answer);
-            }
-            next = if last { None } else { self.commands.try_recv().ok() };
-        }
-        self.pass().await;
-        if sabotage::on("increase-waits") {
-            self.parts.executor.finish().await;
-        }
-        for answer in answers {
-            answer();
-        }
-    }
-
-    /// Applies one call to the memory and makes it durable; what remains is the answer, given once the pass has published it.
-    async fn accept(&mut self, command: Command) -> Option<Answer> {
-        match command {
-            Command::Increase { group, delta, reply } => {
-                let done = self.change(Call::Increase, &group, |engine, memory, now| {
-                    let order = engine.increase(memory, &group, delta, now)?;
-                    Ok((order, AcceptedCall::Increase { group: group.clone(), delta, order }))
-                });
-                Some(answer(reply, done.await))
-            }
-            Command::Decrease { group, delta, reply } => {
-                let done = self.change(Call::Decrease, &group, |_, memory, now| {
-                    let withdrawn = orders::decrease(memory, &group, delta, now)?;
-                    let call = AcceptedCall::Decrease { group: group.clone(), asked: delta, withdrawn: withdrawn.clone() };
-                    Ok((withdrawn, call))
-                });
-                Some(answer(reply, done.await))
-            }
-            Command::Delete { group, nodes, reply } => {
-                let done = self.change(Call::Delete, &group, |engine, memory, now| {
-                    let cluster = engine.parts.feeds.cluster();
-                    let records = orders::delete(memory, &engine.menu, cluster.as_deref(), &group, &nodes, now)?;
-                    let nodes = nodes.iter().map(|node| node.name.clone()).collect();
-                    let call = AcceptedCall::Delete { group: group.clone(), nodes, records: records.clone() };
-                    Ok((records, call))
-                });
-                Some(answer(reply, done.await))
-            }
-            Command::Session { reply } => {
-                let mut memory = Memory::clone(&self.memory);
-                let session = orders::begin_session(&mut memory);
-                let done = self.keep(memory, &AcceptedCall::Session { session }).await;
-                Some(answer(reply, done))
-            }
-            Command::Settle { reply } => {
-                self.settle().await;
-                let _ = reply.send(());
-                None
-            }
-        }
-    }
-
-    async fn change<T>(
-        &mut self,
-        call: Call,
-        group: &NodeGroupId,
-        apply: impl FnOnce(&Self, &mut Memory, Timestamp) -> Result<(T, AcceptedCall), CallRefused>,
-    ) -> Result<T, CallRefused> {
-        let now = self.parts.clock.now();
-        let mut memory = Memory::clone(&self.memory);
-        let applied = match self.readiness() {
-            Ok(()) => apply(self, &mut memory, now),
-            Err(why) => Err(why.into()),
-        };
-        let done = match applied {
-            Ok((value, accepted)) => self.keep(memory, &accepted).await.map(|()| value),
-            Err(why) => Err(why),
-        };
-        self.parts.listener.called(call, group, done.as_ref().map(|_| ()));
-        done
-    }
-
-    /// Makes a changed memory durable and takes it over.
-    async fn keep(&mut self, memory: Memory, call: &AcceptedCall) -> Result<(), CallRefused> {
-        fault::point("order.accepted");
-        let now = self.parts.clock.now();
-        let written = self.parts.journal.accept(now, call, &self.memory, &memory).await;
-        fault::point("order.journalled");
-        written.map_err(|error| CallRefused::NotReady(NotReady::Journal(error.to_string())))?;
-        self.memory = Arc::new(memory);
-        Ok(())
-    }
-
-    fn increase(&self, memory: &mut Memory, group: &NodeGroupId, delta: i32, now: Timestamp) -> Result<OrderId, CallRefused> {
-        let before = Memory::clone(memory);
-        let usage = Usage::count(&before, &self.menu, now);
-        let snapshot = self.parts.feeds.snapshot(&self.parts.executor);
-        let fresh = |group: &Group| is_fresh(&snapshot, group, now);
-        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, now };
-        let limits = self.limits.get(group).ok_or_else(|| orders::OrderRefused::UnknownGroup(group.clone()))?;
-        let (order, _) = orders::increase(memory, &scales, limits, group, delta)?;
-        Ok(order)
-    }
-
     fn readiness(&self) -> Result<(), NotReady> {
         self.parts.feeds.ready()?;
         self.parts.inputs.ready(&self.parts.feeds)
@@ -389,7 +210,7 @@ impl Engine {
 
     /// Forgets decisions that are past their time, a little at a time.
     async fn prune(&mut self, now: Timestamp) {
-        if now.duration_since(self.pruned_at) < PRUNE_EVERY {
+        if (SignedDuration::ZERO..PRUNE_EVERY).contains(&now.duration_since(self.pruned_at)) {
             return;
         }
         match self.parts.journal.prune(now, self.parts.retention).await {
@@ -489,9 +310,4 @@ impl Engine {
             }
         }
     }
-}
-
-fn answer<T: Send + 'static>(reply: oneshot::Sender<Result<T, CallRefused>>, value: Result<T, CallRefused>) -> Answer {
-    // A caller that has gone away needs no answer; what it asked for stands.
-    Box::new(move || drop(reply.send(value)))
 }

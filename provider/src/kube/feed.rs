@@ -59,7 +59,7 @@ const BOUND_AND_ALIVE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.ph
 /// whole, so no half list is ever seen. A broken watch leaves the last facts, and [`broken`](Self::broken) tells of it.
 ///
 /// # Caveats
-/// A pod that gets its GPU by a resource claim only (DRA) holds no node.
+/// A pod with a resource claim (DRA) holds its node, whatever it claims: that may be a GPU.
 #[derive(Debug, Clone)]
 pub struct KubeFeed {
     facts: watch::Receiver<Option<Arc<ClusterFacts>>>,

@@ -260,6 +260,7 @@ impl Readings {
         let mut look_at = next_look(self.clock.now());
         let mut published = tokio::time::Instant::now();
         loop {
+            look_at = look_at.min(next_look(self.clock.now()));
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.news.notified() => {
@@ -296,6 +297,8 @@ impl Readings {
         });
         let (mut silent, mut oldest) = (0, now);
         for (name, node) in nodes.iter_mut() {
+            // What was heard later than now was heard before the clock was set back: nobody would be missed until it is there again.
+            node.heard = node.heard.min(now);
             let late = now.duration_since(node.heard) > node.periods.of(node.digest.seen().source) * MISSED;
             if late && node.digest.silent(node.heard, now) {
                 tracing::warn!(node = %name, last = %node.heard, "no reading any more: what it does is unknown");

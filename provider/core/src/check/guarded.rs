@@ -2,6 +2,7 @@
 //! them away. Recounted from the snapshot, whatever was concluded from it.
 
 use super::{ByGroup, Fatal};
+use crate::aside::AsideFor;
 use crate::group::Menu;
 use crate::ids::{NodeGroupId, NodeName, ProviderId};
 use crate::leaving::LeaveFor;
@@ -41,7 +42,9 @@ pub(super) fn guarded(
                 };
                 let began = before.records.get(&known.id).is_some_and(|r| matches!(r.state, State::Registered { .. }));
                 let active = snapshot.seen.get(&node.name).is_some_and(|seen| is_active(seen));
-                if active || (began && !is_proven(known, &node.name, snapshot, menu, memory)) {
+                // A GPU that is broken can often not be read.
+                let broken = memory.aside.get(&known.id).is_some_and(|aside| aside.why == AsideFor::Unhealthy);
+                if active || (began && !broken && !is_proven(known, &node.name, snapshot, menu, memory)) {
                     faults.push(Fatal::EndsBusy(instance.clone()));
                 }
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Draft;
-use crate::leaving::{LONGEST_REST, STAYS_FOR, Stage};
+use crate::leaving::{LONGEST_REST, LeaveFor, STAYS_FOR, Stage};
 use crate::memory::Memory;
 use crate::record::{Record, State};
 use crate::spot::REGION_LEFT_ALONE;
@@ -42,6 +42,13 @@ pub(super) fn set_back(memory: &mut Memory, now: Timestamp) {
         group.frozen_since.iter_mut().for_each(began);
     });
     mend(memory.leaving.values_mut(), |leaving| {
+        // The cloud's word of when it takes the machine stands, and yet no more time is left than when that was heard.
+        if let LeaveFor::Reclaimed { at, .. } = &mut leaving.why
+            && leaving.since > now
+            && *at > leaving.since
+        {
+            *at = (*at).min(Draft::after(now, at.duration_since(leaving.since)));
+        }
         began(&mut leaving.since);
         match &mut leaving.stage {
             Stage::Emptying { closed_at, counted_at, .. } => [closed_at, counted_at].into_iter().for_each(began),
@@ -66,6 +73,7 @@ pub(super) fn set_back(memory: &mut Memory, now: Timestamp) {
     mend(memory.windows.values_mut(), |released| {
         released.nodes.iter_mut().map(|(_, at)| at).chain(&mut released.grew_at).for_each(began);
     });
+    mend(memory.images.values_mut(), |images| images.set_back(now));
     for floor in memory.floors.values_mut().filter(|floor| floor.unmet_since > Some(now)) {
         Arc::make_mut(floor).unmet_since = Some(now);
     }

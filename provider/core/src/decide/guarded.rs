@@ -3,6 +3,7 @@
 
 use super::Draft;
 use super::seats::Seat;
+use crate::aside::AsideFor;
 use crate::ids::{NodeGroupId, ProviderId};
 use crate::plan::HoldFor;
 use crate::policy::Evidence;
@@ -49,9 +50,9 @@ impl Draft<'_> {
         machine.node.is_some_and(|node| node.is_busy()) || (machine.is_active() && by_probe())
     }
 
-    /// Whether nothing tells what a node of a pool with probes does. A broken one need not tell.
+    /// Whether nothing tells what a node of a pool with probes does. A broken one need not tell; what may only be a fault breaks none yet.
     fn is_untold(&self, record: &Record) -> bool {
-        let known = self.memory.watched.get(&record.id);
-        known.is_some_and(|known| known.is_untold() && known.fault_since.is_none())
+        let broken = || self.memory.aside.get(&record.id).is_some_and(|aside| aside.why == AsideFor::Unhealthy);
+        self.memory.watched.get(&record.id).is_some_and(|known| known.is_untold()) && !broken()
     }
 }

@@ -238,3 +238,19 @@ async fn a_node_that_prometheus_reads_is_left_to_the_engine() {
     rig.quiet(0, Source::Prometheus);
     rig.delete(&["sim://0"]).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_kubelet_and_probe_are_both_long_gone_is_let_go_and_not_while_work_is_seen_on_it() {
+    let mut rig = Rig::new(2, Evidence::Probe);
+    rig.probe(1, Says::AtWork);
+    for n in 0..2 {
+        rig.change(n, |record| {
+            record.judged = Some(Judged { verdict: Verdict::Booting, why: Reason::NotReady, since: now() });
+        });
+    }
+    rig.view.at = after(599);
+    assert!(rig.refused(&["sim://0"]).await.contains("no probe speaks for the node"));
+    rig.view.at = after(600);
+    rig.delete(&["sim://0"]).await.unwrap();
+    assert!(rig.refused(&["sim://1"]).await.contains("is at work"));
+}

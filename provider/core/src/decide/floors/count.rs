@@ -13,7 +13,7 @@ use crate::images;
 use crate::policy::Pool;
 use crate::record::{Record, State};
 use crate::units::UsdPerHour;
-use crate::verdict::{Reason, Verdict};
+use crate::verdict::{Judged, Reason, Verdict};
 
 /// What a record is to its pool's floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,7 +167,7 @@ fn doubted_until(record: &Record) -> Option<Timestamp> {
 }
 
 fn is_not_ready(record: &Record) -> bool {
-    record.judged.as_ref().is_some_and(|judged| matches!(judged.why, Reason::NotReady | Reason::Away { .. }))
+    record.judged.as_ref().is_some_and(Judged::is_not_ready)
 }
 
 fn is_closed(record: &Record) -> bool {

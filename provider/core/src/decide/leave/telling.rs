@@ -25,6 +25,8 @@ pub(super) fn whom(draft: &Draft<'_>, record: &Record, seat: &Seat<'_>, node: &N
         LeaveFor::CapacityEnds { .. } | LeaveFor::Reclaimed { .. } => Evict::All,
         LeaveFor::Held { .. } => {
             let due = node.cordon.is_closed() && settled_at(leaving).is_some_and(|at| at <= draft.now);
+            // Nor is one told that came after the others were: it names its node, or heeds no cordon.
+            let due = due && !has_come(node, leaving);
             // What works again is not what was announced to go, and of what nobody can tell it may be so.
             if due && held::is_proven(seat) { Evict::Movable } else { Evict::Nobody }
         }

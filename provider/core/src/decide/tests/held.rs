@@ -199,3 +199,19 @@ fn pods_of_which_nothing_is_known_are_not_told_before_it_is() {
     world.seen.insert(name(0), Arc::new(quiet_since));
     assert!(drains(&world.live(seconds(10))).contains(&Evict::Movable));
 }
+
+/// One that tolerates closed nodes, or names its node, comes after the others were told to go: it is none of those that were announced.
+#[test]
+fn a_pod_that_comes_after_the_others_were_told_is_not_told_itself() {
+    let mut world = overnight();
+    told(&mut world);
+    world.drain(None);
+    world.set_pods(0, &["dev/newcomer"]);
+    world.pass();
+    world.advance(seconds(10));
+    world.observe();
+    assert_eq!(drains(&world.pass().actions), [Evict::Nobody]);
+    world.drain(None);
+    world.set_pods(0, &[]);
+    assert!(endings(&world.live(seconds(30))).contains(&Ending::Held));
+}

@@ -589,3 +589,31 @@ fn no_pod_is_told_to_go_that_must_not_in_random_weather() {
     // The weather was worth the name.
     assert!(told > 300 && ended > 100 && opened > 30, "{told} told, {ended} ended, {opened} opened");
 }
+
+/// The GPU of a node is lost, of which nobody can tell any more whether it works; the node is empty and goes with its block all the same.
+#[test]
+fn a_broken_node_on_a_block_that_ends_is_emptied_and_ended() {
+    use super::verdicts::{quiet, seen};
+    use crate::ids::NodeName;
+    use crate::policy::Evidence;
+    use crate::reading::Why;
+    use crate::reading::seen::Activity;
+
+    let mut world = on_a_block();
+    world.policy(|policy| {
+        policy.pools[0].evidence = Evidence::Probe;
+        policy.pools[0].unhealthy.action = crate::health::UnhealthyAction::Cordon;
+    });
+    let since = world.now;
+    for node in ["node-0", "node-1"] {
+        let mut seen = seen(since, [quiet(since); 2]);
+        if node == "node-0" {
+            seen.gpus.values_mut().for_each(|gpu| gpu.activity = Activity::Unknown { why: Why::GpuLost, since });
+        }
+        world.seen.insert(NodeName::new(node).unwrap(), Arc::new(seen));
+    }
+    world.unbind_pod();
+    world.live(minutes(60) - seconds(1));
+    let done = world.live(minutes(10));
+    assert_eq!(endings(&done), [Ending::CapacityEnds; 2]);
+}

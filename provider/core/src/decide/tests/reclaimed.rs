@@ -336,3 +336,21 @@ fn a_node_that_will_be_maintained_takes_no_new_pods_and_keeps_those_that_it_has(
         assert_eq!(reclaims(&world), Milli(0));
     }
 }
+
+#[test]
+fn a_clock_that_is_set_back_over_a_restart_gives_what_was_told_the_time_that_was_left() {
+    let mut world = on_spot(1);
+    reclaim(&mut world, 0);
+    world.pass();
+    world.drain(Some(&Stuck::NotNow("a budget".into())));
+    world.pass();
+    // Nobody is heard yet.
+    world.seen.clear();
+    world.advance(-minutes(60));
+    world.observe();
+    let gone_by = later(&world, seconds(110));
+    assert_eq!(drains(&world.pass().actions), []);
+    world.advance(seconds(10));
+    world.observe();
+    assert_eq!(drains(&world.pass().actions), [("node-0".to_owned(), Evict::All, Some(gone_by))]);
+}
