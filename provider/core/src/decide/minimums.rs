@@ -237,15 +237,21 @@ fn blocked(
     if barred == 0 {
         let (doubtful, pulling, lost) = (count.doubtful, count.pulling, count.unreplaced(wanted));
         if pulling > 0 && count.free.saturating_add(pulling) >= wanted {
-            return Some(format!("{pulling} nodes wait for images"));
+            return Some(if pulling == 1 {
+                "1 node waits for images".to_owned()
+            } else {
+                format!("{pulling} nodes wait for images")
+            });
         }
         if lost > 0 {
             let all = lost.saturating_add(wanted);
             return Some(format!("{all} nodes are not heard of, and no more than {wanted} of such are replaced"));
         }
         let minutes = DOUBTED_FOR.as_mins();
+        let [nodes, not, stay] =
+            if doubtful == 1 { ["node is", "is not", "it stays"] } else { ["nodes are", "are not", "they stay"] };
         let why = format!(
-            "{doubtful} nodes are unhealthy, closed to new pods, or not heard of for less than {minutes} min, and are not replaced while they stay so"
+            "{doubtful} {nodes} unhealthy, closed to new pods, or not heard of for less than {minutes} min, and {not} replaced while {stay} so"
         );
         let uncalled = draft.memory.session.is_none().then(|| UNCALLED.to_owned());
         return (doubtful > 0).then_some(why).or(uncalled);
