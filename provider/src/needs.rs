@@ -4,6 +4,7 @@ use std::fmt;
 
 use stoker_core::ids::PoolName;
 use stoker_core::policy::{Evidence, Policy, Pool};
+use stoker_core::window::Stabilization;
 
 /// How a service is given a cluster to watch.
 pub const WATCH_A_CLUSTER: &str = "run `stoker serve` in the cluster, or give it --kubeconfig";
@@ -28,6 +29,10 @@ pub struct Given {
 pub enum Need {
     /// Warm floors: only a cluster's Nodes and pods tell which nodes are warm.
     Cluster(Vec<PoolName>),
+    /// Windows other than the usual ones: only a cluster tells which nodes are free.
+    Windows(Vec<PoolName>),
+    /// `isolation`: only in a cluster are there pods to give tolerations to.
+    Isolation(Vec<PoolName>),
     /// `evidence: probe`.
     Readings(Vec<PoolName>),
     /// Demand signals.
@@ -41,9 +46,12 @@ pub fn needs(policy: &Policy) -> Vec<Need> {
         (!names.is_empty()).then_some(names)
     };
     let cluster = pools(|pool| pool.warm_floor.is_some()).map(Need::Cluster);
+    let written = |pool: &Pool| pool.stabilization.as_ref().is_some_and(|rules| *rules != Stabilization::of(pool.workload));
+    let windows = pools(written).map(Need::Windows);
+    let isolation = pools(|pool| pool.isolation.is_some()).map(Need::Isolation);
     let readings = pools(|pool| pool.evidence == Evidence::Probe).map(Need::Readings);
     let signals = pools(|pool| !pool.signals.is_empty()).map(Need::Signals);
-    [cluster, readings, signals].into_iter().flatten().collect()
+    [cluster, windows, isolation, readings, signals].into_iter().flatten().collect()
 }
 
 /// Logs each need of a policy that the service was not given.
@@ -56,7 +64,7 @@ pub fn warn_of_unmet(policy: &Policy, given: Given) {
 impl Need {
     const fn is_met(&self, given: Given) -> bool {
         match self {
-            Self::Cluster(_) => given.cluster,
+            Self::Cluster(_) | Self::Windows(_) | Self::Isolation(_) => given.cluster,
             Self::Readings(_) => given.probes || given.prometheus,
             Self::Signals(_) => given.prometheus,
         }
@@ -71,6 +79,18 @@ impl fmt::Display for Need {
                 "warmFloor",
                 pools,
                 "no node is kept warm unless a cluster is watched, which tells the warm ones",
+                WATCH_A_CLUSTER,
+            ),
+            Self::Windows(pools) => (
+                "stabilization",
+                pools,
+                "no free node is kept unless a cluster is watched, which tells the free ones",
+                WATCH_A_CLUSTER,
+            ),
+            Self::Isolation(pools) => (
+                "isolation",
+                pools,
+                "pods get no tolerations unless a cluster is watched, so none may use these nodes",
                 WATCH_A_CLUSTER,
             ),
             Self::Readings(pools) => ("evidence: probe", pools, "without readings of GPUs, pods are the evidence", READ_GPUS),
@@ -107,6 +127,8 @@ pools:
   evidence: probe
   signals: [{ name: depth, query: vector(1), perReplica: 1 }]
   warmFloor: { nodes: 1 }
+  stabilization: { scaleDown: 5m }
+  isolation: { kappa: 1.0 }
 ";
         let policy = policy_file::parse("policy.yaml", text, None).unwrap();
         let unmet = |cluster, probes, prometheus| {
@@ -118,6 +140,12 @@ pools:
             [
                 format!(
                     "warmFloor of pool warm: no node is kept warm unless a cluster is watched, which tells the warm ones: {WATCH_A_CLUSTER}"
+                ),
+                format!(
+                    "stabilization of pool warm: no free node is kept unless a cluster is watched, which tells the free ones: {WATCH_A_CLUSTER}"
+                ),
+                format!(
+                    "isolation of pool warm: pods get no tolerations unless a cluster is watched, so none may use these nodes: {WATCH_A_CLUSTER}"
                 ),
                 format!("evidence: probe of pool warm: without readings of GPUs, pods are the evidence: {READ_GPUS}"),
                 format!("signals of pool warm: without a Prometheus they stay unknown: {ASK_PROMETHEUS}"),

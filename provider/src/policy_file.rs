@@ -17,14 +17,14 @@ pub fn parse(file_name: &str, text: &str, book: Option<&PriceBook>) -> Result<Po
     load(file_name, text, book).map(|read| read.value)
 }
 
-/// Reads a policy, and tells what of it may not be meant, by line too.
+/// Reads a policy with the place of each of its parts, and tells what of it may not be meant, by line too.
 ///
 /// # Errors
 /// As of [`parse`].
-pub fn parse_with_doubts(file_name: &str, text: &str, book: Option<&PriceBook>) -> Result<(Policy, Faults), Faults> {
+pub fn parse_with_doubts(file_name: &str, text: &str, book: Option<&PriceBook>) -> Result<(Loaded<Policy>, Faults), Faults> {
     let read = load(file_name, text, book)?;
     let doubts = read.told(file_name, text, doubts(&read.value));
-    Ok((read.value, doubts))
+    Ok((read, doubts))
 }
 
 fn load(file_name: &str, text: &str, book: Option<&PriceBook>) -> Result<Loaded<Policy>, Faults> {

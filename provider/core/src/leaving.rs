@@ -158,8 +158,11 @@ impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closing => write!(f, "it is being closed to new pods"),
-            Self::Emptying { left, stuck: None, .. } => write!(f, "{left} pods are left on it"),
-            Self::Emptying { left, stuck: Some(why), .. } => write!(f, "{left} pods are left on it ({why})"),
+            Self::Emptying { left, stuck, .. } => {
+                let pods = if *left == 1 { "pod is" } else { "pods are" };
+                write!(f, "{left} {pods} left on it")?;
+                stuck.as_ref().map_or(Ok(()), |why| write!(f, " ({why})"))
+            }
             Self::Ending => write!(f, "it is empty, and its machine is being ended"),
             Self::Stays { until } => write!(f, "it stays until {}", until.strftime("%H:%MZ")),
         }

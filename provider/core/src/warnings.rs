@@ -12,7 +12,7 @@ use crate::ids::{Cloud, PoolName};
 use crate::interruption::{notice, usable};
 use crate::memory::Memory;
 use crate::plan::Explanation;
-use crate::policy::{Policy, QuotaUnit};
+use crate::policy::{Path, Policy, Quota, QuotaUnit};
 use crate::quota::in_region;
 use crate::spot::Saving;
 use crate::usage::Usage;
@@ -95,6 +95,25 @@ pub enum Warning {
         /// When.
         until: Timestamp,
     },
+}
+
+impl Warning {
+    /// The field of the policy that it is about.
+    pub fn place(&self, policy: &Policy) -> Option<Path> {
+        let row = |list: &str, at: Option<usize>| Some(Path::root().key(list).index(at?));
+        let of_pool = |name: &PoolName| row("pools", policy.pools.iter().position(|pool| pool.name == *name));
+        match self {
+            Self::Floor { pool, field, .. } | Self::FloorBesideOthers { pool, field, .. } => {
+                Some(field.split('.').fold(of_pool(pool)?, |path, key| path.key(key)))
+            }
+            Self::SaveTooLong { pool, .. } => Some(of_pool(pool)?.key("capacity").key("spot").key("checkpointSave")),
+            Self::QuotaOverdrawn { name, region, .. } => {
+                let same = |quota: &Quota| quota.name == *name && in_region(quota.region.as_ref()) == *region;
+                Some(row("quotas", policy.quotas.iter().position(same))?.key("used"))
+            }
+            Self::Ended { name, .. } => row("commitments", policy.commitments.iter().position(|of| of.name == *name)),
+        }
+    }
 }
 
 /// Everything that the menu's policy asks for and cannot have at `now`, with nothing bought yet and every market open.

@@ -322,8 +322,9 @@ impl GroupsReport {
             }
         }
         for GroupRow { group, paid, .. } in self.groups.iter().filter(|row| row.paid > 0) {
-            let why = "commitments pay for them, and another free node of the pool costs money";
-            let _ = writeln!(text, "{group}: {paid} free nodes are kept from the autoscaler: {why}");
+            let (nodes, them) = if *paid == 1 { ("free node is", "it") } else { ("free nodes are", "them") };
+            let why = format!("commitments pay for {them}, and another free node of the pool costs money");
+            let _ = writeln!(text, "{group}: {paid} {nodes} kept from the autoscaler: {why}");
         }
         for LeavingRow { node, why, stands } in &self.leaving {
             let _ = writeln!(text, "{node} is let go: {why}; {stands}");

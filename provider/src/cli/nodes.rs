@@ -256,10 +256,8 @@ impl NodesReport {
         }
         if *unread_gpus > 0 {
             let gpus = count(u64::try_from(*unread_gpus).unwrap_or(u64::MAX), "GPU");
-            text.push_str(&paragraph(
-                "note:",
-                &format!("{gpus} of busy nodes are not read: whether they work is not known (-o json says why)"),
-            ));
+            let not_read = if *unread_gpus == 1 { "is not read: whether it works" } else { "are not read: whether they work" };
+            text.push_str(&paragraph("note:", &format!("{gpus} of busy nodes {not_read} is not known (-o json says why)")));
         }
         text
     }

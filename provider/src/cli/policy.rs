@@ -122,16 +122,22 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
     let (name, text) = (files::shown(&args.file), catalog::policy_text(&args.file).map_err(CatalogError::from)?);
-    let (policy, doubts) = match policy_file::parse_with_doubts(&name, &text, Some(&catalog.prices)) {
+    let (read, doubts) = match policy_file::parse_with_doubts(&name, &text, Some(&catalog.prices)) {
         Err(faults) if args.output.format != Format::Table => {
             out::print(args.output.format, &CheckReport::faulty(&faults), |_| String::new())?;
             return Ok(Exit::BadFile);
         }
         read => read.map_err(PolicyError::Faults).map_err(CatalogError::from)?,
     };
-    let menu = catalog.menu(policy);
+    let menu = catalog.menu(read.value.clone());
     let placed = |doubt: &FileFault| format!("{name}:{}:{}: {}", doubt.line, doubt.column, doubt.message);
-    let cannot = warnings(&menu, now).into_iter().map(|warning| warning.to_string());
+    let cannot = warnings(&menu, now).into_iter().map(|warning| match warning.place(&menu.policy) {
+        Some(path) => {
+            let at = read.position(&path);
+            format!("{name}:{}:{}: {warning}", at.line, at.column)
+        }
+        None => warning.to_string(),
+    });
     let told = doubts.iter().map(placed).chain(cannot);
     let report = CheckReport::sound(&args.file, &menu, catalog.unmatched(&menu), told);
     out::print(args.output.format, &report, CheckReport::table)?;

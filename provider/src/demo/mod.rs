@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{count, say};
 use crate::clock::{Clock, VirtualClock};
+use crate::needs::needs;
 use crate::policy_file;
 use crate::serve::{Door, KubeOptions, Options, PolicySource};
 use bill::Bill;
@@ -71,6 +72,7 @@ pub async fn run(options: DemoOptions, stop: impl Future<Output = ()>) -> anyhow
         count(pods.len() as u64, "GPU pod"),
         options.seed
     ))?;
+    say(&not_played(&policy))?;
     let bar = ProgressBar::new(u64::from(options.hours) * 60);
     bar.set_style(ProgressStyle::with_template("{bar:40} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()));
     let length = SignedDuration::from_hours(i64::from(options.hours));
@@ -115,6 +117,19 @@ pub async fn run(options: DemoOptions, stop: impl Future<Output = ()>) -> anyhow
     say(&whats_next(ours.a_node.as_ref(), &policy, &state_dir))?;
     anyhow::ensure!(ours.broken.is_empty(), LimitsBroken(ours.broken));
     Ok(())
+}
+
+/// What of the policy plays no part in the day, which has no cluster, no probes and no Prometheus.
+fn not_played(policy: &Policy) -> String {
+    let mut text = String::new();
+    for need in needs(policy) {
+        // Into a string: it cannot fail.
+        let _ = writeln!(text, "not played: {need}");
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
 }
 
 /// Commands that go on from here, each as a shell takes it.
@@ -215,4 +230,17 @@ async fn play(script: Script) -> anyhow::Result<Option<Played>> {
     let whole = day.play(&pods, length, bar.as_ref(), &stop).await?;
     let played = day.end().await;
     Ok(whole.then_some(played))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_day_has_not_is_named() {
+        let read = |text: &str| policy_file::parse("policy.yaml", text, None).unwrap();
+        assert_eq!(not_played(&read(policy_file::example())), "");
+        let floor = policy_file::example().replacen("\n  limits:", "\n  warmFloor: { nodes: 1 }\n  limits:", 1);
+        assert!(not_played(&read(&floor)).starts_with("not played: warmFloor of pool inference: "));
+    }
 }

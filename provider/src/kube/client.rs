@@ -26,7 +26,7 @@ pub enum ClientError {
         source: Box<KubeconfigError>,
     },
     /// No kubeconfig is named, and this is not a pod with a service account.
-    #[error("no kubeconfig is named, and the pod's own access cannot be used")]
+    #[error("no kubeconfig is named, and the pod's own access cannot be used: outside of a cluster, give it --kubeconfig FILE")]
     InCluster(#[source] Box<InClusterError>),
     /// The TLS part of the configuration is bad.
     #[error("cannot make a Kubernetes client")]

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
 use serde_json::json;
+use stoker_core::aside::AsideFor;
 use stoker_core::budget::{Budget, Stage};
 use stoker_core::demand::Demand;
+use stoker_core::record::{Record, State};
+use stoker_core::verdict::Verdict;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -101,6 +104,14 @@ pub(super) fn state(
     }
 }
 
+/// What people call a node: its name in the cluster, else its machine.
+fn called(record: &Record) -> &str {
+    match &record.state {
+        State::Registered { node: Some(node), .. } => node.as_str(),
+        _ => record.shown_id().as_str(),
+    }
+}
+
 /// The view as JSON: what `stoker groups` reads.
 fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serde_json::Value {
     let view = handle.view();
@@ -135,15 +146,18 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serd
         })
         .collect();
     let going = view.memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()).filter_map(|(id, leaving)| {
-        let node = view.memory.records.get(id)?.shown_id();
+        let node = called(view.memory.records.get(id)?);
         Some(json!({ "node": node, "why": leaving.why.to_string(), "stands": leaving.stage.to_string() }))
     });
     let aside = view.memory.aside.iter().filter(|(_, aside)| aside.is_closed()).filter_map(|(id, aside)| {
-        let node = view.memory.records.get(id)?.shown_id();
-        Some(json!({ "node": node, "why": aside.why.to_string() }))
+        let record = view.memory.records.get(id)?;
+        let judged = record.judged.as_ref().filter(|judged| judged.verdict == Verdict::Unhealthy);
+        let of_hardware = judged.filter(|_| aside.why == AsideFor::Unhealthy).map(|judged| format!(": {}", judged.why));
+        let why = format!("{}{}", aside.why, of_hardware.unwrap_or_default());
+        Some(json!({ "node": called(record), "why": why }))
     });
     let kept = view.accounts.kept.iter().filter_map(|(id, why)| {
-        let node = view.memory.records.get(id)?.shown_id();
+        let node = called(view.memory.records.get(id)?);
         Some(json!({ "node": node, "why": why.to_string(), "until": why.until() }))
     });
     json!({

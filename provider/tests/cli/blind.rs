@@ -38,13 +38,14 @@ fn what_the_policy_needs_and_the_service_lacks_is_one_warning_each_at_the_start(
     let state = tempfile::tempdir().unwrap();
     let (_service, log, http) = serve(&["--state-dir", state.path().to_str().unwrap()]);
     let needs: Vec<_> = log.iter().filter_map(|line| line["need"].as_str()).collect();
-    let [floor, probes] = needs.as_slice() else { panic!("{log:?}") };
-    assert!(floor.starts_with("warmFloor of pool serving: ") && floor.contains("give it --kubeconfig"), "{floor}");
+    let [floor, windows, probes] = needs.as_slice() else { panic!("{log:?}") };
+    assert!(floor.starts_with("warmFloor of pools serving, notebooks: ") && floor.contains("give it --kubeconfig"), "{floor}");
+    assert!(windows.starts_with("stabilization of pool notebooks: ") && windows.contains("give it --kubeconfig"), "{windows}");
     assert!(probes.starts_with("evidence: probe of pool notebooks: ") && probes.contains("--probe-listen"), "{probes}");
     assert!(!readyz(&http).contains("kubernetes"), "no cluster is watched");
     let doctor = small(&["doctor", "--policy", "doubtful-policy.yaml", "--autoscaler-args", "--cloud-provider=externalgrpc"]);
-    assert_eq!(doctor.out.matches("note:").count(), 2, "{doctor:?}");
-    assert!(doctor.out.contains("warmFloor of pool serving: no node is kept warm unless"), "{doctor:?}");
+    assert_eq!(doctor.out.matches("note:").count(), 3, "{doctor:?}");
+    assert!(doctor.out.contains("warmFloor of pools serving, notebooks: no node is kept warm unless"), "{doctor:?}");
 }
 
 #[test]

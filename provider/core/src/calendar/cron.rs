@@ -15,9 +15,9 @@ const LAST_YEAR: i16 = 9_990;
 pub enum CronError {
     /// It has not the five fields.
     #[error(
-        "{} has {fields} fields, not 5: write minute, hour, day of the month, month and day of the week, such as 0 8 * * 1-5 \
+        "{} has {fields} field{}, not 5: write minute, hour, day of the month, month and day of the week, such as 0 8 * * 1-5 \
          for 8:00 on working days",
-        quoted(.text)
+        quoted(.text), if *.fields == 1 { "" } else { "s" }
     )]
     Fields {
         /// The text.
@@ -34,7 +34,7 @@ pub enum CronError {
         what: String,
     },
     /// No day is that day.
-    #[error("{} never comes: no month has that day", quoted(.text))]
+    #[error("{} never comes: no month has that day: write a day that it has, or * for the month", quoted(.text))]
     Never {
         /// The text.
         text: String,

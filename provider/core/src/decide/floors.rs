@@ -23,6 +23,8 @@ pub(super) use count::{Count, count};
 
 /// Why nothing is grown for a floor where nobody can tell which nodes are warm.
 pub(super) const BLIND: &str = "no cluster is watched, so nobody can tell which nodes are warm";
+/// Why nothing is grown for a floor before the first call of an autoscaler: nobody would ever take the nodes away.
+pub(super) const UNCALLED: &str = "no autoscaler has called yet, and Stoker grows nothing before one does";
 
 /// Works out what each pool wants, and grows groups for which the autoscaler has not asked in time.
 pub(super) fn look(draft: &mut Draft<'_>) {

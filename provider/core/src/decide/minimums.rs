@@ -12,7 +12,7 @@ mod ledger;
 use std::collections::BTreeMap;
 
 use super::Draft;
-use super::floors::{self, BLIND, Count, count};
+use super::floors::{self, BLIND, Count, UNCALLED, count};
 use crate::choose::Barred;
 use crate::floor::{ASKED_WITHIN, DOUBTED_FOR, FloorStands, LOOK_EVERY, Unasked, Wanted};
 use crate::group::Group;
@@ -137,12 +137,14 @@ fn warm(
     let found: u32 = raised.values().sum();
     let now = draft.now;
     let unmet = count.free < wanted.nodes;
+    // An autoscaler that comes is given its time from its first call on.
+    let asks_at_all = draft.memory.session.is_some();
     floors::update(draft, &pool.name, |known| {
         known.unmet_since = unmet.then(|| known.unmet_since.unwrap_or(now));
         // It asks, though not for all, or it is shown another group: its time begins anew.
         let asks = known.raised.values().sum::<u32>() > found;
         let moved = raised.keys().any(|id| !known.raised.contains_key(id));
-        known.unasked = (found > 0).then(|| Unasked::go_on(known.unasked.filter(|_| !asks && !moved), now));
+        known.unasked = (found > 0 && asks_at_all).then(|| Unasked::go_on(known.unasked.filter(|_| !asks && !moved), now));
         known.raised = raised;
     });
     let known = draft.memory.floors.get(&pool.name).cloned().unwrap_or_default();
@@ -235,17 +237,24 @@ fn blocked(
     if barred == 0 {
         let (doubtful, pulling, lost) = (count.doubtful, count.pulling, count.unreplaced(wanted));
         if pulling > 0 && count.free.saturating_add(pulling) >= wanted {
-            return Some(format!("{pulling} nodes wait for images"));
+            return Some(if pulling == 1 {
+                "1 node waits for images".to_owned()
+            } else {
+                format!("{pulling} nodes wait for images")
+            });
         }
         if lost > 0 {
             let all = lost.saturating_add(wanted);
             return Some(format!("{all} nodes are not heard of, and no more than {wanted} of such are replaced"));
         }
         let minutes = DOUBTED_FOR.as_mins();
+        let [nodes, not, stay] =
+            if doubtful == 1 { ["node is", "is not", "it stays"] } else { ["nodes are", "are not", "they stay"] };
         let why = format!(
-            "{doubtful} nodes are unhealthy, closed to new pods, or not heard of for less than {minutes} min, and are not replaced while they stay so"
+            "{doubtful} {nodes} unhealthy, closed to new pods, or not heard of for less than {minutes} min, and {not} replaced while {stay} so"
         );
-        return (doubtful > 0).then_some(why);
+        let uncalled = draft.memory.session.is_none().then(|| UNCALLED.to_owned());
+        return (doubtful > 0).then_some(why).or(uncalled);
     }
     let mut limit = None;
     let mut market = None;

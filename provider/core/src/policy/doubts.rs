@@ -1,9 +1,9 @@
 //! What a sound policy says that may not be meant: each works as it is written, and is told with its place and what else could be written.
 
 use super::validate::calendar::said;
-use super::validate::stretches::{cover_every_hour, length_around};
+use super::validate::stretches::{cover_every_hour, covers, length_around};
 use super::{Fault, Path, Policy, Pool};
-use crate::calendar::OffHours;
+use crate::calendar::{OffHours, Slot};
 use crate::floor::WarmFloor;
 
 /// Everything of that kind in a policy, in its order.
@@ -21,7 +21,8 @@ pub fn doubts(policy: &Policy) -> Vec<Fault> {
     told
 }
 
-/// Slots that ask for no more than what is kept at all times: the most counts, so a slot never lowers a floor.
+/// Slots that ask for no more than what is kept at all times, or by another slot whenever they are on: the most counts, so a slot never
+/// lowers a floor.
 fn slots_of_no_effect(told: &mut Vec<Fault>, schedule: &Path, floor: &WarmFloor) {
     for (at, (_, nodes)) in floor.schedule.iter().enumerate().filter(|(_, (_, nodes))| *nodes <= floor.nodes) {
         let always = floor.nodes;
@@ -32,6 +33,18 @@ fn slots_of_no_effect(told: &mut Vec<Fault>, schedule: &Path, floor: &WarmFloor)
             format!("{nodes} changes nothing beside warmFloor.nodes {always}, because the most counts: {cure}")
         };
         told.push(Fault { path: schedule.index(at).key("nodes"), message });
+    }
+    for (at, (slot, nodes)) in floor.schedule.iter().enumerate().filter(|(_, (_, nodes))| *nodes > floor.nodes) {
+        let more = |(other, (by, most)): &(usize, &(Slot, u32))| {
+            // Of two that are alike, the later one is told.
+            let first = *other < at || !covers(slot, by);
+            *other != at && most >= nodes && covers(by, slot) && (most > nodes || first)
+        };
+        if let Some((other, (_, most))) = floor.schedule.iter().enumerate().find(more) {
+            let why = "because that is on whenever this is, and the most counts: take this out, or change one of the two";
+            let message = format!("{nodes} changes nothing beside the {most} of schedule[{other}], {why}");
+            told.push(Fault { path: schedule.index(at).key("nodes"), message });
+        }
     }
 }
 
@@ -120,6 +133,27 @@ mod tests {
             floor(0, 0),
             ["warmFloor.schedule[0].nodes 0 asks for nothing: take it out, or raise it; offHours closes a pool"]
         );
+    }
+
+    #[test]
+    fn a_slot_that_another_always_covers_is_told() {
+        let floor = |slots: &[(&str, &str, u32)]| {
+            let slots: Vec<_> =
+                slots.iter().map(|(cron, length, nodes)| json!({"cron": cron, "for": length, "nodes": nodes})).collect();
+            told(&json!({"warmFloor": {"nodes": 1, "schedule": slots}}))
+        };
+        assert_eq!(floor(&[("0 8 * * 1-5", "10h", 3), ("0 12 * * *", "2h", 2)]), [""; 0]);
+        assert_eq!(floor(&[("0 8 * * 1-5", "10h", 2), ("0 12 * * 1-5", "2h", 3)]), [""; 0]);
+        assert_eq!(
+            floor(&[("0 12 * * 2", "2h", 2), ("0 8 * * 1-5", "10h", 3)]),
+            [
+                "warmFloor.schedule[0].nodes 2 changes nothing beside the 3 of schedule[1], because that is on whenever this is, and the most counts: take this out, or change one of the two"
+            ]
+        );
+        assert_eq!(floor(&[("0 12 * * 2", "2h", 3), ("0 8 * * 1-5", "10h", 3)]).len(), 1);
+        // The same times, written otherwise: the later one is told.
+        let alike = floor(&[("0 8 * * 1-5", "10h", 3), ("0 8 * * MON-FRI", "10h", 3)]);
+        assert!(alike.len() == 1 && alike[0].starts_with("warmFloor.schedule[1].nodes 3 changes nothing"), "{alike:?}");
     }
 
     #[test]

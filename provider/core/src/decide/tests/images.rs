@@ -57,7 +57,7 @@ fn a_free_node_that_waits_for_images_is_kept_once_and_told() {
     let facts = Snapshot { images, ..world.snapshot() };
     let plan = decide(&facts, &world.memory, &world.menu, world.now).plan;
     let (limits, floor) = (&plan.limits[&World::group(GROUP_A)], &plan.accounts.floors[0]);
-    assert_eq!((floor.warm, floor.coming, floor.blocked.as_deref()), (0, 1, Some("1 nodes wait for images")));
+    assert_eq!((floor.warm, floor.coming, floor.blocked.as_deref()), (0, 1, Some("1 node waits for images")));
     // The one that waits, and not the other.
     assert_eq!((limits.target, limits.min), (2, 1));
 }

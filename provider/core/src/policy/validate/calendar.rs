@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use super::stretches::{REFERENCE, cover_every_hour, length_around};
+use super::windows::LONGEST;
 use super::{Faults, grammar, optional};
 use crate::calendar::{Cron, OffHours, Slot, Zone};
 use crate::policy::{Evidence, HeldThen, Path, RawOffHours, RawPool, RawStabilization};
@@ -108,7 +109,9 @@ fn windows(pool: &RawPool) -> [(SignedDuration, &'static str); 3] {
     let absent = RawStabilization::default();
     let written = pool.stabilization.as_ref().unwrap_or(&absent);
     let usual = Stabilization::of(pool.workload);
-    let of = |text: &Option<String>, usual| text.as_deref().and_then(|text| grammar::duration(text).ok()).unwrap_or(usual);
+    // One that is too long is told itself, once and not again with each slot.
+    let read = |text: &str| grammar::duration(text).ok().filter(|length| *length <= LONGEST);
+    let of = |text: &Option<String>, usual| text.as_deref().and_then(read).unwrap_or(usual);
     [
         (of(&written.scale_down, usual.scale_down), "scaleDown"),
         (of(&written.minimum_life, usual.minimum_life), "minimumLife"),

@@ -34,6 +34,23 @@ pub(in crate::policy) fn cover_every_hour(off: &OffHours) -> bool {
     stretches(off).take_while(|stretch| stretch.from.duration_since(REFERENCE) < BEGUN_BY).any(|stretch| stretch.is_endless())
 }
 
+/// Whether `by` is on whenever `slot` is.
+pub(in crate::policy) fn covers(by: &Slot, slot: &Slot) -> bool {
+    let mut now = REFERENCE;
+    for _ in 0..CHANGES {
+        let ((on, next), (by_on, by_next)) = (slot.at(now), by.at(now));
+        if on && !by_on {
+            return false;
+        }
+        match next.into_iter().chain(by_next).min().filter(|next| next.duration_since(REFERENCE) < YEAR) {
+            Some(next) => now = next,
+            None => return true,
+        }
+    }
+    // Too many changes to look at all of them.
+    false
+}
+
 /// The stretches of a year, in their order.
 fn stretches(off: &OffHours) -> impl Iterator<Item = Stretch> {
     let mut now = Some(REFERENCE);

@@ -8,7 +8,7 @@ use crate::units::Percent;
 use crate::window::{SHORTEST_EQUAL_PAY, Stabilization, Window};
 
 /// Longest of all lengths: a node that is to stay for longer is no matter of windows.
-const LONGEST: SignedDuration = SignedDuration::from_hours(24);
+pub(super) const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
 /// The windows of a pool: `None` is a fault, `Some(None)` a pool in which nothing tells whether a node is free.
 #[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]

@@ -25,7 +25,8 @@ fn one_that_is_unknown_for_a_moment_is_not_bought_for_again_and_one_that_stays_s
     assert!(next.is_some_and(|next| next <= since + minutes(10)), "{next:?}");
     pass_after(&mut world, minutes(10) - seconds(1));
     assert_eq!((rise(&world), stands(&world)), (0, (2, 1, 0)));
-    let why = "1 nodes are unhealthy, closed to new pods, or not heard of for less than 10 min, and are not replaced while they stay so";
+    let why =
+        "1 node is unhealthy, closed to new pods, or not heard of for less than 10 min, and is not replaced while it stays so";
     assert_eq!(world.floor().blocked.as_deref(), Some(why));
     pass_after(&mut world, seconds(1));
     assert_eq!((rise(&world), world.floor().blocked.as_deref()), (1, None));

@@ -86,6 +86,14 @@ fn without_an_autoscaler_nothing_is_grown_that_nobody_would_take_away() {
     let mut world = with(nodes(1));
     world.memory.session = None;
     assert_eq!(grown(&wait(&mut world, minutes(10))), [("", 0); 0]);
+    let lacks = world.pass().accounts.floors[0].blocked.clone();
+    assert_eq!(lacks.as_deref(), Some("no autoscaler has called yet, and Stoker grows nothing before one does"));
+    // The first that comes is given its time to ask, however long the floor was short before.
+    crate::orders::begin_session(&mut world.memory);
+    let plan = world.pass();
+    assert_eq!((grown(&plan.notes), plan.accounts.floors[0].blocked.clone()), (vec![], None));
+    assert_eq!(grown(&wait(&mut world, seconds(100))), [("", 0); 0]);
+    assert_eq!(grown(&wait(&mut world, seconds(20))), [(GROUP_A, 1)]);
 }
 
 #[test]

@@ -115,6 +115,11 @@ fn every_fault_of_a_schedule_is_told_with_its_place() {
         ]
     );
     assert_eq!(windows(json!({"scaleDown": "5m", "minimumLife": "90m"}), "90m"), [""; 0]);
+    // A window that cannot be is told itself, and not again with each slot.
+    assert_eq!(
+        windows(json!({"afterScaleUp": "25h"}), "10h"),
+        ["stabilization.afterScaleUp 25h is above 24h: shorten it, or keep nodes with limits.minNodes"]
+    );
     let grown = windows(json!({"minimumLife": "0s", "afterScaleUp": "2h"}), "1h");
     assert!(grown[0].contains("stabilization.afterScaleUp window of 2h"), "{grown:?}");
     assert_eq!(
