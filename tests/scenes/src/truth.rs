@@ -4,6 +4,8 @@
 mod again;
 mod floors;
 mod taken;
+#[cfg(test)]
+mod tests;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
