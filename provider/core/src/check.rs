@@ -51,6 +51,7 @@ pub fn check(
     leaving::leaving(&plan.actions, before, &memory, snapshot, menu, &mut faults);
     guarded::guarded(&plan.actions, before, &memory, snapshot, menu, &mut faults);
     floors::own_growth(&plan, before, &memory, menu, &mut faults);
+    floors::moved_at_once(&plan, before, &memory, menu, &mut faults);
     let by_group = by_group(&memory);
     windows::windows(&plan.actions, before, &memory, &by_group, (menu, snapshot.buffers), &mut faults);
     let growing: BTreeSet<RecordId> = plan

@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use super::{Draft, is_fresh};
 use crate::choose::Scales;
-use crate::floor::{Basis, FloorMemory, Wanted};
+use crate::floor::{Basis, FloorMemory, Wanted, WarmFloor};
 use crate::group::Group;
 use crate::ids::{NodeGroupId, PoolName};
 use crate::orders;
 use crate::plan::Note;
+use crate::policy::Pool;
 use crate::usage::Usage;
 
 pub(super) use count::{Count, count};
@@ -42,11 +43,7 @@ pub(super) fn look(draft: &mut Draft<'_>) {
     for (at, pool) in policy.pools.iter().enumerate() {
         let (Some(floor), Some(count)) = (&pool.warm_floor, counts.get(at)) else { continue };
         learn::remember(draft, pool, floor, arrivals.get(at));
-        let known = draft.memory.floors.get(&pool.name);
-        let quantile = known.and_then(|known| known.quantile);
-        let signals = known.and_then(|known| known.replicas).map(|replicas| count.nodes_for(replicas, draft.menu, pool));
-        let off_hours = pool.off_hours.as_ref();
-        let wanted = floor.wanted(&Basis { at_work: count.at_work, quantile, signals, off_hours, now: draft.now });
+        let wanted = wants(draft, pool, floor, count);
         for at in wanted.changes_at.into_iter().chain(count.lost_from()) {
             draft.look_again_at(at);
         }
@@ -55,6 +52,23 @@ pub(super) fn look(draft: &mut Draft<'_>) {
             *place = Some(wanted);
         }
     }
+}
+
+/// What a pool's floor wants by what is remembered of it.
+fn wants(draft: &Draft<'_>, pool: &Pool, floor: &WarmFloor, count: &Count<'_>) -> Wanted {
+    let known = draft.memory.floors.get(&pool.name);
+    let quantile = known.and_then(|known| known.quantile);
+    let signals = known.and_then(|known| known.replicas).map(|replicas| count.nodes_for(replicas, draft.menu, pool));
+    let off_hours = pool.off_hours.as_ref();
+    floor.wanted(&Basis { at_work: count.at_work, quantile, signals, off_hours, now: draft.now })
+}
+
+/// How many warm nodes a pool wants, before [`look`] has worked that out for all: by what the pass before remembered.
+pub(super) fn wanted_so_far(draft: &Draft<'_>, pool: &Pool) -> u32 {
+    let Some(floor) = &pool.warm_floor else { return 0 };
+    let at = draft.menu.policy.pools.iter().position(|of| of.name == pool.name);
+    let counts = count(draft);
+    at.and_then(|at| counts.get(at)).map_or(0, |count| wants(draft, pool, floor, count).nodes)
 }
 
 /// Grows the groups that were raised for a floor, where the autoscaler has been shown that for long enough and has not asked.
