@@ -13,19 +13,9 @@ use stoker_core::verdict::{Judged, Reason, Verdict};
 
 use crate::scene::{Pod, Scene};
 
-/// A pool on demand, judged by pods, of which nothing goes by itself; `more` are further fields.
+/// A pool on demand in one zone; `more` are further fields.
 fn pool(more: &str) -> String {
-    format!(
-        "
-pools:
-- name: serve
-  workload: inference
-  gpu: {{ models: [L4], count: 1 }}
-  where: {{ clouds: [aws], regions: [east], zones: [zone-a] }}
-  capacity: {{ prefer: [on-demand] }}
-  limits: {{ maxNodes: 10 }}
-{more}"
-    )
+    concat!("pools:\n", crate::serve!(", zones: [zone-a]"), "  limits: { maxNodes: 10 }\n").to_owned() + more
 }
 
 const GROUP: &str = "serve.g6-xlarge.zone-a";

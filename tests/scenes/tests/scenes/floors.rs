@@ -3,23 +3,13 @@
 use stoker_scenes::{Pod, Scene};
 use stoker_sim::model::Settings;
 
-use crate::common::end;
+use crate::common::{EAST, end};
 
 const GROUP: &str = "serve.g6-xlarge.zone-a";
 
 /// A pool with a floor as told, on demand in three zones.
 fn with(floor: &str) -> String {
-    format!(
-        "pools:
-- name: serve
-  workload: inference
-  gpu: {{ models: [L4], count: 1 }}
-  where: {{ clouds: [aws], regions: [east] }}
-  capacity: {{ prefer: [on-demand] }}
-  limits: {{ maxNodes: 10 }}
-  warmFloor: {floor}
-"
-    )
+    format!("{EAST}  warmFloor: {floor}\n")
 }
 
 /// A floor of two comes up through the autoscaler, by `minSize` alone, and stays for a day.

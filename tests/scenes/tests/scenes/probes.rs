@@ -1,21 +1,18 @@
 //! What probes see of nodes: work, rest, broken hardware, and nothing at all.
 
 use stoker_core::reading::{DriverState, Gate};
-use stoker_scenes::{Pod, Scene};
+use stoker_scenes::{Pod, Scene, serve};
 
 use crate::common::end;
 
 /// One pool of nodes with one L4, whose probes tell what they do.
-const PROBED: &str = "
-pools:
-- name: serve
-  workload: inference
-  gpu: { models: [L4], count: 1 }
-  where: { clouds: [aws], regions: [east], zones: [zone-a] }
-  capacity: { prefer: [on-demand] }
-  limits: { maxNodes: 10 }
+const PROBED: &str = concat!(
+    "pools:\n",
+    serve!(", zones: [zone-a]"),
+    "  limits: { maxNodes: 10 }
   evidence: probe
-";
+",
+);
 
 /// A pod works on its node and goes: busy, then free from the first quiet reading on.
 #[test]
