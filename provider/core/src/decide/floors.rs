@@ -25,10 +25,24 @@ pub(super) use count::{Count, count};
 /// Why nothing is grown for a floor where nobody can tell which nodes are warm.
 pub(super) const BLIND: &str = "no cluster is watched, so nobody can tell which nodes are warm";
 
+/// Takes in what floors are reckoned from, before anything is decided by what they want.
+pub(super) fn learn(draft: &mut Draft<'_>) {
+    let policy = Arc::clone(&draft.menu.policy);
+    draft.memory.floors.retain(|name, _| policy.pool(name).is_some_and(|pool| pool.warm_floor.is_some()));
+    if policy.pools.iter().all(|pool| pool.warm_floor.is_none()) {
+        return;
+    }
+    let arrivals = learn::arrivals(draft);
+    for (at, pool) in policy.pools.iter().enumerate() {
+        if let Some(floor) = &pool.warm_floor {
+            learn::remember(draft, pool, floor, arrivals.get(at));
+        }
+    }
+}
+
 /// Works out what each pool wants, and grows groups for which the autoscaler has not asked in time.
 pub(super) fn look(draft: &mut Draft<'_>) {
     let policy = Arc::clone(&draft.menu.policy);
-    draft.memory.floors.retain(|name, _| policy.pool(name).is_some_and(|pool| pool.warm_floor.is_some()));
     draft.floors = vec![None; policy.pools.len()];
     for pool in &policy.pools {
         if let Some(at) = pool.off_hours.as_ref().and_then(|off| off.at(draft.now).1) {
@@ -38,11 +52,9 @@ pub(super) fn look(draft: &mut Draft<'_>) {
     if policy.pools.iter().all(|pool| pool.warm_floor.is_none()) {
         return;
     }
-    let arrivals = learn::arrivals(draft);
     let counts = count(draft);
     for (at, pool) in policy.pools.iter().enumerate() {
         let (Some(floor), Some(count)) = (&pool.warm_floor, counts.get(at)) else { continue };
-        learn::remember(draft, pool, floor, arrivals.get(at));
         let wanted = wants(draft, pool, floor, count);
         for at in wanted.changes_at.into_iter().chain(count.lost_from()) {
             draft.look_again_at(at);
@@ -54,7 +66,7 @@ pub(super) fn look(draft: &mut Draft<'_>) {
     }
 }
 
-/// What a pool's floor wants by what is remembered of it.
+/// What a pool's floor wants, by what was learnt for it.
 fn wants(draft: &Draft<'_>, pool: &Pool, floor: &WarmFloor, count: &Count<'_>) -> Wanted {
     let known = draft.memory.floors.get(&pool.name);
     let quantile = known.and_then(|known| known.quantile);
@@ -63,8 +75,8 @@ fn wants(draft: &Draft<'_>, pool: &Pool, floor: &WarmFloor, count: &Count<'_>) -
     floor.wanted(&Basis { at_work: count.at_work, quantile, signals, off_hours, now: draft.now })
 }
 
-/// How many warm nodes a pool wants, before [`look`] has worked that out for all: by what the pass before remembered.
-pub(super) fn wanted_so_far(draft: &Draft<'_>, pool: &Pool) -> u32 {
+/// How many warm nodes a pool wants, where [`look`] has not worked that out for all yet.
+pub(super) fn wants_now(draft: &Draft<'_>, pool: &Pool) -> u32 {
     let Some(floor) = &pool.warm_floor else { return 0 };
     let at = draft.menu.policy.pools.iter().position(|of| of.name == pool.name);
     let counts = count(draft);

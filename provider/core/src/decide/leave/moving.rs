@@ -182,7 +182,7 @@ fn let_go(draft: &Draft<'_>, pool: &Pool, stock: Stock<'_>) -> Vec<(RecordId, Le
     let moving = draft.memory.leaving.iter().filter(open).any(|(_, leaving)| leaving.moves_work());
     let mut paid = Paid { by: PaidFor::of(usage, draft.menu), pool: &pool.name, going };
     let (busy, mut free): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
-    let wanted = if free.is_empty() { 0 } else { floors::wanted_so_far(draft, pool) };
+    let wanted = if free.is_empty() { 0 } else { floors::wants_now(draft, pool) };
     let spare = ready.saturating_sub(pool.limits.min_nodes).min(warm.saturating_sub(wanted));
     let spare = usize::try_from(spare).unwrap_or(usize::MAX);
     // What a floor needs moves like work, and only from one that lacks nothing: it lacks one node at a time.

@@ -44,6 +44,28 @@ fn what_a_floor_does_not_want_goes_back_to_spot_at_once() {
     }
 }
 
+/// What is wanted in the pass in which nodes go counts, and not what was wanted before: the checker goes by that.
+#[test]
+fn what_a_floor_wants_from_this_pass_on_does_not_go_at_once() {
+    let signals = WarmFloor { signals: true, ..WarmFloor::default() };
+    let mut world = fallen_back(4);
+    world.policy(|policy| policy.pools[0].warm_floor = Some(signals));
+    world.unbind_pod();
+    let before = loop {
+        world.advance(seconds(10));
+        world.observe();
+        let before = world.clone();
+        if !closing(&world.pass().actions).is_empty() {
+            break before;
+        }
+    };
+    assert_eq!(surplus_and_wanted(&world), (4, 0));
+    let mut world = before;
+    says(&mut world, SignalLevel::Known { amount: Amount(0), replicas: 3, at: start() });
+    world.pass();
+    assert_eq!(surplus_and_wanted(&world), (1, 1));
+}
+
 #[test]
 fn what_a_floor_wants_goes_back_to_spot_one_by_one() {
     let (mut world, going) = free_again(2, Some(nodes(2)));
