@@ -1,6 +1,6 @@
 //! What is not in order once a world has come to rest.
 
-use super::{busy, free, pool};
+use super::{busy, forges, free, pool};
 use crate::scene::Scene;
 
 #[track_caller]
@@ -68,4 +68,16 @@ fn a_floor_is_full_once_stock_is_back() {
     scene.policy(&full);
     scene.run("1m");
     order(&scene);
+}
+
+/// Two records of one machine: no plan is sound from then on.
+#[test]
+fn a_plan_that_is_not_sound_is_a_broken_promise() {
+    let mut scene = busy(&pool(""), 2);
+    let mut first = None;
+    forges(&mut scene, "n0", false, |record| first = Some(record.state.clone()));
+    forges(&mut scene, "n1", false, |record| record.state = first.clone().unwrap());
+    scene.desk_mut().pass();
+    let broken = scene.broken();
+    assert!(broken.iter().any(|what| what.contains("unsound: ")), "{broken:?}");
 }
