@@ -261,6 +261,7 @@ impl Scene {
                 Did::ScaleUpFailed { group, delta, error } => format!("asked {group} for {delta} more: {}", error.message),
                 Did::CreationFailed { group, error, .. } => format!("sees that {group} failed ({})", error.code),
                 Did::BackedOff { group, until } => {
+                    self.truth.left_alone.insert(group.clone(), *until);
                     let left = until.duration_since(self.now);
                     format!("leaves {group} alone for {}", crate::timeline::shown(left).trim_end())
                 }

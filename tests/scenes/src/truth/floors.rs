@@ -2,7 +2,7 @@
 //! the provider says of it is true.
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::PoolName;
+use stoker_core::ids::{NodeGroupId, PoolName};
 use stoker_core::offer::{CapacityType, Market};
 use stoker_core::policy::{Evidence, Pool, Quota};
 
@@ -163,6 +163,16 @@ impl Scene {
         came.is_some_and(|at| within(*at, COMES_WITHIN)) || boots.any(|machine| within(machine.made.launched_at, BOOTS_WITHIN))
     }
 
+    /// Whether a pool's floor is asked for through buffers, and the autoscaler, which alone buys for those, leaves every group of it alone: for
+    /// up to half an hour where a group failed again and again.
+    fn waits_for_autoscaler(&self, pool: &PoolName) -> bool {
+        let served = Some(self.desk().buffers);
+        let floor = self.desk().menu.policy.pool(pool).and_then(|pool| pool.warm_floor.as_ref());
+        let alone = |group: &NodeGroupId| self.truth.left_alone.get(group.as_str()).is_some_and(|until| *until > self.now);
+        floor.is_some_and(|floor| floor.is_kept_by_buffers(served))
+            && self.desk().menu.pool_groups(pool).all(|group| alone(&group.id))
+    }
+
     /// A floor lacks nodes only where the world explains it, and the provider says so.
     pub(super) fn floors_fill(&mut self) {
         let now = self.now;
@@ -179,7 +189,7 @@ impl Scene {
             let before = known.map_or(SignedDuration::ZERO, |known| known.unexplained);
             let unexplained = match why {
                 Some(_) => SignedDuration::ZERO,
-                None if disturbed || self.comes(&pool) => before,
+                None if disturbed || self.comes(&pool) || self.waits_for_autoscaler(&pool) => before,
                 None => before + passed,
             };
             self.truth.lacking.insert(pool.clone(), Lack { unexplained, at: now });

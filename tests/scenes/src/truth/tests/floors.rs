@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::{pool, sound, tells};
+use super::{GROUP, pool, sound, tells};
 use crate::scene::{Pod, Scene};
 
 /// A pool with a floor of two that has nothing, and what the provider says of it for eleven minutes in which nothing else happens.
@@ -85,6 +85,20 @@ fn a_true_reason_explains_it() {
             scene.run("1s");
         };
         sound(&lacks(&two(), Some(said), silent));
+    }
+}
+
+/// What is asked for through buffers waits as long as the autoscaler leaves its groups alone; what is asked for by `minSize` we grow ourselves.
+#[test]
+fn only_buffers_wait_for_an_autoscaler_that_leaves_their_groups_alone() {
+    for (through, minutes, waits) in [("capacityBuffer", 30, true), ("capacityBuffer", 0, false), ("minSize", 30, false)] {
+        let policy = pool(&format!("  warmFloor: {{ nodes: 2, through: {through} }}\n"));
+        let mut scene = lacks(&policy, None, |scene| {
+            scene.serves_buffers();
+            let until = scene.now + SignedDuration::from_mins(minutes);
+            scene.truth.left_alone.insert(GROUP.to_owned(), until);
+        });
+        if waits { sound(&scene) } else { tells(&mut scene, "and nothing says why") }
     }
 }
 
