@@ -52,6 +52,7 @@ pub fn check(
     let by_group = by_group(&memory);
     guarded::guarded(&plan.actions, before, &memory, &by_group, (snapshot, menu), &mut faults);
     floors::own_growth(&plan, before, &memory, menu, &mut faults);
+    floors::moved_at_once(&plan, before, &memory, menu, &mut faults);
     windows::windows(&plan.actions, before, &memory, &by_group, (menu, snapshot.buffers), &mut faults);
     let growing: BTreeSet<RecordId> = plan
         .actions

@@ -9,6 +9,7 @@ use stoker_core::decide::decide;
 use stoker_core::demand::Demand;
 use stoker_core::group::Menu;
 use stoker_core::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId};
+use stoker_core::images::NodeImages;
 use stoker_core::memory::Memory;
 use stoker_core::orders;
 use stoker_core::plan::{Accounts, Action, Evict, GroupLimits};
@@ -93,6 +94,10 @@ pub(crate) struct Desk {
     pub(crate) facts: Arc<ClusterFacts>,
     pub(crate) seen: BTreeMap<NodeName, Arc<Seen>>,
     pub(crate) demand: Demand,
+    /// The images of nodes that list them.
+    pub(crate) images: BTreeMap<NodeName, Arc<NodeImages>>,
+    /// Whether the cluster serves buffers.
+    pub(crate) buffers: bool,
     pub(crate) chores: Vec<(Timestamp, Chore)>,
     pub(crate) drains: BTreeMap<NodeName, Drained>,
     pub(crate) faults: Faults,
@@ -139,6 +144,8 @@ impl Desk {
             facts: Arc::default(),
             seen: BTreeMap::new(),
             demand: Demand::new(),
+            images: BTreeMap::new(),
+            buffers: false,
             chores: Vec::new(),
             drains: BTreeMap::new(),
             faults: Faults::default(),
@@ -267,8 +274,8 @@ impl Desk {
             drains: self.drains.clone(),
             seen: self.seen.clone(),
             demand: self.demand.clone(),
-            images: BTreeMap::new(),
-            buffers: Some(false),
+            images: self.images.clone(),
+            buffers: Some(self.buffers),
         }
     }
 

@@ -16,6 +16,7 @@
 mod cloud;
 mod desk;
 mod market;
+mod policies;
 mod probe;
 mod scene;
 mod timeline;

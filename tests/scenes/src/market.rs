@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use stoker_core::group::Menu;
 use stoker_core::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName, ZoneId};
-use stoker_core::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use stoker_core::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
 use stoker_core::policy::{Policy, RawPolicy};
 use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::supply::MarketFacts;
@@ -32,9 +32,21 @@ pub(crate) fn supplier() -> SupplierName {
     SupplierName::new("sim").unwrap()
 }
 
-/// Prices of all that is sold. None of them lapses.
+/// Prices of all that is sold, none of which lapses, and how its one GPU can be split that can.
 pub(crate) fn book(now: Timestamp) -> PriceBook {
     let mut book = PriceBook::new();
+    book.insert_gpu(GpuSpec {
+        model: GpuModel::new("H100").unwrap(),
+        memory: MiB::from_gib(80),
+        bandwidth_gb_s: None,
+        fp16_gflops: None,
+        fp8_gflops: None,
+        compute_capability: None,
+        mig_max_instances: Some(7),
+        mig_profiles: vec!["1g.10gb".parse().unwrap()],
+        nvlink_gb_s: None,
+        product_label: None,
+    });
     for (cloud, region, zones, name, model, gpus, vcpus, on_demand, spot) in SOLD {
         let (cloud, instance_type) = (Cloud::new(cloud).unwrap(), InstanceType::new(name).unwrap());
         book.insert_spec(InstanceSpec {

@@ -53,6 +53,8 @@ pub(crate) struct Probe {
     pub(crate) online: bool,
     pub(crate) broken: Broken,
     load: Vec<Load>,
+    /// GPUs or instances, counted like the load, on which a process works that belongs to no pod.
+    strays: BTreeSet<u32>,
     /// What the probe sends again to a provider that has forgotten it.
     events: Vec<NodeEvent>,
     heard: Timestamp,
@@ -71,6 +73,7 @@ impl Probe {
             online: true,
             broken: Broken::default(),
             load: Vec::new(),
+            strays: BTreeSet::new(),
             events: Vec::new(),
             heard: now,
             changed_at: now,
@@ -88,6 +91,17 @@ impl Probe {
             self.load = load;
             self.touch(now);
         }
+    }
+
+    /// A process of no pod begins or ends on a GPU, or on an instance of it.
+    pub(crate) fn stray(&mut self, gpu: u32, instance: u32, there: bool, now: Timestamp) {
+        let at = gpu * self.instances.max(1) + instance;
+        if there {
+            self.strays.insert(at)
+        } else {
+            self.strays.remove(&at)
+        };
+        self.touch(now);
     }
 
     /// Something about it has changed.
@@ -171,7 +185,8 @@ impl Probe {
     }
 
     fn gpu(&self, gpu: u32) -> GpuReading {
-        let on = |at: u32| self.load.get(at as usize).copied().unwrap_or(Load::Nothing);
+        let stray = |at: u32| self.strays.contains(&at).then_some(Load::Work);
+        let on = |at: u32| stray(at).or_else(|| self.load.get(at as usize).copied()).unwrap_or(Load::Nothing);
         let level =
             |load: Load| MemoryLevel { used: if load == Load::Work { 8 * GIB } else { 0 }, total: 24 * GIB, reserved: 0 };
         let processes = |load: Load| {

@@ -4,6 +4,8 @@
 mod again;
 mod floors;
 mod taken;
+#[cfg(test)]
+mod tests;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +51,8 @@ pub struct Truth {
     /// Nodes that were released within the last window, by pool.
     let_go: BTreeMap<PoolName, Vec<(Timestamp, String)>>,
     lacking: BTreeMap<PoolName, floors::Lack>,
+    /// Until when the autoscaler leaves groups alone that failed.
+    pub(crate) left_alone: BTreeMap<String, Timestamp>,
     looked_at: usize,
     /// What happened, counted.
     pub(crate) counts: BTreeMap<&'static str, u64>,
@@ -80,6 +84,7 @@ impl Truth {
             may_go: BTreeSet::new(),
             let_go: BTreeMap::new(),
             lacking: BTreeMap::new(),
+            left_alone: BTreeMap::new(),
             looked_at: 0,
             counts: BTreeMap::new(),
             asked: 0,

@@ -141,6 +141,16 @@ pub enum Fatal {
         /// Nodes.
         nodes: u32,
     },
+    /// Free nodes that a warm floor wants would be moved to spot at once, and not one by one.
+    #[error("free nodes of pool {pool} would be moved to spot at once, and leave {left} of the {wanted} that its floor wants")]
+    EmptiesFloor {
+        /// The pool.
+        pool: PoolName,
+        /// Warm nodes that are left.
+        left: u32,
+        /// What the floor wants.
+        wanted: u32,
+    },
     /// Other pods would be told to go than the reason allows, or in another haste.
     #[error("node {node}: its pods would be told to go ({}), which its reason does not allow", evict.as_str())]
     TellsWrongPods {

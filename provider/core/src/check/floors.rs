@@ -1,10 +1,11 @@
-//! Growth that nobody asked for, and the limit of off-hours.
+//! Growth that nobody asked for, the limit of off-hours, and what goes of a warm floor.
 
 use std::collections::BTreeSet;
 
 use super::Fatal;
 use crate::group::Menu;
 use crate::ids::{PoolName, RecordId};
+use crate::leaving::{LeaveFor, Leaving};
 use crate::memory::Memory;
 use crate::plan::{Plan, Proposed};
 use crate::policy::Pool;
@@ -46,6 +47,33 @@ pub(super) fn own_growth(plan: &Plan<Proposed>, before: &Memory, memory: &Memory
         let nodes = u32::try_from(there.count()).unwrap_or(u32::MAX);
         if nodes > wanted {
             faults.push(Fatal::FloorTooLarge { pool: pool.clone(), nodes, wanted });
+        }
+    }
+}
+
+/// What begins to go back to spot at once is more than the floor wants: of what it wants nodes go as work does, one at a time.
+pub(super) fn moved_at_once(plan: &Plan<Proposed>, before: &Memory, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
+    let to_spot = |leaving: &Leaving| match leaving.why {
+        LeaveFor::BackToSpot { work, .. } if leaving.is_open() => Some(work),
+        _ => None,
+    };
+    let of = |id: &RecordId| Some(&menu.group_or_remembered(&memory.records.get(id)?.group, memory)?.pool);
+    let begun = memory.leaving.iter().filter(|(id, leaving)| {
+        to_spot(leaving) == Some(false) && before.leaving.get(id).and_then(|known| to_spot(known)) != Some(false)
+    });
+    let pools: BTreeSet<&PoolName> = begun.filter_map(|(id, _)| of(id)).collect();
+    for floor in plan.accounts.floors.iter().filter(|floor| pools.contains(&floor.pool)) {
+        let stays = |id: &RecordId| {
+            let leaving = memory.leaving.get(id).filter(|leaving| leaving.is_open());
+            leaving.is_none_or(|leaving| to_spot(leaving) == Some(true))
+        };
+        let warm = memory.records.values().filter(|record| {
+            let free = record.judged.as_ref().is_some_and(|judged| judged.verdict.is_free());
+            matches!(record.state, State::Registered { .. }) && free && stays(&record.id) && of(&record.id) == Some(&floor.pool)
+        });
+        let left = u32::try_from(warm.count()).unwrap_or(u32::MAX);
+        if left < floor.wanted {
+            faults.push(Fatal::EmptiesFloor { pool: floor.pool.clone(), left, wanted: floor.wanted });
         }
     }
 }

@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use super::{Draft, is_fresh};
 use crate::choose::Scales;
-use crate::floor::{Basis, FloorMemory, Wanted};
+use crate::floor::{Basis, FloorMemory, Wanted, WarmFloor};
 use crate::group::Group;
 use crate::ids::{NodeGroupId, PoolName};
 use crate::orders;
 use crate::plan::Note;
+use crate::policy::Pool;
 use crate::usage::Usage;
 
 pub(super) use count::{Count, count};
@@ -26,10 +27,24 @@ pub(super) const BLIND: &str = "no cluster is watched, so nobody can tell which 
 /// Why nothing is grown for a floor before the first call of an autoscaler: nobody would ever take the nodes away.
 pub(super) const UNCALLED: &str = "no autoscaler has called yet, and Stoker grows nothing before one does";
 
+/// Takes in what floors are reckoned from, before anything is decided by what they want.
+pub(super) fn learn(draft: &mut Draft<'_>) {
+    let policy = Arc::clone(&draft.menu.policy);
+    draft.memory.floors.retain(|name, _| policy.pool(name).is_some_and(|pool| pool.warm_floor.is_some()));
+    if policy.pools.iter().all(|pool| pool.warm_floor.is_none()) {
+        return;
+    }
+    let arrivals = learn::arrivals(draft);
+    for (at, pool) in policy.pools.iter().enumerate() {
+        if let Some(floor) = &pool.warm_floor {
+            learn::remember(draft, pool, floor, arrivals.get(at));
+        }
+    }
+}
+
 /// Works out what each pool wants, and grows groups for which the autoscaler has not asked in time.
 pub(super) fn look(draft: &mut Draft<'_>) {
     let policy = Arc::clone(&draft.menu.policy);
-    draft.memory.floors.retain(|name, _| policy.pool(name).is_some_and(|pool| pool.warm_floor.is_some()));
     draft.floors = vec![None; policy.pools.len()];
     for pool in &policy.pools {
         if let Some(at) = pool.off_hours.as_ref().and_then(|off| off.at(draft.now).1) {
@@ -39,16 +54,10 @@ pub(super) fn look(draft: &mut Draft<'_>) {
     if policy.pools.iter().all(|pool| pool.warm_floor.is_none()) {
         return;
     }
-    let arrivals = learn::arrivals(draft);
     let counts = count(draft);
     for (at, pool) in policy.pools.iter().enumerate() {
         let (Some(floor), Some(count)) = (&pool.warm_floor, counts.get(at)) else { continue };
-        learn::remember(draft, pool, floor, arrivals.get(at));
-        let known = draft.memory.floors.get(&pool.name);
-        let quantile = known.and_then(|known| known.quantile);
-        let signals = known.and_then(|known| known.replicas).map(|replicas| count.nodes_for(replicas, draft.menu, pool));
-        let off_hours = pool.off_hours.as_ref();
-        let wanted = floor.wanted(&Basis { at_work: count.at_work, quantile, signals, off_hours, now: draft.now });
+        let wanted = wants(draft, pool, floor, count);
         for at in wanted.changes_at.into_iter().chain(count.lost_from()) {
             draft.look_again_at(at);
         }
@@ -57,6 +66,23 @@ pub(super) fn look(draft: &mut Draft<'_>) {
             *place = Some(wanted);
         }
     }
+}
+
+/// What a pool's floor wants, by what was learnt for it.
+fn wants(draft: &Draft<'_>, pool: &Pool, floor: &WarmFloor, count: &Count<'_>) -> Wanted {
+    let known = draft.memory.floors.get(&pool.name);
+    let quantile = known.and_then(|known| known.quantile);
+    let signals = known.and_then(|known| known.replicas).map(|replicas| count.nodes_for(replicas, draft.menu, pool));
+    let off_hours = pool.off_hours.as_ref();
+    floor.wanted(&Basis { at_work: count.at_work, quantile, signals, off_hours, now: draft.now })
+}
+
+/// How many warm nodes a pool wants, where [`look`] has not worked that out for all yet.
+pub(super) fn wants_now(draft: &Draft<'_>, pool: &Pool) -> u32 {
+    let Some(floor) = &pool.warm_floor else { return 0 };
+    let at = draft.menu.policy.pools.iter().position(|of| of.name == pool.name);
+    let counts = count(draft);
+    at.and_then(|at| counts.get(at)).map_or(0, |count| wants(draft, pool, floor, count).nodes)
 }
 
 /// Grows the groups that were raised for a floor, where the autoscaler has been shown that for long enough and has not asked.

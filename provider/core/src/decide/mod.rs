@@ -64,6 +64,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     #[cfg(test)]
     tests::given::judge(&mut draft);
     images::remember(&mut draft);
+    floors::learn(&mut draft);
     // Before anything is bought: what goes in this pass must not widen the shares under which it buys.
     leave::nodes(&mut draft);
     floors::look(&mut draft);

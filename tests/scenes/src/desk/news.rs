@@ -23,7 +23,7 @@ const fn node(record: &Record) -> Option<&NodeName> {
 
 impl Desk {
     /// Notes what is different from `before`.
-    pub(super) fn note(&mut self, before: &Memory, by_autoscaler: bool) {
+    pub(crate) fn note(&mut self, before: &Memory, by_autoscaler: bool) {
         let leaves = |memory: &Memory, record: &Record| {
             let open = memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
             open || matches!(record.state, State::Deleting { .. })

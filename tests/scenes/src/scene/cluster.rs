@@ -297,6 +297,7 @@ impl Scene {
         if !self.desk().works() {
             return;
         }
+        self.pull();
         let facts = |node: &Arc<NodeView>| {
             let name = NodeName::new(&node.name).ok()?;
             let closed = self.closed.contains(&node.name);

@@ -1,6 +1,7 @@
 //! A scene: the cluster around the provider, moved from event to event.
 
 mod cluster;
+mod readied;
 mod script;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,6 +103,8 @@ pub struct Scene {
     pub(crate) budgeted: bool,
     /// Gates that do not hold on nodes that join from now on.
     pub(crate) bad_gate: Option<(stoker_core::reading::Gate, String)>,
+    /// Images on nodes; `None` where no node lists any.
+    images: Option<readied::Images>,
     /// Whether the autoscaler runs.
     pub(crate) scans: bool,
     pub(crate) truth: Truth,
@@ -140,6 +143,7 @@ impl Scene {
             deaf: false,
             budgeted: false,
             bad_gate: None,
+            images: None,
             scans: true,
             truth: Truth::new(start),
             now: start,
@@ -192,7 +196,7 @@ impl Scene {
         let pods = self.pods.values().flat_map(|pod| [pod.ends_at, pod.goes_at]).flatten();
         let probes = self.probes.values().filter_map(Probe::next);
         let dying = self.gone.values().map(|since| *since + cluster::UNREACHABLE_AFTER).filter(|at| *at > self.now);
-        [again, desk.next_change()].into_iter().flatten().chain(pods).chain(probes).chain(dying).min()
+        [again, desk.next_change(), self.next_pull()].into_iter().flatten().chain(pods).chain(probes).chain(dying).min()
     }
 
     /// Everything that is due now.
@@ -205,7 +209,7 @@ impl Scene {
         }
         self.follow();
         if scan {
-            let report = at_once(self.autoscaler.run_once(now));
+            let report = self.scan();
             self.changed = false;
             self.told_by_autoscaler(&report);
             self.follow();
@@ -216,6 +220,19 @@ impl Scene {
             self.changed = true;
         }
         self.truth_watches();
+    }
+
+    /// One loop of the autoscaler.
+    fn scan(&mut self) -> LoopReport {
+        let (now, made_up) = (self.now, self.pods_of_buffers());
+        for pod in &made_up {
+            self.autoscaler.cluster_mut().insert_pod(pod.clone());
+        }
+        let report = at_once(self.autoscaler.run_once(now));
+        for pod in &made_up {
+            self.autoscaler.cluster_mut().finish_pod(&pod.id);
+        }
+        report
     }
 
     /// The cluster follows the machines, the scheduler the cluster, probes and the provider both.
@@ -244,6 +261,7 @@ impl Scene {
                 Did::ScaleUpFailed { group, delta, error } => format!("asked {group} for {delta} more: {}", error.message),
                 Did::CreationFailed { group, error, .. } => format!("sees that {group} failed ({})", error.code),
                 Did::BackedOff { group, until } => {
+                    self.truth.left_alone.insert(group.clone(), *until);
                     let left = until.duration_since(self.now);
                     format!("leaves {group} alone for {}", crate::timeline::shown(left).trim_end())
                 }

@@ -224,6 +224,15 @@ impl Scene {
         self.instances = instances;
     }
 
+    /// A process that belongs to no pod begins to work on an instance of a GPU, or ends.
+    pub fn process(&mut self, node: &str, (gpu, instance): (u32, u32), works: bool) {
+        let verb = if works { "begins" } else { "ends" };
+        self.tell("user", &format!("a process of no pod {verb} on instance {instance} of GPU {gpu} of {node}"));
+        let now = self.now;
+        let Some(probe) = self.probes.get_mut(node) else { panic!("no probe on {node}") };
+        probe.stray(gpu, instance, works, now);
+    }
+
     /// A user cordons a node, or opens it.
     pub fn users_cordon(&mut self, node: &str, closed: bool) {
         self.tell("user", &format!("{} {node}", if closed { "cordons" } else { "uncordons" }));

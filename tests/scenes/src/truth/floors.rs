@@ -2,8 +2,9 @@
 //! the provider says of it is true.
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::PoolName;
-use stoker_core::policy::{Pool, Quota};
+use stoker_core::ids::{NodeGroupId, PoolName};
+use stoker_core::offer::{CapacityType, Market};
+use stoker_core::policy::{Evidence, Pool, Quota};
 
 use crate::scene::Scene;
 
@@ -17,9 +18,6 @@ const BOOTS_WITHIN: SignedDuration = SignedDuration::from_mins(11);
 
 /// How long after a market refused, or took a machine back, it may be left alone: half an hour at most, and a region's spot for an hour.
 const LEFT_ALONE: SignedDuration = SignedDuration::from_mins(65);
-
-/// What an hour of one more node costs at most that a pool with a budget may buy.
-const DEAREST: i64 = 1_000_000;
 
 /// A floor that lacks nodes.
 #[derive(Debug, Clone, Copy)]
@@ -83,15 +81,16 @@ impl Scene {
             let of_pool = self.desk().limits.iter().filter(|(id, _)| self.group_is_of(id.as_str(), pool));
             of_pool.map(|(_, limits)| limits.target).sum()
         };
-        let left_alone = |at: &Timestamp| self.now.duration_since(*at) < LEFT_ALONE;
         if said.starts_with("limits.maxNodes") {
             return (counted >= pool.limits.max_nodes).then_some("maxNodes");
         }
         if said.starts_with("limits.maxUsdPerHour") {
             let spent: i64 = of_pool().map(|machine| crate::market::price(&machine.made.market)).sum();
             let limit = pool.limits.max_usd_per_hour.map_or(i64::MAX, |limit| limit.0);
+            let offers = self.desk().menu.pool_groups(&pool.name).flat_map(|group| &group.offers);
+            let dearest = offers.map(|offer| crate::market::price(&offer.market)).max().unwrap_or(0);
             // From nine tenths on nothing is bought on demand, until it is two points less.
-            return (spent + DEAREST > limit / 100 * 88).then_some("budget");
+            return (spent + dearest > limit / 100 * 88).then_some("budget");
         }
         if said.starts_with("quota ") {
             let used = |quota: &Quota| -> u64 {
@@ -104,24 +103,35 @@ impl Scene {
             return (used(named) + 8 > named.share()).then_some("quota");
         }
         if said.contains("market said") || said.contains("on trial") || said.contains("reclaim") {
-            let sold_out = self.desk().menu.pool_groups(&pool.name).flat_map(|group| &group.offers);
-            let mut sold_out = sold_out.filter(|offer| !self.desk().cloud.sells(&offer.market));
-            let lately = self.desk().cloud.short_at.values().any(left_alone);
-            return (sold_out.next().is_some() || lately).then_some("stock");
+            return self.is_sold_out(pool).then_some("stock");
         }
-        if said.contains("nodes are unhealthy, closed to new pods or not heard of") {
-            let of_pool = self.autoscaler.cluster().all_nodes().filter(|node| self.is_of(&node.name, &pool.name));
-            let mut unfit = of_pool.filter(|node| {
-                let silent = self.probes.get(&node.name).is_none_or(|probe| !probe.online);
-                self.truth.sick.contains(&node.name) || node.unschedulable || !node.ready() || silent
-            });
-            return unfit.next().map(|_| "broken, closed or silent nodes that are not replaced while they stay");
+        let of_nodes = ["nodes are unhealthy, closed to new pods, or not heard of", "nodes are not heard of, and no more than"];
+        if of_nodes.iter().any(|words| said.contains(words)) {
+            let mut nodes = self.autoscaler.cluster().all_nodes().filter(|node| self.is_of(&node.name, &pool.name));
+            let silent =
+                |node: &str| pool.evidence == Evidence::Probe && self.probes.get(node).is_none_or(|probe| !probe.online);
+            let unfit = nodes
+                .any(|node| self.truth.sick.contains(&node.name) || node.unschedulable || !node.ready() || silent(&node.name));
+            return unfit.then_some("broken, closed or silent nodes that are not replaced while they stay");
         }
         if said.contains("booting that the autoscaler may not count on") {
             let mut boots = machines().filter(|machine| machine.ready_at > self.now);
             return boots.next().map(|_| "nodes that boot already");
         }
         None
+    }
+
+    /// Whether every market in which a pool may buy sells nothing, or is left alone for what it did lately.
+    fn is_sold_out(&self, pool: &Pool) -> bool {
+        let cloud = &self.desk().cloud;
+        let lately = |at: &Timestamp| self.now.duration_since(*at) < LEFT_ALONE;
+        let short = |market: &Market| cloud.short_at.get(&market.to_string()).is_some_and(lately);
+        // Of a region that takes many back all spot is left alone.
+        let spot_short = cloud.short_at.iter().any(|(market, at)| market.ends_with("/spot") && lately(at));
+        let offers = self.desk().menu.pool_groups(&pool.name).flat_map(|group| &group.offers);
+        let mut markets = offers.map(|offer| &offer.market);
+        markets
+            .all(|market| !cloud.sells(market) || short(market) || (market.capacity_type == CapacityType::Spot && spot_short))
     }
 
     /// Whether quota, budget or `maxNodes` truly keep a pool from growing.
@@ -139,7 +149,7 @@ impl Scene {
         })
     }
 
-    fn group_is_of(&self, group: &str, pool: &Pool) -> bool {
+    pub(super) fn group_is_of(&self, group: &str, pool: &Pool) -> bool {
         self.desk().menu.groups.get(group).is_some_and(|group| group.pool == pool.name)
     }
 
@@ -151,6 +161,16 @@ impl Scene {
         let mut boots = machines.filter(|machine| self.pool_of_machine(machine).is_some_and(|(of, _)| of.name == *pool));
         let came = self.truth.came.get(pool.as_str()).and_then(|came| came.last());
         came.is_some_and(|at| within(*at, COMES_WITHIN)) || boots.any(|machine| within(machine.made.launched_at, BOOTS_WITHIN))
+    }
+
+    /// Whether a pool's floor is asked for through buffers, and the autoscaler, which alone buys for those, leaves every group of it alone: for
+    /// up to half an hour where a group failed again and again.
+    fn waits_for_autoscaler(&self, pool: &PoolName) -> bool {
+        let served = Some(self.desk().buffers);
+        let floor = self.desk().menu.policy.pool(pool).and_then(|pool| pool.warm_floor.as_ref());
+        let alone = |group: &NodeGroupId| self.truth.left_alone.get(group.as_str()).is_some_and(|until| *until > self.now);
+        floor.is_some_and(|floor| floor.is_kept_by_buffers(served))
+            && self.desk().menu.pool_groups(pool).all(|group| alone(&group.id))
     }
 
     /// A floor lacks nodes only where the world explains it, and the provider says so.
@@ -169,7 +189,7 @@ impl Scene {
             let before = known.map_or(SignedDuration::ZERO, |known| known.unexplained);
             let unexplained = match why {
                 Some(_) => SignedDuration::ZERO,
-                None if disturbed || self.comes(&pool) => before,
+                None if disturbed || self.comes(&pool) || self.waits_for_autoscaler(&pool) => before,
                 None => before + passed,
             };
             self.truth.lacking.insert(pool.clone(), Lack { unexplained, at: now });

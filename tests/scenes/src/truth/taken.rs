@@ -1,6 +1,6 @@
 //! Nodes that are taken: only what is free, or what the cloud, the policy or a user takes in any case.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use stoker_core::health::UnhealthyAction;
 use stoker_core::offer::CapacityType;
 use stoker_core::policy::{Evidence, MoveBack};
@@ -11,6 +11,9 @@ use crate::scene::Scene;
 
 /// After so long without a reading a node's probe is silent; some seconds are left for it to be noticed.
 const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(20);
+
+/// How long before its end capacity is emptied, at the longest: 40 min before a capacity block's.
+const ENDS_WITHIN: SignedDuration = SignedDuration::from_hours(1);
 
 impl Scene {
     /// A pod is told to go by us: only where its machine goes in any case, or the policy says so of such a node.
@@ -30,14 +33,16 @@ impl Scene {
 
     /// Whether the cloud takes a node, its capacity ends, or it is moved back to spot.
     fn goes_anyway(&self, node: &str) -> bool {
-        let reclaimed = self.desk().cloud.of_node(node).is_none_or(|machine| machine.reclaim.is_some());
+        let Some(machine) = self.desk().cloud.of_node(node) else { return true };
         let by_policy = self.pool_of_node(node).is_some_and(|(pool, _, bought)| {
-            let back =
-                pool.spot.as_ref().is_some_and(|spot| spot.move_back == MoveBack::Busy) && bought == CapacityType::OnDemand;
-            let ends = bought == CapacityType::Reserved && !self.desk().menu.policy.commitments.is_empty();
-            back || ends
+            let moves = pool.spot.as_ref().is_some_and(|spot| spot.move_back == MoveBack::Busy);
+            let back = moves && bought == CapacityType::OnDemand && self.goes_back_to_spot(machine);
+            let commitments = &self.desk().menu.policy.commitments;
+            let ends_soon = |until: Timestamp| until.duration_since(self.desk().ours()) <= ENDS_WITHIN;
+            let ends = commitments.iter().filter_map(|commitment| commitment.until).any(ends_soon);
+            back || (bought == CapacityType::Reserved && ends)
         });
-        reclaimed || by_policy
+        machine.reclaim.is_some() || by_policy
     }
 
     /// What the provider itself calls busy, held or unknown is taken by nobody: not by the autoscaler through the door, and by the provider
@@ -46,7 +51,8 @@ impl Scene {
         let now = self.now;
         for Taken { node, verdict, why, by_autoscaler } in std::mem::take(&mut self.desk_mut().taken) {
             let pool = self.pool_of_node(node.as_str()).map(|(pool, ..)| pool);
-            let given_up = pool.and_then(|pool| pool.off_hours.as_ref()).is_some_and(|off| off.evict_held_after.is_some());
+            let off = pool.and_then(|pool| pool.off_hours.as_ref());
+            let given_up = off.is_some_and(|off| off.evict_held_after.is_some() && off.at(self.desk().ours()).0);
             let allowed = self.goes_anyway(node.as_str()) || (verdict == Verdict::Held && given_up);
             if by_autoscaler || !allowed {
                 let who = if by_autoscaler { "the autoscaler" } else { "the provider" };

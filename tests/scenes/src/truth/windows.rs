@@ -66,8 +66,8 @@ impl Scene {
         let Some((pool, ..)) = self.pool_of_node(node) else { return };
         let Some(rules) = pool.stabilization.clone().filter(|rules| rules.max_removals.0 < 100) else { return };
         let name = pool.name.clone();
-        let machines = self.desk().cloud.machines.values();
-        let there = machines.filter(|machine| self.pool_of_machine(machine).is_some_and(|(of, _)| of.name == name)).count();
+        let of_pool = self.desk().limits.iter().filter(|(id, _)| self.group_is_of(id.as_str(), pool));
+        let there: u32 = of_pool.map(|(_, limits)| limits.target).sum();
         let lately: Vec<_> = self.truth.let_go.remove(&name).unwrap_or_default();
         // One that a pod came to has given its turn back.
         let gone = |node: &str| self.autoscaler.cluster().node(node).is_none();
@@ -76,7 +76,11 @@ impl Scene {
         };
         let mut lately: Vec<_> = lately.into_iter().filter(counts).collect();
         lately.push((now, node.to_owned()));
-        let most = ((there + lately.len()) * usize::from(rules.max_removals.0) / 100).max(1);
+        // Those that are gone, or about to be, were there when their turn came; the others count already.
+        let ends = |node: &str| self.desk().cloud.of_node(node).is_none_or(|machine| machine.ends_at.is_some());
+        let went = lately.iter().filter(|(_, node)| ends(node)).count();
+        let there = usize::try_from(there).unwrap_or(usize::MAX).saturating_add(went);
+        let most = (there.saturating_mul(usize::from(rules.max_removals.0)) / 100).max(1);
         if lately.len() > most {
             self.truth.breaks(now, &format!("{} nodes of {name} are released within one window, {most} at most", lately.len()));
         }

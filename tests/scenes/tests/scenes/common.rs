@@ -1,6 +1,6 @@
 //! What scenes share: how one ends, and the policies that several tell of.
 
-use stoker_scenes::Scene;
+use stoker_scenes::{Scene, serve, train};
 
 /// Ends a scene: no promise was broken, and its timeline is the golden one.
 pub(crate) fn end(scene: &Scene, name: &str) {
@@ -13,23 +13,10 @@ pub(crate) fn end(scene: &Scene, name: &str) {
 }
 
 /// One pool of nodes with one L4, on demand in zone a.
-pub(crate) const PLAIN: &str = "
-pools:
-- name: serve
-  workload: inference
-  gpu: { models: [L4], count: 1 }
-  where: { clouds: [aws], regions: [east], zones: [zone-a] }
-  capacity: { prefer: [on-demand] }
-  limits: { maxNodes: 10 }
-";
+pub(crate) const PLAIN: &str = concat!("pools:\n", serve!(", zones: [zone-a]"), "  limits: { maxNodes: 10 }\n",);
+
+/// The same in three zones.
+pub(crate) const EAST: &str = concat!("pools:\n", serve!(), "  limits: { maxNodes: 10 }\n");
 
 /// Training on spot in three zones, on demand where there is none.
-pub(crate) const SPOT: &str = "
-pools:
-- name: train
-  workload: training
-  gpu: { models: [L4], count: 1 }
-  where: { clouds: [aws], regions: [east] }
-  capacity: { prefer: [spot, on-demand], spot: { checkpoint: 10m, restart: 2m } }
-  limits: { maxNodes: 10 }
-";
+pub(crate) const SPOT: &str = concat!("pools:\n", train!(), "  limits: { maxNodes: 10 }\n",);

@@ -3,23 +3,13 @@
 use stoker_scenes::{Pod, Scene};
 use stoker_sim::model::Settings;
 
-use crate::common::end;
+use crate::common::{EAST, end};
 
 const GROUP: &str = "serve.g6-xlarge.zone-a";
 
 /// A pool with a floor as told, on demand in three zones.
 fn with(floor: &str) -> String {
-    format!(
-        "pools:
-- name: serve
-  workload: inference
-  gpu: {{ models: [L4], count: 1 }}
-  where: {{ clouds: [aws], regions: [east] }}
-  capacity: {{ prefer: [on-demand] }}
-  limits: {{ maxNodes: 10 }}
-  warmFloor: {floor}
-"
-    )
+    format!("{EAST}  warmFloor: {floor}\n")
 }
 
 /// A floor of two comes up through the autoscaler, by `minSize` alone, and stays for a day.
@@ -179,4 +169,50 @@ fn a_demand_signal_becomes_unknown() {
     scene.run("2h");
     assert_eq!(scene.machines(), 3);
     end(&scene, "a_demand_signal_becomes_unknown");
+}
+
+/// A floor of two through buffers: the autoscaler buys for them, keeps the nodes free of any annotation of ours, and refills what a pod
+/// takes. When the pod goes, the third node goes after its window.
+#[test]
+fn a_floor_through_buffers() {
+    let mut scene = Scene::new(&with("{ nodes: 2, through: capacityBuffer }"));
+    scene.serves_buffers();
+    scene.run("10m");
+    assert_eq!((scene.machines(), scene.is_held("n0"), scene.is_held("n1")), (2, true, true));
+    // They were held for their windows, and are not for the floor.
+    scene.run("2h");
+    assert_eq!((scene.machines(), scene.min_size(GROUP), scene.is_held("n0"), scene.is_held("n1")), (2, 0, false, false));
+    scene.pod("web/a", Pod::of("serve").runs("40m"));
+    scene.run("2s");
+    assert!(!scene.node_of("web/a").is_empty());
+    scene.run("10m");
+    assert_eq!(scene.machines(), 3);
+    scene.run("2h");
+    assert_eq!((scene.machines(), scene.told(&["buys"]).len()), (2, 3));
+    end(&scene, "a_floor_through_buffers");
+}
+
+/// Nodes that lack the pool's image are not warm: they are waited for, and nothing is bought in their place. A new image makes all of them
+/// wait again, until they have pulled it.
+#[test]
+fn a_floor_waits_for_images() {
+    let mut scene = Scene::new(&with("{ nodes: 2, warmWhen: imagesPulled }"));
+    scene.images_pulled_in("5m");
+    // While nobody knows what pods use, any node will do.
+    scene.run("5m");
+    assert!(!scene.told(&["floor of serve", "2 warm, 0 coming"]).is_empty());
+    scene.pod("web/a", Pod::of("serve"));
+    scene.run("6m");
+    // The one that the floor had, and the one that was bought for the other.
+    assert_eq!(scene.machines(), 3);
+    assert!(!scene.told(&["floor of serve", "1 warm, 1 coming", "1 nodes wait for images"]).is_empty());
+    scene.run("10m");
+    assert!(scene.told(&["floor of serve", "2 warm, 0 coming"]).len() > 1);
+    scene.rolls_out("serve");
+    scene.run("4m");
+    assert!(!scene.told(&["floor of serve", "0 warm, 2 coming", "2 nodes wait for images"]).is_empty());
+    scene.run("2h");
+    assert!(scene.told(&["floor of serve", "2 warm, 0 coming"]).len() > 2);
+    assert_eq!((scene.machines(), scene.told(&["buys"]).len()), (3, 3));
+    end(&scene, "a_floor_waits_for_images");
 }

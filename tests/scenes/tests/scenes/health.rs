@@ -1,23 +1,12 @@
 //! Unhealthy nodes: closed at once, and emptied, waited for or left as their pool says; and what stops a bad roll-out.
 
-use stoker_scenes::{Pod, Scene};
+use stoker_scenes::{Pod, Scene, train};
 
-use crate::common::end;
+use crate::common::{PLAIN, end};
 
-/// A pool with rules as told for unhealthy nodes.
+/// The pool of [`PLAIN`], with probes and with rules as told for unhealthy nodes.
 fn with(rules: &str) -> String {
-    format!(
-        "pools:
-- name: serve
-  workload: inference
-  gpu: {{ models: [L4], count: 1 }}
-  where: {{ clouds: [aws], regions: [east], zones: [zone-a] }}
-  capacity: {{ prefer: [on-demand] }}
-  limits: {{ maxNodes: 12 }}
-  evidence: probe
-  unhealthy: {rules}
-"
-    )
+    format!("{PLAIN}  evidence: probe\n  unhealthy: {rules}\n").replace("maxNodes: 10", "maxNodes: 12")
 }
 
 /// XID 79 on a busy node of a pool that drains: closed at once, its pod told to go after five minutes, on another node within a boot, and
@@ -118,17 +107,14 @@ fn no_more_than_two_are_replaced_within_an_hour() {
 /// A node on demand is emptied because spot is back, and its GPU breaks meanwhile: it goes once.
 #[test]
 fn unhealthy_while_it_goes() {
-    let policy = "
-pools:
-- name: train
-  workload: training
-  gpu: { models: [L4], count: 1 }
-  where: { clouds: [aws], regions: [east], zones: [zone-a] }
-  capacity: { prefer: [spot, on-demand], spot: { checkpoint: 10m, restart: 2m } }
-  limits: { maxNodes: 10 }
+    let policy = concat!(
+        "pools:\n",
+        train!(", zones: [zone-a]"),
+        "  limits: { maxNodes: 10 }
   evidence: probe
   unhealthy: { action: drain, after: 1s }
-";
+",
+    );
     let mut scene = Scene::new(policy);
     scene.sell_out("/spot");
     scene.pod("team/job", Pod::of("train").saves("50s"));

@@ -1,21 +1,18 @@
 //! Off-hours: what goes, what stays, and what is told beforehand.
 
-use stoker_scenes::{Pod, Scene};
+use stoker_scenes::{Pod, Scene, serve};
 
 use crate::common::end;
 
 /// A pool with a floor of three that has no nodes from ten to two.
-const OFF: &str = "
-pools:
-- name: serve
-  workload: inference
-  gpu: { models: [L4], count: 1 }
-  where: { clouds: [aws], regions: [east] }
-  capacity: { prefer: [on-demand] }
-  limits: { maxNodes: 10 }
+const OFF: &str = concat!(
+    "pools:\n",
+    serve!(),
+    "  limits: { maxNodes: 10 }
   warmFloor: { nodes: 3 }
   offHours: { schedule: [{ cron: \"0 10 * * *\", for: 4h, timeZone: UTC }], maxNodes: 0 }
-";
+",
+);
 
 /// Notebooks that are given up from Friday evening to Monday morning when nobody has typed for two hours, half an hour after an Event.
 const NOTEBOOKS: &str = "

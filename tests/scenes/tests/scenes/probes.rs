@@ -1,21 +1,18 @@
 //! What probes see of nodes: work, rest, broken hardware, and nothing at all.
 
 use stoker_core::reading::{DriverState, Gate};
-use stoker_scenes::{Pod, Scene};
+use stoker_scenes::{Pod, Scene, serve};
 
 use crate::common::end;
 
 /// One pool of nodes with one L4, whose probes tell what they do.
-const PROBED: &str = "
-pools:
-- name: serve
-  workload: inference
-  gpu: { models: [L4], count: 1 }
-  where: { clouds: [aws], regions: [east], zones: [zone-a] }
-  capacity: { prefer: [on-demand] }
-  limits: { maxNodes: 10 }
+const PROBED: &str = concat!(
+    "pools:\n",
+    serve!(", zones: [zone-a]"),
+    "  limits: { maxNodes: 10 }
   evidence: probe
-";
+",
+);
 
 /// A pod works on its node and goes: busy, then free from the first quiet reading on.
 #[test]
@@ -189,4 +186,30 @@ fn the_provider_restarts_and_probes_are_awaited() {
     scene.run("30m");
     assert_eq!(scene.machines(), 1);
     end(&scene, "the_provider_restarts_and_probes_are_awaited");
+}
+
+/// Of a node whose eight GPUs are split into seven instances each, two instances have pods. When those are done a process that belongs to no pod
+/// goes on in one instance, and the other 55 are quiet: the node is busy, by the name of that instance, for as long as it works. Then the node
+/// is warm, and goes after its window.
+#[test]
+fn one_instance_of_a_split_gpu_is_at_work() {
+    let split = PROBED.replace("gpu: { models: [L4], count: 1 }", "gpu: { models: [H100] }");
+    let mut scene = Scene::new(&format!("{split}  sharing: {{ mig: all-1g.10gb }}\n"));
+    scene.split(7);
+    scene.pods("web/a", 2, &Pod::of("serve").runs("20m"));
+    scene.run("10m");
+    assert_eq!((scene.machines(), scene.pods_waiting(), scene.verdict("n0")), (1, 0, "busy"));
+    scene.process("n0", (3, 5), true);
+    scene.run("2h");
+    assert_eq!((scene.verdict("n0"), scene.is_held("n0")), ("busy", true));
+    assert_eq!(scene.told(&["n0", "busy (GPU MIG-n0-3-5 is at work without a pod)"]).len(), 1);
+    scene.process("n0", (3, 5), false);
+    // 15 s until it is told quiet, and 60 s of that.
+    scene.run("60s");
+    assert_eq!(scene.verdict("n0"), "busy");
+    scene.run("13m");
+    assert_eq!((scene.verdict("n0"), scene.is_held("n0")), ("warm", true));
+    scene.run("5m");
+    assert_eq!(scene.machines(), 0);
+    end(&scene, "one_instance_of_a_split_gpu_is_at_work");
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::seats::Seat;
-use super::super::{Draft, is_fresh};
+use super::super::{Draft, floors, is_fresh};
 use super::begin;
 use crate::back::{self, Move, Reopened, Running};
 use crate::choose::Scales;
@@ -83,8 +83,16 @@ struct Stock<'a> {
     going: Vec<Arc<Record>>,
     /// Whether anything is wanted or being bought.
     unbought: bool,
-    /// Nodes that could keep a floor: what is wanted, boots, leaves or could not be had keeps none.
+    /// Nodes that could keep `minNodes`: what is wanted, boots, leaves or could not be had keeps none.
     ready: u32,
+    /// Those of them that could keep a warm floor: free, and open to pods.
+    warm: u32,
+}
+
+/// Whether a pod could begin on a node at once.
+fn is_warm(record: &Record, seat: &Seat<'_>) -> bool {
+    let free = record.judged.as_ref().is_some_and(|judged| judged.verdict.is_free());
+    free && seat.node().is_some_and(|node| !node.cordon.is_closed())
 }
 
 /// On-demand nodes go when spot is back: free ones that no floor needs at once, the others one by one.
@@ -103,6 +111,7 @@ pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
             State::Wanted | State::Launching { .. } => stock.unbought = true,
             State::Registered { ready_at: Some(_), .. } if !goes => {
                 stock.ready += u32::from(seat.node().is_some_and(|node| node.ready_since.is_some()));
+                stock.warm += u32::from(is_warm(record, &seat));
             }
             _ => {}
         }
@@ -170,7 +179,7 @@ impl Paid<'_> {
 
 /// Which of a pool's nodes begin to go.
 fn let_go(draft: &Draft<'_>, pool: &Pool, stock: Stock<'_>, running: &Running<'_>) -> Vec<(RecordId, LeaveFor)> {
-    let Stock { candidates, going, unbought, ready } = stock;
+    let Stock { candidates, going, unbought, ready, warm } = stock;
     let Some(spot) = Reopened::of(pool, draft.menu, &draft.memory, running, draft.now) else { return Vec::new() };
     let (snapshot, now, usage) = (draft.snapshot, draft.now, draft.usage());
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
@@ -180,11 +189,15 @@ fn let_go(draft: &Draft<'_>, pool: &Pool, stock: Stock<'_>, running: &Running<'_
     let open = |(id, leaving): &(&RecordId, &Arc<Leaving>)| leaving.is_open() && records.get(id).is_some_and(|r| of_pool(r));
     let moving = draft.memory.leaving.iter().filter(open).any(|(_, leaving)| leaving.moves_work());
     let mut paid = Paid { by: PaidFor::of(usage, draft.menu), pool: &pool.name, going };
-    let spare = ready.saturating_sub(pool.limits.min_nodes);
-    let spare = usize::try_from(spare).unwrap_or(usize::MAX);
     let (busy, mut free): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
-    // What a floor needs moves like work.
-    let floor = free.split_off(spare.min(free.len()));
+    let wanted = if free.is_empty() { 0 } else { floors::wants_now(draft, pool) };
+    let spare = ready.saturating_sub(pool.limits.min_nodes).min(warm.saturating_sub(wanted));
+    let spare = usize::try_from(spare).unwrap_or(usize::MAX);
+    // What a floor needs moves like work, and only from one that lacks nothing: it lacks one node at a time.
+    let mut floor = free.split_off(spare.min(free.len()));
+    if warm < wanted {
+        floor.clear();
+    }
     let mut begun = free_ones(&scales, &spot, &paid, &free);
     if !moving && !unbought {
         paid.going.extend(begun.iter().filter_map(|(id, _)| records.get(id)).cloned());

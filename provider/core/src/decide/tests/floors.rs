@@ -1,5 +1,6 @@
 //! Warm floors: what is wanted, how it comes, and what happens where it does not.
 
+mod back;
 mod buffers;
 mod doubtful;
 mod own;

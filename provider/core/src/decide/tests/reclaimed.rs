@@ -284,6 +284,32 @@ fn a_probe_that_is_silent_or_has_just_begun_takes_no_notice_back() {
     assert!(stands(&world));
 }
 
+/// AWS gives 120 s at the longest. A provider that hears of it a second too late would tell pods that have no time left, for a machine that
+/// is gone or stays after all.
+#[test]
+fn a_notice_whose_longest_time_is_over_begins_nothing() {
+    for (deadline, waited, begins) in [(Some(minutes(2)), 120, true), (Some(minutes(2)), 121, false), (None, 121, false)] {
+        let mut world = on_spot(1);
+        let told = notice(&world, Interruption::Reclaim, deadline);
+        world.advance(seconds(waited));
+        world.observe();
+        hear(&mut world, 0, Some(told));
+        let plan = world.pass();
+        let begun = (drains(&plan.actions).len(), plan.notes.len(), world.memory.leaving.len());
+        assert_eq!(begun, if begins { (1, 1, 1) } else { (0, 0, 0) }, "{deadline:?} {waited}");
+        assert_eq!(reclaims(&world), Milli(if begins { 1000 } else { 0 }), "{deadline:?} {waited}");
+    }
+    // What was begun in time goes on.
+    let mut world = on_spot(1);
+    reclaim(&mut world, 0);
+    world.pass();
+    world.drain(Some(&Stuck::NotNow("a budget".into())));
+    world.advance(seconds(121));
+    world.observe();
+    assert_eq!(drains(&world.pass().actions).len(), 1);
+    assert!(world.memory.leaving.values().any(|leaving| leaving.is_open()));
+}
+
 #[test]
 fn a_crash_between_the_notice_and_its_outcome_goes_on_with_the_same_end() {
     let mut world = on_spot(1);
