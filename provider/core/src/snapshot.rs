@@ -117,6 +117,8 @@ pub enum Hold {
     Ours,
     /// Somebody else did; we never touch it.
     Theirs,
+    /// Nobody: somebody else wrote down that it may go. We never touch that either, and `minSize` alone keeps what runs there.
+    Refused,
 }
 
 /// Who closed a node to new pods.

@@ -242,7 +242,7 @@ impl NodesReport {
         let [all, free, idle, held] =
             [per_hour, free_per_hour, held_idle_per_hour, held_per_hour].map(|money| UsdPerHour(money.micro_usd));
         let nodes = count(u64::try_from(*nodes).unwrap_or(u64::MAX), "node");
-        let _ = writeln!(text, "{nodes}, {all}/h; nobody uses {free}/h of it; held and idle {idle}/h");
+        let _ = writeln!(text, "{nodes}, {all}/h; no GPU pod holds {free}/h of it; held and idle {idle}/h");
         if let Some(why) = &self.unknown_because {
             text.push_str(&paragraph("note:", why));
         }

@@ -144,7 +144,7 @@ impl KubeAct {
         self.change("hold", node, |row| match row.hold {
             Hold::None => Ok(held(Some("true"))),
             Hold::Ours => Err(Outcome::Already),
-            Hold::Theirs => Err(Outcome::NotOurs),
+            Hold::Theirs | Hold::Refused => Err(Outcome::NotOurs),
         })
         .await
     }
@@ -156,7 +156,7 @@ impl KubeAct {
     pub async fn release(&self, node: &NodeName) -> Result<Outcome, ActError> {
         self.change("release", node, |row| match row.hold {
             Hold::Ours => Ok(held(None)),
-            Hold::Theirs => Err(Outcome::NotOurs),
+            Hold::Theirs | Hold::Refused => Err(Outcome::NotOurs),
             Hold::None if row.marked => Ok(held(None)),
             Hold::None => Err(Outcome::Already),
         })

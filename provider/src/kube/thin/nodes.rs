@@ -10,10 +10,11 @@ use super::{ListedImages, NodeRow, RawMeta};
 
 /// Who set [`SCALE_DOWN_DISABLED`](crate::kube::SCALE_DOWN_DISABLED), by its value and that of our marker.
 pub(super) fn hold(disabled: Option<&str>, marked: bool) -> Hold {
-    match (disabled == Some("true"), marked) {
-        (false, _) => Hold::None,
-        (true, true) => Hold::Ours,
-        (true, false) => Hold::Theirs,
+    match (disabled, marked) {
+        (Some("true"), true) => Hold::Ours,
+        (Some("true"), false) => Hold::Theirs,
+        (Some(_), false) => Hold::Refused,
+        (None, _) | (Some(_), true) => Hold::None,
     }
 }
 

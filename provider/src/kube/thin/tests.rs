@@ -71,6 +71,7 @@ fn who_holds_a_node_is_told_by_value_and_marker() {
     assert_eq!(hold(None, false), Hold::None);
     assert_eq!(hold(None, true), Hold::None);
     assert_eq!(hold(Some("false"), true), Hold::None);
+    assert_eq!(hold(Some("false"), false), Hold::Refused);
     assert_eq!(hold(Some("true"), false), Hold::Theirs);
     assert_eq!(hold(Some("true"), true), Hold::Ours);
 }

@@ -13,6 +13,9 @@ use crate::e2e::cluster::{eventually, holds};
 /// Within what time a node's annotation follows its pods.
 const MARKED: Duration = Duration::from_secs(5);
 
+/// How long what a user wrote must have stayed: longer than the service leaves a change alone that it has just made (5 s), twice.
+const KEPT: Duration = Duration::from_secs(12);
+
 /// GPU pods wait, nodes come, the scheduler binds them, the pods end, the nodes go.
 pub(super) async fn come_and_go(bench: &mut Bench) -> anyhow::Result<()> {
     for pod in ["a", "b"] {
@@ -40,7 +43,7 @@ pub(super) async fn busy(bench: &mut Bench) -> anyhow::Result<()> {
     // The user takes the second one over: their word, without our mark.
     bench.cluster.annotate(theirs, SCALE_DOWN_DISABLED, "false").await?;
     bench.cluster.unannotate(theirs, HELD).await?;
-    holds("the user's word", MARKED, async || marks(bench, theirs, Some("false"), false).await).await?;
+    holds("the user's word", KEPT, async || marks(bench, theirs, Some("false"), false).await).await?;
     bench.cluster.annotate(theirs, SCALE_DOWN_DISABLED, "true").await?;
     for pod in ["a", "b"] {
         bench.cluster.remove(pod).await?;
@@ -55,7 +58,7 @@ pub(super) async fn busy(bench: &mut Bench) -> anyhow::Result<()> {
     // The one that the user keeps is idle too, and outlives the other.
     let left = bench.cluster.count(1, GONE).await?;
     ensure!(left[0].name_any() == *theirs, "{} is left, and the user kept {theirs}", left[0].name_any());
-    holds("the user's node", MARKED, async || marks(bench, theirs, Some("true"), false).await).await
+    holds("the user's node", KEPT, async || marks(bench, theirs, Some("true"), false).await).await
 }
 
 async fn marks(bench: &Bench, node: &str, disabled: Option<&str>, held: bool) -> anyhow::Result<Result<(), String>> {

@@ -391,6 +391,21 @@ fn what_a_user_keeps_is_not_ours_to_release() {
     assert_eq!((kept(&plan), idle(&world)), (vec![], vec![0]));
 }
 
+/// That a node may go is a user's word, too: it is not written over, and `minSize` alone keeps what the window does.
+#[test]
+fn what_a_user_lets_go_is_not_held_by_annotation() {
+    let mut world = world_with(2, windows(10, 0), &OD);
+    world.hold("node-0", Hold::None);
+    world.hold("node-1", Hold::Refused);
+    let plan = step_at(&mut world, 5);
+    let held: Vec<_> = plan
+        .actions
+        .iter()
+        .filter_map(|a| if let Action::Hold { node, .. } = a { Some(node.as_str()) } else { None })
+        .collect();
+    assert_eq!((held, free_of_a(&plan).1), (vec!["node-0"], 2));
+}
+
 /// The autoscaler closes what it deletes: too late for our word, and none of ours to take back.
 #[test]
 fn a_node_that_somebody_closed_is_kept_as_ever() {

@@ -48,9 +48,13 @@ pub(super) fn at_nodes<'a>(draft: &mut Draft<'a>) -> Vec<Look<'a>> {
         let State::Registered { ready_at, .. } = &record.state else { continue };
         let Some((_, pool)) = seat.pool().filter(|(_, pool)| pool.evidence == Evidence::Probe) else { continue };
         let Some(node) = seat.node() else { continue };
-        let known = known.next(&record.id).map(|known| **known).unwrap_or_default();
+        let mut known = known.next(&record.id).map(|known| known.not_after(now)).unwrap_or_default();
+        // While nobody watched, no probe could be heard: those that had not lapsed before have their time to come back.
+        if gap && !draft.memory.lapsed.contains_key(&pool.name) {
+            known.silent_since = None;
+        }
         let sight = Sight::of(seat.seen());
-        let watched = looked(known.not_after(now), sight, node, noted.filter(|_| !gap), now);
+        let watched = looked(known, sight, node, noted.filter(|_| !gap), now);
         looks.push(Look { id: record.id, pool, node, seen: seat.seen(), sight, ready_at: *ready_at, watched });
     }
     if draft.memory.watched.len() > looks.len() {

@@ -124,3 +124,17 @@ fn a_lapse_goes_on_over_a_restart() {
     let plan = world.pass();
     assert_eq!((world.verdict(0), plan.notes.len()), (Verdict::Warm, 0));
 }
+
+#[test]
+fn probes_that_were_silent_when_the_service_stopped_have_their_time_to_come_back() {
+    let mut world = heard(3);
+    (0..3).for_each(|n| world.silence(n));
+    world.wait(seconds(20));
+    world.seen.clear();
+    world.advance(minutes(20));
+    let lapsed = |plans: &[Plan<Checked>]| notes(plans).contains(&("ProbesLapsed", true));
+    let plan = world.pass();
+    assert_eq!((world.verdict(0), lapsed(&[plan])), (Verdict::Unknown, false));
+    let plans = world.wait(minutes(6));
+    assert_eq!((world.verdict(0), lapsed(&plans)), (Verdict::Warm, true), "none has come back");
+}
