@@ -171,7 +171,7 @@ impl<'a> Reopened<'a> {
                 targets.extend(parts.map(|parts| Target { market: offer.market.clone(), parts, transfer: group.transfer }));
             }
         }
-        (!settled.is_empty()).then(|| Self { pool, rules, settled, running })
+        (!settled.is_empty()).then_some(Self { pool, rules, settled, running })
     }
 
     /// What moving the work of one node back to spot comes to; `None` where it must not move, or does not pay.

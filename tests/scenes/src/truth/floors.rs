@@ -105,7 +105,7 @@ impl Scene {
         if said.contains("market said") || said.contains("on trial") || said.contains("reclaim") {
             return self.is_sold_out(pool).then_some("stock");
         }
-        let of_nodes = ["nodes are unhealthy, closed to new pods, or not heard of", "nodes are not heard of, and no more than"];
+        let of_nodes = [" unhealthy, closed to new pods, or not heard of", " not heard of, and no more than"];
         if of_nodes.iter().any(|words| said.contains(words)) {
             let mut nodes = self.autoscaler.cluster().all_nodes().filter(|node| self.is_of(&node.name, &pool.name));
             let silent =

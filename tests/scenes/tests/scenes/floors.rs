@@ -205,7 +205,7 @@ fn a_floor_waits_for_images() {
     scene.run("6m");
     // The one that the floor had, and the one that was bought for the other.
     assert_eq!(scene.machines(), 3);
-    assert!(!scene.told(&["floor of serve", "1 warm, 1 coming", "1 nodes wait for images"]).is_empty());
+    assert!(!scene.told(&["floor of serve", "1 warm, 1 coming", "1 node waits for images"]).is_empty());
     scene.run("10m");
     assert!(scene.told(&["floor of serve", "2 warm, 0 coming"]).len() > 1);
     scene.rolls_out("serve");

@@ -36,7 +36,7 @@ const QUOTA: &str = "quota Q in aws/east: 4 of 8 used";
 const BUDGET: &str = "limits.maxUsdPerHour: $0.80 of $2 spent";
 const NODES: &str = "limits.maxNodes: 2 of 10 nodes held";
 const ILL: &str =
-    "1 nodes are unhealthy, closed to new pods, or not heard of for less than 10 min, and are not replaced while they stay so";
+    "1 node is unhealthy, closed to new pods, or not heard of for less than 10 min, and is not replaced while it stays so";
 const LOST: &str = "3 nodes are not heard of, and no more than 2 of such are replaced";
 const BOOTS: &str = "1 nodes are booting that the autoscaler may not count on; closed until they are Ready";
 
