@@ -38,8 +38,12 @@ pub struct Truth {
     chosen: BTreeMap<String, again::Asked>,
     /// When each pool was asked to serve a pod: one that came, or that lost its node.
     pub(crate) came: BTreeMap<String, Vec<Timestamp>>,
-    /// Nodes that were free when they were deleted.
-    deleted_free: BTreeSet<String>,
+    /// Nodes that were free when they were deleted, or when the provider ended them.
+    went_free: BTreeSet<String>,
+    /// Nodes whose machines have been told to end.
+    ending: BTreeSet<String>,
+    /// Nodes of which a pod was told to go because the cloud would take them: from then on there is no way back.
+    given_back: BTreeSet<String>,
     /// Nodes that a user cordoned or held.
     pub(crate) touched: BTreeSet<String>,
     /// When the provider's clock went ahead, and by how much.
@@ -76,7 +80,9 @@ impl Truth {
             silent_since: BTreeMap::new(),
             chosen: BTreeMap::new(),
             came: BTreeMap::new(),
-            deleted_free: BTreeSet::new(),
+            went_free: BTreeSet::new(),
+            ending: BTreeSet::new(),
+            given_back: BTreeSet::new(),
             touched: BTreeSet::new(),
             jumps: Vec::new(),
             given_up: Vec::new(),
@@ -136,7 +142,9 @@ impl Truth {
         self.sick.remove(node);
         self.touched.remove(node);
         self.chosen.remove(node);
-        self.deleted_free.remove(node);
+        self.went_free.remove(node);
+        self.ending.remove(node);
+        self.given_back.remove(node);
     }
 
     pub(crate) fn evicted_by_autoscaler(&mut self, pod: &str, node: &str, now: Timestamp) {
@@ -150,9 +158,9 @@ impl Truth {
             self.lost += 1;
         } else {
             self.count("machines ended");
-            if !pods.is_empty() && self.deleted_free.contains(node) {
-                // The autoscaler did not hear that its deletion was taken, opened the node again, and the scheduler was quick.
-                self.count("machines ended under a pod that came after the deletion was taken");
+            if !pods.is_empty() && self.went_free.contains(node) {
+                // The autoscaler did not hear that its deletion was taken, or a user opened the node again, and the scheduler was quick.
+                self.count("machines ended under a pod that came after their end was asked for");
             } else if !pods.is_empty() {
                 self.breaks(now, &format!("the machine of {node} was ended under {}", pods.join(", ")));
             }
@@ -194,6 +202,21 @@ impl Scene {
         Some((menu.policy.pool(&group.pool)?, group.id.clone()))
     }
 
+    /// Notes which machines were told to end while their nodes were free, or before they had joined: what asked for those lacks them.
+    fn notes_ends(&mut self) {
+        let told = self.desk().cloud.machines.values().filter(|machine| machine.ends_at.is_some());
+        let told: Vec<String> = told.map(|machine| machine.made.node_name.to_string()).collect();
+        for node in told {
+            if !self.truth.ending.insert(node.clone()) {
+                continue;
+            }
+            self.truth.lost += u64::from(!self.truth.free_since.contains_key(&node));
+            if !self.has_pods(&node) {
+                self.truth.went_free.insert(node);
+            }
+        }
+    }
+
     /// Looks at the world after each step.
     pub(crate) fn truth_watches(&mut self) {
         let now = self.now;
@@ -203,6 +226,7 @@ impl Scene {
             self.truth.may_go.remove(node.as_str());
         }
         self.truth.may_go.retain(|node| !sees || !busy.contains(node));
+        self.notes_ends();
         self.judges_releases();
         self.judges_taken();
         self.truth.notes_pods(&busy, sees, now);

@@ -28,7 +28,9 @@ pub(super) fn guarded(
         match action {
             Action::Drain { record, node, .. } => {
                 let Some((leaving, known)) = memory.leaving.get(record).zip(memory.records.get(record)) else { continue };
-                let to_spot = matches!(leaving.why, LeaveFor::BackToSpot { .. }) && !leaving.may_have_evicted();
+                // One that stays after all may be closed for another reason.
+                let moves = leaving.is_open() && matches!(leaving.why, LeaveFor::BackToSpot { .. });
+                let to_spot = moves && !leaving.may_have_evicted();
                 let free = snapshot.cluster.as_ref().and_then(|c| c.nodes.get(node)).is_some_and(|n| n.gpu_pods.is_empty());
                 if to_spot && free && !is_proven(known, node, snapshot, menu, memory) {
                     faults.push(Fatal::MustNotMove(node.clone()));

@@ -45,9 +45,9 @@ pub(super) fn set_back(memory: &mut Memory, now: Timestamp) {
         // The cloud's word of when it takes the machine stands, and yet no more time is left than when that was heard.
         if let LeaveFor::Reclaimed { at, .. } = &mut leaving.why
             && leaving.since > now
-            && *at > leaving.since
         {
-            *at = (*at).min(Draft::after(now, at.duration_since(leaving.since)));
+            let left = at.duration_since(leaving.since).max(SignedDuration::ZERO);
+            *at = (*at).min(Draft::after(now, left));
         }
         began(&mut leaving.since);
         match &mut leaving.stage {

@@ -62,9 +62,11 @@ pub(super) fn hear(draft: &mut Draft<'_>) {
 }
 
 /// Whether the longest time is over that any notice of its market leaves, and nothing was begun for it in that time. A probe that fell silent
-/// cannot say that its notice was withdrawn, and pods that are told only now are given no more time than the machine's end gives them.
+/// cannot say that its notice was withdrawn, and pods that are told only now are given no more time than the machine's end gives them. What
+/// was heard as far in the future was heard before the clock was set back.
 fn is_past(draft: &Draft<'_>, record: RecordId, said: &Notice, market: &Market) -> bool {
-    Draft::after(said.since, longest_notice(market)) < draft.now && !draft.memory.leaving.contains_key(&record)
+    let over = draft.now.duration_since(said.since).abs() > longest_notice(market);
+    over && !draft.memory.leaving.contains_key(&record)
 }
 
 /// Whether it is sure that nobody announces a record's end any more. A probe that is silent, or has just begun to speak, takes nothing

@@ -41,7 +41,7 @@ impl Scene {
         self.pool_of_node(node).is_some_and(|(of, ..)| of.name == *pool)
     }
 
-    fn has_pods(&self, node: &str) -> bool {
+    pub(super) fn has_pods(&self, node: &str) -> bool {
         self.autoscaler.cluster().all_pods().any(|pod| pod.node.as_deref() == Some(node))
     }
 

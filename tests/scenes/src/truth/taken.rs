@@ -25,6 +25,9 @@ impl Scene {
                 && pool.off_hours.as_ref().is_some_and(|hours| hours.evict_held_after.is_some());
             sick || forgotten
         });
+        if self.desk().cloud.of_node(node).is_some_and(|machine| machine.reclaim.is_some()) {
+            self.truth.given_back.insert(node.to_owned());
+        }
         if !self.goes_anyway(node) && !by_policy {
             let now = self.now;
             self.truth.breaks(now, &format!("{pod} was told to leave {node}, and nothing excuses it"));
@@ -42,7 +45,7 @@ impl Scene {
             let ends = commitments.iter().filter_map(|commitment| commitment.until).any(ends_soon);
             back || (bought == CapacityType::Reserved && ends)
         });
-        machine.reclaim.is_some() || by_policy
+        machine.reclaim.is_some() || self.truth.given_back.contains(node) || by_policy
     }
 
     /// What the provider itself calls busy, held or unknown is taken by nobody: not by the autoscaler through the door, and by the provider
@@ -82,7 +85,7 @@ impl Scene {
         let (now, pods) = (self.now, self.pods_on(node));
         self.truth.count("nodes deleted by the autoscaler");
         if pods.is_empty() {
-            self.truth.deleted_free.insert(node.to_owned());
+            self.truth.went_free.insert(node.to_owned());
         } else {
             self.truth.breaks(now, &format!("{node} was deleted under {}", pods.join(", ")));
         }

@@ -31,9 +31,12 @@ impl Scene {
         }
         let since = self.truth.seen_free_since.get(node).filter(|_| !self.truth.seen_busy.contains(node));
         let free = since.map_or(SignedDuration::ZERO, |since| self.truth.passed(*since, now));
-        // It is launched within some seconds of its order; of one that had to be ordered twice the order is older.
-        let lived = self.truth.passed(machine.made.launched_at, now) + SignedDuration::from_secs(15);
+        // It is ordered some seconds before it is launched, and long before where markets refused it.
         let records = self.desk().memory.records.values();
+        let own = records.clone().find(|record| record.instance() == Some(&machine.made.provider_id));
+        let ordered = own.and_then(|record| self.desk().ordered.get(&record.id)).copied();
+        let born = ordered.map_or(machine.made.launched_at, |at| at.min(machine.made.launched_at));
+        let lived = self.truth.passed(born, now) + SignedDuration::from_secs(15);
         let of_pool = records.filter(|record| record.order.is_some() && record.instance().is_some());
         let of_pool = of_pool.filter(|record| self.desk().menu.groups.get(&record.group).is_some_and(|g| g.pool == pool.name));
         let grew = of_pool.filter_map(|record| self.desk().ordered.get(&record.id)).max();

@@ -299,6 +299,13 @@ fn a_notice_whose_longest_time_is_over_begins_nothing() {
         assert_eq!(begun, if begins { (1, 1, 1) } else { (0, 0, 0) }, "{deadline:?} {waited}");
         assert_eq!(reclaims(&world), Milli(if begins { 1000 } else { 0 }), "{deadline:?} {waited}");
     }
+    // Nor when the clock is set back to before it was heard.
+    let mut world = on_spot(1);
+    let told = notice(&world, Interruption::Reclaim, Some(minutes(2)));
+    world.advance(-minutes(30));
+    world.observe();
+    hear(&mut world, 0, Some(told));
+    assert_eq!((drains(&world.pass().actions).len(), world.memory.leaving.len()), (0, 0));
     // What was begun in time goes on.
     let mut world = on_spot(1);
     reclaim(&mut world, 0);
@@ -361,6 +368,24 @@ fn a_node_that_will_be_maintained_takes_no_new_pods_and_keeps_those_that_it_has(
         assert!(world.memory.aside.is_empty());
         assert_eq!(reclaims(&world), Milli(0));
     }
+}
+
+#[test]
+fn a_clock_that_is_set_back_gives_what_had_no_time_left_none() {
+    let mut world = on_spot(1);
+    let told = Notice { since: world.now, ..notice(&world, Interruption::Reclaim, Some(-seconds(5))) };
+    hear(&mut world, 0, Some(told));
+    world.pass();
+    world.drain(Some(&Stuck::NotNow("a budget".into())));
+    world.pass();
+    world.seen.clear();
+    world.advance(-minutes(60));
+    world.observe();
+    world.pass();
+    let gone_by = later(&world, -seconds(10));
+    world.advance(seconds(10));
+    world.observe();
+    assert_eq!(drains(&world.pass().actions), [("node-0".to_owned(), Evict::All, Some(gone_by))]);
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! Nodes with work, or of which nobody can tell, are kept from the autoscaler and from ourselves.
 
+use std::collections::BTreeSet;
+
 use super::*;
+use crate::leaving::{LeaveFor, Leaving, Stage};
 use crate::orders::DeleteRefused;
 use crate::plan::{Action, HoldFor};
 use crate::snapshot::Hold;
 use crate::testing::Lots;
+use crate::units::UsdMicros;
 
 /// What the plan holds and releases.
 fn holds(plan: &Plan<Checked>) -> Vec<(String, Option<HoldFor>)> {
@@ -208,4 +212,22 @@ fn nothing_is_free_while_anything_is_at_work_or_unknown() {
         }
     }
     assert!(free > 1000, "a node was found free {free} times only: nothing was tried");
+}
+
+/// Seen in fault runs: the plan was refused in every pass until the node might have gone back to spot again.
+#[test]
+fn a_node_that_did_not_go_back_to_spot_after_all_is_closed_when_its_gpu_is_lost() {
+    let mut world = World::warm();
+    let (id, market) = {
+        let record = world.memory.records.values().next().unwrap();
+        (record.id, record.purchase().unwrap().market.clone())
+    };
+    let why = LeaveFor::BackToSpot { market, gain: UsdMicros(2), cost: UsdMicros(1), work: false };
+    let stage = Stage::Stays { until: world.now.saturating_add(minutes(60)).unwrap() };
+    let stays = Leaving { why, since: world.now, stage, asked: false, pods: BTreeSet::new() };
+    world.memory.leaving.insert(id, Arc::new(stays));
+    world.see(0, |now| seen(now, [untold(Why::GpuLost, now), quiet(now)]));
+    world.wait(minutes(1));
+    assert_eq!(world.verdict(0), Verdict::Unhealthy);
+    assert!(world.memory.aside.contains_key(&id));
 }
