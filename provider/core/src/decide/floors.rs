@@ -77,12 +77,15 @@ fn wants(draft: &Draft<'_>, pool: &Pool, floor: &WarmFloor, count: &Count<'_>) -
     floor.wanted(&Basis { at_work: count.at_work, quantile, signals, off_hours, now: draft.now })
 }
 
-/// How many warm nodes a pool wants, where [`look`] has not worked that out for all yet.
-pub(super) fn wants_now(draft: &Draft<'_>, pool: &Pool) -> u32 {
-    let Some(floor) = &pool.warm_floor else { return 0 };
-    let at = draft.menu.policy.pools.iter().position(|of| of.name == pool.name);
-    let counts = count(draft);
-    at.and_then(|at| counts.get(at)).map_or(0, |count| wants(draft, pool, floor, count).nodes)
+/// How many warm nodes each pool wants, by its place in the policy, where [`look`] has not worked that out yet.
+pub(super) fn wanted_now(draft: &Draft<'_>) -> Vec<u32> {
+    let pools = &draft.menu.policy.pools;
+    if pools.iter().all(|pool| pool.warm_floor.is_none()) {
+        return vec![0; pools.len()];
+    }
+    let wanted =
+        |(pool, count): (&Pool, Count<'_>)| pool.warm_floor.as_ref().map_or(0, |floor| wants(draft, pool, floor, &count).nodes);
+    pools.iter().zip(count(draft)).map(wanted).collect()
 }
 
 /// Grows the groups that were raised for a floor, where the autoscaler has been shown that for long enough and has not asked.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::group::{Group, Menu};
 use crate::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
-use crate::lookup::{Lookup, LookupSet};
+use crate::lookup::{InOrder, Lookup, LookupSet};
 use crate::memory::Memory;
 use crate::policy::{Evidence, Pool};
 use crate::reading::seen::Seen;
@@ -97,15 +97,13 @@ impl<'a> Machines<'a> {
                 }
             }
         }
-        // Both are in the order of the nodes' names, so each is walked once.
-        let mut seen = snapshot.seen.iter().peekable();
+        let mut seen = InOrder::of(&snapshot.seen);
         for node in nodes {
-            while seen.next_if(|(name, _)| **name < node.name).is_some() {}
             let Some(id) = &node.provider_id else { continue };
             let machine = machines.known.entry(id).or_default();
             if node.is_busy() || machine.node.is_none() {
                 machine.node = Some(node);
-                machine.seen = seen.peek().filter(|(name, _)| **name == node.name).map(|(_, seen)| *seen);
+                machine.seen = seen.next(&node.name);
             }
             if machine.supplier.is_none() {
                 machines.unlisted.push((id, node));

@@ -5,7 +5,7 @@ use super::update;
 use crate::choose::price_parts;
 use crate::demand::Need;
 use crate::floor::{FloorMemory, Quantile, Share, WarmFloor};
-use crate::ids::RecordId;
+use crate::lookup::InOrder;
 use crate::policy::Pool;
 use crate::record::{PodsSeen, Record, State};
 use crate::units::UsdPerHour;
@@ -32,9 +32,9 @@ pub(super) fn arrivals(draft: &Draft<'_>) -> Vec<Came> {
         return came;
     }
     // Both are in the order of their numbers.
-    let mut before = draft.before.records.iter().peekable();
+    let mut before = InOrder::of(&draft.before.records);
     for (record, seat) in draft.seated() {
-        let was = was(&mut before, record.id);
+        let was = before.next(&record.id);
         let Some((at, pool)) = seat.pool() else { continue };
         let Some(came) = came.get_mut(at).filter(|_| learns(pool)) else { continue };
         let told = pool.warm_floor.as_ref().is_none_or(|floor| floor.raises_min_size(draft.snapshot.buffers));
@@ -60,14 +60,6 @@ pub(super) fn arrivals(draft: &Draft<'_>) -> Vec<Came> {
         }
     }
     came
-}
-
-fn was<'r>(
-    before: &mut std::iter::Peekable<std::collections::btree_map::Iter<'r, RecordId, std::sync::Arc<Record>>>,
-    id: RecordId,
-) -> Option<&'r Record> {
-    while before.next_if(|(older, _)| **older < id).is_some() {}
-    before.next_if(|(same, _)| **same == id).map(|(_, record)| record.as_ref())
 }
 
 /// Adds that to what is remembered.

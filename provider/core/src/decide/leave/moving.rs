@@ -129,21 +129,22 @@ pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
     if let Some(at) = due.into_iter().min() {
         draft.look_again_at(at);
     }
-    let mut stocks: Vec<(&Pool, Stock<'_>)> = pools.iter().zip(stocks).collect();
-    stocks.retain(|(_, stock)| !stock.candidates.is_empty());
-    stocks.sort_by_key(|(pool, _)| &pool.name);
-    if stocks.is_empty() {
+    if stocks.iter().all(|stock| stock.candidates.is_empty()) {
         return;
     }
+    let wanted = floors::wanted_now(draft);
+    let mut stocks: Vec<_> = pools.iter().zip(stocks).zip(wanted).collect();
+    stocks.retain(|((_, stock), _)| !stock.candidates.is_empty());
+    stocks.sort_by_key(|((pool, _), _)| &pool.name);
     let (mut begun, mut again) = (Vec::new(), Vec::new());
     let running = Running::of(&draft.memory, draft.menu);
-    for (pool, stock) in stocks {
+    for ((pool, stock), wanted) in stocks {
         let rests_until = draft.memory.moves.get(&pool.name).and_then(|moves| moves.rests_until);
         if let Some(until) = rests_until.filter(|until| *until > draft.now) {
             again.push(until);
             continue;
         }
-        let going = let_go(draft, pool, stock, &running);
+        let going = let_go(draft, pool, stock, wanted, &running);
         if going.is_empty() {
             again.push(Draft::after(draft.now, WEIGH_AGAIN));
         }
@@ -177,8 +178,8 @@ impl Paid<'_> {
     }
 }
 
-/// Which of a pool's nodes begin to go.
-fn let_go(draft: &Draft<'_>, pool: &Pool, stock: Stock<'_>, running: &Running<'_>) -> Vec<(RecordId, LeaveFor)> {
+/// Which of a pool's nodes begin to go. `wanted`: the free ones that its warm floor wants.
+fn let_go(draft: &Draft<'_>, pool: &Pool, stock: Stock<'_>, wanted: u32, running: &Running<'_>) -> Vec<(RecordId, LeaveFor)> {
     let Stock { candidates, going, unbought, ready, warm } = stock;
     let Some(spot) = Reopened::of(pool, draft.menu, &draft.memory, running, draft.now) else { return Vec::new() };
     let (snapshot, now, usage) = (draft.snapshot, draft.now, draft.usage());
@@ -190,7 +191,6 @@ fn let_go(draft: &Draft<'_>, pool: &Pool, stock: Stock<'_>, running: &Running<'_
     let moving = draft.memory.leaving.iter().filter(open).any(|(_, leaving)| leaving.moves_work());
     let mut paid = Paid { by: PaidFor::of(usage, draft.menu), pool: &pool.name, going };
     let (busy, mut free): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
-    let wanted = if free.is_empty() { 0 } else { floors::wants_now(draft, pool) };
     let spare = ready.saturating_sub(pool.limits.min_nodes).min(warm.saturating_sub(wanted));
     let spare = usize::try_from(spare).unwrap_or(usize::MAX);
     // What a floor needs moves like work, and only from one that lacks nothing: it lacks one node at a time.

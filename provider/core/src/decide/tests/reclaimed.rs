@@ -371,37 +371,23 @@ fn a_node_that_will_be_maintained_takes_no_new_pods_and_keeps_those_that_it_has(
 }
 
 #[test]
-fn a_clock_that_is_set_back_gives_what_had_no_time_left_none() {
-    let mut world = on_spot(1);
-    let told = Notice { since: world.now, ..notice(&world, Interruption::Reclaim, Some(-seconds(5))) };
-    hear(&mut world, 0, Some(told));
-    world.pass();
-    world.drain(Some(&Stuck::NotNow("a budget".into())));
-    world.pass();
-    world.seen.clear();
-    world.advance(-minutes(60));
-    world.observe();
-    world.pass();
-    let gone_by = later(&world, -seconds(10));
-    world.advance(seconds(10));
-    world.observe();
-    assert_eq!(drains(&world.pass().actions), [("node-0".to_owned(), Evict::All, Some(gone_by))]);
-}
-
-#[test]
 fn a_clock_that_is_set_back_over_a_restart_gives_what_was_told_the_time_that_was_left() {
-    let mut world = on_spot(1);
-    reclaim(&mut world, 0);
-    world.pass();
-    world.drain(Some(&Stuck::NotNow("a budget".into())));
-    world.pass();
-    // Nobody is heard yet.
-    world.seen.clear();
-    world.advance(-minutes(60));
-    world.observe();
-    let gone_by = later(&world, seconds(110));
-    assert_eq!(drains(&world.pass().actions), []);
-    world.advance(seconds(10));
-    world.observe();
-    assert_eq!(drains(&world.pass().actions), [("node-0".to_owned(), Evict::All, Some(gone_by))]);
+    // What had none left has none then; it is gone ten seconds before its end.
+    for (left, gone_in) in [(minutes(2), seconds(110)), (-seconds(5), -seconds(10))] {
+        let mut world = on_spot(1);
+        let told = notice(&world, Interruption::Reclaim, Some(left));
+        hear(&mut world, 0, Some(told));
+        world.pass();
+        world.drain(Some(&Stuck::NotNow("a budget".into())));
+        world.pass();
+        // Nobody is heard yet.
+        world.seen.clear();
+        world.advance(-minutes(60));
+        world.observe();
+        let gone_by = later(&world, gone_in);
+        assert_eq!(drains(&world.pass().actions), [], "{left}");
+        world.advance(seconds(10));
+        world.observe();
+        assert_eq!(drains(&world.pass().actions), [("node-0".to_owned(), Evict::All, Some(gone_by))], "{left}");
+    }
 }
