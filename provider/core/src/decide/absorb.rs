@@ -51,7 +51,7 @@ pub(super) fn outcomes(draft: &mut Draft<'_>) {
         match (&record.state, outcome) {
             (State::Launching { purchase, .. }, LaunchOutcome::Launched(made)) => {
                 sold(draft, &purchase.market);
-                draft.set_state(record.id, booting(purchase, made));
+                draft.set_state(record.id, booting(purchase, made, draft.now));
             }
             (State::Cancelled { purchase, .. }, LaunchOutcome::Launched(made)) => {
                 draft.set_state(record.id, deleting(purchase, made, draft.now));
@@ -90,8 +90,10 @@ fn sold(draft: &mut Draft<'_>, market: &Market) {
     }
 }
 
-fn booting(purchase: &Purchase, made: &Instance) -> State {
-    State::Booting { purchase: purchase.clone(), instance: made.provider_id.clone(), launched_at: made.launched_at }
+/// A machine that was made. The supplier's clock may be far ahead of ours, and nothing was launched in the future.
+fn booting(purchase: &Purchase, made: &Instance, now: Timestamp) -> State {
+    let launched_at = made.launched_at.min(now);
+    State::Booting { purchase: purchase.clone(), instance: made.provider_id.clone(), launched_at }
 }
 
 fn deleting(purchase: &Purchase, made: &Instance, since: Timestamp) -> State {
@@ -142,7 +144,7 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
     match &record.state {
         // The answer to the launch was lost; the inventory tells it.
         State::Launching { purchase, .. } if purchase.key == made.key => {
-            let state = booting(purchase, made);
+            let state = booting(purchase, made, draft.now);
             let id = record.id;
             sold(draft, &made.market);
             draft.set_state(id, state);
@@ -197,7 +199,7 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
         placeholder: placeholder(&draft.menu.policy.cluster, &id, key.record),
         pods: PodsSeen::NotYet,
         judged: None,
-        state: booting(&purchase, made),
+        state: booting(&purchase, made, draft.now),
     };
     draft
         .memory

@@ -94,8 +94,9 @@ fn mend<'a, T: Clone + PartialEq + 'a>(values: impl Iterator<Item = &'a mut Arc<
 /// The latest moment of a record that this service noted.
 fn latest(record: &Record) -> Timestamp {
     let noted = match &record.state {
-        State::Wanted | State::Booting { .. } => Timestamp::MIN,
+        State::Wanted => Timestamp::MIN,
         State::Launching { since: at, .. }
+        | State::Booting { launched_at: at, .. }
         | State::Registered { at, .. }
         | State::Failed { at, .. }
         | State::Cancelled { since: at, .. }
@@ -125,10 +126,12 @@ fn pull_back(record: &mut Record, now: Timestamp) {
             let latest = Draft::after(now, super::absorb::ASK_AGAIN_AFTER);
             *retry_at = retry_at.map(|at| at.min(latest));
         }
-        State::Registered { at, .. }
+        // Its boot would have no end.
+        State::Booting { launched_at: at, .. }
+        | State::Registered { at, .. }
         | State::Failed { at, .. }
         | State::Cancelled { since: at, .. }
         | State::Deleting { since: at, .. } => began(at),
-        State::Wanted | State::Booting { .. } => {}
+        State::Wanted => {}
     }
 }

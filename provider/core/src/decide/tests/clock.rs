@@ -97,6 +97,36 @@ fn an_inventory_from_the_future_loses_nothing() {
     assert_eq!(world.target(GROUP_A), 1);
 }
 
+/// Where the cloud's clock is ahead of ours, or ours is set back while a machine boots, its boot ends all the same.
+#[test]
+fn a_machine_that_was_launched_in_the_future_has_its_time_to_boot_and_no_more() {
+    for set_back_first in [true, false] {
+        let mut world = World::in_zone_a();
+        world.increase(GROUP_A, 1);
+        world.pass();
+        world.advance(AHEAD);
+        world.answer(|_| true);
+        if set_back_first {
+            world.advance(-AHEAD);
+        }
+        world.observe();
+        world.pass();
+        if !set_back_first {
+            world.advance(-AHEAD);
+            world.observe();
+            world.pass();
+        }
+        let deadline = world.menu.policy.boot_deadline;
+        world.advance(deadline - seconds(1));
+        world.observe();
+        assert!(world.pass().notes.is_empty());
+        world.advance(seconds(1));
+        world.observe();
+        let notes = world.pass().notes;
+        assert!(matches!(&notes[..], [Note::BootTimeout { instance: Some(_), .. }]), "{notes:?}");
+    }
+}
+
 /// Every moment that is written in a memory, with where it stands.
 fn moments(at: &str, value: &Value, into: &mut Vec<(String, Timestamp)>) {
     match value {
