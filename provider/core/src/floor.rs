@@ -156,6 +156,9 @@ const LOOKED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 /// How often [`Unasked::seen`] is moved on: often enough for `LOOKED_WITHIN`, and seldom enough to write little down.
 pub const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(20);
 
+/// How soon after it is Ready a node of a floor is warm, or what it waits for is told: four rounds of a probe that starts with it.
+pub const WARM_WITHIN: SignedDuration = SignedDuration::from_mins(1);
+
 /// How long a node that was warm and cannot be told of, or is not Ready any more, counts for its floor: a probe or kubelet that restarts
 /// is back in seconds, a machine in some minutes. Of those that stay away longer a floor buys as many again as it wants, and no more: a
 /// fault that takes every new node in turn would otherwise be bought nodes for until the pool is full.

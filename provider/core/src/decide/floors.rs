@@ -58,7 +58,7 @@ pub(super) fn look(draft: &mut Draft<'_>) {
     for (at, pool) in policy.pools.iter().enumerate() {
         let (Some(floor), Some(count)) = (&pool.warm_floor, counts.get(at)) else { continue };
         let wanted = wants(draft, pool, floor, count);
-        for at in wanted.changes_at.into_iter().chain(count.lost_from()) {
+        for at in wanted.changes_at.into_iter().chain(count.changes_at()) {
             draft.look_again_at(at);
         }
         grow(draft, &pool.name, &wanted, count);

@@ -141,10 +141,9 @@ fn warm(
     let asks_at_all = draft.memory.session.is_some();
     floors::update(draft, &pool.name, |known| {
         known.unmet_since = unmet.then(|| known.unmet_since.unwrap_or(now));
-        // It asks, though not for all, or it is shown another group: its time begins anew.
-        let asks = known.raised.values().sum::<u32>() > found;
+        // It is shown another group: its time begins anew, as it does with each order for a floor.
         let moved = raised.keys().any(|id| !known.raised.contains_key(id));
-        known.unasked = (found > 0 && asks_at_all).then(|| Unasked::go_on(known.unasked.filter(|_| !asks && !moved), now));
+        known.unasked = (found > 0 && asks_at_all).then(|| Unasked::go_on(known.unasked.filter(|_| !moved), now));
         known.raised = raised;
     });
     let known = draft.memory.floors.get(&pool.name).cloned().unwrap_or_default();
@@ -246,6 +245,10 @@ fn blocked(
         if lost > 0 {
             let all = lost.saturating_add(wanted);
             return Some(format!("{all} nodes are not heard of, and no more than {wanted} of such are replaced"));
+        }
+        if let Some(why) = count.late_for.as_ref().filter(|_| doubtful == 0) {
+            let nodes = if count.late == 1 { "1 node is".to_owned() } else { format!("{} nodes are", count.late) };
+            return Some(format!("{nodes} Ready and not warm yet: {why}"));
         }
         let minutes = DOUBTED_FOR.as_mins();
         let [nodes, not, stay] =

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::super::Draft;
 use super::super::seats::Seat;
-use crate::floor::DOUBTED_FOR;
+use crate::floor::{DOUBTED_FOR, WARM_WITHIN};
 use crate::group::Menu;
 use crate::ids::NodeGroupId;
 use crate::images;
@@ -54,8 +54,11 @@ pub(in super::super) struct Count<'a> {
     pub(in super::super) doubtful: u32,
     /// Nodes that were of use to it and have not been heard of for long.
     lost: u32,
-    /// When the first of the doubtful ones is one of those.
-    lost_from: Option<Timestamp>,
+    /// Nodes on their way for the floor that have been Ready for [`WARM_WITHIN`], and what the first of them waits for.
+    pub(in super::super) late: u32,
+    pub(in super::super) late_for: Option<Reason>,
+    /// When the first of these counts changes by itself.
+    changes_at: Option<Timestamp>,
     /// GPU pods.
     pods: u32,
     /// Nodes on their way for the floor that are not Ready yet, by group.
@@ -76,9 +79,13 @@ impl Count<'_> {
         self.lost.saturating_sub(wanted)
     }
 
-    /// When nodes are missed that count until then; `None` where none will be.
-    pub(super) const fn lost_from(&self) -> Option<Timestamp> {
-        self.lost_from
+    /// When the counts change by themselves; `None` where they will not.
+    pub(super) const fn changes_at(&self) -> Option<Timestamp> {
+        self.changes_at
+    }
+
+    fn changes(&mut self, at: Timestamp) {
+        self.changes_at = Some(self.changes_at.map_or(at, |first| first.min(at)));
     }
 
     /// The nodes that so many replicas would fill, less what runs and what is on its way for pods. A node takes as many as a busy one of the
@@ -102,7 +109,7 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
             Part::Doubtful => match doubted_until(record) {
                 Some(until) if until <= draft.now => Part::Lost,
                 Some(until) => {
-                    count.lost_from = Some(count.lost_from.map_or(until, |first| first.min(until)));
+                    count.changes(until);
                     Part::Doubtful
                 }
                 None => Part::Doubtful,
@@ -123,6 +130,14 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
         *tally = tally.saturating_add(1);
         if part == Part::Coming {
             *count.coming_here.entry(&group.id).or_default() += 1;
+            match awaited_until(record) {
+                Some((at, _)) if at > draft.now => count.changes(at),
+                Some((_, why)) => {
+                    count.late = count.late.saturating_add(1);
+                    count.late_for.get_or_insert_with(|| why.clone());
+                }
+                None => {}
+            }
         }
         count.pulling = count.pulling.saturating_add(u32::from(part == Part::Pulling));
         if matches!(part, Part::Free | Part::Coming | Part::Pulling) {
@@ -164,6 +179,13 @@ fn doubted_until(record: &Record) -> Option<Timestamp> {
     let judged = record.judged.as_ref()?;
     let away = judged.verdict == Verdict::Unknown || is_not_ready(record);
     away.then(|| Draft::after(judged.since, DOUBTED_FOR))
+}
+
+/// Until when a node that is Ready is given to be warm, and what it waits for; `None` of one that is not Ready.
+fn awaited_until(record: &Record) -> Option<(Timestamp, &Reason)> {
+    let State::Registered { ready_at: Some(ready_at), .. } = &record.state else { return None };
+    let judged = record.judged.as_ref().filter(|judged| !judged.is_not_ready())?;
+    Some((Draft::after(*ready_at, WARM_WITHIN), &judged.why))
 }
 
 fn is_not_ready(record: &Record) -> bool {

@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::world::{GROUP_A, GROUP_B, World, book, minutes, policy, seconds, start};
+use super::world::{GROUP_A, GROUP_B, World, book, minutes, place, policy, seconds, start};
 use crate::calendar::{Cron, OffHours, Slot, Zone};
 use crate::demand::{Amount, NoLevel, PoolDemand, SignalLevel};
 use crate::floor::{Quantile, WarmFloor};
 use crate::ids::{PoolName, SignalName};
-use crate::offer::CapacityType;
+use crate::memory::Backoff;
+use crate::offer::{CapacityType, Market};
 use crate::plan::Closed;
 use crate::policy::Policy;
 use crate::snapshot::Cordon;
@@ -163,6 +164,33 @@ fn a_floor_that_meets_a_stock_out_moves_to_another_group_at_once() {
     world.pass();
     let rise = |group: &str| world.limits(group).min.saturating_sub(world.target(group));
     assert_eq!((rise(GROUP_A), rise(GROUP_B)), (1, 1));
+}
+
+/// The autoscaler asks one group after the other by what it read before the first: an order changes nothing of what the others are raised by.
+#[test]
+fn what_is_asked_of_one_group_moves_nothing_between_the_others() {
+    let mut world = with_policy(|policy| policy.pools[0].prefer = vec![CapacityType::Spot, CapacityType::OnDemand]);
+    // Of each zone's spot one node is tried; what more a zone could have is on demand.
+    for zone in ["zone-a", "zone-b"] {
+        let spot = Market { place: place(zone), capacity_type: CapacityType::Spot };
+        let refused = Backoff::after(None, RefusalKind::OutOfCapacity, "no stock".into(), world.now);
+        world.memory.refused.insert(spot, Arc::new(refused));
+    }
+    world.advance(minutes(6));
+    world.observe();
+    world.policy(|policy| policy.pools[0].warm_floor = Some(nodes(2)));
+    world.pass();
+    let rises = |world: &World| {
+        let rise = |group: &str| world.limits(group).min.saturating_sub(world.target(group));
+        (rise(GROUP_A), rise(GROUP_B))
+    };
+    assert_eq!(rises(&world), (1, 1));
+    world.increase(GROUP_A, 1);
+    world.pass();
+    assert_eq!((rises(&world), stands(&world)), ((0, 1), (2, 0, 1)));
+    world.increase(GROUP_B, 1);
+    world.pass();
+    assert_eq!((rises(&world), stands(&world)), ((0, 0), (2, 0, 2)));
 }
 
 #[test]

@@ -28,7 +28,8 @@ pub(in super::super) fn judge(draft: &mut Draft<'_>) {
     for (id, (verdict, since)) in given {
         let Some(record) = draft.memory.records.get_mut(&id) else { continue };
         if record.judged.as_ref().is_some_and(|judged| judged.verdict != Verdict::Draining) {
-            Arc::make_mut(record).judged = Some(Judged { verdict, why: Reason::Pods, since });
+            let why = if verdict == Verdict::Booting { Reason::Awaited } else { Reason::Pods };
+            Arc::make_mut(record).judged = Some(Judged { verdict, why, since });
         }
     }
 }

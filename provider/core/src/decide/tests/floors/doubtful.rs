@@ -50,6 +50,23 @@ fn one_that_is_not_ready_any_more_is_bought_for_after_ten_minutes_too() {
     assert_eq!(rise(&world), 1);
 }
 
+/// A node whose probe is never heard is on its way for ten minutes, as far as can be told: from the first on somebody may want to know.
+#[test]
+fn one_that_is_ready_and_not_warm_says_what_it_waits_for() {
+    let mut world = with(nodes(1));
+    settle(&mut world);
+    let since = world.now;
+    world.given.insert(RecordId(0), (Verdict::Booting, since));
+    world.pass();
+    let next = super::super::decide(&world.snapshot(), &world.memory, &world.menu, since).next_change_at;
+    assert!(next.is_some_and(|next| next <= since + minutes(1)), "{next:?}");
+    assert_eq!((rise(&world), stands(&world), world.floor().blocked.as_deref()), (0, (1, 0, 1), None));
+    pass_after(&mut world, minutes(1));
+    assert_eq!((rise(&world), stands(&world)), (0, (1, 0, 1)));
+    let why = "1 node is Ready and not warm yet: nothing has been heard of its GPUs yet";
+    assert_eq!(world.floor().blocked.as_deref(), Some(why));
+}
+
 /// As a broken probe in the image does.
 #[test]
 fn a_fault_that_takes_every_new_node_has_a_floor_bought_twice_and_no_more() {
