@@ -346,7 +346,11 @@ pub enum Closed {
     #[error("{}", .0.iter().map(|(m, why)| format!("{}: {why}", m.capacity_type)).collect::<Vec<_>>().join("; "))]
     Offers(Vec<(Market, Barred)>),
     /// Capacity is booting that the autoscaler may not count on: growth now could buy it twice.
-    #[error("{nodes} nodes are booting that the autoscaler may not count on; closed until they are Ready")]
+    #[error(
+        "{nodes} {} booting that the autoscaler may not count on; closed until {} Ready",
+        if *nodes == 1 { "node is" } else { "nodes are" },
+        if *nodes == 1 { "it is" } else { "they are" }
+    )]
     Uncredited {
         /// So many.
         nodes: u32,

@@ -208,6 +208,10 @@ impl Readings {
                 changed |= known.digest.happened(event);
             }
             if let Some(reading) = &reading {
+                // One that was never read is no news: every node begins so.
+                if !known.is_heard() && known.latest.is_some() {
+                    tracing::info!(node = %node, last = %known.heard, "it is read again");
+                }
                 changed |= known.digest.read(reading, held);
                 known.heard = known.heard.max(reading.arrived);
                 known.latest = Some(Arc::clone(reading));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 use stoker_core::ids::{LaunchKey, ProviderId, RecordId};
+use stoker_core::leaving::LeaveFor;
 use stoker_core::plan::{Action, Note};
 use stoker_core::record::{Record, State};
 
@@ -111,9 +112,18 @@ fn stands(record: &Record) -> String {
 
 /// How a record that is gone ended, from the decisions that touched it.
 fn ended(decisions: &[StoredDecision]) -> (Option<ProviderId>, String) {
+    let notice = || {
+        let mut notes = decisions.iter().rev().flat_map(|decision| &decision.notes);
+        notes.find_map(|note| match note {
+            Note::Leaving { why: why @ LeaveFor::Reclaimed { .. }, .. } => Some(why.to_string()),
+            _ => None,
+        })
+    };
     let last = decisions.iter().rev().find_map(|decision| {
         let lost = decision.notes.iter().find_map(|note| match note {
-            Note::Lost { instance, .. } => Some((instance.clone(), "taken back without being asked".to_owned())),
+            Note::Lost { instance, .. } => {
+                Some((instance.clone(), notice().unwrap_or_else(|| "taken back without being asked".to_owned())))
+            }
             _ => None,
         });
         let terminated = decision.actions.iter().find_map(|action| match action {
