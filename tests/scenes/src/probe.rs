@@ -57,6 +57,8 @@ pub(crate) struct Probe {
     strays: BTreeSet<u32>,
     /// What the probe sends again to a provider that has forgotten it.
     events: Vec<NodeEvent>,
+    /// What it has not been able to send yet.
+    unsent: Vec<NodeEvent>,
     heard: Timestamp,
     changed_at: Timestamp,
     next: Timestamp,
@@ -75,6 +77,7 @@ impl Probe {
             load: Vec::new(),
             strays: BTreeSet::new(),
             events: Vec::new(),
+            unsent: Vec::new(),
             heard: now,
             changed_at: now,
             next: now,
@@ -114,19 +117,27 @@ impl Probe {
     pub(crate) fn forgotten(&mut self, ours: Timestamp, now: Timestamp) {
         self.digest = Digest::new(Source::Probe, ours);
         self.heard = now;
+        self.unsent.clone_from(&self.events);
         if self.online {
-            for event in &self.events {
-                self.digest.happened(&NodeEvent { arrived: ours, ..event.clone() });
-            }
+            self.send(ours);
             self.changed_at = now;
             self.next = now + SignedDuration::from_secs(1);
         }
     }
 
-    /// Goes silent or speaks again.
-    pub(crate) fn switch(&mut self, online: bool, now: Timestamp) {
+    /// Sends the events that have not been sent; whether the provider learns anything new.
+    fn send(&mut self, ours: Timestamp) -> bool {
+        let unsent = std::mem::take(&mut self.unsent).into_iter();
+        unsent.fold(false, |news, event| self.digest.happened(&NodeEvent { arrived: ours, ..event }) | news)
+    }
+
+    /// Goes silent or speaks again, and then first of what happened meanwhile.
+    pub(crate) fn switch(&mut self, online: bool, ours: Timestamp, now: Timestamp) {
         if self.online != online {
             self.online = online;
+            if online {
+                self.send(ours);
+            }
             self.heard = if online { self.heard } else { now };
             self.touch(now);
         }
@@ -140,7 +151,8 @@ impl Probe {
         } else {
             self.events.push(event.clone());
         }
-        self.online && self.digest.happened(&event)
+        self.unsent.push(event);
+        self.online && self.send(ours)
     }
 
     /// When something is to be done next.

@@ -36,6 +36,10 @@ pub struct Truth {
     silent_since: BTreeMap<String, Timestamp>,
     /// What had been asked of the pool when the autoscaler chose a node.
     chosen: BTreeMap<String, again::Asked>,
+    /// Nodes that no pod could use when the autoscaler chose them.
+    unfit: BTreeSet<String>,
+    /// What each pool's floor wants.
+    levels: BTreeMap<PoolName, again::Level>,
     /// When each pool was asked to serve a pod: one that came, or that lost its node.
     pub(crate) came: BTreeMap<String, Vec<Timestamp>>,
     /// Nodes that were free when they were deleted, or when the provider ended them.
@@ -44,9 +48,12 @@ pub struct Truth {
     ending: BTreeSet<String>,
     /// Nodes of which a pod was told to go because the cloud would take them: from then on there is no way back.
     given_back: BTreeSet<String>,
-    /// Nodes that a user cordoned or held.
+    /// Nodes that the cloud does not take after all, and when the provider last could not have heard of that.
+    pub(crate) withdrawn: BTreeMap<String, Timestamp>,
+    /// Nodes that a user cordoned or held, and those that are cordoned.
     pub(crate) touched: BTreeSet<String>,
-    /// When the provider's clock went ahead, and by how much.
+    pub(crate) cordoned: BTreeSet<String>,
+    /// When the provider's clock went ahead, or back, and by how much.
     pub(crate) jumps: Vec<(Timestamp, SignedDuration)>,
     given_up: Vec<again::GivenUp>,
     orders: BTreeMap<RecordId, again::Order>,
@@ -79,11 +86,15 @@ impl Truth {
             speaks_since: BTreeMap::new(),
             silent_since: BTreeMap::new(),
             chosen: BTreeMap::new(),
+            unfit: BTreeSet::new(),
+            levels: BTreeMap::new(),
             came: BTreeMap::new(),
             went_free: BTreeSet::new(),
             ending: BTreeSet::new(),
             given_back: BTreeSet::new(),
+            withdrawn: BTreeMap::new(),
             touched: BTreeSet::new(),
+            cordoned: BTreeSet::new(),
             jumps: Vec::new(),
             given_up: Vec::new(),
             orders: BTreeMap::new(),
@@ -112,7 +123,7 @@ impl Truth {
     /// How much time has passed since then by the provider's clock, at most: where it went ahead nobody can tell that from time that passed
     /// while the provider was away.
     fn passed(&self, since: Timestamp, now: Timestamp) -> SignedDuration {
-        let ahead = self.jumps.iter().filter(|(at, _)| *at >= since).map(|(_, by)| *by);
+        let ahead = self.jumps.iter().filter(|(at, by)| *at >= since && by.is_positive()).map(|(_, by)| *by);
         ahead.fold(now.duration_since(since), |passed, by| passed + by)
     }
 
@@ -141,7 +152,10 @@ impl Truth {
         self.speaks_since.remove(node);
         self.sick.remove(node);
         self.touched.remove(node);
+        self.cordoned.remove(node);
         self.chosen.remove(node);
+        self.unfit.remove(node);
+        self.withdrawn.remove(node);
         self.went_free.remove(node);
         self.ending.remove(node);
         self.given_back.remove(node);
@@ -239,6 +253,8 @@ impl Scene {
                 self.truth.silent_since.entry(node.clone()).or_insert(now);
             }
         }
+        self.notes_withdrawals();
+        self.notes_floors();
         self.floors_fill();
         self.judges_purchases();
     }

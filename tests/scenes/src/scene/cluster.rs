@@ -139,7 +139,7 @@ impl Scene {
                 if self.bad_gate.is_some() {
                     self.truth.sick.insert(node.name.clone());
                 }
-                probe.switch(!unheard, now);
+                probe.switch(!unheard, ours, now);
                 self.probes.entry(node.name.clone()).or_insert(probe);
             }
         }

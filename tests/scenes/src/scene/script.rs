@@ -100,6 +100,8 @@ impl Scene {
         if let Some(machine) = self.desk_mut().cloud.of_node_mut(node) {
             machine.reclaim = None;
         }
+        let now = self.now;
+        self.truth.withdrawn.insert(node.to_owned(), now);
         self.happens(node, Happening::Interruption { kind: Interruption::Withdrawn, deadline: None }, ours);
     }
 
@@ -197,20 +199,20 @@ impl Scene {
 
     /// A probe falls silent, or speaks again.
     pub fn probe(&mut self, node: &str, speaks: bool) {
-        let now = self.now;
+        let (now, ours) = (self.now, self.desk().ours());
         self.tell("probe", &format!("{node}: {}", if speaks { "is heard again" } else { "falls silent" }));
         if let Some(probe) = self.probes.get_mut(node) {
-            probe.switch(speaks, now);
+            probe.switch(speaks, ours, now);
         }
     }
 
     /// All probes fall silent, or speak again.
     pub fn all_probes(&mut self, speak: bool) {
-        let now = self.now;
+        let (now, ours) = (self.now, self.desk().ours());
         self.tell("probe", if speak { "all are heard again" } else { "all fall silent" });
         self.deaf = !speak;
         for probe in self.probes.values_mut() {
-            probe.switch(speak, now);
+            probe.switch(speak, ours, now);
         }
     }
 
@@ -237,6 +239,11 @@ impl Scene {
     pub fn users_cordon(&mut self, node: &str, closed: bool) {
         self.tell("user", &format!("{} {node}", if closed { "cordons" } else { "uncordons" }));
         self.truth.touched.insert(node.to_owned());
+        if closed {
+            self.truth.cordoned.insert(node.to_owned());
+        } else {
+            self.truth.cordoned.remove(node);
+        }
         self.cordon(node, closed);
         self.moved();
     }
@@ -303,9 +310,7 @@ impl Scene {
         );
         self.desk_mut().skew += by;
         let now = self.now;
-        if by > SignedDuration::ZERO {
-            self.truth.jumps.push((now, by));
-        }
+        self.truth.jumps.push((now, by));
         // What lasts, lasts by the provider's clock: readings that were skipped for being the same again matter now.
         for probe in self.probes.values_mut() {
             probe.touch(now);

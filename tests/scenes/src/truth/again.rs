@@ -17,13 +17,20 @@ const UNEXPLAINED: &str = "bought again: unexplained";
 pub(super) struct Asked {
     /// Pods that came, and that lost their node.
     pods: usize,
-    /// Nodes that its floor wants.
-    floor: u32,
+    /// By how many nodes in all its floor has risen.
+    rises: u32,
     /// Machines that were lost.
     lost: u64,
     /// Free nodes that went back to spot.
     moved: u64,
     at: Timestamp,
+}
+
+/// What a pool's floor wants, and by how much in all it has risen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Level {
+    wanted: u32,
+    rises: u32,
 }
 
 /// A node that was given up because nothing needed it.
@@ -33,8 +40,6 @@ pub(super) struct GivenUp {
     group: NodeGroupId,
     /// By when it was chosen to go.
     asked: Asked,
-    /// Whether a user had closed it.
-    touched: bool,
 }
 
 /// How the world was when something was ordered.
@@ -46,22 +51,38 @@ pub(super) struct Order {
 
 impl Scene {
     pub(super) fn asked_of(&self, pool: &PoolName) -> Asked {
-        let floors = self.desk().accounts.floors.iter().filter(|floor| floor.pool == *pool);
         let pods = self.truth.came.get(pool.as_str()).map_or(0, Vec::len);
         Asked {
             pods,
-            floor: floors.map(|floor| floor.wanted).sum(),
+            rises: self.truth.levels.get(pool).map_or(0, |level| level.rises),
             lost: self.truth.lost,
             moved: self.truth.moved,
             at: self.now,
         }
     }
 
+    /// What floors want, each time anything may be different.
+    pub(super) fn notes_floors(&mut self) {
+        for floor in &self.autoscaler.door().accounts.floors {
+            let level = self.truth.levels.entry(floor.pool.clone()).or_default();
+            level.rises += floor.wanted.saturating_sub(level.wanted);
+            level.wanted = floor.wanted;
+        }
+    }
+
     /// A node of that group was given up.
     pub(super) fn given_up(&mut self, node: &str, group: NodeGroupId, pool: &PoolName) {
+        if self.truth.unfit.contains(node) {
+            self.truth.count("nodes given up that no pod could use");
+            return;
+        }
         let asked = self.truth.chosen.get(node).copied().unwrap_or_else(|| self.asked_of(pool));
-        let touched = self.truth.touched.contains(node);
-        self.truth.given_up.push(GivenUp { at: self.now, group, asked, touched });
+        self.truth.given_up.push(GivenUp { at: self.now, group, asked });
+    }
+
+    /// Whether no pod can begin on a node, for a user has closed it, it is broken, or its kubelet is away.
+    pub(super) fn is_unfit(&self, node: &str) -> bool {
+        self.truth.cordoned.contains(node) || self.truth.sick.contains(node) || self.ailing.contains(node)
     }
 
     /// What was ordered and launched since it was last looked.
@@ -100,7 +121,7 @@ impl Scene {
         let (asked, before) = (self.asked_of(&pool), last.asked);
         let sold = self.desk().cloud.sold.iter().filter(|(when, of, _)| *when >= last.at && *when <= at && of == group);
         let again = sold.count();
-        let rose = usize::try_from(asked.floor.saturating_sub(before.floor)).unwrap_or(usize::MAX);
+        let rose = usize::try_from(asked.rises - before.rises).unwrap_or(usize::MAX);
         let gone = usize::try_from(asked.lost - before.lost).unwrap_or(usize::MAX);
         let pods = asked.pods - before.pods;
         let failing = self.losing(&pool);
@@ -113,16 +134,14 @@ impl Scene {
         } else if pods > 0 {
             "bought again: a pod came and took a warm node"
         } else if gone + failing > 0 {
-            "bought again: a node was lost"
+            "bought again: a node was lost, or can be used by no pod"
         } else if moved > 0 {
             "bought again: nodes of the pool's floor go back to spot"
-        } else if last.touched {
-            "bought again: a user had closed the node that went"
         } else {
             UNEXPLAINED
         };
         self.truth.count(why);
-        let enough = pods + rose + gone + usize::from(last.touched) + failing + moved;
+        let enough = pods + rose + gone + failing + moved;
         if again > enough || why == UNEXPLAINED {
             let ago = at.duration_since(last.at).as_secs();
             let what = format!(
@@ -148,11 +167,10 @@ impl Scene {
         machines.any(|id| *id == machine.made.provider_id)
     }
 
-    /// How many nodes of a pool are broken, or taken back, and so to be replaced.
+    /// How many nodes of a pool no pod can use, or are taken back, and so to be replaced.
     fn losing(&self, pool: &PoolName) -> usize {
         let machines = self.desk().cloud.machines.values();
         let of_pool = machines.filter(|machine| self.pool_of_machine(machine).is_some_and(|(of, _)| of.name == *pool));
-        let sick = |node: &str| self.truth.sick.contains(node);
-        of_pool.filter(|machine| machine.reclaim.is_some() || sick(machine.made.node_name.as_str())).count()
+        of_pool.filter(|machine| machine.reclaim.is_some() || self.is_unfit(machine.made.node_name.as_str())).count()
     }
 }

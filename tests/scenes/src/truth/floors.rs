@@ -105,7 +105,8 @@ impl Scene {
         if said.contains("market said") || said.contains("on trial") || said.contains("reclaim") {
             return self.is_sold_out(pool).then_some("stock");
         }
-        let of_nodes = [" unhealthy, closed to new pods, or not heard of", " not heard of, and no more than"];
+        let of_nodes =
+            [" unhealthy, closed to new pods, or not heard of", " not heard of, and no more than", " Ready and not warm yet: "];
         if of_nodes.iter().any(|words| said.contains(words)) {
             let mut nodes = self.autoscaler.cluster().all_nodes().filter(|node| self.is_of(&node.name, &pool.name));
             let silent =
@@ -124,7 +125,7 @@ impl Scene {
     /// Whether every market in which a pool may buy sells nothing, or is left alone for what it did lately.
     fn is_sold_out(&self, pool: &Pool) -> bool {
         let cloud = &self.desk().cloud;
-        let lately = |at: &Timestamp| self.now.duration_since(*at) < LEFT_ALONE;
+        let lately = |at: &Timestamp| self.is_left_alone_since(*at);
         let short = |market: &Market| cloud.short_at.get(&market.to_string()).is_some_and(lately);
         // Of a region that takes many back all spot is left alone.
         let spot_short = cloud.short_at.iter().any(|(market, at)| market.ends_with("/spot") && lately(at));
@@ -132,6 +133,14 @@ impl Scene {
         let mut markets = offers.map(|offer| &offer.market);
         markets
             .all(|market| !cloud.sells(market) || short(market) || (market.capacity_type == CapacityType::Spot && spot_short))
+    }
+
+    /// Whether what a market did then may still keep it closed. What waits when the clock is set back waits anew from there.
+    fn is_left_alone_since(&self, at: Timestamp) -> bool {
+        let back = self.truth.jumps.iter().filter(|(_, by)| by.is_negative()).map(|(at, _)| *at);
+        let waits = |since: Timestamp, until: Timestamp| until.duration_since(since) < LEFT_ALONE;
+        let since = back.fold(at, |since, back| if back > since && waits(since, back) { back } else { since });
+        waits(since, self.now)
     }
 
     /// Whether quota, budget or `maxNodes` truly keep a pool from growing.

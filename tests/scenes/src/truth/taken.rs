@@ -15,7 +15,29 @@ const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(20);
 /// How long before its end capacity is emptied, at the longest: 40 min before a capacity block's.
 const ENDS_WITHIN: SignedDuration = SignedDuration::from_hours(1);
 
+/// How soon what is withdrawn is heard, and what was begun in good faith is done.
+const HEARS_IN: SignedDuration = SignedDuration::from_secs(2);
+
+/// After so long a probe that is heard again is believed.
+const BELIEVED_AFTER: SignedDuration = SignedDuration::from_secs(75);
+
 impl Scene {
+    /// Whether a node's probe is heard for so long that it is believed.
+    fn is_believed(&self, node: &str) -> bool {
+        self.truth.speaks_since.get(node).is_some_and(|since| self.now.duration_since(*since) > BELIEVED_AFTER)
+    }
+
+    /// Notes of which withdrawals the provider cannot hear: its supplier does not answer, or the node's probe, which may have told it of
+    /// the notice, is silent.
+    pub(super) fn notes_withdrawals(&mut self) {
+        let asks = self.desk().works() && !self.desk().faults.stale;
+        let deaf = self.truth.withdrawn.keys().filter(|node| !asks || !self.is_believed(node));
+        let deaf: Vec<String> = deaf.cloned().collect();
+        for node in deaf {
+            self.truth.withdrawn.insert(node, self.now);
+        }
+    }
+
     /// A pod is told to go by us: only where its machine goes in any case, or the policy says so of such a node.
     pub(crate) fn evicted_by_us(&mut self, pod: &str, node: &str) {
         self.truth.count("pods told to go");
@@ -45,7 +67,9 @@ impl Scene {
             let ends = commitments.iter().filter_map(|commitment| commitment.until).any(ends_soon);
             back || (bought == CapacityType::Reserved && ends)
         });
-        machine.reclaim.is_some() || self.truth.given_back.contains(node) || by_policy
+        let unheard = |since: &Timestamp| self.now.duration_since(*since) <= HEARS_IN;
+        let taken_back = machine.reclaim.is_some() || self.truth.withdrawn.get(node).is_some_and(unheard);
+        taken_back || self.truth.given_back.contains(node) || by_policy
     }
 
     /// What the provider itself calls busy, held or unknown is taken by nobody: not by the autoscaler through the door, and by the provider
@@ -77,6 +101,11 @@ impl Scene {
         let Some(pool) = self.pool_of_node(node).map(|(pool, ..)| pool.name.clone()) else { return };
         let asked = self.asked_of(&pool);
         self.truth.chosen.insert(node.to_owned(), asked);
+        if self.is_unfit(node) {
+            self.truth.unfit.insert(node.to_owned());
+        } else {
+            self.truth.unfit.remove(node);
+        }
         self.window_is_over(node, "chosen");
     }
 
@@ -91,15 +120,10 @@ impl Scene {
         }
         let Some((pool, group, _)) = self.pool_of_node(node) else { return };
         let (name, judged_by_probe) = (pool.name.clone(), pool.evidence == Evidence::Probe);
-        // One that is heard again is believed after a minute. Where fewer than half of a pool's are, its pods go on to tell: one probe that
-        // works says nothing of why the others do not.
-        let believed = |other: &String| {
-            let since = self.truth.speaks_since.get(other);
-            since.is_some_and(|since| now.duration_since(*since) > SignedDuration::from_secs(75))
-        };
+        // Where fewer than half of a pool's are believed, its pods go on to tell: one probe that works says nothing of why the others do not.
         let of_pool = self.probes.keys().filter(|node| self.pool_of_node(node).is_some_and(|(pool, ..)| pool.name == name));
         let of_pool: Vec<&String> = of_pool.collect();
-        let others_speak = of_pool.iter().filter(|node| believed(node)).count() * 2 >= of_pool.len();
+        let others_speak = of_pool.iter().filter(|node| self.is_believed(node)).count() * 2 >= of_pool.len();
         let silent = self.truth.silent_since.get(node).is_some_and(|since| now.duration_since(*since) > SILENT_AFTER);
         // Broken hardware need not tell: what keeps it is what runs on it.
         if judged_by_probe && silent && others_speak && !self.truth.sick.contains(node) {

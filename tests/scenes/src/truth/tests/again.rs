@@ -39,7 +39,7 @@ fn one_thing_that_happened_explains_one_node() {
     type Happens = fn(&mut Scene);
     let reasons: [(&str, Happens); 3] = [
         ("bought again: a pod came and took a warm node", |scene| scene.truth.asks("serve", scene.now)),
-        ("bought again: a node was lost", |scene| scene.truth.lost += 1),
+        ("bought again: a node was lost, or can be used by no pod", |scene| scene.truth.lost += 1),
         ("bought again: nodes of the pool's floor go back to spot", |scene| scene.truth.moved += 1),
     ];
     for (why, happens) in reasons {
@@ -64,6 +64,45 @@ fn a_floor_that_rose_explains_what_it_rose_by() {
     assert_eq!(scene.counts()["bought again: the floor rose"], 1);
     buys(&mut scene);
     tells(&mut scene, "2 nodes since then: 0 pods came, the floor rose by 1");
+}
+
+/// Between the two a floor may have fallen: each of its rises is bought.
+#[test]
+fn a_floor_that_fell_and_rose_again_explains_what_it_rose_by() {
+    let mut scene = given_up("5m");
+    let floor = |nodes: u32| {
+        pool(&format!("  stabilization: {{ scaleDown: 1m, minimumLife: 0s }}\n  warmFloor: {{ nodes: {nodes} }}\n"))
+    };
+    for nodes in [1, 0, 1] {
+        scene.policy(&floor(nodes));
+        scene.run("1s");
+    }
+    // The autoscaler has asked for one.
+    buys(&mut scene);
+    sound(&scene);
+    buys(&mut scene);
+    tells(&mut scene, "3 nodes since then: 0 pods came, the floor rose by 2");
+}
+
+/// That a node goes which no pod could use says nothing of what is needed; and one that no pod can use is bought anew.
+#[test]
+fn nodes_that_no_pod_can_use_are_no_supply() {
+    let mut scene = free(&pool("  stabilization: { scaleDown: 1m, minimumLife: 0s }\n"), 1);
+    scene.users_cordon("n0", true);
+    scene.run("5m");
+    assert_eq!((scene.machines(), scene.counts()["nodes given up that no pod could use"]), (0, 1));
+    buys(&mut scene);
+    sound(&scene);
+
+    let mut scene = free(&pool("  stabilization: { scaleDown: 1m, minimumLife: 0s }\n  warmFloor: { nodes: 1 }\n"), 2);
+    scene.run("4m");
+    assert_eq!((scene.machines(), scene.counts()["nodes deleted by the autoscaler"]), (1, 2));
+    let left = scene.nodes()[0].clone();
+    scene.users_cordon(&left, true);
+    buys(&mut scene);
+    sound(&scene);
+    buys(&mut scene);
+    tells(&mut scene, "1 are being lost");
 }
 
 /// A pod that had come before the node was chosen is no new demand, and neither is one of another pool.

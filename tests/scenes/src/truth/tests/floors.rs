@@ -38,7 +38,7 @@ const NODES: &str = "limits.maxNodes: 2 of 10 nodes held";
 const ILL: &str =
     "1 node is unhealthy, closed to new pods, or not heard of for less than 10 min, and is not replaced while it stays so";
 const LOST: &str = "3 nodes are not heard of, and no more than 2 of such are replaced";
-const BOOTS: &str = "1 nodes are booting that the autoscaler may not count on; closed until they are Ready";
+const BOOTS: &str = "1 node is booting that the autoscaler may not count on; closed until it is Ready";
 
 /// Whatever the provider says of a world in which it is not so explains nothing.
 #[test]
@@ -55,6 +55,26 @@ fn a_false_reason_explains_nothing() {
 #[test]
 fn a_true_reason_explains_it() {
     sound(&lacks(&two(), Some(MARKET), |scene| scene.sell_out("zone-a")));
+    // A market that is left alone when the clock is set back is so for as long again.
+    let sold_out_once = |back: Option<&'static str>| {
+        move |scene: &mut Scene| {
+            scene.sell_out("zone-a");
+            scene.pod("web/a", Pod::of("serve"));
+            scene.run("1m");
+            scene.restock("zone-a");
+            scene.finish("web/a");
+            scene.now += SignedDuration::from_mins(40);
+            if let Some(by) = back {
+                scene.clock_jumps(by);
+            }
+            scene.now += SignedDuration::from_mins(40);
+        }
+    };
+    sound(&lacks(&two(), Some(MARKET), sold_out_once(Some("-30m"))));
+    for back in [None, Some("30m")] {
+        let mut scene = lacks(&two(), Some(MARKET), sold_out_once(back));
+        tells(&mut scene, "this explains nothing: aws/zone-a");
+    }
     // A market of another pool is none of its own.
     let mut scene = lacks(&two(), Some(MARKET), |scene| scene.sell_out("zone-b"));
     tells(&mut scene, "this explains nothing: aws/zone-a");

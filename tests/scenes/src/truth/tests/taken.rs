@@ -38,6 +38,19 @@ fn what_is_busy_held_or_unknown_is_taken_by_nobody() {
     sound(&scene);
 }
 
+/// A notice that is withdrawn stands until the provider can have heard that.
+#[test]
+fn what_the_cloud_does_not_take_after_all_stays_once_that_can_be_heard() {
+    for (deaf, stands) in [(false, false), (true, true)] {
+        let mut scene = busy(&pool(""), 1);
+        scene.inventory_works(!deaf);
+        scene.withdraw("n0");
+        scene.run("5s");
+        scene.evicted_by_us("web/a-0", "n0");
+        if stands { sound(&scene) } else { tells(&mut scene, "and nothing excuses it") }
+    }
+}
+
 #[test]
 fn only_what_is_held_is_given_up_in_off_hours() {
     let slot = "{ cron: \"0 9 * * *\", for: 1h, timeZone: UTC }";
