@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::group::Menu;
 use stoker_core::ids::{NodeName, ProviderId};
+use stoker_core::lately::was_lately;
 use stoker_core::memory::Memory;
 use stoker_core::reading::NodeReading;
 use stoker_core::record::{Record, State};
@@ -95,8 +96,7 @@ pub async fn run(readings: SharedRollup, journal: ReadingsWriter, followed: Foll
             readings.follow(contexts(&shown.memory, &shown.menu, facts.flatten().as_deref(), claims.as_deref()));
         }
         let now = clock.now();
-        // Written later than now, it was before a clock was set back.
-        if stopping || !(SignedDuration::ZERO..WRITE_EVERY).contains(&now.duration_since(written_at)) {
+        if stopping || !was_lately(written_at, WRITE_EVERY, now) {
             written_at = now;
             if let Err(error) = readings.write(&journal, now).await {
                 tracing::warn!(error = &error as &dyn std::error::Error, "writing readings failed; the next write has them too")

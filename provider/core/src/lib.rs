@@ -26,6 +26,7 @@ pub mod ids;
 pub mod images;
 pub mod interruption;
 pub mod isolation;
+pub mod lately;
 pub mod leaving;
 pub mod lift;
 mod lookup;

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{NodeName, ProviderId};
+use crate::lately::was_lately;
 use crate::verdict::{Judged, Verdict};
 
 /// The type of the condition: it is true where a pod that comes now can begin at once.
@@ -111,9 +112,7 @@ impl Borne {
     /// When the same verdict may be told anew; `None` where that is now.
     pub fn retell_at(&self, now: Timestamp) -> Option<Timestamp> {
         let told_at = self.condition.as_ref()?.told_at?;
-        // Told later than now: a clock was set back.
-        let waits = (SignedDuration::ZERO..RETELL).contains(&now.duration_since(told_at));
-        waits.then(|| told_at.saturating_add(RETELL).unwrap_or(Timestamp::MAX))
+        was_lately(told_at, RETELL, now).then(|| told_at.saturating_add(RETELL).unwrap_or(Timestamp::MAX))
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::ids::{LaunchKey, NodeName, ProviderId, SupplierName};
+use stoker_core::lately::was_lately;
 use stoker_core::plan::Action;
 use stoker_core::snapshot::{Drained, Snapshot};
 use stoker_core::supply::{LaunchOutcome, LaunchRequest};
@@ -119,8 +120,7 @@ impl Executor {
 
     /// The actions that were not done a moment ago.
     pub fn fresh(&mut self, actions: Vec<Action>, now: Timestamp) -> Vec<Action> {
-        // One done later than now is of before a clock was set back.
-        self.done_lately.retain(|_, (_, at)| (SignedDuration::ZERO..REPEAT_AFTER).contains(&now.duration_since(*at)));
+        self.done_lately.retain(|_, (_, at)| was_lately(*at, REPEAT_AFTER, now));
         let under_way = lock(&self.under_way);
         let repeated = |action: &Action| {
             deed(action).is_some_and(|deed| {

@@ -8,6 +8,7 @@ use stoker_core::decide::STALE_INVENTORY;
 use stoker_core::demand::Demand;
 use stoker_core::group::Menu;
 use stoker_core::ids::{Cloud, SupplierName, ZoneId};
+use stoker_core::lately::was_lately;
 use stoker_core::offer::Place;
 use stoker_core::policy::{Policy, Pool};
 use stoker_core::price::PriceBook;
@@ -49,8 +50,7 @@ impl MarketFeed {
     /// its quotes lapse by themselves.
     pub async fn refresh(&self, now: Timestamp) {
         let mut asked = self.asked.lock().await;
-        // Asked later than now, it was before a clock was set back: its quotes would lapse before they are asked for again.
-        if asked.is_some_and(|at| (SignedDuration::ZERO..MARKETS_EVERY).contains(&now.duration_since(at))) {
+        if asked.is_some_and(|at| was_lately(at, MARKETS_EVERY, now)) {
             return;
         }
         let mut facts = AllMarketFacts::clone(&self.facts.borrow());

@@ -21,6 +21,7 @@ use stoker_core::check::check;
 use stoker_core::decide::decide;
 use stoker_core::group::Menu;
 use stoker_core::ids::{DecisionId, NodeGroupId};
+use stoker_core::lately::was_lately;
 use stoker_core::memory::Memory;
 use stoker_core::plan::{Accounts, Closed, GroupLimits};
 use stoker_core::sabotage;
@@ -199,7 +200,7 @@ impl Engine {
 
     /// Counts what is held, now and then. What is not counted stays unknown; nothing else depends on it.
     async fn count_use(&mut self, now: Timestamp) {
-        if self.counted_at.is_some_and(|at| (SignedDuration::ZERO..COUNT_EVERY).contains(&now.duration_since(at))) {
+        if self.counted_at.is_some_and(|at| was_lately(at, COUNT_EVERY, now)) {
             return;
         }
         self.counted_at = Some(now);
@@ -210,7 +211,7 @@ impl Engine {
 
     /// Forgets decisions that are past their time, a little at a time.
     async fn prune(&mut self, now: Timestamp) {
-        if (SignedDuration::ZERO..PRUNE_EVERY).contains(&now.duration_since(self.pruned_at)) {
+        if was_lately(self.pruned_at, PRUNE_EVERY, now) {
             return;
         }
         match self.parts.journal.prune(now, self.parts.retention).await {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::ids::NodeName;
+use stoker_core::lately::was_lately;
 use stoker_core::told::Tell;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -80,10 +81,8 @@ impl Teller {
 
     /// Those that may be told now. They count as told.
     fn due(&mut self, tells: Vec<Tell>, now: Timestamp) -> Vec<Tell> {
-        // One told later than now is of before a clock was set back.
-        let lately = |at: Timestamp, length| (SignedDuration::ZERO..length).contains(&now.duration_since(at));
-        self.lately.retain(|_, (_, at)| lately(*at, REPEAT_AFTER));
-        let told = self.lately.values().filter(|(_, at)| lately(*at, WITHIN)).count();
+        self.lately.retain(|_, (_, at)| was_lately(*at, REPEAT_AFTER, now));
+        let told = self.lately.values().filter(|(_, at)| was_lately(*at, WITHIN, now)).count();
         let telling = lock(&self.telling);
         let fresh =
             |tell: &Tell| !telling.contains(&tell.node) && self.lately.get(&tell.node).is_none_or(|(last, _)| last != tell);
