@@ -127,6 +127,10 @@ pub(crate) struct Desk {
     ending: BTreeMap<ProviderId, Timestamp>,
     ended_lately: BTreeMap<ProviderId, Timestamp>,
     inventory: Observation,
+    /// Whether it was read since the process began: before that nothing is decided.
+    read: bool,
+    /// When the last pass was begun, by the provider's clock.
+    looked_at: Timestamp,
     listing: Vec<NodeGroupId>,
     owners: BTreeMap<String, NodeGroupId>,
     told: told::Told,
@@ -168,6 +172,8 @@ impl Desk {
             ending: BTreeMap::new(),
             ended_lately: BTreeMap::new(),
             inventory: Observation { as_of: start, complete: true, instances: BTreeMap::new() },
+            read: false,
+            looked_at: start,
             listing: Vec::new(),
             owners: BTreeMap::new(),
             told: told::Told::default(),
@@ -221,7 +227,7 @@ impl Desk {
 
     /// Whether it decides at all.
     pub(crate) const fn works(&self) -> bool {
-        !self.faults.down && !self.faults.blind
+        !self.faults.down && !self.faults.blind && (self.read || !self.faults.stale)
     }
 
     /// Decides, checks and acts until nothing is left to do at this moment.
@@ -261,9 +267,15 @@ impl Desk {
     }
 
     fn snapshot(&mut self) -> Snapshot {
+        let ours = self.ours();
+        if ours < self.looked_at {
+            self.inventory.set_back(self.looked_at, ours);
+        }
+        self.looked_at = ours;
         if !self.faults.stale {
+            self.read = true;
             let instances = self.cloud.machines.iter().map(|(id, m)| (id.clone(), Arc::clone(&m.made))).collect();
-            self.inventory = Observation { as_of: self.ours(), complete: true, instances };
+            self.inventory = Observation { as_of: ours, complete: true, instances };
         }
         Snapshot {
             suppliers: [(market::supplier(), Some(Arc::new(self.inventory.clone())))].into(),
@@ -337,6 +349,7 @@ impl Desk {
         self.ended_lately.clear();
         self.chores.clear();
         self.seen.clear();
+        self.read = false;
         self.again = None;
     }
 

@@ -132,6 +132,19 @@ impl Truth {
         *self.counts.entry(what).or_default() += 1;
     }
 
+    /// Something holds a released node again: it has given its turn back.
+    fn kept_again(&mut self, node: &str) {
+        self.may_go.remove(node);
+        for released in self.let_go.values_mut() {
+            released.retain(|(_, of)| of != node);
+        }
+    }
+
+    /// The provider begins anew, and has heard nothing of any probe.
+    pub(crate) fn provider_begins(&mut self, now: Timestamp) {
+        self.speaks_since.values_mut().for_each(|since| *since = now);
+    }
+
     /// A pool is asked to serve one more pod.
     pub(crate) fn asks(&mut self, pool: &str, now: Timestamp) {
         self.came.entry(pool.to_owned()).or_default().push(now);
@@ -237,7 +250,7 @@ impl Scene {
         let busy: BTreeSet<String> = self.autoscaler.cluster().all_pods().filter_map(|pod| pod.node.clone()).collect();
         let sees = self.desk().works();
         for node in std::mem::take(&mut self.desk_mut().kept_again) {
-            self.truth.may_go.remove(node.as_str());
+            self.truth.kept_again(node.as_str());
         }
         self.truth.may_go.retain(|node| !sees || !busy.contains(node));
         self.notes_ends();

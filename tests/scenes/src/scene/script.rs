@@ -288,6 +288,7 @@ impl Scene {
         for probe in self.probes.values_mut() {
             probe.forgotten(ours, now);
         }
+        self.truth.provider_begins(now);
         self.look();
         self.moved();
     }
