@@ -81,6 +81,9 @@ pub struct Memory {
     pub images: BTreeMap<PoolName, Arc<PoolImages>>,
     /// Machines of ours whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,
+    /// Nodes without a machine whose age nobody can tell, because the API server's clock is ahead of ours: since when they are seen so.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unlisted: BTreeMap<ProviderId, Timestamp>,
     /// The number of the next record.
     pub next_record: u64,
     /// The number of the next order.

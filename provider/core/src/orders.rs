@@ -315,9 +315,7 @@ pub fn delete(
                 asked: group.clone(),
             });
         }
-        if let (State::Registered { .. } | State::Booting { .. } | State::Failed { .. }, Some(facts)) =
-            (&record.state, facts_of(record, cluster))
-        {
+        if let Some(facts) = facts_of(record, cluster).filter(|_| record.may_run()) {
             let evidence = crate::usage::group_of(record, memory, menu)
                 .and_then(|g| menu.policy.pool(&g.pool))
                 .map_or(Evidence::Pods, |pool| pool.evidence);

@@ -112,7 +112,7 @@ pub enum State {
         message: String,
         /// When.
         at: Timestamp,
-        /// What was or may have been bought and did not join; `None` where every market said no.
+        /// What was or may have been bought and did not join; `None` where every market said no, or the machine is gone.
         purchase: Option<Purchase>,
         /// The machine that did not join, if one is known.
         instance: Option<ProviderId>,
@@ -158,6 +158,11 @@ impl Record {
             | State::Failed { .. } => true,
             State::Cancelled { .. } | State::Deleting { .. } => false,
         }
+    }
+
+    /// Whether its machine may be there: it counts, and its supplier has not told that it is gone.
+    pub const fn may_run(&self) -> bool {
+        self.counts() && !matches!(self.state, State::Failed { purchase: None, .. })
     }
 
     /// The machine, where there is one.

@@ -61,6 +61,7 @@ pub(super) struct MemoryDelta {
     moves: MapDelta<PoolName, Arc<Moves>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     floors: MapDelta<PoolName, Arc<FloorMemory>>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     windows: MapDelta<PoolName, Arc<Released>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     images: MapDelta<PoolName, Arc<PoolImages>>,
@@ -70,6 +71,8 @@ pub(super) struct MemoryDelta {
     watched: MapDelta<RecordId, Arc<Watched>>,
     #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
     lapsed: MapDelta<PoolName, Timestamp>,
+    #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+    unlisted: MapDelta<ProviderId, Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     watched_at: Option<Timestamp>,
     exposure_at: Option<Timestamp>,
@@ -101,6 +104,7 @@ impl Part for Memory {
             budgets,
             watched,
             lapsed,
+            unlisted,
             watched_at,
             exposure_at,
             next_record,
@@ -126,6 +130,7 @@ impl Part for Memory {
             budgets: budgets.whole(),
             watched: watched.whole(),
             lapsed: lapsed.whole(),
+            unlisted: unlisted.whole(),
             watched_at: *watched_at,
             exposure_at: *exposure_at,
             next_record: *next_record,
@@ -154,6 +159,7 @@ impl Part for Memory {
             budgets,
             watched,
             lapsed,
+            unlisted,
             watched_at,
             exposure_at,
             next_record,
@@ -179,6 +185,7 @@ impl Part for Memory {
             budgets: budgets.since(&before.budgets).unwrap_or_default(),
             watched: watched.since(&before.watched).unwrap_or_default(),
             lapsed: lapsed.since(&before.lapsed).unwrap_or_default(),
+            unlisted: unlisted.since(&before.unlisted).unwrap_or_default(),
             watched_at: *watched_at,
             exposure_at: *exposure_at,
             next_record: *next_record,
@@ -205,7 +212,8 @@ impl Part for Memory {
             || !delta.floors.is_empty()
             || !delta.budgets.is_empty()
             || !delta.watched.is_empty()
-            || !delta.lapsed.is_empty();
+            || !delta.lapsed.is_empty()
+            || !delta.unlisted.is_empty();
         any.then_some(delta)
     }
 
@@ -230,6 +238,7 @@ impl Part for Memory {
             budgets,
             watched,
             lapsed,
+            unlisted,
             watched_at,
             exposure_at,
             next_record,
@@ -255,6 +264,7 @@ impl Part for Memory {
             budgets: Part::apply(Some(before.budgets), budgets),
             watched: Part::apply(Some(before.watched), watched),
             lapsed: Part::apply(Some(before.lapsed), lapsed),
+            unlisted: Part::apply(Some(before.unlisted), unlisted),
             watched_at,
             exposure_at,
             next_record,

@@ -150,7 +150,12 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
             draft.set_state(id, state);
         }
         State::Cancelled { purchase, .. } if purchase.key == made.key => {
-            let state = deleting(purchase, made, draft.now);
+            // While nobody could tell that it was made, it joined, and pods hold it: what is busy is not ended.
+            let busy = draft.node(&made.provider_id).filter(|node| node.is_busy());
+            let state = match busy {
+                Some(node) => joined::registered(purchase, &made.provider_id, made.launched_at, node, draft.now),
+                None => deleting(purchase, made, draft.now),
+            };
             let id = record.id;
             draft.set_state(id, state);
         }

@@ -77,7 +77,8 @@ pub(super) fn set_back(memory: &mut Memory, now: Timestamp) {
     for floor in memory.floors.values_mut().filter(|floor| floor.unmet_since > Some(now)) {
         Arc::make_mut(floor).unmet_since = Some(now);
     }
-    memory.free.values_mut().chain(memory.lapsed.values_mut()).chain(&mut memory.exposure_at).for_each(began);
+    let moments = memory.free.values_mut().chain(memory.lapsed.values_mut()).chain(memory.unlisted.values_mut());
+    moments.chain(&mut memory.exposure_at).for_each(began);
 }
 
 /// Changes those of the values that are other ones then.

@@ -1,6 +1,7 @@
 //! Nodes are guarded and cleaned up: what must end ends, busy nodes are held, Node objects of gone machines go, groups whose nodes
 //! no pod joins are frozen.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
@@ -163,22 +164,35 @@ pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Look
     held
 }
 
-/// Node objects of machines that are gone, by inventories of now: an old one does not list what was made since, and a Node's age is told by
-/// another clock than ours.
+/// Node objects of machines that are gone, by inventories of now: an old one does not list what was made since. A Node's age is told by
+/// another clock than ours: where that is ahead, it is as old as we know it to be without a machine.
 pub(super) fn gone_nodes(draft: &mut Draft<'_>) {
     let mut actions = Vec::new();
+    let mut ageless = BTreeMap::new();
     for (provider_id, node) in draft.machines.unlisted.iter().copied() {
-        let settled = Draft::after(node.created_at, NODE_GRACE);
+        let born = if node.created_at > draft.now {
+            let since = draft.memory.unlisted.get(provider_id).copied().unwrap_or(draft.now);
+            ageless.insert(provider_id.clone(), since);
+            since
+        } else {
+            node.created_at
+        };
+        let settled = Draft::after(born, NODE_GRACE);
         let inventories = &draft.snapshot.suppliers;
         let gone = !inventories.is_empty()
             && inventories
                 .values()
                 .all(|inventory| inventory.as_ref().is_some_and(|i| tells_of_now(i, draft.now) && i.as_of >= settled));
-        let counted = || draft.memory.records.values().any(|r| r.counts() && r.instance() == Some(provider_id));
+        let mut records = draft.memory.records.values();
+        let mut counted = || records.any(|record| record.may_run() && record.instance() == Some(provider_id));
         if gone && !counted() && !sabotage::on("dead-nodes-stay") {
             actions.push(Action::RemoveNode { node: node.name.clone(), provider_id: provider_id.clone() });
         }
     }
+    for since in ageless.values() {
+        draft.look_again_at(Draft::after(*since, NODE_GRACE));
+    }
+    draft.memory.unlisted = ageless;
     draft.actions.extend(actions);
 }
 

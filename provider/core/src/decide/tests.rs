@@ -10,6 +10,7 @@ pub(super) mod given;
 mod held;
 mod images;
 mod leave;
+mod leftovers;
 mod oracle;
 mod orders;
 mod quotas;

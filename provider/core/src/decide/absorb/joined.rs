@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::super::Draft;
-use crate::ids::RecordId;
+use crate::ids::{ProviderId, RecordId};
 use crate::plan::Note;
-use crate::record::{PodsSeen, Record, State};
+use crate::record::{PodsSeen, Purchase, Record, State};
+use crate::snapshot::NodeFacts;
 use crate::supply::InstanceState;
 
 /// Which machines have joined the cluster, which of their nodes are Ready, and which have had pods.
@@ -28,14 +31,7 @@ pub(in crate::decide) fn registrations(draft: &mut Draft<'_>) {
                     (made.state == InstanceState::Running).then_some(())
                 };
                 let state = match (&draft.snapshot.cluster, node) {
-                    (Some(_), Some(node)) => State::Registered {
-                        purchase: purchase.clone(),
-                        instance: instance.clone(),
-                        launched_at: *launched_at,
-                        node: Some(node.name.clone()),
-                        at: draft.now,
-                        ready_at: node.ready_since,
-                    },
+                    (Some(_), Some(node)) => registered(purchase, instance, *launched_at, node, draft.now),
                     // Without a Kubernetes feed the supplier's word is the best there is.
                     (None, _) if running().is_some() => State::Registered {
                         purchase: purchase.clone(),
@@ -55,14 +51,8 @@ pub(in crate::decide) fn registrations(draft: &mut Draft<'_>) {
             State::Failed { purchase: Some(purchase), instance: Some(instance), .. } => {
                 let Some(node) = draft.node(instance).filter(|node| node.is_busy()) else { continue };
                 let made = draft.inventory_of(&record.group).and_then(|inventory| inventory.instances.get(instance));
-                let state = State::Registered {
-                    purchase: purchase.clone(),
-                    instance: instance.clone(),
-                    launched_at: made.map_or(record.ordered_at, |made| made.launched_at),
-                    node: Some(node.name.clone()),
-                    at: draft.now,
-                    ready_at: node.ready_since,
-                };
+                let launched_at = made.map_or(record.ordered_at, |made| made.launched_at);
+                let state = registered(purchase, instance, launched_at, node, draft.now);
                 draft.set_state(id, state);
                 see_pods(draft, id);
             }
@@ -84,6 +74,24 @@ pub(in crate::decide) fn registrations(draft: &mut Draft<'_>) {
             }
             _ => {}
         }
+    }
+}
+
+/// A machine whose node is in the cluster.
+pub(super) fn registered(
+    purchase: &Purchase,
+    instance: &ProviderId,
+    launched_at: Timestamp,
+    node: &NodeFacts,
+    now: Timestamp,
+) -> State {
+    State::Registered {
+        purchase: purchase.clone(),
+        instance: instance.clone(),
+        launched_at,
+        node: Some(node.name.clone()),
+        at: now,
+        ready_at: node.ready_since,
     }
 }
 

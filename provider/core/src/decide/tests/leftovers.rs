@@ -1,0 +1,79 @@
+//! Machines and Node objects that the records do not expect.
+
+use super::world::{GROUP_A, World, minutes, seconds};
+use super::*;
+
+fn removes(plan: &Plan<Checked>) -> bool {
+    plan.actions.iter().any(|action| matches!(action, Action::RemoveNode { .. }))
+}
+
+fn ends(plan: &Plan<Checked>) -> bool {
+    plan.actions.iter().any(|action| matches!(action, Action::Terminate { .. }))
+}
+
+fn pass_after(world: &mut World, length: SignedDuration) -> Plan<Checked> {
+    world.advance(length);
+    world.observe();
+    world.pass()
+}
+
+/// The answer was lost, the order was taken back, and the machine came all the same: before anybody could tell, pods were on it.
+#[test]
+fn a_machine_that_was_cancelled_stays_if_pods_hold_it_when_it_is_found() {
+    for busy in [true, false] {
+        let mut world = World::in_zone_a();
+        world.increase(GROUP_A, 1);
+        world.pass();
+        world.make_silently();
+        world.decrease(GROUP_A, -1);
+        world.pass();
+        assert_eq!(world.target(GROUP_A), 0);
+        world.join(true);
+        if busy {
+            world.bind_pod();
+        }
+        let plan = pass_after(&mut world, seconds(30));
+        assert_eq!((world.target(GROUP_A), ends(&plan)), if busy { (1, false) } else { (0, true) });
+    }
+}
+
+/// A machine that joined too late is ended; a pod that came to its Node meanwhile keeps neither the record nor the Node.
+#[test]
+fn a_node_of_a_failed_machine_that_is_gone_is_removed_and_may_be_deleted() {
+    let mut world = World::in_zone_a();
+    world.increase(GROUP_A, 1);
+    world.pass();
+    world.answer(|_| true);
+    world.pass();
+    let deadline = world.menu.policy.boot_deadline;
+    pass_after(&mut world, deadline);
+    world.join(true);
+    assert!(ends(&pass_after(&mut world, seconds(1))));
+    world.end_terminated();
+    pass_after(&mut world, seconds(30));
+    world.bind_pod();
+    let plan = pass_after(&mut world, minutes(1));
+    assert!(removes(&plan), "{:?}", plan.actions);
+    assert!(matches!(world.records(GROUP_A).next().unwrap().state, State::Failed { purchase: None, .. }));
+    let node = world.node_name();
+    world.delete(GROUP_A, &[&node]).unwrap();
+    assert_eq!(world.target(GROUP_A), 0);
+}
+
+/// Where the API server's clock is ahead of ours, a Node is from a time to come, and goes all the same.
+#[test]
+fn a_node_of_the_future_without_a_machine_is_removed_when_it_was_seen_so_for_a_minute() {
+    let mut world = World::with_node(GROUP_A, true);
+    let (name, ahead) = (world.cluster_node(0).name.clone(), world.now + minutes(180));
+    world.edit_node(&name, |node| node.created_at = ahead);
+    world.lose_machine();
+    assert!(!removes(&pass_after(&mut world, minutes(1))));
+    let next = decide(&world.snapshot(), &world.memory, &world.menu, world.now).next_change_at;
+    assert!(next.is_some_and(|next| next <= world.now + minutes(1)), "{next:?}");
+    assert!(!removes(&pass_after(&mut world, seconds(59))));
+    let plan = pass_after(&mut world, seconds(1));
+    assert!(removes(&plan), "{:?}", plan.actions);
+    world.forget_node(name.as_str());
+    pass_after(&mut world, seconds(1));
+    assert!(world.memory.unlisted.is_empty());
+}
