@@ -197,6 +197,15 @@ pub struct Observation {
     pub instances: BTreeMap<ProviderId, Arc<Instance>>,
 }
 
+impl Observation {
+    /// The same by a clock that was set back, of which the last that was seen is `from`, and which shows `to` now: as old as it was, and
+    /// not of a time to come, which once it is there would make it look new.
+    pub fn set_back(&mut self, from: Timestamp, to: Timestamp) {
+        let by = from.duration_since(to);
+        self.as_of = self.as_of.saturating_sub(by).unwrap_or(Timestamp::MIN).min(to);
+    }
+}
+
 /// What a supplier knows of its markets: slow facts, asked now and then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarketFacts {
@@ -220,6 +229,19 @@ mod tests {
         let parts: KeyParts = key.parse().unwrap();
         assert_eq!(parts.record, RecordId(12));
         assert_eq!(parts.key().unwrap().as_str(), key);
+    }
+
+    #[test]
+    fn an_inventory_is_as_old_as_it_was_when_the_clock_is_set_back() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let age = |as_of, from, to| {
+            let mut seen = Observation { as_of: at(as_of), complete: true, instances: BTreeMap::new() };
+            seen.set_back(at(from), at(to));
+            at(to).duration_since(seen.as_of).as_secs()
+        };
+        assert_eq!(age(940, 1_000, 400), 60);
+        // One that was answered after the last look is of now at the latest.
+        assert_eq!(age(1_005, 1_000, 400), 0);
     }
 
     #[test]

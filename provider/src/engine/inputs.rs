@@ -237,6 +237,18 @@ impl Feeds {
         }
     }
 
+    /// The clock was set back: what the suppliers said is as old as it was.
+    pub fn set_back(&self, from: Timestamp, to: Timestamp) {
+        for feed in &self.suppliers {
+            feed.latest.send_if_modified(|latest| {
+                if let Some(seen) = latest {
+                    Arc::make_mut(seen).set_back(from, to);
+                }
+                false
+            });
+        }
+    }
+
     /// Whether everything that a pass needs has been seen whole at least once.
     ///
     /// # Errors

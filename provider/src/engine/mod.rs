@@ -89,6 +89,8 @@ pub struct Engine {
     next_decision: DecisionId,
     next_change_at: Option<Timestamp>,
     pruned_at: Timestamp,
+    /// When the last pass was begun.
+    looked_at: Timestamp,
     /// When what is held was last counted; `None` before the first time.
     counted_at: Option<Timestamp>,
     publisher: Publisher,
@@ -109,7 +111,7 @@ impl Engine {
         let handle =
             EngineHandle { commands: sender, view, listing: Arc::default(), connection: Arc::new(AtomicU64::new(u64::MAX)) };
         let next_decision = parts.restored.next_decision;
-        let pruned_at = parts.clock.now();
+        let now = parts.clock.now();
         Self {
             parts,
             memory,
@@ -118,7 +120,8 @@ impl Engine {
             accounts: Accounts::default(),
             next_decision,
             next_change_at: None,
-            pruned_at,
+            pruned_at: now,
+            looked_at: now,
             counted_at: None,
             publisher: Publisher::default(),
             commands,
@@ -171,6 +174,10 @@ impl Engine {
             self.menu = menu;
         }
         let now = self.parts.clock.now();
+        if now < self.looked_at {
+            self.parts.feeds.set_back(self.looked_at, now);
+        }
+        self.looked_at = now;
         if let Err(why) = self.readiness() {
             // Half the facts decide nothing. What was published stays, marked as not to be shown.
             let view = self.publisher.view(now, Err(why), self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory);

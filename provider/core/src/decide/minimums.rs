@@ -10,6 +10,7 @@
 mod ledger;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Draft;
 use super::floors::{self, BLIND, Count, UNCALLED, count};
@@ -33,7 +34,7 @@ pub(super) fn set(draft: &mut Draft<'_>, usage: &Usage, limits: &mut Limits) {
         let held = limit.busy.saturating_add(limit.free.window).saturating_add(limit.free.floor);
         limit.min = if sabotage::on("min-without-busy") { 0 } else { held.min(limit.target) };
     }
-    let policy = std::sync::Arc::clone(&draft.menu.policy);
+    let policy = Arc::clone(&draft.menu.policy);
     let floors = draft.floors.iter().any(Option::is_some);
     if !floors && policy.pools.iter().all(|pool| pool.limits.min_nodes == 0) {
         return;
@@ -151,6 +152,13 @@ fn warm(
         draft.look_again_at(Draft::after(unasked.since, ASKED_WITHIN));
         draft.look_again_at(Draft::after(unasked.seen, LOOK_EVERY));
     }
+    let is_open = |group: &Arc<Group>| limits.get(&group.id).is_some_and(|limit| limit.closed.is_none());
+    let barred = match by_min_size {
+        true => asked.saturating_sub(found),
+        // What the autoscaler asks for through buffers it cannot have while every group is closed.
+        false if draft.menu.pool_groups(&pool.name).any(is_open) => 0,
+        false => missing,
+    };
     let mut prices = count.prices.clone();
     prices.sort_unstable();
     let kept = usize::try_from(wanted.nodes).unwrap_or(usize::MAX);
@@ -162,13 +170,7 @@ fn warm(
         coming: count.coming,
         usd_per_hour: prices.iter().take(kept).fold(price, |sum, one| sum.plus(*one)),
         unmet_since: known.unmet_since,
-        blocked: blocked(
-            draft,
-            (pool, wanted.nodes),
-            unmet.then_some((asked.saturating_sub(found), blind, count)),
-            (usage, ledger),
-            limits,
-        ),
+        blocked: blocked(draft, (pool, wanted.nodes), unmet.then_some((barred, blind, count)), (usage, ledger), limits),
     }
 }
 

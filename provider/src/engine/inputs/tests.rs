@@ -61,6 +61,16 @@ async fn an_answer_that_was_overtaken_is_left_and_one_of_before_the_clock_was_se
 }
 
 #[tokio::test]
+async fn an_inventory_does_not_become_new_when_a_clock_that_was_set_back_is_there_again() {
+    let suppliers: [Arc<dyn Supplier>; 1] = [Arc::new(supplier())];
+    let feeds = Feeds::new(&suppliers, None);
+    feeds.poll(at(3_600)).await;
+    feeds.set_back(at(3_700), at(0));
+    let as_of = feeds.pollers()[0].1.borrow().as_ref().map(|last| last.as_of);
+    assert_eq!(as_of, Some(at(-100)));
+}
+
+#[tokio::test]
 async fn markets_are_asked_for_every_five_minutes_and_at_once_when_the_clock_was_set_back() {
     let supplier = Arc::new(supplier());
     let suppliers: [Arc<dyn Supplier>; 1] = [Arc::<Empty>::clone(&supplier)];

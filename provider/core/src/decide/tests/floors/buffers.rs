@@ -133,3 +133,19 @@ fn until_it_is_known_whether_buffers_are_served_nothing_is_asked_for_twice() {
     world.pass();
     assert_eq!(world.limits(GROUP_A).min, 2);
 }
+
+/// What the autoscaler asks for through buffers it cannot have while every group is closed, and somebody may want to know why.
+#[test]
+fn a_floor_of_buffers_that_cannot_be_bought_says_why() {
+    let mut world = with_policy(|policy| {
+        policy.pools[0].warm_floor = Some(WarmFloor { through: Through::CapacityBuffer, ..nodes(2) });
+        policy.pools[0].limits.max_nodes = 1;
+    });
+    world.buffers = Some(true);
+    world.pass();
+    assert_eq!(world.floor().blocked, None);
+    world.increase(GROUP_A, 1);
+    world.pass();
+    let blocked = world.floor().blocked.clone();
+    assert!(blocked.as_ref().is_some_and(|why| why.starts_with("limits.maxNodes: 1 of 1 nodes held")), "{blocked:?}");
+}
