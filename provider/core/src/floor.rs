@@ -156,7 +156,8 @@ const LOOKED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 /// How often [`Unasked::seen`] is moved on: often enough for `LOOKED_WITHIN`, and seldom enough to write little down.
 pub const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(20);
 
-/// How soon after it is Ready a node of a floor is warm, or what it waits for is told: four rounds of a probe that starts with it.
+/// How soon after it is Ready a node of a floor is warm, or what it waits for is told: the start of its probe, 15 s in which that settles, and
+/// some slack. Nothing else is done then: one whose driver is installed first takes minutes.
 pub const WARM_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// How long a node that was warm and cannot be told of, or is not Ready any more, counts for its floor: a probe or kubelet that restarts

@@ -152,14 +152,14 @@ pub(crate) fn file(
         .collect();
     remember(memory, menu, group);
     if floor {
-        is_asked(memory, menu, group, nodes);
+        lower_raise(memory, menu, group, nodes);
     }
     (order, records)
 }
 
 /// Of what its pool's floor raised a group by, so many nodes are asked for now: what is missing yet stays raised where it was, rather than
 /// here once more, for the autoscaler asks one group after the other by what it read before the first.
-fn is_asked(memory: &mut Memory, menu: &Menu, group: &NodeGroupId, nodes: u32) {
+fn lower_raise(memory: &mut Memory, menu: &Menu, group: &NodeGroupId, nodes: u32) {
     let pool = menu.groups.get(group).map(|group| &group.pool);
     let Some(known) = pool.and_then(|pool| memory.floors.get_mut(pool)) else { return };
     let Some(raised) = known.raised.get(group).copied() else { return };

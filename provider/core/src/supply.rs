@@ -198,11 +198,13 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// The same by a clock that was set back, of which the last that was seen is `from`, and which shows `to` now: as old as it was, and
-    /// not of a time to come, which once it is there would make it look new.
+    /// The same by a clock that was set back, of which the last that was seen is `from`, and which shows `to` now: as old as it was, rather
+    /// than of a time to come, which once it is there would make it look new. What is not of a time to come stays: it may have been answered
+    /// after the clock was set back.
     pub fn set_back(&mut self, from: Timestamp, to: Timestamp) {
-        let by = from.duration_since(to);
-        self.as_of = self.as_of.saturating_sub(by).unwrap_or(Timestamp::MIN).min(to);
+        if self.as_of > to {
+            self.as_of = self.as_of.saturating_sub(from.duration_since(to)).unwrap_or(Timestamp::MIN).min(to);
+        }
     }
 }
 
@@ -240,8 +242,8 @@ mod tests {
             at(to).duration_since(seen.as_of).as_secs()
         };
         assert_eq!(age(940, 1_000, 400), 60);
-        // One that was answered after the last look is of now at the latest.
-        assert_eq!(age(1_005, 1_000, 400), 0);
+        // One that was answered after the last look is of now at the latest, and one of after the set-back stays.
+        assert_eq!((age(1_005, 1_000, 400), age(395, 1_000, 400)), (0, 5));
     }
 
     #[test]

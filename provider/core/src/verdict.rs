@@ -192,11 +192,6 @@ impl Judged {
         }
     }
 
-    /// Whether it was found free, and nothing has come to it since: it still is, or its kubelet went away.
-    pub const fn was_free(&self) -> bool {
-        self.verdict.is_free() || matches!((self.verdict, &self.why), (Verdict::Booting, Reason::Away { .. }))
-    }
-
     /// Whether its Node is not Ready: not yet, or not any more.
     pub const fn is_not_ready(&self) -> bool {
         matches!(self.why, Reason::NotReady | Reason::Away { .. })

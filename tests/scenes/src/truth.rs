@@ -30,7 +30,11 @@ pub struct Truth {
     /// The same as far as the provider's watch could see it: of a pod that came and went while it looked at nothing nobody can tell it.
     seen_busy: BTreeSet<String>,
     seen_free_since: BTreeMap<String, Timestamp>,
-    /// Since when probes speak.
+    /// Since when the provider runs.
+    began_at: Timestamp,
+    /// When it was last looked, and whether the provider worked then.
+    watched: (Timestamp, bool),
+    /// Since when probes speak; of those that it did not believe yet, since when the provider can hear them.
     speaks_since: BTreeMap<String, Timestamp>,
     /// Since when probes are silent.
     silent_since: BTreeMap<String, Timestamp>,
@@ -40,6 +44,8 @@ pub struct Truth {
     unfit: BTreeSet<String>,
     /// What each pool's floor wants.
     levels: BTreeMap<PoolName, again::Level>,
+    /// Nodes that are being lost, since when.
+    losing: BTreeMap<String, Timestamp>,
     /// When each pool was asked to serve a pod: one that came, or that lost its node.
     pub(crate) came: BTreeMap<String, Vec<Timestamp>>,
     /// Nodes that were free when they were deleted, or when the provider ended them.
@@ -88,6 +94,9 @@ impl Truth {
             chosen: BTreeMap::new(),
             unfit: BTreeSet::new(),
             levels: BTreeMap::new(),
+            losing: BTreeMap::new(),
+            began_at: start,
+            watched: (start, true),
             came: BTreeMap::new(),
             went_free: BTreeSet::new(),
             ending: BTreeSet::new(),
@@ -140,9 +149,19 @@ impl Truth {
         }
     }
 
-    /// The provider begins anew, and has heard nothing of any probe.
-    pub(crate) fn provider_begins(&mut self, now: Timestamp) {
-        self.speaks_since.values_mut().for_each(|since| *since = now);
+    /// Time has passed. While the provider does not work it hears no probe, and goes on to believe those that it did.
+    fn passes_time(&mut self, works: bool, now: Timestamp) {
+        let (before, worked) = std::mem::replace(&mut self.watched, (now, works));
+        if !worked {
+            let doubted =
+                self.speaks_since.values_mut().filter(|since| before.duration_since(**since) <= taken::BELIEVED_AFTER);
+            doubted.for_each(|since| *since += now.duration_since(before));
+        }
+    }
+
+    /// The provider begins anew.
+    pub(crate) const fn provider_begins(&mut self, now: Timestamp) {
+        self.began_at = now;
     }
 
     /// A pool is asked to serve one more pod.
@@ -249,6 +268,7 @@ impl Scene {
         let now = self.now;
         let busy: BTreeSet<String> = self.autoscaler.cluster().all_pods().filter_map(|pod| pod.node.clone()).collect();
         let sees = self.desk().works();
+        self.truth.passes_time(sees, now);
         for node in std::mem::take(&mut self.desk_mut().kept_again) {
             self.truth.kept_again(node.as_str());
         }
@@ -267,6 +287,7 @@ impl Scene {
             }
         }
         self.notes_withdrawals();
+        self.notes_losses();
         self.notes_floors();
         self.floors_fill();
         self.judges_purchases();

@@ -54,7 +54,7 @@ pub(super) fn outcomes(draft: &mut Draft<'_>) {
                 draft.set_state(record.id, booting(purchase, made, draft.now));
             }
             (State::Cancelled { purchase, .. }, LaunchOutcome::Launched(made)) => {
-                draft.set_state(record.id, deleting(purchase, made, draft.now));
+                draft.set_state(record.id, found_cancelled(draft, &record.group, purchase, made));
             }
             (State::Launching { purchase, since, .. }, LaunchOutcome::Refused(no)) => {
                 let before = draft.memory.refused.get(&purchase.market).map(AsRef::as_ref);
@@ -96,8 +96,14 @@ fn booting(purchase: &Purchase, made: &Instance, now: Timestamp) -> State {
     State::Booting { purchase: purchase.clone(), instance: made.provider_id.clone(), launched_at }
 }
 
-fn deleting(purchase: &Purchase, made: &Instance, since: Timestamp) -> State {
-    State::Deleting { purchase: purchase.clone(), instance: made.provider_id.clone(), since }
+/// A machine that was made although its order was taken back meanwhile. Before anybody could tell it may have joined, and have been given
+/// work: then it stays.
+fn found_cancelled(draft: &Draft<'_>, group: &NodeGroupId, purchase: &Purchase, made: &Instance) -> State {
+    let at_work = draft.is_at_work(Some(group), &made.provider_id);
+    match draft.node(&made.provider_id).filter(|_| at_work) {
+        Some(node) => joined::registered(purchase, &made.provider_id, made.launched_at, node, draft.now),
+        None => State::Deleting { purchase: purchase.clone(), instance: made.provider_id.clone(), since: draft.now },
+    }
 }
 
 /// What the suppliers have.
@@ -150,12 +156,7 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
             draft.set_state(id, state);
         }
         State::Cancelled { purchase, .. } if purchase.key == made.key => {
-            // While nobody could tell that it was made, it joined, and pods hold it: what is busy is not ended.
-            let busy = draft.node(&made.provider_id).filter(|node| node.is_busy());
-            let state = match busy {
-                Some(node) => joined::registered(purchase, &made.provider_id, made.launched_at, node, draft.now),
-                None => deleting(purchase, made, draft.now),
-            };
+            let state = found_cancelled(draft, &record.group, purchase, made);
             let id = record.id;
             draft.set_state(id, state);
         }
@@ -245,7 +246,7 @@ fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observati
             {
                 gone.push((record.id, None));
             }
-            State::Failed { instance: Some(_), .. } => emptied.push(record.id),
+            State::Failed { instance: Some(_), at, .. } if late(*at) => emptied.push(record.id),
             _ => {}
         }
     }

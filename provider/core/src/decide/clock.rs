@@ -2,7 +2,8 @@
 //!
 //! A clock that ran ahead and was set back leaves moments behind that have not come, and whatever waits for them would wait until the clock
 //! is there once more: a market left alone, a node that ends. So each begins now, and nothing waits for longer than it would from now on. What others
-//! noted by clocks of their own, clouds and the API server, stays as they say.
+//! noted by clocks of their own, clouds and the API server, stays as they say, but for the launch of a machine that boots: its boot is
+//! counted from there.
 
 use std::sync::Arc;
 
@@ -92,7 +93,7 @@ fn mend<'a, T: Clone + PartialEq + 'a>(values: impl Iterator<Item = &'a mut Arc<
     }
 }
 
-/// The latest moment of a record that this service noted.
+/// The latest moment of a record that is pulled back.
 fn latest(record: &Record) -> Timestamp {
     let noted = match &record.state {
         State::Wanted => Timestamp::MIN,

@@ -1,11 +1,11 @@
 //! What came of the machines that a decision bought.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_core::ids::{LaunchKey, ProviderId, RecordId};
+use stoker_core::ids::{LaunchKey, NodeName, ProviderId, RecordId};
 use stoker_core::leaving::LeaveFor;
 use stoker_core::plan::{Action, Note};
 use stoker_core::record::{Record, State};
@@ -47,7 +47,7 @@ impl Outcomes {
             let (instance, text) = match (self.records.get(&record), later.iter().find(again)) {
                 (_, Some(again)) => (None, format!("not to be had there; tried anew in {}", again.id)),
                 (Some(known), None) => (known.instance().cloned(), stands(known)),
-                (None, None) => ended(&later),
+                (None, None) => ended(record, &later),
             };
             outcomes.push(Outcome { record, instance, text });
         }
@@ -110,20 +110,29 @@ fn stands(record: &Record) -> String {
     }
 }
 
+/// What the cloud announced of a record's machine and did not take back, in words.
+fn notice(record: RecordId, decisions: &[StoredDecision]) -> Option<String> {
+    let actions = decisions.iter().flat_map(|decision| &decision.actions);
+    let drained = actions.filter_map(|action| match action {
+        Action::Drain { record: of, node, .. } if *of == record => Some(node),
+        _ => None,
+    });
+    let nodes: BTreeSet<&NodeName> = drained.collect();
+    decisions.iter().flat_map(|decision| &decision.notes).fold(None, |told, note| match note {
+        Note::Leaving { node, why: why @ LeaveFor::Reclaimed { .. }, .. } if nodes.contains(node) => Some(why.to_string()),
+        Note::Stays { node, .. } if nodes.contains(node) => None,
+        _ => told,
+    })
+}
+
 /// How a record that is gone ended, from the decisions that touched it.
-fn ended(decisions: &[StoredDecision]) -> (Option<ProviderId>, String) {
-    let notice = || {
-        let mut notes = decisions.iter().rev().flat_map(|decision| &decision.notes);
-        notes.find_map(|note| match note {
-            Note::Leaving { why: why @ LeaveFor::Reclaimed { .. }, .. } => Some(why.to_string()),
-            _ => None,
-        })
-    };
+fn ended(record: RecordId, decisions: &[StoredDecision]) -> (Option<ProviderId>, String) {
     let last = decisions.iter().rev().find_map(|decision| {
         let lost = decision.notes.iter().find_map(|note| match note {
-            Note::Lost { instance, .. } => {
-                Some((instance.clone(), notice().unwrap_or_else(|| "taken back without being asked".to_owned())))
-            }
+            Note::Lost { instance, .. } => Some((
+                instance.clone(),
+                notice(record, decisions).unwrap_or_else(|| "taken back without being asked".to_owned()),
+            )),
             _ => None,
         });
         let terminated = decision.actions.iter().find_map(|action| match action {

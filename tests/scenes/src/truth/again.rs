@@ -1,5 +1,7 @@
 //! What is bought again: nothing of a shape that was just given up, unless demand rose after that.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::ids::{NodeGroupId, PoolName, RecordId};
 use stoker_core::leaving::LeaveFor;
@@ -124,7 +126,7 @@ impl Scene {
         let rose = usize::try_from(asked.rises - before.rises).unwrap_or(usize::MAX);
         let gone = usize::try_from(asked.lost - before.lost).unwrap_or(usize::MAX);
         let pods = asked.pods - before.pods;
-        let failing = self.losing(&pool);
+        let failing = self.losing_since(&pool, before.at);
         let waited = self.truth.orders.get(&record).and_then(|order| order.waits_since);
         let moved = self.going_back_to_spot(&pool) + usize::try_from(asked.moved - before.moved).unwrap_or(usize::MAX);
         let why = if waited.is_some_and(|since| since >= before.at) {
@@ -167,10 +169,20 @@ impl Scene {
         machines.any(|id| *id == machine.made.provider_id)
     }
 
-    /// How many nodes of a pool no pod can use, or are taken back, and so to be replaced.
-    fn losing(&self, pool: &PoolName) -> usize {
+    /// Since when which nodes can be used by no pod, or are taken back, and so to be replaced.
+    pub(super) fn notes_losses(&mut self) {
         let machines = self.desk().cloud.machines.values();
-        let of_pool = machines.filter(|machine| self.pool_of_machine(machine).is_some_and(|(of, _)| of.name == *pool));
-        of_pool.filter(|machine| machine.reclaim.is_some() || self.is_unfit(machine.made.node_name.as_str())).count()
+        let lost = machines.filter(|machine| machine.reclaim.is_some() || self.is_unfit(machine.made.node_name.as_str()));
+        let lost: BTreeSet<String> = lost.map(|machine| machine.made.node_name.to_string()).collect();
+        self.truth.losing.retain(|node, _| lost.contains(node));
+        for node in lost {
+            self.truth.losing.entry(node).or_insert(self.now);
+        }
+    }
+
+    /// How many nodes of a pool are being lost, and were not before that moment.
+    fn losing_since(&self, pool: &PoolName, at: Timestamp) -> usize {
+        let fresh = self.truth.losing.iter().filter(|(_, since)| **since >= at);
+        fresh.filter(|(node, _)| self.pool_of_node(node).is_some_and(|(of, ..)| of.name == *pool)).count()
     }
 }

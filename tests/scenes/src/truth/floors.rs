@@ -105,8 +105,7 @@ impl Scene {
         if said.contains("market said") || said.contains("on trial") || said.contains("reclaim") {
             return self.is_sold_out(pool).then_some("stock");
         }
-        let of_nodes =
-            [" unhealthy, closed to new pods, or not heard of", " not heard of, and no more than", " Ready and not warm yet: "];
+        let of_nodes = [" unhealthy, closed to new pods, or not heard of", " not heard of, and no more than"];
         if of_nodes.iter().any(|words| said.contains(words)) {
             let mut nodes = self.autoscaler.cluster().all_nodes().filter(|node| self.is_of(&node.name, &pool.name));
             let silent =
@@ -114,6 +113,13 @@ impl Scene {
             let unfit = nodes
                 .any(|node| self.truth.sick.contains(&node.name) || node.unschedulable || !node.ready() || silent(&node.name));
             return unfit.then_some("broken, closed or silent nodes that are not replaced while they stay");
+        }
+        if said.contains(" Ready and not warm yet: ") {
+            let mut nodes =
+                self.autoscaler.cluster().all_nodes().filter(|node| node.ready() && self.is_of(&node.name, &pool.name));
+            let silent = |node: &str| self.probes.get(node).is_none_or(|probe| !probe.online);
+            let late = nodes.any(|node| self.truth.sick.contains(&node.name) || silent(&node.name));
+            return late.then_some("nodes that are Ready, and of which nothing is heard, or that are not as they should be");
         }
         if said.contains("booting that the autoscaler may not count on") {
             let mut boots = machines().filter(|machine| machine.ready_at > self.now);

@@ -19,7 +19,7 @@ const ENDS_WITHIN: SignedDuration = SignedDuration::from_hours(1);
 const HEARS_IN: SignedDuration = SignedDuration::from_secs(2);
 
 /// After so long a probe that is heard again is believed.
-const BELIEVED_AFTER: SignedDuration = SignedDuration::from_secs(75);
+pub(super) const BELIEVED_AFTER: SignedDuration = SignedDuration::from_secs(75);
 
 impl Scene {
     /// Whether a node's probe is heard for so long that it is believed.
@@ -31,7 +31,9 @@ impl Scene {
     /// the notice, is silent.
     pub(super) fn notes_withdrawals(&mut self) {
         let asks = self.desk().works() && !self.desk().faults.stale;
-        let deaf = self.truth.withdrawn.keys().filter(|node| !asks || !self.is_believed(node));
+        // One that began anew hears each probe from the start.
+        let began = self.now.duration_since(self.truth.began_at) <= BELIEVED_AFTER;
+        let deaf = self.truth.withdrawn.keys().filter(|node| !asks || began || !self.is_believed(node));
         let deaf: Vec<String> = deaf.cloned().collect();
         for node in deaf {
             self.truth.withdrawn.insert(node, self.now);

@@ -38,6 +38,7 @@ const NODES: &str = "limits.maxNodes: 2 of 10 nodes held";
 const ILL: &str =
     "1 node is unhealthy, closed to new pods, or not heard of for less than 10 min, and is not replaced while it stays so";
 const LOST: &str = "3 nodes are not heard of, and no more than 2 of such are replaced";
+const LATE: &str = "1 node is Ready and not warm yet: nothing has been heard of its GPUs yet";
 const BOOTS: &str = "1 node is booting that the autoscaler may not count on; closed until it is Ready";
 
 /// Whatever the provider says of a world in which it is not so explains nothing.
@@ -45,7 +46,7 @@ const BOOTS: &str = "1 node is booting that the autoscaler may not count on; clo
 fn a_false_reason_explains_nothing() {
     let policy = two().replace("maxNodes: 10", "maxNodes: 10, maxUsdPerHour: 9")
         + "quotas: [{ name: Q, cloud: aws, region: east, capacityTypes: [on-demand], vcpus: 64 }]\n";
-    for said in [MARKET, RECLAIMS, QUOTA, BUDGET, NODES, ILL, LOST, BOOTS, "no group of the pool can be bought"] {
+    for said in [MARKET, RECLAIMS, QUOTA, BUDGET, NODES, ILL, LOST, LATE, BOOTS, "no group of the pool can be bought"] {
         let mut scene = lacks(&policy, Some(said), |_| {});
         tells(&mut scene, &format!("for 10 min, and this explains nothing: {said}"));
     }
@@ -98,13 +99,27 @@ fn a_true_reason_explains_it() {
         scene.run("1m");
     };
     sound(&lacks(&two(), Some(BOOTS), boots));
+    // The pod has the only node.
+    let sick = |scene: &mut Scene| {
+        worked(scene);
+        scene.loses_gpu("n0", 0);
+    };
+    sound(&lacks(&most, Some(LATE), sick));
+    let closed = |scene: &mut Scene| {
+        worked(scene);
+        scene.users_cordon("n0", true);
+    };
+    let mut scene = lacks(&most, Some(LATE), closed);
+    tells(&mut scene, "this explains nothing: 1 node is Ready and not warm yet");
     for said in [ILL, LOST] {
+        sound(&lacks(&most, Some(said), closed));
+        tells(&mut lacks(&most, Some(said), worked), "this explains nothing");
         let silent = |scene: &mut Scene| {
             worked(scene);
             scene.ready("n0", false);
             scene.run("1s");
         };
-        sound(&lacks(&two(), Some(said), silent));
+        sound(&lacks(&most, Some(said), silent));
     }
 }
 

@@ -504,15 +504,21 @@ fn a_node_that_no_pod_can_begin_on_is_not_warm() {
 
 /// Nothing is proven of the time before the clock was set back, and a free node needs no proof to stay so: its floor would be bought anew.
 #[test]
-fn a_free_node_is_free_when_its_kubelet_is_back_though_the_clock_was_set_back_meanwhile() {
-    let mut world = World::warm();
-    world.wait(minutes(40));
-    world.set_ready(0, None);
-    world.pass();
-    world.advance(-minutes(30));
-    world.set_ready(0, Some(world.now));
-    world.pass();
-    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Warm, "no GPU pod is bound to it, and its GPUs are quiet"));
+fn a_free_node_is_free_when_its_kubelet_is_back_or_it_is_opened_though_the_clock_was_set_back_meanwhile() {
+    type Change = fn(&mut World);
+    let away: [Change; 2] = [|world| world.set_ready(0, None), |world| world.close(Cordon::Theirs)];
+    let back: [Change; 2] = [|world| world.set_ready(0, Some(world.now)), |world| world.close(Cordon::None)];
+    for (away, back) in away.into_iter().zip(back) {
+        let mut world = World::warm();
+        world.wait(minutes(40));
+        away(&mut world);
+        world.pass();
+        world.advance(-minutes(30));
+        back(&mut world);
+        world.pass();
+        let why = "no GPU pod is bound to it, and its GPUs are quiet";
+        assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Warm, why));
+    }
 }
 
 #[test]
