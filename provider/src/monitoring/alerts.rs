@@ -219,6 +219,20 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
              application's own do not ring.",
         ),
         alert(
+            "StokerNodesUnhealthy",
+            Severity::Warning,
+            "max by (pool) (stoker_verdict_nodes{verdict=\"unhealthy\"}) > 0",
+            STEADY,
+            format!(
+                "Nodes of pool {{{{ $labels.pool }}}} that have been unhealthy for {}: {{{{ $value }}}}",
+                promql_time(STEADY)
+            ),
+            "They take no new pods and cost what they did. stoker nodes names each with its reason, and the pool's unhealthy.action says what \
+             becomes of it: cordoned it stays until somebody looks, else it goes when its pods are done or drained. If it should have gone, an \
+             Event ReplacementsStopped tells that more broke than unhealthy.maxReplacements allows: the new driver or image may be what is \
+             broken, so look at those before you raise it.",
+        ),
+        alert(
             "StokerProbesSilent",
             Severity::Warning,
             format!(

@@ -60,6 +60,7 @@ const TRAINING_SPOT: &str = r#"stoker_gpus{pool="train",workload="training",capa
 const TRAINING_ON_DEMAND: &str = r#"stoker_gpus{pool="train",workload="training",capacity_type="on-demand",use="busy"}"#;
 const BUDGET_SPEND: &str = r#"stoker_budget_spend_usd_per_hour{scope="pool",pool="train"}"#;
 const FLOOR_MISSING: &str = r#"stoker_floor_missing_nodes{pool="infer"}"#;
+const UNHEALTHY: &str = r#"stoker_verdict_nodes{pool="infer",verdict="unhealthy"}"#;
 const QUOTA_USED: &str = r#"stoker_quota_used{quota="L-DB2E81BA",cloud="aws",region="us-east-1",unit="vcpus"}"#;
 const LIST_AGE: &str = r#"stoker_price_age_seconds{pool="infer",kind="list"}"#;
 
@@ -257,6 +258,16 @@ pub(super) const CASES: &[Case] = &[
             ("severity", "warning"),
         ],
         summary: "GPU 0 of n1 (pool infer) reported XID 63: look again",
+    },
+    Case {
+        alert: "StokerNodesUnhealthy",
+        every: "1m",
+        at: "30m",
+        common: &[(r#"stoker_verdict_nodes{pool="infer",verdict="busy"}"#, "5x40")],
+        firing: &[(UNHEALTHY, "2x40")],
+        silent: &[&[(UNHEALTHY, "0x40")], &[(UNHEALTHY, "2x20 0x20")], &[]],
+        labels: &[("pool", "infer"), ("severity", "warning")],
+        summary: "Nodes of pool infer that have been unhealthy for 15m: 2",
     },
     Case {
         alert: "StokerProbesSilent",
