@@ -45,7 +45,7 @@ pub struct Truth {
     /// What each pool's floor wants.
     levels: BTreeMap<PoolName, again::Level>,
     /// Nodes that are being lost, since when.
-    losing: BTreeMap<String, Timestamp>,
+    losing: BTreeMap<(String, again::Loss), Timestamp>,
     /// When each pool was asked to serve a pod: one that came, or that lost its node.
     pub(crate) came: BTreeMap<String, Vec<Timestamp>>,
     /// Nodes that were free when they were deleted, or when the provider ended them.

@@ -35,6 +35,15 @@ pub(super) struct Level {
     rises: u32,
 }
 
+/// How a node is being lost: one that no pod can use may be taken back as well, and is only then replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Loss {
+    /// No pod can use it.
+    Unfit,
+    /// The cloud takes it back.
+    Taken,
+}
+
 /// A node that was given up because nothing needed it.
 #[derive(Debug, Clone)]
 pub(super) struct GivenUp {
@@ -171,18 +180,27 @@ impl Scene {
 
     /// Since when which nodes can be used by no pod, or are taken back, and so to be replaced.
     pub(super) fn notes_losses(&mut self) {
-        let machines = self.desk().cloud.machines.values();
-        let lost = machines.filter(|machine| machine.reclaim.is_some() || self.is_unfit(machine.made.node_name.as_str()));
-        let lost: BTreeSet<String> = lost.map(|machine| machine.made.node_name.to_string()).collect();
-        self.truth.losing.retain(|node, _| lost.contains(node));
-        for node in lost {
-            self.truth.losing.entry(node).or_insert(self.now);
+        let mut lost = BTreeSet::new();
+        for machine in self.desk().cloud.machines.values() {
+            let node = machine.made.node_name.as_str();
+            let (unfit, taken) = (self.is_unfit(node), machine.reclaim.is_some());
+            lost.extend(
+                [(unfit, Loss::Unfit), (taken, Loss::Taken)]
+                    .iter()
+                    .filter(|(is, _)| *is)
+                    .map(|(_, loss)| (node.to_owned(), *loss)),
+            );
+        }
+        self.truth.losing.retain(|loss, _| lost.contains(loss));
+        for loss in lost {
+            self.truth.losing.entry(loss).or_insert(self.now);
         }
     }
 
     /// How many nodes of a pool are being lost, and were not before that moment.
     fn losing_since(&self, pool: &PoolName, at: Timestamp) -> usize {
         let fresh = self.truth.losing.iter().filter(|(_, since)| **since >= at);
-        fresh.filter(|(node, _)| self.pool_of_node(node).is_some_and(|(of, ..)| of.name == *pool)).count()
+        let nodes: BTreeSet<&str> = fresh.map(|((node, _), _)| node.as_str()).collect();
+        nodes.into_iter().filter(|node| self.pool_of_node(node).is_some_and(|(of, ..)| of.name == *pool)).count()
     }
 }
