@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Draft, floors};
 use crate::commitment::PaidFor;
+use crate::floor::DOUBTED_FOR;
 use crate::ids::RecordId;
 use crate::lookup::LookupSet;
 use crate::offer::CapacityType;
@@ -40,6 +41,8 @@ struct Free {
     idle_since: Option<Timestamp>,
     /// Whether it is ready for a pod. One that is not yet cannot be idle.
     proven: bool,
+    /// Until when it counts for its floor although it is not ready for a pod: one that was free when its kubelet went away.
+    doubted_until: Option<Timestamp>,
     /// Whether nobody but us keeps it from the autoscaler.
     ours: bool,
     /// Whether somebody else closed it to new pods, and so may want it as it is.
@@ -113,10 +116,15 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
         let Some(judged) = &record.judged else { continue };
         let proven = judged.free_since();
         let since = match (judged.verdict, proven) {
-            // Somebody closed what may go, or it is not Ready: the autoscaler closes what it deletes.
-            (Verdict::Draining | Verdict::Booting, Some(_)) if judged.is_released() => {
+            // Somebody closed what may go: the autoscaler closes what it deletes.
+            (Verdict::Draining, Some(_)) if judged.is_released() => {
                 stock.going.push((record.id, Draft::after(judged.since, GOES_WITHIN)));
                 continue;
+            }
+            // What may go and is not Ready goes, unless its floor comes to need it.
+            (Verdict::Booting, Some(since)) if judged.is_released() => {
+                stock.going.push((record.id, Draft::after(judged.since, GOES_WITHIN)));
+                since
             }
             (Verdict::Draining, None) => {
                 stock.going.push((record.id, Timestamp::MAX));
@@ -132,12 +140,14 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
             }
         };
         let Some(node) = seat.node() else { continue };
+        let away = judged.verdict == Verdict::Booting && proven.is_some();
         stock.free.push(Free {
             id: record.id,
             since: since.min(now),
             ordered_at: record.ordered_at,
-            idle_since: (judged.verdict == Verdict::Idle).then_some(judged.since),
-            proven: proven.is_some() && judged.verdict != Verdict::Booting,
+            idle_since: (judged.verdict == Verdict::Idle || away && judged.is_released()).then_some(judged.since),
+            proven: proven.is_some() && !away,
+            doubted_until: away.then(|| Draft::after(judged.since, DOUBTED_FOR)),
             ours: node.scale_down_disabled != Hold::Theirs,
             closed: node.cordon == Cordon::Theirs,
             price: purchase.price,
@@ -210,13 +220,10 @@ fn fate(
     released.grew_at = released.grew_at.max(stock.grew_at);
     released.grew_at = released.grew_at.filter(|at| Draft::after(*at, rules.after_scale_up) > now);
     let mut order: Vec<(&Free, Option<HoldFor>)> = Vec::with_capacity(stock.free.len());
+    let mut doubtful: Vec<(&Free, Option<HoldFor>)> = Vec::new();
     for free in stock.free.iter().filter(|free| free.ours) {
         let why = own_windows(free, rules, released.grew_at, pool.waiting).filter(|why| why.until() > Some(now));
-        if free.proven {
-            order.push((free, why));
-        } else {
-            fate.kept.extend(why.map(|why| (free.id, why)));
-        }
+        if free.proven { &mut order } else { &mut doubtful }.push((free, why));
     }
     // What saves most first. Of equals, kept capacity stays, which may not come back, and then the older, which has proven itself.
     order.sort_by_key(|(free, _)| {
@@ -230,6 +237,15 @@ fn fate(
     let open = order.iter().rev().filter(|(free, _)| !free.closed);
     let by_use = open.chain(order.iter().rev().filter(|(free, _)| free.closed));
     let of_floor: LookupSet<RecordId> = by_use.take(floor).map(|(free, _)| free.id).collect();
+    // What counts for the floor while it is not Ready is kept for it as well: else it went when it is back, and another came.
+    let mut lacking = floor.saturating_sub(of_floor.len());
+    let mut doubted = Vec::new();
+    for (free, why) in doubtful {
+        let until = free.doubted_until.filter(|until| *until > now && lacking > 0);
+        lacking -= usize::from(until.is_some());
+        doubted.extend(until);
+        fate.kept.extend(why.or(until.map(|_| HoldFor::Floor)).map(|why| (free.id, why)));
+    }
     let buffered = pool.warm_floor.as_ref().is_some_and(|floor| floor.is_kept_by_buffers(draft.snapshot.buffers));
     order.retain(|(free, why)| {
         let kept = of_floor.contains(&free.id);
@@ -263,7 +279,7 @@ fn fate(
     }
     fate.look_again_at = paid_wait_until.filter(|at| *at < Timestamp::MAX && !paid.is_empty());
     release(draft, usage, (pool, rules, stock), due, released, &mut fate);
-    let moments = fate.kept.iter().filter_map(|(_, why)| why.until()).chain(fate.look_again_at);
+    let moments = fate.kept.iter().filter_map(|(_, why)| why.until()).chain(fate.look_again_at).chain(doubted);
     fate.look_again_at = moments.min();
     fate
 }

@@ -35,11 +35,13 @@ pub(super) struct Level {
     rises: u32,
 }
 
-/// How a node is being lost: one that no pod can use may be taken back as well, and is only then replaced.
+/// How a node is being lost. One that no pod can use may be closed for it, or taken back, much later, and is only then replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Loss {
     /// No pod can use it.
     Unfit,
+    /// It is broken, and closed for it.
+    Closed,
     /// The cloud takes it back.
     Taken,
 }
@@ -183,13 +185,13 @@ impl Scene {
         let mut lost = BTreeSet::new();
         for machine in self.desk().cloud.machines.values() {
             let node = machine.made.node_name.as_str();
-            let (unfit, taken) = (self.is_unfit(node), machine.reclaim.is_some());
-            lost.extend(
-                [(unfit, Loss::Unfit), (taken, Loss::Taken)]
-                    .iter()
-                    .filter(|(is, _)| *is)
-                    .map(|(_, loss)| (node.to_owned(), *loss)),
-            );
+            let closed = self.truth.sick.contains(node) && self.closed.contains(node);
+            let losses = [
+                self.is_unfit(node).then_some(Loss::Unfit),
+                closed.then_some(Loss::Closed),
+                machine.reclaim.is_some().then_some(Loss::Taken),
+            ];
+            lost.extend(losses.into_iter().flatten().map(|loss| (node.to_owned(), loss)));
         }
         self.truth.losing.retain(|loss, _| lost.contains(loss));
         for loss in lost {

@@ -8,6 +8,10 @@ fn rise(world: &World) -> u32 {
     [GROUP_A, GROUP_B].iter().map(|id| world.limits(id).min.saturating_sub(world.target(id))).sum()
 }
 
+fn verdict(world: &World) -> Verdict {
+    world.memory.records[&RecordId(0)].judged.as_ref().unwrap().verdict
+}
+
 fn pass_after(world: &mut World, length: jiff::SignedDuration) {
     world.advance(length);
     world.observe();
@@ -48,6 +52,36 @@ fn one_that_is_not_ready_any_more_is_bought_for_after_ten_minutes_too() {
     assert_eq!(rise(&world), 0);
     pass_after(&mut world, seconds(1));
     assert_eq!(rise(&world), 1);
+}
+
+/// It counts for the floor while its kubelet is away, so it is there for it when that is back: else it went, and another came.
+#[test]
+fn one_that_is_not_ready_for_a_moment_is_kept_from_the_autoscaler() {
+    let mut world = with(nodes(1));
+    settle(&mut world);
+    let held = |world: &mut World| {
+        world.pass();
+        let ours = world.limits(GROUP_A).free.floor;
+        (ours, world.limits(GROUP_A).min)
+    };
+    assert_eq!(held(&mut world), (1, 1));
+    world.set_ready(0, None);
+    assert_eq!(held(&mut world), (1, 1));
+    world.advance(minutes(10));
+    world.observe();
+    assert_eq!(held(&mut world).0, 0);
+
+    // One that may go, and whose floor comes to need it while its kubelet is away, goes no more.
+    let mut world = with(nodes(0));
+    world.increase(GROUP_A, 1);
+    settle(&mut world);
+    assert_eq!(verdict(&world), Verdict::Idle);
+    world.set_ready(0, None);
+    assert_eq!(held(&mut world).0, 0);
+    world.policy(|policy| policy.pools[0].warm_floor = Some(nodes(1)));
+    assert_eq!((held(&mut world), rise(&world)), ((1, 1), 0));
+    world.set_ready(0, Some(world.now));
+    assert_eq!((held(&mut world), verdict(&world)), ((1, 1), Verdict::Warm));
 }
 
 /// A node whose probe is never heard is on its way for ten minutes, as far as can be told: from the first on somebody may want to know.
