@@ -38,10 +38,8 @@ pub struct Truth {
     speaks_since: BTreeMap<String, Timestamp>,
     /// Since when probes are silent.
     silent_since: BTreeMap<String, Timestamp>,
-    /// What had been asked of the pool when the autoscaler chose a node.
-    chosen: BTreeMap<String, again::Asked>,
-    /// Nodes that no pod could use when the autoscaler chose them.
-    unfit: BTreeSet<String>,
+    /// What had been asked of the pool when the autoscaler chose a node; `None` of one that no pod could use then.
+    chosen: BTreeMap<String, Option<again::Asked>>,
     /// What each pool's floor wants.
     levels: BTreeMap<PoolName, again::Level>,
     /// Nodes that are being lost, since when.
@@ -92,7 +90,6 @@ impl Truth {
             speaks_since: BTreeMap::new(),
             silent_since: BTreeMap::new(),
             chosen: BTreeMap::new(),
-            unfit: BTreeSet::new(),
             levels: BTreeMap::new(),
             losing: BTreeMap::new(),
             began_at: start,
@@ -186,7 +183,6 @@ impl Truth {
         self.touched.remove(node);
         self.cordoned.remove(node);
         self.chosen.remove(node);
-        self.unfit.remove(node);
         self.withdrawn.remove(node);
         self.went_free.remove(node);
         self.ending.remove(node);

@@ -20,7 +20,7 @@ use crate::plan::Note;
 use crate::policy::Pool;
 use crate::usage::Usage;
 
-pub(super) use count::{Count, count};
+pub(super) use count::{Count, count, doubted_until};
 
 /// Why nothing is grown for a floor where nobody can tell which nodes are warm.
 pub(super) const BLIND: &str = "no cluster is watched, so nobody can tell which nodes are warm";

@@ -200,7 +200,7 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
             match known.map(|known| known.verdict) {
                 // Nothing can have been left behind where nothing ran before.
                 _ if !look.watched.started => look.watched.started = true,
-                Some(_) if known.is_some_and(|known| known.free_since().is_some()) => {}
+                _ if known.and_then(Judged::free_since).is_some() => {}
                 Some(Verdict::Unknown) if wait_until(quiet_from) => return found(Verdict::Unknown, Reason::JustQuiet),
                 _ if wait_until(quiet_from) => return found(Verdict::Busy, Reason::JustQuiet),
                 _ => {}

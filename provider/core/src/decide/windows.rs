@@ -13,7 +13,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Draft, floors};
 use crate::commitment::PaidFor;
-use crate::floor::DOUBTED_FOR;
 use crate::ids::RecordId;
 use crate::lookup::LookupSet;
 use crate::offer::CapacityType;
@@ -147,7 +146,7 @@ fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
             ordered_at: record.ordered_at,
             idle_since: (judged.verdict == Verdict::Idle || away && judged.is_released()).then_some(judged.since),
             proven: proven.is_some() && !away,
-            doubted_until: away.then(|| Draft::after(judged.since, DOUBTED_FOR)),
+            doubted_until: floors::doubted_until(record).filter(|_| away),
             ours: node.scale_down_disabled != Hold::Theirs,
             closed: node.cordon == Cordon::Theirs,
             price: purchase.price,

@@ -85,12 +85,10 @@ impl Scene {
 
     /// A node of that group was given up.
     pub(super) fn given_up(&mut self, node: &str, group: NodeGroupId, pool: &PoolName) {
-        if self.truth.unfit.contains(node) {
-            self.truth.count("nodes given up that no pod could use");
-            return;
+        match self.truth.chosen.get(node).copied().unwrap_or_else(|| Some(self.asked_of(pool))) {
+            Some(asked) => self.truth.given_up.push(GivenUp { at: self.now, group, asked }),
+            None => self.truth.count("nodes given up that no pod could use"),
         }
-        let asked = self.truth.chosen.get(node).copied().unwrap_or_else(|| self.asked_of(pool));
-        self.truth.given_up.push(GivenUp { at: self.now, group, asked });
     }
 
     /// Whether no pod can begin on a node, for a user has closed it, it is broken, or its kubelet is away.

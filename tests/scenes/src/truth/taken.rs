@@ -101,13 +101,8 @@ impl Scene {
     /// The autoscaler takes a node for unneeded and marks it.
     pub(crate) fn chosen(&mut self, node: &str) {
         let Some(pool) = self.pool_of_node(node).map(|(pool, ..)| pool.name.clone()) else { return };
-        let asked = self.asked_of(&pool);
+        let asked = (!self.is_unfit(node)).then(|| self.asked_of(&pool));
         self.truth.chosen.insert(node.to_owned(), asked);
-        if self.is_unfit(node) {
-            self.truth.unfit.insert(node.to_owned());
-        } else {
-            self.truth.unfit.remove(node);
-        }
         self.window_is_over(node, "chosen");
     }
 

@@ -175,7 +175,7 @@ fn part(record: &Record, seat: &Seat<'_>) -> Part {
 }
 
 /// Until when a doubtful node is waited for; `None` where something else decides what becomes of it.
-fn doubted_until(record: &Record) -> Option<Timestamp> {
+pub(in super::super) fn doubted_until(record: &Record) -> Option<Timestamp> {
     let judged = record.judged.as_ref()?;
     let away = judged.verdict == Verdict::Unknown || is_not_ready(record);
     away.then(|| Draft::after(judged.since, DOUBTED_FOR))

@@ -112,17 +112,11 @@ fn a_machine_that_was_launched_in_the_future_has_its_time_to_boot_and_no_more() 
         world.observe();
         world.pass();
         if !set_back_first {
-            world.advance(-AHEAD);
-            world.observe();
-            world.pass();
+            world.pass_after(-AHEAD);
         }
         let deadline = world.menu.policy.boot_deadline;
-        world.advance(deadline - seconds(1));
-        world.observe();
-        assert!(world.pass().notes.is_empty());
-        world.advance(seconds(1));
-        world.observe();
-        let notes = world.pass().notes;
+        assert!(world.pass_after(deadline - seconds(1)).notes.is_empty());
+        let notes = world.pass_after(seconds(1)).notes;
         assert!(matches!(&notes[..], [Note::BootTimeout { instance: Some(_), .. }]), "{notes:?}");
     }
 }

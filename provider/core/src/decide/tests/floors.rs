@@ -63,6 +63,12 @@ fn settle(world: &mut World) {
     }
 }
 
+/// By how many nodes the autoscaler is to raise each group.
+fn rises(world: &World) -> (u32, u32) {
+    let rise = |group: &str| world.limits(group).min.saturating_sub(world.target(group));
+    (rise(GROUP_A), rise(GROUP_B))
+}
+
 /// Wanted, warm and coming.
 fn stands(world: &World) -> (u32, u32, u32) {
     let floor = world.floor();
@@ -162,8 +168,7 @@ fn a_floor_that_meets_a_stock_out_moves_to_another_group_at_once() {
     world.advance(minutes(6));
     world.observe();
     world.pass();
-    let rise = |group: &str| world.limits(group).min.saturating_sub(world.target(group));
-    assert_eq!((rise(GROUP_A), rise(GROUP_B)), (1, 1));
+    assert_eq!(rises(&world), (1, 1));
 }
 
 /// The autoscaler asks one group after the other by what it read before the first: an order changes nothing of what the others are raised by.
@@ -180,10 +185,6 @@ fn what_is_asked_of_one_group_moves_nothing_between_the_others() {
     world.observe();
     world.policy(|policy| policy.pools[0].warm_floor = Some(nodes(2)));
     world.pass();
-    let rises = |world: &World| {
-        let rise = |group: &str| world.limits(group).min.saturating_sub(world.target(group));
-        (rise(GROUP_A), rise(GROUP_B))
-    };
     assert_eq!(rises(&world), (1, 1));
     world.increase(GROUP_A, 1);
     world.pass();

@@ -11,12 +11,6 @@ fn ends(plan: &Plan<Checked>) -> bool {
     plan.actions.iter().any(|action| matches!(action, Action::Terminate { .. }))
 }
 
-fn pass_after(world: &mut World, length: SignedDuration) -> Plan<Checked> {
-    world.advance(length);
-    world.observe();
-    world.pass()
-}
-
 /// The answer was lost, the order was taken back, and the machine came all the same: before anybody could tell, pods were on it.
 #[test]
 fn a_machine_that_was_cancelled_stays_if_pods_hold_it_when_it_is_found() {
@@ -32,7 +26,7 @@ fn a_machine_that_was_cancelled_stays_if_pods_hold_it_when_it_is_found() {
         if busy {
             world.bind_pod();
         }
-        let plan = pass_after(&mut world, seconds(30));
+        let plan = world.pass_after(seconds(30));
         assert_eq!((world.target(GROUP_A), ends(&plan)), if busy { (1, false) } else { (0, true) });
     }
 }
@@ -46,13 +40,13 @@ fn a_node_of_a_failed_machine_that_is_gone_is_removed_and_may_be_deleted() {
     world.answer(|_| true);
     world.pass();
     let deadline = world.menu.policy.boot_deadline;
-    pass_after(&mut world, deadline);
+    world.pass_after(deadline);
     world.join(true);
-    assert!(ends(&pass_after(&mut world, seconds(1))));
+    assert!(ends(&world.pass_after(seconds(1))));
     world.end_terminated();
-    pass_after(&mut world, seconds(30));
+    world.pass_after(seconds(30));
     world.bind_pod();
-    let plan = pass_after(&mut world, minutes(1));
+    let plan = world.pass_after(minutes(1));
     assert!(removes(&plan), "{:?}", plan.actions);
     assert!(matches!(world.records(GROUP_A).next().unwrap().state, State::Failed { purchase: None, .. }));
     let node = world.node_name();
@@ -67,13 +61,13 @@ fn a_node_of_the_future_without_a_machine_is_removed_when_it_was_seen_so_for_a_m
     let (name, ahead) = (world.cluster_node(0).name.clone(), world.now + minutes(180));
     world.edit_node(&name, |node| node.created_at = ahead);
     world.lose_machine();
-    assert!(!removes(&pass_after(&mut world, minutes(1))));
+    assert!(!removes(&world.pass_after(minutes(1))));
     let next = decide(&world.snapshot(), &world.memory, &world.menu, world.now).next_change_at;
     assert!(next.is_some_and(|next| next <= world.now + minutes(1)), "{next:?}");
-    assert!(!removes(&pass_after(&mut world, seconds(59))));
-    let plan = pass_after(&mut world, seconds(1));
+    assert!(!removes(&world.pass_after(seconds(59))));
+    let plan = world.pass_after(seconds(1));
     assert!(removes(&plan), "{:?}", plan.actions);
     world.forget_node(name.as_str());
-    pass_after(&mut world, seconds(1));
+    world.pass_after(seconds(1));
     assert!(world.memory.unlisted.is_empty());
 }

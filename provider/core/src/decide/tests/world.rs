@@ -245,6 +245,13 @@ impl World {
         plan
     }
 
+    /// A pass so much later, over what the supplier has by then.
+    pub(super) fn pass_after(&mut self, length: SignedDuration) -> Plan<Checked> {
+        self.advance(length);
+        self.observe();
+        self.pass()
+    }
+
     pub(super) fn try_increase(&mut self, group: &str, delta: i32) -> Result<(), OrderRefused> {
         let id = Self::group(group);
         let before = self.memory.clone();

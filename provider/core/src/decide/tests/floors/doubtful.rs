@@ -5,17 +5,12 @@ use crate::ids::RecordId;
 use crate::verdict::Verdict;
 
 fn rise(world: &World) -> u32 {
-    [GROUP_A, GROUP_B].iter().map(|id| world.limits(id).min.saturating_sub(world.target(id))).sum()
+    let (a, b) = rises(world);
+    a + b
 }
 
 fn verdict(world: &World) -> Verdict {
     world.memory.records[&RecordId(0)].judged.as_ref().unwrap().verdict
-}
-
-fn pass_after(world: &mut World, length: jiff::SignedDuration) {
-    world.advance(length);
-    world.observe();
-    world.pass();
 }
 
 #[test]
@@ -27,12 +22,12 @@ fn one_that_is_unknown_for_a_moment_is_not_bought_for_again_and_one_that_stays_s
     world.pass();
     let next = super::super::decide(&world.snapshot(), &world.memory, &world.menu, since).next_change_at;
     assert!(next.is_some_and(|next| next <= since + minutes(10)), "{next:?}");
-    pass_after(&mut world, minutes(10) - seconds(1));
+    world.pass_after(minutes(10) - seconds(1));
     assert_eq!((rise(&world), stands(&world)), (0, (2, 1, 0)));
     let why =
         "1 node is unhealthy, closed to new pods, or not heard of for less than 10 min, and is not replaced while it stays so";
     assert_eq!(world.floor().blocked.as_deref(), Some(why));
-    pass_after(&mut world, seconds(1));
+    world.pass_after(seconds(1));
     assert_eq!((rise(&world), world.floor().blocked.as_deref()), (1, None));
     settle(&mut world);
     assert_eq!((world.target(GROUP_A) + world.target(GROUP_B), stands(&world)), (3, (2, 2, 0)));
@@ -48,9 +43,9 @@ fn one_that_is_not_ready_any_more_is_bought_for_after_ten_minutes_too() {
     settle(&mut world);
     world.set_ready(0, None);
     world.pass();
-    pass_after(&mut world, minutes(10) - seconds(1));
+    world.pass_after(minutes(10) - seconds(1));
     assert_eq!(rise(&world), 0);
-    pass_after(&mut world, seconds(1));
+    world.pass_after(seconds(1));
     assert_eq!(rise(&world), 1);
 }
 
@@ -95,7 +90,7 @@ fn one_that_is_ready_and_not_warm_says_what_it_waits_for() {
     let next = super::super::decide(&world.snapshot(), &world.memory, &world.menu, since).next_change_at;
     assert!(next.is_some_and(|next| next <= since + minutes(1)), "{next:?}");
     assert_eq!((rise(&world), stands(&world), world.floor().blocked.as_deref()), (0, (1, 0, 1), None));
-    pass_after(&mut world, minutes(1));
+    world.pass_after(minutes(1));
     assert_eq!((rise(&world), stands(&world)), (0, (1, 0, 1)));
     let why = "1 node is Ready and not warm yet: nothing has been heard of its GPUs yet";
     assert_eq!(world.floor().blocked.as_deref(), Some(why));
@@ -111,7 +106,7 @@ fn a_fault_that_takes_every_new_node_has_a_floor_bought_twice_and_no_more() {
             world.given.entry(id).or_insert((Verdict::Unknown, world.now));
         }
         world.pass();
-        pass_after(&mut world, minutes(10));
+        world.pass_after(minutes(10));
     }
     assert_eq!((world.target(GROUP_A) + world.target(GROUP_B), stands(&world)), (4, (2, 0, 0)));
     let why = "4 nodes are not heard of, and no more than 2 of such are replaced";
@@ -126,6 +121,6 @@ fn unhealthy_nodes_and_those_that_somebody_closed_count_while_they_stay() {
     world.given.insert(RecordId(0), (Verdict::Unhealthy, world.now));
     world.numbers(|policy| policy.pools[0].unhealthy.action = crate::health::UnhealthyAction::Cordon);
     world.pass();
-    pass_after(&mut world, minutes(600));
+    world.pass_after(minutes(600));
     assert_eq!(rise(&world), 0);
 }
