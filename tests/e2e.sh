@@ -9,6 +9,7 @@
 #   STOKER_E2E_CLUSTER_AUTOSCALER  cluster-autoscaler binaries to use instead of the model, colon separated
 #   STOKER_E2E_TRANSCRIPTS         a directory: what the autoscaler called, in order, is written there, as RELEASE/SCENARIO.txt
 #   STOKER_E2E_KEEP                if set, logs are kept also when all went well
+#   STOKER_E2E_LANES               how many scenarios are played side by side, each on a control plane of its own (1)
 #   STOKER_E2E_BIN                 where stoker and the tests' programs are, built already; otherwise they are built
 set -euo pipefail
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,17 +20,15 @@ source "$tests/peers/control-plane.sh"
 # shellcheck source=e2e/manifests.sh
 source "$tests/e2e/manifests.sh"
 
-passed=0 failed=0
 dir=$(mktemp -d "${TMPDIR:-/tmp}/stoker-e2e.XXXXXX")
-scenarios=
+playing='' players=()
 
 finish() {
   local status=$?
   # Ends what it started before it goes itself.
-  if [ -n "$scenarios" ] && kill "$scenarios" 2>/dev/null; then
-    wait "$scenarios" 2>/dev/null || true
-  fi
-  control_plane_stop "$dir/control-plane"
+  for player in $playing "${players[@]}"; do
+    kill "$player" 2>/dev/null && wait "$player" 2>/dev/null || true
+  done
   if [ "$status" -eq 0 ] && [ -z "${STOKER_E2E_KEEP:-}" ]; then
     rm -rf "$dir"
   else
@@ -53,57 +52,95 @@ check() {
   fi
 }
 
-build() {
-  if [ -n "${STOKER_E2E_BIN:-}" ]; then
-    bin=$STOKER_E2E_BIN
-    return
-  fi
-  # One after the other: the tests want switches in the library that the service must not have.
-  (cd "$root" && cargo build --quiet --package stoker && cargo build --quiet --package stoker-tests --bins)
-  bin=${CARGO_TARGET_DIR:-$root/target}/debug
+# Started in the background, so that a signal to this shell is heeded at once.
+wait_for() {
+  local status=0
+  playing=$!
+  wait "$playing" || status=$?
+  playing=
+  return "$status"
 }
 
-build
-control_plane_start "$dir/control-plane" "$manifests/scheduler/bin-packing.yaml"
-admin=$dir/control-plane/kubeconfig
-for namespace in stoker probe; do apply_for_real "$manifests/$namespace/namespace.yaml"; done
-check dry-run dry_run_all "$manifests"
-for file in stoker/rbac.yaml stoker/rbac-isolation.yaml stoker/rbac-simulated.yaml cluster-autoscaler/rbac.yaml buffers/rbac.yaml; do
-  apply_for_real "$manifests/$file"
-done
-apply_for_real "$tests/e2e/capacitybuffers.yaml"
-(umask 077
-  kube_service_account_kubeconfig stoker stoker >"$dir/stoker.kubeconfig"
-  kube_service_account_kubeconfig kube-system cluster-autoscaler-stoker >"$dir/autoscaler.kubeconfig")
+# The build of the tests serves here too: its failpoints and switches do nothing where no variable sets them. Builds nothing where
+# STOKER_E2E_BIN says where it is.
+build() {
+  bin=${STOKER_E2E_BIN:-${CARGO_TARGET_DIR:-$root/target}/debug}
+  [ -n "${STOKER_E2E_BIN:-}" ] || kube_peer_test=$("$tests/build.sh" | awk '$1 == "test" && $2 == "kube_peer" { print $3 }')
+}
 
 # The Kubernetes side of the service by itself, with each of its parts against this API server.
 kube_peer() {
-  (cd "$root" && STOKER_E2E_KUBECONFIG=$admin cargo test --quiet --package stoker --test kube_peer)
+  (cd "$root/provider" && STOKER_E2E_KUBECONFIG=$admin "$kube_peer_test" --quiet)
 }
-if [ $# -eq 0 ] && [ -z "${STOKER_E2E_BIN:-}" ]; then
-  check kube-peer kube_peer
-fi
 
-arguments=(--kubeconfig "$admin" --stoker-kubeconfig "$dir/stoker.kubeconfig"
-  --autoscaler-kubeconfig "$dir/autoscaler.kubeconfig" --dir "$dir" --manifests "$manifests"
-  --stoker "$bin/stoker" --probe "$bin/shipped-probe" --model "$bin/stoker-autoscaler-model")
+# LANE LANES ARGUMENT...: a control plane and every LANES-th scenario on it. What all lanes would do alike the first alone does.
+lane() {
+  local lane=$1 lanes=$2 ports=$((12000 / $2)) file argument
+  shift 2
+  # Not local: the trap needs them when this function is over.
+  control_plane=$dir/control-plane-$lane passed=0 failed=0 playing=''
+  trap '[ -z "$playing" ] || { kill "$playing" 2>/dev/null && wait "$playing" || true; }; control_plane_stop "$control_plane"' EXIT
+  trap 'exit 130' INT TERM
+  # Lanes start at one time, and may not find the same free ports.
+  CONTROL_PLANE_PORTS=$((20000 + lane * ports))-$((20000 + (lane + 1) * ports - 1))
+  control_plane_start "$control_plane" "$manifests/scheduler/bin-packing.yaml"
+  local admin=$control_plane/kubeconfig own=$dir/lane-$lane
+  mkdir -p "$own"
+  for namespace in stoker probe; do apply_for_real "$manifests/$namespace/namespace.yaml"; done
+  [ "$lane" -gt 0 ] || check dry-run dry_run_all "$manifests"
+  for file in stoker/rbac.yaml stoker/rbac-isolation.yaml stoker/rbac-simulated.yaml cluster-autoscaler/rbac.yaml buffers/rbac.yaml; do
+    apply_for_real "$manifests/$file"
+  done
+  apply_for_real "$tests/e2e/capacitybuffers.yaml"
+  (umask 077
+    kube_service_account_kubeconfig stoker stoker >"$own/stoker.kubeconfig"
+    kube_service_account_kubeconfig kube-system cluster-autoscaler-stoker >"$own/autoscaler.kubeconfig")
+  if [ $# -eq 0 ] && [ "$lane" -eq 0 ] && [ -n "${kube_peer_test:-}" ]; then
+    check kube-peer kube_peer
+  fi
+  local arguments=(--kubeconfig "$admin" --stoker-kubeconfig "$own/stoker.kubeconfig"
+    --autoscaler-kubeconfig "$own/autoscaler.kubeconfig" --dir "$own" --manifests "$manifests"
+    --stoker "$bin/stoker" --probe "$bin/shipped-probe" --model "$bin/stoker-autoscaler-model"
+    --lane "$lane" --lanes "$lanes" --passed "$passed" --failed "$failed")
+  for argument in "$@"; do
+    case $argument in
+      --memory) arguments+=(--memory) ;;
+      *) arguments+=(--only "$argument") ;;
+    esac
+  done
+  [ -z "${STOKER_E2E_TRANSCRIPTS:-}" ] || arguments+=(--transcripts "$STOKER_E2E_TRANSCRIPTS")
+  IFS=: read -ra binaries <<<"${STOKER_E2E_CLUSTER_AUTOSCALER:-}"
+  for binary in "${binaries[@]}"; do
+    [ -z "$binary" ] || arguments+=(--autoscaler "$binary")
+  done
+  "$bin/stoker-e2e" "${arguments[@]}" &
+  wait_for
+}
+
 for argument in "$@"; do
   case $argument in
-    --memory) arguments+=(--memory) ;;
+    --memory) ;;
     -*) echo "e2e.sh: unknown option $argument; see the top of $0" >&2 && exit 2 ;;
-    *) arguments+=(--only "$argument") ;;
   esac
 done
-[ -z "${STOKER_E2E_TRANSCRIPTS:-}" ] || arguments+=(--transcripts "$STOKER_E2E_TRANSCRIPTS")
-IFS=: read -ra binaries <<<"${STOKER_E2E_CLUSTER_AUTOSCALER:-}"
-for binary in "${binaries[@]}"; do
-  [ -z "$binary" ] || arguments+=(--autoscaler "$binary")
+build
+lanes=${STOKER_E2E_LANES:-1}
+[ $# -eq 0 ] || lanes=1
+if [ "$lanes" -eq 1 ]; then
+  (lane 0 1 "$@") &
+  wait_for
+  exit
+fi
+# The peers are built once.
+"$tests/peers/build.sh" >/dev/null
+for ((n = 0; n < lanes; n++)); do
+  # Each counts in its last line, which is kept for the sum.
+  (lane "$n" "$lanes") > >(tee "$dir/out-$n" | grep --line-buffered -v ' passed, .* failed$') &
+  players+=($!)
 done
-
-# In the background, so that a signal to this shell is heeded at once.
-"$bin/stoker-e2e" "${arguments[@]}" --passed "$passed" --failed "$failed" &
-scenarios=$!
 status=0
-wait "$scenarios" || status=$?
-scenarios=
+for player in "${players[@]}"; do wait "$player" || status=$?; done
+players=()
+sleep 1 # until the last lines are written
+awk '/ passed, .* failed$/ { passed += $1; failed += $3 } END { print passed " passed, " failed " failed" }' "$dir"/out-*
 exit "$status"

@@ -4,32 +4,39 @@
 #   tests/sabotage.sh                 every switch, with the test of its row
 #   tests/sabotage.sh NAME ...        only these switches
 #   EVERY_TEST=1 tests/sabotage.sh    every switch with all tests: also tells which others fail beside the one that must
+#   JOBS=1 tests/sabotage.sh          one at a time; else two
 #
 # Needs nothing but cargo. Closes with `N passed, N failed`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-binary=$(cargo test --quiet -p stoker-tests --test conformance --no-run --message-format=json |
-  sed -n 's/.*"executable":"\([^"]*conformance[^"]*\)".*/\1/p' | tail -n 1)
+binary=$(tests/build.sh | awk '$1 == "test" && $2 == "conformance" { print $3 }')
 [ -x "$binary" ] || { echo "the conformance tests were not built" >&2; exit 1; }
+export binary
 
-passed=0
-failed=0
-while IFS=$'\t' read -r _ switch test; do
-  if [ $# -gt 0 ] && [[ " $* " != *" $switch "* ]]; then continue; fi
-  if [ -n "${EVERY_TEST:-}" ]; then filter=(); else filter=("$test" --exact); fi
+# SWITCH TEST: whether the test notices that the switch is off
+without() {
+  local switch=$1 test=$2 filter=() log others
+  if [ -z "${EVERY_TEST:-}" ]; then filter=("$test" --exact); fi
   log=$(STOKER_SABOTAGE="$switch" timeout 300 "$binary" "${filter[@]}" 2>&1) || true
   # The harness says so itself: a test that was not found, or a process that died, is no failure that counts.
   if grep -q "^test $test \.\.\. FAILED" <<<"$log"; then
-    passed=$((passed + 1))
     others=$(grep '^test .* \.\.\. FAILED' <<<"$log" | awk '{print $2}' | grep -vx "$test" | tr '\n' ' ' || true)
     echo "ok   $switch: $test fails without it${others:+; also $others}"
   else
-    failed=$((failed + 1))
-    echo "FAIL $switch: $test does not notice"
-    tail -n 3 <<<"$log" | sed 's/^/     /'
+    printf 'FAIL %s: %s does not notice\n%s\n' "$switch" "$test" "$(tail -n 3 <<<"$log" | sed 's/^/     /')"
   fi
-done < <("$binary" rows::table --exact --ignored --nocapture | grep -P '^row\t')
+}
+export -f without
 
+rows=$("$binary" rows::table --exact --ignored --nocapture | grep -P '^row\t')
+results=$(mktemp)
+trap 'rm -f "$results"' EXIT
+while IFS=$'\t' read -r _ switch test; do
+  if [ $# -eq 0 ] || [[ " $* " == *" $switch "* ]]; then printf '%s\0%s\0' "$switch" "$test"; fi
+done <<<"$rows" | xargs -0 -r -n 2 -P "${JOBS:-2}" bash -c 'without "$@"' without | tee "$results"
+
+passed=$(grep -c '^ok ' "$results" || true)
+failed=$(grep -c '^FAIL ' "$results" || true)
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

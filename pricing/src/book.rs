@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stoker_core::ids::{Cloud, InstanceType, Region, ZoneId};
-use stoker_core::offer::{CapacityType, GpuSpec, InstanceSpec, Market, Place};
-use stoker_core::price::{Entry, PriceBook};
-use stoker_core::units::Milli;
+use stoker_core::base::ids::{Cloud, InstanceType, Region, ZoneId};
+use stoker_core::base::units::Milli;
+use stoker_core::market::offer::{CapacityType, GpuSpec, InstanceSpec, Market, Place};
+use stoker_core::market::price::{Entry, PriceBook};
 
 use crate::fault::{Fault, Problem};
 use crate::offers::{Offer, Shape};

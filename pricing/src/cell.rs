@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use stoker_core::ids::IdError;
-use stoker_core::units::{MiB, MoneyError, UsdPerHour, scaled};
+use stoker_core::base::ids::IdError;
+use stoker_core::base::units::{MiB, MoneyError, UsdPerHour, scaled};
 
 use crate::fault::{Fault, MAX_CELL_LEN, Problem, shown};
 use crate::sheet::At;
@@ -78,7 +78,7 @@ impl<'a> Parser<'a> {
 
     /// An id that must be there.
     pub(crate) fn name<T: TryFrom<String, Error = IdError>>(&mut self, cell: Cell<'_>) -> Option<T> {
-        self.filled(cell, "write the name as its cloud does")?;
+        self.filled(cell, "write the name as the cloud does")?;
         self.id(cell)
     }
 

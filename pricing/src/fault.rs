@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use stoker_core::ids::IdError;
-use stoker_core::units::{MoneyError, UsdPerHour};
+use stoker_core::base::ids::IdError;
+use stoker_core::base::units::{MoneyError, UsdPerHour};
 
 /// Faults printed by [`TableFaults`]' `Display`; the rest are counted. A table saved with the wrong separator has a
 /// fault on every line, and fifty lines show the pattern.
@@ -35,7 +35,7 @@ impl fmt::Display for TableFaults {
         }
         match self.0.len().saturating_sub(SHOWN) {
             0 => Ok(()),
-            more => write!(f, "\nand {more} more faults"),
+            more => write!(f, "\nand {more} more errors"),
         }
     }
 }
@@ -98,7 +98,7 @@ pub enum Problem {
     #[error("is missing in the header: add the column (its cells may be empty where the figure is unknown)")]
     NoColumn,
     /// The header has a column that this table does not have.
-    #[error("is no column of this table: correct its spelling or remove it")]
+    #[error("is not a column of this table: correct its spelling or remove it")]
     StrangeColumn,
     /// The header names a column twice.
     #[error("is in the header twice: remove one")]
@@ -124,7 +124,7 @@ pub enum Problem {
         cure: String,
     },
     /// A price of nought is no price.
-    #[error("\"{0}\" is no price: leave the cell empty where no price is known")]
+    #[error("\"{0}\" is not a price: leave the cell empty where the price is unknown")]
     Nought(String),
     /// The cell is not a number of the kind it should be.
     #[error("\"{value}\" is not {wanted}")]
@@ -138,7 +138,7 @@ pub enum Problem {
     #[error("\"{0}\" is not a date: write 2026-08-03, or 2026-08 where only the month is known, or leave it empty")]
     Date(String),
     /// The cell cannot be a name.
-    #[error("\"{value}\" is no name ({error}): write the name as its cloud does")]
+    #[error("\"{value}\" is not a valid name ({error}): write it as the cloud does")]
     Name {
         /// The cell.
         value: String,
@@ -146,7 +146,7 @@ pub enum Problem {
         error: IdError,
     },
     /// The cell is none of the words it may be.
-    #[error("\"{value}\" is none of the words known here: write {words}")]
+    #[error("\"{value}\" is not a known value: write {words}")]
     Word {
         /// The cell.
         value: String,
@@ -154,10 +154,10 @@ pub enum Problem {
         words: &'static str,
     },
     /// An AWS zone name in place of the zone id.
-    #[error("\"{0}\" is a zone name, which each account maps to places in its own way: write the zone id, e.g. use1-az6")]
+    #[error("\"{0}\" is a zone name, which means another zone in each account: write the zone id, e.g. use1-az6")]
     ZoneName(String),
     /// A region that the table of regions does not have.
-    #[error("\"{value}\" is no region of {cloud} in regions.csv: correct its spelling, or add it there")]
+    #[error("\"{value}\" is not a region of {cloud} in regions.csv: correct its spelling, or add it there")]
     NoRegion {
         /// The cell.
         value: String,
@@ -165,10 +165,10 @@ pub enum Problem {
         cloud: String,
     },
     /// A zone that does not end in its letter.
-    #[error("\"{0}\" is no GCP zone: write the region and the zone's letter, e.g. us-central1-a")]
+    #[error("\"{0}\" is not a GCP zone: write the region and the zone's letter, e.g. us-central1-a")]
     NoZone(String),
     /// A source, date or kind beside a price that is not there.
-    #[error("\"{value}\" stands beside an empty {price}: write the price or clear this cell")]
+    #[error("\"{value}\" is given, but {price} is empty: write the price or clear this cell")]
     NoPrice {
         /// The cell.
         value: String,
@@ -200,7 +200,7 @@ pub enum Problem {
         on_demand: UsdPerHour,
     },
     /// A note on a price that is not there.
-    #[error("\"{note}\" says something of an empty {price}: clear the note or write the price")]
+    #[error("\"{note}\" describes {price}, which is empty: clear the note or write the price")]
     NoteWithoutPrice {
         /// The note.
         note: &'static str,
@@ -208,7 +208,7 @@ pub enum Problem {
         price: &'static str,
     },
     /// The same key again, with other figures.
-    #[error("says otherwise than {first}, which has the same {key}: keep one of them")]
+    #[error("contradicts {first}, which has the same {key}: keep one of them")]
     Conflict {
         /// What identifies a line of this table.
         key: &'static str,
@@ -217,8 +217,8 @@ pub enum Problem {
     },
     /// An instance type made of other things than before.
     #[error(
-        "makes {instance_type} of other GPUs, CPUs or memory than {first}: \
-         an instance type is the same everywhere; correct one of them"
+        "gives {instance_type} other GPUs, CPUs or memory than {first}: an instance type is the same everywhere; correct one \
+         of them"
     )]
     OtherShape {
         /// The instance type.
@@ -227,7 +227,7 @@ pub enum Problem {
         first: String,
     },
     /// MIG profiles on a GPU that cannot be split.
-    #[error("\"{0}\" beside mig_max_instances 0: write how many instances it can be split into, or clear this cell")]
+    #[error("\"{0}\" is given, but mig_max_instances is 0: write how many instances it can be split into, or clear this cell")]
     ProfilesWithoutMig(String),
 }
 

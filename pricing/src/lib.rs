@@ -8,14 +8,14 @@
 //! floor, and a list price of what cannot be ordered on demand, are [`Entry::NoSignal`]; a list price of a type whose
 //! zones no source tells is shown as unzoned and opens no market.
 //!
-//! [`Entry::NoSignal`]: stoker_core::price::Entry::NoSignal
+//! [`Entry::NoSignal`]: stoker_core::market::price::Entry::NoSignal
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use stoker_core::price::PriceBook;
+use stoker_core::market::price::PriceBook;
 
 mod book;
 mod cell;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use stoker_core::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
-use stoker_core::offer::Arch;
-use stoker_core::policy::CommitmentKind;
-use stoker_core::price::{Entry, NoSignal, Quote, QuoteKind, TermRates};
-use stoker_core::units::{MiB, Milli, UsdPerHour};
+use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
+use stoker_core::base::kinds::CommitmentKind;
+use stoker_core::base::units::{MiB, Milli, UsdPerHour};
+use stoker_core::market::offer::Arch;
+use stoker_core::market::price::{Entry, NoSignal, Quote, QuoteKind, TermRates};
 
 use crate::cell::{Cell, Parser};
 use crate::fault::{Fault, Problem, shown};
@@ -178,7 +178,7 @@ fn quote(parser: &mut Parser<'_>, kind: QuoteKind, price: Cell<'_>, source: Cell
         return None;
     }
     let amount = parser.price(price);
-    let source = parser.filled(source, "name who said the price");
+    let source = parser.filled(source, "name the source of the price");
     let as_of = parser.date(date);
     let said = if date.text.is_empty() { "undated" } else { date.text };
     Some(Quote { price: amount?, kind, as_of, source: Arc::from(format!("{}@{said}", source?)) })
@@ -194,7 +194,7 @@ fn reserved(parser: &mut Parser<'_>, line: &Line<'_>) -> Reserved {
         }
     } else {
         for cell in about {
-            parser.filled(cell, "say what kind of reservation this is, and who named its price");
+            parser.filled(cell, "say what kind of reservation this is, and name the source of its price");
         }
         parser.date(cell!(line.reserved_date));
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use stoker_core::ids::{InstanceType, Region, ZoneId};
-use stoker_core::units::Milli;
+use stoker_core::base::ids::{InstanceType, Region, ZoneId};
+use stoker_core::base::units::Milli;
 
 use crate::cell::Parser;
 use crate::fault::{Fault, Problem, shown};
@@ -52,7 +52,7 @@ fn zone(parser: &mut Parser<'_>, line: &ZoneLine<'_>) -> Option<Sold> {
     if region.is_none() && zone.is_some() {
         parser.fault(cell!(line.zone), Problem::NoZone(shown(line.zone)));
     }
-    parser.filled(cell!(line.source), "name who listed the zone");
+    parser.filled(cell!(line.source), "name the source that lists the zone");
     parser.date(cell!(line.date));
     let region = region.and_then(|(region, _)| Region::new(region).ok());
     if parser.is_clean() { Some(Sold { what: what?.to_owned(), region: region?, zone: zone? }) } else { None }
@@ -84,7 +84,7 @@ fn advisor(parser: &mut Parser<'_>, line: &AdvisorLine<'_>) -> Option<Reclaims> 
         }
     }
     parser.text(cell!(line.bucket));
-    parser.filled(cell!(line.source), "name who said so");
+    parser.filled(cell!(line.source), "name the source");
     parser.date(cell!(line.date));
     if !parser.is_clean() {
         return None;

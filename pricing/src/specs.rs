@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use stoker_core::ids::GpuModel;
-use stoker_core::offer::{ComputeCapability, GpuSpec};
-use stoker_core::sharing::MigProfile;
+use stoker_core::base::ids::GpuModel;
+use stoker_core::market::offer::{ComputeCapability, GpuSpec};
+use stoker_core::market::sharing::MigProfile;
 
 use crate::cell::{Cell, Parser};
 use crate::fault::{Fault, Problem, shown};
@@ -38,13 +38,13 @@ fn spec(parser: &mut Parser<'_>, line: &Line<'_>) -> Option<GpuSpec> {
     let model = parser.name::<GpuModel>(cell!(line.gpu_model));
     parser.filled(cell!(line.memory_gib), "write the GiB of one GPU");
     let memory = parser.memory(cell!(line.memory_gib));
-    parser.filled(cell!(line.memory_source), "name who said the memory");
+    parser.filled(cell!(line.memory_source), "name the source of the memory size");
     let bandwidth_gb_s = parser.whole(cell!(line.bandwidth_gb_s), GB_S);
     let fp16_gflops = parser.decimal(cell!(line.fp16_dense_tflops), 3, TFLOPS);
     let fp8_gflops = parser.decimal(cell!(line.fp8_dense_tflops), 3, TFLOPS);
     let has_performance = bandwidth_gb_s.is_some() || fp16_gflops.is_some() || fp8_gflops.is_some();
     if has_performance {
-        parser.filled(cell!(line.performance_source), "name who said bandwidth and compute");
+        parser.filled(cell!(line.performance_source), "name the source of bandwidth and compute");
     }
     let nvlink_gb_s = parser.whole(cell!(line.nvlink_gb_s), GB_S);
     let instances: Option<u32> = parser.whole(cell!(line.mig_max_instances), "a whole number of MIG instances, or 0");

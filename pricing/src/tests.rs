@@ -1,8 +1,8 @@
 //! Tests of the built-in tables and of what the loader says of broken ones.
 
-use stoker_core::ids::{Cloud, InstanceType, Region, ZoneId};
-use stoker_core::offer::{CapacityType, Market, Place};
-use stoker_core::price::PriceBook;
+use stoker_core::base::ids::{Cloud, InstanceType, Region, ZoneId};
+use stoker_core::market::offer::{CapacityType, Market, Place};
+use stoker_core::market::price::PriceBook;
 
 use crate::{EMBEDDED, embedded};
 

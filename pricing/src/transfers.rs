@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use stoker_core::ids::{Cloud, Region};
-use stoker_core::transfer::{Continent, Crossing, End, Hop, TransferPrices, UsdPerGiB};
-use stoker_core::units::{MICROS_PER_USD, UsdPerHour};
+use stoker_core::base::ids::{Cloud, Region};
+use stoker_core::base::units::{MICROS_PER_USD, UsdPerHour};
+use stoker_core::market::transfer::{Continent, Crossing, End, Hop, TransferPrices, UsdPerGiB};
 
 use crate::cell::{Cell, Parser, not_money};
 use crate::fault::{Fault, Problem, shown};
@@ -104,7 +104,7 @@ fn egress(parser: &mut Parser<'_>, line: &EgressLine<'_>) -> Option<Priced> {
         _ => {}
     }
     let price = per_gib(parser, cell!(line.usd_gib));
-    parser.filled(cell!(line.source), "name who said the price");
+    parser.filled(cell!(line.source), "name the source of the price");
     parser.date(cell!(line.date));
     if !parser.is_clean() {
         return None;

@@ -1,34 +1,5 @@
-//! The provider: everything that does I/O around the decision of `stoker-core`.
+//! The command line: what can be asked, and how it is answered. The service itself is `stoker-service`.
 
-pub mod catalog;
-pub mod certs;
 pub mod cli;
-pub mod clock;
-pub mod confirm;
-pub mod demo;
 pub mod doctor;
-pub mod door;
-pub mod engine;
-pub mod fault;
-pub mod files;
-pub mod grpc;
-pub mod journal;
-pub mod kube;
 pub mod monitoring;
-pub mod needs;
-pub mod net;
-pub mod observer;
-pub mod permit;
-pub mod policy_file;
-pub mod policy_watch;
-pub mod probes;
-pub mod prometheus;
-pub mod rollup;
-pub mod serve;
-pub mod side;
-pub mod supplier;
-pub mod telemetry;
-pub mod unmatched;
-pub mod view;
-mod watched;
-pub mod yaml;

@@ -18,12 +18,12 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use prost::Message as _;
 use serde_json::json;
-use stoker::kube::act::{About, KubeAct, Outcome, Severity};
-use stoker::kube::template::{node_object, node_proto};
-use stoker::kube::{HELD, SCALE_DOWN_DISABLED};
-use stoker_core::ids::NodeGroupId;
-use stoker_core::snapshot::Hold;
-use stoker_core::template::{CAPACITY_TYPE_ANNOTATION, CLUSTER_LABEL};
+use stoker_core::base::ids::NodeGroupId;
+use stoker_core::catalogue::template::{CAPACITY_TYPE_ANNOTATION, CLUSTER_LABEL};
+use stoker_core::facts::snapshot::Hold;
+use stoker_service::kube::act::{About, KubeAct, Outcome, Severity};
+use stoker_service::kube::template::{node_object, node_proto};
+use stoker_service::kube::{HELD, SCALE_DOWN_DISABLED};
 
 use world::{each, eventually, peer, until};
 

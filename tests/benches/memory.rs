@@ -3,7 +3,7 @@
 //! would for a fleet of that size. A service without a cluster and without machines shows what it takes by itself.
 
 mod common {
-    pub(crate) mod apiserver;
+    pub(crate) mod crowd;
     pub(crate) mod report;
     pub(crate) mod service;
     pub(crate) mod wait;
@@ -14,10 +14,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use common::apiserver::{ApiServer, NODES, PODS, PODS_PER_NODE};
-use common::report::{Report, short};
+use common::crowd::{Crowd, PODS_PER_NODE};
+use common::report::{Report, is_short, short};
 use common::{service, wait};
-use stoker::serve::{KubeOptions, Running, start};
+use jiff::Timestamp;
+use stoker_fake_apiserver::ApiServer;
+use stoker_service::serve::{KubeOptions, Running};
+use stoker_simulated::start;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
@@ -25,10 +28,17 @@ use tokio::process::{Child, Command};
 const SERVE: &str = "STOKER_BENCH_SERVE";
 /// Names the kubeconfig that it follows; none without.
 const KUBECONFIG: &str = "STOKER_BENCH_KUBECONFIG";
+/// Says how many nodes that has.
+const COUNT: &str = "STOKER_BENCH_NODES";
 
 /// Long enough for every watch to have been begun anew, and for some passes over everything.
 const QUIET: Duration = Duration::from_secs(40);
 const POOLS: usize = 25;
+/// Nodes of the cluster.
+const NODES: usize = 5_000;
+/// The same in the short form.
+const SHORT_QUIET: Duration = Duration::from_secs(5);
+const SHORT_NODES: usize = 1_000;
 
 fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -40,20 +50,21 @@ fn main() -> Result<()> {
 
 async fn run() -> Result<()> {
     let mut report = Report::new("memory");
+    let (nodes, quiet) = if is_short() { (SHORT_NODES, SHORT_QUIET) } else { (NODES, QUIET) };
     let empty = tempfile::tempdir()?;
-    let mut idle = spawn(empty.path(), None)?;
+    let mut idle = spawn(empty.path(), None, 0)?;
     told(&mut idle).await?;
     let (before, _) = resident(&idle)?;
     idle.kill().await?;
 
     let dir = tempfile::tempdir()?;
-    let server = ApiServer::start().await?;
-    server.write_machines(&dir.path().join("world.jsonl"))?;
-    let kubeconfig = server.write_kubeconfig(dir.path())?;
-    let mut full = spawn(dir.path(), Some(&kubeconfig))?;
+    let (server, crowd) = (ApiServer::listen(Timestamp::now).await, Crowd::new(nodes)?);
+    let pod_bytes = crowd.fill(&server);
+    crowd.write_machines(&dir.path().join("world.jsonl"))?;
+    let mut full = spawn(dir.path(), Some(&server.kubeconfig()), nodes)?;
     println!("{}", told(&mut full).await?);
     let (loaded, _) = resident(&full)?;
-    tokio::time::sleep(QUIET).await;
+    tokio::time::sleep(quiet).await;
     ensure!(full.try_wait()?.is_none(), "the service ended");
     let (after, most) = resident(&full)?;
     full.kill().await?;
@@ -62,12 +73,18 @@ async fn run() -> Result<()> {
     for (what, megabytes) in [
         ("VmRSS before: no cluster, no machines", before),
         ("VmRSS once all nodes and pods are seen", loaded),
-        ("VmRSS after 40 s of watching", after),
+        ("VmRSS after some time of watching", after),
         ("VmHWM: the most that it ever was", most),
     ] {
         println!("{what:<52} {:>8}", short(megabytes));
     }
-    println!("{NODES} nodes and {PODS} pods of {} bytes; requests: {}", server.pod_bytes(), server.requests());
+    println!("{nodes} nodes and {} pods of {pod_bytes} bytes; requests: {:?}", nodes * PODS_PER_NODE, server.asked());
+    report.ratio("over-idle", after / before);
+    if nodes != NODES {
+        println!("{nodes} nodes: the bars are for {NODES}");
+        report.print();
+        return Ok(());
+    }
     for (what, figure) in [("VmRSS with 5,000 nodes and 20,000 pods", after), ("VmHWM with 5,000 nodes and 20,000 pods", most)]
     {
         report.judge(what, figure, "MB", "≤ 100 MB", figure <= 100.0);
@@ -77,9 +94,9 @@ async fn run() -> Result<()> {
 }
 
 /// Starts this program again, as the service.
-fn spawn(dir: &Path, kubeconfig: Option<&Path>) -> Result<Child> {
+fn spawn(dir: &Path, kubeconfig: Option<&Path>, nodes: usize) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.env(SERVE, dir).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    command.env(SERVE, dir).env(COUNT, nodes.to_string()).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
     if let Some(kubeconfig) = kubeconfig {
         command.env(KUBECONFIG, kubeconfig);
     }
@@ -107,15 +124,15 @@ fn resident(child: &Child) -> Result<(f64, f64)> {
 
 /// The service, until it is killed.
 async fn serve(dir: &Path) -> Result<()> {
-    stoker::telemetry::init(true, Some("warn"))?;
-    let mut options = service::options(service::policy(POOLS), dir);
+    stoker_service::publish::telemetry::init(true, Some("warn"))?;
+    let (mut options, mut world) = service::options(service::policy(POOLS), dir);
     let kubeconfig = std::env::var_os(KUBECONFIG).map(PathBuf::from);
-    let wanted = if kubeconfig.is_some() { NODES } else { 0 };
+    let wanted = std::env::var(COUNT)?.parse()?;
     if let Some(kubeconfig) = kubeconfig {
-        options.world_file = Some(dir.join("world.jsonl"));
+        world.file = Some(dir.join("world.jsonl"));
         options.kube = KubeOptions::Kubeconfig(kubeconfig);
     }
-    let running = start(options).await?;
+    let running = start(options, world).await?;
     let ready = || usize::from(running.handle.view().ready.is_ok());
     wait::until("ready views", ready, 1, Duration::from_mins(1)).await?;
     wait::until("busy nodes", || busy(&running), wanted, Duration::from_mins(1)).await?;

@@ -19,7 +19,7 @@ mod service;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use common::report::{Report, short};
+use common::report::{Report, is_short, short};
 use fleet::Fleet;
 use prost::Message as _;
 use round::{GPUS, round};
@@ -32,13 +32,14 @@ const COUNT: &str = "STOKER_BENCH_PROBES";
 const TLS: &str = "STOKER_BENCH_TLS";
 
 const PROBES: usize = 5_000;
+const SHORT_PROBES: usize = 400;
 
 /// Until every GPU was found quiet, and the last of the streams stands.
 const SETTLE: Duration = Duration::from_secs(25);
 const MEASURE: Duration = Duration::from_secs(30);
 
 fn main() -> Result<()> {
-    stoker::net::install_crypto();
+    stoker_service::listener::install_crypto();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match How::from_environment()? {
         Some(how) => runtime.block_on(service::serve(how)),
@@ -49,6 +50,7 @@ fn main() -> Result<()> {
 async fn run() -> Result<()> {
     let probes = match std::env::var(COUNT) {
         Ok(count) => count.parse().with_context(|| format!("{COUNT}={count}: not a number of probes"))?,
+        Err(_) if is_short() => SHORT_PROBES,
         Err(_) => PROBES,
     };
     let mut report = Report::new("probes");
@@ -105,8 +107,10 @@ async fn run() -> Result<()> {
         println!("{what:<58} {:>8}", short(value));
     }
     let back = restart(service, &how, &fleet).await?;
+    report.ratio("cpu", share / least);
     if probes != PROBES {
         println!("{probes} probes: the bars are for {PROBES}");
+        report.print();
         return Ok(());
     }
     report.judge(

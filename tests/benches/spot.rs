@@ -13,16 +13,19 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Result;
-use common::report::Report;
+use common::report::{Report, is_short};
 use jiff::SignedDuration;
 use stoker_sim::model::Settings;
-use stoker_sim::replay::baseline::Baseline;
-use stoker_sim::replay::jobs::Saving;
-use stoker_sim::replay::weather::{Climate, GOOD, GOOD_APART};
-use stoker_sim::replay::{Month, Outcome, policy, stoker};
+use stoker_sim::spot_month::baseline::Baseline;
+use stoker_sim::spot_month::jobs::Saving;
+use stoker_sim::spot_month::weather::{Climate, GOOD, GOOD_APART};
+use stoker_sim::spot_month::{Month, Outcome, policy, stoker};
 
 const SEEDS: usize = 6;
 const DAYS: i64 = 30;
+/// Of the short form.
+const SHORT_SEEDS: usize = 2;
+const SHORT_DAYS: i64 = 7;
 /// GPUs that the jobs use on average.
 const LOAD: f64 = 60.0;
 
@@ -67,9 +70,10 @@ struct Played {
 fn main() -> Result<()> {
     let mut report = Report::new("spot");
     let begun = Instant::now();
-    let played = play_all()?;
+    let (seeds, days) = if is_short() { (SHORT_SEEDS, SHORT_DAYS) } else { (SEEDS, DAYS) };
+    let played = play_all(seeds, days)?;
     println!(
-        "{SEEDS} seeds of {DAYS} days, {LOAD} GPUs on average, three zones of us-west-2; means, and from the least to the most\n"
+        "{seeds} seeds of {days} days, {LOAD} GPUs on average, three zones of us-west-2; means, and from the least to the most\n"
     );
     println!(
         "{:<36} {:>20} {:>20} {:>8} {:>8} {:>8} {:>8}",
@@ -105,6 +109,7 @@ fn main() -> Result<()> {
         let name = ROWS.get(row).map_or("", |(name, ..)| name);
         report.judge(&format!("{name}: cost"), ratio, "× the bound", "≤ 1.20", ratio <= 1.20);
         report.judge(&format!("{name}: late"), late, "%", "≤ 2.5 %", late <= 2.5);
+        report.ratio(&format!("row-{row}"), ratio);
     }
     let broken: usize = played.iter().map(|played| played.outcome.broken.len()).sum();
     report.judge("broken promises, of all rows", broken as f64, "", "0", broken == 0);
@@ -113,27 +118,27 @@ fn main() -> Result<()> {
 }
 
 /// The months of all seeds, each with its bound, which takes as long as to play one.
-fn months(climate: &Climate) -> Vec<(Month, f64)> {
+fn months(climate: &Climate, seeds: usize, days: i64) -> Vec<(Month, f64)> {
     let draw = |seed| {
-        let month = Month::draw(seed as u64, DAYS, LOAD, climate);
+        let month = Month::draw(seed as u64, days, LOAD, climate);
         let bound = month.bound().0 as f64;
         (month, bound)
     };
     std::thread::scope(|scope| {
-        let drawn: Vec<_> = (1..=SEEDS).map(|seed| scope.spawn(move || draw(seed))).collect();
+        let drawn: Vec<_> = (1..=seeds).map(|seed| scope.spawn(move || draw(seed))).collect();
         drawn.into_iter().filter_map(|month| month.join().ok()).collect()
     })
 }
 
 /// Plays every row on every seed, on all cores.
-fn play_all() -> Result<Vec<Played>> {
-    let (good, apart) = (months(&GOOD), months(&GOOD_APART));
+fn play_all(seeds: usize, days: i64) -> Result<Vec<Played>> {
+    let (good, apart) = (months(&GOOD, seeds, days), months(&GOOD_APART, seeds, days));
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
     let work = || -> Result<()> {
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
-            let (row, seed) = (n / SEEDS, n % SEEDS);
+            let (row, seed) = (n / seeds, n % seeds);
             let Some((_, buyer, saving, climate)) = ROWS.get(row) else { return Ok(()) };
             let months = if *climate == &GOOD { &good } else { &apart };
             let Some((month, bound)) = months.get(seed) else { return Ok(()) };

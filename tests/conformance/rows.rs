@@ -104,7 +104,7 @@ fn every_test_and_every_switch_has_a_row() {
     assert_eq!(listed, tests);
     let provider = Path::new(env!("CARGO_MANIFEST_DIR")).join("../provider");
     let mut switches = BTreeSet::new();
-    for sources in [provider.join("core/src"), provider.join("src")] {
+    for sources in [provider.join("core/src"), provider.join("service/src")] {
         collect_switches(&sources, &mut switches);
     }
     let listed: BTreeSet<String> = ROWS.iter().map(|(.., switch)| (*switch).to_owned()).collect();

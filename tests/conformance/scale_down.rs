@@ -1,9 +1,9 @@
 //! Scale-down, annotations, taints and labels.
 
 use serde_json::json;
-use stoker::kube::{HELD, SCALE_DOWN_DISABLED};
-use stoker::policy_file;
-use stoker_core::supply::InstanceState;
+use stoker_core::facts::supply::InstanceState;
+use stoker_service::kube::{HELD, SCALE_DOWN_DISABLED};
+use stoker_service::policy_file;
 use stoker_tests::client::registered;
 use stoker_tests::harness::Setup;
 use stoker_tests::policy::{Pool, policy};

@@ -1,7 +1,7 @@
 //! The three ways in which an autoscaler takes capacity back, for the same missing nodes.
 
-use stoker_core::offer::CapacityType;
-use stoker_core::supply::InstanceState;
+use stoker_core::facts::supply::InstanceState;
+use stoker_core::market::offer::CapacityType;
 use stoker_proto::externalgrpc::instance_status::InstanceState as Shown;
 use stoker_tests::client::{failed, status, synthetic};
 use stoker_tests::harness::{Service, Setup};

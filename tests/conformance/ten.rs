@@ -6,10 +6,10 @@ use k8s_pb::api::core::v1::{Node, Pod};
 use k8s_pb::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use prost::Message as _;
 use serde_json::json;
-use stoker_core::ids::{LaunchKey, NodeGroupId};
-use stoker_core::offer::CapacityType;
-use stoker_core::supply::{InstanceState, LaunchOutcome, LaunchRequest};
-use stoker_core::template::{CLUSTER_LABEL, GPU_LABEL};
+use stoker_core::base::ids::{LaunchKey, NodeGroupId};
+use stoker_core::catalogue::template::{CLUSTER_LABEL, GPU_LABEL};
+use stoker_core::facts::supply::{InstanceState, LaunchOutcome, LaunchRequest};
+use stoker_core::market::offer::CapacityType;
 use stoker_proto::expander::ExpanderOption;
 use stoker_proto::externalgrpc::{
     ExternalGrpcNode, LegacyDuration, NodeGroupAutoscalingOptions, PricingNodePriceRequest, PricingPodPriceRequest,

@@ -7,13 +7,13 @@ use k8s_pb::api::core::v1::{Container, Node, Pod, PodSpec, ResourceRequirements}
 use k8s_pb::apimachinery::pkg::api::resource::Quantity;
 use k8s_pb::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use prost::Message as _;
-use stoker::clock::VirtualClock;
+use stoker_fake_apiserver::ApiServer;
 use stoker_proto::Bytes;
 use stoker_proto::externalgrpc::ExternalGrpcNode;
 use stoker_proto::externalgrpc::instance_status::InstanceState;
+use stoker_service::clock::{Clock, VirtualClock};
 use stoker_sim::model::{Expander, Generation, Settings};
 use stoker_sim::world::WorldConfig;
-use stoker_tests::api_server::ApiServer;
 use stoker_tests::client::{Client, registered, status};
 use stoker_tests::harness::{Service, Setup};
 use stoker_tests::market;
@@ -62,7 +62,8 @@ pub(crate) struct InCluster {
 impl InCluster {
     pub(crate) async fn start(setup: Setup) -> Self {
         let clock = VirtualClock::new(market::start());
-        let cluster = ApiServer::start(&clock).await;
+        let at = Clock::Virtual(Arc::clone(&clock));
+        let cluster = ApiServer::listen(move || at.now()).await;
         let service = setup.cluster(&cluster.kubeconfig()).start_on(Arc::clone(&clock)).await;
         // The cluster is listed by real watches, in their own time.
         service.eventually("the first refresh", || async { service.client().refresh().await.ok() }).await;

@@ -111,13 +111,14 @@ control_plane_stop() {
 
 control_plane_free_ports() {
   local count=$1 port
+  # CONTROL_PLANE_PORTS: of which, for two who look at one time.
   # Below the range from which the kernel takes ports of outgoing connections, so none is lost before it is used.
   while [ "$count" -gt 0 ] && read -r port; do
     if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
       echo "$port"
       count=$((count - 1))
     fi
-  done < <(shuf -i 20000-31999 -n 100)
+  done < <(shuf -i "${CONTROL_PLANE_PORTS:-20000-31999}" -n 100)
   [ "$count" -eq 0 ]
 }
 

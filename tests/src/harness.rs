@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use stoker::clock::{Clock, VirtualClock};
-use stoker::serve::{Door, KubeOptions, Options, PolicySource, Running, ServeError, start};
-use stoker::supplier::Supplier as _;
-use stoker_core::price::PriceBook;
-use stoker_core::supply::{Instance, LaunchOutcome, LaunchRequest};
+use stoker_core::facts::supply::{Instance, LaunchOutcome, LaunchRequest};
+use stoker_core::market::price::PriceBook;
+use stoker_service::clock::{Clock, VirtualClock};
+use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ServeError};
+use stoker_service::suppliers::Supplier as _;
 use stoker_sim::world::WorldConfig;
+use stoker_simulated::{Simulation, StartError, WorldOptions, start};
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -90,34 +91,32 @@ impl Setup {
     ///
     /// # Errors
     /// Why it did not.
-    pub async fn try_start(&self) -> Result<(), ServeError> {
+    pub async fn try_start(&self) -> Result<(), StartError> {
         let dir = TempDir::new().expect("a directory for the state");
         self.run(&VirtualClock::new(market::start()), dir.path()).await.map(drop)
     }
 
-    async fn run(&self, clock: &Arc<VirtualClock>, dir: &Path) -> Result<Running, ServeError> {
-        start(Options {
+    async fn run(&self, clock: &Arc<VirtualClock>, dir: &Path) -> Result<Simulation, StartError> {
+        let options = Options {
             clock: if self.real_time { Clock::System } else { Clock::Virtual(Arc::clone(clock)) },
             book: Arc::clone(&self.book),
             policy: PolicySource::Text { name: "the test's policy".to_owned(), text: self.policy.clone() },
-            world: self.world.clone(),
             state_dir: dir.join("state"),
-            world_file: Some(dir.join("world.jsonl")),
             prometheus: None,
-            provider: Door::loopback(),
-            expander: Door::loopback(),
+            provider: ListenerOptions::loopback(),
+            expander: ListenerOptions::loopback(),
             probes: None,
             http: ([127, 0, 0, 1], 0).into(),
             kube: self.kubeconfig.clone().map_or(KubeOptions::None, KubeOptions::Kubeconfig),
             retention: SignedDuration::from_hours(24),
-        })
-        .await
+        };
+        start(options, WorldOptions { config: self.world.clone(), file: Some(dir.join("world.jsonl")) }).await
     }
 }
 
 /// A running service with one client.
 pub struct Service {
-    running: Option<Running>,
+    running: Option<Simulation>,
     client: Client,
     clock: Arc<VirtualClock>,
     /// What it was started with; a restart takes what stands here then.
@@ -127,7 +126,7 @@ pub struct Service {
 
 impl Service {
     /// The running service.
-    pub const fn running(&self) -> &Running {
+    pub const fn running(&self) -> &Simulation {
         self.running.as_ref().expect("it runs")
     }
 
@@ -208,7 +207,9 @@ impl Service {
         let running = loop {
             match self.setup.run(&self.clock, self.dir.path()).await {
                 Ok(running) => break running,
-                Err(ServeError::Permit(_)) if tries < 200 => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(StartError::Serve(ServeError::StateLock(_))) if tries < 200 => {
+                    tokio::time::sleep(Duration::from_millis(10)).await
+                }
                 Err(error) => panic!("the service does not start again: {error}"),
             }
             tries += 1;
@@ -234,7 +235,7 @@ impl Service {
     }
 }
 
-async fn connect(running: &Running) -> Client {
+async fn connect(running: &Simulation) -> Client {
     Client::connect(running.provider, running.expander).await.expect("the doors are open")
 }
 

@@ -1,6 +1,5 @@
 //! What the tests of the whole are made of.
 
-pub mod api_server;
 pub mod client;
 pub mod e2e;
 pub mod gpu_node;

@@ -3,10 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
-use stoker_core::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
-use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
-use stoker_core::units::{MiB, Milli, UsdPerHour};
+use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
+use stoker_core::base::units::{MiB, Milli, UsdPerHour};
+use stoker_core::market::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
+use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_sim::world::{BootConfig, MarketConfig, MarketMatch, WorldConfig};
 
 /// When every test begins.

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use stoker_core::ids::{LaunchKey, RecordId};
-use stoker_core::supply::KeyParts;
+use stoker_core::base::ids::{LaunchKey, RecordId};
+use stoker_core::facts::supply::KeyParts;
 use stoker_proto::externalgrpc::instance_status::InstanceState;
 use stoker_sim::world::{StoredInstance, WorldConfig};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
@@ -75,7 +76,7 @@ impl Home {
             word.and_then(|word| word.parse().ok()).expect("the line tells the addresses")
         };
         let client = Client::connect(address("provider"), address("expander")).await.map_err(|error| error.to_string())?;
-        Ok(Process { child, client })
+        Ok(Process { child, http: address("http"), client })
     }
 
     /// What the simulated cloud's books say.
@@ -92,6 +93,7 @@ impl Home {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    http: SocketAddr,
     /// Its client.
     pub client: Client,
 }
@@ -100,6 +102,19 @@ impl Process {
     /// Its process id.
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
+    }
+
+    /// What its side port answers to a GET.
+    pub async fn get(&self, path: &str) -> String {
+        let ask = async {
+            let mut stream = TcpStream::connect(self.http).await?;
+            let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await?;
+            Ok::<_, std::io::Error>(answer)
+        };
+        timeout(LONG, ask).await.expect("an answer in time").expect("the side port answers")
     }
 
     /// Ends it as a power cut would.

@@ -4,30 +4,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use stoker::door::GrpcDoor;
-use stoker_core::supply::KeyParts;
-use stoker_core::template::{CLUSTER_LABEL, POOL_LABEL};
-use stoker_core::units::MiB;
+use stoker_core::base::units::MiB;
+use stoker_core::catalogue::template::{CLUSTER_LABEL, POOL_LABEL};
+use stoker_core::facts::supply::KeyParts;
 use stoker_proto::externalgrpc::NodeGroupAutoscalingOptions;
 use stoker_sim::model::{
-    Action, Autoscaler, Door, DoorError, ExpanderOption, GroupInfo, GroupOptions, InstanceInfo, LoopReport, MemoryCluster,
+    Action, Autoscaler, CaClient, CaError, ExpanderOption, GroupInfo, GroupOptions, InstanceInfo, LoopReport, MemoryCluster,
     NodeRef, NodeView, PodSpec, Requests, Scoring, Settings, Template, Toleration,
 };
+use stoker_simulated::ca_client::GrpcCaClient;
 
 use crate::client::Client;
 use crate::harness::{Service, Setup};
 
-/// The doors of a service as the model uses them. Unlike [`GrpcDoor`] it sends the defaults of a newest-release client with
+/// The doors of a service as the model uses them. Unlike [`GrpcCaClient`] it sends the defaults of a newest-release client with
 /// `GetOptions`, and believes a filled answer as such a client does.
 pub struct WireDoor {
-    doors: GrpcDoor,
+    doors: GrpcCaClient,
     client: Client,
 }
 
 impl WireDoor {
     /// Over the connections of that client.
     pub fn new(client: &Client) -> Self {
-        let doors = GrpcDoor::new(client.provider_channel.clone(), client.expander_channel.clone());
+        let doors = GrpcCaClient::new(client.provider_channel.clone(), client.expander_channel.clone());
         Self { doors, client: client.clone() }
     }
 }
@@ -60,47 +60,47 @@ fn read(options: &NodeGroupAutoscalingOptions) -> GroupOptions {
     }
 }
 
-impl Door for WireDoor {
-    async fn refresh(&mut self) -> Result<(), DoorError> {
+impl CaClient for WireDoor {
+    async fn refresh(&mut self) -> Result<(), CaError> {
         self.doors.refresh().await
     }
-    async fn node_groups(&mut self) -> Result<Vec<GroupInfo>, DoorError> {
+    async fn node_groups(&mut self) -> Result<Vec<GroupInfo>, CaError> {
         self.doors.node_groups().await
     }
-    async fn node_group_for_node(&mut self, node: &NodeRef) -> Result<Option<String>, DoorError> {
+    async fn node_group_for_node(&mut self, node: &NodeRef) -> Result<Option<String>, CaError> {
         self.doors.node_group_for_node(node).await
     }
-    async fn target_size(&mut self, group: &str) -> Result<i32, DoorError> {
+    async fn target_size(&mut self, group: &str) -> Result<i32, CaError> {
         self.doors.target_size(group).await
     }
-    async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), DoorError> {
+    async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
         self.doors.increase_size(group, delta).await
     }
-    async fn decrease_target_size(&mut self, group: &str, delta: i32) -> Result<(), DoorError> {
+    async fn decrease_target_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
         self.doors.decrease_target_size(group, delta).await
     }
-    async fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> Result<(), DoorError> {
+    async fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> Result<(), CaError> {
         self.doors.delete_nodes(group, nodes).await
     }
-    async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, DoorError> {
+    async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, CaError> {
         self.doors.nodes(group).await
     }
-    async fn template(&mut self, group: &str) -> Result<Template, DoorError> {
+    async fn template(&mut self, group: &str) -> Result<Template, CaError> {
         self.doors.template(group).await
     }
-    async fn get_options(&mut self, group: &str, defaults: &GroupOptions) -> Result<Option<GroupOptions>, DoorError> {
+    async fn get_options(&mut self, group: &str, defaults: &GroupOptions) -> Result<Option<GroupOptions>, CaError> {
         let answer = self.client.options(group, Some(wire(defaults))).await;
-        let answer = answer.map_err(|status| DoorError::new(i32::from(status.code()), status.message()))?;
+        let answer = answer.map_err(|status| CaError::new(i32::from(status.code()), status.message()))?;
         Ok(answer.node_group_autoscaling_options.as_ref().map(read))
     }
-    async fn gpu_label(&mut self) -> Result<String, DoorError> {
+    async fn gpu_label(&mut self) -> Result<String, CaError> {
         self.doors.gpu_label().await
     }
     async fn best_options(
         &mut self,
         options: &[ExpanderOption],
         templates: &BTreeMap<String, Arc<Template>>,
-    ) -> Result<Vec<String>, DoorError> {
+    ) -> Result<Vec<String>, CaError> {
         self.doors.best_options(options, templates).await
     }
 }

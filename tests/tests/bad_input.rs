@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use stoker::serve::ServeError;
-use stoker_core::memory::Memory;
+use stoker_core::state::memory::Memory;
 use stoker_proto::externalgrpc::{ExternalGrpcNode, PricingNodePriceRequest, PricingPodPriceRequest};
 use stoker_proto::{Bytes, Timestamp};
+use stoker_service::serve::ServeError;
+use stoker_simulated::StartError;
 use stoker_tests::client::{Client, registered};
 use stoker_tests::harness::{Service, Setup};
 use stoker_tests::policy::{Pool, policy};
@@ -69,15 +70,15 @@ async fn sizes_that_make_no_sense_are_refused() {
     let service = service().await;
     let client = service.client();
     for delta in [0, -1, i32::MIN] {
-        let words = ["NodeGroupIncreaseSize", "above nought"];
+        let words = ["NodeGroupIncreaseSize", "greater than zero"];
         refused(&service, client.increase(GROUP, delta), Code::InvalidArgument, &words).await;
     }
     for delta in [0, 1, i32::MAX] {
-        let words = ["NodeGroupDecreaseTargetSize", "below nought"];
+        let words = ["NodeGroupDecreaseTargetSize", "below zero"];
         refused(&service, client.decrease(GROUP, delta), Code::InvalidArgument, &words).await;
     }
     for delta in [9, i32::MAX] {
-        let words = [GROUP, "room for 8", "limits.maxNodes"];
+        let words = [GROUP, "8 possible", "limits.maxNodes"];
         refused(&service, client.increase(GROUP, delta), Code::ResourceExhausted, &words).await;
     }
     client.increase(GROUP, 8).await.unwrap();
@@ -178,7 +179,7 @@ async fn a_bad_policy_or_world_does_not_start() {
     let bad = policy(&[Pool { models: "L44", max_nodes: 0, min_nodes: 1, ..Pool::new("p") }]);
     let Err(error) = Setup::new(bad).try_start().await else { unreachable!("it has two faults") };
     let text = error.to_string();
-    assert!(matches!(error, ServeError::Policy(_)), "{text}");
+    assert!(matches!(error, StartError::Serve(ServeError::Policy(_))), "{text}");
     assert!(text.contains("L44") && text.contains("nearest is L4") && text.contains("minNodes"), "{text}");
     let world = Setup::new(policy(&[Pool::new("p")])).world(|world| world.api.error_rate = 1.5);
     let Err(error) = world.try_start().await else { unreachable!("a share above one") };

@@ -18,7 +18,7 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use sqlx::ConnectOptions as _;
 use sqlx::sqlite::SqliteConnectOptions;
-use stoker::fault::POINTS;
+use stoker_service::failpoints::POINTS;
 use stoker_sim::world::{BootConfig, WorldConfig};
 use stoker_tests::client::registered;
 use stoker_tests::market;
@@ -212,4 +212,75 @@ async fn a_journal_of_a_newer_release_is_refused_and_left_alone() {
     let refused = home.start(None).await.unwrap_err();
     assert!(refused.contains("journal.db") && refused.contains("9999"), "{refused}");
     assert!(std::fs::read(&file).unwrap() == before, "it was changed");
+}
+
+/// A rule that is wrong for one pool stops the growth of that pool alone, and says so; a restart without it goes on where it stood.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_plan_for_one_pool_stops_that_pool_alone() {
+    let [p, q] = GROUPS;
+    let home = home(0.0);
+    let process = home.start(Some("plan.wrong:p")).await.unwrap();
+    process.ready().await;
+    let refused = process.client.increase(p, 1).await.unwrap_err();
+    let said = "Internal consistency check failed for pool p; scale-up is paused (decision d1)";
+    assert!(refused.message().contains(said), "{refused}");
+    process.client.increase(q, 2).await.unwrap();
+    assert_eq!(process.settled(&[q]).await[q].len(), 2);
+    let ready = process.get("/readyz").await;
+    assert!(
+        ready.starts_with("HTTP/1.1 200") && ready.contains(&format!("degraded  consistency check of pool p: {said}")),
+        "{ready}"
+    );
+    let metrics = process.get("/metrics").await;
+    assert!(metrics.contains("stoker_consistency_fault{pool=\"p\",fault=\"bad-limits\"} 1"), "{metrics}");
+    process.kill().await;
+
+    // The next process knows since when.
+    let process = home.start(Some("plan.wrong:p")).await.unwrap();
+    process.ready().await;
+    assert!(process.client.increase(p, 1).await.unwrap_err().message().contains(said));
+    process.kill().await;
+
+    let process = home.start(None).await.unwrap();
+    process.ready().await;
+    process.client.increase(p, 1).await.unwrap();
+    let settled = process.settled(&GROUPS).await;
+    assert_eq!(GROUPS.map(|group| settled[group].len()), [1, 2]);
+    assert!(!process.get("/readyz").await.contains("consistency"));
+    assert_eq!(home.books().bought_twice(), []);
+    process.kill().await;
+}
+
+/// A rule that panics is no loop of crashes: the nodes stay listed, what is deleted ends, and nothing is bought.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_in_a_rule_stops_growth_and_not_the_process() {
+    let [p, q] = GROUPS;
+    let home = home(0.0);
+    let process = home.start(None).await.unwrap();
+    process.ready().await;
+    process.client.increase(p, 2).await.unwrap();
+    let nodes = process.settled(&[p]).await.remove(p).unwrap();
+    process.kill().await;
+
+    let process = home.start(Some("plan.panics")).await.unwrap();
+    process.ready().await;
+    let said = "Internal consistency check failed for the fleet; scale-up is paused (decision d";
+    let ready = process.get("/readyz").await;
+    assert!(ready.starts_with("HTTP/1.1 200") && ready.contains(said) && ready.contains("failpoint plan.panics"), "{ready}");
+    for group in [p, q] {
+        let refused = process.client.increase(group, 1).await.unwrap_err();
+        assert!(refused.message().contains(said), "{refused}");
+    }
+    assert_eq!(process.settled(&[p]).await[p], nodes);
+    let gone = nodes.first().unwrap();
+    process.client.delete(p, vec![registered(gone, gone)]).await.unwrap();
+    assert!(until(|| !home.books().alive(p).contains(gone)).await, "what was deleted is not ended");
+    assert_eq!(home.books().alive(p).len(), 1);
+    process.kill().await;
+
+    let process = home.start(None).await.unwrap();
+    process.ready().await;
+    process.client.increase(q, 1).await.unwrap();
+    assert_eq!(process.settled(&[q]).await[q].len(), 1);
+    process.kill().await;
 }

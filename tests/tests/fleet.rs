@@ -17,11 +17,11 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use stoker::clock::VirtualClock;
-use stoker::prometheus::Connection;
-use stoker::serve::{KubeOptions, Running};
-use stoker_core::reading::seen::{Ailment, Hearing};
-use stoker_tests::api_server::ApiServer;
+use stoker_core::facts::reading::seen::{Ailment, Hearing};
+use stoker_fake_apiserver::ApiServer;
+use stoker_service::feeds::prometheus::Connection;
+use stoker_service::serve::KubeOptions;
+use stoker_simulated::Simulation;
 use stoker_tests::prometheus::Prometheus;
 use stoker_tests::relay::Relay;
 use tempfile::TempDir;
@@ -50,14 +50,14 @@ struct Fleet {
     api: ApiServer,
     relay: Relay,
     books: Books,
-    running: Running,
+    running: Simulation,
     nodes: Vec<Node>,
 }
 
 impl Fleet {
     async fn start() -> anyhow::Result<Self> {
         let (dir, books, relay) = (TempDir::new()?, Books::default(), Relay::start().await?);
-        let api = ApiServer::start(&VirtualClock::new(Timestamp::now())).await;
+        let api = ApiServer::listen(Timestamp::now).await;
         let running = provider(dir.path(), KubeOptions::Kubeconfig(api.kubeconfig()), None, &books).await?;
         relay.lead(running.probes);
         let url = format!("http://{}", relay.addr);

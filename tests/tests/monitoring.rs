@@ -40,9 +40,10 @@ fn unit_test(case: &Case, name: &str, series: &[(&str, &str)], alerts: &Value, n
 #[ignore = "needs promtool: apt-get install --no-install-recommends prometheus"]
 async fn every_alert_fires_and_is_silent_as_it_should() {
     let file = rules(&Thresholds::default());
-    let runbooks: BTreeMap<&str, &str> = file.groups.iter().flat_map(|group| &group.rules).filter_map(runbook).collect();
+    let descriptions: BTreeMap<&str, &str> =
+        file.groups.iter().flat_map(|group| &group.rules).filter_map(description).collect();
     let tested: BTreeSet<&str> = CASES.iter().map(|case| case.alert).collect();
-    assert_eq!(runbooks.keys().copied().collect::<BTreeSet<_>>(), tested, "each alert has a case, and each case an alert");
+    assert_eq!(descriptions.keys().copied().collect::<BTreeSet<_>>(), tested, "each alert has a case, and each case an alert");
     let dir = TempDir::new().unwrap();
     // JSON is YAML.
     std::fs::write(dir.path().join("rules.yml"), serde_json::to_string(&file).unwrap()).unwrap();
@@ -54,7 +55,7 @@ async fn every_alert_fires_and_is_silent_as_it_should() {
             let labels: BTreeMap<&str, &str> = case.labels.iter().copied().collect();
             let fires = json!([{
                 "exp_labels": labels,
-                "exp_annotations": { "summary": case.summary, "runbook": runbooks[case.alert] },
+                "exp_annotations": { "summary": case.summary, "description": descriptions[case.alert] },
             }]);
             assert!(!case.silent.is_empty(), "{} has no silent test", case.alert);
             for (names, named) in [("old", str::to_owned as fn(&str) -> String), ("new", renamed)] {
@@ -71,9 +72,9 @@ async fn every_alert_fires_and_is_silent_as_it_should() {
     }
 }
 
-fn runbook(rule: &Rule) -> Option<(&'static str, &'static str)> {
+fn description(rule: &Rule) -> Option<(&'static str, &'static str)> {
     match rule {
-        Rule::Alert { alert, annotations, .. } => Some((alert, annotations.runbook)),
+        Rule::Alert { alert, annotations, .. } => Some((alert, annotations.description)),
         Rule::Recording { .. } => None,
     }
 }

@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use stoker::certs::{Tryout, write_tryout};
-use stoker::clock::Clock;
-use stoker::probes::NotConfirmed;
-use stoker::serve::{Door, KubeOptions, Options, PolicySource, ProbeDoorOptions, Running, start};
-use stoker_core::ids::NodeName;
-use stoker_core::reading::Happening;
-use stoker_core::reading::seen::Hearing;
+use stoker_core::base::ids::NodeName;
+use stoker_core::facts::reading::Happening;
+use stoker_core::facts::reading::seen::Hearing;
 use stoker_probe::outbox::{Confirm, Outbox};
 use stoker_probe::stream::{self, Access, Backoff, Settings, Status};
 use stoker_proto::probe::{Driver, Event, Gpu, Memory, Round, Xid, driver, event};
-use stoker_sim::world::WorldConfig;
+use stoker_service::certs::{Tryout, write_tryout};
+use stoker_service::clock::Clock;
+use stoker_service::feeds::probes::NotConfirmed;
+use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions};
+use stoker_simulated::{Simulation, WorldOptions, start};
 use stoker_tests::market;
 use stoker_tests::policy::{Pool, policy};
 use stoker_tests::relay::Relay;
@@ -42,23 +42,21 @@ struct Books {
     xids: BTreeMap<NodeName, BTreeSet<u32>>,
 }
 
-async fn service(dir: &Path, door: Door, books: &Arc<Mutex<Books>>) -> Running {
+async fn service(dir: &Path, listener: ListenerOptions, books: &Arc<Mutex<Books>>) -> Simulation {
     let options = Options {
         clock: Clock::System,
         book: market::book(),
         policy: PolicySource::Text { name: "the test's policy".to_owned(), text: policy(&[Pool::new("p")]) },
-        world: WorldConfig::default(),
         state_dir: dir.join("state"),
-        world_file: None,
-        provider: Door::loopback(),
-        expander: Door::loopback(),
-        probes: Some(ProbeDoorOptions { door, ..ProbeDoorOptions::loopback() }),
+        provider: ListenerOptions::loopback(),
+        expander: ListenerOptions::loopback(),
+        probes: Some(ProbeListenerOptions { listener, ..ProbeListenerOptions::loopback() }),
         http: ([127, 0, 0, 1], 0).into(),
         kube: KubeOptions::None,
         retention: SignedDuration::from_hours(24),
         prometheus: None,
     };
-    let running = start(options).await.unwrap();
+    let running = start(options, WorldOptions::default()).await.unwrap();
     let books = Arc::clone(books);
     running.readings.follow(move |taken| {
         let mut books = books.lock().unwrap();
@@ -162,7 +160,7 @@ async fn nothing_is_lost_while_streams_break_and_the_service_is_away_for_ten_min
     let books = Arc::new(Mutex::new(Books::default()));
     let dir = TempDir::new().unwrap();
     let relay = Relay::start().await.unwrap();
-    let running = service(dir.path(), Door::loopback(), &books).await;
+    let running = service(dir.path(), ListenerOptions::loopback(), &books).await;
     relay.lead(running.probes);
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
     let url = format!("http://{}", relay.addr);
@@ -190,7 +188,7 @@ async fn nothing_is_lost_while_streams_break_and_the_service_is_away_for_ten_min
         probe.sample(120);
         probe.xid(2000);
     }
-    let running = service(dir.path(), Door::loopback(), &books).await;
+    let running = service(dir.path(), ListenerOptions::loopback(), &books).await;
     relay.lead(running.probes);
     until("what was left while the service was away", || all_taken(&probes)).await;
     assert!(probes.iter().all(|probe| probe.outbox.fill().thinned == 0 && probe.outbox.fill().dropped == 0));
@@ -220,7 +218,7 @@ async fn nothing_is_lost_while_streams_break_and_the_service_is_away_for_ten_min
 async fn a_node_is_confirmed_over_a_real_stream_or_said_not_to_be() {
     let books = Arc::default();
     let dir = TempDir::new().unwrap();
-    let running = service(dir.path(), Door::loopback(), &books).await;
+    let running = service(dir.path(), ListenerOptions::loopback(), &books).await;
     let url = format!("http://{}", running.probes.unwrap());
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
     let good = probe(&mut tasks, settings("good", &url, Access::Plaintext), &stop, |confirm| {
@@ -243,14 +241,18 @@ async fn a_node_is_confirmed_over_a_real_stream_or_said_not_to_be() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_probe_with_a_certificate_speaks_for_its_node_and_for_no_other() {
-    stoker::net::install_crypto();
+    stoker_service::listener::install_crypto();
     let certs = TempDir::new().unwrap();
     write_tryout(certs.path(), &[], "probe:node-a").unwrap();
     let file = |name: &str| certs.path().join(name);
-    let tls = stoker::net::TlsFiles { cert: file("server.crt"), key: file("server.key"), client_ca: Some(file("ca.crt")) };
+    let tls = stoker_service::listener::TlsFiles {
+        cert: file("server.crt"),
+        key: file("server.key"),
+        client_ca: Some(file("ca.crt")),
+    };
     let books = Arc::default();
     let dir = TempDir::new().unwrap();
-    let running = service(dir.path(), Door { tls: Some(tls), ..Door::loopback() }, &books).await;
+    let running = service(dir.path(), ListenerOptions { tls: Some(tls), ..ListenerOptions::loopback() }, &books).await;
     let url = format!("https://localhost:{}", running.probes.unwrap().port());
     let access = Access::Certificate { ca: file("ca.crt"), cert: file("client.crt"), key: file("client.key") };
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());

@@ -9,11 +9,11 @@ mod exporter;
 mod world;
 
 use jiff::SignedDuration;
-use stoker_core::demand::{Amount, NoLevel, SignalLevel};
-use stoker_core::reading::{
+use stoker_core::facts::reading::{
     DriverState, Ecc, GpuReading, Happening, Measured, MemoryLevel, Mig, MigReading, NodeReading, Pcie, Permille, RemappedRows,
     Source, Why,
 };
+use stoker_core::policy::rules::demand::{Amount, NoLevel, SignalLevel};
 
 use exporter::{Names, dcgm, gpu, idle};
 use world::{STALE_AFTER, World, within};
@@ -62,7 +62,7 @@ fn split(index: u32) -> GpuReading {
             memory_bandwidth: share(activity / 2),
             ..MigReading::default()
         };
-        (stoker_core::ids::GpuUuid::new(format!("MIG-{}/{number}/0", gpu(index))).unwrap(), reading)
+        (stoker_core::base::ids::GpuUuid::new(format!("MIG-{}/{number}/0", gpu(index))).unwrap(), reading)
     };
     let devices = [device(1, 30_000, 900), device(2, 12, 0)].into();
     GpuReading {

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use stoker::clock::{Clock, VirtualClock};
-use stoker::serve::{Door, KubeOptions, Options, PolicySource, start};
-use stoker_tests::api_server::ApiServer;
+use stoker_fake_apiserver::ApiServer;
+use stoker_service::clock::Clock;
+use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource};
+use stoker_simulated::{WorldOptions, start};
 use stoker_tests::client::Client;
 use stoker_tests::market;
 use stoker_tests::policy::{Pool, policy};
@@ -42,25 +43,23 @@ async fn bears(api: &ApiServer, word: &str, status: &str, reason: &str) -> anyho
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_bears_its_verdict_from_pod_to_pod() -> anyhow::Result<()> {
-    let (dir, api) = (TempDir::new()?, ApiServer::start(&VirtualClock::new(Timestamp::now())).await);
+    let (dir, api) = (TempDir::new()?, ApiServer::listen(Timestamp::now).await);
     let mut world = market::calm();
     world.boot.median_seconds = 1;
-    let running = start(Options {
+    let options = Options {
         clock: Clock::System,
         book: market::book(),
         policy: PolicySource::Text { name: "the test's policy".to_owned(), text: policy(&[Pool::new("p")]) },
-        world,
         state_dir: dir.path().join("state"),
-        world_file: None,
-        provider: Door::loopback(),
-        expander: Door::loopback(),
+        provider: ListenerOptions::loopback(),
+        expander: ListenerOptions::loopback(),
         probes: None,
         http: SocketAddr::from(([127, 0, 0, 1], 0)),
         kube: KubeOptions::Kubeconfig(api.kubeconfig()),
         retention: SignedDuration::from_hours(24),
         prometheus: None,
-    })
-    .await?;
+    };
+    let running = start(options, WorldOptions { config: world, file: None }).await?;
     let client = Client::connect(running.provider, running.expander).await?;
     let begun = Instant::now();
     while client.refresh().await.is_err() {

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use jiff::SignedDuration;
-use stoker::catalog;
-use stoker_core::sharing::Slices;
-use stoker_core::template::Resources;
-use stoker_core::units::MiB;
+use stoker_core::base::units::MiB;
+use stoker_core::catalogue::template::Resources;
+use stoker_core::market::sharing::Slices;
+use stoker_service::price_tables;
 use stoker_sim::model::{Generation, LoopReport, NodeView, SCALE_DOWN_DISABLED, Settings};
 use stoker_tests::e2e::flags::Flags;
 use stoker_tests::e2e::releases;
@@ -96,11 +96,11 @@ fn settings(generation: Generation) -> Settings {
 /// As the end-to-end tests start Stoker in that scenario.
 fn setup(scenario: &str, dir: &Path) -> Setup {
     let files = ALL.iter().find(|known| known.name == scenario).unwrap().files;
-    let book = catalog::prices(None).unwrap();
+    let book = price_tables::prices(None).unwrap();
     let world = dir.join("world.yaml");
     std::fs::write(&world, files.world()).unwrap();
     let mut setup = Setup::new(files.policy());
-    setup.world = catalog::world_config(Some(&world), &book, market::start()).unwrap();
+    setup.world = price_tables::world_config(Some(&world), &book, market::start()).unwrap();
     setup.book = Arc::new(book);
     setup
 }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use stoker_core::ids::{Cloud, InstanceType};
-use stoker_core::offer::{Arch, CapacityType};
-use stoker_core::price::{Entry, PriceBook, QuoteKind};
-use stoker_core::units::{Milli, UsdPerHour};
+use stoker_core::base::ids::{Cloud, InstanceType};
+use stoker_core::base::units::{Milli, UsdPerHour};
+use stoker_core::market::offer::{Arch, CapacityType};
+use stoker_core::market::price::{Entry, PriceBook, QuoteKind};
 
 use super::{market, table};
 use crate::{EMBEDDED, TableFaults, load, load_dir};
@@ -74,8 +74,8 @@ fn a_fault_names_file_line_column_value_and_cure() {
 #[test]
 fn each_cell_has_its_fault() {
     for (column, value, expected) in [
-        ("cloud", "", "cloud is empty: write the name as its cloud does"),
-        ("arch", "x86", "arch \"x86\" is none of the words known here: write amd64 or arm64"),
+        ("cloud", "", "cloud is empty: write the name as the cloud does"),
+        ("arch", "x86", "arch \"x86\" is not a known value: write amd64 or arm64"),
         (
             "gpu_count",
             "1.5",
@@ -85,20 +85,20 @@ fn each_cell_has_its_fault() {
         ("gpu_memory_gib", "", "gpu_memory_gib is empty: write the GiB of one physical GPU"),
         ("vcpu", "-4", "vcpu \"-4\" is not a whole number of virtual CPUs"),
         ("memory_gib", "16GB", "memory_gib \"16GB\" is not a decimal number of GiB, e.g. 16 or 0.5"),
-        ("on_demand_usd_hour", "0", "on_demand_usd_hour \"0\" is no price: leave the cell empty where no price is known"),
+        ("on_demand_usd_hour", "0", "on_demand_usd_hour \"0\" is not a price: leave the cell empty where the price is unknown"),
         (
             "on_demand_usd_hour",
             "-1",
             "on_demand_usd_hour -1 is negative: write dollars an hour, e.g. 1.204, or leave it empty where no price is known",
         ),
         ("on_demand_usd_hour", "$0.8", "on_demand_usd_hour \"$0.8\" is not a decimal number of dollars: write 0.8"),
-        ("on_demand_source", "", "on_demand_source is empty: name who said the price"),
+        ("on_demand_source", "", "on_demand_source is empty: name the source of the price"),
         (
             "on_demand_date",
             "07/2026",
             "on_demand_date \"07/2026\" is not a date: write 2026-08-03, or 2026-08 where only the month is known, or leave it empty",
         ),
-        ("spot_usd_hour", "", "spot_source \"desk\" stands beside an empty spot_usd_hour: write the price or clear this cell"),
+        ("spot_usd_hour", "", "spot_source \"desk\" is given, but spot_usd_hour is empty: write the price or clear this cell"),
         (
             "spot_usd_hour",
             "0.8048",
@@ -112,12 +112,12 @@ fn each_cell_has_its_fault() {
         (
             "reserved_3y_usd_hour",
             "0.3",
-            "reserved_kind is empty: say what kind of reservation this is, and who named its price",
+            "reserved_kind is empty: say what kind of reservation this is, and name the source of its price",
         ),
         (
             "note",
             "cheap",
-            "note \"cheap\" is none of the words known here: write pinned-at-on-demand or floor (not both), list-only, or nothing",
+            "note \"cheap\" is not a known value: write pinned-at-on-demand or floor (not both), list-only, or nothing",
         ),
         (
             "note",
@@ -133,8 +133,8 @@ fn each_cell_has_its_fault() {
 #[test]
 fn a_zone_name_is_no_aws_zone() {
     let line = LINE.replacen("ours,here,", "aws,us-east-1,us-east-1a", 1);
-    let expected = "t/ours.csv:2: zone \"us-east-1a\" is a zone name, which each account maps to places in its own way: \
-                    write the zone id, e.g. use1-az6";
+    let expected = "t/ours.csv:2: zone \"us-east-1a\" is a zone name, which means another zone in each account: write the \
+                    zone id, e.g. use1-az6";
     assert_eq!(said(offers(&[&line])), expected);
 }
 
@@ -147,7 +147,7 @@ fn all_faults_are_told_at_once() {
     let many = vec![bad.as_str(); 1000];
     let faults = offers(&many).expect_err("faults");
     assert_eq!(faults.faults().len(), 3000);
-    assert!(faults.to_string().ends_with("\nand 2950 more faults"));
+    assert!(faults.to_string().ends_with("\nand 2950 more errors"));
 }
 
 #[test]
@@ -155,18 +155,18 @@ fn lines_that_differ_on_one_thing_are_faults() {
     let dearer = LINE.replace("0.8048", "0.9");
     assert_eq!(
         said(offers(&[LINE, &dearer])),
-        "t/ours.csv:3: says otherwise than t/ours.csv:2, which has the same cloud, region, zone and instance_type: keep one of them"
+        "t/ours.csv:3: contradicts t/ours.csv:2, which has the same cloud, region, zone and instance_type: keep one of them"
     );
     let elsewhere = LINE.replacen("here", "there", 1).replacen(",16,", ",32,", 1);
     assert_eq!(
         said(offers(&[LINE, &elsewhere])),
-        "t/ours.csv:3: makes box-1 of other GPUs, CPUs or memory than t/ours.csv:2: \
-         an instance type is the same everywhere; correct one of them"
+        "t/ours.csv:3: gives box-1 other GPUs, CPUs or memory than t/ours.csv:2: an instance type is the same everywhere; \
+         correct one of them"
     );
     let text = format!("{HEADER}\n{LINE}\n");
     let other = format!("{HEADER}\n{dearer}\n");
     let said = said(load_with(&[("t/a.csv", &text), ("t/b.csv", &other)]));
-    assert!(said.starts_with("t/b.csv:2: says otherwise than t/a.csv:2"), "{said}");
+    assert!(said.starts_with("t/b.csv:2: contradicts t/a.csv:2"), "{said}");
 }
 
 #[test]
@@ -174,8 +174,8 @@ fn headers_and_lines_are_checked() {
     let text = format!("{}\n{LINE}\n", HEADER.replacen("region", "regoin", 1));
     assert_eq!(
         said(load_with(&[("t/ours.csv", &text)])),
-        "t/ours.csv:1: regoin is no column of this table: correct its spelling or remove it\n\
-         t/ours.csv:1: region is missing in the header: add the column (its cells may be empty where the figure is unknown)"
+        "t/ours.csv:1: regoin is not a column of this table: correct its spelling or remove it\nt/ours.csv:1: region is \
+         missing in the header: add the column (its cells may be empty where the figure is unknown)"
     );
     let said_of = |text: &str| said(load_with(&[("t/ours.csv", text)]));
     assert!(said_of(&format!("{HEADER},note\n")).contains("note is in the header twice: remove one"));
@@ -192,12 +192,12 @@ fn other_tables_are_checked_too() {
         (
             "t/gcp-zones.csv",
             line("gcp-zones.csv", "g2-standard-4,uscentral1,x,"),
-            "zone \"uscentral1\" is no GCP zone: write the region and the zone's letter, e.g. us-central1-a",
+            "zone \"uscentral1\" is not a GCP zone: write the region and the zone's letter, e.g. us-central1-a",
         ),
         (
             "t/gcp-zones.csv",
             line("gcp-zones.csv", "g2-standard-4,us-central1-a,,"),
-            "source is empty: name who listed the zone",
+            "source is empty: name the source that lists the zone",
         ),
         (
             "t/aws-spot-advisor.csv",
@@ -207,8 +207,8 @@ fn other_tables_are_checked_too() {
         (
             "t/regions.csv",
             line("regions.csv", "aws,us-east-1,america,Virginia"),
-            "continent \"america\" is none of the words known here: \
-             write africa, asia, europe, middle-east, north-america, oceania or south-america",
+            "continent \"america\" is not a known value: write africa, asia, europe, middle-east, north-america, oceania or \
+             south-america",
         ),
         (
             "t/egress.csv",
@@ -223,22 +223,23 @@ fn other_tables_are_checked_too() {
         (
             "t/egress.csv",
             line("egress.csv", "aws,region,us-east1,europe,0.02,x,"),
-            "from \"us-east1\" is no region of aws in regions.csv: correct its spelling, or add it there",
+            "from \"us-east1\" is not a region of aws in regions.csv: correct its spelling, or add it there",
         ),
         (
             "t/egress.csv",
             line("egress.csv", "aws,internet,,us-east1,0.09,x,"),
-            "to \"us-east1\" is none of the words known here: write a continent, or nothing",
+            "to \"us-east1\" is not a known value: write a continent, or nothing",
         ),
         (
             "t/egress.csv",
             line("egress.csv", "aws,zone,,europe,0.02,x,"),
-            "to \"europe\" is none of the words known here: write nothing: zones are of one region",
+            "to \"europe\" is not a known value: write nothing: zones are of one region",
         ),
         (
             "t/gpu-specs.csv",
             line("gpu-specs.csv", "L4,24,300,121,242,8.9,0,1g.5gb,0,,,,,x,x,,,"),
-            "mig_profiles \"1g.5gb\" beside mig_max_instances 0: write how many instances it can be split into, or clear this cell",
+            "mig_profiles \"1g.5gb\" is given, but mig_max_instances is 0: write how many instances it can be split into, or \
+             clear this cell",
         ),
         (
             "t/gpu-specs.csv",

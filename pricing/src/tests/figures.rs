@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use csv::StringRecord;
-use stoker_core::ids::{Cloud, GpuModel, InstanceType};
-use stoker_core::offer::{Arch, CapacityType, GpuFeature, InstanceSpec};
-use stoker_core::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind};
-use stoker_core::sharing::{Geometry, Misfit};
-use stoker_core::units::{MiB, Milli, UsdPerHour};
+use stoker_core::base::ids::{Cloud, GpuModel, InstanceType};
+use stoker_core::base::units::{MiB, Milli, UsdPerHour};
+use stoker_core::market::offer::{Arch, CapacityType, GpuFeature, InstanceSpec};
+use stoker_core::market::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind};
+use stoker_core::market::sharing::{Geometry, Misfit};
 
 use super::{book, market, place, table};
 use crate::{embedded, load_dir};
@@ -39,7 +39,7 @@ fn rows(name: &str) -> Vec<BTreeMap<String, String>> {
 
 #[test]
 fn commitments_cost_what_the_lists_say() {
-    use stoker_core::policy::CommitmentKind::{CommittedUse, ReservedInstance, SavingsPlan};
+    use stoker_core::base::kinds::CommitmentKind::{CommittedUse, ReservedInstance, SavingsPlan};
     let book = book();
     let terms = |at: (&str, &str, &str, &str)| {
         let rates = book.terms(&place(at.0, at.1, at.2, at.3))?;

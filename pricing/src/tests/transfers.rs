@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use stoker_core::ids::{Cloud, Region, ZoneId};
-use stoker_core::transfer::{Continent, Site, UsdPerGiB};
-use stoker_core::units::UsdMicros;
+use stoker_core::base::ids::{Cloud, Region, ZoneId};
+use stoker_core::base::units::UsdMicros;
+use stoker_core::market::transfer::{Continent, Site, UsdPerGiB};
 
 use super::book;
 

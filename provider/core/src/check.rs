@@ -1,99 +1,119 @@
 //! The checker: judges a decision by the promises, with code of its own. It shares nothing with `decide` but the types, so that one
 //! mistake cannot both make and excuse a bad plan.
+//!
+//! A promise that would be broken is a fault of a pool, or of the fleet. What is done of the plan then is in the module `contain`: the pool does
+//! not grow and begins no disruption of its own, and every other pool goes on.
 
 mod begun;
-mod fatal;
-mod floors;
-mod guarded;
-mod leaving;
+mod busy;
+mod contain;
+mod disruption;
+mod fallback;
+mod found;
+mod freshness;
 mod membership;
 mod spend;
-mod windows;
+mod violation;
 mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::group::{Group, Menu};
-use crate::ids::{LaunchKey, NodeGroupId, PoolName, RecordId};
-use crate::lookup::{Lookup, LookupSet};
-use crate::memory::Memory;
-use crate::offer::{CapacityType, Market, Place};
-use crate::plan::{Action, Checked, Decision, Ending, Plan};
-use crate::policy::{Quota, QuotaUnit};
-use crate::record::{Purchase, Record, State};
-use crate::snapshot::Snapshot;
-use crate::supply::LaunchRequest;
-use crate::units::Percent;
+use crate::base::ids::{DecisionId, LaunchKey, NodeGroupId, PoolName, RecordId};
+use crate::base::index::{Lookup, LookupSet};
+use crate::base::kinds::QuotaUnit;
+use crate::base::units::Percent;
+use crate::catalogue::group::{Group, Menu};
+use crate::facts::snapshot::Snapshot;
+use crate::facts::supply::LaunchRequest;
+use crate::market::offer::{CapacityType, Market, Place};
+use crate::plan::{Action, Checked, Decision, Ending, Plan, Proposed};
+use crate::policy::{Pool, Quota};
+use crate::state::memory::Memory;
+use crate::state::record::{Purchase, Record, State};
+use jiff::Timestamp;
 
-pub use fatal::Fatal;
+pub use fallback::without_decision;
+use found::Found;
 pub use membership::quotas_of;
 #[cfg(test)]
 pub(crate) use membership::wanting;
 use spend::Bought;
+pub use violation::{Finding, Violation};
 
 /// The records of each group.
 type ByGroup<'a> = BTreeMap<&'a NodeGroupId, Vec<&'a Record>>;
 
-/// Judges a decision against the memory `before` it.
-///
-/// # Errors
-/// Every promise that it would break.
+/// A decision as the checker leaves it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verified {
+    /// What may be done.
+    pub plan: Plan<Checked>,
+    /// What to remember.
+    pub memory: Memory,
+    /// The promises that the decision would have broken. Without any, plan and memory are as they were decided.
+    pub findings: Vec<Finding>,
+}
+
+impl Verified {
+    /// The plan and the memory, where no promise would have been broken.
+    ///
+    /// # Errors
+    /// Every promise that would.
+    pub fn sound(self) -> Result<(Plan<Checked>, Memory), Vec<Finding>> {
+        if self.findings.is_empty() { Ok((self.plan, self.memory)) } else { Err(self.findings) }
+    }
+}
+
+/// Judges decision number `id`, which was made at `now` on the memory `before`, and takes out of it what belongs to a fault.
 pub fn check(
     decision: Decision,
     before: &Memory,
     snapshot: &Snapshot,
     menu: &Menu,
-) -> Result<(Plan<Checked>, Memory), Vec<Fatal>> {
-    let mut faults = Vec::new();
-    let Decision { plan, memory, .. } = decision;
-    launches(&plan.actions, &memory, snapshot, &mut faults);
-    endings(&plan.actions, &memory, snapshot, &mut faults);
-    leaving::leaving(&plan.actions, before, &memory, snapshot, menu, &mut faults);
-    let by_group = by_group(&memory);
-    guarded::guarded(&plan.actions, before, &memory, &by_group, (snapshot, menu), &mut faults);
-    floors::own_growth(&plan, before, &memory, menu, &mut faults);
-    floors::moved_at_once(&plan, before, &memory, menu, &mut faults);
-    windows::windows(&plan.actions, before, &memory, &by_group, (menu, snapshot.buffers), &mut faults);
-    let growing: BTreeSet<RecordId> = plan
-        .actions
-        .iter()
-        .filter_map(|action| match action {
-            // Asking again with the same key buys nothing new.
-            Action::Launch { record, request, .. } if !asked_before(before, *record, &request.key) => Some(*record),
-            _ => None,
-        })
-        .collect();
-    zones::shares(&growing, &by_group, &memory, menu, &mut faults);
-    if !growing.is_empty() {
-        spending(&growing, &by_group, (before, &memory), menu, &mut faults);
-    }
-    let spot_bought = plan.actions.iter().filter_map(|action| match action {
-        Action::Launch { record, request, .. } if !asked_before(before, *record, &request.key) => Some(request),
+    (id, now): (DecisionId, Timestamp),
+) -> Verified {
+    let Decision { mut plan, mut memory, .. } = decision;
+    let mut found = Found::new(menu);
+    judge(&plan, &memory, before, (snapshot, menu, now), &mut found);
+    contain::contain(&mut plan, &mut memory, before, menu, &found);
+    contain::remember(&mut plan, &mut memory, before, &found, (id, now));
+    Verified { plan: plan.into_checked(), memory, findings: found.findings }
+}
+
+/// Finds every promise that a decision would break.
+fn judge(
+    plan: &Plan<Proposed>,
+    memory: &Memory,
+    before: &Memory,
+    (snapshot, menu, now): (&Snapshot, &Menu, Timestamp),
+    found: &mut Found<'_>,
+) {
+    launches(&plan.actions, memory, snapshot, found);
+    endings(&plan.actions, memory, snapshot, found);
+    disruption::leaving(&plan.actions, before, memory, snapshot, menu, found);
+    let by_group = by_group(memory);
+    busy::guarded(&plan.actions, before, memory, &by_group, (snapshot, menu), found);
+    let asked = plan.actions.iter().filter_map(|action| match action {
+        // Asking again with the same key buys nothing new.
+        Action::Launch { record, request, .. } if !asked_before(before, *record, &request.key) => Some((*record, request)),
         _ => None,
     });
-    let spot_bought = spot_bought.filter(|r| r.market.capacity_type == CapacityType::Spot);
-    spot_shares(spot_bought, &by_group, &memory, menu, &mut faults);
-    if !menu.policy.commitments.is_empty() {
-        let launched = plan.actions.iter().filter_map(|action| match action {
-            Action::Launch { record, request, .. }
-                if request.market.capacity_type == CapacityType::Reserved && !asked_before(before, *record, &request.key) =>
-            {
-                Some(&request.market.place)
-            }
-            _ => None,
-        });
-        kept(&launched.collect(), &memory, menu, &mut faults);
+    let bought: Vec<(RecordId, &LaunchRequest)> = asked.collect();
+    if !bought.is_empty() {
+        let growing: BTreeSet<RecordId> = bought.iter().map(|(id, _)| *id).collect();
+        let of = |capacity| bought.iter().map(|(_, request)| *request).filter(move |r| r.market.capacity_type == capacity);
+        freshness::known_now(&bought, snapshot, menu, now, found);
+        zones::shares(&growing, &by_group, memory, menu, found);
+        spending(&growing, &by_group, (before, memory), menu, found);
+        spot_shares(of(CapacityType::Spot), &by_group, memory, menu, found);
+        if !menu.policy.commitments.is_empty() {
+            kept(&of(CapacityType::Reserved).map(|request| &request.market.place).collect(), memory, menu, found);
+        }
     }
     let mut machines = LookupSet::default();
     for machine in memory.records.values().filter_map(|record| record.instance()) {
         if !machines.insert(machine) {
-            faults.push(Fatal::SharedMachine(machine.clone()));
-        }
-    }
-    for record in memory.records.values() {
-        let told = || plan.explanations.iter().any(|e| e.order == record.order && e.group.as_ref() == Some(&record.group));
-        if record.state == State::Wanted && !told() {
-            faults.push(Fatal::Unexplained(record.id));
+            found.fleet(Violation::SharedMachine(machine.clone()));
         }
     }
     for (group, limits) in &plan.limits {
@@ -101,14 +121,13 @@ pub fn check(
         let counted = by_group.get(group).map_or(0, |records| records.iter().filter(counting).count());
         let counted = u32::try_from(counted).unwrap_or(u32::MAX);
         if limits.target != counted {
-            faults.push(Fatal::WrongTarget { group: group.clone(), shown: limits.target, counted });
+            found.group(group, memory, Violation::WrongTarget { group: group.clone(), shown: limits.target, counted });
         }
         if limits.min > limits.max || limits.target > limits.max {
             let (min, target, max) = (limits.min, limits.target, limits.max);
-            faults.push(Fatal::BadLimits { group: group.clone(), min, target, max });
+            found.group(group, memory, Violation::BadLimits { group: group.clone(), min, target, max });
         }
     }
-    if faults.is_empty() { Ok((plan.into_checked(), memory)) } else { Err(faults) }
 }
 
 fn by_group(memory: &Memory) -> ByGroup<'_> {
@@ -130,7 +149,7 @@ fn spot_shares<'a>(
     by_group: &ByGroup<'_>,
     memory: &Memory,
     menu: &Menu,
-    faults: &mut Vec<Fatal>,
+    found: &mut Found<'_>,
 ) {
     let pool_of = |group: &NodeGroupId| menu.group_or_remembered(group, memory).map(|g| &g.pool);
     let bought: BTreeSet<(&PoolName, &Market)> = bought.filter_map(|r| Some((pool_of(&r.group)?, &r.market))).collect();
@@ -154,7 +173,7 @@ fn spot_shares<'a>(
         }
         let mut allow = |spot: u64, share: Percent, slack: u64| {
             if 100 * spot > nodes * u64::from(share.0) + slack {
-                faults.push(Fatal::TooMuchSpot { pool: name.clone(), spot, nodes, limit: share });
+                found.pool(name, Violation::TooMuchSpot { pool: name.clone(), spot, nodes, limit: share });
             }
         };
         allow(spot, rules.max_share, 0);
@@ -170,43 +189,48 @@ fn asked_before(before: &Memory, record: RecordId, asked: &LaunchKey) -> bool {
         .is_some_and(|r| matches!(&r.state, State::Launching { purchase: Purchase { key, .. }, .. } if key == asked))
 }
 
-fn launches(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: &mut Vec<Fatal>) {
-    let mut keys = BTreeSet::new();
+fn launches(actions: &[Action], memory: &Memory, snapshot: &Snapshot, found: &mut Found<'_>) {
+    let mut keys: BTreeMap<&LaunchKey, &NodeGroupId> = BTreeMap::new();
     for action in actions {
         let Action::Launch { record, request, price, .. } = action else { continue };
-        if !keys.insert(&request.key) {
-            faults.push(Fatal::KeyTwice(request.key.clone()));
+        let LaunchRequest { key, group, .. } = request;
+        if let Some(other) = keys.insert(key, group) {
+            // Of two pools that use one key, nobody can tell whose it is.
+            for group in BTreeSet::from([group, other]) {
+                found.group(group, memory, Violation::KeyTwice(key.clone()));
+            }
         }
-        if snapshot.launching.contains(&request.key) {
-            faults.push(Fatal::UnderWay(request.key.clone()));
+        if snapshot.launching.contains(key) {
+            found.group(group, memory, Violation::UnderWay(key.clone()));
         }
         if price.0 <= 0 {
-            faults.push(Fatal::NoPrice(request.key.clone()));
+            found.group(group, memory, Violation::NoPrice(key.clone()));
         }
         let said = memory.records.get(record).is_some_and(|r| {
-            matches!(&r.state, State::Launching { purchase: Purchase { key, market, .. }, .. }
-                if *key == request.key && *market == request.market && r.group == request.group)
+            matches!(&r.state, State::Launching { purchase, .. }
+                if purchase.key == *key && purchase.market == request.market && r.group == *group)
         });
         if !said {
-            faults.push(Fatal::LaunchWithoutRecord { record: *record, key: request.key.clone() });
+            found.group(group, memory, Violation::LaunchWithoutRecord { record: *record, key: key.clone() });
         }
     }
 }
 
-fn endings(actions: &[Action], memory: &Memory, snapshot: &Snapshot, faults: &mut Vec<Fatal>) {
-    for action in actions {
+fn endings(actions: &[Action], memory: &Memory, snapshot: &Snapshot, found: &mut Found<'_>) {
+    for (at, action) in actions.iter().enumerate() {
         let Action::Terminate { instance, why, .. } = action else { continue };
+        let record = || memory.records.values().find(|record| record.instance() == Some(instance)).map(|record| record.id);
         let busy = snapshot.cluster.as_ref().is_some_and(|cluster| {
             cluster.nodes.values().any(|n| n.provider_id.as_ref() == Some(instance) && !n.gpu_pods.is_empty())
         });
         if busy && *why != Ending::Deleted {
-            faults.push(Fatal::EndsBusy(instance.clone()));
+            found.action(at, record(), memory, Violation::EndsBusy(instance.clone()));
         }
         let counts = memory.records.values().any(
             |r| matches!(&r.state, State::Booting { instance: i, .. } | State::Registered { instance: i, .. } if i == instance),
         );
         if counts {
-            faults.push(Fatal::EndsCounted(instance.clone()));
+            found.action(at, record(), memory, Violation::EndsCounted(instance.clone()));
         }
     }
 }
@@ -218,7 +242,7 @@ fn spending(
     by_group: &ByGroup<'_>,
     (before, memory): (&Memory, &Memory),
     menu: &Menu,
-    faults: &mut Vec<Fatal>,
+    found: &mut Found<'_>,
 ) {
     let group_of = |id: &NodeGroupId| -> Option<&Group> { menu.group_or_remembered(id, memory).map(AsRef::as_ref) };
     let pool_of = |id: &RecordId| group_of(&memory.records.get(id)?.group).map(|group| &group.pool);
@@ -247,7 +271,7 @@ fn spending(
                 None => bought.push(Bought { purchase, group, now: bought_now, nodes: 1 }),
             }
             if bought_now && let Some(name) = membership::wanting(&menu.policy, &purchase.market, &group.spec) {
-                faults.push(Fatal::QuotaUnlisted { name, key: purchase.key.clone() });
+                found.pool(&group.pool, Violation::QuotaUnlisted { name, key: purchase.key.clone() });
             }
             if !members.iter().any(|(market, _)| **market == purchase.market) {
                 members.push((&purchase.market, quotas_of(&menu.policy, &purchase.market, &group.spec)));
@@ -265,23 +289,33 @@ fn spending(
     }
     for pool in menu.policy.pools.iter().filter(|pool| growing_pools.contains(&pool.name)) {
         let held = nodes.get(&pool.name).copied().unwrap_or(0);
-        let limit = floors::max_nodes(pool, growing, memory);
+        let limit = max_nodes(pool, growing, memory);
         if held > u64::from(limit) {
-            faults.push(Fatal::TooManyNodes { pool: pool.name.clone(), nodes: held, limit });
+            found.pool(&pool.name, Violation::TooManyNodes { pool: pool.name.clone(), nodes: held, limit });
         }
     }
-    spend::judge(&menu.policy, &bought, &before.budgets, faults);
+    spend::judge(&menu.policy, &bought, &before.budgets, found);
     for Tally { quota, units, .. } in tallies.into_iter().filter(|tally| tally.grows) {
         let others = u64::from(quota.used) + u64::from(quota.safety);
         if units + others > u64::from(quota.limit) {
             let share = u64::from(quota.limit).saturating_sub(others);
-            faults.push(Fatal::QuotaExceeded { name: quota.name.clone(), units, share });
+            found.fleet(Violation::QuotaExceeded { name: quota.name.clone(), units, share });
         }
     }
 }
 
+/// The most nodes that a pool may have when these records are launched: at off-hours fewer.
+fn max_nodes(pool: &Pool, growing: &BTreeSet<RecordId>, memory: &Memory) -> u32 {
+    let launched = growing.iter().filter_map(|id| match &memory.records.get(id)?.state {
+        State::Launching { since, .. } => Some(*since),
+        _ => None,
+    });
+    let off = pool.off_hours.as_ref().zip(launched.max()).filter(|(off, now)| off.at(*now).0);
+    off.and_then(|(off, _)| off.max_nodes).unwrap_or(u32::MAX).min(pool.limits.max_nodes)
+}
+
 /// No more nodes are bought from kept capacity than there are. A commitment that ended or shrank binds growth only.
-fn kept(launched: &BTreeSet<&Place>, memory: &Memory, menu: &Menu, faults: &mut Vec<Fatal>) {
+fn kept(launched: &BTreeSet<&Place>, memory: &Memory, menu: &Menu, found: &mut Found<'_>) {
     for place in launched {
         let limits = menu.policy.commitments.iter().filter_map(|c| c.capacity_at(place)).map(|kept| u64::from(kept.nodes));
         let Some(limit) = limits.reduce(|a, b| a + b) else { continue };
@@ -289,7 +323,7 @@ fn kept(launched: &BTreeSet<&Place>, memory: &Memory, menu: &Menu, faults: &mut 
         let held = held.filter(|p| p.market.capacity_type == CapacityType::Reserved && p.market.place == **place);
         let nodes = held.count() as u64;
         if nodes > limit {
-            faults.push(Fatal::MoreThanKept { place: (*place).clone(), nodes, limit });
+            found.fleet(Violation::MoreThanKept { place: (*place).clone(), nodes, limit });
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What a pass decided: actions that leave the executor no choice, the limits that the autoscaler is shown, and the reasons.
+//! Plan of a pass: actions that leave the executor no choice, the limits for the autoscaler, and
+//! the reasons.
 
 mod note;
 
@@ -8,18 +9,19 @@ use std::marker::PhantomData;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::allocate::Proof;
-use crate::budget::Budget;
-use crate::choose::{Barred, Candidate};
-use crate::commitment::Use;
-use crate::floor::FloorStands;
-use crate::ids::{NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SupplierName};
-use crate::memory::Memory;
-use crate::offer::Market;
-use crate::score::Step;
-use crate::supply::LaunchRequest;
-use crate::told::Tell;
-use crate::units::UsdPerHour;
+use crate::base::ids::{NodeGroupId, NodeName, ProviderId, RecordId, SupplierName};
+use crate::base::units::UsdPerHour;
+use crate::choose::candidate::Barred;
+use crate::choose::explanation::Explanation;
+use crate::choose::score::Step;
+use crate::facts::supply::LaunchRequest;
+use crate::limits::budget::Budget;
+use crate::limits::commitment::Use;
+use crate::market::offer::Market;
+use crate::policy::rules::warm_floor::FloorStands;
+use crate::state::memory::Memory;
+use crate::state::node_status::StatusUpdate;
+use crate::state::paused::Pause;
 
 pub use note::{About, Note};
 
@@ -46,7 +48,7 @@ pub struct Plan<S> {
     pub explanations: Vec<Explanation>,
     /// What Nodes are to be told of their verdicts, the most pressing first. No action: it changes nothing that runs and is not written
     /// down, and what is not told now is found again by the next pass.
-    pub tells: Vec<Tell>,
+    pub tells: Vec<StatusUpdate>,
     state: PhantomData<S>,
 }
 
@@ -57,7 +59,7 @@ impl Plan<Proposed> {
         accounts: Accounts,
         notes: Vec<Note>,
         explanations: Vec<Explanation>,
-        tells: Vec<Tell>,
+        tells: Vec<StatusUpdate>,
     ) -> Self {
         Self { actions, limits, accounts, notes, explanations, tells, state: PhantomData }
     }
@@ -173,49 +175,49 @@ pub enum Action {
 pub enum HoldFor {
     /// GPU pods hold it.
     #[default]
-    #[error("GPU pods hold it")]
+    #[error("GPU pods are on it")]
     Pods,
     /// GPU pods hold it, and have done nothing with it for long.
-    #[error("GPU pods hold it, and have done nothing with it for long")]
+    #[error("GPU pods occupy it, and its GPUs have been idle for long")]
     Held,
     /// A GPU is at work on it without a pod, or was a moment ago.
-    #[error("a GPU is at work on it without a pod, or was a moment ago")]
+    #[error("one of its GPUs is busy without a pod, or was a moment ago")]
     Active,
     /// What it does cannot be told.
-    #[error("what it does cannot be told")]
+    #[error("its activity is unknown")]
     Unknown,
     /// It is unhealthy: it stays until its pool's rule for such nodes lets it go.
-    #[error("it is unhealthy, and stays until its pool's rule for such nodes lets it go")]
+    #[error("it is unhealthy, and stays until its pool's rule for unhealthy nodes releases it")]
     Unhealthy,
     /// Commitments pay for it, and another free node of its pool costs money.
     #[error("commitments pay for it, and another free node of its pool costs money")]
     Paid,
     /// It has not been free for long enough.
-    #[error("it is free, and its window is over at {}", .until.strftime("%H:%MZ"))]
+    #[error("it is free, and its window ends at {}", .until.strftime("%H:%MZ"))]
     Window {
         /// When the window is over.
         until: Timestamp,
     },
     /// It has not lived for long enough.
-    #[error("it is free, and its minimum life is over at {}", .until.strftime("%H:%MZ"))]
+    #[error("it is free, and its minimum life ends at {}", .until.strftime("%H:%MZ"))]
     MinimumLife {
         /// When that is over.
         until: Timestamp,
     },
     /// Its pool grew a short while ago.
-    #[error("it is free, and nothing of its pool goes until {}, because the pool grew", .until.strftime("%H:%MZ"))]
+    #[error("it is free, and no node of its pool is released until {}, because the pool grew", .until.strftime("%H:%MZ"))]
     Growth {
         /// Until when nothing goes.
         until: Timestamp,
     },
     /// As many of its pool's nodes were released within one window as may be.
-    #[error("it is free, and the next of its pool's nodes may go at {}", .until.strftime("%H:%MZ"))]
+    #[error("it is free, and the next node of its pool may be released at {}", .until.strftime("%H:%MZ"))]
     Removals {
         /// When its turn comes.
         until: Timestamp,
     },
     /// Its pool would have fewer nodes than it keeps.
-    #[error("it is free, and its pool keeps as many nodes as it has")]
+    #[error("it is free, and its pool is at its minimum")]
     Floor,
 }
 
@@ -271,30 +273,30 @@ pub enum Ending {
     #[error("its order was cancelled")]
     Cancelled,
     /// It carries the key of an attempt that was given up.
-    #[error("it belongs to an attempt that was given up")]
+    #[error("its launch was abandoned")]
     Superseded,
     /// It is ours by its key, but its group is unknown and nothing runs on it.
     #[error("its group is unknown and nothing runs on it")]
     Orphaned,
     /// Its pods went because spot is back.
-    #[error("spot is back, and its pods have gone")]
+    #[error("spot is available again, and its pods have left")]
     BackToSpot,
     /// Its pods went because the capacity that it runs on ends.
-    #[error("the capacity that it runs on ends, and its pods have gone")]
+    #[error("the capacity that it runs on ends, and its pods have left")]
     CapacityEnds,
     /// Its pods went because the cloud takes it back.
-    #[error("the cloud takes it back, and its pods have gone")]
+    #[error("the cloud reclaims it, and its pods have left")]
     Reclaimed,
     /// Its pods went because it is unhealthy.
-    #[error("its hardware is not fit for work, and its pods have gone")]
+    #[error("its hardware is faulty, and its pods have left")]
     Unhealthy,
     /// Its pods were told to go because they held it in off-hours and did nothing.
-    #[error("its pods held it in off-hours, did nothing, and have gone")]
+    #[error("its pods occupied it in off-hours, did nothing, and have left")]
     Held,
 }
 
 /// What the autoscaler is shown of a group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupLimits {
     /// Records that count.
     pub target: u32,
@@ -324,6 +326,19 @@ pub struct GroupLimits {
     pub closed: Option<Closed>,
 }
 
+impl GroupLimits {
+    /// Closes the group to growth. `target` is the count of its records.
+    pub fn close(&mut self, target: u32, why: Closed) {
+        self.target = target;
+        self.max = target;
+        self.min = self.min.min(target);
+        self.next_price = None;
+        self.lasting_price = None;
+        self.supply.clear();
+        self.closed = Some(why);
+    }
+}
+
 /// Free nodes of a group, by what becomes of them. Those that [`GroupLimits::paid`] counts are not among them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -347,36 +362,20 @@ pub enum Closed {
     Offers(Vec<(Market, Barred)>),
     /// Capacity is booting that the autoscaler may not count on: growth now could buy it twice.
     #[error(
-        "{nodes} {} booting that the autoscaler may not count on; closed until {} Ready",
-        if *nodes == 1 { "node is" } else { "nodes are" },
-        if *nodes == 1 { "it is" } else { "they are" }
+        "scale-up paused: Cluster Autoscaler may not know that {nodes} {} still booting",
+        if *nodes == 1 { "node is" } else { "nodes are" }
     )]
     Uncredited {
         /// So many.
         nodes: u32,
     },
-    /// The plans of the last passes would have broken a promise.
-    #[error("the last plan would have broken a promise and was not acted on; nothing grows until one is sound")]
-    Unsound,
+    /// The plan for its pool, or for the fleet, would have broken a promise.
+    #[error(transparent)]
+    Paused(Pause),
+    /// Decisions cannot be written down.
+    #[error("the journal cannot be written, so nothing is decided")]
+    Journal,
     /// Its pool is not in the policy any more.
-    #[error("the policy has no such group any more; listed until it is empty")]
+    #[error("the policy no longer has this group; it is listed until it is empty")]
     Removed,
-}
-
-/// Why an order was supplied as it was in one pass.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Explanation {
-    /// The order; `None` in a what-if.
-    pub order: Option<OrderId>,
-    /// The group; `None` where a whole pool was asked.
-    pub group: Option<NodeGroupId>,
-    /// Nodes asked for in this pass.
-    pub asked: u32,
-    /// Nodes that an offer was found for.
-    pub found: u32,
-    /// Every offer weighed.
-    pub candidates: Vec<Candidate>,
-    /// How good the choice is known to be.
-    #[serde(default, skip_serializing_if = "Proof::is_best")]
-    pub proof: Proof,
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::commitment::Commitment;
-use crate::group::Menu;
-use crate::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName, ZoneId};
-use crate::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName, ZoneId};
+use crate::base::units::{MiB, Milli, UsdPerHour};
+use crate::catalogue::group::Menu;
+use crate::facts::supply::MarketFacts;
+use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
+use crate::policy::rules::commitment::Commitment;
 use crate::policy::{Policy, RawPolicy};
-use crate::price::{Entry, PriceBook, Quote, QuoteKind};
-use crate::supply::MarketFacts;
-use crate::units::{MiB, Milli, UsdPerHour};
 
 /// Type, GPU model, GPUs, vCPUs.
 pub(crate) type Kind = (&'static str, &'static str, u32, u32);

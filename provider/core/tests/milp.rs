@@ -5,13 +5,14 @@
 //! `STOKER_MILP_RUNS` says how many instances, `STOKER_MILP_SECONDS` how long the program may take for one goal.
 
 #![expect(clippy::unwrap_used, reason = "it is a test")]
+#![expect(clippy::disallowed_methods, reason = "it measures, and reads its settings from the environment")]
 #![expect(clippy::cast_precision_loss, reason = "a solver that computes with floats judges to a millionth")]
 
 use std::time::{Duration, Instant};
 
 use good_lp::solvers::{SolutionStatus, WithMipGap, WithTimeLimit};
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, microlp, variable};
-use stoker_core::filling::{Choice, Gap, Row, fill};
+use stoker_core::choose::solver::{Choice, Gap, Row, fill};
 
 /// Seconds that the integer program may take for one of its four goals.
 const PATIENCE: f64 = 20.0;

@@ -29,7 +29,7 @@ use crate::sample::Settings;
 use crate::stream::{self, Status, StreamArgs};
 use crate::watch::{Sink, Watch};
 
-/// Reads a node's GPUs by NVML and tells the provider; reports, and never judges
+/// Reads a node's GPUs by NVML and reports to the provider; it never judges
 #[derive(Debug, clap::Parser)]
 #[command(name = "stoker-probe", version)]
 pub struct Cli {
@@ -45,7 +45,7 @@ pub struct Cli {
     /// Address of /metrics and /healthz
     #[arg(long, default_value = "127.0.0.1:9411", value_name = "ADDRESS")]
     http: SocketAddr,
-    /// Whose announcements to follow
+    /// Cloud whose interruption notices to follow
     #[arg(long, value_enum, default_value = "auto")]
     cloud: Cloud,
     /// Metadata service to ask instead of the cloud's own, for tests
@@ -60,7 +60,7 @@ pub struct Cli {
     stream: StreamArgs,
     /// Print one round and end: with 1 where the driver is not READY (HUNG after 5 s without an answer), a gate FAILED, or nothing can be printed
     ///
-    /// Tells no provider. XIDs are told as they happen: those of before are not shown.
+    /// Reports to no provider. XIDs are reported as they happen: earlier ones are not shown.
     #[arg(long)]
     once: bool,
     /// Print each round and event as it comes
@@ -167,7 +167,7 @@ impl Cli {
         let stream = StreamArgs::group_id().and_then(|group| command.get_groups().find(|is| *is.get_id() == group));
         let flag = stream.into_iter().flat_map(ArgGroup::get_args).find(told);
         if let Some(name) = flag.filter(|_| cli.once).map(|flag| flag.as_str().replace('_', "-")) {
-            let why = format!("--once tells nobody but standard output: leave out --{name}, or --once");
+            let why = format!("--once prints to standard output only: omit --{name}, or --once");
             command.error(ErrorKind::ArgumentConflict, why).exit();
         }
         cli
@@ -186,7 +186,7 @@ impl Cli {
             return once::run(watch, tidings, self.print.unwrap_or(Format::Text)).await;
         }
         if self.node.is_empty() {
-            tracing::warn!("the node's name is not known: metrics bear none; give --node or NODE_NAME");
+            tracing::warn!("the node's name is unknown, so metrics carry none; give --node or NODE_NAME");
         }
 
         let provider = self.stream.settings(&self.node, self.period)?;
@@ -206,7 +206,7 @@ impl Cli {
         let teller = Teller { outbox, metrics: metrics.clone(), print: self.print };
 
         let listener = TcpListener::bind(self.http).await.with_context(|| format!("listening on {}", self.http))?;
-        tracing::info!(node = self.node, http = %listener.local_addr().context("the address listened on")?, "the probe begins");
+        tracing::info!(node = self.node, http = %listener.local_addr().context("the address listened on")?, "the probe starts");
         let mut serving = tokio::spawn(metrics.serve(listener, stop.clone()));
         let cloud = self.cloud.settled(Path::new("/sys"));
         let elsewhere = Elsewhere { base: self.metadata_url.clone(), period: None };
@@ -223,7 +223,7 @@ impl Cli {
         stop.cancel();
         following.await.context("following the cloud's notices")?;
         watching.await.context("sampling")?;
-        streaming.await.context("telling the provider")?;
+        streaming.await.context("reporting to the provider")?;
         // A scrape in progress does not hold the end up; nor does a call to NVML that hangs.
         serving.abort();
         Ok(ExitCode::SUCCESS)

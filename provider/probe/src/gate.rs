@@ -16,10 +16,10 @@ pub struct Expected {
     /// Model that each should be, as a word or words of NVML's name: `H100`, `RTX PRO 6000`
     #[arg(long = "expect-model", env = "STOKER_EXPECT_MODEL", value_name = "MODEL", value_parser = model)]
     pub model: Option<String>,
-    /// Memory that each should have, in GiB by the data sheet; a tenth less is taken for it
+    /// Memory that each should have, in GiB by the data sheet; up to a tenth less is accepted
     #[arg(long = "expect-memory-gib", env = "STOKER_EXPECT_MEMORY_GIB", value_name = "GIB")]
     pub memory_gib: Option<u64>,
-    /// Oldest driver that will do: `570.86`
+    /// Oldest acceptable driver: `570.86`
     #[arg(long = "min-driver", env = "STOKER_MIN_DRIVER", value_name = "VERSION", value_parser = driver)]
     pub driver: Option<String>,
 }

@@ -143,7 +143,7 @@ async fn poll(
             }
             Err(fault) => {
                 if failures == 0 {
-                    tracing::info!(%fault, "the metadata service does not tell; what it announced before still stands");
+                    tracing::info!(%fault, "the metadata service does not answer; its earlier announcements still hold");
                 }
                 failures += 1;
                 pause(failures)
@@ -208,7 +208,7 @@ fn first(standing: &[Notice]) -> Vec<Interruption> {
     let nothing = Interruption {
         kind: Kind::Withdrawn.into(),
         deadline: None,
-        detail: "what an earlier process of the probe told".to_owned(),
+        detail: "what an earlier process of the probe reported".to_owned(),
     };
     let withdrawn = (!ends).then_some(nothing);
     for notice in standing {

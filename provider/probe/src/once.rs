@@ -51,8 +51,8 @@ fn xids(round: &Round, none: bool) -> &'static str {
     let listens = |gate: &gate::Result| *gate == gate::Result::Passed;
     let events = round.gates.iter().find(|gate| gate.kind() == gate::Kind::Events).map(Gate::result);
     match (events.as_ref().is_some_and(listens), none) {
-        (false, _) => "XIDs unknown: not every GPU is listened to",
-        (true, true) => "XIDs none while this looked; a driver tells them as they happen, and only to a probe that runs",
-        (true, false) => "XIDs while this looked:",
+        (false, _) => "XIDs unknown: not every GPU is watched",
+        (true, true) => "no XIDs during this run; a driver reports them as they happen, and only to a running probe",
+        (true, false) => "XIDs during this run:",
     }
 }

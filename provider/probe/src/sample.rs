@@ -196,7 +196,7 @@ impl Thread {
             // Dropping it would panic, and opening it again would leak it again.
             std::mem::forget(nvml);
             self.again = None;
-            let detail = "the library has no nvmlShutdown; it is not NVML as we know it".to_owned();
+            let detail = "the library has no nvmlShutdown; it is not a known NVML".to_owned();
             return Err(Driver { state: State::Failed.into(), detail, ..Driver::default() });
         }
         Ok(nvml)

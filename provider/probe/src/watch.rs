@@ -128,7 +128,7 @@ impl Watch {
                 Ok(Err(_)) => return self.ended(),
                 Err(_) if until(self.sampler.answered()) > patient => {}
                 Err(_) => {
-                    tracing::warn!("a call to NVML has not come back");
+                    tracing::warn!("a call to NVML has not returned");
                     self.late = Some((since, answer));
                     return self.hung(since);
                 }
@@ -144,7 +144,7 @@ impl Watch {
 
     /// The thread has ended, by a fault in the wrapper or in us. Another one takes its place.
     fn ended(&mut self) -> Round {
-        tracing::error!("the sampling thread ended; starting another");
+        tracing::error!("the sampling thread ended; restarting it");
         match Sampler::start(self.settings.clone(), self.happened.clone()) {
             Ok(sampler) => self.sampler = sampler,
             Err(error) => tracing::error!(%error, "no sampling thread"),

@@ -123,16 +123,16 @@ fn what_no_hardware_has_and_no_hardware_at_all_are_told_as_that() -> Result<()> 
 fn xids_are_shown_where_they_come_meanwhile_and_else_said_not_to_be_known() -> Result<()> {
     let machine = Machine::new(&two())?;
     let (text, _) = eye(&machine, &[])?;
-    assert!(text.contains("XIDs none while this looked; a driver tells them as they happen"), "{text}");
+    assert!(text.contains("no XIDs during this run; a driver reports them as they happen"), "{text}");
     machine.set(&Scenario { xids: vec![Xid::on(1, 79)], ..two() })?;
     let (text, _) = eye(&machine, &[])?;
-    assert!(text.contains("XIDs while this looked:\n{") && text.contains("\"code\":79"), "{text}");
+    assert!(text.contains("XIDs during this run:\n{") && text.contains("\"code\":79"), "{text}");
     let lines = String::from_utf8(once(&machine, &[])?.stdout)?;
     let lines: Vec<serde_json::Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     assert_eq!((lines.len(), &lines[1]["xid"]["gpuUuid"]), (2, &Gpu::h100(1).uuid.into()));
     // Nobody listens: that none came says nothing.
     machine.set(&failing("nvmlEventSetCreate", Code::NoPermission))?;
-    assert!(eye(&machine, &[])?.0.contains("XIDs unknown: not every GPU is listened to"));
+    assert!(eye(&machine, &[])?.0.contains("XIDs unknown: not every GPU is watched"));
     Ok(())
 }
 
@@ -143,7 +143,7 @@ fn a_provider_that_would_not_be_told_is_refused() -> Result<()> {
         let out = once(&machine, flags)?;
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         assert_eq!(out.status.code(), Some(2), "{said}");
-        assert!(said.contains(&format!("leave out {}, or --once", flags[0])), "{said}");
+        assert!(said.contains(&format!("omit {}, or --once", flags[0])), "{said}");
     }
     // A shell in the pod of a probe that runs has it in its environment.
     let mut command = machine.command(Some(&library()?));

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use stoker_core::group::Menu;
-use stoker_core::ids::NodeGroupId;
-use stoker_core::memory::Memory;
+use stoker_core::base::ids::NodeGroupId;
+use stoker_core::catalogue::group::Menu;
+use stoker_core::choose::score::{Asked, Score, Way};
 use stoker_core::plan::GroupLimits;
-use stoker_core::record::State;
-use stoker_core::score::{Asked, Score, Way};
+use stoker_core::state::memory::Memory;
+use stoker_core::state::record::State;
 
 use crate::model::{ExpanderOption, GroupInfo, InstanceError, InstanceInfo, InstanceState};
 

@@ -2,6 +2,6 @@
 
 pub mod in_process;
 pub mod model;
-pub mod replay;
+pub mod spot_month;
 pub mod workload;
 pub mod world;

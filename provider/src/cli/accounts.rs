@@ -4,11 +4,12 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_core::budget::{Budget, Stage};
-use stoker_core::commitment::{Amount, Use};
-use stoker_core::floor::FloorStands;
-use stoker_core::ids::PoolName;
-use stoker_core::units::UsdPerHour;
+use stoker_core::base::ids::PoolName;
+use stoker_core::base::units::UsdPerHour;
+use stoker_core::limits::budget::Budget;
+use stoker_core::limits::commitment::{Amount, Use};
+use stoker_core::policy::rules::warm_floor::FloorStands;
+use stoker_core::state::budget::Stage;
 
 use super::out::Money;
 
@@ -86,13 +87,13 @@ impl From<Use> for UseRow {
             // Said by the amount itself.
             (Amount::Spend(_), _) => String::new(),
             // Kept capacity that another commitment discounts away costs nothing beside that one.
-            (_, Some(UsdPerHour::ZERO)) => ", which other commitments pay for".to_owned(),
+            (_, Some(UsdPerHour::ZERO)) => ", paid for by other commitments".to_owned(),
             (_, Some(rate)) => format!(", {rate}/h"),
-            (_, None) => ", at a price that is not known".to_owned(),
+            (_, None) => ", at an unknown price".to_owned(),
         };
         let shown = match (active, is_left) {
-            (false, _) => "does not count now".to_owned(),
-            (true, false) => format!("all of it used ({used})"),
+            (false, _) => "not in effect now".to_owned(),
+            (true, false) => format!("fully used ({used})"),
             (true, true) => format!("{used} used, {unused} unused{cost}"),
         };
         let (used, unused) = (used.into(), unused.into());
@@ -141,7 +142,7 @@ impl fmt::Display for FloorRow {
     /// `warm floor of inference: 1 of 2 warm, 1 coming, $1.6000/h (nodes)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pool, wanted, why, warm, coming, unmet_since, blocked, rate, per_hour: _ } = self;
-        write!(f, "warm floor of {pool}: {warm} of {wanted} warm, {coming} coming, {rate}/h ({why})")?;
+        write!(f, "warm floor of {pool}: {warm} of {wanted} warm, {coming} booting, {rate}/h ({why})")?;
         if let Some(since) = unmet_since {
             write!(f, "; short since {}", since.strftime("%Y-%m-%d %H:%M:%SZ"))?;
         }
@@ -171,8 +172,9 @@ mod tests {
         let met = FloorStands { warm: 3, unmet_since: None, blocked: None, ..stands.clone() };
         assert_eq!(
             FloorRow::from(stands).to_string(),
-            "warm floor of inference: 1 of 2 warm, 0 coming, $1.6000/h (nodes); short since 1970-01-01 00:00:00Z; quota L-1 is full"
+            "warm floor of inference: 1 of 2 warm, 0 booting, $1.6000/h (nodes); short since 1970-01-01 00:00:00Z; quota L-1 \
+             is full"
         );
-        assert_eq!(FloorRow::from(met).to_string(), "warm floor of inference: 3 of 2 warm, 0 coming, $1.6000/h (nodes)");
+        assert_eq!(FloorRow::from(met).to_string(), "warm floor of inference: 3 of 2 warm, 0 booting, $1.6000/h (nodes)");
     }
 }

@@ -9,21 +9,23 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use stoker_core::advise::{self, Class, Inputs, Interval, LEAST_DAYS, Suggestion, Thresholds, Used, WorkloadAdvice};
-use stoker_core::ids::{Cloud, InstanceType, PoolName, Region, ZoneId};
-use stoker_core::offer::CapacityType;
-use stoker_core::units::{Milli, Ppm, UsdMicros};
+use stoker_advice::workload::{self, Class, Inputs, Interval, LEAST_DAYS, Suggestion, Used, WorkloadAdvice};
+use stoker_core::base::ids::{Cloud, InstanceType, PoolName, Region, ZoneId};
+use stoker_core::base::units::{Milli, Ppm, UsdMicros};
+use stoker_core::market::offer::CapacityType;
+use stoker_core::policy::rules::advise::Thresholds;
 
 use super::args::{MarketArgs, NowArg, OutputArg, StateDirArg};
 use super::commit::last_policy;
 use super::exit::{CliError, Exit};
 use super::idle::{self, By, IdleRow};
 use super::nodes::observed;
-use super::out::{self, Money, paragraph, table};
+use super::out::{self, Money};
 use super::seen::Seen;
-use crate::catalog::Catalog;
-use crate::journal::Journal;
-use crate::needs::READ_GPUS;
+use stoker_journal::Journal;
+use stoker_service::needs::READ_GPUS;
+use stoker_service::price_tables::PriceTables;
+use stoker_service::print::{paragraph, table};
 use words::{arithmetic, assumptions, length, ppm, shown, spread};
 
 /// Longest history that is kept, in days.
@@ -32,18 +34,18 @@ const MOST_DAYS: i64 = 30;
 /// Rows of idle GPUs that the table shows; -o json has them all.
 const MOST_IDLE: usize = 12;
 
-/// Advises, per workload: how much of its GPUs it uses, the cheapest that would do, how often to write checkpoints, what is held idle.
+/// Advises, per workload: how much of its GPUs it uses, the cheapest that would do, how often to write checkpoints, which allocated GPUs are idle.
 ///
-/// It rests on the readings that the service kept, and needs a week of them for a workload. It advises and never acts.
+/// It is based on the readings that the service kept, and needs a week of them for a workload. It advises and never acts.
 #[derive(Debug, Args)]
 pub(super) struct AdviseArgs {
     /// How far to look back, in days
     #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(i64).range(7..=MOST_DAYS))]
     days: i64,
-    /// How each figure comes about
+    /// Show how each figure is calculated
     #[arg(long)]
     explain: bool,
-    /// Policy file, by whose rules and thresholds it is judged [default: the policy that the service went by last]
+    /// Policy file with the rules and thresholds to apply [default: the policy that the service used last]
     #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
     policy: Option<PathBuf>,
     #[command(flatten)]
@@ -149,23 +151,23 @@ struct IntervalRow {
 /// Carries the command out.
 pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
-    let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
+    let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
     let dir = args.state.resolve()?;
     let reader = Journal::open_read_only(&dir).await?;
     let policy = match &args.policy {
-        Some(path) => catalog.policy(Some(path))?,
+        Some(path) => price_tables.policy(Some(path))?,
         None => last_policy(&reader, &dir).await?,
     };
-    let wide = advise::everything(&policy, &catalog.prices, &catalog.facts);
-    let menu = catalog.menu(policy);
+    let wide = workload::everything(&policy, &price_tables.prices, &price_tables.facts);
+    let menu = price_tables.menu(policy);
     let memory = reader.memory().await?;
     let observed = observed(&reader, now, args.days * 24).await?;
-    let inputs = Inputs { menu: &menu, wide: &wide, book: &catalog.prices, memory: &memory, now };
-    let advice = advise::advise(&observed, &inputs);
+    let inputs = Inputs { menu: &menu, wide: &wide, book: &price_tables.prices, memory: &memory, now };
+    let advice = workload::advise(&observed, &inputs);
     let too_little = advice.too_little.iter().map(|(owner, pool, days)| RefusedRow {
         owner: owner.to_string(),
         pool: pool.clone(),
-        why: format!("readings of {days} days, and a week is the least: {} more", LEAST_DAYS.saturating_sub(*days)),
+        why: format!("{days} days of readings, and a week is needed: {} more", LEAST_DAYS.saturating_sub(*days)),
     });
     let unknown = advice.unknown.iter().map(|(owner, pool, why)| RefusedRow {
         owner: owner.to_string(),
@@ -175,7 +177,7 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
     let thresholds = menu.policy.advise;
     let refused: Vec<_> = too_little.chain(unknown).collect();
     let unknown_because = if advice.workloads.is_empty() && refused.is_empty() {
-        let unread = || (observed.known_hours() == 0).then(|| format!("no GPU was read: {READ_GPUS}"));
+        let unread = || (observed.known_hours() == 0).then(|| format!("no GPU readings: {READ_GPUS}"));
         Seen::last(&reader).await?.blind().or_else(unread)
     } else {
         None
@@ -277,7 +279,7 @@ impl AdviseReport {
             self.days * 24
         );
         if self.workloads.is_empty() {
-            text.push_str("Of no workload is enough known.\n");
+            text.push_str("Not enough readings for any workload.\n");
             if let Some(why) = &self.unknown_because {
                 text.push_str(&paragraph("because", why));
             }
@@ -301,14 +303,14 @@ impl AdviseReport {
             text.push_str(&checkpoints(&spot));
         }
         if !self.idle.is_empty() {
-            text.push_str("\nHeld and idle\n");
+            text.push_str("\nAllocated but idle\n");
             text.push_str(&idle::shown(self.idle.get(..MOST_IDLE).unwrap_or(&self.idle)));
             if self.idle.len() > MOST_IDLE {
                 let _ = writeln!(text, "and {} more: -o json has them", self.idle.len() - MOST_IDLE);
             }
         }
         for RefusedRow { owner, pool, why } in &self.refused {
-            text.push_str(&paragraph("not said:", &format!("{owner} in {pool}: {why}")));
+            text.push_str(&paragraph("no advice:", &format!("{owner} in {pool}: {why}")));
         }
         if self.explained {
             text.push_str("\nAssumptions\n");
@@ -357,7 +359,7 @@ impl AdviseReport {
 }
 
 fn checkpoints(rows: &[(&WorkloadRow, &IntervalRow)]) -> String {
-    let header = ["EVERY", "BEST", "RECLAIMS/NODE-H", "WASTES", "AT BEST", "SPOT/MONTH", "SAVES", "WORKLOAD"];
+    let header = ["EVERY", "BEST", "RECLAIMS/NODE-H", "WASTES", "WASTES AT BEST", "SPOT/MONTH", "SAVES", "WORKLOAD"];
     let cells = rows.iter().map(|(row, of)| {
         let seconds = |seconds: i64| length(SignedDuration::from_secs(seconds));
         vec![

@@ -3,17 +3,17 @@
 use clap::{Args, ValueEnum};
 use jiff::SignedDuration;
 use serde::Serialize;
-use stoker_core::units::Percent;
+use stoker_core::base::units::Percent;
 
 use super::args::duration;
 use super::exit::{CliError, Exit};
 use super::out;
-use crate::monitoring::{self, RuleFile, Thresholds, rules};
+use crate::monitoring::{DASHBOARD, RuleFile, Thresholds, rules};
 
 /// What the file says of where it comes from.
-const HEAD: &str = "# Made by `stoker alerts`, whose options set the thresholds and print the file anew: see its --help.\n";
+const HEAD: &str = "# Made by `stoker alerts`, whose options set the thresholds and print the file again: see its --help.\n";
 
-/// Prints the alerting rules for Prometheus, with thresholds of yours.
+/// Prints the alerting rules for Prometheus, with your thresholds.
 ///
 /// As an object of the Prometheus operator, or with --plain as a rule file of Prometheus itself.
 #[derive(Debug, Args)]
@@ -30,6 +30,9 @@ pub(super) struct AlertsArgs {
     /// A label of the object, by which your Prometheus selects rules, e.g. release=kube-prometheus-stack; repeatable
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
+    /// Page that explains the alerts; each gets a link to its heading there as the annotation `runbook_url`
+    #[arg(long, value_name = "URL")]
+    runbook_url: Option<String>,
     #[command(flatten)]
     thresholds: ThresholdArgs,
 }
@@ -59,23 +62,23 @@ macro_rules! thresholds {
 }
 
 thresholds! {
-    /// A GPU is idle for so long [default: 30m]
+    /// A GPU is idle for this long [default: 30m]
     gpu_idle: SignedDuration = "TIME" by span => idle_for,
     /// A GPU is idle below this utilization [default: 5%]
     gpu_idle_below: Percent = "PERCENT" by share => idle_below,
     /// A pool's mean utilization is low below this [default: 40%]
     utilization_low: Percent = "PERCENT" by share => low,
-    /// ... for so long [default: 30m]
+    /// ... for this long [default: 30m]
     utilization_low_for: SignedDuration = "TIME" by span => low_for,
     /// A pool's mean utilization of a day is low below this [default: 30%]
     utilization_low_day: Percent = "PERCENT" by share => low_day,
     /// A pool's GPUs are saturated above this, except for training and batch [default: 95%]
     utilization_high: Percent = "PERCENT" by share => high,
-    /// ... for so long [default: 1h]
+    /// ... for this long [default: 1h]
     utilization_high_for: SignedDuration = "TIME" by span => high_for,
     /// A GPU's memory is nearly full above this [default: 85%]
     memory_high: Percent = "PERCENT" by share => memory,
-    /// A GPU is hot above so many degrees Celsius [default: 83]
+    /// A GPU is hot above this many degrees Celsius [default: 83]
     temperature_high: u8 = "CELSIUS" by clap::value_parser!(u8).range(1..) => hot_celsius,
     /// A GPU draws much above this share of its enforced power limit [default: 90%]
     power_high: Percent = "PERCENT" by share => power,
@@ -83,19 +86,19 @@ thresholds! {
     training_sm_low: Percent = "PERCENT" by share => training_sm,
     /// Too many of a day's GPU-hours are idle above this [default: 20%]
     idle_hours_high: Percent = "PERCENT" by share => idle_hours,
-    /// Too few of training's GPUs are spot below this; 0% never tells [default: 30%]
+    /// Too few of training's GPUs are spot below this; 0% never fires [default: 30%]
     training_spot_low: Percent = "PERCENT" by percent => training_spot,
-    /// A busy GPU-hour may get so much dearer in a week [default: 20%]
+    /// A busy GPU-hour may get this much more expensive in a week [default: 20%]
     unit_cost_rise: u16 = "PERCENT" by rise => unit_cost_rise,
     /// A quota is nearly full above this [default: 90%]
     quota_high: Percent = "PERCENT" by share => quota,
     /// A day may spend this share of a budget [default: 80%]
     spend_pace: Percent = "PERCENT" by share => pace,
-    /// A list price may be so old [default: 90d]
+    /// A list price may be this old [default: 90d]
     price_age: SignedDuration = "TIME" by span => price_age,
-    /// A node may send no GPU readings for so long [default: 10m]
+    /// A node may send no GPU readings for this long [default: 10m]
     probes_silent: SignedDuration = "TIME" by span => silent_for,
-    /// A floor may be unmet for so long [default: 15m]
+    /// A floor may be unmet for this long [default: 15m]
     floor_unmet: SignedDuration = "TIME" by span => floor_for,
 }
 
@@ -122,14 +125,17 @@ pub(super) fn run(args: AlertsArgs) -> Result<Exit, CliError> {
 }
 
 fn text(args: AlertsArgs) -> Result<String, CliError> {
-    let AlertsArgs { format, plain, namespace, labels, thresholds } = args;
+    let AlertsArgs { format, plain, namespace, labels, runbook_url, thresholds } = args;
     let mut wanted = Thresholds::default();
     thresholds.apply(&mut wanted);
     if wanted.low > wanted.high {
         let (low, high) = (wanted.low.0, wanted.high.0);
         return Err(CliError::Usage(format!("--utilization-low {low}% is above --utilization-high {high}%: lower it")));
     }
-    let spec = rules(&wanted);
+    let mut spec = rules(&wanted);
+    if let Some(page) = runbook_url {
+        spec.link(page.trim_end_matches('#'));
+    }
     if plain {
         return written(format, &spec);
     }
@@ -151,7 +157,7 @@ pub(super) struct DashboardArgs {}
 
 /// Carries the command out.
 pub(super) fn dashboard(_: &DashboardArgs) -> Result<Exit, CliError> {
-    out::write(&out::json(&monitoring::dashboard())?).map(|()| Exit::Done)
+    out::write(DASHBOARD).map(|()| Exit::Done)
 }
 
 /// A share of a whole: `85%` or `85`.
@@ -163,7 +169,8 @@ fn percent(text: &str) -> Result<Percent, String> {
 
 /// A share below or above which something is: of nothing, that tells always or never.
 fn share(text: &str) -> Result<Percent, String> {
-    percent(text).and_then(|share| if share.0 == 0 { Err("not above nought: write it like 85%".to_owned()) } else { Ok(share) })
+    percent(text)
+        .and_then(|share| if share.0 == 0 { Err("must be greater than zero: write it like 85%".to_owned()) } else { Ok(share) })
 }
 
 /// How much more than before, which may be many times as much: a pool whose work ebbs for a week costs the more for each hour of it.
@@ -186,7 +193,7 @@ fn namespace(text: &str) -> Result<String, String> {
     if (1..=63).contains(&text.len()) && text.bytes().all(sign) && !text.starts_with('-') && !text.ends_with('-') {
         Ok(text.to_owned())
     } else {
-        Err("no name of a namespace: at most 63 small letters, digits and inner hyphens".to_owned())
+        Err("invalid namespace name: use at most 63 lower-case letters, digits and inner hyphens".to_owned())
     }
 }
 
@@ -203,7 +210,8 @@ fn label(text: &str) -> Result<(String, String), String> {
     if before.is_none_or(domain) && word(name) && (value.is_empty() || word(value)) {
         Ok((key.to_owned(), value.to_owned()))
     } else {
-        Err("no label of Kubernetes: at most 63 letters, digits and inner -_. each, as in release=prometheus".to_owned())
+        Err("invalid Kubernetes label: use at most 63 letters, digits and inner -_. on each side, as in release=prometheus"
+            .to_owned())
     }
 }
 
@@ -224,14 +232,9 @@ mod tests {
     }
 
     #[test]
-    fn the_manifests_are_what_the_defaults_print() {
-        let manifest = |name: &str| {
-            std::fs::read_to_string(format!("{}/../manifests/monitoring/{name}", env!("CARGO_MANIFEST_DIR")))
-                .unwrap_or_default()
-        };
-        assert!(printed(&[]) == manifest("rules.yaml"), "write it anew: stoker alerts > manifests/monitoring/rules.yaml");
-        let board = out::json(&monitoring::dashboard()).unwrap();
-        assert!(board == manifest("dashboard.json"), "write it anew: stoker dashboard > manifests/monitoring/dashboard.json");
+    fn the_manifest_is_what_the_defaults_print() {
+        let rules = include_str!("../../../manifests/monitoring/rules.yaml");
+        assert!(printed(&[]) == rules, "write it anew: stoker alerts > manifests/monitoring/rules.yaml");
     }
 
     #[test]

@@ -8,12 +8,12 @@ use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
 use super::exit::CliError;
 use super::out::Format;
-use crate::clock::Clock;
+use stoker_service::clock::Clock;
 
 /// How a report is printed.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct OutputArg {
-    /// How the report is printed; json and yaml have stable fields, and money in micro-dollars beside decimal text.
+    /// Output format; json and yaml have stable fields, and money both in micro-dollars and as decimal text
     #[arg(short = 'o', long = "output", value_enum, default_value_t, value_name = "FORMAT")]
     pub(super) format: Format,
 }
@@ -36,7 +36,7 @@ impl NowArg {
 /// The files that a one-shot command weighs offers by.
 #[derive(Debug, Clone, Args)]
 pub(super) struct MarketArgs {
-    /// World file: how the simulated markets behave, which tell live spot prices [default: the built-in world]
+    /// World file: how the simulated markets behave and what spot costs there [default: the built-in world]
     #[arg(long, env = "STOKER_WORLD", value_name = "FILE")]
     pub world: Option<PathBuf>,
     /// Folder of price tables to use instead of the built-in ones
@@ -63,7 +63,7 @@ impl StateDirArg {
         match &self.state_dir {
             Some(dir) => Ok(dir.clone()),
             None => default().map(|state| state.join("stoker")).ok_or_else(|| {
-                CliError::Usage("no state directory: neither XDG_STATE_HOME nor HOME is set; name one with --state-dir".into())
+                CliError::Usage("no state directory: neither XDG_STATE_HOME nor HOME is set; give one with --state-dir".into())
             }),
         }
     }
@@ -80,7 +80,7 @@ pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
     let span: Span = text.parse().map_err(|_| format!("not a length of time: {cure}"))?;
     let length =
         span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| format!("in units that vary in length: {cure}"))?;
-    if length <= SignedDuration::ZERO { Err(format!("not above nought: {cure}")) } else { Ok(length) }
+    if length <= SignedDuration::ZERO { Err(format!("must be greater than zero: {cure}")) } else { Ok(length) }
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! A choice in a few lines: what was chosen, the losers that tell most, how many more there are, and the limit most worth lifting.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use serde::Serialize;
-use stoker_core::lift::Lift;
-use stoker_core::units::UsdPerHour;
+use stoker_core::base::units::UsdPerHour;
+use stoker_core::choose::sensitivity::Lift;
 
 use super::candidates::{CandidateRow, VerdictWord};
-use super::out::{Money, count};
+use super::out::Money;
+use stoker_service::print::{count, wrapped};
 
 /// Chosen offers shown where not all are asked for: a demand spread over more markets is read as a table.
 const CHOSEN: usize = 5;
@@ -77,7 +77,18 @@ impl LiftRow {
 
 /// A line with its word in front; lines after the first of a kind have none.
 pub(super) fn line(text: &mut String, word: &str, rest: &str) {
-    let _ = writeln!(text, "  {word:<9}{rest}");
+    text.push_str(&wrapped(&format!("  {word:<9}"), rest));
+}
+
+/// The limits that bind the candidates, by name: what stands before their figures.
+fn binding(rows: &[CandidateRow]) -> BTreeSet<&str> {
+    let limit =
+        |text: &&str| ["limits.", "offHours.", "quota ", "capacity.spot.", "where."].iter().any(|of| text.starts_with(of));
+    let barred = |row: &'_ &CandidateRow| row.verdict == VerdictWord::Barred;
+    let reasons = rows.iter().filter(barred).map(|row| row.reason.as_str());
+    let bounds = rows.iter().flat_map(|row| row.ended_by.iter().chain(&row.also)).map(String::as_str);
+    let name = |text| str::split_once(text, ": ").map_or(text, |(name, _)| name);
+    reasons.chain(bounds).filter(limit).map(name).collect()
 }
 
 /// The candidates that tell most.
@@ -99,16 +110,21 @@ pub(super) fn tell(text: &mut String, rows: &[CandidateRow]) {
     if !folded.is_empty() {
         let more: usize = folded.values().sum();
         let kinds: Vec<_> = folded.into_iter().map(|(word, n)| format!("{n} {word}")).collect();
-        line(text, "", &format!("and {more} more: {}; --all shows them", kinds.join(", ")));
+        line(text, "", &format!("and {more} more: {}; shown with --all", kinds.join(", ")));
     }
 }
 
-/// The limit most worth lifting; that there is none is worth a line only where nodes are missing.
-pub(super) fn tell_lifts(text: &mut String, lifts: &[LiftRow], missing: bool) {
-    match lifts.first() {
-        Some(best) => line(text, "lift", &best.in_words()),
-        None if missing => line(text, "lift", "no single limit keeps the missing nodes away"),
-        None => {}
+/// The limit most worth raising; that there is none is worth a line only where nodes of these candidates are missing.
+pub(super) fn tell_lifts(text: &mut String, lifts: &[LiftRow], missing: Option<&[CandidateRow]>) {
+    if let Some(best) = lifts.first() {
+        return line(text, "raise", &best.in_words());
+    }
+    let Some(binding) = missing.map(binding) else { return };
+    let named = binding.iter().copied().collect::<Vec<_>>().join(", ");
+    match binding.len() {
+        0 => line(text, "raise", "no limit causes the shortage"),
+        1 => line(text, "raise", &format!("no single limit change would help (1 limit binds: {named})")),
+        n => line(text, "raise", &format!("no single limit change would help ({n} limits bind: {named})")),
     }
 }
 

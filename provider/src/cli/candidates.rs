@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use stoker_core::choose::{Candidate, SpotParts, Verdict};
-use stoker_core::commitment::CoveredBy;
-use stoker_core::ids::{Cloud, InstanceType, NodeGroupId, Region, ZoneId};
-use stoker_core::offer::CapacityType;
-use stoker_core::price::{Quote, QuoteKind};
-use stoker_core::quota::Unlisted;
-use stoker_core::units::UsdPerHour;
+use stoker_core::base::ids::{Cloud, InstanceType, NodeGroupId, Region, ZoneId};
+use stoker_core::base::units::UsdPerHour;
+use stoker_core::catalogue::claims::Unlisted;
+use stoker_core::choose::candidate::{Candidate, OfferVerdict};
+use stoker_core::choose::parts::SpotParts;
+use stoker_core::limits::commitment::CoveredBy;
+use stoker_core::market::offer::CapacityType;
+use stoker_core::market::price::{Quote, QuoteKind};
 
-use super::out::{Money, age, paragraph, table};
+use super::out::{Money, age};
+use stoker_service::print::{paragraph, table};
 
 /// One offer that was weighed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -102,27 +104,28 @@ pub(super) enum VerdictWord {
     Chosen,
     Barred,
     LessPreferred,
+    #[serde(rename = "moreExpensive")]
     Dearer,
     LargerStep,
     Tied,
 }
 
 impl VerdictWord {
-    /// As a count of candidates reads: `3 dearer`.
+    /// As a count of candidates reads: `3 more expensive`.
     pub(super) const fn in_words(self) -> &'static str {
         match self {
             Self::Chosen => "chosen",
-            Self::Barred => "barred",
+            Self::Barred => "ruled out",
             Self::LessPreferred => "less preferred",
-            Self::Dearer => "dearer",
-            Self::LargerStep => "as cheap in larger steps",
-            Self::Tied => "as good",
+            Self::Dearer => "more expensive",
+            Self::LargerStep => "same price in larger nodes",
+            Self::Tied => "same price",
         }
     }
 }
 
 impl PriceRow {
-    /// `$0.8048/node-h, $0.8048/GPU-h (list 104d, karpenter-aws@2026-07-20)`; of so many nodes the first.
+    /// `$0.8048/node-h, $0.8048/GPU-h (list 104d, karpenter-aws@2026-07-20)`, for the first of so many nodes.
     pub(super) fn in_words(&self, nodes: u32) -> String {
         let [per_node, effective, per_unit] = self.shown;
         let unit = match (&self.effective_per_work, &self.effective_per_slice) {
@@ -137,11 +140,12 @@ impl PriceRow {
         };
         let moved = self.transfer.map_or_else(String::new, |transfer| format!(" + {transfer} of data transfer"));
         let covered = covered_first(self, nodes).map_or_else(String::new, |by| format!(" ({by})"));
-        format!(
-            "{per_node}/node-h{covered}{moved}{ranked}, {per_unit}/{unit} ({}, {})",
-            self.quote.kind_and_age(),
-            self.quote.source
-        )
+        // That a simulated price comes from a simulated market needs no second word.
+        let source = match self.quote.kind {
+            QuoteKind::Simulated => String::new(),
+            _ => format!(", {}", self.quote.source),
+        };
+        format!("{per_node}/node-h{covered}{moved}{ranked}, {per_unit}/{unit} ({}{source})", self.quote.kind_and_age())
     }
 }
 
@@ -156,10 +160,11 @@ impl QuoteRow {
         }
     }
 
-    /// `list 104d`: an operator's own word has no age.
+    /// `list 104d`: an operator's own word has no age, and a simulated price is seldom older than now.
     pub(super) fn kind_and_age(&self) -> String {
         match self.kind {
             QuoteKind::Operator => "operator".to_owned(),
+            QuoteKind::Simulated if self.age_seconds.is_some_and(|seconds| seconds < 60) => "simulated".to_owned(),
             kind => format!("{kind} {}", age(self.age_seconds.map(SignedDuration::from_secs))),
         }
     }
@@ -187,12 +192,14 @@ impl CandidateRow {
             transfer: parts.transfer,
         });
         let (word, nodes) = match verdict {
-            Verdict::Chosen { nodes } => (VerdictWord::Chosen, *nodes),
-            Verdict::Barred(_) => (VerdictWord::Barred, 0),
-            Verdict::LessPreferred { .. } => (VerdictWord::LessPreferred, 0),
-            Verdict::Dearer { .. } | Verdict::DearerSlice { .. } | Verdict::DearerWork { .. } => (VerdictWord::Dearer, 0),
-            Verdict::LargerStep => (VerdictWord::LargerStep, 0),
-            Verdict::Tied => (VerdictWord::Tied, 0),
+            OfferVerdict::Chosen { nodes } => (VerdictWord::Chosen, *nodes),
+            OfferVerdict::Barred(_) => (VerdictWord::Barred, 0),
+            OfferVerdict::LessPreferred { .. } => (VerdictWord::LessPreferred, 0),
+            OfferVerdict::Dearer { .. } | OfferVerdict::DearerSlice { .. } | OfferVerdict::DearerWork { .. } => {
+                (VerdictWord::Dearer, 0)
+            }
+            OfferVerdict::LargerStep => (VerdictWord::LargerStep, 0),
+            OfferVerdict::Tied => (VerdictWord::Tied, 0),
         };
         Self {
             group: group.clone(),
@@ -207,7 +214,9 @@ impl CandidateRow {
             verdict: word,
             nodes,
             reason: match verdict {
-                Verdict::Barred(_) => also.iter().fold(verdict.to_string(), |reason, bound| format!("{reason}, and {bound}")),
+                OfferVerdict::Barred(_) => {
+                    also.iter().fold(verdict.to_string(), |reason, bound| format!("{reason}, and {bound}"))
+                }
                 _ => verdict.to_string(),
             },
             unlimited: unlimited.clone(),
@@ -216,10 +225,10 @@ impl CandidateRow {
         }
     }
 
-    /// `no more by limits.maxNodes: 8 of 8 nodes held`, with every limit that ended its choice.
+    /// `limited by limits.maxNodes: 8 of 8 nodes in use`, with every limit that ended its choice.
     pub(super) fn ended_in_words(&self) -> Option<String> {
-        let first = format!("no more by {}", self.ended_by.as_ref()?);
-        Some(self.also.iter().fold(first, |text, bound| format!("{text}, nor by {bound}")))
+        let first = format!("limited by {}", self.ended_by.as_ref()?);
+        Some(self.also.iter().fold(first, |text, bound| format!("{text} and {bound}")))
     }
 }
 
@@ -232,8 +241,9 @@ pub(super) fn moves_data(rows: &[CandidateRow]) -> bool {
 pub(super) fn unlimited_quotas(rows: &[CandidateRow]) -> Option<String> {
     let all: BTreeSet<&Unlisted> = rows.iter().flat_map(|row| &row.unlimited).collect();
     let named: Vec<String> = all.into_iter().map(ToString::to_string).collect();
+    let them = if named.len() == 1 { "it" } else { "them" };
     (!named.is_empty())
-        .then(|| format!("{}: taken as unlimited, as the policy does not list them under quotas", named.join(", ")))
+        .then(|| format!("{}: assumed unlimited, because the policy does not list {them} under quotas", named.join(", ")))
 }
 
 /// Says which list prices among those weighed are old or undated, by source; `None` where there is none.
@@ -249,10 +259,11 @@ pub(super) fn old_prices(rows: &[CandidateRow]) -> Option<String> {
         return None;
     }
     let total: usize = sources.values().map(|(n, _)| n).sum();
-    let days = stoker_core::price::OLD_LIST_PRICE.as_hours() / 24;
+    let days = stoker_core::market::price::OLD_LIST_PRICE.as_hours() / 24;
     let named: Vec<_> = sources.iter().map(|(source, (n, age))| format!("{n} by {source} ({age})")).collect();
+    let prices = if total == 1 { "1 list price is".to_owned() } else { format!("{total} list prices are") };
     Some(format!(
-        "{total} of the list prices weighed are undated or older than {days} days: {}; newer ones can be given under prices: in the policy",
+        "{prices} undated or older than {days} days: {}; write newer ones under prices in the policy",
         named.join(", ")
     ))
 }
@@ -288,7 +299,7 @@ const TRANSFER_AT: usize = 5;
 /// What covers the first of so many nodes: how far it reaches is in the total.
 fn covered_first(price: &PriceRow, nodes: u32) -> Option<String> {
     let by = price.covered.as_ref()?;
-    Some(if nodes > 1 { format!("the first {by}") } else { by.to_string() })
+    Some(if nodes > 1 { format!("{by} as far as it reaches") } else { by.to_string() })
 }
 
 /// A row's verdict with what covers the node and what ended its choice.
@@ -310,7 +321,7 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
     };
     let pieces = if shared { "SLICES" } else { "GPUS" };
     let moves = moves_data(rows);
-    let mut header = vec!["GROUP", "BOUGHT", pieces, "PRICE/H", "FROM", "EFF/NODE-H", unit, "VERDICT"];
+    let mut header = vec!["GROUP", "CAPACITY", pieces, "PRICE/H", "PRICE SOURCE", "EFF/NODE-H", unit, "VERDICT"];
     if moves {
         header.insert(TRANSFER_AT, TRANSFER);
     }

@@ -7,29 +7,29 @@ use clap::Args;
 
 use super::exit::{CliError, Exit};
 use super::out;
-use crate::certs::{ClientFiles, Tryout, Written};
+use stoker_service::certs::{ClientFiles, Tryout, Written};
 
 /// Where the commands that are printed let probes be listened for.
 const PROBE_PORT: u16 = 8089;
 
-/// Writes a throw-away authority, a certificate for the server and for each client, and the autoscaler's --cloud-config, for trying Stoker out.
+/// Writes a self-signed test CA, a certificate for the server and for each client, and the autoscaler's --cloud-config.
 ///
-/// They count for a year. For production, take certificates from your own authority.
+/// They are valid for one year. For production, use certificates from your own CA.
 #[derive(Debug, Args)]
 pub(super) struct CertsArgs {
-    /// Where the files go; made if it is not there
+    /// Directory for the files; created if it does not exist
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// A DNS name or IP address of the server, beside localhost; repeatable
+    /// A DNS name or IP address of the server, in addition to localhost; repeatable
     #[arg(long = "server-name", value_name = "NAME")]
     server_names: Vec<String>,
-    /// Whom a client's certificate names: one that `serve --provider-client` allows, or `probe:<node>`; repeatable
+    /// Name in a client certificate: one that `serve --provider-client` allows, or `probe:<node>`; repeatable
     #[arg(long = "client-name", value_name = "NAME", default_value = "cluster-autoscaler")]
     client_names: Vec<String>,
     /// Where the autoscaler finds the server; its host must be one of the server's names
     #[arg(long, value_name = "HOST:PORT", default_value = "localhost:8086")]
     address: String,
-    /// Replace files that are there
+    /// Overwrite existing files
     #[arg(long)]
     force: bool,
 }

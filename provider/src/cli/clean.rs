@@ -6,34 +6,35 @@ use std::sync::Arc;
 use clap::Args;
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
-use stoker_core::ids::{ClusterName, NodeName};
+use stoker_core::base::ids::{ClusterName, NodeName};
 
 use super::args::{OutputArg, StateDirArg};
 use super::exit::{CliError, Exit};
-use super::out::{self, count, paragraph, table};
-use crate::clock::Clock;
-use crate::kube::act::{KubeAct, Outcome, Trace};
-use crate::kube::buffers::{self, BuffersError, TakenBack};
-use crate::kube::client::connect;
-use crate::permit::Permit;
+use super::out;
+use stoker_journal::state_lock::StateLock;
+use stoker_service::clock::Clock;
+use stoker_service::controllers::buffers::{self, BuffersError, TakenBack};
+use stoker_service::kube::act::{KubeAct, Outcome, Trace};
+use stoker_service::kube::client::connect;
+use stoker_service::print::{count, paragraph, table};
 
 /// Nodes that are cleaned at once.
 const AT_ONCE: usize = 8;
 
-/// Takes back what Stoker has written in the cluster: its scale-down-disabled annotations, its verdicts and its cordons on Nodes, and its
+/// Removes what Stoker has written in the cluster: its scale-down-disabled annotations, its verdicts and its cordons on Nodes, and its
 /// capacity buffers.
 ///
-/// For when Stoker leaves a cluster, or its state is lost. What users have set themselves is left alone; machines and Nodes stay. A Stoker
-/// that runs would write all of it again, so stop it first; one on the same state directory is found, and nothing is done.
+/// For uninstalling Stoker, or after its state is lost. What users have set themselves is not touched; machines and Nodes stay. A running
+/// Stoker would write all of it again, so stop it first; if one runs on the same state directory, nothing is done.
 #[derive(Debug, Args)]
 pub(super) struct CleanArgs {
     /// Cluster to clean [default: the cluster that this runs in]
     #[arg(long, env = "STOKER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Only what is of the Stoker whose policy has this clusterName
+    /// Only what belongs to the Stoker whose policy has this clusterName
     #[arg(long, value_name = "NAME", value_parser = |name: &str| ClusterName::new(name))]
     cluster: Option<ClusterName>,
-    /// Show what would be taken back, and change nothing
+    /// Show what would be removed, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -78,7 +79,7 @@ struct CleanBuffers {
 /// Carries the command out.
 pub(super) async fn run(args: &CleanArgs) -> Result<Exit, CliError> {
     // Held to the end: no Stoker begins on that directory meanwhile.
-    let _permit = if args.dry_run { None } else { stopped(&args.state)? };
+    let _lock = if args.dry_run { None } else { stopped(&args.state)? };
     let client = connect(args.kubeconfig.as_deref()).await.map_err(CliError::other)?;
     let act = Arc::new(KubeAct::new(&client, "default"));
     let found = act.traces(args.cluster.as_ref()).await.map_err(|source| CliError::Failed {
@@ -93,14 +94,14 @@ pub(super) async fn run(args: &CleanArgs) -> Result<Exit, CliError> {
 }
 
 /// That no Stoker runs on the state directory, as far as that can be told here: in a pod it has its own.
-fn stopped(state: &StateDirArg) -> Result<Option<Permit>, CliError> {
+fn stopped(state: &StateDirArg) -> Result<Option<StateLock>, CliError> {
     // Without a directory nothing runs on it, and none is made.
     let Ok(dir) = state.resolve() else { return Ok(None) };
     if !dir.is_dir() {
         return Ok(None);
     }
-    Permit::take(&dir).map(Some).map_err(|source| CliError::Failed {
-        doing: "a Stoker that runs would write all of it again; stop it first, or see what there is with --dry-run".into(),
+    StateLock::take(&dir).map(Some).map_err(|source| CliError::Failed {
+        doing: "a running Stoker would write all of it again; stop it first, or look at what there is with --dry-run".into(),
         source: source.into(),
     })
 }
@@ -144,7 +145,7 @@ impl CleanBuffers {
     /// One line; `None` where there was nothing and no fault.
     fn line(&self, dry_run: bool) -> Option<String> {
         if let Some(fault) = &self.fault {
-            return Some(paragraph("note:", &format!("{fault}; CapacityBuffers of Stoker's may be left")));
+            return Some(paragraph("note:", &format!("{fault}; some of Stoker's CapacityBuffers may remain")));
         }
         let number = |of: Option<usize>, what| count(u64::try_from(of.unwrap_or_default()).unwrap_or(u64::MAX), what);
         let (buffers, templates) = (self.capacity_buffers, self.pod_templates);
@@ -165,21 +166,21 @@ impl CleanReport {
         let nothing = self.nodes.is_empty() && buffers.is_none();
         text.push_str(&buffers.unwrap_or_default());
         if !nothing {
-            text.push_str(&paragraph("note:", "a Stoker that runs on this cluster writes all of it again"));
+            text.push_str(&paragraph("note:", "a Stoker that still runs on this cluster writes all of it again"));
         }
         text
     }
 
     fn of_nodes(&self) -> String {
         if self.nodes.is_empty() {
-            return "No Node bears anything of Stoker's.\n".to_owned();
+            return "No Node has an annotation, condition or cordon of Stoker's.\n".to_owned();
         }
         let rows = self.nodes.iter().map(|row| {
             let bore = row.bore.iter().map(|trace| trace.as_str()).collect::<Vec<_>>().join(", ");
             let done = match (&row.fault, row.clean) {
                 (Some(fault), _) => fault.clone(),
-                (None, true) => "taken back".to_owned(),
-                (None, false) => "would be taken back".to_owned(),
+                (None, true) => "removed".to_owned(),
+                (None, false) => "would be removed".to_owned(),
             };
             vec![row.node.to_string(), bore, done]
         });
@@ -187,7 +188,7 @@ impl CleanReport {
         let failed = self.nodes.iter().filter(|row| row.fault.is_some()).count();
         if failed > 0 {
             let nodes = count(u64::try_from(failed).unwrap_or(u64::MAX), "Node");
-            text.push_str(&paragraph("note:", &format!("{nodes} could not be cleaned; the same command goes on with them")));
+            text.push_str(&paragraph("note:", &format!("{nodes} could not be cleaned; run the same command again")));
         }
         text
     }
@@ -206,13 +207,13 @@ mod tests {
     fn each_node_is_told_with_what_it_bore_and_what_came_of_it() {
         let shown =
             |nodes, dry_run| CleanReport { dry_run, nodes, buffers: CleanBuffers::of(Ok(TakenBack::default())) }.table();
-        assert_eq!(shown(Vec::new(), false), "No Node bears anything of Stoker's.\n");
+        assert_eq!(shown(Vec::new(), false), "No Node has an annotation, condition or cordon of Stoker's.\n");
         let text = shown(vec![row("a", true, None), row("b", false, Some("no rights"))], false);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), ["a", "hold,", "verdict", "taken", "back"]);
+        assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), ["a", "hold,", "verdict", "removed"]);
         assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["b", "hold,", "verdict", "no", "rights"]);
         assert!(lines[3].starts_with("note:  1 Node could not be cleaned"), "{text}");
-        assert!(shown(vec![row("a", false, None)], true).contains("would be taken back"));
+        assert!(shown(vec![row("a", false, None)], true).contains("would be removed"));
     }
 
     #[test]
@@ -225,7 +226,7 @@ mod tests {
         let left = report(Err(BuffersError::TimedOut { verb: "list", what: "CapacityBuffers" }), false);
         let text = left.table().replace("\n       ", " ");
         assert!(
-            text.contains("cannot list CapacityBuffers: no answer within 10s; CapacityBuffers of Stoker's may be left"),
+            text.contains("cannot list CapacityBuffers: no answer within 10s; some of Stoker's CapacityBuffers may remain"),
             "{text}"
         );
         assert_eq!(left.exit(), Exit::Failed);
@@ -248,13 +249,13 @@ mod tests {
         let absent = state.path().join("absent");
         let failed = run(&parsed(&absent)).await.unwrap_err();
         assert!(failed.to_string().contains("/nowhere/config") && !absent.exists(), "{failed}");
-        let permit = Permit::take(state.path()).unwrap();
+        let lock = StateLock::take(state.path()).unwrap();
         let refused = run(&parsed(state.path())).await.unwrap_err();
         assert!(refused.to_string().contains("stop it first"), "{refused}");
         assert_eq!(refused.exit(), Exit::Failed);
         let dry = CleanArgs { dry_run: true, ..parsed(state.path()) };
         assert!(run(&dry).await.unwrap_err().to_string().contains("/nowhere/config"));
-        drop(permit);
+        drop(lock);
         assert!(run(&parsed(state.path())).await.unwrap_err().to_string().contains("/nowhere/config"));
     }
 }

@@ -7,17 +7,20 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use stoker_core::commitment::{Ask, Commitment, Proposal, Proposals, SIZED, Scope, Term, TooLittleUse, propose};
-use stoker_core::ids::Cloud;
-use stoker_core::policy::{CommitmentKind, Policy, discount};
-use stoker_core::units::{Milli, Percent, UsdMicros, UsdPerHour};
+use stoker_core::base::ids::Cloud;
+use stoker_core::base::kinds::CommitmentKind;
+use stoker_core::base::units::{Milli, Percent, UsdMicros, UsdPerHour};
+use stoker_core::limits::commitment::{Ask, Proposal, Proposals, SIZED, Scope, Term, TooLittleUse, propose};
+use stoker_core::policy::rules::commitment::Commitment;
+use stoker_core::policy::{Policy, discount};
 
 use super::args::{NowArg, OutputArg, StateDirArg};
 use super::candidates::Sources;
 use super::exit::{CliError, Exit, NotFound};
-use super::out::{self, Money, count, paragraph, table};
-use crate::catalog;
-use crate::journal::{Journal, Reader};
+use super::out::{self, Money};
+use stoker_journal::{Journal, Reader};
+use stoker_service::price_tables;
+use stoker_service::print::{count, paragraph, table};
 
 /// Seconds in a month of 730 hours, by which clouds bill commitments.
 const MONTH: i64 = 730 * 3_600;
@@ -27,7 +30,7 @@ const MOST_DAYS: i64 = 92;
 
 /// Advises how much to commit to, per kind and term: what it covers and saves, when it breaks even, what it loses if use falls.
 ///
-/// It rests on the use that the service counted in its journal, less what the policy's commitments cover already. What it advises is what
+/// It is based on the use that the service counted in its journal, less what the policy's commitments already cover. The advice is what
 /// would have cost least in that time, and at most 70 % of the mean use.
 #[derive(Debug, Args)]
 pub(super) struct CommitArgs {
@@ -37,13 +40,13 @@ pub(super) struct CommitArgs {
     /// Only this kind of commitment
     #[arg(long, value_parser = kind())]
     kind: Option<CommitmentKind>,
-    /// Only for this long
+    /// Only this term
     #[arg(long, value_parser = term())]
     term: Option<Term>,
-    /// An offer of your own, so far below on-demand, e.g. 28%, instead of the price tables' rates
+    /// Your own offer: its discount on on-demand, e.g. 28%, instead of the price tables' rates
     #[arg(long, value_name = "SHARE", requires_all = ["kind", "term"], value_parser = discount)]
     discount: Option<Milli>,
-    /// Policy file, whose commitments are taken off [default: the policy that the service went by last]
+    /// Policy file whose commitments are deducted [default: the policy that the service used last]
     #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Folder of price tables to use instead of the built-in ones
@@ -58,7 +61,7 @@ pub(super) struct CommitArgs {
 }
 
 fn kind() -> impl TypedValueParser<Value = CommitmentKind> {
-    let find = |word: String| SIZED.into_iter().find(|kind| kind.as_str() == word).ok_or("no kind of commitment");
+    let find = |word: String| SIZED.into_iter().find(|kind| kind.as_str() == word).ok_or("invalid commitment kind");
     PossibleValuesParser::new(SIZED.map(CommitmentKind::as_str)).try_map(find)
 }
 
@@ -154,11 +157,11 @@ struct Shown {
 /// Carries the command out.
 pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
-    let prices = catalog::prices(args.prices_dir.as_deref())?;
+    let prices = price_tables::prices(args.prices_dir.as_deref())?;
     let dir = args.state.resolve()?;
     let reader = Journal::open_read_only(&dir).await?;
     let policy = match &args.policy {
-        Some(path) => catalog::policy(Some(path), &prices)?,
+        Some(path) => price_tables::policy(Some(path), &prices)?,
         None => last_policy(&reader, &dir).await?,
     };
     let from = now.saturating_sub(SignedDuration::from_hours(args.days * 24)).unwrap_or(Timestamp::MIN);
@@ -173,7 +176,7 @@ pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
 pub(super) async fn last_policy(reader: &Reader, dir: &Path) -> Result<Policy, CliError> {
     reader.last_policy().await?.ok_or_else(|| {
         let place = format!("the journal in {}", dir.display());
-        let cure = Some("nothing was decided yet; name the policy with --policy".to_owned());
+        let cure = Some("no decision has been made yet; give the policy with --policy".to_owned());
         CliError::NotFound(NotFound { what: "policy", name: String::new(), place, cure })
     })
 }
@@ -225,34 +228,36 @@ impl CommitReport {
         }
         for CommittedRow { name, kind, until } in &self.committed {
             let until = until.map_or_else(String::new, |until| format!(", until {}", until.strftime("%Y-%m-%d")));
-            text.push_str(&paragraph("taken off:", &format!("{name} ({}{until})", kind.as_str())));
+            text.push_str(&paragraph("deducted:", &format!("{name} ({}{until})", kind.as_str())));
         }
         if self.proposals.is_empty() {
-            text.push_str("\nNothing was used that a commitment of known rates would cover.\n");
+            text.push_str("\nNo use that a commitment of known rates would cover.\n");
         } else {
             text.push('\n');
             text.push_str(&self.proposals_table());
             text.push_str(&paragraph(
                 "note:",
-                "COVERS is of the use that is not covered yet, USED of the commitment; below EVEN AT it costs more than it saves. Rows \
-                 that cover the same use are alternatives: choose one, write it into the policy, and ask again.",
+                "COVERS: share of the use that no commitment covers yet. USED: share of the commitment that would be used; \
+                 below BREAK-EVEN it costs more than it saves. Rows that cover the same use are alternatives: choose one, \
+                 write it into the policy, and run this again.",
             ));
             if self.proposals.iter().any(|row| row.cost_per_hour.micro_usd == 0) {
                 text.push_str(&paragraph(
                     "note:",
-                    "nothing is advised where 70 % of the mean use is less than one, or use is too unsteady to pay for one.",
+                    "no row is shown where 70 % of the mean use is less than one, or where use is too unsteady to pay for \
+                     one.",
                 ));
             }
         }
         for why in &self.left_out {
-            text.push_str(&paragraph("left out:", why));
+            text.push_str(&paragraph("excluded:", why));
         }
         text
     }
 
     fn proposals_table(&self) -> String {
         let header =
-            ["COMMITMENT", "TERM", "COMMIT", "COST/H", "COVERS", "USED", "EVEN AT", "SAVES/MONTH", "AT HALF USE", "OF"];
+            ["COMMITMENT", "TERM", "COMMIT", "COST/H", "COVERS", "USED", "BREAK-EVEN", "SAVES/MONTH", "IF USE HALVES", "SCOPE"];
         let mut sources = Sources::default();
         let rows = self.proposals.iter().map(|row| {
             let Shown { what, commit, cost, saved, halved } = &row.shown;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_core::demand::{Demand, Need, SignalLevel};
+use stoker_core::policy::rules::demand::{Demand, Need, SignalLevel};
 
 /// What the demand signals of one pool say.
 #[derive(Debug, Serialize)]
@@ -30,7 +30,7 @@ struct SignalRow {
 /// Every pool with signals, or the one that was asked for.
 pub(super) fn rows(demand: &Demand, pool: Option<&str>, now: Timestamp) -> Vec<DemandRow> {
     let asked = demand.iter().filter(|(name, _)| pool.is_none_or(|pool| name.as_str() == pool));
-    let row = |(signal, level): (&stoker_core::ids::SignalName, &SignalLevel)| {
+    let row = |(signal, level): (&stoker_core::base::ids::SignalName, &SignalLevel)| {
         let since = match level {
             SignalLevel::Known { at, .. } => *at,
             SignalLevel::Unknown { since, .. } => *since,
@@ -61,7 +61,7 @@ impl fmt::Display for DemandRow {
                 SignalLevel::Known { amount, replicas, .. } => {
                     write!(f, "{signal} {amount} asks for {replicas}, {seconds} s ago")?;
                 }
-                SignalLevel::Unknown { why, .. } => write!(f, "{signal} is unknown for {seconds} s: {why}")?,
+                SignalLevel::Unknown { why, .. } => write!(f, "{signal} has been unknown for {seconds} s: {why}")?,
             }
         }
         write!(f, ")")
@@ -72,8 +72,8 @@ impl fmt::Display for DemandRow {
 mod tests {
     use std::sync::Arc;
 
-    use stoker_core::demand::{Amount, NoLevel, PoolDemand};
-    use stoker_core::ids::{PoolName, SignalName};
+    use stoker_core::base::ids::{PoolName, SignalName};
+    use stoker_core::policy::rules::demand::{Amount, NoLevel, PoolDemand};
 
     use super::*;
 
@@ -86,8 +86,8 @@ mod tests {
         let signals = [(name("queueDepth"), known), (name("qps"), unknown)].into();
         let demand: Demand = [(PoolName::new("inference").unwrap(), Arc::new(PoolDemand { signals }))].into();
         let shown = |pool| rows(&demand, pool, at(100)).iter().map(ToString::to_string).collect::<Vec<_>>();
-        let line = "demand of pool inference: at least 4 replicas (qps is unknown for 60 s: a metric that it reads was not sampled lately; \
-                    queueDepth 24.5 asks for 4, 12 s ago)";
+        let line = "demand of pool inference: at least 4 replicas (qps has been unknown for 60 s: a metric that it reads has \
+                    no recent sample; queueDepth 24.5 asks for 4, 12 s ago)";
         assert_eq!(shown(None), [line]);
         assert_eq!(shown(Some("training")), [] as [&str; 0]);
     }

@@ -8,22 +8,22 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::exit::{CliError, Exit};
-use super::out::NotWritten;
 use super::serve::told_to_stop;
-use crate::catalog::{self, CatalogError, EXAMPLE};
-use crate::clock::Clock;
-use crate::demo::{DemoOptions, LimitsBroken};
-use crate::files;
-use crate::policy_file;
-use crate::policy_watch::PolicyError;
+use stoker_service::clock::Clock;
+use stoker_service::feeds::policy_watch::PolicyError;
+use stoker_service::files;
+use stoker_service::policy_file;
+use stoker_service::price_tables::{self, EXAMPLE, PriceTablesError};
+use stoker_service::print::NotWritten;
+use stoker_simulated::demo::{DemoOptions, LimitsBroken};
 
-/// Plays a day of arriving and leaving GPU pods in under a minute, and ends with a bill.
+/// Plays a day of arriving and leaving GPU pods in a few minutes, and ends with a bill.
 ///
 /// It starts the provider on loopback with simulated markets and drives it over real gRPC with a model of the Cluster Autoscaler. It
 /// needs nothing; only its journal stays, for `stoker explain`.
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
-    /// What all chance is drawn from: the same seed plays the same day
+    /// Random seed: the same seed plays the same day
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// How many hours of the day are played
@@ -43,23 +43,23 @@ pub(super) struct DemoArgs {
 /// Carries the command out.
 pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
     let DemoArgs { seed, hours, policy, world, state_dir } = args;
-    let book = Arc::new(catalog::prices(None)?);
-    let world = catalog::world_config(world.as_deref(), &book, Clock::System.now())?;
+    let book = Arc::new(price_tables::prices(None)?);
+    let world = price_tables::world_config(world.as_deref(), &book, Clock::System.now())?;
     let policy = match policy {
-        Some(path) => (files::shown(&path), catalog::policy_text(&path).map_err(CatalogError::from)?),
+        Some(path) => (files::shown(&path), price_tables::policy_text(&path).map_err(PriceTablesError::from)?),
         None => (EXAMPLE.to_owned(), policy_file::example().to_owned()),
     };
     // Read here too, so that its faults are told as those of any other command.
     let (name, text) = &policy;
-    policy_file::parse(name, text, Some(&book)).map_err(PolicyError::Faults).map_err(CatalogError::from)?;
+    policy_file::parse(name, text, Some(&book)).map_err(PolicyError::Faults).map_err(PriceTablesError::from)?;
     let (state_dir, ours) = if let Some(dir) = state_dir {
         (unused(&dir)?, false)
     } else {
-        let cure = "no directory could be made in the temporary one; name one with --state-dir";
+        let cure = "no directory could be made in the temporary one; give one with --state-dir";
         (fresh().map_err(CliError::failed(cure))?, true)
     };
     let options = DemoOptions { seed, hours, policy, world, book, state_dir: state_dir.clone() };
-    let played = Box::pin(crate::demo::run(options, told_to_stop())).await;
+    let played = Box::pin(stoker_simulated::demo::run(options, told_to_stop())).await;
     // Nobody was told of it, unless the day was played to its end.
     if ours && played.as_ref().is_err_and(|error| !error.is::<LimitsBroken>()) {
         let _ = fs::remove_dir_all(state_dir);
@@ -73,9 +73,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
 /// A day begins with nothing remembered, and nobody's journal is overwritten.
 fn unused(dir: &Path) -> Result<PathBuf, CliError> {
     match fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
-        Ok(false) => {
-            Err(CliError::Usage(format!("{}: is not empty; the demo begins with a directory of its own", dir.display())))
-        }
+        Ok(false) => Err(CliError::Usage(format!("{}: is not empty; the demo needs a new or empty directory", dir.display()))),
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(CliError::failed(format!("{}: cannot be read", dir.display()))(error))
         }

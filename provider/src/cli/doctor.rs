@@ -7,13 +7,14 @@ use serde::Serialize;
 
 use super::args::OutputArg;
 use super::exit::{CliError, Exit};
-use super::out::{self, count, paragraph, table};
-use crate::catalog::{self, EXAMPLE};
+use super::out;
 use crate::doctor::{self, CommandLine, Cure, Finding, NoCommandLine, Release, Severity, Wants};
-use crate::files;
-use crate::needs::needs;
+use stoker_service::files;
+use stoker_service::needs::needs;
+use stoker_service::price_tables::{self, EXAMPLE};
+use stoker_service::print::{count, paragraph, table};
 
-/// Says which flags of your Cluster Autoscaler fight the policy's windows, floors and boot deadline, why, and what to write instead.
+/// Shows which flags of your Cluster Autoscaler conflict with the policy's windows, floors and boot deadline, why, and what to write instead.
 ///
 /// Exit code 3 when a flag must change: something promised is not kept, or the autoscaler would not start.
 #[derive(Debug, Args)]
@@ -25,7 +26,7 @@ pub(super) struct DoctorArgs {
     /// Manifest whose autoscaler is examined: a Deployment, a Pod, or a List of objects; - for standard input
     #[arg(long, value_name = "FILE")]
     autoscaler_manifest: Option<PathBuf>,
-    /// Release of the autoscaler, e.g. 1.34 [default: by the manifest's image, else the last that is known]
+    /// Release of the autoscaler, e.g. 1.34 [default: from the manifest's image, else the newest known]
     #[arg(long, value_name = "RELEASE")]
     autoscaler_version: Option<Release>,
     /// Policy file [default: the built-in example]
@@ -69,8 +70,8 @@ struct Row {
 
 /// Carries the command out.
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit, CliError> {
-    let prices = catalog::prices(args.prices_dir.as_deref())?;
-    let policy = catalog::policy(args.policy.as_deref(), &prices)?;
+    let prices = price_tables::prices(args.prices_dir.as_deref())?;
+    let policy = price_tables::policy(args.policy.as_deref(), &prices)?;
     let CommandLine { words, release: by_image } = command_line(args)?;
     let told = args.autoscaler_version.or(by_image);
     let release = told.unwrap_or(Release::LAST);
@@ -125,7 +126,7 @@ impl DoctorReport {
         let Self { autoscaler_version: release, policy, errors, warnings, findings, needs, assumed } = self;
         let needs: String = needs.iter().map(|need| paragraph("note:", need)).collect();
         let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-        let judged = if *assumed { " (the last known: --autoscaler-version names yours)" } else { "" };
+        let judged = if *assumed { " (the newest known; give yours with --autoscaler-version)" } else { "" };
         let head = format!("Cluster Autoscaler {release}{judged}, policy {policy}: ");
         if findings.is_empty() {
             return head + "nothing to change\n" + &needs;

@@ -5,12 +5,13 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use crate::catalog::CatalogError;
-use crate::certs::CertsError;
-use crate::journal::JournalError;
-use crate::policy_watch::PolicyError;
-use crate::serve::ServeError;
-use crate::supplier::simulated::WorldError;
+use stoker_journal::JournalError;
+use stoker_service::certs::CertsError;
+use stoker_service::feeds::policy_watch::PolicyError;
+use stoker_service::price_tables::PriceTablesError;
+use stoker_service::serve::ServeError;
+use stoker_simulated::StartError;
+use stoker_simulated::supplier::WorldError;
 
 /// How a command that could be carried out ended. Scripts may rely on these numbers; 2 is clap's, for a command line that is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,17 +31,15 @@ pub enum Exit {
 }
 
 /// What `--help` says of the exit codes and the environment.
-pub(super) const AFTER_HELP: &str = "\
-Exit codes:
+pub(super) const AFTER_HELP: &str = "Exit codes:
   0  done
   1  failed: something could not be read, written or reached
   2  the command line is wrong
-  3  a policy, world, price or certificate file cannot be read or has faults; a flag of the autoscaler must change (doctor)
-  4  not all of it can be bought (plan), nothing holds it (fit), or too little use is known (commit, advise)
+  3  a policy, world, price or certificate file cannot be read or has errors; a flag of the autoscaler must change (doctor)
+  4  not all of it can be bought (plan), no GPU is large enough (fit), or too little use is known (commit, advise)
   5  nothing of that name (a pool, group, decision, node, GPU model, ...)
 
-Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the \
-time of plan, offers, fit, commit, nodes, advise and policy check, for output that can be reproduced.";
+Options can be set by environment variables too, as their help says. STOKER_NOW=2026-11-01T12:00:00Z fixes the time of plan, offers, fit, commit, nodes, advise and policy check, for output that can be reproduced.";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
@@ -53,7 +52,7 @@ impl From<Exit> for ExitCode {
 pub enum CliError {
     /// A file that it stands on does not hold.
     #[error(transparent)]
-    Catalog(#[from] CatalogError),
+    PriceTables(#[from] PriceTablesError),
     /// There is nothing of that name.
     #[error("{0}")]
     NotFound(NotFound),
@@ -62,7 +61,7 @@ pub enum CliError {
     Journal(#[from] JournalError),
     /// The service could not start.
     #[error(transparent)]
-    Serve(ServeError),
+    Serve(StartError),
     /// There are no certificates.
     #[error(transparent)]
     Certs(#[from] CertsError),
@@ -100,7 +99,7 @@ impl fmt::Display for NotFound {
         let Self { what, name, place, cure } = self;
         match name.as_str() {
             "" => write!(f, "no {what} in {place}")?,
-            name => write!(f, "no {what} {} in {place}", stoker_core::policy::quoted(name))?,
+            name => write!(f, "no {what} {} in {place}", stoker_core::base::text::quoted(name))?,
         }
         match cure {
             Some(cure) => write!(f, ": {cure}"),
@@ -109,10 +108,10 @@ impl fmt::Display for NotFound {
     }
 }
 
-impl From<ServeError> for CliError {
-    fn from(error: ServeError) -> Self {
+impl From<StartError> for CliError {
+    fn from(error: StartError) -> Self {
         match error {
-            ServeError::Policy(error) => Self::Catalog(error.into()),
+            StartError::Serve(ServeError::Policy(error)) => Self::PriceTables(error.into()),
             other => Self::Serve(other),
         }
     }
@@ -137,10 +136,13 @@ impl CliError {
     /// The exit code.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Catalog(_) | Self::Serve(ServeError::Tls(_) | ServeError::World(WorldError::Config(_))) => Exit::BadFile,
+            Self::PriceTables(_)
+            | Self::Serve(StartError::Serve(ServeError::Tls(_)) | StartError::World(WorldError::Config(_))) => Exit::BadFile,
             Self::NotFound(_) | Self::Journal(JournalError::Missing { .. }) => Exit::NotFound,
             Self::Usage(_)
-            | Self::Serve(ServeError::Plaintext(_) | ServeError::ProbePlaintext(_) | ServeError::SimulatedInCluster)
+            | Self::Serve(
+                StartError::Serve(ServeError::Plaintext(_) | ServeError::ProbePlaintext(_)) | StartError::SimulatedInCluster,
+            )
             | Self::Certs(CertsError::Name { .. } | CertsError::Address { .. } | CertsError::Unnamed { .. }) => Exit::Usage,
             Self::Journal(_) | Self::Serve(_) | Self::Certs(_) | Self::Failed { .. } | Self::Other(_) => Exit::Failed,
         }
@@ -150,8 +152,11 @@ impl CliError {
 /// Whether the message is a list of faults, one a line, each with its place.
 fn is_list(error: &CliError) -> bool {
     match error {
-        CliError::Catalog(error) => {
-            matches!(error, CatalogError::Tables(_) | CatalogError::World(_) | CatalogError::Policy(PolicyError::Faults(_)))
+        CliError::PriceTables(error) => {
+            matches!(
+                error,
+                PriceTablesError::Tables(_) | PriceTablesError::World(_) | PriceTablesError::Policy(PolicyError::Faults(_))
+            )
         }
         _ => false,
     }
@@ -161,7 +166,7 @@ fn is_list(error: &CliError) -> bool {
 pub(super) fn report(error: &CliError) {
     let mut text = if is_list(error) {
         // Each line begins with its place, so that editors and terminals find it.
-        format!("{error}\nerror: the file has faults; nothing was done\n")
+        format!("{error}\nerror: the file has errors; nothing was done\n")
     } else {
         format!("error: {error}\n")
     };

@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 use serde::Serialize;
-use stoker_core::ids::DecisionId;
+use stoker_core::base::ids::DecisionId;
 
 use super::args::{OutputArg, StateDirArg};
 use super::exit::{CliError, Exit, NotFound};
 use super::out;
-use crate::journal::{AcceptedCall, Journal, Reader, StoredCall, StoredDecision};
 use outcome::Outcomes;
+use stoker_journal::{AcceptedCall, Journal, Reader, StoredCall, StoredDecision};
 use story::DecisionReport;
 
 /// Accepted calls looked through for the one that filed an order: more than an autoscaler makes in a day.
@@ -87,7 +87,7 @@ fn decision_named(text: &str) -> Option<DecisionId> {
 async fn no_decision(reader: &Reader, id: DecisionId, place: String) -> Result<CliError, CliError> {
     let cure = match reader.recent(1).await?.first() {
         Some(newest) => format!("the newest is {}; old ones are forgotten after `serve --retention`", newest.id),
-        None => "nothing was decided yet".to_owned(),
+        None => "no decision has been made yet".to_owned(),
     };
     Ok(CliError::NotFound(NotFound { what: "decision", name: id.to_string(), place, cure: Some(cure) }))
 }

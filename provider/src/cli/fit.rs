@@ -8,19 +8,20 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_core::fit::{self, Ask, BoundBy, Card, Fit, Layers, Memory, Mode, Params, Precision, Speed, Tokens, Work};
-use stoker_core::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
-use stoker_core::offer::{CapacityType, Market, Place};
-use stoker_core::policy::quoted;
-use stoker_core::price::{Quote, usable};
-use stoker_core::units::{UsdMicros, UsdPerHour, scaled};
+use stoker_advice::fit::{self, Ask, BoundBy, Card, Fit, Layers, Memory, Mode, Params, Precision, Speed, Tokens, Work};
+use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
+use stoker_core::base::text::quoted;
+use stoker_core::base::units::{UsdMicros, UsdPerHour, scaled};
+use stoker_core::market::offer::{CapacityType, Market, Place};
+use stoker_core::market::price::{Quote, usable};
 
 use super::args::{MarketArgs, NowArg, OutputArg};
 use super::candidates::{QuoteRow, Sources};
 use super::exit::{CliError, Exit, NotFound};
 use super::offers::{OfferFilter, gib, tables};
-use super::out::{self, Money, count, paragraph, table};
-use crate::catalog::Catalog;
+use super::out::{self, Money};
+use stoker_service::price_tables::PriceTables;
+use stoker_service::print::{count, paragraph, table};
 
 /// Estimates which GPUs a model fits, how many, what its tokens cost there, and what smaller weights would allow.
 ///
@@ -71,7 +72,7 @@ where
 fn qps(text: &str) -> Result<u64, String> {
     scaled(text, 6)
         .filter(|micros| *micros > 0)
-        .ok_or_else(|| format!("{} is no rate above nought: write it like 120 or 0.5", quoted(text)))
+        .ok_or_else(|| format!("{} is not a rate greater than zero: write it like 120 or 0.5", quoted(text)))
 }
 
 #[derive(Debug, Serialize)]
@@ -198,18 +199,19 @@ struct QuantisedRow {
 /// Carries the command out.
 pub(super) fn run(args: &FitArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
-    let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
-    let (book, place) = (&catalog.prices, tables(&args.markets));
+    let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
+    let (book, place) = (&price_tables.prices, tables(&args.markets));
     args.filter.check(book, &place)?;
     let wanted = book.entries().filter(|(market, _)| {
         let spec = book.spec(&market.place.cloud, &market.place.instance_type).map(AsRef::as_ref);
         (args.filter.names_capacity_type() || market.capacity_type == CapacityType::OnDemand)
             && args.filter.wants(&market.place.cloud, &market.place.region, market.capacity_type, spec)
     });
-    let priced: Vec<(&Market, Quote)> =
-        wanted.filter_map(|(market, _)| Some((market, usable(catalog.entry(market).as_ref(), now).ok()?.clone()))).collect();
+    let priced: Vec<(&Market, Quote)> = wanted
+        .filter_map(|(market, _)| Some((market, usable(price_tables.entry(market).as_ref(), now).ok()?.clone())))
+        .collect();
     if priced.is_empty() {
-        let cure = Some("widen the filters, or see `stoker offers --all` for what has no price".to_owned());
+        let cure = Some("widen the filters, or run `stoker offers --all` to include offers without a price".to_owned());
         return Err(CliError::NotFound(NotFound { what: "matching offer", name: String::new(), place, cure }));
     }
     let offers: Vec<_> = priced.iter().map(|(market, quote)| (*market, quote.price)).collect();
@@ -354,18 +356,18 @@ impl FitReport {
 
     fn fits_table(&self, sources: &mut Sources) -> String {
         if self.fits.is_empty() {
-            return "nothing that matches holds it in one node\n".to_owned();
+            return "no matching offer has room for it in one node\n".to_owned();
         }
-        let mut header = vec!["GPUS", "TYPE", "PLACE", "REPLICA-H"];
+        let mut header = vec!["GPUS", "TYPE", "ZONE", "$/REPLICA-H"];
         header.extend_from_slice(match self.asked.mode {
             Mode::Inference | Mode::Batch => &["OUT/S", "1M-OUT", "1M-IN"],
             Mode::Embedding | Mode::Finetune => &["TOKENS/S", "1M-TOKENS"],
         });
         if self.replicas.is_some() {
-            header.extend(["NODES", "ALL-H"]);
+            header.extend(["NODES", "$/H IN ALL"]);
         }
         let numbers = header.get(3..).unwrap_or_default().to_vec();
-        header.push("FROM");
+        header.push("PRICE SOURCE");
         table(&header, &numbers, self.fits.iter().map(|fit| fit.cells(sources)).collect())
     }
 
@@ -378,7 +380,7 @@ impl FitReport {
             ));
             cells
         });
-        table(&["WEIGHTS", "MEMORY", "CHEAPEST", "REPLICA-H", "TYPE", "PLACE"], &["MEMORY", "REPLICA-H"], rows.collect())
+        table(&["WEIGHTS", "MEMORY", "CHEAPEST", "$/REPLICA-H", "TYPE", "ZONE"], &["MEMORY", "$/REPLICA-H"], rows.collect())
     }
 }
 

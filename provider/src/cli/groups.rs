@@ -10,19 +10,21 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use stoker_core::budget::Budget;
-use stoker_core::commitment::Use;
-use stoker_core::demand::Demand;
-use stoker_core::floor::FloorStands;
-use stoker_core::ids::PoolName;
+use stoker_core::base::ids::PoolName;
+use stoker_core::base::units::UsdPerHour;
+use stoker_core::limits::budget::Budget;
+use stoker_core::limits::commitment::Use;
 use stoker_core::plan::FreeNodes;
-use stoker_core::units::UsdPerHour;
+use stoker_core::policy::rules::demand::Demand;
+use stoker_core::policy::rules::warm_floor::FloorStands;
+use stoker_core::state::paused::StandingFault;
 
 use super::accounts::{BudgetRow, FloorRow, UseRow};
 use super::args::OutputArg;
 use super::demand::{self, DemandRow};
 use super::exit::{CliError, Exit, NotFound};
-use super::out::{self, Money, table};
+use super::out::{self, Money};
+use stoker_service::print::{count, table, wrapped};
 
 /// How long the service may take to answer: it answers from memory.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,7 +41,7 @@ pub(super) struct GroupsArgs {
     /// Only those of this pool
     #[arg(long)]
     pool: Option<String>,
-    /// Also groups that the autoscaler is not shown: empty ones that another group dominates or that have no price
+    /// Also groups hidden from the autoscaler: empty ones that another group dominates or that have no price
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -53,6 +55,8 @@ struct DebugView {
     at: Timestamp,
     /// Why it is not shown to an autoscaler; `None` where it is.
     ready: Option<String>,
+    #[serde(default)]
+    faults: Vec<StandingFault>,
     groups: Vec<DebugGroup>,
     #[serde(default)]
     leaving: Vec<LeavingRow>,
@@ -125,6 +129,8 @@ struct GroupsReport {
     at: Timestamp,
     /// Why the service refuses the autoscaler now; `None` where it does not.
     not_ready: Option<String>,
+    /// What the internal consistency check found: of the pool that was asked for, and of the fleet.
+    faults: Vec<StandingFault>,
     groups: Vec<GroupRow>,
     /// Nodes that are being let go.
     leaving: Vec<LeavingRow>,
@@ -189,6 +195,7 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
     let report = GroupsReport {
         at: view.at,
         not_ready: view.ready,
+        faults: view.faults.into_iter().filter(|fault| fault.concern.pool().is_none_or(of_asked)).collect(),
         groups,
         budgets: view.budgets.into_iter().filter(own).map(BudgetRow::from).collect(),
         commitments: view.commitments.into_iter().map(UseRow::from).collect(),
@@ -211,7 +218,7 @@ async fn fetch(url: &str) -> Result<DebugView, CliError> {
         return Err(CliError::Usage(format!("{url:?}: the side port speaks plain HTTP: write it like http://127.0.0.1:8088")));
     }
     let failed = |why: Box<dyn std::error::Error + Send + Sync>| CliError::Failed {
-        doing: format!("{text}: no answer; is `stoker serve` running, with this --http-listen?"),
+        doing: format!("{text}: no answer; is `stoker serve` running with this --http-listen?"),
         source: why,
     };
     let client: Client<_, Body> = Client::builder(TokioExecutor::new()).build_http();
@@ -226,7 +233,7 @@ async fn fetch(url: &str) -> Result<DebugView, CliError> {
         return Err(CliError::Usage(format!("{text} answered {status}: this is not the side port of a Stoker")));
     }
     serde_json::from_slice(&body).map_err(|error| CliError::Failed {
-        doing: format!("{text}: the answer is not that of a Stoker of this release"),
+        doing: format!("{text}: the answer does not come from a Stoker of this release"),
         source: error.into(),
     })
 }
@@ -280,22 +287,35 @@ fn of_free(free: FreeNodes, now: Timestamp) -> Vec<String> {
     if let Some(at) = goes_at {
         let first = if window == 1 { "" } else { "the first " };
         let verb = if window == 1 { "is" } else { "are" };
-        words.push(format!("{} {verb} in the stabilization window; {first}would go at {}", nodes(window), clock(at)));
+        words.push(format!("{} {verb} in the stabilization window; {first}may be released at {}", nodes(window), clock(at)));
     }
     if floor > 0 {
         words.push(format!("{} kept by the pool's floor", nodes(floor)));
     }
     if idle > 0 {
-        words.push(format!("{} may go: idle, and no window left", nodes(idle)));
+        words.push(format!("{} may be released: idle, and the window has ended", nodes(idle)));
     }
     words
 }
 
 impl GroupsReport {
     fn table(&self) -> String {
-        const HEADER: [&str; 10] = ["GROUP", "POOL", "TYPE", "ZONE", "TARGET", "MIN", "MAX", "BUSY", "NEXT/H", "CLOSED"];
+        const NEXT: &str = "NEXT NODE (EFFECTIVE $/H)";
+        const HEADER: [&str; 10] = ["GROUP", "POOL", "TYPE", "ZONE", "TARGET", "MIN", "MAX", "BUSY", NEXT, "CLOSED"];
+        let mut reasons: Vec<&str> = Vec::new();
+        let mut mark = |why| {
+            let known = reasons.iter().position(|reason| *reason == why);
+            let at = known.unwrap_or_else(|| {
+                reasons.push(why);
+                reasons.len() - 1
+            });
+            format!("[{}]", at + 1)
+        };
         let rows = self.groups.iter().map(|row| {
-            let GroupRow {
+            let GroupRow { group, pool, instance_type, zone, target, min, max, busy, next_shown, closed, .. } = row;
+            let [target, min, max, busy] = [target, min, max, busy].map(u32::to_string);
+            let [group, pool, instance_type, zone, next] = [group, pool, instance_type, zone, next_shown].map(Clone::clone);
+            vec![
                 group,
                 pool,
                 instance_type,
@@ -304,45 +324,40 @@ impl GroupsReport {
                 min,
                 max,
                 busy,
-                next_shown,
-                closed,
-                paid: _,
-                free: _,
-                listed: _,
-                next_price: _,
-            } = row;
-            let [target, min, max, busy] = [target, min, max, busy].map(u32::to_string);
-            let [group, pool, instance_type, zone, next] = [group, pool, instance_type, zone, next_shown].map(Clone::clone);
-            vec![group, pool, instance_type, zone, target, min, max, busy, next, closed.clone().unwrap_or_default()]
+                next,
+                closed.as_deref().map_or_else(String::new, &mut mark),
+            ]
         });
-        let mut text = table(&HEADER, &["TARGET", "MIN", "MAX", "BUSY", "NEXT/H"], rows.collect());
+        let rows = rows.collect();
+        let mut text = table(&HEADER, &["TARGET", "MIN", "MAX", "BUSY", NEXT], rows);
+        for (at, why) in reasons.into_iter().enumerate() {
+            let groups = self.groups.iter().filter(|row| row.closed.as_deref() == Some(why)).count();
+            text.push_str(&wrapped(&format!("closed [{}]  ", at + 1), &format!("{}: {why}", count(groups as u64, "group"))));
+        }
         for GroupRow { group, free, .. } in &self.groups {
             for words in of_free(*free, self.at) {
-                let _ = writeln!(text, "{group}: {words}");
+                text.push_str(&wrapped("", &format!("{group}: {words}")));
             }
         }
         for GroupRow { group, paid, .. } in self.groups.iter().filter(|row| row.paid > 0) {
-            let (nodes, them) = if *paid == 1 { ("free node is", "it") } else { ("free nodes are", "them") };
+            let (nodes, them) = if *paid == 1 { ("free node", "it") } else { ("free nodes", "them") };
             let why = format!("commitments pay for {them}, and another free node of the pool costs money");
-            let _ = writeln!(text, "{group}: {paid} {nodes} kept from the autoscaler: {why}");
+            text.push_str(&wrapped("", &format!("{group}: scale-down of {paid} {nodes} blocked: {why}")));
         }
         for LeavingRow { node, why, stands } in &self.leaving {
-            let _ = writeln!(text, "{node} is let go: {why}; {stands}");
+            text.push_str(&wrapped("", &format!("{node} is being drained: {why}; {stands}")));
         }
         for AsideRow { node, why } in &self.aside {
-            let _ = writeln!(text, "{node} takes no new pods: {why}");
+            text.push_str(&wrapped("", &format!("{node} is cordoned: {why}")));
         }
-        for budget in &self.budgets {
-            let _ = writeln!(text, "budget of {budget}");
+        let accounts = self.budgets.iter().map(|budget| format!("budget of {budget}"));
+        let accounts = accounts.chain(self.commitments.iter().map(ToString::to_string));
+        let accounts = accounts.chain(self.floors.iter().map(ToString::to_string));
+        for line in accounts.chain(self.demand.iter().map(ToString::to_string)) {
+            text.push_str(&wrapped("", &line));
         }
-        for commitment in &self.commitments {
-            let _ = writeln!(text, "{commitment}");
-        }
-        for floor in &self.floors {
-            let _ = writeln!(text, "{floor}");
-        }
-        for row in &self.demand {
-            let _ = writeln!(text, "{row}");
+        for fault in &self.faults {
+            let _ = writeln!(text, "{fault}");
         }
         if let Some(why) = &self.not_ready {
             let _ = writeln!(text, "not ready: {why}");
@@ -352,7 +367,7 @@ impl GroupsReport {
             let _ = writeln!(text, "without GPU on a GPU node: pod {} on {}{more}", first.pod, first.node);
         }
         if self.unlisted > 0 {
-            let _ = writeln!(text, "{} more groups are not shown to the autoscaler; --all shows them", self.unlisted);
+            let _ = writeln!(text, "{} more groups are hidden from the autoscaler; shown with --all", self.unlisted);
         }
         text
     }
@@ -368,13 +383,13 @@ mod tests {
         let at = |text: &str| Some(text.parse().unwrap());
         let free = FreeNodes { window: 3, floor: 1, idle: 2, goes_at: at("2026-11-01T14:32:10Z") };
         let words = [
-            "3 free nodes are in the stabilization window; the first would go at 14:32Z",
+            "3 free nodes are in the stabilization window; the first may be released at 14:32Z",
             "1 free node kept by the pool's floor",
-            "2 free nodes may go: idle, and no window left",
+            "2 free nodes may be released: idle, and the window has ended",
         ];
         assert_eq!(of_free(free, now), words);
         let one = FreeNodes { window: 1, goes_at: at("2026-11-02T00:01:00Z"), ..FreeNodes::default() };
-        assert_eq!(of_free(one, now), ["1 free node is in the stabilization window; would go at 2026-11-02 00:01Z"]);
+        assert_eq!(of_free(one, now), ["1 free node is in the stabilization window; may be released at 2026-11-02 00:01Z"]);
         assert_eq!(of_free(FreeNodes::default(), now), [""; 0]);
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_core::rollup::{Holder, Owner, PodLabels};
-use stoker_core::units::UsdPerHour;
-use stoker_core::verdict::{Judged, Verdict};
+use stoker_advice::rollup::{Holder, Owner, PodLabels};
+use stoker_core::base::units::UsdPerHour;
+use stoker_core::state::node_verdict::{Judged, Verdict};
 
 use super::idle::By;
 use super::out::age;
@@ -39,7 +39,7 @@ impl VerdictShown {
 /// Reads a verdict's word.
 pub(super) fn verdict(text: &str) -> Result<Verdict, String> {
     let known = Verdict::ALL.into_iter().find(|verdict| verdict.as_str() == text);
-    known.ok_or_else(|| format!("no verdict: write one of {}", Verdict::ALL.map(Verdict::as_str).join(", ")))
+    known.ok_or_else(|| format!("invalid verdict: write one of {}", Verdict::ALL.map(Verdict::as_str).join(", ")))
 }
 
 /// What held nodes cost an hour, by whose pods hold them.
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_verdict_is_shown_with_its_age_and_read_by_its_word() {
         let since: Timestamp = "2026-11-01T00:00:00Z".parse().unwrap();
-        let judged = Judged { verdict: Verdict::Held, why: stoker_core::verdict::Reason::Pods, since };
+        let judged = Judged { verdict: Verdict::Held, why: stoker_core::state::node_verdict::Reason::Pods, since };
         assert_eq!(VerdictShown::from(&judged).cell("2026-11-01T03:59:00Z".parse().unwrap()), "held 3h");
         assert_eq!(verdict("held"), Ok(Verdict::Held));
         assert!(verdict("free").unwrap_err().contains("booting, warm, idle"));

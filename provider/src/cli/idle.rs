@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use serde::Serialize;
-use stoker_core::advise::{Held, IdleKey, Observed};
-use stoker_core::rollup::{Owner, PodLabels};
-use stoker_core::units::UsdPerHour;
+use stoker_advice::rollup::{Owner, PodLabels};
+use stoker_advice::workload::{Held, IdleKey, Observed};
+use stoker_core::base::units::UsdPerHour;
 
 use super::exit::NotFound;
-use super::out::{Money, table};
+use super::out::Money;
+use stoker_service::print::table;
 
 /// Most labels that are named to whoever asks for another.
 const MOST_NAMED: usize = 12;
@@ -128,29 +129,30 @@ pub(super) fn label_is_known(observed: &Observed, by: &By) -> Result<(), NotFoun
         return Ok(());
     }
     let shown: Vec<&str> = known.into_iter().take(MOST_NAMED).collect();
-    let cure = if shown.is_empty() { "no pod had any".to_owned() } else { format!("pods had {}", shown.join(", ")) };
+    let cure = if shown.is_empty() { "no pod had a label".to_owned() } else { format!("pods had {}", shown.join(", ")) };
     let place = "the readings of these hours".to_owned();
     Err(NotFound { what: "pod label", name: label.clone(), place, cure: Some(cure) })
 }
 
 /// Whether there is an owner, and what it is called.
 fn name(key: &IdleKey, by: &By) -> (bool, String) {
-    let of_pool =
-        |pool: &Option<stoker_core::ids::PoolName>| pool.as_ref().map(|pool| format!(" (pool {pool})")).unwrap_or_default();
+    let of_pool = |pool: &Option<stoker_core::base::ids::PoolName>| {
+        pool.as_ref().map(|pool| format!(" (pool {pool})")).unwrap_or_default()
+    };
     match (key, by) {
         (IdleKey::Owner(owner, labels), by) => by.name(owner, labels),
         (IdleKey::Nobody(pool), _) => (false, format!("nobody{}", of_pool(pool))),
-        (IdleKey::Unattributed(why, pool), _) => (false, format!("not told: {}{}", why.as_str(), of_pool(pool))),
+        (IdleKey::Unattributed(why, pool), _) => (false, format!("unknown: {}{}", why.as_str(), of_pool(pool))),
     }
 }
 
 /// The rows as a table.
 pub(super) fn shown(rows: &[IdleRow]) -> String {
-    let mut header = vec!["GPU-H", "WORKED", "HELD IDLE", "EMPTY", "UNKNOWN", "IDLE $/H", "IDLE $", "WHOSE"];
+    let mut header = vec!["GPU-H", "WORKED", "ALLOCATED IDLE", "EMPTY", "UNKNOWN", "IDLE $/H", "IDLE $", "OWNER"];
     let now = header.len() - 1;
     let any_held = rows.iter().any(|row| row.held_per_hour.is_some());
     if any_held {
-        header.insert(now, "HELD NOW $/H");
+        header.insert(now, "IDLE NOW $/H");
     }
     let cells = rows.iter().map(|row| {
         let (whose, per_hour) = &row.shown;
@@ -162,7 +164,7 @@ pub(super) fn shown(rows: &[IdleRow]) -> String {
             of(row.empty_seconds),
             of(row.unknown_seconds),
             per_hour.to_string(),
-            stoker_core::units::UsdMicros(row.idle_cost.micro_usd).to_string(),
+            stoker_core::base::units::UsdMicros(row.idle_cost.micro_usd).to_string(),
             whose.clone(),
         ];
         if any_held {
@@ -171,7 +173,7 @@ pub(super) fn shown(rows: &[IdleRow]) -> String {
         }
         cells
     });
-    let numbers: Vec<&str> = header.iter().copied().filter(|name| *name != "WHOSE").collect();
+    let numbers: Vec<&str> = header.iter().copied().filter(|name| *name != "OWNER").collect();
     table(&header, &numbers, cells.collect())
 }
 
@@ -203,8 +205,8 @@ mod tests {
         let cells = |line: usize| {
             text.lines().nth(line).unwrap().split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>()
         };
-        assert_eq!(cells(0)[7..], ["HELD NOW $/H", "WHOSE"], "{text}");
+        assert_eq!(cells(0)[7..], ["IDLE NOW $/H", "OWNER"], "{text}");
         assert_eq!(cells(1)[7..], ["$2.5000", "ml/notebook"], "{text}");
-        assert!(!shown(&rows(&Observed::default(), &By::Owner, BTreeMap::new())).contains("HELD NOW"));
+        assert!(!shown(&rows(&Observed::default(), &By::Owner, BTreeMap::new())).contains("IDLE NOW"));
     }
 }

@@ -27,24 +27,19 @@ mod policy;
 mod seen;
 mod serve;
 
-pub(crate) use out::{NotWritten, count, say, table};
-
-use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 pub use args::StateDirArg;
 pub use exit::{CliError, Exit, NotFound};
 pub use serve::ServeArgs;
 
-use crate::telemetry;
+use stoker_service::publish::telemetry;
 
 /// Supplies GPU nodes to a Kubernetes cluster: decides which instance type, where, and reserved, spot or on-demand, and says why.
-///
-/// Without a command it serves.
 #[derive(Debug, Parser)]
-#[command(name = "stoker", bin_name = "stoker", override_usage = "stoker [OPTIONS] [COMMAND]", version, after_help = exit::AFTER_HELP, max_term_width = 120)]
+#[command(name = "stoker", bin_name = "stoker", version, arg_required_else_help = true, after_help = exit::AFTER_HELP, max_term_width = 120)]
 pub struct Cli {
     /// Log one JSON object a line instead of text
     #[arg(long, global = true, env = "STOKER_LOG_JSON", help_heading = "Logging")]
@@ -78,11 +73,6 @@ enum Command {
 }
 
 impl Cli {
-    /// Reads the process's command line; one that is wrong ends the process with exit code 2 and says why.
-    fn from_command_line() -> Self {
-        Self::parse_from(with_default_command(std::env::args_os().collect()))
-    }
-
     /// Sets logging up.
     ///
     /// # Errors
@@ -133,7 +123,7 @@ pub fn main() -> ExitCode {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(CliError::runtime)?;
         runtime.block_on(cli.run())
     };
-    finish(run(Cli::from_command_line()))
+    finish(run(Cli::parse()))
 }
 
 /// The process's exit code; a failure is told on standard error.
@@ -146,27 +136,14 @@ fn finish(result: Result<Exit, CliError>) -> ExitCode {
         .into()
 }
 
-/// Puts `serve` in where a command line names no command: `stoker`, and `stoker --policy FILE`.
-fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    let cli = Cli::command();
-    let names_command = |arg: &OsString| {
-        let is = |name: &str| arg.as_os_str() == OsStr::new(name);
-        ["-h", "--help", "-V", "--version", "help"].into_iter().any(is) || cli.get_subcommands().any(|c| is(c.get_name()))
-    };
-    // A first word that is no option is a command, if a misspelt one: clap then says which was meant.
-    let begins_with_option = args.get(1).is_none_or(|arg| arg.to_string_lossy().starts_with('-'));
-    if begins_with_option && !args.iter().skip(1).any(names_command) {
-        args.insert(args.len().min(1), "serve".into());
-    }
-    args
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     fn parsed(line: &str) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(with_default_command(line.split(' ').map(OsString::from).collect()))
+        Cli::try_parse_from(line.split(' '))
     }
 
     #[test]
@@ -175,13 +152,11 @@ mod tests {
     }
 
     #[test]
-    fn without_a_command_it_serves() {
-        for line in ["stoker", "stoker --log-json", "stoker --retention 1d", "stoker serve --retention 1d"] {
-            assert!(matches!(parsed(line).unwrap().command, Command::Serve(_)), "{line}");
-        }
-        assert!(matches!(parsed("stoker --log warn policy schema").unwrap().command, Command::Policy(_)));
+    fn without_a_command_it_prints_help() {
+        let help = clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+        assert_eq!(parsed("stoker").unwrap_err().kind(), help);
+        assert!(parsed("stoker --log-json").is_err(), "an option alone starts nothing");
         assert_eq!(parsed("stoker plam").unwrap_err().kind(), clap::error::ErrorKind::InvalidSubcommand);
-        assert_eq!(parsed("stoker --help").unwrap_err().kind(), clap::error::ErrorKind::DisplayHelp);
     }
 
     #[test]

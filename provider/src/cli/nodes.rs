@@ -9,31 +9,32 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use stoker_core::advise::Observed;
-use stoker_core::ids::{NodeName, ProviderId};
-use stoker_core::memory::Memory;
-use stoker_core::reading::{Measured, Permille};
-use stoker_core::record::State;
-use stoker_core::rollup::{HOUR, Latest, Occupancy};
-use stoker_core::snapshot::{ClusterFacts, NodeFacts};
-use stoker_core::units::UsdPerHour;
-use stoker_core::verdict::Verdict;
+use stoker_advice::rollup::{HOUR, Latest, Occupancy};
+use stoker_advice::workload::Observed;
+use stoker_core::base::ids::{NodeName, ProviderId};
+use stoker_core::base::units::UsdPerHour;
+use stoker_core::facts::reading::{Measured, Permille};
+use stoker_core::facts::snapshot::{ClusterFacts, NodeFacts};
+use stoker_core::state::memory::Memory;
+use stoker_core::state::node_verdict::Verdict;
+use stoker_core::state::record::State;
 
 use super::args::{NowArg, OutputArg, StateDirArg};
 use super::exit::{CliError, Exit, NotFound};
 use super::held::{self, HeldBy};
 use super::idle::{self, By, IdleRow};
-use super::out::{self, Money, count, paragraph, table};
+use super::out::{self, Money};
 use super::seen::Seen;
-use crate::journal::{Journal, Reader};
-use crate::needs::READ_GPUS;
 use row::{GpuRow, NodeRow, NodeState};
+use stoker_journal::{Journal, Reader};
+use stoker_service::needs::READ_GPUS;
+use stoker_service::print::{count, paragraph, table};
 
-/// Lists the nodes: pool, type, zone, how bought, GPU bars, $/h, who holds them; or held GPUs by owner.
+/// Lists the nodes: pool, type, zone, capacity type, GPU bars, $/h and owner; or idle allocated GPUs by owner.
 ///
 /// It reads the journal of the service, running or not: GPU levels are those of its last write, which is every five minutes, and of one
 /// that is later than that; past eleven minutes they are unknown. A bar is a GPU: its utilization under GPU, its memory under MEM, and -
-/// where nobody knows. VERDICT is what is concluded of a node, and for how long it has been so; where nothing can tell, what its pods say.
+/// where it is unknown. VERDICT is the state of a node and how long it has been so; without readings it follows from the node's pods.
 #[derive(Debug, Args)]
 pub(super) struct NodesArgs {
     /// Only those of this pool
@@ -42,13 +43,13 @@ pub(super) struct NodesArgs {
     /// Only those with this verdict: booting, warm, idle, busy, held, unhealthy, draining or unknown
     #[arg(long, value_parser = held::verdict)]
     verdict: Option<Verdict>,
-    /// In which order
+    /// Sort order
     #[arg(long, value_enum, default_value_t)]
     sort: Sort,
-    /// Instead of nodes, for how long GPUs were held and did nothing: by owner (the workload), namespace or label=NAME (a label of its pods)
+    /// Instead of nodes, how long GPUs were allocated and idle: by owner (the workload), namespace or label=NAME (a label of its pods)
     #[arg(long, value_name = "WHAT", conflicts_with_all = ["sort", "pool", "verdict"])]
     by: Option<By>,
-    /// How far back that looks
+    /// How many hours --by looks back
     #[arg(long, value_name = "N", default_value_t = 24, requires = "by", value_parser = clap::value_parser!(i64).range(1..=720))]
     hours: i64,
     #[command(flatten)]
@@ -67,7 +68,7 @@ enum Sort {
     Pool,
     /// By name
     Name,
-    /// Dearest first
+    /// Most expensive first
     Price,
     /// Least used GPUs first, unknown ones last
     Utilization,
@@ -123,7 +124,7 @@ pub(super) async fn run(args: &NodesArgs) -> Result<Exit, CliError> {
         idle::label_is_known(&observed, by).map_err(CliError::NotFound)?;
         let nodes = nodes_of(&reader, now).await?;
         let held = idle::rows(&observed, by, nodes.held_by().named(by));
-        let unread = || nodes.unknown_because.unwrap_or_else(|| format!("no GPU was read: {READ_GPUS}"));
+        let unread = || nodes.unknown_because.unwrap_or_else(|| format!("no GPU readings: {READ_GPUS}"));
         let unknown_because = held.is_empty().then(unread);
         let report = HeldReport { at: now, hours: args.hours, known_hours: observed.known_hours(), held, unknown_because };
         out::print(args.output.format, &report, HeldReport::table)?;
@@ -213,9 +214,9 @@ impl NodesReport {
     }
 
     fn table(&self) -> String {
-        const HEADER: [&str; 10] = ["NODE", "POOL", "TYPE", "ZONE", "BOUGHT", "GPU", "MEM", "$/H", "VERDICT", "HELD BY"];
+        const HEADER: [&str; 10] = ["NODE", "POOL", "TYPE", "ZONE", "CAPACITY", "GPU", "MEM", "$/H", "VERDICT", "OWNER"];
         if let (true, Some(why)) = (self.nodes.is_empty(), &self.unknown_because) {
-            return paragraph("No node is known:", why);
+            return paragraph("No nodes known:", why);
         }
         let rows = self.nodes.iter().map(|row| {
             let held = match &row.held_by {
@@ -242,21 +243,25 @@ impl NodesReport {
         let [all, free, idle, held] =
             [per_hour, free_per_hour, held_idle_per_hour, held_per_hour].map(|money| UsdPerHour(money.micro_usd));
         let nodes = count(u64::try_from(*nodes).unwrap_or(u64::MAX), "node");
-        let _ = writeln!(text, "{nodes}, {all}/h; no GPU pod holds {free}/h of it; held and idle {idle}/h");
+        let _ = writeln!(text, "{nodes}, {all}/h. Unallocated: {free}/h; allocated but idle: {idle}/h");
         if let Some(why) = &self.unknown_because {
             text.push_str(&paragraph("note:", why));
         }
         if held > UsdPerHour::ZERO {
-            let of_whom = "nodes that pods hold and do nothing with cost";
-            text.push_str(&paragraph("note:", &format!("{of_whom} {held}/h; --by owner tells whose they are")));
+            let of_whom = "nodes with verdict held (pods occupy them and do nothing) cost";
+            text.push_str(&paragraph("note:", &format!("{of_whom} {held}/h; --by owner shows whose they are")));
         }
         if let Some(age) = self.oldest() {
             let minutes = (age.as_secs().max(0) + 59) / 60;
-            text.push_str(&paragraph("note:", &format!("levels of GPUs are those of the last write, up to {minutes} min old")));
+            text.push_str(&paragraph("note:", &format!("GPU levels are from the last write, up to {minutes} min old")));
         }
         if *unread_gpus > 0 {
             let gpus = count(u64::try_from(*unread_gpus).unwrap_or(u64::MAX), "GPU");
-            let not_read = if *unread_gpus == 1 { "is not read: whether it works" } else { "are not read: whether they work" };
+            let not_read = if *unread_gpus == 1 {
+                "has no readings: whether it is busy"
+            } else {
+                "have no readings: whether they are busy"
+            };
             text.push_str(&paragraph("note:", &format!("{gpus} of busy nodes {not_read} is not known (-o json says why)")));
         }
         text
@@ -308,13 +313,13 @@ fn totals(nodes: &[NodeRow]) -> Totals {
 impl HeldReport {
     fn table(&self) -> String {
         let hours = count(self.hours.unsigned_abs(), "hour");
-        let mut text = format!("GPUs held in the last {hours}: readings in {} of them\n", self.known_hours);
+        let mut text = format!("GPUs allocated in the last {hours}: readings in {} of them\n", self.known_hours);
         if let Some(why) = &self.unknown_because {
-            return text + &paragraph("Nothing was read:", why);
+            return text + &paragraph("No readings:", why);
         }
         text.push_str(&idle::shown(&self.held));
-        let note = "HELD IDLE ran no kernel and kept something in memory, EMPTY neither; IDLE $ is the price of both, at what nodes cost when \
-                    they were bought. UNKNOWN is not idle.";
+        let note = "ALLOCATED IDLE: ran no kernel, but kept something in memory. EMPTY: neither. IDLE $: the cost of both, \
+                    at what nodes cost when they were bought. UNKNOWN does not count as idle.";
         text + &paragraph("note:", note)
     }
 }

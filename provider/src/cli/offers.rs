@@ -6,17 +6,18 @@ use std::fmt::Write as _;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_core::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId, ZoneName};
-use stoker_core::offer::{CapacityType, InstanceSpec, Market, Place};
-use stoker_core::policy::nearest;
-use stoker_core::price::{PriceBook, Quote, usable};
-use stoker_core::units::{MiB, Milli, UsdPerHour};
+use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId, ZoneName};
+use stoker_core::base::text::nearest;
+use stoker_core::base::units::{MiB, Milli, UsdPerHour};
+use stoker_core::market::offer::{CapacityType, InstanceSpec, Market, Place};
+use stoker_core::market::price::{PriceBook, Quote, usable};
 
 use super::args::{MarketArgs, NowArg, OutputArg};
 use super::candidates::{QuoteRow, Sources};
 use super::exit::{CliError, Exit, NotFound};
-use super::out::{self, Money, table};
-use crate::catalog::Catalog;
+use super::out::{self, Money};
+use stoker_service::price_tables::PriceTables;
+use stoker_service::print::table;
 
 /// Lists what can be bought, cheapest GPU first, with the age and source of each price.
 ///
@@ -25,10 +26,10 @@ use crate::catalog::Catalog;
 pub(super) struct OffersArgs {
     #[command(flatten)]
     filter: OfferFilter,
-    /// So many offers at most; 0 for all
+    /// Maximum rows (0 = all)
     #[arg(long, value_name = "N", default_value_t = 30)]
     limit: usize,
-    /// Also what has no price that counts, and why
+    /// Include offers without a usable price, and why
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -45,7 +46,7 @@ pub(super) struct OfferFilter {
     /// Only these GPU models, e.g. L4,A10G
     #[arg(long, value_name = "MODEL", value_delimiter = ',')]
     gpu: Vec<String>,
-    /// Only GPUs with at least so much memory each, in GiB
+    /// Only GPUs with at least this much memory each, in GiB
     #[arg(long, value_name = "GIB")]
     min_memory: Option<u32>,
     /// Only these clouds, e.g. aws,gcp
@@ -54,7 +55,7 @@ pub(super) struct OfferFilter {
     /// Only these regions
     #[arg(long, value_name = "REGION", value_delimiter = ',')]
     region: Vec<String>,
-    /// Only what is bought so
+    /// Only this capacity type
     #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',')]
     capacity_type: Vec<CapacityArg>,
 }
@@ -116,17 +117,18 @@ struct OfferPrice {
 /// Carries the command out.
 pub(super) fn run(args: &OffersArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
-    let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
+    let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
     let place = tables(&args.markets);
-    args.filter.check(&catalog.prices, &place)?;
-    let mut offers = args.matching(&catalog, now);
+    args.filter.check(&price_tables.prices, &place)?;
+    let mut offers = args.matching(&price_tables, now);
     offers.sort_by(|a, b| a.rank().cmp(&b.rank()));
     let matching = offers.len();
     if args.limit > 0 {
         offers.truncate(args.limit);
     }
     if matching == 0 {
-        let cure = if args.all { "widen the filters" } else { "widen the filters, or see --all for what has no price" };
+        let cure =
+            if args.all { "widen the filters" } else { "widen the filters, or give --all to include offers without a price" };
         return Err(CliError::NotFound(NotFound {
             what: "matching offer",
             name: String::new(),
@@ -152,32 +154,32 @@ fn known_only(what: &'static str, given: &[String], known: &BTreeSet<&str>, plac
     let cure = match nearest(unknown, known.iter().copied()) {
         Some(name) => format!("did you mean {name}?"),
         None if known.len() <= 40 => format!("they have {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
-        None => "see `stoker offers` for what they have".to_owned(),
+        None => "run `stoker offers` to see what they have".to_owned(),
     };
     Err(CliError::NotFound(NotFound { what, name: unknown.clone(), place: place.to_owned(), cure: Some(cure) }))
 }
 
 impl OffersArgs {
-    fn matching(&self, catalog: &Catalog, now: Timestamp) -> Vec<OfferRow> {
-        let book = &catalog.prices;
+    fn matching(&self, price_tables: &PriceTables, now: Timestamp) -> Vec<OfferRow> {
+        let book = &price_tables.prices;
         let zoned = book.entries().filter_map(|(market, _)| {
             let Place { cloud, region, zone, instance_type } = &market.place;
             let spec = book.spec(cloud, instance_type).map(AsRef::as_ref);
             if !self.filter.wants(cloud, region, market.capacity_type, spec) {
                 return None;
             }
-            let entry = catalog.entry(market);
+            let entry = price_tables.entry(market);
             let quote = usable(entry.as_ref(), now);
             // A figure that counts is of no use per GPU where no source tells how many there are.
             let reason = match (&quote, spec) {
                 (Err(why), _) => Some(why.to_string()),
-                (Ok(_), None) => Some("no source tells how many GPUs it has".to_owned()),
+                (Ok(_), None) => Some("it is unknown how many GPUs it has".to_owned()),
                 (Ok(_), Some(_)) => None,
             };
             if reason.is_some() && !self.all {
                 return None;
             }
-            let zone_name = catalog.facts.values().find_map(|facts| facts.zone_names.get(&(cloud.clone(), zone.clone())));
+            let zone_name = price_tables.facts.values().find_map(|facts| facts.zone_names.get(&(cloud.clone(), zone.clone())));
             let mut row = OfferRow::new(cloud, region, instance_type, market.capacity_type, spec);
             row.price = quote.ok().zip(spec).map(|(quote, spec)| OfferPrice::of(quote, spec, now));
             row.zone = Some(zone.clone());
@@ -194,7 +196,7 @@ impl OffersArgs {
             }
             let mut row = OfferRow::new(cloud, region, instance_type, CapacityType::OnDemand, spec);
             row.price = spec.map(|spec| OfferPrice::of(quote, spec, now));
-            row.reason = Some("not orderable: zones unknown".to_owned());
+            row.reason = Some("cannot be ordered: zones unknown".to_owned());
             Some(row)
         });
         zoned.chain(unzoned).collect()
@@ -347,7 +349,7 @@ pub(super) fn gib(mib: u64) -> String {
 
 impl OffersReport {
     fn table(&self) -> String {
-        const HEADER: [&str; 8] = ["GPU-H", "NODE-H", "GPUS", "TYPE", "PLACE", "BOUGHT", "FROM", "NOTE"];
+        const HEADER: [&str; 8] = ["$/GPU-HOUR", "$/NODE-HOUR", "GPUS", "TYPE", "ZONE", "CAPACITY", "PRICE SOURCE", "NOTE"];
         let mut sources = Sources::default();
         let mut rows: Vec<_> = self.offers.iter().map(|offer| offer.cells(&mut sources)).collect();
         let has_notes = self.offers.iter().any(|offer| offer.reason.is_some());
@@ -355,7 +357,7 @@ impl OffersReport {
         for row in &mut rows {
             row.truncate(header.len());
         }
-        let mut text = table(header, &["GPU-H", "NODE-H"], rows) + &sources.legend();
+        let mut text = table(header, &["$/GPU-HOUR", "$/NODE-HOUR"], rows) + &sources.legend();
         if self.offers.len() < self.matching {
             let _ = writeln!(text, "{} of {} offers; --limit 0 shows all", self.offers.len(), self.matching);
         }

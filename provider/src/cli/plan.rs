@@ -7,30 +7,32 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_core::allocate::Proof;
-use stoker_core::budget::{Stage, standing};
-use stoker_core::group::{LeftOut, Menu};
-use stoker_core::ids::{Cloud, InstanceType, NodeGroupId, PoolName, Region, ZoneId};
-use stoker_core::lift::lifts;
-use stoker_core::memory::Memory;
-use stoker_core::policy::nearest;
-use stoker_core::units::UsdPerHour;
-use stoker_core::whatif::what_if_counted;
+use stoker_core::base::ids::{Cloud, InstanceType, NodeGroupId, PoolName, Region, ZoneId};
+use stoker_core::base::text::nearest;
+use stoker_core::base::units::UsdPerHour;
+use stoker_core::catalogue::group::{LeftOut, Menu};
+use stoker_core::choose::allocate::Proof;
+use stoker_core::choose::sensitivity::lifts;
+use stoker_core::choose::what_if::what_if_counted;
+use stoker_core::limits::budget::standing;
+use stoker_core::state::budget::Stage;
+use stoker_core::state::memory::Memory;
 
 use super::accounts::{BudgetRow, UseRow};
 use super::args::{MarketArgs, NowArg, OutputArg};
 use super::brief::{self, LiftRow};
 use super::candidates::{CandidateRow, TRANSFER, candidates_table, moves_data, old_prices, unlimited_quotas};
 use super::exit::{CliError, Exit, NotFound};
-use super::out::{self, Money, count, paragraph, table};
-use crate::catalog::{Catalog, EXAMPLE};
-use crate::unmatched::Unmatched;
+use super::out::{self, Money};
+use stoker_service::price_tables::{EXAMPLE, PriceTables};
+use stoker_service::print::{count, paragraph, table};
+use stoker_service::unmatched::Unmatched;
 
-/// Shows what would be bought if so many nodes were asked for now: the winners with their price parts, why the others lost, and the one
-/// limit that it is most worth lifting.
+/// Shows what would be bought if this many nodes were requested now: the chosen offers with their prices, why the others lost, and the most
+/// cost-effective limit to raise.
 ///
-/// Nothing is bought, and nothing that runs already is counted. Prices are those of the tables, with live spot quotes of the simulated
-/// markets. What a market has in stock is not known: a supplier may refuse what is chosen.
+/// Nothing is bought, and running nodes are not counted. Prices are those of the tables, with spot prices from the simulated markets.
+/// Stock is unknown: a supplier may refuse what is chosen.
 #[derive(Debug, Args)]
 pub(super) struct PlanArgs {
     /// Policy file [default: the built-in example]
@@ -45,7 +47,7 @@ pub(super) struct PlanArgs {
     /// How many nodes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
-    /// Show every candidate as a table and every place left out, not only what tells most
+    /// Show every candidate as a table and everything excluded, not only the most relevant
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -57,12 +59,12 @@ pub(super) struct PlanArgs {
 }
 
 /// What the verdicts rest on. Limits speak of what is held, since a running service says the same of its nodes.
-const NOTE: &str = "nothing that runs is counted: what a limit calls held, used or in flight are the nodes chosen above. A supplier's \
-                    stock is not known either: it may refuse what is chosen here.";
+const NOTE: &str = "Running nodes are not counted: what a limit calls in use or in flight are the nodes chosen above. Stock \
+                    is unknown: a supplier may refuse what is chosen here.";
 
 /// What data transfer is, where there is any: a column of the table, a part of the price in the short form.
-const DATA_NOTE: &str = "is what a node's reading of the pool's data costs, spread over the time between two readings. Offers are \
-                         ranked with it; prices, totals and budgets are without it.";
+const DATA_NOTE: &str = "is what it costs a node to read the pool's data, spread over the time between two reads. Offers are \
+                         ranked with it; prices, totals and budgets exclude it.";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -114,8 +116,8 @@ struct LeftOutRow {
 /// Carries the command out.
 pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
-    let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
-    let menu = catalog.menu(catalog.policy(args.policy.as_deref())?);
+    let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
+    let menu = price_tables.menu(price_tables.policy(args.policy.as_deref())?);
     let source = args.policy.as_ref().map_or_else(|| EXAMPLE.to_owned(), |path| path.display().to_string());
     let pool = find_pool(&menu, &args.pool, &source)?;
     let group = args.group.as_deref().map(|text| find_group(&menu, &pool, text)).transpose()?;
@@ -128,7 +130,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     };
     let unmatched = match &group {
         Some(_) => Vec::new(),
-        None => catalog.unmatched(&menu).into_iter().filter(|name| name.pool == pool).collect(),
+        None => price_tables.unmatched(&menu).into_iter().filter(|name| name.pool == pool).collect(),
     };
     let cash = usage.total_cash();
     let list = usage.spend.values().fold(UsdPerHour::ZERO, |sum, prices| sum.plus(*prices));
@@ -174,7 +176,7 @@ fn find_pool(menu: &Menu, text: &str, policy: &str) -> Result<PoolName, CliError
 fn find_group(menu: &Menu, pool: &PoolName, text: &str) -> Result<NodeGroupId, CliError> {
     menu.pool_groups(pool).map(|group| &group.id).find(|id| id.as_str() == text).cloned().ok_or_else(|| {
         let near = nearest(text, menu.pool_groups(pool).map(|group| group.id.as_str()));
-        let cure = near.map_or_else(|| "leave --group out to see them all".to_owned(), |id| format!("did you mean {id}?"));
+        let cure = near.map_or_else(|| "omit --group to see them all".to_owned(), |id| format!("did you mean {id}?"));
         CliError::NotFound(NotFound { what: "group", name: text.to_owned(), place: format!("pool {pool}"), cure: Some(cure) })
     })
 }
@@ -198,7 +200,7 @@ impl PlanReport {
         let asked = count(self.asked, "node");
         let _ = writeln!(text, "{asked} of {of} by {}, as of {}", self.policy, self.at.strftime("%Y-%m-%d %H:%M:%SZ"));
         if self.candidates.is_empty() {
-            text.push_str("No place fits this pool.\n");
+            text.push_str("No instance type in any zone fits this pool.\n");
         } else if self.all {
             text.push_str(&candidates_table(&self.candidates));
             text.push('\n');
@@ -206,7 +208,8 @@ impl PlanReport {
             brief::tell(&mut text, &self.candidates);
         }
         brief::line(&mut text, "total", &self.total_line);
-        brief::tell_lifts(&mut text, &self.lifts, self.found < self.asked && !self.candidates.is_empty());
+        let missing = self.found < self.asked && !self.candidates.is_empty();
+        brief::tell_lifts(&mut text, &self.lifts, missing.then_some(&self.candidates[..]));
         if !self.proof.is_best() {
             text.push_str(&paragraph("note:", &self.proof.to_string()));
         }
@@ -243,16 +246,16 @@ impl PlanReport {
         if !self.all && !self.candidates.is_empty() && !reasons.is_empty() {
             let [places, reasons] =
                 [(self.left_out.len(), "place"), (reasons.len(), "reason")].map(|(n, of)| count(n as u64, of));
-            brief::line(&mut text, "left out", &format!("{places} for {reasons}; --all shows them"));
+            brief::line(&mut text, "excluded", &format!("{places} for {reasons}; shown with --all"));
         } else if !reasons.is_empty() {
             let rows = reasons.into_iter().map(|(reason, (places, types))| {
                 vec![places.to_string(), reason.to_owned(), types.into_iter().collect::<Vec<_>>().join(" ")]
             });
-            text.push_str("\nleft out:\n");
+            text.push_str("\nexcluded:\n");
             text.push_str(&table(&["PLACES", "REASON", "INSTANCE TYPES"], &["PLACES"], rows.collect()));
         }
         for Unmatched { pool: _, kind, name, reason } in &self.unmatched {
-            text.push_str(&paragraph("no group by", &format!("{kind} {name}: {reason}")));
+            text.push_str(&paragraph("no group for", &format!("{kind} {name}: {reason}")));
         }
         text
     }

@@ -6,21 +6,22 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
-use stoker_core::group::Menu;
-use stoker_core::ids::PoolName;
-use stoker_core::offer::CapacityType;
+use stoker_core::base::ids::PoolName;
+use stoker_core::catalogue::group::Menu;
+use stoker_core::choose::feasibility::warnings;
+use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::Pool;
-use stoker_core::warnings::warnings;
 
 use super::args::{MarketArgs, NowArg, OutputArg};
 use super::exit::{CliError, Exit};
-use super::out::{self, Format, Money, count, paragraph, table};
-use crate::catalog::{self, Catalog, CatalogError, EXAMPLE};
-use crate::files;
-use crate::policy_file;
-use crate::policy_watch::PolicyError;
-use crate::unmatched::Unmatched;
-use crate::yaml::{Faults, FileFault};
+use super::out::{self, Format, Money};
+use stoker_service::feeds::policy_watch::PolicyError;
+use stoker_service::files;
+use stoker_service::policy_file;
+use stoker_service::price_tables::{self, EXAMPLE, PriceTables, PriceTablesError};
+use stoker_service::print::{count, paragraph, table};
+use stoker_service::unmatched::Unmatched;
+use stoker_service::yaml::{Faults, FileFault};
 
 /// Checks, shows and describes policy files.
 #[derive(Debug, Args)]
@@ -31,7 +32,7 @@ pub(super) struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
-    /// Reports every fault of a policy file with its line, or what it allows
+    /// Reports every error of a policy file with its line, or what the policy allows
     Check(CheckArgs),
     /// Prints the JSON Schema of the policy file, for editors
     Schema,
@@ -120,16 +121,16 @@ pub(super) fn run(args: &PolicyArgs) -> Result<Exit, CliError> {
 
 fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
-    let catalog = Catalog::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
-    let (name, text) = (files::shown(&args.file), catalog::policy_text(&args.file).map_err(CatalogError::from)?);
-    let (read, doubts) = match policy_file::parse_with_doubts(&name, &text, Some(&catalog.prices)) {
+    let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
+    let (name, text) = (files::shown(&args.file), price_tables::policy_text(&args.file).map_err(PriceTablesError::from)?);
+    let (read, doubts) = match policy_file::parse_with_doubts(&name, &text, Some(&price_tables.prices)) {
         Err(faults) if args.output.format != Format::Table => {
             out::print(args.output.format, &CheckReport::faulty(&faults), |_| String::new())?;
             return Ok(Exit::BadFile);
         }
-        read => read.map_err(PolicyError::Faults).map_err(CatalogError::from)?,
+        read => read.map_err(PolicyError::Faults).map_err(PriceTablesError::from)?,
     };
-    let menu = catalog.menu(read.value.clone());
+    let menu = price_tables.menu(read.value.clone());
     let placed = |doubt: &FileFault| format!("{name}:{}:{}: {}", doubt.line, doubt.column, doubt.message);
     let cannot = warnings(&menu, now).into_iter().map(|warning| match warning.place(&menu.policy) {
         Some(path) => {
@@ -139,14 +140,14 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
         None => warning.to_string(),
     });
     let told = doubts.iter().map(placed).chain(cannot);
-    let report = CheckReport::sound(&args.file, &menu, catalog.unmatched(&menu), told);
+    let report = CheckReport::sound(&args.file, &menu, price_tables.unmatched(&menu), told);
     out::print(args.output.format, &report, CheckReport::table)?;
     Ok(Exit::Done)
 }
 
 fn show(args: &ShowArgs) -> Result<Exit, CliError> {
-    let prices = catalog::prices(args.prices_dir.as_deref())?;
-    let raw = effective::effective(&catalog::policy(args.file.as_deref(), &prices)?);
+    let prices = price_tables::prices(args.prices_dir.as_deref())?;
+    let raw = effective::effective(&price_tables::policy(args.file.as_deref(), &prices)?);
     let text = match args.format {
         ShowFormat::Json => out::json(&raw)?,
         ShowFormat::Yaml => {
@@ -179,7 +180,7 @@ impl CheckReport {
         let warning = |row: &PoolRow| {
             let pool = &row.pool;
             let plan = format!("stoker plan --policy {} --pool {pool} --count 1", file.display());
-            format!("no place fits pool {pool}, so it never gets a node: `{plan}` says why each is left out")
+            format!("nothing fits pool {pool}, so it never gets a node: `{plan}` shows why each instance type is excluded")
         };
         let warnings = empty.map(warning).chain(unmatched.iter().map(ToString::to_string)).chain(told).collect();
         Self {
@@ -205,12 +206,12 @@ impl CheckReport {
                 row.capacity_types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             ]
         });
-        let header = ["POOL", "GROUPS", "LEFT OUT", "NODES", "BUDGET/H", "BOUGHT"];
+        let header = ["POOL", "GROUPS", "EXCLUDED", "NODES", "BUDGET/H", "CAPACITY"];
         let pools = count(u64::try_from(self.pools.len()).unwrap_or(u64::MAX), "pool");
         let mut text = format!(
-            "{}: sound, {pools}\n\n{}",
+            "{}: valid, {pools}\n\n{}",
             self.file,
-            table(&header, &["GROUPS", "LEFT OUT", "NODES", "BUDGET/H"], rows.collect())
+            table(&header, &["GROUPS", "EXCLUDED", "NODES", "BUDGET/H"], rows.collect())
         );
         text.push_str(self.overall.as_deref().unwrap_or_default());
         for warning in &self.warnings {

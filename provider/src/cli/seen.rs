@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use stoker_core::snapshot::ClusterFacts;
+use stoker_core::facts::snapshot::ClusterFacts;
 
 use super::exit::CliError;
-use crate::journal::Reader;
-use crate::needs::WATCH_A_CLUSTER;
+use stoker_journal::Reader;
+use stoker_service::needs::WATCH_A_CLUSTER;
 
 /// What the last decision saw.
 #[derive(Debug)]
@@ -52,11 +52,14 @@ impl Seen {
         match self {
             Self::Cluster(..) => None,
             Self::NoCluster(_) => Some(format!(
-                "the service watches no cluster, so nobody knows which nodes joined and which pods they run: {WATCH_A_CLUSTER}"
+                "the service watches no cluster, so it is unknown which nodes joined and which pods they run: \
+                 {WATCH_A_CLUSTER}"
             )),
-            Self::Nothing => {
-                Some("the service has made no decision yet: once `stoker serve` answers /readyz with ready, it has".to_owned())
-            }
+            Self::Nothing => Some(
+                "the service has made no decision yet: it does once `stoker serve` runs and nodes are requested or \
+                      found"
+                    .to_owned(),
+            ),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use stoker_core::policy::{nearest, quoted};
+use stoker_core::base::text::{nearest, quoted};
 
 use super::flags::{FLAGS, Flag, Kind, bool_of, default_of, duration_of, flag_named};
 use super::release::Release;
@@ -112,7 +112,7 @@ impl Reader {
                 Some(value) => self.keep(flag, value),
                 None => self.end(
                     flag.name,
-                    "has no value, and the autoscaler ends over it",
+                    "has no value, and the autoscaler exits with an error",
                     &format!("write --{}=VALUE", flag.name),
                 ),
             }
@@ -122,9 +122,12 @@ impl Reader {
     fn keep(&mut self, flag: &'static Flag, value: &str) {
         if !flag.is_in(self.release) {
             let (release, name) = (self.release, flag.name);
-            let when =
-                if release < flag.since { format!("comes with {}", flag.since) } else { format!("went after {}", flag.until) };
-            let why = format!("Cluster Autoscaler {release} has no such flag and ends over it: the flag {when}");
+            let when = if release < flag.since {
+                format!("was added in {}", flag.since)
+            } else {
+                format!("was removed after {}", flag.until)
+            };
+            let why = format!("Cluster Autoscaler {release} has no such flag and exits with an error: the flag {when}");
             self.found.push(Finding::new(name, Severity::Error, why, Cure::TakeOut));
             return;
         }
@@ -139,7 +142,7 @@ impl Reader {
         match fault {
             None => self.given.values.entry(flag.name).or_default().push(value.to_owned()),
             Some(wanted) => {
-                let why = format!("{} is not {wanted}, and the autoscaler ends over it", quoted(value));
+                let why = format!("{} is not {wanted}, and the autoscaler exits with an error", quoted(value));
                 self.end(flag.name, &why, &format!("write {wanted}"));
             }
         }
@@ -147,9 +150,9 @@ impl Reader {
 
     fn unknown(&mut self, name: &str) {
         let here = FLAGS.iter().filter(|flag| flag.is_in(self.release)).map(|flag| flag.name);
-        let mut why = format!("Cluster Autoscaler {} has no such flag and ends over it", self.release);
+        let mut why = format!("Cluster Autoscaler {} has no such flag and exits with an error", self.release);
         if self.release > Release::LAST {
-            why = format!("{} had no such flag, and a release that lacks it ends over it", Release::LAST);
+            why = format!("{} had no such flag, and a release without it exits with an error", Release::LAST);
         }
         let (severity, cure) = match (nearest(name, here), self.release > Release::LAST) {
             (Some(meant), _) => (Severity::Error, Cure::Do(format!("write --{meant}, if that is meant"))),
@@ -163,15 +166,17 @@ impl Reader {
     fn short<'w>(&mut self, word: &str, short: &str, next: impl FnOnce() -> Option<&'w str>) {
         let Some((flag, rest)) = flag_named("v").zip(short.strip_prefix('v')) else {
             let name = short.split_once('=').map_or(short, |(name, _)| name);
-            let why =
-                format!("{} has one hyphen, so it is read letter by letter, and the autoscaler ends over it", quoted(word));
+            let why = format!(
+                "{} has one hyphen, so each letter is read as a flag, and the autoscaler exits with an error",
+                quoted(word)
+            );
             self.end(name, &why, "write two hyphens");
             return;
         };
         match rest.strip_prefix('=').unwrap_or(rest) {
             "" => match next() {
                 Some(value) => self.keep(flag, value),
-                None => self.end("v", "has no value, and the autoscaler ends over it", "write --v=4"),
+                None => self.end("v", "has no value, and the autoscaler exits with an error", "write --v=4"),
             },
             value => self.keep(flag, value),
         }
@@ -181,13 +186,13 @@ impl Reader {
     fn bare(&mut self, at: usize, word: &str, switch: Option<&'static Flag>) {
         match switch.filter(|_| bool_of(word).is_some()) {
             Some(flag) => {
-                let why = format!("{} after a blank is not read: the switch is on", quoted(word));
+                let why = format!("{} after a space is ignored: the switch is on", quoted(word));
                 let write = format!("--{}={word}", flag.name);
                 self.found.push(Finding::new(flag.name, Severity::Error, why, Cure::Write(vec![write])));
             }
             None if at == 0 || word == "--" || word.ends_with("cluster-autoscaler") => {}
             None => {
-                let why = "is no flag, and the autoscaler passes over it".to_owned();
+                let why = "is not a flag, and the autoscaler ignores it".to_owned();
                 self.found.push(Finding::of_word(word, Severity::Warning, why));
             }
         }
@@ -239,7 +244,7 @@ mod tests {
     fn what_ends_the_process_is_told_with_what_was_meant() {
         for (text, release, flag, told) in [
             ("--expandr=grpc", 36, "expandr", "--expander"),
-            ("--banana", 36, "banana", "take it out"),
+            ("--banana", 36, "banana", "remove it"),
             ("--max-node-startup-time=15m", 34, "max-node-startup-time", "1.35"),
             ("--max-empty-bulk-delete=5", 36, "max-empty-bulk-delete", "1.32"),
             ("--scan-interval=10", 36, "scan-interval", "10m"),

@@ -57,7 +57,7 @@ impl fmt::Display for Cure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Write(flags) => write!(f, "write {}", flags.join(" ")),
-            Self::TakeOut => f.write_str("take it out"),
+            Self::TakeOut => f.write_str("remove it"),
             Self::Do(words) => f.write_str(words),
         }
     }

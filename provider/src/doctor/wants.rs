@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
-use stoker_core::floor::{Through, WarmFloor};
-use stoker_core::ids::PoolName;
-use stoker_core::isolation::SHAPE_TAINT;
+use stoker_core::base::ids::PoolName;
+use stoker_core::catalogue::isolation::SHAPE_TAINT;
+use stoker_core::policy::rules::warm_floor::{Mechanism, WarmFloor};
 use stoker_core::policy::{Policy, Pool};
 
 /// What a policy wants of the autoscaler.
@@ -55,12 +55,12 @@ fn least(pool: &Pool) -> u64 {
 }
 
 fn goes_through_buffers(pool: &Pool) -> bool {
-    has_floor(pool) && pool.warm_floor.as_ref().is_some_and(|floor| floor.through == Through::CapacityBuffer)
+    has_floor(pool) && pool.warm_floor.as_ref().is_some_and(|floor| floor.mechanism == Mechanism::CapacityBuffer)
 }
 
 fn has_floor(pool: &Pool) -> bool {
     let wanted = |floor: &WarmFloor| {
-        let WarmFloor { nodes, percent_of_busy, quantile, schedule, signals, warm_when: _, through: _ } = floor;
+        let WarmFloor { nodes, percent_of_busy, quantile, schedule, signals, warm_when: _, mechanism: _ } = floor;
         *nodes > 0 || percent_of_busy.is_some() || quantile.is_some() || !schedule.is_empty() || *signals
     };
     pool.limits.min_nodes > 0 || pool.warm_floor.as_ref().is_some_and(wanted)

@@ -20,7 +20,7 @@ pub enum NoCommandLine {
     #[error("the quotation mark {0} is never closed: close it, or escape it with a backslash")]
     Unclosed(char),
     /// Not YAML.
-    #[error("is no YAML: {0}")]
+    #[error("is not YAML: {0}")]
     NotYaml(String),
     /// No container of it runs an autoscaler.
     #[error(

@@ -1,8 +1,8 @@
-//! The alerts. Each says what is the matter with its figures, and in `runbook` what it means and what to do.
+//! The alerts. Each says what is the matter with its figures, and in `description` what it means and what to do.
 
 use jiff::SignedDuration;
-use stoker_core::price::{LIVE_QUOTE_LIFE, SPOT_QUOTE_LIFE};
-use stoker_core::reading::XidClass;
+use stoker_core::facts::reading::XidClass;
+use stoker_core::market::price::{LIVE_QUOTE_LIFE, SPOT_QUOTE_LIFE};
 
 use super::query::{
     GPU_PRICE, INSTANCE_ACTIVE, MEMORY_USED, POOL_BUSY, POOL_IDLE, POOL_MEASURED, POOL_SPEND, POOL_UTILIZATION, SM_ACTIVE,
@@ -10,7 +10,7 @@ use super::query::{
 };
 use super::rules::{Annotations, Labels, Rule, Severity};
 use super::thresholds::{Thresholds, promql_time};
-use crate::prometheus::dcgm::{Level, either};
+use stoker_service::feeds::prometheus::dcgm::{Level, either};
 
 /// How long figures over a day must stay past their threshold: they move slowly, and a restart of Prometheus must not ring.
 const SETTLED: SignedDuration = SignedDuration::from_hours(1);
@@ -28,9 +28,9 @@ fn alert(
     expr: impl Into<String>,
     lasting: SignedDuration,
     summary: impl Into<String>,
-    runbook: &'static str,
+    description: &'static str,
 ) -> Rule {
-    let annotations = Annotations { summary: summary.into(), runbook };
+    let annotations = Annotations { summary: summary.into(), description, runbook_url: None };
     Rule::Alert { alert: name, expr: expr.into(), for_: promql_time(lasting), labels: Labels { severity }, annotations }
 }
 
@@ -62,10 +62,11 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
                  ${{{{ $value | printf \"%.2f\" }}}} lost an hour",
                 promql_time(*idle_for)
             ),
-            "The GPUs do nothing and are paid for. See who holds the node: kubectl get pods -A --field-selector spec.nodeName=NODE. \
-             A pod that holds it: end it, or give it a smaller GPU or a shared one (sharing: of the pool). No pod: the autoscaler should \
-             have removed it; stoker groups and stoker explain NODE tell what keeps it (minNodes, a commitment that pays for it, an \
-             annotation of somebody's). A model server that waits for requests is idle too: fewer replicas, or a pool that shares GPUs.",
+            "The GPUs do nothing and are paid for. Find the pods on the node: kubectl get pods -A --field-selector \
+             spec.nodeName=NODE. If there is a pod, end it, or give it a smaller or shared GPU (sharing: of the pool). If \
+             there is none, the autoscaler should have removed the node; stoker groups and stoker explain NODE show what \
+             keeps it (minNodes, a commitment, an annotation). A model server that waits for requests is idle too: run fewer \
+             replicas, or use a pool that shares GPUs.",
         ),
         alert(
             "StokerGpuInstanceIdle",
@@ -84,9 +85,9 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
                  of their GPU worked: ${{{{ $value | printf \"%.2f\" }}}} lost an hour",
                 promql_time(*idle_for)
             ),
-            "Parts of a split GPU do nothing and are paid for. stoker nodes shows the bar of each, and who holds it. Nobody holds them: let \
-             more pods ask for that profile, or choose a layout with fewer or larger instances (sharing: of the pool; stoker advise tells \
-             what workloads need). Held: end the pod, or give it a smaller profile.",
+            "Parts of a split GPU do nothing and are paid for. stoker nodes shows the bar and the owner of each. If no pod \
+             has them, let more pods request that profile, or choose a layout with fewer or larger instances (sharing: of \
+             the pool; stoker advise shows what workloads need). If a pod has them, end it, or give it a smaller profile.",
         ),
         alert(
             "StokerGpuUtilizationLow",
@@ -97,8 +98,9 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
                 "GPUs of pool {{{{ $labels.pool }}}} have been below {low}% on average for {}: {{{{ $value | printf \"%.0f\" }}}}%",
                 promql_time(*low_for)
             ),
-            "The pool has more GPU than its work uses. Ask for fewer replicas, raise the batch size, put several pods on a GPU (sharing: \
-             of the pool), or allow a smaller model (gpu.models). If it passes within hours it is the ebb of the day: no need to act.",
+            "The pool has more GPU than its work uses. Ask for fewer replicas, raise the batch size, put several pods on a \
+             GPU (sharing: of the pool), or allow a smaller model (gpu.models). If it passes within hours it is the daily \
+             low: no need to act.",
         ),
         alert(
             "StokerGpuUtilizationLowForADay",
@@ -110,8 +112,8 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             format!(
                 "GPUs of pool {{{{ $labels.pool }}}} were used to {{{{ $value | printf \"%.0f\" }}}}% over the last day, below {low_day}%"
             ),
-            "A whole day of low use is the wrong size, not the ebb of the night. Lower minNodes and the replicas, allow smaller GPUs \
-             (gpu.models, instanceTypes), or share them (sharing:). stoker offers shows what each would cost.",
+            "A whole day of low use means a wrong size, not a quiet night. Lower minNodes and the replicas, allow smaller \
+             GPUs (gpu.models, instanceTypes), or share them (sharing:). stoker offers shows what each would cost.",
         ),
         alert(
             "StokerGpuSaturated",
@@ -119,7 +121,10 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             // Training and batch are meant to be so: their GPUs are paid to be full.
             format!("avg_over_time({POOL_UTILIZATION}{{workload!~\"training|batch\"}}[5m]) > {high}"),
             *high_for,
-            format!("GPUs of pool {{{{ $labels.pool }}}} have been above {high}% for {}: people wait", promql_time(*high_for)),
+            format!(
+                "GPUs of pool {{{{ $labels.pool }}}} have been above {high}% for {}: requests queue",
+                promql_time(*high_for)
+            ),
             "Requests queue. Raise the replicas of what runs in the pool; if its pods stay pending, stoker plan --pool POOL --count 1 says \
              which limit stops growth (maxNodes, a budget, a quota, no stock). Or allow a faster GPU (gpu.models).",
         ),
@@ -129,9 +134,9 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             format!("max by (node, pool, workload) ({MEMORY_USED}) > {}", ratio(*memory)),
             STEADY,
             format!("GPU memory of {{{{ $labels.node }}}} (pool {{{{ $labels.pool }}}}) is {SHARE} full"),
-            "Little is left before out-of-memory errors. Servers that reserve memory ahead (vLLM takes 90% by default) look so all the time: \
-             raise --memory-high for them. Otherwise smaller batches or context, more GPUs for a model, or a GPU with more memory: \
-             stoker fit tells which hold the model.",
+            "Little is left before out-of-memory errors. Servers that reserve memory ahead (vLLM takes 90% by default) \
+             always look like this: raise --memory-high for them. Otherwise smaller batches or context, more GPUs for a \
+             model, or a GPU with more memory: stoker fit tells which hold the model.",
         ),
         alert(
             "StokerTrainingSmLow",
@@ -146,9 +151,9 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             format!(
                 "Training in pool {{{{ $labels.pool }}}} keeps {SHARE} of the multiprocessors at work, below {training_sm}"
             ),
-            "The GPUs are taken, and wait: for data, for each other, or for small kernels. Look at the loader first (more workers, data in \
-             the region: where.dataRegion), then at the batch size and mixed precision, then at the network between nodes. If it cannot be \
-             helped, a cheaper GPU does the same work.",
+            "The GPUs are allocated, and wait: for data, for each other, or for small kernels. Look at the loader first \
+             (more workers, data in the region: where.dataRegion), then at the batch size and mixed precision, then at the \
+             network between nodes. If it cannot be improved, a cheaper GPU does the same work.",
         ),
         alert(
             "StokerGpuHoursIdle",
@@ -160,8 +165,9 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             ),
             SETTLED,
             format!("{SHARE} of the last day's GPU-hours of pool {{{{ $labels.pool }}}} were idle, above {idle_hours}"),
-            "Hours in which a GPU stayed below the idle threshold for five minutes, of those that anybody measured. Shorten what keeps idle \
-             nodes: the autoscaler's --scale-down-unneeded-time, minNodes, pods that hold a GPU overnight (StokerGpuIdle names their nodes).",
+            "Hours in which a GPU stayed below the idle threshold for five minutes, as a share of measured hours. Shorten \
+             what keeps idle nodes: the autoscaler's --scale-down-unneeded-time, minNodes, pods that hold a GPU overnight \
+             (StokerGpuIdle names their nodes).",
         ),
     ]
 }
@@ -186,8 +192,9 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             with_pool(&format!("{} > {hot_celsius}", level(Level::Temperature))),
             SignedDuration::from_mins(5),
             format!("{on} is at {{{{ $value | printf \"%.0f\" }}}} C, above {hot_celsius} C"),
-            "The card slows down soon, or does already. In a cloud it is the provider's fan or neighbour: move the work (kubectl drain), let \
-             the node go, and report the instance. On your own machines see to the cooling, or lower the power limit (nvidia-smi -pl).",
+            "The card slows down soon, or does already. In a cloud it is the provider's fan or neighbour: move the work \
+             (kubectl drain), delete the node, and report the instance. On your own machines see to the cooling, or lower \
+             the power limit (nvidia-smi -pl).",
         ),
         alert(
             "StokerGpuPowerHigh",
@@ -195,7 +202,7 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             with_pool(&format!("{} > {}", dcgm(&draw), ratio(*power))),
             STEADY,
             format!("{on} draws {SHARE} of its enforced power limit, above {power}"),
-            "At the limit the driver lowers the clocks. For work that is bound by arithmetic that is as it should be; if it is slower than on \
+            "At the limit the driver lowers the clocks. For compute-bound work that is expected; if it is slower than on \
              other nodes, compare the limits (nvidia-smi -q -d POWER): one may have been lowered.",
         ),
         alert(
@@ -214,9 +221,9 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             format!("{XID}{{xid!~\"{grave}|{harmless}\"}}"),
             SignedDuration::ZERO,
             format!("{on} reported XID {{{{ $labels.xid }}}}: look again"),
-            "It may pass, or be the first of several. Look at dmesg and nvidia-smi -q on the node for remapped rows, ECC errors and a pending \
-             reset; a second one within a day, or a recovery action that the driver asks for: treat it like StokerGpuXid. XIDs that are the \
-             application's own do not ring.",
+            "It may pass, or be the first of several. Look at dmesg and nvidia-smi -q on the node for remapped rows, ECC \
+             errors and a pending reset; a second one within a day, or a recovery action that the driver asks for: treat it \
+             like StokerGpuXid. XIDs that the application causes do not fire this alert.",
         ),
         alert(
             "StokerNodesUnhealthy",
@@ -227,10 +234,11 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
                 "Nodes of pool {{{{ $labels.pool }}}} that have been unhealthy for {}: {{{{ $value }}}}",
                 promql_time(STEADY)
             ),
-            "They take no new pods and cost what they did. stoker nodes names each with its reason, and the pool's unhealthy.action says what \
-             becomes of it: cordoned it stays until somebody looks, else it goes when its pods are done or drained. If it should have gone, an \
-             Event ReplacementsStopped tells that more broke than unhealthy.maxReplacements allows: the new driver or image may be what is \
-             broken, so look at those before you raise it.",
+            "They take no new pods and cost what they did. stoker nodes names each with its reason, and the pool's \
+             unhealthy.action decides what happens: a cordoned node stays until somebody looks, others are replaced when \
+             their pods are done or drained. If it should have been replaced, an Event ReplacementsStopped says that more \
+             nodes failed than unhealthy.maxReplacements allows: the new driver or image may be at fault, so look at those \
+             before you raise it.",
         ),
         alert(
             "StokerProbesSilent",
@@ -242,9 +250,10 @@ fn health_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             ),
             *silent_for,
             "Nodes of pool {{ $labels.pool }} that send no GPU readings: {{ $value }}",
-            "Nobody knows what their GPUs do: they count neither as idle nor as busy. See whether the probe runs there: kubectl -n \
-             stoker-probe get pods -o wide. Pending: its tolerations and affinity. Running: its log says why NVML does not answer (no \
-             driver, no runtimeClassName nvidia, a GPU off the bus); its metrics must carry the Node's name in the label Hostname.",
+            "The activity of their GPUs is unknown: they count neither as idle nor as busy. See whether the probe runs \
+             there: kubectl -n stoker-probe get pods -o wide. Pending: its tolerations and affinity. Running: its log says \
+             why NVML does not answer (no driver, no runtimeClassName nvidia, a GPU off the bus); its metrics must carry the \
+             Node's name in the label Hostname.",
         ),
     ]
 }
@@ -268,7 +277,7 @@ fn money(thresholds: &Thresholds) -> Vec<Rule> {
             ),
             "Training that saves checkpoints costs half or less on spot. Name spot first in capacity.prefer, say how often the jobs save \
              (capacity.spot.checkpoint), widen zones, regions and models so that more markets are open, and let on-demand nodes go when spot is \
-             back (capacity.spot.moveBack). stoker plan --pool POOL --count 1 says why spot was not taken.",
+             back (capacity.spot.returnToSpot). stoker plan --pool POOL --count 1 says why spot was not taken.",
         ),
         alert(
             "StokerUnitCostUp",
@@ -276,9 +285,9 @@ fn money(thresholds: &Thresholds) -> Vec<Rule> {
             format!("{} / {} > 1 + {}", unit(""), unit(" offset 7d"), hundredths(*unit_cost_rise)),
             SETTLED,
             "A busy GPU-hour of pool {{ $labels.pool }} costs {{ $value | printf \"%.2f\" }} times what it cost a week ago",
-            "What the pool's nodes cost over the GPU-hours that pods held, of the last day against the same a week before. Either fewer of the \
-             GPUs are held (StokerGpuHoursIdle), or they are bought dearer: the dashboard's cost by capacity type shows a move from spot or \
-             reserved to on-demand, stoker offers a price that rose.",
+            "Cost of the pool's nodes divided by the GPU-hours that pods had, for the last day against the same a week \
+             before. Either fewer of the GPUs are in use (StokerGpuHoursIdle), or they cost more: the dashboard's cost by \
+             capacity type shows a move from spot or reserved to on-demand, stoker offers a price that rose.",
         ),
         alert(
             "StokerSpendPace",
@@ -292,18 +301,24 @@ fn money(thresholds: &Thresholds) -> Vec<Rule> {
             format!(
                 "The last day spent {SHARE} of the budget of {{{{ with $labels.pool }}}}pool {{{{ . }}}}{{{{ else }}}}all pools{{{{ end }}}}"
             ),
-            "From 90% of a budget on, pools that may buy spot buy nothing else for cash; at the limit nothing is bought, and pods wait. Raise \
-             limits.maxUsdPerHour, or lower what is spent: StokerGpuIdle, spot first, a commitment (stoker commit).",
+            "From 90% of a budget on, pools that may buy spot buy only spot; at the limit nothing is bought, and pods wait. \
+             Raise limits.maxUsdPerHour, or lower what is spent: StokerGpuIdle, spot first, a commitment (stoker commit).",
         ),
         alert(
             "StokerPricesStale",
             Severity::Warning,
-            format!("{} or {} or {}", old("list", *price_age), old("spot", SPOT_QUOTE_LIFE), old("live", LIVE_QUOTE_LIFE)),
+            [
+                old("list", *price_age),
+                old("spot", SPOT_QUOTE_LIFE),
+                old("live", LIVE_QUOTE_LIFE),
+                old("simulated", LIVE_QUOTE_LIFE),
+            ]
+            .join(" or "),
             SETTLED,
             "The oldest {{ $labels.kind }} price of pool {{ $labels.pool }} is {{ $value | humanizeDuration }} old",
-            "An old list price is still used, and may be wrong; a spot or live price past its time is not, so its market is not bought from. \
-             Update Stoker for newer tables, or write the price under prices: in the policy. A live price that ages: the log says why its \
-             supplier does not answer.",
+            "An old list price is still used, and may be wrong; an expired spot or live price is not, so nothing is bought \
+             from its market. Update Stoker for newer tables, or write the price under prices: in the policy. A live price \
+             that ages: the log says why its supplier does not answer.",
         ),
     ]
 }
@@ -321,9 +336,9 @@ fn supply(thresholds: &Thresholds) -> Vec<Rule> {
                 "Pool {{{{ $labels.pool }}}} has lacked {{{{ $value }}}} nodes of its floor for {}",
                 promql_time(*floor_for)
             ),
-            "Nodes of minNodes or of the warm floor are not there. stoker groups says what stops a warm floor, stoker plan --pool POOL --count 1 \
-             what stops growth (no stock, a quota, a budget). If nothing does, the autoscaler does not ask: it needs \
-             --enforce-node-group-min-size, and must be able to reach Stoker (/readyz).",
+            "Nodes of minNodes or of the warm floor are missing. stoker groups says what stops a warm floor, stoker plan \
+             --pool POOL --count 1 what stops growth (no stock, a quota, a budget). If nothing does, the autoscaler does not \
+             request them: it needs --enforce-node-group-min-size, and must be able to reach Stoker (/readyz).",
         ),
         alert(
             "StokerQuotaNearLimit",
@@ -337,11 +352,24 @@ fn supply(thresholds: &Thresholds) -> Vec<Rule> {
              stoker plan shows what a higher limit would gain; meanwhile other regions or models widen supply.",
         ),
         alert(
+            "StokerConsistencyCheckFailed",
+            Severity::Critical,
+            "max by (pool, fault) (stoker_consistency_fault) > 0",
+            SignedDuration::ZERO,
+            "Internal consistency check failed for {{ with $labels.pool }}pool {{ . }}{{ else }}the fleet{{ end }} ({{ $labels.fault }}); \
+             scale-up is paused",
+            "Stoker would have broken a promise of its own (a limit, a quota, a budget, an ending of a busy node), and paused what is \
+             concerned: no purchases, no moves to spot, no replacements. Drains of reclaimed nodes, holds and the autoscaler's deletions go \
+             on, and other pools are not touched unless it is the fleet. /readyz, stoker groups and the Event ConsistencyCheckFailed on \
+             Stoker's Deployment name the decision; stoker explain DECISION shows it. It is a defect of Stoker: report it with that output. A \
+             change of the policy that is named in the message (a limit, a quota) may end it meanwhile.",
+        ),
+        alert(
             "StokerAway",
             Severity::Critical,
             "absent(stoker_build_info)",
             SignedDuration::from_mins(5),
-            "Stoker has not been seen for 5 minutes: no node is bought, and no other alert about GPUs can ring",
+            "Stoker has not been seen for 5 minutes: no node is bought, and no other alert about GPUs can fire",
             "Either Stoker is down or Prometheus does not find it. kubectl -n stoker get pods, then its log; if it runs, the ServiceMonitor or \
              PodMonitor of manifests/monitoring, and the labels by which your Prometheus selects monitors.",
         ),

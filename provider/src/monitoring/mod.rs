@@ -12,7 +12,7 @@ mod rules;
 mod tests;
 mod thresholds;
 
-pub use dashboard::{dashboard, queries};
+pub use dashboard::DASHBOARD;
 pub use query::EVERY;
 pub use rules::{Rule, RuleFile, rules};
 pub use thresholds::{Thresholds, promql_time};

@@ -1,9 +1,9 @@
 //! Pieces of queries that alerts and the dashboard share.
 
 use jiff::SignedDuration;
-use stoker_core::units::Percent;
+use stoker_core::base::units::Percent;
 
-use crate::prometheus::dcgm::{Level, either};
+use stoker_service::feeds::prometheus::dcgm::{Level, either};
 
 /// How often the rules are evaluated. Figures over a day count samples, so it is part of what they mean.
 pub const EVERY: SignedDuration = SignedDuration::from_mins(1);

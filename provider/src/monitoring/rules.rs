@@ -8,7 +8,7 @@ use super::query::{
     POOL_UTILIZATION, SM_ACTIVE, UTILIZATION, XID, dcgm, idle, instances, level, utilization, with_pool,
 };
 use super::thresholds::{Thresholds, promql_time};
-use crate::prometheus::dcgm::{Level, either};
+use stoker_service::feeds::prometheus::dcgm::{Level, either};
 
 /// A rule file in Prometheus's own format; also the `spec` of a `PrometheusRule`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -97,7 +97,21 @@ pub struct Annotations {
     /// What is the matter, with its figures: a Go template.
     pub summary: String,
     /// What it means and what to do about it.
-    pub runbook: &'static str,
+    pub description: &'static str,
+    /// Its part of a page that explains the alerts; `None` where no page is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runbook_url: Option<String>,
+}
+
+impl RuleFile {
+    /// Links each alert to its part of a page.
+    pub fn link(&mut self, page: &str) {
+        for rule in self.groups.iter_mut().flat_map(|group| &mut group.rules) {
+            if let Rule::Alert { alert, annotations, .. } = rule {
+                annotations.runbook_url = Some(format!("{page}#{}", alert.to_lowercase()));
+            }
+        }
+    }
 }
 
 /// The rules.

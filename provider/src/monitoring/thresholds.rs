@@ -1,8 +1,8 @@
 //! From when on operators want to be told, in one place.
 
 use jiff::SignedDuration;
-use stoker_core::price::OLD_LIST_PRICE;
-use stoker_core::units::Percent;
+use stoker_core::base::units::Percent;
+use stoker_core::market::price::OLD_LIST_PRICE;
 
 /// From when on operators are told. The defaults are what practice with cloud bills and the cards' data sheets suggest; none is a rule of Stoker's.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use stoker::journal::{AcceptedCall, Journal};
-use stoker_core::ids::{Cloud, GpuUuid, InstanceType, NodeName, PoolName, ProviderId, Region, SessionId, ZoneId};
-use stoker_core::memory::Memory;
-use stoker_core::offer::{CapacityType, Market, Place};
-use stoker_core::reading::{DriverState, GpuReading, Measured, MemoryLevel, NodeReading, Permille, Source, Why};
-use stoker_core::rollup::{Bought, GpuPod, NodeContext, Owner, PodLabels, Rollup, Tally};
-use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts};
-use stoker_core::spot::SpotHistory;
-use stoker_core::supply::InstanceState;
-use stoker_core::units::{Milli, UsdPerHour};
+use stoker_advice::rollup::{Bought, GpuPod, NodeContext, Owner, PodLabels, Rollup, Tally};
+use stoker_core::base::ids::{Cloud, GpuUuid, InstanceType, NodeName, PoolName, ProviderId, Region, SessionId, ZoneId};
+use stoker_core::base::units::{Milli, UsdPerHour};
+use stoker_core::facts::reading::{DriverState, GpuReading, Measured, MemoryLevel, NodeReading, Permille, Source, Why};
+use stoker_core::facts::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts};
+use stoker_core::facts::supply::InstanceState;
+use stoker_core::market::offer::{CapacityType, Market, Place};
+use stoker_core::state::memory::Memory;
+use stoker_core::state::spot_history::SpotHistory;
+use stoker_journal::{AcceptedCall, Journal};
 
 use crate::binary::{Ran, golden, stoker};
 use crate::journal::{Passes, inventory, launches, made};
@@ -235,7 +235,7 @@ fn advice_follows_from_a_month_of_readings() {
     assert_eq!(number(llm, "/checkpoints/savedPerMonth/microUsd"), 3_379_827);
     let refused: Vec<_> =
         report["refused"].as_array().unwrap().iter().map(|row| (row["owner"].as_str(), row["why"].as_str())).collect();
-    let why = |days: usize| format!("readings of {days} days, and a week is the least: {} more", 7 - days);
+    let why = |days: usize| format!("{days} days of readings, and a week is needed: {} more", 7 - days);
     assert_eq!(refused, [(Some("train/dark"), Some(why(0).as_str())), (Some("train/short"), Some(why(3).as_str()))]);
     let idle = |name: &str| {
         let rows = report["idle"].as_array().unwrap();
@@ -290,7 +290,7 @@ async fn write_nodes(state: &Path) {
         (name, Arc::new(facts))
     };
     let cluster = ClusterFacts { nodes: [node(0, &["ml/recs-1"]), node(1, &[])].into() };
-    let snapshot = stoker_core::snapshot::Snapshot { cluster: Some(Arc::new(cluster)), ..inventory(&running, at(120)) };
+    let snapshot = stoker_core::facts::snapshot::Snapshot { cluster: Some(Arc::new(cluster)), ..inventory(&running, at(120)) };
     passes.pass(snapshot, at(120)).await;
     let mut rollup = Rollup::default();
     let market = Market { place: g6(), capacity_type: CapacityType::Spot };

@@ -59,7 +59,7 @@ fn an_api_server_that_never_answered_is_not_ok() {
     let (_service, log, http) = serve(&["--state-dir", state.to_str().unwrap(), "--kubeconfig", config.to_str().unwrap()]);
     assert!(!log.iter().any(|line| line["need"].as_str().is_some_and(|need| need.starts_with("warmFloor"))), "{log:?}");
     let answer = readyz(&http);
-    let never = "not-ready kubernetes: the API server has not told all nodes and pods since this began";
+    let never = "not-ready kubernetes: the API server has not listed all nodes and pods since the start";
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains(never), "{answer}");
 }
 
@@ -76,12 +76,12 @@ async fn nodes_and_advice_say_why_they_know_nothing() {
     let why = "the service watches no cluster";
     let nodes = stoker(&["nodes", "--state-dir", path]);
     assert!(
-        nodes.out.starts_with("No node is known:") && nodes.out.contains(why) && nodes.out.contains("--kubeconfig"),
+        nodes.out.starts_with("No nodes known:") && nodes.out.contains(why) && nodes.out.contains("--kubeconfig"),
         "{nodes:?}"
     );
     assert!(!nodes.out.contains("0 nodes"), "{nodes:?}");
     let held = stoker(&["nodes", "--by", "owner", "--state-dir", path]);
-    assert!(held.out.contains("Nothing was read:") && held.out.contains(why), "{held:?}");
+    assert!(held.out.contains("No readings:") && held.out.contains(why), "{held:?}");
     let advice = small(&["advise", "--policy", "advise.yaml", "--state-dir", path]);
     assert!(advice.code == 4 && advice.out.contains(why), "{advice:?}");
     let json = stoker(&["nodes", "--state-dir", path, "-o", "json"]);

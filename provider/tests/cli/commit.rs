@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use stoker_core::ids::{Cloud, InstanceType, LaunchKey, NodeGroupId, ProviderId, RecordId, Region, ZoneId};
-use stoker_core::memory::Memory;
-use stoker_core::offer::{CapacityType, Market, Place};
-use stoker_core::record::{PodsSeen, Purchase, Record, State};
-use stoker_core::units::UsdPerHour;
+use stoker_core::base::ids::{Cloud, InstanceType, LaunchKey, NodeGroupId, ProviderId, RecordId, Region, ZoneId};
+use stoker_core::base::units::UsdPerHour;
+use stoker_core::market::offer::{CapacityType, Market, Place};
+use stoker_core::state::memory::Memory;
+use stoker_core::state::record::{PodsSeen, Purchase, Record, State};
 
 use crate::binary::{Ran, golden, stoker};
 use crate::journal::{Passes, inventory};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use jiff::{SignedDuration, Timestamp};
-use stoker::journal::Journal;
+use stoker_journal::Journal;
 
 use crate::binary::{command, stoker};
 
@@ -66,10 +66,7 @@ fn the_demo_ends_with_a_bill_that_adds_up_and_with_commands_that_work() {
         let line = line.split_once(" # ").unwrap().0;
         let args = line.split('\'').enumerate();
         let args = args.flat_map(|(n, part)| if n % 2 == 1 { vec![part] } else { part.split_whitespace().collect() });
-        let mut args: Vec<&str> = args.collect();
-        if args[0] == "plan" {
-            args.extend(["--policy", "dev-day.yaml"]);
-        }
+        let args: Vec<&str> = args.collect();
         let ran = stoker(&args);
         assert_eq!(ran.code, 0, "{args:?} {ran:?}");
     }

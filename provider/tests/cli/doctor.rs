@@ -46,7 +46,10 @@ fn a_file_is_read_and_what_cannot_be_examined_says_why() {
         .unwrap();
     let at = format!("@{}", file.display());
     let ran = stoker(&["doctor", "--autoscaler-args", &at]);
-    assert!(ran.out.contains("--scan-interval=1m") && ran.out.contains("(the last known: --autoscaler-version"), "{ran:?}");
+    assert!(
+        ran.out.contains("--scan-interval=1m") && ran.out.contains("(the newest known; give yours with --autoscaler-version"),
+        "{ran:?}"
+    );
     for (args, code, told) in [
         (vec!["doctor"], 2, "<--autoscaler-args <FLAGS>|--autoscaler-manifest <FILE>>"),
         (

@@ -5,26 +5,26 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use stoker::catalog::Catalog;
-use stoker::journal::{AcceptedCall, DecisionEntry, Journal};
+use stoker_core::base::ids::{DecisionId, NodeGroupId, NodeName, ProviderId, SupplierName};
+use stoker_core::catalogue::group::Menu;
 use stoker_core::check::check;
-use stoker_core::choose::Scales;
+use stoker_core::choose::rank::Scales;
 use stoker_core::decide::decide;
-use stoker_core::group::Menu;
-use stoker_core::ids::{DecisionId, NodeGroupId, NodeName, ProviderId, SupplierName};
-use stoker_core::memory::Memory;
-use stoker_core::orders;
+use stoker_core::decide::orders;
+use stoker_core::facts::snapshot::Snapshot;
+use stoker_core::facts::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, Observation, Refusal, RefusalKind};
+use stoker_core::limits::usage::Usage;
 use stoker_core::plan::Action;
-use stoker_core::snapshot::Snapshot;
-use stoker_core::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, Observation, Refusal, RefusalKind};
-use stoker_core::usage::Usage;
+use stoker_core::state::memory::Memory;
+use stoker_journal::{AcceptedCall, DecisionEntry, Journal};
+use stoker_service::price_tables::PriceTables;
 
 use crate::binary::{golden, stoker};
 
 /// A small engine: passes one after the other, each written down.
 pub(crate) struct Passes {
     pub(crate) journal: Journal,
-    catalog: Catalog,
+    price_tables: PriceTables,
     menu: Menu,
     memory: Memory,
     next: u64,
@@ -37,13 +37,13 @@ fn at(second: i64) -> Timestamp {
 impl Passes {
     pub(crate) async fn begin(state: &Path) -> Self {
         let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("input");
-        let catalog = Catalog::load(Some(&input.join("prices")), None, at(0)).unwrap();
-        let mut policy = catalog.policy(Some(&input.join("policy.yaml"))).unwrap();
+        let price_tables = PriceTables::load(Some(&input.join("prices")), None, at(0)).unwrap();
+        let mut policy = price_tables.policy(Some(&input.join("policy.yaml"))).unwrap();
         // With a second zone that has spot, an order that spot refuses would not fall back to on-demand.
         policy.pools[0].zones = ["us-east-1a".to_owned()].into();
-        let menu = catalog.menu(policy);
+        let menu = price_tables.menu(policy);
         let (journal, _) = Journal::open(state).await.unwrap();
-        Self { journal, catalog, menu, memory: Memory::default(), next: 1 }
+        Self { journal, price_tables, menu, memory: Memory::default(), next: 1 }
     }
 
     pub(crate) async fn order(&mut self, group: &str, delta: i32, now: Timestamp) {
@@ -59,13 +59,14 @@ impl Passes {
     /// One pass; what it did.
     pub(crate) async fn pass(&mut self, snapshot: Snapshot, now: Timestamp) -> Vec<Action> {
         let decision = decide(&snapshot, &self.memory, &self.menu, now);
-        let (plan, after) = check(decision, &self.memory, &snapshot, &self.menu).unwrap();
+        let id = DecisionId(self.next);
+        let (plan, after) = check(decision, &self.memory, &snapshot, &self.menu, (id, now)).sound().unwrap();
         let entry = DecisionEntry {
-            id: DecisionId(self.next),
+            id,
             at: now,
             policy: &self.menu.policy,
-            prices: &self.catalog.prices,
-            market_facts: &Arc::new(self.catalog.facts.clone()),
+            prices: &self.price_tables.prices,
+            market_facts: &Arc::new(self.price_tables.facts.clone()),
             snapshot: &snapshot,
             before: &self.memory,
             after: &after,

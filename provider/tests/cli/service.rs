@@ -46,7 +46,7 @@ fn groups_shows_a_running_service_and_no_second_one_starts_beside_it() {
     assert_eq!(shown.code, 0, "{shown:?}");
     let group = shown.out.lines().find(|line| line.starts_with("serving.g6-xlarge.")).expect(&shown.out);
     assert!(group.contains(" g6.xlarge ") && group.contains('$'), "{group}");
-    let budget = "budget of pool serving: $0.0000/h of $5.0000/h spent, there is room";
+    let budget = "budget of pool serving: $0.0000/h of $5.0000/h spent, within budget";
     assert!(shown.out.lines().any(|line| line == budget), "{shown:?}");
     assert_eq!(stoker(&["groups", "--url", &url, "--pool", "nobody"]).code, 5);
 
@@ -103,19 +103,19 @@ fn the_log_tells_what_is_served_what_became_of_the_policy_and_why_it_stops() {
     assert_eq!(told, [file_name, state_name, "simulated", "none"]);
 
     std::fs::remove_file(&file).unwrap();
-    let gone = line("policy refused");
+    let gone = line("policy rejected");
     assert!(gone["fault"].as_str().unwrap().contains("cannot be read: No such file"), "{gone}");
     std::fs::write(&file, b"kind: Policy\nname: \xff\n").unwrap();
-    let torn = line("policy refused");
+    let torn = line("policy rejected");
     let said = "line 2: the byte 0xff at offset 19 is not UTF-8: save the file as UTF-8";
     assert!(torn["fault"].as_str().unwrap().ends_with(said), "{torn}");
     std::fs::write(&file, policy("us-east-1z")).unwrap();
     line("policy reloaded");
-    let dead = line("a name in the policy yields no group");
+    let dead = line("a name in the policy matches nothing");
     assert_eq!((&dead["pool"], &dead["kind"], &dead["name"]), (&"dev".into(), &"zone".into(), &"us-east-1z".into()));
 
     assert!(Command::new("kill").arg(service.0.id().to_string()).status().unwrap().success());
-    assert_eq!(line("told to stop")["signal"], "SIGTERM");
+    assert_eq!(line("stopping: no new calls are accepted, running calls are finished")["signal"], "SIGTERM");
     assert!(service.0.wait().unwrap().success());
 }
 

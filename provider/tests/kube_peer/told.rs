@@ -3,12 +3,13 @@
 use k8s_openapi::api::core::v1::NodeCondition;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use stoker::kube::act::{KubeAct, Outcome, Trace};
-use stoker::kube::{SCALE_DOWN_DISABLED, VERDICT};
-use stoker_core::ids::NodeName;
-use stoker_core::snapshot::{Cordon, Hold};
-use stoker_core::told::{Borne, CONDITION, Tell};
-use stoker_core::verdict::{Judged, Reason, Verdict};
+use stoker_core::base::ids::NodeName;
+use stoker_core::facts::node_status::ShownStatus;
+use stoker_core::facts::snapshot::{Cordon, Hold};
+use stoker_core::state::node_status::{CONDITION, StatusUpdate};
+use stoker_core::state::node_verdict::{Judged, Reason, Verdict};
+use stoker_service::kube::act::{KubeAct, Outcome, Trace};
+use stoker_service::kube::{SCALE_DOWN_DISABLED, VERDICT};
 
 use crate::world::{Peer, peer, until};
 
@@ -28,11 +29,11 @@ async fn a_verdict_is_told_beside_the_kubelet_s_conditions_and_read_back_as_it_w
     let ready = condition(peer, &node, "Ready").await;
     let now = jiff::Timestamp::now();
     let judged = Judged { verdict: Verdict::Unknown, why: Reason::NoPods, since: now };
-    let tell = Tell { node: node.clone(), provider_id: Some(peer.machine("a")), verdict: Some(judged.clone()) };
+    let tell = StatusUpdate { node: node.clone(), provider_id: Some(peer.machine("a")), verdict: Some(judged.clone()) };
     assert_eq!(act.tell(&tell, now).await.unwrap(), Outcome::Done);
     assert_eq!(act.tell(&tell, now).await.unwrap(), Outcome::Already);
     let facts = until(&feed, "the verdict", |facts| facts.nodes[&node].borne.is_some()).await;
-    assert_eq!(facts.nodes[&node].borne.as_deref(), Borne::of(Some(&judged), now).as_ref());
+    assert_eq!(facts.nodes[&node].borne.as_deref(), ShownStatus::of(Some(&judged), now).as_ref());
     assert_eq!(condition(peer, &node, "Ready").await, ready);
     // A kubelet writes its own conditions, and ours stays.
     let heartbeat = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "reason": "Test" }] } });
@@ -41,7 +42,7 @@ async fn a_verdict_is_told_beside_the_kubelet_s_conditions_and_read_back_as_it_w
     assert_eq!((told.status.as_str(), told.reason.as_deref()), ("Unknown", Some("GpuUnknown")));
     assert_eq!(peer.annotations(&node).await[VERDICT], "unknown");
 
-    let back = Tell { verdict: None, ..tell };
+    let back = StatusUpdate { verdict: None, ..tell };
     assert_eq!(act.tell(&back, now).await.unwrap(), Outcome::Done);
     until(&feed, "nothing", |facts| facts.nodes[&node].borne.is_none()).await;
     assert_eq!(condition(peer, &node, CONDITION).await, None);
@@ -62,7 +63,7 @@ async fn all_that_is_ours_is_taken_back_and_what_is_others_stays() {
     let now = jiff::Timestamp::now();
     let judged = Judged { verdict: Verdict::Busy, why: Reason::Pods, since: now };
     for (node, machine) in [(&ours, "ours"), (&theirs, "theirs")] {
-        let tell = Tell { node: node.clone(), provider_id: Some(peer.machine(machine)), verdict: Some(judged.clone()) };
+        let tell = StatusUpdate { node: node.clone(), provider_id: Some(peer.machine(machine)), verdict: Some(judged.clone()) };
         assert_eq!(act.tell(&tell, now).await.unwrap(), Outcome::Done);
     }
     assert_eq!(act.hold(&ours).await.unwrap(), Outcome::Done);

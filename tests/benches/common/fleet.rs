@@ -10,26 +10,30 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use stoker_core::base::ids::DecisionId;
+use stoker_core::base::ids::{
+    Cloud, GpuModel, GpuUuid, InstanceType, NodeName, ProviderId, RecordId, Region, SupplierName, ZoneId,
+};
+use stoker_core::base::units::{MiB, Milli, UsdPerHour};
+use stoker_core::catalogue::group::{Group, Menu};
 use stoker_core::check::check;
-use stoker_core::choose::Scales;
+use stoker_core::choose::rank::Scales;
+use stoker_core::decide::orders::{begin_session, increase, placeholder};
 use stoker_core::decide::{decide, is_fresh};
-use stoker_core::group::{Group, Menu};
-use stoker_core::ids::{Cloud, GpuModel, GpuUuid, InstanceType, NodeName, ProviderId, RecordId, Region, SupplierName, ZoneId};
-use stoker_core::memory::{GroupMemory, Memory};
-use stoker_core::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
-use stoker_core::orders::{begin_session, increase, placeholder};
+use stoker_core::facts::node_status::ShownStatus;
+use stoker_core::facts::reading::seen::{Activity, Hearing, Seen, SeenGpu, Xids};
+use stoker_core::facts::reading::{DriverState, Measured, Source};
+use stoker_core::facts::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
+use stoker_core::facts::supply::{Instance, InstanceState, KeyParts, MarketFacts, Observation};
+use stoker_core::limits::usage::Usage;
+use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
+use stoker_core::market::transfer::{Crossing, End, Hop, TransferPrices, UsdPerGiB};
 use stoker_core::plan::{Action, Checked, Plan};
 use stoker_core::policy::{Policy, RawPolicy};
-use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
-use stoker_core::reading::seen::{Activity, Hearing, Seen, SeenGpu, Xids};
-use stoker_core::reading::{DriverState, Measured, Source};
-use stoker_core::record::{PodsSeen, Purchase, Record, State};
-use stoker_core::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts, Snapshot};
-use stoker_core::supply::{Instance, InstanceState, KeyParts, MarketFacts, Observation};
-use stoker_core::told::{Borne, Tell};
-use stoker_core::transfer::{Crossing, End, Hop, TransferPrices, UsdPerGiB};
-use stoker_core::units::{MiB, Milli, UsdPerHour};
-use stoker_core::usage::Usage;
+use stoker_core::state::memory::{GroupMemory, Memory};
+use stoker_core::state::node_status::StatusUpdate;
+use stoker_core::state::record::{PodsSeen, Purchase, Record, State};
 
 const NODES: u64 = 5_000;
 const MARKETS: usize = 50_000;
@@ -145,7 +149,7 @@ impl Fleet {
                 },
             };
             self.memory.records.insert(record.id, Arc::new(record));
-            let remembered = GroupMemory { group: Arc::clone(group), barren: 0, unused_order: None, frozen_since: None };
+            let remembered = GroupMemory { group: Arc::clone(group), unused: 0, unused_order: None, suspended_since: None };
             self.memory.groups.entry(group.id.clone()).or_insert_with(|| Arc::new(remembered));
             self.snapshot.seen.insert(name.clone(), Arc::new(seen(n, busy, joined)?));
             instances.insert(instance, Arc::new(made));
@@ -171,8 +175,9 @@ impl Fleet {
     fn settle(&mut self) -> Result<Plan<Checked>> {
         for _ in 0..5 {
             let decision = decide(&self.snapshot, &self.memory, &self.menu, self.now);
-            let (plan, memory) =
-                check(decision, &self.memory, &self.snapshot, &self.menu).map_err(|faults| anyhow!("{faults:?}"))?;
+            let (plan, memory) = check(decision, &self.memory, &self.snapshot, &self.menu, (DecisionId(1), self.now))
+                .sound()
+                .map_err(|faults| anyhow!("{faults:?}"))?;
             self.memory = memory;
             if plan.actions.is_empty() && plan.tells.is_empty() {
                 return Ok(plan);
@@ -187,16 +192,16 @@ impl Fleet {
                 };
                 Arc::make_mut(nodes.get_mut(node).context("an unknown node")?).scale_down_disabled = hold;
             }
-            for Tell { node, verdict, .. } in &plan.tells {
+            for StatusUpdate { node, verdict, .. } in &plan.tells {
                 let node = Arc::make_mut(nodes.get_mut(node).context("an unknown node")?);
-                node.borne = Borne::of(verdict.as_ref(), self.now).map(Arc::new);
+                node.borne = ShownStatus::of(verdict.as_ref(), self.now).map(Arc::new);
             }
         }
         bail!("the fleet does not settle")
     }
 
     /// Takes the orders, as the engine does.
-    fn order(&mut self, limits: &BTreeMap<stoker_core::ids::NodeGroupId, stoker_core::plan::GroupLimits>) -> Result<()> {
+    fn order(&mut self, limits: &BTreeMap<stoker_core::base::ids::NodeGroupId, stoker_core::plan::GroupLimits>) -> Result<()> {
         let (snapshot, now) = (&self.snapshot, self.now);
         let fresh = |group: &Group| is_fresh(snapshot, group, now);
         for id in self.menu.groups.keys().step_by(self.menu.groups.len() / ORDERS).take(ORDERS) {
@@ -312,11 +317,11 @@ fn policy() -> Result<Policy> {
                 "prefer": ["reserved", "spot", "on-demand"],
                 "spot": {
                     "maxShare": "80%", "maxMarketShare": "25%", "checkpoint": "30m", "restart": "5m",
-                    "moveBack": if has_cheap_spot(n) { "never" } else { "busy" },
+                    "returnToSpot": if has_cheap_spot(n) { "never" } else { "busy" },
                 },
             },
             "limits": { "minNodes": 100, "maxNodes": 2_000, "maxUsdPerHour": 1_000 },
-            "isolation": { "kappa": 1.3 }, "waitingUsdPerGpuHour": 2,
+            "isolation": { "maxCostRatio": 1.3 }, "waitingUsdPerGpuHour": 2,
             "evidence": "probe", "warmFloor": { "nodes": 20, "percentOfBusy": "1%" },
         })
     };

@@ -1,16 +1,22 @@
 //! What every bench ends with: its figures, each beside its bar.
 
+/// Whether the short form was asked for: less of everything, for ratios within seconds.
+pub(crate) fn is_short() -> bool {
+    std::env::args().any(|argument| argument == "--short")
+}
+
 /// The verdicts of a bench. A bar that is missed is said, and fails nothing: a shared machine is no judge.
 pub(crate) struct Report {
     bench: &'static str,
     lines: Vec<String>,
+    ratios: Vec<String>,
 }
 
 impl Report {
     /// A report of that bench; says how busy the machine is.
     pub(crate) fn new(bench: &'static str) -> Self {
         println!("bench {bench}: load before {}", load());
-        Self { bench, lines: Vec::new() }
+        Self { bench, lines: Vec::new(), ratios: Vec::new() }
     }
 
     /// A figure beside its bar, and whether it meets it.
@@ -19,10 +25,15 @@ impl Report {
         self.lines.push(format!("bench {}: {what} {} {unit} (bar {bar}) {verdict}", self.bench, short(figure)));
     }
 
-    /// Prints the verdicts.
+    /// A figure over its bound in the same run. Machines differ in it little, so `tests/benches.sh` compares it with the record.
+    pub(crate) fn ratio(&mut self, what: &str, ratio: f64) {
+        self.ratios.push(format!("ratio {} {what} {ratio:.3}", self.bench));
+    }
+
+    /// Prints the verdicts, and the ratios for programs to read.
     pub(crate) fn print(&self) {
         println!("bench {}: load after {}", self.bench, load());
-        for line in &self.lines {
+        for line in self.lines.iter().chain(&self.ratios) {
             println!("{line}");
         }
     }

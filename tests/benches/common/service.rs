@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use jiff::SignedDuration;
-use stoker::clock::Clock;
-use stoker::serve::{Door, KubeOptions, Options, PolicySource};
+use stoker_service::clock::Clock;
+use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource};
 use stoker_sim::world::WorldConfig;
+use stoker_simulated::WorldOptions;
 use stoker_tests::market;
 
 /// The cluster of the policy.
@@ -33,25 +34,24 @@ pub(crate) fn policy(pools: usize) -> String {
 }
 
 /// A service of that policy with its state in `dir`.
-pub(crate) fn options(policy: String, dir: &Path) -> Options {
+pub(crate) fn options(policy: String, dir: &Path) -> (Options, WorldOptions) {
     let mut world = WorldConfig::default();
     (world.stock.plenty, world.stock.some, world.stock.scarce) = (1_000_000, 1_000_000, 1_000_000);
     (world.boot.median_seconds, world.boot.sigma) = (1, 0.0);
     world.boot.clouds.clear();
     (world.api.latency_ms.min, world.api.latency_ms.max) = (0, 0);
-    Options {
+    let options = Options {
         clock: Clock::System,
         book: market::book(),
         policy: PolicySource::Text { name: "the bench's policy".to_owned(), text: policy },
-        world,
         state_dir: dir.join("state"),
-        world_file: None,
         prometheus: None,
-        provider: Door::loopback(),
-        expander: Door::loopback(),
+        provider: ListenerOptions::loopback(),
+        expander: ListenerOptions::loopback(),
         probes: None,
         http: ([127, 0, 0, 1], 0).into(),
         kube: KubeOptions::None,
         retention: SignedDuration::from_hours(24),
-    }
+    };
+    (options, WorldOptions { config: world, file: None })
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
-use stoker::certs::Tryout;
 use stoker_probe::outbox::Outbox;
 use stoker_probe::stream::{self, Access, Backoff, Settings, Status};
+use stoker_service::certs::Tryout;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

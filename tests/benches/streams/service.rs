@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
-use stoker::journal::Journal;
-use stoker::net::TlsFiles;
-use stoker::rollup::SharedRollup;
-use stoker::serve::{Door, ProbeDoorOptions, Running, start};
-use stoker_core::ids::NodeName;
-use stoker_core::rollup::NodeContext;
+use stoker_advice::rollup::NodeContext;
+use stoker_core::base::ids::NodeName;
+use stoker_journal::Journal;
+use stoker_service::controllers::rollup::SharedRollup;
+use stoker_service::listener::TlsFiles;
+use stoker_service::serve::{ListenerOptions, ProbeListenerOptions, Running};
+use stoker_simulated::start;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -66,13 +67,13 @@ impl How {
         }))
     }
 
-    fn door(&self) -> Door {
+    fn listener(&self) -> ListenerOptions {
         let tls = self.certificates.as_ref().map(|dir| TlsFiles {
             cert: dir.join("server.crt"),
             key: dir.join("server.key"),
             client_ca: Some(dir.join("ca.crt")),
         });
-        Door { listen: self.listen, tls, ..Door::loopback() }
+        ListenerOptions { listen: self.listen, tls, ..ListenerOptions::loopback() }
     }
 }
 
@@ -149,11 +150,11 @@ impl Service {
 /// The service, until it is killed. Told to begin it forgets what it measured, told to report it says it; asked, it says how many nodes it
 /// has heard of.
 pub(crate) async fn serve(how: How) -> Result<()> {
-    stoker::telemetry::init(true, Some("error"))?;
+    stoker_service::publish::telemetry::init(true, Some("error"))?;
     let dir = how.dir.as_path();
-    let mut options = service::options(service::policy(POOLS), dir);
-    options.probes = Some(ProbeDoorOptions { door: how.door(), ..ProbeDoorOptions::loopback() });
-    let running = start(options).await?;
+    let (mut options, world) = service::options(service::policy(POOLS), dir);
+    options.probes = Some(ProbeListenerOptions { listener: how.listener(), ..ProbeListenerOptions::loopback() });
+    let running = start(options, world).await?;
     let times = Arc::new(Mutex::new(Times::default()));
     let changes = Arc::new(AtomicU64::new(0));
     let watching = tokio::spawn(watch(newest(&running), running.readings.seen(), Arc::clone(&times), Arc::clone(&changes)));
@@ -222,7 +223,7 @@ fn newest(running: &Running) -> Newest {
 /// Times how long after the sample each change is there for decisions.
 async fn watch(
     newest: Newest,
-    mut seen: tokio::sync::watch::Receiver<Arc<stoker::probes::SeenNodes>>,
+    mut seen: tokio::sync::watch::Receiver<Arc<stoker_service::feeds::probes::SeenNodes>>,
     times: Arc<Mutex<Times>>,
     changes: Arc<AtomicU64>,
 ) {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId};
-use stoker_core::offer::{CapacityType, Market};
-use stoker_core::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, Refusal, RefusalKind};
+use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId};
+use stoker_core::facts::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, Refusal, RefusalKind};
+use stoker_core::market::offer::{CapacityType, Market};
 
 /// How long a machine takes to end once it is told to.
 const ENDS_IN: SignedDuration = SignedDuration::from_secs(20);

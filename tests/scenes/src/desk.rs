@@ -4,21 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::ids::DecisionId;
+use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId};
+use stoker_core::catalogue::group::Menu;
 use stoker_core::check::check;
 use stoker_core::decide::decide;
-use stoker_core::demand::Demand;
-use stoker_core::group::Menu;
-use stoker_core::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId};
-use stoker_core::images::NodeImages;
-use stoker_core::memory::Memory;
-use stoker_core::orders;
+use stoker_core::decide::orders;
+use stoker_core::facts::images::NodeImages;
+use stoker_core::facts::reading::seen::Seen;
+use stoker_core::facts::snapshot::{ClusterFacts, Drained, Snapshot};
+use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, Observation};
+use stoker_core::market::price::PriceBook;
 use stoker_core::plan::{Accounts, Action, Evict, GroupLimits};
-use stoker_core::price::PriceBook;
-use stoker_core::reading::seen::Seen;
-use stoker_core::snapshot::{ClusterFacts, Drained, Snapshot};
-use stoker_core::supply::{LaunchOutcome, LaunchRequest, Observation};
+use stoker_core::policy::rules::demand::Demand;
+use stoker_core::state::memory::Memory;
 
 use crate::cloud::Cloud;
+use crate::conclusions;
 use crate::market;
 use crate::timeline::Timeline;
 
@@ -241,7 +243,11 @@ impl Desk {
             let ours = self.ours();
             let decision = decide(&snapshot, &self.memory, &self.menu, ours);
             self.again = decision.next_change_at.map(|at| at - self.skew);
-            match check(decision, &self.memory, &snapshot, &self.menu) {
+            let unfounded = conclusions::judge(&decision, &self.memory, &snapshot, &self.menu);
+            let at = self.line.clock();
+            self.broken.extend(unfounded.iter().map(|what| format!("{at} unfounded: {what:?}")));
+            let id = DecisionId(self.passes);
+            match check(decision, &self.memory, &snapshot, &self.menu, (id, ours)).sound() {
                 Ok((plan, memory)) => {
                     self.outcomes.clear();
                     self.drains.clear();
@@ -256,7 +262,6 @@ impl Desk {
                     }
                 }
                 Err(faults) => {
-                    let at = self.line.clock();
                     self.broken.extend(faults.iter().map(|fault| format!("{at} unsound: {fault}")));
                     return;
                 }

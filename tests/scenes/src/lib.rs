@@ -14,6 +14,7 @@
 )]
 
 mod cloud;
+mod conclusions;
 mod desk;
 mod market;
 mod policies;

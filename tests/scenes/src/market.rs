@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use stoker_core::group::Menu;
-use stoker_core::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName, ZoneId};
-use stoker_core::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
+use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName, ZoneId};
+use stoker_core::base::units::{MiB, Milli, UsdPerHour};
+use stoker_core::catalogue::group::Menu;
+use stoker_core::facts::supply::MarketFacts;
+use stoker_core::market::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
+use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::policy::{Policy, RawPolicy};
-use stoker_core::price::{Entry, PriceBook, Quote, QuoteKind};
-use stoker_core::supply::MarketFacts;
-use stoker_core::units::{MiB, Milli, UsdPerHour};
 
 /// An instance type: cloud, region, zones, name, GPU model, GPUs, vCPUs, price on demand and as spot in the first zone, in micro-dollars an
 /// hour. Spot costs 20,000 more in each further zone, so that ties are rare and the first zone wins.

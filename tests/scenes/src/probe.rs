@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::GpuUuid;
-use stoker_core::reading::digest::Digest;
-use stoker_core::reading::{
+use stoker_core::base::ids::GpuUuid;
+use stoker_core::facts::reading::digest::Digest;
+use stoker_core::facts::reading::{
     DriverState, Ecc, Gate, GateResult, GpuProcess, GpuReading, Happening, Interruption, Measured, MemoryLevel, Mig,
     MigReading, NodeEvent, NodeReading, Permille, RemappedRows, Source, Why,
 };
@@ -162,7 +162,7 @@ impl Probe {
         }
         // Silence is found when it is one second late.
         let late = self.heard + MISSED + SignedDuration::from_secs(1);
-        matches!(self.digest.seen().hearing, stoker_core::reading::seen::Hearing::Heard { .. }).then_some(late)
+        matches!(self.digest.seen().hearing, stoker_core::facts::reading::seen::Hearing::Heard { .. }).then_some(late)
     }
 
     /// Reads, or is found silent, if that is due; whether the provider learns anything new. `ours` is the provider's clock.

@@ -11,8 +11,8 @@ mod windows;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::{NodeGroupId, PoolName, RecordId};
-use stoker_core::offer::CapacityType;
+use stoker_core::base::ids::{NodeGroupId, PoolName, RecordId};
+use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::Pool;
 
 use crate::scene::Scene;

@@ -12,7 +12,7 @@ use stoker_tests::e2e::mirror::Mirror;
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let flags = Flags::parse();
-    let client = stoker::kube::client::connect(Some(&flags.kubeconfig)).await?;
+    let client = stoker_service::kube::client::connect(Some(&flags.kubeconfig)).await?;
     let door = door::open(&flags.cloud_config, &flags.grpc_expander_url, &flags.grpc_expander_cert)?;
     let mut autoscaler =
         Autoscaler::new(door, Mirror::new(client, flags.capacity_buffer_pod_injection_enabled), flags.settings());

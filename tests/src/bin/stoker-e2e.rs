@@ -52,6 +52,12 @@ struct Args {
     /// Only scenarios of these names
     #[arg(long)]
     only: Vec<String>,
+    /// Which part of the scenarios is played here: every `lanes`-th, from this one on
+    #[arg(long, default_value_t = 0)]
+    lane: usize,
+    /// How many parts there are
+    #[arg(long, default_value_t = 1)]
+    lanes: usize,
     /// Where transcripts of the autoscaler's calls go, if they are to be made
     #[arg(long)]
     transcripts: Option<PathBuf>,
@@ -115,7 +121,8 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (mut passed, mut failed) = (args.passed, args.failed);
     for release in releases.into_iter().map(Arc::new) {
         println!("autoscaler: {}{}", release.name, if release.real { ", a real one" } else { ", our model of it" });
-        for scenario in ALL.iter().filter(|s| args.only.is_empty() || args.only.iter().any(|only| only == s.name)) {
+        let here = ALL.iter().skip(args.lane).step_by(args.lanes.max(1));
+        for scenario in here.filter(|s| args.only.is_empty() || args.only.iter().any(|only| only == s.name)) {
             let start = Instant::now();
             let line = |word: &str| {
                 println!("{word:6} {:25} {:21} {:6.1} s", release.name, scenario.name, start.elapsed().as_secs_f64());

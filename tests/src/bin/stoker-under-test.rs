@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Parser;
 use jiff::SignedDuration;
-use stoker::catalog;
-use stoker::clock::Clock;
-use stoker::serve::{Door, KubeOptions, Options, PolicySource, start};
+use stoker_service::clock::Clock;
+use stoker_service::price_tables;
+use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource};
+use stoker_simulated::{WorldOptions, start};
 use stoker_tests::market;
 
 /// What it is started with.
@@ -35,23 +36,21 @@ async fn main() -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let (clock, book) = (Clock::System, market::book());
-    let world = catalog::world_config(Some(&world), &book, clock.now())?;
-    let running = start(Options {
+    let world = price_tables::world_config(Some(&world), &book, clock.now())?;
+    let options = Options {
         clock,
         book,
         policy: PolicySource::File(policy),
-        world,
         state_dir,
-        world_file: Some(world_file),
         prometheus: None,
-        provider: Door::loopback(),
-        expander: Door::loopback(),
+        provider: ListenerOptions::loopback(),
+        expander: ListenerOptions::loopback(),
         probes: None,
         http: ([127, 0, 0, 1], 0).into(),
         kube: KubeOptions::None,
         retention: SignedDuration::from_hours(24),
-    })
-    .await?;
+    };
+    let running = start(options, WorldOptions { config: world, file: Some(world_file) }).await?;
     let mut out = std::io::stdout();
     writeln!(out, "listening provider={} expander={} http={}", running.provider, running.expander, running.http)
         .and_then(|()| out.flush())

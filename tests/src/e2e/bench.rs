@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use stoker::certs::Tryout;
-use stoker::door::GrpcDoor;
+use stoker_service::certs::Tryout;
+use stoker_simulated::ca_client::GrpcCaClient;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -137,6 +137,18 @@ impl Bench {
 
     /// Starts Stoker and waits until it is ready.
     pub async fn start_stoker(&mut self) -> anyhow::Result<()> {
+        let program = self.setup.stoker.clone();
+        self.start_stoker_as(std::process::Command::new(program)).await
+    }
+
+    /// The same with a build that has failpoints, and this one armed.
+    pub async fn start_stoker_with(&mut self, failpoint: &str) -> anyhow::Result<()> {
+        let mut command = std::process::Command::new(self.setup.stoker.with_file_name("shipped-stoker"));
+        command.env("STOKER_FAILPOINT", failpoint);
+        self.start_stoker_as(command).await
+    }
+
+    async fn start_stoker_as(&mut self, mut command: std::process::Command) -> anyhow::Result<()> {
         let [provider, expander, http, _, probes] = self.ports;
         let cert = |name: &str| self.dir.join("certs").join(name).display().to_string();
         let path = |name: &str| self.dir.join(name).display().to_string();
@@ -160,7 +172,8 @@ impl Bench {
         let proven = [format!("--probe-cert={}", cert("server.crt")), format!("--probe-key={}", cert("server.key"))];
         // Probes that run as processes are believed on loopback; how one proves its node is a scenario of its own.
         let args = args.into_iter().chain(proven.into_iter().filter(|_| self.daemon.is_none()));
-        self.stoker = Some(Process::start(&self.setup.stoker, args, &self.dir.join("stoker.log"))?);
+        command.args(args);
+        self.stoker = Some(Process::spawn(command, &self.dir.join("stoker.log"))?);
         eventually("ready Stoker", READY_WITHIN, async || {
             let runs = self.stoker.as_mut().is_some_and(Process::runs);
             ensure!(runs, "stoker ended before it was ready; see its log");
@@ -194,7 +207,7 @@ impl Bench {
     ///
     /// # Errors
     /// When its files cannot be read or used.
-    pub fn door(&self) -> anyhow::Result<GrpcDoor> {
+    pub fn door(&self) -> anyhow::Result<GrpcCaClient> {
         let certs = self.dir.join("certs");
         door::open(&certs.join("cloud-config.yaml"), &format!("localhost:{}", self.front[1]), &certs.join("ca.crt"))
     }
@@ -292,6 +305,15 @@ impl Bench {
         let status = fs::read_to_string(format!("/proc/{id}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
         line.trim().trim_end_matches("kB").trim().parse().context("VmRSS")
+    }
+
+    /// What `stoker groups` prints.
+    pub async fn groups(&self) -> anyhow::Result<String> {
+        let url = format!("http://127.0.0.1:{}", self.ports[2]);
+        let mut command = tokio::process::Command::new(&self.setup.stoker);
+        let output = command.args(["groups", "--url", &url]).output().await.context("stoker groups")?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// What Stoker's side port answers; the error is what it says when all is not well.

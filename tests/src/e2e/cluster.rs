@@ -11,7 +11,8 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
-use stoker_core::template::{CLUSTER_LABEL, GPU_RESOURCE, POOL_LABEL};
+use stoker_core::catalogue::template::{CLUSTER_LABEL, POOL_LABEL};
+use stoker_core::market::sharing::GPU_RESOURCE;
 use tokio::time::{Instant, sleep};
 
 /// The node without GPUs that is not ours.
@@ -44,7 +45,7 @@ impl Cluster {
     /// # Errors
     /// When it cannot be used.
     pub async fn connect(kubeconfig: &Path) -> anyhow::Result<Self> {
-        Ok(Self { client: stoker::kube::client::connect(Some(kubeconfig)).await? })
+        Ok(Self { client: stoker_service::kube::client::connect(Some(kubeconfig)).await? })
     }
 
     fn pods(&self) -> Api<Pod> {
@@ -137,6 +138,18 @@ impl Cluster {
         let events = Api::<Event>::namespaced(self.client.clone(), "default").list(&ListParams::default()).await?;
         let about = |event: &Event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some(pod));
         Ok(events.items.into_iter().filter(about).filter_map(|event| event.note).collect())
+    }
+
+    /// Reason and note of the Events about an object of any namespace.
+    pub async fn events_of(&self, kind: &str, name: &str) -> anyhow::Result<Vec<(String, String)>> {
+        let events = Api::<Event>::all(self.client.clone()).list(&ListParams::default()).await?;
+        let is = |said: Option<&str>, wanted: &str| said == Some(wanted);
+        let about = |event: &Event| {
+            let regarding = event.regarding.as_ref();
+            regarding.is_some_and(|about| is(about.kind.as_deref(), kind) && is(about.name.as_deref(), name))
+        };
+        let told = |event: Event| Some((event.reason?, event.note?));
+        Ok(events.items.into_iter().filter(about).filter_map(told).collect())
     }
 
     /// How many `CapacityBuffer` objects there are.

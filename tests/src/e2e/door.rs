@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use stoker::door::GrpcDoor;
+use stoker_simulated::ca_client::GrpcCaClient;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 /// What a real autoscaler gives each call.
@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When a file cannot be read or used.
-pub fn open(cloud_config: &Path, expander: &str, expander_cert: &Path) -> anyhow::Result<GrpcDoor> {
+pub fn open(cloud_config: &Path, expander: &str, expander_cert: &Path) -> anyhow::Result<GrpcCaClient> {
     let config = read(cloud_config)?;
     let value = |key: &str| {
         config.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':').map(|value| value.trim().trim_matches('"')))
@@ -26,7 +26,7 @@ pub fn open(cloud_config: &Path, expander: &str, expander_cert: &Path) -> anyhow
     let own = Identity::from_pem(read(Path::new(cert))?, read(Path::new(key))?);
     let mutual = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(Path::new(ca))?)).identity(own);
     let server = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(expander_cert)?));
-    Ok(GrpcDoor::new(channel(address, mutual)?, channel(expander, server)?))
+    Ok(GrpcCaClient::new(channel(address, mutual)?, channel(expander, server)?))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {

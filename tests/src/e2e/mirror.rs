@@ -9,11 +9,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject, EvictParams, GroupVersionKind, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use stoker::kube::quantity;
-use stoker_core::policy::{Taint, TaintEffect};
-use stoker_core::sharing::Slices;
-use stoker_core::template::{GPU_RESOURCE, Resources};
-use stoker_core::units::MiB;
+use stoker_core::base::kinds::{Taint, TaintEffect};
+use stoker_core::base::units::MiB;
+use stoker_core::catalogue::template::Resources;
+use stoker_core::market::sharing::GPU_RESOURCE;
+use stoker_core::market::sharing::Slices;
+use stoker_service::kube::quantity;
 use stoker_sim::model::{Cluster, ClusterError, NodeView, PodView, Requests, TO_BE_DELETED_TAINT, Toleration};
 
 /// How often a change that somebody else's change crossed is tried again.

@@ -121,7 +121,7 @@ impl Node {
     /// Where its metrics are, once they are.
     pub(crate) fn metrics(&self) -> Option<String> {
         let log = self.log();
-        let begun = log.lines().find(|line| line.contains("the probe begins"))?;
+        let begun = log.lines().find(|line| line.contains("the probe starts"))?;
         begun.split(' ').find_map(|word| word.strip_prefix("http=")).map(str::to_owned)
     }
 

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use jiff::{SignedDuration, Timestamp};
-use stoker::clock::Clock;
-use stoker::prometheus::Connection;
-use stoker::serve::{Door, KubeOptions, Options, PolicySource, ProbeDoorOptions, Running, start};
-use stoker_core::reading::Measured;
-use stoker_core::reading::seen::{Activity, Ailment, Seen};
-use stoker_tests::api_server::ApiServer;
+use stoker_core::facts::reading::Measured;
+use stoker_core::facts::reading::seen::{Activity, Ailment, Seen};
+use stoker_fake_apiserver::ApiServer;
+use stoker_service::clock::Clock;
+use stoker_service::feeds::prometheus::Connection;
+use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions, Running};
+use stoker_simulated::{Simulation, WorldOptions, start};
 use stoker_tests::client::Client;
 use stoker_tests::market;
 use stoker_tests::policy::{Pool, policy};
@@ -32,29 +33,28 @@ pub(crate) async fn provider(
     kube: KubeOptions,
     prometheus: Option<Connection>,
     books: &Books,
-) -> anyhow::Result<Running> {
+) -> anyhow::Result<Simulation> {
     let pool = Pool { max_nodes: 50, ..Pool::new("p") };
     let mut world = market::calm();
     world.boot.median_seconds = 1;
-    let running = start(Options {
+    let options = Options {
         clock: Clock::System,
         book: market::book(),
         policy: PolicySource::Text {
             name: "the test's policy".to_owned(),
             text: policy(&[pool]) + "prometheus: { interval: 5s, staleAfter: 15s }\n",
         },
-        world,
         state_dir: dir.join("state"),
-        world_file: Some(dir.join("world.jsonl")),
-        provider: Door::loopback(),
-        expander: Door::loopback(),
-        probes: Some(ProbeDoorOptions::loopback()),
+        provider: ListenerOptions::loopback(),
+        expander: ListenerOptions::loopback(),
+        probes: Some(ProbeListenerOptions::loopback()),
         http: SocketAddr::from(([127, 0, 0, 1], 0)),
         kube,
         retention: SignedDuration::from_hours(24),
         prometheus,
-    })
-    .await?;
+    };
+    let world = WorldOptions { config: world, file: Some(dir.join("world.jsonl")) };
+    let running = start(options, world).await?;
     let books = Arc::clone(books);
     running.readings.follow(move |taken| {
         if taken.reading.is_some() {
@@ -122,7 +122,7 @@ impl Told {
             Activity::Quiet { .. } => "quiet".to_owned(),
             Activity::Unknown { why, .. } => format!("unknown: {why:?}"),
         };
-        let gpu = |seen: &stoker_core::reading::seen::SeenGpu| ToldGpu {
+        let gpu = |seen: &stoker_core::facts::reading::seen::SeenGpu| ToldGpu {
             activity: word(&seen.activity),
             instances: seen.instances.values().map(word).collect(),
             // Which sources read which facts of health differs.

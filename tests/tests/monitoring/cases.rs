@@ -156,7 +156,7 @@ pub(super) const CASES: &[Case] = &[
             &[(INSTANCE_1, "0.9x100"), (INSTANCE_2, "0.1x100")],
         ],
         labels: &[("pool", "infer"), ("workload", "inference"), ("severity", "warning")],
-        summary: "GPUs of pool infer have been above 95% for 1h: people wait",
+        summary: "GPUs of pool infer have been above 95% for 1h: requests queue",
     },
     Case {
         alert: "StokerGpuMemoryHigh",
@@ -339,6 +339,20 @@ pub(super) const CASES: &[Case] = &[
         summary: "The oldest list price of pool infer is 100d 0h 0m 0s old",
     },
     Case {
+        alert: "StokerConsistencyCheckFailed",
+        every: "1m",
+        at: "10m",
+        common: &[],
+        firing: &[(r#"stoker_consistency_fault{pool="infer",fault="bad-limits"}"#, "1x20")],
+        silent: &[
+            &[],
+            // It is over.
+            &[(r#"stoker_consistency_fault{pool="infer",fault="bad-limits"}"#, "1x3 _x20")],
+        ],
+        labels: &[("pool", "infer"), ("fault", "bad-limits"), ("severity", "critical")],
+        summary: "Internal consistency check failed for pool infer (bad-limits); scale-up is paused",
+    },
+    Case {
         alert: "StokerFloorUnmet",
         every: "1m",
         at: "30m",
@@ -372,6 +386,6 @@ pub(super) const CASES: &[Case] = &[
         firing: &[("up", "0x15")],
         silent: &[&[(r#"stoker_build_info{version="0.1.0"}"#, "1x15")]],
         labels: &[("severity", "critical")],
-        summary: "Stoker has not been seen for 5 minutes: no node is bought, and no other alert about GPUs can ring",
+        summary: "Stoker has not been seen for 5 minutes: no node is bought, and no other alert about GPUs can fire",
     },
 ];

@@ -8,9 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use stoker::clock::VirtualClock;
-use stoker::monitoring::{RuleFile, Thresholds, queries, rules};
-use stoker_tests::api_server::ApiServer;
+use stoker::monitoring::{DASHBOARD, RuleFile, Thresholds, rules};
+use stoker_fake_apiserver::ApiServer;
 use stoker_tests::harness::{Service, Setup};
 use stoker_tests::prometheus::{Prometheus, promtool};
 use tempfile::TempDir;
@@ -58,7 +57,7 @@ const QUIET: Gpu =
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs prometheus: apt-get install --no-install-recommends prometheus"]
 async fn every_query_is_answered_by_a_real_prometheus() -> anyhow::Result<()> {
-    let api = ApiServer::start(&VirtualClock::new(Timestamp::now())).await;
+    let api = ApiServer::listen(Timestamp::now).await;
     let setup = Setup::new(POLICY.to_owned()).world(|world| world.boot.median_seconds = 1).cluster(&api.kubeconfig());
     let service = setup.in_real_time().start().await;
     let exporter = Exporter::start().await?;
@@ -98,7 +97,14 @@ async fn every_query_is_answered_by_a_real_prometheus() -> anyhow::Result<()> {
     ]);
 
     let of_rules = file.groups.iter().flat_map(|group| &group.rules).map(|rule| (rule.name(), rule.expr().to_owned()));
-    let all: Vec<(&str, String)> = of_rules.chain(queries()).collect();
+    let board: serde_json::Value = serde_json::from_str(DASHBOARD)?;
+    let of_board = board["panels"].as_array().into_iter().flatten().flat_map(|panel| {
+        let title = panel["title"].as_str().unwrap_or_default();
+        let queries = panel["targets"].as_array().into_iter().flatten().filter_map(|target| target["expr"].as_str());
+        queries.map(move |query| (title, query.to_owned()))
+    });
+    let all: Vec<(&str, String)> =
+        of_rules.chain(of_board).chain([("the list of pools", "stoker_floor_nodes".to_owned())]).collect();
     for (name, query) in all.iter().filter(|(name, _)| !SILENT.contains(name)) {
         answered(&prometheus, name, query).await?;
     }
@@ -116,8 +122,8 @@ async fn every_query_is_answered_by_a_real_prometheus() -> anyhow::Result<()> {
     prometheus.stop().await
 }
 
-/// Alerts that say nothing here: the service is there, and without an API server nothing is concluded of nodes.
-const SILENT: [&str; 2] = ["StokerAway", "StokerNodesUnhealthy"];
+/// Alerts that say nothing here: the service is there and sound, and without an API server nothing is concluded of nodes.
+const SILENT: [&str; 3] = ["StokerAway", "StokerConsistencyCheckFailed", "StokerNodesUnhealthy"];
 
 /// What the rules recorded over the last day, and over the day a week before it: a busy GPU-hour cost half as much then.
 async fn backfill(dir: &Path, now: Timestamp) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
     SanType,
 };
-use stoker::net::TlsFiles;
+use stoker_service::listener::TlsFiles;
 
 use super::*;
 
@@ -55,7 +55,7 @@ impl Authority {
 
 /// What a probe says that cannot open a stream: what has all of `parts`, or what it said last. An alert comes after the handshake and may be
 /// overtaken by the end of the connection, so not every try tells it.
-async fn why(running: &Running, scheme: &str, access: Access, parts: &[&str]) -> String {
+async fn why(running: &Simulation, scheme: &str, access: Access, parts: &[&str]) -> String {
     let url = format!("{scheme}://localhost:{}", running.probes.unwrap().port());
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
     let probe = probe(&mut tasks, settings("node-a", &url, access), &stop, |_| {});
@@ -73,7 +73,7 @@ async fn each_mistake_in_certificates_is_told_with_its_place_and_cure() {
     const NOW: (i32, i32) = (2020, 2100);
     const PAST: (i32, i32) = (2020, 2021);
     const FUTURE: (i32, i32) = (2090, 2100);
-    stoker::net::install_crypto();
+    stoker_service::listener::install_crypto();
     let dir = TempDir::new().unwrap();
     let file = |name: &str| dir.path().join(name);
     let (ours, theirs) = (Authority::new(dir.path(), "our"), Authority::new(dir.path(), "their"));
@@ -94,7 +94,7 @@ async fn each_mistake_in_certificates_is_told_with_its_place_and_cure() {
     let own = || access("our-ca.crt", "node");
     let cases: [(&str, &str, &str, Access, &[&str]); 13] = [
         ("good", "https", "another authority", access("their-ca.crt", "node"), &["their-ca.crt", "--provider-ca"]),
-        ("good", "https", "no authority", access("empty", "node"), &["empty: holds no certificate", "--provider-ca"]),
+        ("good", "https", "no authority", access("empty", "node"), &["empty: contains no certificate", "--provider-ca"]),
         ("good", "https", "a strange client", access("our-ca.crt", "stranger"), &["stranger.crt", "--probe-client-ca"]),
         ("good", "https", "an old client", access("our-ca.crt", "node-past"), &["node-past.crt", "renew it"]),
         (
@@ -109,7 +109,7 @@ async fn each_mistake_in_certificates_is_told_with_its_place_and_cure() {
             "https",
             "no key",
             Access::Certificate { ca: file("our-ca.crt"), cert: file("node.crt"), key: file("empty") },
-            &["empty: holds no private key", "--tls-key"],
+            &["empty: contains no private key", "--tls-key"],
         ),
         (
             "good",
@@ -122,10 +122,16 @@ async fn each_mistake_in_certificates_is_told_with_its_place_and_cure() {
         ("elsewhere", "https", "another name", own(), &["localhost", "for stoker.example and", "--probe-cert"]),
         ("past", "https", "an old server", own(), &["localhost", "has expired", "--probe-cert"]),
         ("future", "https", "a server to come", own(), &["localhost", "not valid yet", "set the clock"]),
-        ("", "https", "TLS to plaintext", own(), &["localhost", "no TLS is spoken", "--probe-cert"]),
-        ("", "https", "a token to plaintext", Access::Token { ca: file("our-ca.crt"), token: file("token") }, &["no TLS"]),
+        ("", "https", "TLS to plaintext", own(), &["localhost", "does not speak TLS", "--probe-cert"]),
+        (
+            "",
+            "https",
+            "a token to plaintext",
+            Access::Token { ca: file("our-ca.crt"), token: file("token") },
+            &["does not speak TLS"],
+        ),
     ];
-    let mut running: Option<(&str, TempDir, Running)> = None;
+    let mut running: Option<(&str, TempDir, Simulation)> = None;
     for (server, scheme, what, access, parts) in cases {
         if running.as_ref().is_none_or(|(known, ..)| *known != server) {
             if let Some((_, _, old)) = running.take() {
@@ -137,7 +143,7 @@ async fn each_mistake_in_certificates_is_told_with_its_place_and_cure() {
                 client_ca: Some(file("our-ca.crt")),
             });
             let state = TempDir::new().unwrap();
-            let begun = service(state.path(), Door { tls, ..Door::loopback() }, &Arc::default()).await;
+            let begun = service(state.path(), ListenerOptions { tls, ..ListenerOptions::loopback() }, &Arc::default()).await;
             running = Some((server, state, begun));
         }
         let Some((_, _, running)) = &running else { continue };

@@ -11,8 +11,8 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::get;
-use stoker_core::ids::GpuUuid;
-use stoker_core::reading::{GpuReading, Measured, MemoryLevel, NodeReading, Permille};
+use stoker_core::base::ids::GpuUuid;
+use stoker_core::facts::reading::{GpuReading, Measured, MemoryLevel, NodeReading, Permille};
 
 /// The name of a GPU.
 pub(crate) fn gpu(index: u32) -> GpuUuid {

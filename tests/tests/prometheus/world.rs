@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use prometheus_client::registry::Registry;
-use stoker::clock::Clock;
-use stoker::policy_file;
-use stoker::prometheus::{Asker, Connection, GpuFeed, KnownNodes, Metrics, Signals, Tell};
-use stoker_core::demand::Demand;
-use stoker_core::ids::{NodeName, SignalName};
+use stoker_core::base::ids::{NodeName, SignalName};
+use stoker_core::facts::reading::{NodeEvent, NodeReading};
 use stoker_core::policy::Policy;
-use stoker_core::reading::{NodeEvent, NodeReading};
+use stoker_core::policy::rules::demand::Demand;
+use stoker_service::clock::Clock;
+use stoker_service::feeds::prometheus::{Asker, Connection, GpuFeed, KnownNodes, Metrics, Signals, Tell};
+use stoker_service::policy_file;
 use stoker_tests::prometheus::Prometheus;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -44,7 +44,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start(targets: &[(&str, &str)]) -> Self {
-        stoker::net::install_crypto();
+        stoker_service::listener::install_crypto();
         let began = Timestamp::now();
         let exporters = Exporters::start().await;
         let mut config = "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n".to_owned();
@@ -111,10 +111,10 @@ fn policy() -> Policy {
     policy.prometheus.interval = INTERVAL;
     policy.prometheus.stale_after = STALE_AFTER;
     let signals = [("queueDepth", "sum(queue_depth)"), ("everyPod", "queue_depth"), ("misspelt", "sum(queue_dept)")];
-    let signals = signals.map(|(name, query)| stoker_core::demand::DemandSignal {
+    let signals = signals.map(|(name, query)| stoker_core::policy::rules::demand::DemandSignal {
         name: SignalName::new(name).unwrap(),
         query: query.to_owned(),
-        per_replica: stoker_core::demand::Amount::parse("10").unwrap(),
+        per_replica: stoker_core::policy::rules::demand::Amount::parse("10").unwrap(),
     });
     policy.pools[0].signals = signals.to_vec();
     policy

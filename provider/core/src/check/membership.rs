@@ -1,7 +1,8 @@
-//! Which quotas count a node, told anew: from the node to the names of its quotas, where the ledger goes from each quota to its members.
+//! Recount of quota membership: from a node to the names of its quotas. The claims go from each
+//! quota to its nodes.
 
-use crate::commitment::{Paid, Terms};
-use crate::offer::{CapacityType, InstanceSpec, Market, Place};
+use crate::market::offer::{CapacityType, InstanceSpec, Market, Place};
+use crate::policy::rules::commitment::{Paid, Terms};
 use crate::policy::{Counts, Policy, Quota, UnknownQuota};
 
 /// The GPUs of which nothing is bought on demand until their quota is listed.

@@ -1,16 +1,20 @@
-//! Budgets, counted anew from the purchases. Cash is taken as low as it can be: as if commitments paid all that they could of the nodes
-//! looked at, and of nothing else. So no plan within its budget is stopped, whatever the order in which nodes were covered.
+//! Recount of budgets from the purchases.
+//!
+//! Cash is taken as low as it can be: as if commitments paid all that they can for these nodes and
+//! for nothing else. So no plan within its budget is stopped, whatever the order in which nodes
+//! were covered.
 
-use super::Fatal;
+use super::{Found, Violation};
 use std::collections::BTreeMap;
 
-use crate::budget::{BudgetOf, LEFT_BELOW, SPOT_ONLY_AT, Stage};
-use crate::commitment::{Commitment, Terms};
-use crate::group::Group;
-use crate::offer::{CapacityType, Place};
+use crate::base::units::UsdPerHour;
+use crate::catalogue::group::Group;
+use crate::limits::budget::{LEFT_BELOW, SPOT_ONLY_AT};
+use crate::market::offer::{CapacityType, Place};
 use crate::policy::Policy;
-use crate::record::Purchase;
-use crate::units::UsdPerHour;
+use crate::policy::rules::commitment::{Commitment, Terms};
+use crate::state::budget::{BudgetOf, Stage};
+use crate::state::record::Purchase;
 
 /// Nodes of a group that are bought or being bought, in one market at one price.
 #[derive(Clone, Copy)]
@@ -25,7 +29,7 @@ pub(super) struct Bought<'a> {
 }
 
 /// Holds every budget that this pass spends against what is bought. `before` is how budgets stood that were not ample.
-pub(super) fn judge(policy: &Policy, bought: &[Bought<'_>], before: &BTreeMap<BudgetOf, Stage>, faults: &mut Vec<Fatal>) {
+pub(super) fn judge(policy: &Policy, bought: &[Bought<'_>], before: &BTreeMap<BudgetOf, Stage>, found: &mut Found<'_>) {
     let kept_from = |of: BudgetOf| match before.get(&of) {
         Some(Stage::SpotOnly | Stage::Spent) => SPOT_ONLY_AT.0 - LEFT_BELOW,
         Some(Stage::Ample | Stage::Near) | None => SPOT_ONLY_AT.0,
@@ -34,16 +38,16 @@ pub(super) fn judge(policy: &Policy, bought: &[Bought<'_>], before: &BTreeMap<Bu
         let Some(limit) = pool.limits.max_usd_per_hour else { continue };
         let own: Vec<Bought<'_>> = bought.iter().filter(|one| one.group.pool == pool.name).copied().collect();
         if let Some(micros) = above(policy, &own, limit) {
-            faults.push(Fatal::TooMuchSpend { pool: pool.name.clone(), micros, limit: limit.0 });
+            found.pool(&pool.name, Violation::TooMuchSpend { pool: pool.name.clone(), micros, limit: limit.0 });
         } else if let Some(micros) = above_for_spot(policy, &own, limit, kept_from(BudgetOf::Pool(pool.name.clone()))) {
-            faults.push(Fatal::NotSpot { micros, limit: limit.0 });
+            found.pool(&pool.name, Violation::NotSpot { micros, limit: limit.0 });
         }
     }
     let Some(limit) = policy.max_usd_per_hour else { return };
     if let Some(micros) = above(policy, bought, limit) {
-        faults.push(Fatal::TooMuchSpendOverall { micros, limit: limit.0 });
+        found.fleet(Violation::TooMuchSpendOverall { micros, limit: limit.0 });
     } else if let Some(micros) = above_for_spot(policy, bought, limit, kept_from(BudgetOf::All)) {
-        faults.push(Fatal::NotSpot { micros, limit: limit.0 });
+        found.fleet(Violation::NotSpot { micros, limit: limit.0 });
     }
 }
 

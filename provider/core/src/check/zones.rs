@@ -1,14 +1,14 @@
-//! Counts the shares of zones from the records, for the pools and zones in which this pass buys.
+//! Recount of zone shares, for the pools and zones in which this pass buys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ByGroup, Fatal};
-use crate::group::Menu;
-use crate::ids::{NodeGroupId, PoolName, RecordId};
-use crate::memory::Memory;
-use crate::offer::Place;
-use crate::record::{Purchase, State};
-use crate::units::Percent;
+use super::{ByGroup, Found, Violation};
+use crate::base::ids::{NodeGroupId, PoolName, RecordId};
+use crate::base::units::Percent;
+use crate::catalogue::group::Menu;
+use crate::market::offer::Place;
+use crate::state::memory::Memory;
+use crate::state::record::{Purchase, State};
 
 /// No zone that this pass buys in has more of its pool's nodes than the pool's share, in whole nodes rounded up.
 pub(super) fn shares(
@@ -16,7 +16,7 @@ pub(super) fn shares(
     by_group: &ByGroup<'_>,
     memory: &Memory,
     menu: &Menu,
-    faults: &mut Vec<Fatal>,
+    found: &mut Found<'_>,
 ) {
     let limits: BTreeMap<&PoolName, Percent> =
         menu.policy.pools.iter().filter_map(|pool| Some((&pool.name, pool.max_zone_share?))).collect();
@@ -52,7 +52,7 @@ pub(super) fn shares(
     for ((pool, zone), (here, _)) in zones.into_iter().filter(|(_, (_, grows))| *grows) {
         let (Some(&nodes), Some(&limit)) = (nodes.get(pool), limits.get(pool)) else { continue };
         if here > (u64::from(limit.0) * nodes).div_ceil(100) {
-            faults.push(Fatal::TooMuchInZone { pool: pool.clone(), zone, here, nodes, limit });
+            found.pool(pool, Violation::TooMuchInZone { pool: pool.clone(), zone, here, nodes, limit });
         }
     }
 }

@@ -1,15 +1,17 @@
-//! What an offer costs, in parts.
+//! Price of an offer, in parts.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::commitment::CoveredBy;
-use crate::group::{Group, Menu, Offer};
-use crate::interruption::{notice, usable};
-use crate::memory::Memory;
-use crate::price::{Quote, Unpriced};
-use crate::spot::{self, Hazard, Risk};
-use crate::units::{Ppm, UsdPerHour};
+use crate::base::units::{Ppm, UsdPerHour};
+use crate::catalogue::group::{Group, Menu, Offer};
+use crate::limits::commitment::CoveredBy;
+use crate::market::hazard::Hazard;
+use crate::market::interruption::{notice, usable};
+use crate::market::price::{Quote, Unpriced};
+use crate::policy::rules::spot::effective;
+use crate::state::memory::Memory;
+use crate::state::spot_history::Risk;
 
 /// What an offer costs, in parts. In micro-dollars per node-hour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +54,7 @@ pub struct SpotParts {
 
 impl std::fmt::Display for SpotParts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} useful at {}", self.useful, self.risk)
+        write!(f, "effective {} at {}", self.useful, self.risk)
     }
 }
 
@@ -65,7 +67,7 @@ impl PriceParts {
     /// What a node costs that no commitment covers: its price and its data's, over the share of the time in which it is useful.
     pub fn uncovered(&self) -> UsdPerHour {
         let running = self.quote.price.plus(self.transfer.unwrap_or_default());
-        self.spot.as_ref().map_or(running, |spot| spot::effective(running, spot.useful))
+        self.spot.as_ref().map_or(running, |spot| effective(running, spot.useful))
     }
 
     /// What one node of the group is ranked at.

@@ -1,4 +1,5 @@
-//! What the world says goes into the records: how launches ended, what the suppliers have, which nodes joined, which are late.
+//! Absorption of facts into the records: launch outcomes, the suppliers' inventories, joined nodes,
+//! boot deadlines.
 
 mod joined;
 
@@ -8,16 +9,16 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Draft, reclaims};
-use crate::group::Offer;
-use crate::ids::{LaunchKey, NodeGroupId, RecordId, SupplierName};
-use crate::memory::{Backoff, GroupMemory};
-use crate::offer::Market;
-use crate::orders::placeholder;
+use crate::base::ids::{LaunchKey, NodeGroupId, RecordId, SupplierName};
+use crate::base::sabotage;
+use crate::base::units::UsdPerHour;
+use crate::catalogue::group::Offer;
+use crate::decide::orders::placeholder;
+use crate::facts::supply::{Instance, InstanceState, KeyText, LaunchOutcome, Observation, RefusalKind};
+use crate::market::offer::Market;
 use crate::plan::Note;
-use crate::record::{PodsSeen, Purchase, Record, State};
-use crate::sabotage;
-use crate::supply::{Instance, InstanceState, KeyText, LaunchOutcome, Observation, RefusalKind};
-use crate::units::UsdPerHour;
+use crate::state::memory::{Backoff, GroupMemory};
+use crate::state::record::{PodsSeen, Purchase, Record, State};
 
 pub(super) use joined::registrations;
 
@@ -90,7 +91,7 @@ fn sold(draft: &mut Draft<'_>, market: &Market) {
     }
 }
 
-/// A machine that was made. The supplier's clock may be far ahead of ours, and nothing was launched in the future.
+/// A machine that was made. The supplier's clock may be far ahead of Stoker's, and nothing was launched in the future.
 fn booting(purchase: &Purchase, made: &Instance, now: Timestamp) -> State {
     let launched_at = made.launched_at.min(now);
     State::Booting { purchase: purchase.clone(), instance: made.provider_id.clone(), launched_at }
@@ -176,7 +177,7 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
     }
 }
 
-/// A machine of ours without a record: the state was lost, or a launch that was taken never to have happened did happen.
+/// A machine of Stoker's without a record: the state was lost, or a launch that was taken never to have happened did happen.
 fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
     let Ok(id) = NodeGroupId::new(key.group) else { return };
     if made.state == InstanceState::Stopping {
@@ -188,7 +189,7 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
         }
         return;
     };
-    // Without a price of its own today, budgets count the dearest way to buy such a node: unknown is never free.
+    // Without a price of its own today, budgets count the most expensive way to buy such a node: unknown is never free.
     let price = |offer: &Offer| offer.quote(draft.now).ok().map(|quote| quote.price);
     let own = group.offers.iter().filter(|offer| offer.market == made.market).find_map(price);
     let price = own.or_else(|| group.offers.iter().filter_map(price).max()).unwrap_or(UsdPerHour(i64::MAX / 1_000_000));
@@ -211,7 +212,7 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
         .memory
         .groups
         .entry(id.clone())
-        .or_insert_with(|| Arc::new(GroupMemory { group, barren: 0, unused_order: None, frozen_since: None }));
+        .or_insert_with(|| Arc::new(GroupMemory { group, unused: 0, unused_order: None, suspended_since: None }));
     draft.add_record(record);
     draft.notes.push(Note::Adopted { group: id, instance: made.provider_id.clone() });
 }
@@ -291,6 +292,9 @@ fn boots_since(record: &Record, launched_at: Timestamp) -> Timestamp {
 pub(super) fn deadlines(draft: &mut Draft<'_>) {
     let waits = |record: &Arc<Record>| boot_deadline(record).map(|deadline| (deadline, Arc::clone(record)));
     let records: Vec<(Timestamp, Arc<Record>)> = draft.memory.records.values().filter_map(waits).collect();
+    if records.is_empty() {
+        return;
+    }
     // An error in a group makes the autoscaler forget all that is on its way there, and buy that again elsewhere.
     let in_time =
         |record: &&Arc<Record>| record.is_coming() && boot_deadline(record).is_none_or(|deadline| draft.now < deadline);
@@ -305,7 +309,7 @@ pub(super) fn deadlines(draft: &mut Draft<'_>) {
             }
             State::Launching { purchase, since, .. } => {
                 let allowed = purchase.boot_within.as_secs();
-                let message = format!("the supplier did not say within {allowed} s whether {} was made", purchase.key);
+                let message = format!("the supplier did not report within {allowed} s whether {} was created", purchase.key);
                 (*since, purchase, None, message)
             }
             _ => continue,
@@ -316,7 +320,7 @@ pub(super) fn deadlines(draft: &mut Draft<'_>) {
         }
         draft.notes.push(Note::BootTimeout { group: record.group.clone(), instance: instance.clone() });
         if instance.is_some() {
-            // Left alone like a market without stock: the same dead machines would be bought again for ever.
+            // Left alone like a market without stock: the same dead machines would be bought again forever.
             let before = draft.memory.refused.get(&purchase.market).map(AsRef::as_ref);
             if before.is_none_or(|b| b.since <= start) {
                 let backoff = Backoff::after(before, RefusalKind::BootTimeout, message.clone(), draft.now);

@@ -1,9 +1,10 @@
-//! Budgets and commitments as they stand after the pass; a change of a budget's stage is told once.
+//! State of budgets and commitments after the pass. A change of a budget's stage is reported once.
 
 use super::Draft;
-use crate::budget::{Budget, Stage, standing};
+use crate::limits::budget::{Budget, standing};
+use crate::limits::usage::Usage;
 use crate::plan::{Accounts, Note};
-use crate::usage::Usage;
+use crate::state::budget::Stage;
 
 /// How budgets and commitments stand.
 pub(super) fn accounts(draft: &mut Draft<'_>, usage: &Usage) -> Accounts {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Draft;
-use crate::leaving::{LONGEST_REST, LeaveFor, STAYS_FOR, Stage};
-use crate::memory::Memory;
-use crate::record::{Record, State};
-use crate::spot::REGION_LEFT_ALONE;
-use crate::verdict::{Judged, Reason};
+use crate::state::disruption::{DrainReason, LONGEST_REST, STAYS_FOR, Stage};
+use crate::state::memory::Memory;
+use crate::state::node_verdict::{Judged, Reason};
+use crate::state::record::{Record, State};
+use crate::state::spot_history::REGION_LEFT_ALONE;
 
 /// Pulls every moment that this service noted and that has not come back to now.
 pub(super) fn set_back(memory: &mut Memory, now: Timestamp) {
@@ -39,12 +39,12 @@ pub(super) fn set_back(memory: &mut Memory, now: Timestamp) {
         region.events.iter_mut().for_each(began);
         ends(&mut region.left_alone_until, REGION_LEFT_ALONE);
     });
-    mend(memory.groups.values_mut().filter(|group| group.frozen_since.is_some()), |group| {
-        group.frozen_since.iter_mut().for_each(began);
+    mend(memory.groups.values_mut().filter(|group| group.suspended_since.is_some()), |group| {
+        group.suspended_since.iter_mut().for_each(began);
     });
     mend(memory.leaving.values_mut(), |leaving| {
         // The cloud's word of when it takes the machine stands, and yet no more time is left than when that was heard.
-        if let LeaveFor::Reclaimed { at, .. } = &mut leaving.why
+        if let DrainReason::Reclaimed { at, .. } = &mut leaving.why
             && leaving.since > now
         {
             let left = at.duration_since(leaving.since).max(SignedDuration::ZERO);
@@ -53,7 +53,7 @@ pub(super) fn set_back(memory: &mut Memory, now: Timestamp) {
         began(&mut leaving.since);
         match &mut leaving.stage {
             Stage::Emptying { closed_at, counted_at, .. } => [closed_at, counted_at].into_iter().for_each(began),
-            Stage::Stays { until } => *until = (*until).min(Draft::after(now, STAYS_FOR)),
+            Stage::DrainAbandoned { until } => *until = (*until).min(Draft::after(now, STAYS_FOR)),
             Stage::Closing | Stage::Ending => {}
         }
     });

@@ -1,20 +1,22 @@
-//! What is wanted is bought: each order's nodes, from the best offers under every limit.
+//! Purchases: the nodes of each order, from the best offers under every limit.
 
 use std::collections::BTreeMap;
 
 use super::{Draft, is_fresh};
-use crate::allocate::{Allocation, Proof, allocate, tell_binding};
-use crate::choose::{Barred, Scales, retell};
-use crate::group::Group;
-use crate::ids::{NodeGroupId, OrderId, RecordId};
-use crate::lift::mark_ends;
-use crate::offer::Market;
-use crate::plan::{Action, Explanation, Note};
-use crate::record::{Purchase, Record, State};
-use crate::sabotage;
-use crate::supply::{KeyParts, LaunchRequest, RefusalKind};
-use crate::units::UsdPerHour;
-use crate::usage::{Usage, group_of};
+use crate::base::ids::{NodeGroupId, OrderId, RecordId};
+use crate::base::sabotage;
+use crate::base::units::UsdPerHour;
+use crate::catalogue::group::Group;
+use crate::choose::allocate::{Allocation, Proof, allocate, tell_binding};
+use crate::choose::candidate::Barred;
+use crate::choose::explanation::Explanation;
+use crate::choose::rank::{Scales, retell};
+use crate::choose::sensitivity::mark_ends;
+use crate::facts::supply::{KeyParts, LaunchRequest, RefusalKind};
+use crate::limits::usage::{Usage, group_of};
+use crate::market::offer::Market;
+use crate::plan::{Action, Note};
+use crate::state::record::{Purchase, Record, State};
 
 /// Buys what is wanted, order by order. An order that no offer is left for is settled: nothing had, and nothing else on its way to the
 /// group → its records fail, so that the autoscaler turns to another group at once; else → the rest is dropped and the group is closed
@@ -45,7 +47,7 @@ pub(super) fn buy(draft: &mut Draft<'_>) {
         if let Some(group) = draft.menu.groups.get(&group_id).cloned() {
             usage = fill_order(draft, &usage, order, &group, &ids, &fresh);
         } else {
-            settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is not in the policy any more");
+            settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is no longer in the policy");
             let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
             let group = Some(group_id.clone());
             draft.explanations.push(Explanation { order, group, asked, found: 0, candidates: Vec::new(), proof: Proof::Best });
@@ -115,7 +117,7 @@ fn fill_order(
     if !left.is_empty() {
         let (_, barred) = after.rank([group]);
         let reason = why_nothing(&barred, draft, group);
-        // Nothing waits for ever for an inventory to come back or a trial to end: past the boot deadline the autoscaler is told.
+        // Nothing waits forever for an inventory to come back or a trial to end: past the boot deadline the autoscaler is told.
         let waiting = barred.iter().any(|(_, _, why)| matches!(why, Barred::OnTrial | Barred::SupplierStale));
         let ordered = left.iter().filter_map(|id| draft.memory.records.get(id)).map(|record| record.ordered_at).min();
         let deadline = ordered.map(|at| Draft::after(at, menu.policy.boot_deadline)).filter(|_| waiting);
@@ -158,14 +160,18 @@ fn launch(draft: &mut Draft<'_>, group: &Group, id: RecordId, market: &Market, p
 }
 
 /// Why nothing is left to try, as a class and in words: the first refusal there was, else the first limit that binds.
-fn why_nothing(barred: &[(&Group, &crate::group::Offer, Barred)], draft: &Draft<'_>, group: &Group) -> (RefusalKind, String) {
+fn why_nothing(
+    barred: &[(&Group, &crate::catalogue::group::Offer, Barred)],
+    draft: &Draft<'_>,
+    group: &Group,
+) -> (RefusalKind, String) {
     let refused = group.offers.iter().find_map(|offer| draft.memory.refused.get(&offer.market).map(|b| (offer, b)));
     if let Some((offer, backoff)) = refused {
         return (backoff.kind, format!("{}: {}", offer.market, backoff.message));
     }
     let kind = match barred.first().map(|(_, _, why)| why) {
         Some(Barred::Bound(_)) => RefusalKind::QuotaExceeded,
-        Some(Barred::Unpriced(_) | Barred::Frozen { .. }) => RefusalKind::Config,
+        Some(Barred::Unpriced(_) | Barred::Suspended { .. }) => RefusalKind::Config,
         _ => RefusalKind::OutOfCapacity,
     };
     let message = barred.iter().map(|(_, offer, why)| format!("{}: {why}", offer.market)).collect::<Vec<_>>().join("; ");

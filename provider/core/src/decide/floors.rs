@@ -1,9 +1,10 @@
-//! Warm floors: how many free and proven nodes each pool wants, what has come of its wishes, and growth of our own where the autoscaler
+//! Warm floors: how many free and proven nodes each pool wants, and growth where the autoscaler
 //! does not ask for them.
 //!
-//! What is wanted is bought through the autoscaler, by a `minSize` above the target ([`super::minimums`]). It keeps nodes in mind that
-//! it asked for itself alone: releases from 1.36 on forget others until they are Ready, and buy for their pods once more. So growth of
-//! our own is the exception; while it boots, every group that could serve the same pods is closed.
+//! Floor nodes are bought through the autoscaler, by a `minSize` above the target
+//! ([`super::minimums`]). The autoscaler only tracks nodes that it asked for: releases from 1.36 on
+//! ignore others until they are Ready, and buy for their pods again. So growth without an order is
+//! the exception. While it boots, every group that could serve the same pods is closed.
 
 mod count;
 mod learn;
@@ -11,21 +12,21 @@ mod learn;
 use std::sync::Arc;
 
 use super::{Draft, is_fresh};
-use crate::choose::Scales;
-use crate::floor::{Basis, FloorMemory, Wanted, WarmFloor};
-use crate::group::Group;
-use crate::ids::{NodeGroupId, PoolName};
-use crate::orders;
+use crate::base::ids::{NodeGroupId, PoolName};
+use crate::catalogue::group::Group;
+use crate::choose::rank::Scales;
+use crate::decide::orders;
+use crate::limits::usage::Usage;
 use crate::plan::Note;
 use crate::policy::Pool;
-use crate::usage::Usage;
+use crate::policy::rules::warm_floor::{Basis, FloorMemory, Wanted, WarmFloor};
 
 pub(super) use count::{Count, count, doubted_until};
 
 /// Why nothing is grown for a floor where nobody can tell which nodes are warm.
-pub(super) const BLIND: &str = "no cluster is watched, so nobody can tell which nodes are warm";
+pub(super) const BLIND: &str = "no cluster is watched, so it is unknown which nodes are warm";
 /// Why nothing is grown for a floor before the first call of an autoscaler: nobody would ever take the nodes away.
-pub(super) const UNCALLED: &str = "no autoscaler has called yet, and Stoker grows nothing before one does";
+pub(super) const UNCALLED: &str = "no autoscaler has called yet, and Stoker buys nothing before one does";
 
 /// Takes in what floors are reckoned from, before anything is decided by what they want.
 pub(super) fn learn(draft: &mut Draft<'_>) {

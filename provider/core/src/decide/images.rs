@@ -1,4 +1,4 @@
-//! Which images a pool's GPU pods use, remembered for pools that ask for them on warm nodes.
+//! Images of a pool's GPU pods, remembered for pools that require them on warm nodes.
 
 use std::sync::Arc;
 

@@ -1,35 +1,31 @@
-//! What the autoscaler is shown: `minSize`, `maxSize` and which groups are listed, as the world allows *now*.
+//! Group limits for the autoscaler: `minSize`, `maxSize` and which groups are listed *now*.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 
-use super::guard::Held;
+use super::cleanup::{Blocked, HeldBy};
 use super::{Draft, is_fresh, minimums};
-use crate::choose::{PriceParts, Scales};
-use crate::commitment::Commitment;
-use crate::group::{Group, dominates};
-use crate::ids::{NodeGroupId, PoolName};
-use crate::isolation::SHAPE_TAINT;
-use crate::lookup::Lookup;
+use crate::base::ids::{NodeGroupId, PoolName};
+use crate::base::kinds::{Taint, TaintEffect};
+use crate::base::sabotage;
+use crate::catalogue::group::{Group, dominates};
+use crate::catalogue::isolation::SHAPE_TAINT;
+use crate::choose::parts::PriceParts;
+use crate::choose::rank::Scales;
+use crate::choose::score::supply;
+use crate::limits::usage::Usage;
 use crate::plan::{Closed, GroupLimits};
-use crate::policy::{Taint, TaintEffect};
-use crate::record::UNCREDITED_AT_MOST;
-use crate::sabotage;
-use crate::score::supply;
-use crate::usage::Usage;
+use crate::policy::rules::commitment::Commitment;
+use crate::state::record::UNCREDITED_AT_MOST;
 
 /// How long a Ready node may stay without a pod before it counts towards freezing its group: three times the slowest scheduler
 /// retry of an unschedulable pod (5 min).
-pub const BARREN_AFTER: SignedDuration = SignedDuration::from_mins(15);
+pub const UNUSED_AFTER: SignedDuration = SignedDuration::from_mins(15);
 
 /// The limits of every group: those of the menu, and those of removed pools until they are empty. `held` is how many nodes of each group
 /// are kept from the autoscaler.
-pub(super) fn of_groups(
-    draft: &mut Draft<'_>,
-    usage: &Usage,
-    held: &Lookup<NodeGroupId, Held>,
-) -> BTreeMap<NodeGroupId, GroupLimits> {
+pub(super) fn of_groups(draft: &mut Draft<'_>, usage: &Usage, held: &HeldBy) -> BTreeMap<NodeGroupId, GroupLimits> {
     let uncredited = uncredited(draft);
     let (snapshot, now) = (draft.snapshot, draft.now);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
@@ -37,7 +33,7 @@ pub(super) fn of_groups(
     {
         let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
         let mut open: BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>> = BTreeMap::new();
-        for group in draft.menu.groups.values() {
+        for (group, held) in draft.menu.groups.values().zip(held.listed()) {
             let target = usage.target(&group.id);
             let (mut eligible, barred) = scales.rank([group.as_ref()]);
             let room = eligible.iter().map(|e| e.room).max().unwrap_or(0);
@@ -64,7 +60,7 @@ pub(super) fn of_groups(
                 Some(_) => target,
                 None => target.saturating_add(room),
             };
-            let Held { busy, paid, free } = held.get(&group.id).copied().unwrap_or_default();
+            let Blocked { busy, paid, free } = held;
             let listed = priced || target > 0;
             limits.insert(
                 group.id.clone(),
@@ -76,7 +72,7 @@ pub(super) fn of_groups(
     for (id, remembered) in &draft.memory.groups {
         let target = usage.target(id);
         if target > 0 && !draft.menu.groups.contains_key(id) {
-            let Held { busy, paid, free } = held.get(id).copied().unwrap_or_default();
+            let Blocked { busy, paid, free } = held.remembered(id);
             let closed = Some(Closed::Removed);
             let gone = GroupLimits {
                 target,

@@ -1,11 +1,12 @@
-//! `minSize`: what of each group the autoscaler must keep, and what it is to ask for.
+//! `minSize`: how many nodes of each group the autoscaler must keep, and how many it is to ask for.
 //!
-//! It is at least what is held: by pods, within windows, and as the warm nodes of a floor. Beside that come a pool's `minNodes`, whatever they
-//! do. They go first to groups whose nodes are held in any case, then to others that have nodes, so that they keep what is there.
+//! It counts nodes that are occupied by pods, within windows, or warm nodes of a floor. A pool's
+//! `minNodes` come on top. They go first to groups whose nodes are kept in any case, then to others
+//! that have nodes, so that existing nodes stay.
 //!
-//! What is missing of a warm floor, so also a node of it that a pod has taken, raises groups that are open above their target, chosen
-//! under every limit as any purchase is. Another group is raised as soon as one is closed: the autoscaler would wait for it in its own
-//! back-off of 5 min and try no other.
+//! Missing nodes of a warm floor raise open groups above their target, chosen under every limit
+//! like any purchase. When a group is closed, another is raised at once: the autoscaler would wait
+//! for the first in its own back-off of 5 min and try no other.
 
 mod ledger;
 
@@ -14,15 +15,15 @@ use std::sync::Arc;
 
 use super::Draft;
 use super::floors::{self, BLIND, Count, UNCALLED, count};
-use crate::choose::Barred;
-use crate::floor::{ASKED_WITHIN, DOUBTED_FOR, FloorStands, LOOK_EVERY, Unasked, Wanted};
-use crate::group::Group;
-use crate::ids::NodeGroupId;
+use crate::base::ids::NodeGroupId;
+use crate::base::sabotage;
+use crate::base::units::UsdPerHour;
+use crate::catalogue::group::Group;
+use crate::choose::candidate::Barred;
+use crate::limits::usage::Usage;
 use crate::plan::{Closed, GroupLimits};
 use crate::policy::Pool;
-use crate::sabotage;
-use crate::units::UsdPerHour;
-use crate::usage::Usage;
+use crate::policy::rules::warm_floor::{ASKED_WITHIN, DOUBTED_FOR, FloorStands, LOOK_EVERY, Unasked, Wanted};
 use ledger::Ledger;
 
 type Limits = BTreeMap<NodeGroupId, GroupLimits>;
@@ -142,7 +143,7 @@ fn warm(
     let asks_at_all = draft.memory.session.is_some();
     floors::update(draft, &pool.name, |known| {
         known.unmet_since = unmet.then(|| known.unmet_since.unwrap_or(now));
-        // It is shown another group: its time begins anew, as it does with each order for a floor.
+        // It is shown another group: its time begins again, as it does with each order for a floor.
         let moved = raised.keys().any(|id| !known.raised.contains_key(id));
         known.unasked = (found > 0 && asks_at_all).then(|| Unasked::go_on(known.unasked.filter(|_| !moved), now));
         known.raised = raised;
@@ -246,7 +247,7 @@ fn blocked(
         }
         if lost > 0 {
             let all = lost.saturating_add(wanted);
-            return Some(format!("{all} nodes are not heard of, and no more than {wanted} of such are replaced"));
+            return Some(format!("{all} nodes no longer report, and at most {wanted} of them are replaced"));
         }
         if let Some(why) = count.late_for.as_ref().filter(|_| doubtful == 0) {
             let nodes = if count.late == 1 { "1 node is".to_owned() } else { format!("{} nodes are", count.late) };
@@ -256,7 +257,8 @@ fn blocked(
         let [nodes, not, stay] =
             if doubtful == 1 { ["node is", "is not", "it stays"] } else { ["nodes are", "are not", "they stay"] };
         let why = format!(
-            "{doubtful} {nodes} unhealthy, closed to new pods, or not heard of for less than {minutes} min, and {not} replaced while {stay} so"
+            "{doubtful} {nodes} unhealthy, cordoned, or silent for less than {minutes} min, and {not} replaced while {stay} \
+             so"
         );
         let uncalled = draft.memory.session.is_none().then(|| UNCALLED.to_owned());
         return (doubtful > 0).then_some(why).or(uncalled);
@@ -279,5 +281,5 @@ fn blocked(
             None => limit = limit.or_else(|| ledger.binding(&draft.memory, group, usage)),
         }
     }
-    Some(other.or(limit).or(market).unwrap_or_else(|| "no group of the pool can be bought".to_owned()))
+    Some(other.or(limit).or(market).unwrap_or_else(|| "no node group of the pool can grow".to_owned()))
 }

@@ -6,19 +6,20 @@
 
 mod absorb;
 mod budgets;
+mod busy;
+mod cleanup;
 mod clock;
+mod disrupt;
 mod fill;
 mod floors;
-mod guard;
-mod guarded;
 mod images;
-mod leave;
+mod index;
 mod limits;
 mod minimums;
+mod node_status;
 mod notices;
+pub mod orders;
 mod reclaims;
-mod seats;
-mod tell;
 #[cfg(test)]
 mod tests;
 mod verdicts;
@@ -30,20 +31,21 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::floor::{FloorStands, Wanted};
-use crate::group::{Group, Menu};
-use crate::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
-use crate::lookup::LookupSet;
-use crate::memory::Memory;
-use crate::plan::{Accounts, Action, Decision, Explanation, Note, Plan};
-use crate::record::{Record, State};
-use crate::snapshot::{NodeFacts, Snapshot};
-use crate::supply::Observation;
-use crate::usage::Usage;
+use crate::base::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
+use crate::base::index::LookupSet;
+use crate::catalogue::group::{Group, Menu};
+use crate::choose::explanation::Explanation;
+use crate::facts::snapshot::{NodeFacts, Snapshot};
+use crate::facts::supply::Observation;
+use crate::limits::usage::Usage;
+use crate::plan::{Accounts, Action, Decision, Note, Plan};
+use crate::policy::rules::warm_floor::{FloorStands, Wanted};
+use crate::state::memory::{GroupMemory, Memory};
+use crate::state::record::{Record, State};
+use index::{GroupIndex, Index, IndexEntry, Machines};
 use notices::Notices;
-use seats::{Homes, Machines, Seat, Seats};
 
-pub use limits::BARREN_AFTER;
+pub use limits::UNUSED_AFTER;
 
 /// An inventory older than this says nothing any more: the feed asks every few seconds, so twenty answers in a row have failed.
 pub const STALE_INVENTORY: SignedDuration = SignedDuration::from_mins(2);
@@ -61,25 +63,23 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp)
     notices::hear(&mut draft);
     reclaims::keep(&mut draft);
     verdicts::judge(&mut draft);
-    #[cfg(test)]
-    tests::given::judge(&mut draft);
     images::remember(&mut draft);
     floors::learn(&mut draft);
     // Before anything is bought: what goes in this pass must not widen the shares under which it buys.
-    leave::nodes(&mut draft);
+    disrupt::nodes(&mut draft);
     floors::look(&mut draft);
     fill::buy(&mut draft);
     fill::ask_again(&mut draft);
-    guard::endings(&mut draft);
+    cleanup::endings(&mut draft);
     // From here on nothing that a limit counts changes.
     let usage = draft.take_usage();
     let kept = windows::kept(&mut draft, &usage);
-    let held = guard::holds(&mut draft, &kept);
-    guard::gone_nodes(&mut draft);
-    guard::barren_groups(&mut draft);
+    let held = cleanup::holds(&mut draft, &kept);
+    cleanup::gone_nodes(&mut draft);
+    cleanup::unused_groups(&mut draft);
     let limits = limits::of_groups(&mut draft, &usage, &held);
     let accounts = Accounts { kept, ..budgets::accounts(&mut draft, &usage) };
-    let tells = tell::nodes(&mut draft);
+    let tells = node_status::nodes(&mut draft);
     draft.forget();
     let Draft { memory, actions, notes, explanations, next_change_at, .. } = draft;
     Decision { plan: Plan::new(actions, limits, accounts, notes, explanations, tells), memory, next_change_at }
@@ -92,12 +92,12 @@ struct Draft<'a> {
     before: &'a Memory,
     menu: &'a Menu,
     now: Timestamp,
-    homes: Homes<'a>,
+    homes: GroupIndex<'a>,
     machines: Machines<'a>,
     memory: Memory,
     /// Where each record stands.
-    seats: Seats<'a>,
-    /// Machines of ours that may not be those of a record that waits for them or has them: all others go on as they are.
+    seats: Index<'a>,
+    /// Machines of Stoker's that may not be those of a record that waits for them or has them: all others go on as they are.
     strays: BTreeSet<ProviderId>,
     /// What is announced of machines.
     notices: Notices,
@@ -115,8 +115,8 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn new(snapshot: &'a Snapshot, memory: &'a Memory, menu: &'a Menu, now: Timestamp) -> Self {
-        let (homes, machines) = (Homes::of(memory, menu), Machines::of(snapshot));
-        let seats = Seats::of(memory, &homes, &machines);
+        let (homes, machines) = (GroupIndex::of(memory, menu), Machines::of(snapshot));
+        let seats = Index::of(memory, &homes, &machines);
         Self {
             snapshot,
             before: memory,
@@ -157,13 +157,13 @@ impl<'a> Draft<'a> {
         let record = Arc::make_mut(record);
         self.strays.extend(record.instance().cloned());
         record.state = state;
-        self.seats.set(id, Seat::of(record, &self.homes, &self.machines));
+        self.seats.set(id, IndexEntry::of(record, &self.homes, &self.machines));
     }
 
     /// Adds a record that was made for a machine without one.
     fn add_record(&mut self, record: Record) {
         self.counted.take();
-        self.seats.set(record.id, Seat::of(&record, &self.homes, &self.machines));
+        self.seats.set(record.id, IndexEntry::of(&record, &self.homes, &self.machines));
         self.memory.records.insert(record.id, Arc::new(record));
     }
 
@@ -176,12 +176,12 @@ impl<'a> Draft<'a> {
     }
 
     /// The records, each with where it stands.
-    fn seated(&self) -> impl Iterator<Item = (&Arc<Record>, Seat<'a>)> {
+    fn seated(&self) -> impl Iterator<Item = (&Arc<Record>, IndexEntry<'a>)> {
         self.seats.seated(&self.memory)
     }
 
     /// Where a record stands.
-    fn seat(&self, record: &Record) -> Option<Seat<'a>> {
+    fn seat(&self, record: &Record) -> Option<IndexEntry<'a>> {
         self.seats.get(record.id)
     }
 
@@ -213,9 +213,8 @@ impl<'a> Draft<'a> {
 
     /// What is used of every limit: counted when it is first asked for, and again after a change.
     fn usage(&self) -> &Usage {
-        let mut seated = self.seated();
-        let mut owner_of = |record: &Record| seated.find(|(of, _)| of.id == record.id)?.1.home.map(|home| home.owner());
-        self.counted.get_or_init(|| Usage::count_owned(&self.memory, self.menu, self.now, &mut owner_of))
+        let owned = || self.seated().filter_map(|(record, seat)| Some((record.as_ref(), seat.home?.owner())));
+        self.counted.get_or_init(|| Usage::count_owned(owned(), self.memory.budgets.clone(), self.menu, self.now))
     }
 
     /// The same, to go on from with what this pass changes.
@@ -226,9 +225,27 @@ impl<'a> Draft<'a> {
 
     /// Drops what no longer needs remembering.
     fn forget(&mut self) {
-        let records = &self.memory.records;
-        let used: LookupSet<&NodeGroupId> = records.values().map(|r| &r.group).collect();
-        self.memory.groups.retain(|id, g| used.contains(id) || g.barren > 0 || g.frozen_since.is_some());
+        // By the groups' places in the menu, as comparing the ids of all records would cost more than all else here.
+        let mut listed = vec![false; self.menu.groups.len()];
+        let mut others: LookupSet<&NodeGroupId> = LookupSet::default();
+        for (record, seat) in self.seats.seated(&self.memory) {
+            match seat.home.and_then(|home| listed.get_mut(home.at?)) {
+                Some(used) => *used = true,
+                None => drop(others.insert(&record.group)),
+            }
+        }
+        let homes = &self.homes;
+        let used = |id: &NodeGroupId| match homes.get(id).and_then(|home| home.at) {
+            Some(at) => listed.get(at).is_some_and(|used| *used),
+            None => others.contains(id),
+        };
+        let idle = |(id, known): (&NodeGroupId, &Arc<GroupMemory>)| {
+            (!used(id) && known.unused == 0 && known.suspended_since.is_none()).then(|| id.clone())
+        };
+        let idle: Vec<NodeGroupId> = self.memory.groups.iter().filter_map(idle).collect();
+        for id in idle {
+            self.memory.groups.remove(&id);
+        }
         let gone = |orphan: &ProviderId| !self.snapshot.suppliers.keys().any(|supplier| self.lists(supplier, orphan));
         let left: Vec<ProviderId> = self.memory.orphans.iter().filter(|orphan| gone(orphan)).cloned().collect();
         for orphan in left {
@@ -236,7 +253,7 @@ impl<'a> Draft<'a> {
         }
         // A market that has been quiet for longer than its longest wait starts afresh at the next refusal.
         let now = self.now;
-        self.memory.refused.retain(|_, b| Self::after(b.until, crate::memory::LONGEST_BACKOFF) > now);
+        self.memory.refused.retain(|_, b| Self::after(b.until, crate::state::memory::LONGEST_BACKOFF) > now);
     }
 }
 

@@ -1,18 +1,19 @@
-//! What is announced of machines: by the supplier's inventory, and by the probe on each. A reclaim closes its market from then on.
+//! Notices about machines, from the supplier's inventory and from the probe on each. A reclaim
+//! notice closes its market.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use super::{Draft, reclaims};
-use crate::ids::{NodeName, ProviderId, RecordId};
-use crate::interruption::{Teller, longest_notice, notice};
-use crate::offer::Market;
-use crate::reading::Interruption;
-use crate::reading::digest::SETTLED;
-use crate::reading::seen::{Hearing, Notice};
-use crate::record::{Record, State};
-use crate::supply::InstanceState;
+use crate::base::ids::{NodeName, ProviderId, RecordId};
+use crate::facts::reading::Interruption;
+use crate::facts::reading::digest::SETTLED;
+use crate::facts::reading::seen::{Hearing, Notice};
+use crate::facts::supply::InstanceState;
+use crate::market::interruption::{Teller, longest_notice, notice};
+use crate::market::offer::Market;
+use crate::state::record::{Record, State};
 
 /// What is announced of machines in this pass.
 #[derive(Debug, Default)]
@@ -33,8 +34,9 @@ impl Notices {
 /// Takes in what probes tell. What is only likelier to be taken back than before goes on as it is: most of those machines stay, and a
 /// node that is given up for it costs a boot for sure.
 pub(super) fn hear(draft: &mut Draft<'_>) {
-    let told =
-        |(node, seen): (&'_ NodeName, &'_ std::sync::Arc<crate::reading::seen::Seen>)| Some((node.clone(), seen.notice?));
+    let told = |(node, seen): (&'_ NodeName, &'_ std::sync::Arc<crate::facts::reading::seen::Seen>)| {
+        Some((node.clone(), seen.notice?))
+    };
     let told: BTreeMap<NodeName, Notice> = draft.snapshot.seen.iter().filter_map(told).collect();
     if told.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! What the world says of spot goes into the memory: node-hours, notices, reclaims.
+//! Spot history: adds node-hours, notices and reclaims to the memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::Draft;
-use crate::ids::ProviderId;
-use crate::lookup::LookupSet;
-use crate::memory::Memory;
-use crate::offer::{CapacityType, Market, Place};
-use crate::record::{Record, State};
-use crate::spot::{EXPOSURE_STEP, HALF_LIFE, RegionReclaims, SIBLINGS_WITHIN, SpotHistory};
+use crate::base::ids::ProviderId;
+use crate::base::index::LookupSet;
+use crate::market::offer::{CapacityType, Market, Place};
+use crate::state::memory::Memory;
+use crate::state::record::{Record, State};
+use crate::state::spot_history::{EXPOSURE_STEP, HALF_LIFE, RegionReclaims, SIBLINGS_WITHIN, SpotHistory};
 
 /// A machine that the cloud will take back. It counts once: now, and not again when it goes, whoever tells of it.
 pub(super) fn noticed(draft: &mut Draft<'_>, made: &ProviderId, market: &Market) {

@@ -1,12 +1,13 @@
 //! One pass at a time, over a small world: two zones, one type, spot and on-demand.
 
+mod alarms;
 mod back;
 mod budgets;
 mod clock;
 mod commitments;
+mod contained;
 mod filling;
 mod floors;
-pub(super) mod given;
 mod held;
 mod images;
 mod leave;
@@ -25,11 +26,11 @@ mod world;
 mod zones;
 
 use super::*;
-use crate::memory::FIRST_BACKOFF;
+use crate::facts::snapshot::Hold;
+use crate::facts::supply::{InstanceState, RefusalKind};
 use crate::plan::{Checked, Closed, Ending};
-use crate::record::PodsSeen;
-use crate::snapshot::Hold;
-use crate::supply::{InstanceState, RefusalKind};
+use crate::state::memory::FIRST_BACKOFF;
+use crate::state::record::PodsSeen;
 use world::{GROUP_A, GROUP_B, World, minutes, seconds};
 
 #[test]
@@ -246,7 +247,7 @@ fn a_busy_node_is_not_deleted() {
     world.pass();
     let node = world.node_name();
     let refused = world.delete(GROUP_A, &[&node]).unwrap_err();
-    assert_eq!(refused.to_string(), format!("{node} is busy: default/pod holds its GPUs"));
+    assert_eq!(refused.to_string(), format!("{node} is busy: default/pod uses its GPUs"));
     assert_eq!(world.target(GROUP_A), 1);
 }
 
@@ -255,7 +256,7 @@ fn capacity_that_a_new_session_does_not_know_of_closes_every_group_its_pods_coul
     let mut world = World::with_node(GROUP_A, false);
     let before = world.pass();
     assert!(before.limits[&World::group(GROUP_A)].closed.is_none());
-    crate::orders::begin_session(&mut world.memory);
+    crate::decide::orders::begin_session(&mut world.memory);
     let plan = world.pass();
     for group in [GROUP_A, GROUP_B] {
         let limits = &plan.limits[&World::group(group)];
@@ -329,16 +330,16 @@ fn three_nodes_in_a_row_without_a_pod_freeze_the_group() {
     world.pass();
     world.join(true);
     world.pass();
-    world.advance(BARREN_AFTER);
+    world.advance(UNUSED_AFTER);
     world.observe();
     let plan = world.pass();
-    assert!(plan.notes.iter().any(|n| matches!(n, Note::Frozen { nodes: 3, .. })), "{:?}", plan.notes);
+    assert!(plan.notes.iter().any(|n| matches!(n, Note::Suspended { nodes: 3, .. })), "{:?}", plan.notes);
     let limits = &plan.limits[&World::group(GROUP_A)];
     assert_eq!(limits.max, limits.target);
     assert!(world.records(GROUP_A).all(|r| r.pods == PodsSeen::TooLate));
     world.bind_pod();
     let plan = world.pass();
-    assert!(plan.notes.iter().any(|n| matches!(n, Note::Thawed { .. })));
+    assert!(plan.notes.iter().any(|n| matches!(n, Note::Resumed { .. })));
 }
 
 #[test]
@@ -358,7 +359,7 @@ fn the_floor_is_asked_for_where_it_is_cheapest_and_kept_where_nodes_are() {
 #[test]
 fn a_removed_pool_is_listed_closed_until_it_is_empty() {
     let mut world = World::with_node(GROUP_A, true);
-    world.policy(|policy| policy.pools[0].name = crate::ids::PoolName::new("other").unwrap());
+    world.policy(|policy| policy.pools[0].name = crate::base::ids::PoolName::new("other").unwrap());
     let plan = world.pass();
     let limits = &plan.limits[&World::group(GROUP_A)];
     assert!(limits.listed && limits.target == 1 && limits.max == 1);

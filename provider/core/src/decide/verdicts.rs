@@ -6,7 +6,7 @@
 //! So that nothing flaps: work, pods and what is certainly broken count at once. A node that was at work is free again when it has been
 //! quiet for [`QUIET_FOR`]. A fault that one look may be wrong about must last [`FAULT_LASTS`], and what was unhealthy is trusted after
 //! [`CLEAN_FOR`] without one. What cannot be told is unknown after three rounds, or after
-//! [`AWAITED_FOR`](crate::watched::AWAITED_FOR) where nothing has come since a restart; until then the verdict stands. A pod holds a
+//! [`AWAITED_FOR`](crate::facts::activity::AWAITED_FOR) where nothing has come since a restart; until then the verdict stands. A pod holds a
 //! node that it does nothing with after the pool's `heldAfter`, until it works again.
 
 mod faults;
@@ -18,13 +18,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::Draft;
-use super::seats::Seat;
-use crate::lookup::InOrder;
-use crate::record::{Record, State};
-use crate::sight::Sight;
-use crate::snapshot::{Cordon, NodeFacts};
-use crate::verdict::{Judged, Reason, Verdict};
-use crate::watched::{CLEAN_FOR, FAULT_LASTS, QUIET_FOR, START_WITHIN};
+use super::index::IndexEntry;
+use crate::base::index::InOrder;
+use crate::facts::activity::GpuActivity;
+use crate::facts::snapshot::{Cordon, NodeFacts};
+use crate::state::node_verdict::{Judged, Reason, Verdict};
+use crate::state::probe_history::{CLEAN_FOR, FAULT_LASTS, QUIET_FOR, START_WITHIN};
+use crate::state::record::{Record, State};
 use faults::{closed_gate, fault};
 use lapse::Lapses;
 use look::Look;
@@ -106,13 +106,13 @@ fn judged(known: Option<&Judged>, found: Found, now: Timestamp) -> Judged {
 }
 
 /// The verdict on a record whose node no probe tells of.
-fn unseen(draft: &Draft<'_>, record: &Record, seat: &Seat<'_>) -> Option<Found> {
+fn unseen(draft: &Draft<'_>, record: &Record, seat: &IndexEntry<'_>) -> Option<Found> {
     draft.snapshot.cluster.as_ref()?;
     match &record.state {
         State::Wanted | State::Launching { .. } | State::Failed { .. } | State::Cancelled { .. } => None,
-        State::Deleting { .. } => Some(found(Verdict::Draining, Reason::Leaving)),
+        State::Deleting { .. } => Some(found(Verdict::Draining, Reason::Disruption)),
         State::Booting { .. } => Some(found(Verdict::Booting, Reason::NotJoined)),
-        State::Registered { .. } if goes(draft, record) => Some(found(Verdict::Draining, Reason::Leaving)),
+        State::Registered { .. } if goes(draft, record) => Some(found(Verdict::Draining, Reason::Disruption)),
         State::Registered { .. } => {
             let node = seat.node()?;
             seat.is_judged().then(|| by_pods(node, found(Verdict::Warm, Reason::NoPods), draft.now))
@@ -142,9 +142,9 @@ fn closed(node: &NodeFacts, free_since: Timestamp) -> Option<Found> {
 
 /// The verdict on a node that a probe is to tell of. Moments at which it may be another are added to `due`.
 fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses, due: &mut Vec<Timestamp>) -> Found {
-    look.watched.by_pods = matches!(look.sight, Sight::Untold(_)) && lapses.cover(&look.pool.name, &look.watched);
+    look.watched.by_pods = matches!(look.sight, GpuActivity::Unclear(_)) && lapses.cover(&look.pool.name, &look.watched);
     if goes(draft, record) {
-        return found(Verdict::Draining, Reason::Leaving);
+        return found(Verdict::Draining, Reason::Disruption);
     }
     if let Some(found) = unhealthy(record, look, draft.now, due) {
         return found;
@@ -158,7 +158,7 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
         look.watched.started = true;
         return with_pods(record, look, now, wait_until);
     }
-    if let Sight::Active(gpu) = sight {
+    if let GpuActivity::Active(gpu) = sight {
         look.watched.started = true;
         return found(Verdict::Busy, Reason::Active { gpu: gpu.clone() });
     }
@@ -182,11 +182,11 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
     }
     let known = record.judged.as_ref();
     match sight {
-        Sight::Untold(why) if !look.watched.started => {
+        GpuActivity::Unclear(why) if !look.watched.started => {
             let verdict = if wait_until(start_by) { Verdict::Booting } else { Verdict::Unknown };
             found(verdict, why.reason())
         }
-        Sight::Untold(why) => match known {
+        GpuActivity::Unclear(why) => match known {
             Some(known) if known.verdict != Verdict::Unknown && wait_until(why.unknown_from(untold_since, now)) => {
                 // What nobody can look at for a moment is as it was. A pod that held it has gone.
                 let verdict = if known.verdict == Verdict::Held { Verdict::Busy } else { known.verdict };
@@ -194,7 +194,7 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
             }
             _ => found(Verdict::Unknown, why.reason()),
         },
-        Sight::Quiet(_) | Sight::Active(_) => {
+        GpuActivity::Quiet(_) | GpuActivity::Active(_) => {
             let warm = Found { since: free_since, ..found(Verdict::Warm, Reason::Quiet) };
             let quiet_from = look.watched.quiet_since.map_or(now, |since| Draft::after(since, QUIET_FOR));
             match known.map(|known| known.verdict) {
@@ -218,8 +218,10 @@ fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: i
     let known = record.judged.as_ref();
     let was = known.map(|known| known.verdict);
     match look.sight {
-        Sight::Quiet(_) if held_from.is_some_and(|from| !wait_until(from)) => found(Verdict::Held, holders(look.node)),
-        Sight::Untold(why) if !watched.by_pods && was == Some(Verdict::Held) && held_from.is_some_and(|from| from <= now) => {
+        GpuActivity::Quiet(_) if held_from.is_some_and(|from| !wait_until(from)) => found(Verdict::Held, holders(look.node)),
+        GpuActivity::Unclear(why)
+            if !watched.by_pods && was == Some(Verdict::Held) && held_from.is_some_and(|from| from <= now) =>
+        {
             let unknown_from = why.unknown_from(watched.untold_since.unwrap_or(now), now);
             if wait_until(unknown_from) {
                 found(Verdict::Held, holders(look.node))
@@ -228,7 +230,7 @@ fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: i
             }
         }
         // The pods that held it when it was last told of.
-        Sight::Untold(why)
+        GpuActivity::Unclear(why)
             if !watched.by_pods
                 && was == Some(Verdict::Unknown)
                 && watched.holding.zip(known).is_some_and(|(holding, known)| holding.since < known.since) =>
@@ -242,7 +244,7 @@ fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: i
 /// The verdict on a node whose hardware is not fit for work; `None` where it is.
 fn unhealthy(record: &Record, look: &mut Look<'_>, now: Timestamp, due: &mut Vec<Timestamp>) -> Option<Found> {
     let known = record.judged.as_ref().filter(|known| known.verdict == Verdict::Unhealthy);
-    let free = !look.node.is_busy() && !matches!(look.sight, Sight::Active(_));
+    let free = !look.node.is_busy() && !matches!(look.sight, GpuActivity::Active(_));
     let fault = look.seen.and_then(|seen| fault(seen, free, look.ready_at, look.watched.started, now));
     let Some(fault) = fault else {
         look.watched.fault_since = None;

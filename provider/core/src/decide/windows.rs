@@ -1,9 +1,11 @@
-//! Which free nodes the autoscaler is kept from removing, and until when: the one rule that holds a free node.
+//! Stabilization windows: which free nodes are protected from scale-down, and until when. No other
+//! rule protects a free node.
 //!
-//! A node's windows are over when it has been free for long enough, has lived for its minimum, and its pool has not just grown. Of those
-//! whose windows are over, the pool's floor keeps the ones whose going saves least; what commitments pay for stays while another
-//! that costs money is yet to go; and of the rest no more are released within one window than the pool's share, those first whose going
-//! saves most. A node that is released is idle, until a pod comes or something holds it again.
+//! A node's windows are over when it has been free for long enough, has reached its minimum life,
+//! and its pool has not just grown. Among those, the pool's floor keeps the nodes whose removal
+//! saves least. A committed node stays while another that costs cash can go. Of the rest, at most
+//! the pool's share is released within one window, those with the largest savings first. A released
+//! node is idle until a pod comes or another rule protects it.
 
 use std::cell::LazyCell;
 use std::cmp::Reverse;
@@ -12,18 +14,18 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Draft, floors};
-use crate::commitment::PaidFor;
-use crate::ids::RecordId;
-use crate::lookup::LookupSet;
-use crate::offer::CapacityType;
+use crate::base::ids::RecordId;
+use crate::base::index::LookupSet;
+use crate::base::units::UsdPerHour;
+use crate::facts::snapshot::{Cordon, Hold};
+use crate::limits::commitment::PaidFor;
+use crate::limits::usage::Usage;
+use crate::market::offer::CapacityType;
 use crate::plan::HoldFor;
 use crate::policy::Pool;
-use crate::record::{Record, State};
-use crate::snapshot::{Cordon, Hold};
-use crate::units::UsdPerHour;
-use crate::usage::Usage;
-use crate::verdict::{Judged, Reason, Verdict};
-use crate::window::{Released, Stabilization};
+use crate::policy::rules::stabilization::{Released, Stabilization};
+use crate::state::node_verdict::{Judged, Reason, Verdict};
+use crate::state::record::{Record, State};
 
 /// How long an idle node that costs money stands in the way of others at most: six times what the autoscaler waits by default
 /// (`--scale-down-unneeded-time`). One that is idle for longer is not removed for reasons of its own, and nothing is held for it.
@@ -52,7 +54,7 @@ struct Free {
 
 /// What matters of a pool's nodes to its windows.
 #[derive(Default)]
-struct Stock {
+struct FreeNodes {
     free: Vec<Free>,
     /// Those that are on their way out, and on the bill until they are gone; each with how long others wait for it.
     going: Vec<(RecordId, Timestamp)>,
@@ -98,9 +100,9 @@ pub(super) fn kept(draft: &mut Draft<'_>, usage: &Usage) -> Vec<(RecordId, HoldF
 }
 
 /// The free nodes of each pool of the policy, and what is beside them.
-fn stocks(draft: &Draft<'_>) -> Vec<Stock> {
+fn stocks(draft: &Draft<'_>) -> Vec<FreeNodes> {
     let now = draft.now;
-    let mut stocks: Vec<Stock> = draft.menu.policy.pools.iter().map(|_| Stock::default()).collect();
+    let mut stocks: Vec<FreeNodes> = draft.menu.policy.pools.iter().map(|_| FreeNodes::default()).collect();
     for (record, seat) in draft.seated() {
         let Some((stock, pool)) = seat.pool().and_then(|(at, pool)| Some((stocks.get_mut(at)?, pool))) else { continue };
         if matches!(record.state, State::Deleting { .. }) {
@@ -161,7 +163,7 @@ fn paid<'a>(
     draft: &Draft<'_>,
     paid_for: &LazyCell<PaidFor<'a>, impl FnOnce() -> PaidFor<'a>>,
     pool: &Pool,
-    stock: &Stock,
+    stock: &FreeNodes,
 ) -> LookupSet<RecordId> {
     let committed = |free: &&Free| free.proven && free.capacity != CapacityType::Spot;
     if draft.menu.policy.commitments.is_empty()
@@ -196,7 +198,7 @@ fn fate(
     draft: &Draft<'_>,
     usage: &Usage,
     pool: &Pool,
-    stock: &Stock,
+    stock: &FreeNodes,
     paid: &LookupSet<RecordId>,
     released: &mut Released,
 ) -> Fate {
@@ -287,7 +289,7 @@ fn fate(
 fn release(
     draft: &Draft<'_>,
     usage: &Usage,
-    (pool, rules, stock): (&Pool, &Stabilization, &Stock),
+    (pool, rules, stock): (&Pool, &Stabilization, &FreeNodes),
     due: Vec<&Free>,
     released: &mut Released,
     fate: &mut Fate,
@@ -325,7 +327,7 @@ fn release(
 }
 
 /// Writes down which free nodes are idle, and which are so no more.
-fn judge(draft: &mut Draft<'_>, stock: &Stock, fate: &Fate) {
+fn judge(draft: &mut Draft<'_>, stock: &FreeNodes, fate: &Fate) {
     for free in stock.free.iter().filter(|free| free.proven) {
         let Some(judged) = draft.memory.records.get(&free.id).and_then(|record| record.judged.as_ref()) else { continue };
         let idle = fate.idle.contains(&free.id);

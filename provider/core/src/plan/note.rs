@@ -1,14 +1,16 @@
-//! What a pass tells: to logs, as Events, to whoever asks why.
+//! Notes of a pass, for logs, Events and `stoker explain`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::aside::AsideFor;
-use crate::budget::{Budget, BudgetOf, Stage};
-use crate::ids::{NodeGroupId, NodeName, OrderId, PoolName, ProviderId};
-use crate::leaving::LeaveFor;
-use crate::offer::Market;
-use crate::supply::RefusalKind;
+use crate::base::ids::{NodeGroupId, NodeName, OrderId, PoolName, ProviderId};
+use crate::facts::supply::RefusalKind;
+use crate::limits::budget::Budget;
+use crate::market::offer::Market;
+use crate::state::budget::{BudgetOf, Stage};
+use crate::state::cordon::CordonReason;
+use crate::state::disruption::DrainReason;
+use crate::state::paused::{Pause, StandingFault};
 
 /// What happened that people may want to know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +58,7 @@ pub enum Note {
         /// When it was made.
         launched_at: Timestamp,
     },
-    /// A machine of ours was found without a record, and has one now.
+    /// A machine of Stoker's was found without a record, and has one now.
     Adopted {
         /// Its group.
         group: NodeGroupId,
@@ -71,28 +73,28 @@ pub enum Note {
         group: NodeGroupId,
     },
     /// A group is frozen: no pod joined its last nodes.
-    Frozen {
+    Suspended {
         /// The group.
         group: NodeGroupId,
         /// So many nodes in a row.
         nodes: u32,
     },
     /// A frozen group may grow again.
-    Thawed {
+    Resumed {
         /// The group.
         group: NodeGroupId,
     },
     /// A node is being emptied, to be let go.
-    Leaving {
+    Disruption {
         /// Its group.
         group: NodeGroupId,
         /// The node.
         node: NodeName,
         /// Why.
-        why: LeaveFor,
+        why: DrainReason,
     },
     /// A node that was to go stays.
-    Stays {
+    DrainAbandoned {
         /// Its group.
         group: NodeGroupId,
         /// The node.
@@ -101,13 +103,13 @@ pub enum Note {
         why: String,
     },
     /// A node takes no new pods, and is not let go for it.
-    SetAside {
+    NodeCordoned {
         /// Its group.
         group: NodeGroupId,
         /// The node.
         node: NodeName,
         /// Why.
-        why: AsideFor,
+        why: CordonReason,
     },
     /// A node that took no new pods does again.
     TakesPods {
@@ -163,6 +165,16 @@ pub enum Note {
         /// By so many nodes.
         nodes: u32,
     },
+    /// The internal consistency check failed: nothing is bought for the pool, or for any.
+    CheckFailed {
+        /// What was found.
+        fault: StandingFault,
+    },
+    /// The internal consistency check passes again.
+    CheckPassed {
+        /// What it failed for, and since which decision.
+        pause: Pause,
+    },
     /// A budget narrows what is bought, or does so no more.
     Budget {
         /// How it stands now.
@@ -181,6 +193,8 @@ pub enum About<'a> {
     Pool(&'a PoolName),
     /// A budget.
     Budget(&'a BudgetOf),
+    /// Stoker itself.
+    Stoker,
 }
 
 impl Note {
@@ -193,18 +207,19 @@ impl Note {
             | Self::Lost { group, .. }
             | Self::Adopted { group, .. }
             | Self::Orphan { group, .. }
-            | Self::Frozen { group, .. }
-            | Self::Leaving { group, .. }
-            | Self::Stays { group, .. }
-            | Self::SetAside { group, .. }
+            | Self::Suspended { group, .. }
+            | Self::Disruption { group, .. }
+            | Self::DrainAbandoned { group, .. }
+            | Self::NodeCordoned { group, .. }
             | Self::TakesPods { group, .. }
             | Self::WillBeEmptied { group, .. }
             | Self::FloorGrown { group, .. }
-            | Self::Thawed { group } => About::Group(group),
+            | Self::Resumed { group } => About::Group(group),
             Self::ProbesLapsed { pool, .. } | Self::ProbesBack { pool, .. } | Self::ReplacementsStopped { pool, .. } => {
                 About::Pool(pool)
             }
             Self::Budget { budget, .. } => About::Budget(&budget.of),
+            Self::CheckFailed { .. } | Self::CheckPassed { .. } => About::Stoker,
         }
     }
 
@@ -217,11 +232,11 @@ impl Note {
             Self::Lost { .. } => "NodeLost",
             Self::Adopted { .. } => "NodeAdopted",
             Self::Orphan { .. } => "OrphanFound",
-            Self::Frozen { .. } => "GroupFrozen",
-            Self::Thawed { .. } => "GroupThawed",
-            Self::Leaving { .. } => "NodeLeaving",
-            Self::Stays { .. } => "NodeStays",
-            Self::SetAside { .. } => "NodeClosed",
+            Self::Suspended { .. } => "GroupFrozen",
+            Self::Resumed { .. } => "GroupThawed",
+            Self::Disruption { .. } => "NodeLeaving",
+            Self::DrainAbandoned { .. } => "NodeStays",
+            Self::NodeCordoned { .. } => "NodeClosed",
             Self::TakesPods { .. } => "NodeOpened",
             Self::WillBeEmptied { .. } => "NodeWillBeEmptied",
             Self::ReplacementsStopped { .. } => "ReplacementsStopped",
@@ -229,6 +244,8 @@ impl Note {
             Self::ProbesBack { .. } => "ProbesBack",
             Self::FloorGrown { .. } => "FloorGrown",
             Self::Budget { .. } => "BudgetStage",
+            Self::CheckFailed { .. } => "ConsistencyCheckFailed",
+            Self::CheckPassed { .. } => "ConsistencyCheckPassed",
         }
     }
 
@@ -238,19 +255,21 @@ impl Note {
             Self::OrderFailed { .. }
             | Self::BootTimeout { .. }
             | Self::Orphan { .. }
-            | Self::Frozen { .. }
+            | Self::Suspended { .. }
             | Self::ReplacementsStopped { .. }
             | Self::FloorGrown { .. }
+            | Self::CheckFailed { .. }
             | Self::ProbesLapsed { .. } => true,
-            Self::SetAside { why, .. } => matches!(why, AsideFor::Unhealthy),
+            Self::NodeCordoned { why, .. } => matches!(why, CordonReason::Unhealthy),
             Self::TakesPods { .. }
             | Self::WillBeEmptied { .. }
             | Self::OrderShort { .. }
             | Self::Lost { .. }
             | Self::Adopted { .. }
-            | Self::Thawed { .. }
-            | Self::Leaving { .. }
-            | Self::Stays { .. }
+            | Self::Resumed { .. }
+            | Self::Disruption { .. }
+            | Self::DrainAbandoned { .. }
+            | Self::CheckPassed { .. }
             | Self::ProbesBack { .. } => false,
             Self::Budget { budget, before } => budget.stage as u8 > *before as u8,
         }
@@ -261,58 +280,71 @@ impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::OrderFailed { group, nodes, kind, message, .. } => {
-                write!(f, "{group}: none of {nodes} nodes could be had ({kind}): {message}")
+                write!(f, "{group}: none of {nodes} nodes could be launched ({kind}): {message}")
             }
             Self::OrderShort { group, nodes, message, .. } => {
-                write!(f, "{group}: {nodes} nodes of an order could not be had: {message}")
+                write!(f, "{group}: {nodes} nodes of an order could not be launched: {message}")
             }
             Self::BootTimeout { group, instance } => match instance {
-                Some(instance) => write!(f, "{group}: {instance} did not join the cluster in time and is ended"),
-                None => write!(f, "{group}: the supplier never said whether a machine was made"),
+                Some(instance) => write!(f, "{group}: {instance} did not join the cluster in time and is terminated"),
+                None => write!(f, "{group}: the supplier never reported whether a machine was created"),
             },
             Self::Lost { group, instance, market, .. } => {
-                write!(f, "{group}: {instance} ({market}) is gone without being asked to go")
+                write!(f, "{group}: {instance} ({market}) disappeared unexpectedly")
             }
-            Self::Adopted { group, instance } => write!(f, "{group}: {instance} was found without a record and is counted now"),
-            Self::Orphan { instance, group } => write!(f, "{instance} carries our name, but no group {group} is known"),
-            Self::Frozen { group, nodes } => {
+            Self::Adopted { group, instance } => {
+                write!(f, "{group}: {instance} was found without a record; it is counted from now on")
+            }
+            Self::Orphan { instance, group } => {
+                write!(f, "{instance} carries this cluster's name, but group {group} is unknown")
+            }
+            Self::Suspended { group, nodes } => {
                 write!(
                     f,
-                    "{group} is frozen: no pod joined its last {nodes} nodes within 15 min of Ready; compare pods' selectors and tolerations with its template"
+                    "{group} is suspended: no pod was scheduled on its last {nodes} nodes within 15 min of Ready; compare \
+                     the selectors and tolerations of your pods with its template"
                 )
             }
-            Self::Thawed { group } => write!(f, "{group} may grow again"),
-            Self::Leaving { group, node, why } => write!(f, "{group}: {node} is emptied and let go: {why}"),
-            Self::Stays { group, node, why } => write!(f, "{group}: {node} stays: {why}"),
-            Self::SetAside { group, node, why } => write!(f, "{group}: {node} takes no new pods: {why}"),
-            Self::TakesPods { group, node, why } => write!(f, "{group}: {node} takes pods again: {why}"),
+            Self::Resumed { group } => write!(f, "{group} may grow again"),
+            Self::Disruption { group, node, why } => write!(f, "{group}: {node} is being drained and released: {why}"),
+            Self::DrainAbandoned { group, node, why } => write!(f, "{group}: {node} is no longer drained: {why}"),
+            Self::NodeCordoned { group, node, why } => write!(f, "{group}: {node} is cordoned: {why}"),
+            Self::TakesPods { group, node, why } => write!(f, "{group}: {node} is uncordoned: {why}"),
             Self::WillBeEmptied { group, node, at } => {
                 let at = at.strftime("%H:%MZ");
-                write!(f, "{group}: {node} will be emptied at {at}: a pod holds it in off-hours and does nothing")
+                write!(f, "{group}: {node} will be drained at {at}: a pod occupies it in off-hours and does nothing")
             }
             Self::ReplacementsStopped { pool, unhealthy, nodes, replaced, .. } => {
                 write!(
                     f,
-                    "pool {pool}: {unhealthy} of {nodes} nodes are unhealthy and {replaced} were replaced within an hour: no more are, \
-                     in case it is their driver or their probe that is wrong; look at those that are left before you raise \
-                     unhealthy.maxReplacements"
+                    "pool {pool}: {unhealthy} of {nodes} nodes are unhealthy and {replaced} were replaced within an hour: \
+                     replacements are paused, because the driver or the probe may be at fault; look at the remaining nodes \
+                     before you raise unhealthy.maxReplacements"
                 )
             }
             Self::ProbesLapsed { pool, nodes, since } => write!(
                 f,
-                "pool {pool}: none of the probes of {nodes} nodes has been heard since {}; its pods are the evidence until they are back: look at the probes' DaemonSet",
+                "pool {pool}: none of the probes on {nodes} nodes has reported since {}; until they do, only pods show which \
+                 nodes are in use: look at the probes' DaemonSet",
                 since.strftime("%Y-%m-%d %H:%M:%SZ")
             ),
             Self::ProbesBack { pool, heard, of } => {
-                write!(f, "pool {pool}: {heard} of {of} probes are heard again, and are the evidence")
+                write!(f, "pool {pool}: {heard} of {of} probes report again, and show which nodes are in use")
             }
             Self::FloorGrown { group, nodes } => write!(
                 f,
-                "{group} is grown by {nodes} for the warm floor: its minSize was above its target for 2 min and the autoscaler did not \
-                 ask; give it --enforce-node-group-min-size. Until they are Ready, the groups for the same pods are closed, so that it \
-                 does not buy them once more"
+                "{group} grows by {nodes} for the warm floor: its minSize was above its target for 2 min and the autoscaler \
+                 requested nothing; start it with --enforce-node-group-min-size. Until the nodes are Ready, groups for the \
+                 same pods are closed, so that they are not bought twice"
             ),
             Self::Budget { budget, .. } => write!(f, "budget of {budget}"),
+            Self::CheckFailed { fault } => write!(f, "{fault}"),
+            Self::CheckPassed { pause: Pause { concern, decision } } => {
+                write!(
+                    f,
+                    "Internal consistency check passes again for {concern}; scale-up was paused since decision {decision}"
+                )
+            }
         }
     }
 }

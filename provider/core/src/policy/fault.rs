@@ -1,6 +1,8 @@
-//! What is wrong with a policy, and where.
+//! Faults of a policy, and where they are.
 
 use std::fmt;
+
+use crate::base::text::quoted;
 
 /// The place of a field: `pools[2].capacity.spot.maxShare`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -11,7 +13,7 @@ pub struct Path(Vec<Segment>);
 pub enum Segment {
     /// To the field of that name.
     Key(String),
-    /// To the element at that index, from nought.
+    /// To the element at that index, from zero.
     Index(usize),
 }
 
@@ -88,17 +90,6 @@ pub struct Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.path, self.message)
-    }
-}
-
-/// Longest piece of the operator's text that a message repeats, in characters: enough to find it by, short enough for a log line.
-const MAX_QUOTED: usize = 60;
-
-/// `text` as messages repeat it: in quotes, on one line, cut after `MAX_QUOTED` characters.
-pub fn quoted(text: &str) -> String {
-    match text.char_indices().nth(MAX_QUOTED) {
-        Some((end, _)) => format!("{:?}…", &text[..end]),
-        None => format!("{text:?}"),
     }
 }
 

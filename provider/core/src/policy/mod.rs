@@ -3,11 +3,11 @@
 //! A [`RawPolicy`] becomes a [`Policy`] only through [`Policy::try_from_raw`], which reports every fault at once, each with
 //! the path of the field that has it. Whoever read the file turns the path into a line.
 
-mod doubts;
 mod fault;
-mod nearest;
+mod lint;
 mod prometheus;
 mod raw;
+pub mod rules;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,27 +15,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-pub use doubts::doubts;
-pub use fault::{Fault, Path, Segment, quoted};
-pub use nearest::nearest;
-pub use prometheus::Prometheus;
+pub use fault::{Fault, Path, Segment};
+pub use lint::doubts;
+pub use prometheus::{LONGEST_GAP, Prometheus};
 pub use raw::*;
 pub use validate::{check_against_prices, discount};
 
-use crate::advise::Thresholds;
-use crate::calendar::OffHours;
-use crate::commitment::Commitment;
-use crate::demand::DemandSignal;
-use crate::floor::{WarmFloor, WarmWhen};
-use crate::health::HealthRules;
-use crate::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
-use crate::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure};
-use crate::quota::KnownQuota;
-use crate::sharing::Sharing;
-use crate::spot::SpotRules;
-use crate::transfer::Data;
-use crate::units::{MiB, Milli, Percent, UsdPerHour};
-use crate::window::Stabilization;
+use crate::base::calendar::OffHours;
+use crate::base::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
+use crate::base::kinds::{Evidence, QuotaUnit, Taint, Workload};
+use crate::base::units::{MiB, Milli, Percent, UsdPerHour};
+use crate::market::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure};
+use crate::market::quota_names::KnownQuota;
+use crate::market::sharing::Sharing;
+use crate::market::transfer::Data;
+use crate::policy::rules::advise::Thresholds;
+use crate::policy::rules::commitment::Commitment;
+use crate::policy::rules::demand::DemandSignal;
+use crate::policy::rules::health::HealthRules;
+use crate::policy::rules::spot::SpotRules;
+use crate::policy::rules::stabilization::Stabilization;
+use crate::policy::rules::warm_floor::{WarmFloor, WarmWhen};
 
 /// The `apiVersion` this release reads.
 pub const API_VERSION: &str = "stoker.dev/v1alpha1";
@@ -74,7 +74,7 @@ pub struct Policy {
     /// Limits that the cloud sets.
     pub quotas: Vec<Quota>,
     /// What becomes of a market whose quota is not among them; `None` is the usual rule: nothing is bought on demand where the quota
-    /// is [`Known::must_be_listed`](crate::quota::Known::must_be_listed), elsewhere it is taken as unlimited.
+    /// is [`Known::must_be_listed`](crate::market::quota_names::Known::must_be_listed), elsewhere it is taken as unlimited.
     pub unknown_quota: Option<UnknownQuota>,
     /// The operator's own prices.
     pub prices: Vec<PriceRow>,
@@ -117,7 +117,7 @@ pub struct Pool {
     pub zones: BTreeSet<String>,
     /// Its data; `None` where nothing of it counts for the choice.
     pub data: Option<Data>,
-    /// Largest share of its nodes in one zone, in whole nodes rounded up; `None` where any will do. Never nought and never all.
+    /// Largest share of its nodes in one zone, in whole nodes rounded up; `None` where any will do. Never zero and never all.
     pub max_zone_share: Option<Percent>,
     /// Instance types allowed; all when empty.
     pub instance_types: Vec<TypePattern>,
@@ -127,7 +127,7 @@ pub struct Pool {
     pub spot: Option<SpotRules>,
     /// Limits.
     pub limits: Limits,
-    /// What tells whether a node is in use.
+    /// How Stoker decides that a node is in use.
     pub evidence: Evidence,
     /// Whether each capacity type is a group of its own.
     pub split_capacity_type: bool,
@@ -168,7 +168,7 @@ pub struct Pool {
 #[serde(rename_all = "camelCase")]
 pub struct Isolation {
     /// A pod may use a shape on which its share of the price is at most this many times its own cheapest node's price, in thousandths.
-    pub kappa: Milli,
+    pub max_cost_ratio: Milli,
 }
 
 /// How much work one GPU does in a pool.
@@ -177,7 +177,7 @@ pub struct Isolation {
 pub enum Throughput {
     /// Every GPU counts alike.
     Alike,
-    /// By the operator's figures, in thousandths, for every model of the pool; above nought.
+    /// By the operator's figures, in thousandths, for every model of the pool; above zero.
     Given(BTreeMap<GpuModel, Milli>),
     /// By a figure of the data sheets.
     From(GpuFigure),
@@ -211,36 +211,6 @@ impl TypePattern {
             Self::Exact(name) => name == instance_type,
             Self::Prefix(prefix) => instance_type.as_str().starts_with(prefix),
         }
-    }
-}
-
-/// A taint on every node of a pool.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Taint {
-    /// Key.
-    pub key: String,
-    /// Value.
-    pub value: String,
-    /// Effect.
-    pub effect: TaintEffect,
-}
-
-/// What a quota's numbers mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum QuotaUnit {
-    /// Virtual CPUs.
-    Vcpus,
-    /// Advertised GPUs.
-    Gpus,
-}
-
-impl std::fmt::Display for QuotaUnit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Vcpus => "vCPU",
-            Self::Gpus => "GPU",
-        })
     }
 }
 
@@ -281,7 +251,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// What this cluster may hold of it; nought where others hold it all.
+    /// What this cluster may hold of it; zero where others hold it all.
     pub fn share(&self) -> u64 {
         u64::from(self.limit.saturating_sub(self.used).saturating_sub(self.safety))
     }

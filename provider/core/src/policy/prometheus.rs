@@ -1,9 +1,13 @@
-//! How Prometheus is asked.
+//! Settings for Prometheus queries.
 
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
+
+/// The longest time that a reading stands for: six of the longest usual periods (Prometheus scrapes each 15 s). After a longer silence
+/// nobody knows what was.
+pub const LONGEST_GAP: i64 = 90;
 
 /// How readings and demand signals are taken from Prometheus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,16 +15,17 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use capacity::{MoveBack, RawCapacity, RawPrice, RawQuota, RawSpot};
-pub use commitment::{CommitmentKind, RawCommitment, RawDiscount};
+pub use capacity::{RawCapacity, RawPrice, RawQuota, RawSpot};
+pub use commitment::{RawCommitment, RawDiscount};
 pub use health::RawUnhealthy;
 pub use sharing::{RawIsolation, RawMig, RawSharing};
 pub use signals::{RawPrometheus, RawSignal};
 pub use warm::{HeldThen, RawFloorSlot, RawOffHours, RawQuantile, RawSlot, RawWarmFloor};
 pub use windows::RawStabilization;
 
-use crate::offer::{GpuFeature, GpuFigure};
-use crate::transfer::MaxDistance;
+use crate::base::kinds::{Evidence, TaintEffect, Workload};
+use crate::market::offer::{GpuFeature, GpuFigure};
+use crate::market::transfer::MaxDistance;
 
 /// A policy: who may use what, where, how bought, within which limits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -45,28 +46,30 @@ pub struct RawPolicy {
     pub limits: RawOverallLimits,
     /// Who may use what. Listed in the order in which they are shown; no pool takes precedence.
     pub pools: Vec<RawPool>,
-    /// Limits that the cloud sets, as numbers.
+    /// Quotas that the cloud sets, as numbers.
     #[serde(default)]
     pub quotas: Vec<RawQuota>,
     /// The operator's own prices: each row replaces the table's row for that market.
     #[serde(default)]
     pub prices: Vec<RawPrice>,
-    /// What is paid for already: reservations, capacity blocks, savings plans. Used first, whichever pool buys.
+    /// Commitments that are already paid for: reservations, capacity blocks, savings plans. They
+    /// are used first, whichever pool buys.
     #[serde(default)]
     pub commitments: Vec<RawCommitment>,
     /// How readings and demand signals are taken from Prometheus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<RawPrometheus>,
-    /// How `stoker advise` judges what workloads use; nothing that is bought depends on it.
+    /// Thresholds of `stoker advise`; purchases do not depend on them.
     #[serde(default, skip_serializing_if = "RawAdvise::is_empty")]
     pub advise: RawAdvise,
 }
 
-/// How `stoker advise` judges what workloads use of their GPUs.
+/// Thresholds by which `stoker advise` judges the GPU use of workloads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawAdvise {
-    /// What a suggested GPU has above the workload's p95 of arithmetic and bandwidth and its peak of memory. Default: `20%`.
+    /// Headroom of a suggested GPU above the workload's p95 of arithmetic and bandwidth and its
+    /// peak of memory. Default: `20%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "20%")]
     pub headroom: Option<String>,
@@ -95,20 +98,21 @@ impl RawAdvise {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawDefaults {
-    /// Where the pools' data lies, as in `where.dataRegion`, e.g. `aws/us-east-1`. It counts for the pools with a `datasetGiB` or a
-    /// `maxDistance`.
+    /// Where the pools' data is, as in `where.dataRegion`, e.g. `aws/us-east-1`. It applies to
+    /// pools with a `datasetGiB` or a `maxDistance`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_region: Option<String>,
-    /// How long a launched machine may take to join the cluster before it is given up, e.g. `10m` (the default).
-    /// Keep it below the autoscaler's `--max-node-provision-time`.
+    /// How long a launched machine may take to join the cluster before the launch is abandoned,
+    /// e.g. `10m` (the default). Keep it below the autoscaler's `--max-node-provision-time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "10m")]
     pub boot_deadline: Option<String>,
-    /// What becomes of markets that count against a quota of the cloud which `quotas` does not list: `deny` buys nothing there, `allow`
-    /// takes it as unlimited. Default: `deny` for large GPUs on demand (V100, A100, H100 and their like), `allow` for the rest.
+    /// What to do with markets that count against a cloud quota which `quotas` does not list:
+    /// `deny` buys nothing there, `allow` assumes it is unlimited. Default: `deny` for large GPUs
+    /// on demand (V100, A100, H100 and their like), `allow` for the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_quota: Option<UnknownQuota>,
-    /// The IANA time zone by whose clock schedules are read that name none, e.g. `Europe/Berlin`. Default: `UTC`.
+    /// The IANA time zone of schedules that name none, e.g. `Europe/Berlin`. Default: `UTC`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "Europe/Berlin")]
     pub time_zone: Option<String>,
@@ -118,8 +122,9 @@ pub struct RawDefaults {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawOverallLimits {
-    /// Spend rate that all pools together never exceed, at cash prices: what commitments pay for does not count. It narrows as a pool's own
-    /// `limits.maxUsdPerHour` does. Default: no limit.
+    /// Spend rate that all pools together never exceed. What commitments pay for does not count. It
+    /// restricts purchases in the same steps as a pool's own `limits.maxUsdPerHour`. Default: no
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_usd_per_hour: Option<serde_json::Number>,
 }
@@ -130,40 +135,14 @@ impl RawOverallLimits {
     }
 }
 
-/// What becomes of a market whose quota the policy does not list.
+/// What to do with a market whose quota the policy does not list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownQuota {
-    /// Taken as unlimited.
+    /// It is assumed to be unlimited.
     Allow,
     /// Nothing is bought there.
     Deny,
-}
-
-/// What a pool runs; sets its defaults.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Workload {
-    /// Long runs that can resume from a checkpoint: spot first.
-    Training,
-    /// Serving people: on-demand, no spot unless named.
-    Inference,
-    /// Work that can wait and be repeated: spot first.
-    Batch,
-    /// Notebooks and experiments: spot first.
-    Dev,
-}
-
-impl Workload {
-    /// The word used in policies and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Training => "training",
-            Self::Inference => "inference",
-            Self::Batch => "batch",
-            Self::Dev => "dev",
-        }
-    }
 }
 
 /// How much an inference pool's answers matter.
@@ -200,46 +179,51 @@ pub struct RawPool {
     pub capacity: RawCapacity,
     /// Within which limits.
     pub limits: RawLimits,
-    /// What tells whether a node is in use. Default: `pods`.
+    /// How Stoker decides that a node is in use. Default: `pods`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
-    /// Whether each capacity type is a node group of its own, told by the cloud's own capacity-type label. Default: no.
+    /// Whether each capacity type is its own node group, labelled with the cloud's capacity-type
+    /// label. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split_capacity_type: Option<bool>,
     /// Labels and taints of its nodes.
     #[serde(default)]
     pub template: RawTemplate,
-    /// Nodes kept warm beside those at work. Off unless named.
+    /// Nodes kept warm in addition to busy ones. Off by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_floor: Option<RawWarmFloor>,
-    /// How long free nodes are kept before they may go. On by default.
+    /// How long free nodes are kept before they may be removed. On by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stabilization: Option<RawStabilization>,
-    /// When the pool is not worked with. Never unless named.
+    /// Times at which the pool is not used. None by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off_hours: Option<RawOffHours>,
-    /// How long pods may hold a node's GPUs and do nothing with them (no process at work, no memory filled) before the node counts as
-    /// held, such as by a forgotten notebook, e.g. `2h` (the default). A held node is guarded as a busy one is. 15m to 168h; needs
-    /// `evidence: probe`, which alone can tell.
+    /// How long pods may occupy a node's GPUs and do nothing with them (no process runs, no memory
+    /// fills) before the node's verdict is `held`, e.g. because of a forgotten notebook. Default:
+    /// `2h`. A held node is protected like a busy one. 15m to 168h; needs `evidence: probe`, which
+    /// alone can detect it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "2h")]
     pub held_after: Option<String>,
-    /// What becomes of nodes whose hardware is not fit for work: closed, and replaced once empty, unless said otherwise.
+    /// What to do with nodes whose hardware is faulty. By default they are cordoned, and replaced
+    /// once empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy: Option<RawUnhealthy>,
-    /// Keeps pods with a cheap home off dear shapes: each shape gets a taint, and pods in namespaces that opt in get tolerations for
-    /// those in their class. Off unless named.
+    /// Keeps pods that fit a cheap instance type off expensive ones: each instance type gets a
+    /// taint, and pods in namespaces that opt in get tolerations for those in their price class.
+    /// Off by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<RawIsolation>,
-    /// What a GPU-hour of waiting costs you, in dollars: it sizes the warm floor and windows of equal pay, and says when a dearer shape
-    /// opens because a pod's own class is sold out in an isolated pool. Default 2.
+    /// What a GPU-hour of waiting costs you, in dollars. It sizes the warm floor and windows of
+    /// equal cost. In an isolated pool it decides when a more expensive instance type opens because
+    /// a pod's own class is sold out. Default 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_usd_per_gpu_hour: Option<serde_json::Number>,
-    /// How each GPU is shared by several pods. A changed layout makes new groups. Off unless named.
+    /// How each GPU is shared by several pods. A changed layout makes new groups. Off by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<RawSharing>,
-    /// Demand signals, from Prometheus: how many replicas the pool's work asks for. They are shown and recorded; nothing is bought or
-    /// kept for them but where `warmFloor.signals` says so.
+    /// Demand signals from Prometheus: how many replicas the pool's work needs. They are shown and
+    /// recorded; they change purchases only with `warmFloor.signals`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<RawSignal>,
 }
@@ -262,7 +246,7 @@ pub struct RawGpu {
     /// Least CUDA compute capability, e.g. `8.9`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_compute_capability: Option<serde_json::Number>,
-    /// What the GPUs must be able to do. A GPU of which no source tells whether it can is left out.
+    /// Features that the GPUs must have. A GPU for which this is unknown is excluded.
     #[serde(default)]
     pub needs: Vec<GpuFeature>,
     /// How much work one GPU of each model does, as measured with your own work; only the proportions count. With it offers are ranked
@@ -295,17 +279,19 @@ pub struct RawWhere {
     /// Zones, by name (`us-east-1a`) or id (`use1-az6`); all of the regions' when empty.
     #[serde(default)]
     pub zones: Vec<String>,
-    /// Where the data lies: `cloud/region`, or `cloud/region/zone` of a disk that only one zone has, by the zone's id. Default:
-    /// `defaults.dataRegion`.
+    /// Where the data is: `cloud/region`, or `cloud/region/zone` of a disk that only one zone has,
+    /// by the zone's id. Default: `defaults.dataRegion`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "aws/us-east-1")]
     pub data_region: Option<String>,
-    /// How much data a node reads at a time, in GiB. Away from the data its price by the egress table is part of what the choice ranks by;
-    /// a place to which no transfer price is known is left out. Budgets count nodes and not transfer. Default: none is reckoned with.
+    /// How much data a node reads at a time, in GiB. Outside the data's region its price by the
+    /// egress table is added to the ranking price; a place without a known transfer price is
+    /// excluded. Budgets count nodes and not transfer. Default: no transfer.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "datasetGiB")]
     pub dataset_gib: Option<u64>,
-    /// How long a node works with what it has read, e.g. `8h`: the transfer's price is spread over it. A node reads when it starts, so say
-    /// how long nodes live, or how often they read if that is sooner. Reclaims of spot are counted in addition. Default: `24h`.
+    /// How long a node works with what it has read, e.g. `8h`: the transfer's price is spread over
+    /// it. A node reads when it starts, so write how long nodes live, or how often they read if
+    /// that is sooner. Spot reclaims are counted in addition. Default: `24h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "24h")]
     pub dataset_read_every: Option<String>,
@@ -323,29 +309,17 @@ pub struct RawWhere {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawLimits {
-    /// Nodes kept, whatever the demand. Default 0.
+    /// Minimum nodes, whatever the demand. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_nodes: Option<u32>,
-    /// Nodes never exceeded. Zero closes the pool.
+    /// Maximum nodes. Zero closes the pool.
     pub max_nodes: u32,
-    /// Spend rate never exceeded, at cash prices: what commitments pay for does not count, and may always be bought. From 80 % of it on
-    /// operators are warned; from 90 % on a pool that may buy spot buys nothing else for cash, one that may not goes on to the limit. What
-    /// runs is never ended for it. Default: no limit.
+    /// Spend rate that is never exceeded. What commitments pay for does not count and may always be
+    /// bought. From 80 % on operators are warned. From 90 % on a pool that may buy spot buys only
+    /// spot; other pools continue up to the limit. Running nodes are never ended for it. Default:
+    /// no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_usd_per_hour: Option<serde_json::Number>,
-}
-
-/// What tells whether a node is in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Evidence {
-    /// GPU pods bound to the node, and the probe on it: it is free when neither a pod nor anything on its GPUs is at work, unknown while
-    /// its probe is silent, unhealthy when its hardware is. Should all probes of the pool fall silent together, its pods are the evidence.
-    Probe,
-    /// GPU pods bound to the node.
-    Pods,
-    /// Nothing but the autoscaler's word.
-    None,
 }
 
 /// Labels and taints of a pool's nodes.
@@ -371,26 +345,4 @@ pub struct RawTaint {
     pub value: String,
     /// Effect.
     pub effect: TaintEffect,
-}
-
-/// What a taint does to pods that do not tolerate it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum TaintEffect {
-    /// New pods stay away.
-    NoSchedule,
-    /// New pods stay away if they can.
-    PreferNoSchedule,
-    /// Running pods leave too.
-    NoExecute,
-}
-
-impl TaintEffect {
-    /// The word that Kubernetes uses.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoSchedule => "NoSchedule",
-            Self::PreferNoSchedule => "PreferNoSchedule",
-            Self::NoExecute => "NoExecute",
-        }
-    }
 }

@@ -1,7 +1,4 @@
-//! The rules: from a policy as written to one that cannot be wrong.
-//!
-//! Nothing here stops at the first fault: each part is read as far as it goes, and a [`Policy`] comes out only when no part
-//! had anything to say.
+//! Validation: from a raw policy to a [`Policy`] that cannot be wrong, with every fault at once.
 
 mod advise;
 mod budgets;
@@ -29,15 +26,16 @@ use jiff::SignedDuration;
 use serde_json::Number;
 
 use super::{
-    API_VERSION, DEFAULT_BOOT_DEADLINE, DEFAULT_WAITING, Evidence, Fault, Isolation, Limits, Path, Policy, Pool, PriceRow,
-    RawCommitment, RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Taint, TaintEffect, Tier, TypePattern,
-    Workload, quoted,
+    API_VERSION, DEFAULT_BOOT_DEADLINE, DEFAULT_WAITING, Fault, Isolation, Limits, Path, Policy, Pool, PriceRow, RawCommitment,
+    RawLimits, RawPolicy, RawPool, RawPrice, RawTaint, RawTemplate, Tier, TypePattern,
 };
-use crate::calendar::Zone;
-use crate::ids::{IdError, ZoneId};
-use crate::offer::{CapacityType, NoCapability};
-use crate::sabotage;
-use crate::units::{MiB, UsdPerHour};
+use crate::base::calendar::Zone;
+use crate::base::ids::{IdError, ZoneId};
+use crate::base::kinds::{Evidence, Taint, TaintEffect, Workload};
+use crate::base::sabotage;
+use crate::base::text::quoted;
+use crate::base::units::{MiB, UsdPerHour};
+use crate::market::offer::{CapacityType, NoCapability};
 
 pub use commitments::percent as discount;
 pub use prices::check_against_prices;
@@ -106,12 +104,12 @@ impl Faults {
         let mut seen = BTreeSet::new();
         for (at, element) in list.iter().enumerate() {
             if !seen.insert(element) {
-                self.add(&path.index(at), format!("{} is named twice: take one out", show(element)));
+                self.add(&path.index(at), format!("{} is listed twice: remove one", show(element)));
             }
         }
     }
 
-    /// A rate above nought.
+    /// A rate above zero.
     fn rate(&mut self, path: &Path, number: &Number, cure: &str) -> Option<UsdPerHour> {
         self.keep(path, grammar::rate(number, cure))
     }
@@ -129,11 +127,11 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     if raw.api_version != API_VERSION {
         faults.add(
             &root.key("apiVersion"),
-            format!("{} is not a version that is read here: write {API_VERSION}", quoted(&raw.api_version)),
+            format!("{} is not a supported version: write {API_VERSION}", quoted(&raw.api_version)),
         );
     }
     if raw.kind != "Policy" {
-        faults.add(&root.key("kind"), format!("{} is not this file's kind: write Policy", quoted(&raw.kind)));
+        faults.add(&root.key("kind"), format!("{} is not a supported kind: write Policy", quoted(&raw.kind)));
     }
     let cluster = faults.keep(&root.key("clusterName"), grammar::name(&raw.cluster_name, MAX_CLUSTER_NAME));
     let boot_deadline = boot_deadline(faults, &root.key("defaults").key("bootDeadline"), raw.defaults.boot_deadline.as_deref());
@@ -228,8 +226,9 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     let labels = labels(faults, &path.key("template").key("labels"), &raw.template);
     let taints = taints(faults, &path.key("template").key("taints"), raw.template.taints.as_deref());
     let isolation = optional(raw.isolation.as_ref(), |isolation| {
-        let kappa = faults.keep(&path.key("isolation").key("kappa"), grammar::factor(&isolation.kappa, 1, 100));
-        Some(Isolation { kappa: kappa? })
+        let max_cost_ratio =
+            faults.keep(&path.key("isolation").key("maxCostRatio"), grammar::factor(&isolation.max_cost_ratio, 1, 100));
+        Some(Isolation { max_cost_ratio: max_cost_ratio? })
     });
     let waiting = raw.waiting_usd_per_gpu_hour.as_ref().map_or(Some(DEFAULT_WAITING), |number| {
         faults.rate(&path.key("waitingUsdPerGpuHour"), number, "name what a waiting GPU-hour costs you")
@@ -316,8 +315,10 @@ fn limits(faults: &mut Faults, path: &Path, raw: &RawLimits) -> Option<Limits> {
         faults.add(path, format!("minNodes {min_nodes} is above maxNodes {}: lower minNodes or raise maxNodes", raw.max_nodes));
     }
     if raw.max_nodes > MAX_NODES {
-        faults
-            .add(&path.key("maxNodes"), format!("{} is above {MAX_NODES}, more than a cluster holds: lower it", raw.max_nodes));
+        faults.add(
+            &path.key("maxNodes"),
+            format!("{} is above {MAX_NODES}, more than a cluster can have: lower it", raw.max_nodes),
+        );
     }
     let max_usd_per_hour = match &raw.max_usd_per_hour {
         None => None,
@@ -347,11 +348,11 @@ fn taints(faults: &mut Faults, path: &Path, raw: Option<&[RawTaint]>) -> Vec<Tai
         let _ = faults.keep(&path.key("key"), grammar::label_key(&taint.key));
         let _ = faults.keep(&path.key("value"), grammar::label_value(&taint.value));
         if AUTOSCALER_TAINTS.iter().any(|own| taint.key.starts_with(own)) && !sabotage::on("startup-taint-allowed") {
-            let why = "is a mark of the autoscaler's own, and a node that bears it never counts as ready: choose another key";
+            let why = "is reserved by the autoscaler, and a node that has it never counts as ready: choose another key";
             faults.add(&path.key("key"), format!("{} {why}", quoted(&taint.key)));
         }
         if !seen.insert((taint.key.as_str(), taint.effect)) {
-            faults.add(&path, format!("{} with {} is named twice: take one out", quoted(&taint.key), taint.effect.as_str()));
+            faults.add(&path, format!("{} with {} is listed twice: remove one", quoted(&taint.key), taint.effect.as_str()));
         }
     }
     raw.iter().map(|taint| Taint { key: taint.key.clone(), value: taint.value.clone(), effect: taint.effect }).collect()
@@ -364,7 +365,7 @@ fn price_rows(faults: &mut Faults, path: &Path, raw: &[RawPrice]) -> Option<Vec<
         let path = path.index(at);
         let market = (&one.cloud, &one.region, &one.zone, &one.instance_type, one.capacity_type);
         if let Some(earlier) = first.get(&market) {
-            faults.add(&path, format!("prices the same market as prices[{earlier}]: take one out"));
+            faults.add(&path, format!("prices the same market as prices[{earlier}]: remove one"));
         } else {
             first.insert(market, at);
         }

@@ -10,20 +10,19 @@ const KINDS: [Kind; 3] = [Kind::Reclaim, Kind::Rebalance, Kind::Maintenance];
 
 pub(super) fn write(page: &mut Page, seen: &Seen) {
     page.gauge("stoker_probe_build_info", "Always 1.").add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    let mut rounds = page.counter("stoker_probe_rounds_total", "Rounds of sampling, by how the driver stood.");
+    let mut rounds = page.counter("stoker_probe_rounds_total", "Rounds of sampling, by state of the driver.");
     for (state, count) in &seen.rounds {
         rounds.add(&[("driver", state)], count);
     }
-    let mut unknown =
-        page.counter("stoker_probe_unknown_readings_total", "Readings that could not be had, by signal and reason.");
+    let mut unknown = page.counter("stoker_probe_unknown_readings_total", "Readings that failed, by signal and reason.");
     for ((signal, why), count) in &seen.unknown {
         unknown.add(&[("signal", signal.as_str_name()), ("why", why.as_str_name())], count);
     }
-    let mut xids = page.counter("stoker_probe_xids_total", "XIDs since the probe began.");
+    let mut xids = page.counter("stoker_probe_xids_total", "XIDs since the probe started.");
     for ((uuid, code), count) in &seen.xids {
         xids.add(&[("UUID", uuid), ("xid", &code.to_string())], count);
     }
-    page.counter("stoker_probe_events_total", "XIDs and notices since the probe began.").add(&[], seen.events);
+    page.counter("stoker_probe_events_total", "XIDs and notices since the probe started.").add(&[], seen.events);
     let mut notices =
         page.gauge("stoker_probe_interruption_notice", "Whether the cloud has announced this and not withdrawn it.");
     for kind in KINDS {
@@ -37,10 +36,10 @@ pub(super) fn write(page: &mut Page, seen: &Seen) {
     if let Some(driver) = &round.driver {
         let labels =
             [("state", driver.state().as_str_name()), ("driver", &driver.driver_version), ("nvml", &driver.nvml_version)];
-        page.gauge("stoker_probe_driver_info", "How the driver stands; always 1.").add(&labels, 1);
+        page.gauge("stoker_probe_driver_info", "State of the driver; always 1.").add(&labels, 1);
     }
     if let Some(counted) = round.gpus_counted {
-        page.gauge("stoker_probe_gpus_counted", "GPUs that the driver counts, lost ones among them.").add(&[], counted);
+        page.gauge("stoker_probe_gpus_counted", "GPUs that the driver counts, including lost ones.").add(&[], counted);
     }
     let mut gates = page.gauge("stoker_probe_gate_ok", "Conditions of a started node; one that was not checked is absent.");
     for gate in &round.gates {

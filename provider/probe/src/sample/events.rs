@@ -76,7 +76,7 @@ where
             .and_then(|(device, uuid)| set.listen(device, uuid, XID | RECOVERY_ACTION).map_err(|error| error.to_string()));
         match kinds {
             Ok(kinds) if kinds & XID != 0 => {}
-            Ok(_) => faults.push(format!("GPU {index}: it tells no XIDs")),
+            Ok(_) => faults.push(format!("GPU {index}: it reports no XIDs")),
             Err(error) => faults.push(format!("GPU {index}: {error}")),
         }
     }

@@ -26,9 +26,7 @@ pub(crate) struct Trust {
 impl Trust {
     pub(crate) fn new(sees_all: bool) -> Self {
         if !sees_all {
-            tracing::warn!(
-                "the probe runs in a PID namespace of its own: lists of processes are not trusted; run it with hostPID"
-            );
+            tracing::warn!("the probe runs in a PID namespace of its own: process lists are not trusted; run it with hostPID");
         }
         Self { sees_all, doubted: BTreeMap::new() }
     }
@@ -43,10 +41,7 @@ impl Trust {
         *doubted = if processes == 0 && used > KEPT { *doubted + 1 } else { 0 };
         if *doubted >= ROUNDS && self.sees_all {
             self.sees_all = false;
-            tracing::warn!(
-                gpu = uuid,
-                "memory is in use and no process is listed: lists of processes are not trusted from now on"
-            );
+            tracing::warn!(gpu = uuid, "memory is in use and no process is listed: process lists are not trusted from now on");
         }
     }
 }

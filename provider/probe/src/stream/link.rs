@@ -27,7 +27,7 @@ pub enum LinkError {
         source: std::io::Error,
     },
     /// The token is none.
-    #[error("{}: holds no token: mount a ServiceAccount token there", path.display())]
+    #[error("{}: contains no token: mount a ServiceAccount token there", path.display())]
     Token {
         /// The file.
         path: PathBuf,

@@ -82,17 +82,17 @@ impl Status {
 
 /// Adds how the stream stands and what waits for it.
 pub fn metrics(page: &mut Page, status: &Status, waiting: Fill) {
-    page.gauge("stoker_probe_stream_connected", "Whether a stream to the provider stands.")
+    page.gauge("stoker_probe_stream_connected", "Whether a stream to the provider is open.")
         .add(&[], u8::from(status.connected()));
     page.counter("stoker_probe_streams_opened_total", "Streams to the provider that were opened.").add(&[], status.opened());
-    page.counter("stoker_probe_streams_failed_total", "Streams that broke, and tries that came to none.")
+    page.counter("stoker_probe_streams_failed_total", "Streams that broke, and failed attempts to open one.")
         .add(&[], status.failed());
     page.gauge("stoker_probe_waiting", "What the provider has not acknowledged yet.")
         .add(&[("what", "rounds")], waiting.rounds)
         .add(&[("what", "events")], waiting.events);
-    page.counter("stoker_probe_rounds_thinned_total", "Rounds that made room while the provider was away.")
+    page.counter("stoker_probe_rounds_thinned_total", "Rounds dropped while the provider was unreachable.")
         .add(&[], waiting.thinned);
-    page.counter("stoker_probe_events_dropped_total", "Events that made room while the provider was away.")
+    page.counter("stoker_probe_events_dropped_total", "Events dropped while the provider was unreachable.")
         .add(&[], waiting.dropped);
 }
 
@@ -109,7 +109,7 @@ enum Ended {
     Closed,
     #[error("the provider did not {what} within {} s", within.as_secs())]
     Late { what: &'static str, within: Duration },
-    #[error("the provider began with something else than what it knows")]
+    #[error("the provider's first message is not the list of what it knows")]
     Unexpected,
 }
 
@@ -132,7 +132,7 @@ pub async fn run(settings: Settings, outbox: Outbox, confirms: mpsc::Sender<Conf
         status.0.connected.store(false, Ordering::Relaxed);
         match ended.unwrap_or(Ok(Done::Stopped)) {
             Ok(Done::Stopped) => return,
-            Ok(Done::Renew) => tracing::info!("the certificate or token was renewed; the stream is opened anew"),
+            Ok(Done::Renew) => tracing::info!("the certificate or token was renewed; reopening the stream"),
             Err(ended) => {
                 status.fails(&ended);
                 let wait = backoff.next_wait();

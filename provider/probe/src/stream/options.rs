@@ -23,19 +23,19 @@ pub struct StreamArgs {
     /// Where the provider takes readings, e.g. `https://stoker.stoker.svc:8089`; without it, only metrics are served
     #[arg(long, env = "STOKER_PROBE_PROVIDER", value_name = "URL", help_heading = "Provider")]
     pub provider: Option<String>,
-    /// Who signs the provider's certificate, in PEM
+    /// CA bundle for the provider's certificate, in PEM
     #[arg(long, env = "STOKER_PROBE_PROVIDER_CA", value_name = "FILE", help_heading = "Provider")]
     pub provider_ca: Option<PathBuf>,
     /// Certificate of this node, naming `probe:<node>`, in PEM; read again when it changes
     #[arg(long, env = "STOKER_PROBE_TLS_CERT", value_name = "FILE", help_heading = "Provider")]
     pub tls_cert: Option<PathBuf>,
-    /// Its private key
+    /// Private key of that certificate, in PEM
     #[arg(long, env = "STOKER_PROBE_TLS_KEY", value_name = "FILE", help_heading = "Provider")]
     pub tls_key: Option<PathBuf>,
     /// `ServiceAccount` token of this pod, for the audience `stoker-probe`; in place of a certificate, and read for each stream
     #[arg(long, env = "STOKER_PROBE_TOKEN_FILE", value_name = "FILE", help_heading = "Provider")]
     pub token_file: Option<PathBuf>,
-    /// Speak without TLS to a provider that is not on this machine: whoever is on the way can read and change what is told
+    /// Connect without TLS to a provider on another machine: anyone on the network path can read and change the data
     #[arg(long, env = "STOKER_PROBE_ALLOW_PLAINTEXT", help_heading = "Provider")]
     pub allow_plaintext: bool,
 }
@@ -112,7 +112,7 @@ impl StreamArgs {
                 Some(Access::Plaintext)
             }
             _ => {
-                faults.push(format!("--provider {provider}: is no URL: give https://host:port"));
+                faults.push(format!("--provider {provider}: is not a URL: give https://host:port"));
                 None
             }
         };
@@ -143,7 +143,7 @@ impl StreamArgs {
 
     fn over_tls(&self, faults: &mut Vec<String>) -> Option<Access> {
         let Some(ca) = self.provider_ca.clone() else {
-            faults.push("--provider-ca is missing: name the file of who signs the provider's certificate".to_owned());
+            faults.push("--provider-ca is missing: give the CA file that signs the provider's certificate".to_owned());
             return None;
         };
         match (&self.tls_cert, &self.tls_key, &self.token_file) {
@@ -167,11 +167,11 @@ impl StreamArgs {
             ));
         }
         if self.provider_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some() {
-            faults.push("--provider is http://, and certificates are for https://: change it, or leave them out".to_owned());
+            faults.push("--provider is http://, and certificates are for https://: change it, or omit them".to_owned());
         }
         if self.token_file.is_some() {
             faults.push(
-                "--token-file: over http:// the token is there for anybody to take, and proves nothing: give https://, or leave it out"
+                "--token-file: over http:// anybody can read the token, so it proves nothing: give https://, or omit it"
                     .to_owned(),
             );
         }

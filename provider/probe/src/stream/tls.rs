@@ -16,19 +16,19 @@ use super::options::Access;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TlsMistake {
     /// The authority's file holds no certificate.
-    #[error("{}: holds no certificate in PEM: name with --provider-ca the file of who signs the provider's certificate", path.display())]
+    #[error("{}: contains no certificate in PEM: give with --provider-ca the CA that signs the provider's certificate", path.display())]
     NoAuthority {
         /// The file.
         path: PathBuf,
     },
     /// The certificate's file holds none.
-    #[error("{}: holds no certificate in PEM: name with --tls-cert the one of this node", path.display())]
+    #[error("{}: contains no certificate in PEM: give this node's with --tls-cert", path.display())]
     NoCertificate {
         /// The file.
         path: PathBuf,
     },
     /// The key's file holds none.
-    #[error("{}: holds no private key in PEM, or an encrypted one: name with --tls-key the key of {}", path.display(), cert.display())]
+    #[error("{}: contains no private key in PEM, or an encrypted one: give with --tls-key the key of {}", path.display(), cert.display())]
     NoKey {
         /// The file.
         path: PathBuf,
@@ -45,7 +45,8 @@ pub enum TlsMistake {
     },
     /// Somebody else signed the provider's certificate.
     #[error(
-        "{provider}: its certificate is not of the authority in {}: name with --provider-ca who signed the service's --probe-cert", ca.display()
+        "{provider}: its certificate is not signed by the CA in {}: give with --provider-ca the CA that signed the service's \
+         --probe-cert", ca.display()
     )]
     OtherAuthority {
         /// The provider.
@@ -55,8 +56,8 @@ pub enum TlsMistake {
     },
     /// The provider's certificate is for other names.
     #[error(
-        "{provider}: its certificate is for {} and not for that name: name one of these with --provider, or issue the service's --probe-cert \
-         for this one",
+        "{provider}: its certificate is for {} and not for that name: use one of these in --provider, or issue the service's \
+         --probe-cert for this one",
         names(presented)
     )]
     OtherName {
@@ -75,7 +76,7 @@ pub enum TlsMistake {
         early: bool,
     },
     /// The provider's certificate cannot be used for another reason.
-    #[error("{provider}: its certificate cannot be used: {detail}: issue the service's --probe-cert anew, for servers")]
+    #[error("{provider}: its certificate cannot be used: {detail}: reissue the service's --probe-cert for servers")]
     Unusable {
         /// The provider.
         provider: Uri,
@@ -84,7 +85,8 @@ pub enum TlsMistake {
     },
     /// The provider's port is plaintext.
     #[error(
-        "{provider}: no TLS is spoken there: start the service with --probe-cert and --probe-key, or give --provider as http://"
+        "{provider}: it does not speak TLS: start the service with --probe-cert and --probe-key, or give --provider as \
+         http://"
     )]
     PlaintextPort {
         /// The provider.
@@ -92,7 +94,8 @@ pub enum TlsMistake {
     },
     /// The provider speaks TLS, and we do not.
     #[error(
-        "{provider}: the connection ends before a word: if the service has --probe-cert, give --provider as https://, and --provider-ca"
+        "{provider}: the connection closes without an answer: if the service has --probe-cert, give --provider as https://, \
+         and --provider-ca"
     )]
     TlsPort {
         /// The provider.
@@ -110,8 +113,8 @@ pub enum TlsMistake {
     },
     /// The provider wants a certificate, and we have a token.
     #[error(
-        "{provider}: asks for a certificate of this node, and a token is none: give --tls-cert and --tls-key, or start the service without \
-         --probe-client-ca"
+        "{provider}: requires a certificate of this node, not a token: give --tls-cert and --tls-key, or start the service \
+         without --probe-client-ca"
     )]
     CertificateWanted {
         /// The provider.
@@ -195,11 +198,11 @@ fn refused(alert: &str, provider: Uri, access: &Access) -> Option<TlsMistake> {
     }
     let Access::Certificate { cert, .. } = access else { return None };
     let cure = if is(Alert::CertificateExpired) {
-        "it is past its time, or before it: renew it, or set the clocks"
+        "it has expired or is not valid yet: renew it, or set the clocks"
     } else if is(Alert::UnknownCA) || is(Alert::BadCertificate) || is(Alert::DecryptError) || is(Alert::CertificateUnknown) {
-        "issue it by the authority of the service's --probe-client-ca"
+        "issue it by the CA in the service's --probe-client-ca"
     } else if is(Alert::UnsupportedCertificate) || is(Alert::AccessDenied) || is(Alert::CertificateRequired) {
-        "issue it for clients (extended key usage clientAuth), by the authority of the service's --probe-client-ca"
+        "issue it for clients (extended key usage clientAuth), by the CA in the service's --probe-client-ca"
     } else if is(Alert::CertificateRevoked) {
         "issue another"
     } else {

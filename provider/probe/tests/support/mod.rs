@@ -119,7 +119,7 @@ impl Probe {
         let mut http = None;
         for line in log.by_ref().map_while(Result::ok) {
             // Colours or not: the address is the last word of its field.
-            if line.contains("the probe begins") {
+            if line.contains("the probe starts") {
                 http = line
                     .rsplit("127.0.0.1:")
                     .next()

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+use super::ca_client::CaClient;
 use super::client::Client;
 use super::cluster::{Cluster, NodeView, PodView};
 use super::deletion::Deletions;
-use super::door::Door;
 use super::fit::{SimNode, place};
 use super::planner::Planner;
 use super::registry::{Registry, Scope};
@@ -62,7 +62,7 @@ impl State {
     }
 }
 
-/// A model of the Cluster Autoscaler between a [`Door`] and a [`Cluster`].
+/// A model of the Cluster Autoscaler between a [`CaClient`] and a [`Cluster`].
 #[derive(Debug)]
 pub struct Autoscaler<D, C> {
     pub(super) client: Client<D>,
@@ -84,7 +84,7 @@ pub(super) struct Pass {
     pub(super) hold_scale_down: bool,
 }
 
-impl<D: Door, C: Cluster> Autoscaler<D, C> {
+impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     /// A process that has just started.
     pub fn new(door: D, cluster: C, settings: Settings) -> Self {
         Self { client: Client::new(door), cluster, state: State::new(&settings), settings }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::autoscaler::Autoscaler;
+use super::ca_client::{CaClient, FAKE_CREATE_ERROR, FAKE_UNREGISTERED, NodeRef};
 use super::cluster::Cluster;
-use super::door::{Door, FAKE_CREATE_ERROR, FAKE_UNREGISTERED, NodeRef};
 use super::report::{Action, LoopError, LoopReport};
 use super::time::after;
 
-impl<D: Door, C: Cluster> Autoscaler<D, C> {
+impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     /// Deletes instances that have been without a Node for longer than they may, down to the group's minimum. The first refusal
     /// ends it for this loop.
     pub(super) async fn delete_unregistered(&mut self, now: Timestamp, report: &mut LoopReport) -> Result<(), LoopError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::door::{Door, DoorError, ExpanderOption, GroupInfo, GroupOptions, InstanceInfo, NodeRef, Template};
+use super::ca_client::{CaClient, CaError, ExpanderOption, GroupInfo, GroupOptions, InstanceInfo, NodeRef, Template};
 use super::report::{Call, CallRecord};
 
 /// A door with the memory of the autoscaler's client.
@@ -23,7 +23,7 @@ pub(super) struct Client<D> {
     pub(super) calls: Vec<CallRecord>,
 }
 
-impl<D: Door> Client<D> {
+impl<D: CaClient> Client<D> {
     pub(super) const fn new(door: D) -> Self {
         Self { door, groups: None, group_of: BTreeMap::new(), templates: BTreeMap::new(), gpu_label: None, calls: Vec::new() }
     }
@@ -40,12 +40,12 @@ impl<D: Door> Client<D> {
         self.templates.clear();
     }
 
-    fn log<T>(&mut self, call: Call, result: Result<T, DoorError>) -> Result<T, DoorError> {
+    fn log<T>(&mut self, call: Call, result: Result<T, CaError>) -> Result<T, CaError> {
         self.calls.push(CallRecord { call, error: result.as_ref().err().cloned() });
         result
     }
 
-    pub(super) async fn refresh(&mut self) -> Result<(), DoorError> {
+    pub(super) async fn refresh(&mut self) -> Result<(), CaError> {
         self.forget_groups();
         let result = self.door.refresh().await;
         self.log(Call::Refresh, result)
@@ -71,7 +71,7 @@ impl<D: Door> Client<D> {
         self.node_groups().await.iter().find(|g| g.id == id).cloned()
     }
 
-    pub(super) async fn group_of(&mut self, node: &NodeRef) -> Result<Option<Arc<str>>, DoorError> {
+    pub(super) async fn group_of(&mut self, node: &NodeRef) -> Result<Option<Arc<str>>, CaError> {
         let key = (node.name.clone(), node.provider_id.clone());
         if let Some(group) = self.group_of.get(&key) {
             return Ok(Some(Arc::clone(group)));
@@ -95,33 +95,33 @@ impl<D: Door> Client<D> {
         self.group_of(node).await.ok().flatten()
     }
 
-    pub(super) async fn target_size(&mut self, group: &str) -> Result<i32, DoorError> {
+    pub(super) async fn target_size(&mut self, group: &str) -> Result<i32, CaError> {
         let result = self.door.target_size(group).await;
         self.log(Call::TargetSize(group.to_owned()), result)
     }
 
-    pub(super) async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), DoorError> {
+    pub(super) async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
         let result = self.door.increase_size(group, delta).await;
         self.log(Call::IncreaseSize(group.to_owned(), delta), result)
     }
 
-    pub(super) async fn decrease_target_size(&mut self, group: &str, delta: i32) -> Result<(), DoorError> {
+    pub(super) async fn decrease_target_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
         let result = self.door.decrease_target_size(group, delta).await;
         self.log(Call::DecreaseTargetSize(group.to_owned(), delta), result)
     }
 
-    pub(super) async fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> Result<(), DoorError> {
+    pub(super) async fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> Result<(), CaError> {
         let result = self.door.delete_nodes(group, nodes).await;
         let ids = nodes.iter().map(|node| node.provider_id.clone()).collect();
         self.log(Call::DeleteNodes(group.to_owned(), ids), result)
     }
 
-    pub(super) async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, DoorError> {
+    pub(super) async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, CaError> {
         let result = self.door.nodes(group).await;
         self.log(Call::Nodes(group.to_owned()), result)
     }
 
-    pub(super) async fn template(&mut self, group: &str) -> Result<Arc<Template>, DoorError> {
+    pub(super) async fn template(&mut self, group: &str) -> Result<Arc<Template>, CaError> {
         if let Some(template) = self.templates.get(group) {
             return Ok(Arc::clone(template));
         }
@@ -132,11 +132,7 @@ impl<D: Door> Client<D> {
     }
 
     /// The group's own options: `None` where it has none, by an empty answer or by a server without the method.
-    pub(super) async fn own_options(
-        &mut self,
-        group: &str,
-        defaults: &GroupOptions,
-    ) -> Result<Option<GroupOptions>, DoorError> {
+    pub(super) async fn own_options(&mut self, group: &str, defaults: &GroupOptions) -> Result<Option<GroupOptions>, CaError> {
         let result = self.door.get_options(group, defaults).await;
         match self.log(Call::GetOptions(group.to_owned()), result) {
             Err(error) if error.is_unimplemented() => Ok(None),
@@ -145,7 +141,7 @@ impl<D: Door> Client<D> {
     }
 
     /// The options that hold for the group.
-    pub(super) async fn options(&mut self, group: &str, defaults: &GroupOptions) -> Result<GroupOptions, DoorError> {
+    pub(super) async fn options(&mut self, group: &str, defaults: &GroupOptions) -> Result<GroupOptions, CaError> {
         Ok(self.own_options(group, defaults).await?.unwrap_or(*defaults))
     }
 
@@ -169,7 +165,7 @@ impl<D: Door> Client<D> {
         &mut self,
         options: &[ExpanderOption],
         templates: &BTreeMap<String, Arc<Template>>,
-    ) -> Result<Vec<String>, DoorError> {
+    ) -> Result<Vec<String>, CaError> {
         let result = self.door.best_options(options, templates).await;
         self.log(Call::BestOptions(options.iter().map(|o| o.group.clone()).collect()), result)
     }

@@ -5,12 +5,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::policy::{Taint, TaintEffect};
-use stoker_core::sharing::Slices;
-use stoker_core::template::Resources;
-use stoker_core::units::MiB;
+use stoker_core::base::kinds::{Taint, TaintEffect};
+use stoker_core::base::units::MiB;
+use stoker_core::catalogue::template::Resources;
+use stoker_core::market::sharing::Slices;
 
-use super::door::{Labels, NodeRef};
+use super::ca_client::{Labels, NodeRef};
 
 /// The taint on a node that is about to be deleted; its value is the time it was set, in seconds since 1970.
 pub const TO_BE_DELETED_TAINT: &str = "ToBeDeletedByClusterAutoscaler";

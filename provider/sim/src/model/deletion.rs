@@ -5,8 +5,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::autoscaler::{Autoscaler, Pass};
+use super::ca_client::CaClient;
 use super::cluster::{Cluster, NodeView, PodView};
-use super::door::Door;
 use super::limits::Usage;
 use super::planner::Removable;
 use super::report::{Action, LoopError, LoopReport};
@@ -62,7 +62,7 @@ impl Deletions {
     }
 }
 
-impl<D: Door, C: Cluster> Autoscaler<D, C> {
+impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     /// Looks for nodes that are not needed and marks those that may go for deletion.
     pub(super) async fn scale_down(&mut self, pass: &Pass, report: &mut LoopReport) -> Result<(), LoopError> {
         let any = self.find_unneeded(pass).await;

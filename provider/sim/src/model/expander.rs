@@ -6,14 +6,14 @@ use std::sync::Arc;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
+use super::ca_client::{CaClient, ExpanderOption, Template};
 use super::client::Client;
-use super::door::{Door, ExpanderOption, Template};
 use super::fit::share;
 use super::settings::{Expander, Settings};
 
 /// Runs the options through the chain: each filter narrows, one left ends it, more left are drawn by lot. `None` where a filter
 /// left none.
-pub(super) async fn choose<D: Door>(
+pub(super) async fn choose<D: CaClient>(
     client: &mut Client<D>,
     settings: &Settings,
     templates: &BTreeMap<String, Arc<Template>>,
@@ -38,7 +38,7 @@ pub(super) async fn choose<D: Door>(
 
 /// Our own expander. A failed call and a reply without any known group change nothing; an empty reply is a veto on releases that
 /// know it.
-async fn ask<D: Door>(
+async fn ask<D: CaClient>(
     client: &mut Client<D>,
     settings: &Settings,
     templates: &BTreeMap<String, Arc<Template>>,

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stoker_core::policy::{Taint, TaintEffect};
-use stoker_core::sharing::Slices;
-use stoker_core::template::Resources;
+use stoker_core::base::kinds::{Taint, TaintEffect};
+use stoker_core::catalogue::template::Resources;
+use stoker_core::market::sharing::Slices;
 
+use super::ca_client::NodeRef;
 use super::cluster::{NodeView, PodView, Requests};
-use super::door::NodeRef;
 
 /// A node in a simulation, with the pods on it.
 #[derive(Debug, Clone)]

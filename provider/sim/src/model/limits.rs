@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use stoker_core::template::Resources;
+use stoker_core::catalogue::template::Resources;
 
 use super::autoscaler::Pass;
+use super::ca_client::{CaClient, Template};
 use super::client::Client;
 use super::cluster::Requests;
-use super::door::{Door, Template};
 use super::fit::has_label;
 use super::settings::Settings;
 
@@ -25,7 +25,7 @@ impl Usage {
     /// Counts the nodes; on older releases those of groups by target size and template. Asks for the group of each, and fails with
     /// the first call that does, or with a foreign node that has the GPU label and no GPUs; then nothing in the cluster is scaled in
     /// this loop.
-    pub(super) async fn count<D: Door>(
+    pub(super) async fn count<D: CaClient>(
         client: &mut Client<D>,
         settings: &Settings,
         pass: &Pass,
@@ -60,7 +60,7 @@ impl Usage {
         Ok(usage)
     }
 
-    async fn add_targets<D: Door>(
+    async fn add_targets<D: CaClient>(
         &mut self,
         client: &mut Client<D>,
         templates: &BTreeMap<String, Arc<Template>>,

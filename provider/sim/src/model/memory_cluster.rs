@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use stoker_core::policy::{Taint, TaintEffect};
+use stoker_core::base::kinds::{Taint, TaintEffect};
 
 use super::cluster::{Cluster, ClusterError, NodeView, PodView, Requests, TO_BE_DELETED_TAINT, Toleration};
 use super::fit::{SimNode, place};

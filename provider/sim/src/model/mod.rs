@@ -1,6 +1,6 @@
 //! A model of the Cluster Autoscaler: what it asks of a node supplier, when, and what it makes of the answers.
 //!
-//! [`Autoscaler`] stands between a [`Door`], the supplier, and a [`Cluster`], the Nodes and Pods. Each [`Autoscaler::run_once`] is
+//! [`Autoscaler`] stands between a [`CaClient`], the supplier, and a [`Cluster`], the Nodes and Pods. Each [`Autoscaler::run_once`] is
 //! one loop of the original in its order of calls; the [`LoopReport`] tells what it did and every call it made. Time is an
 //! argument, nothing sleeps, and the same answers give the same loops, so that a day passes in a moment and every case can be
 //! told again.
@@ -39,11 +39,11 @@
 mod autoscaler;
 mod backoff;
 mod binpack;
+mod ca_client;
 mod cleanup;
 mod client;
 mod cluster;
 mod deletion;
-mod door;
 mod expander;
 mod fit;
 mod limits;
@@ -61,13 +61,13 @@ mod time;
 mod timing;
 
 pub use autoscaler::Autoscaler;
+pub use ca_client::{
+    CaClient, CaError, ExpanderOption, FAKE_CREATE_ERROR, FAKE_NODE_REASON, FAKE_UNREGISTERED, GroupInfo, GroupOptions,
+    InstanceError, InstanceInfo, InstanceState, Labels, NodeRef, Template,
+};
 pub use cluster::{
     Cluster, ClusterError, NodeView, PodView, Requests, SCALE_DOWN_DISABLED, STARTUP_TAINT_PREFIXES, TO_BE_DELETED_TAINT,
     Toleration,
-};
-pub use door::{
-    Door, DoorError, ExpanderOption, FAKE_CREATE_ERROR, FAKE_NODE_REASON, FAKE_UNREGISTERED, GroupInfo, GroupOptions,
-    InstanceError, InstanceInfo, InstanceState, Labels, NodeRef, Template,
 };
 pub use memory_cluster::{MemoryCluster, PodSpec, Scoring};
 pub use report::{Action, Call, CallRecord, LoopError, LoopReport, OptionSeen, Outcome, ScaleUp, Skip};

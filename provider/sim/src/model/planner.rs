@@ -6,9 +6,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::autoscaler::{Autoscaler, Pass};
+use super::ca_client::CaClient;
 use super::cluster::{Cluster, NodeView, PodView};
 use super::deletion::DELETION_GRACE;
-use super::door::Door;
 use super::fit::{SimNode, first_fit, has_label};
 use super::templates::Seen;
 use super::time::{after, count};
@@ -69,7 +69,7 @@ struct Candidate {
     at: usize,
 }
 
-impl<D: Door, C: Cluster> Autoscaler<D, C> {
+impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     /// Works out anew which nodes are not needed: little used, not kept, and their pods would fit elsewhere. Answers whether any node
     /// could go at all.
     pub(super) async fn find_unneeded(&mut self, pass: &Pass) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::door::{Door, FAKE_UNREGISTERED, NodeRef};
+use super::ca_client::{CaClient, FAKE_UNREGISTERED, NodeRef};
 use super::registry::Scope;
 use super::templates::Seen;
 use super::time::after;
@@ -47,7 +47,7 @@ pub(super) struct Census {
 
 impl Census {
     /// Counts the nodes and the instances without one.
-    pub(super) async fn take<D: Door>(
+    pub(super) async fn take<D: CaClient>(
         scope: &mut Scope<'_, D>,
         nodes: &[Seen],
         unregistered: &BTreeMap<String, Timestamp>,
@@ -85,7 +85,7 @@ impl Census {
 }
 
 /// How long a node of that group may take to become Ready. A filled answer has no field for it and so makes it nought.
-async fn startup_time<D: Door>(scope: &mut Scope<'_, D>, group: &str, before: SignedDuration) -> SignedDuration {
+async fn startup_time<D: CaClient>(scope: &mut Scope<'_, D>, group: &str, before: SignedDuration) -> SignedDuration {
     if !scope.settings.generation.startup_time_from_options() {
         return before;
     }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use super::backoff::Backoff;
+use super::ca_client::{CaClient, InstanceError, InstanceInfo};
 use super::client::Client;
-use super::door::{Door, InstanceError, InstanceInfo};
 use super::readiness::Census;
 use super::report::{Action, LoopError};
 use super::settings::Settings;
@@ -65,7 +65,7 @@ pub(super) struct Registry {
 
 impl Registry {
     /// Takes in the state of the groups and nodes, and settles the requests: fulfilled, timed out or failed.
-    pub(super) async fn update<D: Door>(&mut self, scope: &mut Scope<'_, D>, nodes: &[Seen]) -> Result<(), LoopError> {
+    pub(super) async fn update<D: CaClient>(&mut self, scope: &mut Scope<'_, D>, nodes: &[Seen]) -> Result<(), LoopError> {
         let groups = scope.client.node_groups().await;
         let mut targets = BTreeMap::new();
         for group in groups.iter() {
@@ -85,7 +85,7 @@ impl Registry {
         Ok(())
     }
 
-    async fn read_instances<D: Door>(
+    async fn read_instances<D: CaClient>(
         &mut self,
         scope: &mut Scope<'_, D>,
     ) -> Result<BTreeMap<String, Vec<InstanceInfo>>, LoopError> {
@@ -115,7 +115,7 @@ impl Registry {
     }
 
     /// The goroutine beside the loop: reads the instances of all groups when they are due. A failed read is taken for none.
-    pub(super) async fn refresh_cache<D: Door>(&mut self, client: &mut Client<D>, now: Timestamp) {
+    pub(super) async fn refresh_cache<D: CaClient>(&mut self, client: &mut Client<D>, now: Timestamp) {
         if now < self.next_cache_refresh(now) {
             return;
         }
@@ -157,7 +157,7 @@ impl Registry {
             .collect();
     }
 
-    async fn settle_requests<D: Door>(&mut self, scope: &mut Scope<'_, D>) {
+    async fn settle_requests<D: CaClient>(&mut self, scope: &mut Scope<'_, D>) {
         self.backoff.forget_stale(scope.settings, scope.now);
         let ids: Vec<String> = self.requests.keys().cloned().collect();
         for id in ids {
@@ -177,7 +177,7 @@ impl Registry {
         }
     }
 
-    async fn note_creation_errors<D: Door>(&mut self, scope: &mut Scope<'_, D>) {
+    async fn note_creation_errors<D: CaClient>(&mut self, scope: &mut Scope<'_, D>) {
         for group in scope.client.node_groups().await.iter() {
             let seen: BTreeSet<String> =
                 failed(self.previous_instances.get(&group.id)).map(|(instance, _)| instance.id.clone()).collect();
@@ -210,7 +210,7 @@ impl Registry {
     }
 
     /// Reads the target sizes again, after something was asked for or deleted.
-    pub(super) async fn recalculate<D: Door>(&mut self, client: &mut Client<D>) {
+    pub(super) async fn recalculate<D: CaClient>(&mut self, client: &mut Client<D>) {
         let groups = client.node_groups().await;
         let mut targets = BTreeMap::new();
         for group in groups.iter() {
@@ -225,7 +225,7 @@ impl Registry {
     }
 
     /// Notes that a group was asked for more nodes, or that some of those asked for failed.
-    pub(super) async fn register<D: Door>(&mut self, scope: &mut Scope<'_, D>, group: &str, delta: i32) {
+    pub(super) async fn register<D: CaClient>(&mut self, scope: &mut Scope<'_, D>, group: &str, delta: i32) {
         let Ok(options) = scope.client.options(group, &scope.settings.group_options()).await else { return };
         let deadline = after(scope.now, options.max_node_provision);
         match self.requests.get_mut(group) {
@@ -246,7 +246,7 @@ impl Registry {
     }
 
     /// Leaves a group alone for a while. A group without a template is never left alone.
-    pub(super) fn back_off<D: Door>(&mut self, scope: &mut Scope<'_, D>, group: &str) {
+    pub(super) fn back_off<D: CaClient>(&mut self, scope: &mut Scope<'_, D>, group: &str) {
         if scope.templates.get(group).is_some() {
             let until = self.backoff.fail(group, scope.settings, scope.now);
             scope.actions.push(Action::BackedOff { group: group.to_owned(), until });
@@ -264,7 +264,7 @@ impl Registry {
     }
 
     /// The nodes that count as coming.
-    pub(super) async fn upcoming<D: Door>(&self, scope: &mut Scope<'_, D>) -> BTreeMap<String, Upcoming> {
+    pub(super) async fn upcoming<D: CaClient>(&self, scope: &mut Scope<'_, D>) -> BTreeMap<String, Upcoming> {
         let mut upcoming = BTreeMap::new();
         for group in scope.client.node_groups().await.iter() {
             let missing = self.missing(&group.id);

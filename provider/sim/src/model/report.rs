@@ -5,8 +5,8 @@ use std::fmt;
 
 use jiff::Timestamp;
 
+use super::ca_client::{CaError, InstanceError};
 use super::cluster::ClusterError;
-use super::door::{DoorError, InstanceError};
 
 /// A call through the door, with the arguments that tell it from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub struct CallRecord {
     /// What was asked.
     pub call: Call,
     /// Why it failed; `None` where it did not.
-    pub error: Option<DoorError>,
+    pub error: Option<CaError>,
 }
 
 /// How a loop ended.
@@ -110,14 +110,14 @@ pub enum Outcome {
 pub enum LoopError {
     /// `Refresh` failed.
     #[error("failed to refresh")]
-    Refresh(#[source] DoorError),
+    Refresh(#[source] CaError),
     /// The template of a group failed, on a release where that ends the loop.
     #[error("no template for {group}")]
     Template {
         /// The group.
         group: String,
         /// Why.
-        source: DoorError,
+        source: CaError,
     },
     /// The target size of a group could not be read.
     #[error("no target size of {group}")]
@@ -125,7 +125,7 @@ pub enum LoopError {
         /// The group.
         group: String,
         /// Why.
-        source: DoorError,
+        source: CaError,
     },
     /// The instances of a group could not be read.
     #[error("no instances of {group}")]
@@ -133,7 +133,7 @@ pub enum LoopError {
         /// The group.
         group: String,
         /// Why.
-        source: DoorError,
+        source: CaError,
     },
     /// The target size of a group could not be corrected.
     #[error("failed to fix the size of {group}")]
@@ -141,7 +141,7 @@ pub enum LoopError {
         /// The group.
         group: String,
         /// Why.
-        source: DoorError,
+        source: CaError,
     },
     /// `NodeGroupForNode` named a group that `NodeGroups` did not list. The real one dies here.
     #[error("{group} owns an instance and is not listed")]
@@ -235,7 +235,7 @@ pub enum Action {
         /// By how many.
         delta: i32,
         /// Why.
-        error: DoorError,
+        error: CaError,
     },
     /// Instances of a group could not be created.
     CreationFailed {
@@ -267,7 +267,7 @@ pub enum Action {
         /// Their ids.
         instances: Vec<String>,
         /// Why it failed; `None` where it did not.
-        error: Option<DoorError>,
+        error: Option<CaError>,
     },
     /// Instances that could not be created were deleted.
     FailedDeleted {
@@ -276,7 +276,7 @@ pub enum Action {
         /// Their ids.
         instances: Vec<String>,
         /// Why it failed; `None` where it did not.
-        error: Option<DoorError>,
+        error: Option<CaError>,
     },
     /// The target size of a group was lowered to what is there.
     SizeFixed {

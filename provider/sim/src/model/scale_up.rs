@@ -6,15 +6,15 @@ use jiff::Timestamp;
 
 use super::autoscaler::{Autoscaler, Pass};
 use super::binpack::{Kind, estimate, fitting, kinds};
+use super::ca_client::{CaClient, ExpanderOption, GroupInfo};
 use super::cluster::{Cluster, PodView};
-use super::door::{Door, ExpanderOption, GroupInfo};
 use super::expander::choose;
 use super::fit::first_fit;
 use super::limits::Usage;
 use super::report::{Action, LoopReport, OptionSeen, ScaleUp, Skip};
 use super::time::{after, count};
 
-impl<D: Door, C: Cluster> Autoscaler<D, C> {
+impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     /// The pods that neither what is there nor what is coming can take. Pods that a drain is about to move wait like the others.
     /// Those that fit are put in their place in the snapshot.
     pub(super) fn waiting(&self, pass: &mut Pass, pods: &[Arc<PodView>]) -> Vec<Arc<PodView>> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use stoker_core::units::MiB;
+use stoker_core::base::units::MiB;
 
-use super::door::GroupOptions;
+use super::ca_client::GroupOptions;
 
 /// Releases that behave alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

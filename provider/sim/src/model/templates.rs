@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::ca_client::{CaClient, NodeRef, Template};
 use super::client::Client;
 use super::cluster::{NodeView, PodView, Requests, STARTUP_TAINT_PREFIXES, TO_BE_DELETED_TAINT};
-use super::door::{Door, NodeRef, Template};
 use super::fit::SimNode;
 use super::report::LoopError;
 use super::settings::Generation;
@@ -113,7 +113,7 @@ impl Templates {
     }
 
     /// Works them out anew: from a good node of the group, else from memory, else from the door, else from any node.
-    pub(super) async fn recompute<D: Door>(
+    pub(super) async fn recompute<D: CaClient>(
         &mut self,
         client: &mut Client<D>,
         generation: Generation,

@@ -3,15 +3,15 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::autoscaler::Autoscaler;
+use super::ca_client::CaClient;
 use super::cluster::Cluster;
 use super::deletion::DELETION_GRACE;
-use super::door::Door;
 use super::time::after;
 
 /// How soon a loop follows one that scaled, with frequent loops: what a real one takes to run.
 pub const LOOP_GAP: SignedDuration = SignedDuration::from_millis(50);
 
-impl<D: Door, C: Cluster> Autoscaler<D, C> {
+impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     /// When the process would start its next loop by itself. With frequent loops a pod that the scheduler could not place starts
     /// one at once.
     pub fn next_scan(&self, now: Timestamp) -> Timestamp {

@@ -22,8 +22,9 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::SignedDuration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use stoker_core::template::{GPU_RESOURCE, POOL_LABEL};
-use stoker_core::units::MiB;
+use stoker_core::base::units::MiB;
+use stoker_core::catalogue::template::POOL_LABEL;
+use stoker_core::market::sharing::GPU_RESOURCE;
 
 use crate::model::{PodSpec, Requests, Toleration};
 

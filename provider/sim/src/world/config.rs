@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stoker_core::offer::CapacityType;
+use stoker_core::market::offer::CapacityType;
 
 /// How the simulated clouds behave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

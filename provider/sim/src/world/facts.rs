@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use stoker_core::ids::{ZoneId, ZoneName};
-use stoker_core::offer::Market;
-use stoker_core::price::{PriceBook, Quote, QuoteKind};
-use stoker_core::units::UsdPerHour;
+use stoker_core::base::ids::{ZoneId, ZoneName};
+use stoker_core::base::units::UsdPerHour;
+use stoker_core::market::offer::Market;
+use stoker_core::market::price::{PriceBook, Quote, QuoteKind};
 
 use super::draw::{Seed, whole};
 use super::rules::ZoneNames;
@@ -64,7 +64,7 @@ pub(super) fn quote(
     let drifted = i128::from(base.0) + i128::from(base.0) * i128::from(drift(seed, market, as_of)) / 1_000_000;
     let price = UsdPerHour(i64::try_from(drifted).unwrap_or(i64::MAX));
     let price = on_demand.map_or(price, |most| price.min(most));
-    Quote { price, kind: QuoteKind::Live, as_of: Some(as_of), source: Arc::clone(source) }
+    Quote { price, kind: QuoteKind::Simulated, as_of: Some(as_of), source: Arc::clone(source) }
 }
 
 /// How far a market's price is from its base, in millionths: a slow swing of one to three weeks and a small one of some days.

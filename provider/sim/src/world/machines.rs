@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use stoker_core::ids::{ClusterName, IdError, LaunchKey, NodeName, ProviderId};
-use stoker_core::offer::Market;
-use stoker_core::supply::{Instance, InstanceState, LaunchRequest};
+use stoker_core::base::ids::{ClusterName, IdError, LaunchKey, NodeName, ProviderId};
+use stoker_core::facts::supply::{Instance, InstanceState, LaunchRequest};
+use stoker_core::market::offer::Market;
 
 use super::draw::Seed;
 use super::store::{StoredInstance, Window};

@@ -29,11 +29,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use stoker_core::ids::{Cloud, ClusterName, LaunchKey, ProviderId};
-use stoker_core::offer::Market;
+use stoker_core::base::ids::{Cloud, ClusterName, LaunchKey, ProviderId};
+use stoker_core::facts::supply::{Instance, LaunchOutcome, LaunchRequest, MarketFacts, Observation, Refusal, RefusalKind};
+use stoker_core::market::offer::Market;
+use stoker_core::market::price::PriceBook;
 use stoker_core::policy::Fault;
-use stoker_core::price::PriceBook;
-use stoker_core::supply::{Instance, LaunchOutcome, LaunchRequest, MarketFacts, Observation, Refusal, RefusalKind};
 
 pub use config::{
     ApiConfig, BootConfig, Dollars, LatencyConfig, MarketConfig, MarketMatch, ReclaimConfig, SpellConfig, SpellLength,

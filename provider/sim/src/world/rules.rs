@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stoker_core::ids::{Cloud, ZoneId, ZoneName};
-use stoker_core::offer::{CapacityType, InstanceSpec, Market};
-use stoker_core::policy::{Fault, Path, nearest, quoted};
-use stoker_core::price::{Entry, NoSignal, PriceBook};
-use stoker_core::units::{MiB, UsdPerHour};
+use stoker_core::base::ids::{Cloud, ZoneId, ZoneName};
+use stoker_core::base::text::{nearest, quoted};
+use stoker_core::base::units::{MiB, UsdPerHour};
+use stoker_core::market::offer::{CapacityType, InstanceSpec, Market};
+use stoker_core::market::price::{Entry, NoSignal, PriceBook};
+use stoker_core::policy::{Fault, Path};
 
 use super::config::{MarketMatch, StockConfig, WorldConfig};
 use super::draw::Seed;
@@ -160,7 +161,7 @@ fn check_against(faults: &mut Faults, config: &WorldConfig, book: &PriceBook, zo
     for (key, clouds, usual) in lists {
         for cloud in clouds.keys().filter(|cloud| !known.clouds.contains(cloud.as_str()) && !usual.contains_key(*cloud)) {
             let path = root.key(key).key("clouds").key(cloud);
-            faults.add(&path, format!("is no cloud of the price tables{}", hint(cloud, &known.clouds)));
+            faults.add(&path, format!("is not a known cloud{}", hint(cloud, &known.clouds)));
         }
     }
 }
@@ -203,7 +204,7 @@ impl<'a> Known<'a> {
             }
         }
         if !found {
-            faults.add(path, "means no market of the price tables: these properties do not occur together");
+            faults.add(path, "matches no market of the price tables: these properties do not occur together");
         }
     }
 }

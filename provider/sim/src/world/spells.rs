@@ -3,7 +3,7 @@
 //!
 //! Times are whole seconds since the world's start.
 
-use stoker_core::offer::Market;
+use stoker_core::market::offer::Market;
 
 use super::config::{SpellConfig, SpellLength};
 use super::draw::{Seed, Stream, whole};
@@ -85,7 +85,7 @@ fn length(stream: &mut Stream, of: SpellLength) -> i64 {
 mod tests {
     use super::super::tests::market;
     use super::*;
-    use stoker_core::offer::CapacityType;
+    use stoker_core::market::offer::CapacityType;
 
     #[test]
     fn waves_come_as_often_as_said_and_look_the_same_from_anywhere() {

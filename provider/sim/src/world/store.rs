@@ -2,9 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
-use stoker_core::ids::{ClusterName, LaunchKey, NodeName, ProviderId};
-use stoker_core::offer::Market;
-use stoker_core::supply::{Instance, InstanceState};
+use stoker_core::base::ids::{ClusterName, LaunchKey, NodeName, ProviderId};
+use stoker_core::facts::supply::{Instance, InstanceState};
+use stoker_core::market::offer::Market;
 
 /// A machine that was made, and what becomes of it: all that has to be stored.
 ///

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use stoker_core::offer::CapacityType;
-use stoker_core::policy::{Fault, Path, quoted};
-use stoker_core::units::{MoneyError, UsdPerHour};
+use stoker_core::base::text::quoted;
+use stoker_core::base::units::{MoneyError, UsdPerHour};
+use stoker_core::market::offer::CapacityType;
+use stoker_core::policy::{Fault, Path};
 
 use super::config::{Dollars, MarketConfig, SpellLength, StockOutConfig, WorldConfig};
 
@@ -75,7 +76,7 @@ impl Faults {
         let never_spot = market.capacity_type.is_some_and(|capacity| capacity != CapacityType::Spot);
         for (key, named) in [("reclaimsPerHour", reclaims_per_hour.is_some()), ("spotPrice", spot_price.is_some())] {
             if named && never_spot {
-                self.add(&path.key(key), "is for spot markets, and match.capacityType names another: take one of them out");
+                self.add(&path.key(key), "applies to spot markets, and match.capacityType names another: remove one of them");
             }
         }
     }
@@ -86,7 +87,7 @@ impl Faults {
         }
         match time(&row.length) {
             Err(message) => self.add(&path.key("for"), message),
-            Ok(length) if length < SignedDuration::from_secs(1) => self.add(&path.key("for"), "is nothing: give at least 1s"),
+            Ok(length) if length < SignedDuration::from_secs(1) => self.add(&path.key("for"), "is zero: give at least 1s"),
             Ok(_) => {}
         }
     }

@@ -1,10 +1,11 @@
 //! How advice is put into words: levels, figures, and the arithmetic behind them.
 
 use jiff::SignedDuration;
-use stoker_core::advise::{Class, Layout, MONTH_HOURS, Measure, Spread, Suggestion, Thresholds, WorkloadAdvice};
-use stoker_core::fit::Power;
-use stoker_core::reading::Permille;
-use stoker_core::units::Ppm;
+use stoker_advice::fit::Power;
+use stoker_advice::workload::{Class, Layout, MONTH_HOURS, Measure, Spread, Suggestion, WorkloadAdvice};
+use stoker_core::base::units::Ppm;
+use stoker_core::facts::reading::Permille;
+use stoker_core::policy::rules::advise::Thresholds;
 
 use crate::cli::idle::hours;
 
@@ -13,18 +14,19 @@ pub(super) fn assumptions(thresholds: Thresholds) -> Vec<String> {
     let Thresholds { headroom, .. } = thresholds;
     vec![
         format!(
-            "a workload fits where {headroom} above its p95 of arithmetic and of bandwidth, and above its peak of memory, is there; GPUs \
-             are compared by dense FP16 and bandwidth of their data sheets"
+            "a workload fits where there is {headroom} headroom above its p95 of arithmetic and of bandwidth, and above its \
+             peak of memory; GPUs are compared by dense FP16 and bandwidth of their data sheets"
         ),
-        "where no bandwidth was read, as much of it is taken to be used as of the arithmetic; utilization is taken for arithmetic where SM \
-         activity was not read, and is never below it"
+        "where no bandwidth was read, it is assumed to be used as much as the arithmetic; utilization stands in for \
+         arithmetic where SM activity was not read, and is never below it"
             .to_owned(),
         "a pod keeps its number of GPUs or gets an even part of it, and a pod with one may get a part of one; other pods fill the rest of \
          the node"
             .to_owned(),
-        "prices are those of now, bought as most of its time was, without commitments and without the work of changing over".to_owned(),
-        format!("a month is {MONTH_HOURS} hours like those with readings; hours without any are left out"),
-        "checkpoints: one node at a time is lost, writing one takes as long at any interval, and a reclaim loses half an interval".to_owned(),
+        "prices are current, for the capacity type it used most, without commitments and without the cost of migrating".to_owned(),
+        format!("a month is {MONTH_HOURS} hours like those with readings; hours without readings are excluded"),
+        "checkpoints: nodes are lost one at a time, writing a checkpoint takes equally long at any interval, and a reclaim \
+         loses half an interval on average".to_owned(),
     ]
 }
 
@@ -90,7 +92,7 @@ pub(super) fn arithmetic(advice: &WorkloadAdvice, thresholds: Thresholds) -> Vec
     let memory = levels.memory.map_or_else(|| "-".to_owned(), |level| percent(level.peak));
     let why = match class {
         Class::MemoryBound => {
-            format!("memory peaks at {memory}% or bandwidth's p95 is as high, and {memory_bound_from} is the bound")
+            format!("memory peaks at {memory}% or bandwidth's p95 is as high; the threshold is {memory_bound_from}")
         }
         Class::ComputeBound => format!("p95 of {by} is {p95}%, not below {compute_bound_from}"),
         Class::OverProvisioned => format!(
@@ -115,7 +117,7 @@ pub(super) fn arithmetic(advice: &WorkloadAdvice, thresholds: Thresholds) -> Vec
             one.node, one.pods_per_node, one.per_pod, one.per_pod, now.hours, one.per_month, one.saved
         ));
         lines.push(format!(
-            "  a pod needs {} ({} with {headroom} on top), and {} has {}",
+            "  a pod needs {} ({} plus {headroom}), and {} has {}",
             power(&one.need),
             if levels.by == Measure::SmActivity {
                 "p95 of SM activity and bandwidth, peak of memory"
@@ -131,7 +133,7 @@ pub(super) fn arithmetic(advice: &WorkloadAdvice, thresholds: Thresholds) -> Vec
         Err(why) => lines.push(format!("stays: {why}")),
     }
     if let Some(one) = as_it_stands {
-        tell(&mut lines, "as the policy stands", one);
+        tell(&mut lines, "with the current policy", one);
     }
     if let Some(of) = checkpoints {
         lines.push(format!(

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_core::ids::{LaunchKey, NodeName, ProviderId, RecordId};
-use stoker_core::leaving::LeaveFor;
+use stoker_core::base::ids::{LaunchKey, NodeName, ProviderId, RecordId};
 use stoker_core::plan::{Action, Note};
-use stoker_core::record::{Record, State};
+use stoker_core::state::disruption::DrainReason;
+use stoker_core::state::record::{Record, State};
 
 use crate::cli::exit::CliError;
-use crate::journal::{Reader, StoredDecision};
+use stoker_journal::{Reader, StoredDecision};
 
 /// Machines of one decision whose later decisions are looked up; the fate of the rest is told by where their records stand.
 const FOLLOWED: usize = 20;
@@ -45,7 +45,7 @@ impl Outcomes {
             let again =
                 |other: &&StoredDecision| other.id > decision.id && launches(other).any(|(r, k)| r == record && k != key);
             let (instance, text) = match (self.records.get(&record), later.iter().find(again)) {
-                (_, Some(again)) => (None, format!("not to be had there; tried anew in {}", again.id)),
+                (_, Some(again)) => (None, format!("could not be launched there; retried in {}", again.id)),
                 (Some(known), None) => (known.instance().cloned(), stands(known)),
                 (None, None) => ended(record, &later),
             };
@@ -94,9 +94,9 @@ fn clock(at: Timestamp) -> String {
 /// Where a record stands, in words.
 fn stands(record: &Record) -> String {
     match &record.state {
-        State::Wanted => "given up there and wanted anew".to_owned(),
-        State::Launching { since, .. } => format!("the supplier is asked since {}", clock(*since)),
-        State::Booting { instance, launched_at, .. } => format!("{instance} boots since {}", clock(*launched_at)),
+        State::Wanted => "abandoned there and wanted again".to_owned(),
+        State::Launching { since, .. } => format!("requested from the supplier at {}", clock(*since)),
+        State::Booting { instance, launched_at, .. } => format!("{instance} has been booting since {}", clock(*launched_at)),
         State::Registered { instance, node, at, ready_at, .. } => {
             let name = node.as_ref().map_or_else(|| instance.to_string(), ToString::to_string);
             match ready_at {
@@ -106,7 +106,7 @@ fn stands(record: &Record) -> String {
         }
         State::Failed { kind, message, at, .. } => format!("failed at {} ({kind}): {message}", clock(*at)),
         State::Cancelled { since, .. } => format!("cancelled at {}", clock(*since)),
-        State::Deleting { instance, since, .. } => format!("{instance} is being ended since {}", clock(*since)),
+        State::Deleting { instance, since, .. } => format!("{instance} has been terminating since {}", clock(*since)),
     }
 }
 
@@ -119,8 +119,10 @@ fn notice(record: RecordId, decisions: &[StoredDecision]) -> Option<String> {
     });
     let nodes: BTreeSet<&NodeName> = drained.collect();
     decisions.iter().flat_map(|decision| &decision.notes).fold(None, |told, note| match note {
-        Note::Leaving { node, why: why @ LeaveFor::Reclaimed { .. }, .. } if nodes.contains(node) => Some(why.to_string()),
-        Note::Stays { node, .. } if nodes.contains(node) => None,
+        Note::Disruption { node, why: why @ DrainReason::Reclaimed { .. }, .. } if nodes.contains(node) => {
+            Some(why.to_string())
+        }
+        Note::DrainAbandoned { node, .. } if nodes.contains(node) => None,
         _ => told,
     })
 }
@@ -129,10 +131,9 @@ fn notice(record: RecordId, decisions: &[StoredDecision]) -> Option<String> {
 fn ended(record: RecordId, decisions: &[StoredDecision]) -> (Option<ProviderId>, String) {
     let last = decisions.iter().rev().find_map(|decision| {
         let lost = decision.notes.iter().find_map(|note| match note {
-            Note::Lost { instance, .. } => Some((
-                instance.clone(),
-                notice(record, decisions).unwrap_or_else(|| "taken back without being asked".to_owned()),
-            )),
+            Note::Lost { instance, .. } => {
+                Some((instance.clone(), notice(record, decisions).unwrap_or_else(|| "disappeared unexpectedly".to_owned())))
+            }
             _ => None,
         });
         let terminated = decision.actions.iter().find_map(|action| match action {

@@ -5,16 +5,17 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use stoker_core::allocate::Proof;
-use stoker_core::ids::{DecisionId, NodeGroupId, OrderId};
-use stoker_core::lift::lifts_told;
-use stoker_core::plan::{Action, Evict, Explanation, Note};
+use stoker_core::base::ids::{DecisionId, NodeGroupId, OrderId};
+use stoker_core::choose::allocate::Proof;
+use stoker_core::choose::explanation::Explanation;
+use stoker_core::choose::sensitivity::lifts_told;
+use stoker_core::plan::{Action, Evict, Note};
 
 use super::outcome::Outcome;
 use crate::cli::brief::{self, LiftRow, line};
 use crate::cli::candidates::{CandidateRow, candidates_table};
-use crate::cli::out::count;
-use crate::journal::{StoredCall, StoredDecision};
+use stoker_journal::{StoredCall, StoredDecision};
+use stoker_service::print::count;
 
 /// Lines of one kind shown where not all are asked for.
 const LINES: usize = 5;
@@ -62,7 +63,7 @@ impl DecisionReport {
 
 impl OrderReport {
     fn of(explanation: &Explanation, calls: &[&StoredCall], at: Timestamp) -> Self {
-        use crate::journal::AcceptedCall::Increase;
+        use stoker_journal::AcceptedCall::Increase;
         let Explanation { order, group, asked, found, candidates, proof } = explanation;
         let files = |call: &&&StoredCall| matches!(&call.call, Increase { order: filed, .. } if Some(*filed) == *order);
         Self {
@@ -78,7 +79,7 @@ impl OrderReport {
     }
 
     fn tell(&self, text: &mut String, all: bool) {
-        let order = self.order.map_or_else(|| "nobody's order".to_owned(), |order| format!("order {order}"));
+        let order = self.order.map_or_else(|| "no order".to_owned(), |order| format!("order {order}"));
         let when = self.filed_at.map(|at| format!(" filed at {}", at.strftime("%H:%M:%SZ"))).unwrap_or_default();
         let group = self.group.as_ref().map_or_else(|| "any group".to_owned(), ToString::to_string);
         line(
@@ -95,7 +96,7 @@ impl OrderReport {
             brief::tell(text, &self.candidates);
         }
         // That no limit would help is not said: the journal does not tell all of them.
-        brief::tell_lifts(text, &self.lifts, false);
+        brief::tell_lifts(text, &self.lifts, None);
     }
 }
 
@@ -105,7 +106,7 @@ fn lines(text: &mut String, word: &str, rest: &[String], all: bool) {
         line(text, if at == 0 { word } else { "" }, one);
     }
     if rest.len() > shown {
-        line(text, "", &format!("and {} more; --all shows them", rest.len() - shown));
+        line(text, "", &format!("and {} more; shown with --all", rest.len() - shown));
     }
 }
 
@@ -122,9 +123,9 @@ pub(super) fn tell(decisions: &[DecisionReport], all: bool) -> String {
         lines(&mut text, "noted", &notes.iter().map(ToString::to_string).collect::<Vec<_>>(), all);
         let told = |outcomes: &[Outcome]| outcomes.iter().map(|o| format!("{}: {}", o.record, o.text)).collect::<Vec<_>>();
         lines(&mut text, "outcome", &told(outcomes), all);
-        lines(&mut text, "took in", &told(changed), all);
+        lines(&mut text, "observed", &told(changed), all);
         if asked.is_empty() && actions.is_empty() && notes.is_empty() && changed.is_empty() {
-            line(&mut text, "took in", "what suppliers and the cluster told; the next decision shows what that changed");
+            line(&mut text, "observed", "what suppliers and the cluster reported; the next decision shows what that changed");
         }
     }
     text
@@ -141,17 +142,17 @@ fn deeds(actions: &[Action]) -> Vec<String> {
                 launches.entry(key).or_default().push(record.to_string());
             }
             Action::Terminate { supplier, instance, why } => {
-                rest.push(format!("end {instance} at {supplier}: {why}"));
+                rest.push(format!("terminate {instance} at {supplier}: {why}"));
             }
-            Action::Hold { node, why } => rest.push(format!("keep the autoscaler from removing {node}: {why}")),
-            Action::Release { node } => rest.push(format!("let the autoscaler remove {node} again")),
-            Action::Drain { node, evict: Evict::Nobody, .. } => rest.push(format!("close {node} to new pods")),
+            Action::Hold { node, why } => rest.push(format!("block scale-down of {node}: {why}")),
+            Action::Release { node } => rest.push(format!("unblock scale-down of {node}")),
+            Action::Drain { node, evict: Evict::Nobody, .. } => rest.push(format!("cordon {node}")),
             Action::Drain { node, gone_by: Some(by), .. } => {
                 let by = by.strftime("%H:%M:%SZ");
-                rest.push(format!("close {node} to new pods and tell its pods to be gone by {by}"));
+                rest.push(format!("cordon {node} and evict its pods by {by}"));
             }
-            Action::Drain { node, .. } => rest.push(format!("close {node} to new pods and tell its pods to go")),
-            Action::Uncordon { node, .. } => rest.push(format!("open {node} to pods again")),
+            Action::Drain { node, .. } => rest.push(format!("cordon {node} and evict its pods")),
+            Action::Uncordon { node, .. } => rest.push(format!("uncordon {node}")),
             Action::RemoveNode { node, provider_id } => {
                 rest.push(format!("remove the Node {node}: its machine {provider_id} is gone"));
             }

@@ -2,19 +2,19 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use stoker_core::ids::{InstanceType, NodeGroupId, NodeName, PoolName, ProviderId};
-use stoker_core::memory::Memory;
-use stoker_core::offer::CapacityType;
-use stoker_core::reading::{Measured, MemoryLevel, Permille, Why};
-use stoker_core::record::{Record, State};
-use stoker_core::rollup::{Holder, Latest, LatestUnit, Occupancy};
-use stoker_core::snapshot::{Cordon, NodeFacts};
-use stoker_core::units::UsdPerHour;
-use stoker_core::verdict::Verdict;
+use stoker_advice::rollup::{Holder, Latest, LatestUnit, Occupancy};
+use stoker_core::base::ids::{InstanceType, NodeGroupId, NodeName, PoolName, ProviderId};
+use stoker_core::base::units::UsdPerHour;
+use stoker_core::facts::reading::{Measured, MemoryLevel, Permille, Why};
+use stoker_core::facts::snapshot::{Cordon, NodeFacts};
+use stoker_core::market::offer::CapacityType;
+use stoker_core::state::memory::Memory;
+use stoker_core::state::node_verdict::Verdict;
+use stoker_core::state::record::{Record, State};
 
 use super::super::held::VerdictShown;
 use super::super::out::Money;
-use crate::rollup::WRITE_EVERY;
+use stoker_service::controllers::rollup::WRITE_EVERY;
 
 /// Levels older than this are not shown as if they were now: two writings and a minute.
 const FRESH_FOR: SignedDuration = SignedDuration::from_secs(2 * WRITE_EVERY.as_secs() + 60);

@@ -6,20 +6,23 @@ use std::fmt::{Display, Write as _};
 
 use jiff::SignedDuration;
 use serde_json::Number;
-use stoker_core::advise::Thresholds;
-use stoker_core::commitment::{Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms};
-use stoker_core::demand::{Amount, DemandSignal};
-use stoker_core::health::{HealthRules, UnhealthyAction};
-use stoker_core::policy::{
-    API_VERSION, Counts, Evidence, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, QuotaUnit, RawAdvise, RawCapacity,
-    RawCommitment, RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool,
-    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawTaint, RawTemplate, RawUnhealthy,
-    RawWhere, Taint, Throughput, TypePattern,
+use stoker_core::base::kinds::{Evidence, QuotaUnit, Taint};
+use stoker_core::base::units::{MICROS_PER_USD, Milli, UsdPerHour};
+use stoker_core::market::sharing::{MigLayout, Sharing, Split};
+use stoker_core::policy::rules::advise::Thresholds;
+use stoker_core::policy::rules::commitment::{
+    Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, Paid, Terms,
 };
-use stoker_core::sharing::{MigLayout, Sharing, Split};
-use stoker_core::spot::{Saving, SpotRules};
-use stoker_core::units::{MICROS_PER_USD, Milli, UsdPerHour};
-use stoker_core::window::Stabilization;
+use stoker_core::policy::rules::demand::{Amount, DemandSignal};
+use stoker_core::policy::rules::health::{HealthRules, UnhealthyAction};
+use stoker_core::policy::rules::spot::{Saving, SpotRules};
+use stoker_core::policy::rules::stabilization::Stabilization;
+use stoker_core::policy::{
+    API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, RawAdvise, RawCapacity, RawCommitment,
+    RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool, RawPrice,
+    RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawTaint, RawTemplate, RawUnhealthy, RawWhere,
+    Throughput, TypePattern,
+};
 
 /// The policy as a file that says everything: read again, it is the same policy.
 pub(super) fn effective(policy: &Policy) -> RawPolicy {
@@ -119,7 +122,7 @@ fn pool(pool: &Pool) -> RawPool {
         off_hours: pool.off_hours.as_ref().map(warm::off_hours),
         held_after: (pool.evidence == Evidence::Probe).then(|| length(pool.held_after)),
         unhealthy: (pool.evidence == Evidence::Probe).then(|| unhealthy(pool.unhealthy)),
-        isolation: pool.isolation.map(|isolation| RawIsolation { kappa: factor(isolation.kappa) }),
+        isolation: pool.isolation.map(|isolation| RawIsolation { max_cost_ratio: factor(isolation.max_cost_ratio) }),
         waiting_usd_per_gpu_hour: Some(dollars(pool.waiting)),
         sharing: pool.sharing.as_ref().map(sharing),
         signals: pool.signals.iter().map(signal).collect(),
@@ -198,7 +201,7 @@ fn spot(rules: &SpotRules) -> RawSpot {
         checkpoint_overhead,
         checkpoint_save: rules.save.map(length),
         restart: Some(length(rules.restart)),
-        move_back: Some(rules.move_back),
+        return_to_spot: Some(rules.return_to_spot),
     }
 }
 
@@ -357,7 +360,7 @@ fn length(length: SignedDuration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy_file;
+    use stoker_service::policy_file;
 
     fn comes_back(text: &str) {
         let policy = policy_file::parse("given", text, None).unwrap();
@@ -426,7 +429,7 @@ pools:
 - { name: u, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, sharing: { mig: all-1g.10gb, migStrategy: mixed } }
 - { name: v, workload: training, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, evidence: probe, unhealthy: { action: drain, after: 10m, maxReplacements: 3 }, capacity: { spot: { checkpointSave: 1m30s } } }
 - { name: w, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, evidence: probe, unhealthy: { action: cordon } }
-- { name: x, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, stabilization: { scaleDown: 7m, window: equalPay, minimumLife: 0s, afterScaleUp: 90s, maxRemovalsPerWindow: 25% } }
+- { name: x, workload: dev, gpu: { models: [H100] }, where: { clouds: [aws], regions: [r] }, limits: { maxNodes: 1 }, stabilization: { scaleDown: 7m, window: equalCost, minimumLife: 0s, afterScaleUp: 90s, maxRemovalsPerWindow: 25% } }
 quotas:
 - { name: "# odd: name", cloud: aws, gpus: 4 }
 - { name: q, cloud: aws, region: us-east-1, models: [L4], capacityTypes: [spot], vcpus: 8, used: 4 }

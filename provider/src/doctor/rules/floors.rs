@@ -5,7 +5,7 @@ use super::{Case, Cure, Verdict, error, info, to_do, warning, write};
 pub(super) fn cannot_enforce(case: Case<'_>) -> Option<Verdict> {
     let pool = case.wants.floor.as_ref()?;
     error(
-        format!("1.25 never asks for a group's least size, so that pool {pool} does not get the nodes that it keeps"),
+        format!("1.25 never asks for a group's least size, so pool {pool} does not get its minimum nodes"),
         to_do("run 1.26 or later"),
     )
 }
@@ -14,17 +14,21 @@ pub(super) fn enforce(case: Case<'_>) -> Option<Verdict> {
     let off = !case.values.is_on("enforce-node-group-min-size")?;
     let cure = write("--enforce-node-group-min-size=true");
     off.then(|| match &case.wants.floor {
-        Some(pool) => {
-            error(format!("the nodes that pool {pool} keeps whatever the demand are never asked for: Stoker raises minSize, and nobody looks"), cure)
-        }
-        None => info("no pool of this policy keeps nodes whatever the demand; as soon as one does, they are never asked for", cure),
+        Some(pool) => error(
+            format!(
+                "the minimum nodes of pool {pool} are never requested: Stoker raises minSize, and the autoscaler \
+                           ignores it"
+            ),
+            cure,
+        ),
+        None => info("no pool of this policy has minimum nodes; once one does, they are never requested", cure),
     })?
 }
 
 pub(super) fn most_nodes(case: Case<'_>) -> Option<Verdict> {
     let most = case.values.number("max-nodes-total").filter(|most| *most > 0.0)?;
     let (least, all) = (case.wants.least_nodes, case.wants.most_nodes);
-    let why = "counts every node of the cluster, also those that Stoker has nothing to do with";
+    let why = "counts every node of the cluster, including those that Stoker does not manage";
     if most <= count(least) {
         return error(format!("{why}; the floors alone are {least}"), Cure::TakeOut);
     }
@@ -53,17 +57,14 @@ pub(super) fn totals_of_gpus(case: Case<'_>) -> Option<Verdict> {
 fn of_totals(case: Case<'_>, flag: &str) -> Option<Verdict> {
     let kept = |value: &str| value.rsplit(':').nth(1).is_some_and(|least| least != "0");
     if case.values.given.all(flag).any(kept) {
-        let why = "nothing is removed below its minimum, whatever windows and off-hours say";
-        return warning(
-            why,
-            to_do("write 0 for its minimum, or take it out: limits.minNodes and warmFloor keep nodes by pool"),
-        );
+        let why = "no node is removed below its minimum, whatever windows and off-hours say";
+        return warning(why, to_do("write 0 for its minimum, or remove it: limits.minNodes and warmFloor keep nodes by pool"));
     }
     let why = "is one limit over all nodes of the cluster, which Stoker does not know: groups look open that cannot grow";
     case.values
         .given
         .has(flag)
-        .then(|| info(why, to_do("take it out: limits and quotas of the policy say it by pool and region")))?
+        .then(|| info(why, to_do("remove it: limits and quotas of the policy say it by pool and region")))?
 }
 
 pub(super) fn from_zero(case: Case<'_>) -> Option<Verdict> {
@@ -79,9 +80,9 @@ pub(super) fn no_buffers(case: Case<'_>) -> Option<Verdict> {
     let pool = case.wants.buffers.as_ref()?;
     info(
         format!(
-            "reads the version of the API that Stoker writes from 1.35 on; until then the floor of pool {pool} goes through minSize"
+            "reads the version of the API that Stoker writes from 1.35 on; until then the floor of pool {pool} uses minSize"
         ),
-        to_do("run 1.35 or later, or write through: minSize in the policy"),
+        to_do("run 1.35 or later, or write mechanism: minSize in the policy"),
     )
 }
 
@@ -91,7 +92,7 @@ pub(super) fn half_a_buffer(case: Case<'_>) -> Option<Verdict> {
     match (makes?, acts?, &case.wants.buffers) {
         (true, true, _) | (false, false, None) => None,
         (_, _, Some(pool)) => {
-            let why = "goes through a CapacityBuffer, for which the autoscaler buys nothing unless both switches are on";
+            let why = "uses a CapacityBuffer, for which the autoscaler buys nothing unless both switches are on";
             error(format!("the floor of pool {pool} {why}"), cure)
         }
         (true, false, None) => warning("buffers are made ready, and no node is bought for them", cure),

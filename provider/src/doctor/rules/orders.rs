@@ -14,16 +14,16 @@ pub(super) fn provision(case: Case<'_>) -> Option<Verdict> {
         write(format!("--max-node-provision-time={}m", deadline.saturating_mul(2).as_secs().unsigned_abs().div_ceil(60)));
     if within <= deadline {
         let why = format!(
-            "the autoscaler gives up before the policy's bootDeadline of {}: machines that still boot are deleted, and it asks the same group \
-             again, for ever, as it never hears that the group had none",
+            "the autoscaler gives up before the policy's bootDeadline of {}: machines that still boot are deleted, and it \
+             asks the same group again, indefinitely, because it is never told that the group has no capacity",
             length(deadline)
         );
         return error(why, cure);
     }
     let left = within.saturating_sub(deadline);
     let why = format!(
-        "a node that joins just before the bootDeadline of {} has {} to become Ready (drivers, images); after that its order is taken back, its \
-         group left alone for 5 min, and another bought",
+        "a node that joins just before the bootDeadline of {} has {} to become Ready (drivers, images); after that its order \
+         is cancelled, its group backs off for 5 min, and another node is bought",
         length(deadline),
         length(left)
     );
@@ -33,7 +33,8 @@ pub(super) fn provision(case: Case<'_>) -> Option<Verdict> {
 pub(super) fn startup(case: Case<'_>) -> Option<Verdict> {
     let within = case.values.duration("max-node-startup-time")?;
     let why = format!(
-        "a node that has joined and is not Ready within {} no longer counts as coming, and its pods get another one bought",
+        "a node that has joined and is not Ready within {} no longer counts as booting, and another one is bought for its \
+         pods",
         length(within)
     );
     let severity = if within < minutes(1) { Severity::Error } else { Severity::Warning };
@@ -63,19 +64,18 @@ pub(super) fn startup_taint_prefix(case: Case<'_>) -> Option<Verdict> {
 fn unready_for_life(key: &str) -> Option<Verdict> {
     error(
         format!(
-            "nodes of the policy's pools bear the taint {key} for as long as they live: they never count as Ready, and others are bought for their pods"
+            "nodes of the policy's pools have the taint {key} for their whole life: they never count as Ready, and others \
+             are bought for their pods"
         ),
-        to_do(format!("take {key} out of it, or give the pools another taint (template.taints)")),
+        to_do(format!("remove {key} from it, or give the pools another taint (template.taints)")),
     )
 }
 
 pub(super) fn status_taint(case: Case<'_>) -> Option<Verdict> {
     let key = case.values.given.all("status-taint").find(|key| case.wants.taints.contains(*key))?;
     error(
-        format!(
-            "new nodes are reckoned without the taint {key}, which they do bear: nodes are bought for pods that cannot use them"
-        ),
-        to_do(format!("take {key} out of it")),
+        format!("the autoscaler ignores the taint {key} of new nodes: nodes are bought for pods that cannot use them"),
+        to_do(format!("remove {key} from it")),
     )
 }
 
@@ -86,7 +86,7 @@ pub(super) fn frequent_loops(case: Case<'_>) -> Option<Verdict> {
 
 pub(super) fn scan(case: Case<'_>) -> Option<Verdict> {
     let between = case.values.duration("scan-interval")?;
-    let why = format!("floors are looked at, and nodes that may go noticed, once in {}", length(between));
+    let why = format!("floors are checked, and removable nodes noticed, once every {}", length(between));
     (between > SignedDuration::from_secs(30)).then(|| warning(why, write("--scan-interval=10s")))?
 }
 
@@ -111,7 +111,7 @@ pub(super) fn longest_backoff(case: Case<'_>) -> Option<Verdict> {
 pub(super) fn new_pods(case: Case<'_>) -> Option<Verdict> {
     let delay = case.values.duration("new-pod-scale-up-delay")?;
     let why = format!(
-        "every pod waits {} before a node is asked for; a GPU pod is left alone for its first 30 s anyway",
+        "every pod waits {} before a node is asked for; a GPU pod is not acted on for its first 30 s anyway",
         length(delay)
     );
     (delay > SignedDuration::from_secs(30)).then(|| warning(why, write("--new-pod-scale-up-delay=0s")))?
@@ -119,9 +119,9 @@ pub(super) fn new_pods(case: Case<'_>) -> Option<Verdict> {
 
 pub(super) fn bypassed(case: Case<'_>) -> Option<Verdict> {
     let named = case.values.given.text("bypassed-scheduler-names").is_some_and(|names| !names.is_empty());
-    let why = "the 30 s in which a GPU pod is left alone fall away, and with them the time in which Stoker gives it the tolerations of \
-               its class (isolation): the first loop may find no group for it";
-    (named && case.wants.isolation).then(|| info(why, to_do("leave it if a loop more does not matter, or take it out")))?
+    let why = "a GPU pod no longer waits its first 30 s, in which Stoker adds the tolerations of its price class \
+               (isolation): the first loop may find no group for it";
+    (named && case.wants.isolation).then(|| info(why, to_do("leave it if a loop more does not matter, or remove it")))?
 }
 
 pub(super) fn expendable(case: Case<'_>) -> Option<Verdict> {
@@ -136,7 +136,7 @@ pub(super) fn balance(case: Case<'_>) -> Option<Verdict> {
     }
     // Every group has labels of its own, so that without this flag no two are similar.
     if case.values.given.has("balancing-label") {
-        let why = "what is bought is spread evenly over groups of one pool, whatever they cost";
+        let why = "new nodes are spread evenly over the groups of one pool, whatever they cost";
         warning(why, to_do("write --balance-similar-node-groups=false; where.maxZoneShare of the policy spreads over zones"))
     } else {
         info(
@@ -154,7 +154,7 @@ pub(super) fn balancing_labels(case: Case<'_>) -> Option<Verdict> {
 pub(super) fn unready_count(case: Case<'_>) -> Option<Verdict> {
     let few = case.values.number("ok-total-unready-count")?;
     let why = format!(
-        "in a small cluster {} nodes that are not Ready stop the whole autoscaler: one bad roll-out of a driver makes so many",
+        "in a small cluster {} nodes that are not Ready stop the whole autoscaler: one bad driver roll-out is enough",
         few + 1.0
     );
     (few < 3.0).then(|| warning(why, write("--ok-total-unready-count=3")))?
@@ -168,9 +168,9 @@ pub(super) fn unready_share(case: Case<'_>) -> Option<Verdict> {
 
 pub(super) fn failing(case: Case<'_>) -> Option<Verdict> {
     let within = case.values.duration("max-failing-time")?;
-    let mut why = format!("where Stoker is away for {}, a liveness probe restarts the autoscaler", length(within));
+    let mut why = format!("if Stoker is unreachable for {}, a liveness probe restarts the autoscaler", length(within));
     if case.values.release >= super::Release::minor(36) {
-        why.push_str(", which then forgets what is booting");
+        why.push_str(", which then forgets which nodes are booting");
     }
     (within < minutes(5)).then(|| warning(why, write("--max-failing-time=15m")))?
 }

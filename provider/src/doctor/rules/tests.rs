@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use stoker_core::ids::PoolName;
+use stoker_core::base::ids::PoolName;
 
 use super::super::{Finding, Release, Wants, examine, of_manifest, split};
 use super::*;
@@ -48,22 +48,28 @@ fn the_documented_flags_are_clean_in_every_release_that_has_them() {
 fn each_flag_that_fights_the_policy_is_told_with_its_cure() {
     use Severity::{Error, Info, Warning};
     for (flags, severity, flag, why, cure) in [
-        ("--cloud-provider=aws", Error, "cloud-provider", "not asked of Stoker", "--cloud-provider=externalgrpc"),
-        ("--cloud-config=", Error, "cloud-config", "ends without", "--cloud-config=FILE"),
+        (
+            "--cloud-provider=aws",
+            Error,
+            "cloud-provider",
+            "does not request nodes from Stoker",
+            "--cloud-provider=externalgrpc",
+        ),
+        ("--cloud-config=", Error, "cloud-config", "exits without", "--cloud-config=FILE"),
         ("--expander=least-waste,grpc", Warning, "expander", "before grpc", "--expander=grpc,least-waste"),
-        ("--expander=grpc", Info, "expander", "chance", "--expander=grpc,least-waste"),
+        ("--expander=grpc", Info, "expander", "random", "--expander=grpc,least-waste"),
         ("--expander=grpc,leastwaste", Error, "expander", "no expander", "--expander=grpc,least-waste"),
         ("--expander=random,grpc", Error, "expander", "after random", "--expander=grpc,least-waste"),
         ("--expander=grpc,grpc", Error, "expander", "twice", "--expander=grpc,least-waste"),
         ("--grpc-expander-url=stoker", Error, "grpc-expander-url", "host:port", "HOST:PORT"),
         ("--grpc-expander-url=https://stoker:1", Error, "grpc-expander-url", "host:port", "HOST:PORT"),
         ("--grpc-expander-cert=", Error, "grpc-expander-cert", "Info line", "--grpc-expander-cert=FILE"),
-        ("--async-node-groups", Warning, "async-node-groups", "in the background", "take it out"),
+        ("--async-node-groups", Warning, "async-node-groups", "in the background", "remove it"),
         ("--enforce-node-group-min-size=false", Error, "enforce-node-group-min-size", "pool inference", "=true"),
-        ("--max-nodes-total=2", Error, "max-nodes-total", "the floors alone are 2", "take it out"),
-        ("--max-nodes-total=39", Warning, "max-nodes-total", "allow 40", "take it out"),
+        ("--max-nodes-total=2", Error, "max-nodes-total", "the floors alone are 2", "remove it"),
+        ("--max-nodes-total=39", Warning, "max-nodes-total", "allow 40", "remove it"),
         ("--gpu-total=L4:2:8", Warning, "gpu-total", "below its minimum", "minNodes"),
-        ("--cores-total=0:640", Info, "cores-total", "all nodes", "take it out"),
+        ("--cores-total=0:640", Info, "cores-total", "all nodes", "remove it"),
         ("--scale-up-from-zero=false", Warning, "scale-up-from-zero", "Ready", "=true"),
         (
             "--capacity-buffer-controller-enabled --capacity-buffer-pod-dry-run-enabled=false",
@@ -77,7 +83,7 @@ fn each_flag_that_fights_the_policy_is_told_with_its_cure() {
         ("--scale-down-unneeded-time=16m", Error, "scale-down-unneeded-time", "become 31m", "=1m"),
         ("--scale-down-unneeded-time=0s", Error, "scale-down-unneeded-time", "below 30s", "=1m"),
         ("--scale-down-delay-after-add=10m", Warning, "scale-down-delay-after-add", "whole cluster", "=1m"),
-        ("--scale-down-delay-after-delete=5m", Warning, "scale-down-delay-after-delete", "one batch in 5m", "=0s"),
+        ("--scale-down-delay-after-delete=5m", Warning, "scale-down-delay-after-delete", "one batch every 5m", "=0s"),
         ("--scale-down-delay-after-failure=1h", Warning, "scale-down-delay-after-failure", "for 1h", "=3m"),
         ("--unremovable-node-recheck-timeout=6m", Warning, "unremovable-node-recheck-timeout", "for 6m", "=5m"),
         ("--scale-down-unready-enabled=false", Warning, "scale-down-unready-enabled", "paid for", "=true"),
@@ -89,22 +95,28 @@ fn each_flag_that_fights_the_policy_is_told_with_its_cure() {
         ("--max-node-provision-time=14m59s", Warning, "max-node-provision-time", "has 4m59s to become Ready", "=20m"),
         ("--max-node-startup-time=5m", Warning, "max-node-startup-time", "within 5m", "=15m"),
         ("--max-node-startup-time=0s", Error, "max-node-startup-time", "within 0s", "=15m"),
-        ("--startup-taint=nvidia.com/gpu", Error, "startup-taint", "never count as Ready", "take nvidia.com/gpu out"),
-        ("--startup-taint-prefix=stoker.dev/", Error, "startup-taint-prefix", "stoker.dev/shape", "take stoker.dev/shape out"),
-        ("--ignore-taint=nvidia.com/gpu", Error, "ignore-taint", "never count as Ready", "take nvidia.com/gpu out"),
-        ("--status-taint=nvidia.com/gpu", Error, "status-taint", "cannot use", "take nvidia.com/gpu out"),
+        ("--startup-taint=nvidia.com/gpu", Error, "startup-taint", "never count as Ready", "remove nvidia.com/gpu from it"),
+        (
+            "--startup-taint-prefix=stoker.dev/",
+            Error,
+            "startup-taint-prefix",
+            "stoker.dev/shape",
+            "remove stoker.dev/shape from it",
+        ),
+        ("--ignore-taint=nvidia.com/gpu", Error, "ignore-taint", "never count as Ready", "remove nvidia.com/gpu from it"),
+        ("--status-taint=nvidia.com/gpu", Error, "status-taint", "cannot use", "remove nvidia.com/gpu from it"),
         ("--frequent-loops-enabled=false", Warning, "frequent-loops-enabled", "--scan-interval", "=true"),
-        ("--scan-interval=1m", Warning, "scan-interval", "once in 1m", "=10s"),
+        ("--scan-interval=1m", Warning, "scan-interval", "once every 1m", "=10s"),
         ("--initial-node-group-backoff-duration=15m", Warning, "initial-node-group-backoff-duration", "for 15m", "=5m"),
         ("--max-node-group-backoff-duration=2h", Warning, "max-node-group-backoff-duration", "up to 2h", "=30m"),
         ("--new-pod-scale-up-delay=1m", Warning, "new-pod-scale-up-delay", "waits 1m", "=0s"),
-        ("--bypassed-scheduler-names=default-scheduler", Info, "bypassed-scheduler-names", "isolation", "take it out"),
+        ("--bypassed-scheduler-names=default-scheduler", Info, "bypassed-scheduler-names", "isolation", "remove it"),
         ("--expendable-pods-priority-cutoff=1", Error, "expendable-pods-priority-cutoff", "no node is bought", "=-10"),
         ("--balance-similar-node-groups", Warning, "balance-similar-node-groups", "whatever they cost", "=false"),
-        ("--balancing-ignore-label=x", Error, "balancing-ignore-label", "combined", "take it out"),
+        ("--balancing-ignore-label=x", Error, "balancing-ignore-label", "combined", "remove it"),
         ("--ok-total-unready-count=0", Warning, "ok-total-unready-count", "1 nodes", "=3"),
         ("--max-total-unready-percentage=10", Warning, "max-total-unready-percentage", "10 %", "=45"),
-        ("--max-failing-time=1m", Warning, "max-failing-time", "forgets what is booting", "=15m"),
+        ("--max-failing-time=1m", Warning, "max-failing-time", "forgets which nodes are booting", "=15m"),
     ] {
         let found = found(flags, 36);
         let [one] = &found[..] else { unreachable!("{flags}: {found:?}") };
@@ -194,7 +206,7 @@ fn a_floor_through_buffers_needs_both_of_their_switches() {
     assert_eq!(with(both, 36), [(Severity::Info, "capacity-buffer-pod-dry-run-enabled".to_owned())]);
     assert_eq!(with(&format!("{both} --capacity-buffer-pod-dry-run-enabled=false"), 36), []);
     for release in [33, 34] {
-        assert_eq!(with("", release), [(Severity::Info, injects.to_owned())], "the floor goes through minSize");
+        assert_eq!(with("", release), [(Severity::Info, injects.to_owned())], "the floor uses minSize");
     }
 }
 

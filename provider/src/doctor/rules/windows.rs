@@ -13,7 +13,7 @@ const SHORT: SignedDuration = minutes(1);
 const LEAST_UNNEEDED: SignedDuration = SignedDuration::from_secs(30);
 
 pub(super) fn never(case: Case<'_>) -> Option<Verdict> {
-    let why = "no node is ever removed, so that no window ends and off-hours save nothing";
+    let why = "no node is ever removed, so windows have no effect and off-hours save nothing";
     (!case.values.is_on("scale-down-enabled")?).then(|| error(why, write("--scale-down-enabled=true")))?
 }
 
@@ -22,14 +22,14 @@ pub(super) fn unneeded(case: Case<'_>) -> Option<Verdict> {
     let cure = write("--scale-down-unneeded-time=1m");
     if after < LEAST_UNNEEDED {
         let why = format!(
-            "a node may be on its way out before Stoker has seen the pod that was just bound to it: below {}",
+            "a node may be deleted before Stoker has seen the pod that was just bound to it: below {}",
             length(LEAST_UNNEEDED)
         );
         return error(why, cure);
     }
     let (pool, window) = case.wants.window.as_ref()?;
     let becomes = length(window.saturating_add(after));
-    let why = format!("begins when Stoker's window ends: the {} of pool {pool} become {becomes}", length(*window));
+    let why = format!("starts when Stoker's window ends: the {} of pool {pool} become {becomes}", length(*window));
     if after > *window { error(why, cure) } else { (after > SHORT).then(|| warning(why, cure))? }
 }
 
@@ -37,13 +37,13 @@ pub(super) fn after_add(case: Case<'_>) -> Option<Verdict> {
     let pause = case.values.duration("scale-down-delay-after-add")?;
     let local = case.values.is_on("scale-down-delay-type-local") == Some(true);
     let whose = if local { "of the same group" } else { "of the whole cluster" };
-    let why = format!("after each node that comes, none {whose} goes for {}, whatever its window", length(pause));
+    let why = format!("after each new node, none {whose} is removed for {}, whatever its window", length(pause));
     (pause > SHORT).then(|| warning(why, write("--scale-down-delay-after-add=1m")))?
 }
 
 pub(super) fn after_delete(case: Case<'_>) -> Option<Verdict> {
     let pause = case.values.duration("scale-down-delay-after-delete")?;
-    let why = format!("nodes go one batch in {}, whatever their windows and maxRemovalsPerWindow say", length(pause));
+    let why = format!("nodes are removed one batch every {}, whatever windows and maxRemovalsPerWindow say", length(pause));
     (pause > SHORT).then(|| warning(why, write("--scale-down-delay-after-delete=0s")))?
 }
 
@@ -56,20 +56,20 @@ pub(super) fn after_failure(case: Case<'_>) -> Option<Verdict> {
 pub(super) fn recheck(case: Case<'_>) -> Option<Verdict> {
     let pause = case.values.duration("unremovable-node-recheck-timeout")?;
     let why = format!(
-        "a node that could not go once, because a pod on it had nowhere to, is not looked at again for {}",
+        "a node that could not be removed once, because a pod on it fits nowhere else, is not considered again for {}",
         length(pause)
     );
     (pause > minutes(5)).then(|| warning(why, write("--unremovable-node-recheck-timeout=5m")))?
 }
 
 pub(super) fn unready_kept(case: Case<'_>) -> Option<Verdict> {
-    let why = "a node that is not Ready is never removed and paid for all the while";
+    let why = "a node that is not Ready is never removed, and is paid for all the time";
     (!case.values.is_on("scale-down-unready-enabled")?).then(|| warning(why, write("--scale-down-unready-enabled=true")))?
 }
 
 pub(super) fn unready(case: Case<'_>) -> Option<Verdict> {
     let after = case.values.duration("scale-down-unready-time")?;
-    let why = format!("a node that is not Ready is paid for {} before it may go", length(after));
+    let why = format!("a node that is not Ready is paid for {} before it may be removed", length(after));
     (after > minutes(5)).then(|| info(why, write("--scale-down-unready-time=5m")))?
 }
 
@@ -86,7 +86,8 @@ pub(super) fn batches(case: Case<'_>) -> Option<Verdict> {
 }
 
 pub(super) fn local_storage(case: Case<'_>) -> Option<Verdict> {
-    let why = "pods with files on the node's own disk are evicted with it; GPU pods are not, for Stoker's annotation keeps their nodes";
-    let cure = to_do("write --skip-nodes-with-local-storage=true, if guests without a GPU keep something there");
+    let why = "pods with files on the node's own disk are evicted with it; GPU pods are not, because Stoker's annotation \
+               keeps their nodes";
+    let cure = to_do("write --skip-nodes-with-local-storage=true, if pods without a GPU store something there");
     (!case.values.is_on("skip-nodes-with-local-storage")?).then(|| info(why, cure))?
 }

@@ -15,11 +15,12 @@ pub(super) fn too_old(case: Case<'_>) -> Option<Verdict> {
 
 pub(super) fn provider(case: Case<'_>) -> Option<Verdict> {
     let named = case.values.given.text("cloud-provider");
-    (named != Some("externalgrpc")).then(|| error("nodes are not asked of Stoker", write("--cloud-provider=externalgrpc")))?
+    (named != Some("externalgrpc"))
+        .then(|| error("the autoscaler does not request nodes from Stoker", write("--cloud-provider=externalgrpc")))?
 }
 
 pub(super) fn config(case: Case<'_>) -> Option<Verdict> {
-    let why = "the autoscaler ends without a file that says where Stoker is";
+    let why = "the autoscaler exits without a file that says where Stoker is";
     let cure = to_do("write --cloud-config=FILE, with Stoker's address and the client certificate");
     case.values.given.text("cloud-config").is_none_or(str::is_empty).then(|| error(why, cure))?
 }
@@ -37,25 +38,29 @@ pub(super) fn expander(case: Case<'_>) -> Option<Verdict> {
     let names = expanders(case)?;
     let cure = write("--expander=grpc,least-waste");
     if let Some(unknown) = names.iter().find(|name| !EXPANDERS.contains(name)) {
-        let why = format!("there is no expander {}, and the autoscaler ends over it", stoker_core::policy::quoted(unknown));
+        let why = format!(
+            "there is no expander {}, and the autoscaler exits with an error",
+            stoker_core::base::text::quoted(unknown)
+        );
         return error(why, cure);
     }
     if names.iter().enumerate().any(|(at, name)| names.iter().take(at).any(|earlier| earlier == name)) {
-        return error("one expander is named twice, and the autoscaler ends over it", cure);
+        return error("one expander is listed twice, and the autoscaler exits with an error", cure);
     }
     if names.iter().rev().skip(1).any(|name| *name == "random") {
-        return error("after random no choice is left, and the autoscaler ends over what follows it", cure);
+        return error("after random no choice is left, and the autoscaler exits because of what follows it", cure);
     }
     match names[..] {
-        ["grpc"] => info("where Stoker is away, and among options that it holds equal, the choice is left to chance", cure),
+        ["grpc"] => info("if Stoker is unreachable, and among options that it ranks equal, the choice is random", cure),
         ["grpc", ..] => None,
         _ if names.contains(&"grpc") => warning(
-            "what stands before grpc narrows the options before Stoker, which knows prices, quotas and commitments, sees them",
+            "what comes before grpc narrows the options before Stoker sees them, and only Stoker knows prices, quotas and \
+             commitments",
             cure,
         ),
         _ if names.contains(&"price") => warning(
-            "asks for the price of each group and of each pod one by one, and tells neither sizes nor running nodes: commitments and quotas \
-             count only as far as a price per node can say them",
+            "asks for the price of each group and pod one by one, and sends neither sizes nor running nodes: commitments and \
+             quotas count only as far as a price per node can express them",
             cure_with_expander(),
         ),
         _ => warning(
@@ -78,7 +83,7 @@ pub(super) fn url(case: Case<'_>) -> Option<Verdict> {
     let cure = to_do("write --grpc-expander-url=HOST:PORT, where HOST is a name in Stoker's server certificate");
     match (asks_stoker(case), case.values.text("grpc-expander-url")?) {
         (true, "") => error("the expander grpc has no address", cure),
-        (true, url) if !is_host_and_port(url) => error("is no host:port, as which it is dialled", cure),
+        (true, url) if !is_host_and_port(url) => error("is not host:port", cure),
         (false, url) if !url.is_empty() => {
             info("has no effect without the expander grpc", write("--expander=grpc,least-waste"))
         }
@@ -93,7 +98,7 @@ fn is_host_and_port(url: &str) -> bool {
 
 pub(super) fn certificate(case: Case<'_>) -> Option<Verdict> {
     let missing = asks_stoker(case) && case.values.text("grpc-expander-cert")?.is_empty();
-    let why = "the expander speaks TLS only, and without the file the autoscaler ends with no more than an Info line";
+    let why = "the expander speaks TLS only, and without the file the autoscaler exits after a single Info line";
     missing.then(|| error(why, to_do("write --grpc-expander-cert=FILE, the CA of Stoker's server certificate")))?
 }
 
@@ -102,7 +107,7 @@ pub(super) fn lease(case: Case<'_>) -> Option<Verdict> {
     let own = case.values.given.has("leader-elect-resource-name") || case.values.given.has("leader-elect-resource-namespace");
     (elects && !own).then(|| {
         info(
-            "has the lease of every autoscaler: beside another one in this cluster, only one of the two would work",
+            "is the default lease: with another autoscaler in this cluster, only one of the two would work",
             Cure::Write(vec![
                 "--leader-elect-resource-name=cluster-autoscaler-stoker".to_owned(),
                 "--status-config-map-name=cluster-autoscaler-stoker-status".to_owned(),

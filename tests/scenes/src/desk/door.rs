@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stoker_core::choose::Scales;
+use stoker_core::base::ids::NodeGroupId;
+use stoker_core::catalogue::group::Group;
+use stoker_core::catalogue::template::GPU_LABEL;
+use stoker_core::choose::rank::Scales;
 use stoker_core::decide::is_fresh;
-use stoker_core::group::Group;
-use stoker_core::ids::NodeGroupId;
-use stoker_core::orders;
+use stoker_core::decide::orders;
+use stoker_core::limits::usage::Usage;
 use stoker_core::plan::GroupLimits;
-use stoker_core::template::GPU_LABEL;
-use stoker_core::usage::Usage;
 use stoker_sim::in_process;
-use stoker_sim::model::{Door, DoorError, ExpanderOption, GroupInfo, GroupOptions, InstanceInfo, NodeRef, Template};
+use stoker_sim::model::{CaClient, CaError, ExpanderOption, GroupInfo, GroupOptions, InstanceInfo, NodeRef, Template};
 
 use super::Desk;
 
@@ -21,25 +21,25 @@ const NOT_FOUND: i32 = 5;
 const PRECONDITION: i32 = 9;
 const UNAVAILABLE: i32 = 14;
 
-fn group_id(group: &str) -> Result<NodeGroupId, DoorError> {
-    NodeGroupId::new(group).map_err(|error| DoorError::new(NOT_FOUND, error.to_string()))
+fn group_id(group: &str) -> Result<NodeGroupId, CaError> {
+    NodeGroupId::new(group).map_err(|error| CaError::new(NOT_FOUND, error.to_string()))
 }
 
 impl Desk {
-    fn open(&self) -> Result<(), DoorError> {
-        if self.works() { Ok(()) } else { Err(DoorError::new(UNAVAILABLE, "the provider is not there")) }
+    fn open(&self) -> Result<(), CaError> {
+        if self.works() { Ok(()) } else { Err(CaError::new(UNAVAILABLE, "the provider is not there")) }
     }
 
-    fn heard(&self) -> Result<(), DoorError> {
-        if self.faults.unheard { Err(DoorError::new(DEADLINE, "deadline exceeded")) } else { Ok(()) }
+    fn heard(&self) -> Result<(), CaError> {
+        if self.faults.unheard { Err(CaError::new(DEADLINE, "deadline exceeded")) } else { Ok(()) }
     }
 
-    fn limits_of(&self, group: &str) -> Result<&GroupLimits, DoorError> {
+    fn limits_of(&self, group: &str) -> Result<&GroupLimits, CaError> {
         self.open()?;
-        self.limits.get(group).ok_or_else(|| DoorError::new(NOT_FOUND, format!("no group {group}")))
+        self.limits.get(group).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))
     }
 
-    fn order(&mut self, id: &NodeGroupId, delta: i32) -> Result<(), DoorError> {
+    fn order(&mut self, id: &NodeGroupId, delta: i32) -> Result<(), CaError> {
         self.open()?;
         let before = self.memory.clone();
         let now = self.ours();
@@ -47,17 +47,17 @@ impl Desk {
         let snapshot = self.snapshot();
         let fresh = |group: &Group| is_fresh(&snapshot, group, now);
         let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, now };
-        let limits = self.limits.get(id).ok_or_else(|| DoorError::new(NOT_FOUND, format!("no group {id}")))?;
+        let limits = self.limits.get(id).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {id}")))?;
         let filed = orders::increase(&mut self.memory, &scales, limits, id, delta);
-        filed.map_err(|why| DoorError::new(PRECONDITION, why.to_string()))?;
+        filed.map_err(|why| CaError::new(PRECONDITION, why.to_string()))?;
         self.note(&before, false);
         self.pass();
         self.heard()
     }
 }
 
-impl Door for Desk {
-    async fn refresh(&mut self) -> Result<(), DoorError> {
+impl CaClient for Desk {
+    async fn refresh(&mut self) -> Result<(), CaError> {
         self.open()?;
         self.owners.clear();
         for record in self.memory.records.values() {
@@ -70,34 +70,34 @@ impl Door for Desk {
         Ok(())
     }
 
-    async fn node_groups(&mut self) -> Result<Vec<GroupInfo>, DoorError> {
+    async fn node_groups(&mut self) -> Result<Vec<GroupInfo>, CaError> {
         self.open()?;
         Ok(in_process::groups(&self.listing, &self.limits))
     }
 
-    async fn node_group_for_node(&mut self, node: &NodeRef) -> Result<Option<String>, DoorError> {
+    async fn node_group_for_node(&mut self, node: &NodeRef) -> Result<Option<String>, CaError> {
         self.open()?;
         Ok(self.owners.get(&node.provider_id).map(ToString::to_string))
     }
 
-    async fn target_size(&mut self, group: &str) -> Result<i32, DoorError> {
+    async fn target_size(&mut self, group: &str) -> Result<i32, CaError> {
         self.limits_of(group).map(|limits| in_process::size(limits.target))
     }
 
-    async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), DoorError> {
+    async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
         self.order(&group_id(group)?, delta)
     }
 
-    async fn decrease_target_size(&mut self, group: &str, delta: i32) -> Result<(), DoorError> {
+    async fn decrease_target_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
         self.open()?;
         let (id, now) = (group_id(group)?, self.ours());
         let taken = orders::decrease(&mut self.memory, &id, delta, now);
-        taken.map_err(|why| DoorError::new(PRECONDITION, why.to_string()))?;
+        taken.map_err(|why| CaError::new(PRECONDITION, why.to_string()))?;
         self.pass();
         self.heard()
     }
 
-    async fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> Result<(), DoorError> {
+    async fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> Result<(), CaError> {
         self.open()?;
         let id = group_id(group)?;
         let plain = |node: &NodeRef| orders::NodeRef { provider_id: node.provider_id.clone(), name: node.name.clone() };
@@ -105,30 +105,30 @@ impl Door for Desk {
         for _ in 0..if self.faults.repeated { 2 } else { 1 } {
             if let Err(why) = self.delete(&id, &nodes) {
                 self.line.tell("provider", &format!("refuses to delete: {why}"));
-                return Err(DoorError::new(PRECONDITION, why.to_string()));
+                return Err(CaError::new(PRECONDITION, why.to_string()));
             }
             self.pass();
         }
         self.heard()
     }
 
-    async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, DoorError> {
+    async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, CaError> {
         self.open()?;
         Ok(in_process::instances(&self.memory, group))
     }
 
-    async fn template(&mut self, group: &str) -> Result<Template, DoorError> {
+    async fn template(&mut self, group: &str) -> Result<Template, CaError> {
         self.open()?;
         let known = self.menu.groups.get(group).or_else(|| self.memory.groups.get(group).map(|known| &known.group));
-        Ok(known.ok_or_else(|| DoorError::new(NOT_FOUND, format!("no group {group}")))?.template.clone())
+        Ok(known.ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))?.template.clone())
     }
 
-    async fn get_options(&mut self, _: &str, _: &GroupOptions) -> Result<Option<GroupOptions>, DoorError> {
+    async fn get_options(&mut self, _: &str, _: &GroupOptions) -> Result<Option<GroupOptions>, CaError> {
         self.open()?;
         Ok(None)
     }
 
-    async fn gpu_label(&mut self) -> Result<String, DoorError> {
+    async fn gpu_label(&mut self) -> Result<String, CaError> {
         self.open()?;
         Ok(GPU_LABEL.to_owned())
     }
@@ -138,7 +138,7 @@ impl Door for Desk {
         &mut self,
         options: &[ExpanderOption],
         _: &BTreeMap<String, Arc<Template>>,
-    ) -> Result<Vec<String>, DoorError> {
+    ) -> Result<Vec<String>, CaError> {
         self.open()?;
         Ok(in_process::best_options(options, &self.menu, &self.limits))
     }

@@ -1,9 +1,9 @@
 //! What a pass, or a deletion, changed that promises are about: the verdicts before are the provider's own.
 
-use stoker_core::ids::NodeName;
-use stoker_core::memory::Memory;
-use stoker_core::record::{Record, State};
-use stoker_core::verdict::Verdict;
+use stoker_core::base::ids::NodeName;
+use stoker_core::state::memory::Memory;
+use stoker_core::state::node_verdict::Verdict;
+use stoker_core::state::record::{Record, State};
 
 use super::Desk;
 
@@ -28,7 +28,7 @@ impl Desk {
             let open = memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
             open || matches!(record.state, State::Deleting { .. })
         };
-        let idle = |record: &Record| record.judged.as_ref().is_some_and(stoker_core::verdict::Judged::is_released);
+        let idle = |record: &Record| record.judged.as_ref().is_some_and(stoker_core::state::node_verdict::Judged::is_released);
         for (id, record) in &self.memory.records {
             let Some(known) = before.records.get(id) else {
                 if record.order.is_some() {

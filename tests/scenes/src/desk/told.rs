@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use stoker_core::choose::Verdict as Weighed;
-use stoker_core::ids::{NodeGroupId, RecordId};
-use stoker_core::memory::Memory;
+use stoker_core::base::ids::{NodeGroupId, RecordId};
+use stoker_core::choose::candidate::OfferVerdict as Weighed;
 use stoker_core::plan::{Action, Checked, Plan};
-use stoker_core::record::{Record, State};
+use stoker_core::state::memory::Memory;
+use stoker_core::state::record::{Record, State};
 
 use super::Desk;
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use stoker_core::ids::{NodeName, ProviderId};
+use stoker_core::base::ids::{NodeName, ProviderId};
+use stoker_core::facts::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Stuck};
 use stoker_core::plan::Evict;
-use stoker_core::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Stuck};
 use stoker_sim::model::{NodeView, SCALE_DOWN_DISABLED};
 
 use super::Scene;

@@ -102,7 +102,7 @@ pub struct Scene {
     /// Whether disruption budgets forbid every eviction.
     pub(crate) budgeted: bool,
     /// Gates that do not hold on nodes that join from now on.
-    pub(crate) bad_gate: Option<(stoker_core::reading::Gate, String)>,
+    pub(crate) bad_gate: Option<(stoker_core::facts::reading::Gate, String)>,
     /// Images on nodes; `None` where no node lists any.
     images: Option<readied::Images>,
     /// Whether the autoscaler runs.

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::NodeName;
-use stoker_core::images::{ImageId, List, NodeImages};
-use stoker_core::template::{GPU_RESOURCE, POOL_LABEL};
+use stoker_core::base::ids::NodeName;
+use stoker_core::catalogue::template::POOL_LABEL;
+use stoker_core::facts::images::{ImageId, List, NodeImages};
+use stoker_core::market::sharing::GPU_RESOURCE;
 use stoker_sim::model::{NodeView, PodView, Requests, Toleration};
 
 use super::Scene;

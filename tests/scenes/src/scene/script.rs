@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use stoker_core::demand::{Amount, NoLevel, PoolDemand, SignalLevel};
-use stoker_core::ids::{NodeGroupId, PoolName, SignalName};
-use stoker_core::orders;
-use stoker_core::reading::{DriverState, Gate, Happening, Interruption, XidClass};
-use stoker_core::template::{GPU_RESOURCE, POOL_LABEL};
-use stoker_core::units::MiB;
+use stoker_core::base::ids::{NodeGroupId, PoolName, SignalName};
+use stoker_core::base::units::MiB;
+use stoker_core::catalogue::template::POOL_LABEL;
+use stoker_core::decide::orders;
+use stoker_core::facts::reading::{DriverState, Gate, Happening, Interruption, XidClass};
+use stoker_core::market::sharing::GPU_RESOURCE;
+use stoker_core::policy::rules::demand::{Amount, NoLevel, PoolDemand, SignalLevel};
 use stoker_sim::model::{PodSpec, Requests, SCALE_DOWN_DISABLED, Toleration};
 
 use super::{Living, Pod, Scene};
@@ -129,7 +130,7 @@ impl Scene {
             let seen = Arc::new(probe.digest.seen().clone());
             let desk = self.desk_mut();
             if news && !desk.faults.down {
-                desk.seen.insert(stoker_core::ids::NodeName::new(node).unwrap(), seen);
+                desk.seen.insert(stoker_core::base::ids::NodeName::new(node).unwrap(), seen);
             }
         }
         self.moved();
@@ -470,7 +471,7 @@ impl Scene {
 
     /// Whether a node is a spot machine that runs.
     pub fn is_spot(&self, node: &str) -> bool {
-        use stoker_core::offer::CapacityType;
+        use stoker_core::market::offer::CapacityType;
         let machine = self.desk().cloud.of_node(node);
         machine.is_some_and(|machine| machine.made.market.capacity_type == CapacityType::Spot && machine.ends_at.is_none())
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::{NodeGroupId, PoolName, RecordId};
-use stoker_core::leaving::LeaveFor;
+use stoker_core::base::ids::{NodeGroupId, PoolName, RecordId};
+use stoker_core::state::disruption::DrainReason;
 
 use crate::cloud::Machine;
 use crate::scene::Scene;
@@ -173,7 +173,7 @@ impl Scene {
     /// Whether the provider lets a machine go because spot is back.
     pub(crate) fn goes_back_to_spot(&self, machine: &Machine) -> bool {
         let memory = &self.desk().memory;
-        let to_spot = memory.leaving.iter().filter(|(_, leaving)| matches!(leaving.why, LeaveFor::BackToSpot { .. }));
+        let to_spot = memory.leaving.iter().filter(|(_, leaving)| matches!(leaving.why, DrainReason::BackToSpot { .. }));
         let mut machines = to_spot.filter_map(|(id, _)| memory.records.get(id)?.instance());
         machines.any(|id| *id == machine.made.provider_id)
     }

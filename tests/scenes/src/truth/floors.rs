@@ -2,9 +2,10 @@
 //! the provider says of it is true.
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::{NodeGroupId, PoolName};
-use stoker_core::offer::{CapacityType, Market};
-use stoker_core::policy::{Evidence, Pool, Quota};
+use stoker_core::base::ids::{NodeGroupId, PoolName};
+use stoker_core::base::kinds::Evidence;
+use stoker_core::market::offer::{CapacityType, Market};
+use stoker_core::policy::{Pool, Quota};
 
 use crate::scene::Scene;
 
@@ -102,10 +103,10 @@ impl Scene {
                 self.desk().menu.policy.quotas.iter().find(|quota| said.starts_with(&format!("quota {} ", quota.name)))?;
             return (used(named) + 8 > named.share()).then_some("quota");
         }
-        if said.contains("market said") || said.contains("on trial") || said.contains("reclaim") {
+        if said.contains("market returned") || said.contains("being retried") || said.contains("reclaim") {
             return self.is_sold_out(pool).then_some("stock");
         }
-        let of_nodes = [" unhealthy, closed to new pods, or not heard of", " not heard of, and no more than"];
+        let of_nodes = [" unhealthy, cordoned, or silent", " no longer report, and at most"];
         if of_nodes.iter().any(|words| said.contains(words)) {
             let mut nodes = self.autoscaler.cluster().all_nodes().filter(|node| self.is_of(&node.name, &pool.name));
             let silent =
@@ -121,7 +122,7 @@ impl Scene {
             let late = nodes.any(|node| self.truth.sick.contains(&node.name) || silent(&node.name));
             return late.then_some("nodes that are Ready, and of which nothing is heard, or that are not as they should be");
         }
-        if said.contains("booting that the autoscaler may not count on") {
+        if said.contains("Cluster Autoscaler may not know that") {
             let mut boots = machines().filter(|machine| machine.ready_at > self.now);
             return boots.next().map(|_| "nodes that boot already");
         }

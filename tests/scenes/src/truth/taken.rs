@@ -1,10 +1,10 @@
 //! Nodes that are taken: only what is free, or what the cloud, the policy or a user takes in any case.
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::health::UnhealthyAction;
-use stoker_core::offer::CapacityType;
-use stoker_core::policy::{Evidence, MoveBack};
-use stoker_core::verdict::Verdict;
+use stoker_core::base::kinds::{Evidence, ReturnToSpot};
+use stoker_core::market::offer::CapacityType;
+use stoker_core::policy::rules::health::UnhealthyAction;
+use stoker_core::state::node_verdict::Verdict;
 
 use crate::desk::Taken;
 use crate::scene::Scene;
@@ -62,7 +62,7 @@ impl Scene {
     fn goes_anyway(&self, node: &str) -> bool {
         let Some(machine) = self.desk().cloud.of_node(node) else { return true };
         let by_policy = self.pool_of_node(node).is_some_and(|(pool, _, bought)| {
-            let moves = pool.spot.as_ref().is_some_and(|spot| spot.move_back == MoveBack::Busy);
+            let moves = pool.spot.as_ref().is_some_and(|spot| spot.return_to_spot == ReturnToSpot::Busy);
             let back = moves && bought == CapacityType::OnDemand && self.goes_back_to_spot(machine);
             let commitments = &self.desk().menu.policy.commitments;
             let ends_soon = |until: Timestamp| until.duration_since(self.desk().ours()) <= ENDS_WITHIN;

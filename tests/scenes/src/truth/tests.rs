@@ -8,8 +8,8 @@ mod windows;
 
 use std::sync::Arc;
 
-use stoker_core::record::{Record, State};
-use stoker_core::verdict::{Judged, Reason, Verdict};
+use stoker_core::state::node_verdict::{Judged, Reason, Verdict};
+use stoker_core::state::record::{Record, State};
 
 use crate::scene::{Pod, Scene};
 

@@ -1,7 +1,7 @@
 //! Windows: no free node is released before its time, whatever restarted in between.
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::window::Window;
+use stoker_core::policy::rules::stabilization::Window;
 
 use crate::scene::Scene;
 
@@ -25,7 +25,7 @@ impl Scene {
         let Some(machine) = self.desk().cloud.of_node(node) else { return };
         let price = crate::market::price(&machine.made.market);
         let mut window = rules.scale_down;
-        if rules.window == Window::EqualPay {
+        if rules.window == Window::EqualCost {
             // What 150 s of waiting cost, a minute at least.
             window = window.min(SignedDuration::from_secs((150 * pool.waiting.0 / price).max(60)));
         }

@@ -39,7 +39,7 @@ const TIGHT: &str = concat!(
   where: { clouds: [aws], regions: [east] }
   limits: { maxNodes: 10 }
   evidence: probe
-  stabilization: { window: equalPay, maxRemovalsPerWindow: 50% }
+  stabilization: { window: equalCost, maxRemovalsPerWindow: 50% }
 quotas:
 - { name: spot, cloud: aws, region: east, capacityTypes: [spot], vcpus: 64 }
 - { name: on-demand, cloud: aws, region: east, capacityTypes: [on-demand], vcpus: 48 }
@@ -101,7 +101,7 @@ const TURNS: &str = concat!(
   where: { clouds: [aws], regions: [east] }
   capacity: { prefer: [on-demand] }
   limits: { maxNodes: 12 }
-  stabilization: { scaleDown: 8m, window: equalPay, minimumLife: 6m, maxRemovalsPerWindow: 30% }
+  stabilization: { scaleDown: 8m, window: equalCost, minimumLife: 6m, maxRemovalsPerWindow: 30% }
 ",
     train!(),
     "  limits: { maxNodes: 12 }
@@ -136,7 +136,7 @@ const SCARCE: &str = concat!(
     serve!(),
     "  limits: { maxNodes: 9 }
   evidence: probe
-  warmFloor: { nodes: 2, through: capacityBuffer }
+  warmFloor: { nodes: 2, mechanism: capacityBuffer }
 - name: train
   workload: training
   gpu: { models: [L4], count: 1 }

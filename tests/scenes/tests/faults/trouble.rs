@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use stoker_core::reading::DriverState;
+use stoker_core::facts::reading::DriverState;
 use stoker_scenes::{Pod, Scene};
 
 /// Something that ends again.

@@ -175,7 +175,7 @@ fn a_demand_signal_becomes_unknown() {
 /// takes. When the pod goes, the third node goes after its window.
 #[test]
 fn a_floor_through_buffers() {
-    let mut scene = Scene::new(&with("{ nodes: 2, through: capacityBuffer }"));
+    let mut scene = Scene::new(&with("{ nodes: 2, mechanism: capacityBuffer }"));
     scene.serves_buffers();
     scene.run("10m");
     assert_eq!((scene.machines(), scene.is_held("n0"), scene.is_held("n1")), (2, true, true));

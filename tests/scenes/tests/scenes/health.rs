@@ -25,7 +25,7 @@ fn xid_79_is_replaced() {
     assert_eq!(scene.node_of(&pod), "n0");
     scene.run("5m");
     assert_eq!((scene.node_of(&pod).as_str(), scene.machines()), ("n5", 5));
-    assert!(!scene.told(&["ends sim:///n0", "not fit for work"]).is_empty());
+    assert!(!scene.told(&["ends sim:///n0", "its hardware is faulty"]).is_empty());
     end(&scene, "xid_79_is_replaced");
 }
 
@@ -41,7 +41,7 @@ fn unhealthy_and_waited_for() {
     scene.run("10m");
     assert_eq!((scene.machines(), scene.told(&["buys"]).len()), (0, 1));
     assert!(scene.told(&["tells web/a"]).is_empty());
-    assert!(!scene.told(&["ends sim:///n0", "not fit for work"]).is_empty());
+    assert!(!scene.told(&["ends sim:///n0", "its hardware is faulty"]).is_empty());
     end(&scene, "unhealthy_and_waited_for");
 }
 

@@ -14,7 +14,7 @@ fn spot_is_back() {
     assert!(!scene.told(&["/on-demand at"]).is_empty());
     scene.restock("/spot");
     scene.run("3h");
-    assert!(!scene.told(&["NodeLeaving", "spot is back"]).is_empty());
+    assert!(!scene.told(&["NodeLeaving", "spot is available again"]).is_empty());
     assert!(!scene.node_of("team/job").is_empty());
     assert_eq!(scene.machines(), 1);
     end(&scene, "spot_is_back");

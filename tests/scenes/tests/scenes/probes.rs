@@ -1,6 +1,6 @@
 //! What probes see of nodes: work, rest, broken hardware, and nothing at all.
 
-use stoker_core::reading::{DriverState, Gate};
+use stoker_core::facts::reading::{DriverState, Gate};
 use stoker_scenes::{Pod, Scene, serve};
 
 use crate::common::end;
@@ -202,7 +202,7 @@ fn one_instance_of_a_split_gpu_is_at_work() {
     scene.process("n0", (3, 5), true);
     scene.run("2h");
     assert_eq!((scene.verdict("n0"), scene.is_held("n0")), ("busy", true));
-    assert_eq!(scene.told(&["n0", "busy (GPU MIG-n0-3-5 is at work without a pod)"]).len(), 1);
+    assert_eq!(scene.told(&["n0", "busy (GPU MIG-n0-3-5 is busy without a pod)"]).len(), 1);
     scene.process("n0", (3, 5), false);
     // 15 s until it is told quiet, and 60 s of that.
     scene.run("60s");

@@ -44,7 +44,7 @@ fn the_autoscaler_restarts_during_a_boot() {
     scene.autoscaler_restarts();
     scene.run("10m");
     assert_eq!(scene.machines(), 2);
-    assert!(!scene.told(&["closed", "may not count on"]).is_empty());
+    assert!(!scene.told(&["closed", "may not know that"]).is_empty());
     end(&scene, "the_autoscaler_restarts_during_a_boot");
 }
 

@@ -60,7 +60,7 @@ fn the_clock_goes_back_in_a_window() {
     end(&scene, "the_clock_goes_back_in_a_window");
 }
 
-/// With windows of equal pay the dear node goes in a minute and a half, and the cheap one waits its ten minutes: at $2 a GPU-hour of
+/// With windows of equal cost the dear node goes in a minute and a half, and the cheap one waits its ten minutes: at $2 a GPU-hour of
 /// waiting each may stand free for $0.083, which is 5 s of $55 an hour (a minute at least) and 375 s of $0.80.
 #[test]
 fn the_dear_node_goes_first() {
@@ -72,7 +72,7 @@ pools:
   where: { clouds: [aws], regions: [east], zones: [zone-a] }
   capacity: { prefer: [on-demand] }
   limits: { maxNodes: 10 }
-  stabilization: { window: equalPay, minimumLife: 0s }
+  stabilization: { window: equalCost, minimumLife: 0s }
 ";
     let mut scene = Scene::new(policy);
     scene.pod("team/small", Pod::of("train").runs("30m"));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use kube::ResourceExt as _;
-use stoker_core::template::CAPACITY_TYPE_ANNOTATION;
+use stoker_core::catalogue::template::CAPACITY_TYPE_ANNOTATION;
 
 use super::{ONE, SCALED};
 use crate::e2e::bench::Bench;
@@ -92,11 +92,11 @@ pub(super) async fn reclaim(bench: &mut Bench) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use jiff::{SignedDuration, Timestamp};
-    use stoker::catalog;
-    use stoker_core::ids::{ClusterName, LaunchKey, NodeGroupId, ZoneName};
-    use stoker_core::offer::{CapacityType, Market};
-    use stoker_core::price::PriceBook;
-    use stoker_core::supply::LaunchRequest;
+    use stoker_core::base::ids::{ClusterName, LaunchKey, NodeGroupId, ZoneName};
+    use stoker_core::facts::supply::LaunchRequest;
+    use stoker_core::market::offer::{CapacityType, Market};
+    use stoker_core::market::price::PriceBook;
+    use stoker_service::price_tables;
     use stoker_sim::world::{World, WorldConfig};
 
     use super::*;
@@ -136,11 +136,11 @@ mod tests {
 
     #[test]
     fn spot_machines_live_for_seconds() {
-        let prices = catalog::prices(None).unwrap();
+        let prices = price_tables::prices(None).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("world.yaml");
         std::fs::write(&file, RECLAIM.world()).unwrap();
-        let config = catalog::world_config(Some(&file), &prices, Timestamp::UNIX_EPOCH).unwrap();
+        let config = price_tables::world_config(Some(&file), &prices, Timestamp::UNIX_EPOCH).unwrap();
         let lives = lives(&config, &prices);
         assert_eq!(lives.len(), 24);
         let usable = SignedDuration::from_secs(7)..SignedDuration::from_secs(70);

@@ -1,5 +1,6 @@
 //! The scenarios, in the order they run.
 
+mod consistency;
 mod crashes;
 mod market;
 mod placement;
@@ -50,14 +51,14 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 22] = [
+pub const ALL: [Scenario; 23] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
     Scenario { name: "big-host", files: CALM, needs: None, run: |bench| Box::pin(placement::big(bench)) },
     Scenario {
         name: "price-classes",
-        files: Files { isolation: "  isolation: { kappa: 1.0 }\n", ..CALM },
+        files: Files { isolation: "  isolation: { maxCostRatio: 1.0 }\n", ..CALM },
         needs: None,
         run: |bench| Box::pin(placement::classes(bench)),
     },
@@ -98,5 +99,11 @@ pub const ALL: [Scenario; 22] = [
     },
     Scenario { name: "silent-probe", files: warm::PROBED, needs: None, run: |bench| Box::pin(warm::silent_probe(bench)) },
     Scenario { name: "broken-gpu", files: warm::BREAKING, needs: None, run: |bench| Box::pin(warm::broken(bench)) },
+    Scenario {
+        name: "fault-in-one-pool",
+        files: consistency::TWO_POOLS,
+        needs: None,
+        run: |bench| Box::pin(consistency::fault_in_one_pool(bench)),
+    },
     Scenario { name: "spot-notice", files: warm::SPOT, needs: None, run: |bench| Box::pin(warm::spot_notice(bench)) },
 ];

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use kube::ResourceExt as _;
-use stoker::kube::waiting::OPT_IN;
-use stoker_core::isolation::SHAPE_TAINT;
-use stoker_core::template::GPU_RESOURCE;
+use stoker_core::catalogue::isolation::SHAPE_TAINT;
+use stoker_core::market::sharing::GPU_RESOURCE;
+use stoker_service::controllers::tolerations::OPT_IN;
 
 use super::{ONE, SCALED};
 use crate::e2e::bench::Bench;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use kube::ResourceExt as _;
-use stoker::kube::{HELD, SCALE_DOWN_DISABLED};
+use stoker_service::kube::{HELD, SCALE_DOWN_DISABLED};
 
 use super::{GONE, ONE, SCALED};
 use crate::e2e::bench::Bench;

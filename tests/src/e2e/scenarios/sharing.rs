@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use kube::ResourceExt as _;
-use stoker::kube::SCALE_DOWN_DISABLED;
-use stoker_core::template::{GPU_LABEL, GPU_RESOURCE};
+use stoker_core::catalogue::template::GPU_LABEL;
+use stoker_core::market::sharing::GPU_RESOURCE;
+use stoker_service::kube::SCALE_DOWN_DISABLED;
 
 use super::{GONE, SCALED};
 use crate::e2e::bench::Bench;

@@ -7,8 +7,8 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
 use nvidia_ml::scenario::Xid;
-use stoker::kube::{SCALE_DOWN_DISABLED, VERDICT};
-use stoker_sim::model::{Door as _, DoorError, NodeRef};
+use stoker_service::kube::{SCALE_DOWN_DISABLED, VERDICT};
+use stoker_sim::model::{CaClient as _, CaError, NodeRef};
 
 use super::{GONE, ONE, SCALED};
 use crate::e2e::bench::Bench;
@@ -27,7 +27,7 @@ pub(super) const FLOOR: Files = Files {
 
 /// The same floor, kept by the objects that the autoscaler makes room for.
 pub(super) const BUFFERED: Files = Files {
-    small: "  evidence: probe\n  stabilization: { scaleDown: 10s, minimumLife: 10s }\n  warmFloor: { nodes: 2, through: capacityBuffer }\n",
+    small: "  evidence: probe\n  stabilization: { scaleDown: 10s, minimumLife: 10s }\n  warmFloor: { nodes: 2, mechanism: capacityBuffer }\n",
     flags: &["--capacity-buffer-controller-enabled=true", "--capacity-buffer-pod-injection-enabled=true"],
     ..PROBED
 };
@@ -144,7 +144,7 @@ async fn is_refused(bench: &Bench, node: &str) -> anyhow::Result<()> {
     let provider_id = found.spec.and_then(|spec| spec.provider_id).with_context(|| format!("{node} has no provider id"))?;
     let asked = NodeRef { name: node.to_owned(), provider_id, labels: Arc::default(), annotations: Arc::default() };
     let mut door = bench.door()?;
-    let said = |error: DoorError| anyhow!("{}: {}", error.code, error.message);
+    let said = |error: CaError| anyhow!("{}: {}", error.code, error.message);
     let group = door.node_group_for_node(&asked).await.map_err(said)?.with_context(|| format!("{node} is of no group"))?;
     let Err(error) = door.delete_nodes(&group, &[asked]).await else { bail!("{node} was deleted at its first asking") };
     ensure!(error.code == FAILED_PRECONDITION, "{}", said(error));

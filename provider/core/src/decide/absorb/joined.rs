@@ -1,15 +1,15 @@
-//! What the cluster says of machines: which have joined, are Ready and have had pods.
+//! Cluster facts about machines: which have joined, are Ready, and have had pods.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::super::Draft;
-use crate::ids::{ProviderId, RecordId};
+use crate::base::ids::{ProviderId, RecordId};
+use crate::facts::snapshot::NodeFacts;
+use crate::facts::supply::InstanceState;
 use crate::plan::Note;
-use crate::record::{PodsSeen, Purchase, Record, State};
-use crate::snapshot::NodeFacts;
-use crate::supply::InstanceState;
+use crate::state::record::{PodsSeen, Purchase, Record, State};
 
 /// Which machines have joined the cluster, which of their nodes are Ready, and which have had pods.
 pub(in crate::decide) fn registrations(draft: &mut Draft<'_>) {
@@ -106,12 +106,12 @@ fn see_pods(draft: &mut Draft<'_>, id: RecordId) {
         record.pods = PodsSeen::Seen;
         let group = record.group.clone();
         if let Some(remembered) = draft.memory.groups.get_mut(&group)
-            && (remembered.barren > 0 || remembered.frozen_since.is_some())
+            && (remembered.unused > 0 || remembered.suspended_since.is_some())
         {
             let remembered = Arc::make_mut(remembered);
-            remembered.barren = 0;
-            if remembered.frozen_since.take().is_some() {
-                draft.notes.push(Note::Thawed { group });
+            remembered.unused = 0;
+            if remembered.suspended_since.take().is_some() {
+                draft.notes.push(Note::Resumed { group });
             }
         }
     }

@@ -1,19 +1,19 @@
-//! The nodes of pools that keep a floor, by what they are to it.
+//! Count of the nodes of pools with a floor, by their role in it.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use super::super::Draft;
-use super::super::seats::Seat;
-use crate::floor::{DOUBTED_FOR, WARM_WITHIN};
-use crate::group::Menu;
-use crate::ids::NodeGroupId;
-use crate::images;
+use super::super::index::IndexEntry;
+use crate::base::ids::NodeGroupId;
+use crate::base::units::UsdPerHour;
+use crate::catalogue::group::Menu;
+use crate::facts::images;
 use crate::policy::Pool;
-use crate::record::{Record, State};
-use crate::units::UsdPerHour;
-use crate::verdict::{Judged, Reason, Verdict};
+use crate::policy::rules::warm_floor::{DOUBTED_FOR, WARM_WITHIN};
+use crate::state::node_verdict::{Judged, Reason, Verdict};
+use crate::state::record::{Record, State};
 
 /// What a record is to its pool's floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +103,7 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
     for (record, seat) in draft.seated() {
         let (Some((at, pool)), Some(group)) = (seat.pool(), seat.group()) else { continue };
         let Some(count) = counts.get_mut(at).filter(|_| pool.warm_floor.is_some()) else { continue };
-        let pods = seat.node().map_or(0, |node| node.gpu_pods.len());
-        count.pods = count.pods.saturating_add(u32::try_from(pods).unwrap_or(u32::MAX));
+        count.pods = count.pods.saturating_add(seat.pods());
         let part = match part(record, &seat) {
             Part::Doubtful => match doubted_until(record) {
                 Some(until) if until <= draft.now => Part::Lost,
@@ -148,16 +147,16 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
 }
 
 /// Whether the images that the pool's pods use are on a node, as far as it can be told.
-fn has_images(draft: &Draft<'_>, pool: &Pool, seat: &Seat<'_>) -> bool {
+fn has_images(draft: &Draft<'_>, pool: &Pool, seat: &IndexEntry<'_>) -> bool {
     let on_node = seat.node().and_then(|node| draft.snapshot.images.get(&node.name));
     let used = draft.memory.images.get(&pool.name);
     images::pulled(on_node.map(AsRef::as_ref), used.map(AsRef::as_ref)).is_enough()
 }
 
-fn part(record: &Record, seat: &Seat<'_>) -> Part {
+fn part(record: &Record, seat: &IndexEntry<'_>) -> Part {
     let node = seat.node();
     let coming = if record.floor { Part::Coming } else { Part::ForPods };
-    let held_by_pods = || if node.is_some_and(|node| node.is_busy()) { Part::AtWork } else { Part::Doubtful };
+    let held_by_pods = || if seat.is_busy() { Part::AtWork } else { Part::Doubtful };
     match (&record.state, record.judged.as_ref().map(|judged| judged.verdict)) {
         // Closed by somebody else, and not because it may go.
         (_, Some(Verdict::Draining)) if is_closed(record) => Part::Doubtful,

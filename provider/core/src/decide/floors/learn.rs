@@ -1,15 +1,15 @@
-//! What is learnt for floors from one pass to the next: what came, how long boots take, what signals asked for.
+//! Learning for floors: arrivals, boot times, and the demand of signals.
 
 use super::super::Draft;
 use super::update;
-use crate::choose::price_parts;
-use crate::demand::Need;
-use crate::floor::{FloorMemory, Quantile, Share, WarmFloor};
-use crate::lookup::InOrder;
+use crate::base::index::InOrder;
+use crate::base::units::UsdPerHour;
+use crate::choose::parts::price_parts;
 use crate::policy::Pool;
-use crate::record::{PodsSeen, Record, State};
-use crate::units::UsdPerHour;
-use crate::verdict::Verdict;
+use crate::policy::rules::demand::Need;
+use crate::policy::rules::warm_floor::{FloorMemory, Quantile, Share, WarmFloor};
+use crate::state::node_verdict::Verdict;
+use crate::state::record::{PodsSeen, Record, State};
 
 /// What came to a pool since the last pass.
 #[derive(Debug, Clone, Default)]

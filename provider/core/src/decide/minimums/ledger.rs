@@ -1,16 +1,16 @@
-//! What is left of every limit once the autoscaler has asked for all that minimums above the targets make it ask for: what one pool asks
-//! for is not there for another.
+//! Ledger of limits: what is left after the autoscaler asks for all raised minimums. Two pools
+//! cannot claim the same room.
 
 use jiff::Timestamp;
 
 use super::super::{Draft, is_fresh};
-use crate::allocate::allocate;
-use crate::choose::Scales;
-use crate::group::{Group, Menu};
-use crate::ids::NodeGroupId;
-use crate::memory::Memory;
-use crate::snapshot::Snapshot;
-use crate::usage::{Bound, Usage};
+use crate::base::ids::NodeGroupId;
+use crate::catalogue::group::{Group, Menu};
+use crate::choose::allocate::allocate;
+use crate::choose::rank::Scales;
+use crate::facts::snapshot::Snapshot;
+use crate::limits::usage::{Bound, Usage};
+use crate::state::memory::Memory;
 
 /// What is used of every limit, with what minimums ask for.
 pub(super) struct Ledger<'a> {
@@ -63,6 +63,6 @@ impl<'a> Ledger<'a> {
         };
         let bound = binds(&self.usage)?;
         let asked = binds(used).as_ref() != Some(&bound);
-        Some(if asked { format!("{bound}, counting what is asked for already") } else { bound.to_string() })
+        Some(if asked { format!("{bound}, counting what is already on order") } else { bound.to_string() })
     }
 }

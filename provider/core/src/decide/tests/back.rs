@@ -3,20 +3,22 @@
 use std::sync::Arc;
 
 use super::world::{GROUP_A, GROUP_B, World, minutes, place, policy, start};
-use crate::back::{DWELL, Move, Reopened, Running, has_settled};
-use crate::choose::Scales;
-use crate::commitment::{Commitment, CommittedNodes, Terms};
-use crate::group::Group;
-use crate::ids::{Cloud, GpuModel, InstanceType, Region};
-use crate::memory::{FIRST_BACKOFF, LONGEST_BACKOFF};
-use crate::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
-use crate::policy::{Isolation, MoveBack};
-use crate::price::{Entry, PriceBook, Quote, QuoteKind};
-use crate::spot::{LEFT_ALONE, Saving};
-use crate::supply::{InstanceState, RefusalKind};
-use crate::transfer::Transfer;
-use crate::units::{MiB, Milli, Percent, UsdMicros, UsdPerHour};
-use crate::usage::Usage;
+use crate::base::ids::{Cloud, GpuModel, InstanceType, Region};
+use crate::base::kinds::ReturnToSpot;
+use crate::base::units::{MiB, Milli, Percent, UsdMicros, UsdPerHour};
+use crate::catalogue::group::Group;
+use crate::choose::rank::Scales;
+use crate::choose::spot_return::{DWELL, Move, Running, SpotReturn, has_settled};
+use crate::facts::supply::{InstanceState, RefusalKind};
+use crate::limits::usage::Usage;
+use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
+use crate::market::transfer::Transfer;
+use crate::policy::Isolation;
+use crate::policy::rules::commitment::{Commitment, CommittedNodes, Terms};
+use crate::policy::rules::spot::Saving;
+use crate::state::memory::{FIRST_BACKOFF, LONGEST_BACKOFF};
+use crate::state::spot_history::LEFT_ALONE;
 
 /// A world with on-demand nodes in zone a that were bought when spot could not be had, took 5 min to boot, and have had pods.
 pub(super) fn fallen_back(nodes: i32) -> World {
@@ -35,7 +37,7 @@ fn fall_back(mut world: World, nodes: i32) -> World {
     world.observe();
     world.join(true);
     world.bind_pod();
-    world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().move_back = MoveBack::Busy);
+    world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().return_to_spot = ReturnToSpot::Busy);
     world.pass();
     world
 }
@@ -46,7 +48,7 @@ fn weighed(world: &World, busy: bool, work: bool) -> Option<Move> {
     let scales = Scales { menu: &world.menu, memory: &world.memory, usage: &usage, fresh: &fresh, now: world.now };
     let record = world.records(GROUP_A).next().unwrap();
     let running = Running::of(&world.memory, &world.menu);
-    let spot = Reopened::of(&world.menu.policy.pools[0], &world.menu, &world.memory, &running, world.now)?;
+    let spot = SpotReturn::of(&world.menu.policy.pools[0], &world.menu, &world.memory, &running, world.now)?;
     spot.weigh(&scales, record, busy, work)
 }
 
@@ -170,7 +172,7 @@ fn with_a_larger_size(gpu: &str, zone: &str) -> World {
 }
 
 /// A node of the larger size is sold at minute 5, when the smaller one's market has been left alone for its 3 min. At minute 32 the
-/// node has served 27 min, which save $0.4727 × 27 ÷ 60 = $0.2127, × 60 % as nothing of ours runs in its own market: more than the $0.125
+/// node has served 27 min, which save $0.4727 × 27 ÷ 60 = $0.2127, × 60 % as nothing of Stoker's runs in its own market: more than the $0.125
 /// of the move. Without the sale it would take until minute 33 for the refusal to be forgotten.
 #[test]
 fn a_market_that_refused_is_open_again_when_another_size_of_its_gpu_is_sold_in_its_zone() {
@@ -218,8 +220,10 @@ fn a_sale_beside_shortens_no_backoff_and_no_dwell() {
 fn a_policy_may_forbid_it() {
     let mut world = fallen_back(1);
     wait(&mut world, 60 * 24);
-    for (said, idle, busy) in [(MoveBack::Never, false, false), (MoveBack::Idle, true, false), (MoveBack::Busy, true, true)] {
-        world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().move_back = said);
+    for (said, idle, busy) in
+        [(ReturnToSpot::Never, false, false), (ReturnToSpot::Idle, true, false), (ReturnToSpot::Busy, true, true)]
+    {
+        world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().return_to_spot = said);
         let moves = (weighed(&world, false, false).is_some(), weighed(&world, true, true).is_some());
         assert_eq!(moves, (idle, busy), "{said:?}");
     }
@@ -246,7 +250,7 @@ fn a_node_that_a_commitment_pays_for_saves_nothing_by_going() {
 #[test]
 fn waiting_is_a_cost_where_the_pool_says_what_it_is() {
     let mut world = fallen_back(1);
-    world.policy(|policy| policy.pools[0].isolation = Some(Isolation { kappa: Milli(1000) }));
+    world.policy(|policy| policy.pools[0].isolation = Some(Isolation { max_cost_ratio: Milli(1000) }));
     // 25 min at $0.30 + $2: $0.9583, which $0.2836 an hour earn in 3 h 23 min.
     wait(&mut world, 3 * 60 + 22);
     assert_eq!(weighed(&world, true, true), None);

@@ -1,19 +1,20 @@
 //! Budgets in whole passes: a node of the world costs $0.80 on demand, $0.30 as spot in zone a and $0.20 in zone b.
 
+use super::alarms::violations;
 use super::oracle::Dice;
 use super::*;
-use crate::budget::{BudgetOf, Stage};
-use crate::check::{Fatal, check};
-use crate::commitment::{Capacity, Commitment, Paid, Terms};
-use crate::ids::{Cloud, PoolName};
-use crate::offer::CapacityType;
+use crate::base::ids::{Cloud, PoolName};
+use crate::base::units::UsdPerHour;
+use crate::check::Violation;
+use crate::market::offer::CapacityType;
 use crate::plan::Plan;
 use crate::policy::Policy;
-use crate::units::UsdPerHour;
+use crate::policy::rules::commitment::{Capacity, Commitment, Paid, Terms};
+use crate::state::budget::{BudgetOf, Stage};
 
-const OTHER: &str = "other.gpu-1.zone-a";
+pub(super) const OTHER: &str = "other.gpu-1.zone-a";
 
-const fn cents(cents: i64) -> UsdPerHour {
+pub(super) const fn cents(cents: i64) -> UsdPerHour {
     UsdPerHour(cents * 10_000)
 }
 
@@ -37,7 +38,7 @@ fn without_spot(policy: &mut Policy) {
 }
 
 /// The pool and its twin `other`.
-fn two_pools(policy: &mut Policy) {
+pub(super) fn two_pools(policy: &mut Policy) {
     let mut other = policy.pools[0].clone();
     other.name = PoolName::new("other").unwrap();
     policy.pools.push(other);
@@ -56,7 +57,7 @@ fn told(plan: &Plan<Checked>) -> Vec<(BudgetOf, Stage, bool)> {
     plan.notes.iter().filter_map(stage).collect()
 }
 
-fn why(refused: Result<(), crate::orders::OrderRefused>) -> String {
+fn why(refused: Result<(), crate::decide::orders::OrderRefused>) -> String {
     refused.unwrap_err().to_string()
 }
 
@@ -78,12 +79,13 @@ fn near_its_limit_a_budget_buys_spot_only_and_then_nothing() {
     let plan = world.pass();
     assert_eq!((count(&plan, "on-demand"), count(&plan, "spot")), (0, 3));
     let said: Vec<String> = plan.explanations[0].candidates.iter().map(|c| c.verdict.to_string()).collect();
-    let kept = "limits.maxUsdPerHour of all pools: $19.0000/h of $20.0000/h spent, from 90% on, until 2 points less are spent, only spot is bought";
+    let kept = "limits.maxUsdPerHour of all pools: $19.0000/h of $20.0000/h spent, only spot is bought from 90% on, until \
+                spend is 2 points lower";
     assert_eq!(said, ["CHOSEN × 3", kept]);
     assert_eq!(told(&plan), [(BudgetOf::All, Stage::Spent, true)]);
     assert_eq!(
         plan.notes[0].to_string(),
-        "budget of all pools: $19.9000/h of $20.0000/h spent, nothing more is bought for cash"
+        "budget of all pools: $19.9000/h of $20.0000/h spent, only capacity that commitments already pay for is bought"
     );
     let said = why(world.try_increase(GROUP_B, 1));
     assert!(said.contains("limits.maxUsdPerHour of all pools: $19.9000/h of $20.0000/h spent, one more costs"), "{said}");
@@ -136,7 +138,7 @@ fn orders_in_flight_do_not_overdraw_the_budget_together() {
         policy.max_usd_per_hour = Some(cents(240));
     });
     world.increase(GROUP_A, 2);
-    // Wanted nodes count at $0.80 each, the dearest that they may become: $0.80 are left, three spot nodes of $0.20.
+    // Wanted nodes count at $0.80 each, the most expensive that they may become: $0.80 are left, three spot nodes of $0.20.
     assert!(world.try_increase("other.gpu-1.zone-b", 5).is_err());
     world.increase("other.gpu-1.zone-b", 4);
     world.pass();
@@ -220,27 +222,29 @@ fn what_is_kept_for_spot_is_kept_until_two_points_less_are_spent() {
     assert_eq!(count(&world.pass(), "on-demand"), 1);
 }
 
+/// Twelve on-demand nodes bought, and judged by another budget of the fleet.
+pub(super) fn judged_after(limit: Option<UsdPerHour>, stage: Option<Stage>) -> Vec<Violation> {
+    let mut world = world(|_| ());
+    world.memory.budgets.extend(stage.map(|stage| (BudgetOf::All, stage)));
+    world.increase(GROUP_A, 12);
+    let snapshot = world.snapshot();
+    let decision = decide(&snapshot, &world.memory, &world.menu, world.now);
+    let before = world.memory.clone();
+    world.numbers(|policy| policy.max_usd_per_hour = limit);
+    violations(world.checked(decision, &before, &snapshot))
+}
+
 /// Eleven on-demand nodes cost $8.80, the twelfth $9.60 together.
 #[test]
 fn the_checker_recounts_budgets() {
-    let judged_after = |limit: Option<UsdPerHour>, stage: Option<Stage>| {
-        let mut world = world(|_| ());
-        world.memory.budgets.extend(stage.map(|stage| (BudgetOf::All, stage)));
-        world.increase(GROUP_A, 12);
-        let snapshot = world.snapshot();
-        let decision = decide(&snapshot, &world.memory, &world.menu, world.now);
-        let before = world.memory.clone();
-        world.numbers(|policy| policy.max_usd_per_hour = limit);
-        check(decision, &before, &snapshot, &world.menu).err().unwrap_or_default()
-    };
     let judged = |limit| judged_after(limit, None);
-    assert_eq!(judged(Some(cents(959))), [Fatal::TooMuchSpendOverall { micros: 9_600_000, limit: 9_590_000 }]);
+    assert_eq!(judged(Some(cents(959))), [Violation::TooMuchSpendOverall { micros: 9_600_000, limit: 9_590_000 }]);
     // The twelfth was bought with $8.80 spent: 90 % of $9.77 are $8.793, of $9.80 they are $8.82.
-    assert_eq!(judged(Some(cents(977))), [Fatal::NotSpot { micros: 8_800_000, limit: 9_770_000 }]);
+    assert_eq!(judged(Some(cents(977))), [Violation::NotSpot { micros: 8_800_000, limit: 9_770_000 }]);
     assert_eq!(judged(Some(cents(980))), []);
     // Once nothing else is bought, so it is down to 88 %: of $9.80 $8.624, of $10.01 $8.8088.
     let after = Some(Stage::SpotOnly);
-    assert_eq!(judged_after(Some(cents(980)), after), [Fatal::NotSpot { micros: 8_800_000, limit: 9_800_000 }]);
+    assert_eq!(judged_after(Some(cents(980)), after), [Violation::NotSpot { micros: 8_800_000, limit: 9_800_000 }]);
     assert_eq!(judged_after(Some(cents(1_001)), after), []);
 }
 
@@ -281,8 +285,9 @@ fn no_budget_is_overdrawn_and_none_is_left_while_something_fits() {
             world.observe();
             world.pass();
             let spent = |pool: Option<&str>| -> i64 {
-                let of =
-                    |r: &&std::sync::Arc<crate::record::Record>| pool.is_none_or(|pool| r.group.as_str().starts_with(pool));
+                let of = |r: &&std::sync::Arc<crate::state::record::Record>| {
+                    pool.is_none_or(|pool| r.group.as_str().starts_with(pool))
+                };
                 world.memory.records.values().filter(of).filter_map(|r| r.purchase()).map(|p| p.price.0).sum()
             };
             let (mine, both) = (spent(Some("pool.")), spent(None));

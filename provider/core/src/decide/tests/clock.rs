@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::oracle::Dice;
 use super::world::{GROUP_A, World, minutes, seconds};
 use super::*;
-use crate::leaving::LONGEST_REST;
-use crate::memory::LONGEST_BACKOFF;
-use crate::snapshot::Cordon;
+use crate::facts::snapshot::Cordon;
+use crate::state::disruption::LONGEST_REST;
+use crate::state::memory::LONGEST_BACKOFF;
 
 const AHEAD: SignedDuration = SignedDuration::from_hours(240);
 
@@ -97,7 +97,7 @@ fn an_inventory_from_the_future_loses_nothing() {
     assert_eq!(world.target(GROUP_A), 1);
 }
 
-/// Where the cloud's clock is ahead of ours, or ours is set back while a machine boots, its boot ends all the same.
+/// Where the cloud's clock is ahead of Stoker's, or ours is set back while a machine boots, its boot ends all the same.
 #[test]
 fn a_machine_that_was_launched_in_the_future_has_its_time_to_boot_and_no_more() {
     for set_back_first in [true, false] {
@@ -144,9 +144,11 @@ fn nothing_that_is_remembered_lies_further_ahead_than_the_longest_wait() {
         let mut dice = Dice::new(seed);
         let mut world = World::in_zone_a();
         world.policy(|policy| {
-            let rules = crate::window::Stabilization::of(crate::policy::Workload::Training);
-            policy.pools[0].stabilization =
-                Some(crate::window::Stabilization { max_removals: crate::units::Percent(50), ..rules });
+            let rules = crate::policy::rules::stabilization::Stabilization::of(crate::base::kinds::Workload::Training);
+            policy.pools[0].stabilization = Some(crate::policy::rules::stabilization::Stabilization {
+                max_removals: crate::base::units::Percent(50),
+                ..rules
+            });
         });
         world.advance(AHEAD);
         for _ in 0..20 {

@@ -1,12 +1,13 @@
 //! Commitments in whole passes: two nodes kept in zone a, one reserved instance, and spot and on-demand beside them.
 
+use super::alarms::violations;
 use super::*;
-use crate::check::{Fatal, check};
-use crate::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
-use crate::ids::{Cloud, InstanceType, Region};
-use crate::offer::CapacityType;
+use crate::base::ids::{Cloud, InstanceType, Region};
+use crate::base::units::UsdPerHour;
+use crate::check::Violation;
+use crate::market::offer::CapacityType;
 use crate::plan::HoldFor;
-use crate::units::UsdPerHour;
+use crate::policy::rules::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
 
 fn commitment(name: &str, terms: Terms) -> Commitment {
     Commitment { name: name.into(), cloud: Cloud::new("aws").unwrap(), from: None, until: None, terms }
@@ -86,8 +87,8 @@ fn the_loop_wakes_when_a_window_opens() {
     assert_eq!(World::launched_markets(&world.pass()), ["spot"]);
 }
 
-#[test]
-fn the_checker_stops_a_plan_that_buys_more_than_is_kept() {
+/// Two nodes bought where two are kept, and judged where one is.
+pub(super) fn more_than_kept() -> Vec<Violation> {
     let mut world = world(0);
     world.increase(GROUP_A, 2);
     let snapshot = world.snapshot();
@@ -97,9 +98,13 @@ fn the_checker_stops_a_plan_that_buys_more_than_is_kept() {
         let Terms::Capacity(kept) = &mut policy.commitments[0].terms else { panic!("kept capacity") };
         kept.nodes = 1;
     });
-    let faults = check(decision, &before, &snapshot, &world.menu).unwrap_err();
-    let told = Fatal::MoreThanKept { place: world::place("zone-a"), nodes: 2, limit: 1 };
-    assert_eq!(faults, [told]);
+    violations(world.checked(decision, &before, &snapshot))
+}
+
+#[test]
+fn the_checker_stops_a_plan_that_buys_more_than_is_kept() {
+    let told = Violation::MoreThanKept { place: world::place("zone-a"), nodes: 2, limit: 1 };
+    assert_eq!(more_than_kept(), [told]);
 }
 
 /// A budget of $1.60 an hour at $0.80 a node: two kept nodes are no new cash, so they and two more fit, and a fifth does not.
@@ -175,7 +180,7 @@ fn nothing_is_held_for_a_node_that_does_not_go() {
     assert_eq!(held(&world.pass().actions), []);
     // A user holds the one that costs money.
     let mut world = idle_kept_and_paid();
-    world.hold("node-2", crate::snapshot::Hold::Theirs);
+    world.hold("node-2", crate::facts::snapshot::Hold::Theirs);
     assert_eq!(held(&world.pass().actions), []);
 }
 

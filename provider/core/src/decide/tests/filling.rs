@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use super::oracle::Dice;
 use super::world::{GROUP_A, World, start};
-use crate::allocate::Proof;
-use crate::choose::Verdict;
-use crate::group::{Group, Menu, Offer};
-use crate::ids::{Cloud, GpuModel, InstanceType, PoolName, Region, SupplierName, ZoneId};
-use crate::memory::Memory;
-use crate::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use crate::base::ids::{Cloud, GpuModel, InstanceType, PoolName, Region, SupplierName, ZoneId};
+use crate::base::units::{MiB, Milli, UsdPerHour};
+use crate::catalogue::group::{Group, Menu, Offer};
+use crate::choose::allocate::Proof;
+use crate::choose::candidate::OfferVerdict;
+use crate::choose::what_if::what_if;
+use crate::facts::supply::MarketFacts;
+use crate::limits::usage::Usage;
+use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::policy::{Policy, RawPolicy};
-use crate::price::{Entry, PriceBook, Quote, QuoteKind};
-use crate::supply::MarketFacts;
-use crate::units::{MiB, Milli, UsdPerHour};
-use crate::usage::Usage;
-use crate::whatif::what_if;
+use crate::state::memory::Memory;
 
 /// Type, zone, model, GPUs, vCPUs.
 const SOLD: [(&str, &str, &str, u32, u32); 5] = [
@@ -256,7 +256,7 @@ fn no_other_way_to_buy_from_a_pool_is_better() {
         let told = what_if(&menu, &Memory::default(), &PoolName::new("pool").unwrap(), None, wanted, start());
         let of = |(group, offer): &(&Group, &Offer)| {
             let told = told.candidates.iter().find(|c| c.group == group.id && c.market == offer.market).unwrap();
-            if let Verdict::Chosen { nodes } = told.verdict { nodes } else { 0 }
+            if let OfferVerdict::Chosen { nodes } = told.verdict { nodes } else { 0 }
         };
         let nodes: Vec<u32> = ways.offers.iter().map(of).collect();
         assert_eq!(told.proof, Proof::Best, "seed {seed}");

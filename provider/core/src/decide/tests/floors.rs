@@ -12,21 +12,21 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::world::{GROUP_A, GROUP_B, World, book, minutes, place, policy, seconds, start};
-use crate::calendar::{Cron, OffHours, Slot, Zone};
-use crate::demand::{Amount, NoLevel, PoolDemand, SignalLevel};
-use crate::floor::{Quantile, WarmFloor};
-use crate::ids::{PoolName, SignalName};
-use crate::memory::Backoff;
-use crate::offer::{CapacityType, Market};
+use crate::base::calendar::{Cron, OffHours, Slot, Zone};
+use crate::base::ids::{PoolName, SignalName};
+use crate::base::units::{Percent, UsdPerHour};
+use crate::facts::snapshot::Cordon;
+use crate::facts::supply::RefusalKind;
+use crate::market::offer::{CapacityType, Market};
 use crate::plan::Closed;
 use crate::policy::Policy;
-use crate::snapshot::Cordon;
-use crate::supply::RefusalKind;
-use crate::units::{Percent, UsdPerHour};
-use crate::window::Stabilization;
+use crate::policy::rules::demand::{Amount, NoLevel, PoolDemand, SignalLevel};
+use crate::policy::rules::stabilization::Stabilization;
+use crate::policy::rules::warm_floor::{Quantile, WarmFloor};
+use crate::state::memory::Backoff;
 
 /// A pool that buys on demand, at $0.80 in either zone, and keeps this floor.
-fn with(floor: WarmFloor) -> World {
+pub(super) fn with(floor: WarmFloor) -> World {
     with_policy(|policy| policy.pools[0].warm_floor = Some(floor))
 }
 
@@ -41,7 +41,7 @@ fn with_policy(change: impl FnOnce(&mut Policy)) -> World {
     World::over(policy, book(start()))
 }
 
-fn nodes(nodes: u32) -> WarmFloor {
+pub(super) fn nodes(nodes: u32) -> WarmFloor {
     WarmFloor { nodes, ..WarmFloor::default() }
 }
 
@@ -163,7 +163,7 @@ fn a_floor_that_meets_a_stock_out_moves_to_another_group_at_once() {
     world.pass();
     assert_eq!((world.limits(GROUP_A).min, world.limits(GROUP_B).min), (0, 0));
     let blocked = world.floor().blocked.clone().unwrap();
-    assert!(blocked.contains("market said") && blocked.contains("left alone until 00:06:00Z"), "{blocked}");
+    assert!(blocked.contains("market returned") && blocked.contains("backing off until 00:06:00Z"), "{blocked}");
     // A market on trial takes one launch: each zone is asked for one.
     world.advance(minutes(6));
     world.observe();
@@ -244,7 +244,7 @@ fn nodes_that_nobody_can_use_are_not_bought_for_again_while_they_stay() {
     world.close(Cordon::Theirs);
     settle(&mut world);
     assert_eq!((world.target(GROUP_A), stands(&world)), (2, (2, 0, 0)));
-    assert!(world.floor().blocked.as_deref().unwrap().starts_with("2 nodes are unhealthy, closed to new pods"));
+    assert!(world.floor().blocked.as_deref().unwrap().starts_with("2 nodes are unhealthy, cordoned, or silent"));
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_share_of_the_busy_ones_is_rounded_up() {
     }
     world.pass();
     // 40 % of 3 are 1.2.
-    assert_eq!((stands(&world), world.floor().why.as_str()), ((2, 0, 0), "percentOfBusy: 40% of 3 at work"));
+    assert_eq!((stands(&world), world.floor().why.as_str()), ((2, 0, 0), "percentOfBusy: 40% of 3 busy nodes"));
     // Those that are warm do not count as at work.
     settle(&mut world);
     assert_eq!(stands(&world), (2, 2, 0));
@@ -331,7 +331,7 @@ fn off_hours_lower_the_floor_and_close_the_pool_but_end_nothing() {
     assert_eq!(world.floor().why, "offHours.maxNodes 1 until 2026-11-01 06:00Z");
     assert_eq!((world.limits(GROUP_A).min, world.limits(GROUP_A).max), (1, 3));
     let refused = world.try_increase(GROUP_B, 1).unwrap_err().to_string();
-    assert!(refused.contains("offHours.maxNodes: 3 of 1 nodes held"), "{refused}");
+    assert!(refused.contains("offHours.maxNodes: 3 of 1 nodes in use"), "{refused}");
     // In the morning all is as before.
     world.advance(minutes(5 * 60));
     world.observe();
@@ -404,7 +404,7 @@ fn the_past_tells_how_many_come_at_once() {
     world.observe();
     world.pass();
     // Of 144 stretches, 114 had none, which is less than nine in ten: two.
-    assert_eq!((world.floor().wanted, world.floor().why.as_str()), (2, "quantile: as many came within a boot"));
+    assert_eq!((world.floor().wanted, world.floor().why.as_str()), (2, "quantile: as many were needed within one boot time"));
     // Waiting at $0.10 and idling at $0.80 make one in nine: nothing is kept.
     world.numbers(|policy| {
         policy.pools[0].waiting = UsdPerHour(100_000);

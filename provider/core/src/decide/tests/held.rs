@@ -1,23 +1,24 @@
 //! Nodes that a forgotten notebook holds in off-hours.
 
-use super::verdicts::{active, quiet, seen};
-use super::world::{GROUP_A, World, minutes, seconds};
+use super::verdicts::{Shown, quiet, seen};
+use super::world::{GROUP_A, World, minutes, seconds, start};
 use super::*;
-use crate::calendar::{Cron, OffHours, Slot, Zone};
-use crate::ids::{NodeName, RecordId};
+use crate::base::calendar::{Cron, OffHours, Slot, Zone};
+use crate::base::ids::NodeName;
+use crate::base::kinds::Evidence;
+use crate::facts::reading::seen::{Hearing, Seen};
+use crate::facts::snapshot::{Cordon, Stuck};
 use crate::plan::Evict;
-use crate::policy::Evidence;
-use crate::reading::seen::{Hearing, Seen};
-use crate::snapshot::{Cordon, Stuck};
-use crate::verdict::Verdict;
 
-/// Two busy nodes whose pool is not worked with from one o'clock to noon, and gives up held ones 15 min after it says so. It is half past
-/// twelve at night.
+/// Two nodes with pods, of which the first has not used its GPUs since midnight. Their pool is not worked with from one o'clock to noon,
+/// counts a node as held after 10 min, and gives it up 15 min after it says so. It is half past twelve at night.
 fn overnight() -> World {
     let mut world = World::in_zone_a();
     world.policy(|policy| {
         let pool = &mut policy.pools[0];
-        pool.prefer = vec![crate::offer::CapacityType::OnDemand];
+        pool.prefer = vec![crate::market::offer::CapacityType::OnDemand];
+        pool.evidence = Evidence::Probe;
+        pool.held_after = minutes(10);
         let slot = Slot { cron: Cron::parse("0 1 * * *").unwrap(), time_zone: Zone::utc(), length: minutes(11 * 60) };
         pool.off_hours = Some(OffHours { slots: vec![slot], max_nodes: None, evict_held_after: Some(minutes(15)) });
     });
@@ -29,14 +30,10 @@ fn overnight() -> World {
     world.observe();
     world.join(true);
     world.bind_pod();
-    world.pass();
-    world.advance(minutes(30));
-    judge(&mut world, 0, Verdict::Held);
+    world.show(0, Shown::Idle);
+    world.show(1, Shown::Working);
+    world.live(minutes(30));
     world
-}
-
-fn judge(world: &mut World, record: u64, verdict: Verdict) {
-    world.given.insert(RecordId(record), (verdict, world.now));
 }
 
 fn drains(actions: &[Action]) -> Vec<Evict> {
@@ -55,7 +52,7 @@ fn a_held_node_is_announced_when_off_hours_begin_and_emptied_after_its_grace_acr
     world.observe();
     let plan = world.pass();
     let told: Vec<String> = plan.notes.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["pool.gpu-1.zone-a: node-0 will be emptied at 01:15Z: a pod holds it in off-hours and does nothing"]);
+    assert_eq!(told, ["pool.gpu-1.zone-a: node-0 will be drained at 01:15Z: a pod occupies it in off-hours and does nothing"]);
     let memory = serde_json::to_string(&world.memory).unwrap();
     world.memory = serde_json::from_str(&memory).unwrap();
     assert_eq!(world.live(minutes(15) - seconds(1)), [], "there is time to save");
@@ -71,19 +68,23 @@ fn a_pod_that_works_again_or_the_end_of_off_hours_takes_it_back() {
     let mut world = overnight();
     world.live(minutes(40));
     assert_eq!(world.memory.announced.len(), 1);
-    for verdict in [Verdict::Busy, Verdict::Unknown] {
-        judge(&mut world, 0, verdict);
-        let plan = world.pass();
-        assert!(matches!(&plan.notes[..], [Note::Stays { .. }]), "{:?}", plan.notes);
+    // What a GPU does is unknown when it could not be read for 15 s.
+    for (shown, after) in [(Shown::Working, seconds(0)), (Shown::Unreadable, seconds(15))] {
+        world.show(0, shown);
+        let plan = world.pass_after(after);
+        assert!(matches!(&plan.notes[..], [Note::DrainAbandoned { .. }]), "{:?}", plan.notes);
         assert!(world.memory.announced.is_empty());
-        judge(&mut world, 0, Verdict::Held);
-        world.pass();
+        world.show(0, Shown::Idle);
+        assert_eq!(world.live(minutes(10)), []);
         assert_eq!(world.memory.announced.len(), 1, "announced anew, with all of its grace");
     }
-    judge(&mut world, 0, Verdict::Busy);
-    world.live(minutes(10 * 60 + 40));
-    // Ten minutes before noon.
-    judge(&mut world, 0, Verdict::Held);
+    world.show(0, Shown::Working);
+    let noon = start() + minutes(12 * 60);
+    world.live(noon.duration_since(world.now) - minutes(20));
+    // Held again ten minutes before noon.
+    world.show(0, Shown::Idle);
+    world.live(minutes(10));
+    assert_eq!(world.memory.announced.len(), 1);
     let done = world.live(minutes(300));
     assert_eq!(drains(&done), []);
     assert!(world.memory.announced.is_empty());
@@ -106,9 +107,9 @@ fn what_somebody_closed_or_wants_kept_and_what_pools_without_that_rule_hold_stay
 fn a_pod_that_may_not_be_moved_keeps_its_node_for_an_hour() {
     let mut world = overnight();
     told(&mut world);
-    world.drain(Some(&Stuck::Never("default/pod has no controller that would make it again".into())));
+    world.drain(Some(&Stuck::Never("default/pod has no controller that would recreate it".into())));
     let plan = world.pass();
-    assert!(matches!(&plan.notes[..], [Note::Stays { .. }]), "{:?}", plan.notes);
+    assert!(matches!(&plan.notes[..], [Note::DrainAbandoned { .. }]), "{:?}", plan.notes);
     assert!(plan.actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
     world.drain(None);
     assert_eq!(world.live(minutes(59)), []);
@@ -138,7 +139,7 @@ fn a_pod_that_binds_while_its_node_is_being_closed_keeps_it() {
     world.set_pods(0, &["default/pod", "dev/newcomer"]);
     world.drain(None);
     let plan = world.pass();
-    assert!(matches!(&plan.notes[..], [Note::Stays { why, .. }] if why == "it is used again"), "{:?}", plan.notes);
+    assert!(matches!(&plan.notes[..], [Note::DrainAbandoned { why, .. }] if why == "it is in use again"), "{:?}", plan.notes);
     assert!(plan.actions.iter().any(|action| matches!(action, Action::Uncordon { .. })));
     assert!(world.memory.leaving.is_empty());
 }
@@ -148,17 +149,8 @@ fn a_pod_that_binds_while_its_node_is_being_closed_keeps_it() {
 fn one_whose_pods_were_not_told_yet_stays_when_it_is_used_again() {
     for case in 0..4 {
         let mut world = overnight();
-        world.given.clear();
-        world.numbers(|policy| {
-            policy.pools[0].evidence = Evidence::Probe;
-            policy.pools[0].held_after = minutes(10);
-        });
         if case == 3 {
             world.set_pods(0, &["default/pod", "dev/second"]);
-        }
-        for (n, activity) in [quiet(world.now), active(world.now)].into_iter().enumerate() {
-            let name = NodeName::new(format!("node-{n}")).unwrap();
-            world.seen.insert(name, Arc::new(seen(world.now, [activity; 2])));
         }
         told(&mut world);
         world.drain(Some(&Stuck::NotNow("a disruption budget forbids it".into())));
@@ -166,7 +158,7 @@ fn one_whose_pods_were_not_told_yet_stays_when_it_is_used_again() {
         world.advance(seconds(5));
         world.observe();
         match case {
-            0 => drop(world.seen.insert(NodeName::new("node-0").unwrap(), Arc::new(seen(world.now, [active(world.now); 2])))),
+            0 => world.show(0, Shown::Working),
             1 => world.set_pods(0, &["dev/another"]),
             3 => world.set_pods(0, &["dev/second"]),
             _ => {}
@@ -181,15 +173,7 @@ fn one_whose_pods_were_not_told_yet_stays_when_it_is_used_again() {
 #[test]
 fn pods_of_which_nothing_is_known_are_not_told_before_it_is() {
     let mut world = overnight();
-    world.given.clear();
-    world.numbers(|policy| {
-        policy.pools[0].evidence = Evidence::Probe;
-        policy.pools[0].held_after = minutes(10);
-    });
     let name = |n: usize| NodeName::new(format!("node-{n}")).unwrap();
-    for (n, activity) in [quiet(world.now), active(world.now)].into_iter().enumerate() {
-        world.seen.insert(name(n), Arc::new(seen(world.now, [activity; 2])));
-    }
     world.live(minutes(45));
     let quiet_since = seen(world.now, [quiet(world.now - minutes(75)); 2]);
     let silent = Hearing::Silent { since: world.now };

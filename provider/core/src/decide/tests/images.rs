@@ -1,9 +1,9 @@
 //! Which images are remembered of whom.
 
 use super::*;
-use crate::floor::{WarmFloor, WarmWhen};
-use crate::ids::NodeName;
-use crate::images::{ImageId, List, NodeImages, Pulled, pulled};
+use crate::base::ids::NodeName;
+use crate::facts::images::{ImageId, List, NodeImages, Pulled, pulled};
+use crate::policy::rules::warm_floor::{WarmFloor, WarmWhen};
 
 /// The facts, in which the one node runs that image and has no other.
 fn snapshot(world: &World, image: &str) -> Snapshot {
@@ -46,7 +46,9 @@ fn a_pool_that_no_longer_asks_is_forgotten() {
 #[test]
 fn a_free_node_that_waits_for_images_is_kept_once_and_told() {
     let mut world = world_that_asks();
-    world.policy(|policy| policy.pools[0].stabilization = Some(crate::window::Stabilization::of(policy.pools[0].workload)));
+    world.policy(|policy| {
+        policy.pools[0].stabilization = Some(crate::policy::rules::stabilization::Stabilization::of(policy.pools[0].workload))
+    });
     let facts = snapshot(&world, "train:1");
     world.memory = decide(&facts, &world.memory, &world.menu, world.now).memory;
     // A second one of the group boots, for pods.

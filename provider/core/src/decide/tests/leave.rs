@@ -1,18 +1,18 @@
-//! Nodes that are let go of our own decision.
+//! Nodes that are let go by Stoker's own decision.
 
 use super::back::fallen_back;
 use super::oracle::Dice;
 use super::world::{GROUP_A, World, minutes, place, seconds};
 use super::*;
-use crate::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
-use crate::ids::{Cloud, InstanceType, Region};
-use crate::leaving::{FIRST_REST, GIVE_UP_AFTER, LeaveFor, PAUSE, STAYS_FOR, Stage};
-use crate::offer::CapacityType;
+use crate::base::ids::{Cloud, InstanceType, Region};
+use crate::base::kinds::ReturnToSpot;
+use crate::base::units::UsdPerHour;
+use crate::facts::snapshot::{Cordon, Hold, Stuck};
+use crate::market::offer::CapacityType;
 use crate::plan::Evict;
-use crate::policy::MoveBack;
-use crate::snapshot::{Cordon, Hold, Stuck};
-use crate::spot::Saving;
-use crate::units::UsdPerHour;
+use crate::policy::rules::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
+use crate::policy::rules::spot::Saving;
+use crate::state::disruption::{DrainReason, FIRST_REST, GIVE_UP_AFTER, PAUSE, STAYS_FOR, Stage};
 
 /// When zone a's refusal is forgotten: 3 min of backoff and 30 of quiet, of which 5 are past. Where two were refused it is 3 min more.
 const QUIET: SignedDuration = minutes(28);
@@ -58,12 +58,12 @@ fn a_pod_that_comes_in_time_keeps_its_idle_node() {
     world.observe();
     let plan = world.pass();
     assert_eq!(drains(&plan.actions), [Evict::WithoutGpu]);
-    assert!(matches!(&plan.notes[..], [Note::Leaving { why: LeaveFor::BackToSpot { work: false, .. }, .. }]));
+    assert!(matches!(&plan.notes[..], [Note::Disruption { why: DrainReason::BackToSpot { work: false, .. }, .. }]));
     // It was bound before the node was closed.
-    world.drain(Some(&Stuck::NotNow("default/pod has come meanwhile".into())));
+    world.drain(Some(&Stuck::NotNow("default/pod was scheduled meanwhile".into())));
     world.bind_pod();
     let plan = world.pass();
-    assert!(matches!(&plan.notes[..], [Note::Stays { .. }]), "{:?}", plan.notes);
+    assert!(matches!(&plan.notes[..], [Note::DrainAbandoned { .. }]), "{:?}", plan.notes);
     assert!(plan.actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
     world.drain(None);
     assert_eq!(endings(&world.live(minutes(60))), []);
@@ -106,7 +106,7 @@ fn busy_nodes_move_one_by_one_and_not_for_hours() {
     let mut world = World::in_zone_a();
     world.policy(|policy| {
         policy.pools[0].limits.max_nodes = 20;
-        policy.pools[0].spot.as_mut().unwrap().move_back = MoveBack::Busy;
+        policy.pools[0].spot.as_mut().unwrap().return_to_spot = ReturnToSpot::Busy;
         policy.quotas.clear();
     });
     world.pass();
@@ -156,7 +156,7 @@ fn a_market_that_shuts_before_the_first_pod_was_told_takes_it_back() {
     world.pass();
     // Its pods are being told, and nobody has heard what came of it.
     let mut asked = world.clone();
-    asked.policy(|policy| policy.pools[0].spot.as_mut().unwrap().max_interruption = Some(crate::units::Percent(1)));
+    asked.policy(|policy| policy.pools[0].spot.as_mut().unwrap().max_interruption = Some(crate::base::units::Percent(1)));
     assert!(!asked.pass().actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
     assert!(!asked.memory.leaving.is_empty());
     world.drain(Some(&Stuck::NotNow("a budget".into())));
@@ -164,7 +164,7 @@ fn a_market_that_shuts_before_the_first_pod_was_told_takes_it_back() {
     assert!(world.memory.leaving.values().all(|leaving| matches!(&leaving.stage, Stage::Emptying { evicted: false, .. })));
     let before = world.clone();
     // Nothing of spot is acceptable any more.
-    world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().max_interruption = Some(crate::units::Percent(1)));
+    world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().max_interruption = Some(crate::base::units::Percent(1)));
     let plan = world.pass();
     assert!(plan.actions.iter().any(|a| matches!(a, Action::Uncordon { .. })), "{:?}", plan.actions);
     assert!(world.memory.leaving.is_empty());
@@ -173,7 +173,7 @@ fn a_market_that_shuts_before_the_first_pod_was_told_takes_it_back() {
     world.advance(seconds(10));
     world.pass();
     world.drain(None);
-    world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().max_interruption = Some(crate::units::Percent(1)));
+    world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().max_interruption = Some(crate::base::units::Percent(1)));
     assert_eq!(endings(&world.live(minutes(1))), [Ending::BackToSpot]);
 }
 
@@ -208,10 +208,10 @@ fn a_pod_that_may_not_be_moved_keeps_its_node() {
     world.advance(seconds(1));
     world.observe();
     world.pass();
-    world.drain(Some(&Stuck::Never("default/pod has no controller that would make it again".into())));
+    world.drain(Some(&Stuck::Never("default/pod has no controller that would recreate it".into())));
     let plan = world.pass();
-    let [Note::Stays { why, .. }] = &plan.notes[..] else { panic!("{:?}", plan.notes) };
-    assert_eq!(why, "default/pod has no controller that would make it again");
+    let [Note::DrainAbandoned { why, .. }] = &plan.notes[..] else { panic!("{:?}", plan.notes) };
+    assert_eq!(why, "default/pod has no controller that would recreate it");
     assert!(plan.actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
 }
 
@@ -227,7 +227,7 @@ fn moved() -> World {
 fn a_move_that_ends_on_demand_while_spot_is_there_makes_the_pool_rest_longer_each_time() {
     let mut world = moved();
     // Something else than the market's word keeps the pod from spot.
-    world.numbers(|policy| policy.pools[0].spot.as_mut().unwrap().max_share = crate::units::Percent(0));
+    world.numbers(|policy| policy.pools[0].spot.as_mut().unwrap().max_share = crate::base::units::Percent(0));
     world.increase(GROUP_A, 1);
     assert_eq!(World::launched_markets(&world.pass()), ["on-demand"]);
     world.answer(|_| true);
@@ -235,7 +235,7 @@ fn a_move_that_ends_on_demand_while_spot_is_there_makes_the_pool_rest_longer_eac
     let moves = world.memory.moves.values().next().unwrap();
     let rests = moves.rests_until.unwrap().duration_since(world.now);
     assert_eq!((moves.failed, rests, moves.began_at), (1, FIRST_REST, None));
-    let mut moves = crate::leaving::Moves::clone(moves);
+    let mut moves = crate::state::disruption::Moves::clone(moves);
     moves.judge(false, world.now);
     assert_eq!(moves.rests_until.unwrap().duration_since(world.now), FIRST_REST * 2);
     moves.judge(true, world.now);
@@ -367,10 +367,10 @@ fn a_pod_that_comes_to_a_free_node_which_moves_for_a_floor_keeps_it() {
     assert_eq!(first, Some(vec![Evict::WithoutGpu]), "no pod was on it when that was decided");
     // The scheduler had chosen it before it was closed. Work that saves checkpoints moves in this pool, but this has just begun.
     world.bind("node-0");
-    world.drain(Some(&Stuck::NotNow("default/pod has come meanwhile".into())));
+    world.drain(Some(&Stuck::NotNow("default/pod was scheduled meanwhile".into())));
     let plan = world.pass();
     assert!(
-        plan.notes.iter().any(|note| matches!(note, Note::Stays { node, .. } if node.as_str() == "node-0")),
+        plan.notes.iter().any(|note| matches!(note, Note::DrainAbandoned { node, .. } if node.as_str() == "node-0")),
         "{:?}",
         plan.notes
     );
@@ -422,7 +422,7 @@ fn no_word_of_an_earlier_try_keeps_a_node_on_a_block_that_ends() {
     world.advance(seconds(1));
     world.observe();
     world.pass();
-    world.drain(Some(&Stuck::Never("somebody opened it again".into())));
+    world.drain(Some(&Stuck::Never("somebody uncordoned it again".into())));
     assert_eq!(endings(&world.live(minutes(2))), [Ending::CapacityEnds; 2]);
 }
 
@@ -491,7 +491,7 @@ fn an_order_counts_the_shares_without_the_nodes_that_end_in_its_pass() {
     world.observe();
     world.join(true);
     world.bind_pod();
-    world.numbers(|policy| policy.pools[0].max_zone_share = Some(crate::units::Percent(50)));
+    world.numbers(|policy| policy.pools[0].max_zone_share = Some(crate::base::units::Percent(50)));
     world.live(minutes(60) - seconds(1));
     for _ in 0..2 {
         world.advance(seconds(10));
@@ -542,7 +542,7 @@ fn no_pod_is_told_to_go_that_must_not_in_random_weather() {
                 2 => world.unbind_pod(),
                 3 => {
                     saves = !saves;
-                    let saving = Saving::Checkpoints { every: minutes(30), overhead: crate::units::Percent(3) };
+                    let saving = Saving::Checkpoints { every: minutes(30), overhead: crate::base::units::Percent(3) };
                     world.numbers(|policy| {
                         if let Some(rules) = policy.pools[0].spot.as_mut() {
                             rules.saving = if saves { saving } else { Saving::Stateless };
@@ -594,15 +594,15 @@ fn no_pod_is_told_to_go_that_must_not_in_random_weather() {
 #[test]
 fn a_broken_node_on_a_block_that_ends_is_emptied_and_ended() {
     use super::verdicts::{quiet, seen};
-    use crate::ids::NodeName;
-    use crate::policy::Evidence;
-    use crate::reading::Why;
-    use crate::reading::seen::Activity;
+    use crate::base::ids::NodeName;
+    use crate::base::kinds::Evidence;
+    use crate::facts::reading::Why;
+    use crate::facts::reading::seen::Activity;
 
     let mut world = on_a_block();
     world.policy(|policy| {
         policy.pools[0].evidence = Evidence::Probe;
-        policy.pools[0].unhealthy.action = crate::health::UnhealthyAction::Cordon;
+        policy.pools[0].unhealthy.action = crate::policy::rules::health::UnhealthyAction::Cordon;
     });
     let since = world.now;
     for node in ["node-0", "node-1"] {

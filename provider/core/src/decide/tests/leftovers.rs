@@ -54,7 +54,7 @@ fn a_node_of_a_failed_machine_that_is_gone_is_removed_and_may_be_deleted() {
     assert_eq!(world.target(GROUP_A), 0);
 }
 
-/// Where the API server's clock is ahead of ours, a Node is from a time to come, and goes all the same.
+/// Where the API server's clock is ahead of Stoker's, a Node is from a time to come, and goes all the same.
 #[test]
 fn a_node_of_the_future_without_a_machine_is_removed_when_it_was_seen_so_for_a_minute() {
     let mut world = World::with_node(GROUP_A, true);

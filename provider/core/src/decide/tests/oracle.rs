@@ -2,9 +2,9 @@
 //! limit.
 
 use super::world::{GROUP_A, GROUP_B, World, seconds};
-use crate::offer::CapacityType;
-use crate::supply::{LaunchOutcome, RefusalKind};
-use crate::units::UsdPerHour;
+use crate::base::units::UsdPerHour;
+use crate::facts::supply::{LaunchOutcome, RefusalKind};
+use crate::market::offer::CapacityType;
 
 /// A small generator of our own: the same everywhere, so that a failing seed is found again.
 pub(super) struct Dice(u64);
@@ -79,7 +79,7 @@ fn no_promise_is_broken_in_random_weather() {
                     let name = if dice.roll(3) == 0 { "other" } else { "pool" };
                     world.policy(|policy| {
                         policy.pools[0].limits.max_nodes = most;
-                        policy.pools[0].name = crate::ids::PoolName::new(name).unwrap();
+                        policy.pools[0].name = crate::base::ids::PoolName::new(name).unwrap();
                     });
                 }
                 0 | 1 => drop(world.try_increase(group, i32::try_from(dice.roll(5)).unwrap())),

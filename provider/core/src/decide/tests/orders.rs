@@ -1,13 +1,16 @@
 //! What the autoscaler's calls do: whole or not at all, and never twice.
 
 use super::world::{GROUP_A, GROUP_B, World};
-use crate::orders::OrderRefused;
+use crate::decide::orders::OrderRefused;
 
 #[test]
 fn an_order_beyond_a_limit_is_refused_whole_and_names_the_limit() {
     let mut world = World::new();
     let refused = world.try_increase(GROUP_A, 11).unwrap_err();
-    assert_eq!(refused.to_string(), format!("{GROUP_A}: 11 nodes asked, room for 10: limits.maxNodes: 0 of 10 nodes held"));
+    assert_eq!(
+        refused.to_string(),
+        format!("{GROUP_A}: 11 nodes requested, 10 possible: limits.maxNodes: 0 of 10 nodes in use")
+    );
     assert_eq!(world.target(GROUP_A), 0);
 }
 
@@ -56,7 +59,7 @@ fn a_group_that_the_policy_dropped_is_refused_as_what_it_is() {
     let refused = world.try_increase(GROUP_A, 1).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        format!("{GROUP_A} may not grow: the policy has no such group any more; listed until it is empty")
+        format!("{GROUP_A} cannot grow: the policy no longer has this group; it is listed until it is empty")
     );
 }
 

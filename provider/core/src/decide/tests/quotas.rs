@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::oracle::Dice;
 use super::world::{World, minutes, seconds, start};
-use crate::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
-use crate::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
+use crate::base::units::{MiB, Milli, UsdPerHour};
+use crate::facts::supply::RefusalKind;
+use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::policy::{Policy, RawPolicy};
-use crate::price::{Entry, PriceBook, Quote, QuoteKind};
-use crate::supply::RefusalKind;
-use crate::units::{MiB, Milli, UsdPerHour};
 
 /// Cloud, region, type, GPU model, GPUs, GiB of each, vCPUs.
 type Kind = (&'static str, &'static str, &'static str, &'static str, u32, u64, u32);
@@ -271,8 +271,8 @@ fn every_group_shows_the_full_headroom_that_it_shares_and_an_order_takes_it_from
     assert_eq!(
         world.try_increase(TRAIN, 4).unwrap_err().to_string(),
         format!(
-            "{TRAIN}: 4 nodes asked, room for 3: \
-             quota L-DB2E81BA us-east-1: 14 of 64 vCPU left, 28 in flight, one more needs 4"
+            "{TRAIN}: 4 nodes requested, 3 possible: quota L-DB2E81BA us-east-1: 14 of 64 vCPU left, 28 in flight, one more \
+             needs 4"
         )
     );
     world.increase(TRAIN, 3);

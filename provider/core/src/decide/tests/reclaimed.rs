@@ -3,17 +3,17 @@
 use super::back::fallen_back;
 use super::world::{GROUP_A, World, minutes, place, seconds};
 use super::*;
-use crate::ids::NodeName;
-use crate::leaving::LeaveFor;
+use crate::base::ids::NodeName;
+use crate::base::units::Milli;
+use crate::facts::reading::digest::Digest;
+use crate::facts::reading::seen::{Hearing, Notice, Seen};
+use crate::facts::reading::{Interruption, Source};
+use crate::facts::snapshot::Stuck;
 use crate::plan::Evict;
-use crate::reading::digest::Digest;
-use crate::reading::seen::{Hearing, Notice, Seen};
-use crate::reading::{Interruption, Source};
-use crate::snapshot::Stuck;
-use crate::units::Milli;
+use crate::state::disruption::DrainReason;
 
 /// Busy spot nodes in zone a.
-fn on_spot(nodes: i32) -> World {
+pub(super) fn on_spot(nodes: i32) -> World {
     let mut world = World::in_zone_a();
     world.increase(GROUP_A, nodes);
     assert_eq!(World::launched_markets(&world.pass()), vec!["spot"; usize::try_from(nodes).unwrap()]);
@@ -59,7 +59,7 @@ fn later(world: &World, by: SignedDuration) -> Timestamp {
     world.now.saturating_add(by).unwrap()
 }
 
-fn reclaim(world: &mut World, n: i32) {
+pub(super) fn reclaim(world: &mut World, n: i32) {
     let told = notice(world, Interruption::Reclaim, Some(minutes(2)));
     hear(world, n, Some(told));
 }
@@ -92,7 +92,7 @@ fn a_notice_empties_its_node_at_once_and_closes_its_market() {
     let gone_by = later(&world, seconds(110));
     let plan = world.pass();
     assert_eq!(drains(&plan.actions), [("node-1".to_owned(), Evict::All, Some(gone_by))]);
-    assert!(matches!(&plan.notes[..], [Note::Leaving { why: LeaveFor::Reclaimed { .. }, .. }]));
+    assert!(matches!(&plan.notes[..], [Note::Disruption { why: DrainReason::Reclaimed { .. }, .. }]));
     assert_eq!((reclaims(&world), region_events(&world)), (Milli(1000), 1));
     assert_eq!(world.target(GROUP_A), 2, "the autoscaler counts the node as long as it is registered");
     // The pods went, and so does the machine.
@@ -159,7 +159,7 @@ fn a_clock_that_is_behind_gives_no_pod_more_time_than_there_is() {
         assert_eq!(drains(&world.pass().actions), told, "{by_probe}");
         world.drain(Some(&Stuck::NotNow("a budget".into())));
         world.advance(seconds(20));
-        // A service that restarted is told again, and that begins nothing anew.
+        // A service that restarted is told again, and that begins nothing again.
         let memory = serde_json::to_string(&world.memory).unwrap();
         world.memory = serde_json::from_str(&memory).unwrap();
         hear_of_it(&mut world, at);
@@ -241,7 +241,7 @@ fn a_notice_that_is_withdrawn_before_a_pod_was_told_is_taken_back() {
     assert_eq!(world.pass().notes, []);
     world.drain(Some(&Stuck::NotNow("a budget".into())));
     let plan = world.pass();
-    assert!(matches!(&plan.notes[..], [Note::Stays { .. }]), "{:?}", plan.notes);
+    assert!(matches!(&plan.notes[..], [Note::DrainAbandoned { .. }]), "{:?}", plan.notes);
     assert!(plan.actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
     assert_eq!((reclaims(&world), world.memory.leaving.len()), (Milli(0), 0));
     // Told again, it goes again.
@@ -355,7 +355,7 @@ fn a_node_that_will_be_maintained_takes_no_new_pods_and_keeps_those_that_it_has(
         hear(&mut world, 0, Some(told));
         let plan = world.pass();
         assert_eq!(drains(&plan.actions), [("node-0".to_owned(), Evict::Nobody, None)]);
-        assert!(matches!(&plan.notes[..], [Note::SetAside { .. }]));
+        assert!(matches!(&plan.notes[..], [Note::NodeCordoned { .. }]));
         world.drain(None);
         // The provider restarts meanwhile, and hears the probe late.
         let seen = std::mem::take(&mut world.seen);

@@ -1,16 +1,17 @@
-//! Spot: what a reclaim changes, how shares bind, and when spot is too dear.
+//! Spot: what a reclaim changes, how shares bind, and when spot is too expensive.
 
 use super::oracle::Dice;
 use super::world::{GROUP_A, GROUP_B, World, minutes, place};
 use super::*;
-use crate::choose::{Barred, Verdict};
-use crate::ids::PoolName;
-use crate::offer::CapacityType;
+use crate::base::ids::PoolName;
+use crate::base::units::{Milli, Percent, Ppm, UsdPerHour};
+use crate::choose::candidate::{Barred, OfferVerdict};
+use crate::choose::what_if::what_if;
+use crate::facts::supply::InstanceState;
+use crate::market::offer::CapacityType;
 use crate::policy::Pool;
-use crate::spot::{EXPOSURE_STEP, LEFT_ALONE, Saving, SpotHistory, SpotRules};
-use crate::supply::InstanceState;
-use crate::units::{Milli, Percent, Ppm, UsdPerHour};
-use crate::whatif::what_if;
+use crate::policy::rules::spot::{Saving, SpotRules};
+use crate::state::spot_history::{EXPOSURE_STEP, LEFT_ALONE, SpotHistory};
 
 fn spot(pool: &mut Pool) -> &mut SpotRules {
     pool.spot.as_mut().unwrap()
@@ -32,7 +33,7 @@ fn barred(world: &World, group: &str) -> String {
     let told = what_if(&world.menu, &world.memory, &PoolName::new("pool").unwrap(), Some(&id), 1, world.now);
     let spot = told.candidates.iter().find(|c| c.market.capacity_type == CapacityType::Spot).unwrap();
     match &spot.verdict {
-        Verdict::Barred(why) => why.to_string(),
+        OfferVerdict::Barred(why) => why.to_string(),
         other => format!("not barred: {other}"),
     }
 }
@@ -48,7 +49,7 @@ fn lose_all(world: &mut World) {
 fn a_reclaim_leaves_its_market_alone_for_five_minutes_and_no_other() {
     let mut world = World::with_node(GROUP_A, true);
     lose_all(&mut world);
-    assert_eq!(barred(&world, GROUP_A), "a node was reclaimed here at 00:01:00Z: left alone until 00:06:00Z");
+    assert_eq!(barred(&world, GROUP_A), "a node was reclaimed here at 00:01:00Z; backing off until 00:06:00Z");
     let decision = decide(&world.snapshot(), &world.memory, &world.menu, world.now);
     assert!(decision.next_change_at.is_some_and(|at| at <= world.now + LEFT_ALONE));
     assert_eq!(buys(&mut world, GROUP_A, 1), ["on-demand"]);
@@ -117,7 +118,7 @@ fn the_sixth_reclaim_within_an_hour_sends_growth_to_on_demand_in_the_whole_regio
         world.pass();
     }
     // Six events, six minutes apart; the last at 00:31.
-    let why = "more than 5 reclaims within an hour in r: its spot is left alone until 01:31:00Z";
+    let why = "more than 5 reclaims within an hour in r: no spot is bought there until 01:31:00Z";
     assert_eq!((barred(&world, GROUP_A).as_str(), barred(&world, GROUP_B).as_str()), (why, why));
     assert_eq!(buys(&mut world, GROUP_B, 1), ["on-demand"]);
     world.advance(minutes(60));
@@ -132,7 +133,7 @@ fn hours_without_a_reclaim_make_a_market_cheaper() {
     let mut world = World::with_node(GROUP_A, true);
     let effective = |world: &World| {
         let group = &world.menu.groups[&World::group(GROUP_A)];
-        crate::choose::price_parts(&world.menu, &world.memory, group, &group.offers[0], world.now).unwrap()
+        crate::choose::parts::price_parts(&world.menu, &world.memory, group, &group.offers[0], world.now).unwrap()
     };
     // 0.16 an hour × 20 min = 5.34 % (rounded up), and 3 % for checkpoints: $0.30 ÷ 0.9166.
     let before = effective(&world);
@@ -214,10 +215,10 @@ fn no_market_holds_more_of_the_pool_than_its_share() {
     assert_eq!(barred(&world, GROUP_A), "capacity.spot.maxMarketShare 50%: 2 of 3 nodes are in this market");
     // What is asked of the whole pool goes to two markets, evenly.
     let pool = PoolName::new("pool").unwrap();
-    let told = what_if(&world.menu, &crate::memory::Memory::default(), &pool, None, 6, world.now);
+    let told = what_if(&world.menu, &crate::state::memory::Memory::default(), &pool, None, 6, world.now);
     let mut chosen: Vec<(String, u32)> = Vec::new();
     for candidate in &told.candidates {
-        if let Verdict::Chosen { nodes } = candidate.verdict {
+        if let OfferVerdict::Chosen { nodes } = candidate.verdict {
             chosen.push((candidate.market.to_string(), nodes));
         }
     }
@@ -280,9 +281,9 @@ fn a_plan_with_more_spot_than_the_share_does_not_pass_the_check() {
     let decision = decide(&world.snapshot(), &world.memory, &world.menu, world.now);
     let before = world.memory.clone();
     world.policy(|policy| spot(&mut policy.pools[0]).max_share = Percent(50));
-    let faults = crate::check::check(decision, &before, &world.snapshot(), &world.menu).unwrap_err();
+    let faults = world.checked(decision, &before, &world.snapshot()).findings;
     let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["pool pool would hold 2 spot nodes of 2, more than 50%"]);
+    assert_eq!(told, ["pool pool would have 2 spot nodes of 2, more than 50%"]);
 }
 
 #[test]
@@ -290,7 +291,7 @@ fn every_bar_of_spot_is_written_and_read_again() {
     let at = World::new().now;
     for why in [
         Barred::Reclaimed { since: at, until: at },
-        Barred::RegionReclaims { region: crate::ids::Region::new("r").unwrap(), until: at },
+        Barred::RegionReclaims { region: crate::base::ids::Region::new("r").unwrap(), until: at },
         Barred::Interruption { per_month: None, accepted: Percent(5) },
         Barred::DearerThanOnDemand { spot: UsdPerHour(2), on_demand: UsdPerHour(1) },
     ] {
@@ -306,7 +307,7 @@ fn a_machine_that_no_record_has_is_nobodys_reclaim() {
     world.set_machine_state(InstanceState::Reclaiming { at });
     world.observe();
     // Its pool is gone with its record: nothing of it is known but its key.
-    world.memory = crate::memory::Memory::default();
+    world.memory = crate::state::memory::Memory::default();
     world.policy(|policy| policy.pools[0].name = PoolName::new("other").unwrap());
     for _ in 0..3 {
         world.pass();

@@ -1,14 +1,14 @@
 //! What the expander is told of a group's next nodes, and of nodes on their way, as whole passes leave it.
 
 use super::*;
-use crate::commitment::{Commitment, CommittedNodes, Terms};
-use crate::ids::{Cloud, InstanceType, RecordId, Region};
-use crate::offer::CapacityType;
-use crate::orders::begin_session;
-use crate::record::{Record, State, UNCREDITED_AT_MOST};
-use crate::score::{Needs, Soon};
-use crate::sharing::Slices;
-use crate::units::UsdPerHour;
+use crate::base::ids::{Cloud, InstanceType, RecordId, Region};
+use crate::base::units::UsdPerHour;
+use crate::choose::score::{Needs, Soon};
+use crate::decide::orders::begin_session;
+use crate::market::offer::CapacityType;
+use crate::market::sharing::Slices;
+use crate::policy::rules::commitment::{Commitment, CommittedNodes, Terms};
+use crate::state::record::{Record, State, UNCREDITED_AT_MOST};
 
 /// The spot price of $0.30 over what is useful of it, as ranked.
 const SPOT: i64 = 327_273;

@@ -1,16 +1,17 @@
 //! What Nodes are told of their verdicts, pass by pass.
 
 use super::*;
-use crate::ids::NodeName;
-use crate::snapshot::Cordon;
-use crate::told::{Borne, Tell};
-use crate::verdict::{Reason, Verdict};
+use crate::base::ids::NodeName;
+use crate::facts::node_status::ShownStatus;
+use crate::facts::snapshot::Cordon;
+use crate::state::node_status::StatusUpdate;
+use crate::state::node_verdict::{Reason, Verdict};
 
 /// The Nodes bear what the plan tells them, as the API server would show it.
 fn do_tells(world: &mut World, plan: &Plan<Checked>) {
-    for Tell { node, verdict, .. } in &plan.tells {
+    for StatusUpdate { node, verdict, .. } in &plan.tells {
         let told_at = world.now;
-        world.edit_node(node, |facts| facts.borne = Borne::of(verdict.as_ref(), told_at).map(Arc::new));
+        world.edit_node(node, |facts| facts.borne = ShownStatus::of(verdict.as_ref(), told_at).map(Arc::new));
     }
 }
 
@@ -74,7 +75,7 @@ fn what_is_not_judged_any_more_is_taken_back() {
     let mut world = World::with_node(GROUP_A, true);
     let plan = world.pass();
     do_tells(&mut world, &plan);
-    world.numbers(|policy| policy.pools[0].evidence = crate::policy::Evidence::None);
+    world.numbers(|policy| policy.pools[0].evidence = crate::base::kinds::Evidence::None);
     let plan = world.pass();
     assert_eq!(words(&plan), [(world.node_name(), None)]);
     do_tells(&mut world, &plan);
@@ -90,11 +91,11 @@ fn a_node_without_a_record_gives_back_what_it_bears_of_ours_unless_it_is_at_work
     world.edit_node(&name, |facts| facts.scale_down_disabled = Hold::Ours);
     world.close(Cordon::Ours);
     // The machine is somebody else's by now, so that the Node is left without a record.
-    let stranger = crate::ids::ProviderId::new("test:///zone-a/stranger").unwrap();
+    let stranger = crate::base::ids::ProviderId::new("test:///zone-a/stranger").unwrap();
     let mut snapshot = world.snapshot();
     let mut inventory = snapshot.suppliers.values().flatten().next().unwrap().as_ref().clone();
     let mut made = inventory.instances.values().next().unwrap().as_ref().clone();
-    made.key = crate::ids::LaunchKey::new("test/gone.group.zone-a/7/1").unwrap();
+    made.key = crate::base::ids::LaunchKey::new("test/gone.group.zone-a/7/1").unwrap();
     made.provider_id = stranger.clone();
     inventory.instances.insert(stranger.clone(), Arc::new(made));
     snapshot.suppliers.insert(snapshot.suppliers.keys().next().unwrap().clone(), Some(Arc::new(inventory)));
@@ -108,7 +109,7 @@ fn a_node_without_a_record_gives_back_what_it_bears_of_ours_unless_it_is_at_work
     };
     world.edit_node(&name, |facts| facts.provider_id = Some(stranger.clone()));
     let plan = passed(&world, &snapshot);
-    assert_eq!(plan.tells, [Tell { node: name.clone(), provider_id: Some(stranger.clone()), verdict: None }]);
+    assert_eq!(plan.tells, [StatusUpdate { node: name.clone(), provider_id: Some(stranger.clone()), verdict: None }]);
     let open = Action::Uncordon { node: name.clone(), provider_id: stranger.clone() };
     assert_eq!(on_node(&plan), [Action::Release { node: name.clone() }, open]);
     world.edit_node(&name, |facts| facts.gpu_pods = ["default/pod".to_owned()].into());

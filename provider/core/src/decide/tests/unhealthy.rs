@@ -1,22 +1,26 @@
 //! Unhealthy nodes: closed, waited for or emptied, and replaced as far as their pool allows.
 
 use super::oracle::Dice;
+use super::verdicts::Shown;
 use super::world::{GROUP_A, World, minutes, seconds};
 use super::*;
-use crate::health::{HealthRules, UnhealthyAction};
-use crate::ids::{NodeName, RecordId};
-use crate::leaving::STAYS_FOR;
+use crate::base::ids::{NodeName, RecordId};
+use crate::base::kinds::Evidence;
+use crate::facts::snapshot::{Cordon, Stuck};
 use crate::plan::Evict;
-use crate::snapshot::{Cordon, Stuck};
-use crate::verdict::Verdict;
+use crate::policy::rules::health::{HealthRules, UnhealthyAction};
+use crate::state::disruption::STAYS_FOR;
+use crate::state::node_verdict::Verdict;
+use crate::state::probe_history::CLEAN_FOR;
 
-/// Nodes of a pool with that rule, busy ones. They are on demand, and nothing moves them.
-fn fleet(nodes: i32, action: UnhealthyAction) -> World {
+/// Nodes of a pool with that rule, busy ones, as their probes say. They are on demand, and nothing moves them.
+pub(super) fn fleet(nodes: i32, action: UnhealthyAction) -> World {
     let mut world = World::in_zone_a();
     world.policy(|policy| {
         let pool = &mut policy.pools[0];
-        pool.prefer = vec![crate::offer::CapacityType::OnDemand];
+        pool.prefer = vec![crate::market::offer::CapacityType::OnDemand];
         pool.limits.max_nodes = 20;
+        pool.evidence = Evidence::Probe;
         pool.unhealthy = HealthRules { action, ..HealthRules::default() };
         policy.quotas.clear();
     });
@@ -26,19 +30,11 @@ fn fleet(nodes: i32, action: UnhealthyAction) -> World {
     world.answer(|_| true);
     world.pass();
     world.observe();
+    world.probes = Some(Shown::Working);
     world.join(true);
     world.bind_pod();
     world.pass();
     world
-}
-
-/// From now on, or from when it was so already.
-fn judge(world: &mut World, record: u64, verdict: Verdict) {
-    let now = world.now;
-    let given = world.given.entry(RecordId(record)).or_insert((verdict, now));
-    if given.0 != verdict {
-        *given = (verdict, now);
-    }
 }
 
 fn drains(actions: &[Action]) -> Vec<Evict> {
@@ -59,10 +55,10 @@ fn restart(world: &mut World) {
 #[test]
 fn an_unhealthy_node_is_closed_at_once_and_ended_when_its_pods_have_gone() {
     let mut world = fleet(2, UnhealthyAction::Wait);
-    judge(&mut world, 0, Verdict::Unhealthy);
+    world.show(0, Shown::Broken);
     let plan = world.pass();
     assert_eq!(drains(&plan.actions), [Evict::Nobody]);
-    assert!(plan.notes.iter().any(|note| matches!(note, Note::SetAside { .. }) && note.is_alarm()), "{:?}", plan.notes);
+    assert!(plan.notes.iter().any(|note| matches!(note, Note::NodeCordoned { .. }) && note.is_alarm()), "{:?}", plan.notes);
     world.drain(None);
     restart(&mut world);
     assert_eq!(world.live(minutes(60)), [], "its pod works on, and decides when it goes");
@@ -79,7 +75,7 @@ fn an_unhealthy_node_is_closed_at_once_and_ended_when_its_pods_have_gone() {
 #[test]
 fn a_pool_that_drains_empties_a_busy_one_after_its_time() {
     let mut world = fleet(1, UnhealthyAction::Drain);
-    judge(&mut world, 0, Verdict::Unhealthy);
+    world.show(0, Shown::Broken);
     assert_eq!(drains(&world.live(minutes(5) - seconds(1))), [Evict::Nobody]);
     restart(&mut world);
     let done = world.live(seconds(20));
@@ -91,7 +87,7 @@ fn a_pool_that_drains_empties_a_busy_one_after_its_time() {
 fn a_pool_that_cordons_ends_none() {
     let mut world = fleet(1, UnhealthyAction::Cordon);
     world.unbind_pod();
-    judge(&mut world, 0, Verdict::Unhealthy);
+    world.show(0, Shown::Broken);
     assert_eq!(drains(&world.live(minutes(600))), [Evict::Nobody]);
     assert_eq!(world.target(GROUP_A), 1);
 }
@@ -99,15 +95,18 @@ fn a_pool_that_cordons_ends_none() {
 #[test]
 fn a_node_that_is_well_again_takes_pods_again_and_one_of_which_nobody_knows_does_not() {
     let mut world = fleet(1, UnhealthyAction::Drain);
-    judge(&mut world, 0, Verdict::Unhealthy);
+    world.unbind_pod();
+    world.show(0, Shown::Broken);
     world.live(minutes(4));
-    judge(&mut world, 0, Verdict::Unknown);
-    assert_eq!(world.live(minutes(30)), [], "a silent probe clears no fault, and ends no node");
-    judge(&mut world, 0, Verdict::Busy);
+    world.show(0, Shown::Unreadable);
+    assert_eq!(world.live(minutes(30)), [], "what cannot be read clears no fault, and ends no node");
+    let verdict = world.memory.records[&RecordId(0)].judged.as_ref().map(|judged| judged.verdict);
+    assert_eq!(verdict, Some(Verdict::Unknown));
+    world.show(0, Shown::Working);
     let done = world.live(seconds(1));
     assert!(matches!(&done[..], [Action::Uncordon { .. }]), "{done:?}");
-    // Broken once more, its time begins anew.
-    judge(&mut world, 0, Verdict::Unhealthy);
+    // Broken once more, its time begins again.
+    world.show(0, Shown::Broken);
     assert_eq!(drains(&world.live(minutes(4))), [Evict::Nobody]);
 }
 
@@ -115,10 +114,11 @@ fn a_node_that_is_well_again_takes_pods_again_and_one_of_which_nobody_knows_does
 fn what_somebody_else_closed_is_left_alone_and_what_somebody_opened_stays_open_for_an_hour() {
     let mut world = fleet(1, UnhealthyAction::Drain);
     world.close(Cordon::Theirs);
-    judge(&mut world, 0, Verdict::Unhealthy);
+    world.show(0, Shown::Broken);
     assert_eq!(world.live(minutes(600)), []);
-    world.given.clear();
-    judge(&mut world, 0, Verdict::Unhealthy);
+    world.show(0, Shown::Working);
+    assert_eq!(world.live(CLEAN_FOR), []);
+    world.show(0, Shown::Broken);
     world.close(Cordon::None);
     assert_eq!(drains(&world.live(seconds(1))), [Evict::Nobody]);
     // Opened by hand before anything was told to go.
@@ -133,12 +133,12 @@ fn what_somebody_else_closed_is_left_alone_and_what_somebody_opened_stays_open_f
 fn a_pod_that_came_before_its_node_was_closed_is_waited_for() {
     let mut world = fleet(1, UnhealthyAction::Wait);
     world.unbind_pod();
-    judge(&mut world, 0, Verdict::Unhealthy);
+    world.show(0, Shown::Broken);
     world.live(minutes(5) - seconds(1));
     world.advance(seconds(1));
     world.observe();
     assert_eq!(drains(&world.pass().actions), [Evict::WithoutGpu]);
-    world.drain(Some(&Stuck::NotNow("default/pod has come meanwhile".into())));
+    world.drain(Some(&Stuck::NotNow("default/pod was scheduled meanwhile".into())));
     world.bind_pod();
     let done = world.live(minutes(60));
     assert_eq!(done, [], "it stays closed, and is not ended");
@@ -149,12 +149,12 @@ fn a_pod_that_came_before_its_node_was_closed_is_waited_for() {
 #[test]
 fn a_pod_that_may_not_be_moved_keeps_its_node_which_stays_closed() {
     let mut world = fleet(1, UnhealthyAction::Drain);
-    judge(&mut world, 0, Verdict::Unhealthy);
+    world.show(0, Shown::Broken);
     world.live(minutes(5) - seconds(1));
     world.advance(seconds(1));
     world.observe();
     world.pass();
-    world.drain(Some(&Stuck::Never("default/pod has no controller that would make it again".into())));
+    world.drain(Some(&Stuck::Never("default/pod has no controller that would recreate it".into())));
     assert_eq!(world.live(STAYS_FOR - seconds(1)), []);
     // It is asked again in an hour. Two of an hour are allowed, and the first is past it.
     assert_eq!(drains(&world.live(seconds(20)))[0], Evict::Movable);
@@ -164,13 +164,13 @@ fn a_pod_that_may_not_be_moved_keeps_its_node_which_stays_closed() {
 #[test]
 fn so_many_are_replaced_within_an_hour_across_a_restart_and_the_next_waits() {
     let mut world = fleet(10, UnhealthyAction::Drain);
-    judge(&mut world, 3, Verdict::Unhealthy);
-    judge(&mut world, 4, Verdict::Unhealthy);
+    world.show(3, Shown::Broken);
+    world.show(4, Shown::Broken);
     let done = world.live(minutes(6));
     assert_eq!(endings(&done), [Ending::Unhealthy; 2]);
     let begun = world.now;
     restart(&mut world);
-    judge(&mut world, 5, Verdict::Unhealthy);
+    world.show(5, Shown::Broken);
     let mut told = 0;
     // The first two began a minute ago.
     for _ in 0..58 {
@@ -197,7 +197,7 @@ fn so_many_are_replaced_within_an_hour_across_a_restart_and_the_next_waits() {
 fn a_roll_out_that_breaks_a_third_of_the_pool_ends_no_node_of_it() {
     let mut world = fleet(10, UnhealthyAction::Drain);
     for record in 0..3 {
-        judge(&mut world, record, Verdict::Unhealthy);
+        world.show(record, Shown::Broken);
     }
     let done = world.live(minutes(5) - seconds(1));
     assert_eq!(drains(&done), [Evict::Nobody; 3], "closed, so that no pod begins on them");
@@ -208,8 +208,8 @@ fn a_roll_out_that_breaks_a_third_of_the_pool_ends_no_node_of_it() {
     assert_eq!(plan.notes.iter().filter(stopped).count(), 1);
     assert_eq!(world.live(minutes(600)), []);
     // One of them is repaired: two of ten may be broken at once.
-    judge(&mut world, 1, Verdict::Busy);
-    let done = world.live(minutes(2));
+    world.show(1, Shown::Working);
+    let done = world.live(CLEAN_FOR + minutes(2));
     assert_eq!(endings(&done), [Ending::Unhealthy; 2]);
     assert_eq!(world.target(GROUP_A), 8);
 }
@@ -218,9 +218,9 @@ fn a_roll_out_that_breaks_a_third_of_the_pool_ends_no_node_of_it() {
 fn nodes_without_pods_are_replaced_before_busy_ones() {
     let mut world = fleet(10, UnhealthyAction::Drain);
     world.numbers(|policy| policy.pools[0].unhealthy.max_replacements = 1);
-    judge(&mut world, 2, Verdict::Unhealthy);
+    world.show(2, Shown::Broken);
     world.live(minutes(1));
-    judge(&mut world, 7, Verdict::Unhealthy);
+    world.show(7, Shown::Broken);
     world.live(minutes(3));
     let idle = NodeName::new("node-7").unwrap();
     world.unbind(idle.as_str());
@@ -244,11 +244,11 @@ fn the_breaker_holds_in_random_weather() {
         let mut begun: Vec<Timestamp> = Vec::new();
         let mut open = std::collections::BTreeSet::new();
         for _ in 0..80 {
-            let record = dice.roll(10);
+            let node = usize::try_from(dice.roll(10)).unwrap();
             match dice.roll(8) {
-                0 | 1 => judge(&mut world, record, Verdict::Unhealthy),
-                2 => judge(&mut world, record, Verdict::Busy),
-                3 => judge(&mut world, record, Verdict::Unknown),
+                0 | 1 => world.show(node, Shown::Broken),
+                2 => world.show(node, Shown::Working),
+                3 => world.show(node, Shown::Unreadable),
                 4 => restart(&mut world),
                 5 => world.unbind_pod(),
                 6 => world.bind_pod(),
@@ -256,17 +256,13 @@ fn the_breaker_holds_in_random_weather() {
             }
             world.advance(seconds(i64::try_from(dice.roll(60)).unwrap()));
             world.observe();
-            let broken: usize = world
-                .given
-                .iter()
-                .filter(|(id, (verdict, _))| {
-                    let there =
-                        world.memory.records.get(id).is_some_and(|record| matches!(record.state, State::Registered { .. }));
-                    there && *verdict == Verdict::Unhealthy
-                })
-                .count();
             let nodes = world.memory.records.values().filter(|r| matches!(r.state, State::Registered { .. })).count();
             let plan = world.pass();
+            let broken = world.memory.records.values().filter(|r| matches!(r.state, State::Registered { .. })).filter(|r| {
+                let goes = world.memory.leaving.get(&r.id).is_some_and(|leaving| leaving.is_open());
+                goes || r.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Unhealthy)
+            });
+            let broken = broken.count();
             stopped += plan.notes.iter().filter(|note| matches!(note, Note::ReplacementsStopped { .. })).count();
             for (id, _) in world.memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()) {
                 if open.insert(*id) {

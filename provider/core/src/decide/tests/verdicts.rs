@@ -10,13 +10,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::world::{GROUP_A, World, book, minutes, policy, seconds, start};
-use crate::health::UnhealthyAction;
-use crate::ids::{GpuUuid, NodeName};
+use crate::base::ids::{GpuUuid, NodeName};
+use crate::base::kinds::Evidence;
+use crate::facts::reading::seen::{Activity, Hearing, Seen, SeenGpu, SeenXid, Xids};
+use crate::facts::reading::{DriverState, Measured, Source, Why};
 use crate::plan::{Checked, Plan};
-use crate::policy::Evidence;
-use crate::reading::seen::{Activity, Hearing, Seen, SeenGpu, SeenXid, Xids};
-use crate::reading::{DriverState, Measured, Source, Why};
-use crate::verdict::{Judged, Verdict};
+use crate::policy::rules::health::UnhealthyAction;
+use crate::state::node_verdict::{Judged, Verdict};
 
 /// A GPU that does nothing since then.
 pub(super) const fn quiet(since: Timestamp) -> Activity {
@@ -58,7 +58,40 @@ pub(super) fn seen(since: Timestamp, gpus: [Activity; 2]) -> Seen {
     }
 }
 
+/// What the probe of a node shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// Its GPUs are at work.
+    Working,
+    /// Its GPUs are quiet.
+    Idle,
+    /// One of its GPUs has fallen off the bus, and no work is left.
+    Broken,
+    /// One of its GPUs cannot be read.
+    Unreadable,
+}
+
+impl Shown {
+    /// What is seen of a node that has shown this since then.
+    pub(super) fn seen(self, since: Timestamp) -> Seen {
+        match self {
+            Self::Working => seen(since, [active(since); 2]),
+            Self::Idle => seen(since, [quiet(since); 2]),
+            Self::Broken => {
+                let fallen = Xids { kinds: vec![xid(79, 1, since, since)], ..Xids::default() };
+                Seen { xids: fallen, ..Self::Idle.seen(since) }
+            }
+            Self::Unreadable => seen(since, [quiet(since), untold(Why::NotReported, since)]),
+        }
+    }
+}
+
 impl World {
+    /// The probe of a node shows something else from now on.
+    pub(super) fn show(&mut self, n: usize, shown: Shown) {
+        self.see(n, |now| shown.seen(now));
+    }
+
     /// So many Ready nodes of a pool whose evidence is its probes; nothing has been heard of them yet.
     fn probed(nodes: usize) -> Self {
         let mut policy = policy();

@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use super::oracle::Dice;
 use super::world::{GROUP_A, World, minutes, place, seconds};
 use super::*;
-use crate::check::{Fatal, check};
-use crate::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms, release_order};
-use crate::ids::{Cloud, InstanceType, NodeName, Region};
-use crate::offer::CapacityType;
+use crate::base::ids::{Cloud, InstanceType, NodeName, Region};
+use crate::base::kinds::Workload;
+use crate::base::units::{Percent, UsdPerHour};
+use crate::conclusions::{Unfounded, judge};
+use crate::limits::commitment::release_order;
+use crate::market::offer::CapacityType;
 use crate::plan::{FreeNodes, HoldFor};
-use crate::policy::Workload;
-use crate::record::Record;
-use crate::units::{Percent, UsdPerHour};
-use crate::verdict::Verdict;
-use crate::window::{Stabilization, Window};
+use crate::policy::rules::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
+use crate::policy::rules::stabilization::{Stabilization, Window};
+use crate::state::node_verdict::Verdict;
+use crate::state::record::Record;
 
 fn at(minutes_in: i64) -> Timestamp {
     world::start().saturating_add(minutes(minutes_in)).unwrap()
@@ -26,7 +27,7 @@ fn world_with(nodes: i32, rules: Stabilization, prefer: &[CapacityType]) -> Worl
     world.policy(|policy| {
         policy.pools[0].stabilization = Some(rules);
         policy.pools[0].prefer = prefer.to_vec();
-        policy.pools[0].spot.as_mut().unwrap().move_back = crate::policy::MoveBack::Never;
+        policy.pools[0].spot.as_mut().unwrap().return_to_spot = crate::base::kinds::ReturnToSpot::Never;
     });
     world.pass();
     if nodes > 0 {
@@ -114,7 +115,7 @@ fn a_free_node_is_kept_until_its_window_is_over_and_counts_in_the_net_below() {
     assert_eq!(free_of_a(&plan), (FreeNodes { idle: 1, ..FreeNodes::default() }, 0));
     let judged = world.memory.records.values().next().unwrap().judged.clone().unwrap();
     assert_eq!((judged.since, judged.free_since()), (at(15), Some(at(5))));
-    assert_eq!(judged.why.to_string(), "it is free since 00:05Z, and its window is over");
+    assert_eq!(judged.why.to_string(), "it has been free since 00:05Z, and its window has ended");
     // So it stays.
     assert_eq!(step_at(&mut world, 55).actions, []);
     assert_eq!(idle(&world), [0]);
@@ -164,7 +165,7 @@ fn a_kubelet_that_is_away_for_a_moment_begins_no_window_anew() {
     world.now = at(19);
     let (kept_while_away, back) = away(&mut world);
     assert_eq!((kept_while_away, back.actions.len(), idle(&world)), (vec![], 0, vec![0]));
-    // A pod that comes meanwhile begins it anew.
+    // A pod that comes meanwhile begins it again.
     world.set_ready(0, None);
     world.bind_pod();
     step_at(&mut world, 20);
@@ -199,10 +200,10 @@ fn a_node_lives_for_its_minimum_from_its_order_on() {
 /// At $2 a GPU-hour, 150 s of waiting cost $0.083: 375 s of a node at $0.80, 1,000 s of one at $0.30, of which the window allows 600.
 #[test]
 fn of_windows_of_equal_pay_the_dearer_is_the_shorter() {
-    let rules = Stabilization { window: Window::EqualPay, ..windows(10, 0) };
+    let rules = Stabilization { window: Window::EqualCost, ..windows(10, 0) };
     let of = |micros, waiting| rules.window_of(UsdPerHour(micros), UsdPerHour(waiting)).as_secs();
     assert_eq!([of(1_000_000, 2_000_000), of(800_000, 2_000_000), of(300_000, 2_000_000)], [300, 375, 600]);
-    // Five times the price of waiting is five times the window; the dearest node has a minute, and who could pay for ever the whole one.
+    // Five times the price of waiting is five times the window; the most expensive node has a minute, and who could pay forever the whole one.
     assert_eq!([of(4_000_000, 10_000_000), of(98_000_000, 2_000_000), of(1, i64::MAX), of(0, 2_000_000)], [375, 60, 600, 600]);
     let mut world = world_with(1, rules.clone(), &OD);
     let until = at(5).saturating_add(seconds(375)).unwrap();
@@ -282,7 +283,7 @@ fn commitment(name: &str, terms: Terms) -> Commitment {
     Commitment { name: name.into(), cloud: Cloud::new("aws").unwrap(), from: None, until: None, terms }
 }
 
-/// Two kept nodes at nought, two on demand at $0.80 and two on spot at $0.30, one of them let go in each window.
+/// Two kept nodes at zero, two on demand at $0.80 and two on spot at $0.30, one of them let go in each window.
 #[test]
 fn what_saves_most_goes_first_and_what_is_paid_for_last() {
     let rules = Stabilization { max_removals: Percent(1), ..windows(10, 0) };
@@ -406,18 +407,18 @@ fn what_a_user_lets_go_is_not_held_by_annotation() {
     assert_eq!((held, free_of_a(&plan).1), (vec!["node-0"], 2));
 }
 
-/// The autoscaler closes what it deletes: too late for our word, and none of ours to take back.
+/// The autoscaler closes what it deletes: too late for our word, and none of Stoker's to take back.
 #[test]
 fn a_node_that_somebody_closed_is_kept_as_ever() {
     let mut world = world_with(1, windows(10, 15), &OD);
-    world.close(crate::snapshot::Cordon::Theirs);
+    world.close(crate::facts::snapshot::Cordon::Theirs);
     let plan = step_at(&mut world, 10);
     assert_eq!((plan.actions.as_slice(), kept(&plan)), (&[][..], vec![(0, HoldFor::Window { until: at(15) })]));
     let plan = step_at(&mut world, 15);
     assert!(matches!(plan.actions[..], [Action::Release { .. }]), "{:?}", plan.actions);
     // Open again, it is as free as it was, and its window as over.
     assert_eq!((kept(&step_at(&mut world, 16)), idle(&world)), (vec![], vec![]));
-    world.close(crate::snapshot::Cordon::None);
+    world.close(crate::facts::snapshot::Cordon::None);
     assert_eq!((kept(&step_at(&mut world, 17)), idle(&world)), (vec![], vec![0]));
     assert_eq!(world.memory.records[&RecordId(0)].judged.as_ref().unwrap().free_since(), Some(at(5)));
 }
@@ -429,7 +430,7 @@ fn a_node_that_is_closed_to_be_deleted_keeps_its_turn() {
     let mut world = world_with(2, rules, &OD);
     step_at(&mut world, 15);
     assert_eq!(idle(&world), [1]);
-    world.edit_node(&NodeName::new("node-1").unwrap(), |node| node.cordon = crate::snapshot::Cordon::Theirs);
+    world.edit_node(&NodeName::new("node-1").unwrap(), |node| node.cordon = crate::facts::snapshot::Cordon::Theirs);
     let plan = step_at(&mut world, 16);
     assert_eq!((kept(&plan), idle(&world)), (vec![(0, HoldFor::Removals { until: at(25) })], vec![]));
     world.delete(GROUP_A, &["node-1"]).unwrap();
@@ -452,7 +453,7 @@ fn what_is_paid_for_waits_until_the_other_is_gone() {
     });
     let plan = step_at(&mut world, 15);
     assert_eq!((kept(&plan), idle(&world)), (vec![(0, HoldFor::Paid)], vec![1]));
-    world.edit_node(&NodeName::new("node-1").unwrap(), |node| node.cordon = crate::snapshot::Cordon::Theirs);
+    world.edit_node(&NodeName::new("node-1").unwrap(), |node| node.cordon = crate::facts::snapshot::Cordon::Theirs);
     assert_eq!(kept(&step_at(&mut world, 16)), [(0, HoldFor::Paid)]);
     world.delete(GROUP_A, &["node-1"]).unwrap();
     assert_eq!(kept(&step_at(&mut world, 17)), [(0, HoldFor::Paid)]);
@@ -466,7 +467,7 @@ fn what_is_paid_for_waits_until_the_other_is_gone() {
 fn a_floor_is_kept_by_nodes_that_pods_can_use() {
     let mut world = world_with(2, windows(10, 0), &OD);
     world.policy(|policy| policy.pools[0].limits.min_nodes = 1);
-    world.edit_node(&NodeName::new("node-0").unwrap(), |node| node.cordon = crate::snapshot::Cordon::Theirs);
+    world.edit_node(&NodeName::new("node-0").unwrap(), |node| node.cordon = crate::facts::snapshot::Cordon::Theirs);
     let plan = step_at(&mut world, 15);
     assert_eq!((kept(&plan), idle(&world)), (vec![(1, HoldFor::Floor)], vec![]));
 }
@@ -483,7 +484,7 @@ fn a_deletion_that_came_before_the_annotation_is_not_refused() {
 fn an_emptied_fallback_node_is_gone_within_a_minute_whatever_its_windows() {
     let mut world = super::back::fallen_back(1);
     world.numbers(|policy| policy.pools[0].stabilization = Some(windows(600, 1_200)));
-    world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().saving = crate::spot::Saving::Stateless);
+    world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().saving = crate::policy::rules::spot::Saving::Stateless);
     world.live(minutes(60));
     world.unbind_pod();
     let done = world.live(minutes(1));
@@ -535,13 +536,13 @@ fn a_clock_that_jumps_holds_no_node_for_longer_than_its_windows() {
 #[test]
 fn where_nothing_tells_or_nobody_is_watched_nothing_is_kept() {
     let mut world = world_with(2, windows(10, 15), &OD);
-    world.policy(|policy| policy.pools[0].evidence = crate::policy::Evidence::None);
+    world.policy(|policy| policy.pools[0].evidence = crate::base::kinds::Evidence::None);
     let plan = step(&mut world);
     assert_eq!((kept(&plan), idle(&world)), (vec![], vec![]));
 }
 
 #[test]
-fn the_checker_counts_releases_for_itself() {
+fn releases_are_counted_from_what_was_concluded() {
     let rules = Stabilization { max_removals: Percent(25), ..windows(10, 15) };
     let mut world = world_with(8, rules, &OD);
     world.now = at(15);
@@ -550,28 +551,28 @@ fn the_checker_counts_releases_for_itself() {
     let faults = |change: &dyn Fn(&mut crate::plan::Decision)| {
         let mut decision = decide(&snapshot, &world.memory, &world.menu, world.now);
         change(&mut decision);
-        check(decision, &world.memory, &snapshot, &world.menu).err().unwrap_or_default()
+        judge(&decision, &world.memory, &snapshot, &world.menu)
     };
     assert_eq!(faults(&|_| {}), []);
     let release = |decision: &mut crate::plan::Decision, id: u64, since: Timestamp| {
         let judged = decision.memory.records[&RecordId(7)].judged.clone().unwrap();
         let record = Arc::make_mut(decision.memory.records.get_mut(&RecordId(id)).unwrap());
-        record.judged = Some(crate::verdict::Judged { since, ..judged });
+        record.judged = Some(crate::state::node_verdict::Judged { since, ..judged });
         let pool = decision.memory.windows.values_mut().next().unwrap();
         Arc::make_mut(pool).nodes.push((RecordId(id), since));
     };
     let pool = world.policy.pools[0].name.clone();
-    let told = Fatal::TooManyReleased { pool, nodes: 3, most: 2 };
+    let told = Unfounded::TooManyReleased { pool, nodes: 3, most: 2 };
     assert_eq!(faults(&|decision| release(decision, 1, at(15))), [told]);
     let early = |decision: &mut crate::plan::Decision| release(decision, 7, at(14));
-    assert_eq!(faults(&early), [Fatal::ReleasedEarly(RecordId(7))]);
+    assert_eq!(faults(&early), [Unfounded::ReleasedEarly(RecordId(7))]);
     let forgets = |decision: &mut crate::plan::Decision| decision.memory.windows.clear();
-    assert_eq!(faults(&forgets), [6, 7].map(|id| Fatal::ReleaseForgotten(RecordId(id))));
-    let node = crate::ids::NodeName::new("node-2").unwrap();
+    assert_eq!(faults(&forgets), [6, 7].map(|id| Unfounded::ReleaseForgotten(RecordId(id))));
+    let node = crate::base::ids::NodeName::new("node-2").unwrap();
     let opens = |decision: &mut crate::plan::Decision| {
         decision.plan.actions.push(Action::Release { node: node.clone() });
     };
-    assert_eq!(faults(&opens), [Fatal::OpensKept(node.clone())]);
+    assert_eq!(faults(&opens), [Unfounded::OpensKept(node.clone())]);
 }
 
 /// What happened to a node.
@@ -587,7 +588,7 @@ enum Event {
     Gone,
 }
 
-/// All that ever happened, and from it anew at each moment who may go.
+/// All that ever happened, and from it again at each moment who may go.
 #[derive(Clone, Default)]
 struct History(Vec<(Timestamp, u64, Event)>);
 
@@ -635,7 +636,7 @@ impl History {
         due.retain(|node| {
             let free_for = match rules.window {
                 Window::Fixed => rules.scale_down,
-                Window::EqualPay => seconds((2_000_000 * 150 / price(*node)).max(60)).min(rules.scale_down),
+                Window::EqualCost => seconds((2_000_000 * 150 / price(*node)).max(60)).min(rules.scale_down),
             };
             matches!(self.last(*node), Event::Free | Event::Kept)
                 && passed(self.last_at(*node, Event::Free), free_for)
@@ -663,7 +664,7 @@ fn what_may_go_is_what_the_whole_history_says() {
         let mut roll = |sides: u64| i64::try_from(dice.roll(sides)).unwrap();
         let rules = Stabilization {
             scale_down: seconds(60 + roll(600)),
-            window: if roll(2) == 0 { Window::Fixed } else { Window::EqualPay },
+            window: if roll(2) == 0 { Window::Fixed } else { Window::EqualCost },
             minimum_life: seconds(roll(3) * roll(600)),
             after_scale_up: seconds(roll(2) * roll(300)),
             max_removals: [Percent(10), Percent(25), Percent(50), Percent::ALL][usize::try_from(roll(4)).unwrap()],

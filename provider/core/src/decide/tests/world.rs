@@ -6,26 +6,30 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::given;
-use crate::check::check;
-use crate::choose::Scales;
+use super::verdicts::Shown;
+use crate::base::ids::DecisionId;
+use crate::base::ids::{
+    Cloud, GpuModel, InstanceType, LaunchKey, NodeGroupId, NodeName, ProviderId, Region, SupplierName, ZoneId,
+};
+use crate::base::units::{MiB, Milli, UsdPerHour};
+use crate::catalogue::group::{Group, Menu};
+use crate::check::{Verified, check};
+use crate::choose::rank::Scales;
+use crate::conclusions;
+use crate::decide::orders::{self, DeleteRefused, NodeRef, OrderRefused};
 use crate::decide::{decide, is_fresh};
-use crate::demand::Demand;
-use crate::floor::FloorStands;
-use crate::group::{Group, Menu};
-use crate::ids::{Cloud, GpuModel, InstanceType, LaunchKey, NodeGroupId, NodeName, ProviderId, Region, SupplierName, ZoneId};
-use crate::memory::Memory;
-use crate::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
-use crate::orders::{self, DeleteRefused, NodeRef, OrderRefused};
-use crate::plan::{Action, Checked, Evict, GroupLimits, Plan};
+use crate::facts::reading::seen::Seen;
+use crate::facts::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Snapshot, Stuck};
+use crate::facts::supply::{Instance, InstanceState, LaunchOutcome, MarketFacts, Observation, Refusal, RefusalKind};
+use crate::limits::usage::Usage;
+use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
+use crate::plan::{Action, Checked, Decision, Evict, GroupLimits, Plan};
+use crate::policy::rules::demand::Demand;
+use crate::policy::rules::warm_floor::FloorStands;
 use crate::policy::{Policy, RawPolicy};
-use crate::price::{Entry, PriceBook, Quote, QuoteKind};
-use crate::reading::seen::Seen;
-use crate::record::Record;
-use crate::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Snapshot, Stuck};
-use crate::supply::{Instance, InstanceState, LaunchOutcome, MarketFacts, Observation, Refusal, RefusalKind};
-use crate::units::{MiB, Milli, UsdPerHour};
-use crate::usage::Usage;
+use crate::state::memory::Memory;
+use crate::state::record::Record;
 
 pub(super) const GROUP_A: &str = "pool.gpu-1.zone-a";
 pub(super) const GROUP_B: &str = "pool.gpu-1.zone-b";
@@ -53,8 +57,8 @@ pub(super) struct World {
     pub(super) drains: BTreeMap<NodeName, Drained>,
     /// What probes have seen of nodes.
     pub(super) seen: BTreeMap<NodeName, Arc<Seen>>,
-    /// What is concluded of nodes, whatever the rest of the world says.
-    pub(super) given: given::Verdicts,
+    /// What the probe of each node that joins shows; `None` for nodes that no probe reports on.
+    pub(super) probes: Option<Shown>,
     pub(super) demand: Demand,
     /// Whether the cluster serves buffers.
     pub(super) buffers: Option<bool>,
@@ -164,7 +168,7 @@ impl World {
             launching: BTreeSet::new(),
             drains: BTreeMap::new(),
             seen: BTreeMap::new(),
-            given: given::Verdicts::new(),
+            probes: None,
             demand: Demand::new(),
             buffers: Some(false),
             last: None,
@@ -212,7 +216,6 @@ impl World {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        given::set(&self.given);
         Snapshot {
             suppliers: [(supplier(), Some(Arc::new(self.inventory.clone())))].into(),
             cluster: Some(Arc::new(self.cluster.clone())),
@@ -231,7 +234,9 @@ impl World {
     pub(super) fn pass(&mut self) -> Plan<Checked> {
         let snapshot = self.snapshot();
         let decision = decide(&snapshot, &self.memory, &self.menu, self.now);
-        let (plan, memory) = check(decision, &self.memory, &snapshot, &self.menu).unwrap();
+        let unfounded = conclusions::judge(&decision, &self.memory, &snapshot, &self.menu);
+        assert_eq!(unfounded, [], "{:?}", decision.plan);
+        let (plan, memory) = self.checked(decision, &self.memory, &snapshot).sound().unwrap();
         self.memory = memory;
         self.outcomes.clear();
         self.drains.clear();
@@ -243,6 +248,11 @@ impl World {
         }
         self.last = Some(plan.clone());
         plan
+    }
+
+    /// What the checker makes of a decision.
+    pub(super) fn checked(&self, decision: Decision, before: &Memory, snapshot: &Snapshot) -> Verified {
+        check(decision, before, snapshot, &self.menu, (DecisionId(1), self.now))
     }
 
     /// A pass so much later, over what the supplier has by then.
@@ -492,6 +502,9 @@ impl World {
                 borne: None,
             };
             self.cluster.nodes.insert(made.node_name.clone(), Arc::new(facts));
+            if let Some(shown) = self.probes {
+                self.seen.entry(made.node_name.clone()).or_insert_with(|| Arc::new(shown.seen(self.now)));
+            }
         }
     }
 

@@ -3,11 +3,11 @@
 use super::oracle::Dice;
 use super::world::{GROUP_A, GROUP_B, World};
 use super::*;
-use crate::choose::Verdict;
-use crate::ids::PoolName;
-use crate::offer::CapacityType;
-use crate::units::Percent;
-use crate::whatif::what_if;
+use crate::base::ids::PoolName;
+use crate::base::units::Percent;
+use crate::choose::candidate::OfferVerdict;
+use crate::choose::what_if::what_if;
+use crate::market::offer::CapacityType;
 
 /// A world whose pool may have so much of its nodes in one zone.
 fn spread(percent: u8) -> World {
@@ -69,7 +69,7 @@ fn what_is_asked_of_the_pool_is_spread_evenly() {
     let told = what_if(&world.menu, &world.memory, &PoolName::new("pool").unwrap(), None, 6, world.now);
     let mut zones = std::collections::BTreeMap::new();
     for candidate in &told.candidates {
-        if let Verdict::Chosen { nodes } = candidate.verdict {
+        if let OfferVerdict::Chosen { nodes } = candidate.verdict {
             *zones.entry(candidate.market.place.zone.to_string()).or_insert(0) += nodes;
         }
     }
@@ -106,7 +106,7 @@ fn a_plan_with_more_in_a_zone_than_the_share_does_not_pass_the_check() {
     let decision = decide(&world.snapshot(), &world.memory, &world.menu, world.now);
     let before = world.memory.clone();
     world.policy(|policy| policy.pools[0].max_zone_share = Some(Percent(50)));
-    let faults = crate::check::check(decision, &before, &world.snapshot(), &world.menu).unwrap_err();
+    let faults = world.checked(decision, &before, &world.snapshot()).findings;
     let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["pool pool would hold 2 of 2 nodes in aws/r/zone-a, more than 50%"]);
+    assert_eq!(told, ["pool pool would have 2 of 2 nodes in aws/r/zone-a, more than 50%"]);
 }

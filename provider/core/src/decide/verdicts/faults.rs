@@ -1,15 +1,16 @@
-//! What is so wrong with a node's hardware that it is not fit for work.
+//! Hardware faults: what makes a node unfit for work.
 //!
-//! The classes are those of NVIDIA's catalogue of XIDs ([`XidClass`]). What the driver asks for counts beside them. That something cannot
-//! be read is no fault: then it is not known, and nobody replaces a node for that.
+//! The classes are those of NVIDIA's catalogue of XIDs ([`XidClass`]). Requests of the driver count
+//! as well. A value that cannot be read is not a fault: the node is unknown then, and nobody
+//! replaces it.
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::ids::GpuUuid;
-use crate::reading::seen::{Activity, Ailment, Hearing, Seen, SeenXid};
-use crate::reading::{DriverState, Gate, GateResult, Measured, Why, XidClass};
-use crate::verdict::Reason;
-use crate::watched::START_WITHIN;
+use crate::base::ids::GpuUuid;
+use crate::facts::reading::seen::{Activity, Ailment, Hearing, Seen, SeenXid};
+use crate::facts::reading::{DriverState, Gate, GateResult, Measured, Why, XidClass};
+use crate::state::node_verdict::Reason;
+use crate::state::probe_history::START_WITHIN;
 
 /// A second suspect error within so long drains.
 const SUSPECT_WITHIN: SignedDuration = SignedDuration::from_hours(24);

@@ -1,9 +1,13 @@
-//! Pools of whose probes none is heard any more: then the cause is not the nodes, and their pods are the evidence.
+//! Lapses: pools that hear none of their probes. The nodes are not the cause then, and their pods
+//! are the evidence.
 //!
-//! A pool's probes have lapsed when none of the probes that are awaited has been heard for [`LAPSED_AFTER`], and most of them, two at
-//! least, fell silent within [`LAPSED_WITHIN`] of the last one, or were never heard. Awaited are those that were heard before, and those
-//! of nodes that have been Ready for [`START_WITHIN`]. A probe that fell silent before by itself goes on to make its node unknown.
-//! They are back when half of those awaited have been heard for [`BACK_FOR`].
+//! A pool's probes have lapsed when none of the expected probes has been heard for
+//! [`LAPSED_AFTER`], and most of them, at least two, fell silent within [`LAPSED_WITHIN`] of the
+//! last one or were never heard. Expected are probes that were heard before, and those of nodes
+//! that have been Ready for [`START_WITHIN`]. A probe that fell silent alone makes its node
+//! unknown.
+//!
+//! The probes are back when half of the expected ones have been heard for [`BACK_FOR`].
 
 use std::collections::BTreeMap;
 
@@ -11,9 +15,9 @@ use jiff::Timestamp;
 
 use super::super::Draft;
 use super::look::Look;
-use crate::ids::PoolName;
+use crate::base::ids::PoolName;
 use crate::plan::Note;
-use crate::watched::{BACK_FOR, LAPSED_AFTER, LAPSED_WITHIN, START_WITHIN, Watched};
+use crate::state::probe_history::{BACK_FOR, LAPSED_AFTER, LAPSED_WITHIN, ProbeHistory, START_WITHIN};
 
 /// The probes of one pool.
 #[derive(Default)]
@@ -32,7 +36,7 @@ pub(super) struct Lapses(BTreeMap<PoolName, Timestamp>);
 
 impl Lapses {
     /// Whether a node's probe is silent for the same cause as all others of its pool.
-    pub(super) fn cover(&self, pool: &PoolName, node: &Watched) -> bool {
+    pub(super) fn cover(&self, pool: &PoolName, node: &ProbeHistory) -> bool {
         let Some(silent) = node.silent_since else { return false };
         let began = |lapse: &Timestamp| Draft::after(silent, LAPSED_WITHIN) >= *lapse;
         self.0.get(pool).is_some_and(|lapse| !node.heard || began(lapse))
@@ -42,7 +46,8 @@ impl Lapses {
 /// Finds the pools whose probes have lapsed, and tells of it when it begins and when it ends.
 pub(super) fn of_pools(draft: &mut Draft<'_>, looks: &[Look<'_>]) -> Lapses {
     let now = draft.now;
-    let mut pools: BTreeMap<&PoolName, Probes> = BTreeMap::new();
+    let mut by_place: Vec<(&PoolName, Probes)> =
+        draft.menu.policy.pools.iter().map(|pool| (&pool.name, Probes::default())).collect();
     let mut due = Vec::new();
     for look in looks {
         let known = &look.watched;
@@ -50,7 +55,7 @@ pub(super) fn of_pools(draft: &mut Draft<'_>, looks: &[Look<'_>]) -> Lapses {
         if !known.heard && !late {
             continue;
         }
-        let probes = pools.entry(&look.pool.name).or_default();
+        let Some((_, probes)) = by_place.get_mut(look.pool_at) else { continue };
         probes.awaited += 1;
         match known.silent_since {
             None => {
@@ -66,6 +71,7 @@ pub(super) fn of_pools(draft: &mut Draft<'_>, looks: &[Look<'_>]) -> Lapses {
             Some(since) => probes.silent_since.push(since),
         }
     }
+    let pools: BTreeMap<&PoolName, Probes> = by_place.into_iter().filter(|(_, probes)| probes.awaited > 0).collect();
     for (pool, probes) in &pools {
         let known = draft.memory.lapsed.get(*pool).copied();
         match known {

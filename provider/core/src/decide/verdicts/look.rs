@@ -1,29 +1,32 @@
-//! One look at each node of a pool with probes: what is remembered of it, brought up to now.
+//! Update of the probe history of each node in pools with probes.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
 use super::super::Draft;
-use crate::ids::RecordId;
-use crate::lookup::InOrder;
-use crate::policy::{Evidence, Pool};
-use crate::reading::seen::{Hearing, Seen};
-use crate::record::State;
-use crate::sight::{Sight, Untold};
-use crate::snapshot::NodeFacts;
-use crate::watched::{BRIDGED, Holding, NOTED_EVERY, Watched};
+use crate::base::ids::RecordId;
+use crate::base::index::InOrder;
+use crate::base::kinds::Evidence;
+use crate::facts::activity::{GpuActivity, Unclear};
+use crate::facts::reading::seen::{Hearing, Seen};
+use crate::facts::snapshot::NodeFacts;
+use crate::policy::Pool;
+use crate::state::probe_history::{BRIDGED, Holding, NOTED_EVERY, ProbeHistory};
+use crate::state::record::State;
 
 /// One node of a pool with probes, as it stands now.
 pub(super) struct Look<'a> {
     pub(super) id: RecordId,
     pub(super) pool: &'a Pool,
+    /// The pool's place in the policy.
+    pub(super) pool_at: usize,
     pub(super) node: &'a NodeFacts,
     pub(super) seen: Option<&'a Seen>,
-    pub(super) sight: Sight<'a>,
+    pub(super) sight: GpuActivity<'a>,
     /// When it was first Ready.
     pub(super) ready_at: Option<Timestamp>,
-    pub(super) watched: Watched,
+    pub(super) watched: ProbeHistory,
 }
 
 impl Look<'_> {
@@ -46,16 +49,16 @@ pub(super) fn at_nodes<'a>(draft: &mut Draft<'a>) -> Vec<Look<'a>> {
     let mut known = InOrder::of(&draft.memory.watched);
     for (record, seat) in draft.seated() {
         let State::Registered { ready_at, .. } = &record.state else { continue };
-        let Some((_, pool)) = seat.pool().filter(|(_, pool)| pool.evidence == Evidence::Probe) else { continue };
+        let Some((pool_at, pool)) = seat.pool().filter(|(_, pool)| pool.evidence == Evidence::Probe) else { continue };
         let Some(node) = seat.node() else { continue };
         let mut known = known.next(&record.id).map(|known| known.not_after(now)).unwrap_or_default();
         // While nobody watched, no probe could be heard: those that had not lapsed before have their time to come back.
         if gap && !draft.memory.lapsed.contains_key(&pool.name) {
             known.silent_since = None;
         }
-        let sight = Sight::of(seat.seen());
+        let sight = GpuActivity::of(seat.seen());
         let watched = looked(known, sight, node, noted.filter(|_| !gap), now);
-        looks.push(Look { id: record.id, pool, node, seen: seat.seen(), sight, ready_at: *ready_at, watched });
+        looks.push(Look { id: record.id, pool, pool_at, node, seen: seat.seen(), sight, ready_at: *ready_at, watched });
     }
     if draft.memory.watched.len() > looks.len() {
         let there: BTreeSet<RecordId> = looks.iter().map(|look| look.id).collect();
@@ -74,21 +77,27 @@ pub(super) fn at_nodes<'a>(draft: &mut Draft<'a>) -> Vec<Look<'a>> {
 }
 
 /// What is remembered of a node after one more look. `noted`: when it was last noted that somebody watches; `None` after a gap.
-fn looked(mut known: Watched, sight: Sight<'_>, node: &NodeFacts, noted: Option<Timestamp>, now: Timestamp) -> Watched {
+fn looked(
+    mut known: ProbeHistory,
+    sight: GpuActivity<'_>,
+    node: &NodeFacts,
+    noted: Option<Timestamp>,
+    now: Timestamp,
+) -> ProbeHistory {
     match sight {
-        Sight::Active(_) => known.quiet_since = None,
-        Sight::Quiet(since) => {
+        GpuActivity::Active(_) => known.quiet_since = None,
+        GpuActivity::Quiet(since) => {
             // After a gap nothing is proven of the time before, whatever is said of it.
-            let since = if noted.is_some() || known == Watched::default() { since.min(now) } else { now };
+            let since = if noted.is_some() || known == ProbeHistory::default() { since.min(now) } else { now };
             let told_until = known.untold_since.or(noted);
             let bridged = |quiet: Timestamp| since <= quiet || told_until.is_some_and(|at| since <= Draft::after(at, BRIDGED));
             let quiet = known.quiet_since.filter(|quiet| noted.is_some() && bridged(*quiet));
             known.quiet_since = Some(quiet.unwrap_or(since));
         }
-        Sight::Untold(_) => {}
+        GpuActivity::Unclear(_) => {}
     }
-    if let Sight::Untold(why) = sight {
-        let since = if let Untold::Silent(since) = why { since.min(now) } else { now };
+    if let GpuActivity::Unclear(why) = sight {
+        let since = if let Unclear::Silent(since) = why { since.min(now) } else { now };
         if known.untold_since.is_none() {
             known.was_quiet_since = known.quiet_since;
         }
@@ -97,10 +106,10 @@ fn looked(mut known: Watched, sight: Sight<'_>, node: &NodeFacts, noted: Option<
             known.quiet_since = None;
         }
         match why {
-            Untold::Silent(_) | Untold::Unread => {
+            Unclear::Silent(_) | Unclear::Unread => {
                 known.silent_since.get_or_insert(since);
             }
-            Untold::NotYet | Untold::Gpu(..) | Untold::Missing => (known.heard, known.silent_since) = (true, None),
+            Unclear::NotYet | Unclear::Gpu(..) | Unclear::Missing => (known.heard, known.silent_since) = (true, None),
         }
     } else {
         (known.heard, known.untold_since, known.silent_since, known.was_quiet_since) = (true, None, None, None);
@@ -114,7 +123,9 @@ fn looked(mut known: Watched, sight: Sight<'_>, node: &NodeFacts, noted: Option<
                 Some(same.unwrap_or(Holding { pods, since: now }))
             }
             // Nobody can tell what they do: they are still the same.
-            (None, Sight::Untold(_)) => known.holding.filter(|holding| holding.pods == Holding::fingerprint(&node.gpu_pods)),
+            (None, GpuActivity::Unclear(_)) => {
+                known.holding.filter(|holding| holding.pods == Holding::fingerprint(&node.gpu_pods))
+            }
             (None, _) => None,
         };
     } else {

@@ -3,27 +3,16 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::offer::CapacityType;
-
-/// Which on-demand nodes are let go when spot is back.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum MoveBack {
-    /// None of our own decision.
-    #[default]
-    Never,
-    /// Free ones: without GPU pods, whatever their windows say.
-    Idle,
-    /// Busy ones too, one by one: their pods are told to go, and resume from their last checkpoint.
-    Busy,
-}
+use crate::base::kinds::ReturnToSpot;
+use crate::market::offer::CapacityType;
 
 /// How capacity is bought.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawCapacity {
-    /// Capacity types in the order in which they are tried; one that is not named is not bought. What a commitment covers is used before
-    /// that order counts. Default by workload; `reserved` first where `commitments` keep capacity.
+    /// Capacity types in order of preference; one that is not listed is not bought. What a
+    /// commitment covers is used first in any case. The default depends on the workload, with
+    /// `reserved` first where `commitments` reserve capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer: Option<Vec<CapacityType>>,
     /// Spot rules, for a pool that buys spot.
@@ -46,33 +35,36 @@ pub struct RawSpot {
     /// Highest published monthly reclaim rate accepted; a market without one is not. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_interruption: Option<String>,
-    /// Time between checkpoints, e.g. `30m`, or `none` for work that is lost whole: such a pool gets no spot unless `capacity.prefer`
-    /// names it.
+    /// Time between checkpoints, e.g. `30m`, or `none` for work that is lost completely: such a
+    /// pool gets no spot unless `capacity.prefer` names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
     /// Share of the time that goes into writing checkpoints. Default: 3%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_overhead: Option<String>,
-    /// How long the work takes from SIGTERM until a checkpoint is saved, e.g. `90s`; its pods need a `terminationGracePeriodSeconds` as
-    /// long. On a cloud whose notice of a reclaim leaves that much (AWS 110 s, others 20 s: the notice less 10 s) a reclaim then costs the
-    /// save and the restart; elsewhere all of the time between two checkpoints is reckoned to be lost. Default: not known, and half of
-    /// that time is.
+    /// How long the work takes from SIGTERM until a checkpoint is saved, e.g. `90s`; its pods need
+    /// a `terminationGracePeriodSeconds` as long. On a cloud whose notice of a reclaim leaves that
+    /// much (AWS 110 s, others 20 s: the notice less 10 s) a reclaim then costs the save and the
+    /// restart; elsewhere all of the time between two checkpoints is assumed to be lost. Default:
+    /// unknown, and half of that time is assumed to be lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "90s")]
     pub checkpoint_save: Option<String>,
-    /// Time from a new node to where the work stood.
+    /// Time from a new node until the work is where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
-    /// Which on-demand nodes, bought when spot could not be had, are emptied and let go when spot is back and that pays. Default, in a
-    /// pool that prefers spot: `busy` where `checkpoint` names a time, `idle` elsewhere.
+    /// Which on-demand nodes, bought because spot was not available, are drained and replaced when
+    /// spot is available again and that saves money. Default, in a pool that prefers spot: `busy`
+    /// where `checkpoint` names a time, `idle` elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub move_back: Option<MoveBack>,
+    pub return_to_spot: Option<ReturnToSpot>,
 }
 
 /// A quota: a limit that the cloud sets on the sum over the nodes that it counts.
 ///
-/// Of a quota that the clouds are known to have, e.g. `L-DB2E81BA`, `NVIDIA_L4_GPUS` or `lowPriorityCores`, the name tells what it counts
-/// and in which unit: give `limit`. Of any other, say it: `models`, `capacityTypes`, and `vcpus` or `gpus` for the limit.
+/// For a known cloud quota, e.g. `L-DB2E81BA`, `NVIDIA_L4_GPUS` or `lowPriorityCores`, the name
+/// implies what it counts and in which unit: give `limit`. For any other, give `models`,
+/// `capacityTypes`, and `vcpus` or `gpus` for the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawQuota {
@@ -80,29 +72,31 @@ pub struct RawQuota {
     pub name: String,
     /// The cloud.
     pub cloud: String,
-    /// The region. Left out for a quota that counts every region of the cloud together.
+    /// The region. Omit it for a quota that counts every region of the cloud together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// GPU models counted, where the name does not tell; all when empty.
+    /// GPU models counted, where the name does not imply them; all when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
-    /// Capacity types counted, where the name does not tell; all when empty.
+    /// Capacity types counted, where the name does not imply them; all when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capacity_types: Vec<CapacityType>,
-    /// Limit, where the name tells the unit.
+    /// Limit, where the name implies the unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Limit in vCPUs, where the name does not tell the unit. Give exactly one of `vcpus` and `gpus`.
+    /// Limit in vCPUs, where the name does not imply the unit. Give exactly one of `vcpus` and
+    /// `gpus`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u32>,
-    /// Limit in GPUs, where the name does not tell the unit. Give exactly one of `vcpus` and `gpus`.
+    /// Limit in GPUs, where the name does not imply the unit. Give exactly one of `vcpus` and
+    /// `gpus`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
-    /// What runs in the account outside this cluster, in the limit's unit; what reservations hold without a node in it belongs here.
-    /// Default 0.
+    /// Use in the account outside this cluster, in the limit's unit, including reservations without
+    /// a node. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<u32>,
-    /// What is kept back for others, in the limit's unit. Default 0.
+    /// Safety margin kept free for others, in the limit's unit. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub safety: Option<u32>,
 }

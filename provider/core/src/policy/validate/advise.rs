@@ -1,9 +1,9 @@
 //! How workloads are judged: each threshold a share, and those of one level in order.
 
 use super::{Faults, grammar};
-use crate::advise::Thresholds;
+use crate::base::units::Percent;
+use crate::policy::rules::advise::Thresholds;
 use crate::policy::{Path, RawAdvise};
-use crate::units::Percent;
 
 /// The thresholds; `None` after a fault.
 pub(super) fn thresholds(faults: &mut Faults, path: &Path, raw: &RawAdvise) -> Option<Thresholds> {

@@ -1,10 +1,10 @@
 //! Budgets: the one of all pools, and whether the budgets and the floors under them fit together.
 
 use super::{Faults, default_prefer, grammar, optional};
-use crate::offer::CapacityType;
+use crate::base::units::UsdPerHour;
+use crate::market::offer::CapacityType;
+use crate::market::price::{Entry, PriceBook};
 use crate::policy::{Path, RawCommitment, RawPolicy, RawPool};
-use crate::price::{Entry, PriceBook};
-use crate::units::UsdPerHour;
 
 const KEY: &str = "maxUsdPerHour";
 

@@ -7,9 +7,10 @@ use jiff::SignedDuration;
 use super::stretches::{REFERENCE, cover_every_hour, length_around};
 use super::windows::LONGEST;
 use super::{Faults, grammar, optional};
-use crate::calendar::{Cron, OffHours, Slot, Zone};
-use crate::policy::{Evidence, HeldThen, Path, RawOffHours, RawPool, RawStabilization};
-use crate::window::Stabilization;
+use crate::base::calendar::{Cron, OffHours, Slot, Zone};
+use crate::base::kinds::Evidence;
+use crate::policy::rules::stabilization::Stabilization;
+use crate::policy::{HeldThen, Path, RawOffHours, RawPool, RawStabilization};
 
 /// Longest slot: what is on for longer is how things are, and not a time of the week.
 const MAX_SLOT: SignedDuration = SignedDuration::from_hours(31 * 24);
@@ -77,7 +78,7 @@ impl<'a> Reader<'a> {
         let told = faults.0.len();
         if let Some(length) = length {
             if length <= SignedDuration::ZERO {
-                faults.add(&field, format!("{text} is no time: write how long it lasts, such as 10h"));
+                faults.add(&field, format!("{text} is zero: write how long it lasts, such as 10h"));
             } else if length < self.window.0 {
                 let why = "so what it changes would hardly show: lengthen it, or shorten that";
                 let (window, name) = (said(self.window.0), self.window.1);
@@ -85,18 +86,18 @@ impl<'a> Reader<'a> {
             } else if length > MAX_SLOT {
                 faults.add(
                     &field,
-                    format!("{text} is above 31d: shorten it, or write what holds at all times outside the schedule"),
+                    format!("{text} is above 31d: shorten it, or write what applies at all times outside the schedule"),
                 );
             }
         }
         let slot = Slot { cron: read?, time_zone: time_zone?, length: length.filter(|_| faults.0.len() == told)? };
         let begins = (slot.cron.to_string(), slot.time_zone.as_str().to_owned());
         if let Some(earlier) = self.seen.get(&begins) {
-            faults.add(path, format!("begins whenever schedule[{earlier}] does: join the two, or change one"));
+            faults.add(path, format!("starts whenever schedule[{earlier}] does: join the two, or change one"));
         } else if slot.is_endless(REFERENCE) {
             faults.add(
                 &field,
-                format!("{text} runs into the next start and so on without end: shorten it, or let it start less often"),
+                format!("{text} lasts until its next start and so never ends: shorten it, or let it start less often"),
             );
         }
         self.seen.entry(begins).or_insert(at);
@@ -140,7 +141,7 @@ fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawOffHours, zon
     let schedule = path.key("schedule");
     let told = faults.0.len();
     if raw.schedule.is_empty() {
-        faults.add(&schedule, "is empty: name at least one time, or take offHours out");
+        faults.add(&schedule, "is empty: name at least one time, or remove offHours");
     }
     let mut reader = Reader::of_off_hours(pool, zone);
     let slots: Vec<_> = raw
@@ -157,7 +158,7 @@ fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawOffHours, zon
             faults.add(&path.key("maxNodes"), why);
         }
         Some(nodes) if nodes >= most => {
-            let why = format!("{nodes} is not below limits.maxNodes {most}, so it changes nothing: lower it or take it out");
+            let why = format!("{nodes} is not below limits.maxNodes {most}, so it changes nothing: lower it or remove it");
             faults.add(&path.key("maxNodes"), why);
         }
         None if raw.held.unwrap_or_default() == HeldThen::Keep => {
@@ -168,7 +169,7 @@ fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawOffHours, zon
     let grace = raw.grace.as_deref().map(|text| (text, faults.keep(&path.key("grace"), grammar::duration(text))));
     let evict = raw.held == Some(HeldThen::Evict);
     match grace {
-        Some(_) if !evict => faults.add(&path.key("grace"), "is for held: evict alone: take it out, or write that"),
+        Some(_) if !evict => faults.add(&path.key("grace"), "applies to held: evict only: remove it, or write that"),
         Some((text, Some(length))) if length < MIN_GRACE => {
             faults.add(&path.key("grace"), format!("{text} is below 1m: raise it, nobody would have seen the Event"));
         }
@@ -178,7 +179,8 @@ fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawOffHours, zon
         _ => {}
     }
     if evict && pool.evidence.unwrap_or(Evidence::Pods) != Evidence::Probe {
-        faults.add(&path.key("held"), "evict needs evidence: probe: nothing else tells a forgotten notebook from one at work");
+        faults
+            .add(&path.key("held"), "evict needs evidence: probe: nothing else can tell a forgotten notebook from a busy one");
     }
     let evict_held_after = evict.then(|| grace.and_then(|(_, length)| length).unwrap_or(DEFAULT_GRACE));
     let off = OffHours { slots: slots.into_iter().collect::<Option<_>>()?, max_nodes: raw.max_nodes, evict_held_after };
@@ -195,7 +197,7 @@ fn without_end(faults: &mut Faults, path: &Path, pool: &RawPool, off: &OffHours)
     let floor = pool.warm_floor.as_ref().and_then(|floor| floor.nodes).filter(|nodes| *nodes > most);
     let floor = floor.map(|nodes| format!(", and warmFloor.nodes {nodes} is never kept")).unwrap_or_default();
     let cure = "leave a time out, or write limits.maxNodes";
-    faults.add(&path.key("schedule"), format!("covers every hour, so maxNodes {most} always holds{floor}: {cure}"));
+    faults.add(&path.key("schedule"), format!("covers every hour, so maxNodes {most} always applies{floor}: {cure}"));
 }
 
 /// Reports slots that are over before a held node could be let go in them.
@@ -204,7 +206,7 @@ fn too_short_for_grace(faults: &mut Faults, schedule: &Path, off: &OffHours) {
     for (at, slot) in off.slots.iter().enumerate() {
         let length = length_around(off, slot);
         if length <= grace {
-            let why = "so no held node is let go in it: lengthen it, or shorten that";
+            let why = "so no idle pod is evicted in it: lengthen it, or shorten that";
             let message = format!("{} is no longer than offHours.grace, {}, {why}", said(length), said(grace));
             faults.add(&schedule.index(at).key("for"), message);
         }

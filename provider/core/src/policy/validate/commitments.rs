@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Faults, MAX_NODES, grammar, optional};
-use crate::commitment::{
+use crate::base::ids::Cloud;
+use crate::base::kinds::CommitmentKind;
+use crate::base::text::quoted;
+use crate::base::units::{MiB, Milli};
+use crate::market::offer::Place;
+use crate::policy::rules::commitment::{
     Capacity, Commitment, CommittedGpus, CommittedNodes, CommittedSpend, LEAVE_CALENDAR_RESERVATION, LEAVE_CAPACITY_BLOCK,
     Paid, Terms,
 };
-use crate::ids::Cloud;
-use crate::offer::Place;
-use crate::policy::{CommitmentKind, Path, RawCommitment, RawDiscount, TypePattern, quoted};
-use crate::units::{MiB, Milli};
+use crate::policy::{Path, RawCommitment, RawDiscount, TypePattern};
 
 /// Most nodes of one capacity block, and its longest time (EC2 user guide, Capacity Blocks for ML).
 const CAPACITY_BLOCK: (u32, SignedDuration) = (64, SignedDuration::from_hours(182 * 24));
@@ -155,16 +157,16 @@ fn present(faults: &mut Faults, path: &Path, raw: &RawCommitment) {
     }
     for (key, is_set, _) in FIELDS {
         if is_set(raw) && !needed.iter().chain(allowed).any(|(used, ..)| *used == key) {
-            faults.add(&path.key(key), format!("means nothing to a {}: take it out", raw.kind.as_str()));
+            faults.add(&path.key(key), format!("does not apply to a {}: remove it", raw.kind.as_str()));
         }
     }
 }
 
 fn count(faults: &mut Faults, path: &Path, count: u32) -> Option<u32> {
     match count {
-        0 => faults.add(path, "is 0, below 1: say how many it is for, or take the commitment out"),
+        0 => faults.add(path, "is 0, below 1: say how many it is for, or remove the commitment"),
         1..=MAX_NODES => return Some(count),
-        _ => faults.add(path, format!("{count} is above {MAX_NODES}, more than a cluster holds: lower it")),
+        _ => faults.add(path, format!("{count} is above {MAX_NODES}, more than a cluster can have: lower it")),
     }
     None
 }
@@ -197,7 +199,7 @@ fn discounts(faults: &mut Faults, path: &Path, raw: &RawDiscount) -> Option<Vec<
     }
 }
 
-/// How far a rate lies below on-demand, e.g. `28%`: a share above nought and below all, with at most one decimal.
+/// How far a rate lies below on-demand, e.g. `28%`: a share above zero and below all, with at most one decimal.
 ///
 /// # Errors
 /// Says what is wrong with the text, and the cure.

@@ -3,9 +3,10 @@
 use jiff::SignedDuration;
 
 use super::{Faults, grammar, optional};
-use crate::policy::{Path, RawWhere, quoted};
-use crate::transfer::{Data, DataSet, MaxDistance, Site};
-use crate::units::Percent;
+use crate::base::text::quoted;
+use crate::base::units::Percent;
+use crate::market::transfer::{Data, DataSet, MaxDistance, Site};
+use crate::policy::{Path, RawWhere};
 
 /// Most that a node may be said to read, in GiB: a PiB, more than a node's disks hold and than a day's network brings.
 const MAX_GIB: u64 = 1 << 20;
@@ -40,7 +41,7 @@ pub(super) fn site(text: &str) -> Result<Site, String> {
     let (cloud, region, zone) = match parts[..] {
         [cloud, region] => (cloud, region, None),
         [cloud, region, zone] => (cloud, region, Some(zone)),
-        _ => return Err(format!("{} is no cloud and region: write it like aws/us-east-1", quoted(text))),
+        _ => return Err(format!("{} is not a cloud and region: write it like aws/us-east-1", quoted(text))),
     };
     Ok(Site { cloud: grammar::id(cloud)?, region: grammar::id(region)?, zone: zone.map(grammar::id).transpose()? })
 }
@@ -55,7 +56,7 @@ pub(super) fn data(faults: &mut Faults, path: &Path, raw: &RawWhere, default: &D
         if raw.data_region.is_some() {
             // Said of the whole: a field that cannot be read is absent here, and told as that.
             let message =
-                "has a dataRegion without effect: name datasetGiB, or a maxDistance of region or continent, or take it out";
+                "has a dataRegion without effect: name datasetGiB, or a maxDistance of region or continent, or remove it";
             faults.add(path, message);
         }
         return own.map(|_| None);
@@ -67,7 +68,7 @@ pub(super) fn data(faults: &mut Faults, path: &Path, raw: &RawWhere, default: &D
         (None, DefaultRegion::Absent) => {
             let what = if raw.dataset_gib.is_some() { "datasetGiB" } else { "maxDistance" };
             let cure = "name dataRegion here or under defaults, e.g. aws/us-east-1";
-            faults.add(path, format!("has {what} and does not say where the data lies: {cure}"));
+            faults.add(path, format!("has {what} and does not say where the data is: {cure}"));
             return None;
         }
     };
@@ -75,8 +76,8 @@ pub(super) fn data(faults: &mut Faults, path: &Path, raw: &RawWhere, default: &D
     if within == MaxDistance::Region && !(named(&raw.clouds, at.cloud.as_str()) && named(&raw.regions, at.region.as_str())) {
         let (cloud, region) = (&at.cloud, &at.region);
         let message = format!(
-            "region allows {cloud}/{region} alone, where the data lies and the pool may not buy: \
-             name {cloud} in clouds and {region} in regions, or write continent or any"
+            "region allows only {cloud}/{region}, where the data is and the pool may not buy: name {cloud} in clouds and \
+             {region} in regions, or write continent or any"
         );
         faults.add(&path.key("maxDistance"), message);
     }
@@ -93,19 +94,22 @@ fn set(faults: &mut Faults, path: &Path, raw: &RawWhere) -> Option<Option<DataSe
                 return Some(every);
             }
             let (word, cure) = if every < SHORTEST { ("below 1m", "raise") } else { ("above 8760h, a year", "lower") };
-            faults.add(&every_path, format!("{text} is {word}: {cure} it, it is how long a node works with what it has read"));
+            faults.add(
+                &every_path,
+                format!("{text} is {word}: {cure} it; it is how long a node works with the data that it read"),
+            );
             None
         }),
     };
     let Some(gib) = raw.dataset_gib else {
         if raw.dataset_read_every.is_some() {
-            faults.add(path, "has a datasetReadEvery without datasetGiB: name how much a node reads, or take it out");
+            faults.add(path, "has a datasetReadEvery without datasetGiB: name how much a node reads, or remove it");
         }
         return Some(None);
     };
     let size_path = path.key("datasetGiB");
     if gib == 0 {
-        faults.add(&size_path, "is 0: write how many GiB a node reads, or take it out");
+        faults.add(&size_path, "is 0: write how many GiB a node reads, or remove it");
     }
     if gib > MAX_GIB {
         faults.add(&size_path, format!("{gib} is above {MAX_GIB}, a PiB, more than a node reads: write GiB"));
@@ -120,7 +124,7 @@ pub(super) fn zone_share(faults: &mut Faults, path: &Path, raw: &RawWhere) -> Op
     let path = path.key("maxZoneShare");
     let share = faults.keep(&path, grammar::percent(text))?;
     if share == Percent(0) {
-        faults.add(&path, "is 0%, which no node fits: raise it, or take it out");
+        faults.add(&path, "is 0%, which no node fits: raise it, or remove it");
         return None;
     }
     let (zones, needed) = (raw.zones.len(), 100_usize.div_ceil(usize::from(share.0)));

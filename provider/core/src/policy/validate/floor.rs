@@ -5,10 +5,11 @@ use jiff::{SignedDuration, Timestamp};
 use super::calendar::Reader;
 use super::stretches::{CHANGES, REFERENCE, YEAR};
 use super::{Faults, grammar, optional};
-use crate::calendar::{OffHours, Slot, Zone};
-use crate::floor::{DEFAULT_WINDOW, LONGEST_WINDOW, Quantile, SHORTEST_WINDOW, WarmFloor};
-use crate::policy::{Evidence, Path, RawPool, RawQuantile, RawWarmFloor};
-use crate::units::Percent;
+use crate::base::calendar::{OffHours, Slot, Zone};
+use crate::base::kinds::Evidence;
+use crate::base::units::Percent;
+use crate::policy::rules::warm_floor::{DEFAULT_WINDOW, LONGEST_WINDOW, Quantile, SHORTEST_WINDOW, WarmFloor};
+use crate::policy::{Path, RawPool, RawQuantile, RawWarmFloor};
 
 /// Shortest horizon: no machine boots faster.
 const MIN_HORIZON: SignedDuration = SignedDuration::from_mins(1);
@@ -24,10 +25,10 @@ pub(super) fn warm_floor(faults: &mut Faults, path: &Path, raw: &RawPool, zone: 
 fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawWarmFloor, zone: &Zone) -> Option<WarmFloor> {
     let signals = raw.signals.unwrap_or(false);
     if raw.nodes.is_none() && raw.percent_of_busy.is_none() && raw.quantile.is_none() && raw.schedule.is_empty() && !signals {
-        faults.add(path, "asks for nothing: write nodes, percentOfBusy, quantile, schedule or signals: true, or take it out");
+        faults.add(path, "asks for nothing: write nodes, percentOfBusy, quantile, schedule or signals: true, or remove it");
     }
     if pool.evidence == Some(Evidence::None) {
-        faults.add(path, "needs to know which nodes are free, and evidence: none never does: write evidence: pods or probe");
+        faults.add(path, "needs to know which nodes are free, which evidence: none never shows: write evidence: pods or probe");
     }
     let fits = |faults: &mut Faults, path: &Path, nodes: u32| {
         let most = pool.limits.max_nodes;
@@ -42,7 +43,7 @@ fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawWarmFloor, zo
     let percent_of_busy = optional(raw.percent_of_busy.as_deref(), |text| {
         let share = faults.keep(&share_path, grammar::percent(text))?;
         if share == Percent(0) {
-            faults.add(&share_path, "is 0%: name a share, or take it out");
+            faults.add(&share_path, "is 0%: name a share, or remove it");
         }
         Some(share)
     });
@@ -61,7 +62,7 @@ fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawWarmFloor, zo
         })
         .collect();
     if signals && pool.signals.is_empty() {
-        faults.add(&path.key("signals"), "has none to go by: list the pool's signals, or take it out");
+        faults.add(&path.key("signals"), "has no signals to follow: list the pool's signals, or remove it");
     }
     Some(WarmFloor {
         nodes: raw.nodes.unwrap_or(0),
@@ -70,7 +71,7 @@ fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawWarmFloor, zo
         schedule: schedule.into_iter().collect::<Option<_>>()?,
         signals,
         warm_when: raw.warm_when.unwrap_or_default(),
-        through: raw.through.unwrap_or_default(),
+        mechanism: raw.mechanism.unwrap_or_default(),
     })
 }
 
@@ -88,7 +89,7 @@ fn quantile(faults: &mut Faults, path: &Path, raw: &RawQuantile) -> Option<Quant
         None => Some(DEFAULT_WINDOW),
         Some(text) => faults.keep(&window_path, grammar::duration(text)).inspect(|window| {
             if *window < SHORTEST_WINDOW {
-                faults.add(&window_path, format!("{text} is below 1d: raise it, a part of a day says nothing of the rest"));
+                faults.add(&window_path, format!("{text} is below 1d: raise it, part of a day does not represent the rest"));
             } else if *window > LONGEST_WINDOW {
                 faults.add(&window_path, format!("{text} is above 30d: lower it, no more is remembered"));
             }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Faults, grammar};
-use crate::ids::GpuModel;
-use crate::offer::GpuFeature;
+use crate::base::ids::GpuModel;
+use crate::market::offer::GpuFeature;
 use crate::policy::{OneOrMany, Path, RawGpu, Throughput};
 
 pub(super) fn counts(faults: &mut Faults, path: &Path, raw: Option<&OneOrMany>) -> BTreeSet<u32> {
@@ -46,19 +46,19 @@ pub(super) fn throughput(faults: &mut Faults, gpu: &Path, raw: &RawGpu, models: 
         (None, Some(figure)) => return Throughput::From(figure),
         (Some(given), from) => {
             if from.is_some() {
-                faults.add(&gpu.key("throughputFrom"), "stands beside throughput: give one of them");
+                faults.add(&gpu.key("throughputFrom"), "is given together with throughput: give one of them");
             }
             given
         }
     };
     for model in models.iter().filter(|model| !given.contains_key(model.as_str())) {
-        faults.add(&path, format!("has no figure for {model}: add one, or take it out of models"));
+        faults.add(&path, format!("has no figure for {model}: add one, or remove it from models"));
     }
     let mut read = BTreeMap::new();
     for (name, number) in given {
         let path = path.key(name);
         if !raw.models.contains(name) {
-            faults.add(&path, "is not among the pool's models: take it out, or add it to models");
+            faults.add(&path, "is not among the pool's models: remove it, or add it to models");
         }
         let work = faults.keep(&path, grammar::work(number));
         read.extend(models.get(name.as_str()).cloned().zip(work));

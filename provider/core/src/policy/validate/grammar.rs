@@ -4,9 +4,10 @@ use jiff::SignedDuration;
 use serde_json::Number;
 
 use super::Id;
-use crate::ids::MAX_ID_LEN;
-use crate::policy::{TypePattern, quoted};
-use crate::units::{Milli, MoneyError, Percent, UsdPerHour, scaled};
+use crate::base::ids::MAX_ID_LEN;
+use crate::base::text::quoted;
+use crate::base::units::{Milli, MoneyError, Percent, UsdPerHour, scaled};
+use crate::policy::TypePattern;
 
 /// A text of one line, as people write names of all sorts.
 pub(super) fn line(text: &str) -> Result<&str, String> {
@@ -17,17 +18,17 @@ pub(super) fn line(text: &str) -> Result<&str, String> {
         return Err(format!("{} has {} bytes, more than {MAX_ID_LEN}: shorten it", quoted(text), text.len()));
     }
     if text.contains(char::is_control) {
-        return Err(format!("{} has a control character: take it out", quoted(text)));
+        return Err(format!("{} has a control character: remove it", quoted(text)));
     }
     if text.trim() != text {
-        return Err(format!("{} begins or ends with a space: take it out", quoted(text)));
+        return Err(format!("{} begins or ends with a space: remove it", quoted(text)));
     }
     Ok(text)
 }
 
 /// An id.
 pub(super) fn id<T: Id>(text: &str) -> Result<T, String> {
-    T::try_from(line(text)?.to_owned()).map_err(|error| format!("is no name: {error}"))
+    T::try_from(line(text)?.to_owned()).map_err(|error| format!("is not a valid name: {error}"))
 }
 
 /// A name of our own: lower-case letters, digits and `-`, so that it is a label's value and a part of a group id.
@@ -81,7 +82,7 @@ pub(super) fn percent(text: &str) -> Result<Percent, String> {
     }
 }
 
-/// A share above nought and below all, with at most one decimal: `37.5%`. `cure` says what to do about one that is not.
+/// A share above zero and below all, with at most one decimal: `37.5%`. `cure` says what to do about one that is not.
 pub(super) fn discount(text: &str, cure: &str) -> Result<Milli, String> {
     match thousandths(text) {
         None => Err(format!("{} is not a share: write it like 28% or 37.5%", quoted(text))),
@@ -101,7 +102,7 @@ fn thousandths(text: &str) -> Option<u32> {
     Some(whole.parse::<u32>().unwrap_or(u32::MAX).saturating_mul(10).saturating_add(tenth.parse().ok()?))
 }
 
-/// A rate above nought. `cure` says what to do about a rate of nought.
+/// A rate above zero. `cure` says what to do about a rate of zero.
 pub(super) fn rate(number: &Number, cure: &str) -> Result<UsdPerHour, String> {
     match UsdPerHour::parse_usd(&number.to_string()) {
         Ok(UsdPerHour::ZERO) => Err(format!("is 0: {cure}")),
@@ -115,7 +116,7 @@ pub(super) fn rate(number: &Number, cure: &str) -> Result<UsdPerHour, String> {
 /// A factor from `least` to `most`, in thousandths.
 pub(super) fn factor(number: &Number, least: u32, most: u32) -> Result<Milli, String> {
     let Some(factor) = Milli::parse(&number.to_string()) else {
-        return Err(format!("{number} is no plain number: write it like 1.3"));
+        return Err(format!("{number} is not a plain number: write it like 1.3"));
     };
     if factor < Milli(least * 1000) {
         return Err(format!("{number} is below {least}: raise it"));
@@ -129,13 +130,11 @@ pub(super) fn factor(number: &Number, least: u32, most: u32) -> Result<Milli, St
 /// Most work that one GPU may be given: times the GPUs of a node and a million it stays far within 64 bits.
 const MAX_WORK: u64 = 1_000_000;
 
-/// How much work a GPU does, in thousandths: above nought.
+/// How much work a GPU does, in thousandths: above zero.
 pub(super) fn work(number: &Number) -> Result<Milli, String> {
     let text = number.to_string();
     match scaled(&text, 3) {
-        Some(0) => {
-            Err(format!("{text} is no work: write how much one GPU does, from 0.001, or take the model out of the pool"))
-        }
+        Some(0) => Err(format!("{text} is zero: write how much one GPU does, from 0.001, or remove the model from the pool")),
         Some(milli) if milli <= MAX_WORK * 1_000 => Ok(Milli(u32::try_from(milli).map_err(|error| error.to_string())?)),
         Some(_) => Err(format!("{text} is above {MAX_WORK}: divide all of them alike, only their proportions count")),
         None if text.starts_with('-') => Err(format!("{text} is negative: write how much work one GPU does")),
@@ -170,7 +169,7 @@ pub(super) fn label_key(key: &str) -> Result<(), String> {
     }
     let prefix = prefix.unwrap_or_default();
     if RESERVED_PREFIXES.contains(&prefix) || prefix.ends_with(".stoker.dev") || RESERVED_KEYS.contains(&key) {
-        return Err(format!("{} is set by Stoker or by Kubernetes itself: take it out", quoted(key)));
+        return Err(format!("{} is set by Stoker or by Kubernetes itself: remove it", quoted(key)));
     }
     Ok(())
 }

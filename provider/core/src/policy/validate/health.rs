@@ -3,8 +3,9 @@
 use jiff::SignedDuration;
 
 use super::{Faults, grammar};
-use crate::health::{HealthRules, UnhealthyAction};
-use crate::policy::{Evidence, Path, RawPool};
+use crate::base::kinds::Evidence;
+use crate::policy::rules::health::{HealthRules, UnhealthyAction};
+use crate::policy::{Path, RawPool};
 
 /// Longest time that an unhealthy node is left: for longer it is better left to people, by `action: cordon`.
 const LONGEST: SignedDuration = SignedDuration::from_hours(24);
@@ -19,7 +20,7 @@ pub(super) fn rules(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<H
         Evidence::None => Some("none"),
     };
     if let Some(evidence) = evidence {
-        let message = "tells nothing of hardware: write evidence: probe, or take it out";
+        let message = "shows nothing about hardware: write evidence: probe, or remove it";
         faults.add(&path, format!("cannot be met by the evidence: {evidence} {message}"));
     }
     let usual = HealthRules::default();
@@ -38,7 +39,7 @@ pub(super) fn rules(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<H
     if action == UnhealthyAction::Cordon {
         let set = [("after", unhealthy.after.is_some()), ("maxReplacements", unhealthy.max_replacements.is_some())];
         for (key, _) in set.into_iter().filter(|(_, set)| *set) {
-            faults.add(&path.key(key), "has no effect with action: cordon, which ends no node: take it out");
+            faults.add(&path.key(key), "has no effect with action: cordon, which ends no node: remove it");
         }
     } else if max_replacements == 0 {
         faults.add(&path.key("maxReplacements"), "is 0, which replaces no node: raise it, or write action: cordon");

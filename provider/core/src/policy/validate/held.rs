@@ -3,7 +3,8 @@
 use jiff::SignedDuration;
 
 use super::{Faults, grammar};
-use crate::policy::{DEFAULT_HELD_AFTER, Evidence, Path, RawPool};
+use crate::base::kinds::Evidence;
+use crate::policy::{DEFAULT_HELD_AFTER, Path, RawPool};
 
 /// The shortest: a shorter one takes a pod for forgotten that loads its model or waits for its peers.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(15);
@@ -22,10 +23,10 @@ pub(super) fn after(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<S
     }
     let (why, cure) = match raw.evidence.unwrap_or(Evidence::Pods) {
         Evidence::Probe => return Some(length),
-        Evidence::Pods => ("pods", "tell that a pod holds GPUs, and not whether it uses them"),
-        Evidence::None => ("none", "tells nothing of what runs on a node"),
+        Evidence::Pods => ("pods", "show that a pod has GPUs, and not whether it uses them"),
+        Evidence::None => ("none", "shows nothing about what runs on a node"),
     };
-    let message = format!("cannot be met by the evidence: {why} {cure}: write evidence: probe, or take it out");
+    let message = format!("cannot be met by the evidence: {why} {cure}: write evidence: probe, or remove it");
     faults.add(&path, message);
     Some(length)
 }

@@ -1,4 +1,4 @@
-//! Names that the price tables do not know. A misspelt one would not fail: it would buy nothing, for ever.
+//! Names that the price tables do not know. A misspelt one would not fail: it would buy nothing, forever.
 
 mod data;
 
@@ -6,13 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::{Faults, budgets, grammar};
-use crate::ids::GpuModel;
-use crate::offer::CapacityType;
-use crate::policy::{
-    Fault, Path, RawCommitment, RawDiscount, RawPolicy, RawPool, RawPrice, RawQuota, TypePattern, nearest, quoted,
-};
-use crate::price::{Entry, PriceBook};
-use crate::units::UsdPerHour;
+use crate::base::ids::GpuModel;
+use crate::base::text::{nearest, quoted};
+use crate::base::units::UsdPerHour;
+use crate::market::offer::CapacityType;
+use crate::market::price::{Entry, PriceBook};
+use crate::policy::{Fault, Path, RawCommitment, RawDiscount, RawPolicy, RawPool, RawPrice, RawQuota, TypePattern};
 
 /// Longest list of known names that a message repeats where none is near.
 const MAX_LISTED: usize = 30;
@@ -143,7 +142,7 @@ impl<'a> Known<'a> {
         let sold = clouds.0.iter().filter_map(|(_, known)| known.sold.get(&(region, instance_type)));
         let sold: BTreeSet<&str> = sold.flat_map(|zones| zones.keys().copied()).collect();
         if sold.is_empty() {
-            faults.add(path, format!("prices {instance_type} in {region}, where no zone is known to sell it: take it out"));
+            faults.add(path, format!("prices {instance_type} in {region}, where no zone is known to sell it: remove it"));
         } else if let Some(zone) = row.zone.as_deref().filter(|zone| !sold.contains(zone)) {
             let zones: Vec<&str> = sold.into_iter().collect();
             let message = format!("prices {instance_type} in {zone}, which is not known to sell it: {} is", zones.join(" or "));
@@ -192,8 +191,7 @@ impl<'a> Known<'a> {
 
     fn model(&self, faults: &mut Faults, path: &Path, model: &str) {
         if !self.models.contains(model) {
-            faults
-                .add(path, format!("{} is no GPU model of the price tables: {}", quoted(model), instead(model, &self.models)));
+            faults.add(path, format!("{} is not a known GPU model: {}", quoted(model), instead(model, &self.models)));
         }
     }
 
@@ -201,7 +199,7 @@ impl<'a> Known<'a> {
     fn cloud(&self, faults: &mut Faults, path: &Path, cloud: &str) -> Clouds<'_, 'a> {
         let found = self.clouds.get_key_value(cloud);
         if found.is_none() {
-            let message = format!("{} is no cloud of the price tables: {}", quoted(cloud), instead(cloud, self.clouds.keys()));
+            let message = format!("{} is not a known cloud: {}", quoted(cloud), instead(cloud, self.clouds.keys()));
             faults.add(path, message);
         }
         Clouds(found.into_iter().collect())
@@ -219,7 +217,10 @@ impl Clouds<'_, '_> {
     fn region(&self, faults: &mut Faults, path: &Path, region: &str) {
         let known: BTreeSet<&str> = self.0.iter().flat_map(|(_, cloud)| cloud.regions.keys().copied()).collect();
         if !known.is_empty() && !known.contains(region) {
-            faults.add(path, format!("{} is no region of {}: {}", quoted(region), self.names(), instead(region, &known)));
+            faults.add(
+                path,
+                format!("{} is not a known region of {}: {}", quoted(region), self.names(), instead(region, &known)),
+            );
         }
     }
 
@@ -233,11 +234,11 @@ impl Clouds<'_, '_> {
         let known: BTreeSet<&str> = regions.iter().flat_map(|region| self.zones_of(region)).collect();
         let is_name = regions.iter().any(|region| self.is_aws_zone_name(region, zone));
         if !known.is_empty() && !known.contains(zone) && !is_name {
-            let mut message = format!("{} is no zone of these regions: {}", quoted(zone), instead(zone, &known));
+            let mut message = format!("{} is not a known zone of these regions: {}", quoted(zone), instead(zone, &known));
             let example = regions.iter().map(|region| format!("{region}a"));
             let example = example.zip(regions).find(|(name, region)| self.is_aws_zone_name(region, name));
             if let Some((name, _)) = example {
-                let _ = write!(message, "; a zone's name, such as {name}, will do too");
+                let _ = write!(message, "; a zone's name, such as {name}, works too");
             }
             faults.add(path, message);
         }
@@ -252,11 +253,11 @@ impl Clouds<'_, '_> {
         let message = if self.is_aws_zone_name(region, zone) {
             let example = known.first().copied().unwrap_or_default();
             format!(
-                "{} is a zone's name, which means another place in each account: write its id, such as {example}",
+                "{} is a zone's name, which means another zone in each account: write its id, such as {example}",
                 quoted(zone)
             )
         } else {
-            format!("{} is no zone of {region}: {}", quoted(zone), instead(zone, &known))
+            format!("{} is not a known zone of {region}: {}", quoted(zone), instead(zone, &known))
         };
         faults.add(path, message);
     }
@@ -266,7 +267,8 @@ impl Clouds<'_, '_> {
         let types = self.0.iter().flat_map(|(_, cloud)| cloud.types.iter().copied());
         let known: BTreeSet<&str> = types.filter_map(|name| Some(name.split_once('.')?.0)).collect();
         if !known.is_empty() && !known.contains(family) {
-            let message = format!("{} is no instance family of {}: {}", quoted(family), self.names(), instead(family, &known));
+            let message =
+                format!("{} is not a known instance family of {}: {}", quoted(family), self.names(), instead(family, &known));
             faults.add(path, message);
         }
     }
@@ -280,7 +282,10 @@ impl Clouds<'_, '_> {
                 faults.add(path, format!("has no memoryGiB, and {model} comes with several: write memoryGiB: {known}"));
             }
             Some(gib) if !sizes.is_empty() && !sizes.contains(&u64::from(gib)) => {
-                faults.add(&path.key("memoryGiB"), format!("{gib} is no memory of {model} on {}: write {known}", self.names()));
+                faults.add(
+                    &path.key("memoryGiB"),
+                    format!("{gib} is not a memory size of {model} on {}: write {known}", self.names()),
+                );
             }
             _ => {}
         }
@@ -343,10 +348,11 @@ impl Clouds<'_, '_> {
                 let near = nearest(&prefix, known.iter().map(|name| &name[..cut(name)]));
                 let near = near.and_then(|near| known.iter().find(|name| name.starts_with(near)));
                 let near = near.map_or_else(|| "none is near".to_owned(), |name| format!("nearest is {name}"));
-                faults.add(path, format!("{} fits no instance type of {clouds}: {near}", quoted(text)));
+                faults.add(path, format!("{} matches no instance type of {clouds}: {near}", quoted(text)));
             }
             Ok(TypePattern::Exact(name)) if !known.contains(name.as_str()) => {
-                faults.add(path, format!("{} is no instance type of {clouds}: {}", quoted(text), instead(text, &known)));
+                faults
+                    .add(path, format!("{} is not a known instance type of {clouds}: {}", quoted(text), instead(text, &known)));
             }
             // A pattern that cannot be read is reported as that.
             Ok(_) | Err(_) => {}

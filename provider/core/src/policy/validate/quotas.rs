@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::{Faults, grammar, optional};
-use crate::ids::Cloud;
-use crate::offer::CapacityType;
-use crate::policy::{Counts, Path, Quota, QuotaUnit, RawQuota, nearest, quoted};
-use crate::quota::KnownQuota;
+use crate::base::ids::Cloud;
+use crate::base::kinds::QuotaUnit;
+use crate::base::text::{nearest, quoted};
+use crate::market::offer::CapacityType;
+use crate::market::quota_names::KnownQuota;
+use crate::policy::{Counts, Path, Quota, RawQuota};
 
 /// Most units of a quota: 100,000 nodes of 1,000 vCPUs, more than any cluster holds. A larger number is a slip, or counts something else.
 const MAX_UNITS: u32 = 100_000_000;
@@ -26,7 +28,7 @@ pub(super) fn quotas(faults: &mut Faults, path: &Path, raw: &[RawQuota]) -> Opti
             let message = if differs && KnownQuota::find(&one.name).is_none() {
                 format!("counts other nodes than quotas[{earlier}] under the same name {}: give it another name", quoted(name))
             } else {
-                format!("is the same quota as quotas[{earlier}], {} of one place: take one out", quoted(name))
+                format!("is the same quota as quotas[{earlier}], {} of one place: remove one", quoted(name))
             };
             faults.add(&path, message);
         } else {
@@ -80,19 +82,21 @@ fn of_known(faults: &mut Faults, path: &Path, raw: &RawQuota, known: KnownQuota)
     match &raw.region {
         None if !known.global => faults.add(path, format!("has no region: each region has its own {name}, name one")),
         Some(region) if known.global => {
-            faults
-                .add(&path.key("region"), format!("{} is too narrow: {name} counts every region, take it out", quoted(region)));
+            faults.add(&path.key("region"), format!("{} is too narrow: {name} counts every region, remove it", quoted(region)));
         }
         _ => {}
     }
     for (key, given) in [("models", !raw.models.is_empty()), ("capacityTypes", !raw.capacity_types.is_empty())] {
         if given {
-            faults.add(&path.key(key), format!("is not for {name}, of which it is known what it counts: take it out"));
+            faults.add(&path.key(key), format!("does not apply to {name}, for which it is known what it counts: remove it"));
         }
     }
     for (key, number) in [("vcpus", raw.vcpus), ("gpus", raw.gpus)] {
         if number.is_some() {
-            faults.add(&path.key(key), format!("is not for {name}, which is known to count in {}: write limit", known.unit));
+            faults.add(
+                &path.key(key),
+                format!("does not apply to {name}, which is known to count in {}: write limit", known.unit),
+            );
         }
     }
     if raw.limit.is_none() && raw.vcpus.is_none() && raw.gpus.is_none() {
@@ -108,7 +112,7 @@ fn own(faults: &mut Faults, path: &Path, raw: &RawQuota, cloud: Option<&Cloud>) 
         let why = "did you mean that? A quota of your own needs a name less like it";
         faults.add(
             &path.key("name"),
-            format!("{} is no quota known of {}; nearest is {near}: {why}", quoted(&raw.name), raw.cloud),
+            format!("{} is not a known quota of {}; nearest is {near}: {why}", quoted(&raw.name), raw.cloud),
         );
         return (None, None);
     }
@@ -119,7 +123,7 @@ fn own(faults: &mut Faults, path: &Path, raw: &RawQuota, cloud: Option<&Cloud>) 
         (None, None, Some(gpus)) => Ok((QuotaUnit::Gpus, gpus)),
         (None, None, None) => Err("has no limit: give one of vcpus and gpus"),
         (None, Some(_), Some(_)) => Err("has both vcpus and gpus: give one of them"),
-        (Some(_), _, _) => Err("has a limit without a unit, which only the name of a known quota tells: write vcpus or gpus"),
+        (Some(_), _, _) => Err("has a limit without a unit, which only the name of a known quota implies: write vcpus or gpus"),
     };
     let limit = faults.keep(path, limit.map_err(str::to_owned));
     (Some(Counts::Own { models, capacity_types: raw.capacity_types.iter().copied().collect() }), limit)

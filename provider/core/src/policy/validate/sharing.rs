@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Faults;
-use crate::ids::GpuModel;
-use crate::policy::{Path, RawMig, RawPool, RawSharing, Workload, quoted};
-use crate::price::PriceBook;
-use crate::sharing::{Acknowledgement, MigLayout, MigProfile, MigStrategy, Misfit, NoProfile, Sharing, Split};
-use crate::template::PODS;
+use crate::base::ids::GpuModel;
+use crate::base::kinds::Workload;
+use crate::base::text::quoted;
+use crate::market::offer::PODS;
+use crate::market::price::PriceBook;
+use crate::market::sharing::{Acknowledgement, MigLayout, MigProfile, MigStrategy, Misfit, NoProfile, Sharing, Split};
+use crate::policy::{Path, RawMig, RawPool, RawSharing};
 
 /// The sharing of a pool: `None` is a fault, `Some(None)` a pool of whole GPUs.
 #[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]
@@ -34,10 +36,10 @@ fn split(faults: &mut Faults, path: &Path, raw: &RawSharing) -> Option<Split> {
         faults.add(path, message);
     }
     if raw.mig.is_none() && raw.mig_strategy.is_some() {
-        faults.add(&path.key("migStrategy"), "names MIG instances, and mig makes none: take it out, or name mig");
+        faults.add(&path.key("migStrategy"), "names MIG instances, and mig makes none: remove it, or name mig");
     }
     if raw.time_slicing.is_none() && raw.rename_by_default.is_some() {
-        faults.add(&path.key("renameByDefault"), "is of time-sliced GPUs: take it out, or name timeSlicing");
+        faults.add(&path.key("renameByDefault"), "applies to time-sliced GPUs: remove it, or name timeSlicing");
     }
     if let Some(mig) = &raw.mig {
         let layout = layout(faults, &path.key("mig"), mig)?;
@@ -72,7 +74,7 @@ fn layout(faults: &mut Faults, path: &Path, raw: &RawMig) -> Option<MigLayout> {
         RawMig::Named(name) => {
             let read = named(name).ok_or_else(|| {
                 format!(
-                    "{} is no MIG layout: write all-balanced, all-1g.10gb, or instances such as {{ 1g.10gb: 2 }}",
+                    "{} is not a MIG layout: write all-balanced, all-1g.10gb, or instances such as {{ 1g.10gb: 2 }}",
                     quoted(name)
                 )
             });
@@ -88,10 +90,10 @@ fn layout(faults: &mut Faults, path: &Path, raw: &RawMig) -> Option<MigLayout> {
                 let path = path.key(text);
                 let profile = faults.keep(
                     &path,
-                    text.parse::<MigProfile>().map_err(|NoProfile(_)| "is no MIG profile: write it like 1g.10gb".into()),
+                    text.parse::<MigProfile>().map_err(|NoProfile(_)| "is not a MIG profile: write it like 1g.10gb".into()),
                 );
                 if *number == 0 {
-                    faults.add(&path, "is 0: write how many instances of it every GPU has, or take it out");
+                    faults.add(&path, "is 0: write how many instances of it every GPU has, or remove it");
                 }
                 read.extend(profile.map(|profile| (profile, *number)));
             }
@@ -138,7 +140,7 @@ fn acknowledge(
         match (applies, acknowledged.contains(&name)) {
             (true, false) => faults.add(path, format!("{why}, or say acknowledge: [{word}]")),
             (false, true) => {
-                faults.add(&path.key("acknowledge"), format!("names {word}, which this pool does not do: take it out"));
+                faults.add(&path.key("acknowledge"), format!("names {word}, which this pool does not do: remove it"));
             }
             _ => {}
         }
@@ -161,10 +163,10 @@ pub(super) fn check_hardware(faults: &mut Faults, path: &Path, pool: &RawPool, b
         let Some(misfit) = told.filter(|_| misfits.len() == sizes.len()) else { continue };
         let cure = match misfit {
             Misfit::Unknown => continue,
-            Misfit::NoMig => "take it out of gpu.models, or use timeSlicing",
-            Misfit::TooMany { .. } => "name fewer, or take it out of gpu.models",
+            Misfit::NoMig => "remove it from gpu.models, or use timeSlicing",
+            Misfit::TooMany { .. } => "name fewer, or remove it from gpu.models",
             Misfit::Lacks { .. } | Misfit::NotBalanced | Misfit::PartOfGpu => {
-                "take it out of gpu.models, or name another layout"
+                "remove it from gpu.models, or name another layout"
             }
         };
         faults.add(&path.key("mig"), format!("does not fit {model}, which {misfit}: {cure}"));

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use super::{Faults, grammar};
-use crate::demand::{Amount, DemandSignal};
-use crate::policy::{Path, Prometheus, RawPool, RawPrometheus, RawSignal, quoted};
-use crate::rollup::LONGEST_GAP;
+use crate::base::text::quoted;
+use crate::policy::LONGEST_GAP;
+use crate::policy::rules::demand::{Amount, DemandSignal};
+use crate::policy::{Path, Prometheus, RawPool, RawPrometheus, RawSignal};
 
 /// Shortest interval: a Prometheus scrapes hardly faster, and each round is some thirty queries.
 const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
@@ -39,7 +40,7 @@ pub(super) fn prometheus(faults: &mut Faults, path: &Path, raw: Option<&RawProme
         if length < MIN_INTERVAL {
             faults.add(&path.key("interval"), format!("{text} is below 5s: raise it, exporters are hardly scraped faster"));
         } else if length > MAX_INTERVAL {
-            faults.add(&path.key("interval"), format!("{text} is above 1m: lower it, a reading stands for 90 s at most"));
+            faults.add(&path.key("interval"), format!("{text} is above 1m: lower it, a reading is valid for 90 s at most"));
         }
     }
     if let (Some(stale), Some(interval)) = (stale_after, interval) {
@@ -50,7 +51,7 @@ pub(super) fn prometheus(faults: &mut Faults, path: &Path, raw: Option<&RawProme
                 format!("{stale}s is not above the interval of {interval}s, so all would be unknown between rounds: raise it");
             faults.add(&field, why);
         } else if stale > MAX_STALE {
-            let why = "is above 10m: lower it, a node that went away would be taken for what it was";
+            let why = "is above 10m: lower it, a node that is gone would still count as it was";
             faults.add(&field, format!("{} {why}", shown(&raw.stale_after)));
         }
     }
@@ -131,7 +132,7 @@ fn signal(faults: &mut Faults, path: &Path, raw: &RawSignal) -> Option<DemandSig
 fn per_replica(number: &serde_json::Number) -> Result<Amount, String> {
     let text = number.to_string();
     match Amount::parse(&text) {
-        Some(Amount(0)) => Err(format!("{text} is nothing: write how much one replica takes, above 0")),
+        Some(Amount(0)) => Err(format!("{text} is zero: write how much one replica takes, above 0")),
         Some(amount) => Ok(amount),
         None if text.starts_with('-') => Err(format!("{text} is negative: write how much one replica takes, above 0")),
         None => Err(format!("{text} is not a plain number up to a million million: write it like 8 or 0.5")),

@@ -3,10 +3,12 @@
 use jiff::SignedDuration;
 
 use super::{Faults, grammar};
-use crate::offer::CapacityType;
-use crate::policy::{MoveBack, Path, RawPool, RawSpot, Tier, Workload, quoted};
-use crate::spot::{Saving, SpotRules};
-use crate::units::Percent;
+use crate::base::kinds::{ReturnToSpot, Workload};
+use crate::base::text::quoted;
+use crate::base::units::Percent;
+use crate::market::offer::CapacityType;
+use crate::policy::rules::spot::{Saving, SpotRules};
+use crate::policy::{Path, RawPool, RawSpot, Tier};
 
 /// What a checkpoint interval says where nothing is saved.
 const NONE: &str = "none";
@@ -38,7 +40,7 @@ const fn defaults(workload: Workload) -> (Option<SignedDuration>, SignedDuration
 #[expect(clippy::option_option, reason = "absent and wrong are different: one is a value, the other a fault already reported")]
 pub(super) fn rules(faults: &mut Faults, path: &Path, raw: &RawPool, prefer: &[CapacityType]) -> Option<Option<SpotRules>> {
     if raw.tier == Some(Tier::BestEffort) && raw.workload != Workload::Inference {
-        let message = "bestEffort is said of inference pools alone, the others take spot first anyway: take it out";
+        let message = "bestEffort applies to inference pools only, the others take spot first anyway: remove it";
         faults.add(&path.key("tier"), message);
     }
     let path = path.key("capacity").key("spot");
@@ -63,16 +65,16 @@ pub(super) fn rules(faults: &mut Faults, path: &Path, raw: &RawPool, prefer: &[C
     let save = save(faults, &path.key("checkpointSave"), spot, saving);
     let buys_spot = prefer.contains(&CapacityType::Spot);
     if raw.capacity.spot.is_some() && !buys_spot && !saves_nothing(raw) {
-        faults.add(&path, "has rules, but the pool buys no spot: name spot in capacity.prefer, or take the rules out");
+        faults.add(&path, "has rules, but the pool buys no spot: name spot in capacity.prefer, or remove the rules");
     }
     if max_market_share == Some(Percent(0)) {
-        faults.add(&path.key("maxMarketShare"), "is 0%, which no node fits: raise it, or take spot out of capacity.prefer");
+        faults.add(&path.key("maxMarketShare"), "is 0%, which no node fits: raise it, or remove spot from capacity.prefer");
     }
     if prefer == [CapacityType::Spot] && max_share.is_some_and(|share| share < Percent::ALL) {
-        let message = "leaves a share that nothing is named to buy: name on-demand in capacity.prefer too";
+        let message = "leaves a share that no other capacity type may fill: name on-demand in capacity.prefer too";
         faults.add(&path.key("maxShare"), message);
     }
-    let move_back = move_back(faults, &path.key("moveBack"), spot, prefer, saving);
+    let return_to_spot = return_to_spot(faults, &path.key("returnToSpot"), spot, prefer, saving);
     let rules = SpotRules {
         max_share: max_share?,
         max_market_share: max_market_share?,
@@ -80,34 +82,34 @@ pub(super) fn rules(faults: &mut Faults, path: &Path, raw: &RawPool, prefer: &[C
         saving: saving?,
         save: save?,
         restart: restart?,
-        move_back: move_back?,
+        return_to_spot: return_to_spot?,
     };
     Some(buys_spot.then_some(rules))
 }
 
 /// Which nodes move back to spot. That a pool's work is taken to write checkpoints is no leave to interrupt it: for that it must say so.
-fn move_back(
+fn return_to_spot(
     faults: &mut Faults,
     path: &Path,
     spot: &RawSpot,
     prefer: &[CapacityType],
     saving: Option<Saving>,
-) -> Option<MoveBack> {
+) -> Option<ReturnToSpot> {
     let place = |capacity_type| prefer.iter().position(|known| *known == capacity_type);
     let comes_back = match (place(CapacityType::Spot), place(CapacityType::OnDemand)) {
         (Some(spot), Some(on_demand)) => spot < on_demand,
         _ => false,
     };
     let saves = matches!(saving?, Saving::Checkpoints { .. });
-    match spot.move_back {
-        None if !comes_back => Some(MoveBack::Never),
-        None if saves && spot.checkpoint.is_some() => Some(MoveBack::Busy),
-        None => Some(MoveBack::Idle),
-        Some(MoveBack::Idle | MoveBack::Busy) if !comes_back => {
-            faults.add(path, "has no effect: it is for pools that name spot before on-demand in capacity.prefer, take it out");
+    match spot.return_to_spot {
+        None if !comes_back => Some(ReturnToSpot::Never),
+        None if saves && spot.checkpoint.is_some() => Some(ReturnToSpot::Busy),
+        None => Some(ReturnToSpot::Idle),
+        Some(ReturnToSpot::Idle | ReturnToSpot::Busy) if !comes_back => {
+            faults.add(path, "has no effect: it is for pools that name spot before on-demand in capacity.prefer, remove it");
             None
         }
-        Some(MoveBack::Busy) if !saves => {
+        Some(ReturnToSpot::Busy) if !saves => {
             faults.add(path, "is busy, and work that saves nothing must not be moved: name checkpoint, or write idle");
             None
         }
@@ -140,7 +142,7 @@ fn saving(faults: &mut Faults, path: &Path, workload: Workload, spot: &RawSpot) 
         }
     };
     if every.is_none() && spot.checkpoint_overhead.is_some() {
-        faults.add(&overhead_path, "is of checkpoints, and the pool writes none: take it out, or name checkpoint");
+        faults.add(&overhead_path, "applies to checkpoints, and the pool writes none: remove it, or name checkpoint");
     }
     Some(match every {
         Some(every) => Saving::Checkpoints { every, overhead: overhead? },
@@ -156,7 +158,7 @@ fn save(faults: &mut Faults, path: &Path, spot: &RawSpot, saving: Option<Saving>
     let save = length(faults, path, text)?;
     match saving? {
         Saving::Checkpoints { .. } if save.is_zero() => {
-            faults.add(path, "is 0: name how long a save takes, or take it out");
+            faults.add(path, "is 0: name how long a save takes, or remove it");
         }
         Saving::Checkpoints { every, .. } if save >= every => {
             let message =
@@ -165,7 +167,7 @@ fn save(faults: &mut Faults, path: &Path, spot: &RawSpot, saving: Option<Saving>
         }
         Saving::Checkpoints { .. } => {}
         Saving::Nothing | Saving::Stateless => {
-            faults.add(path, "is of checkpoints, and the pool writes none: take it out, or name checkpoint");
+            faults.add(path, "applies to checkpoints, and the pool writes none: remove it, or name checkpoint");
         }
     }
     Some(Some(save))

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::calendar::{OffHours, Slot};
+use crate::base::calendar::{OffHours, Slot};
 
 /// Schedules are looked at from here on: rules of the calendar are alike in every year, and a policy is right or wrong whenever it is read.
 pub(super) const REFERENCE: Timestamp = Timestamp::constant(1_767_225_600, 0);

@@ -8,12 +8,13 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ids::{Cloud, GpuModel, InstanceType, Region};
-use crate::offer::{Arch, GpuFigure, InstanceSpec, Market, Place};
-use crate::policy::{Fault, MoveBack, OneOrMany, QuotaUnit, Throughput, UnknownQuota};
-use crate::price::{Entry, PriceBook, Quote, QuoteKind};
-use crate::spot::{Saving, SpotRules};
-use crate::units::{Milli, Percent};
+use crate::base::ids::{Cloud, GpuModel, InstanceType, Region};
+use crate::base::kinds::{QuotaUnit, ReturnToSpot};
+use crate::base::units::{Milli, Percent};
+use crate::market::offer::{Arch, GpuFigure, InstanceSpec, Market, Place};
+use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
+use crate::policy::rules::spot::{Saving, SpotRules};
+use crate::policy::{Fault, OneOrMany, Throughput, UnknownQuota};
 
 /// A policy with nothing wrong and nothing that could be left out but a second pool, a quota and a price.
 fn good() -> Value {
@@ -144,7 +145,7 @@ fn what_a_workload_says_of_spot_holds_until_the_pool_says_otherwise() {
         saving,
         save: None,
         restart: mins(restart),
-        move_back: MoveBack::Idle,
+        return_to_spot: ReturnToSpot::Idle,
     };
     let [inference, training] = read("/kind", json!("Policy")).try_into().expect("two pools");
     assert_eq!((inference.spot, training.spot), (None, Some(rules(checkpoints(30, 3), 5))));
@@ -170,7 +171,7 @@ fn what_a_workload_says_of_spot_holds_until_the_pool_says_otherwise() {
         saving: checkpoints(60, 1),
         save: Some(SignedDuration::from_secs(100)),
         restart: SignedDuration::from_secs(90),
-        move_back: MoveBack::Busy,
+        return_to_spot: ReturnToSpot::Busy,
     };
     assert_eq!(read("/pools/1/capacity/spot", all)[1].spot, Some(said));
 }
@@ -179,20 +180,20 @@ fn what_a_workload_says_of_spot_holds_until_the_pool_says_otherwise() {
 fn busy_nodes_move_back_to_spot_only_where_the_pool_says_that_work_is_saved() {
     let read = |capacity: Value| {
         let pools = Policy::try_from_raw(&with("/pools/1/capacity", capacity)).map(|policy| policy.pools);
-        pools.map(|pools| pools[1].spot.as_ref().expect("spot rules").move_back).map_err(|faults| faults[0].to_string())
+        pools.map(|pools| pools[1].spot.as_ref().expect("spot rules").return_to_spot).map_err(|faults| faults[0].to_string())
     };
-    assert_eq!(read(json!({})), Ok(MoveBack::Idle), "the interval is our guess");
-    assert_eq!(read(json!({"spot": {"checkpoint": "30m"}})), Ok(MoveBack::Busy));
-    assert_eq!(read(json!({"spot": {"checkpoint": "30m", "moveBack": "idle"}})), Ok(MoveBack::Idle));
-    assert_eq!(read(json!({"spot": {"moveBack": "busy"}})), Ok(MoveBack::Busy), "so it says");
-    assert_eq!(read(json!({"spot": {"moveBack": "never"}})), Ok(MoveBack::Never));
-    assert_eq!(read(json!({"prefer": ["on-demand", "spot"]})), Ok(MoveBack::Never));
-    assert_eq!(read(json!({"prefer": ["spot"]})), Ok(MoveBack::Never), "there is nowhere to come back from");
-    let fault = "pools[1].capacity.spot.moveBack has no effect: it is for pools that name spot before on-demand in capacity.prefer, \
-                 take it out";
-    assert_eq!(read(json!({"prefer": ["on-demand", "spot"], "spot": {"moveBack": "idle"}})), Err(fault.to_owned()));
-    let fault = "pools[1].capacity.spot.moveBack is busy, and work that saves nothing must not be moved: name checkpoint, or write idle";
-    let unsaved = json!({"prefer": ["spot", "on-demand"], "spot": {"checkpoint": "none", "moveBack": "busy"}});
+    assert_eq!(read(json!({})), Ok(ReturnToSpot::Idle), "the interval is our guess");
+    assert_eq!(read(json!({"spot": {"checkpoint": "30m"}})), Ok(ReturnToSpot::Busy));
+    assert_eq!(read(json!({"spot": {"checkpoint": "30m", "returnToSpot": "idle"}})), Ok(ReturnToSpot::Idle));
+    assert_eq!(read(json!({"spot": {"returnToSpot": "busy"}})), Ok(ReturnToSpot::Busy), "so it says");
+    assert_eq!(read(json!({"spot": {"returnToSpot": "never"}})), Ok(ReturnToSpot::Never));
+    assert_eq!(read(json!({"prefer": ["on-demand", "spot"]})), Ok(ReturnToSpot::Never));
+    assert_eq!(read(json!({"prefer": ["spot"]})), Ok(ReturnToSpot::Never), "there is nowhere to come back from");
+    let fault = "pools[1].capacity.spot.returnToSpot has no effect: it is for pools that name spot before on-demand in \
+                 capacity.prefer, remove it";
+    assert_eq!(read(json!({"prefer": ["on-demand", "spot"], "spot": {"returnToSpot": "idle"}})), Err(fault.to_owned()));
+    let fault = "pools[1].capacity.spot.returnToSpot is busy, and work that saves nothing must not be moved: name checkpoint, or write idle";
+    let unsaved = json!({"prefer": ["spot", "on-demand"], "spot": {"checkpoint": "none", "returnToSpot": "busy"}});
     assert_eq!(read(unsaved), Err(fault.to_owned()));
 }
 
@@ -204,8 +205,8 @@ fn each_rule_names_the_field_and_the_cure() {
     let value_too_long = format!("pools[0].template.labels.team {} is not a label value: write up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit", quoted(&long_value));
     let taint = json!({"key": "team", "effect": "NoSchedule"});
     let cases: Vec<(&str, Value, &str)> = vec![
-        ("/apiVersion", json!("v1"), r#"apiVersion "v1" is not a version that is read here: write stoker.dev/v1alpha1"#),
-        ("/kind", json!("Pod"), r#"kind "Pod" is not this file's kind: write Policy"#),
+        ("/apiVersion", json!("v1"), r#"apiVersion "v1" is not a supported version: write stoker.dev/v1alpha1"#),
+        ("/kind", json!("Pod"), r#"kind "Pod" is not a supported kind: write Policy"#),
         ("/clusterName", json!("Prod"), r#"clusterName "Prod" has 'P': use only lower-case letters, digits and '-'"#),
         ("/clusterName", json!("prod-"), r#"clusterName "prod-" begins or ends with '-': begin and end with a letter or digit"#),
         ("/defaults/bootDeadline", json!("59s"), "defaults.bootDeadline 59s is below 1m: no machine joins that fast, and every launch would be given up"),
@@ -217,46 +218,46 @@ fn each_rule_names_the_field_and_the_cure() {
         ("/pools/0/name", json!("a b"), r#"pools[0].name "a b" has ' ': use only lower-case letters, digits and '-'"#),
         ("/pools/0/name", json!(long_name), &name_too_long),
         ("/pools/0/gpu/models", json!([]), "pools[0].gpu.models is empty: name at least one GPU model, such as L4"),
-        ("/pools/0/gpu/models", json!(["L4", "T4", "L4"]), r#"pools[0].gpu.models[2] "L4" is named twice: take one out"#),
-        ("/pools/0/gpu/models", json!(["L4 "]), r#"pools[0].gpu.models[0] "L4 " begins or ends with a space: take it out"#),
-        ("/pools/0/gpu/models", json!(["L4\n\u{7}"]), r#"pools[0].gpu.models[0] "L4\n\u{7}" has a control character: take it out"#),
+        ("/pools/0/gpu/models", json!(["L4", "T4", "L4"]), r#"pools[0].gpu.models[2] "L4" is listed twice: remove one"#),
+        ("/pools/0/gpu/models", json!(["L4 "]), r#"pools[0].gpu.models[0] "L4 " begins or ends with a space: remove it"#),
+        ("/pools/0/gpu/models", json!(["L4\n\u{7}"]), r#"pools[0].gpu.models[0] "L4\n\u{7}" has a control character: remove it"#),
         ("/pools/0/gpu/count", json!(0), "pools[0].gpu.count is 0, below 1: name how many GPUs a node has"),
         ("/pools/0/gpu/count", json!([4, 0]), "pools[0].gpu.count[1] is 0, below 1: name how many GPUs a node has"),
         ("/pools/0/gpu/count", json!([]), "pools[0].gpu.count is empty: name at least one count, or leave it out for any"),
-        ("/pools/0/gpu/count", json!([8, 8]), "pools[0].gpu.count[1] 8 is named twice: take one out"),
-        ("/pools/0/gpu/minComputeCapability", json!(8.95), r#"pools[0].gpu.minComputeCapability "8.95" is no compute capability: write it like 8.9"#),
-        ("/pools/0/gpu/minComputeCapability", json!(-8), r#"pools[0].gpu.minComputeCapability "-8" is no compute capability: write it like 8.9"#),
-        ("/pools/0/gpu/needs", json!(["fp8", "fp8"]), "pools[0].gpu.needs[1] FP8 is named twice: take one out"),
-        ("/pools/0/gpu/throughput", json!({"L4": 1}), "pools[0].gpu.throughput has no figure for L40S: add one, or take it out of models"),
-        ("/pools/0/gpu/throughput", json!({"L4": 1, "L40S": 2, "T4": 1}), "pools[0].gpu.throughput.T4 is not among the pool's models: take it out, or add it to models"),
-        ("/pools/0/gpu/throughput", json!({"L4": 0, "L40S": 2}), "pools[0].gpu.throughput.L4 0 is no work: write how much one GPU does, from 0.001, or take the model out of the pool"),
-        ("/pools/0/gpu/throughput", json!({"L4": 0.0004, "L40S": 2}), "pools[0].gpu.throughput.L4 0.0004 is no work: write how much one GPU does, from 0.001, or take the model out of the pool"),
+        ("/pools/0/gpu/count", json!([8, 8]), "pools[0].gpu.count[1] 8 is listed twice: remove one"),
+        ("/pools/0/gpu/minComputeCapability", json!(8.95), r#"pools[0].gpu.minComputeCapability "8.95" is not a compute capability: write it like 8.9"#),
+        ("/pools/0/gpu/minComputeCapability", json!(-8), r#"pools[0].gpu.minComputeCapability "-8" is not a compute capability: write it like 8.9"#),
+        ("/pools/0/gpu/needs", json!(["fp8", "fp8"]), "pools[0].gpu.needs[1] FP8 is listed twice: remove one"),
+        ("/pools/0/gpu/throughput", json!({"L4": 1}), "pools[0].gpu.throughput has no figure for L40S: add one, or remove it from models"),
+        ("/pools/0/gpu/throughput", json!({"L4": 1, "L40S": 2, "T4": 1}), "pools[0].gpu.throughput.T4 is not among the pool's models: remove it, or add it to models"),
+        ("/pools/0/gpu/throughput", json!({"L4": 0, "L40S": 2}), "pools[0].gpu.throughput.L4 0 is zero: write how much one GPU does, from 0.001, or remove the model from the pool"),
+        ("/pools/0/gpu/throughput", json!({"L4": 0.0004, "L40S": 2}), "pools[0].gpu.throughput.L4 0.0004 is zero: write how much one GPU does, from 0.001, or remove the model from the pool"),
         ("/pools/0/gpu/throughput", json!({"L4": -1.5, "L40S": 2}), "pools[0].gpu.throughput.L4 -1.5 is negative: write how much work one GPU does"),
         ("/pools/0/gpu/throughput", json!({"L4": 1e-9, "L40S": 2}), "pools[0].gpu.throughput.L4 1e-9 is not a plain decimal number: write it like 1.5"),
         ("/pools/0/gpu/throughput", json!({"L4": 1, "L40S": 1_000_001}), "pools[0].gpu.throughput.L40S 1000001 is above 1000000: divide all of them alike, only their proportions count"),
         ("/pools/0/where/clouds", json!([]), "pools[0].where.clouds is empty: name at least one cloud, such as aws"),
         ("/pools/0/where/regions", json!([]), "pools[0].where.regions is empty: name at least one region, such as us-east-1"),
-        ("/pools/0/where/zones", json!(["use1-az1", "use1-az1"]), r#"pools[0].where.zones[1] "use1-az1" is named twice: take one out"#),
+        ("/pools/0/where/zones", json!(["use1-az1", "use1-az1"]), r#"pools[0].where.zones[1] "use1-az1" is listed twice: remove one"#),
         ("/pools/0/instanceTypes", json!(["g6.*", "*"]), r#"pools[0].instanceTypes[1] "*" is every type: leave instanceTypes out instead"#),
         ("/pools/0/instanceTypes", json!(["g*.xlarge"]), r#"pools[0].instanceTypes[0] "g*.xlarge" has '*' before its end: write a whole name, or a prefix such as g6.*"#),
-        ("/pools/0/instanceTypes", json!(["g6.*", "g6.*"]), r#"pools[0].instanceTypes[1] "g6.*" is named twice: take one out"#),
+        ("/pools/0/instanceTypes", json!(["g6.*", "g6.*"]), r#"pools[0].instanceTypes[1] "g6.*" is listed twice: remove one"#),
         ("/pools/0/capacity/prefer", json!([]), "pools[0].capacity.prefer is empty: name at least one of reserved, spot and on-demand, or leave it out"),
-        ("/pools/0/capacity/prefer", json!(["spot", "on-demand", "spot"]), "pools[0].capacity.prefer[2] spot is named twice: take one out"),
-        ("/pools/0/capacity/spot", json!({"maxShare": "50%"}), "pools[0].capacity.spot has rules, but the pool buys no spot: name spot in capacity.prefer, or take the rules out"),
+        ("/pools/0/capacity/prefer", json!(["spot", "on-demand", "spot"]), "pools[0].capacity.prefer[2] spot is listed twice: remove one"),
+        ("/pools/0/capacity/spot", json!({"maxShare": "50%"}), "pools[0].capacity.spot has rules, but the pool buys no spot: name spot in capacity.prefer, or remove the rules"),
         ("/pools/1/capacity/spot", json!({"maxShare": "140%"}), r#"pools[1].capacity.spot.maxShare "140%" is above 100%: lower it"#),
         ("/pools/1/capacity/spot", json!({"maxShare": "0.5"}), r#"pools[1].capacity.spot.maxShare "0.5" is not a share: write it like 25%"#),
         ("/pools/1/capacity/spot", json!({"maxMarketShare": "-5%"}), r#"pools[1].capacity.spot.maxMarketShare "-5%" is not a share: write it like 25%"#),
-        ("/pools/1/capacity/spot", json!({"maxMarketShare": "0%"}), "pools[1].capacity.spot.maxMarketShare is 0%, which no node fits: raise it, or take spot out of capacity.prefer"),
+        ("/pools/1/capacity/spot", json!({"maxMarketShare": "0%"}), "pools[1].capacity.spot.maxMarketShare is 0%, which no node fits: raise it, or remove spot from capacity.prefer"),
         ("/pools/1/capacity/spot", json!({"maxInterruption": "%"}), r#"pools[1].capacity.spot.maxInterruption "%" is not a share: write it like 25%"#),
         ("/pools/1/capacity/spot", json!({"checkpoint": "0m"}), "pools[1].capacity.spot.checkpoint is 0: name the time between checkpoints, or none"),
         ("/pools/1/capacity/spot", json!({"checkpoint": "often"}), r#"pools[1].capacity.spot.checkpoint "often" is not a length of time: write it like 10m, 1h30m or 90s"#),
         ("/pools/1/capacity/spot", json!({"restart": "169h"}), r#"pools[1].capacity.spot.restart "169h" is above a week, longer than a spot node lives: shorten it"#),
         ("/pools/1/capacity/spot", json!({"checkpointOverhead": "100%"}), "pools[1].capacity.spot.checkpointOverhead is 100%, which leaves no time for work: lower it"),
-        ("/pools/1/capacity/spot", json!({"checkpoint": "none", "checkpointOverhead": "3%"}), "pools[1].capacity.spot.checkpointOverhead is of checkpoints, and the pool writes none: take it out, or name checkpoint"),
-        ("/pools/1/capacity", json!({"prefer": ["spot"], "spot": {"maxShare": "99%"}}), "pools[1].capacity.spot.maxShare leaves a share that nothing is named to buy: name on-demand in capacity.prefer too"),
-        ("/pools/1/tier", json!("bestEffort"), "pools[1].tier bestEffort is said of inference pools alone, the others take spot first anyway: take it out"),
+        ("/pools/1/capacity/spot", json!({"checkpoint": "none", "checkpointOverhead": "3%"}), "pools[1].capacity.spot.checkpointOverhead applies to checkpoints, and the pool writes none: remove it, or name checkpoint"),
+        ("/pools/1/capacity", json!({"prefer": ["spot"], "spot": {"maxShare": "99%"}}), "pools[1].capacity.spot.maxShare leaves a share that no other capacity type may fill: name on-demand in capacity.prefer too"),
+        ("/pools/1/tier", json!("bestEffort"), "pools[1].tier bestEffort applies to inference pools only, the others take spot first anyway: remove it"),
         ("/pools/1/limits/minNodes", json!(4), "pools[1].limits minNodes 4 is above maxNodes 2: lower minNodes or raise maxNodes"),
-        ("/pools/1/limits/maxNodes", json!(100_001), "pools[1].limits.maxNodes 100001 is above 100000, more than a cluster holds: lower it"),
+        ("/pools/1/limits/maxNodes", json!(100_001), "pools[1].limits.maxNodes 100001 is above 100000, more than a cluster can have: lower it"),
         ("/pools/0/limits/maxUsdPerHour", json!(0), "pools[0].limits.maxUsdPerHour is 0: name a rate, or close the pool with maxNodes: 0"),
         ("/pools/0/limits/maxUsdPerHour", json!(-3), "pools[0].limits.maxUsdPerHour -3 is negative: name a rate, or close the pool with maxNodes: 0"),
         ("/pools/0/limits/maxUsdPerHour", json!(1e-9), "pools[0].limits.maxUsdPerHour 1e-9 is not plain dollars: write it like 12.5"),
@@ -265,36 +266,36 @@ fn each_rule_names_the_field_and_the_cure() {
         ("/pools/0/template/labels", json!({"a/b/c": "d"}), r#"pools[0].template.labels["a/b/c"] "a/b/c" is not a label key: write up to 63 letters, digits, '-', '_' and '.', after at most one prefix such as example.com/"#),
         ("/pools/0/template/labels", json!({"team": "-a"}), r#"pools[0].template.labels.team "-a" is not a label value: write up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"#),
         ("/pools/0/template/labels", json!({"team": long_value}), &value_too_long),
-        ("/pools/0/template/labels", json!({"stoker.dev/pool": "x"}), r#"pools[0].template.labels["stoker.dev/pool"] "stoker.dev/pool" is set by Stoker or by Kubernetes itself: take it out"#),
-        ("/pools/0/template/labels", json!({"topology.kubernetes.io/zone": "x"}), r#"pools[0].template.labels["topology.kubernetes.io/zone"] "topology.kubernetes.io/zone" is set by Stoker or by Kubernetes itself: take it out"#),
-        ("/pools/0/template/labels", json!({"karpenter.sh/capacity-type": "spot"}), r#"pools[0].template.labels["karpenter.sh/capacity-type"] "karpenter.sh/capacity-type" is set by Stoker or by Kubernetes itself: take it out"#),
-        ("/pools/0/template/taints", json!([taint, {"key": "team", "value": "b", "effect": "NoExecute"}, taint]), r#"pools[0].template.taints[2] "team" with NoSchedule is named twice: take one out"#),
-        ("/pools/0/template/taints", json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]), r#"pools[0].template.taints[0].key "node.kubernetes.io/not-ready" is set by Stoker or by Kubernetes itself: take it out"#),
-        ("/pools/0/template/taints", json!([{"key": "startup-taint.cluster-autoscaler.kubernetes.io/driver", "effect": "NoSchedule"}]), r#"pools[0].template.taints[0].key "startup-taint.cluster-autoscaler.kubernetes.io/driver" is a mark of the autoscaler's own, and a node that bears it never counts as ready: choose another key"#),
+        ("/pools/0/template/labels", json!({"stoker.dev/pool": "x"}), r#"pools[0].template.labels["stoker.dev/pool"] "stoker.dev/pool" is set by Stoker or by Kubernetes itself: remove it"#),
+        ("/pools/0/template/labels", json!({"topology.kubernetes.io/zone": "x"}), r#"pools[0].template.labels["topology.kubernetes.io/zone"] "topology.kubernetes.io/zone" is set by Stoker or by Kubernetes itself: remove it"#),
+        ("/pools/0/template/labels", json!({"karpenter.sh/capacity-type": "spot"}), r#"pools[0].template.labels["karpenter.sh/capacity-type"] "karpenter.sh/capacity-type" is set by Stoker or by Kubernetes itself: remove it"#),
+        ("/pools/0/template/taints", json!([taint, {"key": "team", "value": "b", "effect": "NoExecute"}, taint]), r#"pools[0].template.taints[2] "team" with NoSchedule is listed twice: remove one"#),
+        ("/pools/0/template/taints", json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]), r#"pools[0].template.taints[0].key "node.kubernetes.io/not-ready" is set by Stoker or by Kubernetes itself: remove it"#),
+        ("/pools/0/template/taints", json!([{"key": "startup-taint.cluster-autoscaler.kubernetes.io/driver", "effect": "NoSchedule"}]), r#"pools[0].template.taints[0].key "startup-taint.cluster-autoscaler.kubernetes.io/driver" is reserved by the autoscaler, and a node that has it never counts as ready: choose another key"#),
         ("/pools/0/template/taints", json!([{"key": "team", "value": "a b", "effect": "NoExecute"}]), r#"pools[0].template.taints[0].value "a b" is not a label value: write up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"#),
         ("/quotas/0", json!({"name": "x", "cloud": "aws", "vcpus": 8, "gpus": 8}), "quotas[0] has both vcpus and gpus: give one of them"),
         ("/quotas/0", json!({"name": "x", "cloud": "aws"}), "quotas[0] has no limit: give one of vcpus and gpus"),
-        ("/quotas/0", json!({"name": "x", "cloud": "aws", "limit": 8}), "quotas[0] has a limit without a unit, which only the name of a known quota tells: write vcpus or gpus"),
-        ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "models": ["L4", "L4"]}), r#"quotas[0].models[1] "L4" is named twice: take one out"#),
-        ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "capacityTypes": ["spot", "spot"]}), "quotas[0].capacityTypes[1] spot is named twice: take one out"),
+        ("/quotas/0", json!({"name": "x", "cloud": "aws", "limit": 8}), "quotas[0] has a limit without a unit, which only the name of a known quota implies: write vcpus or gpus"),
+        ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "models": ["L4", "L4"]}), r#"quotas[0].models[1] "L4" is listed twice: remove one"#),
+        ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "capacityTypes": ["spot", "spot"]}), "quotas[0].capacityTypes[1] spot is listed twice: remove one"),
         ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "used": 4_000_000_000_u32}), "quotas[0].used 4000000000 is above 100000000, more than a cluster could use: write vCPUs or whole GPUs"),
         ("/quotas/0", json!({"name": "x", "cloud": "aws", "gpus": 8, "safety": 9}), "quotas[0].safety 9 is above the limit of 8, so nothing could be bought: lower it"),
         ("/quotas/0", json!({"name": "", "cloud": "aws", "vcpus": 8}), "quotas[0].name is empty: give a name"),
-        ("/quotas/0/name", json!("L-DB2E81AB"), r#"quotas[0].name "L-DB2E81AB" is no quota known of aws; nearest is L-DB2E81BA: did you mean that? A quota of your own needs a name less like it"#),
+        ("/quotas/0/name", json!("L-DB2E81AB"), r#"quotas[0].name "L-DB2E81AB" is not a known quota of aws; nearest is L-DB2E81BA: did you mean that? A quota of your own needs a name less like it"#),
         ("/quotas/0/cloud", json!("gcp"), r#"quotas[0].cloud "gcp" has no L-DB2E81BA, aws has: write cloud: aws"#),
         ("/quotas/0/region", Value::Null, "quotas[0] has no region: each region has its own L-DB2E81BA, name one"),
-        ("/quotas/0", json!({"name": "GPUS_ALL_REGIONS", "cloud": "gcp", "region": "us-central1", "limit": 8}), r#"quotas[0].region "us-central1" is too narrow: GPUS_ALL_REGIONS counts every region, take it out"#),
-        ("/quotas/0/models", json!(["L4"]), "quotas[0].models is not for L-DB2E81BA, of which it is known what it counts: take it out"),
-        ("/quotas/0/capacityTypes", json!(["spot"]), "quotas[0].capacityTypes is not for L-DB2E81BA, of which it is known what it counts: take it out"),
-        ("/quotas/0/vcpus", json!(8), "quotas[0].vcpus is not for L-DB2E81BA, which is known to count in vCPU: write limit"),
+        ("/quotas/0", json!({"name": "GPUS_ALL_REGIONS", "cloud": "gcp", "region": "us-central1", "limit": 8}), r#"quotas[0].region "us-central1" is too narrow: GPUS_ALL_REGIONS counts every region, remove it"#),
+        ("/quotas/0/models", json!(["L4"]), "quotas[0].models does not apply to L-DB2E81BA, for which it is known what it counts: remove it"),
+        ("/quotas/0/capacityTypes", json!(["spot"]), "quotas[0].capacityTypes does not apply to L-DB2E81BA, for which it is known what it counts: remove it"),
+        ("/quotas/0/vcpus", json!(8), "quotas[0].vcpus does not apply to L-DB2E81BA, which is known to count in vCPU: write limit"),
         ("/quotas/0/limit", Value::Null, "quotas[0] has no limit: write limit, in vCPU"),
         ("/quotas/0/limit", json!(100_000_001), "quotas[0].limit 100000001 is above 100000000, more than a cluster could use: write vCPUs or whole GPUs"),
         ("/quotas", json!([{"name": "x", "cloud": "aws", "capacityTypes": ["spot"], "vcpus": 8}, {"name": "x", "cloud": "aws", "capacityTypes": ["on-demand"], "vcpus": 8}]), r#"quotas[1] counts other nodes than quotas[0] under the same name "x": give it another name"#),
-        ("/quotas/-", good()["quotas"][0].clone(), r#"quotas[1] is the same quota as quotas[0], "L-DB2E81BA" of one place: take one out"#),
-        ("/quotas/-", json!({"name": "l db2e81ba", "cloud": "aws", "region": "us-east-1", "limit": 3}), r#"quotas[1] is the same quota as quotas[0], "L-DB2E81BA" of one place: take one out"#),
+        ("/quotas/-", good()["quotas"][0].clone(), r#"quotas[1] is the same quota as quotas[0], "L-DB2E81BA" of one place: remove one"#),
+        ("/quotas/-", json!({"name": "l db2e81ba", "cloud": "aws", "region": "us-east-1", "limit": 3}), r#"quotas[1] is the same quota as quotas[0], "L-DB2E81BA" of one place: remove one"#),
         ("/prices/0/usdPerHour", json!(0.0), "prices[0].usdPerHour is 0: name what one node costs per hour"),
         ("/prices/0/zone", json!(""), "prices[0].zone is empty: give a name"),
-        ("/prices/-", good()["prices"][0].clone(), "prices[1] prices the same market as prices[0]: take one out"),
+        ("/prices/-", good()["prices"][0].clone(), "prices[1] prices the same market as prices[0]: remove one"),
     ];
     for (pointer, value, said) in cases {
         assert_eq!(faults(&with(pointer, value)), [said], "{pointer}");
@@ -359,12 +360,12 @@ fn each_rule_of_a_commitment_names_the_field_and_the_cure() {
         ("/-", twin, "commitments[4] covers the same as commitments[0]: add the two up in one, or name the times in which they differ"),
         ("/0/cloud", json!("gcp"), r#"commitments[0].kind reserved-instance is sold by aws, not by "gcp": write one of committed-use, reservation, calendar-reservation"#),
         ("/0/cloud", json!("lambda"), r#"commitments[0].kind reserved-instance is sold by aws, not by "lambda": write aws, gcp or azure as its cloud"#),
-        ("/0/kind", json!("capacity-reservation"), "commitments[0] has no zone, which a capacity-reservation needs: name the zone by its id, such as use1-az6; commitments[0].usdPerHour means nothing to a capacity-reservation: take it out"),
+        ("/0/kind", json!("capacity-reservation"), "commitments[0] has no zone, which a capacity-reservation needs: name the zone by its id, such as use1-az6; commitments[0].usdPerHour does not apply to a capacity-reservation: remove it"),
         ("/0/nodes", json!(null), "commitments[0] has no nodes, which a reserved-instance needs: say how many nodes it is for"),
-        ("/0/nodes", json!(0), "commitments[0].nodes is 0, below 1: say how many it is for, or take the commitment out"),
-        ("/0/nodes", json!(100_001), "commitments[0].nodes 100001 is above 100000, more than a cluster holds: lower it"),
+        ("/0/nodes", json!(0), "commitments[0].nodes is 0, below 1: say how many it is for, or remove the commitment"),
+        ("/0/nodes", json!(100_001), "commitments[0].nodes 100001 is above 100000, more than a cluster can have: lower it"),
         ("/0/usdPerHour", json!(-1), "commitments[0].usdPerHour -1 is negative: say what all of it costs per hour, used or not"),
-        ("/0/discount", json!("28%"), "commitments[0].discount means nothing to a reserved-instance: take it out"),
+        ("/0/discount", json!("28%"), "commitments[0].discount does not apply to a reserved-instance: remove it"),
         ("/0/from", json!("1 December"), r#"commitments[0].from "1 December" is not a moment: write it like 2026-12-01T11:30:00Z"#),
         ("/1/usdPerHour", json!(null), "commitments[1] has no usdPerHour, which a compute-savings-plan needs: say what all of it costs per hour, used or not"),
         ("/1/usdPerHour", json!(0), "commitments[1].usdPerHour is 0: say what all of it costs per hour, used or not"),
@@ -375,7 +376,7 @@ fn each_rule_of_a_commitment_names_the_field_and_the_cure() {
         ("/1/discount", json!({"g6.*": "-3%"}), r#"commitments[1].discount["g6.*"] "-3%" is not a share: write it like 28% or 37.5%"#),
         ("/1/discount", json!({}), "commitments[1].discount is empty: say how far its rates lie below on-demand, such as 28%"),
         ("/1/kind", json!("ec2-savings-plan"), "commitments[1] has no region, which a ec2-savings-plan needs: name the region, such as us-east-1; commitments[1] has no family, which a ec2-savings-plan needs: name the family, such as g6"),
-        ("/2/family", json!("g6.xlarge"), r#"commitments[2].family means nothing to a capacity-reservation: take it out; commitments[2].family "g6.xlarge" is an instance type: write its family, "g6""#),
+        ("/2/family", json!("g6.xlarge"), r#"commitments[2].family does not apply to a capacity-reservation: remove it; commitments[2].family "g6.xlarge" is an instance type: write its family, "g6""#),
         ("/3/until", json!("2026-12-01T11:30:00Z"), "commitments[3].until 2026-12-01T11:30:00Z is not after its beginning at 2026-12-01T11:30:00Z: correct one of them"),
         ("/3/until", json!("2026-12-01T12:10:00Z"), "commitments[3].until 2026-12-01T12:10:00Z is too soon: nodes of a capacity-block leave 40 min before its end"),
         ("/3/until", json!("2027-06-02T11:30:00Z"), "commitments[3].until 2027-06-02T11:30:00Z is more than 182 days after its beginning, longer than a capacity-block lasts: correct it"),
@@ -393,18 +394,18 @@ fn commitments_are_held_against_the_price_tables() {
     let book = book();
     assert_eq!(check_against_prices(&with("/commitments", commitments()), &book), []);
     for (pointer, value, said) in [
-        ("/0/cloud", json!("aw"), r#"commitments[0].cloud "aw" is no cloud of the price tables: nearest is aws"#),
-        ("/0/region", json!("us-east-3"), r#"commitments[0].region "us-east-3" is no region of aws: nearest is us-east-1"#),
+        ("/0/cloud", json!("aw"), r#"commitments[0].cloud "aw" is not a known cloud: nearest is aws"#),
+        ("/0/region", json!("us-east-3"), r#"commitments[0].region "us-east-3" is not a known region of aws: nearest is us-east-1"#),
         ("/0/region", json!("us-east-2"), "commitments[0] is for g6.xlarge in us-east-2, where it is not sold: it is in us-east-1"),
-        ("/0/instanceType", json!("g6.xlrage"), r#"commitments[0].instanceType "g6.xlrage" is no instance type of aws: nearest is g6.xlarge"#),
+        ("/0/instanceType", json!("g6.xlrage"), r#"commitments[0].instanceType "g6.xlrage" is not a known instance type of aws: nearest is g6.xlarge"#),
         ("/0/instanceType", json!("p5.48xlarge"), "commitments[0] is for p5.48xlarge in us-east-1, where it is not sold: no zone is known to sell it"),
         // $0.80 on demand: two nodes for $3.21 are more than twice that.
         ("/0/usdPerHour", json!(3.21), "commitments[0].usdPerHour $3.2100 is $1.6050 for a node, more than 2 times on-demand ($0.8000): write what all of it costs per hour, with what was paid upfront spread over the term"),
-        ("/1/discount", json!({"g7.*": "28%"}), r#"commitments[1].discount["g7.*"] "g7.*" fits no instance type of aws: nearest is g6.xlarge"#),
+        ("/1/discount", json!({"g7.*": "28%"}), r#"commitments[1].discount["g7.*"] "g7.*" matches no instance type of aws: nearest is g6.xlarge"#),
         ("/2/zone", json!("use1-az6"), "commitments[2] is for g6.xlarge in use1-az6, where it is not sold: it is in use1-az1"),
-        ("/2/zone", json!("us-east-1a"), r#"commitments[2].zone "us-east-1a" is a zone's name, which means another place in each account: write its id, such as use1-az1"#),
-        ("/2/model", json!("L44"), r#"commitments[2].model "L44" is no GPU model of the price tables: nearest is L4"#),
-        ("/2/family", json!("g66"), r#"commitments[2].family "g66" is no instance family of aws: nearest is g6"#),
+        ("/2/zone", json!("us-east-1a"), r#"commitments[2].zone "us-east-1a" is a zone's name, which means another zone in each account: write its id, such as use1-az1"#),
+        ("/2/model", json!("L44"), r#"commitments[2].model "L44" is not a known GPU model: nearest is L4"#),
+        ("/2/family", json!("g66"), r#"commitments[2].family "g66" is not a known instance family of aws: nearest is g6"#),
     ] {
         assert_eq!(shown(&check_against_prices(&committed(pointer, value), &book)), [said], "{pointer}");
     }
@@ -413,8 +414,8 @@ fn commitments_are_held_against_the_price_tables() {
 #[test]
 fn isolation_is_refused_where_it_makes_no_sense() {
     let cases = [
-        ("/pools/0/isolation", json!({"kappa": 0.9}), "pools[0].isolation.kappa 0.9 is below 1: raise it"),
-        ("/pools/0/isolation", json!({"kappa": 1e3}), "pools[0].isolation.kappa 1000.0 is above 100: lower it"),
+        ("/pools/0/isolation", json!({"maxCostRatio": 0.9}), "pools[0].isolation.maxCostRatio 0.9 is below 1: raise it"),
+        ("/pools/0/isolation", json!({"maxCostRatio": 1e3}), "pools[0].isolation.maxCostRatio 1000.0 is above 100: lower it"),
         (
             "/pools/0/waitingUsdPerGpuHour",
             json!(0),
@@ -430,7 +431,7 @@ fn isolation_is_refused_where_it_makes_no_sense() {
 fn conflicting_words_about_gpus_are_told() {
     let mut raw = with("/pools/0/gpu/throughput", json!({"L4": 1, "L40S": 3.1}));
     raw.pools[0].gpu.throughput_from = Some(GpuFigure::Fp16);
-    assert_eq!(faults(&raw), ["pools[0].gpu.throughputFrom stands beside throughput: give one of them"]);
+    assert_eq!(faults(&raw), ["pools[0].gpu.throughputFrom is given together with throughput: give one of them"]);
     let mut raw = with("/pools/0/gpu/needs", json!(["nvlink", "mig"]));
     raw.pools[0].gpu.count = Some(OneOrMany::One(1));
     assert_eq!(
@@ -454,12 +455,14 @@ fn how_long_a_pod_may_do_nothing_is_read_where_a_probe_can_tell() {
         (
             Evidence::Pods,
             "2h",
-            "cannot be met by the evidence: pods tell that a pod holds GPUs, and not whether it uses them: write evidence: probe, or take it out",
+            "cannot be met by the evidence: pods show that a pod has GPUs, and not whether it uses them: write evidence: \
+             probe, or remove it",
         ),
         (
             Evidence::None,
             "2h",
-            "cannot be met by the evidence: none tells nothing of what runs on a node: write evidence: probe, or take it out",
+            "cannot be met by the evidence: none shows nothing about what runs on a node: write evidence: probe, or remove \
+             it",
         ),
     ] {
         assert_eq!(read(evidence, text), Err(format!("pools[0].heldAfter {says}")));
@@ -477,11 +480,12 @@ fn every_fault_comes_at_once_in_file_order() {
     assert_eq!(
         faults(&raw),
         [
-            r#"kind "Politics" is not this file's kind: write Policy"#,
+            r#"kind "Politics" is not a supported kind: write Policy"#,
             r#"pools[0].name "UP" has 'U': use only lower-case letters, digits and '-'"#,
             "pools[0].limits minNodes 3 is above maxNodes 2: lower minNodes or raise maxNodes",
             "pools[1].gpu.models[0] is empty: give a name",
-            "pools[1].heldAfter cannot be met by the evidence: pods tell that a pod holds GPUs, and not whether it uses them: write evidence: probe, or take it out",
+            "pools[1].heldAfter cannot be met by the evidence: pods show that a pod has GPUs, and not whether it uses them: \
+             write evidence: probe, or remove it",
             "quotas[0] has no limit: write limit, in vCPU",
         ]
     );
@@ -527,24 +531,24 @@ fn names_are_held_against_the_price_tables() {
     let book = book();
     assert_eq!(check_against_prices(&with("/kind", json!("Policy")), &book), []);
     for (pointer, value, said) in [
-        ("/pools/0/gpu/models", json!(["L4", "L40"]), r#"pools[0].gpu.models[1] "L40" is no GPU model of the price tables: nearest is L4"#),
-        ("/pools/0/gpu/models", json!(["l40s"]), r#"pools[0].gpu.models[0] "l40s" is no GPU model of the price tables: nearest is L40S"#),
-        ("/pools/0/gpu/models", json!(["banana"]), r#"pools[0].gpu.models[0] "banana" is no GPU model of the price tables: known are A100, L4, L40S, T4"#),
-        ("/pools/1/where/clouds", json!(["aws", "azur"]), r#"pools[1].where.clouds[1] "azur" is no cloud of the price tables: nearest is azure"#),
-        ("/pools/1/where/regions", json!(["us-east-3"]), r#"pools[1].where.regions[0] "us-east-3" is no region of aws: nearest is us-east-1"#),
-        ("/pools/1/where/regions", json!(["eastus"]), r#"pools[1].where.regions[0] "eastus" is no region of aws: known are eu-west-9, us-east-1, us-east-2"#),
-        ("/pools/0/where/zones", json!(["us-east-1a", "use1-az6", "use1-az7"]), r#"pools[0].where.zones[2] "use1-az7" is no zone of these regions: nearest is use1-az1; a zone's name, such as us-east-1a, will do too"#),
-        ("/pools/0/where/zones", json!(["us-east-2a"]), r#"pools[0].where.zones[0] "us-east-2a" is no zone of these regions: known are use1-az1, use1-az6; a zone's name, such as us-east-1a, will do too"#),
-        ("/pools/0/instanceTypes", json!(["g6.*", "g66.xlarge"]), r#"pools[0].instanceTypes[1] "g66.xlarge" is no instance type of aws: nearest is g6.xlarge"#),
-        ("/pools/0/instanceTypes", json!(["p4e.*"]), r#"pools[0].instanceTypes[0] "p4e.*" fits no instance type of aws: nearest is p4d.24xlarge"#),
-        ("/pools/0/instanceTypes", json!(["Standard_*"]), r#"pools[0].instanceTypes[0] "Standard_*" fits no instance type of aws: none is near"#),
-        ("/quotas/0/cloud", json!("AWS"), r#"quotas[0].cloud "AWS" is no cloud of the price tables: nearest is aws"#),
-        ("/quotas/0/region", json!("us-est-1"), r#"quotas[0].region "us-est-1" is no region of aws: nearest is us-east-1"#),
-        ("/quotas/0/models", json!(["A10"]), r#"quotas[0].models[0] "A10" is no GPU model of the price tables: nearest is A100"#),
-        ("/prices/0/zone", json!("us-east-1a"), r#"prices[0].zone "us-east-1a" is a zone's name, which means another place in each account: write its id, such as use1-az1"#),
-        ("/prices/0/zone", json!("use1-az2"), r#"prices[0].zone "use1-az2" is no zone of us-east-1: nearest is use1-az1"#),
-        ("/prices/0/instanceType", json!("g6.xlrage"), r#"prices[0].instanceType "g6.xlrage" is no instance type of aws: nearest is g6.xlarge"#),
-        ("/prices/0/instanceType", json!("p4d.24xlarge"), "prices[0] prices p4d.24xlarge in us-east-1, where no zone is known to sell it: take it out"),
+        ("/pools/0/gpu/models", json!(["L4", "L40"]), r#"pools[0].gpu.models[1] "L40" is not a known GPU model: nearest is L4"#),
+        ("/pools/0/gpu/models", json!(["l40s"]), r#"pools[0].gpu.models[0] "l40s" is not a known GPU model: nearest is L40S"#),
+        ("/pools/0/gpu/models", json!(["banana"]), r#"pools[0].gpu.models[0] "banana" is not a known GPU model: known are A100, L4, L40S, T4"#),
+        ("/pools/1/where/clouds", json!(["aws", "azur"]), r#"pools[1].where.clouds[1] "azur" is not a known cloud: nearest is azure"#),
+        ("/pools/1/where/regions", json!(["us-east-3"]), r#"pools[1].where.regions[0] "us-east-3" is not a known region of aws: nearest is us-east-1"#),
+        ("/pools/1/where/regions", json!(["eastus"]), r#"pools[1].where.regions[0] "eastus" is not a known region of aws: known are eu-west-9, us-east-1, us-east-2"#),
+        ("/pools/0/where/zones", json!(["us-east-1a", "use1-az6", "use1-az7"]), r#"pools[0].where.zones[2] "use1-az7" is not a known zone of these regions: nearest is use1-az1; a zone's name, such as us-east-1a, works too"#),
+        ("/pools/0/where/zones", json!(["us-east-2a"]), r#"pools[0].where.zones[0] "us-east-2a" is not a known zone of these regions: known are use1-az1, use1-az6; a zone's name, such as us-east-1a, works too"#),
+        ("/pools/0/instanceTypes", json!(["g6.*", "g66.xlarge"]), r#"pools[0].instanceTypes[1] "g66.xlarge" is not a known instance type of aws: nearest is g6.xlarge"#),
+        ("/pools/0/instanceTypes", json!(["p4e.*"]), r#"pools[0].instanceTypes[0] "p4e.*" matches no instance type of aws: nearest is p4d.24xlarge"#),
+        ("/pools/0/instanceTypes", json!(["Standard_*"]), r#"pools[0].instanceTypes[0] "Standard_*" matches no instance type of aws: none is near"#),
+        ("/quotas/0/cloud", json!("AWS"), r#"quotas[0].cloud "AWS" is not a known cloud: nearest is aws"#),
+        ("/quotas/0/region", json!("us-est-1"), r#"quotas[0].region "us-est-1" is not a known region of aws: nearest is us-east-1"#),
+        ("/quotas/0/models", json!(["A10"]), r#"quotas[0].models[0] "A10" is not a known GPU model: nearest is A100"#),
+        ("/prices/0/zone", json!("us-east-1a"), r#"prices[0].zone "us-east-1a" is a zone's name, which means another zone in each account: write its id, such as use1-az1"#),
+        ("/prices/0/zone", json!("use1-az2"), r#"prices[0].zone "use1-az2" is not a known zone of us-east-1: nearest is use1-az1"#),
+        ("/prices/0/instanceType", json!("g6.xlrage"), r#"prices[0].instanceType "g6.xlrage" is not a known instance type of aws: nearest is g6.xlarge"#),
+        ("/prices/0/instanceType", json!("p4d.24xlarge"), "prices[0] prices p4d.24xlarge in us-east-1, where no zone is known to sell it: remove it"),
         ("/prices/0/zone", json!("use1-az6"), "prices[0] prices g6.xlarge in use1-az6, which is not known to sell it: use1-az1 is"),
     ] {
         assert_eq!(shown(&check_against_prices(&with(pointer, value), &book)), [said], "{pointer}");
@@ -556,7 +560,7 @@ fn names_are_held_against_the_price_tables() {
     raw.pools[1].place.regions = vec!["nowhere".into()];
     assert_eq!(
         shown(&check_against_prices(&raw, &book)),
-        [r#"pools[1].where.clouds[0] "gcp" is no cloud of the price tables: known are aws, azure"#]
+        [r#"pools[1].where.clouds[0] "gcp" is not a known cloud: known are aws, azure"#]
     );
 }
 
@@ -583,7 +587,7 @@ fn committed_use_names_the_memory_where_a_model_has_several() {
     assert_eq!(told(json!(80)), [""; 0]);
     let missing = "commitments[0] has no memoryGiB, and A100 comes with several: write memoryGiB: 40 or 80";
     assert_eq!(told(json!(null)), [missing]);
-    let wrong = "commitments[0].memoryGiB 48 is no memory of A100 on azure: write 40 or 80";
+    let wrong = "commitments[0].memoryGiB 48 is not a memory size of A100 on azure: write 40 or 80";
     assert_eq!(told(json!(48)), [wrong]);
     let zero = json!([{"name": "cud", "cloud": "gcp", "kind": "committed-use", "region": "us-central1", "model": "L4",
                        "memoryGiB": 0, "gpus": 1, "usdPerHour": 1}]);
@@ -625,10 +629,10 @@ fn budgets_and_floors_fit_together() {
 #[test]
 #[rustfmt::skip] // A case a line.
 fn thresholds_of_advice_are_shares_in_order() {
-    let usual = crate::advise::Thresholds::default();
+    let usual = crate::policy::rules::advise::Thresholds::default();
     let read = |advise: Value| Policy::try_from_raw(&with("/advise", advise)).map(|policy| policy.advise);
     assert_eq!(read(json!({})), Ok(usual));
-    assert_eq!(read(json!({"headroom": "0%", "computeBoundFrom": "90%"})), Ok(crate::advise::Thresholds { headroom: Percent(0), compute_bound_from: Percent(90), ..usual }));
+    assert_eq!(read(json!({"headroom": "0%", "computeBoundFrom": "90%"})), Ok(crate::policy::rules::advise::Thresholds { headroom: Percent(0), compute_bound_from: Percent(90), ..usual }));
     let faults = |advise: Value| faults(&with("/advise", advise));
     assert_eq!(faults(json!({"memoryBoundFrom": "0%"})), ["advise.memoryBoundFrom is 0%, and every workload would be memory-bound: raise it"]);
     assert_eq!(

@@ -3,9 +3,10 @@
 use jiff::SignedDuration;
 
 use super::{Faults, grammar};
-use crate::policy::{Evidence, Path, RawPool, RawStabilization};
-use crate::units::Percent;
-use crate::window::{SHORTEST_EQUAL_PAY, Stabilization, Window};
+use crate::base::kinds::Evidence;
+use crate::base::units::Percent;
+use crate::policy::rules::stabilization::{SHORTEST_EQUAL_COST, Stabilization, Window};
+use crate::policy::{Path, RawPool, RawStabilization};
 
 /// Longest of all lengths: a node that is to stay for longer is no matter of windows.
 pub(super) const LONGEST: SignedDuration = SignedDuration::from_hours(24);
@@ -16,7 +17,8 @@ pub(super) fn stabilization(faults: &mut Faults, path: &Path, raw: &RawPool) -> 
     let path = path.key("stabilization");
     let blind = raw.evidence == Some(Evidence::None);
     if blind && raw.stabilization.is_some() {
-        let why = "has no effect with evidence: none, by which nothing tells when a node is free: take it out, or write evidence: pods";
+        let why = "has no effect with evidence: none, because nothing then shows when a node is free: remove it, or write \
+                   evidence: pods";
         faults.add(&path, why);
     }
     let absent = RawStabilization::default();
@@ -25,13 +27,13 @@ pub(super) fn stabilization(faults: &mut Faults, path: &Path, raw: &RawPool) -> 
     let RawStabilization { scale_down, window, minimum_life, after_scale_up, max_removals_per_window } = raw_windows;
     let scale_down = length(faults, &path.key("scaleDown"), scale_down.as_deref(), usual.scale_down);
     if scale_down.is_some_and(|length| length.is_zero()) {
-        let why = "is 0: a node would go between two pods of one queue; name a length, such as 1m";
+        let why = "is 0: a node would be released between two pods of one queue; write a length, such as 1m";
         faults.add(&path.key("scaleDown"), why);
     }
     let window = window.unwrap_or(usual.window);
-    if window == Window::EqualPay && scale_down.is_some_and(|length| !length.is_zero() && length <= SHORTEST_EQUAL_PAY) {
-        let why =
-            "is equalPay, but scaleDown is 1m or less, which dear and cheap nodes wait alike: raise scaleDown, or write fixed";
+    if window == Window::EqualCost && scale_down.is_some_and(|length| !length.is_zero() && length <= SHORTEST_EQUAL_COST) {
+        let why = "is equalCost, but scaleDown is 1m or less, which expensive and cheap nodes wait alike: raise scaleDown, or \
+             write fixed";
         faults.add(&path.key("window"), why);
     }
     let minimum_life = length(faults, &path.key("minimumLife"), minimum_life.as_deref(), usual.minimum_life);
@@ -42,7 +44,7 @@ pub(super) fn stabilization(faults: &mut Faults, path: &Path, raw: &RawPool) -> 
         Some(text) => faults.keep(&share_path, grammar::percent(text)),
     };
     if max_removals == Some(Percent(0)) {
-        faults.add(&share_path, "is 0%, and no node would ever go: raise it, or keep nodes with limits.minNodes");
+        faults.add(&share_path, "is 0%, and no node would ever be released: raise it, or keep nodes with limits.minNodes");
     }
     let read = Stabilization {
         scale_down: scale_down?,

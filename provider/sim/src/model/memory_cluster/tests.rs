@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use stoker_core::sharing::Slices;
-use stoker_core::template::Resources;
-use stoker_core::units::MiB;
+use stoker_core::base::units::MiB;
+use stoker_core::catalogue::template::Resources;
+use stoker_core::market::sharing::Slices;
 
 use super::*;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::policy::{Taint, TaintEffect};
-use stoker_core::units::MiB;
+use stoker_core::base::kinds::{Taint, TaintEffect};
+use stoker_core::base::units::MiB;
 
 use super::cluster::Requests;
 use super::*;

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use stoker_core::sharing::Slices;
-use stoker_core::template::Resources;
-use stoker_core::units::MiB;
+use stoker_core::base::units::MiB;
+use stoker_core::catalogue::template::Resources;
+use stoker_core::market::sharing::Slices;
 
 use super::super::*;
 
 /// What a call is told instead of an answer.
-pub(super) fn refused() -> DoorError {
-    DoorError::new(14, "unavailable")
+pub(super) fn refused() -> CaError {
+    CaError::new(14, "unavailable")
 }
 
 #[derive(Debug, Clone)]
@@ -120,18 +120,18 @@ impl Supplier {
         nodes
     }
 
-    fn check(&self, method: &str, argument: &str) -> Result<(), DoorError> {
+    fn check(&self, method: &str, argument: &str) -> Result<(), CaError> {
         let fails = self.failing.contains(method) || self.failing.contains(&format!("{method} {argument}"));
         if fails { Err(refused()) } else { Ok(()) }
     }
 }
 
-impl Door for Supplier {
-    async fn refresh(&mut self) -> Result<(), DoorError> {
+impl CaClient for Supplier {
+    async fn refresh(&mut self) -> Result<(), CaError> {
         self.check("Refresh", "")
     }
 
-    async fn node_groups(&mut self) -> Result<Vec<GroupInfo>, DoorError> {
+    async fn node_groups(&mut self) -> Result<Vec<GroupInfo>, CaError> {
         self.check("NodeGroups", "")?;
         let info = |(id, group): (&String, &Group)| GroupInfo {
             id: id.clone(),
@@ -141,7 +141,7 @@ impl Door for Supplier {
         Ok(self.groups.iter().map(info).collect())
     }
 
-    async fn node_group_for_node(&mut self, node: &NodeRef) -> Result<Option<String>, DoorError> {
+    async fn node_group_for_node(&mut self, node: &NodeRef) -> Result<Option<String>, CaError> {
         self.check("NodeGroupForNode", &node.name)?;
         if self.owner.is_some() {
             return Ok(self.owner.clone());
@@ -150,19 +150,19 @@ impl Door for Supplier {
         Ok(self.groups.iter().find(|(_, group)| owns(group)).map(|(id, _)| id.clone()))
     }
 
-    async fn target_size(&mut self, group: &str) -> Result<i32, DoorError> {
+    async fn target_size(&mut self, group: &str) -> Result<i32, CaError> {
         self.check("TargetSize", group)?;
         Ok(self.target(group))
     }
 
-    async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), DoorError> {
+    async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
         self.check("IncreaseSize", group)?;
         assert!(self.target(group) + delta <= self.group(group).max, "asked for more than the maximum");
         self.grow(group, usize::try_from(delta).unwrap());
         Ok(())
     }
 
-    async fn decrease_target_size(&mut self, group: &str, delta: i32) -> Result<(), DoorError> {
+    async fn decrease_target_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
         self.check("DecreaseTargetSize", group)?;
         let group = self.group(group);
         let mut left = -delta;
@@ -177,7 +177,7 @@ impl Door for Supplier {
         Ok(())
     }
 
-    async fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> Result<(), DoorError> {
+    async fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> Result<(), CaError> {
         self.check("DeleteNodes", group)?;
         let going = |i: &InstanceInfo| nodes.iter().any(|n| n.provider_id == i.id);
         if self.lingers {
@@ -189,25 +189,25 @@ impl Door for Supplier {
         Ok(())
     }
 
-    async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, DoorError> {
+    async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, CaError> {
         self.check("Nodes", group)?;
         Ok(self.group(group).instances.clone())
     }
 
-    async fn template(&mut self, group: &str) -> Result<Template, DoorError> {
+    async fn template(&mut self, group: &str) -> Result<Template, CaError> {
         if self.failing.contains(&format!("Unimplemented Template {group}")) {
-            return Err(DoorError::new(DoorError::UNIMPLEMENTED, "no such method"));
+            return Err(CaError::new(CaError::UNIMPLEMENTED, "no such method"));
         }
         self.check("Template", group)?;
         Ok(self.group(group).template.clone())
     }
 
-    async fn get_options(&mut self, group: &str, _: &GroupOptions) -> Result<Option<GroupOptions>, DoorError> {
+    async fn get_options(&mut self, group: &str, _: &GroupOptions) -> Result<Option<GroupOptions>, CaError> {
         self.check("GetOptions", group)?;
         Ok(self.options)
     }
 
-    async fn gpu_label(&mut self) -> Result<String, DoorError> {
+    async fn gpu_label(&mut self) -> Result<String, CaError> {
         self.check("GpuLabel", "")?;
         Ok(self.gpu_label.clone())
     }
@@ -216,7 +216,7 @@ impl Door for Supplier {
         &mut self,
         _: &[ExpanderOption],
         _: &BTreeMap<String, Arc<Template>>,
-    ) -> Result<Vec<String>, DoorError> {
+    ) -> Result<Vec<String>, CaError> {
         self.choice.clone().ok_or_else(refused)
     }
 }

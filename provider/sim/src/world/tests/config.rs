@@ -95,16 +95,16 @@ stockOuts:
             "api.maxInFlight is 0, so that nothing could be launched: give at least 1",
             "markets[0] changes nothing: name stock, bootSeconds, reclaimsPerHour or spotPrice",
             "markets[3].spotPrice \"-1\" is negative: give the price of a node-hour",
-            "markets[3].spotPrice is for spot markets, and match.capacityType names another: take one of them out",
+            "markets[3].spotPrice applies to spot markets, and match.capacityType names another: remove one of them",
             "stockOuts[0].from \"soon\" is not a length of time: write it like 10m, 1h30m or 90s",
-            "stockOuts[0].for is nothing: give at least 1s",
+            "stockOuts[0].for is zero: give at least 1s",
             "stockOuts[1].from \"-5m\" is negative: count from the world's start",
             "stockOuts[1].for \"100000h\" is more than ten years: shorten it",
             "markets[1].match.instanceType \"g6.larg*\" is not in the price tables; did you mean g6.xlarge?",
-            "markets[2].match means no market of the price tables: these properties do not occur together",
+            "markets[2].match matches no market of the price tables: these properties do not occur together",
             "brokenImages[0].cloud \"asw\" is not in the price tables; did you mean aws?",
             "stockOuts[1].match.zone \"us-east-1z\" is not in the price tables; did you mean us-east-1a?",
-            "boot.clouds.awz is no cloud of the price tables; did you mean aws?",
+            "boot.clouds.awz is not a known cloud; did you mean aws?",
         ]
     );
     assert_eq!(faults("api: {latencyMs: {min: 900}}"), ["api.latencyMs.min is 900, above max 400: swap them"]);

@@ -1,5 +1,5 @@
 use super::*;
-use stoker_core::price::usable;
+use stoker_core::market::price::usable;
 
 #[test]
 fn zones_of_aws_have_the_letter_of_their_number_and_local_zones_keep_their_ids() {
@@ -19,7 +19,7 @@ fn every_spot_market_with_a_price_has_a_live_quote() {
     assert_eq!(facts.quotes.len(), 6, "{:?}", facts.quotes.keys());
     for (market, quote) in &facts.quotes {
         assert_eq!(market.capacity_type, SPOT);
-        assert_eq!((quote.kind, quote.as_of, quote.source.as_ref()), (QuoteKind::Live, Some(start()), "simulated market"));
+        assert_eq!((quote.kind, quote.as_of, quote.source.as_ref()), (QuoteKind::Simulated, Some(start()), "simulated market"));
         assert!(usable(Some(&Entry::Price(quote.clone())), now).is_ok());
     }
 }

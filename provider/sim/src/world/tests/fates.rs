@@ -1,5 +1,5 @@
 use super::*;
-use stoker_core::supply::InstanceState;
+use stoker_core::facts::supply::InstanceState;
 
 /// A world whose spot machines are taken back often.
 fn stormy() -> WorldConfig {

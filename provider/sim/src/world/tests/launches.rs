@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use stoker_core::supply::InstanceState;
+use stoker_core::facts::supply::InstanceState;
 
 #[test]
 fn a_key_makes_one_machine_for_ever() {

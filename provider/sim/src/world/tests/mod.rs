@@ -9,13 +9,13 @@ mod restore;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::ids::{
+use stoker_core::base::ids::{
     Cloud, ClusterName, GpuModel, InstanceType, LaunchKey, NodeGroupId, ProviderId, Region, ZoneId, ZoneName,
 };
-use stoker_core::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
-use stoker_core::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind};
-use stoker_core::supply::{Instance, LaunchOutcome, LaunchRequest, RefusalKind};
-use stoker_core::units::{MiB, Milli, UsdPerHour};
+use stoker_core::base::units::{MiB, Milli, UsdPerHour};
+use stoker_core::facts::supply::{Instance, LaunchOutcome, LaunchRequest, RefusalKind};
+use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use stoker_core::market::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind};
 
 use super::*;
 
@@ -149,6 +149,6 @@ pub(super) fn refusal(outcome: &LaunchOutcome) -> (RefusalKind, &str) {
 }
 
 /// The state of a machine, by id.
-pub(super) fn state(world: &mut World, now: Timestamp, id: &ProviderId) -> Option<stoker_core::supply::InstanceState> {
+pub(super) fn state(world: &mut World, now: Timestamp, id: &ProviderId) -> Option<stoker_core::facts::supply::InstanceState> {
     world.observe(now, &cluster()).unwrap().instances.get(id).map(|instance| instance.state)
 }

@@ -1,13 +1,13 @@
 //! Floors and off-hours as the file has them.
 
-use stoker_core::calendar::{OffHours, Slot};
-use stoker_core::floor::{Quantile, WarmFloor};
+use stoker_core::base::calendar::{OffHours, Slot};
+use stoker_core::policy::rules::warm_floor::{Quantile, WarmFloor};
 use stoker_core::policy::{HeldThen, RawFloorSlot, RawOffHours, RawQuantile, RawSlot, RawWarmFloor};
 
 use super::length;
 
 pub(super) fn floor(floor: &WarmFloor) -> RawWarmFloor {
-    let WarmFloor { nodes, percent_of_busy, quantile: of, schedule, signals, warm_when, through } = floor;
+    let WarmFloor { nodes, percent_of_busy, quantile: of, schedule, signals, warm_when, mechanism } = floor;
     RawWarmFloor {
         nodes: Some(*nodes),
         percent_of_busy: percent_of_busy.map(|share| share.to_string()),
@@ -15,7 +15,7 @@ pub(super) fn floor(floor: &WarmFloor) -> RawWarmFloor {
         schedule: schedule.iter().map(|(times, nodes)| floor_slot(times, *nodes)).collect(),
         signals: Some(*signals),
         warm_when: Some(*warm_when),
-        through: Some(*through),
+        mechanism: Some(*mechanism),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is bought again.
 
-use stoker_core::ids::{NodeGroupId, RecordId};
+use stoker_core::base::ids::{NodeGroupId, RecordId};
 
 use super::{GROUP, free, pool, sound, tells};
 use crate::scene::{Pod, Scene};

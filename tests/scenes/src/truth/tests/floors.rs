@@ -30,23 +30,22 @@ fn a_floor_that_is_not_filled_says_why() {
 }
 
 const MARKET: &str =
-    "aws/zone-a/g6.xlarge/on-demand: market said InsufficientCapacity at 08:00:00Z: left alone until 08:03:00Z";
-const RECLAIMS: &str = "more than 5 reclaims within an hour in east: its spot is left alone until 09:00:00Z";
+    "aws/zone-a/g6.xlarge/on-demand: market returned InsufficientCapacity at 08:00:00Z; backing off until 08:03:00Z";
+const RECLAIMS: &str = "more than 5 reclaims within an hour in east: no spot is bought there until 09:00:00Z";
 const QUOTA: &str = "quota Q in aws/east: 4 of 8 used";
 const BUDGET: &str = "limits.maxUsdPerHour: $0.80 of $2 spent";
-const NODES: &str = "limits.maxNodes: 2 of 10 nodes held";
-const ILL: &str =
-    "1 node is unhealthy, closed to new pods, or not heard of for less than 10 min, and is not replaced while it stays so";
-const LOST: &str = "3 nodes are not heard of, and no more than 2 of such are replaced";
-const LATE: &str = "1 node is Ready and not warm yet: nothing has been heard of its GPUs yet";
-const BOOTS: &str = "1 node is booting that the autoscaler may not count on; closed until it is Ready";
+const NODES: &str = "limits.maxNodes: 2 of 10 nodes in use";
+const ILL: &str = "1 node is unhealthy, cordoned, or silent for less than 10 min, and is not replaced while it stays so";
+const LOST: &str = "3 nodes no longer report, and at most 2 of them are replaced";
+const LATE: &str = "1 node is Ready and not warm yet: its GPUs have not been read yet";
+const BOOTS: &str = "scale-up paused: Cluster Autoscaler may not know that 1 node is still booting";
 
 /// Whatever the provider says of a world in which it is not so explains nothing.
 #[test]
 fn a_false_reason_explains_nothing() {
     let policy = two().replace("maxNodes: 10", "maxNodes: 10, maxUsdPerHour: 9")
         + "quotas: [{ name: Q, cloud: aws, region: east, capacityTypes: [on-demand], vcpus: 64 }]\n";
-    for said in [MARKET, RECLAIMS, QUOTA, BUDGET, NODES, ILL, LOST, LATE, BOOTS, "no group of the pool can be bought"] {
+    for said in [MARKET, RECLAIMS, QUOTA, BUDGET, NODES, ILL, LOST, LATE, BOOTS, "no node group of the pool can grow"] {
         let mut scene = lacks(&policy, Some(said), |_| {});
         tells(&mut scene, &format!("for 10 min, and this explains nothing: {said}"));
     }
@@ -88,7 +87,7 @@ fn a_true_reason_explains_it() {
         scene.pod("web/a", Pod::of("serve"));
         scene.run("6m");
     };
-    sound(&lacks(&most, Some("limits.maxNodes: 1 of 1 nodes held"), worked));
+    sound(&lacks(&most, Some("limits.maxNodes: 1 of 1 nodes in use"), worked));
     let dear = two().replace("maxNodes: 10", "maxNodes: 10, maxUsdPerHour: 1.7");
     sound(&lacks(&dear, Some("limits.maxUsdPerHour: $1.60 of $1.70 spent"), worked));
     let quota = "quotas: [{ name: on-demand, cloud: aws, region: east, capacityTypes: [on-demand], vcpus: 8 }]\n";
@@ -127,7 +126,7 @@ fn a_true_reason_explains_it() {
 #[test]
 fn only_buffers_wait_for_an_autoscaler_that_leaves_their_groups_alone() {
     for (through, minutes, waits) in [("capacityBuffer", 30, true), ("capacityBuffer", 0, false), ("minSize", 30, false)] {
-        let policy = pool(&format!("  warmFloor: {{ nodes: 2, through: {through} }}\n"));
+        let policy = pool(&format!("  warmFloor: {{ nodes: 2, mechanism: {through} }}\n"));
         let mut scene = lacks(&policy, None, |scene| {
             scene.serves_buffers();
             let until = scene.now + SignedDuration::from_mins(minutes);

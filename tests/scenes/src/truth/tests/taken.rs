@@ -1,7 +1,7 @@
 //! What is taken.
 
 use jiff::SignedDuration;
-use stoker_core::verdict::Verdict;
+use stoker_core::state::node_verdict::Verdict;
 
 use super::{busy, forges, free, pool, sound, takes, tells};
 use crate::scene::{Pod, Scene};
@@ -73,9 +73,10 @@ fn only_what_is_held_is_given_up_in_off_hours() {
 #[test]
 fn work_moves_to_spot_and_off_capacity_that_ends_and_for_nothing_else() {
     // On demand in a pool that moves work back to spot, and yet not on its way there.
-    let spot = pool("")
-        .replace("workload: inference", "workload: training")
-        .replace("prefer: [on-demand]", "prefer: [spot, on-demand], spot: { checkpoint: 10m, restart: 2m, moveBack: busy }");
+    let spot = pool("").replace("workload: inference", "workload: training").replace(
+        "prefer: [on-demand]",
+        "prefer: [spot, on-demand], spot: { checkpoint: 10m, restart: 2m, returnToSpot: busy }",
+    );
     let mut scene = Scene::new(&spot);
     scene.sell_out("/spot");
     scene.pod("web/a", Pod::of("serve"));

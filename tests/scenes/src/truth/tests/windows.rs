@@ -60,7 +60,7 @@ fn a_restart_ends_no_window() {
 #[test]
 fn a_window_of_equal_pay_is_as_long_as_its_price_says() {
     // 150 s × $2 ÷ $0.80: 375 s.
-    let mut scene = free(&pool("  stabilization: { window: equalPay, minimumLife: 0s }\n"), 1);
+    let mut scene = free(&pool("  stabilization: { window: equalCost, minimumLife: 0s }\n"), 1);
     scene.run("6m");
     releases(&mut scene, "n0");
     tells(&mut scene, "n0 is released after 361 s free of 375");

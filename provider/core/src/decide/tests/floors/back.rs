@@ -2,8 +2,8 @@
 
 use super::super::back::fallen_back;
 use super::*;
-use crate::leaving::PAUSE;
 use crate::plan::Action;
+use crate::state::disruption::PAUSE;
 
 /// So many free nodes on demand in a pool with that floor, at the moment at which the first begins to go back to spot, or after 80 min in which
 /// none does; those that go then.

@@ -1,9 +1,9 @@
 //! Floors that are asked for through buffers: the autoscaler buys for them as it does for pods.
 
 use super::*;
-use crate::decide::BARREN_AFTER;
-use crate::floor::Through;
+use crate::decide::UNUSED_AFTER;
 use crate::plan::{Action, Note};
+use crate::policy::rules::warm_floor::Mechanism;
 
 /// So many nodes are ordered as if for pods, and come; no pod does.
 fn bought(world: &mut World, nodes: i32) {
@@ -18,7 +18,7 @@ fn bought(world: &mut World, nodes: i32) {
 }
 
 fn frozen(notes: &[Note]) -> bool {
-    notes.iter().any(|note| matches!(note, Note::Frozen { .. }))
+    notes.iter().any(|note| matches!(note, Note::Suspended { .. }))
 }
 
 #[test]
@@ -27,19 +27,19 @@ fn free_nodes_of_a_floor_do_not_freeze_their_group_whoever_asked_for_them() {
     let mut world = with(nodes(3));
     bought(&mut world, 4);
     assert!(world.records(GROUP_A).all(|record| !record.floor));
-    world.advance(BARREN_AFTER);
+    world.advance(UNUSED_AFTER);
     world.observe();
     assert!(!frozen(&world.pass().notes));
     // Nor do they when the floor is over: they stood free for it.
     world.policy(|policy| policy.pools[0].warm_floor = Some(nodes(0)));
-    world.advance(BARREN_AFTER);
+    world.advance(UNUSED_AFTER);
     world.observe();
     assert!(!frozen(&world.pass().notes));
     assert!(world.limits(GROUP_A).closed.is_none(), "{:?}", world.limits(GROUP_A).closed);
     // Without a floor that wants any, they do.
     let mut world = with(nodes(0));
     bought(&mut world, 4);
-    world.advance(BARREN_AFTER);
+    world.advance(UNUSED_AFTER);
     world.observe();
     assert!(frozen(&world.pass().notes));
 }
@@ -72,7 +72,7 @@ fn arrived(world: &World) -> u64 {
 #[test]
 fn what_buffers_order_is_no_arrival_and_each_pod_is_one() {
     let quantile = Quantile { p: Some(Percent(90)), window: minutes(2 * 24 * 60), horizon: Some(minutes(60)) };
-    let floor = WarmFloor { quantile: Some(quantile), through: Through::CapacityBuffer, ..nodes(2) };
+    let floor = WarmFloor { quantile: Some(quantile), mechanism: Mechanism::CapacityBuffer, ..nodes(2) };
     let mut world = with(floor);
     world.buffers = Some(true);
     // The first two for the floor.
@@ -109,9 +109,9 @@ fn what_buffers_order_is_no_arrival_and_each_pod_is_one() {
 
 #[test]
 fn which_nodes_a_buffer_keeps_is_the_autoscalers_choice() {
-    let floor = |through| WarmFloor { through, ..nodes(2) };
-    for (through, min, kept) in [(Through::MinSize, 2, 2), (Through::CapacityBuffer, 0, 0)] {
-        let mut world = with(floor(through));
+    let floor = |mechanism| WarmFloor { mechanism, ..nodes(2) };
+    for (mechanism, min, kept) in [(Mechanism::MinSize, 2, 2), (Mechanism::CapacityBuffer, 0, 0)] {
+        let mut world = with(floor(mechanism));
         world.buffers = Some(true);
         bought(&mut world, 3);
         // Of three free nodes whose windows are over the floor keeps two.
@@ -119,13 +119,13 @@ fn which_nodes_a_buffer_keeps_is_the_autoscalers_choice() {
         world.observe();
         let actions = world.pass().actions;
         let holds = actions.iter().filter(|action| matches!(action, Action::Hold { .. })).count();
-        assert_eq!((stands(&world).1, world.limits(GROUP_A).min, holds), (3, min, kept), "{through:?}");
+        assert_eq!((stands(&world).1, world.limits(GROUP_A).min, holds), (3, min, kept), "{mechanism:?}");
     }
 }
 
 #[test]
 fn until_it_is_known_whether_buffers_are_served_nothing_is_asked_for_twice() {
-    let mut world = with(WarmFloor { through: Through::CapacityBuffer, ..nodes(2) });
+    let mut world = with(WarmFloor { mechanism: Mechanism::CapacityBuffer, ..nodes(2) });
     world.buffers = None;
     world.pass();
     assert_eq!((stands(&world).0, world.limits(GROUP_A).min), (2, 0));
@@ -138,7 +138,7 @@ fn until_it_is_known_whether_buffers_are_served_nothing_is_asked_for_twice() {
 #[test]
 fn a_floor_of_buffers_that_cannot_be_bought_says_why() {
     let mut world = with_policy(|policy| {
-        policy.pools[0].warm_floor = Some(WarmFloor { through: Through::CapacityBuffer, ..nodes(2) });
+        policy.pools[0].warm_floor = Some(WarmFloor { mechanism: Mechanism::CapacityBuffer, ..nodes(2) });
         policy.pools[0].limits.max_nodes = 1;
     });
     world.buffers = Some(true);
@@ -147,5 +147,5 @@ fn a_floor_of_buffers_that_cannot_be_bought_says_why() {
     world.increase(GROUP_A, 1);
     world.pass();
     let blocked = world.floor().blocked.clone();
-    assert!(blocked.as_ref().is_some_and(|why| why.starts_with("limits.maxNodes: 1 of 1 nodes held")), "{blocked:?}");
+    assert!(blocked.as_ref().is_some_and(|why| why.starts_with("limits.maxNodes: 1 of 1 nodes in use")), "{blocked:?}");
 }

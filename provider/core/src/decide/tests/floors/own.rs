@@ -53,7 +53,7 @@ fn an_autoscaler_that_asks_late_finds_it_asked_for() {
     wait(&mut world, seconds(120));
     // It read the limits before the group was grown.
     let refused = world.try_increase(GROUP_A, 1).unwrap_err().to_string();
-    assert!(refused.contains("the autoscaler may not count on"), "{refused}");
+    assert!(refused.contains("Cluster Autoscaler may not know that"), "{refused}");
     assert_eq!(world.target(GROUP_A), 1);
 }
 
@@ -73,7 +73,7 @@ fn time_in_which_nobody_could_have_asked_does_not_count() {
     let mut world = with(nodes(1));
     world.pass();
     wait(&mut world, seconds(100));
-    // The service is away for an hour, or its clock is set: the wait begins anew.
+    // The service is away for an hour, or its clock is set: the wait begins again.
     world.advance(minutes(60));
     world.observe();
     assert_eq!(grown(&world.pass().notes), [("", 0); 0]);
@@ -87,9 +87,9 @@ fn without_an_autoscaler_nothing_is_grown_that_nobody_would_take_away() {
     world.memory.session = None;
     assert_eq!(grown(&wait(&mut world, minutes(10))), [("", 0); 0]);
     let lacks = world.pass().accounts.floors[0].blocked.clone();
-    assert_eq!(lacks.as_deref(), Some("no autoscaler has called yet, and Stoker grows nothing before one does"));
+    assert_eq!(lacks.as_deref(), Some("no autoscaler has called yet, and Stoker buys nothing before one does"));
     // The first that comes is given its time to ask, however long the floor was short before.
-    crate::orders::begin_session(&mut world.memory);
+    crate::decide::orders::begin_session(&mut world.memory);
     let plan = world.pass();
     assert_eq!((grown(&plan.notes), plan.accounts.floors[0].blocked.clone()), (vec![], None));
     assert_eq!(grown(&wait(&mut world, seconds(100))), [("", 0); 0]);

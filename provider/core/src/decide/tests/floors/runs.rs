@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::record::State;
+use crate::state::record::State;
 
 /// The next number of a fixed sequence (a linear congruential generator), below `below`.
 fn draw(state: &mut u64, below: u64) -> u64 {

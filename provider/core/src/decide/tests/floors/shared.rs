@@ -31,7 +31,7 @@ fn the_last_unit_of_a_quota_is_asked_for_once_and_the_other_floor_says_what_it_l
     for _ in 0..3 {
         let plan = world.pass();
         assert_eq!(raised(&plan), [1, 0]);
-        let lacks = "quota Q-OD r: 0 of 4 vCPU left, 4 in flight, one more needs 4, counting what is asked for already";
+        let lacks = "quota Q-OD r: 0 of 4 vCPU left, 4 in flight, one more needs 4, counting what is already on order";
         assert_eq!(blocked(&plan), [("pool", None), ("other", Some(lacks))]);
     }
     // Bought, it is what the other lacks, and nobody asks for it any more.

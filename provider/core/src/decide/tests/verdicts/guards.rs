@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::leaving::{LeaveFor, Leaving, Stage};
-use crate::orders::DeleteRefused;
+use crate::base::units::UsdMicros;
+use crate::decide::orders::DeleteRefused;
+use crate::facts::snapshot::Hold;
 use crate::plan::{Action, HoldFor};
-use crate::snapshot::Hold;
+use crate::state::disruption::{Disruption, DrainReason, Stage};
 use crate::testing::Lots;
-use crate::units::UsdMicros;
 
 /// What the plan holds and releases.
 fn holds(plan: &Plan<Checked>) -> Vec<(String, Option<HoldFor>)> {
@@ -43,7 +43,7 @@ fn each_kind_of_work_holds_its_node_in_the_pass_that_sees_it_and_min_size_counts
     let plan = pass(&mut world);
     assert_eq!((holds(&plan), min(&plan)), (vec![("node-0".into(), Some(HoldFor::Active))], 1));
     let refused = world.delete(GROUP_A, &[&machine(&world, 0)]).unwrap_err();
-    assert_eq!(refused.to_string(), "node-0 is busy: GPU GPU-0 is at work without a pod");
+    assert_eq!(refused.to_string(), "node-0 is busy: GPU GPU-0 is busy without a pod");
     // Quiet for less than a minute it stays; then our hold goes.
     world.sees(0, |seen, now| seen.gpus.get_mut(&uuid("GPU-0")).unwrap().activity = quiet(now));
     let plan = pass(&mut world);
@@ -67,7 +67,7 @@ fn each_kind_of_work_holds_its_node_in_the_pass_that_sees_it_and_min_size_counts
     assert_eq!(holds(plans.last().unwrap()), [("node-0".into(), Some(HoldFor::Unknown))]);
     assert_eq!(min(plans.last().unwrap()), 1);
     let refused = world.delete(GROUP_A, &[&machine(&world, 0)]).unwrap_err().to_string();
-    assert!(refused.starts_with("node-0 is unknown: its probe has not been heard since"), "{refused}");
+    assert!(refused.starts_with("node-0 is unknown: its probe has not reported since"), "{refused}");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn while_verdicts_stand_over_a_restart_no_deletion_rests_on_them() {
     let plan = pass(&mut world);
     assert_eq!((world.verdict(0), holds(&plan)), (Verdict::Warm, vec![]));
     let refused = world.delete(GROUP_A, &[&machine(&world, 0)]).unwrap_err();
-    assert_eq!(refused.to_string(), "node-0 is unknown: nothing has been heard of its GPUs yet");
+    assert_eq!(refused.to_string(), "node-0 is unknown: its GPUs have not been read yet");
     world.see(0, |now| seen(now, [quiet(now); 2]));
     pass(&mut world);
     assert_eq!(world.delete(GROUP_A, &[&machine(&world, 0)]), Ok(1));
@@ -126,13 +126,13 @@ fn a_closed_node_whose_probe_is_silent_is_not_deleted() {
     let mut world = World::probed(2);
     (0..2).for_each(|n| world.see(n, |now| seen(now, [quiet(now); 2])));
     world.wait(minutes(30));
-    world.edit_node(&World::name(0), |node| node.cordon = crate::snapshot::Cordon::Theirs);
+    world.edit_node(&World::name(0), |node| node.cordon = crate::facts::snapshot::Cordon::Theirs);
     pass(&mut world);
     assert_eq!(world.verdict(0), Verdict::Draining);
     world.silence(0);
     pass(&mut world);
     let refused = world.delete(GROUP_A, &[&machine(&world, 0)]).unwrap_err();
-    assert_eq!(refused.to_string(), "node-0 is unknown: nothing has been heard of its GPUs yet");
+    assert_eq!(refused.to_string(), "node-0 is unknown: its GPUs have not been read yet");
     world.see(0, |now| seen(now, [quiet(now); 2]));
     pass(&mut world);
     assert_eq!(world.delete(GROUP_A, &[&machine(&world, 0)]), Ok(1));
@@ -222,9 +222,9 @@ fn a_node_that_did_not_go_back_to_spot_after_all_is_closed_when_its_gpu_is_lost(
         let record = world.memory.records.values().next().unwrap();
         (record.id, record.purchase().unwrap().market.clone())
     };
-    let why = LeaveFor::BackToSpot { market, gain: UsdMicros(2), cost: UsdMicros(1), work: false };
-    let stage = Stage::Stays { until: world.now.saturating_add(minutes(60)).unwrap() };
-    let stays = Leaving { why, since: world.now, stage, asked: false, pods: BTreeSet::new() };
+    let why = DrainReason::BackToSpot { market, gain: UsdMicros(2), cost: UsdMicros(1), work: false };
+    let stage = Stage::DrainAbandoned { until: world.now.saturating_add(minutes(60)).unwrap() };
+    let stays = Disruption { why, since: world.now, stage, asked: false, pods: BTreeSet::new() };
     world.memory.leaving.insert(id, Arc::new(stays));
     world.see(0, |now| seen(now, [untold(Why::GpuLost, now), quiet(now)]));
     world.wait(minutes(1));

@@ -31,9 +31,10 @@ fn when_all_probes_fall_silent_together_pods_are_the_evidence_and_it_is_told_onc
     let text = plans.iter().flat_map(|plan| &plan.notes).next().unwrap().to_string();
     assert_eq!(
         text,
-        "pool pool: none of the probes of 3 nodes has been heard since 2026-11-01 00:01:00Z; its pods are the evidence until they are back: look at the probes' DaemonSet"
+        "pool pool: none of the probes on 3 nodes has reported since 2026-11-01 00:01:00Z; until they do, only pods show \
+         which nodes are in use: look at the probes' DaemonSet"
     );
-    assert_eq!(world.why(0), "no GPU pod is bound to it, and no probe of its pool is heard");
+    assert_eq!(world.why(0), "no GPU pod is bound to it, and no probe of its pool reports");
     // A probe that crashes at once ends nothing.
     world.see(0, |now| seen(now, [untold(Why::NotYet, now); 2]));
     world.wait(seconds(30));

@@ -1,12 +1,12 @@
 //! One node whose probe is the evidence.
 
 use super::*;
-use crate::policy::Workload;
-use crate::reading::seen::{Ailment, HealthFact};
-use crate::reading::{Gate, GateResult};
-use crate::snapshot::Cordon;
-use crate::verdict::Reason;
-use crate::window::Stabilization;
+use crate::base::kinds::Workload;
+use crate::facts::reading::seen::{Ailment, HealthFact};
+use crate::facts::reading::{Gate, GateResult};
+use crate::facts::snapshot::Cordon;
+use crate::policy::rules::stabilization::Stabilization;
+use crate::state::node_verdict::Reason;
 
 fn after(moment: Timestamp, length: SignedDuration) -> Timestamp {
     moment.saturating_add(length).unwrap()
@@ -15,14 +15,14 @@ fn after(moment: Timestamp, length: SignedDuration) -> Timestamp {
 #[test]
 fn a_node_boots_until_it_is_ready_its_gates_are_passed_and_every_gpu_is_proven_quiet() {
     let mut world = World::probed(1);
-    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Booting, "nothing has been heard of its GPUs yet"));
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Booting, "its GPUs have not been read yet"));
     world.see(0, |now| {
         let mut seen = seen(now, [untold(Why::NotYet, now); 2]);
         seen.gates.insert(Gate::GpuCount, GateResult::Failed("1 GPUs, 2 expected".to_owned()));
         seen
     });
     world.pass();
-    let why = "the number of GPUs is not as it should be: 1 GPUs, 2 expected";
+    let why = "the start-up check of the number of GPUs failed: 1 GPUs, 2 expected";
     assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Booting, why));
     world.sees(0, |seen, _| {
         seen.gates.insert(Gate::GpuCount, GateResult::Passed);
@@ -39,7 +39,7 @@ fn a_node_boots_until_it_is_ready_its_gates_are_passed_and_every_gpu_is_proven_q
     world.set_ready(0, Some(world.now));
     world.pass();
     assert_eq!(world.judged(0).since, world.now);
-    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Warm, "no GPU pod is bound to it, and its GPUs are quiet"));
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Warm, "no GPU pod is bound to it, and its GPUs are idle"));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_gate_that_is_not_passed_ten_minutes_after_ready_is_a_fault_and_deafness_to_
     assert_eq!((world.verdict(0), world.verdict(1)), (Verdict::Booting, Verdict::Booting));
     world.wait(seconds(1));
     assert_eq!((world.verdict(0), world.verdict(1)), (Verdict::Unhealthy, Verdict::Booting));
-    assert_eq!(world.why(0), "the driver's version is not as it should be: so");
+    assert_eq!(world.why(0), "the start-up check of the driver's version failed: so");
 }
 
 #[test]
@@ -77,14 +77,14 @@ fn work_counts_at_once_and_a_node_is_free_again_after_a_minute_of_quiet_since_th
     world.wait(minutes(5));
     world.sees(0, |seen, now| seen.gpus.get_mut(&uuid("GPU-1")).unwrap().activity = active(now));
     world.pass();
-    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Busy, "GPU GPU-1 is at work without a pod"));
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Busy, "GPU GPU-1 is busy without a pod"));
     world.wait(minutes(5));
     let ended = world.now;
     // Told when it has lasted 15 s.
     world.wait(seconds(15));
     world.sees(0, |seen, _| seen.gpus.get_mut(&uuid("GPU-1")).unwrap().activity = quiet(ended));
     world.pass();
-    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Busy, "its GPUs have been quiet for less than 60 s"));
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Busy, "its GPUs have been idle for less than 60 s"));
     world.wait(seconds(44));
     assert_eq!(world.verdict(0), Verdict::Busy);
     world.wait(seconds(1));
@@ -100,7 +100,7 @@ fn an_instance_at_work_makes_its_node_busy_and_is_named() {
         gpu.activity = active(now);
     });
     world.pass();
-    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Busy, "GPU MIG-b is at work without a pod"));
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Busy, "GPU MIG-b is busy without a pod"));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn pods_that_do_nothing_hold_a_node_after_the_time_that_the_pool_allows_and_anot
     assert_eq!(world.verdict(0), Verdict::Busy);
     world.wait(minutes(1));
     assert_eq!(world.verdict(0), Verdict::Held);
-    assert_eq!(world.why(0), "dev/another and 1 more pods hold its GPUs and do nothing with them");
+    assert_eq!(world.why(0), "dev/another and 1 more pods occupy its GPUs and do nothing with them");
     // It works again: busy at once, and held no sooner than 2 h after its next quiet.
     world.sees(0, |seen, now| seen.gpus.get_mut(&uuid("GPU-0")).unwrap().activity = active(now));
     world.pass();
@@ -215,7 +215,7 @@ fn a_silent_probe_makes_its_node_unknown_after_three_rounds_and_quiet_that_was_n
     assert_eq!((world.verdict(0), world.judged(0).since), (Verdict::Warm, began));
     world.wait(seconds(1));
     assert_eq!(world.verdict(0), Verdict::Unknown);
-    assert_eq!(world.why(0), "its probe has not been heard since 2026-11-01 00:30:00Z");
+    assert_eq!(world.why(0), "its probe has not reported since 2026-11-01 00:30:00Z");
     // Ten minutes later it is heard again, and quiet since then.
     world.wait(minutes(10));
     let back = world.now;
@@ -223,7 +223,7 @@ fn a_silent_probe_makes_its_node_unknown_after_three_rounds_and_quiet_that_was_n
     world.wait(seconds(15));
     world.see(0, |_| seen(back, [quiet(back); 2]));
     world.pass();
-    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Unknown, "its GPUs have been quiet for less than 60 s"));
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Unknown, "its GPUs have been idle for less than 60 s"));
     world.wait(seconds(45));
     assert_eq!((world.verdict(0), world.judged(0).since), (Verdict::Warm, back));
 }
@@ -483,7 +483,7 @@ fn a_gate_that_fails_while_a_driver_is_reloaded_is_no_fault_before_it_has_lasted
     world.wait(seconds(1));
     assert_eq!(
         (world.verdict(0), world.why(0).as_str()),
-        (Verdict::Unhealthy, "the driver is not as it should be: not loaded")
+        (Verdict::Unhealthy, "the start-up check of the driver failed: not loaded")
     );
 }
 
@@ -496,13 +496,13 @@ fn a_node_that_no_pod_can_begin_on_is_not_warm() {
     world.set_ready(0, Some(world.now));
     world.close(Cordon::Theirs);
     world.pass();
-    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Draining, "somebody has closed it to new pods"));
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Draining, "somebody has cordoned it"));
     world.set_pods(0, &["ml/train"]);
     world.pass();
     assert_eq!(world.verdict(0), Verdict::Busy);
 }
 
-/// Nothing is proven of the time before the clock was set back, and a free node needs no proof to stay so: its floor would be bought anew.
+/// Nothing is proven of the time before the clock was set back, and a free node needs no proof to stay so: its floor would be bought again.
 #[test]
 fn a_free_node_is_free_when_its_kubelet_is_back_or_it_is_opened_though_the_clock_was_set_back_meanwhile() {
     type Change = fn(&mut World);
@@ -516,7 +516,7 @@ fn a_free_node_is_free_when_its_kubelet_is_back_or_it_is_opened_though_the_clock
         world.advance(-minutes(30));
         back(&mut world);
         world.pass();
-        let why = "no GPU pod is bound to it, and its GPUs are quiet";
+        let why = "no GPU pod is bound to it, and its GPUs are idle";
         assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Warm, why));
     }
 }
@@ -539,7 +539,7 @@ fn a_node_whose_window_is_over_stays_idle_while_it_is_free() {
     // Closed and opened again by somebody, it goes on.
     world.close(Cordon::Theirs);
     world.pass();
-    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Draining, "somebody has closed it to new pods"));
+    assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Draining, "somebody has cordoned it"));
     world.close(Cordon::None);
     world.pass();
     assert_eq!((world.verdict(0), world.judged(0).free_since()), (Verdict::Idle, Some(start())));

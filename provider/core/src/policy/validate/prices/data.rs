@@ -1,10 +1,10 @@
 //! Where data is said to lie, against the tables: a misspelt region would have no transfer price, and leave every place out.
 
-use crate::ids::{Cloud, Region};
+use crate::base::ids::{Cloud, Region};
+use crate::market::price::PriceBook;
+use crate::market::transfer::{Continent, MaxDistance};
 use crate::policy::validate::{Faults, data::site};
 use crate::policy::{Path, RawWhere};
-use crate::price::PriceBook;
-use crate::transfer::{Continent, MaxDistance};
 
 use super::Known;
 
@@ -29,8 +29,7 @@ impl Known<'_> {
         let Some(here) = continents.continent(&home.cloud, &home.region) else {
             // A region that no table knows is told already.
             if self.clouds.get(home.cloud.as_str()).is_some_and(|cloud| cloud.regions.contains_key(home.region.as_str())) {
-                let message =
-                    format!("continent means nothing for {home}, whose continent no table tells: write region or any");
+                let message = format!("continent does not work for {home}, whose continent is unknown: write region or any");
                 faults.add(&path, message);
             }
             return;
@@ -46,7 +45,8 @@ impl Known<'_> {
             faults.add(
                 &path,
                 format!(
-                    "continent allows {here} alone, where {home} lies, and the pool names only {}: name a region there, or write any",
+                    "continent allows only {here}, where {home} is, and the pool names only {}: name a region there, or \
+                     write any",
                     elsewhere.join(", ")
                 ),
             );

@@ -1,7 +1,7 @@
 //! Where data lies, how far nodes may be from it, and how they spread.
 
 use super::*;
-use crate::transfer::{Continent, Data, DataSet, MaxDistance, Site, TransferPrices};
+use crate::market::transfer::{Continent, Data, DataSet, MaxDistance, Site, TransferPrices};
 
 /// The good policy with this said of its first pool's where beside, and this region under defaults.
 fn located(more: &Value, default: Option<&str>) -> RawPolicy {
@@ -48,22 +48,22 @@ fn data_counts_only_where_something_is_said_of_it() {
 fn each_word_about_data_has_its_fault() {
     let home = Some("aws/us-east-1");
     for (more, default, expected) in [
-        (json!({"datasetGiB": 0}), home, "datasetGiB is 0: write how many GiB a node reads, or take it out"),
+        (json!({"datasetGiB": 0}), home, "datasetGiB is 0: write how many GiB a node reads, or remove it"),
         (json!({"datasetGiB": 9_000_000_000_u64}), home, "datasetGiB 9000000000 is above 1048576, a PiB, more than a node reads: write GiB"),
-        (json!({"datasetGiB": 1}), None, "pools[0].where has datasetGiB and does not say where the data lies: name dataRegion here or under defaults, e.g. aws/us-east-1"),
-        (json!({"maxDistance": "continent"}), None, "pools[0].where has maxDistance and does not say where the data lies: name dataRegion here or under defaults, e.g. aws/us-east-1"),
-        (json!({"datasetGiB": 1, "dataRegion": "us-east-1"}), None, "dataRegion \"us-east-1\" is no cloud and region: write it like aws/us-east-1"),
+        (json!({"datasetGiB": 1}), None, "pools[0].where has datasetGiB and does not say where the data is: name dataRegion here or under defaults, e.g. aws/us-east-1"),
+        (json!({"maxDistance": "continent"}), None, "pools[0].where has maxDistance and does not say where the data is: name dataRegion here or under defaults, e.g. aws/us-east-1"),
+        (json!({"datasetGiB": 1, "dataRegion": "us-east-1"}), None, "dataRegion \"us-east-1\" is not a cloud and region: write it like aws/us-east-1"),
         (json!({"datasetGiB": 1, "dataRegion": "aws/"}), None, "dataRegion is empty: give a name"),
-        (json!({"dataRegion": "aws/us-east-1"}), None, "pools[0].where has a dataRegion without effect: name datasetGiB, or a maxDistance of region or continent, or take it out"),
-        (json!({"datasetReadEvery": "8h"}), home, "pools[0].where has a datasetReadEvery without datasetGiB: name how much a node reads, or take it out"),
+        (json!({"dataRegion": "aws/us-east-1"}), None, "pools[0].where has a dataRegion without effect: name datasetGiB, or a maxDistance of region or continent, or remove it"),
+        (json!({"datasetReadEvery": "8h"}), home, "pools[0].where has a datasetReadEvery without datasetGiB: name how much a node reads, or remove it"),
         (json!({"datasetGiB": 1, "datasetReadEvery": "daily"}), home, "datasetReadEvery \"daily\" is not a length of time: write it like 10m, 1h30m or 90s"),
-        (json!({"datasetGiB": 1, "datasetReadEvery": "0s"}), home, "datasetReadEvery 0s is below 1m: raise it, it is how long a node works with what it has read"),
-        (json!({"datasetGiB": 1, "datasetReadEvery": "9000h"}), home, "datasetReadEvery 9000h is above 8760h, a year: lower it, it is how long a node works with what it has read"),
-        (json!({"maxDistance": "region"}), Some("aws/eu-west-1"), "maxDistance region allows aws/eu-west-1 alone, where the data lies and the pool may not buy: \
-            name aws in clouds and eu-west-1 in regions, or write continent or any"),
+        (json!({"datasetGiB": 1, "datasetReadEvery": "0s"}), home, "datasetReadEvery 0s is below 1m: raise it; it is how long a node works with the data that it read"),
+        (json!({"datasetGiB": 1, "datasetReadEvery": "9000h"}), home, "datasetReadEvery 9000h is above 8760h, a year: lower it; it is how long a node works with the data that it read"),
+        (json!({"maxDistance": "region"}), Some("aws/eu-west-1"), "maxDistance region allows only aws/eu-west-1, where the \
+            data is and the pool may not buy: name aws in clouds and eu-west-1 in regions, or write continent or any"),
         (json!({"maxZoneShare": "half"}), None, "maxZoneShare \"half\" is not a share: write it like 25%"),
         (json!({"maxZoneShare": "101%"}), None, "maxZoneShare \"101%\" is above 100%: lower it"),
-        (json!({"maxZoneShare": "0%"}), None, "maxZoneShare is 0%, which no node fits: raise it, or take it out"),
+        (json!({"maxZoneShare": "0%"}), None, "maxZoneShare is 0%, which no node fits: raise it, or remove it"),
         (json!({"maxZoneShare": "33%", "zones": ["us-east-1a", "us-east-1b", "us-east-1c"]}), None, "maxZoneShare 33% needs at least 4 zones, and zones names 3: \
             name more, leave zones out, or raise it to 34%"),
     ] {
@@ -75,7 +75,7 @@ fn each_word_about_data_has_its_fault() {
 fn a_wrong_default_is_told_once() {
     let mut raw = located(&json!({"datasetGiB": 1}), Some("us-east-1"));
     raw.pools[1].place.dataset_gib = Some(1);
-    assert_eq!(faults(&raw), ["defaults.dataRegion \"us-east-1\" is no cloud and region: write it like aws/us-east-1"]);
+    assert_eq!(faults(&raw), ["defaults.dataRegion \"us-east-1\" is not a cloud and region: write it like aws/us-east-1"]);
 }
 
 #[test]
@@ -100,13 +100,14 @@ fn data_regions_are_held_against_the_price_tables() {
     }
     book.set_transfers(transfers);
     for (more, default, expected) in [
-        (json!({"datasetGiB": 1, "dataRegion": "aws/us-est-1"}), None, r#"pools[0].where.dataRegion "us-est-1" is no region of aws: nearest is us-east-1"#),
-        (json!({"datasetGiB": 1, "dataRegion": "lambda/global"}), None, r#"pools[0].where.dataRegion "lambda" is no cloud of the price tables: known are aws, azure"#),
-        (json!({"datasetGiB": 1, "dataRegion": "aws/us-east-1/us-east-1a"}), None, r#"pools[0].where.dataRegion "us-east-1a" is a zone's name, which means another place in each account: write its id, such as use1-az1"#),
-        (json!({"datasetGiB": 1}), Some("aws/us-est-1"), r#"defaults.dataRegion "us-est-1" is no region of aws: nearest is us-east-1"#),
-        (json!({"maxDistance": "continent"}), Some("aws/eu-west-2"), "pools[0].where.maxDistance continent allows europe alone, where aws/eu-west-2 lies, and the pool names only \
-            aws/us-east-1 in north-america, aws/us-east-2 in north-america: name a region there, or write any"),
-        (json!({"maxDistance": "continent"}), Some("azure/eastus"), "pools[0].where.maxDistance continent means nothing for azure/eastus, whose continent no table tells: write region or any"),
+        (json!({"datasetGiB": 1, "dataRegion": "aws/us-est-1"}), None, r#"pools[0].where.dataRegion "us-est-1" is not a known region of aws: nearest is us-east-1"#),
+        (json!({"datasetGiB": 1, "dataRegion": "lambda/global"}), None, r#"pools[0].where.dataRegion "lambda" is not a known cloud: known are aws, azure"#),
+        (json!({"datasetGiB": 1, "dataRegion": "aws/us-east-1/us-east-1a"}), None, r#"pools[0].where.dataRegion "us-east-1a" is a zone's name, which means another zone in each account: write its id, such as use1-az1"#),
+        (json!({"datasetGiB": 1}), Some("aws/us-est-1"), r#"defaults.dataRegion "us-est-1" is not a known region of aws: nearest is us-east-1"#),
+        (json!({"maxDistance": "continent"}), Some("aws/eu-west-2"), "pools[0].where.maxDistance continent allows only \
+            europe, where aws/eu-west-2 is, and the pool names only aws/us-east-1 in north-america, aws/us-east-2 in \
+            north-america: name a region there, or write any"),
+        (json!({"maxDistance": "continent"}), Some("azure/eastus"), "pools[0].where.maxDistance continent does not work for azure/eastus, whose continent is unknown: write region or any"),
     ] {
         assert_eq!(shown(&check_against_prices(&located(&more, default), &book)), [expected], "{more}");
     }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::calendar::{Cron, Slot, Zone};
-use crate::floor::{Quantile, WarmWhen};
+use crate::base::calendar::{Cron, Slot, Zone};
+use crate::policy::rules::warm_floor::{Quantile, WarmWhen};
 
 /// The faults of a first pool that has these fields beside its own, without their path up to the pool.
 fn told(fields: &Value) -> Vec<String> {
@@ -42,9 +42,9 @@ fn a_floor_is_read_with_its_defaults() {
 /// Without the API a floor through buffers is not lost.
 #[test]
 fn a_floor_goes_through_buffers_where_it_may_and_they_are_served() {
-    let of = |through: &str| {
+    let of = |mechanism: &str| {
         let mut file = good();
-        file["pools"][0]["warmFloor"] = json!({"nodes": 1, "through": through});
+        file["pools"][0]["warmFloor"] = json!({"nodes": 1, "mechanism": mechanism});
         let policy = Policy::try_from_raw(&serde_json::from_value(file).unwrap()).unwrap();
         let floor = policy.pools[0].warm_floor.clone().unwrap();
         [None, Some(false), Some(true)].map(|served| floor.raises_min_size(served))
@@ -57,26 +57,26 @@ fn a_floor_goes_through_buffers_where_it_may_and_they_are_served() {
 fn a_floor_that_cannot_be_is_refused_with_its_cure() {
     assert_eq!(
         floor(&json!({})),
-        ["warmFloor asks for nothing: write nodes, percentOfBusy, quantile, schedule or signals: true, or take it out"]
+        ["warmFloor asks for nothing: write nodes, percentOfBusy, quantile, schedule or signals: true, or remove it"]
     );
     assert_eq!(floor(&json!({"nodes": 5})), ["warmFloor.nodes 5 is above limits.maxNodes 4: lower it or raise that"]);
     assert_eq!(floor(&json!({"nodes": 4})), [""; 0]);
-    assert_eq!(floor(&json!({"percentOfBusy": "0%"})), ["warmFloor.percentOfBusy is 0%: name a share, or take it out"]);
+    assert_eq!(floor(&json!({"percentOfBusy": "0%"})), ["warmFloor.percentOfBusy is 0%: name a share, or remove it"]);
     assert_eq!(
         floor(&json!({"quantile": {"p": "100%", "window": "12h", "horizon": "30s"}})),
         [
             "warmFloor.quantile.p 100% is not above 0% and below 100%: write it like 95%",
-            "warmFloor.quantile.window 12h is below 1d: raise it, a part of a day says nothing of the rest",
+            "warmFloor.quantile.window 12h is below 1d: raise it, part of a day does not represent the rest",
             "warmFloor.quantile.horizon 30s is below 1m: raise it, no machine boots so fast",
         ]
     );
     assert_eq!(
         floor(&json!({"signals": true})),
-        ["warmFloor.signals has none to go by: list the pool's signals, or take it out"]
+        ["warmFloor.signals has no signals to follow: list the pool's signals, or remove it"]
     );
     assert_eq!(
         told(&json!({"evidence": "none", "warmFloor": {"nodes": 1}})),
-        ["warmFloor needs to know which nodes are free, and evidence: none never does: write evidence: pods or probe"]
+        ["warmFloor needs to know which nodes are free, which evidence: none never shows: write evidence: pods or probe"]
     );
 }
 
@@ -124,13 +124,12 @@ fn every_fault_of_a_schedule_is_told_with_its_place() {
     assert!(grown[0].contains("stabilization.afterScaleUp window of 2h"), "{grown:?}");
     assert_eq!(
         schedule(json!([slot("0 8 * * *", "24h", 1)])),
-        [
-            "warmFloor.schedule[0].for 24h runs into the next start and so on without end: shorten it, or let it start less often"
-        ]
+        ["warmFloor.schedule[0].for 24h lasts until its next start and so never ends: shorten it, or let it start less \
+             often"]
     );
     assert_eq!(
         schedule(json!([slot("0 8 * * 1", "1h", 1), slot("0  8 * * 1", "2h", 3)])),
-        ["warmFloor.schedule[1] begins whenever schedule[0] does: join the two, or change one"]
+        ["warmFloor.schedule[1] starts whenever schedule[0] does: join the two, or change one"]
     );
     // Slots that overlap are fine: the most counts.
     assert_eq!(schedule(json!([slot("0 8 * * 1", "10h", 1), slot("0 12 * * 1", "2h", 3)])), [""; 0]);
@@ -144,30 +143,29 @@ fn off_hours_that_change_nothing_or_contradict_are_refused() {
     assert_eq!(
         off(&json!({"schedule": [], "maxNodes": 4, "grace": "5m"})),
         [
-            "offHours.schedule is empty: name at least one time, or take offHours out",
-            "offHours.maxNodes 4 is not below limits.maxNodes 4, so it changes nothing: lower it or take it out",
-            "offHours.grace is for held: evict alone: take it out, or write that",
+            "offHours.schedule is empty: name at least one time, or remove offHours",
+            "offHours.maxNodes 4 is not below limits.maxNodes 4, so it changes nothing: lower it or remove it",
+            "offHours.grace applies to held: evict only: remove it, or write that",
         ]
     );
     assert_eq!(
         off(&json!({"schedule": nights, "held": "evict", "grace": "25h"})),
         [
             "offHours.grace 25h is above 24h: lower it, off-hours would be over",
-            "offHours.held evict needs evidence: probe: nothing else tells a forgotten notebook from one at work",
+            "offHours.held evict needs evidence: probe: nothing else can tell a forgotten notebook from a busy one",
         ]
     );
     assert_eq!(
         told(&json!({"limits": {"minNodes": 1, "maxNodes": 4}, "offHours": {"schedule": nights, "maxNodes": 0}})),
         ["offHours.maxNodes 0 is below limits.minNodes 1, which are kept at all times: lower those, or raise it"]
     );
-    // Two that take turns for ever, on working days and at weekends.
+    // Two that take turns forever, on working days and at weekends.
     let always = json!([{"cron": "0 8 * * 1-5", "for": "24h"}, {"cron": "0 8 * * 0,6", "for": "24h"}]);
     let fields = json!({"limits": {"maxNodes": 4}, "warmFloor": {"nodes": 2}, "offHours": {"schedule": always, "maxNodes": 1}});
     assert_eq!(
         told(&fields),
-        [
-            "offHours.schedule covers every hour, so maxNodes 1 always holds, and warmFloor.nodes 2 is never kept: leave a time out, or write limits.maxNodes"
-        ]
+        ["offHours.schedule covers every hour, so maxNodes 1 always applies, and warmFloor.nodes 2 is never kept: leave a \
+             time out, or write limits.maxNodes"]
     );
     let nearly = json!([{"cron": "0 8 * * 1-5", "for": "24h"}, {"cron": "0 8 * * 0,6", "for": "23h59m"}]);
     assert_eq!(off(&json!({"schedule": nearly, "maxNodes": 1})), [""; 0]);
@@ -178,9 +176,8 @@ fn off_hours_that_change_nothing_or_contradict_are_refused() {
     let hour = json!([{"cron": "0 20 * * *", "for": "1h"}]);
     assert_eq!(
         evict(hour.clone(), "1h"),
-        [
-            "offHours.schedule[0].for 1h is no longer than offHours.grace, 1h, so no held node is let go in it: lengthen it, or shorten that"
-        ]
+        ["offHours.schedule[0].for 1h is no longer than offHours.grace, 1h, so no idle pod is evicted in it: lengthen it, \
+             or shorten that"]
     );
     assert_eq!(evict(hour, "59m"), [""; 0]);
     // With the next it makes two hours.

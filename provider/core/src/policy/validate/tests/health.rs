@@ -1,7 +1,7 @@
 //! Unhealthy nodes, and how long a save takes.
 
 use super::*;
-use crate::health::{HealthRules, UnhealthyAction};
+use crate::policy::rules::health::{HealthRules, UnhealthyAction};
 
 fn read(evidence: Evidence, unhealthy: Value) -> Result<HealthRules, Vec<String>> {
     let mut raw = with("/pools/0/unhealthy", unhealthy);
@@ -26,7 +26,7 @@ fn rules_for_unhealthy_nodes_that_say_nothing_or_too_much_are_told() {
     let at = "pools[0].unhealthy";
     assert_eq!(
         faults(Evidence::Pods, json!({"action": "drain"})),
-        [format!("{at} cannot be met by the evidence: pods tells nothing of hardware: write evidence: probe, or take it out")]
+        [format!("{at} cannot be met by the evidence: pods shows nothing about hardware: write evidence: probe, or remove it")]
     );
     assert_eq!(
         faults(Evidence::Probe, json!({"maxReplacements": 0, "after": "25h"})),
@@ -35,7 +35,7 @@ fn rules_for_unhealthy_nodes_that_say_nothing_or_too_much_are_told() {
             format!("{at}.maxReplacements is 0, which replaces no node: raise it, or write action: cordon"),
         ]
     );
-    let idle = "has no effect with action: cordon, which ends no node: take it out";
+    let idle = "has no effect with action: cordon, which ends no node: remove it";
     assert_eq!(
         faults(Evidence::Probe, json!({"action": "cordon", "maxReplacements": 2, "after": "1m"})),
         [format!("{at}.after {idle}"), format!("{at}.maxReplacements {idle}")]
@@ -46,7 +46,7 @@ fn rules_for_unhealthy_nodes_that_say_nothing_or_too_much_are_told() {
 fn a_save_that_cannot_be_is_told() {
     let faults = |spot: Value| faults(&with("/pools/1/capacity/spot", spot));
     let at = "pools[1].capacity.spot.checkpointSave";
-    assert_eq!(faults(json!({"checkpointSave": "0s"})), [format!("{at} is 0: name how long a save takes, or take it out")]);
+    assert_eq!(faults(json!({"checkpointSave": "0s"})), [format!("{at} is 0: name how long a save takes, or remove it")]);
     assert_eq!(
         faults(json!({"checkpointSave": "30m"})),
         [format!(
@@ -54,5 +54,5 @@ fn a_save_that_cannot_be_is_told() {
         )]
     );
     let unsaved = faults(json!({"checkpoint": "none", "checkpointSave": "30s"}));
-    assert_eq!(unsaved, [format!("{at} is of checkpoints, and the pool writes none: take it out, or name checkpoint")]);
+    assert_eq!(unsaved, [format!("{at} applies to checkpoints, and the pool writes none: remove it, or name checkpoint")]);
 }

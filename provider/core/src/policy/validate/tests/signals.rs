@@ -1,6 +1,6 @@
 use super::*;
-use crate::demand::Amount;
 use crate::policy::Prometheus;
+use crate::policy::rules::demand::Amount;
 
 fn prometheus(value: Value) -> RawPolicy {
     with("/prometheus", value)
@@ -32,20 +32,20 @@ fn prometheus_is_asked_as_is_usual_unless_the_policy_says_otherwise() {
 fn faults_of_how_prometheus_is_asked_name_the_cure() {
     for (block, said) in [
         (json!({"interval": "4s"}), "prometheus.interval 4s is below 5s: raise it, exporters are hardly scraped faster"),
-        (json!({"interval": "61s"}), "prometheus.interval 61s is above 1m: lower it, a reading stands for 90 s at most"),
+        (json!({"interval": "61s"}), "prometheus.interval 61s is above 1m: lower it, a reading is valid for 90 s at most"),
         (
             json!({"interval": "1m", "staleAfter": "30s"}),
             "prometheus.staleAfter 30s is not above the interval of 60s, so all would be unknown between rounds: raise it",
         ),
         (
             json!({"staleAfter": "11m"}),
-            "prometheus.staleAfter 11m is above 10m: lower it, a node that went away would be taken for what it was",
+            "prometheus.staleAfter 11m is above 10m: lower it, a node that is gone would still count as it was",
         ),
         (
             json!({"nodeLabels": ["node name"]}),
             "prometheus.nodeLabels[0] \"node name\" is not a label of Prometheus: write letters, digits and '_', such as Hostname",
         ),
-        (json!({"nodeLabels": ["node", "node"]}), "prometheus.nodeLabels[1] \"node\" is named twice: take one out"),
+        (json!({"nodeLabels": ["node", "node"]}), "prometheus.nodeLabels[1] \"node\" is listed twice: remove one"),
         (json!({"matchLabels": {"cluster": ""}}), "prometheus.matchLabels.cluster is empty: give a name"),
     ] {
         assert_eq!(faults(&prometheus(block)), [said]);
@@ -79,7 +79,7 @@ fn faults_of_signals_name_the_cure() {
         (json!([one("a", " ", json!(1))]), "pools[1].signals[0].query is empty: write the PromQL that gives the signal"),
         (
             json!([one("a", "x", json!(0))]),
-            "pools[1].signals[0].perReplica 0 is nothing: write how much one replica takes, above 0",
+            "pools[1].signals[0].perReplica 0 is zero: write how much one replica takes, above 0",
         ),
         (
             json!([one("a", "x", json!(-2))]),

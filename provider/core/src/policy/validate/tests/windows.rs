@@ -1,7 +1,7 @@
 //! Stabilization windows.
 
 use super::*;
-use crate::window::{Stabilization, Window};
+use crate::policy::rules::stabilization::{Stabilization, Window};
 
 fn said(windows: Value) -> Vec<String> {
     let told = faults(&with("/pools/0/stabilization", windows));
@@ -34,11 +34,11 @@ fn windows_have_defaults_by_workload() {
 #[test]
 fn what_is_written_of_windows_is_read() {
     let written = json!({
-        "scaleDown": "20m", "window": "equalPay", "minimumLife": "0s", "afterScaleUp": "90s", "maxRemovalsPerWindow": "25%"
+        "scaleDown": "20m", "window": "equalCost", "minimumLife": "0s", "afterScaleUp": "90s", "maxRemovalsPerWindow": "25%"
     });
     let rules = Stabilization {
         scale_down: SignedDuration::from_mins(20),
-        window: Window::EqualPay,
+        window: Window::EqualCost,
         minimum_life: SignedDuration::ZERO,
         after_scale_up: SignedDuration::from_secs(90),
         max_removals: Percent(25),
@@ -52,17 +52,16 @@ fn windows_that_make_no_sense_are_named_all_at_once() {
     assert_eq!(
         said(all),
         [
-            "scaleDown is 0: a node would go between two pods of one queue; name a length, such as 1m",
+            "scaleDown is 0: a node would be released between two pods of one queue; write a length, such as 1m",
             "minimumLife 25h is above 24h: shorten it, or keep nodes with limits.minNodes",
             r#"afterScaleUp "soon" is not a length of time: write it like 10m, 1h30m or 90s"#,
-            "maxRemovalsPerWindow is 0%, and no node would ever go: raise it, or keep nodes with limits.minNodes",
+            "maxRemovalsPerWindow is 0%, and no node would ever be released: raise it, or keep nodes with limits.minNodes",
         ]
     );
     assert_eq!(
-        said(json!({ "scaleDown": "1m", "window": "equalPay" })),
-        [
-            "window is equalPay, but scaleDown is 1m or less, which dear and cheap nodes wait alike: raise scaleDown, or write fixed"
-        ]
+        said(json!({ "scaleDown": "1m", "window": "equalCost" })),
+        ["window is equalCost, but scaleDown is 1m or less, which expensive and cheap nodes wait alike: raise scaleDown, \
+             or write fixed"]
     );
     assert_eq!(
         said(json!({ "scaleDown": "48h" })),
@@ -76,7 +75,7 @@ fn windows_are_for_pools_in_which_something_tells_what_is_free() {
     let mut raw = with("/pools/0/evidence", json!("none"));
     assert_eq!(Policy::try_from_raw(&raw).expect("no faults").pools[0].stabilization, None);
     raw.pools[0].stabilization = Some(crate::policy::RawStabilization::default());
-    let why =
-        "has no effect with evidence: none, by which nothing tells when a node is free: take it out, or write evidence: pods";
+    let why = "has no effect with evidence: none, because nothing then shows when a node is free: remove it, or write evidence: \
+         pods";
     assert_eq!(faults(&raw), [format!("pools[0].stabilization {why}")]);
 }

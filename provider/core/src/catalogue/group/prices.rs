@@ -1,0 +1,46 @@
+//! Price overrides from the policy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::ids::Cloud;
+use crate::market::offer::{CapacityType, Market, Place};
+use crate::market::price::{Entry, Quote, QuoteKind};
+use crate::policy::Policy;
+
+/// The policy's own prices, ready to be looked up.
+pub(crate) struct OperatorPrices {
+    zoned: BTreeMap<Market, Quote>,
+    regional: BTreeMap<(Cloud, String, String, CapacityType), Quote>,
+}
+
+impl OperatorPrices {
+    pub(crate) fn new(policy: &Policy) -> Self {
+        let mut prices = Self { zoned: BTreeMap::new(), regional: BTreeMap::new() };
+        for row in &policy.prices {
+            let quote = Quote { price: row.price, kind: QuoteKind::Operator, as_of: None, source: Arc::from("policy prices") };
+            if let Some(zone) = &row.zone {
+                let place = Place {
+                    cloud: row.cloud.clone(),
+                    region: row.region.clone(),
+                    zone: zone.clone(),
+                    instance_type: row.instance_type.clone(),
+                };
+                prices.zoned.insert(Market { place, capacity_type: row.capacity_type }, quote);
+            } else {
+                let key = (row.cloud.clone(), row.region.to_string(), row.instance_type.to_string(), row.capacity_type);
+                prices.regional.insert(key, quote);
+            }
+        }
+        prices
+    }
+
+    pub(crate) fn entry(&self, market: &Market) -> Option<Entry> {
+        if self.zoned.is_empty() && self.regional.is_empty() {
+            return None;
+        }
+        let place = &market.place;
+        let key = (place.cloud.clone(), place.region.to_string(), place.instance_type.to_string(), market.capacity_type);
+        self.zoned.get(market).or_else(|| self.regional.get(&key)).cloned().map(Entry::Price)
+    }
+}

@@ -1,0 +1,218 @@
+//! Feasibility of a valid policy: floors that its own limits block, quotas that others use up,
+//! commitments that have ended.
+//!
+//! Each is allowed, because prices, quotas and time change. Each is reported.
+
+use std::fmt::Write as _;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::base::ids::{Cloud, PoolName};
+use crate::base::kinds::QuotaUnit;
+use crate::catalogue::claims::in_region;
+use crate::catalogue::group::{Group, Menu};
+use crate::choose::allocate::allocate;
+use crate::choose::candidate::{Barred, Candidate, OfferVerdict};
+use crate::choose::explanation::Explanation;
+use crate::choose::rank::Scales;
+use crate::choose::what_if::what_if;
+use crate::limits::usage::Usage;
+use crate::market::interruption::{notice, usable};
+use crate::policy::rules::spot::Saving;
+use crate::policy::{Path, Policy, Quota};
+use crate::state::memory::Memory;
+
+#[cfg(test)]
+mod tests;
+
+/// What a policy asks for and cannot have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Warning {
+    /// The pool's own floor does not fit under its limits, commitments counted.
+    #[error("pool {pool}: only {found} of {field} {min} can be bought{}: lower it, or raise the limit that prevents it", because(.limits))]
+    Floor {
+        /// The pool.
+        pool: PoolName,
+        /// The field that asks for it.
+        field: &'static str,
+        /// Its floor.
+        min: u32,
+        /// How many of it can be bought.
+        found: u32,
+        /// What the next node lacks.
+        limits: Vec<String>,
+    },
+    /// The floor fits by itself, and not beside those of the pools before it.
+    #[error(
+        "pool {pool}: only {found} of {field} {min} can be bought after the floors of the pools before it: quotas or \
+         limits.maxUsdPerHour are too small for all floors; lower a floor, or raise the shared limit"
+    )]
+    FloorBesideOthers {
+        /// The pool.
+        pool: PoolName,
+        /// The field that asks for it.
+        field: &'static str,
+        /// Its floor.
+        min: u32,
+        /// How many of it can be bought.
+        found: u32,
+    },
+    /// Others use more of a quota than there is, so nothing is bought under it.
+    #[error(
+        "quota {name}{region}: used {used} is above its limit of {limit} {unit}, so nothing is bought under it: write what the cloud shows for both"
+    )]
+    QuotaOverdrawn {
+        /// Its name.
+        name: String,
+        /// ` us-east-1`; empty where it counts all regions.
+        region: String,
+        /// Units that others use.
+        used: u32,
+        /// The limit.
+        limit: u32,
+        /// The unit.
+        unit: QuotaUnit,
+    },
+    /// A save that a cloud's notice of a reclaim leaves no time for.
+    #[error(
+        "pool {pool}: capacity.spot.checkpointSave, {} s, is above the {} s that a reclaim on {cloud} leaves, so each is \
+         assumed to lose all work since the last checkpoint, up to {} min: save faster, write checkpoints more often, or \
+         remove {cloud} from where.clouds",
+        save.as_secs(), left.as_secs(), every.as_secs() / 60
+    )]
+    SaveTooLong {
+        /// The pool.
+        pool: PoolName,
+        /// How long a save takes.
+        save: SignedDuration,
+        /// The cloud.
+        cloud: Cloud,
+        /// What its notice leaves.
+        left: SignedDuration,
+        /// Time between two checkpoints.
+        every: SignedDuration,
+    },
+    /// A commitment ended.
+    #[error("commitment {name} ended at {until} and no longer counts: remove it, or write when its successor ends")]
+    Ended {
+        /// Its name.
+        name: String,
+        /// When.
+        until: Timestamp,
+    },
+}
+
+impl Warning {
+    /// The field of the policy that it is about.
+    pub fn place(&self, policy: &Policy) -> Option<Path> {
+        let row = |list: &str, at: Option<usize>| Some(Path::root().key(list).index(at?));
+        let of_pool = |name: &PoolName| row("pools", policy.pools.iter().position(|pool| pool.name == *name));
+        match self {
+            Self::Floor { pool, field, .. } | Self::FloorBesideOthers { pool, field, .. } => {
+                Some(field.split('.').fold(of_pool(pool)?, |path, key| path.key(key)))
+            }
+            Self::SaveTooLong { pool, .. } => Some(of_pool(pool)?.key("capacity").key("spot").key("checkpointSave")),
+            Self::QuotaOverdrawn { name, region, .. } => {
+                let same = |quota: &Quota| quota.name == *name && in_region(quota.region.as_ref()) == *region;
+                Some(row("quotas", policy.quotas.iter().position(same))?.key("used"))
+            }
+            Self::Ended { name, .. } => row("commitments", policy.commitments.iter().position(|of| of.name == *name)),
+        }
+    }
+}
+
+/// Everything that the menu's policy asks for and cannot have at `now`, with nothing bought yet and every market open.
+pub fn warnings(menu: &Menu, now: Timestamp) -> Vec<Warning> {
+    let mut told = floors(menu, now);
+    told.extend(overdrawn(&menu.policy));
+    told.extend(long_saves(&menu.policy));
+    let ended = menu.policy.commitments.iter().filter_map(|commitment| {
+        let until = commitment.until.filter(|until| *until <= now)?;
+        Some(Warning::Ended { name: commitment.name.clone(), until })
+    });
+    told.extend(ended);
+    told
+}
+
+fn overdrawn(policy: &Policy) -> impl Iterator<Item = Warning> {
+    policy.quotas.iter().filter(|quota| quota.used > quota.limit).map(|quota| Warning::QuotaOverdrawn {
+        name: quota.name.clone(),
+        region: in_region(quota.region.as_ref()),
+        used: quota.used,
+        limit: quota.limit,
+        unit: quota.unit,
+    })
+}
+
+/// Saves that clouds of their pool leave no time for.
+fn long_saves(policy: &Policy) -> Vec<Warning> {
+    let mut told = Vec::new();
+    for (pool, rules) in policy.pools.iter().filter_map(|pool| Some((pool, pool.spot.as_ref()?))) {
+        let (Some(save), Saving::Checkpoints { every, .. }) = (rules.save, rules.saving) else { continue };
+        for cloud in &pool.clouds {
+            let left = usable(notice(cloud));
+            if save > left {
+                told.push(Warning::SaveTooLong { pool: pool.name.clone(), save, cloud: cloud.clone(), left, every });
+            }
+        }
+    }
+    told
+}
+
+/// Floors are bought as any nodes are, pool after pool.
+fn floors(menu: &Menu, now: Timestamp) -> Vec<Warning> {
+    let memory = Memory::default();
+    let mut usage = Usage::count(&memory, menu, now);
+    let mut told = Vec::new();
+    for pool in &menu.policy.pools {
+        // What a schedule asks for at times is told when it is due; what stands forever is told now.
+        let warm = pool.warm_floor.as_ref().map_or(0, |floor| floor.nodes);
+        let (name, min) = (&pool.name, pool.limits.min_nodes.max(warm));
+        let field = if warm > pool.limits.min_nodes { "warmFloor.nodes" } else { "limits.minNodes" };
+        let groups: Vec<&Group> = menu.pool_groups(name).map(AsRef::as_ref).collect();
+        // A pool without a place gets no node of any kind, which is told of it as such. Of one in its off-hours this is not the time to tell.
+        if min == 0 || groups.is_empty() || usage.off_hours.contains_key(name) {
+            continue;
+        }
+        let alone = what_if(menu, &memory, name, None, min, now);
+        let allocation = allocate(&Scales { menu, memory: &memory, usage: &usage, fresh: &|_| true, now }, &groups, min);
+        let found = allocation.found();
+        usage = allocation.usage;
+        if alone.found < min {
+            told.push(Warning::Floor { pool: name.clone(), field, min, found: alone.found, limits: in_the_way(&alone) });
+        } else if found < min {
+            told.push(Warning::FloorBesideOthers { pool: name.clone(), field, min, found });
+        }
+    }
+    told
+}
+
+/// What keeps the next node away: of the chosen the limits that ended the choice, else what bars the cheapest.
+fn in_the_way(made: &Explanation) -> Vec<String> {
+    let named = |candidate: &Candidate| {
+        let first = match &candidate.verdict {
+            OfferVerdict::Barred(why @ Barred::Bound(_)) => Some(why.to_string()),
+            OfferVerdict::Chosen { .. } => candidate.ended_by.as_ref().map(ToString::to_string),
+            _ => None,
+        };
+        let also = candidate.also.iter().map(ToString::to_string);
+        first.map(|first| std::iter::once(first).chain(also).collect::<Vec<_>>())
+    };
+    let price = |candidate: &&Candidate| candidate.price.as_ref().map_or(i64::MAX, |price| price.per_unit().0);
+    let mut chosen = made.candidates.iter().filter(|candidate| matches!(candidate.verdict, OfferVerdict::Chosen { .. }));
+    let bound = chosen.find_map(named);
+    let barred = || made.candidates.iter().filter(|candidate| named(candidate).is_some()).min_by_key(price).and_then(named);
+    let any = || made.candidates.iter().min_by_key(price).map(|candidate| vec![candidate.verdict.to_string()]);
+    bound.or_else(barred).or_else(any).unwrap_or_default()
+}
+
+fn because(limits: &[String]) -> String {
+    let mut text = String::new();
+    for (at, limit) in limits.iter().enumerate() {
+        let _ = write!(text, "{}{limit}", if at == 0 { " (" } else { "; " });
+    }
+    if !text.is_empty() {
+        text.push(')');
+    }
+    text
+}

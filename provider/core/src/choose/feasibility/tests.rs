@@ -1,0 +1,136 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::market::offer::CapacityType::OnDemand;
+use crate::testing::{L4, Row, menu, now};
+
+/// An L4 at $0.80 on demand.
+const ONE_ZONE: [Row; 1] = [(L4, "use1-az1", OnDemand, 800_000)];
+
+fn pool(limits: &Value) -> Value {
+    json!({ "workload": "training", "gpu": { "models": ["L4"] }, "capacity": { "prefer": ["on-demand"] }, "limits": limits })
+}
+
+fn told(limits: &Value, quotas: &Value) -> Vec<String> {
+    warnings(&menu(&pool(limits), quotas, &ONE_ZONE), now()).iter().map(ToString::to_string).collect()
+}
+
+fn quota(limit: u32, used: u32) -> Value {
+    json!([{ "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": limit, "used": used }])
+}
+
+#[test]
+fn a_floor_that_its_limits_do_not_let_through_is_told() {
+    // Three nodes are 12 vCPU and $2.40.
+    let floor = |usd: f64| json!({ "minNodes": 3, "maxNodes": 9, "maxUsdPerHour": usd });
+    assert_eq!(told(&floor(2.4), &quota(12, 0)), Vec::<String>::new());
+    assert_eq!(
+        told(&floor(2.3), &quota(12, 0)),
+        ["pool pool: only 2 of limits.minNodes 3 can be bought (limits.maxUsdPerHour: $1.6000/h of $2.3000/h spent, one \
+          more costs $0.8000/h): lower it, or raise the limit that prevents it"]
+    );
+    // The budget and the quota stop the second.
+    assert_eq!(
+        told(&floor(1.0), &quota(4, 0)),
+        [
+            "pool pool: only 1 of limits.minNodes 3 can be bought (limits.maxUsdPerHour: $0.8000/h of $1.0000/h spent, one more costs \
+          $0.8000/h; quota L-DB2E81BA us-east-1: 0 of 4 vCPU left, 4 in flight, one more needs 4): lower it, or raise the limit that prevents it"
+        ]
+    );
+    // None at all: what bars the one offer.
+    let none = told(&floor(2.4), &quota(3, 0));
+    assert_eq!(none.len(), 1);
+    assert!(
+        none[0].contains("only 0 of limits.minNodes 3 can be bought (quota L-DB2E81BA us-east-1: 3 of 3 vCPU left"),
+        "{none:?}"
+    );
+}
+
+#[test]
+fn a_warm_floor_that_its_limits_do_not_let_through_is_told() {
+    let warm = |off: Value| {
+        let mut pool = pool(&json!({ "minNodes": 1, "maxNodes": 9, "maxUsdPerHour": 1.7 }));
+        pool["warmFloor"] = json!({ "nodes": 3 });
+        pool["offHours"] = off;
+        let told = warnings(&menu(&pool, &json!([]), &ONE_ZONE), now());
+        told.iter().map(|warning| warning.to_string()[..60].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(warm(Value::Null), ["pool pool: only 2 of warmFloor.nodes 3 can be bought (limits"]);
+    // In its off-hours a pool is not to have them.
+    let nearly_always = json!({ "schedule": [{ "cron": "0 * * * *", "for": "59m" }], "maxNodes": 1 });
+    assert_eq!(warm(nearly_always), Vec::<String>::new());
+}
+
+#[test]
+fn what_commitments_pay_for_is_counted_in_a_floor() {
+    let menu = menu(&pool(&json!({ "minNodes": 3, "maxNodes": 9, "maxUsdPerHour": 1.7 })), &json!([]), &ONE_ZONE);
+    assert_eq!(warnings(&menu, now()).len(), 1, "$2.40 are above $1.70");
+    let covered = |until: Value| {
+        let mut policy = Policy::clone(&menu.policy);
+        let raw = json!([{ "name": "ri", "cloud": "aws", "kind": "reserved-instance", "region": "us-east-1",
+                           "instanceType": "g6.xlarge", "nodes": 1, "usdPerHour": 0.5, "until": until }]);
+        policy.commitments = crate::testing::commitments(&raw);
+        warnings(&menu.under(std::sync::Arc::new(policy)), now()).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(covered(json!("2027-01-01T00:00:00Z")), Vec::<String>::new(), "two nodes cost cash: $1.60");
+    let ended = covered(json!("2026-10-01T00:00:00Z"));
+    assert_eq!(ended.len(), 2, "{ended:?}");
+    assert_eq!(
+        ended[1],
+        "commitment ri ended at 2026-10-01T00:00:00Z and no longer counts: remove it, or write when its successor ends"
+    );
+}
+
+#[test]
+fn floors_that_fit_one_by_one_are_told_where_they_do_not_fit_together() {
+    let menu = menu(&pool(&json!({ "minNodes": 2, "maxNodes": 9 })), &quota(12, 0), &ONE_ZONE);
+    let mut policy = Policy::clone(&menu.policy);
+    let mut other = policy.pools[0].clone();
+    other.name = PoolName::new("other").unwrap();
+    policy.pools.push(other);
+    let menu = crate::testing::menu_of(policy, &ONE_ZONE);
+    // Two nodes of each are 16 vCPU; 12 hold three.
+    assert_eq!(
+        warnings(&menu, now()),
+        [Warning::FloorBesideOthers { pool: PoolName::new("other").unwrap(), field: "limits.minNodes", min: 2, found: 1 }]
+    );
+}
+
+#[test]
+fn a_quota_that_others_overdraw_is_told() {
+    assert_eq!(
+        told(&json!({ "maxNodes": 9 }), &quota(8, 12)),
+        [
+            "quota L-DB2E81BA us-east-1: used 12 is above its limit of 8 vCPU, so nothing is bought under it: write what the cloud shows for both"
+        ]
+    );
+    assert_eq!(told(&json!({ "maxNodes": 9 }), &quota(8, 8)), Vec::<String>::new());
+}
+
+#[test]
+fn a_save_that_a_notice_leaves_no_time_for_is_told() {
+    let told = |save: &str, clouds: &[&str]| {
+        let mut menu = menu(&pool(&json!({ "maxNodes": 9 })), &json!([]), &ONE_ZONE);
+        let mut policy = Policy::clone(&menu.policy);
+        let raw = json!({
+            "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test",
+            "pools": [{ "name": "pool", "workload": "training", "gpu": { "models": ["L4"] },
+                        "where": { "clouds": clouds, "regions": ["us-east-1"] },
+                        "capacity": { "prefer": ["spot"], "spot": { "checkpointSave": save } }, "limits": { "maxNodes": 9 } }],
+        });
+        policy.pools = Policy::try_from_raw(&serde_json::from_value(raw).unwrap()).unwrap().pools;
+        menu.policy = std::sync::Arc::new(policy);
+        warnings(&menu, now()).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(told("110s", &["aws"]), Vec::<String>::new());
+    assert_eq!(told("20s", &["aws", "gcp", "azure"]), Vec::<String>::new());
+    let long = told("111s", &["aws"]);
+    assert_eq!(
+        long,
+        ["pool pool: capacity.spot.checkpointSave, 111 s, is above the 110 s that a reclaim on aws leaves, so each is \
+          assumed to lose all work since the last checkpoint, up to 30 min: save faster, write checkpoints more often, or \
+          remove aws from where.clouds"]
+    );
+    let clouds = told("90s", &["aws", "gcp", "azure"]);
+    assert_eq!(clouds.len(), 2, "{clouds:?}");
+}

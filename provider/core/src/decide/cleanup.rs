@@ -1,0 +1,290 @@
+//! Cleanup: ends machines, blocks the scale-down of busy nodes, deletes left-over Nodes, suspends
+//! groups whose nodes no pod joins.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+
+use super::{Draft, UNUSED_AFTER, disrupt, tells_of_now};
+use crate::base::ids::{NodeGroupId, ProviderId, RecordId};
+use crate::base::index::Lookup;
+use crate::base::sabotage;
+use crate::facts::snapshot::Hold;
+use crate::facts::supply::{InstanceState, KeyText};
+use crate::plan::{Action, Ending, FreeNodes, HoldFor, Note};
+use crate::state::node_verdict::Verdict;
+use crate::state::record::{PodsSeen, State};
+
+/// Nodes in a row without a pod that freeze a group. Two can be bad luck (the pod was deleted meanwhile); three are a template that
+/// does not keep its word.
+const UNUSED_NODES: u32 = 3;
+
+/// How long a frozen group stays so before one more node may prove it.
+const FROZEN_FOR: SignedDuration = SignedDuration::from_hours(1);
+
+/// How old a Node object must be before it is taken to be left over: an inventory lists a new machine with a delay.
+const NODE_GRACE: SignedDuration = SignedDuration::from_mins(1);
+
+/// Machines that must end.
+pub(super) fn endings(draft: &mut Draft<'_>) {
+    let snapshot = draft.snapshot;
+    let mut actions = Vec::new();
+    for (supplier, inventory) in &snapshot.suppliers {
+        let Some(inventory) = inventory else { continue };
+        for made in draft.strays.iter().filter_map(|machine| inventory.instances.get(machine)) {
+            if made.state == InstanceState::Stopping || snapshot.terminating.contains(&made.provider_id) {
+                continue;
+            }
+            let Some(key) = KeyText::read(made.key.as_str()) else { continue };
+            if key.cluster != draft.menu.policy.cluster.as_str() {
+                continue;
+            }
+            let record = draft.memory.records.get(&key.record);
+            let busy = || draft.is_at_work(record.map(|record| &record.group), &made.provider_id);
+            let why = match record {
+                Some(record) => match &record.state {
+                    State::Deleting { .. } if sabotage::on("deleted-not-ended") => continue,
+                    State::Deleting { .. } => match disrupt::ending(draft, record) {
+                        // No pod but one that ignores that its node is closed can have come meanwhile: it is let run.
+                        Some(_) if busy() => continue,
+                        Some(why) => why,
+                        None => Ending::Deleted,
+                    },
+                    State::Booting { instance, .. } | State::Registered { instance, .. } if *instance == made.provider_id => {
+                        continue;
+                    }
+                    State::Launching { purchase, .. } if purchase.key == made.key => continue,
+                    // Only the autoscaler's word ends a machine that pods hold.
+                    _ if busy() => continue,
+                    State::Failed { .. } => Ending::BootTimeout,
+                    State::Cancelled { .. } => Ending::Cancelled,
+                    State::Wanted | State::Launching { .. } | State::Booting { .. } | State::Registered { .. } => {
+                        Ending::Superseded
+                    }
+                },
+                // Adopted if its group is known. If not, it goes only where the cluster shows that nothing runs on it.
+                None if is_unused(draft, &made.provider_id) => Ending::Orphaned,
+                None => continue,
+            };
+            actions.push(Action::Terminate { supplier: supplier.clone(), instance: made.provider_id.clone(), why });
+        }
+    }
+    // What was deleted before any inventory listed it must end all the same.
+    for record in draft.memory.records.values() {
+        let State::Deleting { instance, .. } = &record.state else { continue };
+        let Some(group) = draft.group_of(record) else { continue };
+        let listed = draft.inventory_of(&record.group).is_some_and(|i| i.instances.contains_key(instance));
+        let ours = disrupt::ending(draft, record);
+        let spared = ours.is_some() && draft.is_at_work(Some(&record.group), instance);
+        if !listed && !spared && !snapshot.terminating.contains(instance) {
+            actions.push(Action::Terminate {
+                supplier: group.supplier.clone(),
+                instance: instance.clone(),
+                why: ours.unwrap_or(Ending::Deleted),
+            });
+        }
+    }
+    draft.actions.extend(actions);
+}
+
+fn is_unused(draft: &Draft<'_>, instance: &ProviderId) -> bool {
+    draft.node(instance).is_some() && !draft.is_at_work(None, instance)
+}
+
+/// Nodes of a group that are kept from the autoscaler, or could be.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Blocked {
+    /// There is, or may be, work on them; or they are unhealthy.
+    pub(super) busy: u32,
+    /// They are free and paid for.
+    pub(super) paid: u32,
+    /// The other free ones.
+    pub(super) free: FreeNodes,
+}
+
+impl Blocked {
+    fn note(&mut self, why: HoldFor) {
+        match why {
+            HoldFor::Pods | HoldFor::Held | HoldFor::Active | HoldFor::Unknown | HoldFor::Unhealthy => self.busy += 1,
+            HoldFor::Paid => self.paid += 1,
+            HoldFor::Floor => self.free.floor += 1,
+            HoldFor::Window { until }
+            | HoldFor::MinimumLife { until }
+            | HoldFor::Growth { until }
+            | HoldFor::Removals { until } => {
+                self.free.window += 1;
+                self.free.goes_at = Some(self.free.goes_at.map_or(until, |known| known.min(until)));
+            }
+        }
+    }
+}
+
+/// How many nodes of each group are kept from the autoscaler, or could be.
+pub(super) struct HeldBy {
+    /// Of the menu's groups, by their place there.
+    listed: Vec<Blocked>,
+    /// Of groups that are only remembered.
+    others: Lookup<NodeGroupId, Blocked>,
+}
+
+impl HeldBy {
+    fn of(&mut self, at: Option<usize>, id: &NodeGroupId) -> &mut Blocked {
+        match at.and_then(|at| self.listed.get_mut(at)) {
+            Some(held) => held,
+            None => self.others.entry(id.clone()).or_default(),
+        }
+    }
+
+    /// Those of the menu's groups, in its order.
+    pub(super) fn listed(&self) -> impl Iterator<Item = Blocked> {
+        self.listed.iter().copied()
+    }
+
+    /// Those of a group that is only remembered.
+    pub(super) fn remembered(&self, id: &NodeGroupId) -> Blocked {
+        self.others.get(id).copied().unwrap_or_default()
+    }
+}
+
+/// Nodes with work, or of which nobody can tell, are held, unhealthy ones, and the free ones that are `kept`; our holds on the others are
+/// taken back. A user's own annotation is never touched. How many of each group are held is the answer.
+///
+/// An unhealthy node without work is of no use to anybody, so the autoscaler would delete it at once, and whoever asked for it would ask
+/// again: one bad driver would cost the whole fleet. Whether and when it goes is its pool's rule alone.
+pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> HeldBy {
+    let mut kept = kept.iter().peekable();
+    let mut actions = Vec::new();
+    let mut held = HeldBy { listed: vec![Blocked::default(); draft.menu.groups.len()], others: Lookup::default() };
+    for (record, seat) in draft.seated() {
+        // Both are in the order of the records.
+        let free = kept.next_if(|(id, _)| *id == record.id).map(|(_, why)| *why);
+        let (State::Registered { .. }, Some(node), Some(owner)) = (&record.state, seat.node(), seat.hold()) else { continue };
+        let guards = draft.guards(record, &seat);
+        let verdict = record.judged.as_ref().map(|judged| judged.verdict);
+        let unhealthy = || (verdict == Some(Verdict::Unhealthy)).then_some(HoldFor::Unhealthy);
+        // Of a floor that goes through buffers the autoscaler chooses the nodes.
+        let buffers = draft.snapshot.buffers;
+        let buffered = || {
+            seat.pool().and_then(|(_, pool)| pool.warm_floor.as_ref()).is_some_and(|floor| floor.is_kept_by_buffers(buffers))
+        };
+        let free = free.filter(|why| *why != HoldFor::Floor || !buffered());
+        let why = guards.or(free).or_else(unhealthy);
+        let idle = verdict == Some(Verdict::Idle);
+        if idle || why.is_some() {
+            let held = held.of(seat.home.and_then(|home| home.at), &record.group);
+            held.free.idle += u32::from(idle);
+            if let Some(why) = why {
+                held.note(why);
+            }
+        }
+        match (why, owner) {
+            (Some(_), Hold::None) if guards.is_some() && sabotage::on("busy-not-held") => {}
+            (Some(why), Hold::None) => actions.push(Action::Hold { node: node.name.clone(), why }),
+            // One that is let go keeps what it bears: nobody else is to drain it too.
+            (None, Hold::Ours) if draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) => {}
+            (None, Hold::Ours) => actions.push(Action::Release { node: node.name.clone() }),
+            _ => {}
+        }
+    }
+    draft.actions.extend(actions);
+    held
+}
+
+/// Node objects of machines that are gone, by inventories of now: an old one does not list what was made since. A Node's age is told by
+/// another clock than ours: where that is ahead, it is as old as we know it to be without a machine.
+pub(super) fn gone_nodes(draft: &mut Draft<'_>) {
+    let mut actions = Vec::new();
+    let mut ageless = BTreeMap::new();
+    for (provider_id, node) in draft.machines.unlisted.iter().copied() {
+        let born = if node.created_at > draft.now {
+            let since = draft.memory.unlisted.get(provider_id).copied().unwrap_or(draft.now);
+            ageless.insert(provider_id.clone(), since);
+            since
+        } else {
+            node.created_at
+        };
+        let settled = Draft::after(born, NODE_GRACE);
+        let inventories = &draft.snapshot.suppliers;
+        let gone = !inventories.is_empty()
+            && inventories
+                .values()
+                .all(|inventory| inventory.as_ref().is_some_and(|i| tells_of_now(i, draft.now) && i.as_of >= settled));
+        let mut records = draft.memory.records.values();
+        let mut counted = || records.any(|record| record.may_run() && record.instance() == Some(provider_id));
+        if gone && !counted() && !sabotage::on("dead-nodes-stay") {
+            actions.push(Action::RemoveNode { node: node.name.clone(), provider_id: provider_id.clone() });
+        }
+    }
+    for since in ageless.values() {
+        draft.look_again_at(Draft::after(*since, NODE_GRACE));
+    }
+    draft.memory.unlisted = ageless;
+    draft.actions.extend(actions);
+}
+
+/// Groups whose new nodes, several in a row, no pod joins are frozen: their template promises what their nodes do not keep, and the
+/// autoscaler would buy from them forever. While a pool's floor wants free nodes, a free one is there for it, whoever asked for it.
+pub(super) fn unused_groups(draft: &mut Draft<'_>) {
+    if draft.snapshot.cluster.is_none() {
+        return;
+    }
+    let mut late: Vec<RecordId> = Vec::new();
+    let mut of_floors: Vec<RecordId> = Vec::new();
+    let mut waits = Vec::new();
+    for (record, seat) in draft.seated() {
+        let State::Registered { ready_at: Some(ready), .. } = &record.state else { continue };
+        if record.pods != PodsSeen::NotYet || record.floor || !seat.is_judged() {
+            continue;
+        }
+        let deadline = Draft::after(*ready, UNUSED_AFTER);
+        let floor = seat.pool().and_then(|(at, _)| draft.floors.get(at)?.as_ref());
+        match (draft.now >= deadline, floor) {
+            (false, _) => waits.push(deadline),
+            // Buffers, and orders for more than a floor lacks, do not say which nodes are for the floor. It wants free ones, so this is one.
+            (true, Some(wanted)) if wanted.nodes > 0 => of_floors.push(record.id),
+            (true, _) => late.push(record.id),
+        }
+    }
+    for at in waits {
+        draft.look_again_at(at);
+    }
+    for id in of_floors {
+        if let Some(record) = draft.memory.records.get_mut(&id) {
+            Arc::make_mut(record).floor = true;
+        }
+    }
+    for id in late {
+        let Some(record) = draft.memory.records.get_mut(&id) else { continue };
+        let record = Arc::make_mut(record);
+        record.pods = PodsSeen::TooLate;
+        let group = record.group.clone();
+        let Some(remembered) = draft.memory.groups.get_mut(&group) else { continue };
+        let remembered = Arc::make_mut(remembered);
+        remembered.unused = remembered.unused.saturating_add(1);
+    }
+    for (group, remembered) in &mut draft.memory.groups {
+        if remembered.unused >= UNUSED_NODES && remembered.suspended_since.is_none() {
+            let remembered = Arc::make_mut(remembered);
+            remembered.suspended_since = Some(draft.now);
+            draft.notes.push(Note::Suspended { group: group.clone(), nodes: remembered.unused });
+        }
+    }
+    let thawing: Vec<_> = draft
+        .memory
+        .groups
+        .iter()
+        .filter_map(|(id, g)| g.suspended_since.map(|at| (id.clone(), Draft::after(at, FROZEN_FOR))))
+        .collect();
+    for (group, until) in thawing {
+        if draft.now < until {
+            draft.look_again_at(until);
+        } else if let Some(remembered) = draft.memory.groups.get_mut(&group) {
+            let remembered = Arc::make_mut(remembered);
+            remembered.suspended_since = None;
+            // One more barren node freezes it again.
+            remembered.unused = UNUSED_NODES - 1;
+            draft.notes.push(Note::Resumed { group });
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Disruptions: nodes that Stoker drains because the cloud takes them or their capacity, because
+//! they are unhealthy or held in off-hours, or because spot is available again.
+//!
+//! Stoker cordons the node, evicts its pods, and ends the machine when it is empty. The target
+//! falls then, and the autoscaler asks again for the pods that wait. A started disruption is
+//! remembered, so a crash changes nothing. While no pod has been evicted, it is cancelled when its
+//! reason ends.
+
+mod cordon;
+mod eviction;
+mod held;
+mod reclaimed;
+mod spot_return;
+mod unhealthy;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Draft;
+use crate::base::ids::{NodeGroupId, NodeName, PoolName, RecordId};
+use crate::base::index::InOrder;
+use crate::facts::snapshot::{Cordon, Drained, NodeFacts, Stuck};
+use crate::limits::commitment::nodes_on_ending;
+use crate::market::offer::{CapacityType, Market};
+use crate::plan::{Action, Ending, Evict, Note};
+use crate::policy::rules::commitment::Commitment;
+use crate::state::disruption::{CLOSED_FOR, Disruption, DrainReason, GIVE_UP_AFTER, JUDGED_WITHIN, PAUSE, STAYS_FOR, Stage};
+use crate::state::record::{PodsSeen, Record, State};
+
+/// Lets nodes go.
+pub(super) fn nodes(draft: &mut Draft<'_>) {
+    forget(draft);
+    judge(draft);
+    if draft.snapshot.cluster.is_none() {
+        // Nobody can say what runs on a node, nor tell it to go.
+        return;
+    }
+    draft.memory.free = free(draft);
+    told(draft);
+    let ending = ending_capacity(draft);
+    take_back(draft, &ending);
+    capacity_ends(draft, ending);
+    reclaimed::nodes(draft);
+    cordon::nodes(draft);
+    unhealthy::nodes(draft);
+    held::nodes(draft);
+    spot_return::back_to_spot(draft);
+    empty(draft);
+    open_again(draft);
+}
+
+/// Why the machine of a record that is on its way out is ended, where that was our own decision.
+pub(super) fn ending(draft: &Draft<'_>, record: &Record) -> Option<Ending> {
+    let leaving = draft.memory.leaving.get(&record.id)?;
+    (leaving.stage == Stage::Ending).then_some(match leaving.why {
+        DrainReason::BackToSpot { .. } => Ending::BackToSpot,
+        DrainReason::CapacityEnds { .. } => Ending::CapacityEnds,
+        DrainReason::Reclaimed { .. } => Ending::Reclaimed,
+        DrainReason::Unhealthy { .. } => Ending::Unhealthy,
+        DrainReason::Held { .. } => Ending::Held,
+    })
+}
+
+/// Drops what has come to its end by itself.
+fn forget(draft: &mut Draft<'_>) {
+    let now = draft.now;
+    let records = &draft.memory.records;
+    draft.memory.leaving.retain(|id, leaving| match (records.get(id).map(|record| &record.state), &leaving.stage) {
+        (Some(State::Registered { .. }), Stage::DrainAbandoned { until }) => *until > now,
+        (Some(State::Registered { .. }), Stage::Closing | Stage::Emptying { .. })
+        | (Some(State::Deleting { .. }), Stage::Ending) => true,
+        _ => false,
+    });
+    let stay = |leaving: &Arc<Disruption>| if let Stage::DrainAbandoned { until } = leaving.stage { Some(until) } else { None };
+    if let Some(at) = draft.memory.leaving.values().filter_map(stay).min() {
+        draft.look_again_at(at);
+    }
+    draft.memory.moves.retain(|_, moves| {
+        // A pool that has moved nothing for a day after its rest starts afresh.
+        let over = moves.rests_until.is_none_or(|until| Draft::after(until, SignedDuration::from_hours(24)) <= now);
+        moves.began_at.is_some() || moves.rests_until.is_some_and(|until| until > now) || (moves.failed > 0 && !over)
+    });
+}
+
+/// Learns from the first order of its type after a move whether its work is on spot now.
+///
+/// That the market has shut meanwhile says nothing of the work: the market is left alone for that, and other nodes need not wait. A
+/// rest here would be most of what a region's return costs: of the hours on demand that remained in a replayed month more than half
+/// were such rests.
+fn judge(draft: &mut Draft<'_>) {
+    let mut verdicts: Vec<(PoolName, Option<bool>)> = Vec::new();
+    for (pool, moves) in &draft.memory.moves {
+        let Some((began_at, aimed_at)) = moves.began_at.zip(moves.aimed_at.as_ref()) else { continue };
+        let bought = draft.memory.records.values().filter(|record| record.ordered_at >= began_at);
+        let bought = bought.filter(|record| draft.group(&record.group).is_some_and(|group| group.pool == *pool));
+        let market = bought.filter_map(|record| match &record.state {
+            State::Booting { purchase, .. } | State::Registered { purchase, .. } => Some(&purchase.market),
+            _ => None,
+        });
+        let alike = |market: &&Market| market.place.instance_type == aimed_at.place.instance_type;
+        match market.filter(alike).map(|market| market.capacity_type == CapacityType::Spot).next() {
+            Some(false) if has_shut(draft, aimed_at, began_at) => verdicts.push((pool.clone(), None)),
+            Some(as_spot) => verdicts.push((pool.clone(), Some(as_spot))),
+            None if Draft::after(began_at, JUDGED_WITHIN) <= draft.now => verdicts.push((pool.clone(), None)),
+            None => {}
+        }
+    }
+    for (pool, verdict) in verdicts {
+        let Some(moves) = draft.memory.moves.get_mut(&pool) else { continue };
+        match verdict {
+            Some(as_spot) => Arc::make_mut(moves).judge(as_spot, draft.now),
+            // Its pods found room elsewhere, or are done, or nobody knows.
+            None => Arc::make_mut(moves).began_at = None,
+        }
+    }
+}
+
+/// Whether a market has refused, or taken nodes back, since then.
+fn has_shut(draft: &Draft<'_>, market: &Market, since: Timestamp) -> bool {
+    let refused = draft.memory.refused.get(market).is_some_and(|backoff| backoff.since >= since);
+    let reclaimed = draft.memory.spot.get(&market.place).and_then(|known| known.event_at).is_some_and(|at| at >= since);
+    let region = (market.place.cloud.clone(), market.place.region.clone());
+    let left_alone = draft.memory.reclaims.get(&region).and_then(|region| region.left_alone_until);
+    refused || reclaimed || left_alone.is_some_and(|until| until > since)
+}
+
+/// Since when nodes are without a GPU pod, of those that had some.
+fn free(draft: &Draft<'_>) -> BTreeMap<RecordId, Timestamp> {
+    let mut free = BTreeMap::new();
+    let mut known = InOrder::of(&draft.memory.free);
+    for (record, seat) in draft.seated() {
+        let State::Registered { ready_at: Some(_), .. } = &record.state else { continue };
+        if record.pods == PodsSeen::NotYet || !seat.is_judged() {
+            continue;
+        }
+        if seat.node().is_some() && draft.guards(record, &seat).is_none() {
+            free.insert(record.id, known.next(&record.id).copied().unwrap_or(draft.now));
+        }
+    }
+    free
+}
+
+/// What came of draining since the last pass.
+fn told(draft: &mut Draft<'_>) {
+    for (node, drained) in &draft.snapshot.drains {
+        let of = |(id, leaving): (&RecordId, &Arc<Disruption>)| {
+            let record = draft.memory.records.get(id)?;
+            let same = leaving.is_open() && record.instance() == Some(&drained.machine);
+            same.then(|| (*id, record.group.clone()))
+        };
+        let Some((id, group)) = draft.memory.leaving.iter().find_map(of) else { continue };
+        let Some(leaving) = draft.memory.leaving.get_mut(&id) else { continue };
+        let leaving = Arc::make_mut(leaving);
+        leaving.asked = false;
+        let ends = leaving.ends_anyway();
+        match &drained.stuck {
+            // Said of a try that spared what may stay. The cloud takes this node in any case, so the next try spares nothing.
+            Some(Stuck::Never(_)) if ends => {}
+            Some(Stuck::Never(why)) => {
+                leaving.stage = Stage::DrainAbandoned { until: Draft::after(draft.now, STAYS_FOR) };
+                draft.notes.push(Note::DrainAbandoned { group, node: node.clone(), why: why.clone() });
+            }
+            _ => leaving.stage = emptying(&leaving.stage, drained),
+        }
+    }
+}
+
+fn emptying(before: &Stage, drained: &Drained) -> Stage {
+    let (closed_at, already) = match before {
+        Stage::Emptying { closed_at, evicted, .. } => (*closed_at, *evicted),
+        _ => (drained.at, false),
+    };
+    let stuck = drained.stuck.as_ref().map(|stuck| match stuck {
+        Stuck::Never(why) | Stuck::NotNow(why) => why.clone(),
+    });
+    let (left, evicted) = (drained.left, already || drained.evicted > 0);
+    Stage::Emptying { closed_at, counted_at: drained.at, left, evicted, stuck }
+}
+
+/// The nodes on capacity that ends, each with what ends and when the cloud takes it.
+fn ending_capacity(draft: &Draft<'_>) -> BTreeMap<RecordId, DrainReason> {
+    let commitments = &draft.menu.policy.commitments;
+    if commitments.is_empty() {
+        return BTreeMap::new();
+    }
+    let why = |commitment: &Commitment| DrainReason::CapacityEnds {
+        commitment: commitment.name.clone(),
+        at: commitment.until.unwrap_or(Timestamp::MAX),
+    };
+    nodes_on_ending(&draft.memory, commitments, draft.now).into_iter().map(|(id, c)| (id, why(c))).collect()
+}
+
+/// What no pod was told of yet is taken back when its reason is gone; what must not be moved any more, and what pods hold for too long
+/// that needed not go, at any time.
+fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, DrainReason>) {
+    let mut back: Vec<(RecordId, Option<Timestamp>, &'static str)> = Vec::new();
+    let mut to_spot: Vec<RecordId> = Vec::new();
+    for (id, leaving) in draft.memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()) {
+        let give_up = Draft::after(leaving.since, GIVE_UP_AFTER);
+        match &leaving.why {
+            DrainReason::CapacityEnds { .. } if !leaving.may_have_evicted() && !ending.contains_key(id) => {
+                back.push((*id, None, "the capacity that it runs on does not end soon any more"));
+            }
+            DrainReason::CapacityEnds { .. } | DrainReason::Reclaimed { .. } => {}
+            _ if draft.now >= give_up => {
+                back.push((*id, Some(Draft::after(draft.now, STAYS_FOR)), "its pods could not be evicted"))
+            }
+            DrainReason::BackToSpot { .. } => to_spot.push(*id),
+            DrainReason::Held { .. } if !leaving.may_have_evicted() && !held::is_on(draft, *id) => {
+                back.push((*id, None, "the off-hours are over"));
+            }
+            DrainReason::Held { .. } if !leaving.may_have_evicted() && held::is_used_again(draft, *id, leaving) => {
+                back.push((*id, None, "it is in use again"));
+            }
+            DrainReason::Held { .. } | DrainReason::Unhealthy { .. } => {}
+        }
+    }
+    back.extend(reclaimed::withdrawn(draft).into_iter().map(|id| (id, None, "the cloud withdrew its notice")));
+    unhealthy::take_back(draft);
+    for id in to_spot {
+        let (Some(record), Some(leaving)) = (draft.memory.records.get(&id), draft.memory.leaving.get(&id)) else { continue };
+        // Else it would go again in this pass, with the pod that has come.
+        let came = draft.seat(record).and_then(|seat| seat.node()).is_some_and(|node| eviction::has_come(node, leaving));
+        let stays_until = came.then(|| Draft::after(draft.now, PAUSE));
+        match spot_return::stands(draft, record, leaving) {
+            Ok(()) => {}
+            Err(why) => back.push((id, stays_until, why)),
+        }
+    }
+    for (id, stays_until, why) in back {
+        let Some(leaving) = draft.memory.leaving.remove(&id) else { continue };
+        if let Some(until) = stays_until {
+            let stays = Disruption { stage: Stage::DrainAbandoned { until }, ..Disruption::clone(&leaving) };
+            draft.memory.leaving.insert(id, Arc::new(stays));
+        }
+        if let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) {
+            draft.notes.push(Note::DrainAbandoned { group, node, why: why.to_owned() });
+        }
+    }
+}
+
+fn named(record: &Record) -> Option<(NodeGroupId, NodeName)> {
+    match &record.state {
+        State::Registered { node: Some(node), .. } => Some((record.group.clone(), node.clone())),
+        _ => None,
+    }
+}
+
+/// Begins to let a node go; one that goes already goes on, for this reason from now on.
+fn begin(draft: &mut Draft<'_>, id: RecordId, why: DrainReason) {
+    let Some(record) = draft.memory.records.get(&id) else { return };
+    let Some((group, node)) = named(record) else { return };
+    let pods = draft.seat(record).and_then(|seat| seat.node()).map(|node| node.gpu_pods.clone()).unwrap_or_default();
+    draft.notes.push(Note::Disruption { group, node, why: why.clone() });
+    let known = draft.memory.leaving.get(&id).filter(|leaving| leaving.is_open());
+    let (stage, asked) = known.map_or((Stage::Closing, false), |leaving| (leaving.stage.clone(), leaving.asked));
+    draft.memory.leaving.insert(id, Arc::new(Disruption { why, since: draft.now, stage, asked, pods }));
+}
+
+/// Nodes on capacity that ends leave, all at once: the cloud takes them otherwise.
+fn capacity_ends(draft: &mut Draft<'_>, ending: BTreeMap<RecordId, DrainReason>) {
+    for (id, why) in ending {
+        let known = draft.memory.leaving.get(&id);
+        // One that was to move back to spot goes for the better reason.
+        let stays = |leaving: &Disruption| matches!(leaving.stage, Stage::DrainAbandoned { .. });
+        let anew = known.is_none_or(|leaving| stays(leaving) || !leaving.ends_anyway());
+        if anew {
+            begin(draft, id, why);
+        }
+    }
+}
+
+/// Nodes that go are closed and emptied, again and again, and ended when they are empty.
+fn empty(draft: &mut Draft<'_>) {
+    let open: Vec<(RecordId, Arc<Disruption>)> =
+        draft.memory.leaving.iter().filter(|(_, l)| l.is_open()).map(|(id, l)| (*id, Arc::clone(l))).collect();
+    for (id, leaving) in open {
+        let Some(record) = draft.memory.records.get(&id) else { continue };
+        let State::Registered { purchase, instance, .. } = &record.state else { continue };
+        // Without its Node nobody knows what runs on it.
+        let Some((seat, node)) = draft.seat(record).and_then(|seat| Some((seat, seat.node()?))) else { continue };
+        if let Stage::Emptying { closed_at, counted_at, left, .. } = leaving.stage {
+            let closed = node.cordon.is_closed() && counted_at >= Draft::after(closed_at, CLOSED_FOR);
+            if closed && left == 0 && !node.is_busy() && draft.guards(record, &seat).is_none() {
+                let state = State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: draft.now };
+                let pool = draft.group(&record.group).map(|group| group.pool.clone());
+                draft.set_state(id, state);
+                draft.memory.leaving.insert(id, Arc::new(Disruption { stage: Stage::Ending, ..Disruption::clone(&leaving) }));
+                if let (true, Some(pool)) = (leaving.moves_work(), pool) {
+                    let moves = Arc::make_mut(draft.memory.moves.entry(pool).or_default());
+                    moves.began_at = Some(leaving.since);
+                    if let DrainReason::BackToSpot { market, .. } = &leaving.why {
+                        moves.aimed_at = Some(market.clone());
+                    }
+                    moves.rests_until = Some(Draft::after(draft.now, PAUSE));
+                }
+                continue;
+            }
+            // Pods that were told for a lesser reason, or not all of them, are told at once.
+            if let Some(again) = eviction::again_at(&leaving).filter(|at| *at > draft.now && counted_at >= leaving.since) {
+                draft.look_again_at(again);
+                continue;
+            }
+        }
+        let evict = eviction::whom(draft, record, &seat, node, &leaving);
+        let gone_by = leaving.gone_by();
+        let told = evict != Evict::Nobody;
+        if let Some(leaving) = draft.memory.leaving.get_mut(&id).filter(|leaving| told && !leaving.asked) {
+            Arc::make_mut(leaving).asked = true;
+        }
+        let (node, provider_id) = (node.name.clone(), instance.clone());
+        draft.actions.push(Action::Drain { record: id, node, provider_id, evict, gone_by });
+    }
+}
+
+/// Nodes that we closed, and that are neither let go nor set aside, take pods again; our mark goes also where somebody else has opened them.
+fn open_again(draft: &mut Draft<'_>) {
+    let mut actions = Vec::new();
+    for (record, seat) in draft.seated() {
+        let State::Registered { instance, .. } = &record.state else { continue };
+        let marked = |node: &&Arc<NodeFacts>| matches!(node.cordon, Cordon::Ours | Cordon::MarkLeft);
+        let Some(node) = seat.node().filter(marked) else { continue };
+        let goes = draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
+        let aside = draft.memory.aside.get(&record.id).is_some_and(|aside| aside.is_closed());
+        if !goes && !aside {
+            actions.push(Action::Uncordon { node: node.name.clone(), provider_id: instance.clone() });
+        }
+    }
+    draft.actions.extend(actions);
+}

@@ -1,0 +1,122 @@
+//! Cordons: nodes that take no new pods and stay. Unhealthy nodes at once, and nodes that the cloud
+//! will maintain.
+//!
+//! A cordon costs little and is lifted when its reason ends, so it waits for nothing. The pool's
+//! rule decides what follows for an unhealthy node.
+
+use std::sync::Arc;
+
+use super::super::{Draft, notices};
+use super::named;
+use crate::base::ids::{NodeName, RecordId};
+use crate::facts::reading::Interruption;
+use crate::facts::snapshot::Cordon;
+use crate::plan::{Action, Evict, Note};
+use crate::state::cordon::{CordonReason, Cordoned};
+use crate::state::disruption::STAYS_FOR;
+use crate::state::node_verdict::Verdict;
+use crate::state::record::{Record, State};
+
+/// Closes nodes that are to take no pods, and forgets those that may take some again.
+pub(super) fn nodes(draft: &mut Draft<'_>) {
+    let now = draft.now;
+    let mut changed: Vec<(RecordId, Option<Cordoned>, Option<Note>)> = Vec::new();
+    let mut maintained: Vec<(RecordId, Option<NodeName>)> = Vec::new();
+    let mut close = Vec::new();
+    let nobody = draft.memory.aside.is_empty();
+    for (record, seat) in draft.seated() {
+        let id = record.id;
+        let mut known = if nobody { None } else { draft.memory.aside.get(&id).map(|aside| **aside) };
+        let wanted = wanted(draft, record);
+        if known.is_some_and(|aside| aside.left_open_until.is_some_and(|until| until <= now)) {
+            // Begun again below, where it still has a reason.
+            changed.push((id, None, None));
+            known = None;
+        }
+        if known.is_none() && wanted.is_none() {
+            continue;
+        }
+        let State::Registered { instance, node: name, .. } = &record.state else {
+            changed.push((id, None, None));
+            continue;
+        };
+        // Without its Node nobody knows how it stands.
+        let Some(node) = seat.node() else { continue };
+        let telling = |of: fn(_, _, _) -> Note, why| named(record).map(|(group, node)| of(group, node, why));
+        let opened = |group, node, why: &str| Note::TakesPods { group, node, why: why.to_owned() };
+        match (known, wanted, node.cordon) {
+            // Whoever closed it wants it as it is.
+            (None, _, Cordon::Theirs | Cordon::MarkLeft) => {}
+            (Some(_), _, Cordon::Theirs) => changed.push((id, None, None)),
+            (Some(aside), _, Cordon::MarkLeft) if aside.is_closed() => {
+                let left = Cordoned { left_open_until: Some(Draft::after(now, STAYS_FOR)), ..aside };
+                changed.push((id, Some(left), telling(opened, "somebody uncordoned it")));
+            }
+            (None, Some(why), _) => {
+                let set_aside = |group, node, why| Note::NodeCordoned { group, node, why };
+                let told = named(record).map(|(group, node)| set_aside(group, node, why));
+                changed.push((id, Some(Cordoned { why, since: now, left_open_until: None }), told));
+                close.push((id, node.name.clone(), instance.clone(), node.cordon));
+            }
+            (Some(aside), Some(why), _) => {
+                if aside.why != why {
+                    changed.push((id, Some(Cordoned { why, since: now, ..aside }), None));
+                }
+                if aside.is_closed() {
+                    close.push((id, node.name.clone(), instance.clone(), node.cordon));
+                }
+            }
+            (Some(Cordoned { why: CordonReason::Unhealthy, .. }), None, _) if is_fit(record) => {
+                changed.push((id, None, telling(opened, "its hardware is healthy again")));
+            }
+            (Some(Cordoned { why: CordonReason::Maintenance, .. }), None, _) => maintained.push((id, name.clone())),
+            // Nobody can tell at the moment.
+            (_, None, _) => {}
+        }
+    }
+    for (id, node) in maintained {
+        let announced = |notice: &crate::facts::reading::seen::Notice| notice.kind == Interruption::Maintenance;
+        if notices::heard_without(draft, node.as_ref(), announced) {
+            let named = draft.memory.records.get(&id).and_then(|record| named(record));
+            let why = "the maintenance of its machine is over or cancelled".to_owned();
+            changed.push((id, None, named.map(|(group, node)| Note::TakesPods { group, node, why })));
+        }
+    }
+    for (id, aside, note) in changed {
+        match aside {
+            Some(aside) => drop(draft.memory.aside.insert(id, Arc::new(aside))),
+            None => drop(draft.memory.aside.remove(&id)),
+        }
+        draft.notes.extend(note);
+    }
+    let gone = |id: &RecordId| !draft.memory.records.contains_key(id);
+    let gone: Vec<RecordId> = draft.memory.aside.keys().copied().filter(gone).collect();
+    for id in gone {
+        draft.memory.aside.remove(&id);
+    }
+    for until in draft.memory.aside.values().filter_map(|aside| aside.left_open_until).collect::<Vec<_>>() {
+        draft.look_again_at(until);
+    }
+    for (record, node, provider_id, cordon) in close {
+        let goes = draft.memory.leaving.get(&record).is_some_and(|leaving| leaving.is_open());
+        if cordon == Cordon::None && !goes {
+            draft.actions.push(Action::Drain { record, node, provider_id, evict: Evict::Nobody, gone_by: None });
+        }
+    }
+}
+
+/// Why a node is to take no pods.
+fn wanted(draft: &Draft<'_>, record: &Record) -> Option<CordonReason> {
+    if record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Unhealthy) {
+        return Some(CordonReason::Unhealthy);
+    }
+    draft.notices.maintenance.contains(&record.id).then_some(CordonReason::Maintenance)
+}
+
+/// Whether it is sure that a node is not unhealthy any more; a node of which nobody is to judge is none.
+fn is_fit(record: &Record) -> bool {
+    match record.judged.as_ref().map(|judged| judged.verdict) {
+        None | Some(Verdict::Warm | Verdict::Idle | Verdict::Busy | Verdict::Held) => true,
+        Some(Verdict::Booting | Verdict::Unhealthy | Verdict::Draining | Verdict::Unknown) => false,
+    }
+}

@@ -1,0 +1,60 @@
+//! Reclaims: nodes that the cloud takes back. All pods are evicted at once, each with the time that
+//! is left to save its work.
+//!
+//! The record counts until its machine is gone, or empty and ended. Until then the autoscaler
+//! counts the node in its group, and a smaller target would not make it buy sooner. It asks for the
+//! next node of the evicted pods as soon as they are pending.
+
+use std::sync::Arc;
+
+use super::super::{Draft, notices, reclaims};
+use super::begin;
+use crate::base::ids::RecordId;
+use crate::market::interruption::longest_notice;
+use crate::state::disruption::{Disruption, DrainReason};
+use crate::state::record::Record;
+
+/// Begins with those of which it was just announced, whatever else they were let go for.
+pub(super) fn nodes(draft: &mut Draft<'_>) {
+    let told: Vec<_> = draft.notices.reclaims.iter().map(|(id, told)| (*id, *told)).collect();
+    for (id, (at, told_by)) in told {
+        let Some(market) = draft.memory.records.get(&id).and_then(|record| record.purchase()).map(|bought| &bought.market)
+        else {
+            continue;
+        };
+        let known = draft.memory.leaving.get(&id).filter(|known| known.is_open() && known.gone_by().is_some());
+        let heard_at = known.map_or(draft.now, |known| known.since);
+        let at = at.min(Draft::after(heard_at, longest_notice(market)));
+        let why = DrainReason::Reclaimed { at, told_by };
+        match draft.memory.leaving.get_mut(&id).filter(|leaving| leaving.is_open()) {
+            Some(leaving) if leaving.why == why => {}
+            // Sooner or later than was first said.
+            Some(leaving) if matches!(leaving.why, DrainReason::Reclaimed { .. }) => Arc::make_mut(leaving).why = why,
+            _ => begin(draft, id, why),
+        }
+    }
+}
+
+/// Those whose notice was withdrawn before a pod was told to go: they stay, and their reclaim is one no more.
+pub(super) fn withdrawn(draft: &mut Draft<'_>) -> Vec<RecordId> {
+    let open = |(id, leaving): (&RecordId, &Arc<Disruption>)| match leaving.why {
+        DrainReason::Reclaimed { told_by, .. } if leaving.is_open() && !leaving.may_have_evicted() => Some((*id, told_by)),
+        _ => None,
+    };
+    let open: Vec<_> = draft.memory.leaving.iter().filter_map(open).collect();
+    let mut back = Vec::new();
+    for (id, told_by) in open {
+        let Some(record) = draft.memory.records.get(&id).map(Arc::clone) else { continue };
+        if notices::is_withdrawn(draft, &record, told_by) {
+            forget(draft, &record);
+            back.push(id);
+        }
+    }
+    back
+}
+
+fn forget(draft: &mut Draft<'_>, record: &Record) {
+    if let (Some(purchase), Some(instance)) = (record.purchase(), record.instance()) {
+        reclaims::withdrawn(draft, instance, &purchase.market);
+    }
+}

@@ -1,0 +1,268 @@
+//! Moves back to spot: drains on-demand nodes because spot is available again.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::index::IndexEntry;
+use super::super::{Draft, floors, is_fresh};
+use super::begin;
+use crate::base::ids::{NodeGroupId, PoolName, RecordId};
+use crate::catalogue::group::Group;
+use crate::choose::rank::Scales;
+use crate::choose::spot_return::{self, Move, Running, SpotReturn};
+use crate::facts::snapshot::{Cordon, Hold};
+use crate::limits::commitment::PaidFor;
+use crate::market::offer::CapacityType;
+use crate::policy::Pool;
+use crate::state::disruption::{Disruption, DrainReason, FREE_FOR};
+use crate::state::record::{PodsSeen, Record, State};
+
+/// How often it is asked again whether a move pays that does not pay yet.
+const WEIGH_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+
+/// A node that could move back to spot.
+struct Candidate<'a> {
+    record: Arc<Record>,
+    pool: &'a Pool,
+    busy: bool,
+}
+
+/// Whether a record's node may be let go for spot at all. `emptied`: whether its pods were told to go, whose memory may be left for a
+/// moment.
+fn candidate<'a>(draft: &Draft<'_>, record: &Arc<Record>, seat: &IndexEntry<'a>, emptied: bool) -> Option<Candidate<'a>> {
+    let State::Registered { purchase, node: Some(_), ready_at: Some(_), .. } = &record.state else { return None };
+    // One that is new waits for its pods.
+    if purchase.market.capacity_type != CapacityType::OnDemand || record.pods == PodsSeen::NotYet {
+        return None;
+    }
+    let (_, pool) = seat.pool()?;
+    let rules = spot_return::moves_back(pool)?;
+    let node = seat.node()?;
+    // Whoever closed a node, or wants it kept, wants it as it is.
+    if node.cordon == Cordon::Theirs || node.scale_down_disabled == Hold::Theirs || !seat.is_judged() {
+        return None;
+    }
+    let busy = seat.is_busy();
+    let may_go = if busy { rules.moves_busy() } else { emptied || draft.proves_free(record, seat) };
+    may_go.then(|| Candidate { record: Arc::clone(record), pool, busy })
+}
+
+/// Whether a node that is on its way back to spot may go on.
+///
+/// # Errors
+/// Says why not.
+pub(super) fn stands(draft: &Draft<'_>, record: &Arc<Record>, leaving: &Disruption) -> Result<(), &'static str> {
+    // A pod that came to a free node has the last word.
+    let candidate = draft.seat(record).and_then(|seat| candidate(draft, record, &seat, leaving.may_have_evicted()));
+    let was_busy = leaving.moves_work() && !leaving.pods.is_empty();
+    let candidate = candidate.filter(|candidate| !candidate.busy || was_busy);
+    let candidate = candidate.ok_or("it may no longer be moved")?;
+    // From the first pod that may have been told to go there is no way back.
+    let goes_on = leaving.may_have_evicted() || still_pays(draft, &candidate, leaving.moves_work());
+    if goes_on { Ok(()) } else { Err("moving to spot would no longer save money") }
+}
+
+fn still_pays(draft: &Draft<'_>, candidate: &Candidate<'_>, work: bool) -> bool {
+    let running = Running::of(&draft.memory, draft.menu);
+    let Some(spot) = SpotReturn::of(candidate.pool, draft.menu, &draft.memory, &running, draft.now) else { return false };
+    let (snapshot, now) = (draft.snapshot, draft.now);
+    let fresh = |group: &Group| is_fresh(snapshot, group, now);
+    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: draft.usage(), fresh: &fresh, now };
+    spot.weigh(&scales, &candidate.record, candidate.busy, work).is_some()
+}
+
+/// What matters of a pool's nodes to those that could move back to spot.
+#[derive(Default)]
+struct PoolMoves<'a> {
+    /// Those that could, in the order of their records.
+    candidates: Vec<Candidate<'a>>,
+    /// Those that go, or are about to: what is not open any more is ending, and on the bill until it has ended.
+    going: Vec<Arc<Record>>,
+    /// Whether anything is wanted or being bought.
+    unbought: bool,
+    /// Nodes that could keep `minNodes`: what is wanted, boots, leaves or could not be had keeps none.
+    ready: u32,
+    /// Those of them that could keep a warm floor: free, and open to pods.
+    warm: u32,
+}
+
+/// Whether a pod could begin on a node at once.
+fn is_warm(record: &Record, seat: &IndexEntry<'_>) -> bool {
+    let free = record.judged.as_ref().is_some_and(|judged| judged.verdict.is_free());
+    free && seat.node().is_some_and(|node| !node.cordon.is_closed())
+}
+
+/// On-demand nodes go when spot is back: free ones that no floor needs at once, the others one by one.
+pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
+    let pools = &draft.menu.policy.pools;
+    if !pools.iter().any(|pool| spot_return::moves_back(pool).is_some()) {
+        return;
+    }
+    let mut stocks: Vec<PoolMoves<'_>> = pools.iter().map(|_| PoolMoves::default()).collect();
+    let mut due = Vec::new();
+    for (record, seat) in draft.seated() {
+        let Some(stock) = seat.pool().and_then(|(at, _)| stocks.get_mut(at)) else { continue };
+        let leaving = draft.memory.leaving.get(&record.id);
+        let goes = leaving.is_some_and(|leaving| leaving.is_open());
+        match &record.state {
+            State::Wanted | State::Launching { .. } => stock.unbought = true,
+            State::Registered { ready_at: Some(_), .. } if !goes => {
+                stock.ready += u32::from(seat.is_ready());
+                stock.warm += u32::from(is_warm(record, &seat));
+            }
+            _ => {}
+        }
+        if goes || matches!(record.state, State::Deleting { .. }) {
+            stock.going.push(Arc::clone(record));
+        }
+        let Some(candidate) = candidate(draft, record, &seat, false).filter(|_| leaving.is_none()) else { continue };
+        // The next pod may come.
+        let free_since = draft.memory.free.get(&record.id).map(|since| Draft::after(*since, FREE_FOR));
+        match free_since.filter(|due| *due > draft.now) {
+            Some(at) => due.push(at),
+            None => stock.candidates.push(candidate),
+        }
+    }
+    if let Some(at) = due.into_iter().min() {
+        draft.look_again_at(at);
+    }
+    if stocks.iter().all(|stock| stock.candidates.is_empty()) {
+        return;
+    }
+    let wanted = floors::wanted_now(draft);
+    let mut stocks: Vec<_> = pools.iter().zip(stocks).zip(wanted).collect();
+    stocks.retain(|((_, stock), _)| !stock.candidates.is_empty());
+    stocks.sort_by_key(|((pool, _), _)| &pool.name);
+    let (mut begun, mut again) = (Vec::new(), Vec::new());
+    let running = Running::of(&draft.memory, draft.menu);
+    for ((pool, stock), wanted) in stocks {
+        let rests_until = draft.memory.moves.get(&pool.name).and_then(|moves| moves.rests_until);
+        if let Some(until) = rests_until.filter(|until| *until > draft.now) {
+            again.push(until);
+            continue;
+        }
+        let going = let_go(draft, pool, stock, wanted, &running);
+        if going.is_empty() {
+            again.push(Draft::after(draft.now, WEIGH_AGAIN));
+        }
+        begun.extend(going);
+    }
+    for at in again {
+        draft.look_again_at(at);
+    }
+    for (id, why) in begun {
+        begin(draft, id, why);
+    }
+}
+
+/// What commitments pay of a pool's nodes once those are gone that are on their way.
+struct Paid<'a> {
+    by: PaidFor<'a>,
+    pool: &'a PoolName,
+    /// Nodes of the pool that go, or are about to.
+    going: Vec<Arc<Record>>,
+}
+
+impl Paid<'_> {
+    /// Those of `records` that commitments pay for, in the order in which they would go.
+    fn among(&self, records: &[&Record]) -> Vec<RecordId> {
+        let all: Vec<&Record> = self.going.iter().map(AsRef::as_ref).chain(records.iter().copied()).collect();
+        self.by.among(self.pool, &all)
+    }
+
+    fn pays_for(&self, record: &Record) -> bool {
+        self.among(&[record]).contains(&record.id)
+    }
+}
+
+/// Which of a pool's nodes begin to go. `wanted`: the free ones that its warm floor wants.
+fn let_go(
+    draft: &Draft<'_>,
+    pool: &Pool,
+    stock: PoolMoves<'_>,
+    wanted: u32,
+    running: &Running<'_>,
+) -> Vec<(RecordId, DrainReason)> {
+    let PoolMoves { candidates, going, unbought, ready, warm } = stock;
+    let Some(spot) = SpotReturn::of(pool, draft.menu, &draft.memory, running, draft.now) else { return Vec::new() };
+    let (snapshot, now, usage) = (draft.snapshot, draft.now, draft.usage());
+    let fresh = |group: &Group| is_fresh(snapshot, group, now);
+    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
+    let records = &draft.memory.records;
+    let of_pool = |record: &Record| draft.group(&record.group).is_some_and(|group| group.pool == pool.name);
+    let open = |(id, leaving): &(&RecordId, &Arc<Disruption>)| leaving.is_open() && records.get(id).is_some_and(|r| of_pool(r));
+    let moving = draft.memory.leaving.iter().filter(open).any(|(_, leaving)| leaving.moves_work());
+    let mut paid = Paid { by: PaidFor::of(usage, draft.menu), pool: &pool.name, going };
+    let (busy, mut free): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
+    let spare = ready.saturating_sub(pool.limits.min_nodes).min(warm.saturating_sub(wanted));
+    let spare = usize::try_from(spare).unwrap_or(usize::MAX);
+    // What a floor needs moves like work, and only from one that lacks nothing: it lacks one node at a time.
+    let mut floor = free.split_off(spare.min(free.len()));
+    if warm < wanted {
+        floor.clear();
+    }
+    let mut begun = free_ones(&scales, &spot, &paid, &free);
+    if !moving && !unbought {
+        paid.going.extend(begun.iter().filter_map(|(id, _)| records.get(id)).cloned());
+        begun.extend(one_with_work(&scales, &spot, &paid, busy.into_iter().chain(floor)));
+    }
+    begun
+}
+
+/// Free nodes that go because spot would be cheaper, should a pod come.
+fn free_ones<'a>(
+    scales: &Scales<'a>,
+    spot: &SpotReturn<'a>,
+    paid: &Paid<'_>,
+    candidates: &[&Candidate<'_>],
+) -> Vec<(RecordId, DrainReason)> {
+    // The youngest first: of nodes bought alike it is the one to go.
+    let free: Vec<&Record> = candidates.iter().rev().map(|candidate| candidate.record.as_ref()).collect();
+    let stay = paid.among(&free);
+    let mut known: Vec<(&NodeGroupId, Option<Move>)> = Vec::new();
+    let mut going = Vec::new();
+    for record in free.into_iter().filter(|record| !stay.contains(&record.id)) {
+        // Without work nothing is lost: nodes of one group all pay, or none does.
+        if !known.iter().any(|(group, _)| **group == record.group) {
+            known.push((&record.group, spot.weigh(scales, record, false, false)));
+        }
+        let found = known.iter().find(|(group, _)| **group == record.group).and_then(|(_, found)| found.clone());
+        going.extend(found.map(|found| (record.id, back_to(found, false))));
+    }
+    going
+}
+
+/// Of the nodes whose work must move, the one whose move pays most.
+fn one_with_work<'a, 'c>(
+    scales: &Scales<'a>,
+    spot: &SpotReturn<'a>,
+    paid: &Paid<'_>,
+    candidates: impl Iterator<Item = &'c Candidate<'c>>,
+) -> Option<(RecordId, DrainReason)> {
+    // Nodes of one group differ in little but age, and the longer one has served the more its move pays: the oldest stands for all.
+    let mut oldest: BTreeMap<(&NodeGroupId, bool), &Candidate<'_>> = BTreeMap::new();
+    for candidate in candidates {
+        let known = oldest.entry((&candidate.record.group, candidate.busy)).or_insert(candidate);
+        if ready_at(&candidate.record) < ready_at(&known.record) {
+            *known = candidate;
+        }
+    }
+    let oldest = oldest.values().filter(|candidate| !paid.pays_for(&candidate.record));
+    let found = oldest.filter_map(|c| Some((c.record.id, spot.weigh(scales, &c.record, c.busy, true)?)));
+    let (id, found) = found.max_by_key(|(id, found)| (found.gain.0.saturating_sub(found.cost.0), Reverse(*id)))?;
+    Some((id, back_to(found, true)))
+}
+
+fn back_to(Move { market, gain, cost }: Move, work: bool) -> DrainReason {
+    DrainReason::BackToSpot { market, gain, cost, work }
+}
+
+const fn ready_at(record: &Record) -> Option<Timestamp> {
+    match &record.state {
+        State::Registered { ready_at, .. } => *ready_at,
+        _ => None,
+    }
+}

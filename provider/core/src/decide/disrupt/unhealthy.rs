@@ -1,0 +1,158 @@
+//! Replacement of unhealthy nodes by the pool's rule: drained or waited for, then ended. The
+//! autoscaler or a floor asks for the next.
+//!
+//! A bad driver or a faulty probe makes many nodes unhealthy at once, and must not cost the fleet.
+//! A pool replaces a limited number within an hour, and none while more than a fifth of its nodes
+//! are unhealthy. Other unhealthy nodes stay cordoned.
+
+use std::sync::Arc;
+
+use super::super::Draft;
+use super::begin;
+use crate::base::ids::RecordId;
+use crate::facts::snapshot::Cordon;
+use crate::plan::{Evict, Note};
+use crate::policy::Pool;
+use crate::policy::rules::health::{REPLACED_WITHIN, UnhealthyAction, at_once};
+use crate::state::cordon::{CordonReason, Replacements};
+use crate::state::disruption::{Disruption, DrainReason};
+use crate::state::node_verdict::{Judged, Reason, Verdict};
+use crate::state::record::{Record, State};
+
+/// A node that is due to be replaced. The order of the fields is the order in which they are.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    /// Without pods first: nothing is lost.
+    busy: bool,
+    since: jiff::Timestamp,
+    id: RecordId,
+}
+
+/// What counts of a pool.
+#[derive(Default)]
+struct Tally {
+    nodes: u32,
+    unhealthy: u32,
+    due: Vec<(Due, Reason)>,
+}
+
+/// Begins to replace those that are due, as far as their pools allow.
+pub(super) fn nodes(draft: &mut Draft<'_>) {
+    let well = !draft.memory.aside.values().any(|aside| aside.why == CordonReason::Unhealthy);
+    if well && draft.memory.replaced.is_empty() {
+        return;
+    }
+    let pools = &draft.menu.policy.pools;
+    let mut tallies: Vec<Tally> = pools.iter().map(|_| Tally::default()).collect();
+    let mut later = Vec::new();
+    for (record, seat) in draft.seated() {
+        let State::Registered { .. } = &record.state else { continue };
+        let Some((at, pool)) = seat.pool() else { continue };
+        let Some(tally) = tallies.get_mut(at) else { continue };
+        tally.nodes += 1;
+        let leaving = draft.memory.leaving.get(&record.id);
+        let judged = record.judged.as_ref().filter(|judged| judged.verdict == Verdict::Unhealthy);
+        // One that is waited for again, or of which nobody can tell, has not become well.
+        let aside = draft.memory.aside.get(&record.id).filter(|aside| aside.why == CordonReason::Unhealthy);
+        let broken = judged.is_some() || aside.is_some() || leaving.is_some_and(|leaving| is_replaced(leaving));
+        tally.unhealthy += u32::from(broken);
+        let (Some(Judged { since, why, .. }), Some(node), None) = (judged, seat.node(), leaving) else { continue };
+        let busy = node.is_busy();
+        if !aside.is_some_and(|aside| aside.is_closed()) || node.cordon != Cordon::Ours || mode(pool, busy).is_none() {
+            continue;
+        }
+        // With which nothing is wrong any more is trusted again before long.
+        if draft.memory.watched.get(&record.id).is_some_and(|known| known.clean_since.is_some()) {
+            continue;
+        }
+        let due = Draft::after(*since, pool.unhealthy.after);
+        if due > draft.now {
+            later.push(due);
+        } else {
+            tally.due.push((Due { busy, since: *since, id: record.id }, why.clone()));
+        }
+    }
+    for at in later {
+        draft.look_again_at(at);
+    }
+    for (pool, tally) in pools.iter().zip(tallies) {
+        replace(draft, pool, tally);
+    }
+    let pools: Vec<_> = pools.iter().map(|pool| &pool.name).collect();
+    draft
+        .memory
+        .replaced
+        .retain(|pool, lately| pools.contains(&pool) && (!lately.at.is_empty() || lately.stopped_since.is_some()));
+}
+
+fn replace(draft: &mut Draft<'_>, pool: &Pool, tally: Tally) {
+    let Tally { nodes, unhealthy, mut due } = tally;
+    let known = draft.memory.replaced.get(&pool.name);
+    let mut lately = known.map(|known| Replacements::clone(known)).unwrap_or_default();
+    lately.at.retain(|at| Draft::after(*at, REPLACED_WITHIN) > draft.now);
+    due.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut due = due.into_iter().peekable();
+    if unhealthy <= at_once(nodes) {
+        let most = usize::try_from(pool.unhealthy.max_replacements).unwrap_or(usize::MAX);
+        while lately.at.len() < most
+            && let Some((Due { id, .. }, why)) = due.next()
+        {
+            begin(draft, id, DrainReason::Unhealthy { why });
+            lately.at.push(draft.now);
+        }
+    }
+    match due.peek() {
+        None => lately.stopped_since = None,
+        Some(_) if lately.stopped_since.is_none() => {
+            lately.stopped_since = Some(draft.now);
+            let replaced = u32::try_from(lately.at.len()).unwrap_or(u32::MAX);
+            draft.notes.push(Note::ReplacementsStopped { pool: pool.name.clone(), unhealthy, nodes, replaced });
+        }
+        Some(_) => {}
+    }
+    if let Some(oldest) = lately.at.first() {
+        draft.look_again_at(Draft::after(*oldest, REPLACED_WITHIN));
+    }
+    if known_differs(draft, pool, &lately) {
+        draft.memory.replaced.insert(pool.name.clone(), Arc::new(lately));
+    }
+}
+
+fn known_differs(draft: &Draft<'_>, pool: &Pool, lately: &Replacements) -> bool {
+    draft.memory.replaced.get(&pool.name).map_or(*lately != Replacements::default(), |known| **known != *lately)
+}
+
+const fn is_replaced(leaving: &Disruption) -> bool {
+    leaving.is_open() && matches!(leaving.why, DrainReason::Unhealthy { .. })
+}
+
+/// Which pods of an unhealthy node are told to go; `None` where it is only kept closed.
+const fn mode(pool: &Pool, busy: bool) -> Option<Evict> {
+    match (pool.unhealthy.action, busy) {
+        (UnhealthyAction::Cordon, _) | (UnhealthyAction::Wait, true) => None,
+        (UnhealthyAction::Wait, false) => Some(Evict::WithoutGpu),
+        (UnhealthyAction::Drain, _) => Some(Evict::Movable),
+    }
+}
+
+fn mode_of(draft: &Draft<'_>, record: &Record) -> Option<Evict> {
+    let (_, pool) = draft.seat(record)?.pool()?;
+    let busy = record.instance().and_then(|machine| draft.node(machine)).is_some_and(|node| node.is_busy());
+    mode(pool, busy)
+}
+
+/// Which pods of one that is being replaced are told to go.
+pub(super) fn evict(draft: &Draft<'_>, record: &Record) -> Evict {
+    mode_of(draft, record).unwrap_or(Evict::Nobody)
+}
+
+/// Those that are to be waited for again, because a pod had come before they were closed or the policy says so now, are kept closed.
+pub(super) fn take_back(draft: &mut Draft<'_>) {
+    let waits = |(id, leaving): &(&RecordId, &Arc<Disruption>)| {
+        is_replaced(leaving) && draft.memory.records.get(*id).is_some_and(|record| mode_of(draft, record).is_none())
+    };
+    let back: Vec<RecordId> = draft.memory.leaving.iter().filter(waits).map(|(id, _)| *id).collect();
+    for id in back {
+        draft.memory.leaving.remove(&id);
+    }
+}

@@ -1,0 +1,8 @@
+//! The facts of one pass: what suppliers, the cluster and probes report.
+
+pub mod activity;
+pub mod images;
+pub mod node_status;
+pub mod reading;
+pub mod snapshot;
+pub mod supply;

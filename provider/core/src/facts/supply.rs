@@ -1,0 +1,256 @@
+//! Values exchanged between the engine and a supplier of nodes.
+//!
+//! The supplier's inventory is the truth about what exists. A launch has a key, which the supplier
+//! writes into its tags. The same key never makes two instances, and the tag of an instance names
+//! its owner.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::base::ids::{Cloud, ClusterName, IdError, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, ZoneId, ZoneName};
+use crate::market::offer::Market;
+use crate::market::price::Quote;
+
+/// The parts of a launch key: cluster, group, ordinal (the record's number) and attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyParts {
+    /// The cluster that ordered it.
+    pub cluster: ClusterName,
+    /// The group it is for.
+    pub group: NodeGroupId,
+    /// The record it is for.
+    pub record: RecordId,
+    /// Which try at supplying that record, from 1.
+    pub attempt: u32,
+}
+
+impl KeyParts {
+    /// The key as text.
+    ///
+    /// # Errors
+    /// When the parts together are longer than an id may be.
+    pub fn key(&self) -> Result<LaunchKey, IdError> {
+        LaunchKey::new(format!("{}/{}/{}/{}", self.cluster, self.group, self.record.0, self.attempt))
+    }
+}
+
+/// A text that is no launch key of Stoker's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a launch key: expected cluster/group/ordinal/attempt")]
+pub struct NotAKey(pub String);
+
+impl FromStr for KeyParts {
+    type Err = NotAKey;
+
+    fn from_str(text: &str) -> Result<Self, NotAKey> {
+        let bad = || NotAKey(text.to_owned());
+        let KeyText { cluster, group, record, attempt } = KeyText::read(text).ok_or_else(bad)?;
+        Ok(Self {
+            cluster: ClusterName::new(cluster).map_err(|_| bad())?,
+            group: NodeGroupId::new(group).map_err(|_| bad())?,
+            record,
+            attempt,
+        })
+    }
+}
+
+/// The parts of a launch key as they stand in its text: what a pass reads of every machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyText<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) group: &'a str,
+    pub(crate) record: RecordId,
+    pub(crate) attempt: u32,
+}
+
+impl<'a> KeyText<'a> {
+    /// The parts of `text`; `None` where it is no launch key of Stoker's.
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
+        // Byte by byte: the parts are too short for a search that begins again for each.
+        let mut cuts = text.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at);
+        let (first, second, third, None) = (cuts.next()?, cuts.next()?, cuts.next()?, cuts.next()) else { return None };
+        let (cluster, group) = (text.get(..first)?, text.get(first + 1..second)?);
+        let (record, attempt) = (text.get(second + 1..third)?, text.get(third + 1..)?);
+        let whole = !cluster.is_empty() && !group.is_empty();
+        whole.then_some(Self { cluster, group, record: RecordId(record.parse().ok()?), attempt: attempt.parse().ok()? })
+    }
+}
+
+/// One node to launch. Everything is settled: the supplier has no choice left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchRequest {
+    /// Makes the launch idempotent, and marks the instance as ours.
+    pub key: LaunchKey,
+    /// The group it is for.
+    pub group: NodeGroupId,
+    /// What to buy, and where.
+    pub market: Market,
+    /// The zone as the node will be labelled.
+    pub zone_name: ZoneName,
+}
+
+/// How a launch ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LaunchOutcome {
+    /// The instance exists.
+    Launched(Instance),
+    /// The supplier says no: nothing was made, and nothing will be under this key.
+    Refused(Refusal),
+    /// Nobody knows (a time-out, a server error): try again with the same key.
+    Unclear {
+        /// What the supplier or the transport said.
+        message: String,
+    },
+}
+
+/// A supplier's "no".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Why, as a class.
+    pub kind: RefusalKind,
+    /// The supplier's own words.
+    pub message: String,
+}
+
+/// Why a supplier says no. The fixed set of codes that the autoscaler makes metric labels of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefusalKind {
+    /// The market has no stock.
+    OutOfCapacity,
+    /// The account's quota is used up.
+    QuotaExceeded,
+    /// We may not do that.
+    Permission,
+    /// The request can never work: a type that is not sold there, a bad image.
+    Config,
+    /// The machine was made but did not join the cluster in time.
+    BootTimeout,
+}
+
+impl RefusalKind {
+    /// The code shown to the autoscaler and in metrics.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::OutOfCapacity => "OUT_OF_CAPACITY",
+            Self::QuotaExceeded => "QUOTA_EXCEEDED",
+            Self::Permission => "PERMISSION",
+            Self::Config => "CONFIG",
+            Self::BootTimeout => "BOOT_TIMEOUT",
+        }
+    }
+}
+
+impl fmt::Display for RefusalKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.code())
+    }
+}
+
+/// A machine that a supplier made for us.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instance {
+    /// The key it was launched with, read back from the supplier's tags.
+    pub key: LaunchKey,
+    /// What it is called; will be the Node's `spec.providerID`.
+    pub provider_id: ProviderId,
+    /// The name its Node will have.
+    pub node_name: NodeName,
+    /// Where and how it was bought.
+    pub market: Market,
+    /// When it was made.
+    pub launched_at: Timestamp,
+    /// What it is doing.
+    pub state: InstanceState,
+}
+
+/// What a machine is doing, as the supplier sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InstanceState {
+    /// Being made, or booting.
+    Pending,
+    /// Booted.
+    Running,
+    /// The cloud said that it will take it back.
+    Reclaiming {
+        /// When it will be gone.
+        at: Timestamp,
+    },
+    /// On its way out.
+    Stopping,
+}
+
+/// What a supplier has, as of a moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation {
+    /// When this was true.
+    pub as_of: Timestamp,
+    /// Whether everything is listed. An incomplete listing says nothing about what it leaves out.
+    pub complete: bool,
+    /// Every instance that carries this cluster's name. An instance that ended is not listed.
+    pub instances: BTreeMap<ProviderId, Arc<Instance>>,
+}
+
+impl Observation {
+    /// The same by a clock that was set back, of which the last that was seen is `from`, and which shows `to` now: as old as it was, rather
+    /// than of a time to come, which once it is there would make it look new. What is not of a time to come stays: it may have been answered
+    /// after the clock was set back.
+    pub fn set_back(&mut self, from: Timestamp, to: Timestamp) {
+        if self.as_of > to {
+            self.as_of = self.as_of.saturating_sub(from.duration_since(to)).unwrap_or(Timestamp::MIN).min(to);
+        }
+    }
+}
+
+/// What a supplier knows of its markets: slow facts, asked now and then.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarketFacts {
+    /// The clouds it can make nodes in.
+    pub clouds: BTreeSet<Cloud>,
+    /// What this account calls each zone. A zone that is not here is called by its id.
+    #[serde(with = "crate::base::pairs")]
+    pub zone_names: BTreeMap<(Cloud, ZoneId), ZoneName>,
+    /// Live quotes. They replace the table's.
+    #[serde(with = "crate::base::pairs")]
+    pub quotes: BTreeMap<Market, Quote>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_reads_back_as_it_was_written() {
+        let key = "prod/inference.g6-xlarge.us-east-1a/12/3";
+        let parts: KeyParts = key.parse().unwrap();
+        assert_eq!(parts.record, RecordId(12));
+        assert_eq!(parts.key().unwrap().as_str(), key);
+    }
+
+    #[test]
+    fn an_inventory_is_as_old_as_it_was_when_the_clock_is_set_back() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let age = |as_of, from, to| {
+            let mut seen = Observation { as_of: at(as_of), complete: true, instances: BTreeMap::new() };
+            seen.set_back(at(from), at(to));
+            at(to).duration_since(seen.as_of).as_secs()
+        };
+        assert_eq!(age(940, 1_000, 400), 60);
+        // One that was answered after the last look is of now at the latest, and one of after the set-back stays.
+        assert_eq!((age(1_005, 1_000, 400), age(395, 1_000, 400)), (0, 5));
+    }
+
+    #[test]
+    fn what_is_not_a_key_is_refused() {
+        for text in ["", "a/b/c", "a/b/1/2/3", "a/b/x/1", "/b/1/1", "a/b/1/-1"] {
+            assert!(text.parse::<KeyParts>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Budgets: how much cash per hour a pool, and all pools together, may spend, and what may still be
+//! bought near the limit.
+//!
+//! Near its limit a budget restricts purchases. It never ends a running node. From [`WARN_AT`] on
+//! operators are warned. From [`SPOT_ONLY_AT`] on a pool that may buy spot buys nothing else for
+//! cash, so that the rest lasts longer; a pool without spot goes on to the limit. Each stage ends
+//! [`LEFT_BELOW`] points below where it begins. At the limit nothing is bought for cash. Purchases
+//! that commitments pay for cost no new cash, and are allowed at every stage.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::base::ids::PoolName;
+use crate::base::units::{Percent, UsdPerHour};
+use crate::catalogue::group::Menu;
+use crate::limits::usage::Usage;
+use crate::policy::Pool;
+use crate::state::budget::{BudgetOf, Stage};
+
+/// The share of a budget from which on operators are warned: with a fifth left there is time to act before growth narrows.
+pub const WARN_AT: Percent = Percent(80);
+
+/// The share of a budget from which on a pool that may buy spot buys nothing else for cash. The tenth that is left buys two to three
+/// times as many spot nodes as on-demand ones (median discounts of 45 to 80 % by GPU model and cloud in the price tables).
+pub const SPOT_ONLY_AT: Percent = Percent(90);
+
+/// How many points below its beginning a stage is left: spend that wavers about it by a node's price or a quote's change would open and
+/// close on-demand, and tell of it, in every pass.
+pub const LEFT_BELOW: u8 = 2;
+
+/// The share of a budget from which on a stage holds that begins at `begins`, where the budget stood at `before` when it was last told of.
+pub(crate) fn holds_from(stage: Stage, begins: Percent, before: Stage) -> Percent {
+    if before >= stage { Percent(begins.0.saturating_sub(LEFT_BELOW)) } else { begins }
+}
+
+/// How a budget stood when it was last told of.
+fn before(usage: &Usage, pool: Option<&PoolName>) -> Stage {
+    usage.stages.iter().find(|(of, _)| of.pool() == pool).map_or(Stage::Ample, |(_, stage)| *stage)
+}
+
+/// How a budget stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Budget {
+    /// Whose it is.
+    pub of: BudgetOf,
+    /// Cash spent: all that is bought, being bought or wanted, less what commitments pay of it.
+    pub spent: UsdPerHour,
+    /// The limit.
+    pub limit: UsdPerHour,
+    /// What it still allows.
+    pub stage: Stage,
+}
+
+impl fmt::Display for Budget {
+    /// `pool training: $54.0000/h of $60.0000/h spent, near its limit`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { of, spent, limit, stage } = self;
+        write!(f, "{of}: {spent}/h of {limit}/h spent, {stage}")
+    }
+}
+
+/// How every budget of the policy stands: those of the pools in the policy's order, then that of all together.
+pub fn standing(usage: &Usage, menu: &Menu, now: Timestamp) -> Vec<Budget> {
+    let policy = &menu.policy;
+    let of_pools = policy.pools.iter().any(|pool| pool.limits.max_usd_per_hour.is_some());
+    if !of_pools && policy.max_usd_per_hour.is_none() {
+        return Vec::new();
+    }
+    let mut cheapest: BTreeMap<&PoolName, UsdPerHour> = BTreeMap::new();
+    for group in menu.groups.values() {
+        let price = group.offers.iter().filter_map(|offer| offer.quote(now).ok()).map(|quote| quote.price).min();
+        if let Some(price) = price {
+            let least = cheapest.entry(&group.pool).or_insert(price);
+            *least = price.min(*least);
+        }
+    }
+    let budget = |of: BudgetOf, spent: UsdPerHour, limit: UsdPerHour, least: Option<UsdPerHour>, spot: bool| {
+        let left = limit.minus(spent);
+        let before = before(usage, of.pool());
+        let is_past = |stage, begins| spent >= share(limit, holds_from(stage, begins, before));
+        let stage = if left <= UsdPerHour::ZERO || least.is_some_and(|price| price > left) {
+            Stage::Spent
+        } else if spot && is_past(Stage::SpotOnly, SPOT_ONLY_AT) {
+            Stage::SpotOnly
+        } else if is_past(Stage::Near, WARN_AT) {
+            Stage::Near
+        } else {
+            Stage::Ample
+        };
+        Budget { of, spent, limit, stage }
+    };
+    let own = policy.pools.iter().filter_map(|pool| {
+        let (limit, least) = (pool.limits.max_usd_per_hour?, cheapest.get(&pool.name).copied());
+        Some(budget(BudgetOf::Pool(pool.name.clone()), usage.cash(&pool.name), limit, least, pool.may_buy_spot()))
+    });
+    let all = policy.max_usd_per_hour.map(|limit| {
+        let spot = policy.pools.iter().any(Pool::may_buy_spot);
+        budget(BudgetOf::All, usage.total_cash(), limit, cheapest.values().min().copied(), spot)
+    });
+    own.chain(all).collect()
+}
+
+/// A budget over a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// Whether it is that of all pools.
+    pub all: bool,
+    /// Cash spent of it.
+    pub spent: UsdPerHour,
+    /// Its limit.
+    pub limit: UsdPerHour,
+    /// The share of it from which on a pool that may buy spot buys nothing else.
+    pub spot_only_at: Percent,
+}
+
+/// The budgets over a pool: its own, then that of all pools.
+pub(crate) fn accounts_over(usage: &Usage, menu: &Menu, pool: &Pool) -> impl Iterator<Item = Account> {
+    let spot_only_at = |pool| holds_from(Stage::SpotOnly, SPOT_ONLY_AT, before(usage, pool));
+    let own = pool.limits.max_usd_per_hour.map(|limit| {
+        let (spent, spot_only_at) = (usage.cash(&pool.name), spot_only_at(Some(&pool.name)));
+        Account { all: false, spent, limit, spot_only_at }
+    });
+    let all = menu.policy.max_usd_per_hour.map(|limit| {
+        let (spent, spot_only_at) = (usage.total_cash(), spot_only_at(None));
+        Account { all: true, spent, limit, spot_only_at }
+    });
+    own.into_iter().chain(all)
+}
+
+/// A share of a limit, rounded up: what is below it is below the exact share too.
+pub(crate) fn share(limit: UsdPerHour, Percent(share): Percent) -> UsdPerHour {
+    let micros = (i128::from(limit.0) * i128::from(share) + 99) / 100;
+    UsdPerHour(i64::try_from(micros).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,94 @@
+//! Reached nodes: purchases with the commitments that can pay for them.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::bill::at_plan_rate;
+use super::{Line, NoSlot};
+use crate::base::ids::PoolName;
+use crate::base::units::{Milli, UsdPerHour};
+use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::reach::Reach;
+use crate::market::offer::Market;
+use crate::policy::rules::commitment::{Capacity, Commitment, Paid, Terms};
+
+/// Nodes that one pool bought alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reached {
+    /// What they are: shared, as a count is copied for every order.
+    pub(super) what: Arc<What>,
+    /// So many.
+    pub(super) nodes: u32,
+}
+
+/// What nodes of a line are, and the commitments that reach them: found once, as a bill is worked out many times.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct What {
+    /// The pool.
+    pub(super) pool: PoolName,
+    /// Where and how they were bought.
+    pub(super) market: Market,
+    /// Advertised GPUs of one.
+    pub(super) gpus: u32,
+    /// What one costs without any commitment.
+    pub(super) price: UsdPerHour,
+    pub(super) by: Reach,
+}
+
+impl Reached {
+    pub(super) fn line(&self) -> Line {
+        let What { pool, market, gpus, price, by: _ } = self.what.as_ref();
+        Line { pool: pool.clone(), market: market.clone(), gpus: *gpus, price: *price, nodes: self.nodes }
+    }
+}
+
+impl Menu {
+    /// Nodes of a group bought in a market, with the commitments that reach them.
+    pub(crate) fn reached(&self, group: &Group, market: &Market, price: UsdPerHour, nodes: u32) -> Reached {
+        let (pool, gpus) = (group.pool.clone(), group.spec.advertised_gpus().max(1));
+        Reached {
+            what: Arc::new(What { pool, market: market.clone(), gpus, price, by: self.reach(group, &market.place) }),
+            nodes,
+        }
+    }
+}
+
+impl Commitment {
+    /// Why nothing new starts under it now; `None` while it may.
+    pub(super) fn shut(&self, now: Timestamp) -> Option<NoSlot> {
+        let ends = match &self.terms {
+            Terms::Capacity(Capacity { paid: Paid::Ahead { leave_at, .. }, .. }) => Some(*leave_at),
+            _ => self.until,
+        };
+        let name = || self.name.clone();
+        match (self.from, ends) {
+            (Some(from), _) if now < from => Some(NoSlot::NotBegun { name: name(), from }),
+            (_, Some(since)) if since <= now => Some(NoSlot::Ending { name: name(), since }),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_discount(&self) -> bool {
+        !matches!(self.terms, Terms::Capacity(_))
+    }
+
+    /// All of it, in its own unit: nodes, GPUs or micro-dollars per hour.
+    pub(super) fn size(&self) -> i64 {
+        match &self.terms {
+            Terms::Nodes(nodes) => i64::from(nodes.nodes),
+            Terms::Gpus(gpus) => i64::from(gpus.gpus),
+            Terms::Spend(spend) => spend.rate.0,
+            Terms::Capacity(capacity) => i64::from(capacity.nodes),
+        }
+    }
+
+    /// What one such node takes of it, in its own unit.
+    pub(super) fn taken_by_one(&self, what: &What, discount: Milli) -> i64 {
+        match &self.terms {
+            Terms::Nodes(_) | Terms::Capacity(_) => 1,
+            Terms::Gpus(_) => i64::from(what.gpus),
+            Terms::Spend(_) => at_plan_rate(what.price.0, discount),
+        }
+    }
+}

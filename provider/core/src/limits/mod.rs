@@ -1,0 +1,5 @@
+//! Limits: quotas, budgets, commitments, and how much of each is in use.
+
+pub mod budget;
+pub mod commitment;
+pub mod usage;

@@ -1,0 +1,140 @@
+//! Count of all records, in one walk.
+//!
+//! Most nodes were bought where their group is; those are added up by group and capacity type.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{Held, Usage};
+use crate::base::ids::NodeGroupId;
+use crate::base::index::Lookup;
+use crate::base::units::UsdPerHour;
+use crate::catalogue::group::{Group, Menu};
+use crate::limits::commitment::{Alike, Committed};
+use crate::market::offer::CapacityType;
+use crate::state::budget::{BudgetOf, Stage};
+use crate::state::memory::Memory;
+use crate::state::record::Record;
+
+/// The group that a record counts for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    /// From the menu, or as remembered.
+    pub(crate) group: &'a Group,
+    /// Its place among the menu's groups; `None` where it is only remembered.
+    pub(crate) at: Option<usize>,
+}
+
+impl Usage {
+    /// Counts every record.
+    pub fn count(memory: &Memory, menu: &Menu, now: Timestamp) -> Self {
+        let listed = menu.groups.iter().enumerate().map(|(at, (id, group))| (id, Owner { group, at: Some(at) }));
+        let mut owners: Lookup<&NodeGroupId, Owner<'_>> = listed.collect();
+        for (id, remembered) in &memory.groups {
+            owners.entry(id).or_insert(Owner { group: &remembered.group, at: None });
+        }
+        let owned = memory.records.values().filter_map(|record| Some((record.as_ref(), *owners.get(&record.group)?)));
+        Self::count_owned(owned, memory.budgets.clone(), menu, now)
+    }
+
+    /// Counts records, each with its group. `stages`: how the budgets stood.
+    pub(crate) fn count_owned<'a>(
+        owned: impl Iterator<Item = (&'a Record, Owner<'a>)>,
+        stages: BTreeMap<BudgetOf, Stage>,
+        menu: &'a Menu,
+        now: Timestamp,
+    ) -> Self {
+        let quotas = vec![Held::default(); menu.policy.quotas.len()];
+        let off_hours = menu.policy.pools.iter().filter_map(|pool| {
+            let off = pool.off_hours.as_ref()?;
+            Some((pool.name.clone(), off.max_nodes.filter(|_| off.at(now).0)?))
+        });
+        let mut usage = Self { quotas, stages, off_hours: off_hours.collect(), ..Self::default() };
+        let mut all_lots: Vec<Lots<'_>> = menu.groups.values().map(|group| Lots::of(group)).collect();
+        let mut bought = Alike::default();
+        for (record, owner) in owned {
+            let lots = owner.at.and_then(|at| all_lots.get_mut(at));
+            if let Some(lot) = lots.and_then(|lots| lots.take(record)) {
+                bought.add_beside(&mut lot.alike, record, owner.group);
+            } else {
+                usage.apply(record, owner.group, menu, now, 1);
+                bought.add(record, owner.group);
+            }
+        }
+        for lots in &all_lots {
+            usage.add_lots(lots, menu);
+        }
+        usage.committed = Committed::of(&bought, menu, now);
+        usage
+    }
+
+    fn add_lots(&mut self, lots: &Lots<'_>, menu: &Menu) {
+        let group = lots.group;
+        if lots.nodes > 0 {
+            let targets = self.targets.entry(group.id.clone()).or_default();
+            *targets = targets.saturating_add(lots.nodes);
+            let nodes = self.nodes.entry(group.pool.clone()).or_default();
+            *nodes = nodes.saturating_add(lots.nodes);
+            self.zone_bought(group, &group.place, i64::from(lots.nodes), menu);
+        }
+        if lots.nodes > 0
+            && let Some(share) = self.share_of(group, menu)
+        {
+            share.bought = share.bought.saturating_add(lots.nodes);
+            share.add(&group.place, i64::from(lots.spot));
+        }
+        for (capacity_type, lot) in CapacityType::ALL.into_iter().zip(&lots.bought).filter(|(_, lot)| lot.nodes > 0) {
+            let spend = self.spend.entry(group.pool.clone()).or_default();
+            *spend = spend.plus(lot.price);
+            self.claim(&menu.claims(group).under(capacity_type).listed, lot.nodes, lot.in_flight);
+        }
+    }
+}
+
+/// The nodes of one group, as long as all of them are bought where the group is.
+struct Lots<'a> {
+    group: &'a Group,
+    /// Records that count.
+    nodes: u32,
+    /// Those of them that are spot.
+    spot: u32,
+    /// Records bought, by capacity type in declared order.
+    bought: [Lot; 3],
+}
+
+/// Nodes bought alike.
+#[derive(Default)]
+struct Lot {
+    nodes: u32,
+    /// Of those, the ones that are not Ready yet.
+    in_flight: u32,
+    /// What they cost together.
+    price: UsdPerHour,
+    /// Where those of one price each stand in the count for commitments.
+    alike: Vec<usize>,
+}
+
+impl<'a> Lots<'a> {
+    fn of(group: &'a Group) -> Self {
+        Self { group, nodes: 0, spot: 0, bought: Default::default() }
+    }
+
+    /// Takes a record in, unless it is only wanted or was bought elsewhere; the lot that it is of then.
+    fn take(&mut self, record: &Record) -> Option<&mut Lot> {
+        let purchase = record.purchase().filter(|purchase| purchase.market.place == self.group.place)?;
+        let capacity_type = purchase.market.capacity_type;
+        let at = CapacityType::ALL.iter().position(|&c| c == capacity_type)?;
+        let lot = self.bought.get_mut(at)?;
+        lot.nodes = lot.nodes.saturating_add(1);
+        lot.in_flight = lot.in_flight.saturating_add(u32::from(record.is_coming()));
+        lot.price = lot.price.plus(purchase.price);
+        if record.counts() {
+            self.nodes = self.nodes.saturating_add(1);
+            if capacity_type == CapacityType::Spot {
+                self.spot = self.spot.saturating_add(1);
+            }
+        }
+        Some(lot)
+    }
+}

@@ -1,0 +1,9 @@
+//! What clouds sell: instance types, prices, spot hazards, GPU sharing, data transfer.
+
+pub mod hazard;
+pub mod interruption;
+pub mod offer;
+pub mod price;
+pub mod quota_names;
+pub mod sharing;
+pub mod transfer;

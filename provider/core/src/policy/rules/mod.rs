@@ -1,0 +1,9 @@
+//! Rules of a pool, one file per subject.
+
+pub mod advise;
+pub mod commitment;
+pub mod demand;
+pub mod health;
+pub mod spot;
+pub mod stabilization;
+pub mod warm_floor;

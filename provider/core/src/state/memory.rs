@@ -1,0 +1,186 @@
+//! Memory of the decision, from one pass to the next.
+//!
+//! All of it is here and journalled: nothing that a decision depends on hides in a cache or a task.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::base::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
+use crate::catalogue::group::Group;
+use crate::catalogue::group::Menu;
+use crate::facts::images::PoolImages;
+use crate::facts::supply::RefusalKind;
+use crate::market::offer::{Market, Place};
+use crate::policy::rules::stabilization::Released;
+use crate::policy::rules::warm_floor::FloorMemory;
+use crate::state::budget::{BudgetOf, Stage};
+use crate::state::cordon::{Announced, Cordoned, Replacements};
+use crate::state::disruption::{self, Disruption, Moves};
+use crate::state::paused::{Concern, Pause, StandingFault};
+use crate::state::probe_history::ProbeHistory;
+use crate::state::record::Record;
+use crate::state::spot_history::{RegionReclaims, SpotHistory};
+
+/// Memory of the decision.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Every node wanted.
+    pub records: BTreeMap<RecordId, Arc<Record>>,
+    /// Markets that said no.
+    #[serde(with = "crate::base::pairs")]
+    pub refused: BTreeMap<Market, Arc<Backoff>>,
+    /// What is remembered of spot markets.
+    #[serde(default, with = "crate::base::pairs")]
+    pub spot: BTreeMap<Place, Arc<SpotHistory>>,
+    /// Regions with reclaims within the last hour, or whose spot is left alone.
+    #[serde(default, with = "crate::base::pairs")]
+    pub reclaims: BTreeMap<(Cloud, Region), Arc<RegionReclaims>>,
+    /// When the running spot nodes were last counted in `spot`; `None` before the first time.
+    #[serde(default)]
+    pub exposure_at: Option<Timestamp>,
+    /// Budgets that are not ample, as they were last told of.
+    #[serde(default, with = "crate::base::pairs")]
+    pub budgets: BTreeMap<BudgetOf, Stage>,
+    /// What is remembered of a group: present while it has records or a reason to be closed.
+    pub groups: BTreeMap<NodeGroupId, Arc<GroupMemory>>,
+    /// Nodes that are being let go, or that were to go and stay for a while.
+    #[serde(default)]
+    pub leaving: BTreeMap<RecordId, Arc<Disruption>>,
+    /// Since when nodes are free, of those that had GPU pods.
+    #[serde(default, rename = "idle")]
+    pub free: BTreeMap<RecordId, Timestamp>,
+    /// How the last moves back to spot of a pool went.
+    #[serde(default)]
+    pub moves: BTreeMap<PoolName, Arc<Moves>>,
+    /// Nodes that take no new pods and are not let go.
+    #[serde(default)]
+    pub aside: BTreeMap<RecordId, Arc<Cordoned>>,
+    /// Nodes of which it was announced that they will be emptied.
+    #[serde(default)]
+    pub announced: BTreeMap<RecordId, Arc<Announced>>,
+    /// Unhealthy nodes that were replaced lately.
+    #[serde(default)]
+    pub replaced: BTreeMap<PoolName, Arc<Replacements>>,
+    /// How the nodes of pools with probes were watched.
+    #[serde(default)]
+    pub watched: BTreeMap<RecordId, Arc<ProbeHistory>>,
+    /// Pools of whose probes none is heard, so that their pods are the evidence; since when.
+    #[serde(default)]
+    pub lapsed: BTreeMap<PoolName, Timestamp>,
+    /// When it was last noted that somebody watches.
+    #[serde(default)]
+    pub watched_at: Option<Timestamp>,
+    /// What is remembered of the pools' warm floors.
+    #[serde(default)]
+    pub floors: BTreeMap<PoolName, Arc<FloorMemory>>,
+    /// What bounds how many nodes of a pool go, of the pools that bound it.
+    #[serde(default)]
+    pub windows: BTreeMap<PoolName, Arc<Released>>,
+    /// The images that GPU pods use, of pools that ask for them on warm nodes.
+    #[serde(default)]
+    pub images: BTreeMap<PoolName, Arc<PoolImages>>,
+    /// Machines of Stoker's whose group nobody knows any more, once they were told of.
+    pub orphans: BTreeSet<ProviderId>,
+    /// Nodes without a machine whose age nobody can tell, because the API server's clock is ahead of Stoker's: since when they are seen so.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unlisted: BTreeMap<ProviderId, Timestamp>,
+    /// What the last consistency check found, ordered by what it concerns and its kind. A pool that is named here does not grow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<StandingFault>,
+    /// The number of the next record.
+    pub next_record: u64,
+    /// The number of the next order.
+    pub next_order: u64,
+    /// The autoscaler's current session; `None` before the first.
+    pub session: Option<SessionId>,
+}
+
+/// First wait after a refusal. Karpenter's cache keeps a refused offering out for as long; of measured H100 spot requests only
+/// 13 % succeed ten minutes after a failure (GCP, 2025: `SkyNomad`'s probes), so asking sooner is noise.
+pub const FIRST_BACKOFF: SignedDuration = SignedDuration::from_mins(3);
+
+/// Longest wait: above it, a market that came back is missed for longer than a boot is worth.
+pub const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);
+
+/// A market that said no, and how long it is left alone. Once `until` has passed, one launch at a time may try it; a success
+/// forgets it, another refusal doubles the wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backoff {
+    /// Why it said no.
+    pub kind: RefusalKind,
+    /// Its own words.
+    pub message: String,
+    /// When it last said no.
+    pub since: Timestamp,
+    /// Left alone until then.
+    pub until: Timestamp,
+    /// Refusals in a row.
+    pub refusals: u32,
+}
+
+/// What is remembered of a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupMemory {
+    /// What the group was when it got its first record: a group whose pool is gone from the policy is listed by this until empty.
+    pub group: Arc<Group>,
+    /// Nodes in a row that no pod joined in time.
+    pub unused: u32,
+    /// The order of the last node that the autoscaler deleted before any pod came.
+    pub unused_order: Option<OrderId>,
+    /// Frozen since then, because too many nodes in a row stayed without a pod.
+    pub suspended_since: Option<Timestamp>,
+}
+
+impl Backoff {
+    /// Another refusal on top of `before`: twice the wait, up to the longest.
+    pub fn after(before: Option<&Self>, kind: RefusalKind, message: String, now: Timestamp) -> Self {
+        let refusals = before.map_or(0, |b| b.refusals) + 1;
+        let doublings = (refusals - 1).min(8);
+        let wait = SignedDuration::from_secs(FIRST_BACKOFF.as_secs() << doublings).min(LONGEST_BACKOFF);
+        Self { kind, message, since: now, until: now.saturating_add(wait).unwrap_or(Timestamp::MAX), refusals }
+    }
+}
+
+impl Memory {
+    /// Whether the autoscaler is to count a record's machine as one of its group. One that we end of our own accord, without its taint, is
+    /// Ready until it is gone: counted, it would stand for the next node that is asked for, which would be bought twice.
+    pub fn shows(&self, record: &Record) -> bool {
+        !self.leaving.get(&record.id).is_some_and(|leaving| leaving.stage == disruption::Stage::Ending)
+    }
+
+    /// Why a pool is paused, and since which decision; `None` while it is not. Its own faults are named before those of the fleet.
+    pub fn pause_of(&self, pool: Option<&PoolName>) -> Option<Pause> {
+        let paused = self.faults.iter().filter(|fault| fault.concern.covers(pool)).map(StandingFault::pause);
+        paused.min_by_key(|pause| (pause.concern == Concern::Fleet, pause.decision))
+    }
+
+    /// The records of a group that count in its target.
+    pub fn target(&self, group: &NodeGroupId) -> u32 {
+        let n = self.records.values().filter(|r| r.group == *group && r.counts()).count();
+        u32::try_from(n).unwrap_or(u32::MAX)
+    }
+
+    /// Takes the next record number.
+    pub(crate) fn take_record_id(&mut self) -> RecordId {
+        let id = RecordId(self.next_record);
+        self.next_record += 1;
+        id
+    }
+
+    /// Takes the next order number.
+    pub(crate) fn take_order_id(&mut self) -> OrderId {
+        let id = OrderId(self.next_order);
+        self.next_order += 1;
+        id
+    }
+}
+
+impl Menu {
+    /// A group by its id: as it is now, or as it was when its pool was still in the policy.
+    pub fn group_or_remembered<'a>(&'a self, id: &NodeGroupId, memory: &'a Memory) -> Option<&'a Arc<Group>> {
+        self.groups.get(id).or_else(|| memory.groups.get(id).map(|remembered| &remembered.group))
+    }
+}

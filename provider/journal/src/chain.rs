@@ -1,0 +1,178 @@
+//! One thing that changes all the time, stored as a base and what changed since.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use stoker_core::facts::snapshot::Snapshot;
+use stoker_core::state::memory::Memory;
+
+use super::delta::Part;
+use super::error::{StoreError, While as _};
+use super::state::Facts;
+use super::store::Connection;
+
+/// Deltas after which a base is written whatever their size: a restart reads one base and so many deltas, some 20 ms at the most.
+const MOST_DELTAS: u32 = 4096;
+
+/// Bytes of deltas before a base may be written: of less than this, neither the base nor the deltas are worth a thought.
+const LEAST_BYTES: usize = 16 << 10;
+
+/// Something that is stored as a chain.
+pub(super) trait Chained: Part + Clone + Default {
+    /// What its chain is called.
+    const STREAM: &'static str;
+}
+
+impl Chained for Memory {
+    const STREAM: &'static str = "memory";
+}
+
+impl Chained for Snapshot {
+    const STREAM: &'static str = "snapshot";
+}
+
+impl Chained for Facts {
+    const STREAM: &'static str = "facts";
+}
+
+/// A chain as far as it was read or written. Step 0 is the empty value, before anything was written.
+#[derive(Debug)]
+pub(super) struct Chain<T> {
+    current: T,
+    head: i64,
+    base: i64,
+    deltas: u32,
+    base_bytes: usize,
+    delta_bytes: usize,
+}
+
+impl<T: Chained> Chain<T> {
+    /// The chain as it ends now.
+    pub(super) async fn newest(db: &mut Connection) -> Result<Self, StoreError> {
+        let head: Option<i64> = sqlx::query_scalar("SELECT MAX(seq) FROM step WHERE stream = $1")
+            .bind(T::STREAM)
+            .fetch_one(&mut *db)
+            .await
+            .during("looking for the newest step")?;
+        Self::at(db, head.unwrap_or(0)).await
+    }
+
+    /// The chain as it ended at that step.
+    pub(super) async fn at(db: &mut Connection, head: i64) -> Result<Self, StoreError> {
+        let mut chain = Self { current: T::default(), head: 0, base: 0, deltas: 0, base_bytes: 0, delta_bytes: 0 };
+        if head == 0 {
+            return Ok(chain);
+        }
+        let base: Option<i64> = sqlx::query_scalar("SELECT base FROM step WHERE stream = $1 AND seq = $2")
+            .bind(T::STREAM)
+            .bind(head)
+            .fetch_optional(&mut *db)
+            .await
+            .during("looking for a step")?;
+        let base = base.ok_or_else(|| damaged::<T>(head, "is not there"))?;
+        let rows: Vec<(i64, i64, String, i64)> = sqlx::query_as(
+            "SELECT seq, base, body, checksum FROM step WHERE stream = $1 AND seq >= $2 AND seq <= $3 ORDER BY seq",
+        )
+        .bind(T::STREAM)
+        .bind(base)
+        .bind(head)
+        .fetch_all(&mut *db)
+        .await
+        .during("reading a chain")?;
+        let mut current = None;
+        for (expected, (seq, of, body, sum)) in (base..=head).zip(&rows) {
+            if (*seq, *of) != (expected, base) {
+                return Err(damaged::<T>(expected, "is not there"));
+            }
+            if *sum != checksum(*seq, base, body) {
+                return Err(damaged::<T>(*seq, "does not match its checksum"));
+            }
+            current = Some(T::apply(current, decode(body, || format!("step {seq} of {}", T::STREAM))?));
+            chain.count(*seq, base, body.len());
+        }
+        if chain.head != head {
+            return Err(damaged::<T>(chain.head + 1, "is not there"));
+        }
+        chain.current = current.unwrap_or_default();
+        Ok(chain)
+    }
+
+    /// The value where the chain ends.
+    pub(super) fn into_current(self) -> T {
+        self.current
+    }
+
+    /// The value where the chain ends.
+    pub(super) const fn current(&self) -> &T {
+        &self.current
+    }
+
+    /// The step where the chain ends.
+    pub(super) const fn head(&self) -> i64 {
+        self.head
+    }
+
+    /// Writes what changed, if anything did, and says what.
+    pub(super) async fn advance(&mut self, db: &mut Connection, next: &T) -> Result<Option<T::Delta>, StoreError> {
+        let Some(delta) = next.since(&self.current) else { return Ok(None) };
+        let seq = self.head + 1;
+        let (base, body) = match self.on_base(&delta)? {
+            Some(body) => (self.base, body),
+            None => (seq, encode(&next.whole(), T::STREAM)?),
+        };
+        sqlx::query("INSERT INTO step (stream, seq, base, body, checksum) VALUES ($1, $2, $3, $4, $5)")
+            .bind(T::STREAM)
+            .bind(seq)
+            .bind(base)
+            .bind(&body)
+            .bind(checksum(seq, base, &body))
+            .execute(&mut *db)
+            .await
+            .during("writing a step")?;
+        self.count(seq, base, body.len());
+        self.current = next.clone();
+        Ok(Some(delta))
+    }
+
+    /// The delta as it is stored; `None` where it is time for a base.
+    fn on_base(&self, delta: &T::Delta) -> Result<Option<String>, StoreError> {
+        if self.head == 0 || self.deltas >= MOST_DELTAS {
+            return Ok(None);
+        }
+        let body = encode(delta, T::STREAM)?;
+        // Once the deltas outgrow the base, another base costs no more than they did, and a restart reads less.
+        let outgrown = self.delta_bytes + body.len() > self.base_bytes.max(LEAST_BYTES);
+        Ok((!outgrown).then_some(body))
+    }
+
+    fn count(&mut self, seq: i64, base: i64, bytes: usize) {
+        self.head = seq;
+        self.base = base;
+        if seq == base {
+            (self.deltas, self.base_bytes, self.delta_bytes) = (0, bytes, 0);
+        } else {
+            self.deltas += 1;
+            self.delta_bytes += bytes;
+        }
+    }
+}
+
+fn damaged<T: Chained>(seq: i64, how: &str) -> StoreError {
+    StoreError::Damaged { what: format!("step {seq} of {} {how}", T::STREAM) }
+}
+
+/// Tells a step that was changed, or that stands in another's place.
+fn checksum(seq: i64, base: i64, body: &str) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&seq.to_le_bytes()).update(&base.to_le_bytes()).update(body.as_bytes());
+    let mut first = [0; 8];
+    hasher.finalize_xof().fill(&mut first);
+    i64::from_le_bytes(first)
+}
+
+pub(super) fn encode<T: Serialize + ?Sized>(value: &T, what: &'static str) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|source| StoreError::Encode { what, source })
+}
+
+pub(super) fn decode<T: DeserializeOwned>(body: &str, what: impl FnOnce() -> String) -> Result<T, StoreError> {
+    serde_json::from_str(body).map_err(|source| StoreError::Decode { what: what(), source })
+}

@@ -1,0 +1,220 @@
+//! Why the journal could not be opened, written or read.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use stoker_core::base::ids::DecisionId;
+
+/// Why the journal could not be opened, written or read. What failed left nothing half done.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The state directory is not there and cannot be made.
+    #[error("journal {}: its directory could not be created; give one that this user may write to", path.display())]
+    Directory {
+        /// The journal's file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no journal to read.
+    #[error("journal {}: is not there; give the state directory of a Stoker that has run", path.display())]
+    Missing {
+        /// The journal's file.
+        path: PathBuf,
+    },
+    /// A newer release wrote it.
+    #[error(
+        "journal {}: was written by a newer release: its schema is {found}, this release knows up to {ours}; nothing was \
+         changed: start that release, or move the file away to start afresh (machines are then found again in the suppliers' \
+         inventories)",
+        path.display()
+    )]
+    Newer {
+        /// The journal's file.
+        path: PathBuf,
+        /// Its schema.
+        found: i64,
+        /// The newest schema that this release knows.
+        ours: i64,
+    },
+    /// An older release wrote it, and it is only to be read.
+    #[error(
+        "journal {}: was written by an older release: its schema is {found}, this release reads {ours}; read it with the release that \
+         serves it, or start this one on it once",
+        path.display()
+    )]
+    Older {
+        /// The journal's file.
+        path: PathBuf,
+        /// Its schema.
+        found: i64,
+        /// The schema that this release reads.
+        ours: i64,
+    },
+    /// It is a database, but of something else.
+    #[error("journal {}: is another program's database; nothing was changed: give another state directory", path.display())]
+    Foreign {
+        /// The journal's file.
+        path: PathBuf,
+    },
+    /// It is damaged, or no database at all.
+    #[error(
+        "journal {}: is damaged; nothing was changed: restore a backup of it, or move it and its -wal file away to start \
+         afresh (machines are then found again in the suppliers' inventories)",
+        path.display()
+    )]
+    Corrupt {
+        /// The journal's file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: StoreError,
+    },
+    /// It could not be opened.
+    #[error("journal {}: could not be opened; check that this user may write to it and its directory, and that the disk has \
+             room", path.display())]
+    Open {
+        /// The journal's file.
+        path: PathBuf,
+        /// What the database said.
+        source: sqlx::Error,
+    },
+    /// It could not be brought to this release's schema.
+    #[error("journal {}: could not be brought to schema {ours}; start the release that wrote it, or check that the disk has \
+             room", path.display())]
+    Migrate {
+        /// The journal's file.
+        path: PathBuf,
+        /// The schema wanted.
+        ours: i64,
+        /// What the database said.
+        source: Box<sqlx::migrate::MigrateError>,
+    },
+    /// It could not be written.
+    #[error("journal {}: could not be written; check that the disk works and has free space", path.display())]
+    Write {
+        /// The journal's file.
+        path: PathBuf,
+        /// What went wrong.
+        source: StoreError,
+    },
+    /// It could not be read.
+    #[error("journal {}: could not be read", path.display())]
+    Read {
+        /// The journal's file.
+        path: PathBuf,
+        /// What went wrong.
+        source: StoreError,
+    },
+    /// A decision's number was used before.
+    #[error("journal {}: decision {got} was to be written, but the next is {next}", path.display())]
+    OutOfOrder {
+        /// The journal's file.
+        path: PathBuf,
+        /// The number given.
+        got: DecisionId,
+        /// The least that is free.
+        next: DecisionId,
+    },
+}
+
+impl JournalError {
+    /// A word for metrics and logs.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Directory { .. } => "directory",
+            Self::Missing { .. } => "missing",
+            Self::Newer { .. } => "newer",
+            Self::Older { .. } => "older",
+            Self::Foreign { .. } => "foreign",
+            Self::Corrupt { .. } => "corrupt",
+            Self::Open { .. } => "open",
+            Self::Migrate { .. } => "migrate",
+            Self::Write { .. } => "write",
+            Self::Read { .. } => "read",
+            Self::OutOfOrder { .. } => "out-of-order",
+        }
+    }
+
+    pub(super) fn opening(path: &Path, source: sqlx::Error) -> Self {
+        if is_damage(&source) {
+            return Self::Corrupt { path: path.to_owned(), source: StoreError::Sql { what: "opening it", source } };
+        }
+        Self::Open { path: path.to_owned(), source }
+    }
+
+    pub(super) fn writing(path: &Path, source: StoreError) -> Self {
+        let path = path.to_owned();
+        if source.is_damage() { Self::Corrupt { path, source } } else { Self::Write { path, source } }
+    }
+
+    pub(super) fn reading(path: &Path, source: StoreError) -> Self {
+        let path = path.to_owned();
+        if source.is_damage() { Self::Corrupt { path, source } } else { Self::Read { path, source } }
+    }
+}
+
+/// What went wrong inside the journal.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database refused.
+    #[error("{what} failed")]
+    Sql {
+        /// What was being done.
+        what: &'static str,
+        /// What the database said.
+        source: sqlx::Error,
+    },
+    /// A value cannot be written as JSON.
+    #[error("{what} cannot be written as JSON")]
+    Encode {
+        /// Which value.
+        what: &'static str,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// What is stored is not what was written.
+    #[error("{what} cannot be read back")]
+    Decode {
+        /// Which value.
+        what: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// What is stored is not what was written.
+    #[error("{what}")]
+    Damaged {
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl StoreError {
+    /// Whether what is stored is broken, rather than out of reach.
+    fn is_damage(&self) -> bool {
+        match self {
+            Self::Sql { source, .. } => is_damage(source),
+            Self::Encode { .. } => false,
+            Self::Decode { .. } | Self::Damaged { .. } => true,
+        }
+    }
+}
+
+/// Says what was being done when the database refused.
+pub(super) trait While<T> {
+    fn during(self, what: &'static str) -> Result<T, StoreError>;
+}
+
+impl<T> While<T> for Result<T, sqlx::Error> {
+    fn during(self, what: &'static str) -> Result<T, StoreError> {
+        self.map_err(|source| StoreError::Sql { what, source })
+    }
+}
+
+/// Whether the database says that the file is broken (`SQLITE_CORRUPT`) or none of its own (`SQLITE_NOTADB`).
+fn is_damage(error: &sqlx::Error) -> bool {
+    const CORRUPT: i32 = 11;
+    const NOT_A_DATABASE: i32 = 26;
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code).and_then(|code| code.parse::<i32>().ok());
+    // The low byte is the error, the rest its finer kind.
+    code.is_some_and(|code| matches!(code & 0xff, CORRUPT | NOT_A_DATABASE))
+}

@@ -1,0 +1,263 @@
+//! The journal: what was accepted and decided, durable before it is acted on, and readable when somebody asks why.
+//!
+//! A restart stands on the memory, which is stored as a base and what changed since. The rest is for people and for
+//! replay: a decision is stored with all that it depended on, so that the same function makes it again. Writes are cheap because
+//! only changes are written: a policy or a price book once, a record when it changes.
+
+mod chain;
+mod delta;
+mod error;
+mod index;
+mod prune;
+mod read;
+mod readings;
+mod state;
+pub mod state_lock;
+mod store;
+#[cfg(test)]
+mod tests;
+mod used;
+mod write;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use stoker_core::base::ids::{DecisionId, NodeGroupId, OrderId, RecordId, SessionId};
+use stoker_core::choose::explanation::Explanation;
+use stoker_core::facts::snapshot::Snapshot;
+use stoker_core::market::price::PriceBook;
+use stoker_core::plan::{Action, Note};
+use stoker_core::policy::Policy;
+use stoker_core::state::memory::Memory;
+use tokio::sync::{Mutex, MutexGuard};
+
+pub use error::{JournalError, StoreError};
+pub use prune::{KEPT, Pruned};
+pub use read::{Reader, ReplayInputs, StoredCall, StoredDecision};
+pub use readings::{MOST_BYTES, READINGS_KEPT, ReadingsWriter};
+pub use state::Facts;
+pub use used::{COUNT_EVERY, USE_KEPT};
+
+use store::{Store, Transaction};
+use write::Writer;
+
+/// A mutating call of the autoscaler that was accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "call")]
+pub enum AcceptedCall {
+    /// `NodeGroupIncreaseSize`.
+    Increase {
+        /// The group.
+        group: NodeGroupId,
+        /// Nodes asked for.
+        delta: i32,
+        /// The order that was filed.
+        order: OrderId,
+    },
+    /// `NodeGroupDecreaseTargetSize`.
+    Decrease {
+        /// The group.
+        group: NodeGroupId,
+        /// The change asked for, below nought.
+        asked: i32,
+        /// The records that were taken back.
+        withdrawn: Vec<RecordId>,
+    },
+    /// `NodeGroupDeleteNodes`.
+    Delete {
+        /// The group.
+        group: NodeGroupId,
+        /// The nodes, as they were named.
+        nodes: Vec<String>,
+        /// Their records, as far as there were any.
+        records: Vec<RecordId>,
+    },
+    /// The autoscaler began a session.
+    Session {
+        /// The session.
+        session: SessionId,
+    },
+}
+
+/// A decision to be written down, with all that it depended on.
+#[derive(Debug, Clone, Copy)]
+pub struct DecisionEntry<'a> {
+    /// Its number: above every one that was written before.
+    pub id: DecisionId,
+    /// When it was made.
+    pub at: Timestamp,
+    /// The policy. One that is the same allocation as the last is not looked at again.
+    pub policy: &'a Arc<Policy>,
+    /// The prices; likewise.
+    pub prices: &'a Arc<PriceBook>,
+    /// What suppliers knew of their markets; likewise.
+    pub market_facts: &'a Arc<Facts>,
+    /// The facts.
+    pub snapshot: &'a Snapshot,
+    /// What was remembered before.
+    pub before: &'a Memory,
+    /// What is remembered now.
+    pub after: &'a Memory,
+    /// What is to be done.
+    pub actions: &'a [Action],
+    /// What happened.
+    pub notes: &'a [Note],
+    /// Why orders were supplied as they were.
+    pub explanations: &'a [Explanation],
+}
+
+/// What a restart goes on from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Restored {
+    /// The memory.
+    pub memory: Memory,
+    /// The number of the next decision.
+    pub next_decision: DecisionId,
+}
+
+/// The journal, open for writing. The only one on its directory: whoever opens it holds the [`StateLock`](crate::state_lock::StateLock).
+#[derive(Debug)]
+pub struct Journal {
+    store: Store,
+    desk: Mutex<Desk>,
+}
+
+/// Where one writes at a time.
+#[derive(Debug)]
+struct Desk {
+    /// What is known of the journal's end; `None` after a write that failed or was abandoned, and then read back.
+    writer: Option<Writer>,
+    /// The number after the last decision whose writing was acknowledged.
+    next_decision: DecisionId,
+}
+
+/// One write in the making. Dropped before it is finished, it leaves nothing behind.
+struct Draft<'a> {
+    desk: MutexGuard<'a, Desk>,
+    writer: Writer,
+    db: Transaction,
+}
+
+impl Journal {
+    /// Opens the journal in `dir`, or makes one. A journal that is damaged, of something else or of a newer release is refused and left
+    /// as it is.
+    pub async fn open(dir: &Path) -> Result<(Self, Restored), JournalError> {
+        let store = Store::open(dir).await?;
+        let restore = async {
+            let mut db = store.read().await?;
+            Writer::restore(&mut db).await
+        };
+        let writer = restore.await.map_err(|error| JournalError::reading(store.path(), error))?;
+        let restored = Restored { memory: writer.memory().clone(), next_decision: writer.next_decision() };
+        let desk = Mutex::new(Desk { next_decision: restored.next_decision, writer: Some(writer) });
+        Ok((Self { store, desk }, restored))
+    }
+
+    /// Opens the journal in `dir` to read it, beside the process that writes it.
+    pub async fn open_read_only(dir: &Path) -> Result<Reader, JournalError> {
+        Ok(Reader { store: Store::open_read_only(dir).await? })
+    }
+
+    /// Reads this journal, without waiting for its writes.
+    pub fn reader(&self) -> Reader {
+        Reader { store: self.store.clone() }
+    }
+
+    /// Writes readings to this journal, each batch between two other writes.
+    pub fn readings(&self) -> ReadingsWriter {
+        ReadingsWriter { store: self.store.clone() }
+    }
+
+    /// Writes down a call that was accepted. When this returns, a restart remembers `after`.
+    ///
+    /// After an error the caller goes on from `before`; what it writes next puts right whatever the failed write left.
+    pub async fn accept(
+        &self,
+        at: Timestamp,
+        call: &AcceptedCall,
+        before: &Memory,
+        after: &Memory,
+    ) -> Result<(), JournalError> {
+        let mut draft = self.draft().await?;
+        let written = draft.writer.accept(&mut draft.db, at, call, before, after).await;
+        self.finish(draft, written).await.map(drop)
+    }
+
+    /// Writes down a decision. When this returns, it may be acted on.
+    ///
+    /// After an error the caller goes on from `before`, and may use the number again.
+    pub async fn decide(&self, entry: &DecisionEntry<'_>) -> Result<(), JournalError> {
+        let mut draft = self.draft().await?;
+        let next = draft.desk.next_decision;
+        if entry.id < next {
+            draft.desk.writer = Some(draft.writer);
+            return Err(JournalError::OutOfOrder { path: self.store.path().to_owned(), got: entry.id, next });
+        }
+        let written = draft.writer.decide(&mut draft.db, entry).await;
+        let mut desk = self.finish(draft, written).await?.0;
+        desk.next_decision = DecisionId(entry.id.0 + 1);
+        Ok(())
+    }
+
+    /// Forgets what is older than `keep` ([`KEPT`] where nobody says otherwise), a bounded piece of it at a time, and never what a
+    /// restart needs.
+    pub async fn prune(&self, now: Timestamp, keep: SignedDuration) -> Result<Pruned, JournalError> {
+        let cutoff = now.saturating_sub(keep).unwrap_or(Timestamp::MIN);
+        let mut draft = self.draft().await?;
+        let prune = async {
+            let mut pruned = prune::prune(&mut draft.db, &draft.writer, cutoff).await?;
+            pruned.more |= used::forget(&mut draft.db, now).await?;
+            pruned.more |= readings::forget(&mut draft.db, now, MOST_BYTES).await?;
+            Ok(pruned)
+        };
+        let pruned = prune.await;
+        self.finish(draft, pruned).await.map(|(_, pruned)| pruned)
+    }
+
+    /// Counts what is held for the time since it was last counted. Call it every [`COUNT_EVERY`]: time between two calls that is much longer
+    /// stays unknown.
+    pub async fn count_use(&self, now: Timestamp, memory: &Memory) -> Result<(), JournalError> {
+        let mut draft = self.draft().await?;
+        let counted = used::count(&mut draft.db, now, memory).await;
+        self.finish(draft, counted).await.map(drop)
+    }
+
+    /// Waits until nothing is under way, and closes. What was acknowledged is safe without it.
+    pub async fn close(self) {
+        self.store.close().await;
+    }
+
+    async fn draft(&self) -> Result<Draft<'_>, JournalError> {
+        let mut desk = self.desk.lock().await;
+        // Taken out for as long as it runs ahead of the database: a caller that goes away in the middle leaves none behind.
+        let known = desk.writer.take();
+        let begin = async {
+            let mut db = self.store.write().await?;
+            let writer = match known {
+                Some(writer) => writer,
+                None => Writer::restore(&mut db).await?,
+            };
+            Ok((writer, db))
+        };
+        let (writer, db) = begin.await.map_err(|error| JournalError::writing(self.store.path(), error))?;
+        Ok(Draft { desk, writer, db })
+    }
+
+    async fn finish<'a, T>(
+        &self,
+        draft: Draft<'a>,
+        written: Result<T, StoreError>,
+    ) -> Result<(MutexGuard<'a, Desk>, T), JournalError> {
+        let Draft { mut desk, writer, db } = draft;
+        let commit = async {
+            let value = written?;
+            error::While::during(db.commit().await, "committing")?;
+            Ok(value)
+        };
+        let value = commit.await.map_err(|error| JournalError::writing(self.store.path(), error))?;
+        desk.writer = Some(writer);
+        Ok((desk, value))
+    }
+}

@@ -1,0 +1,184 @@
+//! What readings of GPUs come to, hour by hour: what `stoker nodes` and `stoker advise` stand on.
+//!
+//! An hour's rows are written every few minutes while it lasts and once more when it is over: each replaces the one before, so that writing
+//! one again changes nothing and a crash loses a few minutes at most. The whole is bounded twice: by age and by size.
+
+use std::collections::BTreeMap;
+
+use futures::TryStreamExt as _;
+use jiff::{SignedDuration, Timestamp};
+use sqlx::QueryBuilder;
+use stoker_advice::rollup::{Batch, HOUR, Latest, NodeHour};
+use stoker_core::base::ids::NodeName;
+
+use super::chain::{decode, encode};
+use super::error::{JournalError, StoreError, While as _};
+use super::read::Reader;
+use super::store::{Connection, Db, Store};
+
+/// How long hours are kept: `stoker advise` looks back a month.
+pub const READINGS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// Most that hours may take. A month of 5,000 nodes with 8 GPUs each takes 5 to 6 GB: 720 hours × 5,000 rows of some 1,600 bytes where levels
+/// wander over a dozen buckets (a test measures it), and as many index entries. Past it the oldest hours go first.
+pub const MOST_BYTES: i64 = 8 << 30;
+
+/// What a row takes beside its body: its key, twice, and the page's own share.
+const ROW_BYTES: i64 = 150;
+
+/// Hours that one call forgets at most of those past their time: at 5,000 nodes an hour is some tens of milliseconds.
+const HOURS_AT_ONCE: usize = 2;
+
+/// How long the newest levels of a node that is heard of no more are kept.
+const LATEST_KEPT: SignedDuration = SignedDuration::from_hours(24);
+
+/// Rows of one statement: three values each, well below what a database takes of parameters.
+const ROWS: usize = 1_000;
+
+/// Writes readings down, beside the decisions.
+#[derive(Debug, Clone)]
+pub struct ReadingsWriter {
+    pub(super) store: Store,
+}
+
+impl ReadingsWriter {
+    /// Writes a batch, all of it or nothing. Bodies are made before the database is asked for, so that no order waits for that.
+    ///
+    /// # Errors
+    /// When the journal cannot be written. The same rows may be written again, then or after more was added to them.
+    pub async fn write(&self, batch: &Batch) -> Result<(), JournalError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let write = async {
+            let hours: Vec<(i64, &NodeName, Vec<u8>)> =
+                batch.hours.iter().map(|row| (row.hour, &row.node, row.encode())).collect();
+            let latest = batch
+                .latest
+                .iter()
+                .map(|(node, latest)| Ok((node, latest.at.as_second(), encode(latest, "the newest levels of a node")?)))
+                .collect::<Result<Vec<_>, StoreError>>()?;
+            let mut db = self.store.write().await?;
+            put_hours(&mut db, &hours).await?;
+            put_latest(&mut db, &latest).await?;
+            db.commit().await.during("committing readings")
+        };
+        write.await.map_err(|error| JournalError::writing(self.store.path(), error))
+    }
+}
+
+async fn put_hours(db: &mut Connection, hours: &[(i64, &NodeName, Vec<u8>)]) -> Result<(), StoreError> {
+    for rows in hours.chunks(ROWS) {
+        let mut insert = QueryBuilder::<Db>::new("INSERT INTO reading_hour (hour, node, body) ");
+        insert.push_values(rows, |mut row, (hour, node, body)| {
+            row.push_bind(*hour).push_bind(node.as_str()).push_bind(body.as_slice());
+        });
+        insert.push(" ON CONFLICT (hour, node) DO UPDATE SET body = excluded.body");
+        insert.build().persistent(false).execute(&mut *db).await.during("writing an hour of readings")?;
+    }
+    let mut touched: Vec<i64> = hours.iter().map(|(hour, ..)| *hour).collect();
+    touched.sort_unstable();
+    touched.dedup();
+    for hour in touched {
+        sqlx::query(
+            "INSERT INTO reading_size (hour, nodes, bytes) \
+             SELECT hour, COUNT(*), SUM(LENGTH(body)) FROM reading_hour WHERE hour = $1 GROUP BY hour \
+             ON CONFLICT (hour) DO UPDATE SET nodes = excluded.nodes, bytes = excluded.bytes",
+        )
+        .bind(hour)
+        .execute(&mut *db)
+        .await
+        .during("sizing an hour of readings")?;
+    }
+    Ok(())
+}
+
+async fn put_latest(db: &mut Connection, latest: &[(&NodeName, i64, String)]) -> Result<(), StoreError> {
+    for rows in latest.chunks(ROWS) {
+        let mut insert = QueryBuilder::<Db>::new("INSERT INTO reading_latest (node, at, body) ");
+        insert.push_values(rows, |mut row, (node, at, body)| {
+            row.push_bind(node.as_str()).push_bind(*at).push_bind(body.as_str());
+        });
+        insert.push(" ON CONFLICT (node) DO UPDATE SET at = excluded.at, body = excluded.body");
+        insert.build().persistent(false).execute(&mut *db).await.during("writing the newest levels")?;
+    }
+    Ok(())
+}
+
+/// Forgets what is past its time or beyond the bound, the oldest first and a little at a time; whether there is more.
+pub(super) async fn forget(db: &mut Connection, now: Timestamp, most_bytes: i64) -> Result<bool, StoreError> {
+    let before = |kept: SignedDuration| now.as_second().saturating_sub(kept.as_secs());
+    sqlx::query("DELETE FROM reading_latest WHERE at < $1")
+        .bind(before(LATEST_KEPT))
+        .execute(&mut *db)
+        .await
+        .during("forgetting the newest levels of nodes that are gone")?;
+    let cutoff = before(READINGS_KEPT).div_euclid(HOUR);
+    let sizes: Vec<(i64, i64, i64)> = sqlx::query_as("SELECT hour, nodes, bytes FROM reading_size ORDER BY hour")
+        .fetch_all(&mut *db)
+        .await
+        .during("looking for old readings")?;
+    let mut bytes: i64 = sizes.iter().map(|(_, nodes, bytes)| bytes + nodes * ROW_BYTES).sum();
+    for (forgotten, (hour, nodes, own)) in sizes.into_iter().enumerate() {
+        if hour >= cutoff && bytes <= most_bytes {
+            break;
+        }
+        if forgotten == HOURS_AT_ONCE {
+            return Ok(true);
+        }
+        for statement in ["DELETE FROM reading_hour WHERE hour = $1", "DELETE FROM reading_size WHERE hour = $1"] {
+            sqlx::query(statement).bind(hour).execute(&mut *db).await.during("forgetting old readings")?;
+        }
+        bytes -= own + nodes * ROW_BYTES;
+    }
+    Ok(false)
+}
+
+impl Reader {
+    /// Goes over the hours of `first..end` (hours since 1970), oldest first, one node at a time: a month of a large cluster does not fit
+    /// into memory.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub async fn each_reading_hour(&self, first: i64, end: i64, mut each: impl FnMut(NodeHour)) -> Result<(), JournalError> {
+        let read = async {
+            let mut db = self.store.read().await?;
+            let mut rows = sqlx::query_as::<_, (i64, String, Vec<u8>)>(
+                "SELECT hour, node, body FROM reading_hour WHERE hour >= $1 AND hour < $2 ORDER BY hour, node",
+            )
+            .bind(first)
+            .bind(end)
+            .fetch(&mut *db);
+            while let Some((hour, node, body)) = rows.try_next().await.during("reading readings")? {
+                let damaged = || StoreError::Damaged {
+                    what: format!("the readings of hour {hour} of node {node:?} cannot be read back"),
+                };
+                let name = NodeName::new(&node).map_err(|_| damaged())?;
+                each(NodeHour::decode(hour, name, &body).map_err(|_| damaged())?);
+            }
+            Ok(())
+        };
+        read.await.map_err(|error| self.failed(error))
+    }
+
+    /// What was last read of each node.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub async fn latest_readings(&self) -> Result<BTreeMap<NodeName, Latest>, JournalError> {
+        let read = async {
+            let mut db = self.store.read().await?;
+            let rows: Vec<(String, String)> = sqlx::query_as("SELECT node, body FROM reading_latest ORDER BY node")
+                .fetch_all(&mut *db)
+                .await
+                .during("reading the newest levels")?;
+            let one = |(node, body): (String, String)| {
+                let what = || format!("the newest levels of node {node:?}");
+                let name = NodeName::new(&node).map_err(|_| StoreError::Damaged { what: what() })?;
+                Ok((name, decode(&body, what)?))
+            };
+            rows.into_iter().map(one).collect::<Result<BTreeMap<_, _>, StoreError>>()
+        };
+        read.await.map_err(|error| self.failed(error))
+    }
+}

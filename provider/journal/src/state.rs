@@ -1,0 +1,259 @@
+//! The three things that change all the time, as parts that tell their changes: memory, snapshot, market facts.
+//!
+//! A type that gets another field does not compile until the journal keeps that too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use stoker_core::base::ids::{
+    Cloud, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
+};
+use stoker_core::facts::images::{NodeImages, PoolImages};
+use stoker_core::facts::reading::seen::Seen;
+use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
+use stoker_core::facts::supply::{Instance, LaunchOutcome, MarketFacts, Observation};
+use stoker_core::market::offer::{Market, Place};
+use stoker_core::market::price::Quote;
+use stoker_core::policy::rules::demand::PoolDemand;
+use stoker_core::policy::rules::stabilization::Released;
+use stoker_core::policy::rules::warm_floor::FloorMemory;
+use stoker_core::state::budget::{BudgetOf, Stage};
+use stoker_core::state::cordon::{Announced, Cordoned, Replacements};
+use stoker_core::state::disruption::{Disruption, Moves};
+use stoker_core::state::memory::{Backoff, GroupMemory, Memory};
+use stoker_core::state::paused::StandingFault;
+use stoker_core::state::probe_history::ProbeHistory;
+use stoker_core::state::record::Record;
+use stoker_core::state::spot_history::{RegionReclaims, SpotHistory};
+
+use super::delta::{MapDelta, Part, SetDelta};
+
+/// What suppliers know of their markets.
+pub type Facts = BTreeMap<SupplierName, MarketFacts>;
+
+/// Defines the change of a struct and how it is told and applied. Maps and parts are written as what changed in them, other
+/// fields whole. A struct that gets another field does not compile until it is named here.
+macro_rules! delta {
+    (
+        $(#[$doc:meta])*
+        $of:ident => $delta:ident:
+        maps { $($map:ident: $map_type:ty,)* }
+        parts { $($part:ident: $part_type:ty,)* }
+        whole { $($value:ident: $value_type:ty,)* }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Serialize, Deserialize)]
+        pub(super) struct $delta {
+            $(#[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+            pub(super) $map: $map_type,)*
+            $(#[serde(default, skip_serializing_if = "Option::is_none")]
+            $part: Option<$part_type>,)*
+            $($value: $value_type,)*
+        }
+
+        impl Part for $of {
+            type Delta = $delta;
+
+            fn whole(&self) -> $delta {
+                let Self { $($map,)* $($part,)* $($value,)* } = self;
+                $delta {
+                    $($map: $map.whole(),)*
+                    $($part: Some($part.whole()),)*
+                    $($value: Clone::clone($value),)*
+                }
+            }
+
+            fn since(&self, before: &Self) -> Option<$delta> {
+                let delta = $delta {
+                    $($map: self.$map.since(&before.$map).unwrap_or_default(),)*
+                    $($part: self.$part.since(&before.$part),)*
+                    $($value: Clone::clone(&self.$value),)*
+                };
+                let changed = $(!delta.$map.is_empty() ||)* $(delta.$part.is_some() ||)* $(delta.$value != before.$value ||)* false;
+                changed.then_some(delta)
+            }
+
+            fn apply(before: Option<Self>, delta: $delta) -> Self {
+                let before = before.unwrap_or_default();
+                Self {
+                    $($map: Part::apply(Some(before.$map), delta.$map),)*
+                    $($part: match delta.$part {
+                        Some(change) => Part::apply(Some(before.$part), change),
+                        None => before.$part,
+                    },)*
+                    $($value: delta.$value,)*
+                }
+            }
+        }
+    };
+}
+
+delta! {
+    /// What changed in the memory.
+    Memory => MemoryDelta:
+    maps {
+        records: MapDelta<RecordId, Arc<Record>>,
+        refused: MapDelta<Market, Arc<Backoff>>,
+        groups: MapDelta<NodeGroupId, Arc<GroupMemory>>,
+        orphans: SetDelta<ProviderId>,
+        spot: MapDelta<Place, Arc<SpotHistory>>,
+        reclaims: MapDelta<(Cloud, Region), Arc<RegionReclaims>>,
+        leaving: MapDelta<RecordId, Arc<Disruption>>,
+        aside: MapDelta<RecordId, Arc<Cordoned>>,
+        announced: MapDelta<RecordId, Arc<Announced>>,
+        replaced: MapDelta<PoolName, Arc<Replacements>>,
+        free: MapDelta<RecordId, Timestamp>,
+        moves: MapDelta<PoolName, Arc<Moves>>,
+        floors: MapDelta<PoolName, Arc<FloorMemory>>,
+        windows: MapDelta<PoolName, Arc<Released>>,
+        images: MapDelta<PoolName, Arc<PoolImages>>,
+        budgets: MapDelta<BudgetOf, Stage>,
+        watched: MapDelta<RecordId, Arc<ProbeHistory>>,
+        lapsed: MapDelta<PoolName, Timestamp>,
+        unlisted: MapDelta<ProviderId, Timestamp>,
+    }
+    parts {}
+    whole {
+        watched_at: Option<Timestamp>,
+        exposure_at: Option<Timestamp>,
+        next_record: u64,
+        next_order: u64,
+        session: Option<SessionId>,
+        faults: Vec<StandingFault>,
+    }
+}
+
+delta! {
+    /// What changed in the snapshot.
+    Snapshot => SnapshotDelta:
+    maps {
+        suppliers: MapDelta<SupplierName, InventoryDelta>,
+        outcomes: MapDelta<LaunchKey, LaunchOutcome>,
+        launching: SetDelta<LaunchKey>,
+        terminating: SetDelta<ProviderId>,
+        drains: MapDelta<NodeName, Drained>,
+        seen: MapDelta<NodeName, Arc<Seen>>,
+        images: MapDelta<NodeName, Arc<NodeImages>>,
+        demand: MapDelta<PoolName, Arc<PoolDemand>>,
+    }
+    parts {
+        cluster: ClusterDelta,
+    }
+    whole {
+        buffers: Option<bool>,
+    }
+}
+
+/// What changed in a supplier's inventory.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum InventoryDelta {
+    /// It has not answered.
+    Unheard,
+    /// It lists this.
+    Listed {
+        as_of: Timestamp,
+        complete: bool,
+        #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+        instances: MapDelta<ProviderId, Arc<Instance>>,
+    },
+}
+
+impl Part for Option<Arc<Observation>> {
+    type Delta = InventoryDelta;
+
+    fn whole(&self) -> InventoryDelta {
+        match self.as_deref() {
+            None => InventoryDelta::Unheard,
+            Some(Observation { as_of, complete, instances }) => {
+                InventoryDelta::Listed { as_of: *as_of, complete: *complete, instances: instances.whole() }
+            }
+        }
+    }
+
+    fn since(&self, before: &Self) -> Option<InventoryDelta> {
+        match (before, self) {
+            (None, None) => None,
+            (Some(before), Some(after)) if Arc::ptr_eq(before, after) => None,
+            (Some(before), Some(after)) => {
+                let Observation { as_of, complete, instances } = after.as_ref();
+                let instances = instances.since(&before.instances);
+                let same = instances.is_none() && (*as_of, *complete) == (before.as_of, before.complete);
+                (!same).then(|| InventoryDelta::Listed {
+                    as_of: *as_of,
+                    complete: *complete,
+                    instances: instances.unwrap_or_default(),
+                })
+            }
+            (None, Some(_)) | (Some(_), None) => Some(self.whole()),
+        }
+    }
+
+    fn apply(before: Option<Self>, delta: InventoryDelta) -> Self {
+        match delta {
+            InventoryDelta::Unheard => None,
+            InventoryDelta::Listed { as_of, complete, instances } => {
+                let before = before.flatten().map(|listed| Arc::unwrap_or_clone(listed).instances);
+                Some(Arc::new(Observation { as_of, complete, instances: Part::apply(before, instances) }))
+            }
+        }
+    }
+}
+
+/// What changed in the cluster.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum ClusterDelta {
+    /// There is no Kubernetes feed.
+    Absent,
+    /// Its nodes.
+    Nodes(MapDelta<NodeName, Arc<NodeFacts>>),
+}
+
+impl Part for Option<Arc<ClusterFacts>> {
+    type Delta = ClusterDelta;
+
+    fn whole(&self) -> ClusterDelta {
+        match self.as_deref() {
+            None => ClusterDelta::Absent,
+            Some(ClusterFacts { nodes }) => ClusterDelta::Nodes(nodes.whole()),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Option<ClusterDelta> {
+        match (before, self) {
+            (None, None) => None,
+            (Some(before), Some(after)) if Arc::ptr_eq(before, after) => None,
+            (Some(before), Some(after)) => {
+                let ClusterFacts { nodes } = after.as_ref();
+                nodes.since(&before.nodes).map(ClusterDelta::Nodes)
+            }
+            (None, Some(_)) | (Some(_), None) => Some(self.whole()),
+        }
+    }
+
+    fn apply(before: Option<Self>, delta: ClusterDelta) -> Self {
+        match delta {
+            ClusterDelta::Absent => None,
+            ClusterDelta::Nodes(nodes) => {
+                let before = before.flatten().map(|facts| Arc::unwrap_or_clone(facts).nodes);
+                Some(Arc::new(ClusterFacts { nodes: Part::apply(before, nodes) }))
+            }
+        }
+    }
+}
+
+delta! {
+    /// What changed in what one supplier knows of its markets.
+    MarketFacts => MarketFactsDelta:
+    maps {
+        zone_names: MapDelta<(Cloud, ZoneId), ZoneName>,
+        quotes: MapDelta<Market, Quote>,
+    }
+    parts {}
+    whole {
+        clouds: BTreeSet<Cloud>,
+    }
+}

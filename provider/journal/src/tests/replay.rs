@@ -1,0 +1,195 @@
+use std::collections::BTreeSet;
+
+use stoker_core::base::ids::{PoolName, SignalName};
+use stoker_core::check::check;
+use stoker_core::decide::decide;
+use stoker_core::plan::{Action, Checked, Plan};
+use stoker_core::policy::rules::demand::{Amount, Demand, NoLevel, PoolDemand, SignalLevel};
+
+use super::*;
+
+/// What a decision said when it was made.
+struct Made {
+    id: DecisionId,
+    world: World,
+}
+
+async fn life(journal: &Journal, steps: u32) -> Vec<Made> {
+    let mut world = World::new();
+    let mut made = Vec::new();
+    for number in 0..steps {
+        let (id, before) = (world.next, copy(&world));
+        if number == 0 {
+            world.pass(journal).await.unwrap();
+        } else {
+            if number == steps / 2 {
+                // A new policy and new prices in the middle.
+                world.policy = Arc::new(world::policy(50));
+                world.prices = Arc::new(world::prices(world.now));
+            }
+            world.step(journal, number).await.unwrap();
+        }
+        if world.next != id {
+            // `step` moved the clock and the facts before it decided; outcomes are the only fact that it clears.
+            let mut inputs = copy(&world);
+            (inputs.memory, inputs.next) = (before.memory, id);
+            inputs.snapshot.outcomes = before.snapshot.outcomes;
+            made.push(Made { id, world: inputs });
+        }
+    }
+    made
+}
+
+fn copy(world: &World) -> World {
+    let mut copy = World::new();
+    copy.now = world.now;
+    copy.policy = Arc::clone(&world.policy);
+    copy.prices = Arc::clone(&world.prices);
+    copy.facts = Arc::clone(&world.facts);
+    copy.snapshot = world.snapshot.clone();
+    copy.memory = world.memory.clone();
+    copy.next = world.next;
+    copy
+}
+
+fn said(plan: &Plan<Checked>) -> String {
+    serde_json::to_string(&(&plan.actions, &plan.notes, &plan.explanations, &plan.limits)).unwrap()
+}
+
+#[tokio::test]
+async fn the_inputs_of_a_decision_make_it_again() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = reopened(dir.path()).await;
+    let made = life(&journal, 60).await;
+    assert!(made.len() > 30);
+    // Read by another process, while this one may write.
+    let reader = Journal::open_read_only(dir.path()).await.unwrap();
+    let (mut launches, mut ends, mut notes) = (0, 0, 0);
+    for Made { id, world } in &made {
+        let inputs = reader.replay_inputs(*id).await.unwrap().unwrap();
+        assert_eq!(inputs.memory, world.memory, "{id}");
+        assert_eq!(inputs.policy, world.policy, "{id}");
+        assert_eq!(inputs.prices, *world.prices, "{id}");
+        assert_eq!(inputs.market_facts, *world.facts, "{id}");
+        assert_eq!(inputs.now, world.now, "{id}");
+        let (menu, at) = (inputs.menu(), (*id, inputs.now));
+        let again = decide(&inputs.snapshot, &inputs.memory, &menu, inputs.now);
+        let again = check(again, &inputs.memory, &inputs.snapshot, &menu, at);
+        let stored = reader.explain(*id).await.unwrap().unwrap();
+        assert_eq!(stored.actions, again.plan.actions, "{id}");
+        assert_eq!(stored.notes, again.plan.notes, "{id}");
+        assert_eq!(stored.explanations, again.plan.explanations, "{id}");
+        // The memory that it led to is the next one's, but for the calls between.
+        let menu = world.menu();
+        let first = decide(&inputs.snapshot, &world.memory, &menu, world.now);
+        let first = check(first, &world.memory, &inputs.snapshot, &menu, at);
+        assert_eq!(said(&again.plan), said(&first.plan), "{id}");
+        assert_eq!(again.memory, first.memory, "{id}");
+        launches += stored.actions.iter().filter(|a| matches!(a, Action::Launch { .. })).count();
+        ends += stored.actions.iter().filter(|a| matches!(a, Action::Terminate { .. })).count();
+        notes += stored.notes.len() + stored.explanations.len();
+    }
+    assert!(launches > 5 && ends > 0 && notes > 5, "{launches} launches, {ends} ends, {notes} notes");
+}
+
+/// What the one signal of the pool says.
+fn demand(level: SignalLevel) -> Demand {
+    let signals = [(SignalName::new("queueDepth").unwrap(), level)].into();
+    [(PoolName::new("infer").unwrap(), Arc::new(PoolDemand { signals }))].into()
+}
+
+#[tokio::test]
+async fn the_snapshot_comes_back_as_it_was() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = reopened(dir.path()).await;
+    let mut world = World::new();
+    world.pass(&journal).await.unwrap();
+    world.order(&journal, 2).await.unwrap();
+    let actions = world.pass(&journal).await.unwrap();
+    world.answer(&actions, true);
+    world.snapshot.demand = demand(SignalLevel::Known { amount: Amount(24_000_000), replicas: 4, at: world.now });
+    let with_outcomes = world.snapshot.clone();
+    world.pass(&journal).await.unwrap();
+    world.snapshot.cluster = None;
+    world.snapshot.demand = demand(SignalLevel::Unknown { why: NoLevel::Stale, since: world.now });
+    world.snapshot.suppliers.values_mut().for_each(|inventory| *inventory = None);
+    let unheard = world.snapshot.clone();
+    world.pass(&journal).await.unwrap();
+    let reader = journal.reader();
+    assert_eq!(reader.replay_inputs(DecisionId(3)).await.unwrap().unwrap().snapshot, with_outcomes);
+    assert_eq!(reader.replay_inputs(DecisionId(4)).await.unwrap().unwrap().snapshot, unheard);
+    assert_eq!(reader.replay_inputs(DecisionId(5)).await.unwrap(), None);
+    assert_eq!(reader.explain(DecisionId(5)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_nodes_decisions_are_found_by_every_name_it_has() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = reopened(dir.path()).await;
+    let mut world = World::new();
+    world.pass(&journal).await.unwrap();
+    world.order(&journal, 2).await.unwrap();
+    let launched = world.next;
+    let actions = world.pass(&journal).await.unwrap();
+    world.answer(&actions, true);
+    world.pass(&journal).await.unwrap();
+    world.join();
+    world.pass(&journal).await.unwrap();
+    world.toggle_pod("ip-1");
+    let held = world.next;
+    let actions = world.pass(&journal).await.unwrap();
+    world.guard(&actions);
+    world.delete(&journal, RecordId(0)).await.unwrap();
+    let ended = world.next;
+    world.pass(&journal).await.unwrap();
+    world.pass(&journal).await.unwrap();
+
+    let reader = journal.reader();
+    let first = [
+        "ip-0",
+        "aws:///us-east-1a/i-0",
+        "r0",
+        "0",
+        "stoker://prod/infer.g6-xlarge.us-east-1a/0",
+        "prod/infer.g6-xlarge.us-east-1a/0/1",
+    ];
+    let mut answers = BTreeSet::new();
+    for name in first {
+        let decisions: Vec<DecisionId> = reader.decisions_of_node(name).await.unwrap().iter().map(|d| d.id).collect();
+        assert!(decisions.contains(&launched) && decisions.contains(&ended), "{name}: {decisions:?}");
+        assert!(!decisions.contains(&held), "{name}: {decisions:?}");
+        answers.insert(decisions);
+    }
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    let second = reader.decisions_of_node("ip-1").await.unwrap();
+    assert!(second.iter().any(|d| d.id == held) && second.iter().all(|d| d.id != ended));
+    assert!(second.windows(2).all(|pair| pair[0].id < pair[1].id));
+    assert_eq!(second[0].explanations.len(), 1);
+    assert_eq!(reader.decisions_of_node("ip-2").await.unwrap(), []);
+    let recent: Vec<DecisionId> = reader.recent(2).await.unwrap().iter().map(|d| d.id).collect();
+    assert_eq!(recent, [DecisionId(world.next.0 - 1), DecisionId(world.next.0 - 2)]);
+}
+
+#[tokio::test]
+async fn a_machine_that_only_a_note_names_is_found() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = reopened(dir.path()).await;
+    let world = World::new();
+    let notes = [World::note("aws:///us-east-1a/i-lost")];
+    let entry = DecisionEntry {
+        id: DecisionId(7),
+        at: world.now,
+        policy: &world.policy,
+        prices: &world.prices,
+        market_facts: &world.facts,
+        snapshot: &world.snapshot,
+        before: &world.memory,
+        after: &world.memory,
+        actions: &[],
+        notes: &notes,
+        explanations: &[],
+    };
+    journal.decide(&entry).await.unwrap();
+    let found = journal.reader().decisions_of_node("aws:///us-east-1a/i-lost").await.unwrap();
+    assert_eq!(found.iter().map(|d| (d.id, &d.notes[..])).collect::<Vec<_>>(), [(DecisionId(7), &notes[..])]);
+}

@@ -1,0 +1,211 @@
+//! Writing: everything of one call in one transaction.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use stoker_core::base::ids::DecisionId;
+use stoker_core::facts::snapshot::Snapshot;
+use stoker_core::market::price::PriceBook;
+use stoker_core::policy::Policy;
+use stoker_core::state::memory::Memory;
+
+use super::chain::{Chain, encode};
+use super::error::{StoreError, While as _};
+use super::state::{Facts, MemoryDelta};
+use super::store::Connection;
+use super::{AcceptedCall, DecisionEntry, index};
+
+/// What is known of the journal's end, so that a write need not read.
+///
+/// It runs ahead of the database while a transaction is open: whoever fails to commit throws it away and reads it back.
+#[derive(Debug)]
+pub(super) struct Writer {
+    memory: Chain<Memory>,
+    snapshot: Chain<Snapshot>,
+    facts: Chain<Facts>,
+    last_decision: i64,
+    last_call: i64,
+    /// Kept so that what is still the same allocation is neither written as JSON nor compared again.
+    policy: Option<(Arc<Policy>, i64)>,
+    prices: Option<(Arc<PriceBook>, i64)>,
+    last_facts: Option<Arc<Facts>>,
+}
+
+impl Writer {
+    /// Reads the journal's end.
+    pub(super) async fn restore(db: &mut Connection) -> Result<Self, StoreError> {
+        let last_decision: Option<i64> = sqlx::query_scalar("SELECT MAX(id) FROM decision")
+            .fetch_one(&mut *db)
+            .await
+            .during("looking for the last decision")?;
+        let last_call: Option<i64> = sqlx::query_scalar("SELECT MAX(seq) FROM accepted")
+            .fetch_one(&mut *db)
+            .await
+            .during("looking for the last call")?;
+        Ok(Self {
+            memory: Chain::newest(db).await?,
+            snapshot: Chain::newest(db).await?,
+            facts: Chain::newest(db).await?,
+            last_decision: last_decision.unwrap_or(0),
+            last_call: last_call.unwrap_or(0),
+            policy: None,
+            prices: None,
+            last_facts: None,
+        })
+    }
+
+    /// What a restart would remember.
+    pub(super) const fn memory(&self) -> &Memory {
+        self.memory.current()
+    }
+
+    /// The step where the memory's chain ends.
+    pub(super) const fn memory_head(&self) -> i64 {
+        self.memory.head()
+    }
+
+    /// The steps where the other chains end.
+    pub(super) const fn other_heads(&self) -> (i64, i64) {
+        (self.snapshot.head(), self.facts.head())
+    }
+
+    /// The least number that no decision has.
+    pub(super) fn next_decision(&self) -> DecisionId {
+        DecisionId(number(self.last_decision) + 1)
+    }
+
+    pub(super) async fn accept(
+        &mut self,
+        db: &mut Connection,
+        at: jiff::Timestamp,
+        call: &AcceptedCall,
+        before: &Memory,
+        after: &Memory,
+    ) -> Result<(), StoreError> {
+        self.remember(db, before, None).await?;
+        self.remember(db, after, None).await?;
+        self.last_call += 1;
+        sqlx::query("INSERT INTO accepted (seq, at, body, memory) VALUES ($1, $2, $3, $4)")
+            .bind(self.last_call)
+            .bind(at.to_string())
+            .bind(encode(call, "an accepted call")?)
+            .bind(self.memory.head())
+            .execute(&mut *db)
+            .await
+            .during("writing an accepted call")?;
+        Ok(())
+    }
+
+    pub(super) async fn decide(&mut self, db: &mut Connection, entry: &DecisionEntry<'_>) -> Result<(), StoreError> {
+        self.forget_unacknowledged(db, entry.id).await?;
+        self.remember(db, entry.before, None).await?;
+        let memory_before = self.memory.head();
+        let delta = self.remember(db, entry.after, Some((entry.id, entry.snapshot))).await?;
+        self.snapshot.advance(db, entry.snapshot).await?;
+        if !self.last_facts.as_ref().is_some_and(|last| Arc::ptr_eq(last, entry.market_facts)) {
+            self.facts.advance(db, entry.market_facts).await?;
+            self.last_facts = Some(Arc::clone(entry.market_facts));
+        }
+        let policy = content(db, &mut self.policy, entry.policy, "the policy").await?;
+        let prices = content(db, &mut self.prices, entry.prices, "the price book").await?;
+        sqlx::query(
+            "INSERT INTO decision (id, at, policy, prices, facts, snapshot, memory_before, memory_after, actions, notes, explanations) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        )
+        .bind(int(entry.id.0))
+        .bind(entry.at.to_string())
+        .bind(policy)
+        .bind(prices)
+        .bind(self.facts.head())
+        .bind(self.snapshot.head())
+        .bind(memory_before)
+        .bind(self.memory.head())
+        .bind(encode(entry.actions, "actions")?)
+        .bind(encode(entry.notes, "notes")?)
+        .bind(encode(entry.explanations, "explanations")?)
+        .execute(&mut *db)
+        .await
+        .during("writing a decision")?;
+        index::touch(db, &index::subjects(delta.as_ref(), entry.actions, entry.notes), entry.id).await?;
+        self.last_decision = int(entry.id.0);
+        Ok(())
+    }
+
+    /// Writes what changed in the memory. `next` follows on what is stored, whatever the caller believes that to be: a chain without a
+    /// hole is what a restart stands on.
+    async fn remember(
+        &mut self,
+        db: &mut Connection,
+        next: &Memory,
+        made: Option<(DecisionId, &Snapshot)>,
+    ) -> Result<Option<MemoryDelta>, StoreError> {
+        let delta = self.memory.advance(db, next).await?;
+        if let Some(delta) = &delta {
+            index::launches(db, delta, self.memory.head(), made).await?;
+        }
+        Ok(delta)
+    }
+
+    /// A commit may fail after it reached the disk. Its decision was never acted on, so the next one takes its number and place.
+    async fn forget_unacknowledged(&mut self, db: &mut Connection, id: DecisionId) -> Result<(), StoreError> {
+        if self.last_decision < int(id.0) {
+            return Ok(());
+        }
+        for statement in ["DELETE FROM touched WHERE decision >= $1", "DELETE FROM decision WHERE id >= $1"] {
+            sqlx::query(statement)
+                .bind(int(id.0))
+                .execute(&mut *db)
+                .await
+                .during("taking back a decision that was not acted on")?;
+        }
+        Ok(())
+    }
+}
+
+/// The number under which a policy or a price book is stored; stores it first where it is new.
+async fn content<T: Serialize + Sync + Send>(
+    db: &mut Connection,
+    last: &mut Option<(Arc<T>, i64)>,
+    value: &Arc<T>,
+    what: &'static str,
+) -> Result<i64, StoreError> {
+    if let Some((known, id)) = last
+        && Arc::ptr_eq(known, value)
+    {
+        return Ok(*id);
+    }
+    let body = encode(value.as_ref(), what)?;
+    let hash = blake3::hash(body.as_bytes()).to_hex();
+    let stored: Option<i64> = sqlx::query_scalar("SELECT id FROM content WHERE hash = $1")
+        .bind(hash.as_str())
+        .fetch_optional(&mut *db)
+        .await
+        .during("looking for content")?;
+    let id = if let Some(id) = stored { id } else { store(db, hash.as_str(), body).await? };
+    *last = Some((Arc::clone(value), id));
+    Ok(id)
+}
+
+async fn store(db: &mut Connection, hash: &str, body: String) -> Result<i64, StoreError> {
+    let last: Option<i64> =
+        sqlx::query_scalar("SELECT MAX(id) FROM content").fetch_one(&mut *db).await.during("numbering content")?;
+    let id = last.unwrap_or(0) + 1;
+    sqlx::query("INSERT INTO content (id, hash, body) VALUES ($1, $2, $3)")
+        .bind(id)
+        .bind(hash)
+        .bind(body)
+        .execute(&mut *db)
+        .await
+        .during("writing content")?;
+    Ok(id)
+}
+
+/// A number as the database holds it. Numbers are counted up from 1, so none comes near the end.
+pub(super) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number from the database.
+pub(super) fn number(int: i64) -> u64 {
+    u64::try_from(int).unwrap_or(0)
+}

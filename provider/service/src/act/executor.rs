@@ -1,0 +1,285 @@
+//! Does what a checked plan says, and nothing else. It has no choice to make: what to buy, where and under which key is settled.
+
+mod action_key;
+mod nodes;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::ids::{LaunchKey, NodeName, ProviderId, SupplierName};
+use stoker_core::base::lately::was_lately;
+use stoker_core::facts::snapshot::{Drained, Snapshot};
+use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
+use stoker_core::plan::Action;
+use stoker_core::state::node_status::StatusUpdate;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use self::action_key::{ActionKey, NodeChange, Pods, action_key};
+use self::nodes::{Cluster, InFlightGuard, drain};
+use super::status_writer::StatusWriter;
+use crate::clock::Clock;
+use crate::failpoints;
+use crate::kube::act::KubeAct;
+use crate::suppliers::Supplier;
+use stoker_journal::state_lock::StateLock;
+
+/// Launches in one call to a supplier: a failed call then makes at most so many launches unclear.
+const LAUNCH_BATCH: usize = 20;
+
+/// A termination or a change to a Node is not repeated sooner: feeds need a moment to show that it was done.
+const REPEAT_AFTER: SignedDuration = SignedDuration::from_secs(5);
+
+/// How long a supplier may take to answer: clouds answer within seconds, and a launch that is asked again under its key buys nothing
+/// twice.
+const ANSWER_WITHIN: Duration = Duration::from_mins(1);
+
+/// What is under way, and what came of what was.
+#[derive(Debug, Clone, Default)]
+pub struct UnderWay {
+    /// How launches ended, until a pass has absorbed it.
+    pub outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
+    /// Launches asked and not answered.
+    pub launching: BTreeSet<LaunchKey>,
+    /// Terminations asked and not answered.
+    pub terminating: BTreeSet<ProviderId>,
+    /// What came of draining nodes, until a pass has absorbed it.
+    pub drains: BTreeMap<NodeName, Drained>,
+    /// Nodes that are being changed.
+    pub changing: BTreeSet<NodeName>,
+    /// Nodes that are being emptied because the cloud takes them. A lesser change may be under way beside that.
+    pub emptying_urgently: BTreeSet<NodeName>,
+}
+
+impl UnderWay {
+    /// Whether a change has to wait for another on the same node: what that comes to is seen before the next is done. What the cloud takes
+    /// waits for no lesser one, which may be long in its turn.
+    fn is_in_the_way_of(&self, key: &ActionKey) -> bool {
+        let node = key.about();
+        self.emptying_urgently.contains(node) || (!key.is_urgent() && self.changing.contains(node))
+    }
+}
+
+/// Does the actions of checked plans.
+pub struct Executor {
+    clock: Clock,
+    suppliers: BTreeMap<SupplierName, (Arc<dyn Supplier>, Arc<Semaphore>)>,
+    kube: Option<Cluster>,
+    status_writer: Option<StatusWriter>,
+    wake: Arc<Notify>,
+    under_way: Arc<Mutex<UnderWay>>,
+    /// The last change on each machine or node, so that the opposite change is never taken for a repetition.
+    done_lately: HashMap<String, (ActionKey, Timestamp)>,
+    tasks: JoinSet<()>,
+}
+
+impl Executor {
+    /// An executor that talks to these suppliers, and to the cluster where there is one.
+    pub fn new(clock: Clock, suppliers: &[Arc<dyn Supplier>], kube: Option<Arc<KubeAct>>, wake: Arc<Notify>) -> Self {
+        let suppliers = suppliers
+            .iter()
+            .map(|s| (s.name().clone(), (Arc::clone(s), Arc::new(Semaphore::new(s.max_in_flight().max(1))))))
+            .collect();
+        let status_writer = kube.clone().map(|act| StatusWriter::new(act, clock.clone()));
+        let kube = kube.map(Cluster::new);
+        Self {
+            clock,
+            suppliers,
+            kube,
+            status_writer,
+            wake,
+            under_way: Arc::default(),
+            done_lately: HashMap::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// What is under way now.
+    pub fn under_way(&self) -> UnderWay {
+        lock(&self.under_way).clone()
+    }
+
+    /// The outcomes in `snapshot` have been absorbed and written down.
+    pub fn absorbed(&self, snapshot: &Snapshot) {
+        if !snapshot.outcomes.is_empty() {
+            failpoints::point("outcome.noted");
+        }
+        let mut under_way = lock(&self.under_way);
+        for (key, absorbed) in &snapshot.outcomes {
+            if under_way.outcomes.get(key) == Some(absorbed) {
+                under_way.outcomes.remove(key);
+            }
+        }
+        under_way.drains.retain(|node, told| snapshot.drains.get(node) != Some(told));
+    }
+
+    /// The actions that were not done a moment ago.
+    pub fn fresh(&mut self, actions: Vec<Action>, now: Timestamp) -> Vec<Action> {
+        self.done_lately.retain(|_, (_, at)| was_lately(*at, REPEAT_AFTER, now));
+        let under_way = lock(&self.under_way);
+        let repeated = |action: &Action| {
+            action_key(action).is_some_and(|key| {
+                under_way.is_in_the_way_of(&key) || self.done_lately.get(key.about()).is_some_and(|(last, _)| *last == key)
+            })
+        };
+        actions.into_iter().filter(|action| !repeated(action)).collect()
+    }
+
+    /// Begins to do the actions. Whoever calls shows that it holds the state directory.
+    pub fn act(&mut self, _state_lock: &StateLock, actions: &[Action], now: Timestamp) {
+        while self.tasks.try_join_next().is_some() {}
+        let mut launches: BTreeMap<&SupplierName, Vec<LaunchRequest>> = BTreeMap::new();
+        let mut endings: BTreeMap<&SupplierName, Vec<ProviderId>> = BTreeMap::new();
+        for action in actions {
+            if let Some(key) = action_key(action) {
+                self.done_lately.insert(key.about().to_owned(), (key, now));
+            }
+            match action {
+                Action::Launch { supplier, request, .. } => launches.entry(supplier).or_default().push(request.clone()),
+                Action::Terminate { supplier, instance, .. } => endings.entry(supplier).or_default().push(instance.clone()),
+                Action::Hold { node, .. } => self.on_cluster(NodeChange::Hold(node.clone())),
+                Action::Release { node } => self.on_cluster(NodeChange::Release(node.clone())),
+                Action::Drain { node, provider_id, evict, gone_by, .. } => {
+                    let pods = Pods { evict: *evict, gone_by: *gone_by };
+                    self.on_cluster(NodeChange::Drain(node.clone(), provider_id.clone(), pods));
+                }
+                Action::Uncordon { node, provider_id } => {
+                    self.on_cluster(NodeChange::Uncordon(node.clone(), provider_id.clone()));
+                }
+                Action::RemoveNode { node, provider_id } => {
+                    self.on_cluster(NodeChange::Remove(node.clone(), provider_id.clone()));
+                }
+            }
+        }
+        for (supplier, requests) in launches {
+            for batch in requests.chunks(LAUNCH_BATCH) {
+                self.launch(supplier, batch.to_vec());
+            }
+        }
+        for (supplier, ids) in endings {
+            self.terminate(supplier, ids);
+        }
+    }
+
+    /// Begins to tell Nodes their verdicts. Nothing waits for that.
+    pub fn tell(&mut self, _state_lock: &StateLock, tells: Vec<StatusUpdate>, now: Timestamp) {
+        if let Some(status_writer) = &mut self.status_writer {
+            status_writer.tell(tells, now);
+        }
+    }
+
+    /// Waits until nothing is under way; whether anything was.
+    pub async fn finish(&mut self) -> bool {
+        let mut any = false;
+        while self.tasks.join_next().await.is_some() {
+            any = true;
+        }
+        any
+    }
+
+    fn launch(&mut self, supplier: &SupplierName, batch: Vec<LaunchRequest>) {
+        let Some((supplier, permits)) = self.suppliers.get(supplier).cloned() else {
+            tracing::error!(%supplier, "a plan names a supplier that is not configured; its launches wait");
+            return;
+        };
+        lock(&self.under_way).launching.extend(batch.iter().map(|request| request.key.clone()));
+        let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
+        self.tasks.spawn(async move {
+            // The semaphore is never closed.
+            let _permit = permits.acquire().await;
+            let keys: Vec<LaunchKey> = batch.iter().map(|request| request.key.clone()).collect();
+            failpoints::point("launch.before");
+            let outcomes = answered("launch", supplier.launch(clock.now(), batch)).await.unwrap_or_default();
+            failpoints::point("launch.after");
+            let mut under_way = lock(&under_way);
+            for key in &keys {
+                under_way.launching.remove(key);
+            }
+            let mut answered: BTreeMap<LaunchKey, LaunchOutcome> = outcomes.into_iter().collect();
+            for key in keys {
+                let outcome = answered.remove(&key).unwrap_or_else(|| LaunchOutcome::Unclear {
+                    message: "the supplier's answer does not mention this launch".to_owned(),
+                });
+                if let LaunchOutcome::Unclear { message } = &outcome {
+                    tracing::warn!(%key, message, "launch outcome unknown; retrying with the same key");
+                }
+                under_way.outcomes.insert(key, outcome);
+            }
+            drop(under_way);
+            wake.notify_one();
+        });
+    }
+
+    fn terminate(&mut self, supplier: &SupplierName, ids: Vec<ProviderId>) {
+        let Some((supplier, permits)) = self.suppliers.get(supplier).cloned() else { return };
+        lock(&self.under_way).terminating.extend(ids.iter().cloned());
+        let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
+        self.tasks.spawn(async move {
+            let _permit = permits.acquire().await;
+            failpoints::point("terminate.before");
+            let results = answered("terminate", supplier.terminate(clock.now(), ids.clone())).await.unwrap_or_default();
+            failpoints::point("terminate.after");
+            for (instance, result) in results {
+                if let Err(error) = result {
+                    tracing::warn!(%instance, %error, "termination failed; retrying");
+                }
+            }
+            let mut under_way = lock(&under_way);
+            for id in &ids {
+                under_way.terminating.remove(id);
+            }
+            drop(under_way);
+            wake.notify_one();
+        });
+    }
+
+    fn on_cluster(&mut self, change: NodeChange) {
+        let Some(cluster) = &self.kube else { return };
+        let (kube, permits) = (Arc::clone(&cluster.act), Arc::clone(cluster.permits(&change)));
+        let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
+        let in_flight = InFlightGuard::new(&under_way, &change, wake);
+        self.tasks.spawn(async move {
+            let _in_flight = in_flight;
+            let _permit = permits.acquire().await;
+            let (node, done) = match &change {
+                NodeChange::Hold(node) => (node, kube.hold(node).await.map(drop)),
+                NodeChange::Release(node) => (node, kube.release(node).await.map(drop)),
+                NodeChange::Drain(node, machine, pods) => (node, drain(&kube, node, machine, *pods, &clock, &under_way).await),
+                NodeChange::Uncordon(node, machine) => (node, kube.uncordon(node, machine).await.map(drop)),
+                NodeChange::Remove(node, provider_id) => (node, kube.delete_node(node, provider_id).await.map(drop)),
+            };
+            if let Err(error) = done {
+                tracing::warn!(%node, %error, "changing the Node failed; retrying");
+            }
+        });
+    }
+}
+
+/// What a supplier answers; `None` where it gives no answer in time, or falls over. Either must not keep what was asked under way for
+/// ever: it is asked again.
+async fn answered<T>(call: &'static str, answer: impl Future<Output = T>) -> Option<T> {
+    match timeout(ANSWER_WITHIN, AssertUnwindSafe(answer).catch_unwind()).await {
+        Ok(Ok(answer)) => Some(answer),
+        Ok(Err(_)) => {
+            tracing::error!(call, "a supplier's call panicked; its outcome is unknown");
+            None
+        }
+        Err(_) => {
+            tracing::warn!(call, "no answer from the supplier within {} s", ANSWER_WITHIN.as_secs());
+            None
+        }
+    }
+}
+
+/// What is under way is plain data that each holder leaves whole, so a holder's panic does not spoil it.
+fn lock(under_way: &Mutex<UnderWay>) -> MutexGuard<'_, UnderWay> {
+    under_way.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+use std::time::Duration;
+
+use stoker_core::plan::Evict;
+use stoker_fake_apiserver as fake;
+
+use super::nodes::KUBE_DRAINS;
+use super::*;
+
+fn node(n: usize) -> NodeName {
+    NodeName::new(format!("n{n}")).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_drains_keep_no_node_from_being_held() {
+    let asked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+    let seen = Arc::clone(&asked);
+    let silent = fake::client(move |call| {
+        seen.lock().unwrap().insert(call.path);
+        std::future::pending()
+    });
+    let kube = Cluster::new(Arc::new(KubeAct::new(&silent, "default")));
+    let mut executor = Executor::new(Clock::System, &[], None, Arc::default());
+    executor.kube = Some(kube);
+    for n in 0..20 {
+        let machine = ProviderId::new(format!("sim://{n}")).unwrap();
+        executor.on_cluster(NodeChange::Drain(node(n), machine, Pods { evict: Evict::Movable, gone_by: None }));
+    }
+    executor.on_cluster(NodeChange::Hold(node(20)));
+    let machine = ProviderId::new("sim://21").unwrap();
+    let in_haste = Pods { evict: Evict::All, gone_by: Some(Timestamp::now()) };
+    executor.on_cluster(NodeChange::Drain(node(21), machine, in_haste));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    {
+        let asked = asked.lock().unwrap();
+        assert!(asked.contains("/api/v1/nodes/n20"), "{asked:?}");
+        assert!(asked.contains("/api/v1/nodes/n21"), "nor one that the cloud takes from being emptied: {asked:?}");
+        assert_eq!(asked.len(), KUBE_DRAINS + 2);
+    }
+    // The cloud takes one that waits for its turn.
+    let now = Timestamp::now();
+    let taken = || vec![drain(10, Evict::All, Some(now))];
+    assert_eq!(executor.fresh(vec![drain(10, Evict::All, None)], now), []);
+    assert_eq!(executor.fresh(taken(), now).len(), 1);
+    let machine = ProviderId::new("sim://10").unwrap();
+    executor.on_cluster(NodeChange::Drain(node(10), machine, in_haste));
+    assert_eq!(executor.fresh(taken(), now), [], "it is under way");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(asked.lock().unwrap().contains("/api/v1/nodes/n10"));
+}
+
+fn drain(n: usize, evict: Evict, gone_by: Option<Timestamp>) -> Action {
+    let provider_id = ProviderId::new(format!("sim://{n}")).unwrap();
+    Action::Drain { record: stoker_core::base::ids::RecordId(1), node: node(n), provider_id, evict, gone_by }
+}
+
+/// An executor that has just done that.
+fn after(action: &Action, now: Timestamp) -> Executor {
+    let mut executor = Executor::new(Clock::System, &[], None, Arc::default());
+    executor.done_lately.extend(action_key(action).map(|key| (key.about().to_owned(), (key, now))));
+    executor
+}
+
+#[tokio::test]
+async fn telling_more_pods_to_go_or_in_haste_is_no_repetition() {
+    let now = Timestamp::now();
+    let told = drain(1, Evict::Nobody, None);
+    let mut executor = after(&told, now);
+    assert_eq!(executor.fresh(vec![told], now), []);
+    let told = drain(1, Evict::All, None);
+    assert_eq!(executor.fresh(vec![told.clone()], now).len(), 1);
+    let mut executor = after(&told, now);
+    assert_eq!(executor.fresh(vec![told], now), []);
+    assert_eq!(executor.fresh(vec![drain(1, Evict::All, Some(now))], now).len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_done_before_a_clock_was_set_back_may_be_done_again() {
+    let now = Timestamp::now();
+    let hold = Action::Hold { node: node(1), why: stoker_core::plan::HoldFor::Pods };
+    let mut executor = after(&hold, now);
+    assert_eq!(executor.fresh(vec![hold.clone()], now + SignedDuration::from_secs(4)), []);
+    assert_eq!(executor.fresh(vec![hold.clone()], now - SignedDuration::from_hours(1)), [hold]);
+}
+
+async fn falls_over(_: fake::Call) -> fake::Answer {
+    panic!("as code of others may")
+}
+
+#[tokio::test]
+async fn a_change_that_falls_over_leaves_its_node_to_the_next() {
+    let broken = fake::client(falls_over);
+    let mut executor = Executor::new(Clock::System, &[], Some(Arc::new(KubeAct::new(&broken, "default"))), Arc::default());
+    executor.on_cluster(NodeChange::Hold(node(1)));
+    assert!(executor.under_way().changing.contains(&node(1)));
+    assert!(executor.finish().await);
+    assert!(executor.under_way().changing.is_empty());
+}

@@ -1,0 +1,131 @@
+//! A codec that counts before it decodes: a message can be much smaller than what it becomes.
+
+use std::marker::PhantomData;
+
+use prost::Message;
+use prost::bytes::Buf as _;
+use tonic::Status;
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+/// Bytes that a call holds for what it sends, and as many for what it receives, before there is a
+/// message. A buffer grows with what comes; tonic's default of 8 KiB each would be a fifth of what an
+/// idle probe's stream costs, thousands of times.
+const BUFFER: usize = 1 << 10;
+/// Bytes of messages after which an answer is passed on, as tonic's default is.
+const YIELD_AFTER: usize = 32 << 10;
+
+/// A message that is read through, without storing anything, before it is decoded.
+pub(super) trait Counted: Message + Default {
+    /// Refuses what has more parts than make sense, or is no protobuf.
+    fn check(message: &[u8]) -> Result<(), Status>;
+
+    /// Refuses what cannot be decoded.
+    fn bad(why: &str) -> Status;
+}
+
+/// Protobuf, counted before it is decoded: answers `E` to what is asked, `D`.
+pub(super) struct Counting<E, D>(PhantomData<fn(D) -> E>);
+
+impl<E, D> Counting<E, D> {
+    pub(super) const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<E: Message + 'static, D: Counted + 'static> Codec for Counting<E, D> {
+    type Encode = E;
+    type Decode = D;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self::new()
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self::new()
+    }
+}
+
+impl<E: Message + 'static, D> Encoder for Counting<E, D> {
+    type Item = E;
+    type Error = Status;
+
+    fn encode(&mut self, message: E, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        message.encode(buf).map_err(|error| Status::internal(error.to_string()))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER, YIELD_AFTER)
+    }
+}
+
+impl<E, D: Counted + 'static> Decoder for Counting<E, D> {
+    type Item = D;
+    type Error = Status;
+
+    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<D>, Status> {
+        // No copy: the message lies in one piece.
+        let message = buf.copy_to_bytes(buf.remaining());
+        D::check(&message)?;
+        D::decode(message).map(Some).map_err(|error| D::bad(&error.to_string()))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER, YIELD_AFTER)
+    }
+}
+
+/// A field's number, and its bytes where it has a length; `None` for what is no field.
+pub(super) type Field<'a> = Option<(u64, Option<&'a [u8]>)>;
+
+/// The fields of a message, up to and including the first that is none.
+pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Field<'_>> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let field = field(&mut rest);
+        if field.is_none() {
+            rest = &[];
+        }
+        Some(field)
+    })
+}
+
+fn field<'a>(rest: &mut &'a [u8]) -> Field<'a> {
+    let key = varint(rest)?;
+    let value = match key & 7 {
+        0 => {
+            varint(rest)?;
+            None
+        }
+        1 => {
+            rest.split_off(..8)?;
+            None
+        }
+        2 => {
+            let length = usize::try_from(varint(rest)?).ok()?;
+            Some(rest.split_off(..length)?)
+        }
+        5 => {
+            rest.split_off(..4)?;
+            None
+        }
+        // Groups, which no message here has ever had.
+        _ => return None,
+    };
+    Some((key >> 3, value))
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = *rest.split_off_first()?;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}

@@ -1,0 +1,206 @@
+//! The expander: of the ways to help the waiting pods, the one that costs least for what it brings. The rule is
+//! [`stoker_core::choose::score`]; here the messages are read.
+//!
+//! It fails open. Where nothing can be ranked, all options go back as they came, and the autoscaler's next expander decides. An empty
+//! answer vetoes the scale-up on releases that know it (since 1.32): it is given to a request without options, and where nodes that are on
+//! their way, and that the autoscaler does not reckon with, will serve every pod.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use arc_swap::Guard;
+use prost::encoding::decode_varint;
+use stoker_core::base::ids::NodeGroupId;
+use stoker_core::base::sabotage;
+use stoker_core::choose::score::{Asked, Needs, Score, Soon, Way};
+use stoker_proto::Bytes;
+use stoker_proto::expander::expander_server::Expander as ExpanderService;
+use stoker_proto::expander::{BestOptionsRequest, BestOptionsResponse, ExpanderOption};
+use tonic::{Request, Response, Status};
+
+use crate::engine::EngineHandle;
+use crate::kube::pods::{PodFacts, Requests, pod_facts, pod_requests};
+use crate::publish::view::View;
+
+/// Above so many bytes of pods a request is ranked on a thread of its own: it takes milliseconds, in which other calls would wait.
+const LARGE: usize = 256 << 10;
+
+/// The expander over an engine's published prices.
+#[derive(Debug)]
+pub struct Expander {
+    engine: EngineHandle,
+}
+
+impl Expander {
+    /// An expander over this engine.
+    pub const fn new(engine: EngineHandle) -> Self {
+        Self { engine }
+    }
+}
+
+#[tonic::async_trait]
+impl ExpanderService for Expander {
+    async fn best_options(&self, request: Request<BestOptionsRequest>) -> Result<Response<BestOptionsResponse>, Status> {
+        let request = request.into_inner();
+        let view = Guard::into_inner(self.engine.view());
+        let bytes: usize = request.options.iter().flat_map(ExpanderOption::pods).map(Bytes::len).sum();
+        let kept = if bytes <= LARGE {
+            keep(&request, &view)
+        } else {
+            let ranked = tokio::task::spawn_blocking(move || keep(&request, &view)).await;
+            // An error leaves the autoscaler's options as they were.
+            ranked.map_err(|_| Status::internal("BestOptions: ranking failed unexpectedly; report this as a bug"))?
+        };
+        Ok(Response::new(BestOptionsResponse::keeping(kept)))
+    }
+}
+
+/// The groups to keep: the best one; none where nodes on their way will serve every pod; all, in the order of the request, where none can
+/// be ranked.
+fn keep(request: &BestOptionsRequest, view: &View) -> Vec<String> {
+    let options = &request.options;
+    let mut read = PodsRead::of(options, view);
+    if let Some(best) = best(options, view, &mut read) {
+        let all_served = best.asked == Asked::default() && !read.served.is_empty();
+        // Options that cannot be ranked may have pods that nobody will serve.
+        if all_served && options.iter().all(|option| read.asked(option.pods()) == Asked::default()) {
+            tracing::info!(
+                options = options.len(),
+                "no option is chosen: nodes that are already booting will serve all of these pods"
+            );
+            return Vec::new();
+        }
+        tracing::info!(
+            group = %best.group,
+            options = options.len(),
+            price = best.micros,
+            gpus = best.asked.gpus,
+            pods = best.asked.pods,
+            "best option"
+        );
+        return vec![best.group.to_string()];
+    }
+    if !options.is_empty() {
+        tracing::info!(options = options.len(), "no option can be ranked: none belongs to an open group with a price");
+    }
+    if sabotage::on("expander-empty") {
+        return Vec::new();
+    }
+    options.iter().map(|option| option.node_group_id.clone()).collect()
+}
+
+/// The group of the option that costs least for what it brings; `None` where no option is of an open group with a price.
+pub fn best_option<'v>(options: &[ExpanderOption], view: &'v View) -> Option<&'v NodeGroupId> {
+    best(options, view, &mut PodsRead::of(options, view)).map(|best| best.group)
+}
+
+/// The option that costs least for what it brings; `None` where no option is of an open group with a price.
+fn best<'p, 'v>(options: &'p [ExpanderOption], view: &'v View, read: &mut PodsRead<'p>) -> Option<Score<'v>> {
+    options.iter().filter_map(|option| Score::of(&way(option, view, read)?)).min()
+}
+
+/// An option as the choice weighs it; `None` for one that makes no sense, or of a group that nobody knows.
+fn way<'p, 'v>(option: &'p ExpanderOption, view: &'v View, read: &mut PodsRead<'p>) -> Option<Way<'v>> {
+    let shown = view.groups.get(option.node_group_id.as_str())?;
+    let nodes = u32::try_from(option.node_count).ok().filter(|nodes| *nodes > 0)?;
+    Some(Way { group: &shown.group, supply: &shown.limits.supply, nodes, asked: read.asked(option.pods()) })
+}
+
+/// What tells a pod from others: its length, and its beginning up to the end of its name and namespace. To compare or hash more of each
+/// pod of each option would be most of the work.
+type Mark<'p> = (usize, &'p [u8]);
+
+pub(super) fn mark(pod: &[u8]) -> Mark<'_> {
+    /// So many bytes surely hold both where they cannot be found.
+    const TELLING: usize = 768;
+    (pod.len(), pod.get(..end_of_names(pod).unwrap_or(TELLING)).unwrap_or(pod))
+}
+
+/// Where the names of a pod end: it begins with its metadata, whose fields 1 to 3 are the name, what it was made from, and the namespace.
+/// `None` where the bytes are otherwise.
+fn end_of_names(pod: &[u8]) -> Option<usize> {
+    let mut rest = pod.strip_prefix(&[FIRST])?;
+    decode_varint(&mut rest).ok()?;
+    for field in [FIRST, FIRST + 8, FIRST + 16] {
+        if let Some(value) = rest.strip_prefix(&[field]) {
+            rest = value;
+            let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
+            rest = rest.get(length..)?;
+        }
+    }
+    Some(pod.len() - rest.len())
+}
+
+/// The tag of a message's field 1 where that is a text or a message; that of the next field is 8 more.
+const FIRST: u8 = 0x0a;
+
+/// Each distinct pod, read once: the same pods come with every option, and mostly in the same order.
+#[derive(Default)]
+struct PodsRead<'p> {
+    places: HashMap<Mark<'p>, usize>,
+    /// Pods in the order of their first appearance, with what they count for.
+    pods: Vec<(Mark<'p>, Asked)>,
+    /// Where the next pod of this option is, if it comes in that order. Comparing is ten times faster than hashing.
+    next: usize,
+    /// Pods that nodes on their way will serve. They count for nothing.
+    served: HashSet<Mark<'p>>,
+}
+
+impl<'p> PodsRead<'p> {
+    fn of(options: &'p [ExpanderOption], view: &View) -> Self {
+        let mut soon = Soon::of(&view.memory, view.at);
+        if soon.is_empty() {
+            return Self::default();
+        }
+        let marks = options.iter().flat_map(ExpanderOption::pods).map(|pod| (mark(pod), pod));
+        let distinct: BTreeMap<Mark<'p>, &Bytes> = marks.collect();
+        let mut waiting: Vec<(Needs, Mark<'p>, PodFacts)> = distinct
+            .into_iter()
+            .filter_map(|(mark, pod)| pod_facts(pod).ok().map(|facts| (needs(facts.requests.clone()), mark, facts)))
+            .filter(|(_, _, facts)| !facts.choosy)
+            .collect();
+        // The largest first, which packs best.
+        waiting.sort_by_key(|(needs, mark, _)| (Reverse(u64::from(needs.gpus) + needs.slices.total()), *mark));
+        let takes = |(needs, _, facts): &(Needs, Mark<'p>, PodFacts)| soon.takes(needs, |node| facts.admits(node));
+        let served = waiting.into_iter().filter(takes).map(|(_, mark, _)| mark).collect();
+        Self { served, ..Self::default() }
+    }
+
+    /// What the pods of an option ask for.
+    fn asked(&mut self, pods: &'p [Bytes]) -> Asked {
+        pods.iter().fold(Asked::default(), |sum, pod| {
+            let one = self.one(pod);
+            Asked { gpus: sum.gpus.saturating_add(one.gpus), pods: sum.pods.saturating_add(one.pods) }
+        })
+    }
+
+    fn one(&mut self, pod: &'p [u8]) -> Asked {
+        let mark = mark(pod);
+        let place = match self.pods.get(self.next) {
+            Some((expected, _)) if *expected == mark => self.next,
+            _ => *self.places.entry(mark).or_insert_with(|| {
+                let asked = if self.served.contains(&mark) { Asked::default() } else { Asked { gpus: gpus(pod), pods: 1 } };
+                self.pods.push((mark, asked));
+                self.pods.len() - 1
+            }),
+        };
+        self.next = place + 1;
+        self.pods.get(place).map(|(_, asked)| *asked).unwrap_or_default()
+    }
+}
+
+fn needs(requests: Requests) -> Needs {
+    let Requests { milli_cpu, memory_bytes, gpus, slices } = requests;
+    Needs { gpus: u32::try_from(gpus).unwrap_or(u32::MAX), slices, milli_cpu, memory_bytes }
+}
+
+/// The GPUs, or slices of them, that a pod asks for; nought for what is no pod.
+fn gpus(pod: &[u8]) -> u32 {
+    if let Some(requests) = pod_requests(pod) {
+        return u32::try_from(requests.all_gpus()).unwrap_or(u32::MAX);
+    }
+    if let Err(error) = pod_facts(pod) {
+        tracing::debug!(error = &error as &dyn std::error::Error, "a pod cannot be read and counts as one without GPUs");
+    }
+    0
+}

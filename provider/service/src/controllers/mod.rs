@@ -1,0 +1,6 @@
+//! Controllers that read the published view and change objects of the cluster, beside the loop.
+
+pub mod buffers;
+pub mod guests;
+pub mod rollup;
+pub mod tolerations;

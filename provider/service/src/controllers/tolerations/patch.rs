@@ -1,0 +1,66 @@
+//! The tolerations that a waiting pod of an isolated pool lacks.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use stoker_core::base::ids::InstanceType;
+use stoker_core::catalogue::isolation::{Admitted, PodNeeds, SHAPE_TAINT, Shape, admitted, shape_taint};
+use stoker_core::choose::parts::price_parts;
+
+use super::OPENED;
+use crate::kube::pending::PendingRow;
+use crate::publish::view::{GroupView, View};
+
+/// The shapes that a pod may use and does not tolerate yet.
+pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap<InstanceType, Admitted> {
+    let Some(requests) = pod.requests.as_ref().filter(|requests| requests.all_gpus() > 0) else { return BTreeMap::new() };
+    let needs = PodNeeds {
+        milli_cpu: requests.milli_cpu,
+        memory_bytes: requests.memory_bytes,
+        gpus: u32::try_from(requests.gpus).unwrap_or(u32::MAX),
+        slices: requests.slices.clone(),
+        waited: pod.created_at.map_or(jiff::SignedDuration::ZERO, |since| now.duration_since(since)),
+    };
+    let mut all = BTreeMap::new();
+    for pool in &view.menu.policy.pools {
+        let Some(rules) = pool.isolation else { continue };
+        let of_pool = view.groups.values().filter(|group| group.group.pool == pool.name);
+        let shapes: Vec<Shape<'_>> = of_pool
+            .filter(|group| view.menu.groups.contains_key(&group.group.id) && pod.admits(&group.group.template, SHAPE_TAINT))
+            .filter_map(|group| shape(view, group, now))
+            .collect();
+        all.extend(admitted(&needs, &shapes, rules, pool.waiting));
+    }
+    all.retain(|instance_type, _| !pod.tolerates(&shape_taint(instance_type)));
+    all
+}
+
+fn shape<'g>(view: &View, group: &'g GroupView, now: Timestamp) -> Option<Shape<'g>> {
+    let price = |offer| price_parts(&view.menu, &view.memory, &group.group, offer, now).ok().map(|parts| parts.effective);
+    let cheapest = || group.group.offers.iter().filter_map(price).min();
+    let open = group.limits.listed && group.limits.lasting_price.is_some();
+    Some(Shape { group: &group.group, price: group.limits.lasting_price.or_else(cheapest)?, open })
+}
+
+/// The change that adds tolerations for those shapes.
+pub(super) fn patch(pod: &PendingRow, shapes: &BTreeMap<InstanceType, Admitted>) -> Value {
+    let added = shapes
+        .keys()
+        .map(shape_taint)
+        .map(|taint| json!({ "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.as_str() }));
+    let tolerations: Vec<Value> = pod.tolerations.iter().cloned().chain(added).collect();
+    let opened: Vec<String> = shapes
+        .iter()
+        .filter_map(|(shape, why)| match why {
+            Admitted::InClass => None,
+            Admitted::ClassSoldOut { extra } => Some(format!("{shape}: its own price class is sold out; {extra}/h more")),
+        })
+        .collect();
+    // Only on top of what was read: another writer's tolerations must not be lost.
+    let mut metadata = json!({ "resourceVersion": pod.meta.resource_version });
+    if !opened.is_empty() {
+        metadata["annotations"] = json!({ OPENED: opened.join("; ") });
+    }
+    json!({ "metadata": metadata, "spec": { "tolerations": tolerations } })
+}

@@ -1,0 +1,337 @@
+//! The engine: one loop. Feeds → snapshot → decide → check → journal → publish → act.
+//!
+//! Everything that changes the memory passes through this loop, one thing after the other. Watches, suppliers and RPCs only wake it or
+//! leave a message; the pass re-reads all. Actions are written down before they are done, and their outcomes come back as facts.
+
+mod calls;
+mod handle;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::ids::{DecisionId, NodeGroupId};
+use stoker_core::base::lately::was_lately;
+use stoker_core::base::sabotage;
+use stoker_core::catalogue::group::Menu;
+use stoker_core::check::{Verified, check, without_decision};
+use stoker_core::decide::decide;
+use stoker_core::facts::snapshot::Snapshot;
+use stoker_core::plan::{Accounts, Closed, GroupLimits};
+use stoker_core::state::memory::Memory;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+pub use handle::EngineHandle;
+
+use crate::act::Executor;
+use crate::clock::Clock;
+use crate::failpoints;
+use crate::feeds::{Feeds, Inputs, MarketFeed};
+use crate::publish::view::NotReady;
+use crate::publish::view::{Publisher, View};
+use crate::publish::{Listener, PassReport};
+use handle::Command;
+use stoker_journal::state_lock::StateLock;
+use stoker_journal::{COUNT_EVERY, DecisionEntry, Journal, JournalError, Restored};
+
+/// Messages waiting for the loop. The autoscaler makes at most some tens of mutating calls at once; past this its calls wait, which is
+/// the backpressure it understands.
+const COMMANDS: usize = 256;
+
+/// A full pass is made at least so often, whether or not anything woke the loop: it repairs what an event missed.
+const RESYNC: SignedDuration = SignedDuration::from_secs(10);
+
+/// How often the journal is pruned.
+const PRUNE_EVERY: SignedDuration = SignedDuration::from_mins(10);
+
+/// Passes that a settling engine makes at most: each acts on the outcomes of the last, and an order has far fewer offers than this.
+const SETTLING_PASSES: usize = 64;
+
+/// What an engine is made of.
+pub struct Parts {
+    /// Where "now" comes from.
+    pub clock: Clock,
+    /// What has been decided so far.
+    pub journal: Journal,
+    /// What the journal remembers.
+    pub restored: Restored,
+    /// The lock on the state directory.
+    pub state_lock: Arc<StateLock>,
+    /// Policy, prices and market facts.
+    pub inputs: Inputs,
+    /// Asked for market facts while settling.
+    pub markets: Arc<MarketFeed>,
+    /// Suppliers' inventories and the cluster.
+    pub feeds: Feeds,
+    /// What does the actions.
+    pub executor: Executor,
+    /// Wakes the loop.
+    pub wake: Arc<Notify>,
+    /// How long decisions are kept.
+    pub retention: SignedDuration,
+    /// Who hears of passes.
+    pub listener: Arc<dyn Listener>,
+}
+
+/// The engine.
+pub struct Engine {
+    parts: Parts,
+    memory: Arc<Memory>,
+    menu: Arc<Menu>,
+    limits: BTreeMap<NodeGroupId, GroupLimits>,
+    accounts: Accounts,
+    next_decision: DecisionId,
+    next_change_at: Option<Timestamp>,
+    pruned_at: Timestamp,
+    /// When the last pass was begun.
+    looked_at: Timestamp,
+    /// When what is held was last counted; `None` before the first time.
+    counted_at: Option<Timestamp>,
+    publisher: Publisher,
+    commands: mpsc::Receiver<Command>,
+    handle: EngineHandle,
+}
+
+impl Engine {
+    /// An engine that has made no pass yet.
+    pub fn new(mut parts: Parts) -> Self {
+        let (sender, commands) = mpsc::channel(COMMANDS);
+        let menu = parts.inputs.menu();
+        let mut memory = Arc::new(std::mem::take(&mut parts.restored.memory));
+        if sabotage::on("restart-forgets") {
+            memory = Arc::default();
+        }
+        let view = Arc::new(ArcSwap::from_pointee(View::starting(parts.clock.now(), Arc::clone(&menu))));
+        let handle =
+            EngineHandle { commands: sender, view, listing: Arc::default(), connection: Arc::new(AtomicU64::new(u64::MAX)) };
+        let next_decision = parts.restored.next_decision;
+        let now = parts.clock.now();
+        Self {
+            parts,
+            memory,
+            menu,
+            limits: BTreeMap::new(),
+            accounts: Accounts::default(),
+            next_decision,
+            next_change_at: None,
+            pruned_at: now,
+            looked_at: now,
+            counted_at: None,
+            publisher: Publisher::default(),
+            commands,
+            handle,
+        }
+    }
+
+    /// A way to this engine.
+    pub fn handle(&self) -> EngineHandle {
+        self.handle.clone()
+    }
+
+    /// Runs until `stop`, then lets the actions under way finish.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            let now = self.parts.clock.now();
+            let resync = now.saturating_add(RESYNC).unwrap_or(Timestamp::MAX);
+            let sleep_until = self.next_change_at.map_or(resync, |at| at.min(resync));
+            let clock = self.parts.clock.clone();
+            // Whoever moves a virtual clock settles the engine, which then makes its passes on fresh facts.
+            let timer = async {
+                match clock {
+                    Clock::System => clock.sleep_until(sleep_until).await,
+                    Clock::Virtual(_) => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                command = self.commands.recv() => match command {
+                    Some(command) => self.take(command).await,
+                    None => break,
+                },
+                () = self.parts.wake.notified() => self.pass().await,
+                () = timer => self.pass().await,
+            }
+        }
+        self.commands.close();
+        self.parts.executor.finish().await;
+    }
+
+    fn readiness(&self) -> Result<(), NotReady> {
+        self.parts.feeds.ready()?;
+        self.parts.inputs.ready(&self.parts.feeds)
+    }
+
+    /// One pass.
+    async fn pass(&mut self) {
+        if let Some(menu) = self.parts.inputs.changed() {
+            self.menu = menu;
+        }
+        let now = self.parts.clock.now();
+        if now < self.looked_at {
+            self.parts.feeds.set_back(self.looked_at, now);
+        }
+        self.looked_at = now;
+        if let Err(why) = self.readiness() {
+            // Half the facts decide nothing. What was published stays, marked as not to be shown.
+            let view = self.publisher.view(now, Err(why), self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory);
+            self.handle.view.store(Arc::new(view));
+            // Nothing is decided, so no moment of the last decision is worth waking for.
+            self.next_change_at = None;
+            return;
+        }
+        let id = self.next_decision;
+        let span = tracing::info_span!("pass", decision = %id);
+        let result = tracing::Instrument::instrument(self.try_pass(id, now), span).await;
+        if let Err(why) = result {
+            self.parts.listener.failed(&why);
+            let ready = Err(NotReady::Journal(why.to_string()));
+            self.limits = self.shut();
+            let view = self.publisher.view(now, ready, self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory);
+            self.handle.view.store(Arc::new(view));
+        } else {
+            self.count_use(now).await;
+        }
+        self.prune(now).await;
+    }
+
+    /// Counts what is held, now and then. What is not counted stays unknown; nothing else depends on it.
+    async fn count_use(&mut self, now: Timestamp) {
+        if self.counted_at.is_some_and(|at| was_lately(at, COUNT_EVERY, now)) {
+            return;
+        }
+        self.counted_at = Some(now);
+        if let Err(error) = self.parts.journal.count_use(now, &self.memory).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "counting idle allocated GPUs failed; retrying")
+        }
+    }
+
+    /// Forgets decisions that are past their time, a little at a time.
+    async fn prune(&mut self, now: Timestamp) {
+        if was_lately(self.pruned_at, PRUNE_EVERY, now) {
+            return;
+        }
+        match self.parts.journal.prune(now, self.parts.retention).await {
+            Ok(pruned) => {
+                tracing::debug!(?pruned, "journal pruned");
+                // What one go leaves, the next pass takes: a busy fleet decides faster than one go in ten minutes forgets.
+                if pruned.more {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "pruning the journal failed; retrying")
+            }
+        }
+        self.pruned_at = now;
+    }
+
+    async fn try_pass(&mut self, id: DecisionId, now: Timestamp) -> Result<(), JournalError> {
+        let started = Instant::now();
+        let snapshot = self.parts.feeds.snapshot(&self.parts.executor);
+        let made = self.decide(&snapshot, (id, now));
+        let absorbed = made.is_ok();
+        let (Verified { plan, memory, findings }, next_change_at) = made.unwrap_or_else(|panicked| {
+            let shown = (self.limits.clone(), self.accounts.clone());
+            (without_decision(panicked, &self.memory, shown, (&snapshot, &self.menu), (id, now)), None)
+        });
+        self.next_change_at = next_change_at;
+        let actions = self.parts.executor.fresh(plan.actions, now);
+        let decided = memory != *self.memory || !actions.is_empty() || !plan.notes.is_empty();
+        if decided {
+            failpoints::point("plan.decided");
+            let entry = DecisionEntry {
+                id,
+                at: now,
+                policy: &self.menu.policy,
+                prices: self.parts.inputs.prices(),
+                market_facts: self.parts.inputs.market_facts(),
+                snapshot: &snapshot,
+                before: &self.memory,
+                after: &memory,
+                actions: &actions,
+                notes: &plan.notes,
+                explanations: &plan.explanations,
+            };
+            self.parts.journal.decide(&entry).await?;
+            failpoints::point("plan.journalled");
+            self.next_decision = DecisionId(id.0 + 1);
+        }
+        // Of what nobody took in, the next pass hears again.
+        if absorbed {
+            self.parts.executor.absorbed(&snapshot);
+        }
+        let before = Arc::clone(&self.memory);
+        if decided {
+            self.memory = Arc::new(memory);
+        }
+        self.limits = plan.limits;
+        self.accounts = plan.accounts;
+        let view =
+            Arc::new(self.publisher.view(now, Ok(()), self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory));
+        self.handle.view.store(Arc::clone(&view));
+        self.parts.executor.act(&self.parts.state_lock, &actions, now);
+        self.parts.executor.tell(&self.parts.state_lock, plan.tells, now);
+        self.parts.listener.passed(&PassReport {
+            decision: decided.then_some(id),
+            at: now,
+            took: started.elapsed(),
+            findings: &findings,
+            notes: &plan.notes,
+            before: &before,
+            snapshot: &snapshot,
+            actions: &actions,
+            explanations: &plan.explanations,
+            view: &view,
+        });
+        Ok(())
+    }
+
+    /// Decides and checks; with it, when something can differ without a new fact.
+    ///
+    /// # Errors
+    /// What the panic of a rule said: one that would come again in every pass must not become a loop of crashes.
+    fn decide(&self, snapshot: &Snapshot, at: (DecisionId, Timestamp)) -> Result<(Verified, Option<Timestamp>), String> {
+        // Both are pure, so nothing half-changed is left behind.
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            let mut decision = decide(snapshot, &self.memory, &self.menu, at.1);
+            failpoints::spoil(&mut decision, &self.menu);
+            let next_change_at = decision.next_change_at;
+            (check(decision, &self.memory, snapshot, &self.menu, at), next_change_at)
+        }));
+        made.map_err(|panic| match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+            (Some(said), _) => (*said).to_owned(),
+            (None, Some(said)) => said.clone(),
+            (None, None) => "it did not say why".to_owned(),
+        })
+    }
+
+    /// The limits with every group closed and the targets counted from the memory: what is shown while nothing can be written down.
+    fn shut(&self) -> BTreeMap<NodeGroupId, GroupLimits> {
+        let mut limits = self.limits.clone();
+        for (id, limit) in &mut limits {
+            limit.close(self.memory.target(id), Closed::Journal);
+        }
+        limits
+    }
+
+    /// Passes until nothing is under way and nothing changes.
+    async fn settle(&mut self) {
+        for _ in 0..SETTLING_PASSES {
+            let now = self.parts.clock.now();
+            self.parts.markets.refresh(now).await;
+            self.parts.feeds.poll(now).await;
+            let before = Arc::clone(&self.memory);
+            self.pass().await;
+            let busy = self.parts.executor.finish().await;
+            if !busy && Arc::ptr_eq(&before, &self.memory) {
+                break;
+            }
+        }
+    }
+}

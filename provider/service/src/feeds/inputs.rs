@@ -1,0 +1,329 @@
+//! What the engine decides on: policy, prices and market facts as a menu; suppliers' inventories and the cluster as a snapshot.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::ids::{Cloud, SupplierName, ZoneId};
+use stoker_core::base::lately::was_lately;
+use stoker_core::catalogue::group::Menu;
+use stoker_core::decide::STALE_INVENTORY;
+use stoker_core::facts::snapshot::{ClusterFacts, Snapshot};
+use stoker_core::facts::supply::{MarketFacts, Observation};
+use stoker_core::market::offer::Place;
+use stoker_core::market::price::PriceBook;
+use stoker_core::policy::rules::demand::Demand;
+use stoker_core::policy::{Policy, Pool};
+use tokio::sync::{Mutex, watch};
+
+use crate::act::Executor;
+use crate::feeds::probes::SeenNodes;
+use crate::kube::feed::ImagesOfNodes;
+use crate::publish::view::NotReady;
+use crate::suppliers::Supplier;
+
+/// What each supplier knows of its markets.
+pub type AllMarketFacts = BTreeMap<SupplierName, MarketFacts>;
+
+/// How often suppliers are asked for their markets: a live quote counts for an hour, so several answers may fail before one lapses.
+pub const MARKETS_EVERY: SignedDuration = SignedDuration::from_mins(5);
+
+/// Asks suppliers for their markets now and then.
+pub struct MarketFeed {
+    suppliers: Vec<Arc<dyn Supplier>>,
+    facts: watch::Sender<Arc<AllMarketFacts>>,
+    asked: Mutex<Option<Timestamp>>,
+}
+
+impl MarketFeed {
+    /// A feed that has asked nobody yet.
+    pub fn new(suppliers: &[Arc<dyn Supplier>]) -> Arc<Self> {
+        Arc::new(Self { suppliers: suppliers.to_vec(), facts: watch::Sender::default(), asked: Mutex::new(None) })
+    }
+
+    /// The latest facts, followed.
+    pub fn facts(&self) -> watch::Receiver<Arc<AllMarketFacts>> {
+        self.facts.subscribe()
+    }
+
+    /// Asks every supplier, unless that was done less than [`MARKETS_EVERY`] ago. What a supplier that does not answer said last stands:
+    /// its quotes lapse by themselves.
+    pub async fn refresh(&self, now: Timestamp) {
+        let mut asked = self.asked.lock().await;
+        if asked.is_some_and(|at| was_lately(at, MARKETS_EVERY, now)) {
+            return;
+        }
+        let mut facts = AllMarketFacts::clone(&self.facts.borrow());
+        for supplier in &self.suppliers {
+            match supplier.market_facts(now).await {
+                Ok(told) => {
+                    facts.insert(supplier.name().clone(), told);
+                }
+                Err(error) => tracing::warn!(%error, "querying the markets failed; keeping the last answer"),
+            }
+        }
+        // One that has never answered is asked again at the next occasion.
+        if facts.len() == self.suppliers.len() {
+            *asked = Some(now);
+        }
+        self.facts.send_if_modified(|last| {
+            let changed = **last != facts;
+            if changed {
+                *last = Arc::new(facts);
+            }
+            changed
+        });
+    }
+}
+
+/// What changes seldom: the policy, the prices, what suppliers know of their markets. The menu is derived afresh when one of them does.
+pub struct Inputs {
+    policy: watch::Receiver<Arc<Policy>>,
+    prices: Arc<PriceBook>,
+    market_facts: watch::Receiver<Arc<AllMarketFacts>>,
+    used_facts: Arc<AllMarketFacts>,
+}
+
+impl Inputs {
+    /// Inputs that follow a policy and market facts.
+    pub fn new(
+        policy: watch::Receiver<Arc<Policy>>,
+        prices: Arc<PriceBook>,
+        market_facts: watch::Receiver<Arc<AllMarketFacts>>,
+    ) -> Self {
+        Self { policy, prices, market_facts, used_facts: Arc::default() }
+    }
+
+    /// The menu as of now.
+    pub fn menu(&mut self) -> Arc<Menu> {
+        let policy = Arc::clone(&self.policy.borrow_and_update());
+        let facts = Arc::clone(&self.market_facts.borrow_and_update());
+        let menu = Menu::derive(&policy, &self.prices, &facts);
+        self.used_facts = Arc::new(used(&facts, &menu));
+        Arc::new(menu)
+    }
+
+    /// The menu, if policy or market facts changed since it was last derived.
+    pub fn changed(&mut self) -> Option<Arc<Menu>> {
+        // A closed channel means that its owner stopped: what it last said stands.
+        let changed = self.policy.has_changed().unwrap_or(false) || self.market_facts.has_changed().unwrap_or(false);
+        changed.then(|| self.menu())
+    }
+
+    /// Whether every supplier has told of its markets: without, the menu would lack all of its groups.
+    ///
+    /// # Errors
+    /// Names one that has not.
+    pub fn ready(&self, feeds: &Feeds) -> Result<(), NotReady> {
+        let facts = self.market_facts.borrow();
+        let silent = feeds.suppliers.iter().map(|feed| feed.supplier.name()).find(|name| !facts.contains_key(*name));
+        silent.map_or(Ok(()), |name| Err(NotReady::Markets(name.to_string())))
+    }
+
+    /// The price book.
+    pub const fn prices(&self) -> &Arc<PriceBook> {
+        &self.prices
+    }
+
+    /// The market facts that the current menu rests on.
+    pub const fn market_facts(&self) -> &Arc<AllMarketFacts> {
+        &self.used_facts
+    }
+}
+
+/// The part of the facts that the menu's groups rest on: what has to be kept to derive them again.
+fn used(facts: &AllMarketFacts, menu: &Menu) -> AllMarketFacts {
+    let places: BTreeSet<&Place> = menu.groups.values().map(|group| &group.place).collect();
+    let zones: BTreeSet<(&Cloud, &ZoneId)> = places.iter().map(|place| (&place.cloud, &place.zone)).collect();
+    let of = |told: &MarketFacts| MarketFacts {
+        clouds: told.clouds.clone(),
+        zone_names: told
+            .zone_names
+            .iter()
+            .filter(|((cloud, zone), _)| zones.contains(&(cloud, zone)))
+            .map(|(key, name)| (key.clone(), name.clone()))
+            .collect(),
+        quotes: told
+            .quotes
+            .iter()
+            .filter(|(market, _)| places.contains(&market.place))
+            .map(|(market, quote)| (market.clone(), quote.clone()))
+            .collect(),
+    };
+    facts.iter().map(|(supplier, told)| (supplier.clone(), of(told))).collect()
+}
+
+/// What changes all the time. Each feed is latest-only: a pass sees the newest, and nothing queues.
+pub struct Feeds {
+    suppliers: Vec<SupplierFeed>,
+    cluster: Option<ClusterFeed>,
+    seen: Option<watch::Receiver<Arc<SeenNodes>>>,
+    demand: Option<watch::Receiver<Arc<Demand>>>,
+    images: Option<watch::Receiver<Arc<ImagesOfNodes>>>,
+    /// By which it is known whether a pool asks for images.
+    images_by: Option<watch::Receiver<Arc<Policy>>>,
+    buffers: Option<watch::Receiver<Option<bool>>>,
+}
+
+/// The cluster's facts, and whether they can be trusted.
+pub struct ClusterFeed {
+    /// The newest facts; `None` until all were seen once.
+    pub facts: watch::Receiver<Option<Arc<ClusterFacts>>>,
+    /// Whether the feed hears of changes.
+    pub healthy: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// The newest inventory of a supplier; `None` before its first complete answer.
+pub type Latest = watch::Sender<Option<Arc<Observation>>>;
+
+/// One supplier's inventory.
+struct SupplierFeed {
+    supplier: Arc<dyn Supplier>,
+    latest: Latest,
+}
+
+impl SupplierFeed {
+    /// A feed that has not heard from its supplier yet.
+    fn new(supplier: Arc<dyn Supplier>) -> Self {
+        Self { supplier, latest: watch::Sender::new(None) }
+    }
+}
+
+impl Feeds {
+    /// Feeds from these suppliers, and from the cluster where there is one.
+    pub fn new(suppliers: &[Arc<dyn Supplier>], cluster: Option<ClusterFeed>) -> Self {
+        let suppliers = suppliers.iter().map(|s| SupplierFeed::new(Arc::clone(s))).collect();
+        Self { suppliers, cluster, seen: None, demand: None, images: None, images_by: None, buffers: None }
+    }
+
+    /// With what has been seen of the nodes' GPUs. A pass waits for none of it: what nobody has read yet is absent.
+    #[must_use]
+    pub fn with_seen(mut self, seen: watch::Receiver<Arc<SeenNodes>>) -> Self {
+        self.seen = Some(seen);
+        self
+    }
+
+    /// With what demand signals say. A pass never waits for it: a signal that is not known is a value of its own.
+    #[must_use]
+    pub fn with_demand(mut self, demand: watch::Receiver<Arc<Demand>>) -> Self {
+        self.demand = Some(demand);
+        self
+    }
+
+    /// With what is known of the nodes' images, as long as a pool of the policy asks for that: it would be journalled for nothing.
+    #[must_use]
+    pub fn with_images(mut self, images: watch::Receiver<Arc<ImagesOfNodes>>, policy: watch::Receiver<Arc<Policy>>) -> Self {
+        self.images = Some(images);
+        self.images_by = Some(policy);
+        self
+    }
+
+    /// With whether floors can go through `CapacityBuffer` objects.
+    #[must_use]
+    pub fn with_buffers(mut self, served: watch::Receiver<Option<bool>>) -> Self {
+        self.buffers = Some(served);
+        self
+    }
+
+    /// For each supplier, what its polling task needs: whom to ask and where to leave the answer.
+    pub fn pollers(&self) -> Vec<(Arc<dyn Supplier>, Latest)> {
+        self.suppliers.iter().map(|feed| (Arc::clone(&feed.supplier), feed.latest.clone())).collect()
+    }
+
+    /// Asks every supplier once.
+    pub async fn poll(&self, now: Timestamp) {
+        for feed in &self.suppliers {
+            ask(feed.supplier.as_ref(), &feed.latest, now).await;
+        }
+    }
+
+    /// The clock was set back: what the suppliers said is as old as it was.
+    pub fn set_back(&self, from: Timestamp, to: Timestamp) {
+        for feed in &self.suppliers {
+            feed.latest.send_if_modified(|latest| {
+                if let Some(seen) = latest {
+                    Arc::make_mut(seen).set_back(from, to);
+                }
+                false
+            });
+        }
+    }
+
+    /// Whether everything that a pass needs has been seen whole at least once.
+    ///
+    /// # Errors
+    /// Names what has not.
+    pub fn ready(&self) -> Result<(), NotReady> {
+        for feed in &self.suppliers {
+            if feed.latest.borrow().is_none() {
+                return Err(NotReady::Supplier(feed.supplier.name().to_string()));
+            }
+        }
+        match &self.cluster {
+            Some(cluster) if cluster.facts.borrow().is_none() => Err(NotReady::Kubernetes),
+            // What decides on deletion fails closed.
+            Some(cluster) if !(cluster.healthy)() => Err(NotReady::KubernetesBroken),
+            _ => Ok(()),
+        }
+    }
+
+    /// The cluster's facts, where there is a Kubernetes feed.
+    pub fn cluster(&self) -> Option<Arc<ClusterFacts>> {
+        self.cluster.as_ref().and_then(|cluster| cluster.facts.borrow().clone())
+    }
+
+    fn images(&self) -> ImagesOfNodes {
+        let asked = |policy: &watch::Receiver<Arc<Policy>>| policy.borrow().pools.iter().any(Pool::waits_for_images);
+        let images = self.images.as_ref().filter(|_| self.images_by.as_ref().is_some_and(asked));
+        images.map(|images| ImagesOfNodes::clone(&images.borrow())).unwrap_or_default()
+    }
+
+    /// The facts as of now. What is under way is read before the inventories: a launch that ends in between is then in the inventory
+    /// or among the outcomes of the next pass, never lost between the two.
+    pub fn snapshot(&self, executor: &Executor) -> Snapshot {
+        let under_way = executor.under_way();
+        Snapshot {
+            suppliers: self.suppliers.iter().map(|feed| (feed.supplier.name().clone(), feed.latest.borrow().clone())).collect(),
+            cluster: self.cluster(),
+            outcomes: under_way.outcomes,
+            launching: under_way.launching,
+            terminating: under_way.terminating,
+            drains: under_way.drains,
+            seen: self.seen.as_ref().map(|seen| SeenNodes::clone(&seen.borrow())).unwrap_or_default(),
+            images: self.images(),
+            // Without a keeper there are none.
+            buffers: self.buffers.as_ref().map_or(Some(false), |served| *served.borrow()),
+            demand: self.demand.as_ref().map(|demand| Demand::clone(&demand.borrow())).unwrap_or_default(),
+        }
+    }
+}
+
+/// Asks a supplier once. The first answer that counts is a complete one; later an incomplete one is passed on as such, and it says
+/// nothing about what it leaves out.
+///
+/// Returns whether the inventory changed.
+pub async fn ask(supplier: &dyn Supplier, latest: &Latest, now: Timestamp) -> bool {
+    match supplier.observe(now).await {
+        Ok(seen) => latest.send_if_modified(|latest| {
+            let changed = match latest.as_deref() {
+                None if !seen.complete => return false,
+                None => true,
+                // Asked before the last one and answered after it. One of later than could be was read before the clock was set back.
+                Some(last) if last.as_of > seen.as_of && last.as_of.duration_since(now) <= STALE_INVENTORY => return false,
+                Some(last) => last.complete != seen.complete || last.instances != seen.instances,
+            };
+            // An incomplete listing must not make what is known look unseen: the last complete one stays, and ages.
+            if seen.complete {
+                *latest = Some(Arc::new(seen));
+            }
+            changed
+        }),
+        Err(error) => {
+            tracing::warn!(supplier = %supplier.name(), %error, "listing the inventory failed; keeping the last one");
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

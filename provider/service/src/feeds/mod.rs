@@ -1,0 +1,8 @@
+//! The feeds: what a pass reads. Each publishes its newest value and wakes the loop; a pass takes them all as one snapshot.
+
+mod inputs;
+pub mod policy_watch;
+pub mod probes;
+pub mod prometheus;
+
+pub use inputs::{AllMarketFacts, ClusterFeed, Feeds, Inputs, Latest, MARKETS_EVERY, MarketFeed, ask};

@@ -1,0 +1,109 @@
+//! Whether a watch stands, and since when not.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+/// What a watch follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WatchedKind {
+    /// Nodes.
+    Nodes,
+    /// Pods.
+    Pods,
+}
+
+impl WatchedKind {
+    /// The word used in metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nodes => "nodes",
+            Self::Pods => "pods",
+        }
+    }
+}
+
+impl fmt::Display for WatchedKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A watch that does not stand.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the watch of {watched} is broken since {since}: {error}")]
+pub struct Broken {
+    /// What it follows.
+    pub watched: WatchedKind,
+    /// Since when.
+    pub since: Timestamp,
+    /// What the last attempt met.
+    pub error: String,
+}
+
+/// The signs of life of one watch.
+#[derive(Debug)]
+pub(super) struct WatchHealth {
+    watched: WatchedKind,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    heard: Instant,
+    broken: Option<(Instant, Broken)>,
+}
+
+impl WatchHealth {
+    pub(super) fn new(watched: WatchedKind) -> Self {
+        Self { watched, state: Mutex::new(State { heard: Instant::now(), broken: None }) }
+    }
+
+    pub(super) const fn watched(&self) -> WatchedKind {
+        self.watched
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server told a part of what is followed.
+    pub(super) fn heard(&self) {
+        self.state().heard = Instant::now();
+    }
+
+    /// The watch stands; returns how long it did not.
+    pub(super) fn stands(&self) -> Option<Duration> {
+        let mut state = self.state();
+        state.heard = Instant::now();
+        state.broken.take().map(|(since, _)| since.elapsed())
+    }
+
+    /// An attempt failed; tells whether the watch stood until now.
+    pub(super) fn broke(&self, error: String) -> bool {
+        let mut state = self.state();
+        if let Some((_, broken)) = &mut state.broken {
+            broken.error = error;
+            return false;
+        }
+        state.broken = Some((Instant::now(), Broken { watched: self.watched, since: Timestamp::now(), error }));
+        true
+    }
+
+    /// How long ago the server was last heard of; before that, how long ago the watch was begun.
+    pub(super) fn age(&self) -> Duration {
+        self.state().heard.elapsed()
+    }
+
+    pub(super) fn broken(&self) -> Option<Broken> {
+        self.state().broken.as_ref().map(|(_, broken)| broken.clone())
+    }
+
+    /// How long the watch has been broken; nought while it stands.
+    pub(super) fn broken_for(&self) -> Duration {
+        self.state().broken.as_ref().map_or(Duration::ZERO, |(since, _)| since.elapsed())
+    }
+}

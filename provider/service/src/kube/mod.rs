@@ -1,0 +1,26 @@
+//! Kubernetes: what the cluster's nodes and GPU pods are, and the few things done to them.
+//!
+//! [`feed`] gives the engine the facts, [`act`] carries out what it decides about Nodes. The
+//! autoscaler's protobuf meets our own types in [`template`] and [`pods`] only. Controllers that read
+//! the published view stand in `controllers`.
+
+pub mod act;
+mod bound;
+pub mod client;
+pub mod feed;
+pub(crate) mod pending;
+pub mod pods;
+pub mod quantity;
+pub mod template;
+pub mod thin;
+
+/// The name under which the API server records what we changed.
+pub const FIELD_MANAGER: &str = "stoker";
+/// The annotation that keeps the autoscaler from removing a node.
+pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+/// The annotation that marks [`SCALE_DOWN_DISABLED`] as ours.
+pub const HELD: &str = "stoker.dev/scale-down-blocked";
+/// The annotation that tells a node's verdict, as one word.
+pub const VERDICT: &str = "stoker.dev/verdict";
+/// The annotation that marks a node as closed to new pods by us.
+pub const DRAINING: &str = "stoker.dev/draining";

@@ -1,0 +1,109 @@
+//! Nodes as the API server sends them.
+
+use serde::Deserialize;
+use stoker_core::catalogue::template::{CLUSTER_LABEL, GROUP_LABEL};
+use stoker_core::facts::node_status::{Condition, ShownStatus};
+use stoker_core::facts::snapshot::{Cordon, Hold};
+use stoker_core::state::node_status::{self};
+
+use super::images::RawImage;
+use super::{ListedImages, NodeRow, RawMeta};
+
+/// Who set [`SCALE_DOWN_DISABLED`](crate::kube::SCALE_DOWN_DISABLED), by its value and that of our marker.
+pub(crate) fn hold(disabled: Option<&str>, marked: bool) -> Hold {
+    match (disabled, marked) {
+        (Some("true"), true) => Hold::Ours,
+        (Some("true"), false) => Hold::Theirs,
+        (Some(_), false) => Hold::Refused,
+        (None, _) | (Some(_), true) => Hold::None,
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct RawNode {
+    metadata: RawMeta,
+    spec: Option<RawNodeSpec>,
+    status: Option<RawNodeStatus>,
+}
+
+#[derive(Deserialize, Default)]
+struct RawNodeSpec {
+    #[serde(rename = "providerID")]
+    provider_id: Option<String>,
+    unschedulable: Option<bool>,
+}
+
+#[derive(Deserialize, Default)]
+struct RawNodeStatus {
+    conditions: Option<Vec<RawCondition>>,
+    images: Option<Vec<RawImage>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawCondition {
+    r#type: Option<String>,
+    status: Option<String>,
+    reason: Option<String>,
+    message: Option<String>,
+    last_transition_time: Option<String>,
+    last_heartbeat_time: Option<String>,
+}
+
+impl RawCondition {
+    fn is(&self, kind: &str) -> bool {
+        self.r#type.as_deref() == Some(kind)
+    }
+
+    fn borne(&self) -> Condition {
+        let time = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
+        Condition {
+            status: self.status.clone().unwrap_or_default(),
+            reason: self.reason.clone().unwrap_or_default(),
+            message: self.message.clone().unwrap_or_default(),
+            since: time(&self.last_transition_time),
+            told_at: time(&self.last_heartbeat_time),
+        }
+    }
+}
+
+impl From<RawNode> for NodeRow {
+    fn from(mut raw: RawNode) -> Self {
+        let mut labels = raw.metadata.labels.take().unwrap_or_default();
+        let annotations = raw.metadata.annotations.take().unwrap_or_default();
+        let marked = annotations.held.as_deref() == Some("true");
+        let draining = annotations.draining.as_deref() == Some("true");
+        let spec = raw.spec.unwrap_or_default();
+        let created_at = raw.metadata.creation_timestamp.as_deref().and_then(|text| text.parse().ok());
+        let status = raw.status.unwrap_or_default();
+        let images = ListedImages::of(&status.images.unwrap_or_default());
+        let conditions = status.conditions.unwrap_or_default();
+        let borne = ShownStatus {
+            word: annotations.verdict,
+            condition: conditions.iter().find(|c| c.is(node_status::CONDITION)).map(RawCondition::borne),
+        };
+        let ready_since = conditions
+            .into_iter()
+            .find(|c| c.is("Ready") && c.status.as_deref() == Some("True"))
+            // Ready, but nobody knows since when: certainly not before it was created.
+            .and_then(|c| c.last_transition_time.and_then(|text| text.parse().ok()).or(created_at));
+        Self {
+            meta: raw.metadata.thin(),
+            cluster: labels.remove(CLUSTER_LABEL),
+            group: labels.remove(GROUP_LABEL),
+            provider_id: spec.provider_id.filter(|id| !id.is_empty()),
+            created_at,
+            ready_since,
+            hold: hold(annotations.disabled.as_deref(), marked),
+            marked,
+            cordon: match (spec.unschedulable == Some(true), draining) {
+                (false, false) => Cordon::None,
+                (false, true) => Cordon::MarkLeft,
+                (true, true) => Cordon::Ours,
+                (true, false) => Cordon::Theirs,
+            },
+            borne: Some(borne).filter(|borne| !borne.is_empty()),
+            images,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Pods as the API server sends them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use stoker_advice::rollup::PodLabels;
+use stoker_core::facts::images::ImageId;
+use stoker_core::market::sharing::GPU_RESOURCE;
+use stoker_core::market::sharing::Slices;
+
+use super::images::RawReference;
+use super::{Claim, PodRow, RawMeta};
+
+#[derive(Deserialize)]
+pub(crate) struct RawPod {
+    pub(crate) metadata: RawMeta,
+    spec: Option<RawPodSpec>,
+    status: Option<RawPodStatus>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct RawPodSpec {
+    node_name: Option<String>,
+    containers: Option<Vec<RawContainer>>,
+    init_containers: Option<Vec<RawContainer>>,
+    resource_claims: Option<Vec<IgnoredAny>>,
+    termination_grace_period_seconds: Option<u32>,
+}
+
+/// What a pod gets that does not say: the API server writes it into every pod.
+const DEFAULT_GRACE: u32 = 30;
+
+#[derive(Deserialize, Default)]
+struct RawPodStatus {
+    phase: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RawContainer {
+    image: Option<RawReference>,
+    resources: Option<RawResources>,
+}
+
+#[derive(Deserialize)]
+struct RawResources {
+    requests: Option<Amounts>,
+    limits: Option<Amounts>,
+}
+
+type Amounts = BTreeMap<String, serde_json::Value>;
+
+/// Whether a container may use that resource only on a GPU: whole GPUs, MIG slices, and either of them shared.
+pub(crate) fn is_gpu(resource: &str) -> bool {
+    resource == GPU_RESOURCE || Slices::is_slice(resource)
+}
+
+impl RawContainer {
+    fn wants_gpu(&self) -> bool {
+        let Some(resources) = &self.resources else { return false };
+        [&resources.requests, &resources.limits]
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|(name, amount)| is_gpu(name) && amount != "0" && *amount != 0)
+    }
+
+    /// GPUs, or slices of any kind; `None` where an amount is no whole number.
+    fn units(&self) -> Option<u32> {
+        let amounts = self.resources.as_ref().and_then(|resources| resources.limits.as_ref().or(resources.requests.as_ref()));
+        let number = |amount: &serde_json::Value| match amount {
+            serde_json::Value::String(text) => text.parse().ok(),
+            other => other.as_u64().and_then(|number| u32::try_from(number).ok()),
+        };
+        let mut of_gpus = amounts.into_iter().flatten().filter(|(name, _)| is_gpu(name));
+        of_gpus.try_fold(0_u32, |sum, (_, amount)| sum.checked_add(number(amount)?))
+    }
+}
+
+impl RawPod {
+    /// Whether it may use a GPU: a container of it wants one, or it claims something, which may be one.
+    pub(crate) fn wants_gpu(&self) -> bool {
+        let of = |spec: &RawPodSpec| {
+            let claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
+            claims || [&spec.containers, &spec.init_containers].into_iter().flatten().flatten().any(RawContainer::wants_gpu)
+        };
+        self.spec.as_ref().is_some_and(of)
+    }
+
+    /// How many seconds it is given between SIGTERM and its end.
+    pub(crate) fn grace(&self) -> u32 {
+        self.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE)
+    }
+}
+
+impl RawPodSpec {
+    /// GPUs, or slices of any kind, that its containers ask for together.
+    fn units(&self) -> Option<u32> {
+        if self.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
+            return None;
+        }
+        let of =
+            |list: &Option<Vec<RawContainer>>| list.as_deref().unwrap_or_default().iter().map(RawContainer::units).collect();
+        let (run, start): (Option<Vec<u32>>, Option<Vec<u32>>) = (of(&self.containers), of(&self.init_containers));
+        // What starts before the rest runs alone.
+        let run = run?.into_iter().try_fold(0_u32, u32::checked_add)?;
+        Some(start?.into_iter().fold(run, u32::max))
+    }
+}
+
+impl RawPodSpec {
+    /// The images of its containers.
+    fn images(&self) -> Vec<ImageId> {
+        let containers = [&self.containers, &self.init_containers].into_iter().flatten().flatten();
+        containers.filter_map(|container| Some(container.image.as_ref()?.0)).collect()
+    }
+}
+
+impl From<RawPod> for PodRow {
+    fn from(mut raw: RawPod) -> Self {
+        let wants_gpu = raw.wants_gpu();
+        let spec = raw.spec.unwrap_or_default();
+        let ended = matches!(raw.status.unwrap_or_default().phase.as_deref(), Some("Succeeded" | "Failed"));
+        let of_daemon_set = raw.metadata.owner() == Some("DaemonSet");
+        let runs = !ended && !of_daemon_set && !raw.metadata.is_leaving();
+        let holds = runs && wants_gpu;
+        let mirror = raw.metadata.annotations.as_ref().is_some_and(|annotations| annotations.mirror.is_some());
+        let of_the_cluster = mirror || raw.metadata.namespace.as_deref() == Some("kube-system");
+        let is_guest = runs && !holds && !of_the_cluster;
+        let (units, spec_images) = (spec.units(), spec.images());
+        let node = spec.node_name.filter(|name| !name.is_empty());
+        let guest_on = node.clone().filter(|_| is_guest);
+        let holds = node.filter(|_| holds);
+        let labels = || {
+            let all = raw.metadata.labels.iter().flatten();
+            PodLabels::of(all.map(|(key, value)| (key.as_str(), value.as_str())))
+        };
+        let claim = holds.as_ref().and_then(|_| Some(Claim { owner: raw.metadata.whose()?, labels: labels(), units }));
+        let images = holds.as_ref().map(|_| spec_images).unwrap_or_default();
+        Self { meta: raw.metadata.thin(), holds, guest_on, claim, images }
+    }
+}

@@ -1,0 +1,77 @@
+//! Who is at the other end of a connection, and who may call.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls_pki_types::CertificateDer;
+use tonic::{Request, Status};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer as _;
+
+/// How the identity of a node's probe begins; the node's name follows. Such an identity opens the probes' listener, and nothing else.
+pub const PROBE_PREFIX: &str = "probe:";
+
+/// What is known of the peer of a connection; in the extensions of every request that came over it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// The number of the connection: never the same twice in one run of this process, over all its listeners.
+    pub connection: u64,
+    /// Where it comes from.
+    pub remote: SocketAddr,
+    /// Whom its certificate names: DNS names and URIs of the subject alternative names, then the common name. Empty without a certificate.
+    pub identities: Vec<String>,
+    /// Whether the connection is plaintext; such a listener was allowed by address or by flag.
+    pub plaintext: bool,
+}
+
+/// Whom a verified client certificate names.
+pub(super) fn identities(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
+    let mut names: Vec<String> = Vec::new();
+    if let Ok(Some(san)) = certificate.subject_alternative_name() {
+        names.extend(san.value.general_names.iter().filter_map(|name| match name {
+            GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
+            _ => None,
+        }));
+    }
+    for name in certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok()) {
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+/// A tonic interceptor that lets through whoever names itself as one of `allowed`, byte for byte, and any plaintext connection
+/// (its listener was allowed as a whole).
+///
+/// # Errors
+/// `PermissionDenied`, with the identities seen and the flag that would allow them. An empty `allowed` refuses everybody, and a probe is
+/// refused whatever is allowed: every node has the key of one.
+pub fn require_identity(
+    allowed: Arc<[String]>,
+) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone + Send + Sync + 'static {
+    move |request| {
+        let Some(peer) = request.extensions().get::<PeerInfo>() else {
+            return Err(Status::permission_denied("nothing is known about this connection"));
+        };
+        if peer.identities.iter().any(|name| name.starts_with(PROBE_PREFIX)) {
+            return Err(Status::permission_denied(
+                "the client certificate belongs to a node's probe, which may not call this service",
+            ));
+        }
+        if peer.plaintext || peer.identities.iter().any(|name| allowed.contains(name)) {
+            return Ok(request);
+        }
+        Err(Status::permission_denied(if peer.identities.is_empty() {
+            "no client certificate, or one without a DNS name, URI or common name: present one whose name is allowed by --provider-client"
+                .to_owned()
+        } else {
+            let seen = peer.identities.join(", ");
+            format!(
+                "the client certificate names {seen}, which may not call this service: allow one of these names with --provider-client"
+            )
+        }))
+    }
+}

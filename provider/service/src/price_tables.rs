@@ -1,0 +1,132 @@
+//! What can be bought and for how much: the price tables, a simulated market's live quotes, and the menu that a policy makes of both.
+//!
+//! The one-shot commands stand on it; the service has the same facts from its feeds.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use stoker_core::base::ids::{IdError, SupplierName};
+use stoker_core::catalogue::group::Menu;
+use stoker_core::facts::supply::MarketFacts;
+use stoker_core::market::offer::Market;
+use stoker_core::market::price::{Entry, NoSignal, PriceBook};
+use stoker_core::policy::{Fault, Policy};
+use stoker_pricing::TableFaults;
+use stoker_sim::world::{World, WorldConfig};
+
+use crate::feeds::policy_watch::PolicyError;
+use crate::files;
+use crate::policy_file;
+use crate::suppliers::SIMULATED;
+use crate::unmatched::{Unmatched, unmatched};
+use crate::yaml::{self, Faults};
+
+/// What the built-in policy is called in faults and reports.
+pub const EXAMPLE: &str = "the built-in example policy";
+
+/// Why the price tables cannot be used. Each message names the file and the cure.
+#[derive(Debug, thiserror::Error)]
+pub enum PriceTablesError {
+    /// The price tables do not hold.
+    #[error("{0}")]
+    Tables(TableFaults),
+    /// The policy does not hold.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The world file cannot be read.
+    #[error("{}: cannot be read", path.display())]
+    ReadWorld {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The world file does not hold.
+    #[error("{0}")]
+    World(Faults),
+    /// The default world does not hold with these price tables.
+    #[error("the world file does not fit these price tables: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    DefaultWorld(Vec<Fault>),
+    /// The supplier's name is no id.
+    #[error(transparent)]
+    Name(#[from] IdError),
+}
+
+/// Prices and market facts as of one moment.
+#[derive(Debug, Clone)]
+pub struct PriceTables {
+    /// The price tables.
+    pub prices: Arc<PriceBook>,
+    /// What the suppliers tell of their markets: zone names and live quotes.
+    pub facts: BTreeMap<SupplierName, MarketFacts>,
+}
+
+impl PriceTables {
+    /// The tables and markets at `now`: the built-in tables or those of a folder, and the simulated world of a file or the default one.
+    pub fn load(prices_dir: Option<&Path>, world_file: Option<&Path>, now: Timestamp) -> Result<Self, PriceTablesError> {
+        let prices = prices(prices_dir)?;
+        let config = world_config(world_file, &prices, now)?;
+        let world = World::new(config, &prices, now).map_err(PriceTablesError::DefaultWorld)?;
+        let supplier = SupplierName::new(SIMULATED)?;
+        let facts = BTreeMap::from([(supplier, world.market_facts(now))]);
+        Ok(Self { prices: Arc::new(prices), facts })
+    }
+
+    /// The policy of a file, or the built-in example; names that the tables do not know are faults.
+    pub fn policy(&self, file: Option<&Path>) -> Result<Policy, PriceTablesError> {
+        policy(file, &self.prices)
+    }
+
+    /// What a policy makes of it.
+    pub fn menu(&self, policy: Policy) -> Menu {
+        Menu::derive(&Arc::new(policy), &self.prices, &self.facts)
+    }
+
+    /// Names in the menu's policy that yield no group.
+    pub fn unmatched(&self, menu: &Menu) -> Vec<Unmatched> {
+        unmatched(menu, &self.prices, &self.facts)
+    }
+
+    /// What is said of a market: a live quote where there is one, else the table's word. A live quote cannot make orderable what is
+    /// only listed.
+    pub fn entry(&self, market: &Market) -> Option<Entry> {
+        let table = self.prices.entry(market);
+        if let Some(Entry::NoSignal(NoSignal::ListOnly)) = table {
+            return table.cloned();
+        }
+        let live = self.facts.values().find_map(|facts| facts.quotes.get(market));
+        live.map(|quote| Entry::Price(quote.clone())).or_else(|| table.cloned())
+    }
+}
+
+/// The price tables: the built-in ones, or those of a folder.
+pub fn prices(dir: Option<&Path>) -> Result<PriceBook, PriceTablesError> {
+    dir.map_or_else(stoker_pricing::embedded, |dir| stoker_pricing::load_dir(dir, files::read))
+        .map_err(PriceTablesError::Tables)
+}
+
+/// The policy of a file, or the built-in example.
+pub fn policy(file: Option<&Path>, prices: &PriceBook) -> Result<Policy, PriceTablesError> {
+    let read = match file {
+        Some(path) => policy_file::parse(&files::shown(path), &policy_text(path)?, Some(prices)),
+        None => policy_file::parse(EXAMPLE, policy_file::example(), Some(prices)),
+    };
+    Ok(read.map_err(PolicyError::Faults)?)
+}
+
+/// The text of a policy file, or of standard input where it is called `-`.
+pub fn policy_text(path: &Path) -> Result<String, PolicyError> {
+    files::read_text_or_stdin(path).map_err(|source| PolicyError::Read(path.to_owned(), source))
+}
+
+/// How the simulated world behaves: as a file says, or by default. Rows of the file that mean no market of the tables are faults.
+pub fn world_config(file: Option<&Path>, prices: &PriceBook, start: Timestamp) -> Result<WorldConfig, PriceTablesError> {
+    let Some(path) = file else { return Ok(WorldConfig::default()) };
+    let text = files::read_text(path).map_err(|source| PriceTablesError::ReadWorld { path: path.to_owned(), source })?;
+    let rules = |raw: &WorldConfig| World::new(raw.clone(), prices, start).map(|_| raw.clone());
+    let read = yaml::load_checked(&path.display().to_string(), &text, rules);
+    read.map(|read| read.value).map_err(PriceTablesError::World)
+}

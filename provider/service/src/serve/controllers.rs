@@ -1,0 +1,40 @@
+//! The last step: starts what reads the published view and changes objects of the cluster.
+
+use std::sync::Arc;
+
+use super::state::Setup;
+use super::{Parts, feeds};
+use crate::clock::Clock;
+use crate::controllers::rollup::Followed;
+use crate::controllers::{buffers, guests, rollup, tolerations};
+use crate::engine::EngineHandle;
+use stoker_journal::ReadingsWriter;
+
+/// Starts the controllers.
+pub(super) fn start(setup: &Setup, feeds: &feeds::Started, writer: ReadingsWriter, handle: &EngineHandle, parts: &mut Parts) {
+    let cluster = feeds.cluster.as_ref();
+    let clock = &setup.options.clock;
+    let engine = handle.clone();
+    let view = move || Arc::clone(&engine.view());
+    // Whoever moves a virtual clock writes readings down by hand, if at all.
+    if matches!(clock, Clock::System) {
+        let followed = Followed {
+            clock: clock.clone(),
+            view: Box::new(view.clone()),
+            cluster: cluster.map(|cluster| cluster.feed.facts()),
+            pods: cluster.map(|cluster| cluster.feed.gpu_pods()),
+        };
+        let keeping = rollup::run(setup.rollup.clone(), writer, followed, parts.inner.stop.clone());
+        parts.inner.set.spawn(async move {
+            keeping.await;
+            "the keeper of readings"
+        });
+    }
+    let Some(feeds::Cluster { client, feed, act }) = cluster else { return };
+    let guests = guests::run(feed.guests(), view, Arc::clone(act), parts.metrics.clone());
+    parts.inner.run("the report of pods without GPU", guests);
+    let buffers = buffers::run(client.clone(), handle.clone(), setup.policy.cluster.clone(), feeds.buffers_served.clone());
+    parts.inner.run("the keeper of capacity buffers", Box::pin(buffers));
+    let tolerations = tolerations::run(client.clone(), handle.clone(), clock.clone(), Arc::clone(act));
+    parts.inner.run("the care for waiting pods", Box::pin(tolerations));
+}

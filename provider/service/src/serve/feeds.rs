@@ -1,0 +1,167 @@
+//! The second step: starts what a pass reads.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use kube::Client;
+use stoker_core::policy::Policy;
+use stoker_core::policy::rules::demand::Demand;
+use stoker_core::state::memory::Memory;
+use tokio::sync::{mpsc, watch};
+
+use super::prometheus::Prometheus;
+use super::state::Setup;
+use super::{Parts, ServeError, probes};
+use crate::clock::Clock;
+use crate::feeds::policy_watch::{PolicyWatch, warn_of_unmatched};
+use crate::feeds::probes::{ProbeMetrics, Readings, Streams};
+use crate::feeds::prometheus::People;
+use crate::feeds::{AllMarketFacts, ClusterFeed, Feeds, Inputs, MARKETS_EVERY, MarketFeed, ask};
+use crate::kube::act::KubeAct;
+use crate::kube::feed::KubeFeed;
+use crate::needs::{Given, warn_of_unmet};
+use crate::publish::observer::{self, Observer};
+use crate::suppliers::Supplier;
+
+/// How often a supplier is asked what it has.
+const INVENTORY_EVERY: SignedDuration = SignedDuration::from_secs(2);
+
+/// Where Events about groups go; those about nodes go where Kubernetes keeps them.
+const EVENTS_NAMESPACE: &str = "default";
+
+/// Events waiting to be sent: a bad minute's worth. Beyond it they are dropped; logs and the journal have them all.
+const EVENTS: usize = 64;
+
+/// The connection to the cluster: what is read of it, and what writes to it.
+#[derive(Clone)]
+pub(super) struct Cluster {
+    pub(super) client: Client,
+    pub(super) feed: KubeFeed,
+    pub(super) act: Arc<KubeAct>,
+}
+
+/// What the engine reads.
+pub(super) struct Sources {
+    pub(super) feeds: Feeds,
+    pub(super) inputs: Inputs,
+    pub(super) markets: Arc<MarketFeed>,
+    /// Kept so that the engine sees the last policy even where no file is followed.
+    pub(super) policy: watch::Sender<Arc<Policy>>,
+}
+
+/// The feeds under way, as later steps use them.
+pub(super) struct Started {
+    pub(super) cluster: Option<Cluster>,
+    pub(super) demand: watch::Receiver<Arc<Demand>>,
+    pub(super) people: People,
+    pub(super) readings: Arc<Readings>,
+    pub(super) streams: Arc<Streams>,
+    pub(super) observer: Arc<Observer>,
+    /// Says whether the API server has `CapacityBuffer` objects.
+    pub(super) buffers_served: watch::Sender<Option<bool>>,
+    pub(super) policy_fault: Option<watch::Receiver<Option<String>>>,
+}
+
+/// Starts the feeds. What they publish wakes the engine.
+pub(super) async fn start(
+    setup: &Setup,
+    memory: &Memory,
+    suppliers: &[Arc<dyn Supplier>],
+    probes_listened_for: bool,
+    parts: &mut Parts,
+) -> Result<(Sources, Started), ServeError> {
+    let clock = &setup.options.clock;
+    let probe_metrics = ProbeMetrics::register(&mut parts.registry);
+    let cluster = setup.client.as_ref().map(|client| follow_cluster(setup, memory, client, parts));
+    let feed = cluster.as_ref().map(|cluster| &cluster.feed);
+    let streams = Streams::new(probe_metrics.clone());
+    let readings = Readings::new(clock.clone(), feed.map(KubeFeed::facts), Arc::clone(&parts.wake), probe_metrics);
+    let rollup = setup.rollup.clone();
+    readings.follow(move |taken| {
+        if let Some(reading) = taken.reading {
+            rollup.take(taken.node, taken.at, reading);
+        }
+    });
+    probes::keep(&mut parts.inner.set, Arc::clone(&readings), Arc::clone(&streams), parts.inner.stop.clone());
+    let events = cluster.as_ref().map(|cluster| {
+        let (sender, events) = mpsc::channel(EVENTS);
+        parts.inner.run("the Event recorder", observer::tell(Arc::clone(&cluster.act), events));
+        sender
+    });
+    let observer = Arc::new(Observer::new(parts.metrics.clone(), events));
+    let markets = MarketFeed::new(suppliers);
+    markets.refresh(clock.now()).await;
+    warn_of_unmatched(&setup.policy, &setup.options.book, &markets.facts().borrow());
+    let asks_prometheus = setup.options.prometheus.is_some();
+    warn_of_unmet(
+        &setup.policy,
+        Given { cluster: cluster.is_some(), probes: probes_listened_for, prometheus: asks_prometheus },
+    );
+    let (policy, followed) = watch::channel(Arc::clone(&setup.policy));
+    let prometheus = Prometheus::new(setup.options.prometheus.as_ref(), &followed, &mut parts.registry, clock)?;
+    let buffers_served = watch::Sender::new(None);
+    let of_cluster = feed.cloned().map(|feed| ClusterFeed { facts: feed.facts(), healthy: Box::new(move || feed.healthy()) });
+    let mut feeds = Feeds::new(suppliers, of_cluster).with_seen(readings.seen()).with_demand(prometheus.demand());
+    if let Some(feed) = feed {
+        feeds = feeds.with_images(feed.images(), followed.clone()).with_buffers(buffers_served.subscribe());
+    }
+    let inputs = Inputs::new(followed, Arc::clone(&setup.options.book), markets.facts());
+    let policy_fault = follow_policy(setup, &policy, markets.facts(), parts);
+    // A virtual clock is moved by somebody who settles the engine, which asks the suppliers itself.
+    if matches!(clock, Clock::System) {
+        poll_suppliers(clock, &feeds, &markets, parts);
+    }
+    let (demand, people) = (prometheus.demand(), prometheus.people());
+    let machines = feeds.pollers().iter().map(|(_, latest)| latest.subscribe()).collect();
+    prometheus.spawn(&mut parts.inner.set, feed.cloned(), machines, &readings, &parts.inner.stop);
+    let started = Started { cluster, demand, people, readings, streams, observer, buffers_served, policy_fault };
+    Ok((Sources { feeds, inputs, markets, policy }, started))
+}
+
+fn follow_cluster(setup: &Setup, memory: &Memory, client: &Client, parts: &mut Parts) -> Cluster {
+    let remembered = memory.images.values().flat_map(|images| images.images()).collect();
+    let (feed, follow) = KubeFeed::start_knowing(client, &setup.policy.cluster, remembered, Arc::clone(&parts.wake));
+    parts.inner.run("the Kubernetes feed", follow);
+    Cluster { client: client.clone(), feed, act: Arc::new(KubeAct::new(client, EVENTS_NAMESPACE)) }
+}
+
+fn follow_policy(
+    setup: &Setup,
+    policy: &watch::Sender<Arc<Policy>>,
+    markets: watch::Receiver<Arc<AllMarketFacts>>,
+    parts: &mut Parts,
+) -> Option<watch::Receiver<Option<String>>> {
+    let path = setup.policy_path.clone()?;
+    let (book, wake, clock) = (Arc::clone(&setup.options.book), Arc::clone(&parts.wake), setup.options.clock.clone());
+    let watch = PolicyWatch::new(path, book, policy.clone(), wake, parts.metrics.clone(), clock, markets);
+    let fault = watch.fault();
+    let stop = parts.inner.stop.clone();
+    parts.inner.set.spawn(async move {
+        watch.run(stop).await;
+        "the policy watch"
+    });
+    Some(fault)
+}
+
+/// Asks every supplier for its machines and markets, each at its own pace.
+fn poll_suppliers(clock: &Clock, feeds: &Feeds, markets: &Arc<MarketFeed>, parts: &mut Parts) {
+    for (supplier, latest) in feeds.pollers() {
+        let (clock, wake) = (clock.clone(), Arc::clone(&parts.wake));
+        parts.inner.run("an inventory feed", async move {
+            loop {
+                if ask(supplier.as_ref(), &latest, clock.now()).await {
+                    wake.notify_one();
+                }
+                clock.sleep(INVENTORY_EVERY).await;
+            }
+        });
+    }
+    let (clock, markets, wake) = (clock.clone(), Arc::clone(markets), Arc::clone(&parts.wake));
+    parts.inner.run("the market feed", async move {
+        loop {
+            markets.refresh(clock.now()).await;
+            wake.notify_one();
+            clock.sleep(MARKETS_EVERY).await;
+        }
+    });
+}

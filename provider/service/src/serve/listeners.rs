@@ -1,0 +1,151 @@
+//! The listeners: bound before anything runs, served last.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::options::ListenerOptions;
+use super::state::Setup;
+use super::{Parts, ServeError, feeds, probes, side};
+use crate::api::confirm::Confirm;
+use crate::api::grpc::server::{spawn_expander, spawn_provider};
+use crate::engine::EngineHandle;
+use crate::listener::{Listener, Security, Tls, TlsFaults, TlsFiles, check_plaintext};
+use crate::publish::telemetry::{Certificate, Metrics};
+
+/// Listeners that take no calls yet.
+pub(super) struct Bound {
+    provider: (Listener, Option<Arc<Tls>>),
+    expander: (Listener, Option<Arc<Tls>>),
+    pub(super) probes: Option<probes::Opened>,
+    side: TcpListener,
+    pub(super) addresses: Addresses,
+}
+
+/// Where the service listens.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Addresses {
+    pub(super) provider: SocketAddr,
+    pub(super) expander: SocketAddr,
+    pub(super) probes: Option<SocketAddr>,
+    pub(super) http: SocketAddr,
+}
+
+/// Binds every listener.
+pub(super) async fn bind(setup: &Setup, metrics: &Metrics) -> Result<Bound, ServeError> {
+    let options = &setup.options;
+    // Certificates are read first: a fault in one of them must not depend on which port is free.
+    let (provider_tls, expander_tls) = (options.provider.load()?, options.expander.load()?);
+    let provider = listen("the provider", &options.provider, provider_tls.as_ref(), metrics).await?;
+    let expander = listen("the expander", &options.expander, expander_tls.as_ref(), metrics).await?;
+    let probes = match &options.probes {
+        Some(asked) => Some(probes::open(asked.clone(), setup.client.as_ref(), metrics).await?),
+        None => None,
+    };
+    let http = options.http;
+    let side =
+        TcpListener::bind(http).await.map_err(|source| ServeError::Listen { addr: http, door: "the side port", source })?;
+    let addresses = Addresses {
+        provider: provider.local_addr().unwrap_or(options.provider.listen),
+        expander: expander.local_addr().unwrap_or(options.expander.listen),
+        probes: probes.as_ref().map(|probes| probes.addr),
+        http: side.local_addr().unwrap_or(http),
+    };
+    Ok(Bound { provider: (provider, provider_tls), expander: (expander, expander_tls), probes, side, addresses })
+}
+
+pub(super) async fn listen(
+    name: &'static str,
+    options: &ListenerOptions,
+    tls: Option<&Arc<Tls>>,
+    metrics: &Metrics,
+) -> Result<Listener, ServeError> {
+    let security = if let Some(tls) = tls {
+        Security::Tls(Arc::clone(tls))
+    } else {
+        check_plaintext(options.listen, options.allow_plaintext)?;
+        Security::Plaintext
+    };
+    let listener = Listener::bind(options.listen, security).await.map_err(|source| ServeError::Listen {
+        addr: options.listen,
+        door: name,
+        source,
+    })?;
+    Ok(listener.count_refused(metrics.handshakes_refused()))
+}
+
+impl Bound {
+    /// Takes calls from now on.
+    pub(super) fn serve(self, setup: &Setup, feeds: &feeds::Started, handle: &EngineHandle, parts: &mut Parts) {
+        let Self { provider: (provider, provider_tls), expander: (expander, expander_tls), probes, side, addresses: _ } = self;
+        let probe_tls = probes.as_ref().and_then(|probes| probes.tls.clone());
+        let certificates = watch_certificates(
+            [(Certificate::Provider, provider_tls), (Certificate::Expander, expander_tls), (Certificate::Probes, probe_tls)],
+            parts,
+        );
+        let answers = side::state(
+            std::mem::take(&mut parts.registry),
+            handle.clone(),
+            Arc::clone(&feeds.observer),
+            feeds.policy_fault.clone(),
+            feeds.cluster.as_ref().map(|cluster| cluster.feed.clone()),
+            certificates,
+            (feeds.demand.clone(), feeds.people.clone()),
+            setup.options.clock.clone(),
+        );
+        let stopped = parts.inner.stop.clone();
+        parts.inner.set.spawn(async move {
+            if let Err(error) = crate::api::side::serve(side, answers, stopped).await {
+                tracing::error!(%error, "the side port failed");
+            }
+            "the side port"
+        });
+        let confirm = probes
+            .is_some()
+            .then(|| Arc::new(Confirm::new(Arc::clone(&feeds.readings), Arc::clone(&feeds.streams), parts.metrics.clone())));
+        let (set, stop) = (&mut parts.calls.set, &parts.calls.stop);
+        let clients = Arc::clone(&setup.options.provider.clients);
+        spawn_provider(set, provider, handle.clone(), confirm, clients, parts.metrics.clone(), stop.clone());
+        spawn_expander(set, expander, handle.clone(), parts.metrics.clone(), stop.clone());
+        if let Some(probes) = probes {
+            probes.spawn(set, &feeds.readings, &feeds.streams, stop.clone());
+        }
+    }
+}
+
+/// Follows the files of certificates; how each stands, by listener.
+fn watch_certificates(
+    certificates: [(Certificate, Option<Arc<Tls>>); 3],
+    parts: &mut Parts,
+) -> BTreeMap<&'static str, watch::Receiver<Option<String>>> {
+    let mut statuses = BTreeMap::new();
+    for (which, tls) in certificates {
+        let Some(tls) = tls else { continue };
+        parts.metrics.certificate(which, tls.not_after(), false);
+        statuses.insert(which.as_str(), tls.status());
+        let (stop, metrics) = (parts.inner.stop.clone(), parts.metrics.clone());
+        let mut status = tls.status();
+        let watched = Arc::clone(&tls);
+        parts.inner.set.spawn(async move {
+            let follow = async {
+                while status.changed().await.is_ok() {
+                    let fault = status.borrow_and_update().is_some();
+                    metrics.certificate(which, tls.not_after(), fault);
+                }
+            };
+            tokio::select! { () = watched.watch(stop.clone()) => {}, () = follow => {} }
+            "a certificate watch"
+        });
+    }
+    statuses
+}
+
+impl ListenerOptions {
+    /// Its certificates.
+    pub(super) fn load(&self) -> Result<Option<Arc<Tls>>, TlsFaults> {
+        self.tls.clone().map(|files: TlsFiles| Tls::load(files)).transpose()
+    }
+}

@@ -1,0 +1,107 @@
+//! Puts the parts together, in five steps: state, feeds, engine, listeners, controllers. Stops them in order.
+
+mod controllers;
+mod error;
+mod feeds;
+mod listeners;
+mod options;
+mod probes;
+mod prometheus;
+mod running;
+mod side;
+mod state;
+
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use tokio::sync::Notify;
+
+pub use error::ServeError;
+pub use options::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions};
+pub use running::{Running, Tasks};
+pub use state::State;
+
+use crate::act::Executor;
+use crate::engine::{self, Engine};
+use crate::publish::Listener;
+use crate::publish::telemetry::Metrics;
+use crate::suppliers::Supplier;
+use listeners::Addresses;
+use state::Setup;
+use stoker_journal::state_lock::StateLock;
+use stoker_journal::{Journal, Restored};
+
+/// What every step adds to.
+struct Parts {
+    registry: Registry,
+    metrics: Metrics,
+    /// Wakes the engine.
+    wake: Arc<Notify>,
+    /// What takes calls in; it stops first.
+    calls: Tasks,
+    /// All else.
+    inner: Tasks,
+}
+
+/// Starts the service on a state that was opened, with these suppliers.
+///
+/// # Errors
+/// Says what is missing or wrong; then nothing runs.
+pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Running, ServeError> {
+    let State { setup, lock, journal, restored } = state;
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    metrics.policy_taken(setup.options.clock.now());
+    let mut parts = Parts { registry, metrics, wake: Arc::default(), calls: Tasks::default(), inner: Tasks::default() };
+    // Bound before anything runs, so that a port that is taken changes nothing.
+    let listeners = listeners::bind(&setup, &parts.metrics).await?;
+    let records = restored.memory.records.values();
+    let machines = records.clone().filter(|record| record.instance().is_some()).count();
+    tracing::info!(records = records.len(), machines, next = %restored.next_decision, "resumed from the journal");
+    let (sources, feeds) = feeds::start(&setup, &restored.memory, suppliers, listeners.probes.is_some(), &mut parts).await?;
+    let (writer, reader) = (journal.readings(), journal.reader());
+    let engine = engine(&setup, (lock, journal, restored), sources, &feeds, suppliers, &mut parts);
+    let Addresses { provider, expander, probes, http } = listeners.addresses;
+    listeners.serve(&setup, &feeds, &engine, &mut parts);
+    controllers::start(&setup, &feeds, writer, &engine, &mut parts);
+    let Parts { calls, inner, .. } = parts;
+    let feeds::Started { readings, streams, .. } = feeds;
+    let (handle, client) = (engine, setup.client);
+    Ok(Running { handle, provider, expander, probes, http, readings, streams, client, journal: reader, calls, inner })
+}
+
+/// The third step: the engine begins to make passes.
+fn engine(
+    setup: &Setup,
+    (state_lock, journal, restored): (Arc<StateLock>, Journal, Restored),
+    sources: feeds::Sources,
+    feeds: &feeds::Started,
+    suppliers: &[Arc<dyn Supplier>],
+    parts: &mut Parts,
+) -> engine::EngineHandle {
+    let feeds::Sources { feeds: facts, inputs, markets, policy } = sources;
+    let clock = setup.options.clock.clone();
+    let act = feeds.cluster.as_ref().map(|cluster| Arc::clone(&cluster.act));
+    let engine = Engine::new(engine::Parts {
+        executor: Executor::new(clock.clone(), suppliers, act, Arc::clone(&parts.wake)),
+        clock,
+        journal,
+        restored,
+        state_lock,
+        inputs,
+        markets,
+        feeds: facts,
+        wake: Arc::clone(&parts.wake),
+        retention: setup.options.retention,
+        listener: Arc::clone(&feeds.observer) as Arc<dyn Listener>,
+    });
+    let handle = engine.handle();
+    let stopped = parts.inner.stop.clone();
+    parts.inner.set.spawn(async move {
+        // Kept so that the engine sees the last policy even where no file is followed.
+        let _policy = policy;
+        engine.run(stopped).await;
+        "the engine"
+    });
+    handle
+}

@@ -1,0 +1,102 @@
+//! A service that runs, and how it stops.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::EngineHandle;
+use crate::feeds::probes::{Readings, Streams};
+use stoker_journal::Reader;
+
+/// How long stopping may take: less than the 30 s that Kubernetes gives a pod.
+const STOP_WITHIN: Duration = Duration::from_secs(25);
+
+/// A running service.
+pub struct Running {
+    /// The way to its engine.
+    pub handle: EngineHandle,
+    /// Where the autoscaler's provider listens.
+    pub provider: SocketAddr,
+    /// Where the expander listens.
+    pub expander: SocketAddr,
+    /// Where the nodes' probes are listened for, if they are.
+    pub probes: Option<SocketAddr>,
+    /// Where the side port listens.
+    pub http: SocketAddr,
+    /// What is read of nodes.
+    pub readings: Arc<Readings>,
+    /// The probes that speak.
+    pub streams: Arc<Streams>,
+    /// The connection to the cluster, where there is one.
+    pub client: Option<Client>,
+    /// The journal, closed when all that writes it has ended.
+    pub(super) journal: Reader,
+    /// What takes calls in.
+    pub(super) calls: Tasks,
+    /// All else. A task that is added ends when the service stops, and ends it when it ends by itself.
+    pub inner: Tasks,
+}
+
+/// Tasks that end together.
+#[derive(Default)]
+pub struct Tasks {
+    pub(super) stop: CancellationToken,
+    pub(super) set: JoinSet<&'static str>,
+}
+
+impl Tasks {
+    /// Runs a task until the service stops. A task that ends by itself stops the service.
+    pub fn run<T>(&mut self, name: &'static str, task: impl Future<Output = T> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.set.spawn(async move {
+            stop.run_until_cancelled_owned(task).await;
+            name
+        });
+    }
+
+    async fn stop(&mut self) {
+        self.stop.cancel();
+        while self.set.join_next().await.is_some() {}
+    }
+}
+
+impl Running {
+    /// Waits until `until` is over or a part ends unasked, and then stops everything in order. Whether all parts ran to the end.
+    pub async fn run_until(mut self, until: impl Future<Output = ()>) -> bool {
+        let sound = tokio::select! {
+            () = until => true,
+            Some(ended) = self.calls.set.join_next() => unasked(ended),
+            Some(ended) = self.inner.set.join_next() => unasked(ended),
+        };
+        self.stop().await;
+        sound
+    }
+
+    /// Stops everything: first what takes calls in, then the loop, which lets what is under way finish. The state directory is at rest then.
+    pub async fn stop(mut self) {
+        let in_order = async {
+            self.calls.stop().await;
+            self.inner.stop().await;
+            self.journal.close().await;
+        };
+        if tokio::time::timeout(STOP_WITHIN, in_order).await.is_err() {
+            tracing::warn!(
+                "some parts did not stop within {} s; unfinished work resumes at the next start",
+                STOP_WITHIN.as_secs()
+            );
+        }
+    }
+}
+
+/// Tells of a part that ended by itself. Nothing is sound without it.
+fn unasked(ended: Result<&'static str, tokio::task::JoinError>) -> bool {
+    match ended {
+        Ok(task) => tracing::error!(task, "a part ended unexpectedly; stopping"),
+        Err(error) => tracing::error!(%error, "a part failed; stopping"),
+    }
+    false
+}

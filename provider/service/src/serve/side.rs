@@ -1,0 +1,189 @@
+//! What the side port shows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use stoker_core::limits::budget::Budget;
+use stoker_core::policy::rules::demand::Demand;
+use stoker_core::state::budget::Stage;
+use stoker_core::state::cordon::CordonReason;
+use stoker_core::state::node_verdict::Verdict;
+use stoker_core::state::record::{Record, State};
+use tokio::sync::watch;
+
+use crate::api::side::{Condition, Health, SideState};
+use crate::clock::Clock;
+use crate::engine::EngineHandle;
+use crate::feeds::prometheus::People;
+use crate::kube::feed::Guests;
+use crate::kube::feed::KubeFeed;
+use crate::publish::observer::Observer;
+
+/// A loop that has made no pass for so long is stuck: it makes one every 10 s whether or not anything happens.
+const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(2);
+
+/// The side port's answers.
+#[expect(clippy::too_many_arguments, reason = "each is a part of the service that it shows")]
+pub(super) fn state(
+    registry: Registry,
+    handle: EngineHandle,
+    observer: Arc<Observer>,
+    policy_fault: Option<watch::Receiver<Option<String>>>,
+    kube: Option<KubeFeed>,
+    certificates: BTreeMap<&'static str, watch::Receiver<Option<String>>>,
+    (demand, people): (watch::Receiver<Arc<Demand>>, People),
+    clock: Clock,
+) -> SideState {
+    let (for_health, for_ready, for_view) = (Arc::clone(&observer), handle.clone(), handle);
+    let health_handle = for_ready.clone();
+    let guests = kube.as_ref().map(KubeFeed::guests);
+    SideState {
+        registry: Arc::new(registry),
+        healthy: Box::new(move || {
+            let at = health_handle.view().at;
+            let silent = clock.now().duration_since(for_health.last_pass().0.map_or(at, |last| last.max(at)));
+            if silent > STUCK_AFTER {
+                Health::Stuck(format!("no decision has been made for {} s", silent.as_secs()))
+            } else {
+                Health::Alive
+            }
+        }),
+        ready: Box::new(move || {
+            let mut conditions = Vec::new();
+            conditions.push(match &for_ready.view().ready {
+                Ok(()) => Condition::good("view"),
+                Err(why) => Condition::not_ready("view", why.to_string()),
+            });
+            if let Some(fault) = &policy_fault {
+                conditions.push(match fault.borrow().as_ref() {
+                    None => Condition::good("policy"),
+                    Some(fault) => Condition::degraded("policy", format!("{fault} (the last good policy is in use)")),
+                });
+            }
+            if let Some(kube) = &kube {
+                conditions.push(match kube.standing() {
+                    Ok(()) => Condition::good("kubernetes"),
+                    // The view is shown until the feed counts as broken.
+                    Err(shaky) if kube.healthy() => Condition::degraded("kubernetes", shaky.to_string()),
+                    Err(shaky) => Condition::not_ready("kubernetes", shaky.to_string()),
+                });
+            }
+            for (listener, status) in &certificates {
+                let name = format!("{listener} certificate");
+                conditions.push(match status.borrow().as_ref() {
+                    None => Condition::good(name),
+                    Some(fault) => Condition::degraded(name, fault.clone()),
+                });
+            }
+            conditions.extend(for_ready.view().accounts.budgets.iter().map(|budget| {
+                let name = format!("budget of {}", budget.of);
+                let Budget { of: _, spent, limit, stage } = budget;
+                match stage {
+                    Stage::Ample => Condition::good(name),
+                    Stage::Near | Stage::SpotOnly | Stage::Spent => {
+                        Condition::degraded(name, format!("{spent}/h of {limit}/h spent, {stage}"))
+                    }
+                }
+            }));
+            conditions.extend(
+                for_ready
+                    .view()
+                    .memory
+                    .faults
+                    .iter()
+                    .map(|fault| Condition::degraded(format!("consistency check of {}", fault.concern), fault.to_string())),
+            );
+            if let (_, Some(why)) = observer.last_pass() {
+                conditions.push(Condition::degraded("journal", why));
+            }
+            conditions
+        }),
+        view: Box::new(move || {
+            let guests = guests.as_ref().map(|guests| guests.borrow().clone());
+            let demand = Arc::clone(&demand.borrow());
+            view(&for_view, guests.as_deref(), &demand)
+        }),
+        signals: Box::new(move || {
+            let people = people.clone();
+            Box::pin(async move { people.signals().await })
+        }),
+    }
+}
+
+/// What people call a node: its name in the cluster, else its machine.
+fn called(record: &Record) -> &str {
+    match &record.state {
+        State::Registered { node: Some(node), .. } => node.as_str(),
+        _ => record.shown_id().as_str(),
+    }
+}
+
+/// The view as JSON: what `stoker groups` reads.
+fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serde_json::Value {
+    let view = handle.view();
+    let guests: Vec<_> = guests
+        .into_iter()
+        .flatten()
+        .map(|(pod, guest)| json!({ "pod": pod, "node": guest.node, "group": view.owner("", guest.node.as_str()) }))
+        .collect();
+    let groups: Vec<_> = view
+        .groups
+        .values()
+        .map(|shown| {
+            json!({
+                "group": shown.group.id,
+                "pool": shown.group.pool,
+                "instanceType": shown.group.place.instance_type,
+                "zone": shown.group.zone_name,
+                "gpuModel": shown.group.spec.gpu_model,
+                "gpus": shown.group.spec.advertised_gpus(),
+                "slices": shown.group.slices,
+                "target": shown.limits.target,
+                "min": shown.limits.min,
+                "max": shown.limits.max,
+                "busy": shown.limits.busy,
+                "paid": shown.limits.paid,
+                "free": shown.limits.free,
+                "listed": shown.limits.listed,
+                "nextPriceMicroUsdPerHour": shown.limits.next_price,
+                "closed": shown.limits.closed.as_ref().map(ToString::to_string),
+                "instances": shown.instances.iter().map(|i| json!({ "id": i.id, "state": format!("{:?}", i.state) })).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let going = view.memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()).filter_map(|(id, leaving)| {
+        let node = called(view.memory.records.get(id)?);
+        Some(json!({ "node": node, "why": leaving.why.to_string(), "stands": leaving.stage.to_string() }))
+    });
+    let aside = view.memory.aside.iter().filter(|(_, aside)| aside.is_closed()).filter_map(|(id, aside)| {
+        let record = view.memory.records.get(id)?;
+        let judged = record.judged.as_ref().filter(|judged| judged.verdict == Verdict::Unhealthy);
+        let of_hardware = judged.filter(|_| aside.why == CordonReason::Unhealthy).map(|judged| format!(": {}", judged.why));
+        let why = format!("{}{}", aside.why, of_hardware.unwrap_or_default());
+        Some(json!({ "node": called(record), "why": why }))
+    });
+    let kept = view.accounts.kept.iter().filter_map(|(id, why)| {
+        let node = called(view.memory.records.get(id)?);
+        Some(json!({ "node": node, "why": why.to_string(), "until": why.until() }))
+    });
+    json!({
+        "at": view.at,
+        "ready": view.ready.as_ref().err().map(ToString::to_string),
+        "faults": view.memory.faults,
+        "session": view.memory.session,
+        "groups": groups,
+        "leaving": going.collect::<Vec<_>>(),
+        "aside": aside.collect::<Vec<_>>(),
+        "kept": kept.collect::<Vec<_>>(),
+        "budgets": view.accounts.budgets,
+        "commitments": view.accounts.commitments,
+        "floors": view.accounts.floors,
+        "podsWithoutGpu": guests,
+        "demand": demand,
+        "records": view.memory.records.values().collect::<Vec<_>>(),
+        "refusedMarkets": view.memory.refused.iter().map(|(market, backoff)| json!({ "market": market, "backoff": backoff })).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,76 @@
+//! The first step: what a restart finds again, and what is read before anything runs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kube::Client;
+use stoker_core::base::ids::ClusterName;
+use stoker_core::facts::supply::KeyParts;
+use stoker_core::policy::Policy;
+use stoker_core::state::memory::Memory;
+
+use super::{KubeOptions, Options, ServeError};
+use crate::controllers::rollup::SharedRollup;
+use crate::kube::client::connect;
+use stoker_journal::state_lock::StateLock;
+use stoker_journal::{Journal, Restored};
+
+/// The locked state directory, the policy and the journal of a service that has not started yet.
+pub struct State {
+    pub(super) setup: Setup,
+    pub(super) lock: Arc<StateLock>,
+    pub(super) journal: Journal,
+    pub(super) restored: Restored,
+}
+
+/// What every later step reads.
+pub(super) struct Setup {
+    pub(super) options: Options,
+    pub(super) policy: Arc<Policy>,
+    pub(super) policy_path: Option<PathBuf>,
+    pub(super) client: Option<Client>,
+    pub(super) rollup: SharedRollup,
+}
+
+impl State {
+    /// Locks the state directory, reads the policy and opens the journal.
+    ///
+    /// # Errors
+    /// Says what is missing or wrong; then nothing changed.
+    pub async fn open(options: Options) -> Result<Self, ServeError> {
+        crate::listener::install_crypto();
+        let lock = Arc::new(StateLock::take(&options.state_dir)?);
+        let (policy, policy_path) = options.policy.read(&options.book)?;
+        let client = match &options.kube {
+            KubeOptions::None => None,
+            KubeOptions::Kubeconfig(path) => Some(connect(Some(path)).await?),
+            KubeOptions::InCluster => Some(connect(None).await?),
+        };
+        let (journal, restored) = Journal::open(&options.state_dir).await?;
+        let rollup = SharedRollup::default();
+        rollup.restore(&journal.reader(), options.clock.now()).await?;
+        if let Some(other) = other_cluster(&restored.memory, &policy.cluster) {
+            return Err(ServeError::OtherCluster { state_dir: options.state_dir, other, cluster: policy.cluster });
+        }
+        let setup = Setup { options, policy: Arc::new(policy), policy_path, client, rollup };
+        Ok(Self { setup, lock, journal, restored })
+    }
+
+    /// The cluster that the policy names.
+    pub fn cluster(&self) -> &ClusterName {
+        &self.setup.policy.cluster
+    }
+
+    /// What the service was asked to do.
+    pub const fn options(&self) -> &Options {
+        &self.setup.options
+    }
+}
+
+/// The cluster that remembered nodes belong to, where it is not this one.
+fn other_cluster(memory: &Memory, cluster: &ClusterName) -> Option<String> {
+    memory.records.values().find_map(|record| {
+        let key: KeyParts = record.purchase()?.key.as_str().parse().ok()?;
+        (key.cluster != *cluster).then(|| key.cluster.to_string())
+    })
+}

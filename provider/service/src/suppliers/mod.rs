@@ -1,0 +1,45 @@
+//! Suppliers of nodes: what the executor talks to, and the only way to a cloud.
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use stoker_core::base::ids::{LaunchKey, ProviderId, SupplierName};
+use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
+
+/// What the simulated supplier is called in records, logs and the policy's explanations.
+pub const SIMULATED: &str = "simulated";
+
+/// A supplier could not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{supplier}: {message}")]
+pub struct SupplierError {
+    /// Which one.
+    pub supplier: SupplierName,
+    /// What it or the transport said.
+    pub message: String,
+}
+
+/// Makes, lists and ends machines.
+///
+/// # Guarantees an implementation gives
+/// - The same launch key never makes two machines, however often and by whomever it is asked.
+/// - `launch` answers for every key it was given; what it does not know is [`LaunchOutcome::Unclear`], never a refusal.
+/// - `observe` lists every machine that carries the cluster's name when it says that it is complete.
+pub trait Supplier: Send + Sync + 'static {
+    /// What it is called in records and logs.
+    fn name(&self) -> &SupplierName;
+
+    /// How many calls it takes at once.
+    fn max_in_flight(&self) -> usize;
+
+    /// Makes machines.
+    fn launch(&self, now: Timestamp, batch: Vec<LaunchRequest>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>>;
+
+    /// Lists machines.
+    fn observe(&self, now: Timestamp) -> BoxFuture<'_, Result<Observation, SupplierError>>;
+
+    /// Ends machines. Ending one that is gone is fine.
+    fn terminate(&self, now: Timestamp, ids: Vec<ProviderId>) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>>;
+
+    /// What it knows of its markets.
+    fn market_facts(&self, now: Timestamp) -> BoxFuture<'_, Result<MarketFacts, SupplierError>>;
+}

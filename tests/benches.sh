@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Runs the short form of every bench and compares its ratios with those on record in tests/benches/record.txt.
+#
+#   tests/benches.sh                    every bench; a ratio whose distance from 1 has grown by a quarter, best of three, fails
+#   tests/benches.sh NAME ...           only these benches
+#   tests/benches.sh --record [NAME...] measures three times instead and writes the best on record; for a quiet machine
+#   tests/benches.sh --full [NAME...]   runs the benches themselves, once and in a release build, and writes their ratios on record
+#
+# The short forms run in the build of the tests, with the little optimisation of tests/profile.sh: they are compared with each other
+# only. It is the full ones that the bars are for.
+# Closes with `N passed, N failed`, a ratio each.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=profile.sh
+source tests/profile.sh
+
+record=tests/benches/record.txt
+mode=compare
+case ${1:-} in
+  --record | --full) mode=${1#--} && shift ;;
+  -*) echo "benches.sh: unknown option $1; see the top of $0" >&2 && exit 2 ;;
+esac
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+short=--short
+if [ "$mode" = full ]; then short=; fi
+tests/build.sh $([ "$mode" != full ] || echo --release) | awk '$1 == "bench"' >"$dir/benches"
+[ -s "$dir/benches" ] || { echo "no bench was built" >&2; exit 1; }
+
+# Reads the record and then the ratios of all runs so far; the best of a ratio is the one nearest to 1.
+# A distance of less than 0.1 is noise: there it may grow by 0.025, a quarter of that.
+judge() {
+  awk -v final="$1" '
+    function distance(ratio) { return ratio < 1 ? 1 - ratio : ratio - 1 }
+    /^#/ || NF == 0 { next }
+    FNR == NR { known[$1 " " $2] = $3; next }
+    $1 == "ratio" { key = $2 " " $3; if (!(key in best) || distance($4) < distance(best[key])) best[key] = $4 }
+    END {
+      for (key in best) {
+        if (!(key in known)) { verdict = "FAIL"; why = "is not on record: run tests/benches.sh --record" }
+        else {
+          from = distance(known[key])
+          grown = distance(best[key]) - from > (from < 0.1 ? 0.1 : from) / 4
+          verdict = grown ? "FAIL" : "ok"
+          why = sprintf("%.3f, on record %.3f", best[key], known[key])
+        }
+        if (verdict == "FAIL") bad++
+        if (final) printf "%-4s %-32s %s\n", verdict, key, why
+      }
+      for (key in known) if (final == "all" && !(key in best)) { bad++; printf "FAIL %-32s is on record and was not measured\n", key }
+      exit bad > 0
+    }' "$record" "$dir/ratios"
+}
+
+: >"$dir/all"
+while read -r _ name path; do
+  if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
+  : >"$dir/ratios"
+  for run in 1 2 3; do
+    begun=$SECONDS
+    # As cargo does: benches read files beside their package.
+    if ! "$path" --bench $short >"$dir/out" 2>&1; then
+      tail -n 20 "$dir/out" >&2
+      echo "bench $name failed" >&2
+      exit 1
+    fi
+    grep '^ratio ' "$dir/out" >>"$dir/ratios" || { echo "bench $name prints no ratio" >&2; exit 1; }
+    echo "bench $name, run $run: $((SECONDS - begun)) s"
+    if [ "$mode" = full ] || { [ "$mode" = compare ] && judge "" >/dev/null; }; then break; fi
+  done
+  cat "$dir/ratios" >>"$dir/all"
+done <"$dir/benches"
+mv "$dir/all" "$dir/ratios"
+
+if [ "$mode" != compare ]; then
+  processor=$(awk -F': ' '/^model name/ { print $2; exit }' /proc/cpuinfo)
+  awk -v mode="$mode" -v day="$(date -u +%F)" -v on="$(nproc) cores of ${processor:-an unknown processor}" '
+    function distance(ratio) { return ratio < 1 ? 1 - ratio : ratio - 1 }
+    function line(bench, figure, short, full, bar) {
+      printf "%-10s %-26s %8s %8s %8s  %s  %s\n", bench, figure, short, full, bar, day, on
+    }
+    $1 == "ratio" { key = $2 " " $3; if (!(key in best) || distance($4) < distance(best[key])) best[key] = $4; next }
+    FNR == NR { next }
+    /^#/ || NF == 0 { print; next }
+    {
+      key = $1 " " $2
+      if (!(key in best)) { print; next }
+      if (mode == "full") $4 = best[key]; else $3 = best[key]
+      line($1, $2, $3, $4, $5)
+      delete best[key]
+    }
+    END {
+      for (key in best) {
+        split(key, of, " ")
+        if (mode == "full") line(of[1], of[2], "-", best[key], "-"); else line(of[1], of[2], best[key], "-", "-")
+      }
+    }' "$dir/ratios" "$record" >"$dir/record"
+  { grep '^#' "$dir/record"; grep -v '^#' "$dir/record" | sort -k 1,2; } >"$record"
+  echo "written: $record"
+  exit
+fi
+status=0
+judge "$([ $# -gt 0 ] || echo all)${1:+some}" >"$dir/verdicts" || status=1
+sort -k 2 "$dir/verdicts"
+passed=$(grep -c '^ok ' "$dir/verdicts" || true)
+failed=$(grep -c '^FAIL ' "$dir/verdicts" || true)
+echo "$passed passed, $failed failed"
+exit "$status"
