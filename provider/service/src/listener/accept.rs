@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use prometheus_client::metrics::counter::Counter;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Sleep;
@@ -189,13 +189,34 @@ impl Listener {
 }
 
 async fn handshake(acceptor: TlsAcceptor, tcp: TcpStream, remote: SocketAddr, timeout: Duration) -> Result<Conn, Failed> {
-    let accepted = tokio::time::timeout(timeout, acceptor.accept(tcp)).await;
+    let failed = |error| Failed { remote, error };
     let late = || io::Error::new(io::ErrorKind::TimedOut, format!("the handshake did not finish within {timeout:?}"));
-    let tls = accepted.unwrap_or_else(|_| Err(late())).map_err(|error| Failed { remote, error })?;
+    let tls = match tokio::time::timeout(timeout, acceptor.accept(tcp).into_fallible()).await {
+        Ok(Ok(tls)) => tls,
+        Ok(Err((error, tcp))) => {
+            close_after_alert(tcp).await;
+            return Err(failed(error));
+        }
+        Err(_) => return Err(failed(late())),
+    };
     let certificate = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let identities = certificate.map(identities).unwrap_or_default();
     let peer = PeerInfo { connection: next_connection(), remote, identities, plaintext: false };
     Ok(Conn::new(Io::Tls(Box::new(tls)), peer, timeout))
+}
+
+/// Closes a connection whose handshake failed so that the client can read the alert. A close with unread bytes resets
+/// the connection, and a reset discards the alert, which says what is wrong with the client's certificate.
+async fn close_after_alert(mut tcp: TcpStream) {
+    const AT_MOST: Duration = Duration::from_millis(500);
+    let drained = async {
+        tcp.shutdown().await?;
+        let mut unread = [0_u8; 4096];
+        while tcp.read(&mut unread).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // Whether the client heard it cannot be known, and the failure is reported either way.
+    let _ = tokio::time::timeout(AT_MOST, drained).await;
 }
 
 fn next_connection() -> u64 {
