@@ -98,7 +98,7 @@ impl Setup {
 
     async fn run(&self, clock: &Arc<VirtualClock>, dir: &Path) -> Result<Simulation, StartError> {
         let options = Options {
-            clock: if self.real_time { Clock::System } else { Clock::Virtual(Arc::clone(clock)) },
+            clock: if self.real_time { Clock::system() } else { Clock::Virtual(Arc::clone(clock)) },
             book: Arc::clone(&self.book),
             policy: PolicySource::Text { name: "the test's policy".to_owned(), text: self.policy.clone() },
             state_dir: dir.join("state"),

@@ -44,7 +44,7 @@ struct Books {
 
 async fn service(dir: &Path, listener: ListenerOptions, books: &Arc<Mutex<Books>>) -> Simulation {
     let options = Options {
-        clock: Clock::System,
+        clock: Clock::system(),
         book: market::book(),
         policy: PolicySource::Text { name: "the test's policy".to_owned(), text: policy(&[Pool::new("p")]) },
         state_dir: dir.join("state"),

@@ -47,7 +47,7 @@ async fn a_node_bears_its_verdict_from_pod_to_pod() -> anyhow::Result<()> {
     let mut world = market::calm();
     world.boot.median_seconds = 1;
     let options = Options {
-        clock: Clock::System,
+        clock: Clock::system(),
         book: market::book(),
         policy: PolicySource::Text { name: "the test's policy".to_owned(), text: policy(&[Pool::new("p")]) },
         state_dir: dir.path().join("state"),

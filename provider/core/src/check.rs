@@ -18,6 +18,7 @@ mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::base::engine_clock::Times;
 use crate::base::ids::{DecisionId, LaunchKey, NodeGroupId, PoolName, RecordId};
 use crate::base::index::{Lookup, LookupSet};
 use crate::base::kinds::QuotaUnit;
@@ -74,7 +75,8 @@ pub fn check(
 ) -> Verified {
     let Decision { mut plan, mut memory, .. } = decision;
     let mut found = Found::new(menu);
-    judge(&plan, &memory, before, (snapshot, menu, now), &mut found);
+    let times = Times { now, wall: snapshot.wall };
+    judge(&plan, &memory, before, (snapshot, menu, times), &mut found);
     contain::contain(&mut plan, &mut memory, before, menu, &found);
     contain::remember(&mut plan, &mut memory, before, &found, (id, now));
     Verified { plan: plan.into_checked(), memory, findings: found.findings }
@@ -85,7 +87,7 @@ fn judge(
     plan: &Plan<Proposed>,
     memory: &Memory,
     before: &Memory,
-    (snapshot, menu, now): (&Snapshot, &Menu, Timestamp),
+    (snapshot, menu, times): (&Snapshot, &Menu, Times),
     found: &mut Found<'_>,
 ) {
     launches(&plan.actions, memory, snapshot, found);
@@ -102,7 +104,7 @@ fn judge(
     if !bought.is_empty() {
         let growing: BTreeSet<RecordId> = bought.iter().map(|(id, _)| *id).collect();
         let of = |capacity| bought.iter().map(|(_, request)| *request).filter(move |r| r.market.capacity_type == capacity);
-        freshness::known_now(&bought, snapshot, menu, now, found);
+        freshness::known_now(&bought, snapshot, menu, times, found);
         zones::shares(&growing, &by_group, memory, menu, found);
         spending(&growing, &by_group, (before, memory), menu, found);
         spot_shares(of(CapacityType::Spot), &by_group, memory, menu, found);

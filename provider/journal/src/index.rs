@@ -141,6 +141,7 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::ProbesLapsed { .. }
             | Note::ProbesBack { .. }
             | Note::FloorGrown { .. }
+            | Note::ClockJumped { .. }
             | Note::CheckFailed { .. }
             | Note::CheckPassed { .. }
             | Note::Budget { .. } => {}

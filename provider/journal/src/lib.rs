@@ -5,6 +5,7 @@
 //! only changes are written: a policy or a price book once, a record when it changes.
 
 mod chain;
+mod clock;
 mod delta;
 mod error;
 mod index;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use stoker_core::base::engine_clock::Mark;
 use stoker_core::base::ids::{DecisionId, NodeGroupId, OrderId, RecordId, SessionId};
 use stoker_core::choose::explanation::Explanation;
 use stoker_core::facts::snapshot::Snapshot;
@@ -115,6 +117,8 @@ pub struct Restored {
     pub memory: Memory,
     /// The number of the next decision.
     pub next_decision: DecisionId,
+    /// Where decision time stood; `None` where nothing was ever decided.
+    pub mark: Option<Mark>,
 }
 
 /// The journal, open for writing. The only one on its directory: whoever opens it holds the [`StateLock`](crate::state_lock::StateLock).
@@ -147,10 +151,10 @@ impl Journal {
         let store = Store::open(dir).await?;
         let restore = async {
             let mut db = store.read().await?;
-            Writer::restore(&mut db).await
+            Ok((Writer::restore(&mut db).await?, clock::last(&mut db).await?))
         };
-        let writer = restore.await.map_err(|error| JournalError::reading(store.path(), error))?;
-        let restored = Restored { memory: writer.memory().clone(), next_decision: writer.next_decision() };
+        let (writer, mark) = restore.await.map_err(|error| JournalError::reading(store.path(), error))?;
+        let restored = Restored { memory: writer.memory().clone(), next_decision: writer.next_decision(), mark };
         let desk = Mutex::new(Desk { next_decision: restored.next_decision, writer: Some(writer) });
         Ok((Self { store, desk }, restored))
     }
@@ -222,6 +226,20 @@ impl Journal {
         let mut draft = self.draft().await?;
         let counted = used::count(&mut draft.db, now, memory).await;
         self.finish(draft, counted).await.map(drop)
+    }
+
+    /// Writes down where decision time stands. Call it every minute or so: a restart goes on from there.
+    pub async fn keep_time(&self, mark: &Mark) -> Result<(), JournalError> {
+        let mut draft = self.draft().await?;
+        let kept = clock::keep(&mut draft.db, mark).await;
+        self.finish(draft, kept).await.map(drop)
+    }
+
+    /// Forgets the hours of use and of readings after `now`, which a wall clock that ran ahead left.
+    pub async fn forget_after(&self, now: Timestamp) -> Result<(), JournalError> {
+        let mut draft = self.draft().await?;
+        let forgotten = clock::forget_after(&mut draft.db, now).await;
+        self.finish(draft, forgotten).await.map(drop)
     }
 
     /// Waits until nothing is under way, and closes. What was acknowledged is safe without it.

@@ -84,7 +84,7 @@ struct Old {
     more: bool,
 }
 
-/// The longest run of rows from the oldest on that may go. A run, so that what is kept has no holes even where the clock went back.
+/// The longest run of rows from the oldest on that may go. A run, so that what is kept has no holes, not even where a restart followed a wall that was set back.
 async fn oldest(db: &mut Connection, select: &'static str, cutoff: Timestamp) -> Result<Old, StoreError> {
     // One more than may go at once: the newest row of all never goes.
     let limit = i64::try_from(AT_ONCE + 1).unwrap_or(i64::MAX);

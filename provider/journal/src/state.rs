@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{
     Cloud, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
 };
@@ -112,7 +113,6 @@ delta! {
         budgets: MapDelta<BudgetOf, Stage>,
         watched: MapDelta<RecordId, Arc<ProbeHistory>>,
         lapsed: MapDelta<PoolName, Timestamp>,
-        unlisted: MapDelta<ProviderId, Timestamp>,
     }
     parts {}
     whole {
@@ -142,6 +142,7 @@ delta! {
         cluster: ClusterDelta,
     }
     whole {
+        wall: Wall,
         buffers: Option<bool>,
     }
 }

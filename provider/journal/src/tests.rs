@@ -37,7 +37,34 @@ fn crash_copy(dir: &Path) -> TempDir {
 async fn a_new_journal_remembers_nothing_and_counts_from_one() {
     let dir = tempdir().unwrap();
     let (_journal, restored) = reopened(&dir.path().join("a/b")).await;
-    assert_eq!(restored, Restored { memory: Memory::default(), next_decision: DecisionId(1) });
+    assert_eq!(restored, Restored { memory: Memory::default(), next_decision: DecisionId(1), mark: None });
+}
+
+#[tokio::test]
+async fn a_restart_knows_where_decision_time_stood() {
+    let dir = tempdir().unwrap();
+    let mut world = World::new();
+    let (journal, _) = reopened(dir.path()).await;
+    world.pass(&journal).await.unwrap();
+    let (journal, restored) = reopened_after(journal, dir.path()).await;
+    // Of no note of the time the last decision tells.
+    let decided = Mark { now: world.now, boot: SignedDuration::ZERO, boot_id: None };
+    assert_eq!(restored.mark, Some(decided));
+    let mark = |seconds| Mark {
+        now: world.now + SignedDuration::from_secs(seconds),
+        boot: SignedDuration::from_secs(7 + seconds),
+        boot_id: Some("boot".into()),
+    };
+    journal.keep_time(&mark(-3)).await.unwrap();
+    let (journal, restored) = reopened_after(journal, dir.path()).await;
+    assert_eq!(restored.mark, Some(mark(0)), "the decision was three seconds later");
+    journal.keep_time(&mark(60)).await.unwrap();
+    assert_eq!(reopened_after(journal, dir.path()).await.1.mark, Some(mark(60)));
+}
+
+async fn reopened_after(journal: Journal, dir: &Path) -> (Journal, Restored) {
+    drop(journal);
+    reopened(dir).await
 }
 
 #[tokio::test]

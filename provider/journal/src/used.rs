@@ -37,7 +37,6 @@ pub(super) async fn count(db: &mut Connection, now: Timestamp, memory: &Memory) 
         .await
         .during("looking for the last count of use")?;
     let from = match counted {
-        // A clock that went back is waited for.
         Some(counted) if now <= counted => return Ok(()),
         Some(counted) if now - counted <= LONGEST_GAP => counted,
         // The first count, or the first after a gap, only marks where the next one begins.

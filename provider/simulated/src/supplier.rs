@@ -10,6 +10,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stoker_core::base::engine_clock::{JUMP, Wall};
 use stoker_core::base::ids::{ClusterName, IdError, LaunchKey, ProviderId, SupplierName};
 use stoker_core::facts::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation};
 use stoker_core::market::price::PriceBook;
@@ -100,9 +101,17 @@ impl Simulated {
         clock: Clock,
         path: &Path,
     ) -> Result<Self, WorldError> {
-        let (start, rows, whole) = read(path)?;
+        let (start, mut rows, mut whole) = read(path)?;
         let fresh = start.is_none();
-        let start = start.unwrap_or_else(|| clock.now());
+        let mut start = start.unwrap_or_else(|| clock.now());
+        let latest = rows.iter().map(StoredInstance::written_at).fold(start, Ord::max);
+        let ahead = latest.duration_since(clock.now());
+        if ahead > JUMP {
+            // The clock ran ahead when this was written: its machines would stand still until it is there again.
+            start = start.saturating_sub(ahead).unwrap_or(start);
+            rows = rows.into_iter().map(|row| row.moved(-ahead)).collect();
+            whole = rewrite(path, start, &rows)?;
+        }
         let world = World::restore(config, book, start, rows).map_err(WorldError::Config)?;
         let failed = |doing| move |source| WorldError::File { path: path.to_owned(), doing, source };
         let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(failed("opening it"))?;
@@ -148,7 +157,7 @@ impl Simulated {
 
     /// Real clouds take their time; a virtual clock does not wait for them.
     async fn answer_time(&self, now: Timestamp, call: &str) {
-        if matches!(self.clock, Clock::System) {
+        if !self.clock.is_moved_by_hand() {
             let latency = self.lock().world.answer_latency(now, call);
             tokio::time::sleep(latency).await;
         }
@@ -186,6 +195,22 @@ impl Hosted {
         self.unwritten.clear();
         Ok(())
     }
+}
+
+/// Writes a world's file anew; how many bytes it has.
+fn rewrite(path: &Path, start: Timestamp, rows: &[StoredInstance]) -> Result<u64, WorldError> {
+    let failed = |source| WorldError::File { path: path.to_owned(), doing: "writing it anew", source };
+    let text = |value: serde_json::Result<String>| value.map_err(|error| failed(error.into()));
+    let mut lines = vec![text(serde_json::to_string(&Header { start }))?];
+    for row in rows {
+        lines.push(text(serde_json::to_string(row))?);
+    }
+    let whole = lines.join("\n") + "\n";
+    let fresh = path.with_extension("new");
+    let mut file = File::create(&fresh).map_err(failed)?;
+    file.write_all(whole.as_bytes()).and_then(|()| file.sync_data()).map_err(failed)?;
+    std::fs::rename(&fresh, path).map_err(failed)?;
+    Ok(whole.len() as u64)
 }
 
 /// Reads a world's file: when it began, its machines, and how many bytes of it are whole lines.
@@ -264,8 +289,8 @@ impl Supplier for Simulated {
         .boxed()
     }
 
-    fn market_facts(&self, now: Timestamp) -> BoxFuture<'_, Result<MarketFacts, SupplierError>> {
-        async move { Ok(self.lock().world.market_facts(now)) }.boxed()
+    fn market_facts(&self, wall: Wall) -> BoxFuture<'_, Result<MarketFacts, SupplierError>> {
+        async move { Ok(self.lock().world.market_facts(wall.0)) }.boxed()
     }
 }
 
@@ -327,7 +352,7 @@ mod tests {
         let path = dir.path().join("world.jsonl");
         std::fs::write(&path, "hello\n").unwrap();
         let book = stoker_pricing::embedded().unwrap();
-        let error = Simulated::durable(cluster(), calm(), &book, Clock::System, &path).err().unwrap();
+        let error = Simulated::durable(cluster(), calm(), &book, Clock::system(), &path).err().unwrap();
         assert!(error.to_string().contains("world.jsonl:1"), "{error}");
     }
 }

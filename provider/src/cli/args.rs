@@ -29,7 +29,7 @@ pub(super) struct NowArg {
 impl NowArg {
     /// The time.
     pub(super) fn now(self) -> Timestamp {
-        self.now.unwrap_or_else(|| Clock::System.now())
+        self.now.unwrap_or_else(|| Clock::system().now())
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, InstanceType, NodeGroupId, Region, ZoneId};
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::catalogue::claims::Unlisted;
@@ -154,8 +155,8 @@ impl QuoteRow {
         Self {
             kind: quote.kind,
             as_of: quote.as_of,
-            age_seconds: quote.age(now).map(|age| age.as_secs()),
-            old: quote.is_old(now),
+            age_seconds: quote.age(Wall(now)).map(|age| age.as_secs()),
+            old: quote.is_old(Wall(now)),
             source: quote.source.to_string(),
         }
     }

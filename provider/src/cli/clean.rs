@@ -113,7 +113,7 @@ async fn clean(act: &Arc<KubeAct>, found: Vec<(NodeName, Vec<Trace>)>, dry_run: 
             if dry_run {
                 return CleanRow { node, bore, clean: false, fault: None };
             }
-            match act.take_back(&node, Clock::System.now()).await {
+            match act.take_back(&node, Clock::system().now()).await {
                 Ok(Outcome::Done | Outcome::Already | Outcome::Gone | Outcome::Reopened | Outcome::NotOurs) => {
                     CleanRow { node, bore, clean: true, fault: None }
                 }

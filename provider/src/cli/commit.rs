@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::Cloud;
 use stoker_core::base::kinds::CommitmentKind;
 use stoker_core::base::units::{Milli, Percent, UsdMicros, UsdPerHour};
@@ -167,7 +168,7 @@ pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
     let from = now.saturating_sub(SignedDuration::from_hours(args.days * 24)).unwrap_or(Timestamp::MIN);
     let hours = reader.used_between(from, now).await?;
     let ask = Ask { kind: args.kind, term: args.term, discount: args.discount };
-    let report = CommitReport::of(propose(&hours, &prices, &policy, ask, now), &policy, (args.days, hours.len()), now);
+    let report = CommitReport::of(propose(&hours, &prices, &policy, ask, Wall(now)), &policy, (args.days, hours.len()), now);
     let exit = if report.too_little.is_some() { Exit::Short } else { Exit::Done };
     out::print(args.output.format, &report, CommitReport::table)?;
     Ok(exit)
@@ -183,7 +184,7 @@ pub(super) async fn last_policy(reader: &Reader, dir: &Path) -> Result<Policy, C
 
 impl CommitReport {
     fn of(found: Result<Proposals, TooLittleUse>, policy: &Policy, (days, hours): (i64, usize), now: Timestamp) -> Self {
-        let is_off = |commitment: &&Commitment| commitment.is_active(now);
+        let is_off = |commitment: &&Commitment| commitment.is_active(Wall(now));
         let row = |of: &Commitment| CommittedRow { name: of.name.clone(), kind: of.kind(), until: of.until };
         let committed = policy.commitments.iter().filter(is_off).map(row).collect();
         let report = Self {

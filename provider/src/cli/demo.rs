@@ -44,7 +44,7 @@ pub(super) struct DemoArgs {
 pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
     let DemoArgs { seed, hours, policy, world, state_dir } = args;
     let book = Arc::new(price_tables::prices(None)?);
-    let world = price_tables::world_config(world.as_deref(), &book, Clock::System.now())?;
+    let world = price_tables::world_config(world.as_deref(), &book, Clock::system().now())?;
     let policy = match policy {
         Some(path) => (files::shown(&path), price_tables::policy_text(&path).map_err(PriceTablesError::from)?),
         None => (EXAMPLE.to_owned(), policy_file::example().to_owned()),

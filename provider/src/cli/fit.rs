@@ -9,6 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 use stoker_advice::fit::{self, Ask, BoundBy, Card, Fit, Layers, Memory, Mode, Params, Precision, Speed, Tokens, Work};
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use stoker_core::base::text::quoted;
 use stoker_core::base::units::{UsdMicros, UsdPerHour, scaled};
@@ -208,7 +209,7 @@ pub(super) fn run(args: &FitArgs) -> Result<Exit, CliError> {
             && args.filter.wants(&market.place.cloud, &market.place.region, market.capacity_type, spec)
     });
     let priced: Vec<(&Market, Quote)> = wanted
-        .filter_map(|(market, _)| Some((market, usable(price_tables.entry(market).as_ref(), now).ok()?.clone())))
+        .filter_map(|(market, _)| Some((market, usable(price_tables.entry(market).as_ref(), Wall(now)).ok()?.clone())))
         .collect();
     if priced.is_empty() {
         let cure = Some("widen the filters, or run `stoker offers --all` to include offers without a price".to_owned());

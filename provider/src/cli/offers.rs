@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use serde::Serialize;
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId, ZoneName};
 use stoker_core::base::text::nearest;
 use stoker_core::base::units::{MiB, Milli, UsdPerHour};
@@ -169,7 +170,7 @@ impl OffersArgs {
                 return None;
             }
             let entry = price_tables.entry(market);
-            let quote = usable(entry.as_ref(), now);
+            let quote = usable(entry.as_ref(), Wall(now));
             // A figure that counts is of no use per GPU where no source tells how many there are.
             let reason = match (&quote, spec) {
                 (Err(why), _) => Some(why.to_string()),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
+use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{Cloud, InstanceType, NodeGroupId, PoolName, Region, ZoneId};
 use stoker_core::base::text::nearest;
 use stoker_core::base::units::UsdPerHour;
@@ -121,8 +122,8 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let source = args.policy.as_ref().map_or_else(|| EXAMPLE.to_owned(), |path| path.display().to_string());
     let pool = find_pool(&menu, &args.pool, &source)?;
     let group = args.group.as_deref().map(|text| find_group(&menu, &pool, text)).transpose()?;
-    let (explanation, usage) = what_if_counted(&menu, &Memory::default(), &pool, group.as_ref(), args.count, now);
-    let lifts = lifts(&menu, &Memory::default(), (&pool, group.as_ref()), &explanation, now);
+    let (explanation, usage) = what_if_counted(&menu, &Memory::default(), &pool, group.as_ref(), args.count, Times::at(now));
+    let lifts = lifts(&menu, &Memory::default(), (&pool, group.as_ref()), &explanation, Times::at(now));
     let candidates: Vec<_> = explanation.candidates.iter().map(|candidate| CandidateRow::of(candidate, now)).collect();
     let left_out = match &group {
         Some(_) => Vec::new(),
@@ -135,7 +136,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let cash = usage.total_cash();
     let list = usage.spend.values().fold(UsdPerHour::ZERO, |sum, prices| sum.plus(*prices));
     let of_commitments = if list == cash { String::new() } else { format!(", {list}/h without commitments") };
-    let budgets = standing(&usage, &menu, now).into_iter().filter(|budget| budget.of.pool().is_none_or(|of| *of == pool));
+    let budgets = standing(&usage, &menu, Wall(now)).into_iter().filter(|budget| budget.of.pool().is_none_or(|of| *of == pool));
     let budgets = budgets.map(BudgetRow::from).collect();
     let short = explanation.found < args.count;
     let report = PlanReport {

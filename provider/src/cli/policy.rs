@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::PoolName;
 use stoker_core::catalogue::group::Menu;
 use stoker_core::choose::feasibility::warnings;
@@ -132,7 +133,7 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     };
     let menu = price_tables.menu(read.value.clone());
     let placed = |doubt: &FileFault| format!("{name}:{}:{}: {}", doubt.line, doubt.column, doubt.message);
-    let cannot = warnings(&menu, now).into_iter().map(|warning| match warning.place(&menu.policy) {
+    let cannot = warnings(&menu, Wall(now)).into_iter().map(|warning| match warning.place(&menu.policy) {
         Some(path) => {
             let at = read.position(&path);
             format!("{name}:{}:{}: {warning}", at.line, at.column)

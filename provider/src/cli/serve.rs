@@ -195,7 +195,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
     if in_cluster() && !simulated_in_cluster {
         return Err(StartError::SimulatedInCluster.into());
     }
-    let clock = Clock::System;
+    let clock = Clock::system();
     let book = Arc::new(price_tables::prices(None)?);
     let config = price_tables::world_config(world.as_deref(), &book, clock.now())?;
     let state_dir = state.resolve()?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{DecisionId, NodeGroupId, NodeName, ProviderId, SupplierName};
 use stoker_core::catalogue::group::Menu;
 use stoker_core::check::check;
@@ -49,8 +50,8 @@ impl Passes {
     pub(crate) async fn order(&mut self, group: &str, delta: i32, now: Timestamp) {
         let group = NodeGroupId::new(group).unwrap();
         let before = self.memory.clone();
-        let usage = Usage::count(&before, &self.menu, now);
-        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &|_| true, now };
+        let usage = Usage::count(&before, &self.menu, Wall(now));
+        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &|_| true, times: Times::at(now) };
         let limits = decide(&inventory(&[], now), &before, &self.menu, now).plan.limits;
         let (order, _) = orders::increase(&mut self.memory, &scales, &limits[&group], &group, delta).unwrap();
         self.journal.accept(now, &AcceptedCall::Increase { group, delta, order }, &before, &self.memory).await.unwrap();
@@ -85,7 +86,7 @@ pub(crate) fn inventory(instances: &[Instance], now: Timestamp) -> Snapshot {
     let instances = instances.iter().map(|i| (i.provider_id.clone(), Arc::new(i.clone()))).collect();
     let seen = Observation { as_of: now, complete: true, instances };
     let supplier = SupplierName::new("simulated").unwrap();
-    Snapshot { suppliers: BTreeMap::from([(supplier, Some(Arc::new(seen)))]), ..Snapshot::default() }
+    Snapshot { suppliers: BTreeMap::from([(supplier, Some(Arc::new(seen)))]), wall: Wall(now), ..Snapshot::default() }
 }
 
 /// The requests among actions.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::DecisionId;
 use stoker_core::base::ids::{
     Cloud, GpuModel, GpuUuid, InstanceType, NodeName, ProviderId, RecordId, Region, SupplierName, ZoneId,
@@ -99,7 +100,7 @@ impl Fleet {
             let parts = KeyParts { cluster: cluster.clone(), group: group.id.clone(), record: RecordId(n), attempt: 1 };
             let bought = if n / 500 % 2 == 0 { CapacityType::Spot } else { CapacityType::OnDemand };
             let offer = group.offers.iter().find(|offer| offer.market.capacity_type == bought).context("no such offer")?;
-            let price = offer.quote(self.now).map(|quote| quote.price)?;
+            let price = offer.quote(Wall(self.now)).map(|quote| quote.price)?;
             let instance = ProviderId::new(format!("bench:///{}/i-{:012x}", group.zone_name, n * 0x9E37_79B9))?;
             let name = NodeName::new(format!("node-{n:06}"))?;
             let busy = n % 5 != 0;
@@ -206,8 +207,8 @@ impl Fleet {
         let fresh = |group: &Group| is_fresh(snapshot, group, now);
         for id in self.menu.groups.keys().step_by(self.menu.groups.len() / ORDERS).take(ORDERS) {
             let before = self.memory.clone();
-            let usage = Usage::count(&before, &self.menu, now);
-            let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, now };
+            let usage = Usage::count(&before, &self.menu, Wall(now));
+            let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, times: Times::at(now) };
             let limits = limits.get(id).with_context(|| format!("no limits of {id}"))?;
             increase(&mut self.memory, &scales, limits, id, i32::try_from(ORDER)?)?;
         }

@@ -41,7 +41,7 @@ pub(crate) fn options(policy: String, dir: &Path) -> (Options, WorldOptions) {
     world.boot.clouds.clear();
     (world.api.latency_ms.min, world.api.latency_ms.max) = (0, 0);
     let options = Options {
-        clock: Clock::System,
+        clock: Clock::system(),
         book: market::book(),
         policy: PolicySource::Text { name: "the bench's policy".to_owned(), text: policy },
         state_dir: dir.join("state"),

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{NodeGroupId, NodeName, PoolName, ProviderId, RecordId};
 use stoker_core::base::kinds::Evidence;
 use stoker_core::catalogue::group::Menu;
@@ -91,7 +92,7 @@ pub(crate) fn judge(decision: &Decision, before: &Memory, snapshot: &Snapshot, m
     reasons(before, memory, menu, &mut found);
     own_growth(plan, before, memory, menu, &mut found);
     moved_at_once(plan, before, memory, menu, &mut found);
-    windows(&plan.actions, before, memory, &by_group, (menu, snapshot.buffers), &mut found);
+    windows(&plan.actions, before, memory, &by_group, (menu, snapshot), &mut found);
     for record in memory.records.values() {
         let said = || plan.explanations.iter().any(|e| e.order == record.order && e.group.as_ref() == Some(&record.group));
         if record.state == State::Wanted && !said() {
@@ -259,7 +260,7 @@ fn windows(
     before: &Memory,
     memory: &Memory,
     by_group: &ByGroup<'_>,
-    (menu, buffers): (&Menu, Option<bool>),
+    (menu, snapshot): (&Menu, &Snapshot),
     found: &mut Vec<Unfounded>,
 ) {
     let rules_of = |record: &Record| {
@@ -278,7 +279,7 @@ fn windows(
         let at = released_at(record);
         let early = at.is_none_or(|at| at < earliest(record, pool, rules));
         // What off-hours leave no room for waits for no window.
-        let off = at.is_some_and(|at| is_too_many(pool, at, by_group, memory, menu));
+        let off = at.is_some() && is_too_many(pool, snapshot.wall, by_group, memory, menu);
         if early && !off {
             found.push(Unfounded::ReleasedEarly(record.id));
         }
@@ -311,7 +312,8 @@ fn windows(
         let State::Registered { node: Some(node), .. } = &record.state else { continue };
         let warm = record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Warm);
         // The autoscaler keeps the nodes of a buffer by itself.
-        let held = |(pool, _): &(&Pool, _)| !pool.warm_floor.as_ref().is_some_and(|floor| floor.is_kept_by_buffers(buffers));
+        let held =
+            |(pool, _): &(&Pool, _)| !pool.warm_floor.as_ref().is_some_and(|floor| floor.is_kept_by_buffers(snapshot.buffers));
         if warm && opened.contains(node) && rules_of(record).as_ref().is_some_and(held) {
             found.push(Unfounded::OpensKept(node.clone()));
         }
@@ -333,8 +335,8 @@ fn counted(pool: &Pool, by_group: &ByGroup<'_>, memory: &Memory, menu: &Menu) ->
 }
 
 /// Whether a pool has more nodes than its off-hours allow at that moment.
-fn is_too_many(pool: &Pool, at: Timestamp, by_group: &ByGroup<'_>, memory: &Memory, menu: &Menu) -> bool {
-    let off = pool.off_hours.as_ref().filter(|off| off.at(at).0).and_then(|off| off.max_nodes);
+fn is_too_many(pool: &Pool, wall: Wall, by_group: &ByGroup<'_>, memory: &Memory, menu: &Menu) -> bool {
+    let off = pool.off_hours.as_ref().filter(|off| off.at(wall.0).0).and_then(|off| off.max_nodes);
     off.is_some_and(|most| counted(pool, by_group, memory, menu) > usize::try_from(most).unwrap_or(usize::MAX))
 }
 

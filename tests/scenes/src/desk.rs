@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::engine_clock::{EngineClock, JUMP, Mark, Resumed, Times, Wall};
 use stoker_core::base::ids::DecisionId;
 use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId};
 use stoker_core::catalogue::group::Menu;
@@ -36,6 +37,9 @@ const MOST_PASSES: usize = 30;
 /// How long a supplier takes to answer, and the API server to take a change.
 const ANSWERS_IN: SignedDuration = SignedDuration::from_secs(2);
 const WRITES_IN: SignedDuration = SignedDuration::from_secs(1);
+
+/// Its machine is never booted again.
+const BOOT: &str = "boot";
 
 /// How soon a machine is told again to end that was told before.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -112,8 +116,13 @@ pub(crate) struct Desk {
     pub(crate) memory: Memory,
     pub(crate) limits: BTreeMap<NodeGroupId, GroupLimits>,
     pub(crate) accounts: Accounts,
-    /// By how much the provider's clock is ahead.
-    pub(crate) skew: SignedDuration,
+    /// By how much the wall clock of the provider's machine is ahead.
+    skew: SignedDuration,
+    /// The provider's clock, and what it shows.
+    clock: EngineClock,
+    times: Times,
+    /// Where it stood when the process ended.
+    mark: Option<Mark>,
     /// Nodes that were released, and nodes that were taken although something holds them, since somebody last looked.
     pub(crate) released: Vec<NodeName>,
     /// Nodes that were released and are so no more.
@@ -131,11 +140,10 @@ pub(crate) struct Desk {
     inventory: Observation,
     /// Whether it was read since the process began: before that nothing is decided.
     read: bool,
-    /// When the last pass was begun, by the provider's clock.
-    looked_at: Timestamp,
     listing: Vec<NodeGroupId>,
     owners: BTreeMap<String, NodeGroupId>,
     told: told::Told,
+    start: Timestamp,
     now: Timestamp,
 }
 
@@ -163,6 +171,10 @@ impl Desk {
             limits: BTreeMap::new(),
             accounts: Accounts::default(),
             skew: SignedDuration::ZERO,
+            clock: EngineClock::starting(SignedDuration::ZERO, Wall(start)),
+            times: Times::at(start),
+            mark: None,
+            start,
             released: Vec::new(),
             kept_again: Vec::new(),
             taken: Vec::new(),
@@ -175,7 +187,6 @@ impl Desk {
             ended_lately: BTreeMap::new(),
             inventory: Observation { as_of: start, complete: true, instances: BTreeMap::new() },
             read: false,
-            looked_at: start,
             listing: Vec::new(),
             owners: BTreeMap::new(),
             told: told::Told::default(),
@@ -185,9 +196,38 @@ impl Desk {
         desk
     }
 
-    /// The provider's clock.
-    pub(crate) fn ours(&self) -> Timestamp {
-        self.now + self.skew
+    /// The provider's decision time.
+    pub(crate) const fn ours(&self) -> Timestamp {
+        self.times.now
+    }
+
+    /// What the wall clock of its machine shows.
+    pub(crate) const fn wall(&self) -> Wall {
+        self.times.wall
+    }
+
+    /// The wall clock of the provider's machine is set.
+    pub(crate) fn jump(&mut self, by: SignedDuration) {
+        self.skew += by;
+        self.tick();
+    }
+
+    /// The boot-time clock, which runs as true time does, and the wall.
+    fn clocks(&self) -> (SignedDuration, Wall) {
+        (self.now.duration_since(self.start), Wall(self.now + self.skew))
+    }
+
+    fn tick(&mut self) {
+        let (boot, wall) = self.clocks();
+        self.times = self.clock.advance(boot, wall);
+    }
+
+    /// The true time of a moment to come by the provider's clock, unless that runs slower: then it looks once more.
+    fn truly(&self, at: Timestamp) -> Timestamp {
+        let wait = at.duration_since(self.ours());
+        let off = self.wall().0.duration_since(self.ours()).abs();
+        let least = SignedDuration::from_secs(i64::from(!off.is_zero() && off <= JUMP));
+        self.now.saturating_add(wait.max(least)).unwrap_or(Timestamp::MAX)
     }
 
     /// Takes up another policy.
@@ -198,6 +238,7 @@ impl Desk {
     /// Lets time pass; the machines that are gone by now, and whether the provider has anything new to decide on.
     pub(crate) fn advance(&mut self, now: Timestamp) -> (Vec<crate::cloud::Machine>, bool) {
         self.now = now;
+        self.tick();
         self.line.now(now);
         let gone = self.cloud.advance(now);
         let mut news = !gone.is_empty();
@@ -242,7 +283,7 @@ impl Desk {
             self.passes += 1;
             let ours = self.ours();
             let decision = decide(&snapshot, &self.memory, &self.menu, ours);
-            self.again = decision.next_change_at.map(|at| at - self.skew);
+            self.again = decision.next_change_at.map(|at| self.truly(at));
             let unfounded = conclusions::judge(&decision, &self.memory, &snapshot, &self.menu);
             let at = self.line.clock();
             self.broken.extend(unfounded.iter().map(|what| format!("{at} unfounded: {what:?}")));
@@ -272,20 +313,17 @@ impl Desk {
     }
 
     fn snapshot(&mut self) -> Snapshot {
-        let ours = self.ours();
-        if ours < self.looked_at {
-            self.inventory.set_back(self.looked_at, ours);
-        }
-        self.looked_at = ours;
+        let Times { now: ours, wall } = self.times;
         if !self.faults.stale {
             self.read = true;
             let instances = self.cloud.machines.iter().map(|(id, m)| (id.clone(), Arc::clone(&m.made))).collect();
-            self.inventory = Observation { as_of: ours, complete: true, instances };
+            self.inventory = Observation { as_of: ours, complete: true, instances }.happened_by(ours);
         }
         Snapshot {
+            wall,
             suppliers: [(market::supplier(), Some(Arc::new(self.inventory.clone())))].into(),
             cluster: Some(Arc::clone(&self.facts)),
-            outcomes: self.outcomes.clone(),
+            outcomes: self.outcomes.iter().map(|(key, outcome)| (key.clone(), outcome.clone().happened_by(ours))).collect(),
             launching: self.asked.iter().map(|asked| asked.request.key.clone()).collect(),
             terminating: self.ending.keys().cloned().collect(),
             drains: self.drains.clone(),
@@ -344,6 +382,7 @@ impl Desk {
     /// The process ends, with all that it had only in memory.
     pub(crate) fn die(&mut self) {
         self.faults.down = true;
+        self.mark = Some(self.clock.mark(Some(BOOT.to_owned())));
         // What was asked of the supplier is done, and nobody hears of it.
         for Asked { request, .. } in std::mem::take(&mut self.asked) {
             let _: LaunchOutcome = self.cloud.launch(&request, self.now);
@@ -368,5 +407,14 @@ impl Desk {
             self.broken.push(format!("{at} the memory that was written is not the one that is read"));
         }
         self.memory = read;
+        let (boot, wall) = self.clocks();
+        if let Some(mark) = self.mark.take() {
+            let Resumed { clock, rebase, .. } = EngineClock::resume(&mark, boot, Some(BOOT), wall);
+            self.clock = clock;
+            self.tick();
+            if let Some(by) = rebase {
+                self.memory = self.memory.rebased(by).unwrap();
+            }
+        }
     }
 }

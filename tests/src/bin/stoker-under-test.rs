@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
     let Args { policy, world, state_dir, world_file } = Args::parse();
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let (clock, book) = (Clock::System, market::book());
+    let (clock, book) = (Clock::system(), market::book());
     let world = price_tables::world_config(Some(&world), &book, clock.now())?;
     let options = Options {
         clock,

@@ -38,7 +38,7 @@ pub(crate) async fn provider(
     let mut world = market::calm();
     world.boot.median_seconds = 1;
     let options = Options {
-        clock: Clock::System,
+        clock: Clock::system(),
         book: market::book(),
         policy: PolicySource::Text {
             name: "the test's policy".to_owned(),

@@ -70,9 +70,9 @@ impl World {
         });
         let nodes: KnownNodes = Arc::new(|| ["gpu-a", "gpu-b"].map(|name| NodeName::new(name).unwrap()).to_vec());
         let stop = CancellationToken::new();
-        let readings = GpuFeed::new(asker.clone(), policy.clone(), nodes, tell, metrics.clone(), Clock::System);
+        let readings = GpuFeed::new(asker.clone(), policy.clone(), nodes, tell, metrics.clone(), Clock::system());
         tokio::spawn(readings.run(stop.clone()));
-        let signals = Signals::new(Some(asker), policy, metrics, Clock::System);
+        let signals = Signals::new(Some(asker), policy, metrics, Clock::system());
         let demand = signals.demand();
         tokio::spawn(signals.run(stop.clone()));
         Self { exporters, demand, began, seen, registry, prometheus: Some(prometheus), stop, _policy: sender }

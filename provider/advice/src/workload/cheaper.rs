@@ -8,6 +8,7 @@ use super::Inputs;
 use super::class::{Measure, Used};
 use super::observed::{Kind, Workload, month};
 use crate::fit::Power;
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{InstanceType, PoolName, SupplierName};
 use stoker_core::base::kinds::Workload as Runs;
 use stoker_core::base::units::{MiB, Milli, UsdMicros, UsdPerHour};
@@ -177,7 +178,7 @@ pub(super) fn find(
     for group in inputs.wide.pool_groups(&pool.name) {
         let Some(gpu) = inputs.book.gpu_of(&group.spec) else { continue };
         let quote = group.offers.iter().find(|offer| offer.market.capacity_type == now.capacity_type);
-        let Some((market, Ok(quote))) = quote.map(|offer| (&offer.market, offer.quote(inputs.now))) else { continue };
+        let Some((market, Ok(quote))) = quote.map(|offer| (&offer.market, offer.quote(Wall(inputs.now)))) else { continue };
         for (layout, gpus, has) in ways(pool, group, gpu, now.gpus) {
             let has = has.times(gpus);
             let same = layout == Layout::Whole && gpus == now.gpus && now.instance_types.contains(&group.place.instance_type);

@@ -11,9 +11,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{NodeGroupId, PoolName, SupplierName, ZoneName};
 use crate::base::index::Lookup;
 use crate::base::kinds::TaintEffect;
@@ -100,8 +100,8 @@ impl Offer {
     ///
     /// # Errors
     /// Says why there is none.
-    pub fn quote(&self, now: Timestamp) -> Result<&Quote, Unpriced> {
-        usable(self.entry.as_ref(), now)
+    pub fn quote(&self, wall: Wall) -> Result<&Quote, Unpriced> {
+        usable(self.entry.as_ref(), wall)
     }
 }
 

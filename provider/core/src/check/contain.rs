@@ -27,7 +27,7 @@
 //! | `refused`, `spot` | market | kept |
 //! | `reclaims` | region | kept |
 //! | `budgets` | pool, fleet | kept: the next pass counts again |
-//! | `exposure_at`, `watched_at`, `orphans`, `unlisted`, `session` | fleet | kept |
+//! | `exposure_at`, `watched_at`, `orphans`, `session` | fleet | kept |
 //! | `next_record`, `next_order` | fleet | kept: no number is used twice |
 //! | `faults` | fleet | what this check found |
 //!
@@ -117,7 +117,6 @@ fn revert(memory: &mut Memory, before: &Memory, paused: &Paused, found: &Found<'
         windows: _,
         images: _,
         orphans: _,
-        unlisted: _,
         faults: _,
         next_record: _,
         next_order: _,

@@ -1,8 +1,9 @@
 //! The promise that nothing is bought by a price or an inventory that says nothing of now.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::{Found, Violation};
+use crate::base::engine_clock::Times;
 use crate::base::ids::RecordId;
 use crate::catalogue::group::Menu;
 use crate::facts::snapshot::Snapshot;
@@ -21,21 +22,21 @@ pub(super) fn known_now(
     bought: &[(RecordId, &LaunchRequest)],
     snapshot: &Snapshot,
     menu: &Menu,
-    now: Timestamp,
+    times: Times,
     found: &mut Found<'_>,
 ) {
     for (_, request) in bought {
         // A launch for a group that is not in the policy is no launch that its record says.
         let Some(group) = menu.groups.get(&request.group) else { continue };
         let inventory = snapshot.suppliers.get(&group.supplier).and_then(Option::as_ref);
-        if !inventory.is_some_and(|known| known.complete && now.duration_since(known.as_of) <= INVENTORY) {
+        if !inventory.is_some_and(|known| known.complete && times.now.duration_since(known.as_of) <= INVENTORY) {
             let (key, supplier) = (request.key.clone(), group.supplier.clone());
             found.pool(&group.pool, Violation::StaleInventory { key, supplier });
         }
         let offer = group.offers.iter().find(|offer| offer.market == request.market);
         let fresh = offer.and_then(|offer| offer.entry.as_ref()).is_some_and(|entry| match entry {
             Entry::Price(quote) => {
-                let within = |life| quote.as_of.is_some_and(|at| now.duration_since(at) < life);
+                let within = |life| quote.as_of.is_some_and(|at| times.wall.0.duration_since(at) < life);
                 match quote.kind {
                     QuoteKind::List | QuoteKind::Operator => true,
                     QuoteKind::Spot => within(SPOT),

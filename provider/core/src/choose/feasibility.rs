@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::{Cloud, PoolName};
 use crate::base::kinds::QuotaUnit;
 use crate::catalogue::claims::in_region;
@@ -121,13 +122,13 @@ impl Warning {
     }
 }
 
-/// Everything that the menu's policy asks for and cannot have at `now`, with nothing bought yet and every market open.
-pub fn warnings(menu: &Menu, now: Timestamp) -> Vec<Warning> {
-    let mut told = floors(menu, now);
+/// Everything that the menu's policy asks for and cannot have at `wall`, with nothing bought yet and every market open.
+pub fn warnings(menu: &Menu, wall: Wall) -> Vec<Warning> {
+    let mut told = floors(menu, wall);
     told.extend(overdrawn(&menu.policy));
     told.extend(long_saves(&menu.policy));
     let ended = menu.policy.commitments.iter().filter_map(|commitment| {
-        let until = commitment.until.filter(|until| *until <= now)?;
+        let until = commitment.until.filter(|until| wall.shows(*until))?;
         Some(Warning::Ended { name: commitment.name.clone(), until })
     });
     told.extend(ended);
@@ -160,9 +161,10 @@ fn long_saves(policy: &Policy) -> Vec<Warning> {
 }
 
 /// Floors are bought as any nodes are, pool after pool.
-fn floors(menu: &Menu, now: Timestamp) -> Vec<Warning> {
+fn floors(menu: &Menu, wall: Wall) -> Vec<Warning> {
     let memory = Memory::default();
-    let mut usage = Usage::count(&memory, menu, now);
+    let times = Times::at(wall.0);
+    let mut usage = Usage::count(&memory, menu, wall);
     let mut told = Vec::new();
     for pool in &menu.policy.pools {
         // What a schedule asks for at times is told when it is due; what stands forever is told now.
@@ -174,8 +176,8 @@ fn floors(menu: &Menu, now: Timestamp) -> Vec<Warning> {
         if min == 0 || groups.is_empty() || usage.off_hours.contains_key(name) {
             continue;
         }
-        let alone = what_if(menu, &memory, name, None, min, now);
-        let allocation = allocate(&Scales { menu, memory: &memory, usage: &usage, fresh: &|_| true, now }, &groups, min);
+        let alone = what_if(menu, &memory, name, None, min, times);
+        let allocation = allocate(&Scales { menu, memory: &memory, usage: &usage, fresh: &|_| true, times }, &groups, min);
         let found = allocation.found();
         usage = allocation.usage;
         if alone.found < min {

@@ -1,8 +1,8 @@
 //! Price of an offer, in parts.
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::base::engine_clock::Wall;
 use crate::base::units::{Ppm, UsdPerHour};
 use crate::catalogue::group::{Group, Menu, Offer};
 use crate::limits::commitment::CoveredBy;
@@ -83,8 +83,8 @@ impl PriceParts {
 ///
 /// # Errors
 /// Says why it has none.
-pub fn price_parts(menu: &Menu, memory: &Memory, group: &Group, offer: &Offer, now: Timestamp) -> Result<PriceParts, Unpriced> {
-    let quote = offer.quote(now)?;
+pub fn price_parts(menu: &Menu, memory: &Memory, group: &Group, offer: &Offer, wall: Wall) -> Result<PriceParts, Unpriced> {
+    let quote = offer.quote(wall)?;
     let rules = || menu.policy.pool(&group.pool)?.spot.as_ref();
     let spot = offer.prior.and_then(|prior| {
         let risk = Risk::estimate(prior, memory.spot.get(&offer.market.place).map(AsRef::as_ref));
@@ -103,7 +103,7 @@ pub fn price_parts(menu: &Menu, memory: &Memory, group: &Group, offer: &Offer, n
         per_gpu: quote.price,
         per_slice: None,
         per_work: None,
-        old: quote.is_old(now),
+        old: quote.is_old(wall),
     };
     parts.rank_at(group, parts.uncovered(), UsdPerHour::ZERO);
     Ok(parts)

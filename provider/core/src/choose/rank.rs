@@ -2,8 +2,7 @@
 //!
 //! `stoker plan`, the passes and the expander all use this ranking.
 
-use jiff::Timestamp;
-
+use crate::base::engine_clock::Times;
 use crate::base::units::UsdPerHour;
 use crate::catalogue::claims::Unlisted;
 use crate::catalogue::group::{Group, Menu, Offer};
@@ -49,7 +48,7 @@ pub struct Scales<'a> {
     /// Whether the supplier's inventory can be trusted.
     pub fresh: &'a dyn Fn(&Group) -> bool,
     /// The time.
-    pub now: Timestamp,
+    pub times: Times,
 }
 
 /// One eligible offer.
@@ -145,7 +144,7 @@ impl<'a> Scales<'a> {
     }
 
     fn price(&self, group: &Group, offer: &Offer) -> Result<PriceParts, Unpriced> {
-        price_parts(self.menu, self.memory, group, offer, self.now)
+        price_parts(self.menu, self.memory, group, offer, self.times.wall)
     }
 
     /// Whether reclaims and the pool's spot rules allow a spot offer.
@@ -153,14 +152,14 @@ impl<'a> Scales<'a> {
         let place = &offer.market.place;
         if let Some(known) = self.memory.spot.get(place)
             && let (Some(since), Some(until)) = (known.event_at, known.left_alone_until())
-            && self.now < until
+            && self.times.now < until
         {
             return Err(Barred::Reclaimed { since, until });
         }
         // The map is empty in quiet times, and then no key is made.
         if !self.memory.reclaims.is_empty()
             && let Some(region) = self.memory.reclaims.get(&(place.cloud.clone(), place.region.clone()))
-            && let Some(until) = region.left_alone_until.filter(|until| self.now < *until)
+            && let Some(until) = region.left_alone_until.filter(|until| self.times.now < *until)
         {
             return Err(Barred::RegionReclaims { region: place.region.clone(), until });
         }
@@ -176,7 +175,8 @@ impl<'a> Scales<'a> {
         }
         let on_demand = group.offers.iter().find(|offer| offer.market.capacity_type == CapacityType::OnDemand);
         let transfer = group.transfer.map_or(UsdPerHour::ZERO, |transfer| transfer.per_hour(Hazard(0)));
-        let cheaper = |offer: &&Offer| offer.quote(self.now).is_ok_and(|quote| quote.price.plus(transfer) < parts.effective);
+        let cheaper =
+            |offer: &&Offer| offer.quote(self.times.wall).is_ok_and(|quote| quote.price.plus(transfer) < parts.effective);
         if let Some(on_demand) = on_demand.filter(cheaper)
             && let Ok(on_demand) = self.weigh(group, on_demand)
         {
@@ -189,7 +189,7 @@ impl<'a> Scales<'a> {
     /// How many launches a market's own history allows: none while it is left alone, one while it is on trial.
     fn market_room(&self, market: &Market) -> Result<u32, Barred> {
         let Some(backoff) = self.memory.refused.get(market) else { return Ok(u32::MAX) };
-        if self.now < backoff.until {
+        if self.times.now < backoff.until {
             return Err(Barred::BackedOff { code: backoff.kind.code().to_owned(), since: backoff.since, until: backoff.until });
         }
         let on_trial = self.memory.records.values().any(|record| match &record.state {
@@ -204,7 +204,7 @@ impl<'a> Scales<'a> {
     /// The limit that binds the next node of a group, over all of its offers; `None` where no limit does.
     pub fn binding(&self, group: &Group) -> Option<Bound> {
         let rooms = group.offers.iter().filter_map(|offer| {
-            let price = offer.quote(self.now).ok()?.price;
+            let price = offer.quote(self.times.wall).ok()?.price;
             Some(self.usage.room(group, offer, &self.next(group, offer, price), self.menu))
         });
         rooms.max_by_key(|room| room.nodes)?.bound

@@ -16,9 +16,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::base::engine_clock::Times;
 use crate::base::ids::{NodeGroupId, PoolName};
 use crate::base::units::UsdPerHour;
 use crate::catalogue::group::{Group, Menu, Offer};
@@ -106,14 +106,14 @@ pub fn lifts(
     memory: &Memory,
     (pool, group): (&PoolName, Option<&NodeGroupId>),
     made: &Explanation,
-    now: Timestamp,
+    times: Times,
 ) -> Vec<Lift> {
-    let before = Outcome::of(menu, memory, made, now);
+    let before = Outcome::of(menu, memory, made, times.wall);
     let groups = menu.pool_groups(pool).map(AsRef::as_ref).filter(|own: &&Group| group.is_none_or(|id| own.id == *id));
     // Where several limits bind the same offer not all are named, so whatever could bind is tried.
-    let mut limits = Constraint::that_could_bind(&Usage::count(memory, menu, now), menu, groups, made.asked, now);
+    let mut limits = Constraint::that_could_bind(&Usage::count(memory, menu, times.wall), menu, groups, made.asked, times.wall);
     limits.extend(reasons(made).into_iter().map(|(limit, _)| limit));
-    let anew = |menu: &Menu| Outcome::of(menu, memory, &what_if(menu, memory, pool, group, made.asked, now), now);
+    let anew = |menu: &Menu| Outcome::of(menu, memory, &what_if(menu, memory, pool, group, made.asked, times), times.wall);
     let mut lifts: Vec<Lift> = limits
         .into_iter()
         .filter_map(|limit| {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::base::engine_clock::Times;
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::base::index::{Lookup, LookupSet};
 use crate::base::kinds::ReturnToSpot;
@@ -162,17 +163,17 @@ pub struct SpotReturn<'a> {
 
 impl<'a> SpotReturn<'a> {
     /// `None` where the pool's nodes do not move back, or no market has settled.
-    pub fn of(pool: &'a Pool, menu: &'a Menu, memory: &'a Memory, running: &'a Running<'a>, now: Timestamp) -> Option<Self> {
+    pub fn of(pool: &'a Pool, menu: &'a Menu, memory: &'a Memory, running: &'a Running<'a>, times: Times) -> Option<Self> {
         let rules = moves_back(pool)?;
         let mut settled: Lookup<_, Settled<'_>> = Lookup::default();
         for group in menu.pool_groups(&pool.name) {
             let sold_beside = running.sales.beside(group);
-            for offer in group.offers.iter().filter(|offer| has_settled(memory, &offer.market, sold_beside, now)) {
+            for offer in group.offers.iter().filter(|offer| has_settled(memory, &offer.market, sold_beside, times.now)) {
                 let Settled { groups, targets } = settled.entry(type_of(group)).or_default();
                 if groups.last().is_none_or(|last| last.id != group.id) {
                     groups.push(group);
                 }
-                let parts = price_parts(menu, memory, group, offer, now).ok();
+                let parts = price_parts(menu, memory, group, offer, times.wall).ok();
                 targets.extend(parts.map(|parts| Target { market: offer.market.clone(), parts, transfer: group.transfer }));
             }
         }
@@ -207,7 +208,7 @@ impl<'a> SpotReturn<'a> {
         let worth = |Target { market, parts, transfer }: &Target, saved: UsdPerHour| {
             let hazard = parts.spot.as_ref()?.risk.hazard;
             let life = i64::try_from(3_600_000_000_000 / hazard.0.max(1)).unwrap_or(i64::MAX);
-            let serves = scales.now.duration_since(*ready).as_secs().min(life);
+            let serves = scales.times.now.duration_since(*ready).as_secs().min(life);
             let read = transfer.filter(|_| work).map_or(UsdMicros(0), |transfer| transfer.per_read);
             let cost = parts.quote.price.plus(waiting).over_seconds(late.as_secs()).plus(read);
             let gain = saved.plus(reading).minus(parts.effective).over_seconds(serves);
@@ -240,7 +241,7 @@ impl<'a> SpotReturn<'a> {
         let with_it = if shares { None } else { self.first_settled(scales, alike) };
         with_it.or_else(|| {
             let mut usage = Usage::clone(scales.usage);
-            usage.remove(record, group, scales.menu, scales.now);
+            usage.remove(record, group, scales.menu, scales.times.wall);
             self.first_settled(&Scales { usage: &usage, ..*scales }, alike)
         })
     }
@@ -250,7 +251,7 @@ impl<'a> SpotReturn<'a> {
         let (eligible, _) = scales.rank(groups.iter().copied());
         let settled = eligible.into_iter().find(|e| {
             let sold_beside = self.running.sales.beside(e.group);
-            has_settled(scales.memory, &e.offer.market, sold_beside, scales.now)
+            has_settled(scales.memory, &e.offer.market, sold_beside, scales.times.now)
         })?;
         let transfer = settled.group.transfer;
         Some(Target { market: settled.offer.market.clone(), parts: settled.parts, transfer })

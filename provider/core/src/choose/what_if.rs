@@ -1,8 +1,7 @@
 //! What-if: what a pass would buy for a number of nodes, over a pool or one group, without doing
 //! it.
 
-use jiff::Timestamp;
-
+use crate::base::engine_clock::Times;
 use crate::base::ids::{NodeGroupId, PoolName};
 use crate::catalogue::group::{Group, Menu};
 use crate::choose::allocate::{Allocation, allocate, tell_binding};
@@ -19,9 +18,9 @@ pub fn what_if(
     pool: &PoolName,
     group: Option<&NodeGroupId>,
     count: u32,
-    now: Timestamp,
+    times: Times,
 ) -> Explanation {
-    what_if_counted(menu, memory, pool, group, count, now).0
+    what_if_counted(menu, memory, pool, group, count, times).0
 }
 
 /// The same, and what would be used of every limit then.
@@ -31,13 +30,13 @@ pub fn what_if_counted(
     pool: &PoolName,
     group: Option<&NodeGroupId>,
     count: u32,
-    now: Timestamp,
+    times: Times,
 ) -> (Explanation, Usage) {
     let groups: Vec<&Group> =
         menu.pool_groups(pool).map(AsRef::as_ref).filter(|g| group.is_none_or(|id| g.id == *id)).collect();
-    let usage = Usage::count(memory, menu, now);
+    let usage = Usage::count(memory, menu, times.wall);
     let fresh = |_: &Group| true;
-    let scales = Scales { menu, memory, usage: &usage, fresh: &fresh, now };
+    let scales = Scales { menu, memory, usage: &usage, fresh: &fresh, times };
     let allocation = allocate(&scales, &groups, count);
     let (eligible, barred) = scales.rank(groups.iter().copied());
     let mut candidates = scales.explain(&eligible, &barred, &allocation.chosen());

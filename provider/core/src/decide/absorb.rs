@@ -52,7 +52,7 @@ pub(super) fn outcomes(draft: &mut Draft<'_>) {
         match (&record.state, outcome) {
             (State::Launching { purchase, .. }, LaunchOutcome::Launched(made)) => {
                 sold(draft, &purchase.market);
-                draft.set_state(record.id, booting(purchase, made, draft.now));
+                draft.set_state(record.id, booting(purchase, made));
             }
             (State::Cancelled { purchase, .. }, LaunchOutcome::Launched(made)) => {
                 draft.set_state(record.id, found_cancelled(draft, &record.group, purchase, made));
@@ -91,10 +91,9 @@ fn sold(draft: &mut Draft<'_>, market: &Market) {
     }
 }
 
-/// A machine that was made. The supplier's clock may be far ahead of Stoker's, and nothing was launched in the future.
-fn booting(purchase: &Purchase, made: &Instance, now: Timestamp) -> State {
-    let launched_at = made.launched_at.min(now);
-    State::Booting { purchase: purchase.clone(), instance: made.provider_id.clone(), launched_at }
+/// A machine that was made.
+fn booting(purchase: &Purchase, made: &Instance) -> State {
+    State::Booting { purchase: purchase.clone(), instance: made.provider_id.clone(), launched_at: made.launched_at }
 }
 
 /// A machine that was made although its order was taken back meanwhile. Before anybody could tell it may have joined, and have been given
@@ -151,7 +150,7 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
     match &record.state {
         // The answer to the launch was lost; the inventory tells it.
         State::Launching { purchase, .. } if purchase.key == made.key => {
-            let state = booting(purchase, made, draft.now);
+            let state = booting(purchase, made);
             let id = record.id;
             sold(draft, &made.market);
             draft.set_state(id, state);
@@ -190,7 +189,7 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
         return;
     };
     // Without a price of its own today, budgets count the most expensive way to buy such a node: unknown is never free.
-    let price = |offer: &Offer| offer.quote(draft.now).ok().map(|quote| quote.price);
+    let price = |offer: &Offer| offer.quote(draft.wall).ok().map(|quote| quote.price);
     let own = group.offers.iter().filter(|offer| offer.market == made.market).find_map(price);
     let price = own.or_else(|| group.offers.iter().filter_map(price).max()).unwrap_or(UsdPerHour(i64::MAX / 1_000_000));
     let purchase =
@@ -206,7 +205,7 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
         placeholder: placeholder(&draft.menu.policy.cluster, &id, key.record),
         pods: PodsSeen::NotYet,
         judged: None,
-        state: booting(&purchase, made, draft.now),
+        state: booting(&purchase, made),
     };
     draft
         .memory
@@ -217,12 +216,8 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
     draft.notes.push(Note::Adopted { group: id, instance: made.provider_id.clone() });
 }
 
-/// Records whose machine a complete inventory does not list. One that was read before the clock was set back, and so in the future, says
-/// nothing of what began since.
+/// Records whose machine a complete inventory does not list.
 fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observation) {
-    if inventory.as_of > draft.now {
-        return;
-    }
     let late = |at| inventory.as_of >= Draft::after(at, VISIBLE_WITHIN);
     let mut gone = Vec::new();
     let mut emptied = Vec::new();

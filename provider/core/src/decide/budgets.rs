@@ -8,7 +8,7 @@ use crate::state::budget::Stage;
 
 /// How budgets and commitments stand.
 pub(super) fn accounts(draft: &mut Draft<'_>, usage: &Usage) -> Accounts {
-    let budgets = standing(usage, draft.menu, draft.now);
+    let budgets = standing(usage, draft.menu, draft.wall);
     for budget in &budgets {
         let before = draft.memory.budgets.get(&budget.of).copied().unwrap_or(Stage::Ample);
         if budget.stage != before {

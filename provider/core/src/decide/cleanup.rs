@@ -1,7 +1,6 @@
 //! Cleanup: ends machines, blocks the scale-down of busy nodes, deletes left-over Nodes, suspends
 //! groups whose nodes no pod joins.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
@@ -191,20 +190,11 @@ pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Held
     held
 }
 
-/// Node objects of machines that are gone, by inventories of now: an old one does not list what was made since. A Node's age is told by
-/// another clock than ours: where that is ahead, it is as old as we know it to be without a machine.
+/// Node objects of machines that are gone, by fresh inventories: an old one does not list what was made since.
 pub(super) fn gone_nodes(draft: &mut Draft<'_>) {
     let mut actions = Vec::new();
-    let mut ageless = BTreeMap::new();
     for (provider_id, node) in draft.machines.unlisted.iter().copied() {
-        let born = if node.created_at > draft.now {
-            let since = draft.memory.unlisted.get(provider_id).copied().unwrap_or(draft.now);
-            ageless.insert(provider_id.clone(), since);
-            since
-        } else {
-            node.created_at
-        };
-        let settled = Draft::after(born, NODE_GRACE);
+        let settled = Draft::after(node.created_at, NODE_GRACE);
         let inventories = &draft.snapshot.suppliers;
         let gone = !inventories.is_empty()
             && inventories
@@ -216,10 +206,6 @@ pub(super) fn gone_nodes(draft: &mut Draft<'_>) {
             actions.push(Action::RemoveNode { node: node.name.clone(), provider_id: provider_id.clone() });
         }
     }
-    for since in ageless.values() {
-        draft.look_again_at(Draft::after(*since, NODE_GRACE));
-    }
-    draft.memory.unlisted = ageless;
     draft.actions.extend(actions);
 }
 

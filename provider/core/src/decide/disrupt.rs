@@ -189,7 +189,7 @@ fn ending_capacity(draft: &Draft<'_>) -> BTreeMap<RecordId, DrainReason> {
         commitment: commitment.name.clone(),
         at: commitment.until.unwrap_or(Timestamp::MAX),
     };
-    nodes_on_ending(&draft.memory, commitments, draft.now).into_iter().map(|(id, c)| (id, why(c))).collect()
+    nodes_on_ending(&draft.memory, commitments, draft.wall).into_iter().map(|(id, c)| (id, why(c))).collect()
 }
 
 /// What no pod was told of yet is taken back when its reason is gone; what must not be moved any more, and what pods hold for too long

@@ -40,7 +40,11 @@ pub(super) fn buy(draft: &mut Draft<'_>) {
             let records = ids.iter().filter_map(|id| draft.memory.records.get(id)).filter(|record| record.purchase().is_none());
             for record in records {
                 let Some(group) = group_of(record, &draft.memory, draft.menu) else { continue };
-                if add { usage.add(record, group, draft.menu, now) } else { usage.remove(record, group, draft.menu, now) }
+                if add {
+                    usage.add(record, group, draft.menu, draft.wall)
+                } else {
+                    usage.remove(record, group, draft.menu, draft.wall)
+                }
             }
         };
         count(&mut usage, draft, false);
@@ -65,10 +69,10 @@ fn fill_order(
     ids: &[RecordId],
     fresh: &dyn Fn(&Group) -> bool,
 ) -> Usage {
-    let (menu, now) = (draft.menu, draft.now);
+    let (menu, now, wall) = (draft.menu, draft.now, draft.wall);
     let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     // The choice is explained as it stood before the order: what bars an offer then is not what the order itself used up.
-    let scales = Scales { menu, memory: &draft.memory, usage, fresh, now };
+    let scales = Scales { menu, memory: &draft.memory, usage, fresh, times: draft.times() };
     let (eligible, barred) = scales.rank([group]);
     let before = scales.explain(&eligible, &barred, &[]);
     let allocation = allocate(&scales, &[group], asked);
@@ -106,12 +110,12 @@ fn fill_order(
     } else {
         let bought = ids.iter().filter(|id| !left.contains(id)).filter_map(|id| draft.memory.records.get(id));
         bought.fold(usage.clone(), |mut filled, record| {
-            filled.add(record, group, menu, now);
+            filled.add(record, group, menu, wall);
             filled
         })
     };
     let mut candidates = retell(before, &chosen);
-    let after = Scales { menu, memory: &draft.memory, usage: &filled, fresh, now };
+    let after = Scales { menu, memory: &draft.memory, usage: &filled, fresh, times: draft.times() };
     tell_binding(&mut candidates, &after, !left.is_empty());
     mark_ends(&after, &mut candidates, !left.is_empty());
     if !left.is_empty() {

@@ -48,8 +48,8 @@ pub(super) fn look(draft: &mut Draft<'_>) {
     let policy = Arc::clone(&draft.menu.policy);
     draft.floors = vec![None; policy.pools.len()];
     for pool in &policy.pools {
-        if let Some(at) = pool.off_hours.as_ref().and_then(|off| off.at(draft.now).1) {
-            draft.look_again_at(at);
+        if let Some(at) = pool.off_hours.as_ref().and_then(|off| off.at(draft.wall.0).1) {
+            draft.look_again_on_wall(at);
         }
     }
     if policy.pools.iter().all(|pool| pool.warm_floor.is_none()) {
@@ -59,7 +59,10 @@ pub(super) fn look(draft: &mut Draft<'_>) {
     for (at, pool) in policy.pools.iter().enumerate() {
         let (Some(floor), Some(count)) = (&pool.warm_floor, counts.get(at)) else { continue };
         let wanted = wants(draft, pool, floor, count);
-        for at in wanted.changes_at.into_iter().chain(count.changes_at()) {
+        if let Some(at) = wanted.changes_at {
+            draft.look_again_on_wall(at);
+        }
+        if let Some(at) = count.changes_at() {
             draft.look_again_at(at);
         }
         grow(draft, &pool.name, &wanted, count);
@@ -75,7 +78,7 @@ fn wants(draft: &Draft<'_>, pool: &Pool, floor: &WarmFloor, count: &Count<'_>) -
     let quantile = known.and_then(|known| known.quantile);
     let signals = known.and_then(|known| known.replicas).map(|replicas| count.nodes_for(replicas, draft.menu, pool));
     let off_hours = pool.off_hours.as_ref();
-    floor.wanted(&Basis { at_work: count.at_work, quantile, signals, off_hours, now: draft.now })
+    floor.wanted(&Basis { at_work: count.at_work, quantile, signals, off_hours, wall: draft.wall })
 }
 
 /// How many warm nodes each pool wants, by its place in the policy, where [`look`] has not worked that out yet.
@@ -113,7 +116,7 @@ fn grow(draft: &mut Draft<'_>, pool: &PoolName, wanted: &Wanted, count: &Count<'
 fn room(draft: &Draft<'_>, group: &Group) -> u32 {
     let (snapshot, now) = (draft.snapshot, draft.now);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: draft.usage(), fresh: &fresh, now };
+    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: draft.usage(), fresh: &fresh, times: draft.times() };
     group.offers.iter().filter_map(|offer| scales.weigh(group, offer).ok()).map(|open| open.room).max().unwrap_or(0)
 }
 

@@ -27,17 +27,17 @@ pub const UNUSED_AFTER: SignedDuration = SignedDuration::from_mins(15);
 /// are kept from the autoscaler.
 pub(super) fn of_groups(draft: &mut Draft<'_>, usage: &Usage, held: &HeldBy) -> BTreeMap<NodeGroupId, GroupLimits> {
     let uncredited = uncredited(draft);
-    let (snapshot, now) = (draft.snapshot, draft.now);
+    let (snapshot, now, wall) = (draft.snapshot, draft.now, draft.wall);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
     let mut limits = BTreeMap::new();
     {
-        let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
+        let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, times: draft.times() };
         let mut open: BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>> = BTreeMap::new();
         for (group, held) in draft.menu.groups.values().zip(held.listed()) {
             let target = usage.target(&group.id);
             let (mut eligible, barred) = scales.rank([group.as_ref()]);
             let room = eligible.iter().map(|e| e.room).max().unwrap_or(0);
-            let priced = group.offers.iter().any(|offer| offer.quote(now).is_ok());
+            let priced = group.offers.iter().any(|offer| offer.quote(wall).is_ok());
             let held_back = uncredited.closing(group).filter(|_| !sabotage::on("uncredited-open"));
             let closed = match held_back {
                 Some(nodes) => Some(Closed::Uncredited { nodes }),
@@ -101,7 +101,7 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, usage: &Usage, held: &HeldBy) -> 
 /// Moments at which a limit can change with no new fact.
 fn next_moments(draft: &Draft<'_>) -> Vec<jiff::Timestamp> {
     let lapses = draft.menu.groups.values().flat_map(|g| &g.offers).filter_map(|offer| {
-        let quote = offer.quote(draft.now).ok()?;
+        let quote = offer.quote(draft.wall).ok()?;
         quote.lapses_at()
     });
     let backoffs = draft.memory.refused.values().map(|b| b.until);
@@ -114,7 +114,8 @@ fn next_moments(draft: &Draft<'_>) -> Vec<jiff::Timestamp> {
         .flatten()
         .map(|i| Draft::after(i.as_of, super::STALE_INVENTORY + SignedDuration::from_secs(1)));
     let commitments = draft.menu.policy.commitments.iter().flat_map(Commitment::moments);
-    lapses.chain(backoffs).chain(credits).chain(stale).chain(commitments).filter(|at| *at > draft.now).collect()
+    let on_wall = lapses.chain(commitments).map(|at| draft.times().when_wall_shows(at));
+    on_wall.chain(backoffs).chain(credits).chain(stale).filter(|at| *at > draft.now).collect()
 }
 
 /// Of a pool's open groups in one zone, those that another makes pointless are not worth listing, unless they have nodes.

@@ -1,14 +1,13 @@
 //! The decision of one pass. The same inputs give the same plan, byte for byte.
 //!
-//! The order of the steps is the order of the calls in [`decide`]: what a clock noted that ran ahead is pulled back, what the world says
-//! goes in, then nodes are let go, then what is wanted is bought, then nodes are guarded and cleaned up, then the limits follow from what
-//! is left.
+//! The order of the steps is the order of the calls in [`decide`]: what the world says goes in, then
+//! nodes are let go, then what is wanted is bought, then nodes are guarded and cleaned up, then the
+//! limits follow from what is left.
 
 mod absorb;
 mod budgets;
 mod busy;
 mod cleanup;
-mod clock;
 mod disrupt;
 mod fill;
 mod floors;
@@ -31,6 +30,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
 use crate::base::index::LookupSet;
 use crate::catalogue::group::{Group, Menu};
@@ -55,7 +55,6 @@ pub const STALE_INVENTORY: SignedDuration = SignedDuration::from_mins(2);
 /// `snapshot` is what is true, `memory` what the last pass remembered, `menu` the policy with its groups and prices.
 pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp) -> Decision {
     let mut draft = Draft::new(snapshot, memory, menu, now);
-    clock::set_back(&mut draft.memory, now);
     absorb::outcomes(&mut draft);
     absorb::inventory(&mut draft);
     absorb::registrations(&mut draft);
@@ -92,6 +91,7 @@ struct Draft<'a> {
     before: &'a Memory,
     menu: &'a Menu,
     now: Timestamp,
+    wall: Wall,
     homes: GroupIndex<'a>,
     machines: Machines<'a>,
     memory: Memory,
@@ -122,6 +122,7 @@ impl<'a> Draft<'a> {
             before: memory,
             menu,
             now,
+            wall: snapshot.wall,
             homes,
             machines,
             memory: memory.clone(),
@@ -143,6 +144,15 @@ impl<'a> Draft<'a> {
         if at > self.now && self.next_change_at.is_none_or(|next| at < next) {
             self.next_change_at = Some(at);
         }
+    }
+
+    /// Notes a moment by the wall at which something may differ.
+    fn look_again_on_wall(&mut self, at: Timestamp) {
+        self.look_again_at(self.times().when_wall_shows(at));
+    }
+
+    const fn times(&self) -> Times {
+        Times { now: self.now, wall: self.wall }
     }
 
     /// `life` after `start`; the end of time where that is further.
@@ -214,7 +224,7 @@ impl<'a> Draft<'a> {
     /// What is used of every limit: counted when it is first asked for, and again after a change.
     fn usage(&self) -> &Usage {
         let owned = || self.seated().filter_map(|(record, seat)| Some((record.as_ref(), seat.home?.owner())));
-        self.counted.get_or_init(|| Usage::count_owned(owned(), self.memory.budgets.clone(), self.menu, self.now))
+        self.counted.get_or_init(|| Usage::count_owned(owned(), self.memory.budgets.clone(), self.menu, self.wall))
     }
 
     /// The same, to go on from with what this pass changes.
@@ -262,7 +272,7 @@ pub fn is_fresh(snapshot: &Snapshot, group: &Group, now: Timestamp) -> bool {
     snapshot.suppliers.get(&group.supplier).and_then(Option::as_ref).is_some_and(|inventory| tells_of_now(inventory, now))
 }
 
-/// Whether an inventory is complete and fresh. One from far in the future was read before the clock was set back.
+/// Whether an inventory is complete and fresh.
 fn tells_of_now(inventory: &Observation, now: Timestamp) -> bool {
-    inventory.complete && now.duration_since(inventory.as_of).abs() <= STALE_INVENTORY
+    inventory.complete && now.duration_since(inventory.as_of) <= STALE_INVENTORY
 }

@@ -64,10 +64,9 @@ pub(super) fn hear(draft: &mut Draft<'_>) {
 }
 
 /// Whether the longest time is over that any notice of its market leaves, and nothing was begun for it in that time. A probe that fell silent
-/// cannot say that its notice was withdrawn, and pods that are told only now are given no more time than the machine's end gives them. What
-/// was heard as far in the future was heard before the clock was set back.
+/// cannot say that its notice was withdrawn, and pods that are told only now are given no more time than the machine's end gives them.
 fn is_past(draft: &Draft<'_>, record: RecordId, said: &Notice, market: &Market) -> bool {
-    let over = draft.now.duration_since(said.since).abs() > longest_notice(market);
+    let over = draft.now.duration_since(said.since) > longest_notice(market);
     over && !draft.memory.leaving.contains_key(&record)
 }
 

@@ -120,7 +120,7 @@ pub fn increase(
     }
     let floor = limits.target + asked <= limits.min;
     let credited_to = memory.session;
-    Ok(file(memory, scales.menu, group_id, asked, (credited_to, floor), scales.now))
+    Ok(file(memory, scales.menu, group_id, asked, (credited_to, floor), scales.times.now))
 }
 
 /// Files an order: who counts on it while it boots, and whether it is for a floor rather than for pods.

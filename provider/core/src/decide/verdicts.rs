@@ -187,7 +187,7 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
             found(verdict, why.reason())
         }
         GpuActivity::Unclear(why) => match known {
-            Some(known) if known.verdict != Verdict::Unknown && wait_until(why.unknown_from(untold_since, now)) => {
+            Some(known) if known.verdict != Verdict::Unknown && wait_until(why.unknown_from(untold_since)) => {
                 // What nobody can look at for a moment is as it was. A pod that held it has gone.
                 let verdict = if known.verdict == Verdict::Held { Verdict::Busy } else { known.verdict };
                 Found { since: free_since.filter(|_| verdict.is_free()), ..found(verdict, known.why.clone()) }
@@ -222,7 +222,7 @@ fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: i
         GpuActivity::Unclear(why)
             if !watched.by_pods && was == Some(Verdict::Held) && held_from.is_some_and(|from| from <= now) =>
         {
-            let unknown_from = why.unknown_from(watched.untold_since.unwrap_or(now), now);
+            let unknown_from = why.unknown_from(watched.untold_since.unwrap_or(now));
             if wait_until(unknown_from) {
                 found(Verdict::Held, holders(look.node))
             } else {

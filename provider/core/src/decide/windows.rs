@@ -101,7 +101,6 @@ pub(super) fn kept(draft: &mut Draft<'_>, usage: &Usage) -> Vec<(RecordId, HoldF
 
 /// The free nodes of each pool of the policy, and what is beside them.
 fn stocks(draft: &Draft<'_>) -> Vec<FreeNodes> {
-    let now = draft.now;
     let mut stocks: Vec<FreeNodes> = draft.menu.policy.pools.iter().map(|_| FreeNodes::default()).collect();
     for (record, seat) in draft.seated() {
         let Some((stock, pool)) = seat.pool().and_then(|(at, pool)| Some((stocks.get_mut(at)?, pool))) else { continue };
@@ -109,8 +108,7 @@ fn stocks(draft: &Draft<'_>) -> Vec<FreeNodes> {
             stock.going.push((record.id, Timestamp::MAX));
         }
         let (State::Booting { purchase, .. } | State::Registered { purchase, .. }) = &record.state else { continue };
-        let ordered = record.order.is_some() && record.ordered_at <= now;
-        if ordered && pool.stabilization.as_ref().is_some_and(|rules| !rules.after_scale_up.is_zero()) {
+        if record.order.is_some() && pool.stabilization.as_ref().is_some_and(|rules| !rules.after_scale_up.is_zero()) {
             stock.grew_at = stock.grew_at.max(Some(record.ordered_at));
         }
         let State::Registered { ready_at: Some(ready_at), .. } = &record.state else { continue };
@@ -144,7 +142,7 @@ fn stocks(draft: &Draft<'_>) -> Vec<FreeNodes> {
         let away = judged.verdict == Verdict::Booting && proven.is_some();
         stock.free.push(Free {
             id: record.id,
-            since: since.min(now),
+            since,
             ordered_at: record.ordered_at,
             idle_since: (judged.verdict == Verdict::Idle || away && judged.is_released()).then_some(judged.since),
             proven: proven.is_some() && !away,
@@ -179,12 +177,11 @@ fn paid<'a>(
     paid_for.among(&pool.name, &records).into_iter().collect()
 }
 
-/// What keeps a free node by itself, and until when: of several, what lasts longest. One that was released stays so, whatever the clock
-/// or a reload say of its windows now, but for its pool's growth.
+/// What keeps a free node by itself, and until when: of several, what lasts longest. One that was released stays so, whatever a reload
+/// says of its windows now, but for its pool's growth.
 fn own_windows(free: &Free, rules: &Stabilization, grew_at: Option<Timestamp>, waiting: UsdPerHour) -> Option<HoldFor> {
-    // A node is not free before it is ordered: what a clock that went back says of its order is not believed.
     let window = Draft::after(free.since, rules.window_of(free.price, waiting));
-    let life = Draft::after(free.ordered_at.min(free.since), rules.minimum_life);
+    let life = Draft::after(free.ordered_at, rules.minimum_life);
     let growth = grew_at.map(|at| Draft::after(at, rules.after_scale_up));
     match growth.filter(|growth| free.idle_since.is_some() || *growth > window.max(life)) {
         Some(until) => Some(HoldFor::Growth { until }),

@@ -80,13 +80,12 @@ impl<'a> GpuActivity<'a> {
 
 impl Unclear<'_> {
     /// From when on the node counts as unknown, of which nothing has been told since `since`.
-    pub fn unknown_from(self, since: Timestamp, now: Timestamp) -> Timestamp {
+    pub fn unknown_from(self, since: Timestamp) -> Timestamp {
         let after = |at: Timestamp, length: SignedDuration| at.saturating_add(length).unwrap_or(Timestamp::MAX);
         match self {
             Self::Unread | Self::NotYet => after(since, AWAITED_FOR),
-            Self::Silent(at) | Self::Gpu(_, _, at) if at <= now => after(at, UNTOLD_FOR),
-            // What was noted before the clock was set back lies in the future.
-            Self::Silent(_) | Self::Gpu(..) | Self::Missing => after(since, UNTOLD_FOR),
+            Self::Silent(at) | Self::Gpu(_, _, at) => after(at, UNTOLD_FOR),
+            Self::Missing => after(since, UNTOLD_FOR),
         }
     }
 }

@@ -137,11 +137,6 @@ impl PoolImages {
         self.forget();
     }
 
-    /// The same with no use later than `now`: after a clock was set back, what runs then would seem older than what ran before, and be forgotten.
-    pub fn set_back(&mut self, now: Timestamp) {
-        self.last_used.values_mut().for_each(|at| *at = (*at).min(now));
-    }
-
     /// Drops what no longer counts.
     fn forget(&mut self) {
         let Some(last) = self.last_used.values().max().copied() else { return };

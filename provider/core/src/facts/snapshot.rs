@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
 use crate::facts::images::NodeImages;
 use crate::facts::node_status::ShownStatus;
@@ -16,6 +17,8 @@ use crate::policy::rules::demand::Demand;
 /// The facts of one pass.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
+    /// What calendars, prices and the terms of commitments are read by; all else waits and ages by decision time.
+    pub wall: Wall,
     /// What each supplier has; `None` before its first answer.
     pub suppliers: BTreeMap<SupplierName, Option<Arc<Observation>>>,
     /// The cluster's nodes and GPU pods; `None` without a Kubernetes feed.
@@ -101,6 +104,21 @@ pub struct NodeFacts {
 }
 
 impl NodeFacts {
+    /// The same, with nothing later than `now`: the API server's clock may be ahead. A stamp that is, is kept as it was known first.
+    #[must_use]
+    pub fn happened_by(mut self, now: Timestamp, known: Option<&Self>) -> Self {
+        let clamp = |at: Timestamp, known: Option<Timestamp>| if at > now { known.unwrap_or(now) } else { at };
+        self.created_at = clamp(self.created_at, known.map(|known| known.created_at));
+        self.ready_since = self.ready_since.map(|at| clamp(at, known.and_then(|known| known.ready_since)));
+        let told_at = |facts: &Self| facts.borne.as_ref()?.condition.as_ref()?.told_at;
+        if told_at(&self).is_some_and(|at| at > now)
+            && let Some(condition) = self.borne.as_mut().and_then(|borne| Arc::make_mut(borne).condition.as_mut())
+        {
+            condition.told_at = known.and_then(told_at).or(Some(now));
+        }
+        self
+    }
+
     /// Whether a GPU pod holds it.
     pub fn is_busy(&self) -> bool {
         !self.gpu_pods.is_empty()

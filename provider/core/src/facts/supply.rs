@@ -153,6 +153,17 @@ impl fmt::Display for RefusalKind {
     }
 }
 
+impl LaunchOutcome {
+    /// The same, with no launch later than `now`.
+    #[must_use]
+    pub fn happened_by(self, now: Timestamp) -> Self {
+        match self {
+            Self::Launched(made) => Self::Launched(made.happened_by(now)),
+            other => other,
+        }
+    }
+}
+
 /// A machine that a supplier made for us.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
@@ -168,6 +179,14 @@ pub struct Instance {
     pub launched_at: Timestamp,
     /// What it is doing.
     pub state: InstanceState,
+}
+
+impl Instance {
+    /// The same, launched no later than `now`: the supplier's clock may be ahead.
+    #[must_use]
+    pub fn happened_by(self, now: Timestamp) -> Self {
+        Self { launched_at: self.launched_at.min(now), ..self }
+    }
 }
 
 /// What a machine is doing, as the supplier sees it.
@@ -199,13 +218,14 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// The same by a clock that was set back, of which the last that was seen is `from`, and which shows `to` now: as old as it was, rather
-    /// than of a time to come, which once it is there would make it look new. What is not of a time to come stays: it may have been answered
-    /// after the clock was set back.
-    pub fn set_back(&mut self, from: Timestamp, to: Timestamp) {
-        if self.as_of > to {
-            self.as_of = self.as_of.saturating_sub(from.duration_since(to)).unwrap_or(Timestamp::MIN).min(to);
+    /// The same, with nothing later than `now`: the supplier's clock may be ahead.
+    #[must_use]
+    pub fn happened_by(mut self, now: Timestamp) -> Self {
+        self.as_of = self.as_of.min(now);
+        for made in self.instances.values_mut().filter(|made| made.launched_at > now) {
+            *made = Arc::new(Instance::clone(made).happened_by(now));
         }
+        self
     }
 }
 
@@ -232,19 +252,6 @@ mod tests {
         let parts: KeyParts = key.parse().unwrap();
         assert_eq!(parts.record, RecordId(12));
         assert_eq!(parts.key().unwrap().as_str(), key);
-    }
-
-    #[test]
-    fn an_inventory_is_as_old_as_it_was_when_the_clock_is_set_back() {
-        let at = |seconds| Timestamp::from_second(seconds).unwrap();
-        let age = |as_of, from, to| {
-            let mut seen = Observation { as_of: at(as_of), complete: true, instances: BTreeMap::new() };
-            seen.set_back(at(from), at(to));
-            at(to).duration_since(seen.as_of).as_secs()
-        };
-        assert_eq!(age(940, 1_000, 400), 60);
-        // One that was answered after the last look is of now at the latest, and one of after the set-back stays.
-        assert_eq!((age(1_005, 1_000, 400), age(395, 1_000, 400)), (0, 5));
     }
 
     #[test]

@@ -10,9 +10,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::base::engine_clock::Wall;
 use crate::base::ids::PoolName;
 use crate::base::units::{Percent, UsdPerHour};
 use crate::catalogue::group::Menu;
@@ -64,7 +64,7 @@ impl fmt::Display for Budget {
 }
 
 /// How every budget of the policy stands: those of the pools in the policy's order, then that of all together.
-pub fn standing(usage: &Usage, menu: &Menu, now: Timestamp) -> Vec<Budget> {
+pub fn standing(usage: &Usage, menu: &Menu, wall: Wall) -> Vec<Budget> {
     let policy = &menu.policy;
     let of_pools = policy.pools.iter().any(|pool| pool.limits.max_usd_per_hour.is_some());
     if !of_pools && policy.max_usd_per_hour.is_none() {
@@ -72,7 +72,7 @@ pub fn standing(usage: &Usage, menu: &Menu, now: Timestamp) -> Vec<Budget> {
     }
     let mut cheapest: BTreeMap<&PoolName, UsdPerHour> = BTreeMap::new();
     for group in menu.groups.values() {
-        let price = group.offers.iter().filter_map(|offer| offer.quote(now).ok()).map(|quote| quote.price).min();
+        let price = group.offers.iter().filter_map(|offer| offer.quote(wall).ok()).map(|quote| quote.price).min();
         if let Some(price) = price {
             let least = cheapest.entry(&group.pool).or_insert(price);
             *least = price.min(*least);

@@ -8,8 +8,7 @@ mod zones;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{NodeGroupId, PoolName};
 use crate::base::units::UsdPerHour;
 use crate::catalogue::claims::{Claim, Claims};
@@ -101,16 +100,16 @@ impl Usage {
     }
 
     /// Counts one more record.
-    pub fn add(&mut self, record: &Record, group: &Group, menu: &Menu, now: Timestamp) {
-        self.apply(record, group, menu, now, 1);
+    pub fn add(&mut self, record: &Record, group: &Group, menu: &Menu, wall: Wall) {
+        self.apply(record, group, menu, wall, 1);
         if let Some(purchase) = record.purchase() {
             self.recommit(group, &purchase.market, purchase.price, 1, menu);
         }
     }
 
     /// Takes a record out of the count again.
-    pub fn remove(&mut self, record: &Record, group: &Group, menu: &Menu, now: Timestamp) {
-        self.apply(record, group, menu, now, -1);
+    pub fn remove(&mut self, record: &Record, group: &Group, menu: &Menu, wall: Wall) {
+        self.apply(record, group, menu, wall, -1);
         if let Some(purchase) = record.purchase() {
             self.recommit(group, &purchase.market, purchase.price, -1, menu);
         }
@@ -133,13 +132,13 @@ impl Usage {
         self.claim(&menu.claims(group).under(market.capacity_type).listed, nodes, nodes);
     }
 
-    fn apply(&mut self, record: &Record, group: &Group, menu: &Menu, now: Timestamp, sign: i64) {
+    fn apply(&mut self, record: &Record, group: &Group, menu: &Menu, wall: Wall, sign: i64) {
         let step = |n: &mut u32| *n = if sign > 0 { n.saturating_add(1) } else { n.saturating_sub(1) };
         if record.counts() {
             step(self.targets.entry(group.id.clone()).or_default());
             step(self.nodes.entry(group.pool.clone()).or_default());
         }
-        let Some(Stake { price, claims }) = Stake::of(record, group, menu, now) else { return };
+        let Some(Stake { price, claims }) = Stake::of(record, group, menu, wall) else { return };
         if record.counts() {
             self.zone_record(record, group, sign, menu);
         }
@@ -225,7 +224,7 @@ struct Stake {
 
 impl Stake {
     /// `None` where nothing is bought and nothing wanted.
-    fn of(record: &Record, group: &Group, menu: &Menu, now: Timestamp) -> Option<Self> {
+    fn of(record: &Record, group: &Group, menu: &Menu, wall: Wall) -> Option<Self> {
         if let Some(purchase) = record.purchase() {
             let market = &purchase.market;
             let claims = if is_there(market, group) {
@@ -236,7 +235,7 @@ impl Stake {
             return Some(Self { price: purchase.price, claims });
         }
         if record.state == State::Wanted {
-            let price = group.offers.iter().filter_map(|o| o.quote(now).ok()).map(|q| q.price).max();
+            let price = group.offers.iter().filter_map(|o| o.quote(wall).ok()).map(|q| q.price).max();
             return Some(Self { price: price.unwrap_or_default(), claims: menu.claims(group).wanted.clone() });
         }
         None

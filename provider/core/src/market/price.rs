@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::base::kinds::CommitmentKind;
 use crate::base::units::{Milli, UsdPerHour};
@@ -66,13 +67,13 @@ pub struct Quote {
 
 impl Quote {
     /// Its age; `None` where the source is undated.
-    pub fn age(&self, now: Timestamp) -> Option<SignedDuration> {
-        self.as_of.map(|at| now.duration_since(at))
+    pub fn age(&self, wall: Wall) -> Option<SignedDuration> {
+        self.as_of.map(|at| wall.0.duration_since(at))
     }
 
     /// Whether an operator should be warned that this list price is old or undated.
-    pub fn is_old(&self, now: Timestamp) -> bool {
-        self.kind == QuoteKind::List && self.age(now).is_none_or(|age| age > OLD_LIST_PRICE)
+    pub fn is_old(&self, wall: Wall) -> bool {
+        self.kind == QuoteKind::List && self.age(wall).is_none_or(|age| age > OLD_LIST_PRICE)
     }
 
     /// The moment past which this quote no longer counts; `None` for one that never lapses.
@@ -214,12 +215,12 @@ impl PriceBook {
         self.terms.insert((cloud, region, instance_type), rates);
     }
 
-    /// The price of one node in this market at `now`.
+    /// The price of one node in this market at `wall`.
     ///
     /// # Errors
     /// Says why there is none; such a market is left out and its reason shown.
-    pub fn quote(&self, market: &Market, now: Timestamp) -> Result<&Quote, Unpriced> {
-        usable(self.entries.get(market), now)
+    pub fn quote(&self, market: &Market, wall: Wall) -> Result<&Quote, Unpriced> {
+        usable(self.entries.get(market), wall)
     }
 
     /// What the book holds of a market, lapsed or not.
@@ -283,15 +284,15 @@ impl PriceBook {
     }
 }
 
-/// Whether an entry is a price that counts at `now`.
+/// Whether an entry is a price that counts at `wall`.
 ///
 /// # Errors
 /// Says why not.
-pub fn usable(entry: Option<&Entry>, now: Timestamp) -> Result<&Quote, Unpriced> {
+pub fn usable(entry: Option<&Entry>, wall: Wall) -> Result<&Quote, Unpriced> {
     match entry {
         None => Err(Unpriced::Unknown),
         Some(Entry::NoSignal(why)) => Err(Unpriced::NoSignal(*why)),
-        Some(Entry::Price(quote)) if quote.lapses_at().is_some_and(|end| end <= now) => {
+        Some(Entry::Price(quote)) if quote.lapses_at().is_some_and(|end| wall.shows(end)) => {
             Err(Unpriced::Lapsed { kind: quote.kind, as_of: quote.as_of })
         }
         Some(Entry::Price(quote)) => Ok(quote),

@@ -1,8 +1,9 @@
 //! Notes of a pass, for logs, Events and `stoker explain`.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{NodeGroupId, NodeName, OrderId, PoolName, ProviderId};
 use crate::facts::supply::RefusalKind;
 use crate::limits::budget::Budget;
@@ -16,6 +17,13 @@ use crate::state::paused::{Pause, StandingFault};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "note")]
 pub enum Note {
+    /// The wall clock of Stoker's machine was set.
+    ClockJumped {
+        /// By how much.
+        by: SignedDuration,
+        /// What it shows now.
+        wall: Wall,
+    },
     /// Nothing of an order could be had.
     OrderFailed {
         /// The order.
@@ -219,7 +227,7 @@ impl Note {
                 About::Pool(pool)
             }
             Self::Budget { budget, .. } => About::Budget(&budget.of),
-            Self::CheckFailed { .. } | Self::CheckPassed { .. } => About::Stoker,
+            Self::ClockJumped { .. } | Self::CheckFailed { .. } | Self::CheckPassed { .. } => About::Stoker,
         }
     }
 
@@ -245,6 +253,7 @@ impl Note {
             Self::FloorGrown { .. } => "FloorGrown",
             Self::Budget { .. } => "BudgetStage",
             Self::CheckFailed { .. } => "ConsistencyCheckFailed",
+            Self::ClockJumped { .. } => "ClockJumped",
             Self::CheckPassed { .. } => "ConsistencyCheckPassed",
         }
     }
@@ -259,6 +268,7 @@ impl Note {
             | Self::ReplacementsStopped { .. }
             | Self::FloorGrown { .. }
             | Self::CheckFailed { .. }
+            | Self::ClockJumped { .. }
             | Self::ProbesLapsed { .. } => true,
             Self::NodeCordoned { why, .. } => matches!(why, CordonReason::Unhealthy),
             Self::TakesPods { .. }
@@ -339,6 +349,17 @@ impl std::fmt::Display for Note {
             ),
             Self::Budget { budget, .. } => write!(f, "budget of {budget}"),
             Self::CheckFailed { fault } => write!(f, "{fault}"),
+            Self::ClockJumped { by, wall } => {
+                let way = if by.is_negative() { "back" } else { "forward" };
+                write!(
+                    f,
+                    "the wall clock of Stoker's machine was set {way} by {:#} and shows {}: waits and deadlines go on by \
+                     elapsed time, and schedules, prices and commitments by the wall; once the wall is right, restart Stoker \
+                     so that the times it reports follow",
+                    SignedDuration::from_secs(by.abs().as_secs()),
+                    wall.0.strftime("%Y-%m-%d %H:%M:%SZ")
+                )
+            }
             Self::CheckPassed { pause: Pause { concern, decision } } => {
                 write!(
                     f,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::base::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
 use crate::catalogue::group::Group;
@@ -84,9 +85,6 @@ pub struct Memory {
     pub images: BTreeMap<PoolName, Arc<PoolImages>>,
     /// Machines of Stoker's whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,
-    /// Nodes without a machine whose age nobody can tell, because the API server's clock is ahead of Stoker's: since when they are seen so.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub unlisted: BTreeMap<ProviderId, Timestamp>,
     /// What the last consistency check found, ordered by what it concerns and its kind. A pool that is named here does not grow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<StandingFault>,
@@ -157,6 +155,17 @@ impl Memory {
         paused.min_by_key(|pause| (pause.concern == Concern::Fleet, pause.decision))
     }
 
+    /// The same, with every moment in it moved by `by`: after a restart on a wall clock that stands elsewhere than it should, whatever is
+    /// waited for is as far away as it was. What is read by the wall stays: prices, and the end of commitments.
+    ///
+    /// # Errors
+    /// Where a memory cannot be written and read back, which the journal does with every one.
+    pub fn rebased(&self, by: SignedDuration) -> Result<Self, serde_json::Error> {
+        let mut written = serde_json::to_value(self)?;
+        rebase(&mut written, by);
+        serde_json::from_value(written)
+    }
+
     /// The records of a group that count in its target.
     pub fn target(&self, group: &NodeGroupId) -> u32 {
         let n = self.records.values().filter(|r| r.group == *group && r.counts()).count();
@@ -175,6 +184,29 @@ impl Memory {
         let id = OrderId(self.next_order);
         self.next_order += 1;
         id
+    }
+}
+
+/// Moves every moment of a value. Generic, so that no field that is added can be forgotten.
+fn rebase(value: &mut Value, by: SignedDuration) {
+    match value {
+        Value::Object(fields) => {
+            let by_the_wall = fields.get("for").is_some_and(|reason| reason == "capacityEnds");
+            for (name, value) in fields {
+                // A group holds prices and the policy's word.
+                let is_group = name == "group" && value.is_object();
+                if !is_group && !(by_the_wall && name == "at") {
+                    rebase(value, by);
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| rebase(value, by)),
+        Value::String(text) => {
+            if let Ok(at) = text.parse::<Timestamp>() {
+                *text = at.saturating_add(by).unwrap_or(at).to_string();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

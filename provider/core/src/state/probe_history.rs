@@ -15,8 +15,7 @@ use crate::base::fnv::fnv1a;
 /// node is quiet *now* is always proven.
 pub const BRIDGED: SignedDuration = SignedDuration::from_mins(3);
 
-/// How often it is noted that this service is watching: a longer gap between two notes is one in which it did not run, or in which its
-/// clock jumped.
+/// How often it is noted that this service is watching: a longer gap between two notes is one in which it did not run.
 pub const NOTED_EVERY: SignedDuration = SignedDuration::from_mins(1);
 
 /// How long a node without pods must have been quiet before it is free again: work that comes in steps leaves a GPU alone for seconds
@@ -108,23 +107,5 @@ impl ProbeHistory {
     /// Since when just its pods have held it and done nothing.
     pub fn held_since(&self) -> Option<Timestamp> {
         self.holding.zip(self.quiet_since).map(|(holding, quiet)| holding.since.max(quiet))
-    }
-
-    /// The same with no moment later than `now`: a clock that was set back makes what it had noted begin now, and never in the future,
-    /// where nothing would end.
-    #[must_use]
-    pub fn not_after(self, now: Timestamp) -> Self {
-        let past = |at: Option<Timestamp>| at.map(|at| at.min(now));
-        Self {
-            quiet_since: past(self.quiet_since),
-            no_pods_since: past(self.no_pods_since),
-            holding: self.holding.map(|holding| Holding { since: holding.since.min(now), ..holding }),
-            untold_since: past(self.untold_since),
-            was_quiet_since: past(self.was_quiet_since),
-            silent_since: past(self.silent_since),
-            fault_since: past(self.fault_since),
-            clean_since: past(self.clean_since),
-            ..self
-        }
     }
 }

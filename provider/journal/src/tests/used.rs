@@ -1,4 +1,4 @@
-//! Use by the hour: counted once, across hours, gaps, restarts and clocks that go back.
+//! Use by the hour: counted once, across hours, gaps, restarts and clocks that ran ahead.
 
 use stoker_core::limits::commitment::UsedHour;
 use stoker_core::market::offer::CapacityType;
@@ -36,7 +36,7 @@ async fn what_is_held_counts_from_one_count_to_the_next() {
     assert_eq!(journal.reader().used_between(at("00:00:01"), at("02:59:00")).await.unwrap().len(), 1);
 }
 
-/// The same moment again is a retry, an earlier one a clock that was set back: neither counts twice. After more than 15 min nobody knows.
+/// The same moment again is a retry, an earlier one was overtaken: neither counts twice. After more than 15 min nobody knows.
 #[tokio::test]
 async fn nothing_counts_twice_and_a_gap_is_unknown() {
     let dir = tempdir().unwrap();
@@ -45,6 +45,24 @@ async fn nothing_counts_twice_and_a_gap_is_unknown() {
         journal.count_use(at(moment), &nodes(1)).await.unwrap();
     }
     assert_eq!(used(&journal, "01:00:00").await, [(1_800, 1_800)]);
+}
+
+/// The wall ran two days ahead, and is right again after a restart: what it counted meanwhile is forgotten, and counting goes on at once.
+#[tokio::test]
+async fn hours_to_come_are_forgotten() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = reopened(dir.path()).await;
+    let ahead = |text: &str| at(text) + SignedDuration::from_hours(48);
+    for moment in [at("00:00:00"), at("00:10:00"), ahead("00:15:00"), ahead("00:25:00")] {
+        journal.count_use(moment, &nodes(1)).await.unwrap();
+    }
+    journal.forget_after(at("00:20:00")).await.unwrap();
+    for moment in ["00:20:00", "00:30:00"] {
+        journal.count_use(at(moment), &nodes(1)).await.unwrap();
+    }
+    assert_eq!(used(&journal, "01:00:00").await, [(1_800, 1_800)], "from 00:10 on nothing is missing");
+    let later = journal.reader().used_between(at("01:00:00"), ahead("12:00:00")).await.unwrap();
+    assert!(later.iter().all(|hour| hour.known == 0), "{later:?}");
 }
 
 /// A crash after each count, with the files as the disk has them: the next process counts as soon as it starts, and goes on from there.

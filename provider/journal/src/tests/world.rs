@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{
     Cloud, ClusterName, DecisionId, GpuModel, InstanceType, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId,
     Region, SupplierName, ZoneId, ZoneName,
@@ -181,6 +182,7 @@ impl World {
             prices: Arc::new(prices(now)),
             facts: Arc::new(facts(250_000, now)),
             snapshot: Snapshot {
+                wall: Wall(now),
                 suppliers: [(supplier(), Some(Arc::new(inventory)))].into(),
                 cluster: Some(Arc::default()),
                 ..Snapshot::default()
@@ -229,9 +231,9 @@ impl World {
     async fn try_order(&mut self, journal: &Journal, delta: i32) -> Result<bool, JournalError> {
         let (menu, group) = (self.menu(), group_id());
         let mut after = self.memory.clone();
-        let usage = Usage::count(&self.memory, &menu, self.now);
+        let usage = Usage::count(&self.memory, &menu, Wall(self.now));
         let fresh = |group: &Group| is_fresh(&self.snapshot, group, self.now);
-        let scales = Scales { menu: &menu, memory: &self.memory, usage: &usage, fresh: &fresh, now: self.now };
+        let scales = Scales { menu: &menu, memory: &self.memory, usage: &usage, fresh: &fresh, times: Times::at(self.now) };
         let Ok((order, _)) = orders::increase(&mut after, &scales, &self.limits[&group], &group, delta) else {
             return Ok(false);
         };

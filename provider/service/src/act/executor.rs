@@ -11,7 +11,6 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::ids::{LaunchKey, NodeName, ProviderId, SupplierName};
-use stoker_core::base::lately::was_lately;
 use stoker_core::facts::snapshot::{Drained, Snapshot};
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
 use stoker_core::plan::Action;
@@ -120,7 +119,7 @@ impl Executor {
 
     /// The actions that were not done a moment ago.
     pub fn fresh(&mut self, actions: Vec<Action>, now: Timestamp) -> Vec<Action> {
-        self.done_lately.retain(|_, (_, at)| was_lately(*at, REPEAT_AFTER, now));
+        self.done_lately.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_AFTER);
         let under_way = lock(&self.under_way);
         let repeated = |action: &Action| {
             action_key(action).is_some_and(|key| {
@@ -200,7 +199,9 @@ impl Executor {
             for key in &keys {
                 under_way.launching.remove(key);
             }
-            let mut answered: BTreeMap<LaunchKey, LaunchOutcome> = outcomes.into_iter().collect();
+            let now = clock.now();
+            let outcomes = outcomes.into_iter().map(|(key, outcome)| (key, outcome.happened_by(now)));
+            let mut answered: BTreeMap<LaunchKey, LaunchOutcome> = outcomes.collect();
             for key in keys {
                 let outcome = answered.remove(&key).unwrap_or_else(|| LaunchOutcome::Unclear {
                     message: "the supplier's answer does not mention this launch".to_owned(),

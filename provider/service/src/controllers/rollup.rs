@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 use stoker_advice::rollup::{Bought, GpuPod, HOUR, NodeContext, NodeHour, OPEN_AFTER, Owner, PodLabels, Rollup, Tally};
 use stoker_core::base::ids::{NodeName, ProviderId};
-use stoker_core::base::lately::was_lately;
 use stoker_core::catalogue::group::Menu;
 use stoker_core::facts::reading::NodeReading;
 use stoker_core::facts::snapshot::ClusterFacts;
@@ -96,7 +95,7 @@ pub async fn run(readings: SharedRollup, journal: ReadingsWriter, followed: Foll
             readings.follow(contexts(&shown.memory, &shown.menu, facts.flatten().as_deref(), claims.as_deref()));
         }
         let now = clock.now();
-        if stopping || !was_lately(written_at, WRITE_EVERY, now) {
+        if stopping || now.duration_since(written_at) >= WRITE_EVERY {
             written_at = now;
             if let Err(error) = readings.write(&journal, now).await {
                 tracing::warn!(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use stoker_core::base::engine_clock::Times;
 use stoker_core::base::ids::{NodeGroupId, OrderId};
 use stoker_core::base::sabotage;
 use stoker_core::catalogue::group::Group;
@@ -125,10 +126,11 @@ impl Engine {
 
     fn increase(&self, memory: &mut Memory, group: &NodeGroupId, delta: i32, now: Timestamp) -> Result<OrderId, CallRefused> {
         let before = Memory::clone(memory);
-        let usage = Usage::count(&before, &self.menu, now);
-        let snapshot = self.parts.feeds.snapshot(&self.parts.executor);
+        let (snapshot, _) = self.parts.feeds.snapshot(&self.parts.executor, &self.parts.clock);
+        let times = Times { now, wall: snapshot.wall };
+        let usage = Usage::count(&before, &self.menu, times.wall);
         let fresh = |group: &Group| is_fresh(&snapshot, group, now);
-        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, now };
+        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, times };
         let limits = self.limits.get(group).ok_or_else(|| orders::OrderRefused::UnknownGroup(group.clone()))?;
         let (order, _) = orders::increase(memory, &scales, limits, group, delta)?;
         Ok(order)

@@ -14,14 +14,14 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::engine_clock::Times;
 use stoker_core::base::ids::{DecisionId, NodeGroupId};
-use stoker_core::base::lately::was_lately;
 use stoker_core::base::sabotage;
 use stoker_core::catalogue::group::Menu;
 use stoker_core::check::{Verified, check, without_decision};
 use stoker_core::decide::decide;
 use stoker_core::facts::snapshot::Snapshot;
-use stoker_core::plan::{Accounts, Closed, GroupLimits};
+use stoker_core::plan::{Accounts, Closed, GroupLimits, Note};
 use stoker_core::state::memory::Memory;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -49,6 +49,9 @@ const RESYNC: SignedDuration = SignedDuration::from_secs(10);
 /// How often the journal is pruned.
 const PRUNE_EVERY: SignedDuration = SignedDuration::from_mins(10);
 
+/// After so long a time away nothing is pruned for as long: it may be the wall that runs ahead, and whoever sets it right has the journal.
+const LONG_AWAY: SignedDuration = SignedDuration::from_hours(24);
+
 /// Passes that a settling engine makes at most: each acts on the outcomes of the last, and an order has far fewer offers than this.
 const SETTLING_PASSES: usize = 64;
 
@@ -60,6 +63,8 @@ pub struct Parts {
     pub journal: Journal,
     /// What the journal remembers.
     pub restored: Restored,
+    /// How long nobody watched before this process began, or the wall ran ahead.
+    pub away: SignedDuration,
     /// The lock on the state directory.
     pub state_lock: Arc<StateLock>,
     /// Policy, prices and market facts.
@@ -87,9 +92,8 @@ pub struct Engine {
     accounts: Accounts,
     next_decision: DecisionId,
     next_change_at: Option<Timestamp>,
+    /// When the journal was last pruned; in the future while nothing is.
     pruned_at: Timestamp,
-    /// When the last pass was begun.
-    looked_at: Timestamp,
     /// When what is held was last counted; `None` before the first time.
     counted_at: Option<Timestamp>,
     publisher: Publisher,
@@ -111,6 +115,8 @@ impl Engine {
             EngineHandle { commands: sender, view, listing: Arc::default(), connection: Arc::new(AtomicU64::new(u64::MAX)) };
         let next_decision = parts.restored.next_decision;
         let now = parts.clock.now();
+        let spared = if parts.away > LONG_AWAY { LONG_AWAY } else { SignedDuration::ZERO };
+        let pruned_at = now.saturating_add(spared).unwrap_or(now);
         Self {
             parts,
             memory,
@@ -119,8 +125,7 @@ impl Engine {
             accounts: Accounts::default(),
             next_decision,
             next_change_at: None,
-            pruned_at: now,
-            looked_at: now,
+            pruned_at,
             counted_at: None,
             publisher: Publisher::default(),
             commands,
@@ -140,13 +145,6 @@ impl Engine {
             let resync = now.saturating_add(RESYNC).unwrap_or(Timestamp::MAX);
             let sleep_until = self.next_change_at.map_or(resync, |at| at.min(resync));
             let clock = self.parts.clock.clone();
-            // Whoever moves a virtual clock settles the engine, which then makes its passes on fresh facts.
-            let timer = async {
-                match clock {
-                    Clock::System => clock.sleep_until(sleep_until).await,
-                    Clock::Virtual(_) => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -155,7 +153,7 @@ impl Engine {
                     None => break,
                 },
                 () = self.parts.wake.notified() => self.pass().await,
-                () = timer => self.pass().await,
+                () = clock.alarm(sleep_until) => self.pass().await,
             }
         }
         self.commands.close();
@@ -172,14 +170,11 @@ impl Engine {
         if let Some(menu) = self.parts.inputs.changed() {
             self.menu = menu;
         }
-        let now = self.parts.clock.now();
-        if now < self.looked_at {
-            self.parts.feeds.set_back(self.looked_at, now);
-        }
-        self.looked_at = now;
+        let times = self.parts.clock.times();
         if let Err(why) = self.readiness() {
             // Half the facts decide nothing. What was published stays, marked as not to be shown.
-            let view = self.publisher.view(now, Err(why), self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory);
+            let view =
+                self.publisher.view(times, Err(why), self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory);
             self.handle.view.store(Arc::new(view));
             // Nothing is decided, so no moment of the last decision is worth waking for.
             self.next_change_at = None;
@@ -187,25 +182,28 @@ impl Engine {
         }
         let id = self.next_decision;
         let span = tracing::info_span!("pass", decision = %id);
-        let result = tracing::Instrument::instrument(self.try_pass(id, now), span).await;
+        let result = tracing::Instrument::instrument(self.try_pass(id), span).await;
         if let Err(why) = result {
             self.parts.listener.failed(&why);
             let ready = Err(NotReady::Journal(why.to_string()));
             self.limits = self.shut();
-            let view = self.publisher.view(now, ready, self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory);
+            let view = self.publisher.view(times, ready, self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory);
             self.handle.view.store(Arc::new(view));
         } else {
-            self.count_use(now).await;
+            self.count_use(times.now).await;
         }
-        self.prune(now).await;
+        self.prune(times.now).await;
     }
 
-    /// Counts what is held, now and then. What is not counted stays unknown; nothing else depends on it.
+    /// Writes down the time and counts what is held, now and then. What is not counted stays unknown; nothing else depends on it.
     async fn count_use(&mut self, now: Timestamp) {
-        if self.counted_at.is_some_and(|at| was_lately(at, COUNT_EVERY, now)) {
+        if self.counted_at.is_some_and(|at| now.duration_since(at) < COUNT_EVERY) {
             return;
         }
         self.counted_at = Some(now);
+        if let Err(error) = self.parts.journal.keep_time(&self.parts.clock.mark()).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "writing down the time failed; retrying")
+        }
         if let Err(error) = self.parts.journal.count_use(now, &self.memory).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "counting idle allocated GPUs failed; retrying")
         }
@@ -213,7 +211,7 @@ impl Engine {
 
     /// Forgets decisions that are past their time, a little at a time.
     async fn prune(&mut self, now: Timestamp) {
-        if was_lately(self.pruned_at, PRUNE_EVERY, now) {
+        if now.duration_since(self.pruned_at) < PRUNE_EVERY {
             return;
         }
         match self.parts.journal.prune(now, self.parts.retention).await {
@@ -231,17 +229,18 @@ impl Engine {
         self.pruned_at = now;
     }
 
-    async fn try_pass(&mut self, id: DecisionId, now: Timestamp) -> Result<(), JournalError> {
+    async fn try_pass(&mut self, id: DecisionId) -> Result<(), JournalError> {
         let started = Instant::now();
-        let snapshot = self.parts.feeds.snapshot(&self.parts.executor);
+        let (snapshot, now) = self.parts.feeds.snapshot(&self.parts.executor, &self.parts.clock);
         let made = self.decide(&snapshot, (id, now));
         let absorbed = made.is_ok();
-        let (Verified { plan, memory, findings }, next_change_at) = made.unwrap_or_else(|panicked| {
+        let (Verified { mut plan, memory, findings }, next_change_at) = made.unwrap_or_else(|panicked| {
             let shown = (self.limits.clone(), self.accounts.clone());
             (without_decision(panicked, &self.memory, shown, (&snapshot, &self.menu), (id, now)), None)
         });
         self.next_change_at = next_change_at;
         let actions = self.parts.executor.fresh(plan.actions, now);
+        plan.notes.extend(self.parts.clock.take_jump().map(|by| Note::ClockJumped { by, wall: snapshot.wall }));
         let decided = memory != *self.memory || !actions.is_empty() || !plan.notes.is_empty();
         if decided {
             failpoints::point("plan.decided");
@@ -272,8 +271,14 @@ impl Engine {
         }
         self.limits = plan.limits;
         self.accounts = plan.accounts;
-        let view =
-            Arc::new(self.publisher.view(now, Ok(()), self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory));
+        let view = Arc::new(self.publisher.view(
+            Times { now, wall: snapshot.wall },
+            Ok(()),
+            self.limits.clone(),
+            self.accounts.clone(),
+            &self.menu,
+            &self.memory,
+        ));
         self.handle.view.store(Arc::clone(&view));
         self.parts.executor.act(&self.parts.state_lock, &actions, now);
         self.parts.executor.tell(&self.parts.state_lock, plan.tells, now);
@@ -323,9 +328,9 @@ impl Engine {
     /// Passes until nothing is under way and nothing changes.
     async fn settle(&mut self) {
         for _ in 0..SETTLING_PASSES {
-            let now = self.parts.clock.now();
-            self.parts.markets.refresh(now).await;
-            self.parts.feeds.poll(now).await;
+            let times = self.parts.clock.times();
+            self.parts.markets.refresh(times).await;
+            self.parts.feeds.poll(times.now).await;
             let before = Arc::clone(&self.memory);
             self.pass().await;
             let busy = self.parts.executor.finish().await;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{Cloud, SupplierName, ZoneId};
-use stoker_core::base::lately::was_lately;
 use stoker_core::catalogue::group::Menu;
 use stoker_core::decide::STALE_INVENTORY;
 use stoker_core::facts::snapshot::{ClusterFacts, Snapshot};
@@ -17,6 +17,7 @@ use stoker_core::policy::{Policy, Pool};
 use tokio::sync::{Mutex, watch};
 
 use crate::act::Executor;
+use crate::clock::Clock;
 use crate::feeds::probes::SeenNodes;
 use crate::kube::feed::ImagesOfNodes;
 use crate::publish::view::NotReady;
@@ -48,14 +49,14 @@ impl MarketFeed {
 
     /// Asks every supplier, unless that was done less than [`MARKETS_EVERY`] ago. What a supplier that does not answer said last stands:
     /// its quotes lapse by themselves.
-    pub async fn refresh(&self, now: Timestamp) {
+    pub async fn refresh(&self, times: Times) {
         let mut asked = self.asked.lock().await;
-        if asked.is_some_and(|at| was_lately(at, MARKETS_EVERY, now)) {
+        if asked.is_some_and(|at| times.now.duration_since(at) < MARKETS_EVERY) {
             return;
         }
         let mut facts = AllMarketFacts::clone(&self.facts.borrow());
         for supplier in &self.suppliers {
-            match supplier.market_facts(now).await {
+            match supplier.market_facts(times.wall).await {
                 Ok(told) => {
                     facts.insert(supplier.name().clone(), told);
                 }
@@ -64,7 +65,7 @@ impl MarketFeed {
         }
         // One that has never answered is asked again at the next occasion.
         if facts.len() == self.suppliers.len() {
-            *asked = Some(now);
+            *asked = Some(times.now);
         }
         self.facts.send_if_modified(|last| {
             let changed = **last != facts;
@@ -237,18 +238,6 @@ impl Feeds {
         }
     }
 
-    /// The clock was set back: what the suppliers said is as old as it was.
-    pub fn set_back(&self, from: Timestamp, to: Timestamp) {
-        for feed in &self.suppliers {
-            feed.latest.send_if_modified(|latest| {
-                if let Some(seen) = latest {
-                    Arc::make_mut(seen).set_back(from, to);
-                }
-                false
-            });
-        }
-    }
-
     /// Whether everything that a pass needs has been seen whole at least once.
     ///
     /// # Errors
@@ -280,9 +269,13 @@ impl Feeds {
 
     /// The facts as of now. What is under way is read before the inventories: a launch that ends in between is then in the inventory
     /// or among the outcomes of the next pass, never lost between the two.
-    pub fn snapshot(&self, executor: &Executor) -> Snapshot {
+    ///
+    /// With the decision time: read last, so that nothing that a feed noted lies in the future.
+    pub fn snapshot(&self, executor: &Executor, clock: &Clock) -> (Snapshot, Timestamp) {
         let under_way = executor.under_way();
-        Snapshot {
+        let facts = Snapshot {
+            // Set below.
+            wall: Wall::default(),
             suppliers: self.suppliers.iter().map(|feed| (feed.supplier.name().clone(), feed.latest.borrow().clone())).collect(),
             cluster: self.cluster(),
             outcomes: under_way.outcomes,
@@ -294,7 +287,9 @@ impl Feeds {
             // Without a keeper there are none.
             buffers: self.buffers.as_ref().map_or(Some(false), |served| *served.borrow()),
             demand: self.demand.as_ref().map(|demand| Demand::clone(&demand.borrow())).unwrap_or_default(),
-        }
+        };
+        let Times { now, wall } = clock.times();
+        (Snapshot { wall, ..facts }, now)
     }
 }
 
@@ -305,11 +300,12 @@ impl Feeds {
 pub async fn ask(supplier: &dyn Supplier, latest: &Latest, now: Timestamp) -> bool {
     match supplier.observe(now).await {
         Ok(seen) => latest.send_if_modified(|latest| {
+            let seen = seen.happened_by(now);
             let changed = match latest.as_deref() {
                 None if !seen.complete => return false,
                 None => true,
-                // Asked before the last one and answered after it. One of later than could be was read before the clock was set back.
-                Some(last) if last.as_of > seen.as_of && last.as_of.duration_since(now) <= STALE_INVENTORY => return false,
+                // Asked before the last one and answered after it.
+                Some(last) if last.as_of > seen.as_of => return false,
                 Some(last) => last.complete != seen.complete || last.instances != seen.instances,
             };
             // An incomplete listing must not make what is known look unseen: the last complete one stays, and ages.

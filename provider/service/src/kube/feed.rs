@@ -36,6 +36,7 @@ use watch_health::WatchHealth;
 pub use watch_health::{Broken, WatchedKind};
 
 use super::thin::{NodeRow, PodRow};
+use crate::clock::Clock;
 
 /// How long changes are gathered before they are published together: a burst of bindings then makes one pass, and a pass waits no
 /// longer than people notice.
@@ -76,7 +77,7 @@ impl KubeFeed {
     ///
     /// The feed lives while the future that comes with it runs. It never ends by itself; to stop, drop it.
     pub fn start(client: &Client, cluster: &ClusterName, wake: Arc<Notify>) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        Self::start_knowing(client, cluster, BTreeSet::new(), wake)
+        Self::start_knowing(client, cluster, BTreeSet::new(), Clock::system(), wake)
     }
 
     /// The same, where images are remembered that GPU pods used before now: nodes tell whether they have those too.
@@ -84,6 +85,7 @@ impl KubeFeed {
         client: &Client,
         cluster: &ClusterName,
         remembered: BTreeSet<ImageId>,
+        clock: Clock,
         wake: Arc<Notify>,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (publish, facts) = watch::channel(None);
@@ -97,7 +99,7 @@ impl KubeFeed {
         let labels = format!("{CLUSTER_LABEL}={cluster}");
         let nodes = rows::follow::<NodeRow>(client, rows::config().labels(&labels), Arc::clone(&feed.nodes));
         let pods = rows::follow::<PodRow>(client, rows::config().fields(BOUND_AND_ALIVE), Arc::clone(&feed.pods));
-        (feed, run(nodes, pods, Images::new(remembered), publish, wake))
+        (feed, run((nodes, pods), (Table::new(clock), Images::new(remembered)), publish, wake))
     }
 
     /// The facts, now and whenever they change; `None` until both lists are complete.
@@ -152,14 +154,12 @@ struct Publish {
 
 /// Applies what the watches tell, until one of them ends.
 async fn run(
-    nodes: impl Stream<Item = Event<NodeRow>> + Send,
-    pods: impl Stream<Item = Event<PodRow>> + Send,
-    mut images: Images,
+    (nodes, pods): (impl Stream<Item = Event<NodeRow>> + Send, impl Stream<Item = Event<PodRow>> + Send),
+    (mut table, mut images): (Table, Images),
     publish: Publish,
     wake: Arc<Notify>,
 ) {
     let (mut nodes, mut pods) = (pin!(nodes), pin!(pods));
-    let mut table = Table::default();
     let mut guests = Gathered::default();
     let mut claims = Claims::default();
     let mut due: Option<Instant> = None;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{NodeGroupId, NodeName};
 use stoker_core::base::sabotage;
 use stoker_core::catalogue::group::{Group, Menu};
@@ -41,6 +42,8 @@ pub enum NotReady {
 pub struct View {
     /// When it was true.
     pub at: Timestamp,
+    /// What the wall showed then.
+    pub wall: Wall,
     /// Whether it may be shown, and if not why.
     pub ready: Result<(), NotReady>,
     /// Every group, by id: listed or not.
@@ -107,7 +110,7 @@ impl Publisher {
     /// The view of a pass.
     pub fn view(
         &mut self,
-        at: Timestamp,
+        Times { now: at, wall }: Times,
         ready: Result<(), NotReady>,
         limits: BTreeMap<NodeGroupId, GroupLimits>,
         accounts: Accounts,
@@ -138,7 +141,7 @@ impl Publisher {
             groups.insert(id, Arc::new(GroupView { group: Arc::clone(group), limits, instances, template }));
         }
         self.templates.retain(|id, _| groups.contains_key(id));
-        View { at, ready, groups, owners, accounts, menu: Arc::clone(menu), memory: Arc::clone(memory) }
+        View { at, wall, ready, groups, owners, accounts, menu: Arc::clone(menu), memory: Arc::clone(memory) }
     }
 
     fn template(&mut self, group: &Arc<Group>) -> Bytes {
@@ -178,6 +181,7 @@ impl View {
     pub fn starting(at: Timestamp, menu: Arc<Menu>) -> Self {
         Self {
             at,
+            wall: Wall(at),
             ready: Err(NotReady::Starting),
             groups: BTreeMap::new(),
             owners: HashMap::new(),

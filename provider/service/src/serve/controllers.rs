@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::state::Setup;
 use super::{Parts, feeds};
-use crate::clock::Clock;
 use crate::controllers::rollup::Followed;
 use crate::controllers::{buffers, guests, rollup, tolerations};
 use crate::engine::EngineHandle;
@@ -17,7 +16,7 @@ pub(super) fn start(setup: &Setup, feeds: &feeds::Started, writer: ReadingsWrite
     let engine = handle.clone();
     let view = move || Arc::clone(&engine.view());
     // Whoever moves a virtual clock writes readings down by hand, if at all.
-    if matches!(clock, Clock::System) {
+    if !clock.is_moved_by_hand() {
         let followed = Followed {
             clock: clock.clone(),
             view: Box::new(view.clone()),

@@ -18,6 +18,9 @@ pub enum ServeError {
     /// The journal cannot be opened.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// What the journal remembers cannot be moved to where the wall stands.
+    #[error("the journal's memory cannot be moved to the time on the wall")]
+    Rebase(#[source] serde_json::Error),
     /// The policy does not hold.
     #[error(transparent)]
     Policy(#[from] PolicyError),

@@ -90,7 +90,7 @@ pub(super) async fn start(
     });
     let observer = Arc::new(Observer::new(parts.metrics.clone(), events));
     let markets = MarketFeed::new(suppliers);
-    markets.refresh(clock.now()).await;
+    markets.refresh(clock.times()).await;
     warn_of_unmatched(&setup.policy, &setup.options.book, &markets.facts().borrow());
     let asks_prometheus = setup.options.prometheus.is_some();
     warn_of_unmet(
@@ -108,7 +108,7 @@ pub(super) async fn start(
     let inputs = Inputs::new(followed, Arc::clone(&setup.options.book), markets.facts());
     let policy_fault = follow_policy(setup, &policy, markets.facts(), parts);
     // A virtual clock is moved by somebody who settles the engine, which asks the suppliers itself.
-    if matches!(clock, Clock::System) {
+    if !clock.is_moved_by_hand() {
         poll_suppliers(clock, &feeds, &markets, parts);
     }
     let (demand, people) = (prometheus.demand(), prometheus.people());
@@ -120,7 +120,13 @@ pub(super) async fn start(
 
 fn follow_cluster(setup: &Setup, memory: &Memory, client: &Client, parts: &mut Parts) -> Cluster {
     let remembered = memory.images.values().flat_map(|images| images.images()).collect();
-    let (feed, follow) = KubeFeed::start_knowing(client, &setup.policy.cluster, remembered, Arc::clone(&parts.wake));
+    let (feed, follow) = KubeFeed::start_knowing(
+        client,
+        &setup.policy.cluster,
+        remembered,
+        setup.options.clock.clone(),
+        Arc::clone(&parts.wake),
+    );
     parts.inner.run("the Kubernetes feed", follow);
     Cluster { client: client.clone(), feed, act: Arc::new(KubeAct::new(client, EVENTS_NAMESPACE)) }
 }
@@ -159,7 +165,7 @@ fn poll_suppliers(clock: &Clock, feeds: &Feeds, markets: &Arc<MarketFeed>, parts
     let (clock, markets, wake) = (clock.clone(), Arc::clone(markets), Arc::clone(&parts.wake));
     parts.inner.run("the market feed", async move {
         loop {
-            markets.refresh(clock.now()).await;
+            markets.refresh(clock.times()).await;
             wake.notify_one();
             clock.sleep(MARKETS_EVERY).await;
         }

@@ -13,6 +13,7 @@ mod state;
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 
@@ -48,9 +49,9 @@ struct Parts {
 /// # Errors
 /// Says what is missing or wrong; then nothing runs.
 pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Running, ServeError> {
-    let State { setup, lock, journal, restored } = state;
+    let State { setup, lock, journal, restored, away } = state;
     let mut registry = Registry::default();
-    let metrics = Metrics::register(&mut registry);
+    let metrics = Metrics::register_by(&mut registry, setup.options.clock.clone());
     metrics.policy_taken(setup.options.clock.now());
     let mut parts = Parts { registry, metrics, wake: Arc::default(), calls: Tasks::default(), inner: Tasks::default() };
     // Bound before anything runs, so that a port that is taken changes nothing.
@@ -60,7 +61,7 @@ pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Runn
     tracing::info!(records = records.len(), machines, next = %restored.next_decision, "resumed from the journal");
     let (sources, feeds) = feeds::start(&setup, &restored.memory, suppliers, listeners.probes.is_some(), &mut parts).await?;
     let (writer, reader) = (journal.readings(), journal.reader());
-    let engine = engine(&setup, (lock, journal, restored), sources, &feeds, suppliers, &mut parts);
+    let engine = engine(&setup, (lock, journal, restored, away), sources, &feeds, suppliers, &mut parts);
     let Addresses { provider, expander, probes, http } = listeners.addresses;
     listeners.serve(&setup, &feeds, &engine, &mut parts);
     controllers::start(&setup, &feeds, writer, &engine, &mut parts);
@@ -73,7 +74,7 @@ pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Runn
 /// The third step: the engine begins to make passes.
 fn engine(
     setup: &Setup,
-    (state_lock, journal, restored): (Arc<StateLock>, Journal, Restored),
+    (state_lock, journal, restored, away): (Arc<StateLock>, Journal, Restored, SignedDuration),
     sources: feeds::Sources,
     feeds: &feeds::Started,
     suppliers: &[Arc<dyn Supplier>],
@@ -87,6 +88,7 @@ fn engine(
         clock,
         journal,
         restored,
+        away,
         state_lock,
         inputs,
         markets,

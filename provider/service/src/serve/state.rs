@@ -3,13 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use kube::Client;
+use stoker_core::base::engine_clock::Resumed;
 use stoker_core::base::ids::ClusterName;
 use stoker_core::facts::supply::KeyParts;
 use stoker_core::policy::Policy;
 use stoker_core::state::memory::Memory;
 
 use super::{KubeOptions, Options, ServeError};
+use crate::clock::Clock;
 use crate::controllers::rollup::SharedRollup;
 use crate::kube::client::connect;
 use stoker_journal::state_lock::StateLock;
@@ -21,6 +24,8 @@ pub struct State {
     pub(super) lock: Arc<StateLock>,
     pub(super) journal: Journal,
     pub(super) restored: Restored,
+    /// How long nobody watched, or the wall ran ahead.
+    pub(super) away: SignedDuration,
 }
 
 /// What every later step reads.
@@ -46,14 +51,15 @@ impl State {
             KubeOptions::Kubeconfig(path) => Some(connect(Some(path)).await?),
             KubeOptions::InCluster => Some(connect(None).await?),
         };
-        let (journal, restored) = Journal::open(&options.state_dir).await?;
+        let (journal, mut restored) = Journal::open(&options.state_dir).await?;
+        let away = resume(&options.clock, &journal, &mut restored).await?;
         let rollup = SharedRollup::default();
         rollup.restore(&journal.reader(), options.clock.now()).await?;
         if let Some(other) = other_cluster(&restored.memory, &policy.cluster) {
             return Err(ServeError::OtherCluster { state_dir: options.state_dir, other, cluster: policy.cluster });
         }
         let setup = Setup { options, policy: Arc::new(policy), policy_path, client, rollup };
-        Ok(Self { setup, lock, journal, restored })
+        Ok(Self { setup, lock, journal, restored, away })
     }
 
     /// The cluster that the policy names.
@@ -65,6 +71,23 @@ impl State {
     pub const fn options(&self) -> &Options {
         &self.setup.options
     }
+}
+
+/// Goes on from where decision time stood. Where the wall stands elsewhere than it should, all that is remembered moves with it: nothing
+/// is waited for until a clock that ran ahead is there again, and nothing is over that is not. Tells how long nobody watched.
+async fn resume(clock: &Clock, journal: &Journal, restored: &mut Restored) -> Result<SignedDuration, ServeError> {
+    let Some(Resumed { rebase, away, .. }) = restored.mark.as_ref().and_then(|mark| clock.resume(mark)) else {
+        return Ok(SignedDuration::ZERO);
+    };
+    if let Some(by) = rebase {
+        tracing::warn!(
+            by = %format_args!("{by:#}"),
+            "the wall clock was set since Stoker last wrote the time down: what is remembered moves with it"
+        );
+        restored.memory = restored.memory.rebased(by).map_err(ServeError::Rebase)?;
+        journal.forget_after(clock.now()).await?;
+    }
+    Ok(away)
 }
 
 /// The cluster that remembered nodes belong to, where it is not this one.

@@ -2,6 +2,7 @@
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{LaunchKey, ProviderId, SupplierName};
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
 
@@ -41,5 +42,5 @@ pub trait Supplier: Send + Sync + 'static {
     fn terminate(&self, now: Timestamp, ids: Vec<ProviderId>) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>>;
 
     /// What it knows of its markets.
-    fn market_facts(&self, now: Timestamp) -> BoxFuture<'_, Result<MarketFacts, SupplierError>>;
+    fn market_facts(&self, wall: Wall) -> BoxFuture<'_, Result<MarketFacts, SupplierError>>;
 }

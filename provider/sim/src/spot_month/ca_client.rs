@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::DecisionId;
 use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
 use stoker_core::catalogue::group::{Group, Menu};
@@ -160,6 +161,7 @@ impl Desk {
         let instances = self.machines.iter().map(|(id, (_, made))| (id.clone(), Arc::clone(made))).collect();
         let inventory = Observation { as_of: self.now, complete: true, instances };
         Snapshot {
+            wall: Wall(self.now),
             suppliers: [(self.supplier.clone(), Some(Arc::new(inventory)))].into(),
             cluster: Some(Arc::clone(&self.facts)),
             outcomes,
@@ -226,11 +228,11 @@ impl Desk {
 
     fn order(&mut self, id: &NodeGroupId, delta: i32) -> Result<(), CaError> {
         let before = self.memory.clone();
-        let usage = Usage::count(&before, &self.menu, self.now);
+        let usage = Usage::count(&before, &self.menu, Wall(self.now));
         let snapshot = self.snapshot(BTreeMap::new());
         let now = self.now;
         let fresh = |group: &Group| is_fresh(&snapshot, group, now);
-        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, now };
+        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, times: Times::at(now) };
         let limits = self.limits.get(id).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {id}")))?;
         let filed = orders::increase(&mut self.memory, &scales, limits, id, delta);
         filed.map_err(|why| CaError::new(PRECONDITION, why.to_string()))?;

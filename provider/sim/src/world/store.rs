@@ -71,8 +71,20 @@ impl StoredInstance {
         [self.ready_at, notice, self.gone_at()].into_iter().flatten().filter(|at| *at > now).min()
     }
 
+    /// The same, with all that was and will be later by so much.
+    #[must_use]
+    pub fn moved(mut self, by: SignedDuration) -> Self {
+        let moved = |at: &mut Timestamp| *at = at.saturating_add(by).unwrap_or(*at);
+        moved(&mut self.launched_at);
+        self.ready_at.iter_mut().for_each(moved);
+        for window in self.reclaim.iter_mut().chain(&mut self.stopping) {
+            [&mut window.said_at, &mut window.gone_at].into_iter().for_each(moved);
+        }
+        self
+    }
+
     /// The latest moment that had come when this row was written.
-    pub(super) fn written_at(&self) -> Timestamp {
+    pub fn written_at(&self) -> Timestamp {
         self.stopping.map_or(self.launched_at, |window| window.said_at.max(self.launched_at))
     }
 

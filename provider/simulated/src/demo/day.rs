@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use indicatif::ProgressBar;
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{NodeName, PoolName, ProviderId};
 use stoker_core::base::kinds::QuotaUnit;
 use stoker_core::base::units::{UsdMicros, UsdPerHour};
@@ -264,7 +265,8 @@ impl Day {
             if !self.machines.contains_key(&machine.provider_id) {
                 // What the market asks, not what the service says that it pays.
                 let offer = group.offers.iter().find(|offer| offer.market == machine.market);
-                let price = offer.and_then(|offer| offer.quote(self.now).ok()).map_or(UsdPerHour::ZERO, |quote| quote.price);
+                let price =
+                    offer.and_then(|offer| offer.quote(Wall(self.now)).ok()).map_or(UsdPerHour::ZERO, |quote| quote.price);
                 if price == UsdPerHour::ZERO {
                     self.played.broken.push(format!("{}: {} was bought without a price", self.now, machine.provider_id));
                 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use stoker_core::base::engine_clock::Times;
 use stoker_core::base::ids::NodeGroupId;
 use stoker_core::catalogue::group::Group;
 use stoker_core::catalogue::template::GPU_LABEL;
@@ -42,11 +43,11 @@ impl Desk {
     fn order(&mut self, id: &NodeGroupId, delta: i32) -> Result<(), CaError> {
         self.open()?;
         let before = self.memory.clone();
-        let now = self.ours();
-        let usage = Usage::count(&before, &self.menu, now);
+        let times @ Times { now, wall } = self.times;
+        let usage = Usage::count(&before, &self.menu, wall);
         let snapshot = self.snapshot();
         let fresh = |group: &Group| is_fresh(&snapshot, group, now);
-        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, now };
+        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, times };
         let limits = self.limits.get(id).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {id}")))?;
         let filed = orders::increase(&mut self.memory, &scales, limits, id, delta);
         filed.map_err(|why| CaError::new(PRECONDITION, why.to_string()))?;

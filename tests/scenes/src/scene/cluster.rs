@@ -298,6 +298,7 @@ impl Scene {
             return;
         }
         self.pull();
+        let (ours, known) = (self.desk().ours(), Arc::clone(&self.desk().facts));
         let facts = |node: &Arc<NodeView>| {
             let name = NodeName::new(&node.name).ok()?;
             let closed = self.closed.contains(&node.name);
@@ -321,6 +322,7 @@ impl Scene {
                     (false, false) => Cordon::None,
                 },
             };
+            let facts = facts.happened_by(ours, known.nodes.get(&name).map(AsRef::as_ref));
             Some((name, Arc::new(facts)))
         };
         let nodes = self.autoscaler.cluster().all_nodes().filter_map(facts).collect();

@@ -282,10 +282,11 @@ impl Scene {
     /// The provider starts again from its journal; the autoscaler connects anew, and probes say hello.
     pub fn provider_lives(&mut self) {
         self.tell("provider", "starts from its journal");
-        let (now, ours) = (self.now, self.desk().ours());
+        let now = self.now;
         let desk = self.desk_mut();
         desk.live();
         orders::begin_session(&mut desk.memory);
+        let ours = desk.ours();
         for probe in self.probes.values_mut() {
             probe.forgotten(ours, now);
         }
@@ -300,7 +301,7 @@ impl Scene {
         self.provider_lives();
     }
 
-    /// The provider's clock jumps by so much, e.g. `-2h`.
+    /// The wall clock of the provider's machine jumps by so much, e.g. `-2h`.
     pub fn clock_jumps(&mut self, by: &str) {
         let by: SignedDuration = by.parse().unwrap();
         self.tell(
@@ -310,13 +311,7 @@ impl Scene {
                 if by < SignedDuration::ZERO { format!("back by {:#}", by.abs()) } else { format!("ahead by {by:#}") }
             ),
         );
-        self.desk_mut().skew += by;
-        let now = self.now;
-        self.truth.jumps.push((now, by));
-        // What lasts, lasts by the provider's clock: readings that were skipped for being the same again matter now.
-        for probe in self.probes.values_mut() {
-            probe.touch(now);
-        }
+        self.desk_mut().jump(by);
         self.moved();
     }
 

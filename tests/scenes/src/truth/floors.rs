@@ -62,7 +62,7 @@ impl Scene {
         let pools = self.desk().menu.policy.pools.iter();
         let lacks = pools.filter_map(|pool| {
             let floor = pool.warm_floor.as_ref()?;
-            if pool.off_hours.as_ref().is_some_and(|off| off.at(self.desk().ours()).0) {
+            if pool.off_hours.as_ref().is_some_and(|off| off.at(self.desk().wall().0).0) {
                 return None;
             }
             let warm = self.truly_warm(&pool.name);
@@ -142,12 +142,9 @@ impl Scene {
             .all(|market| !cloud.sells(market) || short(market) || (market.capacity_type == CapacityType::Spot && spot_short))
     }
 
-    /// Whether what a market did then may still keep it closed. What waits when the clock is set back waits anew from there.
+    /// Whether what a market did then may still keep it closed.
     fn is_left_alone_since(&self, at: Timestamp) -> bool {
-        let back = self.truth.jumps.iter().filter(|(_, by)| by.is_negative()).map(|(at, _)| *at);
-        let waits = |since: Timestamp, until: Timestamp| until.duration_since(since) < LEFT_ALONE;
-        let since = back.fold(at, |since, back| if back > since && waits(since, back) { back } else { since });
-        waits(since, self.now)
+        self.now.duration_since(at) < LEFT_ALONE
     }
 
     /// Whether quota, budget or `maxNodes` truly keep a pool from growing.

@@ -65,7 +65,7 @@ impl Scene {
             let moves = pool.spot.as_ref().is_some_and(|spot| spot.return_to_spot == ReturnToSpot::Busy);
             let back = moves && bought == CapacityType::OnDemand && self.goes_back_to_spot(machine);
             let commitments = &self.desk().menu.policy.commitments;
-            let ends_soon = |until: Timestamp| until.duration_since(self.desk().ours()) <= ENDS_WITHIN;
+            let ends_soon = |until: Timestamp| until.duration_since(self.desk().wall().0) <= ENDS_WITHIN;
             let ends = commitments.iter().filter_map(|commitment| commitment.until).any(ends_soon);
             back || (bought == CapacityType::Reserved && ends)
         });
@@ -81,7 +81,7 @@ impl Scene {
         for Taken { node, verdict, why, by_autoscaler } in std::mem::take(&mut self.desk_mut().taken) {
             let pool = self.pool_of_node(node.as_str()).map(|(pool, ..)| pool);
             let off = pool.and_then(|pool| pool.off_hours.as_ref());
-            let given_up = off.is_some_and(|off| off.evict_held_after.is_some() && off.at(self.desk().ours()).0);
+            let given_up = off.is_some_and(|off| off.evict_held_after.is_some() && off.at(self.desk().wall().0).0);
             let allowed = self.goes_anyway(node.as_str()) || (verdict == Verdict::Held && given_up);
             if by_autoscaler || !allowed {
                 let who = if by_autoscaler { "the autoscaler" } else { "the provider" };

@@ -1,5 +1,6 @@
 //! Windows: no free node is released before its time, whatever restarted in between.
 
+use super::Truth;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::policy::rules::stabilization::Window;
 
@@ -17,7 +18,7 @@ impl Scene {
     }
 
     /// A node that is released, or that the autoscaler chooses, was free for its pool's window, has lived for its minimum, and its pool has
-    /// not just grown, whatever restarted in between. Only the provider's own clock, where it went ahead, makes time pass faster.
+    /// not just grown, whatever restarted in between.
     pub(super) fn window_is_over(&mut self, node: &str, how: &str) {
         let now = self.now;
         let Some((pool, ..)) = self.pool_of_node(node) else { return };
@@ -30,19 +31,19 @@ impl Scene {
             window = window.min(SignedDuration::from_secs((150 * pool.waiting.0 / price).max(60)));
         }
         let since = self.truth.seen_free_since.get(node).filter(|_| !self.truth.seen_busy.contains(node));
-        let free = since.map_or(SignedDuration::ZERO, |since| self.truth.passed(*since, now));
+        let free = since.map_or(SignedDuration::ZERO, |since| Truth::passed(*since, now));
         // It is ordered some seconds before it is launched, and long before where markets refused it.
         let records = self.desk().memory.records.values();
         let own = records.clone().find(|record| record.instance() == Some(&machine.made.provider_id));
         let ordered = own.and_then(|record| self.desk().ordered.get(&record.id)).copied();
         let born = ordered.map_or(machine.made.launched_at, |at| at.min(machine.made.launched_at));
-        let lived = self.truth.passed(born, now) + SignedDuration::from_secs(15);
+        let lived = Truth::passed(born, now) + SignedDuration::from_secs(15);
         let of_pool = records.filter(|record| record.order.is_some() && record.instance().is_some());
         let of_pool = of_pool.filter(|record| self.desk().menu.groups.get(&record.group).is_some_and(|g| g.pool == pool.name));
         let grew = of_pool.filter_map(|record| self.desk().ordered.get(&record.id)).max();
-        let quiet = grew.map_or(SignedDuration::MAX, |at| self.truth.passed(*at, now));
+        let quiet = grew.map_or(SignedDuration::MAX, |at| Truth::passed(*at, now));
         // In off-hours nodes beyond their limit wait for nothing.
-        let off = pool.off_hours.as_ref().is_some_and(|off| off.max_nodes.is_some() && off.at(self.desk().ours()).0);
+        let off = pool.off_hours.as_ref().is_some_and(|off| off.max_nodes.is_some() && off.at(self.desk().wall().0).0);
         // What the cloud takes waits for nothing either.
         let taken = machine.reclaim.is_some();
         let (least, growth) = (rules.minimum_life, rules.after_scale_up);
@@ -75,7 +76,7 @@ impl Scene {
         // One that a pod came to has given its turn back.
         let gone = |node: &str| self.autoscaler.cluster().node(node).is_none();
         let counts = |(at, node): &(Timestamp, String)| {
-            self.truth.passed(*at, now) < rules.scale_down && (gone(node) || self.truth.may_go.contains(node))
+            Truth::passed(*at, now) < rules.scale_down && (gone(node) || self.truth.may_go.contains(node))
         };
         let mut lately: Vec<_> = lately.into_iter().filter(counts).collect();
         lately.push((now, node.to_owned()));

@@ -1,6 +1,8 @@
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::base::units::Milli;
 use crate::choose::candidate::OfferVerdict;
@@ -169,7 +171,7 @@ fn work_by_a_figure_leaves_out_what_has_none() {
 fn the_price_of_work_chooses_where_work_is_weighed() {
     let chosen = |more: Value| {
         let menu = menu(&more);
-        let explanation = what_if(&menu, &Memory::default(), &PoolName::new("p").unwrap(), None, 1, now());
+        let explanation = what_if(&menu, &Memory::default(), &PoolName::new("p").unwrap(), None, 1, Times::at(now()));
         let told = explanation.candidates.iter().map(|c| (c.market.place.instance_type.to_string(), c.verdict.clone()));
         told.collect::<Vec<_>>()
     };
@@ -216,7 +218,7 @@ fn rank_by_work_is_that_of_the_exact_fractions() {
             .values()
             .map(|group| {
                 let parts =
-                    price_parts(&menu, &crate::state::memory::Memory::default(), group, &group.offers[0], now()).unwrap();
+                    price_parts(&menu, &crate::state::memory::Memory::default(), group, &group.offers[0], Wall(now())).unwrap();
                 let figure = given[group.spec.gpu_model.as_str()].as_u64().unwrap();
                 let fraction = (i128::from(parts.quote.price.0), i128::from(figure) * i128::from(group.spec.gpus.0));
                 (fraction, parts.per_unit())

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{Cloud, GpuModel, Region, SupplierName, ZoneId};
 use crate::base::units::{MiB, Milli};
 use crate::catalogue::group::{Group, Menu};
@@ -71,7 +72,7 @@ impl Fleet {
 }
 
 fn shape<'a>(group: &'a Arc<Group>, open: &[&str]) -> Shape<'a> {
-    let price = group.offers[0].quote(jiff::Timestamp::UNIX_EPOCH).unwrap().price;
+    let price = group.offers[0].quote(Wall(jiff::Timestamp::UNIX_EPOCH)).unwrap().price;
     Shape { group, price, open: open.contains(&group.place.instance_type.as_str()) }
 }
 

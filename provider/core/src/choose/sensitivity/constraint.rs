@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{Cloud, PoolName, Region};
 use crate::base::kinds::QuotaUnit;
 use crate::base::units::{Percent, UsdPerHour};
@@ -136,11 +136,11 @@ impl Constraint {
         menu: &Menu,
         groups: impl IntoIterator<Item = &'g Group>,
         wanted: u32,
-        now: Timestamp,
+        wall: Wall,
     ) -> BTreeSet<Self> {
         let mut all = BTreeSet::new();
         for group in groups {
-            for (offer, quote) in group.offers.iter().filter_map(|offer| Some((offer, offer.quote(now).ok()?))) {
+            for (offer, quote) in group.offers.iter().filter_map(|offer| Some((offer, offer.quote(wall).ok()?))) {
                 // What a quota bars that the policy does not list is told by its reason.
                 let _ = usage.each_limit(group, &offer.market, quote.price, menu, |room| {
                     let most = (room.takes - room.grows).saturating_mul(i64::from(wanted));

@@ -1,7 +1,6 @@
 //! Outcome of a choice, to compare it with another one.
 
-use jiff::Timestamp;
-
+use crate::base::engine_clock::Wall;
 use crate::base::units::UsdPerHour;
 use crate::catalogue::group::Menu;
 use crate::choose::candidate::OfferVerdict;
@@ -26,8 +25,8 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn of(menu: &Menu, memory: &Memory, made: &Explanation, now: Timestamp) -> Self {
-        let mut usage = Usage::count(memory, menu, now);
+    pub(super) fn of(menu: &Menu, memory: &Memory, made: &Explanation, wall: Wall) -> Self {
+        let mut usage = Usage::count(memory, menu, wall);
         let before = usage.total_cash();
         let (mut useful, mut data, mut beyond) = (0_u64, UsdPerHour::ZERO, UsdPerHour::ZERO);
         for candidate in &made.candidates {

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::base::engine_clock::Times;
 use crate::base::ids::{Cloud, Region};
 use crate::base::kinds::QuotaUnit;
 use crate::market::offer::CapacityType::{OnDemand, Spot};
@@ -22,8 +23,8 @@ fn spot_quota(limit: u32) -> Value {
 /// The choice of so many nodes, and the limits worth lifting.
 fn lifted(menu: &Menu, count: u32) -> (Explanation, Vec<Lift>) {
     let (memory, pool) = (Memory::default(), PoolName::new("pool").unwrap());
-    let made = what_if(menu, &memory, &pool, None, count, now());
-    let lifts = lifts(menu, &memory, (&pool, None), &made, now());
+    let made = what_if(menu, &memory, &pool, None, count, Times::at(now()));
+    let lifts = lifts(menu, &memory, (&pool, None), &made, Times::at(now()));
     (made, lifts)
 }
 
@@ -211,7 +212,7 @@ fn no_single_limit_is_worth_more_than_what_is_told() {
         let all = [plain("L-3819A6DF"), plain("L-DB2E81BA"), Constraint::MaxNodes, Constraint::Budget];
         let found = |limit: &Constraint| {
             let menu = menu.under(Arc::new(limit.lifted(&menu.policy, &pool).unwrap()));
-            what_if(&menu, &memory, &pool, None, made.asked, now()).found
+            what_if(&menu, &memory, &pool, None, made.asked, Times::at(now())).found
         };
         let most = all.iter().map(found).max().unwrap();
         let best = lifts.iter().map(|lift| lift.found).max().unwrap_or(made.found);

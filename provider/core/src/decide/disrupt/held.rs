@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::super::Draft;
 use super::super::index::IndexEntry;
 use super::{begin, eviction, named};
+use crate::base::engine_clock::Wall;
 use crate::base::ids::RecordId;
 use crate::base::kinds::Evidence;
 use crate::facts::activity::GpuActivity;
@@ -21,18 +22,18 @@ use crate::state::record::{Record, State};
 
 /// How long a pool leaves held nodes once it was announced that they go, while its off-hours that give them up are on; and when that
 /// changes.
-fn gives_up(pool: &Pool, now: Timestamp) -> (Option<SignedDuration>, Option<Timestamp>) {
+fn gives_up(pool: &Pool, wall: Wall) -> (Option<SignedDuration>, Option<Timestamp>) {
     let Some((off_hours, grace)) = pool.off_hours.as_ref().and_then(|off| Some((off, off.evict_held_after?))) else {
         return (None, None);
     };
-    let (on, next) = off_hours.at(now);
+    let (on, next) = off_hours.at(wall.0);
     (on.then_some(grace), next)
 }
 
 /// Whether a record's pool gives up held nodes now.
 pub(super) fn is_on(draft: &Draft<'_>, id: RecordId) -> bool {
     let pool = draft.memory.records.get(&id).and_then(|record| draft.seat(record)?.pool());
-    pool.is_some_and(|(_, pool)| gives_up(pool, draft.now).0.is_some())
+    pool.is_some_and(|(_, pool)| gives_up(pool, draft.wall).0.is_some())
 }
 
 /// Whether it is proven at this moment that the pods on a node do nothing.
@@ -50,7 +51,7 @@ pub(super) fn is_used_again(draft: &Draft<'_>, id: RecordId, leaving: &Disruptio
 /// Announces, takes back what is not held any more, and begins with what was announced long enough ago.
 pub(super) fn nodes(draft: &mut Draft<'_>) {
     let now = draft.now;
-    let pools: Vec<_> = draft.menu.policy.pools.iter().map(|pool| gives_up(pool, now)).collect();
+    let pools: Vec<_> = draft.menu.policy.pools.iter().map(|pool| gives_up(pool, draft.wall)).collect();
     for (_, next) in &pools {
         if let Some(next) = next {
             draft.look_again_at(*next);

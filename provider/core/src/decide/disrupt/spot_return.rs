@@ -67,10 +67,10 @@ pub(super) fn stands(draft: &Draft<'_>, record: &Arc<Record>, leaving: &Disrupti
 
 fn still_pays(draft: &Draft<'_>, candidate: &Candidate<'_>, work: bool) -> bool {
     let running = Running::of(&draft.memory, draft.menu);
-    let Some(spot) = SpotReturn::of(candidate.pool, draft.menu, &draft.memory, &running, draft.now) else { return false };
+    let Some(spot) = SpotReturn::of(candidate.pool, draft.menu, &draft.memory, &running, draft.times()) else { return false };
     let (snapshot, now) = (draft.snapshot, draft.now);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: draft.usage(), fresh: &fresh, now };
+    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: draft.usage(), fresh: &fresh, times: draft.times() };
     spot.weigh(&scales, &candidate.record, candidate.busy, work).is_some()
 }
 
@@ -187,10 +187,10 @@ fn let_go(
     running: &Running<'_>,
 ) -> Vec<(RecordId, DrainReason)> {
     let PoolMoves { candidates, going, unbought, ready, warm } = stock;
-    let Some(spot) = SpotReturn::of(pool, draft.menu, &draft.memory, running, draft.now) else { return Vec::new() };
+    let Some(spot) = SpotReturn::of(pool, draft.menu, &draft.memory, running, draft.times()) else { return Vec::new() };
     let (snapshot, now, usage) = (draft.snapshot, draft.now, draft.usage());
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, now };
+    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, times: draft.times() };
     let records = &draft.memory.records;
     let of_pool = |record: &Record| draft.group(&record.group).is_some_and(|group| group.pool == pool.name);
     let open = |(id, leaving): &(&RecordId, &Arc<Disruption>)| leaving.is_open() && records.get(id).is_some_and(|r| of_pool(r));

@@ -115,7 +115,7 @@ fn learn(known: &mut FloorMemory, quantile: &Quantile, came: &Came, now: jiff::T
 fn cheapest_gpu(draft: &Draft<'_>, pool: &Pool) -> UsdPerHour {
     let offers = draft.menu.pool_groups(&pool.name).flat_map(|group| group.offers.iter().map(move |offer| (group, offer)));
     let prices = offers.filter_map(|(group, offer)| {
-        let parts = price_parts(draft.menu, &draft.memory, group, offer, draft.now).ok()?;
+        let parts = price_parts(draft.menu, &draft.memory, group, offer, draft.wall).ok()?;
         Some(parts.uncovered().per(group.spec.advertised_gpus()))
     });
     prices.min().unwrap_or(UsdPerHour(i64::MAX))

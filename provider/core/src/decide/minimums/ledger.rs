@@ -1,9 +1,8 @@
 //! Ledger of limits: what is left after the autoscaler asks for all raised minimums. Two pools
 //! cannot claim the same room.
 
-use jiff::Timestamp;
-
 use super::super::{Draft, is_fresh};
+use crate::base::engine_clock::Times;
 use crate::base::ids::NodeGroupId;
 use crate::catalogue::group::{Group, Menu};
 use crate::choose::allocate::allocate;
@@ -17,13 +16,13 @@ pub(super) struct Ledger<'a> {
     usage: Usage,
     snapshot: &'a Snapshot,
     menu: &'a Menu,
-    now: Timestamp,
+    times: Times,
 }
 
 impl<'a> Ledger<'a> {
     /// With nothing asked for yet.
     pub(super) fn new(draft: &Draft<'a>, usage: &Usage) -> Self {
-        Self { usage: usage.clone(), snapshot: draft.snapshot, menu: draft.menu, now: draft.now }
+        Self { usage: usage.clone(), snapshot: draft.snapshot, menu: draft.menu, times: draft.times() }
     }
 
     /// Asks for up to so many nodes of a group, as they would be bought; for how many there is room.
@@ -31,8 +30,8 @@ impl<'a> Ledger<'a> {
         let Some(group) = self.menu.groups.get(group) else { return 0 };
         let mut left = nodes;
         while left > 0 {
-            let fresh = |group: &Group| is_fresh(self.snapshot, group, self.now);
-            let scales = Scales { menu: self.menu, memory, usage: &self.usage, fresh: &fresh, now: self.now };
+            let fresh = |group: &Group| is_fresh(self.snapshot, group, self.times.now);
+            let scales = Scales { menu: self.menu, memory, usage: &self.usage, fresh: &fresh, times: self.times };
             let Some(first) = scales.rank([group.as_ref()]).0.into_iter().next() else { break };
             let nodes = left.min(first.room).min(first.alike);
             if nodes == 0 {
@@ -47,8 +46,8 @@ impl<'a> Ledger<'a> {
 
     /// Asks for up to so many nodes of those groups, chosen as any purchase is: how many of which, in the order of the choice.
     pub(super) fn choose(&mut self, memory: &Memory, groups: &[&Group], nodes: u32) -> Vec<(NodeGroupId, u32)> {
-        let fresh = |group: &Group| is_fresh(self.snapshot, group, self.now);
-        let scales = Scales { menu: self.menu, memory, usage: &self.usage, fresh: &fresh, now: self.now };
+        let fresh = |group: &Group| is_fresh(self.snapshot, group, self.times.now);
+        let scales = Scales { menu: self.menu, memory, usage: &self.usage, fresh: &fresh, times: self.times };
         let chosen = allocate(&scales, groups, nodes);
         let runs = chosen.runs.iter().map(|run| (run.group.id.clone(), run.nodes)).collect();
         self.usage = chosen.usage;
@@ -57,9 +56,9 @@ impl<'a> Ledger<'a> {
 
     /// The limit that leaves an open group no room for one more, in words. `used`: what is used without what is asked for.
     pub(super) fn binding(&self, memory: &Memory, group: &Group, used: &Usage) -> Option<String> {
-        let fresh = |group: &Group| is_fresh(self.snapshot, group, self.now);
+        let fresh = |group: &Group| is_fresh(self.snapshot, group, self.times.now);
         let binds = |usage: &Usage| -> Option<Bound> {
-            Scales { menu: self.menu, memory, usage, fresh: &fresh, now: self.now }.binding(group)
+            Scales { menu: self.menu, memory, usage, fresh: &fresh, times: self.times }.binding(group)
         };
         let bound = binds(&self.usage)?;
         let asked = binds(used).as_ref() != Some(&bound);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::world::{GROUP_A, GROUP_B, World, minutes, place, policy, start};
+use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::base::kinds::ReturnToSpot;
 use crate::base::units::{MiB, Milli, Percent, UsdMicros, UsdPerHour};
@@ -43,12 +44,12 @@ fn fall_back(mut world: World, nodes: i32) -> World {
 }
 
 fn weighed(world: &World, busy: bool, work: bool) -> Option<Move> {
-    let usage = Usage::count(&world.memory, &world.menu, world.now);
+    let usage = Usage::count(&world.memory, &world.menu, Wall(world.now));
     let fresh = |_: &Group| true;
-    let scales = Scales { menu: &world.menu, memory: &world.memory, usage: &usage, fresh: &fresh, now: world.now };
+    let scales = Scales { menu: &world.menu, memory: &world.memory, usage: &usage, fresh: &fresh, times: Times::at(world.now) };
     let record = world.records(GROUP_A).next().unwrap();
     let running = Running::of(&world.memory, &world.menu);
-    let spot = SpotReturn::of(&world.menu.policy.pools[0], &world.menu, &world.memory, &running, world.now)?;
+    let spot = SpotReturn::of(&world.menu.policy.pools[0], &world.menu, &world.memory, &running, Times::at(world.now))?;
     spot.weigh(&scales, record, busy, work)
 }
 

@@ -1,18 +1,17 @@
-//! A clock that runs ahead and is set back.
+//! Walls that jump, and restarts on one that stands elsewhere than it should.
 
 use serde_json::Value;
 
 use super::oracle::Dice;
-use super::world::{GROUP_A, World, minutes, seconds};
+use super::world::{GROUP_A, World, minutes, seconds, start};
 use super::*;
 use crate::facts::snapshot::Cordon;
-use crate::state::disruption::LONGEST_REST;
-use crate::state::memory::LONGEST_BACKOFF;
+use crate::state::disruption::{Disruption, DrainReason, Stage};
 
 const AHEAD: SignedDuration = SignedDuration::from_hours(240);
 
 #[test]
-fn a_market_that_refused_in_the_future_is_left_alone_no_longer_than_from_now() {
+fn a_market_that_refused_in_the_future_is_left_alone_for_what_was_left() {
     let mut world = World::in_zone_a();
     world.advance(AHEAD);
     world.observe();
@@ -23,14 +22,13 @@ fn a_market_that_refused_in_the_future_is_left_alone_no_longer_than_from_now() {
     }
     world.pass();
     assert!(world.limits(GROUP_A).closed.is_some());
-    world.advance(-AHEAD);
+    world.pass_after(minutes(1));
+    world.restart(-AHEAD);
     world.observe();
     world.pass();
     let latest = world.memory.refused.values().map(|backoff| backoff.until).max();
-    assert_eq!(latest, Some(world.now + minutes(3)), "the first wait, from now on");
-    world.advance(minutes(3));
-    world.observe();
-    world.pass();
+    assert_eq!(latest, Some(world.now + minutes(2)), "of three minutes one is over");
+    world.pass_after(minutes(2));
     assert_eq!(world.limits(GROUP_A).closed, None);
 }
 
@@ -44,11 +42,9 @@ fn a_machine_that_was_to_end_in_the_future_and_is_gone_is_forgotten() {
     world.delete(GROUP_A, &[&node]).unwrap();
     world.pass();
     world.end_terminated();
-    world.advance(-AHEAD);
+    world.restart(-AHEAD);
     for _ in 0..2 {
-        world.advance(seconds(30));
-        world.observe();
-        world.pass();
+        world.pass_after(seconds(30));
     }
     assert_eq!(world.records(GROUP_A).count(), 0);
 }
@@ -73,51 +69,71 @@ fn a_machine_of_a_cloud_whose_clock_is_behind_is_not_lost_by_an_old_inventory() 
     assert_eq!(world.target(GROUP_A), 1, "{:?}", plan.notes);
 }
 
-/// Nor is a machine lost by an inventory that was read before the clock was set back.
 #[test]
-fn an_inventory_from_the_future_loses_nothing() {
+fn a_machine_that_was_launched_in_the_future_has_its_time_to_boot_and_no_more() {
     let mut world = World::in_zone_a();
     world.advance(AHEAD);
-    world.observe();
-    world.advance(-AHEAD);
-    let old = world.inventory.clone();
     world.observe();
     world.increase(GROUP_A, 1);
     world.pass();
     world.answer(|_| true);
     world.pass();
-    world.advance(minutes(3));
-    world.join(true);
-    world.inventory = old;
-    for _ in 0..3 {
-        let plan = world.pass();
-        assert!(!plan.actions.iter().any(|action| matches!(action, Action::RemoveNode { .. })), "{:?}", plan.actions);
-        world.advance(minutes(1));
-    }
-    assert_eq!(world.target(GROUP_A), 1);
+    world.restart(-AHEAD);
+    let deadline = world.menu.policy.boot_deadline;
+    assert!(world.pass_after(deadline - seconds(1)).notes.is_empty());
+    let notes = world.pass_after(seconds(1)).notes;
+    assert!(matches!(&notes[..], [Note::BootTimeout { instance: Some(_), .. }]), "{notes:?}");
 }
 
-/// Where the cloud's clock is ahead of Stoker's, or ours is set back while a machine boots, its boot ends all the same.
+/// A world in which much happens.
+fn eventful() -> World {
+    let mut world = World::in_zone_a();
+    world.policy(|policy| {
+        let rules = crate::policy::rules::stabilization::Stabilization::of(crate::base::kinds::Workload::Training);
+        policy.pools[0].stabilization =
+            Some(crate::policy::rules::stabilization::Stabilization { max_removals: crate::base::units::Percent(50), ..rules });
+    });
+    world
+}
+
+/// Something happens to it.
+fn happens(world: &mut World, what: u64, wait: SignedDuration) {
+    world.advance(wait);
+    world.observe();
+    match what {
+        0 | 1 => drop(world.try_increase(GROUP_A, 1)),
+        2 => world.unclear(),
+        3 => world.refuse_all(RefusalKind::OutOfCapacity),
+        4 => world.answer(|_| true),
+        5 => world.join_new(),
+        6 => world.reclaim(0),
+        7 => world.close(Cordon::Theirs),
+        _ => world.close(Cordon::None),
+    }
+}
+
+fn drawn(dice: &mut Dice) -> (u64, SignedDuration) {
+    (u64::try_from(dice.roll(9)).unwrap(), seconds(1 + i64::try_from(dice.roll(400)).unwrap()))
+}
+
 #[test]
-fn a_machine_that_was_launched_in_the_future_has_its_time_to_boot_and_no_more() {
-    for set_back_first in [true, false] {
-        let mut world = World::in_zone_a();
-        world.increase(GROUP_A, 1);
-        world.pass();
-        world.advance(AHEAD);
-        world.answer(|_| true);
-        if set_back_first {
-            world.advance(-AHEAD);
+fn a_wall_that_jumps_changes_no_decision() {
+    for seed in 1..=40_u64 {
+        let mut dice = Dice::new(seed);
+        let (mut steady, mut jumping) = (eventful(), eventful());
+        for step in 0..40 {
+            let (what, wait) = drawn(&mut dice);
+            // Less than makes the prices of a table count no more.
+            jumping.wall_ahead = minutes(i64::try_from(dice.roll(8_640)).unwrap() - 4_320);
+            for world in [&mut steady, &mut jumping] {
+                happens(world, what, wait);
+            }
+            assert_eq!(jumping.pass(), steady.pass(), "seed {seed}, step {step}");
+            assert_eq!(jumping.memory, steady.memory, "seed {seed}, step {step}");
+            for world in [&mut steady, &mut jumping] {
+                world.drain(None);
+            }
         }
-        world.observe();
-        world.pass();
-        if !set_back_first {
-            world.pass_after(-AHEAD);
-        }
-        let deadline = world.menu.policy.boot_deadline;
-        assert!(world.pass_after(deadline - seconds(1)).notes.is_empty());
-        let notes = world.pass_after(seconds(1)).notes;
-        assert!(matches!(&notes[..], [Note::BootTimeout { instance: Some(_), .. }]), "{notes:?}");
     }
 }
 
@@ -125,58 +141,54 @@ fn a_machine_that_was_launched_in_the_future_has_its_time_to_boot_and_no_more() 
 fn moments(at: &str, value: &Value, into: &mut Vec<(String, Timestamp)>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| moments(&format!("{at}/{name}"), value, into)),
-        Value::Array(values) => values.iter().for_each(|value| moments(at, value, into)),
+        Value::Array(values) => values.iter().enumerate().for_each(|(n, value)| moments(&format!("{at}/{n}"), value, into)),
         Value::String(text) => into.extend(text.parse().ok().map(|moment| (at.to_owned(), moment))),
         _ => {}
     }
 }
 
-/// Whether a cloud or the API server says it, or it is only compared with others.
-fn is_not_waited_for(at: &str) -> bool {
-    ["launched_at", "ready_at", "ordered_at", "watched_at"].iter().any(|name| at.ends_with(name))
+fn all_moments(memory: &Memory) -> Vec<(String, Timestamp)> {
+    let mut all = Vec::new();
+    moments("", &serde_json::to_value(memory).unwrap(), &mut all);
+    all
 }
 
 #[test]
-fn nothing_that_is_remembered_lies_further_ahead_than_the_longest_wait() {
-    let longest = LONGEST_BACKOFF.max(LONGEST_REST);
+fn whatever_is_remembered_moves_with_the_wall_but_for_prices() {
     let mut seen = BTreeSet::new();
     for seed in 1..=40_u64 {
         let mut dice = Dice::new(seed);
-        let mut world = World::in_zone_a();
-        world.policy(|policy| {
-            let rules = crate::policy::rules::stabilization::Stabilization::of(crate::base::kinds::Workload::Training);
-            policy.pools[0].stabilization = Some(crate::policy::rules::stabilization::Stabilization {
-                max_removals: crate::base::units::Percent(50),
-                ..rules
-            });
-        });
-        world.advance(AHEAD);
+        let mut world = eventful();
         for _ in 0..20 {
-            world.advance(seconds(1 + i64::try_from(dice.roll(400)).unwrap()));
-            world.observe();
-            match dice.roll(8) {
-                0 | 1 => drop(world.try_increase(GROUP_A, 1)),
-                2 => world.unclear(),
-                3 => world.refuse_all(RefusalKind::OutOfCapacity),
-                4 => world.answer(|_| true),
-                5 => world.join_new(),
-                6 => world.reclaim(0),
-                _ => world.close(if dice.roll(2) == 0 { Cordon::Theirs } else { Cordon::None }),
-            }
+            let (what, wait) = drawn(&mut dice);
+            happens(&mut world, what, wait);
             world.pass();
             world.drain(None);
         }
-        world.advance(-AHEAD);
-        world.observe();
-        world.pass();
-        let mut all = Vec::new();
-        moments("", &serde_json::to_value(&world.memory).unwrap(), &mut all);
-        for (name, at) in all.into_iter().filter(|(name, _)| !is_not_waited_for(name)) {
-            assert!(at <= world.now + longest, "seed {seed}: {name} is {at}, and now is {}", world.now);
-            seen.insert(name);
+        let moved = world.memory.rebased(-AHEAD).unwrap();
+        let (before, after) = (all_moments(&world.memory), all_moments(&moved));
+        assert_eq!(before.len(), after.len());
+        for ((place, before), (same, after)) in before.into_iter().zip(after) {
+            assert_eq!(place, same);
+            let is_price = place.contains("/group/");
+            assert_eq!(after, if is_price { before } else { before - AHEAD }, "seed {seed}: {place}");
+            seen.insert(place);
         }
+        assert_eq!(moved.rebased(AHEAD).unwrap(), world.memory, "seed {seed}");
     }
-    for part in ["/windows/", "/spot/", "/refused/", "/reclaims/", "/idle/", "/state/retry_at", "/closed/freeSince"] {
-        assert!(seen.iter().any(|name| name.contains(part)), "{part}");
+    for part in ["/windows/", "/spot/", "/refused/", "/reclaims/", "/idle/", "/state/retry_at", "/closed/freeSince", "/group/"]
+    {
+        assert!(seen.iter().any(|place| place.contains(part)), "{part}");
     }
+}
+
+#[test]
+fn the_end_of_a_commitment_does_not_move() {
+    let (since, at) = (start(), start() + AHEAD);
+    let why = DrainReason::CapacityEnds { commitment: "block".into(), at };
+    let leaving = Disruption { why: why.clone(), since, stage: Stage::Closing, asked: false, pods: BTreeSet::new() };
+    let memory = Memory { leaving: [(RecordId(1), Arc::new(leaving))].into(), ..Memory::default() };
+    let moved = memory.rebased(AHEAD).unwrap();
+    let leaving = &moved.leaving[&RecordId(1)];
+    assert_eq!((&leaving.why, leaving.since), (&why, since + AHEAD));
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::oracle::Dice;
 use super::world::{GROUP_A, World, start};
+use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::{Cloud, GpuModel, InstanceType, PoolName, Region, SupplierName, ZoneId};
 use crate::base::units::{MiB, Milli, UsdPerHour};
 use crate::catalogue::group::{Group, Menu, Offer};
@@ -142,7 +143,7 @@ struct Ways<'a> {
 
 impl Ways<'_> {
     fn price((_, offer): (&Group, &Offer)) -> UsdPerHour {
-        offer.quote(start()).unwrap().price
+        offer.quote(Wall(start())).unwrap().price
     }
 
     fn worth(&self, nodes: &[u32]) -> Worth {
@@ -218,9 +219,9 @@ impl Ways<'_> {
 /// The best way to buy up to so many nodes of these groups.
 fn ways<'a>(drawn: &'a Drawn, menu: &'a Menu, groups: impl Iterator<Item = &'a Arc<Group>>, wanted: u32) -> Ways<'a> {
     let offers = groups.flat_map(|group| group.offers.iter().map(move |offer| (group.as_ref(), offer)));
-    let offers = offers.filter(|(_, offer)| offer.quote(start()).is_ok()).collect();
+    let offers = offers.filter(|(_, offer)| offer.quote(Wall(start())).is_ok()).collect();
     let mut ways = Ways { drawn, menu, offers, best: (0, vec![0; 6], 0) };
-    ways.try_all(&Usage::count(&Memory::default(), menu, start()), wanted, &mut Vec::new());
+    ways.try_all(&Usage::count(&Memory::default(), menu, Wall(start())), wanted, &mut Vec::new());
     ways
 }
 
@@ -253,7 +254,7 @@ fn no_other_way_to_buy_from_a_pool_is_better() {
         let menu = Menu::derive(&Arc::new(drawn.policy.clone()), &book, &suppliers);
         let wanted = 1 + u32::try_from(dice.roll(3)).unwrap();
         let ways = ways(&drawn, &menu, menu.groups.values(), wanted);
-        let told = what_if(&menu, &Memory::default(), &PoolName::new("pool").unwrap(), None, wanted, start());
+        let told = what_if(&menu, &Memory::default(), &PoolName::new("pool").unwrap(), None, wanted, Times::at(start()));
         let of = |(group, offer): &(&Group, &Offer)| {
             let told = told.candidates.iter().find(|c| c.group == group.id && c.market == offer.market).unwrap();
             if let OfferVerdict::Chosen { nodes } = told.verdict { nodes } else { 0 }

@@ -63,14 +63,3 @@ fn a_free_node_that_waits_for_images_is_kept_once_and_told() {
     // The one that waits, and not the other.
     assert_eq!((limits.target, limits.min), (2, 1));
 }
-
-#[test]
-fn after_a_clock_was_set_back_what_runs_now_is_remembered() {
-    let mut world = world_that_asks();
-    let later = world.now + minutes(24 * 60);
-    world.memory = decide(&snapshot(&world, "train:1"), &world.memory, &world.menu, later).memory;
-    let facts = snapshot(&world, "train:2");
-    world.memory = decide(&facts, &world.memory, &world.menu, world.now).memory;
-    let known = world.memory.images.values().next().unwrap();
-    assert!(known.images().any(|image| image == ImageId::of("train:2")), "{known:?}");
-}

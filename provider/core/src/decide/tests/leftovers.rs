@@ -53,21 +53,3 @@ fn a_node_of_a_failed_machine_that_is_gone_is_removed_and_may_be_deleted() {
     world.delete(GROUP_A, &[&node]).unwrap();
     assert_eq!(world.target(GROUP_A), 0);
 }
-
-/// Where the API server's clock is ahead of Stoker's, a Node is from a time to come, and goes all the same.
-#[test]
-fn a_node_of_the_future_without_a_machine_is_removed_when_it_was_seen_so_for_a_minute() {
-    let mut world = World::with_node(GROUP_A, true);
-    let (name, ahead) = (world.cluster_node(0).name.clone(), world.now + minutes(180));
-    world.edit_node(&name, |node| node.created_at = ahead);
-    world.lose_machine();
-    assert!(!removes(&world.pass_after(minutes(1))));
-    let next = decide(&world.snapshot(), &world.memory, &world.menu, world.now).next_change_at;
-    assert!(next.is_some_and(|next| next <= world.now + minutes(1)), "{next:?}");
-    assert!(!removes(&world.pass_after(seconds(59))));
-    let plan = world.pass_after(seconds(1));
-    assert!(removes(&plan), "{:?}", plan.actions);
-    world.forget_node(name.as_str());
-    world.pass_after(seconds(1));
-    assert!(world.memory.unlisted.is_empty());
-}

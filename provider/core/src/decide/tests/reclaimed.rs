@@ -299,13 +299,6 @@ fn a_notice_whose_longest_time_is_over_begins_nothing() {
         assert_eq!(begun, if begins { (1, 1, 1) } else { (0, 0, 0) }, "{deadline:?} {waited}");
         assert_eq!(reclaims(&world), Milli(if begins { 1000 } else { 0 }), "{deadline:?} {waited}");
     }
-    // Nor when the clock is set back to before it was heard.
-    let mut world = on_spot(1);
-    let told = notice(&world, Interruption::Reclaim, Some(minutes(2)));
-    world.advance(-minutes(30));
-    world.observe();
-    hear(&mut world, 0, Some(told));
-    assert_eq!((drains(&world.pass().actions).len(), world.memory.leaving.len()), (0, 0));
     // What was begun in time goes on.
     let mut world = on_spot(1);
     reclaim(&mut world, 0);
@@ -380,9 +373,7 @@ fn a_clock_that_is_set_back_over_a_restart_gives_what_was_told_the_time_that_was
         world.pass();
         world.drain(Some(&Stuck::NotNow("a budget".into())));
         world.pass();
-        // Nobody is heard yet.
-        world.seen.clear();
-        world.advance(-minutes(60));
+        world.restart(-minutes(60));
         world.observe();
         let gone_by = later(&world, gone_in);
         assert_eq!(drains(&world.pass().actions), [], "{left}");

@@ -3,6 +3,7 @@
 use super::oracle::Dice;
 use super::world::{GROUP_A, GROUP_B, World, minutes, place};
 use super::*;
+use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::PoolName;
 use crate::base::units::{Milli, Percent, Ppm, UsdPerHour};
 use crate::choose::candidate::{Barred, OfferVerdict};
@@ -30,7 +31,7 @@ fn buys(world: &mut World, group: &str, nodes: i32) -> Vec<&'static str> {
 /// Why the spot offer of a group may not be bought now.
 fn barred(world: &World, group: &str) -> String {
     let id = World::group(group);
-    let told = what_if(&world.menu, &world.memory, &PoolName::new("pool").unwrap(), Some(&id), 1, world.now);
+    let told = what_if(&world.menu, &world.memory, &PoolName::new("pool").unwrap(), Some(&id), 1, Times::at(world.now));
     let spot = told.candidates.iter().find(|c| c.market.capacity_type == CapacityType::Spot).unwrap();
     match &spot.verdict {
         OfferVerdict::Barred(why) => why.to_string(),
@@ -133,7 +134,7 @@ fn hours_without_a_reclaim_make_a_market_cheaper() {
     let mut world = World::with_node(GROUP_A, true);
     let effective = |world: &World| {
         let group = &world.menu.groups[&World::group(GROUP_A)];
-        crate::choose::parts::price_parts(&world.menu, &world.memory, group, &group.offers[0], world.now).unwrap()
+        crate::choose::parts::price_parts(&world.menu, &world.memory, group, &group.offers[0], Wall(world.now)).unwrap()
     };
     // 0.16 an hour × 20 min = 5.34 % (rounded up), and 3 % for checkpoints: $0.30 ÷ 0.9166.
     let before = effective(&world);
@@ -215,7 +216,7 @@ fn no_market_holds_more_of_the_pool_than_its_share() {
     assert_eq!(barred(&world, GROUP_A), "capacity.spot.maxMarketShare 50%: 2 of 3 nodes are in this market");
     // What is asked of the whole pool goes to two markets, evenly.
     let pool = PoolName::new("pool").unwrap();
-    let told = what_if(&world.menu, &crate::state::memory::Memory::default(), &pool, None, 6, world.now);
+    let told = what_if(&world.menu, &crate::state::memory::Memory::default(), &pool, None, 6, Times::at(world.now));
     let mut chosen: Vec<(String, u32)> = Vec::new();
     for candidate in &told.candidates {
         if let OfferVerdict::Chosen { nodes } = candidate.verdict {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::oracle::Dice;
 use super::world::{GROUP_A, World, minutes, place, seconds};
 use super::*;
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{Cloud, InstanceType, NodeName, Region};
 use crate::base::kinds::Workload;
 use crate::base::units::{Percent, UsdPerHour};
@@ -339,7 +340,7 @@ fn the_order_of_release_saves_as_much_as_the_exact_one() {
         });
         more_nodes(&mut world, 1 + i32::try_from(dice.roll(4)).unwrap());
         free_together(&mut world);
-        let usage = Usage::count(&world.memory, &world.menu, world.now);
+        let usage = Usage::count(&world.memory, &world.menu, Wall(world.now));
         let records: Vec<&Record> = world.memory.records.values().map(AsRef::as_ref).collect();
         let exact = release_order(&records, records.len(), &usage, &world.memory, &world.menu);
         let saved_by: BTreeMap<RecordId, UsdPerHour> = exact.iter().copied().collect();
@@ -506,31 +507,6 @@ fn a_restart_in_a_window_changes_nothing() {
         assert_eq!(plan, again, "minute {minutes_in}");
     }
     assert_eq!(idle(&world).len(), 8);
-}
-
-/// The hour goes back by one in the middle of a window, and later forth by one.
-#[test]
-fn a_clock_that_jumps_holds_no_node_for_longer_than_its_windows() {
-    let rules = Stabilization { max_removals: Percent(50), after_scale_up: minutes(10), ..windows(10, 15) };
-    let mut world = world_with(2, rules, &OD);
-    step_at(&mut world, 12);
-    let plan = step_at(&mut world, -48);
-    let latest = plan.accounts.kept.iter().filter_map(|(_, why)| why.until()).max();
-    assert_eq!(latest, Some(at(-33)), "all of its minimum life again, and no hour");
-    step_at(&mut world, -33);
-    assert_eq!(idle(&world), [1], "one within a window");
-    // Back again before the other's turn: the turn that was taken in the future is one of now.
-    step_at(&mut world, -93);
-    assert_eq!(idle(&world), [1]);
-    step_at(&mut world, -83);
-    step_at(&mut world, -78);
-    assert_eq!(idle(&world), [0, 1]);
-    // Forth: what is at work and what a pod just left is kept as ever.
-    world.bind("node-0");
-    step_at(&mut world, -77);
-    world.unbind("node-0");
-    let plan = step_at(&mut world, 600);
-    assert_eq!((kept(&plan), idle(&world)), (vec![(0, HoldFor::Window { until: at(610) })], vec![1]));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::verdicts::Shown;
+use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::DecisionId;
 use crate::base::ids::{
     Cloud, GpuModel, InstanceType, LaunchKey, NodeGroupId, NodeName, ProviderId, Region, SupplierName, ZoneId,
@@ -45,6 +46,8 @@ pub(super) const fn minutes(n: i64) -> SignedDuration {
 #[derive(Clone)]
 pub(super) struct World {
     pub(super) now: Timestamp,
+    /// By how much the wall is ahead.
+    pub(super) wall_ahead: SignedDuration,
     pub(super) memory: Memory,
     pub(super) menu: Menu,
     pub(super) policy: Policy,
@@ -157,6 +160,7 @@ impl World {
         let inventory = Observation { as_of: now, complete: true, instances: BTreeMap::new() };
         let mut world = Self {
             now,
+            wall_ahead: SignedDuration::ZERO,
             memory,
             menu,
             policy,
@@ -217,6 +221,7 @@ impl World {
 
     pub(super) fn snapshot(&self) -> Snapshot {
         Snapshot {
+            wall: Wall(self.now + self.wall_ahead),
             suppliers: [(supplier(), Some(Arc::new(self.inventory.clone())))].into(),
             cluster: Some(Arc::new(self.cluster.clone())),
             outcomes: self.outcomes.clone(),
@@ -265,11 +270,11 @@ impl World {
     pub(super) fn try_increase(&mut self, group: &str, delta: i32) -> Result<(), OrderRefused> {
         let id = Self::group(group);
         let before = self.memory.clone();
-        let usage = Usage::count(&before, &self.menu, self.now);
+        let usage = Usage::count(&before, &self.menu, Wall(self.now));
         let snapshot = self.snapshot();
         let now = self.now;
         let fresh = |group: &Group| is_fresh(&snapshot, group, now);
-        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, now };
+        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, times: Times::at(now) };
         let limits = self.last.as_ref().unwrap().limits.get(&id).ok_or(OrderRefused::UnknownGroup(id.clone()))?;
         orders::increase(&mut self.memory, &scales, limits, &id, delta).map(drop)
     }
@@ -385,7 +390,8 @@ impl World {
     }
 
     pub(super) fn observe(&mut self) {
-        self.inventory = Observation { as_of: self.now, complete: true, instances: self.machines.clone() };
+        self.inventory =
+            Observation { as_of: self.now, complete: true, instances: self.machines.clone() }.happened_by(self.now);
     }
 
     pub(super) fn observe_partly(&mut self) {
@@ -485,6 +491,16 @@ impl World {
 
     pub(super) fn advance(&mut self, by: SignedDuration) {
         self.now = self.now.saturating_add(by).unwrap();
+    }
+
+    /// The service begins again, and the wall stands elsewhere than it should by so much.
+    pub(super) fn restart(&mut self, by: SignedDuration) {
+        self.memory = self.memory.rebased(by).unwrap();
+        self.advance(by);
+        // Nobody is heard yet.
+        self.seen.clear();
+        let now = self.now;
+        self.change_node(|node| *node = node.clone().happened_by(now, None));
     }
 
     /// Every machine joins the cluster.

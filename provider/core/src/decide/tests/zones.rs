@@ -3,6 +3,7 @@
 use super::oracle::Dice;
 use super::world::{GROUP_A, GROUP_B, World};
 use super::*;
+use crate::base::engine_clock::Times;
 use crate::base::ids::PoolName;
 use crate::base::units::Percent;
 use crate::choose::candidate::OfferVerdict;
@@ -66,7 +67,7 @@ fn capacity_types_of_one_zone_count_together() {
 #[test]
 fn what_is_asked_of_the_pool_is_spread_evenly() {
     let world = spread(50);
-    let told = what_if(&world.menu, &world.memory, &PoolName::new("pool").unwrap(), None, 6, world.now);
+    let told = what_if(&world.menu, &world.memory, &PoolName::new("pool").unwrap(), None, 6, Times::at(world.now));
     let mut zones = std::collections::BTreeMap::new();
     for candidate in &told.candidates {
         if let OfferVerdict::Chosen { nodes } = candidate.verdict {

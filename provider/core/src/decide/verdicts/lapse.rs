@@ -60,8 +60,7 @@ pub(super) fn of_pools(draft: &mut Draft<'_>, looks: &[Look<'_>]) -> Lapses {
         match known.silent_since {
             None => {
                 probes.heard += 1;
-                // What was heard in the future was heard before the clock was set back.
-                let believed = look.heard_since().filter(|since| *since <= now).map(|since| Draft::after(since, BACK_FOR));
+                let believed = look.heard_since().map(|since| Draft::after(since, BACK_FOR));
                 match believed {
                     Some(at) if at > now => due.push(at),
                     _ => probes.back += 1,

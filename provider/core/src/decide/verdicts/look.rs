@@ -43,15 +43,15 @@ impl Look<'_> {
 pub(super) fn at_nodes<'a>(draft: &mut Draft<'a>) -> Vec<Look<'a>> {
     let now = draft.now;
     let noted = draft.memory.watched_at;
-    // Between two notes so far apart nobody was there, or the clock jumped: what happened meanwhile is not known.
-    let gap = noted.is_some_and(|at| now.duration_since(at).abs() > BRIDGED);
+    // Between two notes so far apart nobody was there: what happened meanwhile is not known.
+    let gap = noted.is_some_and(|at| now.duration_since(at) > BRIDGED);
     let mut looks = Vec::new();
     let mut known = InOrder::of(&draft.memory.watched);
     for (record, seat) in draft.seated() {
         let State::Registered { ready_at, .. } = &record.state else { continue };
         let Some((pool_at, pool)) = seat.pool().filter(|(_, pool)| pool.evidence == Evidence::Probe) else { continue };
         let Some(node) = seat.node() else { continue };
-        let mut known = known.next(&record.id).map(|known| known.not_after(now)).unwrap_or_default();
+        let mut known = known.next(&record.id).map(|known| **known).unwrap_or_default();
         // While nobody watched, no probe could be heard: those that had not lapsed before have their time to come back.
         if gap && !draft.memory.lapsed.contains_key(&pool.name) {
             known.silent_since = None;
@@ -68,7 +68,7 @@ pub(super) fn at_nodes<'a>(draft: &mut Draft<'a>) -> Vec<Look<'a>> {
         draft.memory.watched_at = None;
         return looks;
     }
-    let due = noted.filter(|at| *at <= now && !gap).map(|at| Draft::after(at, NOTED_EVERY)).filter(|due| *due > now);
+    let due = noted.filter(|_| !gap).map(|at| Draft::after(at, NOTED_EVERY)).filter(|due| *due > now);
     if due.is_none() {
         draft.memory.watched_at = Some(now);
     }
@@ -88,7 +88,7 @@ fn looked(
         GpuActivity::Active(_) => known.quiet_since = None,
         GpuActivity::Quiet(since) => {
             // After a gap nothing is proven of the time before, whatever is said of it.
-            let since = if noted.is_some() || known == ProbeHistory::default() { since.min(now) } else { now };
+            let since = if noted.is_some() || known == ProbeHistory::default() { since } else { now };
             let told_until = known.untold_since.or(noted);
             let bridged = |quiet: Timestamp| since <= quiet || told_until.is_some_and(|at| since <= Draft::after(at, BRIDGED));
             let quiet = known.quiet_since.filter(|quiet| noted.is_some() && bridged(*quiet));
@@ -97,7 +97,7 @@ fn looked(
         GpuActivity::Unclear(_) => {}
     }
     if let GpuActivity::Unclear(why) = sight {
-        let since = if let Unclear::Silent(since) = why { since.min(now) } else { now };
+        let since = if let Unclear::Silent(since) = why { since } else { now };
         if known.untold_since.is_none() {
             known.was_quiet_since = known.quiet_since;
         }

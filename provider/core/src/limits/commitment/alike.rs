@@ -1,8 +1,7 @@
 //! Groups of identical purchases, counted before a bill is computed.
 
-use jiff::Timestamp;
-
 use super::cover::Committed;
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{NodeGroupId, PoolName};
 use crate::base::index::Lookup;
 use crate::base::units::UsdPerHour;
@@ -55,11 +54,11 @@ fn coverable(record: &Record) -> Option<&Purchase> {
 
 impl Committed {
     /// Works out the bill of what is bought.
-    pub(crate) fn of(bought: &Alike<'_>, menu: &Menu, now: Timestamp) -> Self {
+    pub(crate) fn of(bought: &Alike<'_>, menu: &Menu, wall: Wall) -> Self {
         if menu.policy.commitments.is_empty() {
             return Self::default();
         }
-        let mut committed = Self::empty(menu, now);
+        let mut committed = Self::empty(menu, wall);
         let mut known: Lookup<(&PoolName, &Market, UsdPerHour), usize> = Lookup::default();
         for (group, purchase, nodes) in &bought.kinds {
             let at = *known.entry((&group.pool, &purchase.market, purchase.price)).or_insert(committed.lines.len());

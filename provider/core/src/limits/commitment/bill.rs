@@ -6,9 +6,8 @@
 
 use std::cmp::Reverse;
 
-use jiff::Timestamp;
-
 use super::reach::{Reached, What};
+use crate::base::engine_clock::Wall;
 use crate::base::units::{Milli, UsdPerHour};
 use crate::catalogue::reach::Reach;
 use crate::market::offer::{CapacityType, InstanceSpec, Place};
@@ -73,9 +72,9 @@ impl Bill {
         commitments: &'a [Commitment],
         lines: impl Iterator<Item = &'a Reached>,
         idle: &'a [Option<Idle>],
-        now: Timestamp,
+        wall: Wall,
     ) -> Self {
-        let mut billing = Billing::new(commitments, now);
+        let mut billing = Billing::new(commitments, wall);
         billing.keep_capacity(lines, idle);
         for at in order(commitments) {
             billing.discount(at);
@@ -138,7 +137,7 @@ impl Row<'_> {
 /// A bill in the making.
 struct Billing<'a> {
     commitments: &'a [Commitment],
-    now: Timestamp,
+    wall: Wall,
     rows: Vec<Row<'a>>,
     /// The rows that each commitment reaches, with its discount there.
     reached: Vec<Vec<(usize, Milli)>>,
@@ -150,11 +149,11 @@ struct Billing<'a> {
 }
 
 impl<'a> Billing<'a> {
-    fn new(commitments: &'a [Commitment], now: Timestamp) -> Self {
-        let left = commitments.iter().map(|c| if c.is_active(now) { c.size() } else { 0 }).collect();
+    fn new(commitments: &'a [Commitment], wall: Wall) -> Self {
+        let left = commitments.iter().map(|c| if c.is_active(wall) { c.size() } else { 0 }).collect();
         let least = vec![None; commitments.len()];
         let reached = vec![Vec::new(); commitments.len()];
-        Self { commitments, now, rows: Vec::new(), reached, left, least, covers: Vec::new(), unkept: 0 }
+        Self { commitments, wall, rows: Vec::new(), reached, left, least, covers: Vec::new(), unkept: 0 }
     }
 
     fn push(&mut self, row: Row<'a>) {
@@ -190,7 +189,7 @@ impl<'a> Billing<'a> {
             let mut nodes = line.nodes;
             let kept = by.0.iter().filter_map(|&(at, _)| match self.commitments.get(at) {
                 Some(c @ Commitment { terms: Terms::Capacity(capacity), .. }) => {
-                    Some((c.shut(self.now).is_some(), at, capacity))
+                    Some((c.shut(self.wall).is_some(), at, capacity))
                 }
                 _ => None,
             });
@@ -291,9 +290,9 @@ pub(super) struct Used<'a> {
 }
 
 /// What the discounts among the commitments leave to be paid of each, in micro-dollars per hour.
-pub(super) fn left_due(commitments: &[Commitment], used: &[Used<'_>], now: Timestamp) -> Vec<i64> {
+pub(super) fn left_due(commitments: &[Commitment], used: &[Used<'_>], wall: Wall) -> Vec<i64> {
     let reach: Vec<_> = used.iter().map(|one| Reach::of(commitments, one.place, one.spec)).collect();
-    let mut billing = Billing::new(commitments, now);
+    let mut billing = Billing::new(commitments, wall);
     for (at, (one, by)) in used.iter().zip(&reach).enumerate() {
         billing.push(Row {
             line: Some(at),

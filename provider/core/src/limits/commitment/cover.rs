@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::bill::{Bill, Idle, order};
 use super::reach::{Reached, What};
 use super::{CoveredBy, Marginal, NoSlot};
+use crate::base::engine_clock::Wall;
 use crate::base::ids::PoolName;
 use crate::base::units::{Milli, UsdPerHour};
 use crate::catalogue::group::{Group, Menu};
@@ -82,7 +82,7 @@ pub struct Use {
 /// All that is bought, and what the commitments pay of it. Empty where the policy has no commitments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Committed {
-    now: Timestamp,
+    wall: Wall,
     /// In the order of purchase, which is the order in which nodes are covered.
     pub(super) lines: Vec<Reached>,
     /// What an unused node of each commitment is, where it is billed on demand and the price is known.
@@ -94,7 +94,7 @@ pub struct Committed {
 
 impl Committed {
     /// Of nothing bought.
-    pub(super) fn empty(menu: &Menu, now: Timestamp) -> Self {
+    pub(super) fn empty(menu: &Menu, wall: Wall) -> Self {
         let idle = |commitment: &Commitment| {
             let Terms::Capacity(Capacity { place, paid: Paid::OnDemand, .. }) = &commitment.terms else { return None };
             let of = |wanted| {
@@ -102,14 +102,14 @@ impl Committed {
                 let offers = groups.flat_map(|group| group.offers.iter().map(move |offer| (group, offer)));
                 offers.filter(move |(_, offer)| offer.market.capacity_type == wanted).find_map(|(group, offer)| {
                     let by = Reach::of(&menu.policy.commitments, place, &group.spec);
-                    Some(Idle { gpus: group.spec.advertised_gpus().max(1), price: offer.quote(now).ok()?.price, by })
+                    Some(Idle { gpus: group.spec.advertised_gpus().max(1), price: offer.quote(wall).ok()?.price, by })
                 })
             };
             // Where the reserved offer has no price of its own, it has the on-demand one.
             of(CapacityType::Reserved).or_else(|| of(CapacityType::OnDemand))
         };
         let idle = menu.policy.commitments.iter().map(idle).collect();
-        Self { now, idle, ..Self::default() }
+        Self { wall, idle, ..Self::default() }
     }
 
     /// Notes nodes bought (or, with a count below zero, given up) without working out the bill.
@@ -197,7 +197,7 @@ impl Committed {
         let (mut free, mut first, mut why) = (0_u32, None, None);
         for (at, commitment) in commitments.iter().enumerate() {
             let Some(capacity) = commitment.capacity_at(place) else { continue };
-            if let Some(shut) = commitment.shut(self.now) {
+            if let Some(shut) = commitment.shut(self.wall) {
                 why = why.or(Some(shut));
                 continue;
             }
@@ -257,7 +257,7 @@ impl Committed {
     }
 
     fn use_of(&self, at: usize, commitment: &Commitment) -> Use {
-        let active = commitment.is_active(self.now);
+        let active = commitment.is_active(self.wall);
         let left = if active { self.bill.left.get(at).copied().unwrap_or_default() } else { 0 };
         let all = if active { commitment.size() } else { 0 };
         let amount = |n: i64| match &commitment.terms {
@@ -290,6 +290,6 @@ impl Committed {
     }
 
     fn bill_of<'a>(&'a self, commitments: &'a [Commitment], lines: impl Iterator<Item = &'a Reached>) -> Bill {
-        Bill::of(commitments, lines, &self.idle, self.now)
+        Bill::of(commitments, lines, &self.idle, self.wall)
     }
 }

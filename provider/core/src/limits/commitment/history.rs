@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-
 use super::TooLittleUse;
 use super::bill::{Used, left_due};
 use super::size::enough;
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::base::units::{MiB, UsdPerHour};
 use crate::catalogue::group::OperatorPrices;
@@ -61,13 +60,8 @@ pub(super) struct Left<'a> {
 }
 
 impl<'a> History<'a> {
-    /// Takes off what the commitments that count at `now` would have covered in each hour.
-    pub(super) fn of(
-        hours: &'a [UsedHour],
-        prices: &'a PriceBook,
-        policy: &Policy,
-        now: Timestamp,
-    ) -> Result<Self, TooLittleUse> {
+    /// Takes off what the commitments that count at `wall` would have covered in each hour.
+    pub(super) fn of(hours: &'a [UsedHour], prices: &'a PriceBook, policy: &Policy, wall: Wall) -> Result<Self, TooLittleUse> {
         let known: Vec<&UsedHour> = hours.iter().filter(|hour| hour.known >= KNOWN_FROM).collect();
         enough(known.len())?;
         let operator = OperatorPrices::new(policy);
@@ -81,7 +75,7 @@ impl<'a> History<'a> {
                 let on_demand = Market { capacity_type: CapacityType::OnDemand, ..market.clone() };
                 let entry = operator.entry(&on_demand).or_else(|| prices.entry(&on_demand).cloned());
                 let spec = prices.spec(&place.cloud, &place.instance_type);
-                let (Ok(quote), Some(spec)) = (usable(entry.as_ref(), now), spec) else {
+                let (Ok(quote), Some(spec)) = (usable(entry.as_ref(), wall), spec) else {
                     unpriced.insert(place);
                     continue;
                 };
@@ -96,7 +90,7 @@ impl<'a> History<'a> {
                     nodes: u32::try_from(minutes).unwrap_or(u32::MAX),
                 });
             }
-            for (one, open) in used.iter().zip(left_due(&discounts, &used, now)) {
+            for (one, open) in used.iter().zip(left_due(&discounts, &used, wall)) {
                 value += i128::from(one.price.times(one.nodes).0);
                 due += i128::from(open);
                 let Used { place, spec, gpus, price, .. } = *one;

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use serde::Serialize;
 
 use super::history::{History, Left, MINUTES, UsedHour};
 use super::{Advice, TooLittleUse, Unit, advise};
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::base::kinds::CommitmentKind;
 use crate::base::units::{MiB, Milli, UsdPerHour};
@@ -180,9 +180,9 @@ pub fn propose(
     prices: &PriceBook,
     policy: &Policy,
     ask: Ask,
-    now: Timestamp,
+    wall: Wall,
 ) -> Result<Proposals, TooLittleUse> {
-    let History { known_hours, used, covered, left, unpriced } = History::of(hours, prices, policy, now)?;
+    let History { known_hours, used, covered, left, unpriced } = History::of(hours, prices, policy, wall)?;
     let mut left_out: BTreeSet<_> = unpriced.into_iter().map(|place| Unsized::NoPrice { place: place.to_string() }).collect();
     let mut proposals = Vec::new();
     for kind in SIZED.into_iter().filter(|kind| ask.kind.is_none_or(|asked| asked == *kind)) {

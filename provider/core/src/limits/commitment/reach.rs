@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::bill::at_plan_rate;
 use super::{Line, NoSlot};
+use crate::base::engine_clock::Wall;
 use crate::base::ids::PoolName;
 use crate::base::units::{Milli, UsdPerHour};
 use crate::catalogue::group::{Group, Menu};
@@ -56,15 +55,15 @@ impl Menu {
 
 impl Commitment {
     /// Why nothing new starts under it now; `None` while it may.
-    pub(super) fn shut(&self, now: Timestamp) -> Option<NoSlot> {
+    pub(super) fn shut(&self, wall: Wall) -> Option<NoSlot> {
         let ends = match &self.terms {
             Terms::Capacity(Capacity { paid: Paid::Ahead { leave_at, .. }, .. }) => Some(*leave_at),
             _ => self.until,
         };
         let name = || self.name.clone();
         match (self.from, ends) {
-            (Some(from), _) if now < from => Some(NoSlot::NotBegun { name: name(), from }),
-            (_, Some(since)) if since <= now => Some(NoSlot::Ending { name: name(), since }),
+            (Some(from), _) if !wall.shows(from) => Some(NoSlot::NotBegun { name: name(), from }),
+            (_, Some(since)) if wall.shows(since) => Some(NoSlot::Ending { name: name(), since }),
             _ => None,
         }
     }

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::{Cloud, GpuModel, InstanceType, PoolName, RecordId, Region, SupplierName, ZoneId};
 use crate::base::units::{MiB, Milli, Percent, UsdPerHour};
 use crate::catalogue::group::{Group, Menu};
@@ -114,7 +115,7 @@ impl Fleet {
         let facts = MarketFacts { clouds, ..MarketFacts::default() };
         let menu = Menu::derive(&Arc::new(policy), &book(), &BTreeMap::from([(SupplierName::new("test").unwrap(), facts)]));
         let memory = Memory::default();
-        let usage = Usage::count(&memory, &menu, now);
+        let usage = Usage::count(&memory, &menu, Wall(now));
         Self { menu, usage, now, memory }
     }
 
@@ -133,7 +134,7 @@ impl Fleet {
     fn buy_as(&mut self, pool: &str, zone: &str, instance_type: &str, capacity_type: CapacityType, nodes: u32) {
         let group = self.group(pool, zone, instance_type);
         let offer = group.offers.iter().find(|o| o.market.capacity_type == capacity_type).unwrap();
-        let price = offer.quote(self.now).unwrap().price;
+        let price = offer.quote(Wall(self.now)).unwrap().price;
         for id in 0..nodes {
             let key = crate::base::ids::LaunchKey::new(format!("test/{}/{id}/1", group.id)).unwrap();
             let purchase = Purchase { key, market: offer.market.clone(), price, boot_within: SignedDuration::from_mins(10) };
@@ -151,11 +152,11 @@ impl Fleet {
                 state: State::Launching { purchase, since: self.now, retry_at: None },
             };
             self.memory.next_record += 1;
-            self.usage.add(&record, &group, &self.menu, self.now);
+            self.usage.add(&record, &group, &self.menu, Wall(self.now));
             self.memory.records.insert(record.id, Arc::new(record));
         }
         // What was counted node by node is what a count of everything finds.
-        let afresh = Usage::count(&self.memory, &self.menu, self.now);
+        let afresh = Usage::count(&self.memory, &self.menu, Wall(self.now));
         assert_eq!(afresh, self.usage);
     }
 
@@ -169,7 +170,8 @@ impl Fleet {
         let group = self.group("one", zone, instance_type);
         let offer = group.offers.iter().find(|o| o.market.capacity_type == capacity_type).unwrap();
         let fresh = |_: &Group| true;
-        let scales = Scales { menu: &self.menu, memory: &self.memory, usage: &self.usage, fresh: &fresh, now: self.now };
+        let scales =
+            Scales { menu: &self.menu, memory: &self.memory, usage: &self.usage, fresh: &fresh, times: Times::at(self.now) };
         read(scales.weigh(&group, offer))
     }
 
@@ -495,7 +497,7 @@ fn a_plan_uses_what_is_paid_for_first_whatever_the_pool_prefers() {
     let prefer = json!(["spot", "on-demand"]);
     let fleet = Fleet::at(json!([ri("ri", 1, "1")]), now(), prefer, json!({"maxNodes": 1000}));
     let group = fleet.group("one", "az1", "g6.xlarge").id.clone();
-    let plan = what_if(&fleet.menu, &fleet.memory, &PoolName::new("one").unwrap(), Some(&group), 3, fleet.now);
+    let plan = what_if(&fleet.menu, &fleet.memory, &PoolName::new("one").unwrap(), Some(&group), 3, Times::at(fleet.now));
     let told: Vec<_> = plan
         .candidates
         .iter()
@@ -520,7 +522,8 @@ fn nodes_covered_in_part_are_chosen_step_by_step() {
     ] {
         let fleet = Fleet::at(json!([plan]), now(), json!(["on-demand"]), limits);
         let group = fleet.group("one", "az1", "g6.xlarge").id.clone();
-        let told = what_if(&fleet.menu, &fleet.memory, &PoolName::new("one").unwrap(), Some(&group), asked, fleet.now);
+        let told =
+            what_if(&fleet.menu, &fleet.memory, &PoolName::new("one").unwrap(), Some(&group), asked, Times::at(fleet.now));
         assert_eq!((told.found, told.proof), (found, proof));
     }
 }

@@ -4,9 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-
 use super::{Held, Usage};
+use crate::base::engine_clock::Wall;
 use crate::base::ids::NodeGroupId;
 use crate::base::index::Lookup;
 use crate::base::units::UsdPerHour;
@@ -28,14 +27,14 @@ pub(crate) struct Owner<'a> {
 
 impl Usage {
     /// Counts every record.
-    pub fn count(memory: &Memory, menu: &Menu, now: Timestamp) -> Self {
+    pub fn count(memory: &Memory, menu: &Menu, wall: Wall) -> Self {
         let listed = menu.groups.iter().enumerate().map(|(at, (id, group))| (id, Owner { group, at: Some(at) }));
         let mut owners: Lookup<&NodeGroupId, Owner<'_>> = listed.collect();
         for (id, remembered) in &memory.groups {
             owners.entry(id).or_insert(Owner { group: &remembered.group, at: None });
         }
         let owned = memory.records.values().filter_map(|record| Some((record.as_ref(), *owners.get(&record.group)?)));
-        Self::count_owned(owned, memory.budgets.clone(), menu, now)
+        Self::count_owned(owned, memory.budgets.clone(), menu, wall)
     }
 
     /// Counts records, each with its group. `stages`: how the budgets stood.
@@ -43,12 +42,12 @@ impl Usage {
         owned: impl Iterator<Item = (&'a Record, Owner<'a>)>,
         stages: BTreeMap<BudgetOf, Stage>,
         menu: &'a Menu,
-        now: Timestamp,
+        wall: Wall,
     ) -> Self {
         let quotas = vec![Held::default(); menu.policy.quotas.len()];
         let off_hours = menu.policy.pools.iter().filter_map(|pool| {
             let off = pool.off_hours.as_ref()?;
-            Some((pool.name.clone(), off.max_nodes.filter(|_| off.at(now).0)?))
+            Some((pool.name.clone(), off.max_nodes.filter(|_| off.at(wall.0).0)?))
         });
         let mut usage = Self { quotas, stages, off_hours: off_hours.collect(), ..Self::default() };
         let mut all_lots: Vec<Lots<'_>> = menu.groups.values().map(|group| Lots::of(group)).collect();
@@ -58,14 +57,14 @@ impl Usage {
             if let Some(lot) = lots.and_then(|lots| lots.take(record)) {
                 bought.add_beside(&mut lot.alike, record, owner.group);
             } else {
-                usage.apply(record, owner.group, menu, now, 1);
+                usage.apply(record, owner.group, menu, wall, 1);
                 bought.add(record, owner.group);
             }
         }
         for lots in &all_lots {
             usage.add_lots(lots, menu);
         }
-        usage.committed = Committed::of(&bought, menu, now);
+        usage.committed = Committed::of(&bought, menu, wall);
         usage
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::base::engine_clock::Times;
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName, ZoneId};
 use crate::base::units::{Milli, UsdPerHour};
 use crate::catalogue::group::{Group, Menu};
@@ -295,7 +296,7 @@ fn places_that_cannot_be_split_so_are_left_out_with_the_reason() {
 /// What a plan of one node says of each offer, in its order: instance type, $ per unit in micro-dollars, verdict.
 fn told(menu: &Menu) -> Vec<(String, i64, OfferVerdict)> {
     let pool = menu.policy.pools[0].name.clone();
-    what_if(menu, &Memory::default(), &pool, None, 1, jiff::Timestamp::UNIX_EPOCH)
+    what_if(menu, &Memory::default(), &pool, None, 1, Times::at(jiff::Timestamp::UNIX_EPOCH))
         .candidates
         .into_iter()
         .map(|c| (c.market.place.instance_type.to_string(), c.price.unwrap().per_unit().0, c.verdict))

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::base::engine_clock::Times;
 use crate::base::ids::{GpuModel, InstanceType, PoolName, SupplierName};
 use crate::base::units::{MiB, Milli};
 use crate::catalogue::group::Menu;
@@ -117,7 +118,7 @@ fn left_out(menu: &Menu) -> Vec<String> {
 }
 
 fn weighed(menu: &Menu) -> Vec<Candidate> {
-    what_if(menu, &Memory::default(), &PoolName::new("p").unwrap(), None, 1, Timestamp::UNIX_EPOCH).candidates
+    what_if(menu, &Memory::default(), &PoolName::new("p").unwrap(), None, 1, Times::at(Timestamp::UNIX_EPOCH)).candidates
 }
 
 /// The region of the node that is bought.

@@ -5,6 +5,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::base::kinds::CommitmentKind;
 use crate::base::units::{MiB, Milli, UsdPerHour};
@@ -119,9 +120,9 @@ pub enum Paid {
 }
 
 impl Commitment {
-    /// Whether it counts at `now`.
-    pub fn is_active(&self, now: Timestamp) -> bool {
-        self.from.is_none_or(|from| from <= now) && self.until.is_none_or(|until| now < until)
+    /// Whether it counts at `wall`.
+    pub fn is_active(&self, wall: Wall) -> bool {
+        self.from.is_none_or(|from| wall.shows(from)) && self.until.is_none_or(|until| !wall.shows(until))
     }
 
     /// What the policy calls it.

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::base::calendar::{OffHours, Slot};
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{NodeGroupId, PoolName};
 use crate::base::units::{Percent, UsdPerHour};
 
@@ -194,8 +195,8 @@ pub struct Basis<'a> {
     pub signals: Option<u32>,
     /// The pool's off-hours.
     pub off_hours: Option<&'a OffHours>,
-    /// The time.
-    pub now: Timestamp,
+    /// What its schedules are read by.
+    pub wall: Wall,
 }
 
 /// What a floor wants now.
@@ -205,7 +206,7 @@ pub struct Wanted {
     pub nodes: u32,
     /// Which part asks for that.
     pub why: Why,
-    /// When a schedule changes that; `None` where none does.
+    /// When a schedule changes that, by the wall; `None` where none does.
     pub changes_at: Option<Timestamp>,
 }
 
@@ -246,7 +247,7 @@ impl WarmFloor {
     /// What it wants: the most that any of its parts asks for, and what off-hours leave of that. Of parts that ask for as much, the first
     /// is named.
     pub fn wanted(&self, basis: &Basis<'_>) -> Wanted {
-        let Basis { at_work, quantile, signals, off_hours, now } = *basis;
+        let Basis { at_work, quantile, signals, off_hours, wall } = *basis;
         let mut wanted = Wanted { nodes: self.nodes, why: Why::Nodes, changes_at: None };
         let mut ask = |nodes: u32, why: Why| {
             if nodes > wanted.nodes {
@@ -260,7 +261,7 @@ impl WarmFloor {
         ask(quantile.filter(|_| self.quantile.is_some()).unwrap_or(0), Why::Quantile);
         let mut changes_at: Option<Timestamp> = None;
         for (slot, nodes) in &self.schedule {
-            let (on, next) = slot.at(now);
+            let (on, next) = slot.at(wall.0);
             changes_at = changes_at.into_iter().chain(next).min();
             if on {
                 ask(*nodes, Why::Slot(slot.clone()));
@@ -270,7 +271,7 @@ impl WarmFloor {
         if let Some(off) = off_hours
             && let Some(most) = off.max_nodes
         {
-            let (on, next) = off.at(now);
+            let (on, next) = off.at(wall.0);
             changes_at = changes_at.into_iter().chain(next).min();
             let left = most.saturating_sub(at_work);
             if on && left < wanted.nodes {

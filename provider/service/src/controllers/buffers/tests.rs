@@ -3,6 +3,7 @@ use std::sync::{LazyLock, Mutex};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use stoker_core::base::engine_clock::Times;
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::plan::Accounts;
 use stoker_core::policy::rules::warm_floor::{FloorStands, WarmFloor};
@@ -91,7 +92,7 @@ fn view(mechanism: Mechanism, wanted: u32, change: impl FnOnce(&mut stoker_core:
     };
     let accounts = Accounts { floors: vec![floor], ..Accounts::default() };
     crate::publish::view::Publisher::default().view(
-        Timestamp::UNIX_EPOCH,
+        Times::at(Timestamp::UNIX_EPOCH),
         Ok(()),
         BTreeMap::new(),
         accounts,

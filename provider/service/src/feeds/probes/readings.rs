@@ -301,8 +301,6 @@ impl Readings {
         });
         let (mut silent, mut oldest) = (0, now);
         for (name, node) in nodes.iter_mut() {
-            // What was heard later than now was heard before the clock was set back: nobody would be missed until it is there again.
-            node.heard = node.heard.min(now);
             let late = now.duration_since(node.heard) > node.periods.of(node.digest.seen().source) * MISSED;
             if late && node.digest.silent(node.heard, now) {
                 tracing::warn!(node = %name, last = %node.heard, "no more readings: its activity is unknown");

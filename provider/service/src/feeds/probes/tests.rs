@@ -130,25 +130,6 @@ async fn a_node_is_silent_after_three_periods_by_our_clock() {
 }
 
 #[tokio::test]
-async fn a_node_is_silent_after_three_periods_also_where_the_clock_was_set_back_meanwhile() {
-    let rig = rig(&["a", "b"]);
-    for second in (0..=20).step_by(5) {
-        rig.readings.take(&node("a"), reading(after(3600 + second), 0), Vec::new()).unwrap();
-        rig.readings.take(&node("b"), reading(after(3600 + second), 0), Vec::new()).unwrap();
-    }
-    // An hour back: the one goes on, the other is not heard any more.
-    for second in 20..=35 {
-        rig.readings.take(&node("a"), reading(after(second), 0), Vec::new()).unwrap();
-        rig.readings.look(after(second));
-    }
-    assert!(rig.readings.hears(&node("b")));
-    rig.readings.look(after(36));
-    assert!(rig.readings.hears(&node("a")) && !rig.readings.hears(&node("b")));
-    assert!(rig.woken().await);
-    assert_eq!(rig.readings.seen().borrow()["b"].hearing, Hearing::Silent { since: after(20) });
-}
-
-#[tokio::test]
 async fn nodes_that_the_cluster_does_not_have_are_not_taken_and_those_that_go_are_forgotten() {
     let rig = rig(&["a"]);
     assert_eq!(rig.readings.take(&node("b"), reading(start(), 0), Vec::new()), Err(Reason::UnknownNode));

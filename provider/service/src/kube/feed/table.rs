@@ -9,12 +9,14 @@ use stoker_core::facts::snapshot::{ClusterFacts, NodeFacts};
 use tracing::warn;
 
 use super::super::thin::{NodeRow, PodRow};
+use crate::clock::Clock;
 
 /// Nodes of this cluster, and the GPU pods of every node.
 ///
 /// A change of one object touches the facts of one node; only a new list goes over all.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Table {
+    clock: Clock,
     nodes: BTreeMap<NodeName, Arc<NodeFacts>>,
     pods: Pods,
     /// Group ids, each stored once: many nodes share one.
@@ -35,6 +37,21 @@ struct Pods {
 }
 
 impl Table {
+    /// A table of nothing yet. By `clock` nothing that the API server tells happened in the future.
+    pub(super) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            nodes: BTreeMap::new(),
+            pods: Pods::default(),
+            groups: BTreeSet::new(),
+            nodes_listed: false,
+            pods_listed: false,
+            bears: false,
+            listing_nodes: BTreeMap::new(),
+            listing_pods: Pods::default(),
+        }
+    }
+
     /// Applies an event of the nodes; tells whether the facts changed, but for what a Node bears of our verdict: nothing waits for that,
     /// and it is mostly ourselves who wrote it.
     pub(super) fn node(&mut self, event: Event<NodeRow>) -> bool {
@@ -171,7 +188,7 @@ impl Table {
             ProviderId::new(text).inspect_err(|error| warn!(node = name, %error, "a Node's providerID is not usable")).ok()
         });
         let group = row.group.and_then(|text| self.group(&name, &text));
-        Some(NodeFacts {
+        let facts = NodeFacts {
             name: id,
             provider_id,
             group,
@@ -181,7 +198,9 @@ impl Table {
             scale_down_disabled: row.hold,
             cordon: row.cordon,
             borne: row.borne.map(Arc::new),
-        })
+        };
+        let known = self.nodes.get(&facts.name).map(AsRef::as_ref);
+        Some(facts.happened_by(self.clock.now(), known))
     }
 
     fn group(&mut self, node: &str, text: &str) -> Option<NodeGroupId> {

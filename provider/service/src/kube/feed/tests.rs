@@ -43,7 +43,7 @@ fn pod_row(name: &str, node: &str) -> PodRow {
 
 /// A table with nodes `a` and `b`, and pod `p` on `a`.
 fn table() -> Table {
-    let mut table = Table::default();
+    let mut table = Table::new(Clock::system());
     for event in [Event::Init, Event::InitApply(node_row("a")), Event::InitApply(node_row("b")), Event::InitDone] {
         table.node(event);
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::PoolName;
 use stoker_core::base::kinds::{QuotaUnit, Workload};
 use stoker_core::catalogue::group::{Group, Menu};
@@ -164,7 +165,7 @@ impl Fleet {
         if quotas.is_empty() {
             return Ok(());
         }
-        let usage = Usage::count(&self.memory, &self.menu, now);
+        let usage = Usage::count(&self.memory, &self.menu, Wall(now));
         let limits = quotas.iter().map(|quota| (quota_labels(quota), i64::from(quota.limit.saturating_sub(quota.safety))));
         gauges(encoder, "quota_limit", "A cloud's quota less the policy's safety margin, in the quota's unit", None, limits)?;
         let used = quotas.iter().zip(&usage.quotas).map(|(quota, held)| {
@@ -183,12 +184,12 @@ impl Fleet {
         for group in self.menu.groups.values() {
             for offer in &group.offers {
                 if let Some(Entry::Price(quote)) = &offer.entry
-                    && let Some(age) = quote.age(now)
+                    && let Some(age) = quote.age(Wall(now))
                 {
                     let age = age.as_secs_f64().max(0.0);
                     oldest.entry((&group.pool, quote.kind)).and_modify(|most| *most = most.max(age)).or_insert(age);
                 }
-                *standing.entry((&group.pool, price(&offer.quote(now)))).or_default() += 1;
+                *standing.entry((&group.pool, price(&offer.quote(Wall(now))))).or_default() += 1;
             }
         }
         let ages = oldest.iter().map(|((pool, kind), age)| ([("pool", pool.to_string()), ("kind", kind.to_string())], *age));

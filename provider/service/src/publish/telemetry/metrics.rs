@@ -19,6 +19,7 @@ use super::labels::{
     Certificate, DecisionKind, DeleteRefusal, LaunchResult, Method, OrderResult, OrderSource, PassResult, RpcCode,
 };
 use super::published::{Feed, Published, View};
+use crate::clock::Clock;
 
 /// Label names with values from the enums of `labels`, so that no client can make a time series.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
@@ -65,6 +66,11 @@ pub struct Metrics {
 impl Metrics {
     /// Makes the metrics and registers them, all named `stoker_…`.
     pub fn register(registry: &mut Registry) -> Self {
+        Self::register_by(registry, Clock::system())
+    }
+
+    /// The same, where ages are told by `clock`.
+    pub fn register_by(registry: &mut Registry, clock: Clock) -> Self {
         let metrics = Self {
             rpcs: Family::default(),
             rpc_duration: Family::new_with_constructor(rpc_buckets),
@@ -82,7 +88,7 @@ impl Metrics {
             policy_loaded: Gauge::default(),
             certificate_fault: Family::default(),
             certificate_expiry: Family::default(),
-            published: Published::default(),
+            published: Published::new(clock),
         };
         metrics.register_all(registry.sub_registry_with_prefix("stoker"));
         metrics.start_at_nought();

@@ -17,6 +17,7 @@ use stoker_core::state::budget::{BudgetOf, Stage};
 
 use super::fleet::Fleet;
 use super::labels::NodeState;
+use crate::clock::Clock;
 
 /// What the gauges show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -75,8 +76,10 @@ impl fmt::Display for Feed {
 }
 
 /// The collector; clones share what they show.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Published {
+    /// What ages are told by.
+    clock: Clock,
     shown: Arc<Mutex<Shown>>,
 }
 
@@ -88,6 +91,10 @@ struct Shown {
 }
 
 impl Published {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, shown: Arc::default() }
+    }
+
     pub(super) fn replace(&self, view: View) {
         self.lock().view = Arc::new(view);
     }
@@ -112,7 +119,7 @@ impl Collector for Published {
             let shown = self.lock();
             (Arc::clone(&shown.view), shown.fleet.clone(), shown.feeds.clone())
         };
-        let now = Timestamp::now();
+        let now = self.clock.now();
         if let Some(fleet) = fleet {
             fleet.encode(&mut encoder, now)?;
         }

@@ -1,4 +1,5 @@
 use super::*;
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::market::price::usable;
 
 #[test]
@@ -20,7 +21,7 @@ fn every_spot_market_with_a_price_has_a_live_quote() {
     for (market, quote) in &facts.quotes {
         assert_eq!(market.capacity_type, SPOT);
         assert_eq!((quote.kind, quote.as_of, quote.source.as_ref()), (QuoteKind::Simulated, Some(start()), "simulated market"));
-        assert!(usable(Some(&Entry::Price(quote.clone())), now).is_ok());
+        assert!(usable(Some(&Entry::Price(quote.clone())), Wall(now)).is_ok());
     }
 }
 

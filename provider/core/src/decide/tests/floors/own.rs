@@ -73,7 +73,7 @@ fn time_in_which_nobody_could_have_asked_does_not_count() {
     let mut world = with(nodes(1));
     world.pass();
     wait(&mut world, seconds(100));
-    // The service is away for an hour, or its clock is set: the wait begins again.
+    // The service is away for an hour: the wait begins again.
     world.advance(minutes(60));
     world.observe();
     assert_eq!(grown(&world.pass().notes), [("", 0); 0]);

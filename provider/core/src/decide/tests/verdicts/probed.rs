@@ -279,8 +279,8 @@ fn quiet_before_a_long_gap_does_not_count_after_it() {
 }
 
 #[test]
-fn a_clock_that_jumps_lets_no_time_pass() {
-    for hours in [-3, 3] {
+fn time_in_which_nobody_watches_is_no_proof() {
+    for hours in [3, 30] {
         let mut world = World::warm();
         world.wait(minutes(30));
         world.set_pods(0, &["dev/notebook"]);
@@ -296,11 +296,6 @@ fn a_clock_that_jumps_lets_no_time_pass() {
         world.advance(SignedDuration::from_hours(hours));
         world.pass();
         assert_eq!((world.verdict(0), world.judged(0).since), (Verdict::Warm, world.now), "{hours}");
-        world.silence(0);
-        world.advance(SignedDuration::from_hours(-1));
-        world.pass();
-        world.wait(seconds(15));
-        assert_eq!(world.verdict(0), Verdict::Unknown, "{hours}");
     }
 }
 
@@ -500,25 +495,6 @@ fn a_node_that_no_pod_can_begin_on_is_not_warm() {
     world.set_pods(0, &["ml/train"]);
     world.pass();
     assert_eq!(world.verdict(0), Verdict::Busy);
-}
-
-/// Nothing is proven of the time before the clock was set back, and a free node needs no proof to stay so: its floor would be bought again.
-#[test]
-fn a_free_node_is_free_when_its_kubelet_is_back_or_it_is_opened_though_the_clock_was_set_back_meanwhile() {
-    type Change = fn(&mut World);
-    let away: [Change; 2] = [|world| world.set_ready(0, None), |world| world.close(Cordon::Theirs)];
-    let back: [Change; 2] = [|world| world.set_ready(0, Some(world.now)), |world| world.close(Cordon::None)];
-    for (away, back) in away.into_iter().zip(back) {
-        let mut world = World::warm();
-        world.wait(minutes(40));
-        away(&mut world);
-        world.pass();
-        world.advance(-minutes(30));
-        back(&mut world);
-        world.pass();
-        let why = "no GPU pod is bound to it, and its GPUs are idle";
-        assert_eq!((world.verdict(0), world.why(0).as_str()), (Verdict::Warm, why));
-    }
 }
 
 #[test]

@@ -59,8 +59,7 @@ impl Baseline {
             Self::Learnt(bytes) => *bytes = (*bytes).min(used),
             Self::Learning { .. } if !free => *self = Self::default(),
             Self::Learning { since, least } => {
-                let began = begun(*since, at);
-                *since = Some(began);
+                let began = *since.get_or_insert(at);
                 *least = (*least).min(used);
                 if at.duration_since(began) >= LEARNING {
                     *self = Self::Learnt(*least);
@@ -124,7 +123,7 @@ impl Track {
     pub(super) fn slowed_down(&mut self, limits: Measured<u64>, told: bool, at: Timestamp) -> bool {
         let Measured::Known(bits) = limits else { return told };
         let slow = bits & SLOWED_DOWN != 0;
-        let since = begun(self.slow.filter(|(before, _)| *before == slow).map(|(_, since)| since), at);
+        let since = self.slow.filter(|(before, _)| *before == slow).map_or(at, |(_, since)| since);
         self.slow = Some((slow, since));
         if at.duration_since(since) >= SLOWED_FOR { slow } else { told }
     }
@@ -141,7 +140,7 @@ impl Track {
                 _ => Some(Activity::Unknown { why, since: at }),
             },
             Now::Quiet => {
-                let since = begun(self.quiet_since, at);
+                let since = self.quiet_since.unwrap_or(at);
                 self.quiet_since = Some(since);
                 let settled = at.duration_since(since) >= SETTLED;
                 let known = matches!(told, Activity::Quiet { .. });
@@ -153,12 +152,6 @@ impl Track {
         }
         next.is_some_and(|next| set(told, next))
     }
-}
-
-/// Since when something lasts that was noted then, or begins now. What a clock noted before it was set back lies in the future, and would
-/// last for nothing until the clock is there once more: it begins now.
-fn begun(noted: Option<Timestamp>, at: Timestamp) -> Timestamp {
-    noted.map_or(at, |noted| noted.min(at))
 }
 
 /// The one of two that matters more: work, then what cannot be told.

@@ -73,18 +73,6 @@ fn a_quiet_gpu_is_told_quiet_once_it_has_been_for_three_rounds_and_then_changes_
     assert_eq!(digest.seen().hearing, Hearing::Heard { since: at(0) });
 }
 
-/// Work ends, and the clock is set back by an hour before its end is told: three rounds from there tell it, and not the hour.
-#[test]
-fn what_began_before_the_clock_was_set_back_begins_anew() {
-    let mut digest = new();
-    run(&mut digest, 3_600, 3_600, &gpu(GIB));
-    run(&mut digest, 3_605, 3_615, &gpu(0));
-    assert_eq!(activity(&digest), Activity::Active { since: at(3_600) });
-    assert_eq!(run(&mut digest, 15, 25, &gpu(0)), 0);
-    assert_eq!(run(&mut digest, 30, 30, &gpu(0)), 1);
-    assert_eq!(activity(&digest), Activity::Quiet { since: at(15) });
-}
-
 #[test]
 fn one_reading_of_any_fact_is_enough_to_be_active() {
     let busy: [(&str, GpuReading); 5] = [

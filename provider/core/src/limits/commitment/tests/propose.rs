@@ -1,6 +1,7 @@
 //! What is proposed from hourly use, by hand.
 
 use super::*;
+use crate::base::engine_clock::Wall;
 use crate::base::kinds::CommitmentKind;
 use crate::base::units::{MiB, Percent};
 use crate::market::price::TermRates;
@@ -51,7 +52,7 @@ fn reserved_instances_are_proposed_for_what_is_not_covered_yet() {
     hours.extend(vec![busy; 100]);
     hours.extend(vec![quiet; 100]);
     let prices = rated(&[("aws", "east", "g6.xlarge", CommitmentKind::ReservedInstance, 130, 80)]);
-    let found = propose(&hours, &prices, &policy(json!([ri("ri", 1, "1.2")])), Ask::default(), now()).unwrap();
+    let found = propose(&hours, &prices, &policy(json!([ri("ri", 1, "1.2")])), Ask::default(), Wall(now())).unwrap();
     assert_eq!((found.known_hours, found.used, found.covered_already), (200, dollars("12"), dollars("2")));
     let [year, three] = found.proposals.as_slice() else { panic!("{:?}", found.proposals) };
     let numbers = |p: &Proposal| {
@@ -77,7 +78,7 @@ fn committed_use_counts_gpus_of_every_type_with_the_model() {
     let kind = CommitmentKind::CommittedUse;
     let prices = rated(&[("gcp", "us", "g2-8", kind, 500, 400), ("gcp", "us", "g2-1", kind, 75, 50)]);
     let ask = Ask { term: Some(Term::OneYear), ..Ask::default() };
-    let found = propose(&hours, &prices, &policy(json!([])), ask, now()).unwrap();
+    let found = propose(&hours, &prices, &policy(json!([])), ask, Wall(now())).unwrap();
     let [only] = found.proposals.as_slice() else { panic!("{:?}", found.proposals) };
     assert_eq!(
         only.scope,
@@ -94,7 +95,7 @@ fn a_plan_is_sized_in_spend_and_its_loss_is_told() {
     let hours = vec![hour(3_600, &[(&node, OD, 2)]); 168];
     let prices = rated(&[("azure", "eu", "NC24", CommitmentKind::SavingsPlan, 332, 248)]);
     let ask = Ask { kind: Some(CommitmentKind::SavingsPlan), term: Some(Term::OneYear), discount: None };
-    let found = propose(&hours, &prices, &policy(json!([])), ask, now()).unwrap();
+    let found = propose(&hours, &prices, &policy(json!([])), ask, Wall(now())).unwrap();
     let [only] = found.proposals.as_slice() else { panic!("{:?}", found.proposals) };
     assert_eq!((only.advice.commit, only.rate(), only.advice.saved), (560, dollars("4.648"), dollars("0.952")));
     assert_eq!((half(&only.advice), only.advice.break_even), (UsdPerHour(-648_000), Milli(830)));
@@ -107,7 +108,7 @@ fn an_offer_of_the_operators_own_stands_in_for_rates_that_nobody_tells() {
     let hours = vec![hour(3_600, &[(&g6, OD, 1), (&g5, OD, 1)]); 168];
     let kind = Some(CommitmentKind::Ec2SavingsPlan);
     let ask = Ask { kind, term: Some(Term::ThreeYears), discount: Some(Milli(300)) };
-    let found = propose(&hours, &book(), &policy(json!([])), ask, now()).unwrap();
+    let found = propose(&hours, &book(), &policy(json!([])), ask, Wall(now())).unwrap();
     let told: Vec<_> = found.proposals.iter().map(|p| (p.scope.clone(), p.advice.commit, p.advice.saved)).collect();
     let family = |family: &str| Scope::Family { region: g6.region.clone(), family: family.into() };
     assert_eq!(told, [(family("g5"), 280, dollars("0.84")), (family("g6"), 140, dollars("0.42"))]);
@@ -118,7 +119,7 @@ fn an_offer_of_the_operators_own_stands_in_for_rates_that_nobody_tells() {
 fn kept_capacity_counts_where_it_is_billed_on_demand() {
     let node = place("aws", "east", "az1", "g6.xlarge");
     let hours = vec![hour(3_600, &[(&node, KEPT, 2)]); 168];
-    let used = |commitments: Value| propose(&hours, &book(), &policy(commitments), Ask::default(), now()).unwrap().used;
+    let used = |commitments: Value| propose(&hours, &book(), &policy(commitments), Ask::default(), Wall(now())).unwrap().used;
     let kept = json!({"name": "odcr", "cloud": "aws", "kind": "capacity-reservation", "region": "east", "zone": "az1",
                       "instanceType": "g6.xlarge", "nodes": 2});
     assert_eq!([used(json!([kept])), used(json!([]))], [dollars("4"), FREE]);
@@ -128,9 +129,9 @@ fn kept_capacity_counts_where_it_is_billed_on_demand() {
 fn too_little_history_is_told_and_unknown_hours_are_not_idle_ones() {
     let mut hours = vec![hour(3_600, &[]); 167];
     hours.extend(vec![UsedHour::default(); 500]);
-    let refused = propose(&hours, &book(), &policy(json!([])), Ask::default(), now()).unwrap_err();
+    let refused = propose(&hours, &book(), &policy(json!([])), Ask::default(), Wall(now())).unwrap_err();
     assert_eq!(refused, TooLittleUse { hours: 167 });
     hours.push(hour(3_600, &[]));
-    let found = propose(&hours, &book(), &policy(json!([])), Ask::default(), now()).unwrap();
+    let found = propose(&hours, &book(), &policy(json!([])), Ask::default(), Wall(now())).unwrap();
     assert_eq!((found.known_hours, found.used, found.proposals.len()), (168, FREE, 0));
 }

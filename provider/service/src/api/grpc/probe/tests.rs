@@ -53,7 +53,7 @@ impl Served {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), security).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let metrics = ProbeMetrics::default();
-        let readings = Readings::new(Clock::System, cluster, Arc::new(Notify::new()), metrics.clone());
+        let readings = Readings::new(Clock::system(), cluster, Arc::new(Notify::new()), metrics.clone());
         let streams = Streams::new(metrics);
         let stop = CancellationToken::new();
         let door = ProbeService::new(Arc::clone(&readings), Arc::clone(&streams), identity, stop.clone());

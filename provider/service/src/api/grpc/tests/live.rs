@@ -8,6 +8,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
+use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{LaunchKey, ProviderId};
 use stoker_core::facts::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, Observation, Refusal, RefusalKind};
 use stoker_proto::externalgrpc::cloud_provider_client::CloudProviderClient;
@@ -95,7 +96,7 @@ impl Supplier for Told {
         std::future::ready(ids.into_iter().map(|id| (id, Ok(()))).collect()).boxed()
     }
 
-    fn market_facts(&self, _: Timestamp) -> BoxFuture<'_, Result<MarketFacts, SupplierError>> {
+    fn market_facts(&self, _: Wall) -> BoxFuture<'_, Result<MarketFacts, SupplierError>> {
         let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
         std::future::ready(Ok(facts)).boxed()
     }
@@ -134,12 +135,13 @@ impl Live {
         let (journal, restored) = Journal::open(dir.path()).await.unwrap();
         let (sender, policy) = watch::channel(Arc::new(policy()));
         let (markets, wake) = (MarketFeed::new(&suppliers), Arc::new(Notify::new()));
-        markets.refresh(now()).await;
+        markets.refresh(Times::at(now())).await;
         let metrics = Metrics::register(&mut Registry::default());
         let engine = Engine::new(Parts {
             clock: Clock::Virtual(Arc::clone(&clock)),
             journal,
             restored,
+            away: SignedDuration::ZERO,
             state_lock: Arc::new(StateLock::take(dir.path()).unwrap()),
             inputs: Inputs::new(policy, Arc::new(book()), markets.facts()),
             markets,

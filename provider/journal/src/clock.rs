@@ -1,0 +1,72 @@
+//! Where decision time stood last.
+
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::engine_clock::Mark;
+
+use super::error::{StoreError, While as _};
+use super::read::moment;
+use super::store::Connection;
+
+/// Writes down where decision time stands.
+pub(super) async fn keep(db: &mut Connection, mark: &Mark) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO clock (id, now, boot, boot_id) VALUES (1, $1, $2, $3) \
+         ON CONFLICT (id) DO UPDATE SET now = excluded.now, boot = excluded.boot, boot_id = excluded.boot_id",
+    )
+    .bind(mark.now.to_string())
+    .bind(i64::try_from(mark.boot.as_nanos()).unwrap_or(i64::MAX))
+    .bind(mark.boot_id.as_deref())
+    .execute(&mut *db)
+    .await
+    .during("writing down the time")?;
+    Ok(())
+}
+
+/// Where decision time stood last: at what was noted of it, and no earlier than the last decision and the last call. `None` in an empty
+/// journal.
+pub(super) async fn last(db: &mut Connection) -> Result<Option<Mark>, StoreError> {
+    let noted: Option<(String, i64, Option<String>)> = sqlx::query_as("SELECT now, boot, boot_id FROM clock")
+        .fetch_optional(&mut *db)
+        .await
+        .during("looking for the last time")?;
+    let noted = match noted {
+        Some((now, boot, boot_id)) => {
+            Some(Mark { now: moment(&now, || "the time".to_owned())?, boot: SignedDuration::from_nanos(boot), boot_id })
+        }
+        None => None,
+    };
+    let mut written: Option<Timestamp> = None;
+    for select in ["SELECT at FROM decision ORDER BY id DESC LIMIT 1", "SELECT at FROM accepted ORDER BY seq DESC LIMIT 1"] {
+        let at: Option<String> =
+            sqlx::query_scalar(select).fetch_optional(&mut *db).await.during("looking for the last entry")?;
+        if let Some(at) = at {
+            written = written.max(Some(moment(&at, || "the time of the last entry".to_owned())?));
+        }
+    }
+    Ok(match (noted, written) {
+        // Written since the last note of the time: by the boot-time clock that much later.
+        (Some(mark), Some(at)) if at > mark.now => {
+            Some(Mark { now: at, boot: mark.boot.saturating_add(at.duration_since(mark.now)), ..mark })
+        }
+        (Some(mark), _) => Some(mark),
+        (None, written) => written.map(|now| Mark { now, boot: SignedDuration::ZERO, boot_id: None }),
+    })
+}
+
+/// Forgets the hours of use and of readings after `now`: a wall clock that ran ahead left them, and what is counted next would wait for
+/// them to pass.
+pub(super) async fn forget_after(db: &mut Connection, now: Timestamp) -> Result<(), StoreError> {
+    let (seconds, hour) = (now.as_second(), now.as_second().div_euclid(3_600));
+    for statement in [
+        "DELETE FROM known_hour WHERE hour > $1",
+        "DELETE FROM used_hour WHERE hour > $1",
+        "DELETE FROM reading_hour WHERE hour > $1",
+        "DELETE FROM reading_size WHERE hour > $1",
+    ] {
+        sqlx::query(statement).bind(hour).execute(&mut *db).await.during("forgetting hours to come")?;
+    }
+    for statement in ["UPDATE known_hour SET until = $1 WHERE until > $1", "DELETE FROM reading_latest WHERE at > $1"] {
+        sqlx::query(statement).bind(seconds).execute(&mut *db).await.during("forgetting moments to come")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,8 @@
+-- Where decision time stood last, so that a restart goes on from there: one row. `boot` is the boot-time clock then, in nanoseconds, and
+-- `boot_id` which boot of which machine that was.
+CREATE TABLE clock (
+    id BIGINT NOT NULL PRIMARY KEY,
+    now TEXT NOT NULL,
+    boot BIGINT NOT NULL,
+    boot_id TEXT
+);
