@@ -3,7 +3,7 @@
 //! facts.
 //!
 //! A group buys one instance type in one zone, so the 500 groups weigh 1,500 of the 50,000 markets; the others matter to
-//! `Menu::derive`, which runs when prices or the policy change and not in each pass.
+//! `Catalogue::derive`, which runs when prices or the policy change and not in each pass.
 
 mod common {
     pub(crate) mod fleet;
@@ -19,7 +19,7 @@ use common::fleet::{self, Fleet};
 use common::report::{Report, is_short, short};
 use common::times::Times;
 use stoker_core::base::ids::DecisionId;
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::check::check;
 use stoker_core::decide::decide;
 use stoker_core::facts::snapshot::Snapshot;
@@ -37,12 +37,12 @@ fn main() -> Result<()> {
     let mut report = Report::new("decide");
     let (passes, derivations) = if is_short() { (SHORT_PASSES, SHORT_DERIVATIONS) } else { (PASSES, DERIVATIONS) };
     let fleet = Fleet::new()?;
-    let offers: usize = fleet.menu.groups.values().map(|group| group.offers.len()).sum();
+    let offers: usize = fleet.catalogue.groups.values().map(|group| group.offers.len()).sum();
     println!(
         "{} records and {} nodes in {} groups with {offers} offers, of a book of {} markets",
         fleet.memory.records.len(),
         fleet.snapshot.cluster.as_ref().map_or(0, |cluster| cluster.nodes.len()),
-        fleet.menu.groups.len(),
+        fleet.catalogue.groups.len(),
         fleet.book.entries().count()
     );
 
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     for pass in 0..=passes {
         std::thread::sleep(REST);
         let begun = Instant::now();
-        let decision = decide(&fleet.snapshot, &fleet.memory, &fleet.menu, fleet.now);
+        let decision = decide(&fleet.snapshot, &fleet.memory, &fleet.catalogue, fleet.now);
         let deciding = begun.elapsed();
         if pass == 0 {
             let (launches, holds) = counted(&decision.plan.actions);
@@ -61,7 +61,7 @@ fn main() -> Result<()> {
             ensure!(launches == fleet::ORDERS * fleet::ORDER && holds >= fleet::CHANGED / 4, "not the pass that was meant");
         }
         let begun = Instant::now();
-        let sound = check(decision, &fleet.memory, &fleet.snapshot, &fleet.menu, (DecisionId(1), fleet.now)).sound();
+        let sound = check(decision, &fleet.memory, &fleet.snapshot, &fleet.catalogue, (DecisionId(1), fleet.now)).sound();
         let checking = begun.elapsed();
         if let Err(faults) = black_box(sound) {
             bail!("the plan is unsound: {faults:?}");
@@ -79,7 +79,7 @@ fn main() -> Result<()> {
     let mut derived = Times::default();
     for _ in 0..derivations {
         let begun = Instant::now();
-        black_box(Menu::derive(&fleet.menu.policy, &fleet.book, &fleet.suppliers));
+        black_box(Catalogue::derive(&fleet.catalogue.policy, &fleet.book, &fleet.suppliers));
         derived.add(begun.elapsed());
     }
 
@@ -89,7 +89,7 @@ fn main() -> Result<()> {
         ("check", &checked),
         ("decide and check", &both),
         ("lower bound: copy and walk", &bound),
-        ("Menu::derive, when prices change", &derived),
+        ("Catalogue::derive, when prices change", &derived),
     ] {
         println!("{what:<36} {:>10} {:>10}", short(times.p50()), short(times.p99()));
     }

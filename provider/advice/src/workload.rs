@@ -17,7 +17,7 @@ pub use observed::{Held, IdleKey, Observed, Workload};
 use crate::rollup::Owner;
 use jiff::Timestamp;
 use stoker_core::base::ids::PoolName;
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::market::price::PriceBook;
 use stoker_core::state::memory::Memory;
 
@@ -71,9 +71,9 @@ pub struct Advice {
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
     /// The policy and its groups with their prices.
-    pub menu: &'a Menu,
+    pub catalogue: &'a Catalogue,
     /// Everything that the clouds and regions of its pools sell: [`everything`] tells.
-    pub wide: &'a Menu,
+    pub wide: &'a Catalogue,
     /// Data sheets.
     pub book: &'a PriceBook,
     /// What is remembered of spot markets.
@@ -107,7 +107,7 @@ fn one(
     observed: &Observed,
     inputs: &Inputs<'_>,
 ) -> Result<WorkloadAdvice, &'static str> {
-    let thresholds = inputs.menu.policy.advise;
+    let thresholds = inputs.catalogue.policy.advise;
     let levels = workload.levels().ok_or("neither its utilization nor its SM activity is known")?;
     let class = class::of(&levels, thresholds);
     let now = cheaper::now(workload, observed.known_hours()).ok_or("there is no record of what its nodes cost")?;

@@ -23,7 +23,8 @@ use crate::base::ids::{DecisionId, LaunchKey, NodeGroupId, PoolName, RecordId};
 use crate::base::index::{Lookup, LookupSet};
 use crate::base::kinds::QuotaUnit;
 use crate::base::units::Percent;
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::supply::LaunchRequest;
 use crate::market::offer::{CapacityType, Market, Place};
@@ -70,14 +71,14 @@ pub fn check(
     decision: Decision,
     before: &Memory,
     snapshot: &Snapshot,
-    menu: &Menu,
+    catalogue: &Catalogue,
     (id, now): (DecisionId, Timestamp),
 ) -> Verified {
     let Decision { mut plan, mut memory, .. } = decision;
-    let mut found = Found::new(menu);
+    let mut found = Found::new(catalogue);
     let times = Times { now, wall: snapshot.wall };
-    judge(&plan, &memory, before, (snapshot, menu, times), &mut found);
-    contain::contain(&mut plan, &mut memory, before, menu, &found);
+    judge(&plan, &memory, before, (snapshot, catalogue, times), &mut found);
+    contain::contain(&mut plan, &mut memory, before, catalogue, &found);
     contain::remember(&mut plan, &mut memory, before, &found, (id, now));
     Verified { plan: plan.into_checked(), memory, findings: found.findings }
 }
@@ -87,14 +88,14 @@ fn judge(
     plan: &Plan<Proposed>,
     memory: &Memory,
     before: &Memory,
-    (snapshot, menu, times): (&Snapshot, &Menu, Times),
+    (snapshot, catalogue, times): (&Snapshot, &Catalogue, Times),
     found: &mut Found<'_>,
 ) {
     launches(&plan.actions, memory, snapshot, found);
     endings(&plan.actions, memory, snapshot, found);
-    disruption::leaving(&plan.actions, before, memory, snapshot, menu, found);
+    disruption::leaving(&plan.actions, before, memory, snapshot, catalogue, found);
     let by_group = by_group(memory);
-    busy::guarded(&plan.actions, before, memory, &by_group, (snapshot, menu), found);
+    busy::guarded(&plan.actions, before, memory, &by_group, (snapshot, catalogue), found);
     let asked = plan.actions.iter().filter_map(|action| match action {
         // Asking again with the same key buys nothing new.
         Action::Launch { record, request, .. } if !asked_before(before, *record, &request.key) => Some((*record, request)),
@@ -104,12 +105,12 @@ fn judge(
     if !bought.is_empty() {
         let growing: BTreeSet<RecordId> = bought.iter().map(|(id, _)| *id).collect();
         let of = |capacity| bought.iter().map(|(_, request)| *request).filter(move |r| r.market.capacity_type == capacity);
-        freshness::known_now(&bought, snapshot, menu, times, found);
-        zones::shares(&growing, &by_group, memory, menu, found);
-        spending(&growing, &by_group, (before, memory), menu, found);
-        spot_shares(of(CapacityType::Spot), &by_group, memory, menu, found);
-        if !menu.policy.commitments.is_empty() {
-            kept(&of(CapacityType::Reserved).map(|request| &request.market.place).collect(), memory, menu, found);
+        freshness::known_now(&bought, snapshot, catalogue, times, found);
+        zones::shares(&growing, &by_group, memory, catalogue, found);
+        spending(&growing, &by_group, (before, memory), catalogue, found);
+        spot_shares(of(CapacityType::Spot), &by_group, memory, catalogue, found);
+        if !catalogue.policy.commitments.is_empty() {
+            kept(&of(CapacityType::Reserved).map(|request| &request.market.place).collect(), memory, catalogue, found);
         }
     }
     let mut machines = LookupSet::default();
@@ -150,15 +151,15 @@ fn spot_shares<'a>(
     bought: impl Iterator<Item = &'a LaunchRequest>,
     by_group: &ByGroup<'_>,
     memory: &Memory,
-    menu: &Menu,
+    catalogue: &Catalogue,
     found: &mut Found<'_>,
 ) {
-    let pool_of = |group: &NodeGroupId| menu.group_or_remembered(group, memory).map(|g| &g.pool);
+    let pool_of = |group: &NodeGroupId| catalogue.group_or_remembered(group, memory).map(|g| &g.pool);
     let bought: BTreeSet<(&PoolName, &Market)> = bought.filter_map(|r| Some((pool_of(&r.group)?, &r.market))).collect();
     let pools: Vec<(Option<&PoolName>, &Vec<&Record>)> =
         if bought.is_empty() { Vec::new() } else { by_group.iter().map(|(id, records)| (pool_of(id), records)).collect() };
     for (name, market) in bought {
-        let Some(rules) = menu.policy.pool(name).and_then(|pool| pool.spot.as_ref()) else { continue };
+        let Some(rules) = catalogue.policy.pool(name).and_then(|pool| pool.spot.as_ref()) else { continue };
         if rules.max_share.0 == 100 && rules.max_market_share.0 == 100 {
             continue;
         }
@@ -243,16 +244,16 @@ fn spending(
     growing: &BTreeSet<RecordId>,
     by_group: &ByGroup<'_>,
     (before, memory): (&Memory, &Memory),
-    menu: &Menu,
+    catalogue: &Catalogue,
     found: &mut Found<'_>,
 ) {
-    let group_of = |id: &NodeGroupId| -> Option<&Group> { menu.group_or_remembered(id, memory).map(AsRef::as_ref) };
+    let group_of = |id: &NodeGroupId| -> Option<&Group> { catalogue.group_or_remembered(id, memory).map(AsRef::as_ref) };
     let pool_of = |id: &RecordId| group_of(&memory.records.get(id)?.group).map(|group| &group.pool);
     let growing_pools: BTreeSet<&PoolName> = growing.iter().filter_map(pool_of).collect();
     let mut nodes: BTreeMap<&PoolName, u64> = BTreeMap::new();
     let mut bought: Vec<Bought<'_>> = Vec::new();
     let tally = |quota| Tally { quota, units: 0, grows: false };
-    let mut tallies: Vec<Tally<'_>> = menu.policy.quotas.iter().map(tally).collect();
+    let mut tallies: Vec<Tally<'_>> = catalogue.policy.quotas.iter().map(tally).collect();
     for (group, records) in by_group.iter().filter_map(|(id, records)| Some((group_of(id)?, records))) {
         // The nodes of a group are of few markets: which quotas count each is asked once, and those bought alike are one entry.
         let mut members: Vec<(&Market, Vec<usize>)> = Vec::new();
@@ -272,11 +273,11 @@ fn spending(
                 Some(alike) => alike.nodes += 1,
                 None => bought.push(Bought { purchase, group, now: bought_now, nodes: 1 }),
             }
-            if bought_now && let Some(name) = membership::wanting(&menu.policy, &purchase.market, &group.spec) {
+            if bought_now && let Some(name) = membership::wanting(&catalogue.policy, &purchase.market, &group.spec) {
                 found.pool(&group.pool, Violation::QuotaUnlisted { name, key: purchase.key.clone() });
             }
             if !members.iter().any(|(market, _)| **market == purchase.market) {
-                members.push((&purchase.market, quotas_of(&menu.policy, &purchase.market, &group.spec)));
+                members.push((&purchase.market, quotas_of(&catalogue.policy, &purchase.market, &group.spec)));
             }
             let inside = members.iter().find(|(market, _)| **market == purchase.market).map(|(_, inside)| inside);
             for at in inside.into_iter().flatten() {
@@ -289,14 +290,14 @@ fn spending(
             }
         }
     }
-    for pool in menu.policy.pools.iter().filter(|pool| growing_pools.contains(&pool.name)) {
+    for pool in catalogue.policy.pools.iter().filter(|pool| growing_pools.contains(&pool.name)) {
         let held = nodes.get(&pool.name).copied().unwrap_or(0);
         let limit = max_nodes(pool, growing, memory);
         if held > u64::from(limit) {
             found.pool(&pool.name, Violation::TooManyNodes { pool: pool.name.clone(), nodes: held, limit });
         }
     }
-    spend::judge(&menu.policy, &bought, &before.budgets, found);
+    spend::judge(&catalogue.policy, &bought, &before.budgets, found);
     for Tally { quota, units, .. } in tallies.into_iter().filter(|tally| tally.grows) {
         let others = u64::from(quota.used) + u64::from(quota.safety);
         if units + others > u64::from(quota.limit) {
@@ -317,9 +318,9 @@ fn max_nodes(pool: &Pool, growing: &BTreeSet<RecordId>, memory: &Memory) -> u32 
 }
 
 /// No more nodes are bought from kept capacity than there are. A commitment that ended or shrank binds growth only.
-fn kept(launched: &BTreeSet<&Place>, memory: &Memory, menu: &Menu, found: &mut Found<'_>) {
+fn kept(launched: &BTreeSet<&Place>, memory: &Memory, catalogue: &Catalogue, found: &mut Found<'_>) {
     for place in launched {
-        let limits = menu.policy.commitments.iter().filter_map(|c| c.capacity_at(place)).map(|kept| u64::from(kept.nodes));
+        let limits = catalogue.policy.commitments.iter().filter_map(|c| c.capacity_at(place)).map(|kept| u64::from(kept.nodes));
         let Some(limit) = limits.reduce(|a, b| a + b) else { continue };
         let held = memory.records.values().filter_map(|record| record.purchase());
         let held = held.filter(|p| p.market.capacity_type == CapacityType::Reserved && p.market.place == **place);

@@ -1,4 +1,4 @@
-//! Small menus for tests: a policy as it is written, and what there is to buy, each row by hand.
+//! Small catalogues for tests: a policy as it is written, and what there is to buy, each row by hand.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName, ZoneId};
 use crate::base::units::{MiB, Milli, UsdPerHour};
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::facts::supply::MarketFacts;
 use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
@@ -28,8 +28,8 @@ pub(crate) fn now() -> Timestamp {
     "2026-11-01T00:00:00Z".parse().unwrap()
 }
 
-/// The menu of a policy with one pool `pool` (its fields beside name and place) and these quotas, over these offers.
-pub(crate) fn menu(pool: &Value, quotas: &Value, rows: &[Row]) -> Menu {
+/// The catalogue of a policy with one pool `pool` (its fields beside name and place) and these quotas, over these offers.
+pub(crate) fn catalogue(pool: &Value, quotas: &Value, rows: &[Row]) -> Catalogue {
     let mut pool = pool.clone();
     pool["name"] = json!("pool");
     pool["where"] = json!({ "clouds": ["aws"], "regions": ["us-east-1"] });
@@ -37,7 +37,7 @@ pub(crate) fn menu(pool: &Value, quotas: &Value, rows: &[Row]) -> Menu {
         "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test", "pools": [pool], "quotas": quotas,
     }))
     .unwrap();
-    menu_of(Policy::try_from_raw(&raw).unwrap(), rows)
+    catalogue_of(Policy::try_from_raw(&raw).unwrap(), rows)
 }
 
 /// The commitments of a policy, as they are written.
@@ -51,8 +51,8 @@ pub(crate) fn commitments(raw: &Value) -> Vec<Commitment> {
     Policy::try_from_raw(&raw).unwrap().commitments
 }
 
-/// The menu of a policy over these offers.
-pub(crate) fn menu_of(policy: Policy, rows: &[Row]) -> Menu {
+/// The catalogue of a policy over these offers.
+pub(crate) fn catalogue_of(policy: Policy, rows: &[Row]) -> Catalogue {
     let aws = Cloud::new("aws").unwrap();
     let mut book = PriceBook::new();
     for ((instance_type, model, gpus, vcpus), zone, capacity_type, micros) in rows {
@@ -74,7 +74,7 @@ pub(crate) fn menu_of(policy: Policy, rows: &[Row]) -> Menu {
         book.insert(Market { place, capacity_type: *capacity_type }, Entry::Price(quote));
     }
     let facts = MarketFacts { clouds: [aws].into(), ..MarketFacts::default() };
-    Menu::derive(&Arc::new(policy), &book, &BTreeMap::from([(SupplierName::new("test").unwrap(), facts)]))
+    Catalogue::derive(&Arc::new(policy), &book, &BTreeMap::from([(SupplierName::new("test").unwrap(), facts)]))
 }
 
 /// A generator of numbers below `most`, the same in every run.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stoker_core::base::ids::{DecisionId, RecordId};
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::choose::explanation::Explanation;
 use stoker_core::facts::snapshot::Snapshot;
 use stoker_core::limits::commitment::UsedHour;
@@ -72,9 +72,9 @@ pub struct ReplayInputs {
 }
 
 impl ReplayInputs {
-    /// The menu that the decision chose from.
-    pub fn menu(&self) -> Menu {
-        Menu::derive(&self.policy, &self.prices, &self.market_facts)
+    /// The catalogue that the decision chose from.
+    pub fn catalogue(&self) -> Catalogue {
+        Catalogue::derive(&self.policy, &self.prices, &self.market_facts)
     }
 }
 

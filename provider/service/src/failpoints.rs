@@ -1,7 +1,7 @@
 //! Places at which a test may make the process die, and decisions that it may make wrong, so that what follows is shown and not only
 //! claimed.
 
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::plan::Decision;
 
 /// Ends the process at once if the environment variable `STOKER_FAILPOINT` names this place, as a power cut would. `name:3` dies on
@@ -17,11 +17,11 @@ pub fn point(name: &str) {
 /// Makes a decision wrong as a mistake in a rule could. With `STOKER_FAILPOINT=plan.wrong:POOL` the limits of the pool's groups contradict
 /// each other, in every decision; with `plan.panics` every decision panics. Compiled to nothing without the feature `faults`.
 #[inline]
-pub fn spoil(decision: &mut Decision, menu: &Menu) {
+pub fn spoil(decision: &mut Decision, catalogue: &Catalogue) {
     #[cfg(feature = "faults")]
-    armed::spoil(decision, menu);
+    armed::spoil(decision, catalogue);
     #[cfg(not(feature = "faults"))]
-    let _ = (decision, menu);
+    let _ = (decision, catalogue);
 }
 
 /// Every place, in the order in which an order passes them.
@@ -42,14 +42,14 @@ mod armed {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use crate::failpoints::{Decision, Menu, POINTS};
+    use crate::failpoints::{Catalogue, Decision, POINTS};
 
-    pub(super) fn spoil(decision: &mut Decision, menu: &Menu) {
+    pub(super) fn spoil(decision: &mut Decision, catalogue: &Catalogue) {
         let Ok(text) = std::env::var("STOKER_FAILPOINT") else { return };
         assert!(text != "plan.panics", "failpoint plan.panics");
         let Some(pool) = text.strip_prefix("plan.wrong:") else { return };
         let of_pool =
-            |group: &_| menu.group_or_remembered(group, &decision.memory).is_some_and(|group| group.pool.as_str() == pool);
+            |group: &_| catalogue.group_or_remembered(group, &decision.memory).is_some_and(|group| group.pool.as_str() == pool);
         for (_, limits) in decision.plan.limits.iter_mut().filter(|(group, _)| of_pool(group)) {
             limits.min = limits.max + 1;
         }

@@ -1,4 +1,4 @@
-//! What can be bought and for how much: the price tables, a simulated market's live quotes, and the menu that a policy makes of both.
+//! What can be bought and for how much: the price tables, a simulated market's live quotes, and the catalogue that a policy makes of both.
 //!
 //! The one-shot commands stand on it; the service has the same facts from its feeds.
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use stoker_core::base::ids::{IdError, SupplierName};
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::offer::Market;
 use stoker_core::market::price::{Entry, NoSignal, PriceBook};
@@ -81,13 +81,13 @@ impl PriceTables {
     }
 
     /// What a policy makes of it.
-    pub fn menu(&self, policy: Policy) -> Menu {
-        Menu::derive(&Arc::new(policy), &self.prices, &self.facts)
+    pub fn catalogue(&self, policy: Policy) -> Catalogue {
+        Catalogue::derive(&Arc::new(policy), &self.prices, &self.facts)
     }
 
-    /// Names in the menu's policy that yield no group.
-    pub fn unmatched(&self, menu: &Menu) -> Vec<Unmatched> {
-        unmatched(menu, &self.prices, &self.facts)
+    /// Names in the catalogue's policy that yield no group.
+    pub fn unmatched(&self, catalogue: &Catalogue) -> Vec<Unmatched> {
+        unmatched(catalogue, &self.prices, &self.facts)
     }
 
     /// What is said of a market: a live quote where there is one, else the table's word. A live quote cannot make orderable what is

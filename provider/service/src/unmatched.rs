@@ -6,7 +6,9 @@ use std::fmt;
 
 use serde::Serialize;
 use stoker_core::base::ids::{InstanceType, PoolName, SupplierName};
-use stoker_core::catalogue::group::{Exclusion, Group, LeftOut, Menu};
+use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::derive::{Exclusion, LeftOut};
+use stoker_core::catalogue::group::Group;
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::offer::Place;
 use stoker_core::market::price::PriceBook;
@@ -55,16 +57,16 @@ impl fmt::Display for Unmatched {
     }
 }
 
-/// Every name in the policy that yields no group, pool by pool in file order. `facts` are those that the menu was derived with.
-pub fn unmatched(menu: &Menu, prices: &PriceBook, facts: &BTreeMap<SupplierName, MarketFacts>) -> Vec<Unmatched> {
+/// Every name in the policy that yields no group, pool by pool in file order. `facts` are those that the catalogue was derived with.
+pub fn unmatched(catalogue: &Catalogue, prices: &PriceBook, facts: &BTreeMap<SupplierName, MarketFacts>) -> Vec<Unmatched> {
     // Until a supplier has told of its markets, no place has anybody to make nodes in it, and every name would be told.
     if facts.is_empty() {
         return Vec::new();
     }
     let mut told = Vec::new();
-    for pool in &menu.policy.pools {
-        let groups: Vec<&Group> = menu.pool_groups(&pool.name).map(AsRef::as_ref).collect();
-        let left: Vec<&LeftOut> = menu.left_out.iter().filter(|left| left.pool == pool.name).collect();
+    for pool in &catalogue.policy.pools {
+        let groups: Vec<&Group> = catalogue.pool_groups(&pool.name).map(AsRef::as_ref).collect();
+        let left: Vec<&LeftOut> = catalogue.left_out.iter().filter(|left| left.pool == pool.name).collect();
         let of = |kind, name: String, reason| Unmatched { pool: pool.name.clone(), kind, name, reason };
         for zone in &pool.zones {
             if !groups.iter().any(|g| g.zone_name.as_str() == zone || g.place.zone.as_str() == zone) {

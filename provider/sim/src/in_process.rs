@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stoker_core::base::ids::NodeGroupId;
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::choose::score::{Asked, Score, Way};
 use stoker_core::plan::GroupLimits;
 use stoker_core::state::memory::Memory;
@@ -52,12 +52,12 @@ pub fn instances(memory: &Memory, group: &str) -> Vec<InstanceInfo> {
 }
 
 /// The option that the service's expander would take; all of them where it ranks none.
-pub fn best_options(options: &[ExpanderOption], menu: &Menu, limits: &Limits) -> Vec<String> {
+pub fn best_options(options: &[ExpanderOption], catalogue: &Catalogue, limits: &Limits) -> Vec<String> {
     let score = |option: &ExpanderOption| {
         let asked =
             Asked { gpus: option.pods.iter().map(|pod| pod.requests.gpus).sum(), pods: u32::try_from(option.pods.len()).ok()? };
         Score::of(&Way {
-            group: menu.groups.get(option.group.as_str())?,
+            group: catalogue.groups.get(option.group.as_str())?,
             supply: &limits.get(option.group.as_str())?.supply,
             nodes: u32::try_from(option.node_count).ok()?,
             asked,

@@ -50,7 +50,7 @@ fn booted(simulated: &Simulated, handle: &EngineHandle, clock: &Clock) -> Option
         .filter(|(_, up)| *up)
         .filter_map(|(instance, ready)| {
             let key: KeyParts = instance.key.as_str().parse().ok()?;
-            let group = view.menu.group_or_remembered(&key.group, &view.memory)?;
+            let group = view.catalogue.group_or_remembered(&key.group, &view.memory)?;
             let template = templates.entry(key.group).or_insert_with(|| Arc::new(group.template.clone()));
             Some(RegisteredNode { instance, template: Arc::clone(template), ready })
         })

@@ -159,10 +159,10 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
         None => last_policy(&reader, &dir).await?,
     };
     let wide = workload::everything(&policy, &price_tables.prices, &price_tables.facts);
-    let menu = price_tables.menu(policy);
+    let catalogue = price_tables.catalogue(policy);
     let memory = reader.memory().await?;
     let observed = observed(&reader, now, args.days * 24).await?;
-    let inputs = Inputs { menu: &menu, wide: &wide, book: &price_tables.prices, memory: &memory, now };
+    let inputs = Inputs { catalogue: &catalogue, wide: &wide, book: &price_tables.prices, memory: &memory, now };
     let advice = workload::advise(&observed, &inputs);
     let too_little = advice.too_little.iter().map(|(owner, pool, days)| RefusedRow {
         owner: owner.to_string(),
@@ -174,7 +174,7 @@ pub(super) async fn run(args: &AdviseArgs) -> Result<Exit, CliError> {
         pool: pool.clone(),
         why: (*why).to_owned(),
     });
-    let thresholds = menu.policy.advise;
+    let thresholds = catalogue.policy.advise;
     let refused: Vec<_> = too_little.chain(unknown).collect();
     let unknown_because = if advice.workloads.is_empty() && refused.is_empty() {
         let unread = || (observed.known_hours() == 0).then(|| format!("no GPU readings: {READ_GPUS}"));

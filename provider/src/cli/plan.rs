@@ -11,7 +11,8 @@ use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{Cloud, InstanceType, NodeGroupId, PoolName, Region, ZoneId};
 use stoker_core::base::text::nearest;
 use stoker_core::base::units::UsdPerHour;
-use stoker_core::catalogue::group::{LeftOut, Menu};
+use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::derive::LeftOut;
 use stoker_core::choose::allocate::Proof;
 use stoker_core::choose::sensitivity::lifts;
 use stoker_core::choose::what_if::what_if_counted;
@@ -118,25 +119,27 @@ struct LeftOutRow {
 pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
-    let menu = price_tables.menu(price_tables.policy(args.policy.as_deref())?);
+    let catalogue = price_tables.catalogue(price_tables.policy(args.policy.as_deref())?);
     let source = args.policy.as_ref().map_or_else(|| EXAMPLE.to_owned(), |path| path.display().to_string());
-    let pool = find_pool(&menu, &args.pool, &source)?;
-    let group = args.group.as_deref().map(|text| find_group(&menu, &pool, text)).transpose()?;
-    let (explanation, usage) = what_if_counted(&menu, &Memory::default(), &pool, group.as_ref(), args.count, Times::at(now));
-    let lifts = lifts(&menu, &Memory::default(), (&pool, group.as_ref()), &explanation, Times::at(now));
+    let pool = find_pool(&catalogue, &args.pool, &source)?;
+    let group = args.group.as_deref().map(|text| find_group(&catalogue, &pool, text)).transpose()?;
+    let (explanation, usage) =
+        what_if_counted(&catalogue, &Memory::default(), &pool, group.as_ref(), args.count, Times::at(now));
+    let lifts = lifts(&catalogue, &Memory::default(), (&pool, group.as_ref()), &explanation, Times::at(now));
     let candidates: Vec<_> = explanation.candidates.iter().map(|candidate| CandidateRow::of(candidate, now)).collect();
     let left_out = match &group {
         Some(_) => Vec::new(),
-        None => menu.left_out.iter().filter(|left| left.pool == pool).map(LeftOutRow::of).collect(),
+        None => catalogue.left_out.iter().filter(|left| left.pool == pool).map(LeftOutRow::of).collect(),
     };
     let unmatched = match &group {
         Some(_) => Vec::new(),
-        None => price_tables.unmatched(&menu).into_iter().filter(|name| name.pool == pool).collect(),
+        None => price_tables.unmatched(&catalogue).into_iter().filter(|name| name.pool == pool).collect(),
     };
     let cash = usage.total_cash();
     let list = usage.spend.values().fold(UsdPerHour::ZERO, |sum, prices| sum.plus(*prices));
     let of_commitments = if list == cash { String::new() } else { format!(", {list}/h without commitments") };
-    let budgets = standing(&usage, &menu, Wall(now)).into_iter().filter(|budget| budget.of.pool().is_none_or(|of| *of == pool));
+    let budgets =
+        standing(&usage, &catalogue, Wall(now)).into_iter().filter(|budget| budget.of.pool().is_none_or(|of| *of == pool));
     let budgets = budgets.map(BudgetRow::from).collect();
     let short = explanation.found < args.count;
     let report = PlanReport {
@@ -149,7 +152,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         total: cash.into(),
         list_total: list.into(),
         budgets,
-        commitments: usage.committed.uses(&menu.policy.commitments).into_iter().map(UseRow::from).collect(),
+        commitments: usage.committed.uses(&catalogue.policy.commitments).into_iter().map(UseRow::from).collect(),
         warnings: old_prices(&candidates).into_iter().collect(),
         proof: explanation.proof,
         total_line: format!("{} of {} found, {cash}/h together{of_commitments}", explanation.found, count(args.count, "node")),
@@ -163,9 +166,9 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     Ok(if short { Exit::Short } else { Exit::Done })
 }
 
-fn find_pool(menu: &Menu, text: &str, policy: &str) -> Result<PoolName, CliError> {
-    let names = || menu.policy.pools.iter().map(|pool| pool.name.as_str());
-    menu.policy.pools.iter().map(|pool| &pool.name).find(|name| name.as_str() == text).cloned().ok_or_else(|| {
+fn find_pool(catalogue: &Catalogue, text: &str, policy: &str) -> Result<PoolName, CliError> {
+    let names = || catalogue.policy.pools.iter().map(|pool| pool.name.as_str());
+    catalogue.policy.pools.iter().map(|pool| &pool.name).find(|name| name.as_str() == text).cloned().ok_or_else(|| {
         let cure = match nearest(text, names()) {
             Some(name) => format!("did you mean {name}?"),
             None => format!("it has {}", names().collect::<Vec<_>>().join(", ")),
@@ -174,9 +177,9 @@ fn find_pool(menu: &Menu, text: &str, policy: &str) -> Result<PoolName, CliError
     })
 }
 
-fn find_group(menu: &Menu, pool: &PoolName, text: &str) -> Result<NodeGroupId, CliError> {
-    menu.pool_groups(pool).map(|group| &group.id).find(|id| id.as_str() == text).cloned().ok_or_else(|| {
-        let near = nearest(text, menu.pool_groups(pool).map(|group| group.id.as_str()));
+fn find_group(catalogue: &Catalogue, pool: &PoolName, text: &str) -> Result<NodeGroupId, CliError> {
+    catalogue.pool_groups(pool).map(|group| &group.id).find(|id| id.as_str() == text).cloned().ok_or_else(|| {
+        let near = nearest(text, catalogue.pool_groups(pool).map(|group| group.id.as_str()));
         let cure = near.map_or_else(|| "omit --group to see them all".to_owned(), |id| format!("did you mean {id}?"));
         CliError::NotFound(NotFound { what: "group", name: text.to_owned(), place: format!("pool {pool}"), cure: Some(cure) })
     })

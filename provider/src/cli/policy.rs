@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::PoolName;
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::choose::feasibility::warnings;
 use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::Pool;
@@ -131,9 +131,9 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
         }
         read => read.map_err(PolicyError::Faults).map_err(PriceTablesError::from)?,
     };
-    let menu = price_tables.menu(read.value.clone());
+    let catalogue = price_tables.catalogue(read.value.clone());
     let placed = |doubt: &FileFault| format!("{name}:{}:{}: {}", doubt.line, doubt.column, doubt.message);
-    let cannot = warnings(&menu, Wall(now)).into_iter().map(|warning| match warning.place(&menu.policy) {
+    let cannot = warnings(&catalogue, Wall(now)).into_iter().map(|warning| match warning.place(&catalogue.policy) {
         Some(path) => {
             let at = read.position(&path);
             format!("{name}:{}:{}: {warning}", at.line, at.column)
@@ -141,7 +141,7 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
         None => warning.to_string(),
     });
     let told = doubts.iter().map(placed).chain(cannot);
-    let report = CheckReport::sound(&args.file, &menu, price_tables.unmatched(&menu), told);
+    let report = CheckReport::sound(&args.file, &catalogue, price_tables.unmatched(&catalogue), told);
     out::print(args.output.format, &report, CheckReport::table)?;
     Ok(Exit::Done)
 }
@@ -175,8 +175,8 @@ impl CheckReport {
         }
     }
 
-    fn sound(file: &Path, menu: &Menu, unmatched: Vec<Unmatched>, told: impl Iterator<Item = String>) -> Self {
-        let pools: Vec<_> = menu.policy.pools.iter().map(|pool| PoolRow::of(pool, menu)).collect();
+    fn sound(file: &Path, catalogue: &Catalogue, unmatched: Vec<Unmatched>, told: impl Iterator<Item = String>) -> Self {
+        let pools: Vec<_> = catalogue.policy.pools.iter().map(|pool| PoolRow::of(pool, catalogue)).collect();
         let empty = pools.iter().filter(|row| row.groups == 0 && row.max_nodes > 0);
         let warning = |row: &PoolRow| {
             let pool = &row.pool;
@@ -189,8 +189,8 @@ impl CheckReport {
             ok: true,
             faults: Vec::new(),
             pools,
-            max_per_hour: menu.policy.max_usd_per_hour.map(Money::from),
-            overall: menu.policy.max_usd_per_hour.map(|rate| format!("all pools together: at most {rate}/h\n")),
+            max_per_hour: catalogue.policy.max_usd_per_hour.map(Money::from),
+            overall: catalogue.policy.max_usd_per_hour.map(|rate| format!("all pools together: at most {rate}/h\n")),
             unmatched,
             warnings,
         }
@@ -223,12 +223,12 @@ impl CheckReport {
 }
 
 impl PoolRow {
-    fn of(pool: &Pool, menu: &Menu) -> Self {
+    fn of(pool: &Pool, catalogue: &Catalogue) -> Self {
         let limits = &pool.limits;
         Self {
             pool: pool.name.clone(),
-            groups: menu.pool_groups(&pool.name).count(),
-            left_out: menu.left_out.iter().filter(|left| left.pool == pool.name).count(),
+            groups: catalogue.pool_groups(&pool.name).count(),
+            left_out: catalogue.left_out.iter().filter(|left| left.pool == pool.name).count(),
             min_nodes: limits.min_nodes,
             max_nodes: limits.max_nodes,
             max_per_hour: limits.max_usd_per_hour.map(Money::from),

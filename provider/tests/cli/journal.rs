@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{DecisionId, NodeGroupId, NodeName, ProviderId, SupplierName};
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::check::check;
 use stoker_core::choose::rank::Scales;
 use stoker_core::decide::decide;
@@ -26,7 +26,7 @@ use crate::binary::{golden, stoker};
 pub(crate) struct Passes {
     pub(crate) journal: Journal,
     price_tables: PriceTables,
-    menu: Menu,
+    catalogue: Catalogue,
     memory: Memory,
     next: u64,
 }
@@ -42,30 +42,31 @@ impl Passes {
         let mut policy = price_tables.policy(Some(&input.join("policy.yaml"))).unwrap();
         // With a second zone that has spot, an order that spot refuses would not fall back to on-demand.
         policy.pools[0].zones = ["us-east-1a".to_owned()].into();
-        let menu = price_tables.menu(policy);
+        let catalogue = price_tables.catalogue(policy);
         let (journal, _) = Journal::open(state).await.unwrap();
-        Self { journal, price_tables, menu, memory: Memory::default(), next: 1 }
+        Self { journal, price_tables, catalogue, memory: Memory::default(), next: 1 }
     }
 
     pub(crate) async fn order(&mut self, group: &str, delta: i32, now: Timestamp) {
         let group = NodeGroupId::new(group).unwrap();
         let before = self.memory.clone();
-        let usage = Usage::count(&before, &self.menu, Wall(now));
-        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &|_| true, times: Times::at(now) };
-        let limits = decide(&inventory(&[], now), &before, &self.menu, now).plan.limits;
+        let usage = Usage::count(&before, &self.catalogue, Wall(now));
+        let scales =
+            Scales { catalogue: &self.catalogue, memory: &before, usage: &usage, fresh: &|_| true, times: Times::at(now) };
+        let limits = decide(&inventory(&[], now), &before, &self.catalogue, now).plan.limits;
         let (order, _) = orders::increase(&mut self.memory, &scales, &limits[&group], &group, delta).unwrap();
         self.journal.accept(now, &AcceptedCall::Increase { group, delta, order }, &before, &self.memory).await.unwrap();
     }
 
     /// One pass; what it did.
     pub(crate) async fn pass(&mut self, snapshot: Snapshot, now: Timestamp) -> Vec<Action> {
-        let decision = decide(&snapshot, &self.memory, &self.menu, now);
+        let decision = decide(&snapshot, &self.memory, &self.catalogue, now);
         let id = DecisionId(self.next);
-        let (plan, after) = check(decision, &self.memory, &snapshot, &self.menu, (id, now)).sound().unwrap();
+        let (plan, after) = check(decision, &self.memory, &snapshot, &self.catalogue, (id, now)).sound().unwrap();
         let entry = DecisionEntry {
             id,
             at: now,
-            policy: &self.menu.policy,
+            policy: &self.catalogue.policy,
             prices: &self.price_tables.prices,
             market_facts: &Arc::new(self.price_tables.facts.clone()),
             snapshot: &snapshot,

@@ -16,7 +16,8 @@ use stoker_core::base::ids::{
     Cloud, GpuModel, GpuUuid, InstanceType, NodeName, ProviderId, RecordId, Region, SupplierName, ZoneId,
 };
 use stoker_core::base::units::{MiB, Milli, UsdPerHour};
-use stoker_core::catalogue::group::{Group, Menu};
+use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::group::Group;
 use stoker_core::check::check;
 use stoker_core::choose::rank::Scales;
 use stoker_core::decide::orders::{begin_session, increase, placeholder};
@@ -59,7 +60,7 @@ pub(crate) struct Fleet {
     pub(crate) now: Timestamp,
     pub(crate) book: PriceBook,
     pub(crate) suppliers: BTreeMap<SupplierName, MarketFacts>,
-    pub(crate) menu: Menu,
+    pub(crate) catalogue: Catalogue,
     pub(crate) memory: Memory,
     pub(crate) snapshot: Snapshot,
 }
@@ -72,9 +73,10 @@ impl Fleet {
         let policy = Arc::new(policy()?);
         let facts = MarketFacts { clouds: [Cloud::new("aws")?].into(), ..MarketFacts::default() };
         let suppliers = BTreeMap::from([(SupplierName::new("bench")?, facts)]);
-        let menu = Menu::derive(&policy, &book, &suppliers);
-        ensure!(menu.groups.len() == 500, "{} groups", menu.groups.len());
-        let mut fleet = Self { now: first, book, suppliers, menu, memory: Memory::default(), snapshot: Snapshot::default() };
+        let catalogue = Catalogue::derive(&policy, &book, &suppliers);
+        ensure!(catalogue.groups.len() == 500, "{} groups", catalogue.groups.len());
+        let mut fleet =
+            Self { now: first, book, suppliers, catalogue, memory: Memory::default(), snapshot: Snapshot::default() };
         fleet.fill()?;
         let mut plan = fleet.settle()?;
         // Free nodes wait for the end of their window first. Across a longer gap than these nobody watched, and it begins anew.
@@ -90,13 +92,13 @@ impl Fleet {
 
     /// Nodes in every group alike, half of them spot: registered, Ready, and most of them busy and held.
     fn fill(&mut self) -> Result<()> {
-        let groups: Vec<&Arc<Group>> = self.menu.groups.values().collect();
+        let groups: Vec<&Arc<Group>> = self.catalogue.groups.values().collect();
         let joined = self.now.checked_sub(SignedDuration::from_hours(2))?;
         let mut instances = BTreeMap::new();
         let mut nodes = BTreeMap::new();
         begin_session(&mut self.memory);
         for (n, group) in (0..NODES).zip(groups.iter().cycle()) {
-            let cluster = self.menu.policy.cluster.clone();
+            let cluster = self.catalogue.policy.cluster.clone();
             let parts = KeyParts { cluster: cluster.clone(), group: group.id.clone(), record: RecordId(n), attempt: 1 };
             let bought = if n / 500 % 2 == 0 { CapacityType::Spot } else { CapacityType::OnDemand };
             let offer = group.offers.iter().find(|offer| offer.market.capacity_type == bought).context("no such offer")?;
@@ -127,7 +129,7 @@ impl Fleet {
                 key: made.key.clone(),
                 market: offer.market.clone(),
                 price,
-                boot_within: self.menu.policy.boot_deadline,
+                boot_within: self.catalogue.policy.boot_deadline,
             };
             let record = Record {
                 id: RecordId(n),
@@ -175,8 +177,8 @@ impl Fleet {
     /// Passes, with what they ask of Nodes carried out, until one asks for nothing.
     fn settle(&mut self) -> Result<Plan<Checked>> {
         for _ in 0..5 {
-            let decision = decide(&self.snapshot, &self.memory, &self.menu, self.now);
-            let (plan, memory) = check(decision, &self.memory, &self.snapshot, &self.menu, (DecisionId(1), self.now))
+            let decision = decide(&self.snapshot, &self.memory, &self.catalogue, self.now);
+            let (plan, memory) = check(decision, &self.memory, &self.snapshot, &self.catalogue, (DecisionId(1), self.now))
                 .sound()
                 .map_err(|faults| anyhow!("{faults:?}"))?;
             self.memory = memory;
@@ -205,10 +207,11 @@ impl Fleet {
     fn order(&mut self, limits: &BTreeMap<stoker_core::base::ids::NodeGroupId, stoker_core::plan::GroupLimits>) -> Result<()> {
         let (snapshot, now) = (&self.snapshot, self.now);
         let fresh = |group: &Group| is_fresh(snapshot, group, now);
-        for id in self.menu.groups.keys().step_by(self.menu.groups.len() / ORDERS).take(ORDERS) {
+        for id in self.catalogue.groups.keys().step_by(self.catalogue.groups.len() / ORDERS).take(ORDERS) {
             let before = self.memory.clone();
-            let usage = Usage::count(&before, &self.menu, Wall(now));
-            let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, times: Times::at(now) };
+            let usage = Usage::count(&before, &self.catalogue, Wall(now));
+            let scales =
+                Scales { catalogue: &self.catalogue, memory: &before, usage: &usage, fresh: &fresh, times: Times::at(now) };
             let limits = limits.get(id).with_context(|| format!("no limits of {id}"))?;
             increase(&mut self.memory, &scales, limits, id, i32::try_from(ORDER)?)?;
         }

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{NodeGroupId, NodeName, PoolName, ProviderId, RecordId};
 use stoker_core::base::kinds::Evidence;
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::reading::seen::{Activity, Hearing};
 use stoker_core::facts::snapshot::{Hold, Snapshot};
 use stoker_core::plan::{Action, Decision, Plan, Proposed};
@@ -81,18 +81,18 @@ pub(crate) enum Unfounded {
 type ByGroup<'a> = BTreeMap<&'a NodeGroupId, Vec<&'a Record>>;
 
 /// Everything in a decision that does not follow from what it concluded.
-pub(crate) fn judge(decision: &Decision, before: &Memory, snapshot: &Snapshot, menu: &Menu) -> Vec<Unfounded> {
+pub(crate) fn judge(decision: &Decision, before: &Memory, snapshot: &Snapshot, catalogue: &Catalogue) -> Vec<Unfounded> {
     let Decision { plan, memory, .. } = decision;
     let mut found = Vec::new();
     let mut by_group = ByGroup::new();
     for record in memory.records.values() {
         by_group.entry(&record.group).or_default().push(record);
     }
-    held(&plan.actions, memory, snapshot, menu, &mut found);
-    reasons(before, memory, menu, &mut found);
-    own_growth(plan, before, memory, menu, &mut found);
-    moved_at_once(plan, before, memory, menu, &mut found);
-    windows(&plan.actions, before, memory, &by_group, (menu, snapshot), &mut found);
+    held(&plan.actions, memory, snapshot, catalogue, &mut found);
+    reasons(before, memory, catalogue, &mut found);
+    own_growth(plan, before, memory, catalogue, &mut found);
+    moved_at_once(plan, before, memory, catalogue, &mut found);
+    windows(&plan.actions, before, memory, &by_group, (catalogue, snapshot), &mut found);
     for record in memory.records.values() {
         let said = || plan.explanations.iter().any(|e| e.order == record.order && e.group.as_ref() == Some(&record.group));
         if record.state == State::Wanted && !said() {
@@ -102,8 +102,8 @@ pub(crate) fn judge(decision: &Decision, before: &Memory, snapshot: &Snapshot, m
     found
 }
 
-fn pool_of<'a>(record: &Record, menu: &'a Menu, memory: &'a Memory) -> Option<&'a Pool> {
-    menu.policy.pool(&menu.group_or_remembered(&record.group, memory)?.pool)
+fn pool_of<'a>(record: &Record, catalogue: &'a Catalogue, memory: &'a Memory) -> Option<&'a Pool> {
+    catalogue.policy.pool(&catalogue.group_or_remembered(&record.group, memory)?.pool)
 }
 
 fn verdict(record: &Record) -> Option<Verdict> {
@@ -111,14 +111,14 @@ fn verdict(record: &Record) -> Option<Verdict> {
 }
 
 /// Nodes that are unhealthy or of which nobody can tell are held, and none with pods is called free.
-fn held(actions: &[Action], memory: &Memory, snapshot: &Snapshot, menu: &Menu, found: &mut Vec<Unfounded>) {
+fn held(actions: &[Action], memory: &Memory, snapshot: &Snapshot, catalogue: &Catalogue, found: &mut Vec<Unfounded>) {
     let Some(cluster) = &snapshot.cluster else { return };
     // Without probes nothing is concluded of a node but by its pods.
-    let any_probed = menu.policy.pools.iter().any(|pool| pool.evidence == Evidence::Probe);
+    let any_probed = catalogue.policy.pools.iter().any(|pool| pool.evidence == Evidence::Probe);
     for record in memory.records.values() {
         let State::Registered { node: Some(name), instance, .. } = &record.state else { continue };
         let Some(node) = cluster.nodes.get(name).filter(|node| node.provider_id.as_ref() == Some(instance)) else { continue };
-        let pool = pool_of(record, menu, memory);
+        let pool = pool_of(record, catalogue, memory);
         let nothing_tells = !any_probed && node.gpu_pods.is_empty();
         if nothing_tells || pool.is_some_and(|pool| pool.evidence == Evidence::None) {
             continue;
@@ -142,7 +142,7 @@ fn held(actions: &[Action], memory: &Memory, snapshot: &Snapshot, menu: &Menu, f
 }
 
 /// What begins to go is unhealthy or held by what was concluded of it.
-fn reasons(before: &Memory, memory: &Memory, menu: &Menu, found: &mut Vec<Unfounded>) {
+fn reasons(before: &Memory, memory: &Memory, catalogue: &Catalogue, found: &mut Vec<Unfounded>) {
     let mut replaced: BTreeSet<&PoolName> = BTreeSet::new();
     for (id, leaving) in memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()) {
         let same = |known: &Arc<Disruption>| {
@@ -152,7 +152,7 @@ fn reasons(before: &Memory, memory: &Memory, menu: &Menu, found: &mut Vec<Unfoun
             continue;
         }
         let Some(record) = memory.records.get(id) else { continue };
-        let pool = pool_of(record, menu, memory);
+        let pool = pool_of(record, catalogue, memory);
         let stands = match &leaving.why {
             DrainReason::BackToSpot { .. } | DrainReason::CapacityEnds { .. } | DrainReason::Reclaimed { .. } => true,
             DrainReason::Unhealthy { .. } => {
@@ -173,7 +173,7 @@ fn reasons(before: &Memory, memory: &Memory, menu: &Menu, found: &mut Vec<Unfoun
     }
     for name in replaced {
         let of_pool = |record: &&Arc<Record>| {
-            let pool = pool_of(record, menu, memory);
+            let pool = pool_of(record, catalogue, memory);
             matches!(record.state, State::Registered { .. }) && pool.is_some_and(|pool| pool.name == *name)
         };
         let nodes: Vec<_> = memory.records.values().filter(of_pool).collect();
@@ -199,13 +199,13 @@ fn is_due(record: &Record, leaving: &Disruption, pool: &Pool) -> bool {
 }
 
 /// What this pass orders of its own accord is for a warm floor, no more of it than the floor wants, and its group is closed.
-fn own_growth(plan: &Plan<Proposed>, before: &Memory, memory: &Memory, menu: &Menu, found: &mut Vec<Unfounded>) {
+fn own_growth(plan: &Plan<Proposed>, before: &Memory, memory: &Memory, catalogue: &Catalogue, found: &mut Vec<Unfounded>) {
     // Records are numbered in their order, and those of machines that were found have no order.
     let own = memory.records.range(RecordId(before.next_record)..).map(|(_, record)| record.as_ref());
     let own: Vec<&Record> = own.filter(|record| record.order.is_some()).collect();
     let mut pools: BTreeSet<&PoolName> = BTreeSet::new();
     for record in own {
-        if let Some(group) = menu.groups.get(&record.group) {
+        if let Some(group) = catalogue.groups.get(&record.group) {
             pools.insert(&group.pool);
         }
         if plan.limits.get(&record.group).is_none_or(|limits| limits.max > limits.target) {
@@ -214,7 +214,7 @@ fn own_growth(plan: &Plan<Proposed>, before: &Memory, memory: &Memory, menu: &Me
     }
     for pool in pools {
         let wanted = plan.accounts.floors.iter().find(|floor| floor.pool == *pool).map_or(0, |floor| floor.wanted);
-        let of_pool = |record: &&Arc<Record>| menu.groups.get(&record.group).is_some_and(|group| group.pool == *pool);
+        let of_pool = |record: &&Arc<Record>| catalogue.groups.get(&record.group).is_some_and(|group| group.pool == *pool);
         let there = memory.records.values().filter(of_pool).filter(|record| match (&record.state, &record.judged) {
             (State::Failed { .. } | State::Cancelled { .. } | State::Deleting { .. }, _) => false,
             (State::Registered { ready_at: Some(_), .. }, Some(judged)) => judged.verdict.is_free(),
@@ -228,12 +228,12 @@ fn own_growth(plan: &Plan<Proposed>, before: &Memory, memory: &Memory, menu: &Me
 }
 
 /// What begins to go back to spot at once is more than the floor wants: of what it wants nodes go as work does, one at a time.
-fn moved_at_once(plan: &Plan<Proposed>, before: &Memory, memory: &Memory, menu: &Menu, found: &mut Vec<Unfounded>) {
+fn moved_at_once(plan: &Plan<Proposed>, before: &Memory, memory: &Memory, catalogue: &Catalogue, found: &mut Vec<Unfounded>) {
     let to_spot = |leaving: &Disruption| match leaving.why {
         DrainReason::BackToSpot { work, .. } if leaving.is_open() => Some(work),
         _ => None,
     };
-    let of = |id: &RecordId| Some(&menu.group_or_remembered(&memory.records.get(id)?.group, memory)?.pool);
+    let of = |id: &RecordId| Some(&catalogue.group_or_remembered(&memory.records.get(id)?.group, memory)?.pool);
     let begun = memory.leaving.iter().filter(|(id, leaving)| {
         to_spot(leaving) == Some(false) && before.leaving.get(id).and_then(|known| to_spot(known)) != Some(false)
     });
@@ -260,11 +260,11 @@ fn windows(
     before: &Memory,
     memory: &Memory,
     by_group: &ByGroup<'_>,
-    (menu, snapshot): (&Menu, &Snapshot),
+    (catalogue, snapshot): (&Catalogue, &Snapshot),
     found: &mut Vec<Unfounded>,
 ) {
     let rules_of = |record: &Record| {
-        let pool = pool_of(record, menu, memory)?;
+        let pool = pool_of(record, catalogue, memory)?;
         Some((pool, pool.stabilization.as_ref()?))
     };
     let is_idle = |record: &Record| record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Idle);
@@ -279,7 +279,7 @@ fn windows(
         let at = released_at(record);
         let early = at.is_none_or(|at| at < earliest(record, pool, rules));
         // What off-hours leave no room for waits for no window.
-        let off = at.is_some() && is_too_many(pool, snapshot.wall, by_group, memory, menu);
+        let off = at.is_some() && is_too_many(pool, snapshot.wall, by_group, memory, catalogue);
         if early && !off {
             found.push(Unfounded::ReleasedEarly(record.id));
         }
@@ -292,7 +292,7 @@ fn windows(
         let within = |at: &Timestamp| after((*at).min(now), rules.scale_down) > now;
         let mut earlier = known(before);
         earlier.retain(|(id, at)| within(at) && (gone(id) || memory.records.get(id).is_some_and(|record| is_released(record))));
-        let there = counted(pool, by_group, memory, menu);
+        let there = counted(pool, by_group, memory, catalogue);
         let nodes = there + earlier.iter().filter(|(id, _)| gone(id)).count();
         let most = (nodes * usize::from(rules.max_removals.0) / 100).max(1);
         let all = earlier.len() + new.len();
@@ -329,15 +329,15 @@ fn was_released(judged: &Judged) -> bool {
 }
 
 /// The nodes of a pool that count.
-fn counted(pool: &Pool, by_group: &ByGroup<'_>, memory: &Memory, menu: &Menu) -> usize {
-    let here = by_group.iter().filter(|(id, _)| menu.group_or_remembered(id, memory).is_some_and(|g| g.pool == pool.name));
+fn counted(pool: &Pool, by_group: &ByGroup<'_>, memory: &Memory, catalogue: &Catalogue) -> usize {
+    let here = by_group.iter().filter(|(id, _)| catalogue.group_or_remembered(id, memory).is_some_and(|g| g.pool == pool.name));
     here.flat_map(|(_, records)| records.iter()).filter(|record| record.counts()).count()
 }
 
 /// Whether a pool has more nodes than its off-hours allow at that moment.
-fn is_too_many(pool: &Pool, wall: Wall, by_group: &ByGroup<'_>, memory: &Memory, menu: &Menu) -> bool {
+fn is_too_many(pool: &Pool, wall: Wall, by_group: &ByGroup<'_>, memory: &Memory, catalogue: &Catalogue) -> bool {
     let off = pool.off_hours.as_ref().filter(|off| off.at(wall.0).0).and_then(|off| off.max_nodes);
-    off.is_some_and(|most| counted(pool, by_group, memory, menu) > usize::try_from(most).unwrap_or(usize::MAX))
+    off.is_some_and(|most| counted(pool, by_group, memory, catalogue) > usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 fn released_at(record: &Record) -> Option<Timestamp> {

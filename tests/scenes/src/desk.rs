@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::{EngineClock, JUMP, Mark, Resumed, Times, Wall};
 use stoker_core::base::ids::DecisionId;
 use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId};
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::check::check;
 use stoker_core::decide::decide;
 use stoker_core::decide::orders;
@@ -112,7 +112,7 @@ pub(crate) struct Desk {
     pub(crate) broken: Vec<String>,
     /// When the decision asked to be made again, by the true clock.
     pub(crate) again: Option<Timestamp>,
-    pub(crate) menu: Menu,
+    pub(crate) catalogue: Catalogue,
     pub(crate) memory: Memory,
     pub(crate) limits: BTreeMap<NodeGroupId, GroupLimits>,
     pub(crate) accounts: Accounts,
@@ -152,7 +152,7 @@ impl Desk {
         let mut memory = Memory::default();
         orders::begin_session(&mut memory);
         let book = market::book(start);
-        let menu = market::menu(market::policy(policy), &book);
+        let catalogue = market::catalogue(market::policy(policy), &book);
         let mut desk = Self {
             cloud: Cloud::new(),
             facts: Arc::default(),
@@ -166,7 +166,7 @@ impl Desk {
             line: Timeline::new(start),
             broken: Vec::new(),
             again: None,
-            menu,
+            catalogue,
             memory,
             limits: BTreeMap::new(),
             accounts: Accounts::default(),
@@ -232,7 +232,7 @@ impl Desk {
 
     /// Takes up another policy.
     pub(crate) fn reload(&mut self, policy: &str) {
-        self.menu = market::menu(market::policy(policy), &self.book);
+        self.catalogue = market::catalogue(market::policy(policy), &self.book);
     }
 
     /// Lets time pass; the machines that are gone by now, and whether the provider has anything new to decide on.
@@ -282,13 +282,13 @@ impl Desk {
             let snapshot = self.snapshot();
             self.passes += 1;
             let ours = self.ours();
-            let decision = decide(&snapshot, &self.memory, &self.menu, ours);
+            let decision = decide(&snapshot, &self.memory, &self.catalogue, ours);
             self.again = decision.next_change_at.map(|at| self.truly(at));
-            let unfounded = conclusions::judge(&decision, &self.memory, &snapshot, &self.menu);
+            let unfounded = conclusions::judge(&decision, &self.memory, &snapshot, &self.catalogue);
             let at = self.line.clock();
             self.broken.extend(unfounded.iter().map(|what| format!("{at} unfounded: {what:?}")));
             let id = DecisionId(self.passes);
-            match check(decision, &self.memory, &snapshot, &self.menu, (id, ours)).sound() {
+            match check(decision, &self.memory, &snapshot, &self.catalogue, (id, ours)).sound() {
                 Ok((plan, memory)) => {
                     self.outcomes.clear();
                     self.drains.clear();
@@ -374,7 +374,7 @@ impl Desk {
     pub(crate) fn delete(&mut self, group: &NodeGroupId, nodes: &[orders::NodeRef]) -> Result<(), orders::DeleteRefused> {
         let (now, facts) = (self.ours(), Arc::clone(&self.facts));
         let before = self.memory.clone();
-        let gone = orders::delete(&mut self.memory, &self.menu, Some(&facts), group, nodes, now).map(drop);
+        let gone = orders::delete(&mut self.memory, &self.catalogue, Some(&facts), group, nodes, now).map(drop);
         self.note(&before, true);
         gone
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName, ZoneId};
 use stoker_core::base::units::{MiB, Milli, UsdPerHour};
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
@@ -108,8 +108,8 @@ pub(crate) fn policy(text: &str) -> Policy {
 }
 
 /// The groups of a policy.
-pub(crate) fn menu(policy: Policy, book: &PriceBook) -> Menu {
+pub(crate) fn catalogue(policy: Policy, book: &PriceBook) -> Catalogue {
     let clouds = ["aws", "gcp"].map(|cloud| Cloud::new(cloud).unwrap());
     let facts = MarketFacts { clouds: clouds.into(), ..MarketFacts::default() };
-    Menu::derive(&Arc::new(policy), book, &BTreeMap::from([(supplier(), facts)]))
+    Catalogue::derive(&Arc::new(policy), book, &BTreeMap::from([(supplier(), facts)]))
 }

@@ -235,9 +235,9 @@ impl Scene {
 
     fn pool_of_machine(&self, machine: &crate::cloud::Machine) -> Option<(&Pool, NodeGroupId)> {
         let group = machine.made.key.as_str().split('/').nth(1)?;
-        let menu = &self.desk().menu;
-        let group = menu.groups.get(group)?;
-        Some((menu.policy.pool(&group.pool)?, group.id.clone()))
+        let catalogue = &self.desk().catalogue;
+        let group = catalogue.groups.get(group)?;
+        Some((catalogue.policy.pool(&group.pool)?, group.id.clone()))
     }
 
     /// Notes which machines were told to end while their nodes were free, or before they had joined: what asked for those lacks them.

@@ -12,7 +12,8 @@ use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{InstanceType, PoolName, SupplierName};
 use stoker_core::base::kinds::Workload as Runs;
 use stoker_core::base::units::{MiB, Milli, UsdMicros, UsdPerHour};
-use stoker_core::catalogue::group::{Group, Menu};
+use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::group::Group;
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::offer::{CapacityType, GpuFeature, GpuSpec, InstanceSpec, Market};
 use stoker_core::market::price::PriceBook;
@@ -120,7 +121,7 @@ pub enum Stay {
 
 /// Every GPU that is sold where the pools may buy, whichever models, counts, types and sharing they name: what else could be said in the
 /// policy.
-pub fn everything(policy: &Policy, prices: &PriceBook, suppliers: &BTreeMap<SupplierName, MarketFacts>) -> Menu {
+pub fn everything(policy: &Policy, prices: &PriceBook, suppliers: &BTreeMap<SupplierName, MarketFacts>) -> Catalogue {
     let mut wide = policy.clone();
     let models: BTreeSet<_> = prices.gpu_models().cloned().collect();
     for pool in &mut wide.pools {
@@ -131,7 +132,7 @@ pub fn everything(policy: &Policy, prices: &PriceBook, suppliers: &BTreeMap<Supp
         (pool.sharing, pool.isolation) = (None, None);
         pool.throughput = Throughput::Alike;
     }
-    Menu::derive(&Arc::new(wide), prices, suppliers)
+    Catalogue::derive(&Arc::new(wide), prices, suppliers)
 }
 
 /// What a workload runs on; `None` where no record told what that costs.
@@ -169,7 +170,7 @@ pub(super) fn find(
     pool: &PoolName,
     inputs: &Inputs<'_>,
 ) -> (Result<Suggestion, Stay>, Option<Suggestion>) {
-    let Some(pool) = inputs.menu.policy.pool(pool) else { return (Err(Stay::PoolGone), None) };
+    let Some(pool) = inputs.catalogue.policy.pool(pool) else { return (Err(Stay::PoolGone), None) };
     let need = match need(workload, levels, inputs) {
         Ok(need) => need.times(now.gpus),
         Err(why) => return (Err(why), None),
@@ -212,7 +213,7 @@ fn need(workload: &Workload, levels: &Used, inputs: &Inputs<'_>) -> Result<Power
     if levels.memory.is_none() {
         return Err(Stay::MemoryUnknown);
     }
-    let headroom = inputs.menu.policy.advise.headroom;
+    let headroom = inputs.catalogue.policy.advise.headroom;
     let mut most: Option<Power> = None;
     // What readings stand for no time of, it did not run on.
     for (kind, on) in workload.on.iter().filter(|(_, on)| on.seconds > 0) {

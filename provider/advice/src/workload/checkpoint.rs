@@ -77,7 +77,7 @@ pub fn interval(every: SignedDuration, overhead: Percent, hazard: Hazard, spot_p
 
 /// The best interval of a workload that ran on spot in a pool with checkpoints, over the markets that it ran in.
 pub(super) fn advised(workload: &Workload, pool: &PoolName, hours: usize, inputs: &Inputs<'_>) -> Option<Interval> {
-    let rules = inputs.menu.policy.pool(pool)?.spot.as_ref()?;
+    let rules = inputs.catalogue.policy.pool(pool)?.spot.as_ref()?;
     let Saving::Checkpoints { every, overhead } = rules.saving else { return None };
     let (mut weighed, mut seconds) = (0_u128, 0_u128);
     for (place, held) in &workload.spot {

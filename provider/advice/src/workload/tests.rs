@@ -161,14 +161,14 @@ fn advised_on(pool: Value, rows: &[Row], gpus: u32, on: &[(Row, &GpuReading)]) -
     let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
     let facts = BTreeMap::from([(SupplierName::new("simulated").unwrap(), facts)]);
     let wide = everything(&policy, &book, &facts);
-    let menu = Menu::derive(&Arc::new(policy), &book, &facts);
+    let catalogue = Catalogue::derive(&Arc::new(policy), &book, &facts);
 
     let (pool, mut observed) = (PoolName::new("pool").unwrap(), Observed::default());
     for (on, reading) in on {
         read(&pool, *on, gpus, reading).flush().hours.iter().for_each(|row| observed.add(row));
     }
     let memory = Memory::default();
-    let advice = advise(&observed, &Inputs { menu: &menu, wide: &wide, book: &book, memory: &memory, now: time() });
+    let advice = advise(&observed, &Inputs { catalogue: &catalogue, wide: &wide, book: &book, memory: &memory, now: time() });
     advice.workloads.into_iter().next().unwrap_or_else(|| panic!("{:?}", (advice.too_little, advice.unknown)))
 }
 

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::disruption::pool_of;
 use super::{Found, Violation};
 use crate::base::ids::PoolName;
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::facts::reading::Interruption;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::supply::InstanceState;
@@ -22,7 +22,7 @@ pub(super) fn reasons(
     before: &Memory,
     memory: &Memory,
     snapshot: &Snapshot,
-    menu: &Menu,
+    catalogue: &Catalogue,
     found: &mut Found<'_>,
 ) {
     let mut replaced: BTreeMap<&PoolName, Vec<&Disruption>> = BTreeMap::new();
@@ -43,14 +43,14 @@ pub(super) fn reasons(
                 }
             }
             DrainReason::Unhealthy { .. } => {
-                if let Some(pool) = pool_of(record, menu, memory) {
+                if let Some(pool) = pool_of(record, catalogue, memory) {
                     replaced.entry(pool).or_default().push(leaving);
                 }
             }
         }
     }
     for (name, begun) in replaced {
-        let Some((pool, first)) = menu.policy.pool(name).zip(begun.first()) else { continue };
+        let Some((pool, first)) = catalogue.policy.pool(name).zip(begun.first()) else { continue };
         let hour = SignedDuration::from_hours(1);
         let lately = before.replaced.get(name).map(|known| known.at.as_slice()).unwrap_or_default();
         let lately = lately.iter().filter(|at| first.since.duration_since(**at) < hour).count();

@@ -5,7 +5,7 @@ use super::{ByGroup, Found, Violation};
 use crate::base::ids::{NodeGroupId, NodeName, ProviderId};
 use crate::base::index::{InOrder, Lookup, LookupSet};
 use crate::base::kinds::Evidence;
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::facts::reading::seen::{Activity, Hearing, Seen};
 use crate::facts::snapshot::{Hold, NodeFacts, Snapshot};
 use crate::plan::{Action, Ending};
@@ -21,7 +21,7 @@ pub(super) fn guarded(
     before: &Memory,
     memory: &Memory,
     by_group: &ByGroup<'_>,
-    (snapshot, menu): (&Snapshot, &Menu),
+    (snapshot, catalogue): (&Snapshot, &Catalogue),
     found: &mut Found<'_>,
 ) {
     for (at, action) in actions.iter().enumerate() {
@@ -32,13 +32,14 @@ pub(super) fn guarded(
                 let moves = leaving.is_open() && matches!(leaving.why, DrainReason::BackToSpot { .. });
                 let to_spot = moves && !leaving.may_have_evicted();
                 let free = snapshot.cluster.as_ref().and_then(|c| c.nodes.get(node)).is_some_and(|n| n.gpu_pods.is_empty());
-                if to_spot && free && !is_proven(known, node, snapshot, menu, memory) {
+                if to_spot && free && !is_proven(known, node, snapshot, catalogue, memory) {
                     found.action(at, Some(*record), memory, Violation::MustNotMove(node.clone()));
                 }
             }
             Action::Terminate { instance, why: Ending::BackToSpot | Ending::CapacityEnds, .. } => {
                 let Some(known) = memory.records.values().find(|record| record.instance() == Some(instance)) else { continue };
-                let Some(node) = node_of(instance, snapshot).filter(|_| pool_of(known, menu, memory).is_some_and(is_probed))
+                let Some(node) =
+                    node_of(instance, snapshot).filter(|_| pool_of(known, catalogue, memory).is_some_and(is_probed))
                 else {
                     continue;
                 };
@@ -46,14 +47,14 @@ pub(super) fn guarded(
                 let active = snapshot.seen.get(&node.name).is_some_and(|seen| is_active(seen));
                 // A GPU that is broken can often not be read.
                 let broken = memory.aside.get(&known.id).is_some_and(|aside| aside.why == CordonReason::Unhealthy);
-                if active || (began && !broken && !is_proven(known, &node.name, snapshot, menu, memory)) {
+                if active || (began && !broken && !is_proven(known, &node.name, snapshot, catalogue, memory)) {
                     found.action(at, Some(known.id), memory, Violation::EndsBusy(instance.clone()));
                 }
             }
             _ => {}
         }
     }
-    held(actions, memory, by_group, (snapshot, menu), found);
+    held(actions, memory, by_group, (snapshot, catalogue), found);
 }
 
 /// Every node with work is held, or is in this plan.
@@ -61,11 +62,11 @@ fn held(
     actions: &[Action],
     memory: &Memory,
     by_group: &ByGroup<'_>,
-    (snapshot, menu): (&Snapshot, &Menu),
+    (snapshot, catalogue): (&Snapshot, &Catalogue),
     found: &mut Found<'_>,
 ) {
     let Some(cluster) = &snapshot.cluster else { return };
-    let any_probed = menu.policy.pools.iter().any(is_probed);
+    let any_probed = catalogue.policy.pools.iter().any(is_probed);
     // Of most nodes nothing is to be asked, and ids are long: the others are found first, and their records in one walk.
     let asked = |node: &NodeFacts| node.scale_down_disabled == Hold::None && (any_probed || !node.gpu_pods.is_empty());
     let mut seen = InOrder::of(&snapshot.seen);
@@ -77,7 +78,7 @@ fn held(
     }
     let held: LookupSet<&NodeName> =
         actions.iter().filter_map(|action| if let Action::Hold { node, .. } = action { Some(node) } else { None }).collect();
-    let pools = by_group.iter().map(|(group, records)| (pool_of_group(group, menu, memory), records));
+    let pools = by_group.iter().map(|(group, records)| (pool_of_group(group, catalogue, memory), records));
     let judged = pools.filter(|(pool, _)| pool.is_none_or(|pool| pool.evidence != Evidence::None));
     for (pool, record) in judged.flat_map(|(pool, records)| records.iter().map(move |record| (pool, record))) {
         let State::Registered { node: Some(name), instance, .. } = &record.state else { continue };
@@ -92,12 +93,12 @@ fn held(
     }
 }
 
-fn pool_of<'a>(record: &Record, menu: &'a Menu, memory: &'a Memory) -> Option<&'a Pool> {
-    pool_of_group(&record.group, menu, memory)
+fn pool_of<'a>(record: &Record, catalogue: &'a Catalogue, memory: &'a Memory) -> Option<&'a Pool> {
+    pool_of_group(&record.group, catalogue, memory)
 }
 
-fn pool_of_group<'a>(group: &NodeGroupId, menu: &'a Menu, memory: &'a Memory) -> Option<&'a Pool> {
-    menu.policy.pool(&menu.group_or_remembered(group, memory)?.pool)
+fn pool_of_group<'a>(group: &NodeGroupId, catalogue: &'a Catalogue, memory: &'a Memory) -> Option<&'a Pool> {
+    catalogue.policy.pool(&catalogue.group_or_remembered(group, memory)?.pool)
 }
 
 pub(super) fn is_probed(pool: &Pool) -> bool {
@@ -120,8 +121,8 @@ pub(super) fn is_active(seen: &Seen) -> bool {
 }
 
 /// Whether nothing runs on a node without pods: its probe says so of each GPU; or none of its pool's probes is heard, or is awaited.
-fn is_proven(record: &Record, node: &NodeName, snapshot: &Snapshot, menu: &Menu, memory: &Memory) -> bool {
-    let Some(pool) = pool_of(record, menu, memory).filter(|pool| is_probed(pool)) else { return true };
+fn is_proven(record: &Record, node: &NodeName, snapshot: &Snapshot, catalogue: &Catalogue, memory: &Memory) -> bool {
+    let Some(pool) = pool_of(record, catalogue, memory).filter(|pool| is_probed(pool)) else { return true };
     let seen = snapshot.seen.get(node);
     let quiet = seen.is_some_and(|seen| {
         let all = activities(seen).all(|activity| matches!(activity, Activity::Quiet { .. }));

@@ -41,7 +41,7 @@ use jiff::Timestamp;
 use super::found::Found;
 use super::{Finding, asked_before, begun};
 use crate::base::ids::{DecisionId, NodeGroupId, NodeName, PoolName, RecordId};
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::plan::{Action, Closed, Evict, Note, Plan, Proposed};
 use crate::state::cordon::Cordoned;
 use crate::state::disruption::{Disruption, DrainReason};
@@ -74,7 +74,13 @@ impl Paused {
 }
 
 /// Takes out of a decision what belongs to its faults.
-pub(super) fn contain(plan: &mut Plan<Proposed>, memory: &mut Memory, before: &Memory, menu: &Menu, found: &Found<'_>) {
+pub(super) fn contain(
+    plan: &mut Plan<Proposed>,
+    memory: &mut Memory,
+    before: &Memory,
+    catalogue: &Catalogue,
+    found: &Found<'_>,
+) {
     if found.findings.is_empty() {
         return;
     }
@@ -84,7 +90,7 @@ pub(super) fn contain(plan: &mut Plan<Proposed>, memory: &mut Memory, before: &M
         _ => None,
     });
     let named = plan.limits.keys().chain(groups.values()).chain(launched);
-    let pool_of = |id: &NodeGroupId| Some((id.clone(), menu.group_or_remembered(id, memory)?.pool.clone()));
+    let pool_of = |id: &NodeGroupId| Some((id.clone(), catalogue.group_or_remembered(id, memory)?.pool.clone()));
     let pools = named.filter_map(pool_of).collect();
     let concerns = found.findings.iter().map(|finding| finding.concern.clone()).collect();
     let paused = Paused { concerns, pools, groups };

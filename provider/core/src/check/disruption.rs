@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Found, Violation, begun, busy};
 use crate::base::ids::{NodeName, PoolName, ProviderId, RecordId};
 use crate::base::kinds::ReturnToSpot;
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::facts::snapshot::{Cordon, NodeFacts, Snapshot};
 use crate::market::offer::CapacityType;
 use crate::plan::{Action, Ending, Evict};
@@ -23,7 +23,7 @@ pub(super) fn leaving(
     before: &Memory,
     memory: &Memory,
     snapshot: &Snapshot,
-    menu: &Menu,
+    catalogue: &Catalogue,
     found: &mut Found<'_>,
 ) {
     // Of the moves of one pool the first may go on.
@@ -49,16 +49,16 @@ pub(super) fn leaving(
                 let held = matches!(going.why, DrainReason::Held { .. });
                 // A pod may have come until the node was closed, or may work again.
                 let came = facts.cordon == Cordon::None || facts.gpu_pods.iter().any(|pod| !there.contains(pod));
-                let spared = held && (came || works(known, node, snapshot, menu, memory));
-                if (spared && *evict != Evict::Nobody) || !pods_told(going, known, *evict, *gone_by, menu, memory) {
+                let spared = held && (came || works(known, node, snapshot, catalogue, memory));
+                if (spared && *evict != Evict::Nobody) || !pods_told(going, known, *evict, *gone_by, catalogue, memory) {
                     let wrong = Violation::TellsWrongPods { node: node.clone(), evict: *evict };
                     found.action(at, Some(*record), memory, wrong);
                 }
                 let DrainReason::BackToSpot { work, .. } = going.why else { continue };
-                if !movable(known, facts, menu, memory) || *evict == Evict::All {
+                if !movable(known, facts, catalogue, memory) || *evict == Evict::All {
                     found.action(at, Some(*record), memory, Violation::MustNotMove(node.clone()));
                 }
-                if work && let Some(pool) = pool_of(known, menu, memory) {
+                if work && let Some(pool) = pool_of(known, catalogue, memory) {
                     moving.entry(pool).or_default().push((at, *record));
                 }
                 if there.is_empty() && *evict != Evict::WithoutGpu {
@@ -91,7 +91,7 @@ pub(super) fn leaving(
         }
     }
     open_again(actions, memory, snapshot, found);
-    begun::reasons(actions, before, memory, snapshot, menu, found);
+    begun::reasons(actions, before, memory, snapshot, catalogue, found);
 }
 
 /// The pods that were on a node when it was decided that it goes: those that are on it now, where that is in this pass.
@@ -106,11 +106,11 @@ fn pods_told(
     record: &Record,
     evict: Evict,
     gone_by: Option<Timestamp>,
-    menu: &Menu,
+    catalogue: &Catalogue,
     memory: &Memory,
 ) -> bool {
     let spare = SignedDuration::from_secs(10);
-    let action = || pool_of(record, menu, memory).and_then(|pool| Some(menu.policy.pool(pool)?.unhealthy.action));
+    let action = || pool_of(record, catalogue, memory).and_then(|pool| Some(catalogue.policy.pool(pool)?.unhealthy.action));
     match (&going.why, evict) {
         // What the cloud takes in any case, and no later than it can be told of.
         (DrainReason::Reclaimed { at, .. }, Evict::All) => {
@@ -139,8 +139,8 @@ fn longest_notice(record: &Record) -> SignedDuration {
 }
 
 /// Whether a probe sees work on a node.
-fn works(record: &Record, node: &NodeName, snapshot: &Snapshot, menu: &Menu, memory: &Memory) -> bool {
-    let pool = pool_of(record, menu, memory).and_then(|pool| menu.policy.pool(pool));
+fn works(record: &Record, node: &NodeName, snapshot: &Snapshot, catalogue: &Catalogue, memory: &Memory) -> bool {
+    let pool = pool_of(record, catalogue, memory).and_then(|pool| catalogue.policy.pool(pool));
     pool.is_some_and(busy::is_probed) && snapshot.seen.get(node).is_some_and(|seen| busy::is_active(seen))
 }
 
@@ -163,13 +163,13 @@ fn is_of(record: &Record, machine: &ProviderId) -> bool {
     matches!(&record.state, State::Registered { instance, .. } if instance == machine)
 }
 
-pub(super) fn pool_of<'a>(record: &Record, menu: &'a Menu, memory: &'a Memory) -> Option<&'a PoolName> {
-    menu.group_or_remembered(&record.group, memory).map(|group| &group.pool)
+pub(super) fn pool_of<'a>(record: &Record, catalogue: &'a Catalogue, memory: &'a Memory) -> Option<&'a PoolName> {
+    catalogue.group_or_remembered(&record.group, memory).map(|group| &group.pool)
 }
 
 /// Whether a node may be moved to spot: it is on demand, nobody else closed it, its pool moves back, and its pods save checkpoints.
-fn movable(record: &Record, facts: &NodeFacts, menu: &Menu, memory: &Memory) -> bool {
-    let rules = pool_of(record, menu, memory).and_then(|pool| menu.policy.pool(pool)?.spot.as_ref());
+fn movable(record: &Record, facts: &NodeFacts, catalogue: &Catalogue, memory: &Memory) -> bool {
+    let rules = pool_of(record, catalogue, memory).and_then(|pool| catalogue.policy.pool(pool)?.spot.as_ref());
     let on_demand = record.purchase().is_some_and(|purchase| purchase.market.capacity_type == CapacityType::OnDemand);
     rules.is_some_and(|rules| {
         let saves = matches!(rules.saving, Saving::Checkpoints { .. });

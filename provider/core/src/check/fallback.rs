@@ -9,7 +9,7 @@ use super::found::Found;
 use super::{Verified, Violation, contain};
 use crate::base::ids::{DecisionId, NodeGroupId};
 use crate::base::kinds::Evidence;
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::facts::snapshot::{Hold, Snapshot};
 use crate::market::interruption::{gone_by, longest_notice};
 use crate::plan::{Accounts, Action, Ending, Evict, GroupLimits, HoldFor, Plan};
@@ -24,17 +24,17 @@ pub fn without_decision(
     message: String,
     before: &Memory,
     shown: (BTreeMap<NodeGroupId, GroupLimits>, Accounts),
-    (snapshot, menu): (&Snapshot, &Menu),
+    (snapshot, catalogue): (&Snapshot, &Catalogue),
     (id, now): (DecisionId, Timestamp),
 ) -> Verified {
     let mut actions = Vec::new();
     for record in before.records.values() {
-        actions.extend(ending(record, before, snapshot, menu));
-        actions.extend(on_node(record, before, snapshot, menu, now));
+        actions.extend(ending(record, before, snapshot, catalogue));
+        actions.extend(on_node(record, before, snapshot, catalogue, now));
     }
     let (mut limits, accounts) = shown;
     // Before the first decision of a process nothing was shown: a group that is left out would be none of Stoker's to the autoscaler.
-    for group in menu.groups.keys().chain(before.groups.keys()) {
+    for group in catalogue.groups.keys().chain(before.groups.keys()) {
         limits.entry(group.clone()).or_insert_with(|| {
             let min = before.target(group);
             GroupLimits { min, listed: min > 0, ..GroupLimits::default() }
@@ -42,29 +42,29 @@ pub fn without_decision(
     }
     let mut plan = Plan::new(actions, limits, accounts, Vec::new(), Vec::new(), Vec::new());
     let mut memory = before.clone();
-    let mut found = Found::new(menu);
+    let mut found = Found::new(catalogue);
     found.fleet(Violation::Panicked(message));
     contain::remember(&mut plan, &mut memory, before, &found, (id, now));
     Verified { plan: plan.into_checked(), memory, findings: found.findings }
 }
 
 /// What the autoscaler deleted ends.
-fn ending(record: &Record, before: &Memory, snapshot: &Snapshot, menu: &Menu) -> Option<Action> {
+fn ending(record: &Record, before: &Memory, snapshot: &Snapshot, catalogue: &Catalogue) -> Option<Action> {
     let State::Deleting { instance, .. } = &record.state else { return None };
     if before.leaving.contains_key(&record.id) || snapshot.terminating.contains(instance) {
         return None;
     }
-    let supplier = menu.group_or_remembered(&record.group, before)?.supplier.clone();
+    let supplier = catalogue.group_or_remembered(&record.group, before)?.supplier.clone();
     Some(Action::Terminate { supplier, instance: instance.clone(), why: Ending::Deleted })
 }
 
 /// A node that the cloud takes back is emptied, and one with GPU pods is held.
-fn on_node(record: &Record, before: &Memory, snapshot: &Snapshot, menu: &Menu, now: Timestamp) -> Vec<Action> {
+fn on_node(record: &Record, before: &Memory, snapshot: &Snapshot, catalogue: &Catalogue, now: Timestamp) -> Vec<Action> {
     let State::Registered { node: Some(name), instance, purchase, .. } = &record.state else { return Vec::new() };
     let facts = snapshot.cluster.as_ref().and_then(|cluster| cluster.nodes.get(name));
     let Some(node) = facts.filter(|node| node.provider_id.as_ref() == Some(instance)) else { return Vec::new() };
     let mut actions = Vec::new();
-    let pool = menu.group_or_remembered(&record.group, before).and_then(|group| menu.policy.pool(&group.pool));
+    let pool = catalogue.group_or_remembered(&record.group, before).and_then(|group| catalogue.policy.pool(&group.pool));
     let works = !node.gpu_pods.is_empty() && pool.is_none_or(|pool| pool.evidence != Evidence::None);
     if works && node.scale_down_disabled == Hold::None {
         actions.push(Action::Hold { node: name.clone(), why: HoldFor::Pods });

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use super::{Finding, Violation};
 use crate::base::ids::{NodeGroupId, PoolName, RecordId};
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::state::memory::Memory;
 use crate::state::paused::Concern;
 
 /// Every promise that a decision would break.
 pub(super) struct Found<'a> {
-    menu: &'a Menu,
+    catalogue: &'a Catalogue,
     pub(super) findings: Vec<Finding>,
     /// Actions that would break one by themselves, by their places in the plan: they are left out whatever else goes on.
     pub(super) actions: BTreeSet<usize>,
@@ -19,8 +19,8 @@ pub(super) struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    pub(super) const fn new(menu: &'a Menu) -> Self {
-        Self { menu, findings: Vec::new(), actions: BTreeSet::new(), records: BTreeSet::new() }
+    pub(super) const fn new(catalogue: &'a Catalogue) -> Self {
+        Self { catalogue, findings: Vec::new(), actions: BTreeSet::new(), records: BTreeSet::new() }
     }
 
     /// The pool of a group; `None` where nobody knows the group.
@@ -28,7 +28,7 @@ impl<'a> Found<'a> {
     where
         'a: 'b,
     {
-        self.menu.group_or_remembered(group, memory).map(|group| &group.pool)
+        self.catalogue.group_or_remembered(group, memory).map(|group| &group.pool)
     }
 
     /// One that concerns every pool.

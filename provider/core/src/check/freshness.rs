@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use super::{Found, Violation};
 use crate::base::engine_clock::Times;
 use crate::base::ids::RecordId;
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::supply::LaunchRequest;
 use crate::market::price::{Entry, QuoteKind};
@@ -21,13 +21,13 @@ const LIVE: SignedDuration = SignedDuration::from_hours(1);
 pub(super) fn known_now(
     bought: &[(RecordId, &LaunchRequest)],
     snapshot: &Snapshot,
-    menu: &Menu,
+    catalogue: &Catalogue,
     times: Times,
     found: &mut Found<'_>,
 ) {
     for (_, request) in bought {
         // A launch for a group that is not in the policy is no launch that its record says.
-        let Some(group) = menu.groups.get(&request.group) else { continue };
+        let Some(group) = catalogue.groups.get(&request.group) else { continue };
         let inventory = snapshot.suppliers.get(&group.supplier).and_then(Option::as_ref);
         if !inventory.is_some_and(|known| known.complete && times.now.duration_since(known.as_of) <= INVENTORY) {
             let (key, supplier) = (request.key.clone(), group.supplier.clone());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{ByGroup, Found, Violation};
 use crate::base::ids::{NodeGroupId, PoolName, RecordId};
 use crate::base::units::Percent;
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::market::offer::Place;
 use crate::state::memory::Memory;
 use crate::state::record::{Purchase, State};
@@ -15,15 +15,15 @@ pub(super) fn shares(
     growing: &BTreeSet<RecordId>,
     by_group: &ByGroup<'_>,
     memory: &Memory,
-    menu: &Menu,
+    catalogue: &Catalogue,
     found: &mut Found<'_>,
 ) {
     let limits: BTreeMap<&PoolName, Percent> =
-        menu.policy.pools.iter().filter_map(|pool| Some((&pool.name, pool.max_zone_share?))).collect();
+        catalogue.policy.pools.iter().filter_map(|pool| Some((&pool.name, pool.max_zone_share?))).collect();
     if limits.is_empty() || growing.is_empty() {
         return;
     }
-    let pool_of = |id: &NodeGroupId| menu.group_or_remembered(id, memory).map(|group| &group.pool);
+    let pool_of = |id: &NodeGroupId| catalogue.group_or_remembered(id, memory).map(|group| &group.pool);
     let zone_of = |place: &Place| format!("{}/{}/{}", place.cloud, place.region, place.zone);
     let mut nodes: BTreeMap<&PoolName, u64> = BTreeMap::new();
     let mut zones: BTreeMap<(&PoolName, String), (u64, bool)> = BTreeMap::new();

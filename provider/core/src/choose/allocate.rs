@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::UsdPerHour;
-use crate::catalogue::group::{Group, Offer};
+use crate::catalogue::group::Group;
 use crate::choose::candidate::{Barred, Candidate, OfferVerdict};
 use crate::choose::rank::{Rank, Scales};
 use crate::choose::solver::{Choice, Gap, Row, fill};
 use crate::limits::usage::{Limit, Usage};
-use crate::market::offer::{CapacityType, Market};
+use crate::market::offer::{CapacityType, Market, Offer};
 
 /// How good a choice of offers is known to be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,7 +131,7 @@ pub(crate) fn allocate<'a>(scales: &Scales<'a>, groups: &[&'a Group], wanted: u3
         }
         for run in runs {
             left = left.saturating_sub(run.nodes);
-            allocation.usage.add_bought(run.group, &run.offer.market, run.price, run.nodes, scales.menu);
+            allocation.usage.add_bought(run.group, &run.offer.market, run.price, run.nodes, scales.catalogue);
             allocation.runs.push(run);
         }
     }
@@ -196,7 +196,7 @@ impl<'s> Round<'s> {
                 let tried = runs.iter().filter(|run| tried && run.offer.market == offer.market).map(|run| run.nodes).sum();
                 let most = own.room.saturating_sub(tried);
                 let price = own.parts.quote.price;
-                let covered = scales.usage.committed.tranches(scales.menu, group, &offer.market, price);
+                let covered = scales.usage.committed.tranches(scales.catalogue, group, &offer.market, price);
                 round.in_part |= covered.in_part;
                 let uncovered = own.parts.uncovered();
                 let paying =
@@ -224,7 +224,7 @@ impl<'s> Round<'s> {
                     .then(|| round.row(&mut places, Key::Offer(g, o), Row { left: i64::from(most), grows: 0 }));
                 for Kind { rank, cash, most, covered } in kinds {
                     let mut takes: Vec<(usize, i64)> = joint.map(|row| (row, 1)).into_iter().chain(covered).collect();
-                    let counted = scales.usage.each_limit(group, &offer.market, cash, scales.menu, |headroom| {
+                    let counted = scales.usage.each_limit(group, &offer.market, cash, scales.catalogue, |headroom| {
                         let spot_only = matches!(headroom.limit, Limit::SpotOnly { .. });
                         round.spot_only |= spot_only;
                         round.budget |= spot_only || matches!(headroom.limit, Limit::Budget { .. });
@@ -357,7 +357,7 @@ pub(crate) fn tell_binding(candidates: &mut [Candidate], after: &Scales<'_>, sho
         if !told {
             continue;
         }
-        let group = after.menu.groups.get(&candidate.group);
+        let group = after.catalogue.groups.get(&candidate.group);
         let offer = group.and_then(|group| group.offers.iter().find(|offer| offer.market == candidate.market));
         if let (Some(group), Some(offer)) = (group, offer)
             && let Err(why) = after.weigh(group, offer)

@@ -10,8 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::{Cloud, PoolName};
 use crate::base::kinds::QuotaUnit;
+use crate::catalogue::Catalogue;
 use crate::catalogue::claims::in_region;
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::group::Group;
 use crate::choose::allocate::allocate;
 use crate::choose::candidate::{Barred, Candidate, OfferVerdict};
 use crate::choose::explanation::Explanation;
@@ -122,12 +123,12 @@ impl Warning {
     }
 }
 
-/// Everything that the menu's policy asks for and cannot have at `wall`, with nothing bought yet and every market open.
-pub fn warnings(menu: &Menu, wall: Wall) -> Vec<Warning> {
-    let mut told = floors(menu, wall);
-    told.extend(overdrawn(&menu.policy));
-    told.extend(long_saves(&menu.policy));
-    let ended = menu.policy.commitments.iter().filter_map(|commitment| {
+/// Everything that the catalogue's policy asks for and cannot have at `wall`, with nothing bought yet and every market open.
+pub fn warnings(catalogue: &Catalogue, wall: Wall) -> Vec<Warning> {
+    let mut told = floors(catalogue, wall);
+    told.extend(overdrawn(&catalogue.policy));
+    told.extend(long_saves(&catalogue.policy));
+    let ended = catalogue.policy.commitments.iter().filter_map(|commitment| {
         let until = commitment.until.filter(|until| wall.shows(*until))?;
         Some(Warning::Ended { name: commitment.name.clone(), until })
     });
@@ -161,23 +162,23 @@ fn long_saves(policy: &Policy) -> Vec<Warning> {
 }
 
 /// Floors are bought as any nodes are, pool after pool.
-fn floors(menu: &Menu, wall: Wall) -> Vec<Warning> {
+fn floors(catalogue: &Catalogue, wall: Wall) -> Vec<Warning> {
     let memory = Memory::default();
     let times = Times::at(wall.0);
-    let mut usage = Usage::count(&memory, menu, wall);
+    let mut usage = Usage::count(&memory, catalogue, wall);
     let mut told = Vec::new();
-    for pool in &menu.policy.pools {
+    for pool in &catalogue.policy.pools {
         // What a schedule asks for at times is told when it is due; what stands forever is told now.
         let warm = pool.warm_floor.as_ref().map_or(0, |floor| floor.nodes);
         let (name, min) = (&pool.name, pool.limits.min_nodes.max(warm));
         let field = if warm > pool.limits.min_nodes { "warmFloor.nodes" } else { "limits.minNodes" };
-        let groups: Vec<&Group> = menu.pool_groups(name).map(AsRef::as_ref).collect();
+        let groups: Vec<&Group> = catalogue.pool_groups(name).map(AsRef::as_ref).collect();
         // A pool without a place gets no node of any kind, which is told of it as such. Of one in its off-hours this is not the time to tell.
         if min == 0 || groups.is_empty() || usage.off_hours.contains_key(name) {
             continue;
         }
-        let alone = what_if(menu, &memory, name, None, min, times);
-        let allocation = allocate(&Scales { menu, memory: &memory, usage: &usage, fresh: &|_| true, times }, &groups, min);
+        let alone = what_if(catalogue, &memory, name, None, min, times);
+        let allocation = allocate(&Scales { catalogue, memory: &memory, usage: &usage, fresh: &|_| true, times }, &groups, min);
         let found = allocation.found();
         usage = allocation.usage;
         if alone.found < min {

@@ -4,10 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::engine_clock::Wall;
 use crate::base::units::{Ppm, UsdPerHour};
-use crate::catalogue::group::{Group, Menu, Offer};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::limits::commitment::CoveredBy;
 use crate::market::hazard::Hazard;
 use crate::market::interruption::{notice, usable};
+use crate::market::offer::Offer;
 use crate::market::price::{Quote, Unpriced};
 use crate::policy::rules::spot::effective;
 use crate::state::memory::Memory;
@@ -83,9 +85,15 @@ impl PriceParts {
 ///
 /// # Errors
 /// Says why it has none.
-pub fn price_parts(menu: &Menu, memory: &Memory, group: &Group, offer: &Offer, wall: Wall) -> Result<PriceParts, Unpriced> {
+pub fn price_parts(
+    catalogue: &Catalogue,
+    memory: &Memory,
+    group: &Group,
+    offer: &Offer,
+    wall: Wall,
+) -> Result<PriceParts, Unpriced> {
     let quote = offer.quote(wall)?;
-    let rules = || menu.policy.pool(&group.pool)?.spot.as_ref();
+    let rules = || catalogue.policy.pool(&group.pool)?.spot.as_ref();
     let spot = offer.prior.and_then(|prior| {
         let risk = Risk::estimate(prior, memory.spot.get(&offer.market.place).map(AsRef::as_ref));
         let usable = usable(notice(&offer.market.place.cloud));

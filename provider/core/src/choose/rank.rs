@@ -4,13 +4,14 @@
 
 use crate::base::engine_clock::Times;
 use crate::base::units::UsdPerHour;
+use crate::catalogue::Catalogue;
 use crate::catalogue::claims::Unlisted;
-use crate::catalogue::group::{Group, Menu, Offer};
+use crate::catalogue::group::Group;
 use crate::facts::supply::RefusalKind;
 use crate::limits::commitment::Marginal;
 use crate::limits::usage::{Bound, Usage};
 use crate::market::hazard::{Hazard, Prior};
-use crate::market::offer::{CapacityType, Market};
+use crate::market::offer::{CapacityType, Market, Offer};
 use crate::market::price::Unpriced;
 use crate::state::memory::Memory;
 use crate::state::record::State;
@@ -39,8 +40,8 @@ pub struct Rank<'a> {
 /// What a choice weighs offers against.
 #[derive(Clone, Copy)]
 pub struct Scales<'a> {
-    /// The menu.
-    pub menu: &'a Menu,
+    /// The catalogue.
+    pub catalogue: &'a Catalogue,
     /// What is remembered of markets and groups.
     pub memory: &'a Memory,
     /// What is used of every limit.
@@ -77,7 +78,7 @@ impl<'a> Scales<'a> {
     /// Says what bars it.
     pub fn weigh(&self, group: &'a Group, offer: &'a Offer) -> Result<Eligible<'a>, Barred> {
         let (mut admitted, next) = self.admit(group, offer)?;
-        let nodes = self.usage.nodes_left(group, offer, &next, self.menu).map_err(Barred::Bound)?;
+        let nodes = self.usage.nodes_left(group, offer, &next, self.catalogue).map_err(Barred::Bound)?;
         admitted.room = admitted.room.min(nodes);
         Ok(admitted)
     }
@@ -93,7 +94,7 @@ impl<'a> Scales<'a> {
         let market_room = self.market_room(&offer.market)?;
         let next = self.next(group, offer, parts.quote.price);
         let kept_room = self.kept_room(&offer.market)?;
-        let preference = group_preference(self.menu, group, offer.market.capacity_type).unwrap_or(usize::MAX);
+        let preference = group_preference(self.catalogue, group, offer.market.capacity_type).unwrap_or(usize::MAX);
         if next.by.is_some() {
             let effective = next.effective().plus(parts.transfer.unwrap_or_default());
             parts.rank_at(group, effective, UsdPerHour(1));
@@ -107,14 +108,14 @@ impl<'a> Scales<'a> {
             quoted: parts.quote.price.per(group.units()),
             market: &offer.market,
         };
-        let unlimited = self.menu.unlimited(&group.id, offer.market.capacity_type);
+        let unlimited = self.catalogue.unlimited(&group.id, offer.market.capacity_type);
         let room = market_room.min(kept_room);
         Ok((Eligible { group, offer, rank, parts, room, alike: next.alike, unlimited }, next))
     }
 
     /// What one more node of this offer, quoted at `price`, would cost with all commitments counted.
     fn next(&self, group: &Group, offer: &Offer, price: UsdPerHour) -> Marginal {
-        self.usage.committed.marginal(self.menu, group, &offer.market, price)
+        self.usage.committed.marginal(self.catalogue, group, &offer.market, price)
     }
 
     /// How many nodes the capacity reserved has room for, where it is what the offer buys from.
@@ -122,7 +123,7 @@ impl<'a> Scales<'a> {
         if market.capacity_type != CapacityType::Reserved {
             return Ok(u32::MAX);
         }
-        match self.usage.committed.slot(&self.menu.policy.commitments, &market.place) {
+        match self.usage.committed.slot(&self.catalogue.policy.commitments, &market.place) {
             // The operator's own price for reserved capacity that no commitment describes.
             None => Ok(u32::MAX),
             Some(slot) => slot.map(|(_, nodes)| nodes).map_err(Barred::NoSlot),
@@ -144,7 +145,7 @@ impl<'a> Scales<'a> {
     }
 
     fn price(&self, group: &Group, offer: &Offer) -> Result<PriceParts, Unpriced> {
-        price_parts(self.menu, self.memory, group, offer, self.times.wall)
+        price_parts(self.catalogue, self.memory, group, offer, self.times.wall)
     }
 
     /// Whether reclaims and the pool's spot rules allow a spot offer.
@@ -163,7 +164,7 @@ impl<'a> Scales<'a> {
         {
             return Err(Barred::RegionReclaims { region: place.region.clone(), until });
         }
-        let rules = self.menu.policy.pool(&group.pool).and_then(|pool| pool.spot.as_ref());
+        let rules = self.catalogue.policy.pool(&group.pool).and_then(|pool| pool.spot.as_ref());
         if let Some(accepted) = rules.and_then(|rules| rules.max_interruption) {
             let per_month = match offer.prior {
                 Some(Prior::Published { per_month, .. }) => Some(per_month),
@@ -205,7 +206,7 @@ impl<'a> Scales<'a> {
     pub fn binding(&self, group: &Group) -> Option<Bound> {
         let rooms = group.offers.iter().filter_map(|offer| {
             let price = offer.quote(self.times.wall).ok()?.price;
-            Some(self.usage.room(group, offer, &self.next(group, offer, price), self.menu))
+            Some(self.usage.room(group, offer, &self.next(group, offer, price), self.catalogue))
         });
         rooms.max_by_key(|room| room.nodes)?.bound
     }
@@ -262,8 +263,8 @@ impl<'a> Scales<'a> {
 }
 
 /// The place of a capacity type in the preference of the group's pool; `None` where the pool is gone or does not name it.
-fn group_preference(menu: &Menu, group: &Group, capacity_type: CapacityType) -> Option<usize> {
-    menu.policy.pool(&group.pool)?.prefer.iter().position(|&c| c == capacity_type)
+fn group_preference(catalogue: &Catalogue, group: &Group, capacity_type: CapacityType) -> Option<usize> {
+    catalogue.policy.pool(&group.pool)?.prefer.iter().position(|&c| c == capacity_type)
 }
 
 /// The same candidates, in rank order, with the verdicts that follow from what was chosen.

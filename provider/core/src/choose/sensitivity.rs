@@ -21,13 +21,14 @@ use serde::{Deserialize, Serialize};
 use crate::base::engine_clock::Times;
 use crate::base::ids::{NodeGroupId, PoolName};
 use crate::base::units::UsdPerHour;
-use crate::catalogue::group::{Group, Menu, Offer};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::choose::candidate::{Barred, Candidate, OfferVerdict};
 use crate::choose::explanation::Explanation;
 use crate::choose::rank::Scales;
 use crate::choose::what_if::what_if;
 use crate::limits::usage::{Bound, Usage};
-use crate::market::offer::Market;
+use crate::market::offer::{Market, Offer};
 use crate::policy::Policy;
 use crate::state::memory::Memory;
 
@@ -67,8 +68,8 @@ pub fn mark_ends(after: &Scales<'_>, candidates: &mut [Candidate], short: bool) 
     let last = candidates.iter().rposition(is_chosen);
     let instead_of = last.filter(|_| !short).and_then(|last| {
         let Candidate { group, market, price, .. } = candidates.get(last)?;
-        let (group, offer) = offered(after.menu, group, market)?;
-        Some(after.usage.takes(group, &offer.market, price.as_ref().ok()?.cash, after.menu))
+        let (group, offer) = offered(after.catalogue, group, market)?;
+        Some(after.usage.takes(group, &offer.market, price.as_ref().ok()?.cash, after.catalogue))
     });
     for (place, candidate) in candidates.iter_mut().enumerate() {
         let barred = match &candidate.verdict {
@@ -76,9 +77,9 @@ pub fn mark_ends(after: &Scales<'_>, candidates: &mut [Candidate], short: bool) 
             OfferVerdict::Chosen { .. } if short || Some(place) != last => None,
             _ => continue,
         };
-        let Some((group, offer)) = offered(after.menu, &candidate.group, &candidate.market) else { continue };
+        let Some((group, offer)) = offered(after.catalogue, &candidate.group, &candidate.market) else { continue };
         let Ok((_, next)) = after.admit(group, offer) else { continue };
-        let mut bounds = after.usage.bounds(group, &offer.market, next.cash, after.menu, instead_of.as_ref());
+        let mut bounds = after.usage.bounds(group, &offer.market, next.cash, after.catalogue, instead_of.as_ref());
         // What a reason names already is not told again.
         let named = barred.and_then(|named| bounds.iter().position(|bound| bound.is_of_the_same_limit(named)));
         match (barred, named) {
@@ -94,36 +95,39 @@ pub fn mark_ends(after: &Scales<'_>, candidates: &mut [Candidate], short: bool) 
 }
 
 /// The group and the offer of a candidate.
-fn offered<'m>(menu: &'m Menu, group: &NodeGroupId, market: &Market) -> Option<(&'m Group, &'m Offer)> {
-    let group = menu.groups.get(group)?;
+fn offered<'m>(catalogue: &'m Catalogue, group: &NodeGroupId, market: &Market) -> Option<(&'m Group, &'m Offer)> {
+    let group = catalogue.groups.get(group)?;
     Some((group, group.offers.iter().find(|offer| offer.market == *market)?))
 }
 
 /// The limits worth lifting, the best first: that which leaves the fewest nodes missing, and of those the one that brings the cheapest.
 /// `made` is the choice of [`what_if`] with the same arguments.
 pub fn lifts(
-    menu: &Menu,
+    catalogue: &Catalogue,
     memory: &Memory,
     (pool, group): (&PoolName, Option<&NodeGroupId>),
     made: &Explanation,
     times: Times,
 ) -> Vec<Lift> {
-    let before = Outcome::of(menu, memory, made, times.wall);
-    let groups = menu.pool_groups(pool).map(AsRef::as_ref).filter(|own: &&Group| group.is_none_or(|id| own.id == *id));
+    let before = Outcome::of(catalogue, memory, made, times.wall);
+    let groups = catalogue.pool_groups(pool).map(AsRef::as_ref).filter(|own: &&Group| group.is_none_or(|id| own.id == *id));
     // Where several limits bind the same offer not all are named, so whatever could bind is tried.
-    let mut limits = Constraint::that_could_bind(&Usage::count(memory, menu, times.wall), menu, groups, made.asked, times.wall);
+    let mut limits =
+        Constraint::that_could_bind(&Usage::count(memory, catalogue, times.wall), catalogue, groups, made.asked, times.wall);
     limits.extend(reasons(made).into_iter().map(|(limit, _)| limit));
-    let anew = |menu: &Menu| Outcome::of(menu, memory, &what_if(menu, memory, pool, group, made.asked, times), times.wall);
+    let anew = |catalogue: &Catalogue| {
+        Outcome::of(catalogue, memory, &what_if(catalogue, memory, pool, group, made.asked, times), times.wall)
+    };
     let mut lifts: Vec<Lift> = limits
         .into_iter()
         .filter_map(|limit| {
-            let lifted = menu.under(Arc::new(limit.lifted(&menu.policy, pool)?));
+            let lifted = catalogue.under(Arc::new(limit.lifted(&catalogue.policy, pool)?));
             let after = anew(&lifted);
             let gain = before.gain(&after)?;
-            let as_good = |policy: Policy| anew(&menu.under(Arc::new(policy))).is_as_good_as(&after);
+            let as_good = |policy: Policy| anew(&catalogue.under(Arc::new(policy))).is_as_good_as(&after);
             Some(Lift {
-                from: limit.level(&menu.policy, pool),
-                to: limit.needed(&menu.policy, pool, (&after.usage, &lifted.policy), as_good),
+                from: limit.level(&catalogue.policy, pool),
+                to: limit.needed(&catalogue.policy, pool, (&after.usage, &lifted.policy), as_good),
                 limit,
                 found: after.found,
                 more: after.found.saturating_sub(before.found),

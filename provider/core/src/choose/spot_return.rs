@@ -14,7 +14,8 @@ use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::base::index::{Lookup, LookupSet};
 use crate::base::kinds::ReturnToSpot;
 use crate::base::units::{UsdMicros, UsdPerHour};
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::choose::parts::{PriceParts, price_parts};
 use crate::choose::rank::Scales;
 use crate::facts::supply::RefusalKind;
@@ -86,7 +87,7 @@ fn supply_of(group: &Group) -> SpotSupply<'_> {
 }
 
 impl<'a> Sales<'a> {
-    fn of(memory: &'a Memory, menu: &'a Menu) -> Self {
+    fn of(memory: &'a Memory, catalogue: &'a Catalogue) -> Self {
         let mut sales = Self::default();
         // Only markets that refused ask for it.
         if !memory.refused.keys().any(|market| market.capacity_type == CapacityType::Spot) {
@@ -102,7 +103,7 @@ impl<'a> Sales<'a> {
             let taken_back = memory.spot.get(place).and_then(|known| known.event_at).is_some_and(|at| at >= *launched_at);
             if *capacity_type == CapacityType::Spot
                 && !taken_back
-                && let Some(group) = group_of(record, memory, menu)
+                && let Some(group) = group_of(record, memory, catalogue)
             {
                 let last = sales.0.entry(supply_of(group)).or_insert(*launched_at);
                 *last = (*last).max(*launched_at);
@@ -142,13 +143,13 @@ pub struct Running<'a> {
 
 impl<'a> Running<'a> {
     /// As it is remembered.
-    pub fn of(memory: &'a Memory, menu: &'a Menu) -> Self {
+    pub fn of(memory: &'a Memory, catalogue: &'a Catalogue) -> Self {
         let runs = |record: &'a Arc<Record>| match &record.state {
             State::Booting { purchase, .. } | State::Registered { purchase, .. } => Some(&purchase.market),
             _ => None,
         };
         let markets = memory.records.values().filter_map(runs).filter(|m| m.capacity_type == CapacityType::Spot);
-        Self { markets: markets.collect(), sales: Sales::of(memory, menu) }
+        Self { markets: markets.collect(), sales: Sales::of(memory, catalogue) }
     }
 }
 
@@ -163,17 +164,23 @@ pub struct SpotReturn<'a> {
 
 impl<'a> SpotReturn<'a> {
     /// `None` where the pool's nodes do not move back, or no market has settled.
-    pub fn of(pool: &'a Pool, menu: &'a Menu, memory: &'a Memory, running: &'a Running<'a>, times: Times) -> Option<Self> {
+    pub fn of(
+        pool: &'a Pool,
+        catalogue: &'a Catalogue,
+        memory: &'a Memory,
+        running: &'a Running<'a>,
+        times: Times,
+    ) -> Option<Self> {
         let rules = moves_back(pool)?;
         let mut settled: Lookup<_, Settled<'_>> = Lookup::default();
-        for group in menu.pool_groups(&pool.name) {
+        for group in catalogue.pool_groups(&pool.name) {
             let sold_beside = running.sales.beside(group);
             for offer in group.offers.iter().filter(|offer| has_settled(memory, &offer.market, sold_beside, times.now)) {
                 let Settled { groups, targets } = settled.entry(type_of(group)).or_default();
                 if groups.last().is_none_or(|last| last.id != group.id) {
                     groups.push(group);
                 }
-                let parts = price_parts(menu, memory, group, offer, times.wall).ok();
+                let parts = price_parts(catalogue, memory, group, offer, times.wall).ok();
                 targets.extend(parts.map(|parts| Target { market: offer.market.clone(), parts, transfer: group.transfer }));
             }
         }
@@ -191,7 +198,7 @@ impl<'a> SpotReturn<'a> {
         if purchase.market.capacity_type != CapacityType::OnDemand || (busy && !self.rules.moves_busy()) {
             return None;
         }
-        let group = group_of(record, scales.memory, scales.menu).filter(|group| group.pool == self.pool.name)?;
+        let group = group_of(record, scales.memory, scales.catalogue).filter(|group| group.pool == self.pool.name)?;
         let mut late = SignedDuration::ZERO;
         if work {
             // The new node boots as the old one did: they are of one type.
@@ -227,7 +234,7 @@ impl<'a> SpotReturn<'a> {
         let target = self.cheapest(scales, record, group, &settled.groups)?;
         worth(&target, purchase.price)?;
         // What its going saves is worked out from the whole bill.
-        let (_, saved) = release_order(&[record], 1, scales.usage, scales.memory, scales.menu).pop()?;
+        let (_, saved) = release_order(&[record], 1, scales.usage, scales.memory, scales.catalogue).pop()?;
         let (gain, cost) = worth(&target, saved)?;
         Some(Move { market: target.market, gain, cost })
     }
@@ -241,7 +248,7 @@ impl<'a> SpotReturn<'a> {
         let with_it = if shares { None } else { self.first_settled(scales, alike) };
         with_it.or_else(|| {
             let mut usage = Usage::clone(scales.usage);
-            usage.remove(record, group, scales.menu, scales.times.wall);
+            usage.remove(record, group, scales.catalogue, scales.times.wall);
             self.first_settled(&Scales { usage: &usage, ..*scales }, alike)
         })
     }

@@ -3,7 +3,8 @@
 
 use crate::base::engine_clock::Times;
 use crate::base::ids::{NodeGroupId, PoolName};
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::choose::allocate::{Allocation, allocate, tell_binding};
 use crate::choose::explanation::Explanation;
 use crate::choose::rank::Scales;
@@ -13,19 +14,19 @@ use crate::state::memory::Memory;
 
 /// Weighs every offer of a pool (or of one of its groups) and fills `count` nodes from them, under every limit.
 pub fn what_if(
-    menu: &Menu,
+    catalogue: &Catalogue,
     memory: &Memory,
     pool: &PoolName,
     group: Option<&NodeGroupId>,
     count: u32,
     times: Times,
 ) -> Explanation {
-    what_if_counted(menu, memory, pool, group, count, times).0
+    what_if_counted(catalogue, memory, pool, group, count, times).0
 }
 
 /// The same, and what would be used of every limit then.
 pub fn what_if_counted(
-    menu: &Menu,
+    catalogue: &Catalogue,
     memory: &Memory,
     pool: &PoolName,
     group: Option<&NodeGroupId>,
@@ -33,10 +34,10 @@ pub fn what_if_counted(
     times: Times,
 ) -> (Explanation, Usage) {
     let groups: Vec<&Group> =
-        menu.pool_groups(pool).map(AsRef::as_ref).filter(|g| group.is_none_or(|id| g.id == *id)).collect();
-    let usage = Usage::count(memory, menu, times.wall);
+        catalogue.pool_groups(pool).map(AsRef::as_ref).filter(|g| group.is_none_or(|id| g.id == *id)).collect();
+    let usage = Usage::count(memory, catalogue, times.wall);
     let fresh = |_: &Group| true;
-    let scales = Scales { menu, memory, usage: &usage, fresh: &fresh, times };
+    let scales = Scales { catalogue, memory, usage: &usage, fresh: &fresh, times };
     let allocation = allocate(&scales, &groups, count);
     let (eligible, barred) = scales.rank(groups.iter().copied());
     let mut candidates = scales.explain(&eligible, &barred, &allocation.chosen());

@@ -12,10 +12,9 @@ use super::{Draft, reclaims};
 use crate::base::ids::{LaunchKey, NodeGroupId, RecordId, SupplierName};
 use crate::base::sabotage;
 use crate::base::units::UsdPerHour;
-use crate::catalogue::group::Offer;
 use crate::decide::orders::placeholder;
 use crate::facts::supply::{Instance, InstanceState, KeyText, LaunchOutcome, Observation, RefusalKind};
-use crate::market::offer::Market;
+use crate::market::offer::{Market, Offer};
 use crate::plan::Note;
 use crate::state::memory::{Backoff, GroupMemory};
 use crate::state::record::{PodsSeen, Purchase, Record, State};
@@ -123,7 +122,7 @@ pub(super) fn inventory(draft: &mut Draft<'_>) {
 /// A machine that the inventory lists.
 fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
     let Some(key) = KeyText::read(made.key.as_str()) else { return };
-    if key.cluster != draft.menu.policy.cluster.as_str() {
+    if key.cluster != draft.catalogue.policy.cluster.as_str() {
         return;
     }
     // Whoever it belongs to: its number is never given again.
@@ -192,8 +191,12 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
     let price = |offer: &Offer| offer.quote(draft.wall).ok().map(|quote| quote.price);
     let own = group.offers.iter().filter(|offer| offer.market == made.market).find_map(price);
     let price = own.or_else(|| group.offers.iter().filter_map(price).max()).unwrap_or(UsdPerHour(i64::MAX / 1_000_000));
-    let purchase =
-        Purchase { key: made.key.clone(), market: made.market.clone(), price, boot_within: draft.menu.policy.boot_deadline };
+    let purchase = Purchase {
+        key: made.key.clone(),
+        market: made.market.clone(),
+        price,
+        boot_within: draft.catalogue.policy.boot_deadline,
+    };
     let record = Record {
         id: key.record,
         group: id.clone(),
@@ -202,7 +205,7 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
         credited_to: None,
         floor: false,
         attempts: key.attempt,
-        placeholder: placeholder(&draft.menu.policy.cluster, &id, key.record),
+        placeholder: placeholder(&draft.catalogue.policy.cluster, &id, key.record),
         pods: PodsSeen::NotYet,
         judged: None,
         state: booting(&purchase, made),

@@ -8,7 +8,7 @@ use crate::state::budget::Stage;
 
 /// How budgets and commitments stand.
 pub(super) fn accounts(draft: &mut Draft<'_>, usage: &Usage) -> Accounts {
-    let budgets = standing(usage, draft.menu, draft.wall);
+    let budgets = standing(usage, draft.catalogue, draft.wall);
     for budget in &budgets {
         let before = draft.memory.budgets.get(&budget.of).copied().unwrap_or(Stage::Ample);
         if budget.stage != before {
@@ -19,7 +19,7 @@ pub(super) fn accounts(draft: &mut Draft<'_>, usage: &Usage) -> Accounts {
     draft.memory.budgets = narrowed.map(|Budget { of, stage, .. }| (of.clone(), *stage)).collect();
     Accounts {
         budgets,
-        commitments: usage.committed.uses(&draft.menu.policy.commitments),
+        commitments: usage.committed.uses(&draft.catalogue.policy.commitments),
         floors: std::mem::take(&mut draft.floors_stand),
         kept: Vec::new(),
     }

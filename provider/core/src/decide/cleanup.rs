@@ -36,7 +36,7 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
                 continue;
             }
             let Some(key) = KeyText::read(made.key.as_str()) else { continue };
-            if key.cluster != draft.menu.policy.cluster.as_str() {
+            if key.cluster != draft.catalogue.policy.cluster.as_str() {
                 continue;
             }
             let record = draft.memory.records.get(&key.record);
@@ -121,7 +121,7 @@ impl Blocked {
 
 /// How many nodes of each group are kept from the autoscaler, or could be.
 pub(super) struct HeldBy {
-    /// Of the menu's groups, by their place there.
+    /// Of the catalogue's groups, by their place there.
     listed: Vec<Blocked>,
     /// Of groups that are only remembered.
     others: Lookup<NodeGroupId, Blocked>,
@@ -135,7 +135,7 @@ impl HeldBy {
         }
     }
 
-    /// Those of the menu's groups, in its order.
+    /// Those of the catalogue's groups, in its order.
     pub(super) fn listed(&self) -> impl Iterator<Item = Blocked> {
         self.listed.iter().copied()
     }
@@ -154,7 +154,7 @@ impl HeldBy {
 pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> HeldBy {
     let mut kept = kept.iter().peekable();
     let mut actions = Vec::new();
-    let mut held = HeldBy { listed: vec![Blocked::default(); draft.menu.groups.len()], others: Lookup::default() };
+    let mut held = HeldBy { listed: vec![Blocked::default(); draft.catalogue.groups.len()], others: Lookup::default() };
     for (record, seat) in draft.seated() {
         // Both are in the order of the records.
         let free = kept.next_if(|(id, _)| *id == record.id).map(|(_, why)| *why);

@@ -181,7 +181,7 @@ fn emptying(before: &Stage, drained: &Drained) -> Stage {
 
 /// The nodes on capacity that ends, each with what ends and when the cloud takes it.
 fn ending_capacity(draft: &Draft<'_>) -> BTreeMap<RecordId, DrainReason> {
-    let commitments = &draft.menu.policy.commitments;
+    let commitments = &draft.catalogue.policy.commitments;
     if commitments.is_empty() {
         return BTreeMap::new();
     }

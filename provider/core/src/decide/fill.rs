@@ -39,16 +39,16 @@ pub(super) fn buy(draft: &mut Draft<'_>) {
             // What was bought is in the count that the filling returned.
             let records = ids.iter().filter_map(|id| draft.memory.records.get(id)).filter(|record| record.purchase().is_none());
             for record in records {
-                let Some(group) = group_of(record, &draft.memory, draft.menu) else { continue };
+                let Some(group) = group_of(record, &draft.memory, draft.catalogue) else { continue };
                 if add {
-                    usage.add(record, group, draft.menu, draft.wall)
+                    usage.add(record, group, draft.catalogue, draft.wall)
                 } else {
-                    usage.remove(record, group, draft.menu, draft.wall)
+                    usage.remove(record, group, draft.catalogue, draft.wall)
                 }
             }
         };
         count(&mut usage, draft, false);
-        if let Some(group) = draft.menu.groups.get(&group_id).cloned() {
+        if let Some(group) = draft.catalogue.groups.get(&group_id).cloned() {
             usage = fill_order(draft, &usage, order, &group, &ids, &fresh);
         } else {
             settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is no longer in the policy");
@@ -69,10 +69,10 @@ fn fill_order(
     ids: &[RecordId],
     fresh: &dyn Fn(&Group) -> bool,
 ) -> Usage {
-    let (menu, now, wall) = (draft.menu, draft.now, draft.wall);
+    let (catalogue, now, wall) = (draft.catalogue, draft.now, draft.wall);
     let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     // The choice is explained as it stood before the order: what bars an offer then is not what the order itself used up.
-    let scales = Scales { menu, memory: &draft.memory, usage, fresh, times: draft.times() };
+    let scales = Scales { catalogue, memory: &draft.memory, usage, fresh, times: draft.times() };
     let (eligible, barred) = scales.rank([group]);
     let before = scales.explain(&eligible, &barred, &[]);
     let allocation = allocate(&scales, &[group], asked);
@@ -110,12 +110,12 @@ fn fill_order(
     } else {
         let bought = ids.iter().filter(|id| !left.contains(id)).filter_map(|id| draft.memory.records.get(id));
         bought.fold(usage.clone(), |mut filled, record| {
-            filled.add(record, group, menu, wall);
+            filled.add(record, group, catalogue, wall);
             filled
         })
     };
     let mut candidates = retell(before, &chosen);
-    let after = Scales { menu, memory: &draft.memory, usage: &filled, fresh, times: draft.times() };
+    let after = Scales { catalogue, memory: &draft.memory, usage: &filled, fresh, times: draft.times() };
     tell_binding(&mut candidates, &after, !left.is_empty());
     mark_ends(&after, &mut candidates, !left.is_empty());
     if !left.is_empty() {
@@ -124,7 +124,7 @@ fn fill_order(
         // Nothing waits forever for an inventory to come back or a trial to end: past the boot deadline the autoscaler is told.
         let waiting = barred.iter().any(|(_, _, why)| matches!(why, Barred::OnTrial | Barred::SupplierStale));
         let ordered = left.iter().filter_map(|id| draft.memory.records.get(id)).map(|record| record.ordered_at).min();
-        let deadline = ordered.map(|at| Draft::after(at, menu.policy.boot_deadline)).filter(|_| waiting);
+        let deadline = ordered.map(|at| Draft::after(at, catalogue.policy.boot_deadline)).filter(|_| waiting);
         if let Some(deadline) = deadline {
             draft.look_again_at(deadline);
         }
@@ -141,7 +141,7 @@ fn fill_order(
 /// An order that its own market refused ends where that is better than what is left to it: the autoscaler asks the other group at once. An
 /// order that comes while the market is known to be shut does not, so that a pod that can only run in this zone gets its node.
 fn best_elsewhere(scales: &Scales<'_>, group: &Group) -> Option<usize> {
-    let others = scales.menu.pool_groups(&group.pool).filter(|other| other.id != group.id && other.spec == group.spec);
+    let others = scales.catalogue.pool_groups(&group.pool).filter(|other| other.id != group.id && other.spec == group.spec);
     others
         .flat_map(|other| other.offers.iter().filter_map(|offer| scales.weigh(other, offer).ok()))
         .map(|e| e.rank.preference)
@@ -152,20 +152,20 @@ fn best_elsewhere(scales: &Scales<'_>, group: &Group) -> Option<usize> {
 fn launch(draft: &mut Draft<'_>, group: &Group, id: RecordId, market: &Market, price: UsdPerHour) -> bool {
     let Some(entry) = draft.memory.records.get_mut(&id) else { return false };
     let attempt = entry.attempts.saturating_add(1);
-    let cluster = draft.menu.policy.cluster.clone();
+    let cluster = draft.catalogue.policy.cluster.clone();
     let Ok(key) = (KeyParts { cluster, group: group.id.clone(), record: id, attempt }).key() else {
         return false;
     };
     let changed = std::sync::Arc::make_mut(entry);
     changed.attempts = attempt;
-    let purchase = Purchase { key, market: market.clone(), price, boot_within: draft.menu.policy.boot_deadline };
+    let purchase = Purchase { key, market: market.clone(), price, boot_within: draft.catalogue.policy.boot_deadline };
     changed.state = State::Launching { purchase, since: draft.now, retry_at: None };
     true
 }
 
 /// Why nothing is left to try, as a class and in words: the first refusal there was, else the first limit that binds.
 fn why_nothing(
-    barred: &[(&Group, &crate::catalogue::group::Offer, Barred)],
+    barred: &[(&Group, &crate::market::offer::Offer, Barred)],
     draft: &Draft<'_>,
     group: &Group,
 ) -> (RefusalKind, String) {

@@ -30,7 +30,7 @@ pub(super) const UNCALLED: &str = "no autoscaler has called yet, and Stoker buys
 
 /// Takes in what floors are reckoned from, before anything is decided by what they want.
 pub(super) fn learn(draft: &mut Draft<'_>) {
-    let policy = Arc::clone(&draft.menu.policy);
+    let policy = Arc::clone(&draft.catalogue.policy);
     draft.memory.floors.retain(|name, _| policy.pool(name).is_some_and(|pool| pool.warm_floor.is_some()));
     if policy.pools.iter().all(|pool| pool.warm_floor.is_none()) {
         return;
@@ -45,7 +45,7 @@ pub(super) fn learn(draft: &mut Draft<'_>) {
 
 /// Works out what each pool wants, and grows groups for which the autoscaler has not asked in time.
 pub(super) fn look(draft: &mut Draft<'_>) {
-    let policy = Arc::clone(&draft.menu.policy);
+    let policy = Arc::clone(&draft.catalogue.policy);
     draft.floors = vec![None; policy.pools.len()];
     for pool in &policy.pools {
         if let Some(at) = pool.off_hours.as_ref().and_then(|off| off.at(draft.wall.0).1) {
@@ -76,14 +76,14 @@ pub(super) fn look(draft: &mut Draft<'_>) {
 fn wants(draft: &Draft<'_>, pool: &Pool, floor: &WarmFloor, count: &Count<'_>) -> Wanted {
     let known = draft.memory.floors.get(&pool.name);
     let quantile = known.and_then(|known| known.quantile);
-    let signals = known.and_then(|known| known.replicas).map(|replicas| count.nodes_for(replicas, draft.menu, pool));
+    let signals = known.and_then(|known| known.replicas).map(|replicas| count.nodes_for(replicas, draft.catalogue, pool));
     let off_hours = pool.off_hours.as_ref();
     floor.wanted(&Basis { at_work: count.at_work, quantile, signals, off_hours, wall: draft.wall })
 }
 
 /// How many warm nodes each pool wants, by its place in the policy, where [`look`] has not worked that out yet.
 pub(super) fn wanted_now(draft: &Draft<'_>) -> Vec<u32> {
-    let pools = &draft.menu.policy.pools;
+    let pools = &draft.catalogue.policy.pools;
     if pools.iter().all(|pool| pool.warm_floor.is_none()) {
         return vec![0; pools.len()];
     }
@@ -102,7 +102,7 @@ fn grow(draft: &mut Draft<'_>, pool: &PoolName, wanted: &Wanted, count: &Count<'
     }
     let mut left = count.missing(wanted.nodes);
     for (id, raised) in &known.raised {
-        let Some(group) = draft.menu.groups.get(id) else { continue };
+        let Some(group) = draft.catalogue.groups.get(id) else { continue };
         let nodes = (*raised).min(left).min(room(draft, group));
         if nodes > 0 {
             left -= nodes;
@@ -116,13 +116,14 @@ fn grow(draft: &mut Draft<'_>, pool: &PoolName, wanted: &Wanted, count: &Count<'
 fn room(draft: &Draft<'_>, group: &Group) -> u32 {
     let (snapshot, now) = (draft.snapshot, draft.now);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: draft.usage(), fresh: &fresh, times: draft.times() };
+    let scales =
+        Scales { catalogue: draft.catalogue, memory: &draft.memory, usage: draft.usage(), fresh: &fresh, times: draft.times() };
     group.offers.iter().filter_map(|offer| scales.weigh(group, offer).ok()).map(|open| open.room).max().unwrap_or(0)
 }
 
 /// Files an order of our own. No session is credited with it, so all that could serve the same pods is closed until it is Ready.
 fn order(draft: &mut Draft<'_>, group: &NodeGroupId, nodes: u32) {
-    let (_, ids) = orders::file(&mut draft.memory, draft.menu, group, nodes, (None, true), draft.now);
+    let (_, ids) = orders::file(&mut draft.memory, draft.catalogue, group, nodes, (None, true), draft.now);
     for id in ids {
         if let Some(record) = draft.memory.records.get(&id).map(|record| record.as_ref().clone()) {
             draft.add_record(record);
@@ -132,7 +133,7 @@ fn order(draft: &mut Draft<'_>, group: &NodeGroupId, nodes: u32) {
 
 /// How many warm nodes a pool wants now.
 pub(super) fn wanted(draft: &Draft<'_>, pool: &PoolName) -> u32 {
-    let at = draft.menu.policy.pools.iter().position(|of| of.name == *pool);
+    let at = draft.catalogue.policy.pools.iter().position(|of| of.name == *pool);
     at.and_then(|at| draft.floors.get(at)?.as_ref()).map_or(0, |wanted| wanted.nodes)
 }
 

@@ -7,7 +7,7 @@ use crate::policy::{Policy, Pool};
 
 /// Takes note of what runs, and forgets pools that no longer ask.
 pub(super) fn remember(draft: &mut Draft<'_>) {
-    let policy: &Policy = &draft.menu.policy;
+    let policy: &Policy = &draft.catalogue.policy;
     if !policy.pools.iter().any(Pool::waits_for_images) {
         draft.memory.images.clear();
         return;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use crate::base::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
 use crate::base::index::{InOrder, Lookup, LookupSet};
 use crate::base::kinds::Evidence;
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::facts::activity::GpuActivity;
 use crate::facts::reading::seen::Seen;
 use crate::facts::snapshot::{Hold, NodeFacts, Snapshot};
@@ -20,9 +21,9 @@ use crate::state::record::Record;
 /// The group that a record belongs to.
 #[derive(Clone, Copy)]
 pub(super) struct GroupEntry<'a> {
-    /// From the menu, or as remembered.
+    /// From the catalogue, or as remembered.
     pub(super) group: &'a Arc<Group>,
-    /// Its place among the menu's groups; `None` where it is only remembered.
+    /// Its place among the catalogue's groups; `None` where it is only remembered.
     pub(super) at: Option<usize>,
     /// Its pool and the pool's place in the policy; `None` where the pool is gone.
     pub(super) pool: Option<(usize, &'a Pool)>,
@@ -38,14 +39,14 @@ impl<'a> GroupEntry<'a> {
 pub(super) struct GroupIndex<'a>(Lookup<&'a NodeGroupId, GroupEntry<'a>>);
 
 impl<'a> GroupIndex<'a> {
-    /// Those of the menu, and those that are remembered beside them.
-    pub(super) fn of(memory: &'a Memory, menu: &'a Menu) -> Self {
-        let pools = &menu.policy.pools;
+    /// Those of the catalogue, and those that are remembered beside them.
+    pub(super) fn of(memory: &'a Memory, catalogue: &'a Catalogue) -> Self {
+        let pools = &catalogue.policy.pools;
         let home = |group: &'a Arc<Group>, at| {
             let pool = pools.iter().enumerate().find(|(_, pool)| pool.name == group.pool);
             GroupEntry { group, at, pool }
         };
-        let listed = menu.groups.iter().enumerate().map(|(at, (id, group))| (id, home(group, Some(at))));
+        let listed = catalogue.groups.iter().enumerate().map(|(at, (id, group))| (id, home(group, Some(at))));
         let mut homes: Lookup<_, _> = listed.collect();
         for (id, remembered) in &memory.groups {
             homes.entry(id).or_insert_with(|| home(&remembered.group, None));

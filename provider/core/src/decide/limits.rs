@@ -23,7 +23,7 @@ use crate::state::record::UNCREDITED_AT_MOST;
 /// retry of an unschedulable pod (5 min).
 pub const UNUSED_AFTER: SignedDuration = SignedDuration::from_mins(15);
 
-/// The limits of every group: those of the menu, and those of removed pools until they are empty. `held` is how many nodes of each group
+/// The limits of every group: those of the catalogue, and those of removed pools until they are empty. `held` is how many nodes of each group
 /// are kept from the autoscaler.
 pub(super) fn of_groups(draft: &mut Draft<'_>, usage: &Usage, held: &HeldBy) -> BTreeMap<NodeGroupId, GroupLimits> {
     let uncredited = uncredited(draft);
@@ -31,9 +31,9 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, usage: &Usage, held: &HeldBy) -> 
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
     let mut limits = BTreeMap::new();
     {
-        let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, times: draft.times() };
+        let scales = Scales { catalogue: draft.catalogue, memory: &draft.memory, usage, fresh: &fresh, times: draft.times() };
         let mut open: BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>> = BTreeMap::new();
-        for (group, held) in draft.menu.groups.values().zip(held.listed()) {
+        for (group, held) in draft.catalogue.groups.values().zip(held.listed()) {
             let target = usage.target(&group.id);
             let (mut eligible, barred) = scales.rank([group.as_ref()]);
             let room = eligible.iter().map(|e| e.room).max().unwrap_or(0);
@@ -71,7 +71,7 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, usage: &Usage, held: &HeldBy) -> 
     }
     for (id, remembered) in &draft.memory.groups {
         let target = usage.target(id);
-        if target > 0 && !draft.menu.groups.contains_key(id) {
+        if target > 0 && !draft.catalogue.groups.contains_key(id) {
             let Blocked { busy, paid, free } = held.remembered(id);
             let closed = Some(Closed::Removed);
             let gone = GroupLimits {
@@ -100,7 +100,7 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, usage: &Usage, held: &HeldBy) -> 
 
 /// Moments at which a limit can change with no new fact.
 fn next_moments(draft: &Draft<'_>) -> Vec<jiff::Timestamp> {
-    let lapses = draft.menu.groups.values().flat_map(|g| &g.offers).filter_map(|offer| {
+    let lapses = draft.catalogue.groups.values().flat_map(|g| &g.offers).filter_map(|offer| {
         let quote = offer.quote(draft.wall).ok()?;
         quote.lapses_at()
     });
@@ -113,7 +113,7 @@ fn next_moments(draft: &Draft<'_>) -> Vec<jiff::Timestamp> {
         .values()
         .flatten()
         .map(|i| Draft::after(i.as_of, super::STALE_INVENTORY + SignedDuration::from_secs(1)));
-    let commitments = draft.menu.policy.commitments.iter().flat_map(Commitment::moments);
+    let commitments = draft.catalogue.policy.commitments.iter().flat_map(Commitment::moments);
     let on_wall = lapses.chain(commitments).map(|at| draft.times().when_wall_shows(at));
     on_wall.chain(backoffs).chain(credits).chain(stale).filter(|at| *at > draft.now).collect()
 }

@@ -35,7 +35,7 @@ pub(super) fn set(draft: &mut Draft<'_>, usage: &Usage, limits: &mut Limits) {
         let held = limit.busy.saturating_add(limit.free.window).saturating_add(limit.free.floor);
         limit.min = if sabotage::on("min-without-busy") { 0 } else { held.min(limit.target) };
     }
-    let policy = Arc::clone(&draft.menu.policy);
+    let policy = Arc::clone(&draft.catalogue.policy);
     let floors = draft.floors.iter().any(Option::is_some);
     if !floors && policy.pools.iter().all(|pool| pool.limits.min_nodes == 0) {
         return;
@@ -65,7 +65,7 @@ fn min_nodes(draft: &Draft<'_>, pool: &Pool, ledger: &mut Ledger<'_>, limits: &m
         return 0;
     }
     let mut order: Vec<(bool, i64, NodeGroupId)> = draft
-        .menu
+        .catalogue
         .pool_groups(&pool.name)
         .filter_map(|group| {
             let limit = limits.get(&group.id)?;
@@ -157,7 +157,7 @@ fn warm(
     let barred = match by_min_size {
         true => asked.saturating_sub(found),
         // What the autoscaler asks for through buffers it cannot have while every group is closed.
-        false if draft.menu.pool_groups(&pool.name).any(is_open) => 0,
+        false if draft.catalogue.pool_groups(&pool.name).any(is_open) => 0,
         false => missing,
     };
     let mut prices = count.prices.clone();
@@ -208,7 +208,7 @@ fn share_out(
             raised.insert(id.clone(), nodes);
         }
     }
-    let groups = draft.menu.pool_groups(&pool.name).map(AsRef::as_ref);
+    let groups = draft.catalogue.pool_groups(&pool.name).map(AsRef::as_ref);
     let open = |group: &&Group| room(&group.id) > raised.get(&group.id).copied().unwrap_or(0);
     let groups: Vec<&Group> = if left > 0 { groups.filter(open).collect() } else { Vec::new() };
     if groups.is_empty() {
@@ -266,7 +266,7 @@ fn blocked(
     let mut limit = None;
     let mut market = None;
     let mut other = None;
-    for group in draft.menu.pool_groups(&pool.name) {
+    for group in draft.catalogue.pool_groups(&pool.name) {
         match limits.get(&group.id).and_then(|limit| limit.closed.as_ref()) {
             Some(Closed::Offers(barred)) => {
                 for (at, why) in barred {

@@ -33,7 +33,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::{NodeGroupId, ProviderId, RecordId, SupplierName};
 use crate::base::index::LookupSet;
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::choose::explanation::Explanation;
 use crate::facts::snapshot::{NodeFacts, Snapshot};
 use crate::facts::supply::Observation;
@@ -52,9 +53,9 @@ pub const STALE_INVENTORY: SignedDuration = SignedDuration::from_mins(2);
 
 /// Decides one pass.
 ///
-/// `snapshot` is what is true, `memory` what the last pass remembered, `menu` the policy with its groups and prices.
-pub fn decide(snapshot: &Snapshot, memory: &Memory, menu: &Menu, now: Timestamp) -> Decision {
-    let mut draft = Draft::new(snapshot, memory, menu, now);
+/// `snapshot` is what is true, `memory` what the last pass remembered, `catalogue` the policy with its groups and prices.
+pub fn decide(snapshot: &Snapshot, memory: &Memory, catalogue: &Catalogue, now: Timestamp) -> Decision {
+    let mut draft = Draft::new(snapshot, memory, catalogue, now);
     absorb::outcomes(&mut draft);
     absorb::inventory(&mut draft);
     absorb::registrations(&mut draft);
@@ -89,7 +90,7 @@ struct Draft<'a> {
     snapshot: &'a Snapshot,
     /// The memory that the pass began with.
     before: &'a Memory,
-    menu: &'a Menu,
+    catalogue: &'a Catalogue,
     now: Timestamp,
     wall: Wall,
     homes: GroupIndex<'a>,
@@ -114,13 +115,13 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn new(snapshot: &'a Snapshot, memory: &'a Memory, menu: &'a Menu, now: Timestamp) -> Self {
-        let (homes, machines) = (GroupIndex::of(memory, menu), Machines::of(snapshot));
+    fn new(snapshot: &'a Snapshot, memory: &'a Memory, catalogue: &'a Catalogue, now: Timestamp) -> Self {
+        let (homes, machines) = (GroupIndex::of(memory, catalogue), Machines::of(snapshot));
         let seats = Index::of(memory, &homes, &machines);
         Self {
             snapshot,
             before: memory,
-            menu,
+            catalogue,
             now,
             wall: snapshot.wall,
             homes,
@@ -195,12 +196,12 @@ impl<'a> Draft<'a> {
         self.seats.get(record.id)
     }
 
-    /// The group of a record, from the menu or as remembered.
+    /// The group of a record, from the catalogue or as remembered.
     fn group_of(&self, record: &Record) -> Option<Arc<Group>> {
         self.group(&record.group).cloned()
     }
 
-    /// A group from the menu or as remembered.
+    /// A group from the catalogue or as remembered.
     fn group(&self, id: &NodeGroupId) -> Option<&'a Arc<Group>> {
         self.homes.get(id).map(|home| home.group)
     }
@@ -224,7 +225,7 @@ impl<'a> Draft<'a> {
     /// What is used of every limit: counted when it is first asked for, and again after a change.
     fn usage(&self) -> &Usage {
         let owned = || self.seated().filter_map(|(record, seat)| Some((record.as_ref(), seat.home?.owner())));
-        self.counted.get_or_init(|| Usage::count_owned(owned(), self.memory.budgets.clone(), self.menu, self.wall))
+        self.counted.get_or_init(|| Usage::count_owned(owned(), self.memory.budgets.clone(), self.catalogue, self.wall))
     }
 
     /// The same, to go on from with what this pass changes.
@@ -235,8 +236,8 @@ impl<'a> Draft<'a> {
 
     /// Drops what no longer needs remembering.
     fn forget(&mut self) {
-        // By the groups' places in the menu, as comparing the ids of all records would cost more than all else here.
-        let mut listed = vec![false; self.menu.groups.len()];
+        // By the groups' places in the catalogue, as comparing the ids of all records would cost more than all else here.
+        let mut listed = vec![false; self.catalogue.groups.len()];
         let mut others: LookupSet<&NodeGroupId> = LookupSet::default();
         for (record, seat) in self.seats.seated(&self.memory) {
             match seat.home.and_then(|home| listed.get_mut(home.at?)) {

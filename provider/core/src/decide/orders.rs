@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::base::ids::{NodeGroupId, OrderId, ProviderId, RecordId, SessionId};
 use crate::base::kinds::Evidence;
 use crate::base::sabotage;
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::choose::candidate::Barred;
 use crate::choose::rank::Scales;
 use crate::facts::snapshot::{ClusterFacts, NodeFacts};
@@ -98,7 +98,7 @@ pub fn increase(
     if let Some(why @ (Closed::Uncredited { .. } | Closed::Paused(_) | Closed::Journal | Closed::Removed)) = &limits.closed {
         return Err(closed(why.to_string()));
     }
-    let Some(group) = scales.menu.groups.get(group_id) else {
+    let Some(group) = scales.catalogue.groups.get(group_id) else {
         return Err(OrderRefused::UnknownGroup(group_id.clone()));
     };
     let mut room = 0;
@@ -120,13 +120,13 @@ pub fn increase(
     }
     let floor = limits.target + asked <= limits.min;
     let credited_to = memory.session;
-    Ok(file(memory, scales.menu, group_id, asked, (credited_to, floor), scales.times.now))
+    Ok(file(memory, scales.catalogue, group_id, asked, (credited_to, floor), scales.times.now))
 }
 
 /// Files an order: who counts on it while it boots, and whether it is for a floor rather than for pods.
 pub(crate) fn file(
     memory: &mut Memory,
-    menu: &Menu,
+    catalogue: &Catalogue,
     group: &NodeGroupId,
     nodes: u32,
     (credited_to, floor): (Option<SessionId>, bool),
@@ -144,7 +144,7 @@ pub(crate) fn file(
                 credited_to,
                 floor,
                 attempts: 0,
-                placeholder: placeholder(&menu.policy.cluster, group, id),
+                placeholder: placeholder(&catalogue.policy.cluster, group, id),
                 pods: PodsSeen::NotYet,
                 judged: None,
                 state: State::Wanted,
@@ -153,17 +153,17 @@ pub(crate) fn file(
             id
         })
         .collect();
-    remember(memory, menu, group);
+    remember(memory, catalogue, group);
     if floor {
-        lower_raise(memory, menu, group, nodes);
+        lower_raise(memory, catalogue, group, nodes);
     }
     (order, records)
 }
 
 /// Of what its pool's floor raised a group by, so many nodes are asked for now: what is missing yet stays raised where it was, rather than
 /// here once more, for the autoscaler asks one group after the other by what it read before the first.
-fn lower_raise(memory: &mut Memory, menu: &Menu, group: &NodeGroupId, nodes: u32) {
-    let pool = menu.groups.get(group).map(|group| &group.pool);
+fn lower_raise(memory: &mut Memory, catalogue: &Catalogue, group: &NodeGroupId, nodes: u32) {
+    let pool = catalogue.groups.get(group).map(|group| &group.pool);
     let Some(known) = pool.and_then(|pool| memory.floors.get_mut(pool)) else { return };
     let Some(raised) = known.raised.get(group).copied() else { return };
     let known = Arc::make_mut(known);
@@ -183,11 +183,11 @@ pub fn placeholder(cluster: &crate::base::ids::ClusterName, group: &NodeGroupId,
 }
 
 /// Keeps the definition of a group that has records, so that it can be listed when its pool is gone from the policy.
-pub(crate) fn remember(memory: &mut Memory, menu: &Menu, group: &NodeGroupId) {
+pub(crate) fn remember(memory: &mut Memory, catalogue: &Catalogue, group: &NodeGroupId) {
     if memory.groups.contains_key(group) {
         return;
     }
-    if let Some(group) = menu.groups.get(group) {
+    if let Some(group) = catalogue.groups.get(group) {
         let fresh = GroupMemory { group: Arc::clone(group), unused: 0, unused_order: None, suspended_since: None };
         memory.groups.insert(group.id.clone(), Arc::new(fresh));
     }
@@ -232,10 +232,11 @@ pub fn decrease(memory: &mut Memory, group: &NodeGroupId, delta: i32, now: Times
 /// A node that was Ready and goes without ever having had a pod counts towards freezing its group: where the autoscaler's own window
 /// is shorter than ours, its word comes first. Of one order only the first counts: a job that its user takes back leaves many. In a pool
 /// with a warm floor none does: it may have been free for the floor, which orders through buffers do not say.
-fn count_unused(memory: &mut Memory, menu: &Menu, id: RecordId) {
+fn count_unused(memory: &mut Memory, catalogue: &Catalogue, id: RecordId) {
     let Some(record) = memory.records.get(&id) else { return };
     let may_count = || {
-        let pool = crate::limits::usage::group_of(record, memory, menu).and_then(|group| menu.policy.pool(&group.pool));
+        let pool =
+            crate::limits::usage::group_of(record, memory, catalogue).and_then(|group| catalogue.policy.pool(&group.pool));
         pool.is_none_or(|pool| pool.evidence != Evidence::None && pool.warm_floor.is_none())
     };
     let unused = matches!(record.state, State::Registered { ready_at: Some(_), node: Some(_), .. })
@@ -291,7 +292,7 @@ pub struct NodeRef {
 /// Names the first node that must not go, and why.
 pub fn delete(
     memory: &mut Memory,
-    menu: &Menu,
+    catalogue: &Catalogue,
     cluster: Option<&ClusterFacts>,
     group: &NodeGroupId,
     nodes: &[NodeRef],
@@ -319,8 +320,8 @@ pub fn delete(
             });
         }
         if let Some(facts) = facts_of(record, cluster).filter(|_| record.may_run()) {
-            let evidence = crate::limits::usage::group_of(record, memory, menu)
-                .and_then(|g| menu.policy.pool(&g.pool))
+            let evidence = crate::limits::usage::group_of(record, memory, catalogue)
+                .and_then(|g| catalogue.policy.pool(&g.pool))
                 .map_or(Evidence::Pods, |pool| pool.evidence);
             let by_pods = evidence != Evidence::None;
             if sabotage::on("batch-in-parts") && by_pods && facts.is_busy() {
@@ -340,7 +341,7 @@ pub fn delete(
     }
     if !sabotage::on("delete-not-lowered") {
         for id in &going {
-            count_unused(memory, menu, *id);
+            count_unused(memory, catalogue, *id);
             withdraw(memory, *id, now);
         }
     }

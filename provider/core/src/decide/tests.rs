@@ -370,8 +370,8 @@ fn a_removed_pool_is_listed_closed_until_it_is_empty() {
 fn the_same_inputs_give_the_same_decision() {
     let mut world = World::with_node(GROUP_A, true);
     world.increase(GROUP_B, 3);
-    let one = decide(&world.snapshot(), &world.memory, &world.menu, world.now);
-    let two = decide(&world.snapshot(), &world.memory, &world.menu, world.now);
+    let one = decide(&world.snapshot(), &world.memory, &world.catalogue, world.now);
+    let two = decide(&world.snapshot(), &world.memory, &world.catalogue, world.now);
     assert_eq!(one, two);
     assert!(one.next_change_at.is_some_and(|at| at > world.now));
 }

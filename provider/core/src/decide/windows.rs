@@ -74,11 +74,11 @@ struct Fate {
 
 /// Every free node that is kept from the autoscaler, in the order of their records. The others are idle from here on.
 pub(super) fn kept(draft: &mut Draft<'_>, usage: &Usage) -> Vec<(RecordId, HoldFor)> {
-    let menu = draft.menu;
-    let policy = &menu.policy;
+    let catalogue = draft.catalogue;
+    let policy = &catalogue.policy;
     let stocks = stocks(draft);
     draft.memory.windows.retain(|name, _| policy.pool(name).is_some_and(|pool| pool.stabilization.is_some()));
-    let paid_for = LazyCell::new(|| PaidFor::of(usage, menu));
+    let paid_for = LazyCell::new(|| PaidFor::of(usage, catalogue));
     let mut kept = Vec::new();
     for (pool, stock) in policy.pools.iter().zip(stocks) {
         let paid = paid(draft, &paid_for, pool, &stock);
@@ -101,7 +101,7 @@ pub(super) fn kept(draft: &mut Draft<'_>, usage: &Usage) -> Vec<(RecordId, HoldF
 
 /// The free nodes of each pool of the policy, and what is beside them.
 fn stocks(draft: &Draft<'_>) -> Vec<FreeNodes> {
-    let mut stocks: Vec<FreeNodes> = draft.menu.policy.pools.iter().map(|_| FreeNodes::default()).collect();
+    let mut stocks: Vec<FreeNodes> = draft.catalogue.policy.pools.iter().map(|_| FreeNodes::default()).collect();
     for (record, seat) in draft.seated() {
         let Some((stock, pool)) = seat.pool().and_then(|(at, pool)| Some((stocks.get_mut(at)?, pool))) else { continue };
         if matches!(record.state, State::Deleting { .. }) {
@@ -164,7 +164,7 @@ fn paid<'a>(
     stock: &FreeNodes,
 ) -> LookupSet<RecordId> {
     let committed = |free: &&Free| free.proven && free.capacity != CapacityType::Spot;
-    if draft.menu.policy.commitments.is_empty()
+    if draft.catalogue.policy.commitments.is_empty()
         || stock.free.len() + stock.going.len() < 2
         || !stock.free.iter().any(|free| committed(&free))
     {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::engine_clock::Wall;
 use crate::base::ids::PoolName;
 use crate::base::units::{Percent, UsdPerHour};
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::limits::usage::Usage;
 use crate::policy::Pool;
 use crate::state::budget::{BudgetOf, Stage};
@@ -64,14 +64,14 @@ impl fmt::Display for Budget {
 }
 
 /// How every budget of the policy stands: those of the pools in the policy's order, then that of all together.
-pub fn standing(usage: &Usage, menu: &Menu, wall: Wall) -> Vec<Budget> {
-    let policy = &menu.policy;
+pub fn standing(usage: &Usage, catalogue: &Catalogue, wall: Wall) -> Vec<Budget> {
+    let policy = &catalogue.policy;
     let of_pools = policy.pools.iter().any(|pool| pool.limits.max_usd_per_hour.is_some());
     if !of_pools && policy.max_usd_per_hour.is_none() {
         return Vec::new();
     }
     let mut cheapest: BTreeMap<&PoolName, UsdPerHour> = BTreeMap::new();
-    for group in menu.groups.values() {
+    for group in catalogue.groups.values() {
         let price = group.offers.iter().filter_map(|offer| offer.quote(wall).ok()).map(|quote| quote.price).min();
         if let Some(price) = price {
             let least = cheapest.entry(&group.pool).or_insert(price);
@@ -118,13 +118,13 @@ pub(crate) struct Account {
 }
 
 /// The budgets over a pool: its own, then that of all pools.
-pub(crate) fn accounts_over(usage: &Usage, menu: &Menu, pool: &Pool) -> impl Iterator<Item = Account> {
+pub(crate) fn accounts_over(usage: &Usage, catalogue: &Catalogue, pool: &Pool) -> impl Iterator<Item = Account> {
     let spot_only_at = |pool| holds_from(Stage::SpotOnly, SPOT_ONLY_AT, before(usage, pool));
     let own = pool.limits.max_usd_per_hour.map(|limit| {
         let (spent, spot_only_at) = (usage.cash(&pool.name), spot_only_at(Some(&pool.name)));
         Account { all: false, spent, limit, spot_only_at }
     });
-    let all = menu.policy.max_usd_per_hour.map(|limit| {
+    let all = catalogue.policy.max_usd_per_hour.map(|limit| {
         let (spent, spot_only_at) = (usage.total_cash(), spot_only_at(None));
         Account { all: true, spent, limit, spot_only_at }
     });

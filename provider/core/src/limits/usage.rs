@@ -11,8 +11,9 @@ use std::sync::Arc;
 use crate::base::engine_clock::Wall;
 use crate::base::ids::{NodeGroupId, PoolName};
 use crate::base::units::UsdPerHour;
+use crate::catalogue::Catalogue;
 use crate::catalogue::claims::{Claim, Claims};
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::group::Group;
 use crate::limits::commitment::Committed;
 use crate::market::offer::{CapacityType, Market, Place};
 use crate::policy::Pool;
@@ -73,9 +74,9 @@ pub struct Held {
 
 impl Usage {
     /// Notes a change of what is bought under commitments.
-    fn recommit(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: i64, menu: &Menu) {
-        self.committed.note(menu, group, market, price, nodes);
-        self.committed.recount(&menu.policy.commitments);
+    fn recommit(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: i64, catalogue: &Catalogue) {
+        self.committed.note(catalogue, group, market, price, nodes);
+        self.committed.recount(&catalogue.policy.commitments);
     }
 
     /// The cash rate of a pool: the prices of all that is bought, being bought or wanted, less what commitments pay of them.
@@ -94,56 +95,56 @@ impl Usage {
     }
 
     /// The count of a pool that limits its share of spot; `None` for any other.
-    fn share_of(&mut self, group: &Group, menu: &Menu) -> Option<&mut SpotShare> {
-        let rules = menu.policy.pool(&group.pool)?.spot.as_ref()?;
+    fn share_of(&mut self, group: &Group, catalogue: &Catalogue) -> Option<&mut SpotShare> {
+        let rules = catalogue.policy.pool(&group.pool)?.spot.as_ref()?;
         rules.limits_shares().then(|| Arc::make_mut(self.spot.entry(group.pool.clone()).or_default()))
     }
 
     /// Counts one more record.
-    pub fn add(&mut self, record: &Record, group: &Group, menu: &Menu, wall: Wall) {
-        self.apply(record, group, menu, wall, 1);
+    pub fn add(&mut self, record: &Record, group: &Group, catalogue: &Catalogue, wall: Wall) {
+        self.apply(record, group, catalogue, wall, 1);
         if let Some(purchase) = record.purchase() {
-            self.recommit(group, &purchase.market, purchase.price, 1, menu);
+            self.recommit(group, &purchase.market, purchase.price, 1, catalogue);
         }
     }
 
     /// Takes a record out of the count again.
-    pub fn remove(&mut self, record: &Record, group: &Group, menu: &Menu, wall: Wall) {
-        self.apply(record, group, menu, wall, -1);
+    pub fn remove(&mut self, record: &Record, group: &Group, catalogue: &Catalogue, wall: Wall) {
+        self.apply(record, group, catalogue, wall, -1);
         if let Some(purchase) = record.purchase() {
-            self.recommit(group, &purchase.market, purchase.price, -1, menu);
+            self.recommit(group, &purchase.market, purchase.price, -1, catalogue);
         }
     }
 
     /// Counts nodes as being bought in a market, without records: for what-ifs.
-    pub fn add_bought(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: u32, menu: &Menu) {
+    pub fn add_bought(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: u32, catalogue: &Catalogue) {
         *self.targets.entry(group.id.clone()).or_default() += nodes;
         *self.nodes.entry(group.pool.clone()).or_default() += nodes;
-        if let Some(share) = self.share_of(group, menu) {
+        if let Some(share) = self.share_of(group, catalogue) {
             share.bought = share.bought.saturating_add(nodes);
             if market.capacity_type == CapacityType::Spot {
                 share.add(&market.place, i64::from(nodes));
             }
         }
-        self.zone_bought(group, &market.place, i64::from(nodes), menu);
+        self.zone_bought(group, &market.place, i64::from(nodes), catalogue);
         let spend = self.spend.entry(group.pool.clone()).or_default();
         *spend = spend.plus(price.times(nodes));
-        self.recommit(group, market, price, i64::from(nodes), menu);
-        self.claim(&menu.claims(group).under(market.capacity_type).listed, nodes, nodes);
+        self.recommit(group, market, price, i64::from(nodes), catalogue);
+        self.claim(&catalogue.claims(group).under(market.capacity_type).listed, nodes, nodes);
     }
 
-    fn apply(&mut self, record: &Record, group: &Group, menu: &Menu, wall: Wall, sign: i64) {
+    fn apply(&mut self, record: &Record, group: &Group, catalogue: &Catalogue, wall: Wall, sign: i64) {
         let step = |n: &mut u32| *n = if sign > 0 { n.saturating_add(1) } else { n.saturating_sub(1) };
         if record.counts() {
             step(self.targets.entry(group.id.clone()).or_default());
             step(self.nodes.entry(group.pool.clone()).or_default());
         }
-        let Some(Stake { price, claims }) = Stake::of(record, group, menu, wall) else { return };
+        let Some(Stake { price, claims }) = Stake::of(record, group, catalogue, wall) else { return };
         if record.counts() {
-            self.zone_record(record, group, sign, menu);
+            self.zone_record(record, group, sign, catalogue);
         }
         if record.counts()
-            && let Some(share) = self.share_of(group, menu)
+            && let Some(share) = self.share_of(group, catalogue)
         {
             match record.purchase().map(|purchase| &purchase.market) {
                 Some(market) => {
@@ -211,9 +212,9 @@ fn is_there(market: &Market, group: &Group) -> bool {
     market.place.region == group.place.region && market.place.cloud == group.place.cloud
 }
 
-/// The group of a record: from the menu, or as remembered where its pool is gone.
-pub fn group_of<'a>(record: &Record, memory: &'a Memory, menu: &'a Menu) -> Option<&'a Group> {
-    menu.group_or_remembered(&record.group, memory).map(AsRef::as_ref)
+/// The group of a record: from the catalogue, or as remembered where its pool is gone.
+pub fn group_of<'a>(record: &Record, memory: &'a Memory, catalogue: &'a Catalogue) -> Option<&'a Group> {
+    catalogue.group_or_remembered(&record.group, memory).map(AsRef::as_ref)
 }
 
 /// What a record has of the limits that count money and quota.
@@ -224,19 +225,19 @@ struct Stake {
 
 impl Stake {
     /// `None` where nothing is bought and nothing wanted.
-    fn of(record: &Record, group: &Group, menu: &Menu, wall: Wall) -> Option<Self> {
+    fn of(record: &Record, group: &Group, catalogue: &Catalogue, wall: Wall) -> Option<Self> {
         if let Some(purchase) = record.purchase() {
             let market = &purchase.market;
             let claims = if is_there(market, group) {
-                menu.claims(group).under(market.capacity_type).listed.clone()
+                catalogue.claims(group).under(market.capacity_type).listed.clone()
             } else {
-                Claims::of(&menu.policy, &market.place, &group.spec, market.capacity_type).listed
+                Claims::of(&catalogue.policy, &market.place, &group.spec, market.capacity_type).listed
             };
             return Some(Self { price: purchase.price, claims });
         }
         if record.state == State::Wanted {
             let price = group.offers.iter().filter_map(|o| o.quote(wall).ok()).map(|q| q.price).max();
-            return Some(Self { price: price.unwrap_or_default(), claims: menu.claims(group).wanted.clone() });
+            return Some(Self { price: price.unwrap_or_default(), claims: catalogue.claims(group).wanted.clone() });
         }
         None
     }

@@ -6,8 +6,11 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::base::engine_clock::Wall;
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use crate::base::units::{MiB, Milli};
+use crate::market::hazard::Prior;
+use crate::market::price::{Entry, Quote, Unpriced, usable};
 use crate::market::sharing::MigProfile;
 
 /// How capacity is bought.
@@ -281,6 +284,28 @@ impl From<ComputeCapability> for String {
 impl fmt::Display for ComputeCapability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{}.{}", self.major, self.minor))
+    }
+}
+
+/// One way to buy a node of a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Where and how.
+    pub market: Market,
+    /// What the price book holds of it.
+    pub entry: Option<Entry>,
+    /// What is believed of its reclaims before any own node ran there; `None` for capacity that nobody takes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prior: Option<Prior>,
+}
+
+impl Offer {
+    /// Its price at `wall`.
+    ///
+    /// # Errors
+    /// Says why there is none.
+    pub fn quote(&self, wall: Wall) -> Result<&Quote, Unpriced> {
+        usable(self.entry.as_ref(), wall)
     }
 }
 

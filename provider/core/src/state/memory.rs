@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::base::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
+use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
-use crate::catalogue::group::Menu;
 use crate::facts::images::PoolImages;
 use crate::facts::supply::RefusalKind;
 use crate::market::offer::{Market, Place};
@@ -210,7 +210,7 @@ fn rebase(value: &mut Value, by: SignedDuration) {
     }
 }
 
-impl Menu {
+impl Catalogue {
     /// A group by its id: as it is now, or as it was when its pool was still in the policy.
     pub fn group_or_remembered<'a>(&'a self, id: &NodeGroupId, memory: &'a Memory) -> Option<&'a Arc<Group>> {
         self.groups.get(id).or_else(|| memory.groups.get(id).map(|remembered| &remembered.group))

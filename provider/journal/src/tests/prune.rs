@@ -56,7 +56,7 @@ async fn what_is_old_goes_and_a_restart_and_the_rest_stay_whole() {
     assert_eq!(reader.explain(DecisionId(first_kept.0 - 1)).await.unwrap(), None);
     for id in first_kept.0..world.next.0 {
         let inputs = reader.replay_inputs(DecisionId(id)).await.unwrap().unwrap();
-        let again = decide(&inputs.snapshot, &inputs.memory, &inputs.menu(), inputs.now);
+        let again = decide(&inputs.snapshot, &inputs.memory, &inputs.catalogue(), inputs.now);
         assert_eq!(again.plan.actions, reader.explain(DecisionId(id)).await.unwrap().unwrap().actions);
     }
     // Still the same journal to write to, and after a restart.

@@ -72,17 +72,17 @@ async fn the_inputs_of_a_decision_make_it_again() {
         assert_eq!(inputs.prices, *world.prices, "{id}");
         assert_eq!(inputs.market_facts, *world.facts, "{id}");
         assert_eq!(inputs.now, world.now, "{id}");
-        let (menu, at) = (inputs.menu(), (*id, inputs.now));
-        let again = decide(&inputs.snapshot, &inputs.memory, &menu, inputs.now);
-        let again = check(again, &inputs.memory, &inputs.snapshot, &menu, at);
+        let (catalogue, at) = (inputs.catalogue(), (*id, inputs.now));
+        let again = decide(&inputs.snapshot, &inputs.memory, &catalogue, inputs.now);
+        let again = check(again, &inputs.memory, &inputs.snapshot, &catalogue, at);
         let stored = reader.explain(*id).await.unwrap().unwrap();
         assert_eq!(stored.actions, again.plan.actions, "{id}");
         assert_eq!(stored.notes, again.plan.notes, "{id}");
         assert_eq!(stored.explanations, again.plan.explanations, "{id}");
         // The memory that it led to is the next one's, but for the calls between.
-        let menu = world.menu();
-        let first = decide(&inputs.snapshot, &world.memory, &menu, world.now);
-        let first = check(first, &world.memory, &inputs.snapshot, &menu, at);
+        let catalogue = world.catalogue();
+        let first = decide(&inputs.snapshot, &world.memory, &catalogue, world.now);
+        let first = check(first, &world.memory, &inputs.snapshot, &catalogue, at);
         assert_eq!(said(&again.plan), said(&first.plan), "{id}");
         assert_eq!(again.memory, first.memory, "{id}");
         launches += stored.actions.iter().filter(|a| matches!(a, Action::Launch { .. })).count();

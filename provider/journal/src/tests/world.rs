@@ -11,7 +11,8 @@ use stoker_core::base::ids::{
 };
 use stoker_core::base::kinds::{Evidence, ReturnToSpot, Taint, TaintEffect, Workload};
 use stoker_core::base::units::{MiB, Milli, Percent, UsdPerHour};
-use stoker_core::catalogue::group::{Group, Menu};
+use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::group::Group;
 use stoker_core::check::{Verified, check};
 use stoker_core::choose::rank::Scales;
 use stoker_core::decide::orders;
@@ -193,8 +194,8 @@ impl World {
         }
     }
 
-    pub(super) fn menu(&self) -> Menu {
-        Menu::derive(&self.policy, &self.prices, &self.facts)
+    pub(super) fn catalogue(&self) -> Catalogue {
+        Catalogue::derive(&self.policy, &self.prices, &self.facts)
     }
 
     /// Lets time pass, with an inventory that stays fresh.
@@ -229,11 +230,12 @@ impl World {
 
     /// The autoscaler asks for nodes; whether it was accepted.
     async fn try_order(&mut self, journal: &Journal, delta: i32) -> Result<bool, JournalError> {
-        let (menu, group) = (self.menu(), group_id());
+        let (catalogue, group) = (self.catalogue(), group_id());
         let mut after = self.memory.clone();
-        let usage = Usage::count(&self.memory, &menu, Wall(self.now));
+        let usage = Usage::count(&self.memory, &catalogue, Wall(self.now));
         let fresh = |group: &Group| is_fresh(&self.snapshot, group, self.now);
-        let scales = Scales { menu: &menu, memory: &self.memory, usage: &usage, fresh: &fresh, times: Times::at(self.now) };
+        let scales =
+            Scales { catalogue: &catalogue, memory: &self.memory, usage: &usage, fresh: &fresh, times: Times::at(self.now) };
         let Ok((order, _)) = orders::increase(&mut after, &scales, &self.limits[&group], &group, delta) else {
             return Ok(false);
         };
@@ -243,12 +245,12 @@ impl World {
 
     /// The autoscaler deletes the node of a record.
     pub(super) async fn delete(&mut self, journal: &Journal, record: RecordId) -> Result<(), JournalError> {
-        let (menu, group) = (self.menu(), group_id());
+        let (catalogue, group) = (self.catalogue(), group_id());
         let name = self.memory.records[&record].shown_id().to_string();
         let mut after = self.memory.clone();
         let nodes = [orders::NodeRef { provider_id: name.clone(), name: name.clone() }];
         let cluster = self.snapshot.cluster.as_deref();
-        let records = orders::delete(&mut after, &menu, cluster, &group, &nodes, self.now).unwrap();
+        let records = orders::delete(&mut after, &catalogue, cluster, &group, &nodes, self.now).unwrap();
         self.accept(journal, &AcceptedCall::Delete { group, nodes: vec![name], records }, after).await
     }
 
@@ -260,8 +262,8 @@ impl World {
 
     /// What is decided, as the checker leaves it.
     pub(super) fn decided(&self) -> Verified {
-        let decision = decide(&self.snapshot, &self.memory, &self.menu(), self.now);
-        check(decision, &self.memory, &self.snapshot, &self.menu(), (self.next, self.now))
+        let decision = decide(&self.snapshot, &self.memory, &self.catalogue(), self.now);
+        check(decision, &self.memory, &self.snapshot, &self.catalogue(), (self.next, self.now))
     }
 
     /// One pass: decided, checked, written down, taken over. What is to be done.
@@ -376,7 +378,7 @@ impl World {
 
     /// So many registered nodes out of nowhere, in memory, inventory and cluster.
     pub(super) fn populate(&mut self, nodes: u64) {
-        let group = Arc::clone(&self.menu().groups[&group_id()]);
+        let group = Arc::clone(&self.catalogue().groups[&group_id()]);
         for number in 0..nodes {
             let key = LaunchKey::new(format!("prod/{GROUP}/{number}/1")).unwrap();
             let request = LaunchRequest {

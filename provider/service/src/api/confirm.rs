@@ -72,7 +72,7 @@ impl Confirm {
     /// evidence, and only work that was seen counts; so it does of a node that is lost.
     pub async fn quiet(&self, view: &View, group: &NodeGroupId, nodes: &[NodeRef]) -> Result<(), NotQuiet> {
         let pool = view.groups.get(group).map(|shown| &shown.group.pool);
-        if pool.and_then(|pool| view.menu.policy.pool(pool)).is_none_or(|pool| pool.evidence != Evidence::Probe) {
+        if pool.and_then(|pool| view.catalogue.policy.pool(pool)).is_none_or(|pool| pool.evidence != Evidence::Probe) {
             return Ok(());
         }
         let asked =

@@ -129,7 +129,7 @@ impl Keeper {
 
 /// The pools whose floor goes through buffers.
 fn asking(view: &View) -> Vec<PoolName> {
-    let pools = view.menu.policy.pools.iter();
+    let pools = view.catalogue.policy.pools.iter();
     let through = |floor: &stoker_core::policy::rules::warm_floor::WarmFloor| floor.mechanism == Mechanism::CapacityBuffer;
     pools.filter(|pool| pool.warm_floor.as_ref().is_some_and(through)).map(|pool| pool.name.clone()).collect()
 }

@@ -45,7 +45,7 @@ pub async fn run(
 
 /// How many there are in each pool of the policy.
 fn by_pool(guests: &Guests, view: &View) -> BTreeMap<PoolName, u32> {
-    let mut pools: BTreeMap<PoolName, u32> = view.menu.policy.pools.iter().map(|pool| (pool.name.clone(), 0)).collect();
+    let mut pools: BTreeMap<PoolName, u32> = view.catalogue.policy.pools.iter().map(|pool| (pool.name.clone(), 0)).collect();
     for guest in guests.values() {
         let group = view.owner("", guest.node.as_str()).and_then(|group| view.groups.get(group));
         if let Some(pool) = group.and_then(|group| pools.get_mut(&group.group.pool)) {

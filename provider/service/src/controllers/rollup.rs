@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 use stoker_advice::rollup::{Bought, GpuPod, HOUR, NodeContext, NodeHour, OPEN_AFTER, Owner, PodLabels, Rollup, Tally};
 use stoker_core::base::ids::{NodeName, ProviderId};
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::reading::NodeReading;
 use stoker_core::facts::snapshot::ClusterFacts;
 use stoker_core::state::memory::Memory;
@@ -92,7 +92,7 @@ pub async fn run(readings: SharedRollup, journal: ReadingsWriter, followed: Foll
         let shown = view();
         // Before the first list is whole nobody knows who holds what; what is read until then waits for its node to be known.
         if !matches!(facts, Some(None)) {
-            readings.follow(contexts(&shown.memory, &shown.menu, facts.flatten().as_deref(), claims.as_deref()));
+            readings.follow(contexts(&shown.memory, &shown.catalogue, facts.flatten().as_deref(), claims.as_deref()));
         }
         let now = clock.now();
         if stopping || now.duration_since(written_at) >= WRITE_EVERY {
@@ -115,7 +115,7 @@ pub async fn run(readings: SharedRollup, journal: ReadingsWriter, followed: Foll
 /// What is known of each node: what its record says of its machine, and which GPU pods hold it.
 pub fn contexts(
     memory: &Memory,
-    menu: &Menu,
+    catalogue: &Catalogue,
     cluster: Option<&ClusterFacts>,
     pods: Option<&GpuPods>,
 ) -> BTreeMap<NodeName, Arc<NodeContext>> {
@@ -125,7 +125,7 @@ pub fn contexts(
         // Without a cluster a record may know its node's name all the same, and nobody knows its pods.
         let named = memory.records.values().filter_map(|record| match &record.state {
             State::Registered { node: Some(node), .. } => {
-                Some((node.clone(), Arc::new(NodeContext { bought: bought(record, memory, menu), pods: None })))
+                Some((node.clone(), Arc::new(NodeContext { bought: bought(record, memory, catalogue), pods: None })))
             }
             _ => None,
         });
@@ -137,7 +137,7 @@ pub fn contexts(
             .gpu_pods
             .iter()
             .map(|name| pods.and_then(|pods| pods.get(name.as_str())).cloned().unwrap_or_else(|| unknown(name)));
-        NodeContext { bought: record.and_then(|record| bought(record, memory, menu)), pods: Some(holding.collect()) }
+        NodeContext { bought: record.and_then(|record| bought(record, memory, catalogue)), pods: Some(holding.collect()) }
     };
     cluster.nodes.values().map(|node| (node.name.clone(), Arc::new(context(node)))).collect()
 }
@@ -154,9 +154,9 @@ fn unknown(key: &str) -> GpuPod {
     }
 }
 
-fn bought(record: &Record, memory: &Memory, menu: &Menu) -> Option<Bought> {
+fn bought(record: &Record, memory: &Memory, catalogue: &Catalogue) -> Option<Bought> {
     let purchase = record.purchase()?;
-    let group = menu.group_or_remembered(&record.group, memory)?;
+    let group = catalogue.group_or_remembered(&record.group, memory)?;
     Some(Bought {
         pool: group.pool.clone(),
         market: purchase.market.clone(),
@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn a_node_is_what_its_record_bought_and_its_pods_are_told_by_their_claims() {
         let price_tables = PriceTables::load(None, None, at(0)).unwrap();
-        let menu = price_tables.menu(price_tables.policy(None).unwrap());
-        let group = menu.groups.values().next().unwrap();
+        let catalogue = price_tables.catalogue(price_tables.policy(None).unwrap());
+        let group = catalogue.groups.values().next().unwrap();
         let market = Market { place: group.place.clone(), capacity_type: CapacityType::OnDemand };
         let purchase = Purchase {
             key: LaunchKey::new("c/g/1/1").unwrap(),
@@ -240,14 +240,14 @@ mod tests {
             units: Some(1),
         };
         let pods = GpuPods::from([(Arc::clone(&claim.name), claim.clone())]);
-        let known = contexts(&memory, &menu, Some(&cluster), Some(&pods));
+        let known = contexts(&memory, &catalogue, Some(&cluster), Some(&pods));
         let a = &known["a"];
         let bought = a.bought.as_ref().unwrap();
         assert_eq!((&bought.pool, &bought.market, bought.units), (&group.pool, &market, group.units()));
         let [recs, x] = a.pods.as_deref().unwrap() else { panic!("{a:?}") };
         assert_eq!((x, recs.owner.name.as_ref(), &recs.uid), (&claim, "recs", &None));
         assert_eq!(*known["b"], NodeContext { bought: None, pods: Some(Vec::new()) });
-        assert_eq!(contexts(&memory, &menu, None, None), BTreeMap::new(), "nothing names its node");
+        assert_eq!(contexts(&memory, &catalogue, None, None), BTreeMap::new(), "nothing names its node");
     }
 
     /// A process that ends in the middle of an hour writes it, and the next goes on from there.

@@ -62,7 +62,7 @@ pub async fn run(client: Client, engine: EngineHandle, clock: Clock, events: Arc
 }
 
 fn isolated(view: &View) -> bool {
-    view.menu.policy.pools.iter().any(|pool| pool.isolation.is_some())
+    view.catalogue.policy.pools.iter().any(|pool| pool.isolation.is_some())
 }
 
 fn key(pod: &PendingRow) -> String {

@@ -72,7 +72,7 @@ impl Engine {
             Command::Delete { group, nodes, reply } => {
                 let done = self.change(Call::Delete, &group, |engine, memory, now| {
                     let cluster = engine.parts.feeds.cluster();
-                    let records = orders::delete(memory, &engine.menu, cluster.as_deref(), &group, &nodes, now)?;
+                    let records = orders::delete(memory, &engine.catalogue, cluster.as_deref(), &group, &nodes, now)?;
                     let nodes = nodes.iter().map(|node| node.name.clone()).collect();
                     let call = AcceptedCall::Delete { group: group.clone(), nodes, records: records.clone() };
                     Ok((records, call))
@@ -128,9 +128,9 @@ impl Engine {
         let before = Memory::clone(memory);
         let (snapshot, _) = self.parts.feeds.snapshot(&self.parts.executor, &self.parts.clock);
         let times = Times { now, wall: snapshot.wall };
-        let usage = Usage::count(&before, &self.menu, times.wall);
+        let usage = Usage::count(&before, &self.catalogue, times.wall);
         let fresh = |group: &Group| is_fresh(&snapshot, group, now);
-        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, times };
+        let scales = Scales { catalogue: &self.catalogue, memory: &before, usage: &usage, fresh: &fresh, times };
         let limits = self.limits.get(group).ok_or_else(|| orders::OrderRefused::UnknownGroup(group.clone()))?;
         let (order, _) = orders::increase(memory, &scales, limits, group, delta)?;
         Ok(order)

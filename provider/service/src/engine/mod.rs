@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::Times;
 use stoker_core::base::ids::{DecisionId, NodeGroupId};
 use stoker_core::base::sabotage;
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::check::{Verified, check, without_decision};
 use stoker_core::decide::decide;
 use stoker_core::facts::snapshot::Snapshot;
@@ -87,7 +87,7 @@ pub struct Parts {
 pub struct Engine {
     parts: Parts,
     memory: Arc<Memory>,
-    menu: Arc<Menu>,
+    catalogue: Arc<Catalogue>,
     limits: BTreeMap<NodeGroupId, GroupLimits>,
     accounts: Accounts,
     next_decision: DecisionId,
@@ -105,12 +105,12 @@ impl Engine {
     /// An engine that has made no pass yet.
     pub fn new(mut parts: Parts) -> Self {
         let (sender, commands) = mpsc::channel(COMMANDS);
-        let menu = parts.inputs.menu();
+        let catalogue = parts.inputs.catalogue();
         let mut memory = Arc::new(std::mem::take(&mut parts.restored.memory));
         if sabotage::on("restart-forgets") {
             memory = Arc::default();
         }
-        let view = Arc::new(ArcSwap::from_pointee(View::starting(parts.clock.now(), Arc::clone(&menu))));
+        let view = Arc::new(ArcSwap::from_pointee(View::starting(parts.clock.now(), Arc::clone(&catalogue))));
         let handle =
             EngineHandle { commands: sender, view, listing: Arc::default(), connection: Arc::new(AtomicU64::new(u64::MAX)) };
         let next_decision = parts.restored.next_decision;
@@ -120,7 +120,7 @@ impl Engine {
         Self {
             parts,
             memory,
-            menu,
+            catalogue,
             limits: BTreeMap::new(),
             accounts: Accounts::default(),
             next_decision,
@@ -167,14 +167,14 @@ impl Engine {
 
     /// One pass.
     async fn pass(&mut self) {
-        if let Some(menu) = self.parts.inputs.changed() {
-            self.menu = menu;
+        if let Some(catalogue) = self.parts.inputs.changed() {
+            self.catalogue = catalogue;
         }
         let times = self.parts.clock.times();
         if let Err(why) = self.readiness() {
             // Half the facts decide nothing. What was published stays, marked as not to be shown.
             let view =
-                self.publisher.view(times, Err(why), self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory);
+                self.publisher.view(times, Err(why), self.limits.clone(), self.accounts.clone(), &self.catalogue, &self.memory);
             self.handle.view.store(Arc::new(view));
             // Nothing is decided, so no moment of the last decision is worth waking for.
             self.next_change_at = None;
@@ -187,7 +187,8 @@ impl Engine {
             self.parts.listener.failed(&why);
             let ready = Err(NotReady::Journal(why.to_string()));
             self.limits = self.shut();
-            let view = self.publisher.view(times, ready, self.limits.clone(), self.accounts.clone(), &self.menu, &self.memory);
+            let view =
+                self.publisher.view(times, ready, self.limits.clone(), self.accounts.clone(), &self.catalogue, &self.memory);
             self.handle.view.store(Arc::new(view));
         } else {
             self.count_use(times.now).await;
@@ -236,7 +237,7 @@ impl Engine {
         let absorbed = made.is_ok();
         let (Verified { mut plan, memory, findings }, next_change_at) = made.unwrap_or_else(|panicked| {
             let shown = (self.limits.clone(), self.accounts.clone());
-            (without_decision(panicked, &self.memory, shown, (&snapshot, &self.menu), (id, now)), None)
+            (without_decision(panicked, &self.memory, shown, (&snapshot, &self.catalogue), (id, now)), None)
         });
         self.next_change_at = next_change_at;
         let actions = self.parts.executor.fresh(plan.actions, now);
@@ -247,7 +248,7 @@ impl Engine {
             let entry = DecisionEntry {
                 id,
                 at: now,
-                policy: &self.menu.policy,
+                policy: &self.catalogue.policy,
                 prices: self.parts.inputs.prices(),
                 market_facts: self.parts.inputs.market_facts(),
                 snapshot: &snapshot,
@@ -276,7 +277,7 @@ impl Engine {
             Ok(()),
             self.limits.clone(),
             self.accounts.clone(),
-            &self.menu,
+            &self.catalogue,
             &self.memory,
         ));
         self.handle.view.store(Arc::clone(&view));
@@ -304,10 +305,10 @@ impl Engine {
     fn decide(&self, snapshot: &Snapshot, at: (DecisionId, Timestamp)) -> Result<(Verified, Option<Timestamp>), String> {
         // Both are pure, so nothing half-changed is left behind.
         let made = catch_unwind(AssertUnwindSafe(|| {
-            let mut decision = decide(snapshot, &self.memory, &self.menu, at.1);
-            failpoints::spoil(&mut decision, &self.menu);
+            let mut decision = decide(snapshot, &self.memory, &self.catalogue, at.1);
+            failpoints::spoil(&mut decision, &self.catalogue);
             let next_change_at = decision.next_change_at;
-            (check(decision, &self.memory, snapshot, &self.menu, at), next_change_at)
+            (check(decision, &self.memory, snapshot, &self.catalogue, at), next_change_at)
         }));
         made.map_err(|panic| match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
             (Some(said), _) => (*said).to_owned(),

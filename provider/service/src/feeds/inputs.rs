@@ -1,4 +1,4 @@
-//! What the engine decides on: policy, prices and market facts as a menu; suppliers' inventories and the cluster as a snapshot.
+//! What the engine decides on: policy, prices and market facts as a catalogue; suppliers' inventories and the cluster as a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,8 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{Cloud, SupplierName, ZoneId};
-use stoker_core::catalogue::group::Menu;
-use stoker_core::decide::STALE_INVENTORY;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::snapshot::{ClusterFacts, Snapshot};
 use stoker_core::facts::supply::{MarketFacts, Observation};
 use stoker_core::market::offer::Place;
@@ -77,7 +76,7 @@ impl MarketFeed {
     }
 }
 
-/// What changes seldom: the policy, the prices, what suppliers know of their markets. The menu is derived afresh when one of them does.
+/// What changes seldom: the policy, the prices, what suppliers know of their markets. The catalogue is derived afresh when one of them does.
 pub struct Inputs {
     policy: watch::Receiver<Arc<Policy>>,
     prices: Arc<PriceBook>,
@@ -95,23 +94,23 @@ impl Inputs {
         Self { policy, prices, market_facts, used_facts: Arc::default() }
     }
 
-    /// The menu as of now.
-    pub fn menu(&mut self) -> Arc<Menu> {
+    /// The catalogue as of now.
+    pub fn catalogue(&mut self) -> Arc<Catalogue> {
         let policy = Arc::clone(&self.policy.borrow_and_update());
         let facts = Arc::clone(&self.market_facts.borrow_and_update());
-        let menu = Menu::derive(&policy, &self.prices, &facts);
-        self.used_facts = Arc::new(used(&facts, &menu));
-        Arc::new(menu)
+        let catalogue = Catalogue::derive(&policy, &self.prices, &facts);
+        self.used_facts = Arc::new(used(&facts, &catalogue));
+        Arc::new(catalogue)
     }
 
-    /// The menu, if policy or market facts changed since it was last derived.
-    pub fn changed(&mut self) -> Option<Arc<Menu>> {
+    /// The catalogue, if policy or market facts changed since it was last derived.
+    pub fn changed(&mut self) -> Option<Arc<Catalogue>> {
         // A closed channel means that its owner stopped: what it last said stands.
         let changed = self.policy.has_changed().unwrap_or(false) || self.market_facts.has_changed().unwrap_or(false);
-        changed.then(|| self.menu())
+        changed.then(|| self.catalogue())
     }
 
-    /// Whether every supplier has told of its markets: without, the menu would lack all of its groups.
+    /// Whether every supplier has told of its markets: without, the catalogue would lack all of its groups.
     ///
     /// # Errors
     /// Names one that has not.
@@ -126,15 +125,15 @@ impl Inputs {
         &self.prices
     }
 
-    /// The market facts that the current menu rests on.
+    /// The market facts that the current catalogue rests on.
     pub const fn market_facts(&self) -> &Arc<AllMarketFacts> {
         &self.used_facts
     }
 }
 
-/// The part of the facts that the menu's groups rest on: what has to be kept to derive them again.
-fn used(facts: &AllMarketFacts, menu: &Menu) -> AllMarketFacts {
-    let places: BTreeSet<&Place> = menu.groups.values().map(|group| &group.place).collect();
+/// The part of the facts that the catalogue's groups rest on: what has to be kept to derive them again.
+fn used(facts: &AllMarketFacts, catalogue: &Catalogue) -> AllMarketFacts {
+    let places: BTreeSet<&Place> = catalogue.groups.values().map(|group| &group.place).collect();
     let zones: BTreeSet<(&Cloud, &ZoneId)> = places.iter().map(|place| (&place.cloud, &place.zone)).collect();
     let of = |told: &MarketFacts| MarketFacts {
         clouds: told.clouds.clone(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use notify::{RecursiveMode, Watcher as _};
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::market::price::PriceBook;
 use stoker_core::policy::Policy;
 use tokio::sync::{Notify, watch};
@@ -71,8 +71,8 @@ pub struct PolicyWatch {
 
 /// Logs each name in the policy that yields no group.
 pub fn warn_of_unmatched(policy: &Arc<Policy>, book: &PriceBook, facts: &AllMarketFacts) {
-    let menu = Menu::derive(policy, book, facts);
-    for Unmatched { pool, kind, name, reason } in unmatched(&menu, book, facts) {
+    let catalogue = Catalogue::derive(policy, book, facts);
+    for Unmatched { pool, kind, name, reason } in unmatched(&catalogue, book, facts) {
         tracing::warn!(%pool, %kind, name, reason, "a name in the policy matches nothing");
     }
 }

@@ -65,10 +65,10 @@ impl Observer {
             self.metrics.decided(kind, 1);
         }
         self.metrics.publish(gauges(pass.view));
-        let View { menu, memory, .. } = pass.view;
-        let (menu, memory) = (Arc::clone(menu), Arc::clone(memory));
+        let View { catalogue, memory, .. } = pass.view;
+        let (catalogue, memory) = (Arc::clone(catalogue), Arc::clone(memory));
         let (cluster, floors) = (pass.snapshot.cluster.clone(), pass.view.accounts.floors.clone());
-        self.metrics.fleet(Fleet { menu, memory, cluster, floors });
+        self.metrics.fleet(Fleet { catalogue, memory, cluster, floors });
         for (supplier, inventory) in &pass.snapshot.suppliers {
             if let Some(inventory) = inventory {
                 self.metrics.feed_seen(Feed::Supplier(supplier.clone()), inventory.as_of);

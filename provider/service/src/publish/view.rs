@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{NodeGroupId, NodeName};
 use stoker_core::base::sabotage;
-use stoker_core::catalogue::group::{Group, Menu};
+use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::group::Group;
 use stoker_core::limits::usage::group_of;
 use stoker_core::plan::{Accounts, GroupLimits};
 use stoker_core::state::memory::Memory;
@@ -52,8 +53,8 @@ pub struct View {
     pub owners: HashMap<String, NodeGroupId>,
     /// How budgets and commitments stand.
     pub accounts: Accounts,
-    /// The menu it was made from.
-    pub menu: Arc<Menu>,
+    /// The catalogue it was made from.
+    pub catalogue: Arc<Catalogue>,
     /// The memory it was made from.
     pub memory: Arc<Memory>,
 }
@@ -114,7 +115,7 @@ impl Publisher {
         ready: Result<(), NotReady>,
         limits: BTreeMap<NodeGroupId, GroupLimits>,
         accounts: Accounts,
-        menu: &Arc<Menu>,
+        catalogue: &Arc<Catalogue>,
         memory: &Arc<Memory>,
     ) -> View {
         let mut instances: BTreeMap<&NodeGroupId, Vec<InstanceView>> = BTreeMap::new();
@@ -135,13 +136,13 @@ impl Publisher {
         }
         let mut groups = BTreeMap::new();
         for (id, limits) in limits {
-            let Some(group) = menu.group_or_remembered(&id, memory) else { continue };
+            let Some(group) = catalogue.group_or_remembered(&id, memory) else { continue };
             let instances = instances.remove(&id).unwrap_or_default();
             let template = self.template(group);
             groups.insert(id, Arc::new(GroupView { group: Arc::clone(group), limits, instances, template }));
         }
         self.templates.retain(|id, _| groups.contains_key(id));
-        View { at, wall, ready, groups, owners, accounts, menu: Arc::clone(menu), memory: Arc::clone(memory) }
+        View { at, wall, ready, groups, owners, accounts, catalogue: Arc::clone(catalogue), memory: Arc::clone(memory) }
     }
 
     fn template(&mut self, group: &Arc<Group>) -> Bytes {
@@ -178,7 +179,7 @@ fn status(state: &State) -> Option<InstanceStatus> {
 
 impl View {
     /// A view before the first pass.
-    pub fn starting(at: Timestamp, menu: Arc<Menu>) -> Self {
+    pub fn starting(at: Timestamp, catalogue: Arc<Catalogue>) -> Self {
         Self {
             at,
             wall: Wall(at),
@@ -186,7 +187,7 @@ impl View {
             groups: BTreeMap::new(),
             owners: HashMap::new(),
             accounts: Accounts::default(),
-            menu,
+            catalogue,
             memory: Arc::default(),
         }
     }
@@ -205,6 +206,6 @@ impl View {
 
     /// The group that a record belongs to.
     pub fn group_of_record<'a>(&'a self, record: &stoker_core::state::record::Record) -> Option<&'a Group> {
-        group_of(record, &self.memory, &self.menu)
+        group_of(record, &self.memory, &self.catalogue)
     }
 }

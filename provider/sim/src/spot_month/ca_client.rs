@@ -8,7 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::DecisionId;
 use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
-use stoker_core::catalogue::group::{Group, Menu};
+use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::group::Group;
 use stoker_core::catalogue::template::GPU_LABEL;
 use stoker_core::check::check;
 use stoker_core::choose::rank::Scales;
@@ -57,7 +58,7 @@ pub(super) struct Desk {
     pub(super) broken: Vec<String>,
     /// When the decision asked to be made again.
     pub(super) again: Option<Timestamp>,
-    menu: Menu,
+    catalogue: Catalogue,
     memory: Memory,
     supplier: SupplierName,
     limits: BTreeMap<NodeGroupId, GroupLimits>,
@@ -70,7 +71,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(cloud: Cloud, menu: Menu, supplier: SupplierName, start: Timestamp) -> Self {
+    pub(super) fn new(cloud: Cloud, catalogue: Catalogue, supplier: SupplierName, start: Timestamp) -> Self {
         let mut memory = Memory::default();
         orders::begin_session(&mut memory);
         let mut desk = Self {
@@ -80,7 +81,7 @@ impl Desk {
             drains: BTreeMap::new(),
             broken: Vec::new(),
             again: None,
-            menu,
+            catalogue,
             memory,
             supplier,
             limits: BTreeMap::new(),
@@ -127,7 +128,7 @@ impl Desk {
             let up = self.cloud.machines().get(number).is_some_and(|machine| machine.ready <= seconds);
             let group = made.key.as_str().split('/').nth(1)?;
             (up && !self.facts.nodes.contains_key(&made.node_name))
-                .then(|| self.menu.groups.get(group).map(|group| (made.as_ref(), group)))?
+                .then(|| self.catalogue.groups.get(group).map(|group| (made.as_ref(), group)))?
         })
     }
 
@@ -137,9 +138,9 @@ impl Desk {
         for _ in 0..MOST_PASSES {
             let mut snapshot = self.snapshot(std::mem::take(&mut outcomes));
             snapshot.drains = std::mem::take(&mut self.drains);
-            let decision = decide(&snapshot, &self.memory, &self.menu, self.now);
+            let decision = decide(&snapshot, &self.memory, &self.catalogue, self.now);
             self.again = decision.next_change_at;
-            match check(decision, &self.memory, &snapshot, &self.menu, (DecisionId(1), self.now)).sound() {
+            match check(decision, &self.memory, &snapshot, &self.catalogue, (DecisionId(1), self.now)).sound() {
                 Ok((plan, memory)) => {
                     self.memory = memory;
                     self.limits = plan.limits;
@@ -228,11 +229,12 @@ impl Desk {
 
     fn order(&mut self, id: &NodeGroupId, delta: i32) -> Result<(), CaError> {
         let before = self.memory.clone();
-        let usage = Usage::count(&before, &self.menu, Wall(self.now));
+        let usage = Usage::count(&before, &self.catalogue, Wall(self.now));
         let snapshot = self.snapshot(BTreeMap::new());
         let now = self.now;
         let fresh = |group: &Group| is_fresh(&snapshot, group, now);
-        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, times: Times::at(now) };
+        let scales =
+            Scales { catalogue: &self.catalogue, memory: &before, usage: &usage, fresh: &fresh, times: Times::at(now) };
         let limits = self.limits.get(id).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {id}")))?;
         let filed = orders::increase(&mut self.memory, &scales, limits, id, delta);
         filed.map_err(|why| CaError::new(PRECONDITION, why.to_string()))?;
@@ -298,7 +300,7 @@ impl CaClient for Desk {
         let id = Self::id(group)?;
         let plain = |node: &NodeRef| orders::NodeRef { provider_id: node.provider_id.clone(), name: node.name.clone() };
         let nodes: Vec<orders::NodeRef> = nodes.iter().map(plain).collect();
-        let gone = orders::delete(&mut self.memory, &self.menu, Some(&self.facts), &id, &nodes, self.now);
+        let gone = orders::delete(&mut self.memory, &self.catalogue, Some(&self.facts), &id, &nodes, self.now);
         gone.map_err(|why| CaError::new(PRECONDITION, why.to_string()))?;
         self.pass();
         Ok(())
@@ -309,7 +311,7 @@ impl CaClient for Desk {
     }
 
     async fn template(&mut self, group: &str) -> Result<Template, CaError> {
-        let group = self.menu.groups.get(group).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))?;
+        let group = self.catalogue.groups.get(group).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))?;
         Ok(group.template.clone())
     }
 
@@ -327,6 +329,6 @@ impl CaClient for Desk {
         options: &[ExpanderOption],
         _: &BTreeMap<String, Arc<Template>>,
     ) -> Result<Vec<String>, CaError> {
-        Ok(in_process::best_options(options, &self.menu, &self.limits))
+        Ok(in_process::best_options(options, &self.catalogue, &self.limits))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use stoker_core::base::ids::{Cloud, GpuModel, IdError, InstanceType, Region, SupplierName, ZoneId};
 use stoker_core::base::units::{MiB, Milli};
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
@@ -34,9 +34,9 @@ pub(super) fn indices(place: &Place) -> Option<(usize, usize)> {
 }
 
 /// The groups of a policy here.
-pub(super) fn menu(policy: Policy, start: Timestamp) -> Result<Menu, IdError> {
+pub(super) fn catalogue(policy: Policy, start: Timestamp) -> Result<Catalogue, IdError> {
     let facts = MarketFacts { clouds: [Cloud::new(CLOUD)?].into(), ..MarketFacts::default() };
-    Ok(Menu::derive(&Arc::new(policy), &book(start)?, &BTreeMap::from([(supplier()?, facts)])))
+    Ok(Catalogue::derive(&Arc::new(policy), &book(start)?, &BTreeMap::from([(supplier()?, facts)])))
 }
 
 fn book(start: Timestamp) -> Result<PriceBook, IdError> {

@@ -51,9 +51,9 @@ pub fn replay(month: &Month, policy: &RawPolicy, settings: Settings, saving: Sav
         .map_err(|faults| NotPlayed::Policy(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
     let start = Timestamp::UNIX_EPOCH;
     let region = |error: stoker_core::base::ids::IdError| NotPlayed::Region(error.to_string());
-    let menu = sold::menu(policy, start).map_err(region)?;
+    let catalogue = sold::catalogue(policy, start).map_err(region)?;
     let cloud = Cloud::new(month.seed, month.weather.clone());
-    let desk = Desk::new(cloud, menu, sold::supplier().map_err(region)?, start);
+    let desk = Desk::new(cloud, catalogue, sold::supplier().map_err(region)?, start);
     let mut play = Play {
         autoscaler: Autoscaler::new(desk, MemoryCluster::new(Scoring::MostAllocated), settings),
         ledger: Ledger::new(&month.jobs, saving),

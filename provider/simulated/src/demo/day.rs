@@ -258,7 +258,7 @@ impl Day {
         for (machine, up) in self.running.simulated.machines(self.now) {
             there.insert(machine.provider_id.clone());
             let Ok(key) = machine.key.as_str().parse::<KeyParts>() else { continue };
-            let Some(group) = view.menu.group_or_remembered(&key.group, &view.memory) else {
+            let Some(group) = view.catalogue.group_or_remembered(&key.group, &view.memory) else {
                 self.played.broken.push(format!("{}: {} belongs to an unknown group", self.now, machine.provider_id));
                 continue;
             };

@@ -44,10 +44,10 @@ impl Desk {
         self.open()?;
         let before = self.memory.clone();
         let times @ Times { now, wall } = self.times;
-        let usage = Usage::count(&before, &self.menu, wall);
+        let usage = Usage::count(&before, &self.catalogue, wall);
         let snapshot = self.snapshot();
         let fresh = |group: &Group| is_fresh(&snapshot, group, now);
-        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, times };
+        let scales = Scales { catalogue: &self.catalogue, memory: &before, usage: &usage, fresh: &fresh, times };
         let limits = self.limits.get(id).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {id}")))?;
         let filed = orders::increase(&mut self.memory, &scales, limits, id, delta);
         filed.map_err(|why| CaError::new(PRECONDITION, why.to_string()))?;
@@ -120,7 +120,7 @@ impl CaClient for Desk {
 
     async fn template(&mut self, group: &str) -> Result<Template, CaError> {
         self.open()?;
-        let known = self.menu.groups.get(group).or_else(|| self.memory.groups.get(group).map(|known| &known.group));
+        let known = self.catalogue.groups.get(group).or_else(|| self.memory.groups.get(group).map(|known| &known.group));
         Ok(known.ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))?.template.clone())
     }
 
@@ -141,6 +141,6 @@ impl CaClient for Desk {
         _: &BTreeMap<String, Arc<Template>>,
     ) -> Result<Vec<String>, CaError> {
         self.open()?;
-        Ok(in_process::best_options(options, &self.menu, &self.limits))
+        Ok(in_process::best_options(options, &self.catalogue, &self.limits))
     }
 }

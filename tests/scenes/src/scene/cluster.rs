@@ -96,7 +96,7 @@ impl Scene {
             }
             let group = machine.made.key.as_str().split('/').nth(1).unwrap_or_default();
             let known = self.desk().memory.groups.get(group).map(|known| &known.group);
-            let Some(group) = self.desk().menu.groups.get(group).or(known) else { continue };
+            let Some(group) = self.desk().catalogue.groups.get(group).or(known) else { continue };
             let mut labels = group.template.labels.clone();
             labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
             joins.push(NodeView {
@@ -131,7 +131,7 @@ impl Scene {
             self.tell("cluster", &format!("{} is {}", node.name, if ready { "Ready" } else { "not Ready" }));
             self.moved();
             if let (true, true, Some(machine)) = (ready, self.probed, self.desk().cloud.of_node(&node.name)) {
-                let gpus = self.desk().menu.groups.get(machine.made.key.as_str().split('/').nth(1).unwrap_or_default());
+                let gpus = self.desk().catalogue.groups.get(machine.made.key.as_str().split('/').nth(1).unwrap_or_default());
                 let gpus = gpus.map_or(1, |group| group.spec.gpus.0 / 1000);
                 let (instances, ours, unheard) = (self.instances, self.desk().ours(), self.deaf);
                 let mut probe = Probe::new(&node.name, (gpus, instances), ours, now);

@@ -54,11 +54,11 @@ impl Scene {
         let (desk, served) = (self.desk(), Some(self.desk().buffers));
         let mut pods = Vec::new();
         for floor in &desk.accounts.floors {
-            let Some(pool) = desk.menu.policy.pool(&floor.pool) else { continue };
+            let Some(pool) = desk.catalogue.policy.pool(&floor.pool) else { continue };
             if !pool.warm_floor.as_ref().is_some_and(|floor| floor.is_kept_by_buffers(served)) {
                 continue;
             }
-            let gpus = desk.menu.pool_groups(&pool.name).map(|group| group.units()).min().unwrap_or(1);
+            let gpus = desk.catalogue.pool_groups(&pool.name).map(|group| group.units()).min().unwrap_or(1);
             // After those of the cluster, and old enough to be acted on.
             let of = |n: u32| PodView {
                 id: format!("~buffer/{}-{n}", pool.name),

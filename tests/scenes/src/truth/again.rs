@@ -109,7 +109,7 @@ impl Scene {
             })
             .collect();
         for (id, group) in fresh {
-            let pool = self.desk().menu.groups.get(&group).map(|group| group.pool.clone());
+            let pool = self.desk().catalogue.groups.get(&group).map(|group| group.pool.clone());
             let waiting = self.autoscaler.cluster().all_pods().filter(|pod| pod.node.is_none());
             let of_pool = |pod: &str| {
                 self.pods.get(pod).is_some_and(|living| pool.as_ref().is_some_and(|p| living.spec.pool == p.as_str()))
@@ -128,7 +128,7 @@ impl Scene {
     fn bought(&mut self, at: Timestamp, group: &NodeGroupId, record: RecordId) {
         let recent = |given: &&GivenUp| given.group == *group && at.duration_since(given.at) < NOT_AGAIN_WITHIN;
         let Some(last) = self.truth.given_up.iter().rfind(recent).cloned() else { return };
-        let Some(pool) = self.desk().menu.groups.get(group).map(|group| group.pool.clone()) else { return };
+        let Some(pool) = self.desk().catalogue.groups.get(group).map(|group| group.pool.clone()) else { return };
         let (asked, before) = (self.asked_of(&pool), last.asked);
         let sold = self.desk().cloud.sold.iter().filter(|(when, of, _)| *when >= last.at && *when <= at && of == group);
         let again = sold.count();

@@ -59,7 +59,7 @@ impl Scene {
 
     /// Floors that lack nodes, by what their pools always keep, with what the provider says keeps those from coming.
     pub(crate) fn floors_lack(&self) -> Vec<(PoolName, usize, u32, Option<String>)> {
-        let pools = self.desk().menu.policy.pools.iter();
+        let pools = self.desk().catalogue.policy.pools.iter();
         let lacks = pools.filter_map(|pool| {
             let floor = pool.warm_floor.as_ref()?;
             if pool.off_hours.as_ref().is_some_and(|off| off.at(self.desk().wall().0).0) {
@@ -75,7 +75,7 @@ impl Scene {
 
     /// What explains that a floor cannot be filled, as the world truly is; `None` where what the provider says is not so, or explains nothing.
     pub(crate) fn explains(&self, pool: &PoolName, said: &str) -> Option<&'static str> {
-        let pool = self.desk().menu.policy.pool(pool)?;
+        let pool = self.desk().catalogue.policy.pool(pool)?;
         let machines = || self.desk().cloud.machines.values().filter(|machine| machine.ends_at.is_none());
         let of_pool = || machines().filter(|machine| self.pool_of_machine(machine).is_some_and(|(of, _)| of.name == pool.name));
         let counted: u32 = {
@@ -88,7 +88,7 @@ impl Scene {
         if said.starts_with("limits.maxUsdPerHour") {
             let spent: i64 = of_pool().map(|machine| crate::market::price(&machine.made.market)).sum();
             let limit = pool.limits.max_usd_per_hour.map_or(i64::MAX, |limit| limit.0);
-            let offers = self.desk().menu.pool_groups(&pool.name).flat_map(|group| &group.offers);
+            let offers = self.desk().catalogue.pool_groups(&pool.name).flat_map(|group| &group.offers);
             let dearest = offers.map(|offer| crate::market::price(&offer.market)).max().unwrap_or(0);
             // From nine tenths on nothing is bought on demand, until it is two points less.
             return (spent + dearest > limit / 100 * 88).then_some("budget");
@@ -100,7 +100,7 @@ impl Scene {
             };
             // Four of the smallest machine. Those that were ordered and are not there yet count too.
             let named =
-                self.desk().menu.policy.quotas.iter().find(|quota| said.starts_with(&format!("quota {} ", quota.name)))?;
+                self.desk().catalogue.policy.quotas.iter().find(|quota| said.starts_with(&format!("quota {} ", quota.name)))?;
             return (used(named) + 8 > named.share()).then_some("quota");
         }
         if said.contains("market returned") || said.contains("being retried") || said.contains("reclaim") {
@@ -136,7 +136,7 @@ impl Scene {
         let short = |market: &Market| cloud.short_at.get(&market.to_string()).is_some_and(lately);
         // Of a region that takes many back all spot is left alone.
         let spot_short = cloud.short_at.iter().any(|(market, at)| market.ends_with("/spot") && lately(at));
-        let offers = self.desk().menu.pool_groups(&pool.name).flat_map(|group| &group.offers);
+        let offers = self.desk().catalogue.pool_groups(&pool.name).flat_map(|group| &group.offers);
         let mut markets = offers.map(|offer| &offer.market);
         markets
             .all(|market| !cloud.sells(market) || short(market) || (market.capacity_type == CapacityType::Spot && spot_short))
@@ -149,7 +149,9 @@ impl Scene {
 
     /// Whether quota, budget or `maxNodes` truly keep a pool from growing.
     pub(crate) fn is_full(&self, pool: &str) -> bool {
-        let Some(pool) = self.desk().menu.policy.pools.iter().find(|known| known.name.as_str() == pool) else { return false };
+        let Some(pool) = self.desk().catalogue.policy.pools.iter().find(|known| known.name.as_str() == pool) else {
+            return false;
+        };
         let mut of_pool = self.desk().limits.iter().filter(|(id, limits)| limits.listed && self.group_is_of(id.as_str(), pool));
         of_pool.all(|(_, limits)| {
             let Some(closed) = &limits.closed else { return false };
@@ -163,7 +165,7 @@ impl Scene {
     }
 
     pub(super) fn group_is_of(&self, group: &str, pool: &Pool) -> bool {
-        self.desk().menu.groups.get(group).is_some_and(|group| group.pool == pool.name)
+        self.desk().catalogue.groups.get(group).is_some_and(|group| group.pool == pool.name)
     }
 
     /// Whether nodes of a pool are on their way, or a pod took one a moment ago.
@@ -180,10 +182,10 @@ impl Scene {
     /// up to half an hour where a group failed again and again.
     fn waits_for_autoscaler(&self, pool: &PoolName) -> bool {
         let served = Some(self.desk().buffers);
-        let floor = self.desk().menu.policy.pool(pool).and_then(|pool| pool.warm_floor.as_ref());
+        let floor = self.desk().catalogue.policy.pool(pool).and_then(|pool| pool.warm_floor.as_ref());
         let alone = |group: &NodeGroupId| self.truth.left_alone.get(group.as_str()).is_some_and(|until| *until > self.now);
         floor.is_some_and(|floor| floor.is_kept_by_buffers(served))
-            && self.desk().menu.pool_groups(pool).all(|group| alone(&group.id))
+            && self.desk().catalogue.pool_groups(pool).all(|group| alone(&group.id))
     }
 
     /// A floor lacks nodes only where the world explains it, and the provider says so.

@@ -64,7 +64,7 @@ impl Scene {
         let by_policy = self.pool_of_node(node).is_some_and(|(pool, _, bought)| {
             let moves = pool.spot.as_ref().is_some_and(|spot| spot.return_to_spot == ReturnToSpot::Busy);
             let back = moves && bought == CapacityType::OnDemand && self.goes_back_to_spot(machine);
-            let commitments = &self.desk().menu.policy.commitments;
+            let commitments = &self.desk().catalogue.policy.commitments;
             let ends_soon = |until: Timestamp| until.duration_since(self.desk().wall().0) <= ENDS_WITHIN;
             let ends = commitments.iter().filter_map(|commitment| commitment.until).any(ends_soon);
             back || (bought == CapacityType::Reserved && ends)

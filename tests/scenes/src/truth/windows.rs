@@ -39,7 +39,8 @@ impl Scene {
         let born = ordered.map_or(machine.made.launched_at, |at| at.min(machine.made.launched_at));
         let lived = Truth::passed(born, now) + SignedDuration::from_secs(15);
         let of_pool = records.filter(|record| record.order.is_some() && record.instance().is_some());
-        let of_pool = of_pool.filter(|record| self.desk().menu.groups.get(&record.group).is_some_and(|g| g.pool == pool.name));
+        let of_pool =
+            of_pool.filter(|record| self.desk().catalogue.groups.get(&record.group).is_some_and(|g| g.pool == pool.name));
         let grew = of_pool.filter_map(|record| self.desk().ordered.get(&record.id)).max();
         let quiet = grew.map_or(SignedDuration::MAX, |at| Truth::passed(*at, now));
         // In off-hours nodes beyond their limit wait for nothing.

@@ -6,7 +6,8 @@ use super::*;
 use crate::base::engine_clock::Wall;
 use crate::base::ids::{Cloud, GpuModel, Region, SupplierName, ZoneId};
 use crate::base::units::{MiB, Milli};
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::facts::supply::MarketFacts;
 use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
@@ -14,7 +15,7 @@ use crate::policy::{Policy, RawPolicy};
 
 /// A pool with three shapes of one GPU model: 1 GPU at $0.80, 4 GPUs at $4.60, 8 GPUs at $16.00.
 struct Fleet {
-    menu: Menu,
+    catalogue: Catalogue,
 }
 
 impl Fleet {
@@ -57,13 +58,13 @@ impl Fleet {
         }
         let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
         let suppliers = BTreeMap::from([(SupplierName::new("test").unwrap(), facts)]);
-        Self { menu: Menu::derive(&policy, &book, &suppliers) }
+        Self { catalogue: Catalogue::derive(&policy, &book, &suppliers) }
     }
 
     /// What a pod may use while the named types can be had.
     fn admitted(&self, pod: &PodNeeds, open: &[&str]) -> Vec<(String, Admitted)> {
-        let shapes: Vec<Shape<'_>> = self.menu.groups.values().map(|group| shape(group, open)).collect();
-        let pool = &self.menu.policy.pools[0];
+        let shapes: Vec<Shape<'_>> = self.catalogue.groups.values().map(|group| shape(group, open)).collect();
+        let pool = &self.catalogue.policy.pools[0];
         admitted(pod, &shapes, pool.isolation.unwrap(), pool.waiting)
             .into_iter()
             .map(|(name, why)| (name.to_string(), why))
@@ -146,7 +147,7 @@ fn a_dear_shape_opens_when_waiting_has_cost_what_it_costs_more() {
 
 #[test]
 fn each_shape_of_an_isolated_pool_has_a_taint_and_an_id_of_its_own() {
-    let (open, isolated) = (Fleet::new(&json!(null)).menu, Fleet::new(&json!({ "maxCostRatio": 1.0 })).menu);
+    let (open, isolated) = (Fleet::new(&json!(null)).catalogue, Fleet::new(&json!({ "maxCostRatio": 1.0 })).catalogue);
     for group in isolated.groups.values() {
         let taint = shape_taint(&group.place.instance_type);
         assert!(group.template.taints.contains(&taint), "{:?}", group.template.taints);

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::base::engine_clock::Wall;
 use crate::market::offer::CapacityType::OnDemand;
-use crate::testing::{L4, Row, menu, now};
+use crate::testing::{L4, Row, catalogue, now};
 
 /// An L4 at $0.80 on demand.
 const ONE_ZONE: [Row; 1] = [(L4, "use1-az1", OnDemand, 800_000)];
@@ -13,7 +13,7 @@ fn pool(limits: &Value) -> Value {
 }
 
 fn told(limits: &Value, quotas: &Value) -> Vec<String> {
-    warnings(&menu(&pool(limits), quotas, &ONE_ZONE), Wall(now())).iter().map(ToString::to_string).collect()
+    warnings(&catalogue(&pool(limits), quotas, &ONE_ZONE), Wall(now())).iter().map(ToString::to_string).collect()
 }
 
 fn quota(limit: u32, used: u32) -> Value {
@@ -53,7 +53,7 @@ fn a_warm_floor_that_its_limits_do_not_let_through_is_told() {
         let mut pool = pool(&json!({ "minNodes": 1, "maxNodes": 9, "maxUsdPerHour": 1.7 }));
         pool["warmFloor"] = json!({ "nodes": 3 });
         pool["offHours"] = off;
-        let told = warnings(&menu(&pool, &json!([]), &ONE_ZONE), Wall(now()));
+        let told = warnings(&catalogue(&pool, &json!([]), &ONE_ZONE), Wall(now()));
         told.iter().map(|warning| warning.to_string()[..60].to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(warm(Value::Null), ["pool pool: only 2 of warmFloor.nodes 3 can be bought (limits"]);
@@ -64,14 +64,14 @@ fn a_warm_floor_that_its_limits_do_not_let_through_is_told() {
 
 #[test]
 fn what_commitments_pay_for_is_counted_in_a_floor() {
-    let menu = menu(&pool(&json!({ "minNodes": 3, "maxNodes": 9, "maxUsdPerHour": 1.7 })), &json!([]), &ONE_ZONE);
-    assert_eq!(warnings(&menu, Wall(now())).len(), 1, "$2.40 are above $1.70");
+    let catalogue = catalogue(&pool(&json!({ "minNodes": 3, "maxNodes": 9, "maxUsdPerHour": 1.7 })), &json!([]), &ONE_ZONE);
+    assert_eq!(warnings(&catalogue, Wall(now())).len(), 1, "$2.40 are above $1.70");
     let covered = |until: Value| {
-        let mut policy = Policy::clone(&menu.policy);
+        let mut policy = Policy::clone(&catalogue.policy);
         let raw = json!([{ "name": "ri", "cloud": "aws", "kind": "reserved-instance", "region": "us-east-1",
                            "instanceType": "g6.xlarge", "nodes": 1, "usdPerHour": 0.5, "until": until }]);
         policy.commitments = crate::testing::commitments(&raw);
-        warnings(&menu.under(std::sync::Arc::new(policy)), Wall(now())).iter().map(ToString::to_string).collect::<Vec<_>>()
+        warnings(&catalogue.under(std::sync::Arc::new(policy)), Wall(now())).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(covered(json!("2027-01-01T00:00:00Z")), Vec::<String>::new(), "two nodes cost cash: $1.60");
     let ended = covered(json!("2026-10-01T00:00:00Z"));
@@ -84,15 +84,15 @@ fn what_commitments_pay_for_is_counted_in_a_floor() {
 
 #[test]
 fn floors_that_fit_one_by_one_are_told_where_they_do_not_fit_together() {
-    let menu = menu(&pool(&json!({ "minNodes": 2, "maxNodes": 9 })), &quota(12, 0), &ONE_ZONE);
-    let mut policy = Policy::clone(&menu.policy);
+    let catalogue = catalogue(&pool(&json!({ "minNodes": 2, "maxNodes": 9 })), &quota(12, 0), &ONE_ZONE);
+    let mut policy = Policy::clone(&catalogue.policy);
     let mut other = policy.pools[0].clone();
     other.name = PoolName::new("other").unwrap();
     policy.pools.push(other);
-    let menu = crate::testing::menu_of(policy, &ONE_ZONE);
+    let catalogue = crate::testing::catalogue_of(policy, &ONE_ZONE);
     // Two nodes of each are 16 vCPU; 12 hold three.
     assert_eq!(
-        warnings(&menu, Wall(now())),
+        warnings(&catalogue, Wall(now())),
         [Warning::FloorBesideOthers { pool: PoolName::new("other").unwrap(), field: "limits.minNodes", min: 2, found: 1 }]
     );
 }
@@ -111,8 +111,8 @@ fn a_quota_that_others_overdraw_is_told() {
 #[test]
 fn a_save_that_a_notice_leaves_no_time_for_is_told() {
     let told = |save: &str, clouds: &[&str]| {
-        let mut menu = menu(&pool(&json!({ "maxNodes": 9 })), &json!([]), &ONE_ZONE);
-        let mut policy = Policy::clone(&menu.policy);
+        let mut catalogue = catalogue(&pool(&json!({ "maxNodes": 9 })), &json!([]), &ONE_ZONE);
+        let mut policy = Policy::clone(&catalogue.policy);
         let raw = json!({
             "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test",
             "pools": [{ "name": "pool", "workload": "training", "gpu": { "models": ["L4"] },
@@ -120,8 +120,8 @@ fn a_save_that_a_notice_leaves_no_time_for_is_told() {
                         "capacity": { "prefer": ["spot"], "spot": { "checkpointSave": save } }, "limits": { "maxNodes": 9 } }],
         });
         policy.pools = Policy::try_from_raw(&serde_json::from_value(raw).unwrap()).unwrap().pools;
-        menu.policy = std::sync::Arc::new(policy);
-        warnings(&menu, Wall(now())).iter().map(ToString::to_string).collect::<Vec<_>>()
+        catalogue.policy = std::sync::Arc::new(policy);
+        warnings(&catalogue, Wall(now())).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(told("110s", &["aws"]), Vec::<String>::new());
     assert_eq!(told("20s", &["aws", "gcp", "azure"]), Vec::<String>::new());

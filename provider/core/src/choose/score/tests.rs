@@ -1,26 +1,26 @@
 use serde_json::json;
 
 use super::*;
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::market::offer::CapacityType::OnDemand;
-use crate::testing::{Kind, L4, Lots, menu};
+use crate::testing::{Kind, L4, Lots, catalogue};
 
 const TWO: Kind = ("g6.12xlarge", "L4", 2, 8);
 const BIG: Kind = ("g6e.xlarge", "L40S", 1, 4);
 
 /// Groups of one and two L4 and of one L40S, which does three times the work, in two zones.
-fn groups() -> Menu {
+fn groups() -> Catalogue {
     let pool = json!({
         "workload": "training", "gpu": { "models": ["L4", "L40S"], "throughput": { "L4": 1, "L40S": 3 } },
         "capacity": { "prefer": ["on-demand"] }, "limits": { "maxNodes": 10 },
     });
     let rows: Vec<_> =
         [L4, TWO, BIG].into_iter().flat_map(|kind| ["a", "b"].map(|zone| (kind, zone, OnDemand, 1_000_000))).collect();
-    menu(&pool, &json!([]), &rows)
+    catalogue(&pool, &json!([]), &rows)
 }
 
-fn find<'a>(menu: &'a Menu, id: &str) -> &'a Group {
-    &menu.groups[id]
+fn find<'a>(catalogue: &'a Catalogue, id: &str) -> &'a Group {
+    &catalogue.groups[id]
 }
 
 fn at(nodes: u32, price: i64) -> Step {
@@ -37,8 +37,8 @@ const fn gpus(gpus: u32) -> Asked {
 
 #[test]
 fn committed_nodes_make_a_way_cheap_only_as_far_as_they_reach() {
-    let menu = groups();
-    let (committed, plain) = (find(&menu, "pool.g6-xlarge.a"), find(&menu, "pool.g6-xlarge.b"));
+    let catalogue = groups();
+    let (committed, plain) = (find(&catalogue, "pool.g6-xlarge.a"), find(&catalogue, "pool.g6-xlarge.b"));
     let (covered, list) = ([at(2, 1), at(8, 900_000)], [at(10, 800_000)]);
     let ways = |nodes| {
         [(committed, &covered[..]), (plain, &list[..])].map(|(group, supply)| Way { group, supply, nodes, asked: gpus(nodes) })
@@ -55,11 +55,11 @@ fn committed_nodes_make_a_way_cheap_only_as_far_as_they_reach() {
 
 #[test]
 fn a_quota_or_a_trial_that_lets_few_through_counts_for_few() {
-    let menu = groups();
+    let catalogue = groups();
     // One node on trial at $0.30, and then on demand at $0.90: 0.30 + 3 × 0.90 = $3.00 for four, against $2.80 elsewhere.
     let trial = [at(1, 300_000), at(9, 900_000)];
     let steady = [at(10, 700_000)];
-    let of = |group, supply, nodes| Way { group: find(&menu, group), supply, nodes, asked: gpus(nodes) };
+    let of = |group, supply, nodes| Way { group: find(&catalogue, group), supply, nodes, asked: gpus(nodes) };
     assert_eq!(best(&[of("pool.g6-xlarge.a", &trial, 4), of("pool.g6-xlarge.b", &steady, 4)]), "pool.g6-xlarge.b");
     assert_eq!(best(&[of("pool.g6-xlarge.a", &trial, 1), of("pool.g6-xlarge.b", &steady, 1)]), "pool.g6-xlarge.a");
     // Room for two of four at the same price: four served beat two.
@@ -76,9 +76,9 @@ const BIG_FOR: &[Step] = &[Step { nodes: 10, price: UsdPerHour(2_100_000) }];
 
 #[test]
 fn waste_is_paid_for_and_work_is_weighed() {
-    let menu = groups();
+    let catalogue = groups();
     let of = |group, price: &'static [Step], nodes, asked| Way {
-        group: find(&menu, group),
+        group: find(&catalogue, group),
         supply: price,
         nodes,
         asked: gpus(asked),
@@ -92,19 +92,19 @@ fn waste_is_paid_for_and_work_is_weighed() {
 
 #[test]
 fn at_the_same_unit_price_more_is_served_and_then_the_id_decides() {
-    let menu = groups();
+    let catalogue = groups();
     let supply = [at(10, 800_000)];
-    let of = |group, nodes| Way { group: find(&menu, group), supply: &supply, nodes, asked: gpus(nodes) };
+    let of = |group, nodes| Way { group: find(&catalogue, group), supply: &supply, nodes, asked: gpus(nodes) };
     assert_eq!(best(&[of("pool.g6-xlarge.a", 1), of("pool.g6-xlarge.b", 3)]), "pool.g6-xlarge.b");
     assert_eq!(best(&[of("pool.g6-xlarge.b", 3), of("pool.g6-xlarge.a", 3)]), "pool.g6-xlarge.a");
 }
 
 #[test]
 fn extremes_do_not_wrap() {
-    let menu = groups();
+    let catalogue = groups();
     let (dear, less) = ([at(u32::MAX, i64::MAX)], [at(u32::MAX, i64::MAX - 1)]);
     let all = Asked { gpus: u32::MAX, pods: u32::MAX };
-    let of = |group, supply| Way { group: find(&menu, group), supply, nodes: u32::MAX, asked: all };
+    let of = |group, supply| Way { group: find(&catalogue, group), supply, nodes: u32::MAX, asked: all };
     assert_eq!(best(&[of("pool.g6-xlarge.a", &dear), of("pool.g6-xlarge.b", &less)]), "pool.g6-xlarge.b");
     assert_eq!(Score::of(&of("pool.g6-xlarge.a", &[at(1, -1_000_000)])), None);
 }
@@ -158,10 +158,10 @@ fn oracle<'a>(ways: &[Way<'a>]) -> Option<&'a str> {
 
 #[test]
 fn the_best_is_the_oracle_s_in_any_order() {
-    let menu = groups();
+    let catalogue = groups();
     for seed in 0..3_000 {
         let mut lots = Lots(seed);
-        let supplies: Vec<Vec<Step>> = (0..menu.groups.len())
+        let supplies: Vec<Vec<Step>> = (0..catalogue.groups.len())
             .map(|_| {
                 let steps = lots.below(4);
                 // Few different prices, so that ties are common; now and then one that makes no sense.
@@ -170,7 +170,7 @@ fn the_best_is_the_oracle_s_in_any_order() {
                     .collect()
             })
             .collect();
-        let mut ways: Vec<Way<'_>> = menu
+        let mut ways: Vec<Way<'_>> = catalogue
             .groups
             .values()
             .zip(&supplies)

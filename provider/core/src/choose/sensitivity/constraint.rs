@@ -9,8 +9,9 @@ use crate::base::engine_clock::Wall;
 use crate::base::ids::{Cloud, PoolName, Region};
 use crate::base::kinds::QuotaUnit;
 use crate::base::units::{Percent, UsdPerHour};
+use crate::catalogue::Catalogue;
 use crate::catalogue::claims::{Unlisted, in_region};
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::group::Group;
 use crate::choose::candidate::{Barred, Candidate, OfferVerdict};
 use crate::limits::budget::{LEFT_BELOW, SPOT_ONLY_AT};
 use crate::limits::usage::{Bound, Limit, Usage};
@@ -133,7 +134,7 @@ impl Constraint {
     /// Every constraint with a height that could keep one of `wanted` nodes from being bought of these groups.
     pub(super) fn that_could_bind<'g>(
         usage: &Usage,
-        menu: &Menu,
+        catalogue: &Catalogue,
         groups: impl IntoIterator<Item = &'g Group>,
         wanted: u32,
         wall: Wall,
@@ -142,10 +143,10 @@ impl Constraint {
         for group in groups {
             for (offer, quote) in group.offers.iter().filter_map(|offer| Some((offer, offer.quote(wall).ok()?))) {
                 // What a quota bars that the policy does not list is told by its reason.
-                let _ = usage.each_limit(group, &offer.market, quote.price, menu, |room| {
+                let _ = usage.each_limit(group, &offer.market, quote.price, catalogue, |room| {
                     let most = (room.takes - room.grows).saturating_mul(i64::from(wanted));
                     if most > room.left {
-                        all.extend(Self::over(&room.limit, &menu.policy));
+                        all.extend(Self::over(&room.limit, &catalogue.policy));
                     }
                 });
             }

@@ -2,7 +2,7 @@
 
 use crate::base::engine_clock::Wall;
 use crate::base::units::UsdPerHour;
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::choose::candidate::OfferVerdict;
 use crate::choose::explanation::Explanation;
 use crate::limits::usage::Usage;
@@ -25,14 +25,14 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn of(menu: &Menu, memory: &Memory, made: &Explanation, wall: Wall) -> Self {
-        let mut usage = Usage::count(memory, menu, wall);
+    pub(super) fn of(catalogue: &Catalogue, memory: &Memory, made: &Explanation, wall: Wall) -> Self {
+        let mut usage = Usage::count(memory, catalogue, wall);
         let before = usage.total_cash();
         let (mut useful, mut data, mut beyond) = (0_u64, UsdPerHour::ZERO, UsdPerHour::ZERO);
         for candidate in &made.candidates {
             let (OfferVerdict::Chosen { nodes }, Ok(price)) = (&candidate.verdict, &candidate.price) else { continue };
-            let Some(group) = menu.groups.get(&candidate.group) else { continue };
-            usage.add_bought(group, &candidate.market, price.quote.price, *nodes, menu);
+            let Some(group) = catalogue.groups.get(&candidate.group) else { continue };
+            usage.add_bought(group, &candidate.market, price.quote.price, *nodes, catalogue);
             let each = group.work.map_or_else(|| u64::from(group.units()) * 1_000_000, |work| work.0);
             useful = useful.saturating_add(each.saturating_mul(u64::from(*nodes)));
             data = data.plus(price.transfer.unwrap_or_default().times(*nodes));

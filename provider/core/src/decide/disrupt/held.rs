@@ -51,7 +51,7 @@ pub(super) fn is_used_again(draft: &Draft<'_>, id: RecordId, leaving: &Disruptio
 /// Announces, takes back what is not held any more, and begins with what was announced long enough ago.
 pub(super) fn nodes(draft: &mut Draft<'_>) {
     let now = draft.now;
-    let pools: Vec<_> = draft.menu.policy.pools.iter().map(|pool| gives_up(pool, draft.wall)).collect();
+    let pools: Vec<_> = draft.catalogue.policy.pools.iter().map(|pool| gives_up(pool, draft.wall)).collect();
     for (_, next) in &pools {
         if let Some(next) = next {
             draft.look_again_at(*next);

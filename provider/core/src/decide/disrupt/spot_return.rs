@@ -66,11 +66,14 @@ pub(super) fn stands(draft: &Draft<'_>, record: &Arc<Record>, leaving: &Disrupti
 }
 
 fn still_pays(draft: &Draft<'_>, candidate: &Candidate<'_>, work: bool) -> bool {
-    let running = Running::of(&draft.memory, draft.menu);
-    let Some(spot) = SpotReturn::of(candidate.pool, draft.menu, &draft.memory, &running, draft.times()) else { return false };
+    let running = Running::of(&draft.memory, draft.catalogue);
+    let Some(spot) = SpotReturn::of(candidate.pool, draft.catalogue, &draft.memory, &running, draft.times()) else {
+        return false;
+    };
     let (snapshot, now) = (draft.snapshot, draft.now);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage: draft.usage(), fresh: &fresh, times: draft.times() };
+    let scales =
+        Scales { catalogue: draft.catalogue, memory: &draft.memory, usage: draft.usage(), fresh: &fresh, times: draft.times() };
     spot.weigh(&scales, &candidate.record, candidate.busy, work).is_some()
 }
 
@@ -97,7 +100,7 @@ fn is_warm(record: &Record, seat: &IndexEntry<'_>) -> bool {
 
 /// On-demand nodes go when spot is back: free ones that no floor needs at once, the others one by one.
 pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
-    let pools = &draft.menu.policy.pools;
+    let pools = &draft.catalogue.policy.pools;
     if !pools.iter().any(|pool| spot_return::moves_back(pool).is_some()) {
         return;
     }
@@ -137,7 +140,7 @@ pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
     stocks.retain(|((_, stock), _)| !stock.candidates.is_empty());
     stocks.sort_by_key(|((pool, _), _)| &pool.name);
     let (mut begun, mut again) = (Vec::new(), Vec::new());
-    let running = Running::of(&draft.memory, draft.menu);
+    let running = Running::of(&draft.memory, draft.catalogue);
     for ((pool, stock), wanted) in stocks {
         let rests_until = draft.memory.moves.get(&pool.name).and_then(|moves| moves.rests_until);
         if let Some(until) = rests_until.filter(|until| *until > draft.now) {
@@ -187,15 +190,15 @@ fn let_go(
     running: &Running<'_>,
 ) -> Vec<(RecordId, DrainReason)> {
     let PoolMoves { candidates, going, unbought, ready, warm } = stock;
-    let Some(spot) = SpotReturn::of(pool, draft.menu, &draft.memory, running, draft.times()) else { return Vec::new() };
+    let Some(spot) = SpotReturn::of(pool, draft.catalogue, &draft.memory, running, draft.times()) else { return Vec::new() };
     let (snapshot, now, usage) = (draft.snapshot, draft.now, draft.usage());
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let scales = Scales { menu: draft.menu, memory: &draft.memory, usage, fresh: &fresh, times: draft.times() };
+    let scales = Scales { catalogue: draft.catalogue, memory: &draft.memory, usage, fresh: &fresh, times: draft.times() };
     let records = &draft.memory.records;
     let of_pool = |record: &Record| draft.group(&record.group).is_some_and(|group| group.pool == pool.name);
     let open = |(id, leaving): &(&RecordId, &Arc<Disruption>)| leaving.is_open() && records.get(id).is_some_and(|r| of_pool(r));
     let moving = draft.memory.leaving.iter().filter(open).any(|(_, leaving)| leaving.moves_work());
-    let mut paid = Paid { by: PaidFor::of(usage, draft.menu), pool: &pool.name, going };
+    let mut paid = Paid { by: PaidFor::of(usage, draft.catalogue), pool: &pool.name, going };
     let (busy, mut free): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
     let spare = ready.saturating_sub(pool.limits.min_nodes).min(warm.saturating_sub(wanted));
     let spare = usize::try_from(spare).unwrap_or(usize::MAX);

@@ -42,7 +42,7 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
     if well && draft.memory.replaced.is_empty() {
         return;
     }
-    let pools = &draft.menu.policy.pools;
+    let pools = &draft.catalogue.policy.pools;
     let mut tallies: Vec<Tally> = pools.iter().map(|_| Tally::default()).collect();
     let mut later = Vec::new();
     for (record, seat) in draft.seated() {

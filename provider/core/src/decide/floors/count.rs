@@ -8,7 +8,7 @@ use super::super::Draft;
 use super::super::index::IndexEntry;
 use crate::base::ids::NodeGroupId;
 use crate::base::units::UsdPerHour;
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::facts::images;
 use crate::policy::Pool;
 use crate::policy::rules::warm_floor::{DOUBTED_FOR, WARM_WITHIN};
@@ -90,16 +90,16 @@ impl Count<'_> {
 
     /// The nodes that so many replicas would fill, less what runs and what is on its way for pods. A node takes as many as a busy one of the
     /// pool holds now, rounded down; while none is busy, as many as there are GPUs or slices on its smallest.
-    pub(super) fn nodes_for(&self, replicas: u32, menu: &Menu, pool: &Pool) -> u32 {
+    pub(super) fn nodes_for(&self, replicas: u32, catalogue: &Catalogue, pool: &Pool) -> u32 {
         let of_a_node = self.pods.checked_div(self.at_work).filter(|pods| *pods > 0);
-        let of_a_node = of_a_node.or_else(|| menu.pool_groups(&pool.name).map(|group| group.units()).min());
+        let of_a_node = of_a_node.or_else(|| catalogue.pool_groups(&pool.name).map(|group| group.units()).min());
         replicas.saturating_sub(self.pods).div_ceil(of_a_node.unwrap_or(1).max(1)).saturating_sub(self.for_pods)
     }
 }
 
 /// Counts the nodes of every pool that keeps a floor, by the pool's place in the policy.
 pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
-    let mut counts: Vec<Count<'a>> = draft.menu.policy.pools.iter().map(|_| Count::default()).collect();
+    let mut counts: Vec<Count<'a>> = draft.catalogue.policy.pools.iter().map(|_| Count::default()).collect();
     for (record, seat) in draft.seated() {
         let (Some((at, pool)), Some(group)) = (seat.pool(), seat.group()) else { continue };
         let Some(count) = counts.get_mut(at).filter(|_| pool.warm_floor.is_some()) else { continue };

@@ -25,7 +25,7 @@ pub(super) struct Came {
 
 /// What came to the pools that take a quantile of it, by the pool's place in the policy.
 pub(super) fn arrivals(draft: &Draft<'_>) -> Vec<Came> {
-    let pools = &draft.menu.policy.pools;
+    let pools = &draft.catalogue.policy.pools;
     let learns = |pool: &Pool| pool.warm_floor.as_ref().is_some_and(|floor| floor.quantile.is_some());
     let mut came = vec![Came::default(); pools.len()];
     if !pools.iter().any(learns) {
@@ -113,9 +113,9 @@ fn learn(known: &mut FloorMemory, quantile: &Quantile, came: &Came, now: jiff::T
 
 /// What the pool's cheapest GPU costs that no commitment covers: what idling costs, over time. Without a price, nothing is kept for it.
 fn cheapest_gpu(draft: &Draft<'_>, pool: &Pool) -> UsdPerHour {
-    let offers = draft.menu.pool_groups(&pool.name).flat_map(|group| group.offers.iter().map(move |offer| (group, offer)));
+    let offers = draft.catalogue.pool_groups(&pool.name).flat_map(|group| group.offers.iter().map(move |offer| (group, offer)));
     let prices = offers.filter_map(|(group, offer)| {
-        let parts = price_parts(draft.menu, &draft.memory, group, offer, draft.wall).ok()?;
+        let parts = price_parts(draft.catalogue, &draft.memory, group, offer, draft.wall).ok()?;
         Some(parts.uncovered().per(group.spec.advertised_gpus()))
     });
     prices.min().unwrap_or(UsdPerHour(i64::MAX))

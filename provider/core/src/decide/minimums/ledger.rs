@@ -4,7 +4,8 @@
 use super::super::{Draft, is_fresh};
 use crate::base::engine_clock::Times;
 use crate::base::ids::NodeGroupId;
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::choose::allocate::allocate;
 use crate::choose::rank::Scales;
 use crate::facts::snapshot::Snapshot;
@@ -15,30 +16,30 @@ use crate::state::memory::Memory;
 pub(super) struct Ledger<'a> {
     usage: Usage,
     snapshot: &'a Snapshot,
-    menu: &'a Menu,
+    catalogue: &'a Catalogue,
     times: Times,
 }
 
 impl<'a> Ledger<'a> {
     /// With nothing asked for yet.
     pub(super) fn new(draft: &Draft<'a>, usage: &Usage) -> Self {
-        Self { usage: usage.clone(), snapshot: draft.snapshot, menu: draft.menu, times: draft.times() }
+        Self { usage: usage.clone(), snapshot: draft.snapshot, catalogue: draft.catalogue, times: draft.times() }
     }
 
     /// Asks for up to so many nodes of a group, as they would be bought; for how many there is room.
     pub(super) fn take(&mut self, memory: &Memory, group: &NodeGroupId, nodes: u32) -> u32 {
-        let Some(group) = self.menu.groups.get(group) else { return 0 };
+        let Some(group) = self.catalogue.groups.get(group) else { return 0 };
         let mut left = nodes;
         while left > 0 {
             let fresh = |group: &Group| is_fresh(self.snapshot, group, self.times.now);
-            let scales = Scales { menu: self.menu, memory, usage: &self.usage, fresh: &fresh, times: self.times };
+            let scales = Scales { catalogue: self.catalogue, memory, usage: &self.usage, fresh: &fresh, times: self.times };
             let Some(first) = scales.rank([group.as_ref()]).0.into_iter().next() else { break };
             let nodes = left.min(first.room).min(first.alike);
             if nodes == 0 {
                 break;
             }
             let (market, price) = (first.offer.market.clone(), first.parts.quote.price);
-            self.usage.add_bought(group, &market, price, nodes, self.menu);
+            self.usage.add_bought(group, &market, price, nodes, self.catalogue);
             left -= nodes;
         }
         nodes - left
@@ -47,7 +48,7 @@ impl<'a> Ledger<'a> {
     /// Asks for up to so many nodes of those groups, chosen as any purchase is: how many of which, in the order of the choice.
     pub(super) fn choose(&mut self, memory: &Memory, groups: &[&Group], nodes: u32) -> Vec<(NodeGroupId, u32)> {
         let fresh = |group: &Group| is_fresh(self.snapshot, group, self.times.now);
-        let scales = Scales { menu: self.menu, memory, usage: &self.usage, fresh: &fresh, times: self.times };
+        let scales = Scales { catalogue: self.catalogue, memory, usage: &self.usage, fresh: &fresh, times: self.times };
         let chosen = allocate(&scales, groups, nodes);
         let runs = chosen.runs.iter().map(|run| (run.group.id.clone(), run.nodes)).collect();
         self.usage = chosen.usage;
@@ -58,7 +59,7 @@ impl<'a> Ledger<'a> {
     pub(super) fn binding(&self, memory: &Memory, group: &Group, used: &Usage) -> Option<String> {
         let fresh = |group: &Group| is_fresh(self.snapshot, group, self.times.now);
         let binds = |usage: &Usage| -> Option<Bound> {
-            Scales { menu: self.menu, memory, usage, fresh: &fresh, times: self.times }.binding(group)
+            Scales { catalogue: self.catalogue, memory, usage, fresh: &fresh, times: self.times }.binding(group)
         };
         let bound = binds(&self.usage)?;
         let asked = binds(used).as_ref() != Some(&bound);

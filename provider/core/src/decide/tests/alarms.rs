@@ -35,7 +35,7 @@ impl Forged {
     /// What the world decides now, before anybody has changed it.
     pub(super) fn of(world: World) -> Self {
         let snapshot = world.snapshot();
-        let decision = decide(&snapshot, &world.memory, &world.menu, world.now);
+        let decision = decide(&snapshot, &world.memory, &world.catalogue, world.now);
         assert_eq!(world.checked(decision.clone(), &world.memory, &snapshot).findings, []);
         Self { world, snapshot, decision }
     }
@@ -84,13 +84,13 @@ impl Forged {
     /// Ends the machine of the first record, for that reason.
     fn end(&mut self, why: Ending) {
         let record = self.decision.memory.records.values().next().expect("a record");
-        let supplier = self.world.menu.groups[&record.group].supplier.clone();
+        let supplier = self.world.catalogue.groups[&record.group].supplier.clone();
         let instance = record.instance().expect("a machine").clone();
         self.decision.plan.actions.push(Action::Terminate { supplier, instance, why });
     }
 
     fn offers(&mut self, entry: &Entry) {
-        let group = self.world.menu.groups.get_mut(&World::group(GROUP_A)).unwrap();
+        let group = self.world.catalogue.groups.get_mut(&World::group(GROUP_A)).unwrap();
         Arc::make_mut(group).offers.iter_mut().for_each(|offer| offer.entry = Some(entry.clone()));
     }
 }
@@ -211,7 +211,7 @@ fn quota_exceeded() -> Vec<Violation> {
 fn quota_unlisted() -> Vec<Violation> {
     buying().rings(|forged| {
         forged.world.numbers(|policy| policy.unknown_quota = Some(UnknownQuota::Deny));
-        let group = Arc::make_mut(forged.world.menu.groups.get_mut(&World::group(GROUP_A)).unwrap());
+        let group = Arc::make_mut(forged.world.catalogue.groups.get_mut(&World::group(GROUP_A)).unwrap());
         let instance_type = InstanceType::new("g6.xlarge").unwrap();
         group.spec = Arc::new(InstanceSpec { instance_type, ..InstanceSpec::clone(&group.spec) });
     })
@@ -335,20 +335,20 @@ fn panicked() -> Vec<Violation> {
     let Forged { world, snapshot, decision } = reclaimed();
     let shown = (decision.plan.limits, decision.plan.accounts);
     let at = (DecisionId(1), world.now);
-    let verified = without_decision("index".to_owned(), &world.memory, shown, (&snapshot, &world.menu), at);
+    let verified = without_decision("index".to_owned(), &world.memory, shown, (&snapshot, &world.catalogue), at);
     let emptied = |a: &Action| matches!(a, Action::Drain { evict: Evict::All, gone_by: Some(_), .. });
     assert!(verified.plan.actions.iter().any(emptied), "{:?}", verified.plan.actions);
     assert!(verified.plan.limits.values().all(|limits| limits.max == limits.target && limits.closed.is_some()));
     assert_eq!(Memory { faults: Vec::new(), ..verified.memory.clone() }, world.memory);
     let held = in_use();
     let shown = (held.decision.plan.limits, held.decision.plan.accounts);
-    let (snapshot, menu) = (&held.snapshot, &held.world.menu);
-    let of = without_decision(String::new(), &held.world.memory, shown, (snapshot, menu), (DecisionId(1), held.world.now));
+    let (snapshot, catalogue) = (&held.snapshot, &held.world.catalogue);
+    let of = without_decision(String::new(), &held.world.memory, shown, (snapshot, catalogue), (DecisionId(1), held.world.now));
     assert!(matches!(&of.plan.actions[..], [Action::Hold { .. }]), "{:?}", of.plan.actions);
     let mut world = World::with_node(GROUP_A, true);
     world.delete(GROUP_A, &["node-0"]).unwrap();
     let (snapshot, shown) = (world.snapshot(), Default::default());
-    let of = without_decision(String::new(), &world.memory, shown, (&snapshot, &world.menu), (DecisionId(1), world.now));
+    let of = without_decision(String::new(), &world.memory, shown, (&snapshot, &world.catalogue), (DecisionId(1), world.now));
     assert!(matches!(&of.plan.actions[..], [Action::Terminate { .. }]), "{:?}", of.plan.actions);
     violations(verified)
 }

@@ -44,12 +44,19 @@ fn fall_back(mut world: World, nodes: i32) -> World {
 }
 
 fn weighed(world: &World, busy: bool, work: bool) -> Option<Move> {
-    let usage = Usage::count(&world.memory, &world.menu, Wall(world.now));
+    let usage = Usage::count(&world.memory, &world.catalogue, Wall(world.now));
     let fresh = |_: &Group| true;
-    let scales = Scales { menu: &world.menu, memory: &world.memory, usage: &usage, fresh: &fresh, times: Times::at(world.now) };
+    let scales = Scales {
+        catalogue: &world.catalogue,
+        memory: &world.memory,
+        usage: &usage,
+        fresh: &fresh,
+        times: Times::at(world.now),
+    };
     let record = world.records(GROUP_A).next().unwrap();
-    let running = Running::of(&world.memory, &world.menu);
-    let spot = SpotReturn::of(&world.menu.policy.pools[0], &world.menu, &world.memory, &running, Times::at(world.now))?;
+    let running = Running::of(&world.memory, &world.catalogue);
+    let spot =
+        SpotReturn::of(&world.catalogue.policy.pools[0], &world.catalogue, &world.memory, &running, Times::at(world.now))?;
     spot.weigh(&scales, record, busy, work)
 }
 
@@ -84,7 +91,7 @@ fn a_busy_node_moves_when_what_it_saves_outweighs_the_move() {
 fn data_that_the_new_node_reads_is_a_cost_of_the_move() {
     let mut world = fallen_back(1);
     let transfer = Transfer { per_read: UsdMicros(60_000), every: minutes(24 * 60) };
-    Arc::make_mut(world.menu.groups.get_mut(&World::group(GROUP_A)).unwrap()).transfer = Some(transfer);
+    Arc::make_mut(world.catalogue.groups.get_mut(&World::group(GROUP_A)).unwrap()).transfer = Some(transfer);
     wait(&mut world, 40);
     // 40 min save $0.3080, × 60 % = $0.1848, and the move costs $0.125 + $0.06.
     assert_eq!(weighed(&world, true, true), None);

@@ -228,7 +228,7 @@ pub(super) fn judged_after(limit: Option<UsdPerHour>, stage: Option<Stage>) -> V
     world.memory.budgets.extend(stage.map(|stage| (BudgetOf::All, stage)));
     world.increase(GROUP_A, 12);
     let snapshot = world.snapshot();
-    let decision = decide(&snapshot, &world.memory, &world.menu, world.now);
+    let decision = decide(&snapshot, &world.memory, &world.catalogue, world.now);
     let before = world.memory.clone();
     world.numbers(|policy| policy.max_usd_per_hour = limit);
     violations(world.checked(decision, &before, &snapshot))

@@ -79,7 +79,7 @@ fn a_machine_that_was_launched_in_the_future_has_its_time_to_boot_and_no_more() 
     world.answer(|_| true);
     world.pass();
     world.restart(-AHEAD);
-    let deadline = world.menu.policy.boot_deadline;
+    let deadline = world.catalogue.policy.boot_deadline;
     assert!(world.pass_after(deadline - seconds(1)).notes.is_empty());
     let notes = world.pass_after(seconds(1)).notes;
     assert!(matches!(&notes[..], [Note::BootTimeout { instance: Some(_), .. }]), "{notes:?}");

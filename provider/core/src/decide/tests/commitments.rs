@@ -79,7 +79,7 @@ fn the_loop_wakes_when_a_window_opens() {
     let opens = world.now.saturating_add(minutes(7)).unwrap();
     world.policy(|policy| policy.commitments[0].from = Some(opens));
     world.observe();
-    let decision = decide(&world.snapshot(), &world.memory, &world.menu, world.now);
+    let decision = decide(&world.snapshot(), &world.memory, &world.catalogue, world.now);
     assert!(decision.next_change_at.is_some_and(|at| at <= opens));
     world.advance(minutes(1));
     world.increase(GROUP_A, 1);
@@ -92,7 +92,7 @@ pub(super) fn more_than_kept() -> Vec<Violation> {
     let mut world = world(0);
     world.increase(GROUP_A, 2);
     let snapshot = world.snapshot();
-    let decision = decide(&snapshot, &world.memory, &world.menu, world.now);
+    let decision = decide(&snapshot, &world.memory, &world.catalogue, world.now);
     let before = world.memory.clone();
     world.policy(|policy| {
         let Terms::Capacity(kept) = &mut policy.commitments[0].terms else { panic!("kept capacity") };

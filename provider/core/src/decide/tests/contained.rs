@@ -103,7 +103,8 @@ fn a_fault_that_stands_changes_nothing_and_keeps_its_first_decision() {
         spoil(&mut forged, GROUP_A);
         spoil(&mut forged, OTHER);
         let Forged { world: before, snapshot, decision } = forged;
-        let verified = crate::check::check(decision, &before.memory, &snapshot, &before.menu, (DecisionId(id), before.now));
+        let verified =
+            crate::check::check(decision, &before.memory, &snapshot, &before.catalogue, (DecisionId(id), before.now));
         assert_eq!(told(&verified).len(), if id == 7 { 2 } else { 0 });
         let since: Vec<_> =
             verified.memory.faults.iter().map(|StandingFault { concern, decision, .. }| (concern, *decision)).collect();
@@ -206,7 +207,7 @@ fn an_ending_that_is_wrong_is_left_out_and_its_node_counts_again() {
     let before = forged.world.memory.clone();
     let (id, record) = forged.decision.memory.records.first_key_value().map(|(id, r)| (*id, Record::clone(r))).unwrap();
     let (purchase, instance) = (record.purchase().unwrap().clone(), record.instance().unwrap().clone());
-    let supplier = forged.world.menu.groups[&record.group].supplier.clone();
+    let supplier = forged.world.catalogue.groups[&record.group].supplier.clone();
     let state = State::Deleting { purchase, instance: instance.clone(), since: forged.world.now };
     forged.decision.memory.records.insert(id, Arc::new(Record { state, ..record }));
     Arc::make_mut(forged.decision.memory.leaving.get_mut(&id).unwrap()).stage = crate::state::disruption::Stage::Ending;

@@ -11,13 +11,14 @@ use super::world::{GROUP_A, World, start};
 use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::{Cloud, GpuModel, InstanceType, PoolName, Region, SupplierName, ZoneId};
 use crate::base::units::{MiB, Milli, UsdPerHour};
-use crate::catalogue::group::{Group, Menu, Offer};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::choose::allocate::Proof;
 use crate::choose::candidate::OfferVerdict;
 use crate::choose::what_if::what_if;
 use crate::facts::supply::MarketFacts;
 use crate::limits::usage::Usage;
-use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
+use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Offer, Place};
 use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::policy::{Policy, RawPolicy};
 use crate::state::memory::Memory;
@@ -136,7 +137,7 @@ type Worth = (u32, Vec<u32>, i64);
 /// Every way to buy, one node after the other, and the best of those that keep every limit.
 struct Ways<'a> {
     drawn: &'a Drawn,
-    menu: &'a Menu,
+    catalogue: &'a Catalogue,
     offers: Vec<(&'a Group, &'a Offer)>,
     best: Worth,
 }
@@ -211,17 +212,17 @@ impl Ways<'_> {
             nodes.push(n);
             self.try_all(&usage, left - n, nodes);
             nodes.pop();
-            usage.add_bought(group, &offer.market, Self::price((group, offer)), 1, self.menu);
+            usage.add_bought(group, &offer.market, Self::price((group, offer)), 1, self.catalogue);
         }
     }
 }
 
 /// The best way to buy up to so many nodes of these groups.
-fn ways<'a>(drawn: &'a Drawn, menu: &'a Menu, groups: impl Iterator<Item = &'a Arc<Group>>, wanted: u32) -> Ways<'a> {
+fn ways<'a>(drawn: &'a Drawn, catalogue: &'a Catalogue, groups: impl Iterator<Item = &'a Arc<Group>>, wanted: u32) -> Ways<'a> {
     let offers = groups.flat_map(|group| group.offers.iter().map(move |offer| (group.as_ref(), offer)));
     let offers = offers.filter(|(_, offer)| offer.quote(Wall(start())).is_ok()).collect();
-    let mut ways = Ways { drawn, menu, offers, best: (0, vec![0; 6], 0) };
-    ways.try_all(&Usage::count(&Memory::default(), menu, Wall(start())), wanted, &mut Vec::new());
+    let mut ways = Ways { drawn, catalogue, offers, best: (0, vec![0; 6], 0) };
+    ways.try_all(&Usage::count(&Memory::default(), catalogue, Wall(start())), wanted, &mut Vec::new());
     ways
 }
 
@@ -251,10 +252,10 @@ fn no_other_way_to_buy_from_a_pool_is_better() {
         let drawn = draw(&mut dice);
         let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
         let suppliers = BTreeMap::from([(SupplierName::new("test").unwrap(), facts)]);
-        let menu = Menu::derive(&Arc::new(drawn.policy.clone()), &book, &suppliers);
+        let catalogue = Catalogue::derive(&Arc::new(drawn.policy.clone()), &book, &suppliers);
         let wanted = 1 + u32::try_from(dice.roll(3)).unwrap();
-        let ways = ways(&drawn, &menu, menu.groups.values(), wanted);
-        let told = what_if(&menu, &Memory::default(), &PoolName::new("pool").unwrap(), None, wanted, Times::at(start()));
+        let ways = ways(&drawn, &catalogue, catalogue.groups.values(), wanted);
+        let told = what_if(&catalogue, &Memory::default(), &PoolName::new("pool").unwrap(), None, wanted, Times::at(start()));
         let of = |(group, offer): &(&Group, &Offer)| {
             let told = told.candidates.iter().find(|c| c.group == group.id && c.market == offer.market).unwrap();
             if let OfferVerdict::Chosen { nodes } = told.verdict { nodes } else { 0 }
@@ -280,15 +281,15 @@ fn no_other_way_to_supply_an_order_is_better() {
         let mut world = World::over(drawn.policy.clone(), book);
         let (instance_type, zone, ..) = SOLD[usize::try_from(dice.roll(5)).unwrap()];
         let group =
-            world.menu.groups.values().find(|g| g.place == place(zone, instance_type)).map(|g| g.id.to_string()).unwrap();
+            world.catalogue.groups.values().find(|g| g.place == place(zone, instance_type)).map(|g| g.id.to_string()).unwrap();
         let wanted = 1 + u32::try_from(dice.roll(6)).unwrap();
         if world.try_increase(&group, i32::try_from(wanted).unwrap()).is_err() {
             continue;
         }
         orders += 1;
         world.pass();
-        let menu = world.menu.clone();
-        let ways = ways(&drawn, &menu, menu.groups.values().filter(|g| g.id.as_str() == group), wanted);
+        let catalogue = world.catalogue.clone();
+        let ways = ways(&drawn, &catalogue, catalogue.groups.values().filter(|g| g.id.as_str() == group), wanted);
         let count = |market: &Market| u32::try_from(world.bought().filter(|(_, m)| *m == market).count()).unwrap();
         let nodes: Vec<u32> = ways.offers.iter().map(|(_, offer)| count(&offer.market)).collect();
         assert_eq!(ways.worth(&nodes), ways.best, "seed {seed}: {wanted} of {group} gave {nodes:?} by {:?}", drawn.policy);

@@ -295,7 +295,7 @@ fn a_schedule_keeps_to_the_clock_on_the_wall_and_the_most_counts() {
         world.now = time.parse().unwrap();
         world.observe();
         let snapshot = world.snapshot();
-        let next = super::decide(&snapshot, &world.memory, &world.menu, world.now).next_change_at.unwrap();
+        let next = super::decide(&snapshot, &world.memory, &world.catalogue, world.now).next_change_at.unwrap();
         world.pass();
         (world.floor().wanted, world.limits(GROUP_A).min, next)
     };
@@ -320,7 +320,7 @@ fn off_hours_lower_the_floor_and_close_the_pool_but_end_nothing() {
     settle(&mut world);
     assert_eq!((world.target(GROUP_A), stands(&world)), (3, (2, 2, 0)));
     let snapshot = world.snapshot();
-    let next = super::decide(&snapshot, &world.memory, &world.menu, world.now).next_change_at;
+    let next = super::decide(&snapshot, &world.memory, &world.catalogue, world.now).next_change_at;
     assert!(next.is_some_and(|next| next <= start() + minutes(60)), "{next:?}");
     world.advance(minutes(60));
     world.observe();

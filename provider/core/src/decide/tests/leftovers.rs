@@ -39,7 +39,7 @@ fn a_node_of_a_failed_machine_that_is_gone_is_removed_and_may_be_deleted() {
     world.pass();
     world.answer(|_| true);
     world.pass();
-    let deadline = world.menu.policy.boot_deadline;
+    let deadline = world.catalogue.policy.boot_deadline;
     world.pass_after(deadline);
     world.join(true);
     assert!(ends(&world.pass_after(seconds(1))));

@@ -211,7 +211,7 @@ fn no_quota_is_ever_oversold_by_growth() {
     const RUNS: u64 = 10_000;
     const THREADS: u64 = 4;
     let world = World::over(policy(), book(start()));
-    let groups: Vec<String> = world.menu.groups.keys().map(ToString::to_string).collect();
+    let groups: Vec<String> = world.catalogue.groups.keys().map(ToString::to_string).collect();
     assert_eq!(groups.len(), 9, "the two pools' shapes");
     let share = |thread| -> Vec<Told> {
         (1..=RUNS).filter(|seed| seed % THREADS == thread).map(|seed| run(seed, world.clone(), &groups)).collect()

@@ -31,7 +31,7 @@ fn buys(world: &mut World, group: &str, nodes: i32) -> Vec<&'static str> {
 /// Why the spot offer of a group may not be bought now.
 fn barred(world: &World, group: &str) -> String {
     let id = World::group(group);
-    let told = what_if(&world.menu, &world.memory, &PoolName::new("pool").unwrap(), Some(&id), 1, Times::at(world.now));
+    let told = what_if(&world.catalogue, &world.memory, &PoolName::new("pool").unwrap(), Some(&id), 1, Times::at(world.now));
     let spot = told.candidates.iter().find(|c| c.market.capacity_type == CapacityType::Spot).unwrap();
     match &spot.verdict {
         OfferVerdict::Barred(why) => why.to_string(),
@@ -51,7 +51,7 @@ fn a_reclaim_leaves_its_market_alone_for_five_minutes_and_no_other() {
     let mut world = World::with_node(GROUP_A, true);
     lose_all(&mut world);
     assert_eq!(barred(&world, GROUP_A), "a node was reclaimed here at 00:01:00Z; backing off until 00:06:00Z");
-    let decision = decide(&world.snapshot(), &world.memory, &world.menu, world.now);
+    let decision = decide(&world.snapshot(), &world.memory, &world.catalogue, world.now);
     assert!(decision.next_change_at.is_some_and(|at| at <= world.now + LEFT_ALONE));
     assert_eq!(buys(&mut world, GROUP_A, 1), ["on-demand"]);
     assert_eq!(buys(&mut world, GROUP_B, 1), ["spot"]);
@@ -133,8 +133,8 @@ fn the_sixth_reclaim_within_an_hour_sends_growth_to_on_demand_in_the_whole_regio
 fn hours_without_a_reclaim_make_a_market_cheaper() {
     let mut world = World::with_node(GROUP_A, true);
     let effective = |world: &World| {
-        let group = &world.menu.groups[&World::group(GROUP_A)];
-        crate::choose::parts::price_parts(&world.menu, &world.memory, group, &group.offers[0], Wall(world.now)).unwrap()
+        let group = &world.catalogue.groups[&World::group(GROUP_A)];
+        crate::choose::parts::price_parts(&world.catalogue, &world.memory, group, &group.offers[0], Wall(world.now)).unwrap()
     };
     // 0.16 an hour × 20 min = 5.34 % (rounded up), and 3 % for checkpoints: $0.30 ÷ 0.9166.
     let before = effective(&world);
@@ -216,7 +216,7 @@ fn no_market_holds_more_of_the_pool_than_its_share() {
     assert_eq!(barred(&world, GROUP_A), "capacity.spot.maxMarketShare 50%: 2 of 3 nodes are in this market");
     // What is asked of the whole pool goes to two markets, evenly.
     let pool = PoolName::new("pool").unwrap();
-    let told = what_if(&world.menu, &crate::state::memory::Memory::default(), &pool, None, 6, Times::at(world.now));
+    let told = what_if(&world.catalogue, &crate::state::memory::Memory::default(), &pool, None, 6, Times::at(world.now));
     let mut chosen: Vec<(String, u32)> = Vec::new();
     for candidate in &told.candidates {
         if let OfferVerdict::Chosen { nodes } = candidate.verdict {
@@ -279,7 +279,7 @@ fn shares_are_filled_as_trying_node_by_node_does() {
 fn a_plan_with_more_spot_than_the_share_does_not_pass_the_check() {
     let mut world = World::new();
     world.increase(GROUP_A, 2);
-    let decision = decide(&world.snapshot(), &world.memory, &world.menu, world.now);
+    let decision = decide(&world.snapshot(), &world.memory, &world.catalogue, world.now);
     let before = world.memory.clone();
     world.policy(|policy| spot(&mut policy.pools[0]).max_share = Percent(50));
     let faults = world.checked(decision, &before, &world.snapshot()).findings;

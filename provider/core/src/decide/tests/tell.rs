@@ -61,7 +61,7 @@ fn a_reason_that_changes_alone_is_told_after_a_while() {
         borne.condition.as_mut().unwrap().message = "an earlier reason".to_owned();
     });
     world.advance(minutes(4));
-    let decision = decide(&world.snapshot(), &world.memory, &world.menu, world.now);
+    let decision = decide(&world.snapshot(), &world.memory, &world.catalogue, world.now);
     assert_eq!(decision.plan.tells, []);
     let due = told_at.saturating_add(minutes(5)).unwrap();
     assert!(decision.next_change_at.is_some_and(|at| at <= due), "{:?}", decision.next_change_at);
@@ -101,7 +101,7 @@ fn a_node_without_a_record_gives_back_what_it_bears_of_ours_unless_it_is_at_work
     snapshot.suppliers.insert(snapshot.suppliers.keys().next().unwrap().clone(), Some(Arc::new(inventory)));
     let passed = |world: &World, snapshot: &Snapshot| {
         let snapshot = Snapshot { cluster: world.snapshot().cluster, ..snapshot.clone() };
-        decide(&snapshot, &world.memory, &world.menu, world.now).plan
+        decide(&snapshot, &world.memory, &world.catalogue, world.now).plan
     };
     let on_node = |plan: &Plan<crate::plan::Proposed>| {
         let about = |action: &&Action| matches!(action, Action::Hold { .. } | Action::Release { .. } | Action::Uncordon { .. });

@@ -148,7 +148,7 @@ impl World {
         let mut plans = Vec::new();
         while self.now < until {
             self.observe();
-            let next = crate::decide::decide(&self.snapshot(), &self.memory, &self.menu, self.now).next_change_at;
+            let next = crate::decide::decide(&self.snapshot(), &self.memory, &self.catalogue, self.now).next_change_at;
             self.now = next.filter(|at| *at > self.now).map_or(until, |at| at.min(until));
             self.observe();
             plans.push(self.pass());

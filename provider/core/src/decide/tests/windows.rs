@@ -106,7 +106,7 @@ fn a_free_node_is_kept_until_its_window_is_over_and_counts_in_the_net_below() {
     assert_eq!(kept(&plan), [(0, HoldFor::Window { until })]);
     assert_eq!(free_of_a(&plan), (FreeNodes { window: 1, goes_at: Some(until), ..FreeNodes::default() }, 1));
     world.observe();
-    let decision = decide(&world.snapshot(), &world.memory, &world.menu, world.now);
+    let decision = decide(&world.snapshot(), &world.memory, &world.catalogue, world.now);
     assert!(decision.next_change_at.is_some_and(|next| next <= until));
     world.now = at(15).saturating_sub(seconds(1)).unwrap();
     assert_eq!(step(&mut world).actions, []);
@@ -340,9 +340,9 @@ fn the_order_of_release_saves_as_much_as_the_exact_one() {
         });
         more_nodes(&mut world, 1 + i32::try_from(dice.roll(4)).unwrap());
         free_together(&mut world);
-        let usage = Usage::count(&world.memory, &world.menu, Wall(world.now));
+        let usage = Usage::count(&world.memory, &world.catalogue, Wall(world.now));
         let records: Vec<&Record> = world.memory.records.values().map(AsRef::as_ref).collect();
-        let exact = release_order(&records, records.len(), &usage, &world.memory, &world.menu);
+        let exact = release_order(&records, records.len(), &usage, &world.memory, &world.catalogue);
         let saved_by: BTreeMap<RecordId, UsdPerHour> = exact.iter().copied().collect();
         let mut saved = Vec::new();
         let mut minutes_in = 21;
@@ -525,9 +525,9 @@ fn releases_are_counted_from_what_was_concluded() {
     world.observe();
     let snapshot = world.snapshot();
     let faults = |change: &dyn Fn(&mut crate::plan::Decision)| {
-        let mut decision = decide(&snapshot, &world.memory, &world.menu, world.now);
+        let mut decision = decide(&snapshot, &world.memory, &world.catalogue, world.now);
         change(&mut decision);
-        judge(&decision, &world.memory, &snapshot, &world.menu)
+        judge(&decision, &world.memory, &snapshot, &world.catalogue)
     };
     assert_eq!(faults(&|_| {}), []);
     let release = |decision: &mut crate::plan::Decision, id: u64, since: Timestamp| {
@@ -698,7 +698,7 @@ fn what_may_go_is_what_the_whole_history_says() {
             assert_eq!(idle(&world), history.idle(), "seed {seed}, turn {turn}, {}, {rules:?}, {:?}", world.now, history.0);
             // Nothing of it changes before the moment that was told.
             world.observe();
-            let next = decide(&world.snapshot(), &world.memory, &world.menu, world.now).next_change_at;
+            let next = decide(&world.snapshot(), &world.memory, &world.catalogue, world.now).next_change_at;
             if let Some(before) = next.map(|at| at.saturating_sub(seconds(1)).unwrap()).filter(|at| *at > world.now) {
                 let mut ahead = history.clone();
                 ahead.release(before, &rules, &price);

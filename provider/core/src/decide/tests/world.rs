@@ -13,7 +13,8 @@ use crate::base::ids::{
     Cloud, GpuModel, InstanceType, LaunchKey, NodeGroupId, NodeName, ProviderId, Region, SupplierName, ZoneId,
 };
 use crate::base::units::{MiB, Milli, UsdPerHour};
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::check::{Verified, check};
 use crate::choose::rank::Scales;
 use crate::conclusions;
@@ -49,7 +50,7 @@ pub(super) struct World {
     /// By how much the wall is ahead.
     pub(super) wall_ahead: SignedDuration,
     pub(super) memory: Memory,
-    pub(super) menu: Menu,
+    pub(super) catalogue: Catalogue,
     pub(super) policy: Policy,
     book: PriceBook,
     machines: BTreeMap<ProviderId, Arc<Instance>>,
@@ -128,10 +129,10 @@ pub(super) fn book(now: Timestamp) -> PriceBook {
     book
 }
 
-pub(super) fn menu(policy: &Policy, book: &PriceBook) -> Menu {
+pub(super) fn catalogue(policy: &Policy, book: &PriceBook) -> Catalogue {
     let clouds = ["aws", "gcp", "azure"].map(|cloud| Cloud::new(cloud).unwrap());
     let facts = MarketFacts { clouds: clouds.into(), ..MarketFacts::default() };
-    Menu::derive(&Arc::new(policy.clone()), book, &[(supplier(), facts)].into())
+    Catalogue::derive(&Arc::new(policy.clone()), book, &[(supplier(), facts)].into())
 }
 
 /// When every world begins.
@@ -156,13 +157,13 @@ impl World {
         let now = start();
         let mut memory = Memory::default();
         orders::begin_session(&mut memory);
-        let menu = menu(&policy, &book);
+        let catalogue = catalogue(&policy, &book);
         let inventory = Observation { as_of: now, complete: true, instances: BTreeMap::new() };
         let mut world = Self {
             now,
             wall_ahead: SignedDuration::ZERO,
             memory,
-            menu,
+            catalogue,
             policy,
             book,
             machines: BTreeMap::new(),
@@ -204,19 +205,19 @@ impl World {
 
     pub(super) fn policy(&mut self, change: impl FnOnce(&mut Policy)) {
         change(&mut self.policy);
-        self.menu = menu(&self.policy, &self.book);
+        self.catalogue = catalogue(&self.policy, &self.book);
     }
 
     /// Changes numbers of the policy alone, so that the groups need not be derived again.
     pub(super) fn numbers(&mut self, change: impl FnOnce(&mut Policy)) {
         change(&mut self.policy);
-        self.menu.policy = Arc::new(self.policy.clone());
+        self.catalogue.policy = Arc::new(self.policy.clone());
     }
 
     /// A table says how many of a zone's spot nodes are reclaimed a month.
     pub(super) fn reclaims(&mut self, zone: &str, per_month: Milli) {
         self.book.insert_reclaims(place(zone), per_month);
-        self.menu = menu(&self.policy, &self.book);
+        self.catalogue = catalogue(&self.policy, &self.book);
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -238,8 +239,8 @@ impl World {
     /// Decides, checks, and takes the memory over. A plan that breaks a promise fails the test.
     pub(super) fn pass(&mut self) -> Plan<Checked> {
         let snapshot = self.snapshot();
-        let decision = decide(&snapshot, &self.memory, &self.menu, self.now);
-        let unfounded = conclusions::judge(&decision, &self.memory, &snapshot, &self.menu);
+        let decision = decide(&snapshot, &self.memory, &self.catalogue, self.now);
+        let unfounded = conclusions::judge(&decision, &self.memory, &snapshot, &self.catalogue);
         assert_eq!(unfounded, [], "{:?}", decision.plan);
         let (plan, memory) = self.checked(decision, &self.memory, &snapshot).sound().unwrap();
         self.memory = memory;
@@ -257,7 +258,7 @@ impl World {
 
     /// What the checker makes of a decision.
     pub(super) fn checked(&self, decision: Decision, before: &Memory, snapshot: &Snapshot) -> Verified {
-        check(decision, before, snapshot, &self.menu, (DecisionId(1), self.now))
+        check(decision, before, snapshot, &self.catalogue, (DecisionId(1), self.now))
     }
 
     /// A pass so much later, over what the supplier has by then.
@@ -270,11 +271,12 @@ impl World {
     pub(super) fn try_increase(&mut self, group: &str, delta: i32) -> Result<(), OrderRefused> {
         let id = Self::group(group);
         let before = self.memory.clone();
-        let usage = Usage::count(&before, &self.menu, Wall(self.now));
+        let usage = Usage::count(&before, &self.catalogue, Wall(self.now));
         let snapshot = self.snapshot();
         let now = self.now;
         let fresh = |group: &Group| is_fresh(&snapshot, group, now);
-        let scales = Scales { menu: &self.menu, memory: &before, usage: &usage, fresh: &fresh, times: Times::at(now) };
+        let scales =
+            Scales { catalogue: &self.catalogue, memory: &before, usage: &usage, fresh: &fresh, times: Times::at(now) };
         let limits = self.last.as_ref().unwrap().limits.get(&id).ok_or(OrderRefused::UnknownGroup(id.clone()))?;
         orders::increase(&mut self.memory, &scales, limits, &id, delta).map(drop)
     }
@@ -293,7 +295,7 @@ impl World {
         let nodes: Vec<NodeRef> =
             ids.iter().map(|id| NodeRef { provider_id: (*id).to_owned(), name: (*id).to_owned() }).collect();
         let cluster = self.cluster.clone();
-        orders::delete(&mut self.memory, &self.menu, Some(&cluster), &id, &nodes, self.now).map(|gone| gone.len())
+        orders::delete(&mut self.memory, &self.catalogue, Some(&cluster), &id, &nodes, self.now).map(|gone| gone.len())
     }
 
     pub(super) fn records(&self, group: &str) -> impl Iterator<Item = &Arc<Record>> {
@@ -456,7 +458,7 @@ impl World {
         let mut done = Vec::new();
         loop {
             self.observe();
-            let decision = decide(&self.snapshot(), &self.memory, &self.menu, self.now);
+            let decision = decide(&self.snapshot(), &self.memory, &self.catalogue, self.now);
             let next = decision.next_change_at.filter(|at| *at <= until);
             let plan = self.pass();
             done.extend(plan.actions.into_iter().filter(|a| !matches!(a, Action::Hold { .. } | Action::Release { .. })));
@@ -605,7 +607,7 @@ impl World {
         let market = Market { place: place(zone), capacity_type };
         let quote = Quote { price, kind: QuoteKind::List, as_of: Some(self.now), source: Arc::from("test") };
         self.book.insert(market, Entry::Price(quote));
-        self.menu = menu(&self.policy, &self.book);
+        self.catalogue = catalogue(&self.policy, &self.book);
     }
 
     /// These pods, and no others, are bound to a node.

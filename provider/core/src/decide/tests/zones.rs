@@ -67,7 +67,7 @@ fn capacity_types_of_one_zone_count_together() {
 #[test]
 fn what_is_asked_of_the_pool_is_spread_evenly() {
     let world = spread(50);
-    let told = what_if(&world.menu, &world.memory, &PoolName::new("pool").unwrap(), None, 6, Times::at(world.now));
+    let told = what_if(&world.catalogue, &world.memory, &PoolName::new("pool").unwrap(), None, 6, Times::at(world.now));
     let mut zones = std::collections::BTreeMap::new();
     for candidate in &told.candidates {
         if let OfferVerdict::Chosen { nodes } = candidate.verdict {
@@ -104,7 +104,7 @@ fn zones_are_filled_as_trying_node_by_node_does() {
 fn a_plan_with_more_in_a_zone_than_the_share_does_not_pass_the_check() {
     let mut world = World::new();
     world.increase(GROUP_A, 2);
-    let decision = decide(&world.snapshot(), &world.memory, &world.menu, world.now);
+    let decision = decide(&world.snapshot(), &world.memory, &world.catalogue, world.now);
     let before = world.memory.clone();
     world.policy(|policy| policy.pools[0].max_zone_share = Some(Percent(50)));
     let faults = world.checked(decision, &before, &world.snapshot()).findings;

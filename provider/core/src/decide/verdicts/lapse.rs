@@ -47,7 +47,7 @@ impl Lapses {
 pub(super) fn of_pools(draft: &mut Draft<'_>, looks: &[Look<'_>]) -> Lapses {
     let now = draft.now;
     let mut by_place: Vec<(&PoolName, Probes)> =
-        draft.menu.policy.pools.iter().map(|pool| (&pool.name, Probes::default())).collect();
+        draft.catalogue.policy.pools.iter().map(|pool| (&pool.name, Probes::default())).collect();
     let mut due = Vec::new();
     for look in looks {
         let known = &look.watched;

@@ -5,7 +5,8 @@ use crate::base::engine_clock::Wall;
 use crate::base::ids::{NodeGroupId, PoolName};
 use crate::base::index::Lookup;
 use crate::base::units::UsdPerHour;
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::market::offer::{CapacityType, Market};
 use crate::state::record::{Purchase, Record};
 
@@ -54,20 +55,20 @@ fn coverable(record: &Record) -> Option<&Purchase> {
 
 impl Committed {
     /// Works out the bill of what is bought.
-    pub(crate) fn of(bought: &Alike<'_>, menu: &Menu, wall: Wall) -> Self {
-        if menu.policy.commitments.is_empty() {
+    pub(crate) fn of(bought: &Alike<'_>, catalogue: &Catalogue, wall: Wall) -> Self {
+        if catalogue.policy.commitments.is_empty() {
             return Self::default();
         }
-        let mut committed = Self::empty(menu, wall);
+        let mut committed = Self::empty(catalogue, wall);
         let mut known: Lookup<(&PoolName, &Market, UsdPerHour), usize> = Lookup::default();
         for (group, purchase, nodes) in &bought.kinds {
             let at = *known.entry((&group.pool, &purchase.market, purchase.price)).or_insert(committed.lines.len());
             match committed.lines.get_mut(at) {
                 Some(line) => line.nodes += nodes,
-                None => committed.lines.push(menu.reached(group, &purchase.market, purchase.price, *nodes)),
+                None => committed.lines.push(catalogue.reached(group, &purchase.market, purchase.price, *nodes)),
             }
         }
-        committed.recount(&menu.policy.commitments);
+        committed.recount(&catalogue.policy.commitments);
         committed
     }
 }

@@ -10,7 +10,8 @@ use super::{CoveredBy, Marginal, NoSlot};
 use crate::base::engine_clock::Wall;
 use crate::base::ids::PoolName;
 use crate::base::units::{Milli, UsdPerHour};
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::catalogue::reach::Reach;
 use crate::limits::usage::moved;
 use crate::market::offer::{CapacityType, Market, Place};
@@ -94,35 +95,35 @@ pub struct Committed {
 
 impl Committed {
     /// Of nothing bought.
-    pub(super) fn empty(menu: &Menu, wall: Wall) -> Self {
+    pub(super) fn empty(catalogue: &Catalogue, wall: Wall) -> Self {
         let idle = |commitment: &Commitment| {
             let Terms::Capacity(Capacity { place, paid: Paid::OnDemand, .. }) = &commitment.terms else { return None };
             let of = |wanted| {
-                let groups = menu.groups.values().filter(|group| group.place == *place);
+                let groups = catalogue.groups.values().filter(|group| group.place == *place);
                 let offers = groups.flat_map(|group| group.offers.iter().map(move |offer| (group, offer)));
                 offers.filter(move |(_, offer)| offer.market.capacity_type == wanted).find_map(|(group, offer)| {
-                    let by = Reach::of(&menu.policy.commitments, place, &group.spec);
+                    let by = Reach::of(&catalogue.policy.commitments, place, &group.spec);
                     Some(Idle { gpus: group.spec.advertised_gpus().max(1), price: offer.quote(wall).ok()?.price, by })
                 })
             };
             // Where the reserved offer has no price of its own, it has the on-demand one.
             of(CapacityType::Reserved).or_else(|| of(CapacityType::OnDemand))
         };
-        let idle = menu.policy.commitments.iter().map(idle).collect();
+        let idle = catalogue.policy.commitments.iter().map(idle).collect();
         Self { wall, idle, ..Self::default() }
     }
 
     /// Notes nodes bought (or, with a count below zero, given up) without working out the bill.
-    pub fn note(&mut self, menu: &Menu, group: &Group, market: &Market, price: UsdPerHour, nodes: i64) {
+    pub fn note(&mut self, catalogue: &Catalogue, group: &Group, market: &Market, price: UsdPerHour, nodes: i64) {
         // Nothing covers spot nodes.
-        if menu.policy.commitments.is_empty() || market.capacity_type == CapacityType::Spot {
+        if catalogue.policy.commitments.is_empty() || market.capacity_type == CapacityType::Spot {
             return;
         }
         let alike = |what: &What| what.price == price && what.market == *market && what.pool == group.pool;
         if let Some(known) = self.lines.iter_mut().find(|known| alike(&known.what)) {
             known.nodes = moved(known.nodes, nodes);
         } else {
-            self.lines.push(menu.reached(group, market, price, moved(0, nodes)));
+            self.lines.push(catalogue.reached(group, market, price, moved(0, nodes)));
         }
     }
 
@@ -174,11 +175,11 @@ impl Committed {
     }
 
     /// What one more node of `group` would cost in `market`, whose price is `price`.
-    pub fn marginal(&self, menu: &Menu, group: &Group, market: &Market, price: UsdPerHour) -> Marginal {
-        let commitments = &menu.policy.commitments;
+    pub fn marginal(&self, catalogue: &Catalogue, group: &Group, market: &Market, price: UsdPerHour) -> Marginal {
+        let commitments = &catalogue.policy.commitments;
         match market.capacity_type {
             CapacityType::OnDemand if commitments.iter().any(Commitment::is_discount) => {
-                self.discounted(commitments, &menu.reached(group, market, price, 1))
+                self.discounted(commitments, &catalogue.reached(group, market, price, 1))
             }
             CapacityType::Reserved => match self.slot(commitments, &market.place) {
                 Some(Ok((name, alike))) => {

@@ -8,7 +8,7 @@ use super::size::enough;
 use crate::base::engine_clock::Wall;
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::base::units::{MiB, UsdPerHour};
-use crate::catalogue::group::OperatorPrices;
+use crate::catalogue::derive::OperatorPrices;
 use crate::market::offer::{CapacityType, Market, Place};
 use crate::market::price::{PriceBook, usable};
 use crate::policy::Policy;

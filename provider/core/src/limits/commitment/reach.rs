@@ -7,7 +7,8 @@ use super::{Line, NoSlot};
 use crate::base::engine_clock::Wall;
 use crate::base::ids::PoolName;
 use crate::base::units::{Milli, UsdPerHour};
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::catalogue::reach::Reach;
 use crate::market::offer::Market;
 use crate::policy::rules::commitment::{Capacity, Commitment, Paid, Terms};
@@ -42,7 +43,7 @@ impl Reached {
     }
 }
 
-impl Menu {
+impl Catalogue {
     /// Nodes of a group bought in a market, with the commitments that reach them.
     pub(crate) fn reached(&self, group: &Group, market: &Market, price: UsdPerHour, nodes: u32) -> Reached {
         let (pool, gpus) = (group.pool.clone(), group.spec.advertised_gpus().max(1));

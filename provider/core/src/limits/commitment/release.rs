@@ -7,7 +7,7 @@ use super::reach::Reached;
 use crate::base::ids::{PoolName, RecordId};
 use crate::base::index::Lookup;
 use crate::base::units::UsdPerHour;
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::limits::usage::{Usage, group_of};
 use crate::market::offer::{CapacityType, Market};
 use crate::policy::rules::commitment::Commitment;
@@ -27,10 +27,10 @@ pub fn release_order(
     count: usize,
     usage: &Usage,
     memory: &Memory,
-    menu: &Menu,
+    catalogue: &Catalogue,
 ) -> Vec<(RecordId, UsdPerHour)> {
     let mut committed = usage.committed.clone();
-    let commitments = &menu.policy.commitments;
+    let commitments = &catalogue.policy.commitments;
     let mut open: Vec<(&Record, &Purchase)> = records.iter().filter_map(|record| Some((*record, record.purchase()?))).collect();
     // Youngest first: of nodes bought alike, the first to be found is the one to go.
     open.sort_by_key(|(record, _)| Reverse(record.id));
@@ -51,8 +51,8 @@ pub fn release_order(
         }
         let Some((saved, _, at)) = best else { break };
         let (record, purchase) = open.remove(at);
-        if let Some(group) = group_of(record, memory, menu) {
-            committed.note(menu, group, &purchase.market, purchase.price, -1);
+        if let Some(group) = group_of(record, memory, catalogue) {
+            committed.note(catalogue, group, &purchase.market, purchase.price, -1);
             committed.recount(commitments);
         }
         going.push((record.id, saved));
@@ -73,7 +73,7 @@ pub struct PaidFor<'a> {
 
 impl<'a> PaidFor<'a> {
     /// Of this count.
-    pub fn of(usage: &'a Usage, menu: &'a Menu) -> Self {
+    pub fn of(usage: &'a Usage, catalogue: &'a Catalogue) -> Self {
         let committed = &usage.committed;
         let mut open: Vec<i64> = committed.lines.iter().map(|line| line.what.price.times(line.nodes).0).collect();
         let mut by = vec![Vec::new(); open.len()];
@@ -85,7 +85,7 @@ impl<'a> PaidFor<'a> {
         }
         let place = |(at, line): (usize, &'a Reached)| ((&line.what.pool, &line.what.market, line.what.price), at);
         let lines = committed.lines.iter().enumerate().map(place).collect();
-        Self { commitments: &menu.policy.commitments, committed, lines, open, by }
+        Self { commitments: &catalogue.policy.commitments, committed, lines, open, by }
     }
 
     /// Those of a pool's `records` whose going saves nothing once the others that commitments do not pay for are gone.

@@ -10,7 +10,8 @@ use super::*;
 use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::{Cloud, GpuModel, InstanceType, PoolName, RecordId, Region, SupplierName, ZoneId};
 use crate::base::units::{MiB, Milli, Percent, UsdPerHour};
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::choose::allocate::Proof;
 use crate::choose::candidate::{Barred, OfferVerdict};
 use crate::choose::rank::{Eligible, Scales};
@@ -82,7 +83,7 @@ fn dollars(text: &str) -> UsdPerHour {
 
 /// A fleet bought step by step under commitments.
 struct Fleet {
-    menu: Menu,
+    catalogue: Catalogue,
     usage: Usage,
     now: Timestamp,
     memory: Memory,
@@ -113,17 +114,18 @@ impl Fleet {
         let policy = Policy::try_from_raw(&raw).unwrap();
         let clouds = ["aws", "gcp", "azure"].map(|cloud| Cloud::new(cloud).unwrap()).into();
         let facts = MarketFacts { clouds, ..MarketFacts::default() };
-        let menu = Menu::derive(&Arc::new(policy), &book(), &BTreeMap::from([(SupplierName::new("test").unwrap(), facts)]));
+        let catalogue =
+            Catalogue::derive(&Arc::new(policy), &book(), &BTreeMap::from([(SupplierName::new("test").unwrap(), facts)]));
         let memory = Memory::default();
-        let usage = Usage::count(&memory, &menu, Wall(now));
-        Self { menu, usage, now, memory }
+        let usage = Usage::count(&memory, &catalogue, Wall(now));
+        Self { catalogue, usage, now, memory }
     }
 
     fn group(&self, pool: &str, zone: &str, instance_type: &str) -> Arc<Group> {
         let fits = |g: &&Arc<Group>| {
             g.pool.as_str() == pool && g.place.zone.as_str() == zone && g.place.instance_type.as_str() == instance_type
         };
-        Arc::clone(self.menu.groups.values().find(fits).unwrap())
+        Arc::clone(self.catalogue.groups.values().find(fits).unwrap())
     }
 
     /// Buys nodes as the pool `one`.
@@ -152,11 +154,11 @@ impl Fleet {
                 state: State::Launching { purchase, since: self.now, retry_at: None },
             };
             self.memory.next_record += 1;
-            self.usage.add(&record, &group, &self.menu, Wall(self.now));
+            self.usage.add(&record, &group, &self.catalogue, Wall(self.now));
             self.memory.records.insert(record.id, Arc::new(record));
         }
         // What was counted node by node is what a count of everything finds.
-        let afresh = Usage::count(&self.memory, &self.menu, Wall(self.now));
+        let afresh = Usage::count(&self.memory, &self.catalogue, Wall(self.now));
         assert_eq!(afresh, self.usage);
     }
 
@@ -170,8 +172,13 @@ impl Fleet {
         let group = self.group("one", zone, instance_type);
         let offer = group.offers.iter().find(|o| o.market.capacity_type == capacity_type).unwrap();
         let fresh = |_: &Group| true;
-        let scales =
-            Scales { menu: &self.menu, memory: &self.memory, usage: &self.usage, fresh: &fresh, times: Times::at(self.now) };
+        let scales = Scales {
+            catalogue: &self.catalogue,
+            memory: &self.memory,
+            usage: &self.usage,
+            fresh: &fresh,
+            times: Times::at(self.now),
+        };
         read(scales.weigh(&group, offer))
     }
 
@@ -188,7 +195,7 @@ impl Fleet {
     }
 
     fn uses(&self) -> Vec<Use> {
-        self.usage.committed.uses(&self.menu.policy.commitments)
+        self.usage.committed.uses(&self.catalogue.policy.commitments)
     }
 
     /// Used and unused of the first commitment, and what the unused part costs.
@@ -394,7 +401,7 @@ fn a_capacity_block_has_a_window() {
     assert_eq!(at("2026-12-03T10:50:00Z"), (Err(ending.into()), Some(dollars("80"))));
     assert_eq!(at("2026-12-03T11:30:00Z"), (Err(ending.into()), Some(FREE)));
     let fleet = Fleet::with(block);
-    let moments: Vec<String> = fleet.menu.policy.commitments[0].moments().map(|at| at.to_string()).collect();
+    let moments: Vec<String> = fleet.catalogue.policy.commitments[0].moments().map(|at| at.to_string()).collect();
     assert_eq!(moments, ["2026-12-01T11:30:00Z", "2026-12-03T10:50:00Z", "2026-12-03T11:30:00Z"]);
 }
 
@@ -467,7 +474,7 @@ fn every_kind_does_what_its_cloud_means_by_it() {
         let mut raw = json!({"name": "c", "cloud": cloud, "kind": kind});
         raw.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
         let fleet = Fleet::with(json!([raw]));
-        assert_eq!(fleet.menu.policy.commitments[0].kind().as_str(), kind);
+        assert_eq!(fleet.catalogue.policy.commitments[0].kind().as_str(), kind);
         fleet
     };
     let kept = |fleet: &Fleet, zone: &str, name: &str| fleet.weigh(zone, name, KEPT, |w| w.map(|w| w.parts.effective).ok());
@@ -497,7 +504,7 @@ fn a_plan_uses_what_is_paid_for_first_whatever_the_pool_prefers() {
     let prefer = json!(["spot", "on-demand"]);
     let fleet = Fleet::at(json!([ri("ri", 1, "1")]), now(), prefer, json!({"maxNodes": 1000}));
     let group = fleet.group("one", "az1", "g6.xlarge").id.clone();
-    let plan = what_if(&fleet.menu, &fleet.memory, &PoolName::new("one").unwrap(), Some(&group), 3, Times::at(fleet.now));
+    let plan = what_if(&fleet.catalogue, &fleet.memory, &PoolName::new("one").unwrap(), Some(&group), 3, Times::at(fleet.now));
     let told: Vec<_> = plan
         .candidates
         .iter()
@@ -523,7 +530,7 @@ fn nodes_covered_in_part_are_chosen_step_by_step() {
         let fleet = Fleet::at(json!([plan]), now(), json!(["on-demand"]), limits);
         let group = fleet.group("one", "az1", "g6.xlarge").id.clone();
         let told =
-            what_if(&fleet.menu, &fleet.memory, &PoolName::new("one").unwrap(), Some(&group), asked, Times::at(fleet.now));
+            what_if(&fleet.catalogue, &fleet.memory, &PoolName::new("one").unwrap(), Some(&group), asked, Times::at(fleet.now));
         assert_eq!((told.found, told.proof), (found, proof));
     }
 }
@@ -566,10 +573,10 @@ fn what_saves_most_goes_first_and_committed_nodes_last() {
     fleet.buy("az1", "g6.xlarge", CapacityType::Spot, 1); // r4
     fleet.buy("az1", "g5.xlarge", OD, 1); // r5
     let records: Vec<&Record> = fleet.memory.records.values().map(AsRef::as_ref).collect();
-    let order = release_order(&records, 6, &fleet.usage, &fleet.memory, &fleet.menu);
+    let order = release_order(&records, 6, &fleet.usage, &fleet.memory, &fleet.catalogue);
     let told: Vec<(u64, UsdPerHour)> = order.iter().map(|(id, saved)| (id.0, *saved)).collect();
     assert_eq!(told, [(5, dollars("4")), (3, dollars("2")), (4, dollars("0.6")), (2, FREE), (1, FREE), (0, FREE)]);
-    assert_eq!(release_order(&records, 2, &fleet.usage, &fleet.memory, &fleet.menu), order[..2]);
+    assert_eq!(release_order(&records, 2, &fleet.usage, &fleet.memory, &fleet.catalogue), order[..2]);
 }
 
 /// A small generator of our own: the same everywhere, so that a failing seed is found again.
@@ -677,9 +684,9 @@ fn what_is_paid_for_saves_nothing_by_any_bill() {
             fleet.buy(zone, what, OD, u32::try_from(roll(2)).unwrap() + 1);
         }
         let records: Vec<&Record> = fleet.memory.records.values().rev().map(AsRef::as_ref).filter(|_| roll(2) == 0).collect();
-        let pool = fleet.menu.policy.pools[0].name.clone();
-        let paid = PaidFor::of(&fleet.usage, &fleet.menu).among(&pool, &records);
-        let order = release_order(&records, records.len(), &fleet.usage, &fleet.memory, &fleet.menu);
+        let pool = fleet.catalogue.policy.pools[0].name.clone();
+        let paid = PaidFor::of(&fleet.usage, &fleet.catalogue).among(&pool, &records);
+        let order = release_order(&records, records.len(), &fleet.usage, &fleet.memory, &fleet.catalogue);
         let free = order.iter().filter(|(_, saved)| *saved <= UsdPerHour::ZERO).count();
         assert!(paid.len() <= free, "seed {seed}: {paid:?} of {order:?}");
         (told, all) = (told + paid.len(), all + free);

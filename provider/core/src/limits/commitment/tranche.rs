@@ -4,7 +4,8 @@
 use super::bill::order;
 use super::cover::Committed;
 use crate::base::units::UsdPerHour;
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::market::offer::{CapacityType, Market};
 use crate::policy::rules::commitment::Terms;
 
@@ -31,13 +32,13 @@ pub struct Tranches {
 impl Committed {
     /// What discounts cover of the next nodes of `group` in `market`, whose price is `price`. Kept capacity is no discount: what is left
     /// of that is one number ([`Committed::slot`]).
-    pub fn tranches(&self, menu: &Menu, group: &Group, market: &Market, price: UsdPerHour) -> Tranches {
-        let commitments = &menu.policy.commitments;
+    pub fn tranches(&self, catalogue: &Catalogue, group: &Group, market: &Market, price: UsdPerHour) -> Tranches {
+        let commitments = &catalogue.policy.commitments;
         let mut tranches = Tranches::default();
         if market.capacity_type != CapacityType::OnDemand || commitments.iter().all(|c| !c.is_discount()) {
             return tranches;
         }
-        let one = menu.reached(group, market, price, 1).what;
+        let one = catalogue.reached(group, market, price, 1).what;
         for at in order(commitments) {
             let (Some(commitment), Some(discount)) = (commitments.get(at), one.by.discount(at)) else { continue };
             let (left, takes) = (self.left_of(at), commitment.taken_by_one(&one, discount).max(1));

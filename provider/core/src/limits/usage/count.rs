@@ -9,7 +9,8 @@ use crate::base::engine_clock::Wall;
 use crate::base::ids::NodeGroupId;
 use crate::base::index::Lookup;
 use crate::base::units::UsdPerHour;
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::limits::commitment::{Alike, Committed};
 use crate::market::offer::CapacityType;
 use crate::state::budget::{BudgetOf, Stage};
@@ -19,66 +20,66 @@ use crate::state::record::Record;
 /// The group that a record counts for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner<'a> {
-    /// From the menu, or as remembered.
+    /// From the catalogue, or as remembered.
     pub(crate) group: &'a Group,
-    /// Its place among the menu's groups; `None` where it is only remembered.
+    /// Its place among the catalogue's groups; `None` where it is only remembered.
     pub(crate) at: Option<usize>,
 }
 
 impl Usage {
     /// Counts every record.
-    pub fn count(memory: &Memory, menu: &Menu, wall: Wall) -> Self {
-        let listed = menu.groups.iter().enumerate().map(|(at, (id, group))| (id, Owner { group, at: Some(at) }));
+    pub fn count(memory: &Memory, catalogue: &Catalogue, wall: Wall) -> Self {
+        let listed = catalogue.groups.iter().enumerate().map(|(at, (id, group))| (id, Owner { group, at: Some(at) }));
         let mut owners: Lookup<&NodeGroupId, Owner<'_>> = listed.collect();
         for (id, remembered) in &memory.groups {
             owners.entry(id).or_insert(Owner { group: &remembered.group, at: None });
         }
         let owned = memory.records.values().filter_map(|record| Some((record.as_ref(), *owners.get(&record.group)?)));
-        Self::count_owned(owned, memory.budgets.clone(), menu, wall)
+        Self::count_owned(owned, memory.budgets.clone(), catalogue, wall)
     }
 
     /// Counts records, each with its group. `stages`: how the budgets stood.
     pub(crate) fn count_owned<'a>(
         owned: impl Iterator<Item = (&'a Record, Owner<'a>)>,
         stages: BTreeMap<BudgetOf, Stage>,
-        menu: &'a Menu,
+        catalogue: &'a Catalogue,
         wall: Wall,
     ) -> Self {
-        let quotas = vec![Held::default(); menu.policy.quotas.len()];
-        let off_hours = menu.policy.pools.iter().filter_map(|pool| {
+        let quotas = vec![Held::default(); catalogue.policy.quotas.len()];
+        let off_hours = catalogue.policy.pools.iter().filter_map(|pool| {
             let off = pool.off_hours.as_ref()?;
             Some((pool.name.clone(), off.max_nodes.filter(|_| off.at(wall.0).0)?))
         });
         let mut usage = Self { quotas, stages, off_hours: off_hours.collect(), ..Self::default() };
-        let mut all_lots: Vec<Lots<'_>> = menu.groups.values().map(|group| Lots::of(group)).collect();
+        let mut all_lots: Vec<Lots<'_>> = catalogue.groups.values().map(|group| Lots::of(group)).collect();
         let mut bought = Alike::default();
         for (record, owner) in owned {
             let lots = owner.at.and_then(|at| all_lots.get_mut(at));
             if let Some(lot) = lots.and_then(|lots| lots.take(record)) {
                 bought.add_beside(&mut lot.alike, record, owner.group);
             } else {
-                usage.apply(record, owner.group, menu, wall, 1);
+                usage.apply(record, owner.group, catalogue, wall, 1);
                 bought.add(record, owner.group);
             }
         }
         for lots in &all_lots {
-            usage.add_lots(lots, menu);
+            usage.add_lots(lots, catalogue);
         }
-        usage.committed = Committed::of(&bought, menu, wall);
+        usage.committed = Committed::of(&bought, catalogue, wall);
         usage
     }
 
-    fn add_lots(&mut self, lots: &Lots<'_>, menu: &Menu) {
+    fn add_lots(&mut self, lots: &Lots<'_>, catalogue: &Catalogue) {
         let group = lots.group;
         if lots.nodes > 0 {
             let targets = self.targets.entry(group.id.clone()).or_default();
             *targets = targets.saturating_add(lots.nodes);
             let nodes = self.nodes.entry(group.pool.clone()).or_default();
             *nodes = nodes.saturating_add(lots.nodes);
-            self.zone_bought(group, &group.place, i64::from(lots.nodes), menu);
+            self.zone_bought(group, &group.place, i64::from(lots.nodes), catalogue);
         }
         if lots.nodes > 0
-            && let Some(share) = self.share_of(group, menu)
+            && let Some(share) = self.share_of(group, catalogue)
         {
             share.bought = share.bought.saturating_add(lots.nodes);
             share.add(&group.place, i64::from(lots.spot));
@@ -86,7 +87,7 @@ impl Usage {
         for (capacity_type, lot) in CapacityType::ALL.into_iter().zip(&lots.bought).filter(|(_, lot)| lot.nodes > 0) {
             let spend = self.spend.entry(group.pool.clone()).or_default();
             *spend = spend.plus(lot.price);
-            self.claim(&menu.claims(group).under(capacity_type).listed, lot.nodes, lot.in_flight);
+            self.claim(&catalogue.claims(group).under(capacity_type).listed, lot.nodes, lot.in_flight);
         }
     }
 }

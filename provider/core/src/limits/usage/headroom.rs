@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use super::{Bound, Usage, ZoneOf};
 use crate::base::units::{Percent, UsdPerHour};
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::limits::budget::{self, Account};
 use crate::market::offer::{CapacityType, Market, Place};
 use crate::policy::Pool;
@@ -80,14 +81,14 @@ impl Usage {
         group: &Group,
         market: &'a Market,
         cash: UsdPerHour,
-        menu: &Menu,
+        catalogue: &Catalogue,
         mut each: impl FnMut(Headroom<'a>),
     ) -> Result<(), Bound> {
-        let pool = menu.policy.pool(&group.pool).ok_or(Bound::PoolGone)?;
+        let pool = catalogue.policy.pool(&group.pool).ok_or(Bound::PoolGone)?;
         let held = self.nodes.get(&group.pool).copied().unwrap_or(0);
         let fixed = |limit, takes, left| Headroom { limit, takes, left, grows: 0 };
         each(fixed(Limit::Nodes, 1, i64::from(self.max_nodes(pool)) - i64::from(held)));
-        for Account { all, spent, limit, spot_only_at } in budget::accounts_over(self, menu, pool) {
+        for Account { all, spent, limit, spot_only_at } in budget::accounts_over(self, catalogue, pool) {
             each(fixed(Limit::Budget { all }, cash.0, limit.minus(spent).0));
             if market.capacity_type != CapacityType::Spot && pool.may_buy_spot() {
                 let left = budget::share(limit, spot_only_at).minus(spent).0;
@@ -102,14 +103,16 @@ impl Usage {
             let (here, nodes) = self.in_zone(&group.pool, &market.place);
             each(Headroom::share(Limit::ZoneShare(ZoneOf(&market.place)), Rounding::Up, share, here, nodes));
         }
-        let claims = menu.claims(group);
+        let claims = catalogue.claims(group);
         let claims = claims.under(market.capacity_type);
         if let Some(quota) = &claims.denied {
             return Err(Bound::QuotaUnlisted(quota.clone()));
         }
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         for claim in &claims.listed {
-            let Some((quota, held)) = menu.policy.quotas.get(claim.quota).zip(self.quotas.get(claim.quota)) else { continue };
+            let Some((quota, held)) = catalogue.policy.quotas.get(claim.quota).zip(self.quotas.get(claim.quota)) else {
+                continue;
+            };
             each(fixed(Limit::Quota(claim.quota), whole(claim.units.max(1)), whole(quota.share()) - whole(held.units)));
         }
         Ok(())
@@ -131,17 +134,17 @@ impl Usage {
         group: &Group,
         market: &Market,
         cash: UsdPerHour,
-        menu: &Menu,
+        catalogue: &Catalogue,
         instead_of: Option<&BTreeMap<Limit<'_>, i64>>,
     ) -> Vec<Bound> {
         let mut bounds = Vec::new();
-        let counted = self.each_limit(group, market, cash, menu, |headroom| {
+        let counted = self.each_limit(group, market, cash, catalogue, |headroom| {
             let has_room = match instead_of {
                 None => headroom.alone() > 0,
                 Some(other) => headroom.takes <= headroom.left + other.get(&headroom.limit).copied().unwrap_or(0),
             };
             if !has_room {
-                bounds.push(self.bound(&headroom, group, cash, menu));
+                bounds.push(self.bound(&headroom, group, cash, catalogue));
             }
         });
         bounds.extend(counted.err());
@@ -149,17 +152,23 @@ impl Usage {
     }
 
     /// What a node of `group` that is bought in `market` and adds `cash` to the bill takes of each limit.
-    pub fn takes<'a>(&self, group: &Group, market: &'a Market, cash: UsdPerHour, menu: &Menu) -> BTreeMap<Limit<'a>, i64> {
+    pub fn takes<'a>(
+        &self,
+        group: &Group,
+        market: &'a Market,
+        cash: UsdPerHour,
+        catalogue: &Catalogue,
+    ) -> BTreeMap<Limit<'a>, i64> {
         let mut takes = BTreeMap::new();
-        let counted = self.each_limit(group, market, cash, menu, |headroom| {
+        let counted = self.each_limit(group, market, cash, catalogue, |headroom| {
             takes.insert(headroom.limit, headroom.takes);
         });
         counted.map(|()| takes).unwrap_or_default()
     }
 
     /// Says of a limit that it binds a node of `group` that would add `cash` to the bill.
-    pub(super) fn bound(&self, headroom: &Headroom<'_>, group: &Group, cash: UsdPerHour, menu: &Menu) -> Bound {
-        let Some(pool) = menu.policy.pool(&group.pool) else { return Bound::PoolGone };
+    pub(super) fn bound(&self, headroom: &Headroom<'_>, group: &Group, cash: UsdPerHour, catalogue: &Catalogue) -> Bound {
+        let Some(pool) = catalogue.policy.pool(&group.pool) else { return Bound::PoolGone };
         let share = self.spot.get(&group.pool);
         let (nodes, spot) = share.map_or((0, 0), |share| (share.bought, share.spot));
         let shares = |of: fn(&SpotRules) -> Percent| pool.spot.as_ref().map_or(Percent::ALL, of);
@@ -172,7 +181,7 @@ impl Usage {
                 }
             }
             Limit::Budget { all } | Limit::SpotOnly { all } => {
-                let account = budget::accounts_over(self, menu, pool).find(|account| account.all == all);
+                let account = budget::accounts_over(self, catalogue, pool).find(|account| account.all == all);
                 let Some(Account { spent, limit, .. }) = account else { return Bound::PoolGone };
                 match headroom.limit {
                     Limit::SpotOnly { .. } => {
@@ -193,7 +202,9 @@ impl Usage {
                 Bound::ZoneShare { zone: place.zone.clone(), here, nodes, limit: pool.max_zone_share.unwrap_or(Percent::ALL) }
             }
             Limit::Quota(at) => {
-                let Some((quota, held)) = menu.policy.quotas.get(at).zip(self.quotas.get(at)) else { return Bound::PoolGone };
+                let Some((quota, held)) = catalogue.policy.quotas.get(at).zip(self.quotas.get(at)) else {
+                    return Bound::PoolGone;
+                };
                 Bound::Quota {
                     name: quota.name.clone(),
                     region: quota.region.clone(),

@@ -6,10 +6,12 @@ use super::{Headroom, Limit, Usage};
 use crate::base::ids::{Region, ZoneId};
 use crate::base::kinds::QuotaUnit;
 use crate::base::units::{Percent, UsdPerHour};
+use crate::catalogue::Catalogue;
 use crate::catalogue::claims::{Unlisted, in_region};
-use crate::catalogue::group::{Group, Menu, Offer};
+use crate::catalogue::group::Group;
 use crate::limits::budget::{LEFT_BELOW, SPOT_ONLY_AT};
 use crate::limits::commitment::Marginal;
+use crate::market::offer::Offer;
 use crate::state::budget::BudgetOf;
 
 /// How many more nodes may be bought, and what stops the next.
@@ -30,10 +32,10 @@ struct Tightest<'o> {
 
 impl Usage {
     /// How many more nodes of `group` this offer may buy at the cost of the next one, and which limit says so.
-    pub fn room(&self, group: &Group, offer: &Offer, next: &Marginal, menu: &Menu) -> Room {
-        match self.tightest(group, offer, next, menu) {
+    pub fn room(&self, group: &Group, offer: &Offer, next: &Marginal, catalogue: &Catalogue) -> Room {
+        match self.tightest(group, offer, next, catalogue) {
             Ok(Tightest { nodes, by }) => {
-                Room { nodes, bound: by.map(|headroom| self.bound(&headroom, group, next.cash, menu)) }
+                Room { nodes, bound: by.map(|headroom| self.bound(&headroom, group, next.cash, catalogue)) }
             }
             Err(bound) => Room { nodes: 0, bound: Some(bound) },
         }
@@ -43,16 +45,28 @@ impl Usage {
     ///
     /// # Errors
     /// Says which limit allows none. Only then is it put in words: every pass asks this of every offer.
-    pub(crate) fn nodes_left(&self, group: &Group, offer: &Offer, next: &Marginal, menu: &Menu) -> Result<u32, Bound> {
-        match self.tightest(group, offer, next, menu)? {
-            Tightest { nodes: 0, by: Some(headroom) } => Err(self.bound(&headroom, group, next.cash, menu)),
+    pub(crate) fn nodes_left(
+        &self,
+        group: &Group,
+        offer: &Offer,
+        next: &Marginal,
+        catalogue: &Catalogue,
+    ) -> Result<u32, Bound> {
+        match self.tightest(group, offer, next, catalogue)? {
+            Tightest { nodes: 0, by: Some(headroom) } => Err(self.bound(&headroom, group, next.cash, catalogue)),
             Tightest { nodes, .. } => Ok(nodes),
         }
     }
 
-    fn tightest<'o>(&self, group: &Group, offer: &'o Offer, next: &Marginal, menu: &Menu) -> Result<Tightest<'o>, Bound> {
+    fn tightest<'o>(
+        &self,
+        group: &Group,
+        offer: &'o Offer,
+        next: &Marginal,
+        catalogue: &Catalogue,
+    ) -> Result<Tightest<'o>, Bound> {
         let mut tightest = Tightest { nodes: u32::MAX, by: None };
-        self.each_limit(group, &offer.market, next.cash, menu, |headroom| {
+        self.each_limit(group, &offer.market, next.cash, catalogue, |headroom| {
             let nodes = match headroom.limit {
                 // The nodes after the covered ones cost more.
                 Limit::Budget { .. } => next.affordable(UsdPerHour(headroom.left)),

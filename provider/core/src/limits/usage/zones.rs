@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Usage, moved};
 use crate::base::ids::{Cloud, PoolName, Region, ZoneId};
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::market::offer::Place;
 use crate::state::record::Record;
 
@@ -79,25 +80,25 @@ impl ZoneShare {
 
 impl Usage {
     /// The count of a pool that limits its share of a zone; `None` for any other.
-    fn zones_of(&mut self, group: &Group, menu: &Menu) -> Option<&mut ZoneShare> {
-        menu.policy.pool(&group.pool)?.max_zone_share?;
+    fn zones_of(&mut self, group: &Group, catalogue: &Catalogue) -> Option<&mut ZoneShare> {
+        catalogue.policy.pool(&group.pool)?.max_zone_share?;
         Some(Arc::make_mut(self.zones.entry(group.pool.clone()).or_default()))
     }
 
     /// Counts nodes bought at a place, or takes them out again.
-    pub(super) fn zone_bought(&mut self, group: &Group, place: &Place, nodes: i64, menu: &Menu) {
-        if let Some(share) = self.zones_of(group, menu) {
+    pub(super) fn zone_bought(&mut self, group: &Group, place: &Place, nodes: i64, catalogue: &Catalogue) {
+        if let Some(share) = self.zones_of(group, catalogue) {
             share.bought = moved(share.bought, nodes);
             share.add(place, nodes);
         }
     }
 
     /// Counts a record that counts in its group: where it was bought, or will be.
-    pub(super) fn zone_record(&mut self, record: &Record, group: &Group, sign: i64, menu: &Menu) {
+    pub(super) fn zone_record(&mut self, record: &Record, group: &Group, sign: i64, catalogue: &Catalogue) {
         match record.purchase() {
-            Some(purchase) => self.zone_bought(group, &purchase.market.place, sign, menu),
+            Some(purchase) => self.zone_bought(group, &purchase.market.place, sign, catalogue),
             None => {
-                if let Some(share) = self.zones_of(group, menu) {
+                if let Some(share) = self.zones_of(group, catalogue) {
                     share.add(&group.place, sign);
                 }
             }

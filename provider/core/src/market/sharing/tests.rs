@@ -7,7 +7,8 @@ use super::*;
 use crate::base::engine_clock::Times;
 use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName, ZoneId};
 use crate::base::units::{Milli, UsdPerHour};
-use crate::catalogue::group::{Group, Menu};
+use crate::catalogue::Catalogue;
+use crate::catalogue::group::Group;
 use crate::catalogue::template::GPU_LABEL;
 use crate::choose::candidate::OfferVerdict;
 use crate::choose::what_if::what_if;
@@ -96,18 +97,18 @@ fn raw(models: &[&str], sharing: &Value) -> RawPolicy {
     .unwrap()
 }
 
-fn menu_of(raw: &RawPolicy) -> Menu {
+fn catalogue_of(raw: &RawPolicy) -> Catalogue {
     let policy = Policy::try_from_raw(raw).unwrap_or_else(|faults| panic!("{faults:?}"));
     let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
-    Menu::derive(&Arc::new(policy), &book(), &[(SupplierName::new("test").unwrap(), facts)].into())
+    Catalogue::derive(&Arc::new(policy), &book(), &[(SupplierName::new("test").unwrap(), facts)].into())
 }
 
-fn menu(models: &[&str], sharing: &Value) -> Menu {
-    menu_of(&raw(models, sharing))
+fn catalogue(models: &[&str], sharing: &Value) -> Catalogue {
+    catalogue_of(&raw(models, sharing))
 }
 
-fn group(menu: &Menu, instance_type: &str) -> Group {
-    menu.groups.values().find(|group| group.place.instance_type.as_str() == instance_type).unwrap().as_ref().clone()
+fn group(catalogue: &Catalogue, instance_type: &str) -> Group {
+    catalogue.groups.values().find(|group| group.place.instance_type.as_str() == instance_type).unwrap().as_ref().clone()
 }
 
 /// `nvidia.com/gpu`, the other resources, whether the GPU label is there, and the labels of NVIDIA's own.
@@ -204,28 +205,28 @@ fn what_is_counted_to_fit_can_be_placed() {
 #[test]
 fn a_template_advertises_what_the_device_plugin_does() {
     // Seven of 1g.10gb on each of eight GPUs of 80 GiB, four on each of 40.
-    let single = menu(&["A100"], &json!({"mig": "all-1g.10gb"}));
+    let single = catalogue(&["A100"], &json!({"mig": "all-1g.10gb"}));
     let labels = "gpu.product=NVIDIA-A100-MIG-1g.10gb mig.config=all-1g.10gb mig.strategy=single";
     assert_eq!(seen(&group(&single, "p4de.24xlarge")), (56, String::new(), true, labels.to_owned()));
     assert_eq!(seen(&group(&single, "p4d.24xlarge")).0, 32);
     assert_eq!(group(&single, "p4d.24xlarge").slices, Some(32));
 
-    let mixed = menu(&["A100"], &json!({"mig": "all-1g.10gb", "migStrategy": "mixed"}));
+    let mixed = catalogue(&["A100"], &json!({"mig": "all-1g.10gb", "migStrategy": "mixed"}));
     let labels = "gpu.product=NVIDIA-A100 mig.config=all-1g.10gb mig.strategy=mixed";
     assert_eq!(seen(&group(&mixed, "p4de.24xlarge")), (0, "nvidia.com/mig-1g.10gb=56".to_owned(), false, labels.to_owned()));
 
-    let balanced = group(&menu(&["H100"], &json!({"mig": "all-balanced"})), "p5.4xlarge");
+    let balanced = group(&catalogue(&["H100"], &json!({"mig": "all-balanced"})), "p5.4xlarge");
     let labels = "gpu.product=NVIDIA-H100 mig.config=all-balanced mig.strategy=mixed";
     let named = "nvidia.com/mig-1g.10gb=2 nvidia.com/mig-2g.20gb=1 nvidia.com/mig-3g.40gb=1";
     assert_eq!(seen(&balanced), (0, named.to_owned(), false, labels.to_owned()));
     // A slice is a compute slice where they differ: 2 + 2 + 3.
     assert_eq!(balanced.slices, Some(7));
 
-    let own = group(&menu(&["H100"], &json!({"mig": {"1g.10gb": 2, "3g.40gb": 1}})), "p5.4xlarge");
+    let own = group(&catalogue(&["H100"], &json!({"mig": {"1g.10gb": 2, "3g.40gb": 1}})), "p5.4xlarge");
     let labels = "gpu.product=NVIDIA-H100 mig.config=2x1g.10gb-1x3g.40gb mig.strategy=mixed";
     assert_eq!(seen(&own), (0, "nvidia.com/mig-1g.10gb=2 nvidia.com/mig-3g.40gb=1".to_owned(), false, labels.to_owned()));
 
-    let turns = menu(&["L4", "A100"], &json!({"timeSlicing": 4}));
+    let turns = catalogue(&["L4", "A100"], &json!({"timeSlicing": 4}));
     let labels =
         "device-plugin.config=time-slicing-4 gpu.product=NVIDIA-L4-SHARED gpu.replicas=4 gpu.sharing-strategy=time-slicing";
     assert_eq!(seen(&group(&turns, "g6.xlarge")), (4, String::new(), true, labels.to_owned()));
@@ -233,7 +234,7 @@ fn a_template_advertises_what_the_device_plugin_does() {
     // The cloud's part of a GPU is one GPU to the device plugin.
     assert_eq!(seen(&group(&turns, "g6f.xlarge")).0, 4);
 
-    let renamed = group(&menu(&["L4"], &json!({"timeSlicing": 4, "renameByDefault": true})), "g6.xlarge");
+    let renamed = group(&catalogue(&["L4"], &json!({"timeSlicing": 4, "renameByDefault": true})), "g6.xlarge");
     let labels =
         "device-plugin.config=time-slicing-4-shared gpu.product=NVIDIA-L4 gpu.replicas=4 gpu.sharing-strategy=time-slicing";
     assert_eq!(seen(&renamed), (0, "nvidia.com/gpu.shared=4".to_owned(), false, labels.to_owned()));
@@ -243,12 +244,12 @@ fn a_template_advertises_what_the_device_plugin_does() {
 fn labels_of_the_operators_own_stand() {
     let mut own = raw(&["L4"], &json!({"timeSlicing": 4}));
     own.pools[0].template.labels = [("nvidia.com/device-plugin.config".to_owned(), "any".to_owned())].into();
-    assert_eq!(group(&menu_of(&own), "g6.xlarge").template.labels["nvidia.com/device-plugin.config"], "any");
+    assert_eq!(group(&catalogue_of(&own), "g6.xlarge").template.labels["nvidia.com/device-plugin.config"], "any");
 }
 
 #[test]
 fn a_changed_layout_is_a_new_group() {
-    let id = |sharing: &Value| group(&menu(&["A100"], sharing), "p4de.24xlarge").id;
+    let id = |sharing: &Value| group(&catalogue(&["A100"], sharing), "p4de.24xlarge").id;
     let whole = id(&Value::Null);
     assert_eq!(whole.as_str(), "p.p4de-24xlarge.z");
     let others = [
@@ -266,14 +267,14 @@ fn a_changed_layout_is_a_new_group() {
     assert_eq!(id(&json!({"timeSlicing": 4, "workloads": ["dev", "training"]})), id(&json!({"timeSlicing": 4})));
 }
 
-fn left_out(menu: &Menu) -> Vec<String> {
-    menu.left_out.iter().map(|left| format!("{}: {}", left.place.instance_type, left.why)).collect()
+fn left_out(catalogue: &Catalogue) -> Vec<String> {
+    catalogue.left_out.iter().map(|left| format!("{}: {}", left.place.instance_type, left.why)).collect()
 }
 
 #[test]
 fn places_that_cannot_be_split_so_are_left_out_with_the_reason() {
     assert_eq!(
-        left_out(&menu(&["A100", "L4"], &json!({"mig": "all-1g.5gb"}))),
+        left_out(&catalogue(&["A100", "L4"], &json!({"mig": "all-1g.5gb"}))),
         [
             "g6.xlarge: cannot be split by MIG, and the pool shares GPUs so",
             "g6f.xlarge: has a part of a GPU, which cannot be split again by MIG, and the pool shares GPUs so",
@@ -286,7 +287,7 @@ fn places_that_cannot_be_split_so_are_left_out_with_the_reason() {
     let with_memory = |sharing: &Value| {
         let mut raw = raw(&["H100"], sharing);
         raw.pools[0].gpu.min_memory_gib = Some(20);
-        left_out(&menu_of(&raw))
+        left_out(&catalogue_of(&raw))
     };
     assert_eq!(with_memory(&json!({"mig": "all-1g.10gb"})), ["p5.4xlarge: has 10240 MiB a GPU, the pool wants at least 20480"]);
     assert_eq!(with_memory(&json!({"mig": "all-1g.20gb"})), Vec::<String>::new());
@@ -294,9 +295,9 @@ fn places_that_cannot_be_split_so_are_left_out_with_the_reason() {
 }
 
 /// What a plan of one node says of each offer, in its order: instance type, $ per unit in micro-dollars, verdict.
-fn told(menu: &Menu) -> Vec<(String, i64, OfferVerdict)> {
-    let pool = menu.policy.pools[0].name.clone();
-    what_if(menu, &Memory::default(), &pool, None, 1, Times::at(jiff::Timestamp::UNIX_EPOCH))
+fn told(catalogue: &Catalogue) -> Vec<(String, i64, OfferVerdict)> {
+    let pool = catalogue.policy.pools[0].name.clone();
+    what_if(catalogue, &Memory::default(), &pool, None, 1, Times::at(jiff::Timestamp::UNIX_EPOCH))
         .candidates
         .into_iter()
         .map(|c| (c.market.place.instance_type.to_string(), c.price.unwrap().per_unit().0, c.verdict))
@@ -309,7 +310,7 @@ fn offers_are_ranked_by_the_price_of_a_slice() {
     // Whole H100s are more expensive ($6.88) than A100s of 40 GiB ($2.7447) and 80 ($3.4309). Of 1g.10gb the smaller A100 takes only four:
     // $27.447 ÷ 56 = $0.490125, $21.9576 ÷ 32 = $0.686175, $6.88 ÷ 7 = $0.982857.
     assert_eq!(
-        told(&menu(&["A100", "H100"], &json!({"mig": "all-1g.10gb"}))),
+        told(&catalogue(&["A100", "H100"], &json!({"mig": "all-1g.10gb"}))),
         [
             ("p4de.24xlarge".to_owned(), 490_125, OfferVerdict::Chosen { nodes: 1 }),
             ("p4d.24xlarge".to_owned(), 686_175, dearer(196_050)),
@@ -318,9 +319,13 @@ fn offers_are_ranked_by_the_price_of_a_slice() {
     );
     assert_eq!(dearer(196_050).to_string(), "more expensive by $0.1961 per slice and hour");
     // Three slices of one GPU are used of seven: the rest is paid all the same. $6.88 ÷ (2 + 3) = $1.376 for a compute slice.
-    assert_eq!(told(&menu(&["H100"], &json!({"mig": {"1g.10gb": 2, "3g.40gb": 1}})))[0].1, 1_376_000);
+    assert_eq!(told(&catalogue(&["H100"], &json!({"mig": {"1g.10gb": 2, "3g.40gb": 1}})))[0].1, 1_376_000);
     // Four turns on an L4: $0.8048 ÷ 4.
-    assert_eq!(told(&menu(&["L4"], &json!({"timeSlicing": 4})))[0].1, 52_500, "a quarter of an L4, shared by four: $0.21 ÷ 4");
+    assert_eq!(
+        told(&catalogue(&["L4"], &json!({"timeSlicing": 4})))[0].1,
+        52_500,
+        "a quarter of an L4, shared by four: $0.21 ÷ 4"
+    );
 }
 
 #[test]
@@ -331,23 +336,23 @@ fn work_is_that_of_the_slices() {
         let mut merged = merged.as_object().unwrap().clone();
         merged.extend(gpu.as_object().unwrap().clone());
         raw.pools[0].gpu = serde_json::from_value(merged.into()).unwrap();
-        menu_of(&raw)
+        catalogue_of(&raw)
     };
     // An H100 does three times an A100's work. A slice is a seventh of either, so an H100's does three times an A100's, whatever the A100's
     // size: the node of 40 GiB does 32 units, that of 80 does 56, the H100 21. $27.447 ÷ 56, $6.88 ÷ 21 = $0.327619, $21.9576 ÷ 32.
-    let menu = weighed(&json!({"mig": "all-1g.10gb"}), json!({"throughput": {"A100": 1, "H100": 3}}));
-    let units = told(&menu).into_iter().map(|(name, unit, _)| (name, unit)).collect::<Vec<_>>();
+    let catalogue = weighed(&json!({"mig": "all-1g.10gb"}), json!({"throughput": {"A100": 1, "H100": 3}}));
+    let units = told(&catalogue).into_iter().map(|(name, unit, _)| (name, unit)).collect::<Vec<_>>();
     let expected = [("p5.4xlarge", 327_619), ("p4de.24xlarge", 490_125), ("p4d.24xlarge", 686_175)];
     assert_eq!(units, expected.map(|(name, unit)| (name.to_owned(), unit)));
     // Across pools a node that does the slowest slices' work compares by its price, and one that does three times that by a third of it.
-    assert_eq!(group(&menu, "p4de.24xlarge").weighed(UsdPerHour(27_447_000)), UsdPerHour(490_125 * 56));
-    assert_eq!(group(&menu, "p5.4xlarge").weighed(UsdPerHour(6_880_000)), UsdPerHour(327_619 * 7));
+    assert_eq!(group(&catalogue, "p4de.24xlarge").weighed(UsdPerHour(27_447_000)), UsdPerHour(490_125 * 56));
+    assert_eq!(group(&catalogue, "p5.4xlarge").weighed(UsdPerHour(6_880_000)), UsdPerHour(327_619 * 7));
 
     // By bandwidth: an instance of 3g has half of the memory, so both of a GPU have all of it; by arithmetic they have six sevenths. An H100
     // then has 3350 GB/s against the slowest, an A100 of 40 GiB with 1555; but 3g.40gb is only on those of 80 GiB, with 2039.
     // $6.88 ÷ (2 × 3350/2039) = $2.093779; $27.447 ÷ 16 = $1.715438.
-    let menu = weighed(&json!({"mig": "all-3g.40gb"}), json!({"throughputFrom": "bandwidth"}));
-    let units = told(&menu).into_iter().map(|(name, unit, _)| (name, unit)).collect::<Vec<_>>();
+    let catalogue = weighed(&json!({"mig": "all-3g.40gb"}), json!({"throughputFrom": "bandwidth"}));
+    let units = told(&catalogue).into_iter().map(|(name, unit, _)| (name, unit)).collect::<Vec<_>>();
     assert_eq!(units, [("p4de.24xlarge".to_owned(), 1_715_438), ("p5.4xlarge".to_owned(), 2_093_779)]);
 }
 

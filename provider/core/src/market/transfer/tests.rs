@@ -7,7 +7,7 @@ use super::*;
 use crate::base::engine_clock::Times;
 use crate::base::ids::{GpuModel, InstanceType, PoolName, SupplierName};
 use crate::base::units::{MiB, Milli};
-use crate::catalogue::group::Menu;
+use crate::catalogue::Catalogue;
 use crate::choose::candidate::{Candidate, OfferVerdict};
 use crate::choose::what_if::what_if;
 use crate::facts::supply::MarketFacts;
@@ -87,12 +87,12 @@ fn book(capacity_types: &[CapacityType]) -> PriceBook {
     book
 }
 
-/// The menu of a pool that may buy in these regions, with this said of where beside.
-fn menu(clouds: &[&str], regions: &[&str], more: &Value, prefer: &[CapacityType]) -> Menu {
+/// The catalogue of a pool that may buy in these regions, with this said of where beside.
+fn catalogue(clouds: &[&str], regions: &[&str], more: &Value, prefer: &[CapacityType]) -> Catalogue {
     committed(clouds, regions, more, prefer, &json!([]))
 }
 
-fn committed(clouds: &[&str], regions: &[&str], more: &Value, prefer: &[CapacityType], commitments: &Value) -> Menu {
+fn committed(clouds: &[&str], regions: &[&str], more: &Value, prefer: &[CapacityType], commitments: &Value) -> Catalogue {
     let mut place = json!({ "clouds": clouds, "regions": regions });
     place.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let raw: RawPolicy = serde_json::from_value(json!({
@@ -106,24 +106,25 @@ fn committed(clouds: &[&str], regions: &[&str], more: &Value, prefer: &[Capacity
     .unwrap();
     let policy = Policy::try_from_raw(&raw).unwrap_or_else(|faults| panic!("{faults:?}"));
     let facts = MarketFacts { clouds: ["aws", "gcp"].map(cloud).into(), ..MarketFacts::default() };
-    Menu::derive(&Arc::new(policy), &book(prefer), &[(SupplierName::new("test").unwrap(), facts)].into())
+    Catalogue::derive(&Arc::new(policy), &book(prefer), &[(SupplierName::new("test").unwrap(), facts)].into())
 }
 
-fn on_demand(clouds: &[&str], regions: &[&str], more: &Value) -> Menu {
-    menu(clouds, regions, more, &[CapacityType::OnDemand])
+fn on_demand(clouds: &[&str], regions: &[&str], more: &Value) -> Catalogue {
+    catalogue(clouds, regions, more, &[CapacityType::OnDemand])
 }
 
-fn left_out(menu: &Menu) -> Vec<String> {
-    menu.left_out.iter().map(|left| format!("{}: {}", left.place.region, left.why)).collect()
+fn left_out(catalogue: &Catalogue) -> Vec<String> {
+    catalogue.left_out.iter().map(|left| format!("{}: {}", left.place.region, left.why)).collect()
 }
 
-fn weighed(menu: &Menu) -> Vec<Candidate> {
-    what_if(menu, &Memory::default(), &PoolName::new("p").unwrap(), None, 1, Times::at(Timestamp::UNIX_EPOCH)).candidates
+fn weighed(catalogue: &Catalogue) -> Vec<Candidate> {
+    what_if(catalogue, &Memory::default(), &PoolName::new("p").unwrap(), None, 1, Times::at(Timestamp::UNIX_EPOCH)).candidates
 }
 
 /// The region of the node that is bought.
-fn bought(menu: &Menu) -> String {
-    let chosen = weighed(menu).into_iter().find(|c| matches!(c.verdict, OfferVerdict::Chosen { .. })).expect("one is bought");
+fn bought(catalogue: &Catalogue) -> String {
+    let chosen =
+        weighed(catalogue).into_iter().find(|c| matches!(c.verdict, OfferVerdict::Chosen { .. })).expect("one is bought");
     chosen.market.place.region.to_string()
 }
 
@@ -146,9 +147,9 @@ fn staying_with_ten_terabytes_wins_below_the_break_even() {
 #[test]
 fn transfer_is_a_part_of_the_effective_price_and_no_cash() {
     let data = json!({"datasetGiB": 600, "dataRegion": "aws/us-east-1"});
-    let menu = on_demand(&["aws"], &["us-east-1", "us-west-2"], &data);
+    let catalogue = on_demand(&["aws"], &["us-east-1", "us-west-2"], &data);
     let parts = |region: &str| {
-        let candidate = weighed(&menu).into_iter().find(|c| c.market.place.region.as_str() == region).unwrap();
+        let candidate = weighed(&catalogue).into_iter().find(|c| c.market.place.region.as_str() == region).unwrap();
         let parts = candidate.price.unwrap();
         (parts.quote.price.0, parts.transfer.map(|t| t.0), parts.effective.0, parts.cash.0, parts.per_gpu.0)
     };
@@ -169,8 +170,8 @@ fn every_reclaim_reads_the_data_again() {
     let huge = Transfer { per_read: UsdMicros(i64::MAX), every: SignedDuration::from_mins(1) };
     assert_eq!(huge.per_hour(Hazard(u64::MAX)), UsdPerHour(i64::MAX));
     let data = json!({"datasetGiB": 450, "dataRegion": "aws/us-east-1"});
-    let menu = menu(&["aws"], &["us-west-2"], &data, &[CapacityType::Spot]);
-    let parts = weighed(&menu).remove(0).price.unwrap();
+    let catalogue = catalogue(&["aws"], &["us-west-2"], &data, &[CapacityType::Spot]);
+    let parts = weighed(&catalogue).remove(0).price.unwrap();
     // 450 GiB × $0.02 = $9 again, at the hazard that is assumed where no table has one. An hour of useful time pays for both.
     assert_eq!(parts.transfer, Some(UsdPerHour(1_815_000)));
     assert_eq!(parts.effective, crate::policy::rules::spot::effective(UsdPerHour(31_815_000), parts.spot.unwrap().useful));
@@ -180,17 +181,17 @@ fn every_reclaim_reads_the_data_again() {
 fn a_place_without_a_transfer_price_is_left_out_only_where_data_must_move() {
     let regions = ["us-east-1", "us-west-2", "il-central-1"];
     let data = json!({"datasetGiB": 1, "dataRegion": "aws/us-east-1"});
-    let menu = on_demand(&["aws"], &regions, &data);
+    let catalogue = on_demand(&["aws"], &regions, &data);
     let why = "il-central-1: no transfer price is known from aws/us-east-1, where the pool's data is, to aws/il-central-1";
-    assert_eq!(left_out(&menu), [why]);
-    assert_eq!(menu.groups.len(), 3);
+    assert_eq!(left_out(&catalogue), [why]);
+    assert_eq!(catalogue.groups.len(), 3);
     // From there nothing is known at all, and there nothing has to move.
-    let menu = on_demand(&["aws"], &["il-central-1"], &json!({"datasetGiB": 1, "dataRegion": "aws/il-central-1"}));
-    assert_eq!((left_out(&menu), menu.groups.len()), (Vec::new(), 1));
+    let catalogue = on_demand(&["aws"], &["il-central-1"], &json!({"datasetGiB": 1, "dataRegion": "aws/il-central-1"}));
+    assert_eq!((left_out(&catalogue), catalogue.groups.len()), (Vec::new(), 1));
     assert_eq!(on_demand(&["aws"], &regions, &json!({})).groups.len(), 4);
     // Another cloud is reached over the internet.
-    let menu = on_demand(&["aws", "gcp"], &["us-east-1", "us-central1"], &data);
-    let away = menu.groups.values().find(|group| group.place.cloud.as_str() == "gcp").unwrap();
+    let catalogue = on_demand(&["aws", "gcp"], &["us-east-1", "us-central1"], &data);
+    let away = catalogue.groups.values().find(|group| group.place.cloud.as_str() == "gcp").unwrap();
     assert_eq!(away.transfer.map(|t| t.per_read), Some(UsdMicros(90_000)));
 }
 
@@ -198,8 +199,8 @@ fn a_place_without_a_transfer_price_is_left_out_only_where_data_must_move() {
 fn distance_leaves_out_what_is_farther() {
     let (clouds, regions) = (["aws", "gcp"], ["us-east-1", "us-west-2", "il-central-1", "us-central1", "europe-west4"]);
     let within = |word: &str| on_demand(&clouds, &regions, &json!({"dataRegion": "aws/us-east-1", "maxDistance": word}));
-    let places = |menu: &Menu| {
-        let mut regions: Vec<String> = menu.groups.values().map(|group| group.place.region.to_string()).collect();
+    let places = |catalogue: &Catalogue| {
+        let mut regions: Vec<String> = catalogue.groups.values().map(|group| group.place.region.to_string()).collect();
         regions.sort();
         regions.dedup();
         regions
@@ -219,11 +220,11 @@ fn distance_leaves_out_what_is_farther() {
 #[test]
 fn a_disk_of_one_zone_is_read_from_the_others_at_a_price() {
     let data = json!({"datasetGiB": 1200, "dataRegion": "aws/us-east-1/use1-az1"});
-    let menu = on_demand(&["aws"], &["us-east-1"], &data);
-    let reads = menu.groups.values().map(|group| (group.place.zone.as_str(), group.transfer.map(|t| t.per_read.0)));
+    let catalogue = on_demand(&["aws"], &["us-east-1"], &data);
+    let reads = catalogue.groups.values().map(|group| (group.place.zone.as_str(), group.transfer.map(|t| t.per_read.0)));
     assert_eq!(reads.collect::<Vec<_>>(), [("use1-az1", None), ("use1-az2", Some(24_000_000))]);
     // The cheaper zone saves a cent an hour and costs a dollar to read from.
-    let chosen = weighed(&menu).into_iter().find(|c| matches!(c.verdict, OfferVerdict::Chosen { .. })).unwrap();
+    let chosen = weighed(&catalogue).into_iter().find(|c| matches!(c.verdict, OfferVerdict::Chosen { .. })).unwrap();
     assert_eq!(chosen.market.place.zone.as_str(), "use1-az1");
 }
 

@@ -35,7 +35,7 @@ pub(super) fn node(view: &View, group: &GroupView) -> Result<UsdPerHour, Unprice
     }
     let mut missing = None;
     for offer in &group.group.offers {
-        match price_parts(&view.menu, &view.memory, &group.group, offer, view.wall) {
+        match price_parts(&view.catalogue, &view.memory, &group.group, offer, view.wall) {
             Ok(parts) => return Ok(parts.effective.max(TRIFLE)),
             Err(why) => missing = missing.or(Some(why)),
         }

@@ -233,7 +233,7 @@ impl CloudProvider for Provider {
         _: Request<GetAvailableGpuTypesRequest>,
     ) -> Result<Response<GetAvailableGpuTypesResponse>, Status> {
         let view = self.engine.view();
-        let models = view.menu.groups.values().map(|group| (group.spec.gpu_model.to_string(), Any::default()));
+        let models = view.catalogue.groups.values().map(|group| (group.spec.gpu_model.to_string(), Any::default()));
         Ok(Response::new(GetAvailableGpuTypesResponse { gpu_types: models.collect() }))
     }
 

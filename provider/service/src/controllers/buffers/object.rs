@@ -36,8 +36,8 @@ impl Wanted {
     /// What the pool's buffer should be; `None` while its floor is not known, or where it has no groups.
     pub(super) fn of(view: &View, pool: &PoolName) -> Option<Self> {
         let floor = view.accounts.floors.iter().find(|floor| floor.pool == *pool)?;
-        let pool: &Pool = view.menu.policy.pool(pool)?;
-        let groups = || view.menu.pool_groups(&pool.name);
+        let pool: &Pool = view.catalogue.policy.pool(pool)?;
+        let groups = || view.catalogue.pool_groups(&pool.name);
         // The smallest node: a pod that takes more would have no place on it.
         let smallest: &Group = groups().min_by_key(|group| (group.units(), &group.id))?;
         let template = &smallest.template;

@@ -79,7 +79,7 @@ fn view(mechanism: Mechanism, wanted: u32, change: impl FnOnce(&mut stoker_core:
     let own = policy.pools.iter_mut().find(|own| own.name == pool()).unwrap();
     own.warm_floor = Some(WarmFloor { nodes: wanted, mechanism, ..WarmFloor::default() });
     change(own);
-    let menu = Arc::new(CATALOG.menu(policy));
+    let catalogue = Arc::new(CATALOG.catalogue(policy));
     let floor = FloorStands {
         pool: pool(),
         wanted,
@@ -96,7 +96,7 @@ fn view(mechanism: Mechanism, wanted: u32, change: impl FnOnce(&mut stoker_core:
         Ok(()),
         BTreeMap::new(),
         accounts,
-        &menu,
+        &catalogue,
         &Arc::default(),
     )
 }

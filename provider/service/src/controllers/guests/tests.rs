@@ -32,8 +32,8 @@ fn guest(name: &str, uid: &str, node: &str) -> (String, Guest) {
 fn view(node: &str) -> Arc<View> {
     let now = "2026-11-01T00:00:00Z".parse().unwrap();
     let price_tables = PriceTables::load(None, None, now).unwrap();
-    let menu = Arc::new(price_tables.menu(price_tables.policy(None).unwrap()));
-    let group = Arc::clone(menu.groups.values().find(|group| group.pool.as_str() == "inference").unwrap());
+    let catalogue = Arc::new(price_tables.catalogue(price_tables.policy(None).unwrap()));
+    let group = Arc::clone(catalogue.groups.values().find(|group| group.pool.as_str() == "inference").unwrap());
     let limits = GroupLimits {
         target: 1,
         min: 0,
@@ -47,7 +47,7 @@ fn view(node: &str) -> Arc<View> {
         supply: Vec::new(),
         closed: None,
     };
-    let mut view = View::starting(now, menu);
+    let mut view = View::starting(now, catalogue);
     view.owners.insert(node.to_owned(), group.id.clone());
     let shown = GroupView { group: Arc::clone(&group), limits, instances: Vec::new(), template: Bytes::new() };
     view.groups.insert(group.id.clone(), Arc::new(shown));

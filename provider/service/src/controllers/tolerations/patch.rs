@@ -23,11 +23,13 @@ pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap
         waited: pod.created_at.map_or(jiff::SignedDuration::ZERO, |since| now.duration_since(since)),
     };
     let mut all = BTreeMap::new();
-    for pool in &view.menu.policy.pools {
+    for pool in &view.catalogue.policy.pools {
         let Some(rules) = pool.isolation else { continue };
         let of_pool = view.groups.values().filter(|group| group.group.pool == pool.name);
         let shapes: Vec<Shape<'_>> = of_pool
-            .filter(|group| view.menu.groups.contains_key(&group.group.id) && pod.admits(&group.group.template, SHAPE_TAINT))
+            .filter(|group| {
+                view.catalogue.groups.contains_key(&group.group.id) && pod.admits(&group.group.template, SHAPE_TAINT)
+            })
             .filter_map(|group| shape(view, group))
             .collect();
         all.extend(admitted(&needs, &shapes, rules, pool.waiting));
@@ -37,7 +39,8 @@ pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap
 }
 
 fn shape<'g>(view: &View, group: &'g GroupView) -> Option<Shape<'g>> {
-    let price = |offer| price_parts(&view.menu, &view.memory, &group.group, offer, view.wall).ok().map(|parts| parts.effective);
+    let price =
+        |offer| price_parts(&view.catalogue, &view.memory, &group.group, offer, view.wall).ok().map(|parts| parts.effective);
     let cheapest = || group.group.offers.iter().filter_map(price).min();
     let open = group.limits.listed && group.limits.lasting_price.is_some();
     Some(Shape { group: &group.group, price: group.limits.lasting_price.or_else(cheapest)?, open })

@@ -16,7 +16,8 @@ use prometheus_client::registry::Unit;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::PoolName;
 use stoker_core::base::kinds::{QuotaUnit, Workload};
-use stoker_core::catalogue::group::{Group, Menu};
+use stoker_core::catalogue::Catalogue;
+use stoker_core::catalogue::group::Group;
 use stoker_core::facts::snapshot::ClusterFacts;
 use stoker_core::limits::usage::{Usage, group_of};
 use stoker_core::market::offer::CapacityType;
@@ -33,7 +34,7 @@ use super::published::{dollars, gauges};
 #[derive(Debug, Clone)]
 pub struct Fleet {
     /// What can be bought, and the policy.
-    pub menu: Arc<Menu>,
+    pub catalogue: Arc<Catalogue>,
     /// The records.
     pub memory: Arc<Memory>,
     /// The cluster's nodes; `None` without a Kubernetes feed, and then nobody knows what is in use.
@@ -57,7 +58,7 @@ impl Fleet {
     fn nodes(&self) -> BTreeMap<&str, Node<'_>> {
         let joined = self.memory.records.values().filter_map(|record| {
             let State::Registered { node, instance, .. } = &record.state else { return None };
-            let group = group_of(record, &self.memory, &self.menu)?;
+            let group = group_of(record, &self.memory, &self.catalogue)?;
             let name = node.as_ref().map_or(instance.as_str(), |node| node.as_str());
             let facts = || self.cluster.as_ref()?.nodes.get(node.as_ref()?);
             let busy = facts().map(|facts| facts.is_busy());
@@ -69,7 +70,7 @@ impl Fleet {
     /// GPUs by pool, how they were bought and what they are used for. Each pool has a row for each of them, at nought where there is none:
     /// a share of what is not there could not be told from nought.
     fn gpus<'a>(&'a self, nodes: &BTreeMap<&str, Node<'a>>) -> BTreeMap<(&'a PoolName, CapacityType, GpuUse), i64> {
-        let pools = self.menu.policy.pools.iter().map(|pool| &pool.name);
+        let pools = self.catalogue.policy.pools.iter().map(|pool| &pool.name);
         let mut gpus: BTreeMap<_, i64> = pools.flat_map(every_use).map(|key| (key, 0)).collect();
         for Node { group, record, busy, .. } in nodes.values() {
             let Some(purchase) = record.purchase() else { continue };
@@ -81,7 +82,7 @@ impl Fleet {
             *gpus.entry((&group.pool, purchase.market.capacity_type, used)).or_default() += count(group);
         }
         for record in self.memory.records.values().filter(|record| !matches!(record.state, State::Registered { .. })) {
-            if let (Some(purchase), Some(group)) = (record.purchase(), group_of(record, &self.memory, &self.menu)) {
+            if let (Some(purchase), Some(group)) = (record.purchase(), group_of(record, &self.memory, &self.catalogue)) {
                 *gpus.entry((&group.pool, purchase.market.capacity_type, GpuUse::Away)).or_default() += count(group);
             }
         }
@@ -93,7 +94,7 @@ impl Fleet {
         let mut ready = BTreeMap::new();
         for record in self.memory.records.values() {
             if matches!(record.state, State::Registered { ready_at: Some(_), .. })
-                && let Some(group) = group_of(record, &self.memory, &self.menu)
+                && let Some(group) = group_of(record, &self.memory, &self.catalogue)
             {
                 *ready.entry(&group.pool).or_default() += 1;
             }
@@ -106,7 +107,7 @@ impl Fleet {
         let nodes = self.nodes();
         self.encode_nodes(encoder, &nodes)?;
         let workloads: BTreeMap<&PoolName, Workload> =
-            self.menu.policy.pools.iter().map(|pool| (&pool.name, pool.workload)).collect();
+            self.catalogue.policy.pools.iter().map(|pool| (&pool.name, pool.workload)).collect();
         let gpus = self.gpus(&nodes);
         let gpus = gpus.iter().map(|((pool, capacity_type, used), gpus)| {
             let labels = [
@@ -129,7 +130,7 @@ impl Fleet {
     fn encode_nodes(&self, encoder: &mut DescriptorEncoder<'_>, nodes: &BTreeMap<&str, Node<'_>>) -> fmt::Result {
         let info = nodes.values().filter_map(|Node { name, group, record, .. }| {
             let purchase = record.purchase()?;
-            let workload = self.menu.policy.pool(&group.pool).map(|pool| pool.workload.as_str().to_owned());
+            let workload = self.catalogue.policy.pool(&group.pool).map(|pool| pool.workload.as_str().to_owned());
             let labels = [
                 ("node", (*name).to_owned()),
                 ("pool", group.pool.to_string()),
@@ -161,11 +162,11 @@ impl Fleet {
     }
 
     fn encode_quotas(&self, encoder: &mut DescriptorEncoder<'_>, now: Timestamp) -> fmt::Result {
-        let quotas = &self.menu.policy.quotas;
+        let quotas = &self.catalogue.policy.quotas;
         if quotas.is_empty() {
             return Ok(());
         }
-        let usage = Usage::count(&self.memory, &self.menu, Wall(now));
+        let usage = Usage::count(&self.memory, &self.catalogue, Wall(now));
         let limits = quotas.iter().map(|quota| (quota_labels(quota), i64::from(quota.limit.saturating_sub(quota.safety))));
         gauges(encoder, "quota_limit", "A cloud's quota less the policy's safety margin, in the quota's unit", None, limits)?;
         let used = quotas.iter().zip(&usage.quotas).map(|(quota, held)| {
@@ -178,10 +179,10 @@ impl Fleet {
     fn encode_prices(&self, encoder: &mut DescriptorEncoder<'_>, now: Timestamp) -> fmt::Result {
         let mut oldest: BTreeMap<(&PoolName, QuoteKind), f64> = BTreeMap::new();
         let mut standing: BTreeMap<(&PoolName, OfferPrice), i64> = BTreeMap::new();
-        for pool in &self.menu.policy.pools {
+        for pool in &self.catalogue.policy.pools {
             standing.extend(OfferPrice::ALL.iter().map(|price| ((&pool.name, *price), 0)));
         }
-        for group in self.menu.groups.values() {
+        for group in self.catalogue.groups.values() {
             for offer in &group.offers {
                 if let Some(Entry::Price(quote)) = &offer.entry
                     && let Some(age) = quote.age(Wall(now))

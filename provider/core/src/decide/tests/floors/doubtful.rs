@@ -33,7 +33,7 @@ fn one_that_is_unknown_for_a_moment_is_not_bought_for_again_and_one_that_stays_s
     world.pass_after(seconds(15));
     assert_eq!(verdict(&world), Verdict::Unknown);
     let since = world.now;
-    let next = super::super::decide(&world.snapshot(), &world.memory, &world.menu, since).next_change_at;
+    let next = super::super::decide(&world.snapshot(), &world.memory, &world.catalogue, since).next_change_at;
     assert!(next.is_some_and(|next| next <= since + minutes(10)), "{next:?}");
     world.pass_after(minutes(10) - seconds(1));
     assert_eq!((rise(&world), stands(&world)), (0, (2, 1, 0)));
@@ -98,7 +98,7 @@ fn one_that_is_ready_and_not_warm_says_what_it_waits_for() {
     let mut world = probed(nodes(1), None);
     settle(&mut world);
     let since = world.now;
-    let next = super::super::decide(&world.snapshot(), &world.memory, &world.menu, since).next_change_at;
+    let next = super::super::decide(&world.snapshot(), &world.memory, &world.catalogue, since).next_change_at;
     assert!(next.is_some_and(|next| next <= since + minutes(1)), "{next:?}");
     assert_eq!((rise(&world), stands(&world), world.floor().blocked.as_deref()), (0, (1, 0, 1), None));
     world.pass_after(minutes(1));

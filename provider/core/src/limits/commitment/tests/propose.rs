@@ -28,7 +28,7 @@ fn hour(known: u32, nodes: &[(&Place, CapacityType, u64)]) -> UsedHour {
 }
 
 fn policy(commitments: Value) -> Arc<Policy> {
-    Fleet::with(commitments).menu.policy
+    Fleet::with(commitments).catalogue.policy
 }
 
 fn half(advice: &Advice) -> UsdPerHour {

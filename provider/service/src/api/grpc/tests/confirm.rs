@@ -96,9 +96,9 @@ impl Rig {
         let clock = Clock::Virtual(VirtualClock::new(now()));
         let readings = Readings::new(clock, None, Arc::new(Notify::new()), metrics.clone());
         let mut view = view();
-        let mut menu = Menu::clone(&view.menu);
-        Arc::make_mut(&mut menu.policy).pools[0].evidence = evidence;
-        view.menu = Arc::new(menu);
+        let mut catalogue = Catalogue::clone(&view.catalogue);
+        Arc::make_mut(&mut catalogue.policy).pools[0].evidence = evidence;
+        view.catalogue = Arc::new(catalogue);
         let records = (0..nodes).map(|n| (RecordId(n), Arc::new(registered(n, true)))).collect();
         view.memory = Arc::new(Memory { records, ..Memory::default() });
         Self { readings, streams: Streams::new(metrics), registry: Registry::default(), view }
@@ -147,9 +147,13 @@ impl Rig {
     async fn delete(&mut self, nodes: &[&str]) -> Result<(), Status> {
         let metrics = Metrics::register(&mut self.registry);
         let confirm = Confirm::new(Arc::clone(&self.readings), Arc::clone(&self.streams), metrics);
-        let View { at, groups, menu, memory, .. } = &self.view;
-        let shown =
-            View { ready: Ok(()), groups: groups.clone(), memory: Arc::clone(memory), ..View::starting(*at, Arc::clone(menu)) };
+        let View { at, groups, catalogue, memory, .. } = &self.view;
+        let shown = View {
+            ready: Ok(()),
+            groups: groups.clone(),
+            memory: Arc::clone(memory),
+            ..View::starting(*at, Arc::clone(catalogue))
+        };
         let mut handle: Handle<_> = handle!(shown);
         let provider = Provider::new(handle.engine.clone()).confirming(Some(Arc::new(confirm)));
         let nodes = nodes.iter().map(|id| node(id, id)).collect();

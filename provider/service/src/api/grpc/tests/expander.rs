@@ -78,7 +78,7 @@ async fn doubt_never_vetoes() {
         close(&mut closed, id);
     }
     assert_eq!(kept(closed, all()).await, as_they_came);
-    assert_eq!(kept(View::starting(now(), Arc::new(menu())), all()).await, as_they_came);
+    assert_eq!(kept(View::starting(now(), Arc::new(catalogue())), all()).await, as_they_came);
     assert_eq!(kept(view(), vec![option("x", 1, &one), option("", 1, &one)]).await, ["x", ""]);
     assert_eq!(kept(view(), vec![option(ONE_B, 0, &one), option(ONE_A, -1, &one)]).await, [ONE_B, ONE_A]);
     let mut negative = view();
@@ -119,7 +119,7 @@ async fn a_large_request_is_ranked_alike() {
 /// A node of `ONE_A` on its way, which this autoscaler did not ask for.
 fn on_its_way(view: &mut View) {
     let mut memory = Memory::default();
-    let group = Arc::clone(&view.menu.groups[ONE_A]);
+    let group = Arc::clone(&view.catalogue.groups[ONE_A]);
     let remembered = GroupMemory { group, unused: 0, unused_order: None, suspended_since: None };
     memory.groups.insert(group_id(ONE_A), Arc::new(remembered));
     let record = Record {

@@ -21,7 +21,7 @@ use prost::Message as _;
 use serde_json::json;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, NodeGroupId, NodeName, Region, SupplierName, ZoneId};
 use stoker_core::base::units::{MiB, Milli, UsdPerHour};
-use stoker_core::catalogue::group::Menu;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::choose::score::Step;
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
@@ -95,18 +95,18 @@ fn book() -> PriceBook {
     book
 }
 
-fn menu() -> Menu {
+fn catalogue() -> Catalogue {
     let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
-    Menu::derive(&Arc::new(policy()), &book(), &[(SupplierName::new("test").unwrap(), facts)].into())
+    Catalogue::derive(&Arc::new(policy()), &book(), &[(SupplierName::new("test").unwrap(), facts)].into())
 }
 
 /// A whole view with the three groups, open and empty.
 fn view() -> View {
-    let menu = menu();
+    let catalogue = catalogue();
     let prices = [(ONE_A, 800_000), (ONE_B, 900_000), (TWO_A, 1_500_000)];
-    assert_eq!(menu.groups.keys().map(NodeGroupId::as_str).collect::<Vec<_>>(), prices.map(|(id, _)| id));
+    assert_eq!(catalogue.groups.keys().map(NodeGroupId::as_str).collect::<Vec<_>>(), prices.map(|(id, _)| id));
     let groups = prices.map(|(id, price)| {
-        let group = Arc::clone(&menu.groups[id]);
+        let group = Arc::clone(&catalogue.groups[id]);
         let next_price = Some(UsdPerHour(price));
         let supply = vec![Step { nodes: 10, price: UsdPerHour(price) }];
         let limits = GroupLimits {
@@ -125,7 +125,7 @@ fn view() -> View {
         let template = Bytes::from(node_proto(&group.template, &NodeName::new("template").unwrap()));
         (group.id.clone(), Arc::new(GroupView { group, limits, instances: Vec::new(), template }))
     });
-    View { ready: Ok(()), groups: BTreeMap::from(groups), ..View::starting(now(), Arc::new(menu)) }
+    View { ready: Ok(()), groups: BTreeMap::from(groups), ..View::starting(now(), Arc::new(catalogue)) }
 }
 
 /// Changes a group of a view.

@@ -187,7 +187,7 @@ async fn without_prices_pods_have_none() {
     let handle: Handle<_> = handle!(bare);
     let provider = Provider::new(handle.engine.clone());
     assert_eq!(pod_price(&provider, gpu_pod("p", 1)).await.unwrap_err().code(), Code::FailedPrecondition);
-    handle.show(View::starting(now(), Arc::new(menu())));
+    handle.show(View::starting(now(), Arc::new(catalogue())));
     assert_eq!(pod_price(&provider, gpu_pod("p", 1)).await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(node_price(&provider, example(ONE_A)).await.unwrap_err().code(), Code::Unavailable);
 }

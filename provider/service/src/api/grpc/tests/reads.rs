@@ -52,7 +52,7 @@ fn running(id: &str) -> InstanceView {
 
 #[tokio::test]
 async fn half_a_view_fails_refresh_and_what_was_shown_stays() {
-    let handle: Handle<_> = handle!(View::starting(now(), Arc::new(menu())));
+    let handle: Handle<_> = handle!(View::starting(now(), Arc::new(catalogue())));
     let provider = Provider::new(handle.engine.clone());
     let refused = provider.refresh(Request::new(RefreshRequest {})).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
@@ -244,7 +244,7 @@ async fn a_template_is_in_both_fields_and_is_the_group_s_node() {
 
 #[tokio::test]
 async fn what_is_the_same_for_all_is_answered_always() {
-    let mut handle: Handle<_> = handle!(View::starting(now(), Arc::new(menu())));
+    let mut handle: Handle<_> = handle!(View::starting(now(), Arc::new(catalogue())));
     let provider = Provider::new(handle.engine.clone());
     let defaults =
         NodeGroupAutoscalingOptions { scale_down_utilization_threshold: 0.5, ..NodeGroupAutoscalingOptions::default() };

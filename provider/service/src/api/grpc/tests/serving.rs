@@ -81,7 +81,7 @@ async fn health(channel: Channel, service: &str) -> ServingStatus {
 
 #[tokio::test]
 async fn health_follows_the_view_and_a_watch_does_not_hold_up_the_stop() {
-    let handle: Handle<_> = handle!(View::starting(now(), Arc::new(menu())));
+    let handle: Handle<_> = handle!(View::starting(now(), Arc::new(catalogue())));
     let served = provider(handle.engine.clone()).await;
     assert_eq!(health(served.channel(), "").await, ServingStatus::NotServing);
     let request = HealthCheckRequest { service: SERVICE.to_owned() };

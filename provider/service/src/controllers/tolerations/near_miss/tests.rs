@@ -12,9 +12,9 @@ use crate::publish::view::GroupView;
 fn view() -> View {
     let now = "2026-11-01T00:00:00Z".parse().unwrap();
     let price_tables = PriceTables::load(None, None, now).unwrap();
-    let menu = Arc::new(price_tables.menu(price_tables.policy(None).unwrap()));
-    let mut view = View::starting(now, Arc::clone(&menu));
-    for group in menu.groups.values() {
+    let catalogue = Arc::new(price_tables.catalogue(price_tables.policy(None).unwrap()));
+    let mut view = View::starting(now, Arc::clone(&catalogue));
+    for group in catalogue.groups.values() {
         let limits = GroupLimits {
             target: 0,
             min: 0,

@@ -13,7 +13,7 @@ use super::Fleet;
 impl Fleet {
     pub(super) fn encode_floors(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let ready = self.ready();
-        let pools = || self.menu.policy.pools.iter();
+        let pools = || self.catalogue.policy.pools.iter();
         let label = |pool: &PoolName| [("pool", pool.to_string())];
         let unit = Unit::Other("nodes".to_owned());
         let floors = pools().map(|pool| (label(&pool.name), i64::from(pool.limits.min_nodes)));

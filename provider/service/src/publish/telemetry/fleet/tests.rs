@@ -37,7 +37,7 @@ fn market(capacity_type: CapacityType) -> Market {
 }
 
 /// One type with four L4 and 48 vCPUs at $4 an hour on demand, quoted ten days ago, and a spot price that has lapsed since.
-fn menu(now: Timestamp) -> Arc<Menu> {
+fn catalogue(now: Timestamp) -> Arc<Catalogue> {
     let raw: RawPolicy = serde_json::from_value(json!({
         "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test",
         "pools": [{
@@ -68,7 +68,7 @@ fn menu(now: Timestamp) -> Arc<Menu> {
     }
     let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
     let suppliers = BTreeMap::from([(SupplierName::new("test").unwrap(), facts)]);
-    Arc::new(Menu::derive(&Arc::new(Policy::try_from_raw(&raw).unwrap()), &book, &suppliers))
+    Arc::new(Catalogue::derive(&Arc::new(Policy::try_from_raw(&raw).unwrap()), &book, &suppliers))
 }
 
 fn purchase(number: u64) -> Purchase {
@@ -144,15 +144,15 @@ fn value(text: &str, series: &str) -> Option<f64> {
 #[test]
 fn nodes_gpus_floors_quotas_and_prices_are_told() {
     let now = Timestamp::now();
-    let menu = menu(now);
-    assert!(menu.groups.contains_key(&NodeGroupId::new(GROUP).unwrap()), "{:?}", menu.groups.keys());
+    let catalogue = catalogue(now);
+    assert!(catalogue.groups.contains_key(&NodeGroupId::new(GROUP).unwrap()), "{:?}", catalogue.groups.keys());
     let booting = State::Booting { purchase: purchase(3), instance: machine(3), launched_at: now };
     let records = [joined(0, now, true), joined(1, now, true), joined(2, now, true), record(3, now, booting)];
     let memory = Memory { records: records.map(|record| (record.id, record)).into(), ..Memory::default() };
     // One is held, one is not, of one nothing is known.
     let nodes = [facts(0, now, &["default/a"]), facts(1, now, &[])].map(|facts| (facts.name.clone(), facts));
     let cluster = ClusterFacts { nodes: nodes.into() };
-    let text = scrape(Fleet { menu, memory: Arc::new(memory), cluster: Some(Arc::new(cluster)), floors: Vec::new() });
+    let text = scrape(Fleet { catalogue, memory: Arc::new(memory), cluster: Some(Arc::new(cluster)), floors: Vec::new() });
     let gpus =
         |used: &str| format!("stoker_gpus{{pool=\"infer\",workload=\"training\",capacity_type=\"on-demand\",use=\"{used}\"}}");
     let quota = "{quota=\"L-DB2E81BA\",cloud=\"aws\",region=\"us-east-1\",unit=\"vcpus\"}";
@@ -201,7 +201,7 @@ fn a_warm_floor_is_told_with_its_cost_and_what_is_missing() {
         unmet_since: Some(now),
         blocked: None,
     };
-    let text = scrape(Fleet { menu: menu(now), memory: Arc::default(), cluster: None, floors: vec![floor] });
+    let text = scrape(Fleet { catalogue: catalogue(now), memory: Arc::default(), cluster: None, floors: vec![floor] });
     for (series, expected) in [
         ("stoker_warm_floor_wanted_nodes", 6.0),
         ("stoker_warm_floor_warm_nodes", 1.0),
@@ -218,7 +218,7 @@ fn a_warm_floor_is_told_with_its_cost_and_what_is_missing() {
 fn without_a_cluster_nodes_go_by_their_machines_and_nobody_knows_what_is_in_use() {
     let now = Timestamp::now();
     let memory = Memory { records: [(RecordId(0), joined(0, now, false))].into(), ..Memory::default() };
-    let text = scrape(Fleet { menu: menu(now), memory: Arc::new(memory), cluster: None, floors: Vec::new() });
+    let text = scrape(Fleet { catalogue: catalogue(now), memory: Arc::new(memory), cluster: None, floors: Vec::new() });
     assert_eq!(value(&text, "stoker_node_usd_per_hour{node=\"aws:///use1-az1/i-0\"}"), Some(4.0));
     assert!(!text.contains("stoker_node_busy{"), "{text}");
     let unknown = "stoker_gpus{pool=\"infer\",workload=\"training\",capacity_type=\"on-demand\",use=\"unknown\"}";
@@ -235,7 +235,7 @@ fn verdicts_are_counted_by_pool_and_what_held_nodes_cost() {
     };
     let records = [judged(0, Verdict::Held), judged(1, Verdict::Held), judged(2, Verdict::Unknown), joined(3, now, true)];
     let memory = Arc::new(Memory { records: records.map(|record| (record.id, record)).into(), ..Memory::default() });
-    let fleet = Fleet { menu: menu(now), memory, cluster: Some(Arc::default()), floors: Vec::new() };
+    let fleet = Fleet { catalogue: catalogue(now), memory, cluster: Some(Arc::default()), floors: Vec::new() };
     let text = scrape(fleet.clone());
     let nodes = |verdict: &str| value(&text, &format!("stoker_verdict_nodes{{pool=\"infer\",verdict=\"{verdict}\"}}"));
     assert_eq!([nodes("held"), nodes("unknown"), nodes("busy")], [Some(2.0), Some(1.0), Some(0.0)], "{text}");
@@ -295,7 +295,7 @@ fn the_page_of_metrics_has_all_that_a_scrape_shows() {
         blocked: None,
     }];
     let cluster = Some(Arc::new(ClusterFacts { nodes: nodes.into() }));
-    metrics.fleet(Fleet { menu: menu(now), memory: Arc::new(memory), cluster, floors });
+    metrics.fleet(Fleet { catalogue: catalogue(now), memory: Arc::new(memory), cluster, floors });
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     let page = format!(
@@ -326,7 +326,7 @@ fn a_scrape_of_5000_nodes() {
     let memory = Arc::new(Memory { records: records.collect(), ..Memory::default() });
     let nodes = (0..5_000).map(|number| facts(number, now, &[])).map(|facts| (facts.name.clone(), facts));
     let cluster = Some(Arc::new(ClusterFacts { nodes: nodes.collect() }));
-    let fleet = Fleet { menu: menu(now), memory, cluster, floors: Vec::new() };
+    let fleet = Fleet { catalogue: catalogue(now), memory, cluster, floors: Vec::new() };
     for _ in 0..3 {
         let start = std::time::Instant::now();
         let text = scrape(fleet.clone());

@@ -20,12 +20,14 @@ impl Fleet {
         if self.cluster.is_none() {
             return Ok(());
         }
-        let pools = || self.menu.policy.pools.iter().map(|pool| &pool.name);
+        let pools = || self.catalogue.policy.pools.iter().map(|pool| &pool.name);
         let every = pools().flat_map(|pool| Verdict::ALL.map(|verdict| ((pool, verdict), 0)));
         let mut nodes: BTreeMap<(&PoolName, Verdict), i64> = every.collect();
         let mut lost: BTreeMap<&PoolName, UsdPerHour> = pools().map(|pool| (pool, UsdPerHour::ZERO)).collect();
         for record in self.memory.records.values() {
-            let (Some(judged), Some(group)) = (&record.judged, group_of(record, &self.memory, &self.menu)) else { continue };
+            let (Some(judged), Some(group)) = (&record.judged, group_of(record, &self.memory, &self.catalogue)) else {
+                continue;
+            };
             *nodes.entry((&group.pool, judged.verdict)).or_default() += 1;
             if let (Verdict::Held, Some(purchase)) = (judged.verdict, record.purchase()) {
                 let cost = lost.entry(&group.pool).or_default();

@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::base::engine_clock::{Times, Wall};
-use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
-use crate::base::units::Milli;
+use crate::base::ids::{Cloud, GpuModel, InstanceType, PoolName, Region, ZoneId};
+use crate::base::units::{Milli, UsdPerHour, Work};
 use crate::choose::candidate::OfferVerdict;
 use crate::choose::parts::price_parts;
 use crate::choose::what_if::what_if;
@@ -76,8 +76,8 @@ fn book() -> PriceBook {
     book
 }
 
-/// The menu of a pool with all models and this said of its GPUs beside.
-fn menu(more: &Value) -> Menu {
+/// The catalogue of a pool with all models and this said of its GPUs beside.
+fn catalogue(more: &Value) -> Catalogue {
     let mut gpu = json!({"models": ["T4", "A10G", "L4", "A100", "H100", "Mystery"]});
     gpu.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let raw: RawPolicy = serde_json::from_value(json!({
@@ -90,16 +90,16 @@ fn menu(more: &Value) -> Menu {
     .unwrap();
     let policy = Policy::try_from_raw(&raw).unwrap_or_else(|faults| panic!("{faults:?}"));
     let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
-    Menu::derive(&Arc::new(policy), &book(), &[(SupplierName::new("test").unwrap(), facts)].into())
+    Catalogue::derive(&Arc::new(policy), &book(), &[(SupplierName::new("test").unwrap(), facts)].into())
 }
 
 /// What is left out, as `type: reason`.
 fn left_out(more: &Value) -> Vec<String> {
-    menu(more).left_out.iter().map(|left| format!("{}: {}", left.place.instance_type, left.why)).collect()
+    catalogue(more).left_out.iter().map(|left| format!("{}: {}", left.place.instance_type, left.why)).collect()
 }
 
-fn work_of(menu: &Menu, instance_type: &str) -> Option<Work> {
-    menu.groups.values().find(|group| group.place.instance_type.as_str() == instance_type).unwrap().work
+fn work_of(catalogue: &Catalogue, instance_type: &str) -> Option<Work> {
+    catalogue.groups.values().find(|group| group.place.instance_type.as_str() == instance_type).unwrap().work
 }
 
 #[test]
@@ -141,19 +141,19 @@ fn what_the_gpus_cannot_do_leaves_them_out_with_the_reason() {
 #[test]
 fn work_is_counted_in_gpus_of_the_slowest_model() {
     let given = json!({"T4": 500, "A10G": 1200, "L4": 1000, "A100": 4000, "H100": 9000, "Mystery": 1000});
-    let weighed = menu(&json!({"throughput": given}));
+    let weighed = catalogue(&json!({"throughput": given}));
     // The slowest is a T4 at 500: four of them do 4 units, an L4 does 2, a quarter of one half a unit, eight H100 8 × 18.
     for (instance_type, millionths) in
         [("g4dn.12xlarge", 4_000_000), ("g6.xlarge", 2_000_000), ("g6f.xlarge", 500_000), ("p5.48xlarge", 144_000_000)]
     {
         assert_eq!(work_of(&weighed, instance_type), Some(Work(millionths)), "{instance_type}");
     }
-    assert_eq!(work_of(&menu(&json!({})), "g6.xlarge"), None);
+    assert_eq!(work_of(&catalogue(&json!({})), "g6.xlarge"), None);
 }
 
 #[test]
 fn work_by_a_figure_leaves_out_what_has_none() {
-    let by_bandwidth = menu(&json!({"throughputFrom": "bandwidth"}));
+    let by_bandwidth = catalogue(&json!({"throughputFrom": "bandwidth"}));
     // The slowest is the L4 at 300 GB/s; an H100 has 3,350: 11.166666 times as much, eight of them 89.333333.
     assert_eq!(work_of(&by_bandwidth, "g6.xlarge"), Some(Work(1_000_000)));
     assert_eq!(work_of(&by_bandwidth, "p5.48xlarge"), Some(Work(89_333_333)));
@@ -170,8 +170,8 @@ fn work_by_a_figure_leaves_out_what_has_none() {
 #[test]
 fn the_price_of_work_chooses_where_work_is_weighed() {
     let chosen = |more: Value| {
-        let menu = menu(&more);
-        let explanation = what_if(&menu, &Memory::default(), &PoolName::new("p").unwrap(), None, 1, Times::at(now()));
+        let catalogue = catalogue(&more);
+        let explanation = what_if(&catalogue, &Memory::default(), &PoolName::new("p").unwrap(), None, 1, Times::at(now()));
         let told = explanation.candidates.iter().map(|c| (c.market.place.instance_type.to_string(), c.verdict.clone()));
         told.collect::<Vec<_>>()
     };
@@ -212,13 +212,14 @@ fn rank_by_work_is_that_of_the_exact_fractions() {
             .zip(&figures)
             .map(|(model, figure)| ((*model).to_owned(), json!(figure)))
             .collect();
-        let menu = menu(&json!({"throughput": given}));
-        let weighed: Vec<_> = menu
+        let catalogue = catalogue(&json!({"throughput": given}));
+        let weighed: Vec<_> = catalogue
             .groups
             .values()
             .map(|group| {
                 let parts =
-                    price_parts(&menu, &crate::state::memory::Memory::default(), group, &group.offers[0], Wall(now())).unwrap();
+                    price_parts(&catalogue, &crate::state::memory::Memory::default(), group, &group.offers[0], Wall(now()))
+                        .unwrap();
                 let figure = given[group.spec.gpu_model.as_str()].as_u64().unwrap();
                 let fraction = (i128::from(parts.quote.price.0), i128::from(figure) * i128::from(group.spec.gpus.0));
                 (fraction, parts.per_unit())
@@ -236,12 +237,12 @@ fn rank_by_work_is_that_of_the_exact_fractions() {
 
 #[test]
 fn groups_of_pools_that_weigh_no_work_compare_with_those_that_do() {
-    let weighed = menu(&json!({"throughputFrom": "bandwidth"}));
-    let group = |menu: &Menu| {
-        menu.groups.values().find(|group| group.place.instance_type.as_str() == "p4d.24xlarge").unwrap().as_ref().clone()
+    let weighed = catalogue(&json!({"throughputFrom": "bandwidth"}));
+    let group = |catalogue: &Catalogue| {
+        catalogue.groups.values().find(|group| group.place.instance_type.as_str() == "p4d.24xlarge").unwrap().as_ref().clone()
     };
     let price = UsdPerHour(21_957_600);
     // Eight GPUs that each do 1555/300 = 5.183333 L4s' work: $21.9576 ÷ 5.183333 = $4.236193, within 8 rounded micro-dollars.
     assert_eq!(group(&weighed).weighed(price), UsdPerHour(529_524 * 8));
-    assert_eq!(group(&menu(&json!({}))).weighed(price), price);
+    assert_eq!(group(&catalogue(&json!({}))).weighed(price), price);
 }
