@@ -4,10 +4,11 @@ use std::env;
 use std::path::PathBuf;
 
 use clap::Args;
-use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
+use jiff::{SignedDuration, Timestamp};
 
 use super::exit::CliError;
 use super::out::Format;
+use stoker_core::base::text::read_length;
 use stoker_service::clock::Clock;
 
 /// How a report is printed.
@@ -74,13 +75,12 @@ fn moment(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| "not a time: write --now, or the variable STOKER_NOW, like 2026-11-01T12:00:00Z".to_owned())
 }
 
-/// A length of time as people write it: `30d`, `12h`, `1d12h`. A day is 24 hours.
+/// A length of time above zero.
 pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
-    let cure = "write it like 30d, 12h or 90m";
-    let span: Span = text.parse().map_err(|_| format!("not a length of time: {cure}"))?;
-    let length =
-        span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| format!("in units that vary in length: {cure}"))?;
-    if length <= SignedDuration::ZERO { Err(format!("must be greater than zero: {cure}")) } else { Ok(length) }
+    match read_length(text)? {
+        SignedDuration::ZERO => Err("must be greater than zero: write it like 30d, 12h or 90m".to_owned()),
+        length => Ok(length),
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use clap::Args;
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
 use stoker_core::base::ids::{ClusterName, NodeName};
+use stoker_core::base::text::with_causes;
 
 use super::args::{OutputArg, StateDirArg};
 use super::exit::{CliError, Exit};
@@ -117,7 +118,7 @@ async fn clean(act: &Arc<KubeAct>, found: Vec<(NodeName, Vec<Trace>)>, dry_run: 
                 Ok(Outcome::Done | Outcome::Already | Outcome::Gone | Outcome::Reopened | Outcome::NotOurs) => {
                     CleanRow { node, bore, clean: true, fault: None }
                 }
-                Err(error) => CleanRow { node, bore, clean: false, fault: Some(told(&error)) },
+                Err(error) => CleanRow { node, bore, clean: false, fault: Some(with_causes(&error)) },
             }
         }
     };
@@ -126,19 +127,13 @@ async fn clean(act: &Arc<KubeAct>, found: Vec<(NodeName, Vec<Trace>)>, dry_run: 
     rows
 }
 
-/// An error with its causes, on one line.
-fn told(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
 impl CleanBuffers {
     fn of(taken: Result<TakenBack, BuffersError>) -> Self {
         match taken {
             Ok(TakenBack { buffers, templates }) => {
                 Self { capacity_buffers: Some(buffers), pod_templates: Some(templates), fault: None }
             }
-            Err(error) => Self { capacity_buffers: None, pod_templates: None, fault: Some(told(&error)) },
+            Err(error) => Self { capacity_buffers: None, pod_templates: None, fault: Some(with_causes(&error)) },
         }
     }
 

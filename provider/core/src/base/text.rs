@@ -1,4 +1,8 @@
-//! Text in messages: quoting what an operator wrote, and guessing what they meant.
+//! Text in messages: quoting what an operator wrote, guessing what they meant, lengths of time, causes.
+
+use std::error::Error;
+
+use jiff::SignedDuration;
 
 /// Longest piece of the operator's text that a message repeats, in characters: enough to find it by, short enough for a log line.
 const MAX_QUOTED: usize = 60;
@@ -45,9 +49,60 @@ fn edits(a: &[char], b: &[char]) -> usize {
     last[b.len()]
 }
 
+/// Units of a length of time, largest first.
+const UNITS: [(char, i64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
+
+/// A length of time as operators write and read it: `1h30m`, `90s` as `1m30s`. Days are written in hours: what is tuned by the hour reads so.
+pub fn length(length: SignedDuration) -> String {
+    let mut seconds = length.as_secs();
+    let mut text = String::new();
+    for (unit, size) in UNITS.into_iter().skip(1) {
+        if seconds / size > 0 {
+            text.push_str(&format!("{}{unit}", seconds / size));
+            seconds %= size;
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+/// Reads a length of time of whole days of 24 hours, hours, minutes and seconds, largest first: `14d`, `1h30m`, `10m`, `90s`.
+///
+/// # Errors
+/// Quotes the text and says how to write one.
+pub fn read_length(text: &str) -> Result<SignedDuration, String> {
+    let bad = || format!("{} is not a length of time: write it like 10m, 1h30m or 90s", quoted(text));
+    let (mut rest, mut seconds) = (text, 0_i64);
+    for (unit, size) in UNITS {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        if digits > 0 && rest[digits..].starts_with(unit) {
+            let count: i64 = rest[..digits].parse().map_err(|_| bad())?;
+            seconds = count.checked_mul(size).and_then(|part| seconds.checked_add(part)).ok_or_else(bad)?;
+            rest = &rest[digits + unit.len_utf8()..];
+        }
+    }
+    if text.is_empty() || !rest.is_empty() { Err(bad()) } else { Ok(SignedDuration::from_secs(seconds)) }
+}
+
+/// An error with its causes, on one line.
+pub fn with_causes(error: &dyn Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lengths_of_time_read_back() {
+        for text in ["0s", "45s", "1m30s", "10m", "1h", "1h30m", "36h"] {
+            assert_eq!(length(read_length(text).unwrap()), text);
+        }
+        assert_eq!(read_length("1d12h").map(length), Ok("36h".to_owned()));
+        for text in ["", "30", "-1d", "1m1h", "1mo", "a week", "99999999999999999999d"] {
+            assert!(read_length(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn slips_find_their_word() {

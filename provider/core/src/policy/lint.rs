@@ -1,10 +1,10 @@
 //! Lint: valid policy settings that may be unintended. Each is reported with its place and an
 //! alternative.
 
-use super::validate::calendar::said;
 use super::validate::stretches::{cover_every_hour, covers, length_around};
 use super::{Fault, Path, Policy, Pool};
 use crate::base::calendar::{OffHours, Slot};
+use crate::base::text;
 use crate::policy::rules::warm_floor::WarmFloor;
 
 /// Everything of that kind in a policy, in its order.
@@ -66,17 +66,17 @@ fn off_hours(told: &mut Vec<Fault>, schedule: &Path, pool: &Pool, off: &OffHours
                  them";
             doubt(format!(
                 "{} is shorter than stabilization.minimumLife, {}, {why}: lengthen it, or shorten that",
-                said(length),
-                said(life)
+                text::length(length),
+                text::length(life)
             ));
         }
         if let Some((after, grace)) = held.filter(|(after, grace)| length < after.saturating_add(*grace)) {
             let why = "so only pods that did nothing before it began are evicted in it: lengthen it, or shorten those";
             doubt(format!(
                 "{} is shorter than heldAfter, {}, and offHours.grace, {}, {why}",
-                said(length),
-                said(after),
-                said(grace)
+                text::length(length),
+                text::length(after),
+                text::length(grace)
             ));
         }
     }

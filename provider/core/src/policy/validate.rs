@@ -33,7 +33,7 @@ use crate::base::calendar::Zone;
 use crate::base::ids::{IdError, ZoneId};
 use crate::base::kinds::{Evidence, Taint, TaintEffect, Workload};
 use crate::base::sabotage;
-use crate::base::text::quoted;
+use crate::base::text::{quoted, read_length};
 use crate::base::units::{MiB, UsdPerHour};
 use crate::market::offer::{CapacityType, NoCapability};
 
@@ -163,7 +163,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
 
 fn boot_deadline(faults: &mut Faults, path: &Path, text: Option<&str>) -> Option<SignedDuration> {
     let Some(text) = text else { return Some(DEFAULT_BOOT_DEADLINE) };
-    let length = faults.keep(path, grammar::duration(text))?;
+    let length = faults.keep(path, read_length(text))?;
     if length < MIN_BOOT_DEADLINE {
         faults.add(path, format!("{text} is below 1m: no machine joins that fast, and every launch would be given up"));
     } else if length > MAX_BOOT_DEADLINE {

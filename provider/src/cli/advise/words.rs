@@ -1,8 +1,8 @@
 //! How advice is put into words: levels, figures, and the arithmetic behind them.
 
-use jiff::SignedDuration;
 use stoker_advice::fit::Power;
 use stoker_advice::workload::{Class, Layout, MONTH_HOURS, Measure, Spread, Suggestion, WorkloadAdvice};
+use stoker_core::base::text::length;
 use stoker_core::base::units::Ppm;
 use stoker_core::facts::reading::Permille;
 use stoker_core::policy::rules::advise::Thresholds;
@@ -57,14 +57,6 @@ pub(super) fn gib(bytes: u128) -> String {
 
 pub(super) fn power(power: &Power) -> String {
     format!("{} TFLOPS, {} GB/s and {}", tera(power.megaflops), (power.mb_s + 500) / 1_000, gib(power.memory))
-}
-
-/// A length of time in the two units that count.
-pub(super) fn length(length: SignedDuration) -> String {
-    match length.as_secs() {
-        seconds if seconds < 3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        seconds => format!("{}h{:02}m", seconds / 3_600, seconds % 3_600 / 60),
-    }
 }
 
 /// Millionths as a percentage with two decimals.

@@ -2,11 +2,11 @@
 
 mod warm;
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 
-use jiff::SignedDuration;
 use serde_json::Number;
 use stoker_core::base::kinds::{Evidence, QuotaUnit, Taint};
+use stoker_core::base::text::length;
 use stoker_core::base::units::{MICROS_PER_USD, Milli, UsdPerHour};
 use stoker_core::market::sharing::{MigLayout, Sharing, Split};
 use stoker_core::policy::rules::advise::Thresholds;
@@ -346,17 +346,6 @@ fn factor(Milli(milli): Milli) -> Number {
     short.parse().unwrap_or_else(|_| (milli / 1_000).into())
 }
 
-/// A length of time as the policy writes it: `1h30m`.
-fn length(length: SignedDuration) -> String {
-    let seconds = length.as_secs();
-    let parts = [(seconds / 3_600, 'h'), (seconds % 3_600 / 60, 'm'), (seconds % 60, 's')];
-    let mut text = String::new();
-    for (n, unit) in parts.into_iter().filter(|(n, _)| *n > 0) {
-        let _ = write!(text, "{n}{unit}");
-    }
-    if text.is_empty() { "0s".to_owned() } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -454,11 +443,5 @@ commitments:
 - { name: l, cloud: azure, kind: savings-plan, usdPerHour: 2, discount: 17% }
 "##,
         );
-    }
-
-    #[test]
-    fn lengths_are_written_in_whole_units() {
-        let of = |seconds| length(SignedDuration::from_secs(seconds));
-        assert_eq!([of(600), of(5_400), of(90), of(3_661)], ["10m", "1h30m", "1m30s", "1h1m1s"]);
     }
 }

@@ -6,9 +6,10 @@ use jiff::SignedDuration;
 
 use super::stretches::{REFERENCE, cover_every_hour, length_around};
 use super::windows::LONGEST;
-use super::{Faults, grammar, optional};
+use super::{Faults, optional};
 use crate::base::calendar::{Cron, OffHours, Slot, Zone};
 use crate::base::kinds::Evidence;
+use crate::base::text::{self, read_length};
 use crate::policy::rules::stabilization::Stabilization;
 use crate::policy::{HeldThen, Path, RawOffHours, RawPool, RawStabilization};
 
@@ -74,14 +75,14 @@ impl<'a> Reader<'a> {
         };
         let field = path.key("for");
         let text = length;
-        let length = faults.keep(&field, grammar::duration(text));
+        let length = faults.keep(&field, read_length(text));
         let told = faults.0.len();
         if let Some(length) = length {
             if length <= SignedDuration::ZERO {
                 faults.add(&field, format!("{text} is zero: write how long it lasts, such as 10h"));
             } else if length < self.window.0 {
                 let why = "so what it changes would hardly show: lengthen it, or shorten that";
-                let (window, name) = (said(self.window.0), self.window.1);
+                let (window, name) = (text::length(self.window.0), self.window.1);
                 faults.add(&field, format!("{text} is shorter than the stabilization.{name} window of {window}, {why}"));
             } else if length > MAX_SLOT {
                 faults.add(
@@ -111,24 +112,13 @@ fn windows(pool: &RawPool) -> [(SignedDuration, &'static str); 3] {
     let written = pool.stabilization.as_ref().unwrap_or(&absent);
     let usual = Stabilization::of(pool.workload);
     // One that is too long is told itself, once and not again with each slot.
-    let read = |text: &str| grammar::duration(text).ok().filter(|length| *length <= LONGEST);
+    let read = |text: &str| read_length(text).ok().filter(|length| *length <= LONGEST);
     let of = |text: &Option<String>, usual| text.as_deref().and_then(read).unwrap_or(usual);
     [
         (of(&written.scale_down, usual.scale_down), "scaleDown"),
         (of(&written.minimum_life, usual.minimum_life), "minimumLife"),
         (of(&written.after_scale_up, usual.after_scale_up), "afterScaleUp"),
     ]
-}
-
-/// A length of time as it is written in a policy.
-pub(in crate::policy) fn said(length: SignedDuration) -> String {
-    let (minutes, seconds) = (length.as_mins(), length.as_secs() % 60);
-    match (minutes / 60, minutes % 60) {
-        _ if seconds != 0 => format!("{}s", length.as_secs()),
-        (0, minutes) => format!("{minutes}m"),
-        (hours, 0) => format!("{hours}h"),
-        (hours, minutes) => format!("{hours}h{minutes}m"),
-    }
 }
 
 /// When the pool is not worked with. `None` is a fault, `Some(None)` never.
@@ -166,7 +156,7 @@ fn read(faults: &mut Faults, path: &Path, pool: &RawPool, raw: &RawOffHours, zon
         }
         _ => {}
     }
-    let grace = raw.grace.as_deref().map(|text| (text, faults.keep(&path.key("grace"), grammar::duration(text))));
+    let grace = raw.grace.as_deref().map(|text| (text, faults.keep(&path.key("grace"), read_length(text))));
     let evict = raw.held == Some(HeldThen::Evict);
     match grace {
         Some(_) if !evict => faults.add(&path.key("grace"), "applies to held: evict only: remove it, or write that"),
@@ -207,7 +197,7 @@ fn too_short_for_grace(faults: &mut Faults, schedule: &Path, off: &OffHours) {
         let length = length_around(off, slot);
         if length <= grace {
             let why = "so no idle pod is evicted in it: lengthen it, or shorten that";
-            let message = format!("{} is no longer than offHours.grace, {}, {why}", said(length), said(grace));
+            let message = format!("{} is no longer than offHours.grace, {}, {why}", text::length(length), text::length(grace));
             faults.add(&schedule.index(at).key("for"), message);
         }
     }

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 
 use super::{Faults, grammar, optional};
-use crate::base::text::quoted;
+use crate::base::text::{quoted, read_length};
 use crate::base::units::Percent;
 use crate::market::transfer::{Data, DataSet, MaxDistance, Site};
 use crate::policy::{Path, RawWhere};
@@ -89,7 +89,7 @@ fn set(faults: &mut Faults, path: &Path, raw: &RawWhere) -> Option<Option<DataSe
     let every_path = path.key("datasetReadEvery");
     let every = match raw.dataset_read_every.as_deref() {
         None => Some(DEFAULT_EVERY),
-        Some(text) => faults.keep(&every_path, grammar::duration(text)).and_then(|every| {
+        Some(text) => faults.keep(&every_path, read_length(text)).and_then(|every| {
             if (SHORTEST..=LONGEST).contains(&every) {
                 return Some(every);
             }

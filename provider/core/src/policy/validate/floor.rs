@@ -7,6 +7,7 @@ use super::stretches::{CHANGES, REFERENCE, YEAR};
 use super::{Faults, grammar, optional};
 use crate::base::calendar::{OffHours, Slot, Zone};
 use crate::base::kinds::Evidence;
+use crate::base::text::read_length;
 use crate::base::units::Percent;
 use crate::policy::rules::warm_floor::{DEFAULT_WINDOW, LONGEST_WINDOW, Quantile, SHORTEST_WINDOW, WarmFloor};
 use crate::policy::{Path, RawPool, RawQuantile, RawWarmFloor};
@@ -87,7 +88,7 @@ fn quantile(faults: &mut Faults, path: &Path, raw: &RawQuantile) -> Option<Quant
     let window_path = path.key("window");
     let window = match raw.window.as_deref() {
         None => Some(DEFAULT_WINDOW),
-        Some(text) => faults.keep(&window_path, grammar::duration(text)).inspect(|window| {
+        Some(text) => faults.keep(&window_path, read_length(text)).inspect(|window| {
             if *window < SHORTEST_WINDOW {
                 faults.add(&window_path, format!("{text} is below 1d: raise it, part of a day does not represent the rest"));
             } else if *window > LONGEST_WINDOW {
@@ -97,7 +98,7 @@ fn quantile(faults: &mut Faults, path: &Path, raw: &RawQuantile) -> Option<Quant
     };
     let horizon_path = path.key("horizon");
     let horizon = optional(raw.horizon.as_deref(), |text| {
-        let horizon = faults.keep(&horizon_path, grammar::duration(text))?;
+        let horizon = faults.keep(&horizon_path, read_length(text))?;
         if horizon < MIN_HORIZON {
             faults.add(&horizon_path, format!("{text} is below 1m: raise it, no machine boots so fast"));
         } else if horizon > MAX_HORIZON {

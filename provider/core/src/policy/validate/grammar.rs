@@ -1,6 +1,5 @@
 //! How names, durations, rates and labels are written. Each reader says what is wrong and what would be right.
 
-use jiff::SignedDuration;
 use serde_json::Number;
 
 use super::Id;
@@ -55,22 +54,6 @@ pub(super) fn type_pattern(text: &str) -> Result<TypePattern, String> {
         None if !text.contains('*') => id(text).map(TypePattern::Exact),
         _ => Err(format!("{} has '*' before its end: write a whole name, or a prefix such as g6.*", quoted(text))),
     }
-}
-
-/// A length of time as whole days, hours, minutes and seconds, largest first: `14d`, `1h30m`, `10m`, `90s`.
-pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
-    const UNITS: [(char, i64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
-    let bad = || format!("{} is not a length of time: write it like 10m, 1h30m or 90s", quoted(text));
-    let (mut rest, mut seconds) = (text, 0_i64);
-    for (unit, length) in UNITS {
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        if digits > 0 && rest[digits..].starts_with(unit) {
-            let count: i64 = rest[..digits].parse().map_err(|_| bad())?;
-            seconds = count.checked_mul(length).and_then(|part| seconds.checked_add(part)).ok_or_else(bad)?;
-            rest = &rest[digits + unit.len_utf8()..];
-        }
-    }
-    if text.is_empty() || !rest.is_empty() { Err(bad()) } else { Ok(SignedDuration::from_secs(seconds)) }
 }
 
 /// A share in whole hundredths of at most all: `25%`.

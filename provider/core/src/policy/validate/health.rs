@@ -2,8 +2,9 @@
 
 use jiff::SignedDuration;
 
-use super::{Faults, grammar};
+use super::Faults;
 use crate::base::kinds::Evidence;
+use crate::base::text::read_length;
 use crate::policy::rules::health::{HealthRules, UnhealthyAction};
 use crate::policy::{Path, RawPool};
 
@@ -28,7 +29,7 @@ pub(super) fn rules(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<H
     let after = match unhealthy.after.as_deref() {
         None => Some(usual.after),
         Some(text) => {
-            let length = faults.keep(&path.key("after"), grammar::duration(text));
+            let length = faults.keep(&path.key("after"), read_length(text));
             if length.is_some_and(|length| length > LONGEST) {
                 faults.add(&path.key("after"), format!("{text} is above 24h: shorten it, or write action: cordon"));
             }

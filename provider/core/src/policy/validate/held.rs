@@ -2,8 +2,9 @@
 
 use jiff::SignedDuration;
 
-use super::{Faults, grammar};
+use super::Faults;
 use crate::base::kinds::Evidence;
+use crate::base::text::read_length;
 use crate::policy::{DEFAULT_HELD_AFTER, Path, RawPool};
 
 /// The shortest: a shorter one takes a pod for forgotten that loads its model or waits for its peers.
@@ -15,7 +16,7 @@ const LONGEST: SignedDuration = SignedDuration::from_hours(7 * 24);
 pub(super) fn after(faults: &mut Faults, path: &Path, raw: &RawPool) -> Option<SignedDuration> {
     let Some(text) = &raw.held_after else { return Some(DEFAULT_HELD_AFTER) };
     let path = path.key("heldAfter");
-    let length = faults.keep(&path, grammar::duration(text))?;
+    let length = faults.keep(&path, read_length(text))?;
     if length < SHORTEST {
         faults.add(&path, format!("{text} is below 15m: lengthen it, a pod that loads its model would count as forgotten"));
     } else if length > LONGEST {

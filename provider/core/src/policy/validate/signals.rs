@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use super::{Faults, grammar};
-use crate::base::text::quoted;
+use crate::base::text::{quoted, read_length};
 use crate::policy::LONGEST_GAP;
 use crate::policy::rules::demand::{Amount, DemandSignal};
 use crate::policy::{Path, Prometheus, RawPool, RawPrometheus, RawSignal};
@@ -30,7 +30,7 @@ pub(super) fn prometheus(faults: &mut Faults, path: &Path, raw: Option<&RawProme
     let told = faults.0.len();
     let read = |faults: &mut Faults, key, text: Option<&String>, default| match text {
         None => Some(default),
-        Some(text) => faults.keep(&path.key(key), grammar::duration(text)),
+        Some(text) => faults.keep(&path.key(key), read_length(text)),
     };
     let interval = read(faults, "interval", raw.interval.as_ref(), interval);
     let stale_after = read(faults, "staleAfter", raw.stale_after.as_ref(), stale_after);

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::{Faults, grammar};
 use crate::base::kinds::{ReturnToSpot, Workload};
-use crate::base::text::quoted;
+use crate::base::text::{quoted, read_length};
 use crate::base::units::Percent;
 use crate::market::offer::CapacityType;
 use crate::policy::rules::spot::{Saving, SpotRules};
@@ -174,7 +174,7 @@ fn save(faults: &mut Faults, path: &Path, spot: &RawSpot, saving: Option<Saving>
 }
 
 fn length(faults: &mut Faults, path: &Path, text: &str) -> Option<SignedDuration> {
-    let length = faults.keep(path, grammar::duration(text))?;
+    let length = faults.keep(path, read_length(text))?;
     if length > LONGEST {
         faults.add(path, format!("{} is above a week, longer than a spot node lives: shorten it", quoted(text)));
     }

@@ -4,6 +4,7 @@ use jiff::SignedDuration;
 
 use super::{Faults, grammar};
 use crate::base::kinds::Evidence;
+use crate::base::text::read_length;
 use crate::base::units::Percent;
 use crate::policy::rules::stabilization::{SHORTEST_EQUAL_COST, Stabilization, Window};
 use crate::policy::{Path, RawPool, RawStabilization};
@@ -58,7 +59,7 @@ pub(super) fn stabilization(faults: &mut Faults, path: &Path, raw: &RawPool) -> 
 
 fn length(faults: &mut Faults, path: &Path, text: Option<&str>, usual: SignedDuration) -> Option<SignedDuration> {
     let Some(text) = text else { return Some(usual) };
-    let length = faults.keep(path, grammar::duration(text))?;
+    let length = faults.keep(path, read_length(text))?;
     if length > LONGEST {
         faults.add(path, format!("{text} is above 24h: shorten it, or keep nodes with limits.minNodes"));
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use stoker_core::base::ids::NodeGroupId;
 use stoker_core::base::sabotage;
+use stoker_core::base::text::with_causes;
 use stoker_core::catalogue::template::{GPU_LABEL, GROUP_LABEL};
 use stoker_core::decide::orders::NodeRef;
 use stoker_proto::Any;
@@ -137,7 +138,7 @@ impl Provider {
         let bad = |fault: String| Refused::Field { field: "pod", fault, cure: "send a serialised core/v1 Pod" };
         let hours = convert::hours(request.interval())?;
         let pod = request.pod().ok_or_else(|| bad("is missing".to_owned()))?;
-        let pod = pod_facts(pod).map_err(|why| bad(format!("cannot be read: {}", chain(&why))))?;
+        let pod = pod_facts(pod).map_err(|why| bad(format!("cannot be read: {}", with_causes(&why))))?;
         let view = Guard::into_inner(self.engine.view());
         let Some(prices) = self.unit_prices.of(&view) else {
             view.ready.clone()?;
@@ -169,18 +170,6 @@ fn example_of<T>(name: &str, group: impl Fn(&str) -> Option<T>) -> Option<T> {
         id = shorter;
     }
     None
-}
-
-/// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 /// Answers with `done`, or with what was wrong at `call`.

@@ -1,6 +1,5 @@
 //! What is released.
 
-
 use super::{free, pool, releases, sound, tells};
 use crate::scene::Pod;
 
