@@ -18,7 +18,7 @@ mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::engine_clock::Times;
+use crate::base::engine_clock::{Times, Wall};
 use crate::base::ids::{DecisionId, LaunchKey, NodeGroupId, PoolName, RecordId};
 use crate::base::index::{Lookup, LookupSet};
 use crate::base::kinds::QuotaUnit;
@@ -107,7 +107,7 @@ fn judge(
         let of = |capacity| bought.iter().map(|(_, request)| *request).filter(move |r| r.market.capacity_type == capacity);
         freshness::known_now(&bought, snapshot, catalogue, times, found);
         zones::shares(&growing, &by_group, memory, catalogue, found);
-        spending(&growing, &by_group, (before, memory), catalogue, found);
+        spending(&growing, &by_group, (before, memory), (catalogue, times.wall), found);
         spot_shares(of(CapacityType::Spot), &by_group, memory, catalogue, found);
         if !catalogue.policy.commitments.is_empty() {
             kept(&of(CapacityType::Reserved).map(|request| &request.market.place).collect(), memory, catalogue, found);
@@ -244,7 +244,7 @@ fn spending(
     growing: &BTreeSet<RecordId>,
     by_group: &ByGroup<'_>,
     (before, memory): (&Memory, &Memory),
-    catalogue: &Catalogue,
+    (catalogue, wall): (&Catalogue, Wall),
     found: &mut Found<'_>,
 ) {
     let group_of = |id: &NodeGroupId| -> Option<&Group> { catalogue.group_or_remembered(id, memory).map(AsRef::as_ref) };
@@ -292,7 +292,7 @@ fn spending(
     }
     for pool in catalogue.policy.pools.iter().filter(|pool| growing_pools.contains(&pool.name)) {
         let held = nodes.get(&pool.name).copied().unwrap_or(0);
-        let limit = max_nodes(pool, growing, memory);
+        let limit = max_nodes(pool, wall);
         if held > u64::from(limit) {
             found.pool(&pool.name, Violation::TooManyNodes { pool: pool.name.clone(), nodes: held, limit });
         }
@@ -307,14 +307,10 @@ fn spending(
     }
 }
 
-/// The most nodes that a pool may have when these records are launched: at off-hours fewer.
-fn max_nodes(pool: &Pool, growing: &BTreeSet<RecordId>, memory: &Memory) -> u32 {
-    let launched = growing.iter().filter_map(|id| match &memory.records.get(id)?.state {
-        State::Launching { since, .. } => Some(*since),
-        _ => None,
-    });
-    let off = pool.off_hours.as_ref().zip(launched.max()).filter(|(off, now)| off.at(*now).0);
-    off.and_then(|(off, _)| off.max_nodes).unwrap_or(u32::MAX).min(pool.limits.max_nodes)
+/// The most nodes that a pool may have: at off-hours fewer.
+fn max_nodes(pool: &Pool, wall: Wall) -> u32 {
+    let off = pool.off_hours.as_ref().filter(|off| off.at(wall.0).0);
+    off.and_then(|off| off.max_nodes).unwrap_or(u32::MAX).min(pool.limits.max_nodes)
 }
 
 /// No more nodes are bought from kept capacity than there are. A commitment that ended or shrank binds growth only.

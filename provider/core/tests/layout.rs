@@ -48,8 +48,8 @@ const SERVICE: &[Row] = &[
     ("policy_file", &["yaml"]),
     ("listener", &["files", "fs_events"]),
     ("certs", &["listener"]),
-    ("kube", &["files", "listener"]),
-    ("publish", &["kube", "listener"]),
+    ("kube", &["clock", "files", "listener"]),
+    ("publish", &["clock", "kube", "listener"]),
     ("act", &["clock", "failpoints", "kube", "suppliers"]),
     (
         "feeds",

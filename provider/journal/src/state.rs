@@ -101,8 +101,8 @@ delta! {
         orphans: SetDelta<ProviderId>,
         spot: MapDelta<Place, Arc<SpotHistory>>,
         reclaims: MapDelta<(Cloud, Region), Arc<RegionReclaims>>,
-        leaving: MapDelta<RecordId, Arc<Disruption>>,
-        aside: MapDelta<RecordId, Arc<Cordoned>>,
+        disruptions: MapDelta<RecordId, Arc<Disruption>>,
+        cordons: MapDelta<RecordId, Arc<Cordoned>>,
         announced: MapDelta<RecordId, Arc<Announced>>,
         replaced: MapDelta<PoolName, Arc<Replacements>>,
         free: MapDelta<RecordId, Timestamp>,
@@ -111,7 +111,7 @@ delta! {
         windows: MapDelta<PoolName, Arc<Released>>,
         images: MapDelta<PoolName, Arc<PoolImages>>,
         budgets: MapDelta<BudgetOf, Stage>,
-        watched: MapDelta<RecordId, Arc<ProbeHistory>>,
+        probe_history: MapDelta<RecordId, Arc<ProbeHistory>>,
         lapsed: MapDelta<PoolName, Timestamp>,
     }
     parts {}

@@ -144,27 +144,27 @@ fn held(actions: &[Action], memory: &Memory, snapshot: &Snapshot, catalogue: &Ca
 /// What begins to go is unhealthy or held by what was concluded of it.
 fn reasons(before: &Memory, memory: &Memory, catalogue: &Catalogue, found: &mut Vec<Unfounded>) {
     let mut replaced: BTreeSet<&PoolName> = BTreeSet::new();
-    for (id, leaving) in memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()) {
+    for (id, disruption) in memory.disruptions.iter().filter(|(_, disruption)| disruption.is_open()) {
         let same = |known: &Arc<Disruption>| {
-            known.is_open() && std::mem::discriminant(&known.why) == std::mem::discriminant(&leaving.why)
+            known.is_open() && std::mem::discriminant(&known.why) == std::mem::discriminant(&disruption.why)
         };
-        if before.leaving.get(id).is_some_and(same) {
+        if before.disruptions.get(id).is_some_and(same) {
             continue;
         }
         let Some(record) = memory.records.get(id) else { continue };
         let pool = pool_of(record, catalogue, memory);
-        let stands = match &leaving.why {
+        let stands = match &disruption.why {
             DrainReason::BackToSpot { .. } | DrainReason::CapacityEnds { .. } | DrainReason::Reclaimed { .. } => true,
             DrainReason::Unhealthy { .. } => {
                 replaced.extend(pool.map(|pool| &pool.name));
-                pool.is_some_and(|pool| is_due(record, leaving, pool))
+                pool.is_some_and(|pool| is_due(record, disruption, pool))
             }
             DrainReason::Held { announced, at } => {
                 let told = before.announced.get(id).is_some_and(|told| (told.since, told.at) == (*announced, *at));
                 let off = pool.and_then(|pool| pool.off_hours.as_ref());
                 let grace = off.and_then(|off| off.evict_held_after);
-                let waited = grace.is_some() && *at <= leaving.since;
-                told && waited && verdict(record) == Some(Verdict::Held) && off.is_some_and(|off| off.at(leaving.since).0)
+                let waited = grace.is_some() && *at <= disruption.since;
+                told && waited && verdict(record) == Some(Verdict::Held) && off.is_some_and(|off| off.at(disruption.since).0)
             }
         };
         if let (false, Some(machine)) = (stands, record.instance()) {
@@ -178,9 +178,9 @@ fn reasons(before: &Memory, memory: &Memory, catalogue: &Catalogue, found: &mut 
         };
         let nodes: Vec<_> = memory.records.values().filter(of_pool).collect();
         let sick = |record: &&&Arc<Record>| {
-            let going = memory.leaving.get(&record.id).filter(|leaving| leaving.is_open());
+            let going = memory.disruptions.get(&record.id).filter(|disruption| disruption.is_open());
             verdict(record) == Some(Verdict::Unhealthy)
-                || going.is_some_and(|leaving| matches!(leaving.why, DrainReason::Unhealthy { .. }))
+                || going.is_some_and(|disruption| matches!(disruption.why, DrainReason::Unhealthy { .. }))
         };
         let unhealthy = nodes.iter().filter(sick).count();
         // A fifth of the nodes at once, rounded up.
@@ -191,8 +191,8 @@ fn reasons(before: &Memory, memory: &Memory, catalogue: &Catalogue, found: &mut 
 }
 
 /// Whether a node has been unhealthy for long enough, and its pool replaces such nodes.
-fn is_due(record: &Record, leaving: &Disruption, pool: &Pool) -> bool {
-    let long = |since| leaving.since.duration_since(since) >= pool.unhealthy.after;
+fn is_due(record: &Record, disruption: &Disruption, pool: &Pool) -> bool {
+    let long = |since| disruption.since.duration_since(since) >= pool.unhealthy.after;
     let judged = record.judged.as_ref();
     let unhealthy = judged.is_some_and(|judged| judged.verdict == Verdict::Unhealthy && long(judged.since));
     unhealthy && pool.unhealthy.action != UnhealthyAction::Cordon
@@ -229,19 +229,19 @@ fn own_growth(plan: &Plan<Proposed>, before: &Memory, memory: &Memory, catalogue
 
 /// What begins to go back to spot at once is more than the floor wants: of what it wants nodes go as work does, one at a time.
 fn moved_at_once(plan: &Plan<Proposed>, before: &Memory, memory: &Memory, catalogue: &Catalogue, found: &mut Vec<Unfounded>) {
-    let to_spot = |leaving: &Disruption| match leaving.why {
-        DrainReason::BackToSpot { work, .. } if leaving.is_open() => Some(work),
+    let to_spot = |disruption: &Disruption| match disruption.why {
+        DrainReason::BackToSpot { work, .. } if disruption.is_open() => Some(work),
         _ => None,
     };
     let of = |id: &RecordId| Some(&catalogue.group_or_remembered(&memory.records.get(id)?.group, memory)?.pool);
-    let begun = memory.leaving.iter().filter(|(id, leaving)| {
-        to_spot(leaving) == Some(false) && before.leaving.get(id).and_then(|known| to_spot(known)) != Some(false)
+    let begun = memory.disruptions.iter().filter(|(id, disruption)| {
+        to_spot(disruption) == Some(false) && before.disruptions.get(id).and_then(|known| to_spot(known)) != Some(false)
     });
     let pools: BTreeSet<&PoolName> = begun.filter_map(|(id, _)| of(id)).collect();
     for floor in plan.accounts.floors.iter().filter(|floor| pools.contains(&floor.pool)) {
         let stays = |id: &RecordId| {
-            let leaving = memory.leaving.get(id).filter(|leaving| leaving.is_open());
-            leaving.is_none_or(|leaving| to_spot(leaving) == Some(true))
+            let disruption = memory.disruptions.get(id).filter(|disruption| disruption.is_open());
+            disruption.is_none_or(|disruption| to_spot(disruption) == Some(true))
         };
         let warm = memory.records.values().filter(|record| {
             let free = record.judged.as_ref().is_some_and(|judged| judged.verdict.is_free());

@@ -57,6 +57,8 @@ pub struct Truth {
     /// Nodes that a user cordoned or held, and those that are cordoned.
     pub(crate) touched: BTreeSet<String>,
     pub(crate) cordoned: BTreeSet<String>,
+    /// Whether the wall was ever set: the provider's clock may run up to 1 % faster since, to meet it.
+    pub(crate) wall_was_set: bool,
     given_up: Vec<again::GivenUp>,
     orders: BTreeMap<RecordId, again::Order>,
     /// Nodes that are released, until a pod comes.
@@ -99,6 +101,7 @@ impl Truth {
             withdrawn: BTreeMap::new(),
             touched: BTreeSet::new(),
             cordoned: BTreeSet::new(),
+            wall_was_set: false,
             given_up: Vec::new(),
             orders: BTreeMap::new(),
             may_go: BTreeSet::new(),
@@ -123,10 +126,10 @@ impl Truth {
         since.map_or(SignedDuration::ZERO, |since| now.duration_since(*since))
     }
 
-    /// How much time has passed since then by the provider's clock, at most: it runs up to 1 % faster to meet the wall.
-    fn passed(since: Timestamp, now: Timestamp) -> SignedDuration {
+    /// How much time has passed since then by the provider's clock, at most.
+    fn passed(&self, since: Timestamp, now: Timestamp) -> SignedDuration {
         let truly = now.duration_since(since);
-        truly + truly / 100
+        if self.wall_was_set { truly + truly / 100 } else { truly }
     }
 
     /// Counts one more of something.

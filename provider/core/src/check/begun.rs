@@ -26,12 +26,12 @@ pub(super) fn reasons(
     found: &mut Found<'_>,
 ) {
     let mut replaced: BTreeMap<&PoolName, Vec<&Disruption>> = BTreeMap::new();
-    for (id, leaving) in memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()) {
-        if is_under_way(before.leaving.get(id).map(AsRef::as_ref), leaving) {
+    for (id, disruption) in memory.disruptions.iter().filter(|(_, disruption)| disruption.is_open()) {
+        if is_under_way(before.disruptions.get(id).map(AsRef::as_ref), disruption) {
             continue;
         }
         let Some(record) = memory.records.get(id) else { continue };
-        match &leaving.why {
+        match &disruption.why {
             // Of a move and of a held node only pods are told that may go; the commitment says when its capacity ends.
             DrainReason::BackToSpot { .. } | DrainReason::CapacityEnds { .. } | DrainReason::Held { .. } => {}
             DrainReason::Reclaimed { .. } => {
@@ -44,7 +44,7 @@ pub(super) fn reasons(
             }
             DrainReason::Unhealthy { .. } => {
                 if let Some(pool) = pool_of(record, catalogue, memory) {
-                    replaced.entry(pool).or_default().push(leaving);
+                    replaced.entry(pool).or_default().push(disruption);
                 }
             }
         }

@@ -27,10 +27,12 @@ pub(super) fn guarded(
     for (at, action) in actions.iter().enumerate() {
         match action {
             Action::Drain { record, node, .. } => {
-                let Some((leaving, known)) = memory.leaving.get(record).zip(memory.records.get(record)) else { continue };
+                let Some((disruption, known)) = memory.disruptions.get(record).zip(memory.records.get(record)) else {
+                    continue;
+                };
                 // One that stays after all may be closed for another reason.
-                let moves = leaving.is_open() && matches!(leaving.why, DrainReason::BackToSpot { .. });
-                let to_spot = moves && !leaving.may_have_evicted();
+                let moves = disruption.is_open() && matches!(disruption.why, DrainReason::BackToSpot { .. });
+                let to_spot = moves && !disruption.may_have_evicted();
                 let free = snapshot.cluster.as_ref().and_then(|c| c.nodes.get(node)).is_some_and(|n| n.gpu_pods.is_empty());
                 if to_spot && free && !is_proven(known, node, snapshot, catalogue, memory) {
                     found.action(at, Some(*record), memory, Violation::MustNotMove(node.clone()));
@@ -46,7 +48,7 @@ pub(super) fn guarded(
                 let began = before.records.get(&known.id).is_some_and(|r| matches!(r.state, State::Registered { .. }));
                 let active = snapshot.seen.get(&node.name).is_some_and(|seen| is_active(seen));
                 // A GPU that is broken can often not be read.
-                let broken = memory.aside.get(&known.id).is_some_and(|aside| aside.why == CordonReason::Unhealthy);
+                let broken = memory.cordons.get(&known.id).is_some_and(|cordoned| cordoned.why == CordonReason::Unhealthy);
                 if active || (began && !broken && !is_proven(known, &node.name, snapshot, catalogue, memory)) {
                     found.action(at, Some(known.id), memory, Violation::EndsBusy(instance.clone()));
                 }

@@ -16,14 +16,14 @@
 //! | `records`: nodes bought in this pass | pool | reverted: wanted, with the attempts that they had |
 //! | `records`: nodes ordered in this pass without the autoscaler | pool | reverted: removed |
 //! | `records`: what suppliers, the cluster and probes say | pool | kept |
-//! | `leaving`: begun in this pass for spot, for an unhealthy or for a held node | pool | reverted |
-//! | `leaving`: under way, or because the cloud takes the node or its capacity | pool | kept |
-//! | `leaving` and the end of a record that an action left out belongs to | pool | reverted |
+//! | `disruptions`: begun in this pass for spot, for an unhealthy or for a held node | pool | reverted |
+//! | `disruptions`: under way, or because the cloud takes the node or its capacity | pool | kept |
+//! | `disruptions` and the end of a record that an action left out belongs to | pool | reverted |
 //! | `announced`: announced in this pass | pool | reverted |
 //! | `replaced`: replacements begun in this pass | pool | reverted |
 //! | `floors`: `raised` and `unasked` | pool | emptied: a closed group shows no raised `minSize` |
 //! | `floors`: the rest; `windows`, `moves`, `images`, `lapsed` | pool | kept: learnt, or a bound on what may go |
-//! | `groups`, `aside`, `free`, `watched` | pool | kept |
+//! | `groups`, `cordons`, `free`, `probe_history` | pool | kept |
 //! | `refused`, `spot` | market | kept |
 //! | `reclaims` | region | kept |
 //! | `budgets` | pool, fleet | kept: the next pass counts again |
@@ -104,7 +104,7 @@ fn revert(memory: &mut Memory, before: &Memory, paused: &Paused, found: &Found<'
     // A new part of the memory must be placed in the table.
     let Memory {
         records,
-        leaving,
+        disruptions,
         announced,
         replaced,
         floors,
@@ -116,8 +116,8 @@ fn revert(memory: &mut Memory, before: &Memory, paused: &Paused, found: &Found<'
         groups: _,
         free: _,
         moves: _,
-        aside: _,
-        watched: _,
+        cordons: _,
+        probe_history: _,
         lapsed: _,
         watched_at: _,
         windows: _,
@@ -143,15 +143,15 @@ fn revert(memory: &mut Memory, before: &Memory, paused: &Paused, found: &Found<'
             DrainReason::BackToSpot { .. } | DrainReason::Unhealthy { .. } | DrainReason::Held { .. } => true,
             DrainReason::CapacityEnds { .. } | DrainReason::Reclaimed { .. } => false,
         };
-        let begins = own_choice && now.is_open() && !begun::is_under_way(before.leaving.get(id).map(AsRef::as_ref), now);
+        let begins = own_choice && now.is_open() && !begun::is_under_way(before.disruptions.get(id).map(AsRef::as_ref), now);
         (begins && paused.record(*id)).then_some(*id)
     };
-    let mut reverted: BTreeSet<RecordId> = leaving.iter().filter_map(begins).collect();
+    let mut reverted: BTreeSet<RecordId> = disruptions.iter().filter_map(begins).collect();
     reverted.extend(&found.records);
     for id in &reverted {
-        match before.leaving.get(id) {
-            Some(known) => leaving.insert(*id, Arc::clone(known)),
-            None => leaving.remove(id),
+        match before.disruptions.get(id) {
+            Some(known) => disruptions.insert(*id, Arc::clone(known)),
+            None => disruptions.remove(id),
         };
         if let (Some(record), Some(known)) = (records.get_mut(id), before.records.get(id))
             && matches!((&known.state, &record.state), (State::Registered { .. }, State::Deleting { .. }))
@@ -184,7 +184,8 @@ fn actions(plan: &mut Plan<Proposed>, memory: &Memory, paused: &Paused, reverted
         Action::Launch { request, .. } => !paused.group(&request.group),
         Action::Release { node } => !opened(node),
         Action::Drain { record, evict, .. } => {
-            let cordon = *evict == Evict::Nobody && memory.aside.get(record).is_some_and(|aside| Cordoned::is_closed(aside));
+            let cordon =
+                *evict == Evict::Nobody && memory.cordons.get(record).is_some_and(|cordoned| Cordoned::is_closed(cordoned));
             cordon || !reverted.contains(record)
         }
         Action::Terminate { .. } | Action::Hold { .. } | Action::Uncordon { .. } | Action::RemoveNode { .. } => true,

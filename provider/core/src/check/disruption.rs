@@ -33,19 +33,19 @@ pub(super) fn leaving(
             Action::Drain { record, node, provider_id, evict, gone_by } => {
                 let facts = snapshot.cluster.as_ref().and_then(|cluster| cluster.nodes.get(node));
                 let known = memory.records.get(record).filter(|record| is_of(record, provider_id));
-                let aside = memory.aside.get(record).filter(|aside| aside.left_open_until.is_none());
-                if let (Some(facts), Some(_), Some(_), Evict::Nobody, None) = (facts, known, aside, evict, gone_by) {
+                let cordoned = memory.cordons.get(record).filter(|cordoned| cordoned.left_open_until.is_none());
+                if let (Some(facts), Some(_), Some(_), Evict::Nobody, None) = (facts, known, cordoned, evict, gone_by) {
                     if facts.cordon == Cordon::Theirs {
                         found.action(at, Some(*record), memory, Violation::DrainsUnasked(node.clone()));
                     }
                     continue;
                 }
-                let going = memory.leaving.get(record).filter(|leaving| leaving.is_open());
+                let going = memory.disruptions.get(record).filter(|disruption| disruption.is_open());
                 let (Some(facts), Some(known), Some(going)) = (facts, known, going) else {
                     found.action(at, Some(*record), memory, Violation::DrainsUnasked(node.clone()));
                     continue;
                 };
-                let there = pods_then(before.leaving.get(record).map(AsRef::as_ref), going, facts);
+                let there = pods_then(before.disruptions.get(record).map(AsRef::as_ref), going, facts);
                 let held = matches!(going.why, DrainReason::Held { .. });
                 // A pod may have come until the node was closed, or may work again.
                 let came = facts.cordon == Cordon::None || facts.gpu_pods.iter().any(|pod| !there.contains(pod));
@@ -72,10 +72,9 @@ pub(super) fn leaving(
             } => {
                 let told_now = snapshot.drains.values().any(|told| told.machine == *instance && told.left == 0);
                 let of = |id| before.records.get(id).is_some_and(|record| record.instance() == Some(instance));
-                let told_before = before
-                    .leaving
-                    .iter()
-                    .any(|(id, leaving)| of(id) && matches!(leaving.stage, Stage::Ending | Stage::Emptying { left: 0, .. }));
+                let told_before = before.disruptions.iter().any(|(id, disruption)| {
+                    of(id) && matches!(disruption.stage, Stage::Ending | Stage::Emptying { left: 0, .. })
+                });
                 if !told_now && !told_before {
                     let record = memory.records.values().find(|record| record.instance() == Some(instance));
                     found.action(at, record.map(|record| record.id), memory, Violation::EndsFull(instance.clone()));
@@ -146,9 +145,9 @@ fn works(record: &Record, node: &NodeName, snapshot: &Snapshot, catalogue: &Cata
 
 /// A node is opened again only where it bears our mark, and not while it goes or is set aside.
 fn open_again(actions: &[Action], memory: &Memory, snapshot: &Snapshot, found: &mut Found<'_>) {
-    let open = memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()).map(|(id, _)| id);
-    let aside = memory.aside.iter().filter(|(_, aside)| aside.left_open_until.is_none()).map(|(id, _)| id);
-    let going: BTreeSet<&ProviderId> = open.chain(aside).filter_map(|id| memory.records.get(id)?.instance()).collect();
+    let open = memory.disruptions.iter().filter(|(_, disruption)| disruption.is_open()).map(|(id, _)| id);
+    let cordoned = memory.cordons.iter().filter(|(_, cordoned)| cordoned.left_open_until.is_none()).map(|(id, _)| id);
+    let going: BTreeSet<&ProviderId> = open.chain(cordoned).filter_map(|id| memory.records.get(id)?.instance()).collect();
     for (at, action) in actions.iter().enumerate() {
         let Action::Uncordon { node, provider_id } = action else { continue };
         let facts = snapshot.cluster.as_ref().and_then(|cluster| cluster.nodes.get(node));

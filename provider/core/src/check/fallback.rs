@@ -51,7 +51,7 @@ pub fn without_decision(
 /// What the autoscaler deleted ends.
 fn ending(record: &Record, before: &Memory, snapshot: &Snapshot, catalogue: &Catalogue) -> Option<Action> {
     let State::Deleting { instance, .. } = &record.state else { return None };
-    if before.leaving.contains_key(&record.id) || snapshot.terminating.contains(instance) {
+    if before.disruptions.contains_key(&record.id) || snapshot.terminating.contains(instance) {
         return None;
     }
     let supplier = catalogue.group_or_remembered(&record.group, before)?.supplier.clone();
@@ -70,7 +70,11 @@ fn on_node(record: &Record, before: &Memory, snapshot: &Snapshot, catalogue: &Ca
         actions.push(Action::Hold { node: name.clone(), why: HoldFor::Pods });
     }
     if is_taken_back(record, snapshot) {
-        let known = before.leaving.get(&record.id).filter(|leaving| leaving.is_open()).and_then(|leaving| leaving.gone_by());
+        let known = before
+            .disruptions
+            .get(&record.id)
+            .filter(|disruption| disruption.is_open())
+            .and_then(|disruption| disruption.gone_by());
         let latest = now.saturating_add(longest_notice(&purchase.market)).unwrap_or(Timestamp::MAX);
         let (record, provider_id) = (record.id, instance.clone());
         let gone_by = Some(known.unwrap_or_else(|| gone_by(latest)));

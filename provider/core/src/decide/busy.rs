@@ -53,7 +53,7 @@ impl Draft<'_> {
 
     /// Whether nothing tells what a node of a pool with probes does. A broken one need not tell; what may only be a fault breaks none yet.
     fn is_untold(&self, record: &Record) -> bool {
-        let broken = || self.memory.aside.get(&record.id).is_some_and(|aside| aside.why == CordonReason::Unhealthy);
-        self.memory.watched.get(&record.id).is_some_and(|known| known.is_untold()) && !broken()
+        let broken = || self.memory.cordons.get(&record.id).is_some_and(|cordoned| cordoned.why == CordonReason::Unhealthy);
+        self.memory.probe_history.get(&record.id).is_some_and(|known| known.is_untold()) && !broken()
     }
 }

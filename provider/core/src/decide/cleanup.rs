@@ -181,7 +181,7 @@ pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Held
             (Some(_), Hold::None) if guards.is_some() && sabotage::on("busy-not-held") => {}
             (Some(why), Hold::None) => actions.push(Action::Hold { node: node.name.clone(), why }),
             // One that is let go keeps what it bears: nobody else is to drain it too.
-            (None, Hold::Ours) if draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open()) => {}
+            (None, Hold::Ours) if draft.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open()) => {}
             (None, Hold::Ours) => actions.push(Action::Release { node: node.name.clone() }),
             _ => {}
         }

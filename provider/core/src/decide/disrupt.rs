@@ -53,8 +53,8 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
 
 /// Why the machine of a record that is on its way out is ended, where that was our own decision.
 pub(super) fn ending(draft: &Draft<'_>, record: &Record) -> Option<Ending> {
-    let leaving = draft.memory.leaving.get(&record.id)?;
-    (leaving.stage == Stage::Ending).then_some(match leaving.why {
+    let disruption = draft.memory.disruptions.get(&record.id)?;
+    (disruption.stage == Stage::Ending).then_some(match disruption.why {
         DrainReason::BackToSpot { .. } => Ending::BackToSpot,
         DrainReason::CapacityEnds { .. } => Ending::CapacityEnds,
         DrainReason::Reclaimed { .. } => Ending::Reclaimed,
@@ -67,14 +67,15 @@ pub(super) fn ending(draft: &Draft<'_>, record: &Record) -> Option<Ending> {
 fn forget(draft: &mut Draft<'_>) {
     let now = draft.now;
     let records = &draft.memory.records;
-    draft.memory.leaving.retain(|id, leaving| match (records.get(id).map(|record| &record.state), &leaving.stage) {
+    draft.memory.disruptions.retain(|id, disruption| match (records.get(id).map(|record| &record.state), &disruption.stage) {
         (Some(State::Registered { .. }), Stage::DrainAbandoned { until }) => *until > now,
         (Some(State::Registered { .. }), Stage::Closing | Stage::Emptying { .. })
         | (Some(State::Deleting { .. }), Stage::Ending) => true,
         _ => false,
     });
-    let stay = |leaving: &Arc<Disruption>| if let Stage::DrainAbandoned { until } = leaving.stage { Some(until) } else { None };
-    if let Some(at) = draft.memory.leaving.values().filter_map(stay).min() {
+    let stay =
+        |disruption: &Arc<Disruption>| if let Stage::DrainAbandoned { until } = disruption.stage { Some(until) } else { None };
+    if let Some(at) = draft.memory.disruptions.values().filter_map(stay).min() {
         draft.look_again_at(at);
     }
     draft.memory.moves.retain(|_, moves| {
@@ -145,24 +146,24 @@ fn free(draft: &Draft<'_>) -> BTreeMap<RecordId, Timestamp> {
 /// What came of draining since the last pass.
 fn told(draft: &mut Draft<'_>) {
     for (node, drained) in &draft.snapshot.drains {
-        let of = |(id, leaving): (&RecordId, &Arc<Disruption>)| {
+        let of = |(id, disruption): (&RecordId, &Arc<Disruption>)| {
             let record = draft.memory.records.get(id)?;
-            let same = leaving.is_open() && record.instance() == Some(&drained.machine);
+            let same = disruption.is_open() && record.instance() == Some(&drained.machine);
             same.then(|| (*id, record.group.clone()))
         };
-        let Some((id, group)) = draft.memory.leaving.iter().find_map(of) else { continue };
-        let Some(leaving) = draft.memory.leaving.get_mut(&id) else { continue };
-        let leaving = Arc::make_mut(leaving);
-        leaving.asked = false;
-        let ends = leaving.ends_anyway();
+        let Some((id, group)) = draft.memory.disruptions.iter().find_map(of) else { continue };
+        let Some(disruption) = draft.memory.disruptions.get_mut(&id) else { continue };
+        let disruption = Arc::make_mut(disruption);
+        disruption.asked = false;
+        let ends = disruption.ends_anyway();
         match &drained.stuck {
             // Said of a try that spared what may stay. The cloud takes this node in any case, so the next try spares nothing.
             Some(Stuck::Never(_)) if ends => {}
             Some(Stuck::Never(why)) => {
-                leaving.stage = Stage::DrainAbandoned { until: Draft::after(draft.now, STAYS_FOR) };
+                disruption.stage = Stage::DrainAbandoned { until: Draft::after(draft.now, STAYS_FOR) };
                 draft.notes.push(Note::DrainAbandoned { group, node: node.clone(), why: why.clone() });
             }
-            _ => leaving.stage = emptying(&leaving.stage, drained),
+            _ => disruption.stage = emptying(&disruption.stage, drained),
         }
     }
 }
@@ -197,10 +198,10 @@ fn ending_capacity(draft: &Draft<'_>) -> BTreeMap<RecordId, DrainReason> {
 fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, DrainReason>) {
     let mut back: Vec<(RecordId, Option<Timestamp>, &'static str)> = Vec::new();
     let mut to_spot: Vec<RecordId> = Vec::new();
-    for (id, leaving) in draft.memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()) {
-        let give_up = Draft::after(leaving.since, GIVE_UP_AFTER);
-        match &leaving.why {
-            DrainReason::CapacityEnds { .. } if !leaving.may_have_evicted() && !ending.contains_key(id) => {
+    for (id, disruption) in draft.memory.disruptions.iter().filter(|(_, disruption)| disruption.is_open()) {
+        let give_up = Draft::after(disruption.since, GIVE_UP_AFTER);
+        match &disruption.why {
+            DrainReason::CapacityEnds { .. } if !disruption.may_have_evicted() && !ending.contains_key(id) => {
                 back.push((*id, None, "the capacity that it runs on does not end soon any more"));
             }
             DrainReason::CapacityEnds { .. } | DrainReason::Reclaimed { .. } => {}
@@ -208,10 +209,10 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, DrainReason>) {
                 back.push((*id, Some(Draft::after(draft.now, STAYS_FOR)), "its pods could not be evicted"))
             }
             DrainReason::BackToSpot { .. } => to_spot.push(*id),
-            DrainReason::Held { .. } if !leaving.may_have_evicted() && !held::is_on(draft, *id) => {
+            DrainReason::Held { .. } if !disruption.may_have_evicted() && !held::is_on(draft, *id) => {
                 back.push((*id, None, "the off-hours are over"));
             }
-            DrainReason::Held { .. } if !leaving.may_have_evicted() && held::is_used_again(draft, *id, leaving) => {
+            DrainReason::Held { .. } if !disruption.may_have_evicted() && held::is_used_again(draft, *id, disruption) => {
                 back.push((*id, None, "it is in use again"));
             }
             DrainReason::Held { .. } | DrainReason::Unhealthy { .. } => {}
@@ -220,20 +221,22 @@ fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, DrainReason>) {
     back.extend(reclaimed::withdrawn(draft).into_iter().map(|id| (id, None, "the cloud withdrew its notice")));
     unhealthy::take_back(draft);
     for id in to_spot {
-        let (Some(record), Some(leaving)) = (draft.memory.records.get(&id), draft.memory.leaving.get(&id)) else { continue };
+        let (Some(record), Some(disruption)) = (draft.memory.records.get(&id), draft.memory.disruptions.get(&id)) else {
+            continue;
+        };
         // Else it would go again in this pass, with the pod that has come.
-        let came = draft.seat(record).and_then(|seat| seat.node()).is_some_and(|node| eviction::has_come(node, leaving));
+        let came = draft.seat(record).and_then(|seat| seat.node()).is_some_and(|node| eviction::has_come(node, disruption));
         let stays_until = came.then(|| Draft::after(draft.now, PAUSE));
-        match spot_return::stands(draft, record, leaving) {
+        match spot_return::stands(draft, record, disruption) {
             Ok(()) => {}
             Err(why) => back.push((id, stays_until, why)),
         }
     }
     for (id, stays_until, why) in back {
-        let Some(leaving) = draft.memory.leaving.remove(&id) else { continue };
+        let Some(disruption) = draft.memory.disruptions.remove(&id) else { continue };
         if let Some(until) = stays_until {
-            let stays = Disruption { stage: Stage::DrainAbandoned { until }, ..Disruption::clone(&leaving) };
-            draft.memory.leaving.insert(id, Arc::new(stays));
+            let stays = Disruption { stage: Stage::DrainAbandoned { until }, ..Disruption::clone(&disruption) };
+            draft.memory.disruptions.insert(id, Arc::new(stays));
         }
         if let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) {
             draft.notes.push(Note::DrainAbandoned { group, node, why: why.to_owned() });
@@ -254,18 +257,18 @@ fn begin(draft: &mut Draft<'_>, id: RecordId, why: DrainReason) {
     let Some((group, node)) = named(record) else { return };
     let pods = draft.seat(record).and_then(|seat| seat.node()).map(|node| node.gpu_pods.clone()).unwrap_or_default();
     draft.notes.push(Note::Disruption { group, node, why: why.clone() });
-    let known = draft.memory.leaving.get(&id).filter(|leaving| leaving.is_open());
-    let (stage, asked) = known.map_or((Stage::Closing, false), |leaving| (leaving.stage.clone(), leaving.asked));
-    draft.memory.leaving.insert(id, Arc::new(Disruption { why, since: draft.now, stage, asked, pods }));
+    let known = draft.memory.disruptions.get(&id).filter(|disruption| disruption.is_open());
+    let (stage, asked) = known.map_or((Stage::Closing, false), |disruption| (disruption.stage.clone(), disruption.asked));
+    draft.memory.disruptions.insert(id, Arc::new(Disruption { why, since: draft.now, stage, asked, pods }));
 }
 
 /// Nodes on capacity that ends leave, all at once: the cloud takes them otherwise.
 fn capacity_ends(draft: &mut Draft<'_>, ending: BTreeMap<RecordId, DrainReason>) {
     for (id, why) in ending {
-        let known = draft.memory.leaving.get(&id);
+        let known = draft.memory.disruptions.get(&id);
         // One that was to move back to spot goes for the better reason.
-        let stays = |leaving: &Disruption| matches!(leaving.stage, Stage::DrainAbandoned { .. });
-        let anew = known.is_none_or(|leaving| stays(leaving) || !leaving.ends_anyway());
+        let stays = |disruption: &Disruption| matches!(disruption.stage, Stage::DrainAbandoned { .. });
+        let anew = known.is_none_or(|disruption| stays(disruption) || !disruption.ends_anyway());
         if anew {
             begin(draft, id, why);
         }
@@ -275,23 +278,26 @@ fn capacity_ends(draft: &mut Draft<'_>, ending: BTreeMap<RecordId, DrainReason>)
 /// Nodes that go are closed and emptied, again and again, and ended when they are empty.
 fn empty(draft: &mut Draft<'_>) {
     let open: Vec<(RecordId, Arc<Disruption>)> =
-        draft.memory.leaving.iter().filter(|(_, l)| l.is_open()).map(|(id, l)| (*id, Arc::clone(l))).collect();
-    for (id, leaving) in open {
+        draft.memory.disruptions.iter().filter(|(_, l)| l.is_open()).map(|(id, l)| (*id, Arc::clone(l))).collect();
+    for (id, disruption) in open {
         let Some(record) = draft.memory.records.get(&id) else { continue };
         let State::Registered { purchase, instance, .. } = &record.state else { continue };
         // Without its Node nobody knows what runs on it.
         let Some((seat, node)) = draft.seat(record).and_then(|seat| Some((seat, seat.node()?))) else { continue };
-        if let Stage::Emptying { closed_at, counted_at, left, .. } = leaving.stage {
+        if let Stage::Emptying { closed_at, counted_at, left, .. } = disruption.stage {
             let closed = node.cordon.is_closed() && counted_at >= Draft::after(closed_at, CLOSED_FOR);
             if closed && left == 0 && !node.is_busy() && draft.guards(record, &seat).is_none() {
                 let state = State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: draft.now };
                 let pool = draft.group(&record.group).map(|group| group.pool.clone());
                 draft.set_state(id, state);
-                draft.memory.leaving.insert(id, Arc::new(Disruption { stage: Stage::Ending, ..Disruption::clone(&leaving) }));
-                if let (true, Some(pool)) = (leaving.moves_work(), pool) {
+                draft
+                    .memory
+                    .disruptions
+                    .insert(id, Arc::new(Disruption { stage: Stage::Ending, ..Disruption::clone(&disruption) }));
+                if let (true, Some(pool)) = (disruption.moves_work(), pool) {
                     let moves = Arc::make_mut(draft.memory.moves.entry(pool).or_default());
-                    moves.began_at = Some(leaving.since);
-                    if let DrainReason::BackToSpot { market, .. } = &leaving.why {
+                    moves.began_at = Some(disruption.since);
+                    if let DrainReason::BackToSpot { market, .. } = &disruption.why {
                         moves.aimed_at = Some(market.clone());
                     }
                     moves.rests_until = Some(Draft::after(draft.now, PAUSE));
@@ -299,16 +305,17 @@ fn empty(draft: &mut Draft<'_>) {
                 continue;
             }
             // Pods that were told for a lesser reason, or not all of them, are told at once.
-            if let Some(again) = eviction::again_at(&leaving).filter(|at| *at > draft.now && counted_at >= leaving.since) {
+            if let Some(again) = eviction::again_at(&disruption).filter(|at| *at > draft.now && counted_at >= disruption.since)
+            {
                 draft.look_again_at(again);
                 continue;
             }
         }
-        let evict = eviction::whom(draft, record, &seat, node, &leaving);
-        let gone_by = leaving.gone_by();
+        let evict = eviction::whom(draft, record, &seat, node, &disruption);
+        let gone_by = disruption.gone_by();
         let told = evict != Evict::Nobody;
-        if let Some(leaving) = draft.memory.leaving.get_mut(&id).filter(|leaving| told && !leaving.asked) {
-            Arc::make_mut(leaving).asked = true;
+        if let Some(disruption) = draft.memory.disruptions.get_mut(&id).filter(|disruption| told && !disruption.asked) {
+            Arc::make_mut(disruption).asked = true;
         }
         let (node, provider_id) = (node.name.clone(), instance.clone());
         draft.actions.push(Action::Drain { record: id, node, provider_id, evict, gone_by });
@@ -322,9 +329,9 @@ fn open_again(draft: &mut Draft<'_>) {
         let State::Registered { instance, .. } = &record.state else { continue };
         let marked = |node: &&Arc<NodeFacts>| matches!(node.cordon, Cordon::Ours | Cordon::MarkLeft);
         let Some(node) = seat.node().filter(marked) else { continue };
-        let goes = draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
-        let aside = draft.memory.aside.get(&record.id).is_some_and(|aside| aside.is_closed());
-        if !goes && !aside {
+        let goes = draft.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open());
+        let cordoned = draft.memory.cordons.get(&record.id).is_some_and(|cordoned| cordoned.is_closed());
+        if !goes && !cordoned {
             actions.push(Action::Uncordon { node: node.name.clone(), provider_id: instance.clone() });
         }
     }

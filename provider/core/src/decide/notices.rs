@@ -67,7 +67,7 @@ pub(super) fn hear(draft: &mut Draft<'_>) {
 /// cannot say that its notice was withdrawn, and pods that are told only now are given no more time than the machine's end gives them.
 fn is_past(draft: &Draft<'_>, record: RecordId, said: &Notice, market: &Market) -> bool {
     let over = draft.now.duration_since(said.since) > longest_notice(market);
-    over && !draft.memory.leaving.contains_key(&record)
+    over && !draft.memory.disruptions.contains_key(&record)
 }
 
 /// Whether it is sure that nobody announces a record's end any more. A probe that is silent, or has just begun to speak, takes nothing

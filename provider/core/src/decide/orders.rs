@@ -353,7 +353,7 @@ pub fn delete(
 /// before it deletes it.
 fn guarded(record: &Record, memory: &Memory) -> Option<(Verdict, Reason)> {
     let judged = record.judged.as_ref()?;
-    let untold = memory.watched.get(&record.id).is_some_and(|known| known.is_untold());
+    let untold = memory.probe_history.get(&record.id).is_some_and(|known| known.is_untold());
     let closed = matches!(judged.why, Reason::Closed { .. });
     match judged.verdict {
         Verdict::Busy | Verdict::Held | Verdict::Unknown => Some((judged.verdict, judged.why.clone())),

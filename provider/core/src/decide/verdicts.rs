@@ -48,14 +48,14 @@ pub(super) fn judge(draft: &mut Draft<'_>) {
     let lapses = lapse::of_pools(draft, &looks);
     let mut looks = looks.into_iter().peekable();
     let mut due = Vec::new();
-    let (mut changed, mut watched) = (Vec::new(), Vec::new());
-    let mut known = InOrder::of(&draft.memory.watched);
+    let (mut changed, mut history) = (Vec::new(), Vec::new());
+    let mut known = InOrder::of(&draft.memory.probe_history);
     for (record, seat) in draft.seated() {
         let found = match looks.next_if(|look| look.id == record.id) {
             Some(mut look) => {
                 let found = seen(draft, record, &mut look, &lapses, &mut due);
-                if known.next(&record.id).is_none_or(|known| **known != look.watched) {
-                    watched.push((record.id, look.watched));
+                if known.next(&record.id).is_none_or(|known| **known != look.history) {
+                    history.push((record.id, look.history));
                 }
                 Some(found)
             }
@@ -69,8 +69,8 @@ pub(super) fn judge(draft: &mut Draft<'_>) {
     for at in due {
         draft.look_again_at(at);
     }
-    for (id, known) in watched {
-        draft.memory.watched.insert(id, Arc::new(known));
+    for (id, known) in history {
+        draft.memory.probe_history.insert(id, Arc::new(known));
     }
     for (id, judged) in changed {
         if let Some(record) = draft.memory.records.get_mut(&id) {
@@ -121,7 +121,7 @@ fn unseen(draft: &Draft<'_>, record: &Record, seat: &IndexEntry<'_>) -> Option<F
 }
 
 fn goes(draft: &Draft<'_>, record: &Record) -> bool {
-    draft.memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open())
+    draft.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open())
 }
 
 /// The verdict by pods alone; `free` where none holds the node.
@@ -142,7 +142,7 @@ fn closed(node: &NodeFacts, free_since: Timestamp) -> Option<Found> {
 
 /// The verdict on a node that a probe is to tell of. Moments at which it may be another are added to `due`.
 fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses, due: &mut Vec<Timestamp>) -> Found {
-    look.watched.by_pods = matches!(look.sight, GpuActivity::Unclear(_)) && lapses.cover(&look.pool.name, &look.watched);
+    look.history.by_pods = matches!(look.sight, GpuActivity::Unclear(_)) && lapses.cover(&look.pool.name, &look.history);
     if goes(draft, record) {
         return found(Verdict::Draining, Reason::Disruption);
     }
@@ -155,18 +155,18 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
         at > now
     };
     if node.is_busy() {
-        look.watched.started = true;
+        look.history.started = true;
         return with_pods(record, look, now, wait_until);
     }
     if let GpuActivity::Active(gpu) = sight {
-        look.watched.started = true;
+        look.history.started = true;
         return found(Verdict::Busy, Reason::Active { gpu: gpu.clone() });
     }
-    let free_since = look.watched.free_since();
-    let untold_since = look.watched.untold_since.unwrap_or(now);
-    if look.watched.by_pods {
+    let free_since = look.history.free_since();
+    let untold_since = look.history.untold_since.unwrap_or(now);
+    if look.history.by_pods {
         // What was at work when its probe fell silent has not been free before: its window begins then.
-        let since = look.watched.no_pods_since.max(look.watched.was_quiet_since.or(look.watched.silent_since));
+        let since = look.history.no_pods_since.max(look.history.was_quiet_since.or(look.history.silent_since));
         let free = Found { since, ..found(Verdict::Warm, Reason::NoPodsUnseen) };
         return by_pods(node, free, now);
     }
@@ -174,7 +174,7 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
         return closed;
     }
     let start_by = Draft::after(look.ready_at.unwrap_or(now), START_WITHIN);
-    if !look.watched.started
+    if !look.history.started
         && let Some(why) = look.seen.and_then(closed_gate)
     {
         let _ = wait_until(start_by);
@@ -182,7 +182,7 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
     }
     let known = record.judged.as_ref();
     match sight {
-        GpuActivity::Unclear(why) if !look.watched.started => {
+        GpuActivity::Unclear(why) if !look.history.started => {
             let verdict = if wait_until(start_by) { Verdict::Booting } else { Verdict::Unknown };
             found(verdict, why.reason())
         }
@@ -196,10 +196,10 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
         },
         GpuActivity::Quiet(_) | GpuActivity::Active(_) => {
             let warm = Found { since: free_since, ..found(Verdict::Warm, Reason::Quiet) };
-            let quiet_from = look.watched.quiet_since.map_or(now, |since| Draft::after(since, QUIET_FOR));
+            let quiet_from = look.history.quiet_since.map_or(now, |since| Draft::after(since, QUIET_FOR));
             match known.map(|known| known.verdict) {
                 // Nothing can have been left behind where nothing ran before.
-                _ if !look.watched.started => look.watched.started = true,
+                _ if !look.history.started => look.history.started = true,
                 _ if known.and_then(Judged::free_since).is_some() => {}
                 Some(Verdict::Unknown) if wait_until(quiet_from) => return found(Verdict::Unknown, Reason::JustQuiet),
                 _ if wait_until(quiet_from) => return found(Verdict::Busy, Reason::JustQuiet),
@@ -213,16 +213,16 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
 /// The verdict on a node with pods. A pod holds it that has done nothing for as long as the pool allows. Only work ends that: what is not
 /// read for a moment is as it was, and after that it cannot be told whether the pod still does nothing.
 fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: impl FnMut(Timestamp) -> bool) -> Found {
-    let watched = &look.watched;
-    let held_from = watched.held_since().map(|since| Draft::after(since, look.pool.held_after));
+    let history = &look.history;
+    let held_from = history.held_since().map(|since| Draft::after(since, look.pool.held_after));
     let known = record.judged.as_ref();
     let was = known.map(|known| known.verdict);
     match look.sight {
         GpuActivity::Quiet(_) if held_from.is_some_and(|from| !wait_until(from)) => found(Verdict::Held, holders(look.node)),
         GpuActivity::Unclear(why)
-            if !watched.by_pods && was == Some(Verdict::Held) && held_from.is_some_and(|from| from <= now) =>
+            if !history.by_pods && was == Some(Verdict::Held) && held_from.is_some_and(|from| from <= now) =>
         {
-            let unknown_from = why.unknown_from(watched.untold_since.unwrap_or(now));
+            let unknown_from = why.unknown_from(history.untold_since.unwrap_or(now));
             if wait_until(unknown_from) {
                 found(Verdict::Held, holders(look.node))
             } else {
@@ -231,9 +231,9 @@ fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: i
         }
         // The pods that held it when it was last told of.
         GpuActivity::Unclear(why)
-            if !watched.by_pods
+            if !history.by_pods
                 && was == Some(Verdict::Unknown)
-                && watched.holding.zip(known).is_some_and(|(holding, known)| holding.since < known.since) =>
+                && history.holding.zip(known).is_some_and(|(holding, known)| holding.since < known.since) =>
         {
             found(Verdict::Unknown, why.reason())
         }
@@ -245,25 +245,25 @@ fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: i
 fn unhealthy(record: &Record, look: &mut Look<'_>, now: Timestamp, due: &mut Vec<Timestamp>) -> Option<Found> {
     let known = record.judged.as_ref().filter(|known| known.verdict == Verdict::Unhealthy);
     let free = !look.node.is_busy() && !matches!(look.sight, GpuActivity::Active(_));
-    let fault = look.seen.and_then(|seen| fault(seen, free, look.ready_at, look.watched.started, now));
+    let fault = look.seen.and_then(|seen| fault(seen, free, look.ready_at, look.history.started, now));
     let Some(fault) = fault else {
-        look.watched.fault_since = None;
+        look.history.fault_since = None;
         let known = known?;
         // What nobody hears is not well again for that.
         if look.heard_since().is_none() {
-            look.watched.clean_since = None;
+            look.history.clean_since = None;
         } else {
-            let clean_from = Draft::after(*look.watched.clean_since.get_or_insert(now), CLEAN_FOR);
+            let clean_from = Draft::after(*look.history.clean_since.get_or_insert(now), CLEAN_FOR);
             if clean_from <= now {
-                look.watched.clean_since = None;
+                look.history.clean_since = None;
                 return None;
             }
             due.push(clean_from);
         }
         return Some(found(Verdict::Unhealthy, known.why.clone()));
     };
-    look.watched.clean_since = None;
-    let counts_from = Draft::after(*look.watched.fault_since.get_or_insert(now), FAULT_LASTS);
+    look.history.clean_since = None;
+    let counts_from = Draft::after(*look.history.fault_since.get_or_insert(now), FAULT_LASTS);
     if fault.certain || known.is_some() || counts_from <= now {
         return Some(found(Verdict::Unhealthy, fault.why));
     }

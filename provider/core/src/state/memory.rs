@@ -49,7 +49,7 @@ pub struct Memory {
     pub groups: BTreeMap<NodeGroupId, Arc<GroupMemory>>,
     /// Nodes that are being let go, or that were to go and stay for a while.
     #[serde(default)]
-    pub leaving: BTreeMap<RecordId, Arc<Disruption>>,
+    pub disruptions: BTreeMap<RecordId, Arc<Disruption>>,
     /// Since when nodes are free, of those that had GPU pods.
     #[serde(default, rename = "idle")]
     pub free: BTreeMap<RecordId, Timestamp>,
@@ -58,7 +58,7 @@ pub struct Memory {
     pub moves: BTreeMap<PoolName, Arc<Moves>>,
     /// Nodes that take no new pods and are not let go.
     #[serde(default)]
-    pub aside: BTreeMap<RecordId, Arc<Cordoned>>,
+    pub cordons: BTreeMap<RecordId, Arc<Cordoned>>,
     /// Nodes of which it was announced that they will be emptied.
     #[serde(default)]
     pub announced: BTreeMap<RecordId, Arc<Announced>>,
@@ -67,7 +67,7 @@ pub struct Memory {
     pub replaced: BTreeMap<PoolName, Arc<Replacements>>,
     /// How the nodes of pools with probes were watched.
     #[serde(default)]
-    pub watched: BTreeMap<RecordId, Arc<ProbeHistory>>,
+    pub probe_history: BTreeMap<RecordId, Arc<ProbeHistory>>,
     /// Pools of whose probes none is heard, so that their pods are the evidence; since when.
     #[serde(default)]
     pub lapsed: BTreeMap<PoolName, Timestamp>,
@@ -146,7 +146,7 @@ impl Memory {
     /// Whether the autoscaler is to count a record's machine as one of its group. One that we end of our own accord, without its taint, is
     /// Ready until it is gone: counted, it would stand for the next node that is asked for, which would be bought twice.
     pub fn shows(&self, record: &Record) -> bool {
-        !self.leaving.get(&record.id).is_some_and(|leaving| leaving.stage == disruption::Stage::Ending)
+        !self.disruptions.get(&record.id).is_some_and(|disruption| disruption.stage == disruption::Stage::Ending)
     }
 
     /// Why a pool is paused, and since which decision; `None` while it is not. Its own faults are named before those of the fleet.

@@ -46,11 +46,3 @@ fn of_what_was_seen_only_what_changed_is_written() {
     assert_eq!(Snapshot::apply(Some(rebuilt), serde_json::from_str(&change).unwrap()), after);
     assert!(after.since(&after.clone()).is_none());
 }
-
-#[test]
-fn a_snapshot_of_an_older_release_has_seen_nothing() {
-    let older = r#"{"suppliers":{},"cluster":"absent","outcomes":{}}"#;
-    assert!(Snapshot::apply(None, serde_json::from_str(older).unwrap()).seen.is_empty());
-    let older = r#"{"suppliers":{},"cluster":null,"outcomes":{},"launching":[],"terminating":[],"drains":{}}"#;
-    assert!(serde_json::from_str::<Snapshot>(older).unwrap().seen.is_empty());
-}

@@ -113,7 +113,7 @@ impl Confirm {
 
 /// Whether pods are the evidence of what a node does, as its probe is silent with all others of its pool. That is the engine's to conclude.
 fn by_pods(view: &View, record: &Record) -> bool {
-    view.memory.watched.get(&record.id).is_some_and(|known| known.by_pods)
+    view.memory.probe_history.get(&record.id).is_some_and(|known| known.by_pods)
 }
 
 /// Whether a node's kubelet is away for so long that its machine is taken for dead. Its probe is with it, so nobody would ever answer: refused,

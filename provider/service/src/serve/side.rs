@@ -154,15 +154,15 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serd
             })
         })
         .collect();
-    let going = view.memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()).filter_map(|(id, leaving)| {
+    let going = view.memory.disruptions.iter().filter(|(_, disruption)| disruption.is_open()).filter_map(|(id, disruption)| {
         let node = called(view.memory.records.get(id)?);
-        Some(json!({ "node": node, "why": leaving.why.to_string(), "stands": leaving.stage.to_string() }))
+        Some(json!({ "node": node, "why": disruption.why.to_string(), "stands": disruption.stage.to_string() }))
     });
-    let aside = view.memory.aside.iter().filter(|(_, aside)| aside.is_closed()).filter_map(|(id, aside)| {
+    let cordoned = view.memory.cordons.iter().filter(|(_, cordoned)| cordoned.is_closed()).filter_map(|(id, cordoned)| {
         let record = view.memory.records.get(id)?;
         let judged = record.judged.as_ref().filter(|judged| judged.verdict == Verdict::Unhealthy);
-        let of_hardware = judged.filter(|_| aside.why == CordonReason::Unhealthy).map(|judged| format!(": {}", judged.why));
-        let why = format!("{}{}", aside.why, of_hardware.unwrap_or_default());
+        let of_hardware = judged.filter(|_| cordoned.why == CordonReason::Unhealthy).map(|judged| format!(": {}", judged.why));
+        let why = format!("{}{}", cordoned.why, of_hardware.unwrap_or_default());
         Some(json!({ "node": called(record), "why": why }))
     });
     let kept = view.accounts.kept.iter().filter_map(|(id, why)| {
@@ -176,7 +176,7 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serd
         "session": view.memory.session,
         "groups": groups,
         "leaving": going.collect::<Vec<_>>(),
-        "aside": aside.collect::<Vec<_>>(),
+        "aside": cordoned.collect::<Vec<_>>(),
         "kept": kept.collect::<Vec<_>>(),
         "budgets": view.accounts.budgets,
         "commitments": view.accounts.commitments,

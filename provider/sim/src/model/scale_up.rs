@@ -18,11 +18,11 @@ impl<D: CaClient, C: Cluster> Autoscaler<D, C> {
     /// The pods that neither what is there nor what is coming can take. Pods that a drain is about to move wait like the others.
     /// Those that fit are put in their place in the snapshot.
     pub(super) fn waiting(&self, pass: &mut Pass, pods: &[Arc<PodView>]) -> Vec<Arc<PodView>> {
-        let leaving = |pod: &PodView| {
+        let disruption = |pod: &PodView| {
             let draining = pod.node.as_ref().is_some_and(|node| self.state.deletions.is_draining(node));
             draining && pod.movable && !pod.daemon
         };
-        let mut waiting: Vec<Arc<PodView>> = pods.iter().filter(|p| p.is_waiting() || leaving(p)).cloned().collect();
+        let mut waiting: Vec<Arc<PodView>> = pods.iter().filter(|p| p.is_waiting() || disruption(p)).cloned().collect();
         waiting.retain(|pod| !first_fit(&mut pass.snapshot, pod, |_| true));
         waiting
     }

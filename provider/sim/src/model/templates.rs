@@ -149,8 +149,8 @@ impl Templates {
             }
         }
         self.remembered.retain(|id, _| listed.iter().any(|g| g.id == *id));
-        let leaving = |seen: &&Seen| seen.view.to_be_deleted_since().is_some();
-        for seen in bad.into_iter().filter(|seen| !(generation.leaving_node_is_no_template() && leaving(seen))) {
+        let disruption = |seen: &&Seen| seen.view.to_be_deleted_since().is_some();
+        for seen in bad.into_iter().filter(|seen| !(generation.leaving_node_is_no_template() && disruption(seen))) {
             if let Some(group) = client.known_group_of(&seen.view.to_ref()).await {
                 current
                     .entry(group.to_string())

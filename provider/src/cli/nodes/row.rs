@@ -49,12 +49,12 @@ impl NodeState {
 
 /// The one place that says what a node is doing. `None` for a record without a machine.
 fn state(record: &Record, memory: &Memory, facts: Option<&NodeFacts>) -> Option<NodeState> {
-    let leaving = memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
+    let disruption = memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open());
     match &record.state {
         State::Wanted | State::Launching { .. } | State::Cancelled { .. } | State::Failed { instance: None, .. } => None,
         State::Failed { instance: Some(_), .. } => Some(NodeState::Unknown),
         State::Deleting { .. } => Some(NodeState::Draining),
-        State::Registered { .. } if leaving || facts.is_some_and(|facts| facts.cordon == Cordon::Ours) => {
+        State::Registered { .. } if disruption || facts.is_some_and(|facts| facts.cordon == Cordon::Ours) => {
             Some(NodeState::Draining)
         }
         State::Booting { .. } | State::Registered { ready_at: None, .. } => Some(NodeState::Booting),

@@ -25,7 +25,7 @@ impl Desk {
     /// Notes what is different from `before`.
     pub(crate) fn note(&mut self, before: &Memory, by_autoscaler: bool) {
         let leaves = |memory: &Memory, record: &Record| {
-            let open = memory.leaving.get(&record.id).is_some_and(|leaving| leaving.is_open());
+            let open = memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open());
             open || matches!(record.state, State::Deleting { .. })
         };
         let idle = |record: &Record| record.judged.as_ref().is_some_and(stoker_core::state::node_verdict::Judged::is_released);

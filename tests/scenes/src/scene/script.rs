@@ -312,6 +312,7 @@ impl Scene {
             ),
         );
         self.desk_mut().jump(by);
+        self.truth.wall_was_set = true;
         self.moved();
     }
 

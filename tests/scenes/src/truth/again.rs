@@ -173,7 +173,8 @@ impl Scene {
     /// Whether the provider lets a machine go because spot is back.
     pub(crate) fn goes_back_to_spot(&self, machine: &Machine) -> bool {
         let memory = &self.desk().memory;
-        let to_spot = memory.leaving.iter().filter(|(_, leaving)| matches!(leaving.why, DrainReason::BackToSpot { .. }));
+        let to_spot =
+            memory.disruptions.iter().filter(|(_, disruption)| matches!(disruption.why, DrainReason::BackToSpot { .. }));
         let mut machines = to_spot.filter_map(|(id, _)| memory.records.get(id)?.instance());
         machines.any(|id| *id == machine.made.provider_id)
     }

@@ -1,6 +1,5 @@
 //! Windows: no free node is released before its time, whatever restarted in between.
 
-use super::Truth;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::policy::rules::stabilization::Window;
 
@@ -31,18 +30,18 @@ impl Scene {
             window = window.min(SignedDuration::from_secs((150 * pool.waiting.0 / price).max(60)));
         }
         let since = self.truth.seen_free_since.get(node).filter(|_| !self.truth.seen_busy.contains(node));
-        let free = since.map_or(SignedDuration::ZERO, |since| Truth::passed(*since, now));
+        let free = since.map_or(SignedDuration::ZERO, |since| self.truth.passed(*since, now));
         // It is ordered some seconds before it is launched, and long before where markets refused it.
         let records = self.desk().memory.records.values();
         let own = records.clone().find(|record| record.instance() == Some(&machine.made.provider_id));
         let ordered = own.and_then(|record| self.desk().ordered.get(&record.id)).copied();
         let born = ordered.map_or(machine.made.launched_at, |at| at.min(machine.made.launched_at));
-        let lived = Truth::passed(born, now) + SignedDuration::from_secs(15);
+        let lived = self.truth.passed(born, now) + SignedDuration::from_secs(15);
         let of_pool = records.filter(|record| record.order.is_some() && record.instance().is_some());
         let of_pool =
             of_pool.filter(|record| self.desk().catalogue.groups.get(&record.group).is_some_and(|g| g.pool == pool.name));
         let grew = of_pool.filter_map(|record| self.desk().ordered.get(&record.id)).max();
-        let quiet = grew.map_or(SignedDuration::MAX, |at| Truth::passed(*at, now));
+        let quiet = grew.map_or(SignedDuration::MAX, |at| self.truth.passed(*at, now));
         // In off-hours nodes beyond their limit wait for nothing.
         let off = pool.off_hours.as_ref().is_some_and(|off| off.max_nodes.is_some() && off.at(self.desk().wall().0).0);
         // What the cloud takes waits for nothing either.
@@ -77,7 +76,7 @@ impl Scene {
         // One that a pod came to has given its turn back.
         let gone = |node: &str| self.autoscaler.cluster().node(node).is_none();
         let counts = |(at, node): &(Timestamp, String)| {
-            Truth::passed(*at, now) < rules.scale_down && (gone(node) || self.truth.may_go.contains(node))
+            self.truth.passed(*at, now) < rules.scale_down && (gone(node) || self.truth.may_go.contains(node))
         };
         let mut lately: Vec<_> = lately.into_iter().filter(counts).collect();
         lately.push((now, node.to_owned()));

@@ -23,12 +23,12 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
     let mut changed: Vec<(RecordId, Option<Cordoned>, Option<Note>)> = Vec::new();
     let mut maintained: Vec<(RecordId, Option<NodeName>)> = Vec::new();
     let mut close = Vec::new();
-    let nobody = draft.memory.aside.is_empty();
+    let nobody = draft.memory.cordons.is_empty();
     for (record, seat) in draft.seated() {
         let id = record.id;
-        let mut known = if nobody { None } else { draft.memory.aside.get(&id).map(|aside| **aside) };
+        let mut known = if nobody { None } else { draft.memory.cordons.get(&id).map(|cordoned| **cordoned) };
         let wanted = wanted(draft, record);
-        if known.is_some_and(|aside| aside.left_open_until.is_some_and(|until| until <= now)) {
+        if known.is_some_and(|cordoned| cordoned.left_open_until.is_some_and(|until| until <= now)) {
             // Begun again below, where it still has a reason.
             changed.push((id, None, None));
             known = None;
@@ -48,8 +48,8 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
             // Whoever closed it wants it as it is.
             (None, _, Cordon::Theirs | Cordon::MarkLeft) => {}
             (Some(_), _, Cordon::Theirs) => changed.push((id, None, None)),
-            (Some(aside), _, Cordon::MarkLeft) if aside.is_closed() => {
-                let left = Cordoned { left_open_until: Some(Draft::after(now, STAYS_FOR)), ..aside };
+            (Some(cordoned), _, Cordon::MarkLeft) if cordoned.is_closed() => {
+                let left = Cordoned { left_open_until: Some(Draft::after(now, STAYS_FOR)), ..cordoned };
                 changed.push((id, Some(left), telling(opened, "somebody uncordoned it")));
             }
             (None, Some(why), _) => {
@@ -58,11 +58,11 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
                 changed.push((id, Some(Cordoned { why, since: now, left_open_until: None }), told));
                 close.push((id, node.name.clone(), instance.clone(), node.cordon));
             }
-            (Some(aside), Some(why), _) => {
-                if aside.why != why {
-                    changed.push((id, Some(Cordoned { why, since: now, ..aside }), None));
+            (Some(cordoned), Some(why), _) => {
+                if cordoned.why != why {
+                    changed.push((id, Some(Cordoned { why, since: now, ..cordoned }), None));
                 }
-                if aside.is_closed() {
+                if cordoned.is_closed() {
                     close.push((id, node.name.clone(), instance.clone(), node.cordon));
                 }
             }
@@ -82,23 +82,23 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
             changed.push((id, None, named.map(|(group, node)| Note::TakesPods { group, node, why })));
         }
     }
-    for (id, aside, note) in changed {
-        match aside {
-            Some(aside) => drop(draft.memory.aside.insert(id, Arc::new(aside))),
-            None => drop(draft.memory.aside.remove(&id)),
+    for (id, cordoned, note) in changed {
+        match cordoned {
+            Some(cordoned) => drop(draft.memory.cordons.insert(id, Arc::new(cordoned))),
+            None => drop(draft.memory.cordons.remove(&id)),
         }
         draft.notes.extend(note);
     }
     let gone = |id: &RecordId| !draft.memory.records.contains_key(id);
-    let gone: Vec<RecordId> = draft.memory.aside.keys().copied().filter(gone).collect();
+    let gone: Vec<RecordId> = draft.memory.cordons.keys().copied().filter(gone).collect();
     for id in gone {
-        draft.memory.aside.remove(&id);
+        draft.memory.cordons.remove(&id);
     }
-    for until in draft.memory.aside.values().filter_map(|aside| aside.left_open_until).collect::<Vec<_>>() {
+    for until in draft.memory.cordons.values().filter_map(|cordoned| cordoned.left_open_until).collect::<Vec<_>>() {
         draft.look_again_at(until);
     }
     for (record, node, provider_id, cordon) in close {
-        let goes = draft.memory.leaving.get(&record).is_some_and(|leaving| leaving.is_open());
+        let goes = draft.memory.disruptions.get(&record).is_some_and(|disruption| disruption.is_open());
         if cordon == Cordon::None && !goes {
             draft.actions.push(Action::Drain { record, node, provider_id, evict: Evict::Nobody, gone_by: None });
         }

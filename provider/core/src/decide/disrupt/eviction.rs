@@ -16,37 +16,43 @@ use crate::state::disruption::{CLOSED_FOR, Disruption, DrainReason, Stage, TRY_A
 use crate::state::record::Record;
 
 /// Whether a pod is on a node that was not there when it was decided that the node goes.
-pub(super) fn has_come(node: &NodeFacts, leaving: &Disruption) -> bool {
-    !node.gpu_pods.is_subset(&leaving.pods)
+pub(super) fn has_come(node: &NodeFacts, disruption: &Disruption) -> bool {
+    !node.gpu_pods.is_subset(&disruption.pods)
 }
 
 /// Which pods of a node are told to go now.
-pub(super) fn whom(draft: &Draft<'_>, record: &Record, seat: &IndexEntry<'_>, node: &NodeFacts, leaving: &Disruption) -> Evict {
-    match &leaving.why {
+pub(super) fn whom(
+    draft: &Draft<'_>,
+    record: &Record,
+    seat: &IndexEntry<'_>,
+    node: &NodeFacts,
+    disruption: &Disruption,
+) -> Evict {
+    match &disruption.why {
         DrainReason::CapacityEnds { .. } | DrainReason::Reclaimed { .. } => Evict::All,
         DrainReason::Held { .. } => {
-            let due = node.cordon.is_closed() && settled_at(leaving).is_some_and(|at| at <= draft.now);
+            let due = node.cordon.is_closed() && settled_at(disruption).is_some_and(|at| at <= draft.now);
             // Nor is one told that came after the others were: it names its node, or heeds no cordon.
-            let due = due && !has_come(node, leaving);
+            let due = due && !has_come(node, disruption);
             // What works again is not what was announced to go, and of what nobody can tell it may be so.
             if due && held::is_proven(seat) { Evict::Movable } else { Evict::Nobody }
         }
-        DrainReason::BackToSpot { work: true, .. } if !leaving.pods.is_empty() => Evict::Movable,
+        DrainReason::BackToSpot { work: true, .. } if !disruption.pods.is_empty() => Evict::Movable,
         DrainReason::BackToSpot { .. } => Evict::WithoutGpu,
         DrainReason::Unhealthy { .. } => unhealthy::evict(draft, record),
     }
 }
 
 /// When its pods are counted and told again; `None` where they never were.
-pub(super) fn again_at(leaving: &Disruption) -> Option<Timestamp> {
-    let Stage::Emptying { counted_at, .. } = leaving.stage else { return None };
+pub(super) fn again_at(disruption: &Disruption) -> Option<Timestamp> {
+    let Stage::Emptying { counted_at, .. } = disruption.stage else { return None };
     let again = Draft::after(counted_at, TRY_AGAIN_AFTER);
-    let settled = settled_at(leaving).filter(|at| matches!(leaving.why, DrainReason::Held { .. }) && *at > counted_at);
+    let settled = settled_at(disruption).filter(|at| matches!(disruption.why, DrainReason::Held { .. }) && *at > counted_at);
     Some(settled.map_or(again, |at| at.min(again)))
 }
 
 /// When it has been closed for so long that no pod comes any more; `None` while it is not closed.
-fn settled_at(leaving: &Disruption) -> Option<Timestamp> {
-    let Stage::Emptying { closed_at, .. } = leaving.stage else { return None };
+fn settled_at(disruption: &Disruption) -> Option<Timestamp> {
+    let Stage::Emptying { closed_at, .. } = disruption.stage else { return None };
     Some(Draft::after(closed_at, CLOSED_FOR))
 }

@@ -42,10 +42,10 @@ pub(super) fn is_proven(seat: &IndexEntry<'_>) -> bool {
 }
 
 /// Whether a node that goes is at work again, or a pod has come to it, which has a right to a time of its own.
-pub(super) fn is_used_again(draft: &Draft<'_>, id: RecordId, leaving: &Disruption) -> bool {
+pub(super) fn is_used_again(draft: &Draft<'_>, id: RecordId, disruption: &Disruption) -> bool {
     let Some(seat) = draft.memory.records.get(&id).and_then(|record| draft.seat(record)) else { return false };
     let works = seat.evidence() == Evidence::Probe && seat.is_active();
-    works || seat.node().is_some_and(|node| eviction::has_come(node, leaving))
+    works || seat.node().is_some_and(|node| eviction::has_come(node, disruption))
 }
 
 /// Announces, takes back what is not held any more, and begins with what was announced long enough ago.
@@ -68,7 +68,7 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
         let known = draft.memory.announced.get(&record.id).map(|announced| **announced);
         // Whoever closed a node, or wants it kept, wants it as it is.
         let free = seat.node().is_some_and(|node| node.cordon == Cordon::None && node.scale_down_disabled != Hold::Theirs);
-        let goes = is_held(record) && free && !draft.memory.leaving.contains_key(&record.id);
+        let goes = is_held(record) && free && !draft.memory.disruptions.contains_key(&record.id);
         match (known, grace.filter(|_| goes)) {
             (None, None) => {}
             (None, Some(grace)) => fresh.push((record.id, Announced { since: now, at: Draft::after(now, grace) })),

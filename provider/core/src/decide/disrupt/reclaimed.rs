@@ -22,14 +22,14 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
         else {
             continue;
         };
-        let known = draft.memory.leaving.get(&id).filter(|known| known.is_open() && known.gone_by().is_some());
+        let known = draft.memory.disruptions.get(&id).filter(|known| known.is_open() && known.gone_by().is_some());
         let heard_at = known.map_or(draft.now, |known| known.since);
         let at = at.min(Draft::after(heard_at, longest_notice(market)));
         let why = DrainReason::Reclaimed { at, told_by };
-        match draft.memory.leaving.get_mut(&id).filter(|leaving| leaving.is_open()) {
-            Some(leaving) if leaving.why == why => {}
+        match draft.memory.disruptions.get_mut(&id).filter(|disruption| disruption.is_open()) {
+            Some(disruption) if disruption.why == why => {}
             // Sooner or later than was first said.
-            Some(leaving) if matches!(leaving.why, DrainReason::Reclaimed { .. }) => Arc::make_mut(leaving).why = why,
+            Some(disruption) if matches!(disruption.why, DrainReason::Reclaimed { .. }) => Arc::make_mut(disruption).why = why,
             _ => begin(draft, id, why),
         }
     }
@@ -37,11 +37,13 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
 
 /// Those whose notice was withdrawn before a pod was told to go: they stay, and their reclaim is one no more.
 pub(super) fn withdrawn(draft: &mut Draft<'_>) -> Vec<RecordId> {
-    let open = |(id, leaving): (&RecordId, &Arc<Disruption>)| match leaving.why {
-        DrainReason::Reclaimed { told_by, .. } if leaving.is_open() && !leaving.may_have_evicted() => Some((*id, told_by)),
+    let open = |(id, disruption): (&RecordId, &Arc<Disruption>)| match disruption.why {
+        DrainReason::Reclaimed { told_by, .. } if disruption.is_open() && !disruption.may_have_evicted() => {
+            Some((*id, told_by))
+        }
         _ => None,
     };
-    let open: Vec<_> = draft.memory.leaving.iter().filter_map(open).collect();
+    let open: Vec<_> = draft.memory.disruptions.iter().filter_map(open).collect();
     let mut back = Vec::new();
     for (id, told_by) in open {
         let Some(record) = draft.memory.records.get(&id).map(Arc::clone) else { continue };

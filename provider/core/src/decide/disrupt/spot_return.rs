@@ -54,14 +54,14 @@ fn candidate<'a>(draft: &Draft<'_>, record: &Arc<Record>, seat: &IndexEntry<'a>,
 ///
 /// # Errors
 /// Says why not.
-pub(super) fn stands(draft: &Draft<'_>, record: &Arc<Record>, leaving: &Disruption) -> Result<(), &'static str> {
+pub(super) fn stands(draft: &Draft<'_>, record: &Arc<Record>, disruption: &Disruption) -> Result<(), &'static str> {
     // A pod that came to a free node has the last word.
-    let candidate = draft.seat(record).and_then(|seat| candidate(draft, record, &seat, leaving.may_have_evicted()));
-    let was_busy = leaving.moves_work() && !leaving.pods.is_empty();
+    let candidate = draft.seat(record).and_then(|seat| candidate(draft, record, &seat, disruption.may_have_evicted()));
+    let was_busy = disruption.moves_work() && !disruption.pods.is_empty();
     let candidate = candidate.filter(|candidate| !candidate.busy || was_busy);
     let candidate = candidate.ok_or("it may no longer be moved")?;
     // From the first pod that may have been told to go there is no way back.
-    let goes_on = leaving.may_have_evicted() || still_pays(draft, &candidate, leaving.moves_work());
+    let goes_on = disruption.may_have_evicted() || still_pays(draft, &candidate, disruption.moves_work());
     if goes_on { Ok(()) } else { Err("moving to spot would no longer save money") }
 }
 
@@ -108,8 +108,8 @@ pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
     let mut due = Vec::new();
     for (record, seat) in draft.seated() {
         let Some(stock) = seat.pool().and_then(|(at, _)| stocks.get_mut(at)) else { continue };
-        let leaving = draft.memory.leaving.get(&record.id);
-        let goes = leaving.is_some_and(|leaving| leaving.is_open());
+        let disruption = draft.memory.disruptions.get(&record.id);
+        let goes = disruption.is_some_and(|disruption| disruption.is_open());
         match &record.state {
             State::Wanted | State::Launching { .. } => stock.unbought = true,
             State::Registered { ready_at: Some(_), .. } if !goes => {
@@ -121,7 +121,7 @@ pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
         if goes || matches!(record.state, State::Deleting { .. }) {
             stock.going.push(Arc::clone(record));
         }
-        let Some(candidate) = candidate(draft, record, &seat, false).filter(|_| leaving.is_none()) else { continue };
+        let Some(candidate) = candidate(draft, record, &seat, false).filter(|_| disruption.is_none()) else { continue };
         // The next pod may come.
         let free_since = draft.memory.free.get(&record.id).map(|since| Draft::after(*since, FREE_FOR));
         match free_since.filter(|due| *due > draft.now) {
@@ -196,8 +196,9 @@ fn let_go(
     let scales = Scales { catalogue: draft.catalogue, memory: &draft.memory, usage, fresh: &fresh, times: draft.times() };
     let records = &draft.memory.records;
     let of_pool = |record: &Record| draft.group(&record.group).is_some_and(|group| group.pool == pool.name);
-    let open = |(id, leaving): &(&RecordId, &Arc<Disruption>)| leaving.is_open() && records.get(id).is_some_and(|r| of_pool(r));
-    let moving = draft.memory.leaving.iter().filter(open).any(|(_, leaving)| leaving.moves_work());
+    let open =
+        |(id, disruption): &(&RecordId, &Arc<Disruption>)| disruption.is_open() && records.get(id).is_some_and(|r| of_pool(r));
+    let moving = draft.memory.disruptions.iter().filter(open).any(|(_, disruption)| disruption.moves_work());
     let mut paid = Paid { by: PaidFor::of(usage, draft.catalogue), pool: &pool.name, going };
     let (busy, mut free): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
     let spare = ready.saturating_sub(pool.limits.min_nodes).min(warm.saturating_sub(wanted));

@@ -38,7 +38,7 @@ struct Tally {
 
 /// Begins to replace those that are due, as far as their pools allow.
 pub(super) fn nodes(draft: &mut Draft<'_>) {
-    let well = !draft.memory.aside.values().any(|aside| aside.why == CordonReason::Unhealthy);
+    let well = !draft.memory.cordons.values().any(|cordoned| cordoned.why == CordonReason::Unhealthy);
     if well && draft.memory.replaced.is_empty() {
         return;
     }
@@ -50,19 +50,19 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
         let Some((at, pool)) = seat.pool() else { continue };
         let Some(tally) = tallies.get_mut(at) else { continue };
         tally.nodes += 1;
-        let leaving = draft.memory.leaving.get(&record.id);
+        let disruption = draft.memory.disruptions.get(&record.id);
         let judged = record.judged.as_ref().filter(|judged| judged.verdict == Verdict::Unhealthy);
         // One that is waited for again, or of which nobody can tell, has not become well.
-        let aside = draft.memory.aside.get(&record.id).filter(|aside| aside.why == CordonReason::Unhealthy);
-        let broken = judged.is_some() || aside.is_some() || leaving.is_some_and(|leaving| is_replaced(leaving));
+        let cordoned = draft.memory.cordons.get(&record.id).filter(|cordoned| cordoned.why == CordonReason::Unhealthy);
+        let broken = judged.is_some() || cordoned.is_some() || disruption.is_some_and(|disruption| is_replaced(disruption));
         tally.unhealthy += u32::from(broken);
-        let (Some(Judged { since, why, .. }), Some(node), None) = (judged, seat.node(), leaving) else { continue };
+        let (Some(Judged { since, why, .. }), Some(node), None) = (judged, seat.node(), disruption) else { continue };
         let busy = node.is_busy();
-        if !aside.is_some_and(|aside| aside.is_closed()) || node.cordon != Cordon::Ours || mode(pool, busy).is_none() {
+        if !cordoned.is_some_and(|cordoned| cordoned.is_closed()) || node.cordon != Cordon::Ours || mode(pool, busy).is_none() {
             continue;
         }
         // With which nothing is wrong any more is trusted again before long.
-        if draft.memory.watched.get(&record.id).is_some_and(|known| known.clean_since.is_some()) {
+        if draft.memory.probe_history.get(&record.id).is_some_and(|known| known.clean_since.is_some()) {
             continue;
         }
         let due = Draft::after(*since, pool.unhealthy.after);
@@ -122,8 +122,8 @@ fn known_differs(draft: &Draft<'_>, pool: &Pool, lately: &Replacements) -> bool 
     draft.memory.replaced.get(&pool.name).map_or(*lately != Replacements::default(), |known| **known != *lately)
 }
 
-const fn is_replaced(leaving: &Disruption) -> bool {
-    leaving.is_open() && matches!(leaving.why, DrainReason::Unhealthy { .. })
+const fn is_replaced(disruption: &Disruption) -> bool {
+    disruption.is_open() && matches!(disruption.why, DrainReason::Unhealthy { .. })
 }
 
 /// Which pods of an unhealthy node are told to go; `None` where it is only kept closed.
@@ -148,11 +148,11 @@ pub(super) fn evict(draft: &Draft<'_>, record: &Record) -> Evict {
 
 /// Those that are to be waited for again, because a pod had come before they were closed or the policy says so now, are kept closed.
 pub(super) fn take_back(draft: &mut Draft<'_>) {
-    let waits = |(id, leaving): &(&RecordId, &Arc<Disruption>)| {
-        is_replaced(leaving) && draft.memory.records.get(*id).is_some_and(|record| mode_of(draft, record).is_none())
+    let waits = |(id, disruption): &(&RecordId, &Arc<Disruption>)| {
+        is_replaced(disruption) && draft.memory.records.get(*id).is_some_and(|record| mode_of(draft, record).is_none())
     };
-    let back: Vec<RecordId> = draft.memory.leaving.iter().filter(waits).map(|(id, _)| *id).collect();
+    let back: Vec<RecordId> = draft.memory.disruptions.iter().filter(waits).map(|(id, _)| *id).collect();
     for id in back {
-        draft.memory.leaving.remove(&id);
+        draft.memory.disruptions.remove(&id);
     }
 }

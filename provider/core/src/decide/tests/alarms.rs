@@ -252,7 +252,7 @@ fn drains_unasked() -> Vec<Violation> {
         let provider_id = forged.decision.memory.records.values().next().unwrap().instance().unwrap().clone();
         forged.decision.plan.actions.push(Action::Uncordon { node, provider_id });
     });
-    let mut rung = reclaimed().rings(|forged| forged.decision.memory.leaving.clear());
+    let mut rung = reclaimed().rings(|forged| forged.decision.memory.disruptions.clear());
     rung.extend(opens);
     assert_eq!(rung.len(), 2, "{rung:?}");
     rung
@@ -277,11 +277,12 @@ fn must_not_move() -> Vec<Violation> {
 fn moves_together() -> Vec<Violation> {
     moving().rings(|forged| {
         let Decision { plan, memory, .. } = &mut forged.decision;
-        let (first, leaving) = memory.leaving.first_key_value().map(|(id, leaving)| (*id, Arc::clone(leaving))).unwrap();
+        let (first, disruption) =
+            memory.disruptions.first_key_value().map(|(id, disruption)| (*id, Arc::clone(disruption))).unwrap();
         let other = memory.records.values().find(|record| record.id != first).unwrap();
         let State::Registered { node: Some(node), instance, .. } = &other.state else { panic!("a node") };
         let (record, node, provider_id) = (other.id, node.clone(), instance.clone());
-        memory.leaving.insert(record, leaving);
+        memory.disruptions.insert(record, disruption);
         plan.actions.push(Action::Drain { record, node, provider_id, evict: Evict::Movable, gone_by: None });
     })
 }

@@ -186,9 +186,9 @@ fn whatever_is_remembered_moves_with_the_wall_but_for_prices() {
 fn the_end_of_a_commitment_does_not_move() {
     let (since, at) = (start(), start() + AHEAD);
     let why = DrainReason::CapacityEnds { commitment: "block".into(), at };
-    let leaving = Disruption { why: why.clone(), since, stage: Stage::Closing, asked: false, pods: BTreeSet::new() };
-    let memory = Memory { leaving: [(RecordId(1), Arc::new(leaving))].into(), ..Memory::default() };
+    let disruption = Disruption { why: why.clone(), since, stage: Stage::Closing, asked: false, pods: BTreeSet::new() };
+    let memory = Memory { disruptions: [(RecordId(1), Arc::new(disruption))].into(), ..Memory::default() };
     let moved = memory.rebased(AHEAD).unwrap();
-    let leaving = &moved.leaving[&RecordId(1)];
-    assert_eq!((&leaving.why, leaving.since), (&why, since + AHEAD));
+    let disruption = &moved.disruptions[&RecordId(1)];
+    assert_eq!((&disruption.why, disruption.since), (&why, since + AHEAD));
 }

@@ -148,7 +148,7 @@ fn what_the_cloud_takes_is_emptied_under_any_fault() {
         let verified = forged.checked();
         assert!(verified.findings.iter().any(|finding| (finding.concern == Concern::Fleet) == of_fleet));
         assert_eq!(drained(&verified), [("node-0", Evict::All)]);
-        assert!(verified.memory.leaving.values().any(|leaving| matches!(leaving.why, DrainReason::Reclaimed { .. })));
+        assert!(verified.memory.disruptions.values().any(|disruption| matches!(disruption.why, DrainReason::Reclaimed { .. })));
         // What is learnt of the market is kept.
         assert_eq!(verified.memory.spot, forged.decision.memory.spot);
     }
@@ -170,7 +170,7 @@ fn a_move_to_spot_does_not_begin_and_one_under_way_goes_on() {
     let mut forged = Forged::draining(fallen_back(1), 1);
     twist(&mut forged, GROUP_A);
     let verified = forged.checked();
-    assert_eq!((drained(&verified), verified.memory.leaving.len()), (vec![], 0));
+    assert_eq!((drained(&verified), verified.memory.disruptions.len()), (vec![], 0));
     assert!(!verified.plan.notes.iter().any(|note| matches!(note, Note::Disruption { .. })));
 
     let Forged { mut world, decision, .. } = begins;
@@ -178,7 +178,7 @@ fn a_move_to_spot_does_not_begin_and_one_under_way_goes_on() {
     let mut forged = Forged::of(world);
     twist(&mut forged, GROUP_A);
     let verified = forged.checked();
-    assert_eq!((drained(&verified), verified.memory.leaving.len()), (vec![("node-0", Evict::Movable)], 1));
+    assert_eq!((drained(&verified), verified.memory.disruptions.len()), (vec![("node-0", Evict::Movable)], 1));
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn an_unhealthy_node_is_closed_and_not_replaced() {
     twist(&mut forged, GROUP_A);
     let verified = forged.checked();
     assert!(drained(&verified).iter().all(|(_, evict)| *evict == Evict::Nobody), "{verified:?}");
-    assert_eq!(verified.memory.leaving.len(), 0);
+    assert_eq!(verified.memory.disruptions.len(), 0);
     assert!(verified.memory.replaced.values().all(|lately| lately.at.is_empty()), "it does not count as replaced");
 }
 
@@ -210,12 +210,12 @@ fn an_ending_that_is_wrong_is_left_out_and_its_node_counts_again() {
     let supplier = forged.world.catalogue.groups[&record.group].supplier.clone();
     let state = State::Deleting { purchase, instance: instance.clone(), since: forged.world.now };
     forged.decision.memory.records.insert(id, Arc::new(Record { state, ..record }));
-    Arc::make_mut(forged.decision.memory.leaving.get_mut(&id).unwrap()).stage = crate::state::disruption::Stage::Ending;
+    Arc::make_mut(forged.decision.memory.disruptions.get_mut(&id).unwrap()).stage = crate::state::disruption::Stage::Ending;
     forged.decision.plan.actions = vec![Action::Terminate { supplier, instance, why: Ending::Reclaimed }];
     let verified = forged.checked();
     assert_eq!(verified.plan.actions, []);
     assert_eq!(verified.memory.records[&id].state, before.records[&id].state);
-    assert_eq!(verified.memory.leaving[&id], before.leaving[&id]);
+    assert_eq!(verified.memory.disruptions[&id], before.disruptions[&id]);
 }
 
 #[test]

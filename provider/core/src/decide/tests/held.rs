@@ -141,7 +141,7 @@ fn a_pod_that_binds_while_its_node_is_being_closed_keeps_it() {
     let plan = world.pass();
     assert!(matches!(&plan.notes[..], [Note::DrainAbandoned { why, .. }] if why == "it is in use again"), "{:?}", plan.notes);
     assert!(plan.actions.iter().any(|action| matches!(action, Action::Uncordon { .. })));
-    assert!(world.memory.leaving.is_empty());
+    assert!(world.memory.disruptions.is_empty());
 }
 
 /// A disruption budget forbids to tell its pod, and meanwhile the pod works again, another one has come, or one of its two has gone.
@@ -165,7 +165,7 @@ fn one_whose_pods_were_not_told_yet_stays_when_it_is_used_again() {
         }
         let plan = world.pass();
         let opened = plan.actions.iter().any(|action| matches!(action, Action::Uncordon { .. }));
-        assert_eq!((opened, world.memory.leaving.is_empty()), (case < 2, case < 2), "{case}: {:?}", plan.actions);
+        assert_eq!((opened, world.memory.disruptions.is_empty()), (case < 2, case < 2), "{case}: {:?}", plan.actions);
     }
 }
 

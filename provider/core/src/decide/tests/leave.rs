@@ -44,7 +44,7 @@ fn an_idle_fallback_node_is_gone_within_a_minute() {
     world.advance(minutes(1));
     world.observe();
     world.pass();
-    assert!(world.memory.leaving.is_empty() && world.memory.free.is_empty() && world.memory.records.is_empty());
+    assert!(world.memory.disruptions.is_empty() && world.memory.free.is_empty() && world.memory.records.is_empty());
 }
 
 #[test]
@@ -158,16 +158,18 @@ fn a_market_that_shuts_before_the_first_pod_was_told_takes_it_back() {
     let mut asked = world.clone();
     asked.policy(|policy| policy.pools[0].spot.as_mut().unwrap().max_interruption = Some(crate::base::units::Percent(1)));
     assert!(!asked.pass().actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
-    assert!(!asked.memory.leaving.is_empty());
+    assert!(!asked.memory.disruptions.is_empty());
     world.drain(Some(&Stuck::NotNow("a budget".into())));
     world.pass();
-    assert!(world.memory.leaving.values().all(|leaving| matches!(&leaving.stage, Stage::Emptying { evicted: false, .. })));
+    assert!(
+        world.memory.disruptions.values().all(|disruption| matches!(&disruption.stage, Stage::Emptying { evicted: false, .. }))
+    );
     let before = world.clone();
     // Nothing of spot is acceptable any more.
     world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().max_interruption = Some(crate::base::units::Percent(1)));
     let plan = world.pass();
     assert!(plan.actions.iter().any(|a| matches!(a, Action::Uncordon { .. })), "{:?}", plan.actions);
-    assert!(world.memory.leaving.is_empty());
+    assert!(world.memory.disruptions.is_empty());
     // Once a pod was told to go there is no way back.
     let mut world = before;
     world.advance(seconds(10));
@@ -259,7 +261,7 @@ fn the_next_node_goes_as_soon_as_the_last_one_s_work_has_its_spot_node() {
             world.answer(|_| true);
         }
         world.pass();
-        assert_eq!(world.memory.leaving.values().filter(|leaving| leaving.is_open()).count(), leaves, "{bought}");
+        assert_eq!(world.memory.disruptions.values().filter(|disruption| disruption.is_open()).count(), leaves, "{bought}");
     }
 }
 
@@ -350,7 +352,7 @@ fn a_node_that_is_not_ready_keeps_no_floor() {
     // It boots. The other moves as one that the floor needs, and not as one too many.
     let done = world.live(seconds(1));
     assert_eq!(drains(&done), [Evict::WithoutGpu]);
-    assert!(world.memory.leaving.values().any(|leaving| leaving.moves_work()));
+    assert!(world.memory.disruptions.values().any(|disruption| disruption.moves_work()));
 }
 
 #[test]
@@ -477,7 +479,7 @@ fn pods_that_will_not_leave_a_block_are_asked_until_the_cloud_takes_it() {
     world.observe();
     world.pass();
     assert_eq!(world.target(GROUP_A), 0);
-    assert!(world.memory.leaving.is_empty());
+    assert!(world.memory.disruptions.is_empty());
 }
 
 /// Of four nodes half may be in one zone, and a fifth may make it three there. Without the block's two that is too much.

@@ -208,7 +208,7 @@ fn pods_that_will_not_go_are_told_again_until_the_machine_is_gone_and_its_node_i
     assert_eq!(world.target(GROUP_A), 0, "at once");
     assert!(plan.actions.iter().any(|a| matches!(a, Action::RemoveNode { .. })), "{:?}", plan.actions);
     assert_eq!(reclaims(&world), Milli(1000), "the notice counted");
-    assert!(world.memory.leaving.is_empty());
+    assert!(world.memory.disruptions.is_empty());
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_notice_that_is_withdrawn_before_a_pod_was_told_is_taken_back() {
     let plan = world.pass();
     assert!(matches!(&plan.notes[..], [Note::DrainAbandoned { .. }]), "{:?}", plan.notes);
     assert!(plan.actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
-    assert_eq!((reclaims(&world), world.memory.leaving.len()), (Milli(0), 0));
+    assert_eq!((reclaims(&world), world.memory.disruptions.len()), (Milli(0), 0));
     // Told again, it goes again.
     reclaim(&mut world, 0);
     assert_eq!(drains(&world.pass().actions).len(), 1);
@@ -264,7 +264,7 @@ fn a_probe_that_is_silent_or_has_just_begun_takes_no_notice_back() {
     let memory = serde_json::to_string(&world.memory).unwrap();
     world.memory = serde_json::from_str(&memory).unwrap();
     world.pass();
-    let stands = |world: &World| world.memory.leaving.values().any(|leaving| leaving.is_open());
+    let stands = |world: &World| world.memory.disruptions.values().any(|disruption| disruption.is_open());
     assert!(stands(&world));
     // The probe speaks, and tells its events a moment later.
     hear(&mut world, 0, None);
@@ -295,7 +295,7 @@ fn a_notice_whose_longest_time_is_over_begins_nothing() {
         world.observe();
         hear(&mut world, 0, Some(told));
         let plan = world.pass();
-        let begun = (drains(&plan.actions).len(), plan.notes.len(), world.memory.leaving.len());
+        let begun = (drains(&plan.actions).len(), plan.notes.len(), world.memory.disruptions.len());
         assert_eq!(begun, if begins { (1, 1, 1) } else { (0, 0, 0) }, "{deadline:?} {waited}");
         assert_eq!(reclaims(&world), Milli(if begins { 1000 } else { 0 }), "{deadline:?} {waited}");
     }
@@ -307,7 +307,7 @@ fn a_notice_whose_longest_time_is_over_begins_nothing() {
     world.advance(seconds(121));
     world.observe();
     assert_eq!(drains(&world.pass().actions).len(), 1);
-    assert!(world.memory.leaving.values().any(|leaving| leaving.is_open()));
+    assert!(world.memory.disruptions.values().any(|disruption| disruption.is_open()));
 }
 
 #[test]
@@ -358,15 +358,15 @@ fn a_node_that_will_be_maintained_takes_no_new_pods_and_keeps_those_that_it_has(
         hear(&mut world, 0, None);
         let done = world.live(seconds(1));
         assert!(matches!(&done[..], [Action::Uncordon { .. }]), "{done:?}");
-        assert!(world.memory.aside.is_empty());
+        assert!(world.memory.cordons.is_empty());
         assert_eq!(reclaims(&world), Milli(0));
     }
 }
 
 #[test]
 fn a_clock_that_is_set_back_over_a_restart_gives_what_was_told_the_time_that_was_left() {
-    // What had none left has none then; it is gone ten seconds before its end.
-    for (left, gone_in) in [(minutes(2), seconds(110)), (-seconds(5), -seconds(10))] {
+    // Pods are gone ten seconds before its end.
+    for (left, gone_in) in [(minutes(2), seconds(110)), (-seconds(5), -seconds(15))] {
         let mut world = on_spot(1);
         let told = notice(&world, Interruption::Reclaim, Some(left));
         hear(&mut world, 0, Some(told));

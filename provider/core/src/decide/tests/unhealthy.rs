@@ -69,7 +69,7 @@ fn an_unhealthy_node_is_closed_at_once_and_ended_when_its_pods_have_gone() {
     assert_eq!(world.target(GROUP_A), 1);
     assert!(!done.iter().any(|a| matches!(a, Action::Launch { .. })), "the autoscaler asks, and not we");
     world.live(minutes(2));
-    assert!(world.memory.aside.is_empty() && world.memory.leaving.is_empty());
+    assert!(world.memory.cordons.is_empty() && world.memory.disruptions.is_empty());
 }
 
 #[test]
@@ -259,19 +259,19 @@ fn the_breaker_holds_in_random_weather() {
             let nodes = world.memory.records.values().filter(|r| matches!(r.state, State::Registered { .. })).count();
             let plan = world.pass();
             let broken = world.memory.records.values().filter(|r| matches!(r.state, State::Registered { .. })).filter(|r| {
-                let goes = world.memory.leaving.get(&r.id).is_some_and(|leaving| leaving.is_open());
+                let goes = world.memory.disruptions.get(&r.id).is_some_and(|disruption| disruption.is_open());
                 goes || r.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Unhealthy)
             });
             let broken = broken.count();
             stopped += plan.notes.iter().filter(|note| matches!(note, Note::ReplacementsStopped { .. })).count();
-            for (id, _) in world.memory.leaving.iter().filter(|(_, leaving)| leaving.is_open()) {
+            for (id, _) in world.memory.disruptions.iter().filter(|(_, disruption)| disruption.is_open()) {
                 if open.insert(*id) {
                     assert!(5 * broken <= nodes + 4, "seed {seed}: {broken} of {nodes}");
                     begun.push(world.now);
                     begun_at_all += 1;
                 }
             }
-            open.retain(|id| world.memory.leaving.get(id).is_some_and(|leaving| leaving.is_open()));
+            open.retain(|id| world.memory.disruptions.get(id).is_some_and(|disruption| disruption.is_open()));
             for action_done in &plan.actions {
                 if let Action::Drain { evict, .. } = action_done {
                     assert!(action == UnhealthyAction::Drain || *evict != Evict::Movable, "seed {seed}");

@@ -50,7 +50,7 @@ pub(super) fn of_pools(draft: &mut Draft<'_>, looks: &[Look<'_>]) -> Lapses {
         draft.catalogue.policy.pools.iter().map(|pool| (&pool.name, Probes::default())).collect();
     let mut due = Vec::new();
     for look in looks {
-        let known = &look.watched;
+        let known = &look.history;
         let late = look.ready_at.is_some_and(|at| Draft::after(at, START_WITHIN) <= now);
         if !known.heard && !late {
             continue;

@@ -26,7 +26,7 @@ pub(super) struct Look<'a> {
     pub(super) sight: GpuActivity<'a>,
     /// When it was first Ready.
     pub(super) ready_at: Option<Timestamp>,
-    pub(super) watched: ProbeHistory,
+    pub(super) history: ProbeHistory,
 }
 
 impl Look<'_> {
@@ -46,7 +46,7 @@ pub(super) fn at_nodes<'a>(draft: &mut Draft<'a>) -> Vec<Look<'a>> {
     // Between two notes so far apart nobody was there: what happened meanwhile is not known.
     let gap = noted.is_some_and(|at| now.duration_since(at) > BRIDGED);
     let mut looks = Vec::new();
-    let mut known = InOrder::of(&draft.memory.watched);
+    let mut known = InOrder::of(&draft.memory.probe_history);
     for (record, seat) in draft.seated() {
         let State::Registered { ready_at, .. } = &record.state else { continue };
         let Some((pool_at, pool)) = seat.pool().filter(|(_, pool)| pool.evidence == Evidence::Probe) else { continue };
@@ -57,12 +57,12 @@ pub(super) fn at_nodes<'a>(draft: &mut Draft<'a>) -> Vec<Look<'a>> {
             known.silent_since = None;
         }
         let sight = GpuActivity::of(seat.seen());
-        let watched = looked(known, sight, node, noted.filter(|_| !gap), now);
-        looks.push(Look { id: record.id, pool, pool_at, node, seen: seat.seen(), sight, ready_at: *ready_at, watched });
+        let history = looked(known, sight, node, noted.filter(|_| !gap), now);
+        looks.push(Look { id: record.id, pool, pool_at, node, seen: seat.seen(), sight, ready_at: *ready_at, history });
     }
-    if draft.memory.watched.len() > looks.len() {
+    if draft.memory.probe_history.len() > looks.len() {
         let there: BTreeSet<RecordId> = looks.iter().map(|look| look.id).collect();
-        draft.memory.watched.retain(|id, _| there.contains(id));
+        draft.memory.probe_history.retain(|id, _| there.contains(id));
     }
     if looks.is_empty() {
         draft.memory.watched_at = None;

@@ -25,7 +25,7 @@ pub fn nodes_on_ending<'a>(memory: &Memory, commitments: &'a [Commitment], wall:
             ending.entry(&capacity.place).or_default().push((commitment, capacity, *leave_at));
         }
     }
-    let mut leaving = Vec::new();
+    let mut disruption = Vec::new();
     for (place, mut ending) in ending {
         // The one that ends first takes its nodes first.
         ending.sort_by_key(|(commitment, _, leave_at)| (*leave_at, &commitment.name));
@@ -43,13 +43,13 @@ pub fn nodes_on_ending<'a>(memory: &Memory, commitments: &'a [Commitment], wall:
                 let goes = of_it > 0 && began && *launched_at < leave_at;
                 if goes {
                     of_it -= 1;
-                    leaving.push((record.id, commitment));
+                    disruption.push((record.id, commitment));
                 }
                 !goes
             });
         }
     }
-    leaving
+    disruption
 }
 
 fn nodes(kept: &Capacity) -> usize {

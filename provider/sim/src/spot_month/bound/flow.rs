@@ -29,8 +29,8 @@ impl Flow {
     /// An edge with room for so many units, each at that cost, which is not below nought.
     pub(super) fn edge(&mut self, from: usize, to: usize, room: u32, cost: i64) {
         for (from, edge) in [(from, Edge { to, room, cost }), (to, Edge { to: from, room: 0, cost: -cost })] {
-            if let Some(leaving) = self.from.get_mut(from) {
-                leaving.push(self.edges.len());
+            if let Some(disruption) = self.from.get_mut(from) {
+                disruption.push(self.edges.len());
             }
             self.edges.push(edge);
         }

@@ -29,8 +29,8 @@ fn closing(actions: &[Action]) -> Vec<String> {
 
 /// How many of those that go are surplus, and how many the floor waits for.
 fn surplus_and_wanted(world: &World) -> (usize, usize) {
-    let wanted = world.memory.leaving.values().filter(|leaving| leaving.moves_work()).count();
-    (world.memory.leaving.len() - wanted, wanted)
+    let wanted = world.memory.disruptions.values().filter(|disruption| disruption.moves_work()).count();
+    (world.memory.disruptions.len() - wanted, wanted)
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn what_a_floor_wants_goes_back_to_spot_one_by_one() {
     world.answer(|_| true);
     world.pass();
     world.live(PAUSE + minutes(6));
-    assert_eq!((world.target(GROUP_A), world.memory.leaving.len()), (2, 0));
+    assert_eq!((world.target(GROUP_A), world.memory.disruptions.len()), (2, 0));
     // It is there: the other may go.
     world.observe();
     world.join_new();

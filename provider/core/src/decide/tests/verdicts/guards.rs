@@ -225,9 +225,9 @@ fn a_node_that_did_not_go_back_to_spot_after_all_is_closed_when_its_gpu_is_lost(
     let why = DrainReason::BackToSpot { market, gain: UsdMicros(2), cost: UsdMicros(1), work: false };
     let stage = Stage::DrainAbandoned { until: world.now.saturating_add(minutes(60)).unwrap() };
     let stays = Disruption { why, since: world.now, stage, asked: false, pods: BTreeSet::new() };
-    world.memory.leaving.insert(id, Arc::new(stays));
+    world.memory.disruptions.insert(id, Arc::new(stays));
     world.see(0, |now| seen(now, [untold(Why::GpuLost, now), quiet(now)]));
     world.wait(minutes(1));
     assert_eq!(world.verdict(0), Verdict::Unhealthy);
-    assert!(world.memory.aside.contains_key(&id));
+    assert!(world.memory.cordons.contains_key(&id));
 }

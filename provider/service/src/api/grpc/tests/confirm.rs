@@ -223,11 +223,11 @@ async fn what_cannot_be_told_keeps_a_node_but_where_pods_are_the_evidence() {
     assert!(unheard.contains("n0 cannot be confirmed idle: no probe reports for the node"), "{unheard}");
     // All probes have lapsed, and what one sees nevertheless counts.
     let by_pods = |is: bool| Arc::new(ProbeHistory { by_pods: is, ..ProbeHistory::default() });
-    Arc::make_mut(&mut rig.view.memory).watched = [0, 1].map(|n| (RecordId(n), by_pods(true))).into();
+    Arc::make_mut(&mut rig.view.memory).probe_history = [0, 1].map(|n| (RecordId(n), by_pods(true))).into();
     rig.delete(&["sim://0"]).await.unwrap();
     assert!(rig.refused(&["sim://1"]).await.contains("is busy"));
     // A node that goes because its GPU is broken need not be read.
-    Arc::make_mut(&mut rig.view.memory).watched = [0, 1].map(|n| (RecordId(n), by_pods(false))).into();
+    Arc::make_mut(&mut rig.view.memory).probe_history = [0, 1].map(|n| (RecordId(n), by_pods(false))).into();
     assert!(rig.delete(&["sim://0"]).await.is_err());
     let unhealthy = Judged { verdict: Verdict::Unhealthy, why: Reason::NoPods, since: now() };
     rig.change(0, |record| record.judged = Some(unhealthy.clone()));
