@@ -16,6 +16,7 @@
 //! - [`plan`]: actions, limits for the autoscaler, and reasons.
 //! - [`decide`]: the steps of a pass.
 //! - [`check`]: the promises, judged independently of `decide`.
+//! - [`pass`]: both, once: the loop of the service, the simulations and the benches.
 
 #![deny(clippy::float_arithmetic)]
 
@@ -34,6 +35,7 @@ pub mod decide;
 pub mod facts;
 pub mod limits;
 pub mod market;
+pub mod pass;
 pub mod plan;
 pub mod policy;
 pub mod state;

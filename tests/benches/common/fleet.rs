@@ -18,10 +18,9 @@ use stoker_core::base::ids::{
 use stoker_core::base::units::{MiB, Milli, UsdPerHour};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::group::Group;
-use stoker_core::check::check;
 use stoker_core::choose::rank::Scales;
+use stoker_core::decide::is_fresh;
 use stoker_core::decide::orders::{begin_session, increase, placeholder};
-use stoker_core::decide::{decide, is_fresh};
 use stoker_core::facts::node_status::ShownStatus;
 use stoker_core::facts::reading::seen::{Activity, Hearing, Seen, SeenGpu, Xids};
 use stoker_core::facts::reading::{DriverState, Measured, Source};
@@ -31,7 +30,8 @@ use stoker_core::limits::usage::Usage;
 use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::market::transfer::{Crossing, End, Hop, TransferPrices, UsdPerGiB};
-use stoker_core::plan::{Action, Checked, Plan};
+use stoker_core::pass::{Before, step};
+use stoker_core::plan::{Accounts, Action, Checked, Plan};
 use stoker_core::policy::{Policy, RawPolicy};
 use stoker_core::state::memory::{GroupMemory, Memory};
 use stoker_core::state::node_status::StatusUpdate;
@@ -177,10 +177,10 @@ impl Fleet {
     /// Passes, with what they ask of Nodes carried out, until one asks for nothing.
     fn settle(&mut self) -> Result<Plan<Checked>> {
         for _ in 0..5 {
-            let decision = decide(&self.snapshot, &self.memory, &self.catalogue, self.now);
-            let (plan, memory) = check(decision, &self.memory, &self.snapshot, &self.catalogue, (DecisionId(1), self.now))
-                .sound()
-                .map_err(|faults| anyhow!("{faults:?}"))?;
+            let (limits, accounts) = (BTreeMap::new(), Accounts::default());
+            let before = Before { memory: &self.memory, limits: &limits, accounts: &accounts };
+            let made = step(&before, (&self.snapshot, &self.catalogue), (DecisionId(1), self.now), |_| ());
+            let (plan, memory) = made.verified.sound().map_err(|faults| anyhow!("{faults:?}"))?;
             self.memory = memory;
             if plan.actions.is_empty() && plan.tells.is_empty() {
                 return Ok(plan);

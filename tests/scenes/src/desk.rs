@@ -8,14 +8,13 @@ use stoker_core::base::engine_clock::{EngineClock, JUMP, Mark, Resumed, Times, W
 use stoker_core::base::ids::DecisionId;
 use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId};
 use stoker_core::catalogue::Catalogue;
-use stoker_core::check::check;
-use stoker_core::decide::decide;
 use stoker_core::decide::orders;
 use stoker_core::facts::images::NodeImages;
 use stoker_core::facts::reading::seen::Seen;
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, Snapshot};
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, Observation};
 use stoker_core::market::price::PriceBook;
+use stoker_core::pass::{Before, step};
 use stoker_core::plan::{Accounts, Action, Evict, GroupLimits};
 use stoker_core::policy::rules::demand::Demand;
 use stoker_core::state::memory::Memory;
@@ -282,13 +281,15 @@ impl Desk {
             let snapshot = self.snapshot();
             self.passes += 1;
             let ours = self.ours();
-            let decision = decide(&snapshot, &self.memory, &self.catalogue, ours);
-            self.again = decision.next_change_at.map(|at| self.truly(at));
-            let unfounded = conclusions::judge(&decision, &self.memory, &snapshot, &self.catalogue);
+            let (mut unfounded, id) = (Vec::new(), DecisionId(self.passes));
+            let before = Before { memory: &self.memory, limits: &self.limits, accounts: &self.accounts };
+            let made = step(&before, (&snapshot, &self.catalogue), (id, ours), |decision| {
+                unfounded = conclusions::judge(decision, &self.memory, &snapshot, &self.catalogue);
+            });
+            self.again = made.next_change_at.map(|at| self.truly(at));
             let at = self.line.clock();
             self.broken.extend(unfounded.iter().map(|what| format!("{at} unfounded: {what:?}")));
-            let id = DecisionId(self.passes);
-            match check(decision, &self.memory, &snapshot, &self.catalogue, (id, ours)).sound() {
+            match made.verified.sound() {
                 Ok((plan, memory)) => {
                     self.outcomes.clear();
                     self.drains.clear();

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Draft, reclaims};
+use super::pass::{Changes, Pass, after};
+use super::reclaims;
 use crate::base::ids::{LaunchKey, NodeGroupId, RecordId, SupplierName};
 use crate::base::sabotage;
 use crate::base::units::UsdPerHour;
@@ -32,11 +33,11 @@ const CANCELLED_WITHIN: SignedDuration = SignedDuration::from_mins(2);
 pub(super) const ASK_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(5);
 
 /// How launches ended.
-pub(super) fn outcomes(draft: &mut Draft<'_>) {
-    if draft.snapshot.outcomes.is_empty() {
+pub(super) fn outcomes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    if pass.snapshot.outcomes.is_empty() {
         return;
     }
-    let by_key: BTreeMap<LaunchKey, RecordId> = draft
+    let by_key: BTreeMap<LaunchKey, RecordId> = changes
         .memory
         .records
         .values()
@@ -45,38 +46,38 @@ pub(super) fn outcomes(draft: &mut Draft<'_>) {
         .collect();
     // Sales first: where one batch was served in part, the refusal is the market's last word.
     let (sales, rest): (Vec<_>, Vec<_>) =
-        draft.snapshot.outcomes.iter().partition(|(_, outcome)| matches!(outcome, LaunchOutcome::Launched(_)));
+        pass.snapshot.outcomes.iter().partition(|(_, outcome)| matches!(outcome, LaunchOutcome::Launched(_)));
     for (key, outcome) in sales.into_iter().chain(rest) {
-        let Some(record) = by_key.get(key).and_then(|id| draft.memory.records.get(id)).cloned() else { continue };
+        let Some(record) = by_key.get(key).and_then(|id| changes.memory.records.get(id)).cloned() else { continue };
         match (&record.state, outcome) {
             (State::Launching { purchase, .. }, LaunchOutcome::Launched(made)) => {
-                sold(draft, &purchase.market);
-                draft.set_state(record.id, booting(purchase, made));
+                sold(changes, &purchase.market);
+                changes.set_state(pass, record.id, booting(purchase, made));
             }
             (State::Cancelled { purchase, .. }, LaunchOutcome::Launched(made)) => {
-                draft.set_state(record.id, found_cancelled(draft, &record.group, purchase, made));
+                changes.set_state(pass, record.id, found_cancelled(pass, &record.group, purchase, made));
             }
             (State::Launching { purchase, since, .. }, LaunchOutcome::Refused(no)) => {
-                let before = draft.memory.refused.get(&purchase.market).map(AsRef::as_ref);
-                let backoff = Backoff::after(before, no.kind, no.message.clone(), draft.now);
+                let before = changes.memory.refused.get(&purchase.market).map(AsRef::as_ref);
+                let backoff = Backoff::after(before, no.kind, no.message.clone(), pass.now);
                 // What was asked before the market last said no tells nothing new: one large order is asked in several calls.
                 if before.is_none_or(|b| b.since <= *since) {
-                    draft.memory.refused.insert(purchase.market.clone(), Arc::new(backoff));
+                    changes.memory.refused.insert(purchase.market.clone(), Arc::new(backoff));
                 }
-                draft.set_state(record.id, State::Wanted);
+                changes.set_state(pass, record.id, State::Wanted);
             }
             (State::Cancelled { .. }, LaunchOutcome::Refused(_)) => {
-                draft.remove_record(record.id);
+                changes.remove_record(record.id);
             }
             (State::Launching { purchase, since, .. }, LaunchOutcome::Unclear { .. }) => {
-                let retry_at = Draft::after(draft.now, ASK_AGAIN_AFTER);
+                let retry_at = after(pass.now, ASK_AGAIN_AFTER);
                 let state = State::Launching { purchase: purchase.clone(), since: *since, retry_at: Some(retry_at) };
-                draft.set_state(record.id, state);
+                changes.set_state(pass, record.id, state);
             }
             // Nobody knows whether there is a machine: only inventories from now on can tell.
             (State::Cancelled { purchase, .. }, LaunchOutcome::Unclear { .. }) => {
-                let state = State::Cancelled { purchase: purchase.clone(), since: draft.now };
-                draft.set_state(record.id, state);
+                let state = State::Cancelled { purchase: purchase.clone(), since: pass.now };
+                changes.set_state(pass, record.id, state);
             }
             _ => {}
         }
@@ -84,9 +85,9 @@ pub(super) fn outcomes(draft: &mut Draft<'_>) {
 }
 
 /// A market that sells is not shut. One whose machines did not boot is: selling was never its trouble.
-fn sold(draft: &mut Draft<'_>, market: &Market) {
-    if draft.memory.refused.get(market).is_some_and(|b| b.kind != RefusalKind::BootTimeout) {
-        draft.memory.refused.remove(market);
+fn sold<'a>(changes: &mut Changes<'a>, market: &Market) {
+    if changes.memory.refused.get(market).is_some_and(|b| b.kind != RefusalKind::BootTimeout) {
+        changes.memory.refused.remove(market);
     }
 }
 
@@ -97,39 +98,39 @@ fn booting(purchase: &Purchase, made: &Instance) -> State {
 
 /// A machine that was made although its order was taken back meanwhile. Before anybody could tell it may have joined, and have been given
 /// work: then it stays.
-fn found_cancelled(draft: &Draft<'_>, group: &NodeGroupId, purchase: &Purchase, made: &Instance) -> State {
-    let at_work = draft.is_at_work(Some(group), &made.provider_id);
-    match draft.node(&made.provider_id).filter(|_| at_work) {
-        Some(node) => joined::registered(purchase, &made.provider_id, made.launched_at, node, draft.now),
-        None => State::Deleting { purchase: purchase.clone(), instance: made.provider_id.clone(), since: draft.now },
+fn found_cancelled(pass: &Pass<'_>, group: &NodeGroupId, purchase: &Purchase, made: &Instance) -> State {
+    let at_work = pass.is_at_work(Some(group), &made.provider_id);
+    match pass.node(&made.provider_id).filter(|_| at_work) {
+        Some(node) => joined::registered(purchase, &made.provider_id, made.launched_at, node, pass.now),
+        None => State::Deleting { purchase: purchase.clone(), instance: made.provider_id.clone(), since: pass.now },
     }
 }
 
 /// What the suppliers have.
-pub(super) fn inventory(draft: &mut Draft<'_>) {
-    let snapshot = draft.snapshot;
+pub(super) fn inventory<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    let snapshot = pass.snapshot;
     for (supplier, inventory) in &snapshot.suppliers {
         let Some(inventory) = inventory else { continue };
         for made in inventory.instances.values() {
-            listed(draft, made);
+            listed(pass, changes, made);
         }
         if inventory.complete {
-            missing(draft, supplier, inventory);
+            missing(pass, changes, supplier, inventory);
         }
     }
 }
 
 /// A machine that the inventory lists.
-fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
+fn listed<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, made: &Arc<Instance>) {
     let Some(key) = KeyText::read(made.key.as_str()) else { return };
-    if key.cluster != draft.catalogue.policy.cluster.as_str() {
+    if key.cluster != pass.catalogue.policy.cluster.as_str() {
         return;
     }
     // Whoever it belongs to: its number is never given again.
-    draft.memory.next_record = draft.memory.next_record.max(key.record.0.saturating_add(1));
-    let Some(record) = draft.memory.records.get(&key.record) else {
-        draft.strays.insert(made.provider_id.clone());
-        adopt(draft, key, made);
+    changes.memory.next_record = changes.memory.next_record.max(key.record.0.saturating_add(1));
+    let Some(record) = changes.memory.records.get(&key.record) else {
+        changes.strays.insert(made.provider_id.clone());
+        adopt(pass, changes, key, made);
         return;
     };
     let own = match &record.state {
@@ -137,13 +138,13 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
         _ => false,
     };
     if !own {
-        draft.strays.insert(made.provider_id.clone());
+        changes.strays.insert(made.provider_id.clone());
     }
     if let InstanceState::Reclaiming { at } = made.state
         && record.instance() == Some(&made.provider_id)
     {
-        draft.notices.listed(record.id, at);
-        reclaims::noticed(draft, &made.provider_id, &made.market);
+        changes.notices.listed(record.id, at);
+        reclaims::noticed(pass, changes, &made.provider_id, &made.market);
         return;
     }
     match &record.state {
@@ -151,13 +152,13 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
         State::Launching { purchase, .. } if purchase.key == made.key => {
             let state = booting(purchase, made);
             let id = record.id;
-            sold(draft, &made.market);
-            draft.set_state(id, state);
+            sold(changes, &made.market);
+            changes.set_state(pass, id, state);
         }
         State::Cancelled { purchase, .. } if purchase.key == made.key => {
-            let state = found_cancelled(draft, &record.group, purchase, made);
+            let state = found_cancelled(pass, &record.group, purchase, made);
             let id = record.id;
-            draft.set_state(id, state);
+            changes.set_state(pass, id, state);
         }
         // A launch that was given up has made a machine after all: it is known now, and `endings` ends it.
         State::Failed { kind, message, at, purchase: Some(purchase), instance: None } if purchase.key == made.key => {
@@ -169,33 +170,33 @@ fn listed(draft: &mut Draft<'_>, made: &Arc<Instance>) {
                 instance: Some(made.provider_id.clone()),
             };
             let id = record.id;
-            draft.set_state(id, state);
+            changes.set_state(pass, id, state);
         }
         _ => {}
     }
 }
 
 /// A machine of Stoker's without a record: the state was lost, or a launch that was taken never to have happened did happen.
-fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
+fn adopt<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, key: KeyText<'_>, made: &Arc<Instance>) {
     let Ok(id) = NodeGroupId::new(key.group) else { return };
     if made.state == InstanceState::Stopping {
         return;
     }
-    let Some(group) = draft.group(&id).cloned() else {
-        if draft.memory.orphans.insert(made.provider_id.clone()) {
-            draft.notes.push(Note::Orphan { instance: made.provider_id.clone(), group: id });
+    let Some(group) = pass.group(&id).cloned() else {
+        if changes.memory.orphans.insert(made.provider_id.clone()) {
+            changes.notes.push(Note::Orphan { instance: made.provider_id.clone(), group: id });
         }
         return;
     };
     // Without a price of its own today, budgets count the most expensive way to buy such a node: unknown is never free.
-    let price = |offer: &Offer| offer.quote(draft.wall).ok().map(|quote| quote.price);
+    let price = |offer: &Offer| offer.quote(pass.wall).ok().map(|quote| quote.price);
     let own = group.offers.iter().filter(|offer| offer.market == made.market).find_map(price);
     let price = own.or_else(|| group.offers.iter().filter_map(price).max()).unwrap_or(UsdPerHour(i64::MAX / 1_000_000));
     let purchase = Purchase {
         key: made.key.clone(),
         market: made.market.clone(),
         price,
-        boot_within: draft.catalogue.policy.boot_deadline,
+        boot_within: pass.catalogue.policy.boot_deadline,
     };
     let record = Record {
         id: key.record,
@@ -205,27 +206,27 @@ fn adopt(draft: &mut Draft<'_>, key: KeyText<'_>, made: &Arc<Instance>) {
         credited_to: None,
         floor: false,
         attempts: key.attempt,
-        placeholder: placeholder(&draft.catalogue.policy.cluster, &id, key.record),
+        placeholder: placeholder(&pass.catalogue.policy.cluster, &id, key.record),
         pods: PodsSeen::NotYet,
         judged: None,
         state: booting(&purchase, made),
     };
-    draft
+    changes
         .memory
         .groups
         .entry(id.clone())
         .or_insert_with(|| Arc::new(GroupMemory { group, unused: 0, unused_order: None, suspended_since: None }));
-    draft.add_record(record);
-    draft.notes.push(Note::Adopted { group: id, instance: made.provider_id.clone() });
+    changes.add_record(pass, record);
+    changes.notes.push(Note::Adopted { group: id, instance: made.provider_id.clone() });
 }
 
 /// Records whose machine a complete inventory does not list.
-fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observation) {
-    let late = |at| inventory.as_of >= Draft::after(at, VISIBLE_WITHIN);
+fn missing<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, supplier: &SupplierName, inventory: &Observation) {
+    let late = |at| inventory.as_of >= after(at, VISIBLE_WITHIN);
     let mut gone = Vec::new();
     let mut emptied = Vec::new();
-    for (record, seat) in draft.seated() {
-        let there = || record.instance().is_some_and(|i| draft.lists(supplier, i));
+    for (record, seat) in changes.seated() {
+        let there = || record.instance().is_some_and(|i| pass.lists(supplier, i));
         if seat.is_listed_by(supplier) || seat.group().is_none_or(|group| group.supplier != *supplier) || there() {
             continue;
         }
@@ -239,8 +240,8 @@ fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observati
             // A machine that was cancelled while it was being made may not be listed yet.
             State::Deleting { since, .. } if late(*since) => gone.push((record.id, None)),
             State::Cancelled { purchase, since }
-                if !draft.snapshot.launching.contains(&purchase.key)
-                    && inventory.as_of >= Draft::after(*since, CANCELLED_WITHIN)
+                if !pass.snapshot.launching.contains(&purchase.key)
+                    && inventory.as_of >= after(*since, CANCELLED_WITHIN)
                     && !inventory.instances.values().any(|made| made.key == purchase.key) =>
             {
                 gone.push((record.id, None));
@@ -251,17 +252,17 @@ fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observati
     }
     for (id, lost) in gone {
         if sabotage::on("spot-refilled") && lost.is_some() {
-            draft.set_state(id, State::Wanted);
+            changes.set_state(pass, id, State::Wanted);
             continue;
         }
-        let Some(record) = draft.remove_record(id) else { continue };
+        let Some(record) = changes.remove_record(id) else { continue };
         if let Some((instance, market, launched_at)) = lost {
-            reclaims::lost(draft, &instance, &market, launched_at);
-            draft.notes.push(Note::Lost { group: record.group.clone(), instance, market, launched_at });
+            reclaims::lost(pass, changes, &instance, &market, launched_at);
+            changes.notes.push(Note::Lost { group: record.group.clone(), instance, market, launched_at });
         }
     }
     for id in emptied {
-        if let Some(record) = draft.memory.records.get_mut(&id)
+        if let Some(record) = changes.memory.records.get_mut(&id)
             && let State::Failed { purchase, .. } = &mut Arc::make_mut(record).state
         {
             // The machine is gone and nothing more can come of that key. The id stays: the autoscaler knows the failure by it.
@@ -273,10 +274,8 @@ fn missing(draft: &mut Draft<'_>, supplier: &SupplierName, inventory: &Observati
 /// When a record's machine must have joined the cluster; `None` where nothing is waited for.
 fn boot_deadline(record: &Record) -> Option<Timestamp> {
     match &record.state {
-        State::Booting { purchase, launched_at, .. } => {
-            Some(Draft::after(boots_since(record, *launched_at), purchase.boot_within))
-        }
-        State::Launching { purchase, since, .. } => Some(Draft::after(*since, purchase.boot_within)),
+        State::Booting { purchase, launched_at, .. } => Some(after(boots_since(record, *launched_at), purchase.boot_within)),
+        State::Launching { purchase, since, .. } => Some(after(*since, purchase.boot_within)),
         _ => None,
     }
 }
@@ -287,17 +286,17 @@ fn boots_since(record: &Record, launched_at: Timestamp) -> Timestamp {
 }
 
 /// Machines that did not join in time, and launches that nobody ever answered.
-pub(super) fn deadlines(draft: &mut Draft<'_>) {
+pub(super) fn deadlines<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let waits = |record: &Arc<Record>| boot_deadline(record).map(|deadline| (deadline, Arc::clone(record)));
-    let records: Vec<(Timestamp, Arc<Record>)> = draft.memory.records.values().filter_map(waits).collect();
+    let records: Vec<(Timestamp, Arc<Record>)> = changes.memory.records.values().filter_map(waits).collect();
     if records.is_empty() {
         return;
     }
     // An error in a group makes the autoscaler forget all that is on its way there, and buy that again elsewhere.
     let in_time =
-        |record: &&Arc<Record>| record.is_coming() && boot_deadline(record).is_none_or(|deadline| draft.now < deadline);
+        |record: &&Arc<Record>| record.is_coming() && boot_deadline(record).is_none_or(|deadline| pass.now < deadline);
     let hopeful: BTreeSet<NodeGroupId> =
-        draft.memory.records.values().filter(in_time).map(|record| record.group.clone()).collect();
+        changes.memory.records.values().filter(in_time).map(|record| record.group.clone()).collect();
     for (deadline, record) in records {
         let (start, purchase, instance, message) = match &record.state {
             State::Booting { purchase, instance, launched_at } => {
@@ -312,20 +311,20 @@ pub(super) fn deadlines(draft: &mut Draft<'_>) {
             }
             _ => continue,
         };
-        if draft.now < deadline || sabotage::on("boot-deadline-off") {
-            draft.look_again_at(deadline);
+        if pass.now < deadline || sabotage::on("boot-deadline-off") {
+            changes.look_again_at(deadline);
             continue;
         }
-        draft.notes.push(Note::BootTimeout { group: record.group.clone(), instance: instance.clone() });
+        changes.notes.push(Note::BootTimeout { group: record.group.clone(), instance: instance.clone() });
         if instance.is_some() {
             // Left alone like a market without stock: the same dead machines would be bought again forever.
-            let before = draft.memory.refused.get(&purchase.market).map(AsRef::as_ref);
+            let before = changes.memory.refused.get(&purchase.market).map(AsRef::as_ref);
             if before.is_none_or(|b| b.since <= start) {
-                let backoff = Backoff::after(before, RefusalKind::BootTimeout, message.clone(), draft.now);
-                draft.memory.refused.insert(purchase.market.clone(), Arc::new(backoff));
+                let backoff = Backoff::after(before, RefusalKind::BootTimeout, message.clone(), pass.now);
+                changes.memory.refused.insert(purchase.market.clone(), Arc::new(backoff));
             }
         }
-        let (purchase, since) = (purchase.clone(), draft.now);
+        let (purchase, since) = (purchase.clone(), pass.now);
         let dropped = hopeful.contains(&record.group) && !sabotage::on("late-beside-hopeful-fails");
         let state = match instance {
             Some(instance) if dropped => State::Deleting { purchase, instance, since },
@@ -334,6 +333,6 @@ pub(super) fn deadlines(draft: &mut Draft<'_>) {
                 State::Failed { kind: RefusalKind::BootTimeout, message, at: since, purchase: Some(purchase), instance }
             }
         };
-        draft.set_state(record.id, state);
+        changes.set_state(pass, record.id, state);
     }
 }

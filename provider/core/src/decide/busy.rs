@@ -2,8 +2,8 @@
 //!
 //! The autoscaler is kept from a busy node, `minSize` counts it, and Stoker does not remove it.
 
-use super::Draft;
 use super::index::IndexEntry;
+use super::pass::{Changes, Pass};
 use crate::base::ids::{NodeGroupId, ProviderId};
 use crate::base::kinds::Evidence;
 use crate::plan::HoldFor;
@@ -11,7 +11,18 @@ use crate::state::cordon::CordonReason;
 use crate::state::node_verdict::Verdict;
 use crate::state::record::Record;
 
-impl Draft<'_> {
+impl Pass<'_> {
+    /// Whether work is seen on a machine, which may be another than that of the group's record. Of a group that nobody knows, whoever sees
+    /// it is believed.
+    pub(super) fn is_at_work(&self, group: Option<&NodeGroupId>, machine: &ProviderId) -> bool {
+        let machine = self.machines.get(machine);
+        let pool = |group: &NodeGroupId| self.homes.get(group)?.pool;
+        let by_probe = || group.is_none_or(|group| pool(group).is_some_and(|(_, pool)| pool.evidence == Evidence::Probe));
+        machine.is_busy() || (machine.is_active() && by_probe())
+    }
+}
+
+impl Changes<'_> {
     /// Why nobody may take a record's node away; `None` where nothing speaks against it, or nobody can tell.
     ///
     /// A node that is broken is guarded by what runs on it alone; one that is let go, by that and by what cannot be told.
@@ -40,15 +51,6 @@ impl Draft<'_> {
                 may_be && !self.is_untold(record) && self.guards(record, seat).is_none()
             }
         }
-    }
-
-    /// Whether work is seen on a machine, which may be another than that of the group's record. Of a group that nobody knows, whoever sees
-    /// it is believed.
-    pub(super) fn is_at_work(&self, group: Option<&NodeGroupId>, machine: &ProviderId) -> bool {
-        let machine = self.machines.get(machine);
-        let pool = |group: &NodeGroupId| self.homes.get(group)?.pool;
-        let by_probe = || group.is_none_or(|group| pool(group).is_some_and(|(_, pool)| pool.evidence == Evidence::Probe));
-        machine.is_busy() || (machine.is_active() && by_probe())
     }
 
     /// Whether nothing tells what a node of a pool with probes does. A broken one need not tell; what may only be a fault breaks none yet.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::{Draft, UNUSED_AFTER, disrupt, tells_of_now};
+use super::pass::{Changes, Pass, after};
+use super::{UNUSED_AFTER, disrupt, tells_of_now};
 use crate::base::ids::{NodeGroupId, ProviderId, RecordId};
 use crate::base::index::Lookup;
 use crate::base::sabotage;
@@ -26,25 +27,25 @@ const FROZEN_FOR: SignedDuration = SignedDuration::from_hours(1);
 const NODE_GRACE: SignedDuration = SignedDuration::from_mins(1);
 
 /// Machines that must end.
-pub(super) fn endings(draft: &mut Draft<'_>) {
-    let snapshot = draft.snapshot;
+pub(super) fn endings<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    let snapshot = pass.snapshot;
     let mut actions = Vec::new();
     for (supplier, inventory) in &snapshot.suppliers {
         let Some(inventory) = inventory else { continue };
-        for made in draft.strays.iter().filter_map(|machine| inventory.instances.get(machine)) {
+        for made in changes.strays.iter().filter_map(|machine| inventory.instances.get(machine)) {
             if made.state == InstanceState::Stopping || snapshot.terminating.contains(&made.provider_id) {
                 continue;
             }
             let Some(key) = KeyText::read(made.key.as_str()) else { continue };
-            if key.cluster != draft.catalogue.policy.cluster.as_str() {
+            if key.cluster != pass.catalogue.policy.cluster.as_str() {
                 continue;
             }
-            let record = draft.memory.records.get(&key.record);
-            let busy = || draft.is_at_work(record.map(|record| &record.group), &made.provider_id);
+            let record = changes.memory.records.get(&key.record);
+            let busy = || pass.is_at_work(record.map(|record| &record.group), &made.provider_id);
             let why = match record {
                 Some(record) => match &record.state {
                     State::Deleting { .. } if sabotage::on("deleted-not-ended") => continue,
-                    State::Deleting { .. } => match disrupt::ending(draft, record) {
+                    State::Deleting { .. } => match disrupt::ending(changes, record) {
                         // No pod but one that ignores that its node is closed can have come meanwhile: it is let run.
                         Some(_) if busy() => continue,
                         Some(why) => why,
@@ -63,19 +64,19 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
                     }
                 },
                 // Adopted if its group is known. If not, it goes only where the cluster shows that nothing runs on it.
-                None if is_unused(draft, &made.provider_id) => Ending::Orphaned,
+                None if is_unused(pass, &made.provider_id) => Ending::Orphaned,
                 None => continue,
             };
             actions.push(Action::Terminate { supplier: supplier.clone(), instance: made.provider_id.clone(), why });
         }
     }
     // What was deleted before any inventory listed it must end all the same.
-    for record in draft.memory.records.values() {
+    for record in changes.memory.records.values() {
         let State::Deleting { instance, .. } = &record.state else { continue };
-        let Some(group) = draft.group_of(record) else { continue };
-        let listed = draft.inventory_of(&record.group).is_some_and(|i| i.instances.contains_key(instance));
-        let ours = disrupt::ending(draft, record);
-        let spared = ours.is_some() && draft.is_at_work(Some(&record.group), instance);
+        let Some(group) = pass.group_of(record) else { continue };
+        let listed = pass.inventory_of(&record.group).is_some_and(|i| i.instances.contains_key(instance));
+        let ours = disrupt::ending(changes, record);
+        let spared = ours.is_some() && pass.is_at_work(Some(&record.group), instance);
         if !listed && !spared && !snapshot.terminating.contains(instance) {
             actions.push(Action::Terminate {
                 supplier: group.supplier.clone(),
@@ -84,11 +85,11 @@ pub(super) fn endings(draft: &mut Draft<'_>) {
             });
         }
     }
-    draft.actions.extend(actions);
+    changes.actions.extend(actions);
 }
 
-fn is_unused(draft: &Draft<'_>, instance: &ProviderId) -> bool {
-    draft.node(instance).is_some() && !draft.is_at_work(None, instance)
+fn is_unused(pass: &Pass<'_>, instance: &ProviderId) -> bool {
+    pass.node(instance).is_some() && !pass.is_at_work(None, instance)
 }
 
 /// Nodes of a group that are kept from the autoscaler, or could be.
@@ -151,19 +152,19 @@ impl HeldBy {
 ///
 /// An unhealthy node without work is of no use to anybody, so the autoscaler would delete it at once, and whoever asked for it would ask
 /// again: one bad driver would cost the whole fleet. Whether and when it goes is its pool's rule alone.
-pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> HeldBy {
+pub(super) fn holds<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, kept: &[(RecordId, HoldFor)]) -> HeldBy {
     let mut kept = kept.iter().peekable();
     let mut actions = Vec::new();
-    let mut held = HeldBy { listed: vec![Blocked::default(); draft.catalogue.groups.len()], others: Lookup::default() };
-    for (record, seat) in draft.seated() {
+    let mut held = HeldBy { listed: vec![Blocked::default(); pass.catalogue.groups.len()], others: Lookup::default() };
+    for (record, seat) in changes.seated() {
         // Both are in the order of the records.
         let free = kept.next_if(|(id, _)| *id == record.id).map(|(_, why)| *why);
         let (State::Registered { .. }, Some(node), Some(owner)) = (&record.state, seat.node(), seat.hold()) else { continue };
-        let guards = draft.guards(record, &seat);
+        let guards = changes.guards(record, &seat);
         let verdict = record.judged.as_ref().map(|judged| judged.verdict);
         let unhealthy = || (verdict == Some(Verdict::Unhealthy)).then_some(HoldFor::Unhealthy);
         // Of a floor that goes through buffers the autoscaler chooses the nodes.
-        let buffers = draft.snapshot.buffers;
+        let buffers = pass.snapshot.buffers;
         let buffered = || {
             seat.pool().and_then(|(_, pool)| pool.warm_floor.as_ref()).is_some_and(|floor| floor.is_kept_by_buffers(buffers))
         };
@@ -181,51 +182,52 @@ pub(super) fn holds(draft: &mut Draft<'_>, kept: &[(RecordId, HoldFor)]) -> Held
             (Some(_), Hold::None) if guards.is_some() && sabotage::on("busy-not-held") => {}
             (Some(why), Hold::None) => actions.push(Action::Hold { node: node.name.clone(), why }),
             // One that is let go keeps what it bears: nobody else is to drain it too.
-            (None, Hold::Ours) if draft.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open()) => {}
+            (None, Hold::Ours) if changes.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open()) => {
+            }
             (None, Hold::Ours) => actions.push(Action::Release { node: node.name.clone() }),
             _ => {}
         }
     }
-    draft.actions.extend(actions);
+    changes.actions.extend(actions);
     held
 }
 
 /// Node objects of machines that are gone, by fresh inventories: an old one does not list what was made since.
-pub(super) fn gone_nodes(draft: &mut Draft<'_>) {
+pub(super) fn gone_nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut actions = Vec::new();
-    for (provider_id, node) in draft.machines.unlisted.iter().copied() {
-        let settled = Draft::after(node.created_at, NODE_GRACE);
-        let inventories = &draft.snapshot.suppliers;
+    for (provider_id, node) in pass.machines.unlisted.iter().copied() {
+        let settled = after(node.created_at, NODE_GRACE);
+        let inventories = &pass.snapshot.suppliers;
         let gone = !inventories.is_empty()
             && inventories
                 .values()
-                .all(|inventory| inventory.as_ref().is_some_and(|i| tells_of_now(i, draft.now) && i.as_of >= settled));
-        let mut records = draft.memory.records.values();
+                .all(|inventory| inventory.as_ref().is_some_and(|i| tells_of_now(i, pass.now) && i.as_of >= settled));
+        let mut records = changes.memory.records.values();
         let mut counted = || records.any(|record| record.may_run() && record.instance() == Some(provider_id));
         if gone && !counted() && !sabotage::on("dead-nodes-stay") {
             actions.push(Action::RemoveNode { node: node.name.clone(), provider_id: provider_id.clone() });
         }
     }
-    draft.actions.extend(actions);
+    changes.actions.extend(actions);
 }
 
 /// Groups whose new nodes, several in a row, no pod joins are frozen: their template promises what their nodes do not keep, and the
 /// autoscaler would buy from them forever. While a pool's floor wants free nodes, a free one is there for it, whoever asked for it.
-pub(super) fn unused_groups(draft: &mut Draft<'_>) {
-    if draft.snapshot.cluster.is_none() {
+pub(super) fn unused_groups<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    if pass.snapshot.cluster.is_none() {
         return;
     }
     let mut late: Vec<RecordId> = Vec::new();
     let mut of_floors: Vec<RecordId> = Vec::new();
     let mut waits = Vec::new();
-    for (record, seat) in draft.seated() {
+    for (record, seat) in changes.seated() {
         let State::Registered { ready_at: Some(ready), .. } = &record.state else { continue };
         if record.pods != PodsSeen::NotYet || record.floor || !seat.is_judged() {
             continue;
         }
-        let deadline = Draft::after(*ready, UNUSED_AFTER);
-        let floor = seat.pool().and_then(|(at, _)| draft.floors.get(at)?.as_ref());
-        match (draft.now >= deadline, floor) {
+        let deadline = after(*ready, UNUSED_AFTER);
+        let floor = seat.pool().and_then(|(at, _)| changes.floors.get(at)?.as_ref());
+        match (pass.now >= deadline, floor) {
             (false, _) => waits.push(deadline),
             // Buffers, and orders for more than a floor lacks, do not say which nodes are for the floor. It wants free ones, so this is one.
             (true, Some(wanted)) if wanted.nodes > 0 => of_floors.push(record.id),
@@ -233,44 +235,44 @@ pub(super) fn unused_groups(draft: &mut Draft<'_>) {
         }
     }
     for at in waits {
-        draft.look_again_at(at);
+        changes.look_again_at(at);
     }
     for id in of_floors {
-        if let Some(record) = draft.memory.records.get_mut(&id) {
+        if let Some(record) = changes.memory.records.get_mut(&id) {
             Arc::make_mut(record).floor = true;
         }
     }
     for id in late {
-        let Some(record) = draft.memory.records.get_mut(&id) else { continue };
+        let Some(record) = changes.memory.records.get_mut(&id) else { continue };
         let record = Arc::make_mut(record);
         record.pods = PodsSeen::TooLate;
         let group = record.group.clone();
-        let Some(remembered) = draft.memory.groups.get_mut(&group) else { continue };
+        let Some(remembered) = changes.memory.groups.get_mut(&group) else { continue };
         let remembered = Arc::make_mut(remembered);
         remembered.unused = remembered.unused.saturating_add(1);
     }
-    for (group, remembered) in &mut draft.memory.groups {
+    for (group, remembered) in &mut changes.memory.groups {
         if remembered.unused >= UNUSED_NODES && remembered.suspended_since.is_none() {
             let remembered = Arc::make_mut(remembered);
-            remembered.suspended_since = Some(draft.now);
-            draft.notes.push(Note::Suspended { group: group.clone(), nodes: remembered.unused });
+            remembered.suspended_since = Some(pass.now);
+            changes.notes.push(Note::Suspended { group: group.clone(), nodes: remembered.unused });
         }
     }
-    let thawing: Vec<_> = draft
+    let thawing: Vec<_> = changes
         .memory
         .groups
         .iter()
-        .filter_map(|(id, g)| g.suspended_since.map(|at| (id.clone(), Draft::after(at, FROZEN_FOR))))
+        .filter_map(|(id, g)| g.suspended_since.map(|at| (id.clone(), after(at, FROZEN_FOR))))
         .collect();
     for (group, until) in thawing {
-        if draft.now < until {
-            draft.look_again_at(until);
-        } else if let Some(remembered) = draft.memory.groups.get_mut(&group) {
+        if pass.now < until {
+            changes.look_again_at(until);
+        } else if let Some(remembered) = changes.memory.groups.get_mut(&group) {
             let remembered = Arc::make_mut(remembered);
             remembered.suspended_since = None;
             // One more barren node freezes it again.
             remembered.unused = UNUSED_NODES - 1;
-            draft.notes.push(Note::Resumed { group });
+            changes.notes.push(Note::Resumed { group });
         }
     }
 }

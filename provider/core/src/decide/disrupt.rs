@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Draft;
+use super::pass::{Changes, Pass, after};
 use crate::base::ids::{NodeGroupId, NodeName, PoolName, RecordId};
 use crate::base::index::InOrder;
 use crate::facts::snapshot::{Cordon, Drained, NodeFacts, Stuck};
@@ -30,30 +30,30 @@ use crate::state::disruption::{CLOSED_FOR, Disruption, DrainReason, GIVE_UP_AFTE
 use crate::state::record::{PodsSeen, Record, State};
 
 /// Lets nodes go.
-pub(super) fn nodes(draft: &mut Draft<'_>) {
-    forget(draft);
-    judge(draft);
-    if draft.snapshot.cluster.is_none() {
+pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    forget(pass, changes);
+    judge(pass, changes);
+    if pass.snapshot.cluster.is_none() {
         // Nobody can say what runs on a node, nor tell it to go.
         return;
     }
-    draft.memory.free = free(draft);
-    told(draft);
-    let ending = ending_capacity(draft);
-    take_back(draft, &ending);
-    capacity_ends(draft, ending);
-    reclaimed::nodes(draft);
-    cordon::nodes(draft);
-    unhealthy::nodes(draft);
-    held::nodes(draft);
-    spot_return::back_to_spot(draft);
-    empty(draft);
-    open_again(draft);
+    changes.memory.free = free(pass, changes);
+    told(pass, changes);
+    let ending = ending_capacity(pass, changes);
+    take_back(pass, changes, &ending);
+    capacity_ends(pass, changes, ending);
+    reclaimed::nodes(pass, changes);
+    cordon::nodes(pass, changes);
+    unhealthy::nodes(pass, changes);
+    held::nodes(pass, changes);
+    spot_return::back_to_spot(pass, changes);
+    empty(pass, changes);
+    open_again(changes);
 }
 
 /// Why the machine of a record that is on its way out is ended, where that was our own decision.
-pub(super) fn ending(draft: &Draft<'_>, record: &Record) -> Option<Ending> {
-    let disruption = draft.memory.disruptions.get(&record.id)?;
+pub(super) fn ending(changes: &Changes<'_>, record: &Record) -> Option<Ending> {
+    let disruption = changes.memory.disruptions.get(&record.id)?;
     (disruption.stage == Stage::Ending).then_some(match disruption.why {
         DrainReason::BackToSpot { .. } => Ending::BackToSpot,
         DrainReason::CapacityEnds { .. } => Ending::CapacityEnds,
@@ -64,23 +64,25 @@ pub(super) fn ending(draft: &Draft<'_>, record: &Record) -> Option<Ending> {
 }
 
 /// Drops what has come to its end by itself.
-fn forget(draft: &mut Draft<'_>) {
-    let now = draft.now;
-    let records = &draft.memory.records;
-    draft.memory.disruptions.retain(|id, disruption| match (records.get(id).map(|record| &record.state), &disruption.stage) {
-        (Some(State::Registered { .. }), Stage::DrainAbandoned { until }) => *until > now,
-        (Some(State::Registered { .. }), Stage::Closing | Stage::Emptying { .. })
-        | (Some(State::Deleting { .. }), Stage::Ending) => true,
-        _ => false,
+fn forget<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    let now = pass.now;
+    let records = &changes.memory.records;
+    changes.memory.disruptions.retain(|id, disruption| {
+        match (records.get(id).map(|record| &record.state), &disruption.stage) {
+            (Some(State::Registered { .. }), Stage::DrainAbandoned { until }) => *until > now,
+            (Some(State::Registered { .. }), Stage::Closing | Stage::Emptying { .. })
+            | (Some(State::Deleting { .. }), Stage::Ending) => true,
+            _ => false,
+        }
     });
     let stay =
         |disruption: &Arc<Disruption>| if let Stage::DrainAbandoned { until } = disruption.stage { Some(until) } else { None };
-    if let Some(at) = draft.memory.disruptions.values().filter_map(stay).min() {
-        draft.look_again_at(at);
+    if let Some(at) = changes.memory.disruptions.values().filter_map(stay).min() {
+        changes.look_again_at(at);
     }
-    draft.memory.moves.retain(|_, moves| {
+    changes.memory.moves.retain(|_, moves| {
         // A pool that has moved nothing for a day after its rest starts afresh.
-        let over = moves.rests_until.is_none_or(|until| Draft::after(until, SignedDuration::from_hours(24)) <= now);
+        let over = moves.rests_until.is_none_or(|until| after(until, SignedDuration::from_hours(24)) <= now);
         moves.began_at.is_some() || moves.rests_until.is_some_and(|until| until > now) || (moves.failed > 0 && !over)
     });
 }
@@ -90,28 +92,28 @@ fn forget(draft: &mut Draft<'_>) {
 /// That the market has shut meanwhile says nothing of the work: the market is left alone for that, and other nodes need not wait. A
 /// rest here would be most of what a region's return costs: of the hours on demand that remained in a replayed month more than half
 /// were such rests.
-fn judge(draft: &mut Draft<'_>) {
+fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut verdicts: Vec<(PoolName, Option<bool>)> = Vec::new();
-    for (pool, moves) in &draft.memory.moves {
+    for (pool, moves) in &changes.memory.moves {
         let Some((began_at, aimed_at)) = moves.began_at.zip(moves.aimed_at.as_ref()) else { continue };
-        let bought = draft.memory.records.values().filter(|record| record.ordered_at >= began_at);
-        let bought = bought.filter(|record| draft.group(&record.group).is_some_and(|group| group.pool == *pool));
+        let bought = changes.memory.records.values().filter(|record| record.ordered_at >= began_at);
+        let bought = bought.filter(|record| pass.group(&record.group).is_some_and(|group| group.pool == *pool));
         let market = bought.filter_map(|record| match &record.state {
             State::Booting { purchase, .. } | State::Registered { purchase, .. } => Some(&purchase.market),
             _ => None,
         });
         let alike = |market: &&Market| market.place.instance_type == aimed_at.place.instance_type;
         match market.filter(alike).map(|market| market.capacity_type == CapacityType::Spot).next() {
-            Some(false) if has_shut(draft, aimed_at, began_at) => verdicts.push((pool.clone(), None)),
+            Some(false) if has_shut(changes, aimed_at, began_at) => verdicts.push((pool.clone(), None)),
             Some(as_spot) => verdicts.push((pool.clone(), Some(as_spot))),
-            None if Draft::after(began_at, JUDGED_WITHIN) <= draft.now => verdicts.push((pool.clone(), None)),
+            None if after(began_at, JUDGED_WITHIN) <= pass.now => verdicts.push((pool.clone(), None)),
             None => {}
         }
     }
     for (pool, verdict) in verdicts {
-        let Some(moves) = draft.memory.moves.get_mut(&pool) else { continue };
+        let Some(moves) = changes.memory.moves.get_mut(&pool) else { continue };
         match verdict {
-            Some(as_spot) => Arc::make_mut(moves).judge(as_spot, draft.now),
+            Some(as_spot) => Arc::make_mut(moves).judge(as_spot, pass.now),
             // Its pods found room elsewhere, or are done, or nobody knows.
             None => Arc::make_mut(moves).began_at = None,
         }
@@ -119,40 +121,40 @@ fn judge(draft: &mut Draft<'_>) {
 }
 
 /// Whether a market has refused, or taken nodes back, since then.
-fn has_shut(draft: &Draft<'_>, market: &Market, since: Timestamp) -> bool {
-    let refused = draft.memory.refused.get(market).is_some_and(|backoff| backoff.since >= since);
-    let reclaimed = draft.memory.spot.get(&market.place).and_then(|known| known.event_at).is_some_and(|at| at >= since);
+fn has_shut(changes: &Changes<'_>, market: &Market, since: Timestamp) -> bool {
+    let refused = changes.memory.refused.get(market).is_some_and(|backoff| backoff.since >= since);
+    let reclaimed = changes.memory.spot.get(&market.place).and_then(|known| known.event_at).is_some_and(|at| at >= since);
     let region = (market.place.cloud.clone(), market.place.region.clone());
-    let left_alone = draft.memory.reclaims.get(&region).and_then(|region| region.left_alone_until);
+    let left_alone = changes.memory.reclaims.get(&region).and_then(|region| region.left_alone_until);
     refused || reclaimed || left_alone.is_some_and(|until| until > since)
 }
 
 /// Since when nodes are without a GPU pod, of those that had some.
-fn free(draft: &Draft<'_>) -> BTreeMap<RecordId, Timestamp> {
+fn free(pass: &Pass<'_>, changes: &Changes<'_>) -> BTreeMap<RecordId, Timestamp> {
     let mut free = BTreeMap::new();
-    let mut known = InOrder::of(&draft.memory.free);
-    for (record, seat) in draft.seated() {
+    let mut known = InOrder::of(&changes.memory.free);
+    for (record, seat) in changes.seated() {
         let State::Registered { ready_at: Some(_), .. } = &record.state else { continue };
         if record.pods == PodsSeen::NotYet || !seat.is_judged() {
             continue;
         }
-        if seat.node().is_some() && draft.guards(record, &seat).is_none() {
-            free.insert(record.id, known.next(&record.id).copied().unwrap_or(draft.now));
+        if seat.node().is_some() && changes.guards(record, &seat).is_none() {
+            free.insert(record.id, known.next(&record.id).copied().unwrap_or(pass.now));
         }
     }
     free
 }
 
 /// What came of draining since the last pass.
-fn told(draft: &mut Draft<'_>) {
-    for (node, drained) in &draft.snapshot.drains {
+fn told<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    for (node, drained) in &pass.snapshot.drains {
         let of = |(id, disruption): (&RecordId, &Arc<Disruption>)| {
-            let record = draft.memory.records.get(id)?;
+            let record = changes.memory.records.get(id)?;
             let same = disruption.is_open() && record.instance() == Some(&drained.machine);
             same.then(|| (*id, record.group.clone()))
         };
-        let Some((id, group)) = draft.memory.disruptions.iter().find_map(of) else { continue };
-        let Some(disruption) = draft.memory.disruptions.get_mut(&id) else { continue };
+        let Some((id, group)) = changes.memory.disruptions.iter().find_map(of) else { continue };
+        let Some(disruption) = changes.memory.disruptions.get_mut(&id) else { continue };
         let disruption = Arc::make_mut(disruption);
         disruption.asked = false;
         let ends = disruption.ends_anyway();
@@ -160,8 +162,8 @@ fn told(draft: &mut Draft<'_>) {
             // Said of a try that spared what may stay. The cloud takes this node in any case, so the next try spares nothing.
             Some(Stuck::Never(_)) if ends => {}
             Some(Stuck::Never(why)) => {
-                disruption.stage = Stage::DrainAbandoned { until: Draft::after(draft.now, STAYS_FOR) };
-                draft.notes.push(Note::DrainAbandoned { group, node: node.clone(), why: why.clone() });
+                disruption.stage = Stage::DrainAbandoned { until: after(pass.now, STAYS_FOR) };
+                changes.notes.push(Note::DrainAbandoned { group, node: node.clone(), why: why.clone() });
             }
             _ => disruption.stage = emptying(&disruption.stage, drained),
         }
@@ -181,8 +183,8 @@ fn emptying(before: &Stage, drained: &Drained) -> Stage {
 }
 
 /// The nodes on capacity that ends, each with what ends and when the cloud takes it.
-fn ending_capacity(draft: &Draft<'_>) -> BTreeMap<RecordId, DrainReason> {
-    let commitments = &draft.catalogue.policy.commitments;
+fn ending_capacity(pass: &Pass<'_>, changes: &Changes<'_>) -> BTreeMap<RecordId, DrainReason> {
+    let commitments = &pass.catalogue.policy.commitments;
     if commitments.is_empty() {
         return BTreeMap::new();
     }
@@ -190,56 +192,54 @@ fn ending_capacity(draft: &Draft<'_>) -> BTreeMap<RecordId, DrainReason> {
         commitment: commitment.name.clone(),
         at: commitment.until.unwrap_or(Timestamp::MAX),
     };
-    nodes_on_ending(&draft.memory, commitments, draft.wall).into_iter().map(|(id, c)| (id, why(c))).collect()
+    nodes_on_ending(&changes.memory, commitments, pass.wall).into_iter().map(|(id, c)| (id, why(c))).collect()
 }
 
 /// What no pod was told of yet is taken back when its reason is gone; what must not be moved any more, and what pods hold for too long
 /// that needed not go, at any time.
-fn take_back(draft: &mut Draft<'_>, ending: &BTreeMap<RecordId, DrainReason>) {
+fn take_back<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, ending: &BTreeMap<RecordId, DrainReason>) {
     let mut back: Vec<(RecordId, Option<Timestamp>, &'static str)> = Vec::new();
     let mut to_spot: Vec<RecordId> = Vec::new();
-    for (id, disruption) in draft.memory.disruptions.iter().filter(|(_, disruption)| disruption.is_open()) {
-        let give_up = Draft::after(disruption.since, GIVE_UP_AFTER);
+    for (id, disruption) in changes.memory.disruptions.iter().filter(|(_, disruption)| disruption.is_open()) {
+        let give_up = after(disruption.since, GIVE_UP_AFTER);
         match &disruption.why {
             DrainReason::CapacityEnds { .. } if !disruption.may_have_evicted() && !ending.contains_key(id) => {
                 back.push((*id, None, "the capacity that it runs on does not end soon any more"));
             }
             DrainReason::CapacityEnds { .. } | DrainReason::Reclaimed { .. } => {}
-            _ if draft.now >= give_up => {
-                back.push((*id, Some(Draft::after(draft.now, STAYS_FOR)), "its pods could not be evicted"))
-            }
+            _ if pass.now >= give_up => back.push((*id, Some(after(pass.now, STAYS_FOR)), "its pods could not be evicted")),
             DrainReason::BackToSpot { .. } => to_spot.push(*id),
-            DrainReason::Held { .. } if !disruption.may_have_evicted() && !held::is_on(draft, *id) => {
+            DrainReason::Held { .. } if !disruption.may_have_evicted() && !held::is_on(pass, changes, *id) => {
                 back.push((*id, None, "the off-hours are over"));
             }
-            DrainReason::Held { .. } if !disruption.may_have_evicted() && held::is_used_again(draft, *id, disruption) => {
+            DrainReason::Held { .. } if !disruption.may_have_evicted() && held::is_used_again(changes, *id, disruption) => {
                 back.push((*id, None, "it is in use again"));
             }
             DrainReason::Held { .. } | DrainReason::Unhealthy { .. } => {}
         }
     }
-    back.extend(reclaimed::withdrawn(draft).into_iter().map(|id| (id, None, "the cloud withdrew its notice")));
-    unhealthy::take_back(draft);
+    back.extend(reclaimed::withdrawn(pass, changes).into_iter().map(|id| (id, None, "the cloud withdrew its notice")));
+    unhealthy::take_back(pass, changes);
     for id in to_spot {
-        let (Some(record), Some(disruption)) = (draft.memory.records.get(&id), draft.memory.disruptions.get(&id)) else {
+        let (Some(record), Some(disruption)) = (changes.memory.records.get(&id), changes.memory.disruptions.get(&id)) else {
             continue;
         };
         // Else it would go again in this pass, with the pod that has come.
-        let came = draft.seat(record).and_then(|seat| seat.node()).is_some_and(|node| eviction::has_come(node, disruption));
-        let stays_until = came.then(|| Draft::after(draft.now, PAUSE));
-        match spot_return::stands(draft, record, disruption) {
+        let came = changes.seat(record).and_then(|seat| seat.node()).is_some_and(|node| eviction::has_come(node, disruption));
+        let stays_until = came.then(|| after(pass.now, PAUSE));
+        match spot_return::stands(pass, changes, record, disruption) {
             Ok(()) => {}
             Err(why) => back.push((id, stays_until, why)),
         }
     }
     for (id, stays_until, why) in back {
-        let Some(disruption) = draft.memory.disruptions.remove(&id) else { continue };
+        let Some(disruption) = changes.memory.disruptions.remove(&id) else { continue };
         if let Some(until) = stays_until {
             let stays = Disruption { stage: Stage::DrainAbandoned { until }, ..Disruption::clone(&disruption) };
-            draft.memory.disruptions.insert(id, Arc::new(stays));
+            changes.memory.disruptions.insert(id, Arc::new(stays));
         }
-        if let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) {
-            draft.notes.push(Note::DrainAbandoned { group, node, why: why.to_owned() });
+        if let Some((group, node)) = changes.memory.records.get(&id).and_then(|record| named(record)) {
+            changes.notes.push(Note::DrainAbandoned { group, node, why: why.to_owned() });
         }
     }
 }
@@ -252,88 +252,87 @@ fn named(record: &Record) -> Option<(NodeGroupId, NodeName)> {
 }
 
 /// Begins to let a node go; one that goes already goes on, for this reason from now on.
-fn begin(draft: &mut Draft<'_>, id: RecordId, why: DrainReason) {
-    let Some(record) = draft.memory.records.get(&id) else { return };
+fn begin<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, id: RecordId, why: DrainReason) {
+    let Some(record) = changes.memory.records.get(&id) else { return };
     let Some((group, node)) = named(record) else { return };
-    let pods = draft.seat(record).and_then(|seat| seat.node()).map(|node| node.gpu_pods.clone()).unwrap_or_default();
-    draft.notes.push(Note::Disruption { group, node, why: why.clone() });
-    let known = draft.memory.disruptions.get(&id).filter(|disruption| disruption.is_open());
+    let pods = changes.seat(record).and_then(|seat| seat.node()).map(|node| node.gpu_pods.clone()).unwrap_or_default();
+    changes.notes.push(Note::Disruption { group, node, why: why.clone() });
+    let known = changes.memory.disruptions.get(&id).filter(|disruption| disruption.is_open());
     let (stage, asked) = known.map_or((Stage::Closing, false), |disruption| (disruption.stage.clone(), disruption.asked));
-    draft.memory.disruptions.insert(id, Arc::new(Disruption { why, since: draft.now, stage, asked, pods }));
+    changes.memory.disruptions.insert(id, Arc::new(Disruption { why, since: pass.now, stage, asked, pods }));
 }
 
 /// Nodes on capacity that ends leave, all at once: the cloud takes them otherwise.
-fn capacity_ends(draft: &mut Draft<'_>, ending: BTreeMap<RecordId, DrainReason>) {
+fn capacity_ends<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, ending: BTreeMap<RecordId, DrainReason>) {
     for (id, why) in ending {
-        let known = draft.memory.disruptions.get(&id);
+        let known = changes.memory.disruptions.get(&id);
         // One that was to move back to spot goes for the better reason.
         let stays = |disruption: &Disruption| matches!(disruption.stage, Stage::DrainAbandoned { .. });
         let anew = known.is_none_or(|disruption| stays(disruption) || !disruption.ends_anyway());
         if anew {
-            begin(draft, id, why);
+            begin(pass, changes, id, why);
         }
     }
 }
 
 /// Nodes that go are closed and emptied, again and again, and ended when they are empty.
-fn empty(draft: &mut Draft<'_>) {
+fn empty<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let open: Vec<(RecordId, Arc<Disruption>)> =
-        draft.memory.disruptions.iter().filter(|(_, l)| l.is_open()).map(|(id, l)| (*id, Arc::clone(l))).collect();
+        changes.memory.disruptions.iter().filter(|(_, l)| l.is_open()).map(|(id, l)| (*id, Arc::clone(l))).collect();
     for (id, disruption) in open {
-        let Some(record) = draft.memory.records.get(&id) else { continue };
+        let Some(record) = changes.memory.records.get(&id) else { continue };
         let State::Registered { purchase, instance, .. } = &record.state else { continue };
         // Without its Node nobody knows what runs on it.
-        let Some((seat, node)) = draft.seat(record).and_then(|seat| Some((seat, seat.node()?))) else { continue };
+        let Some((seat, node)) = changes.seat(record).and_then(|seat| Some((seat, seat.node()?))) else { continue };
         if let Stage::Emptying { closed_at, counted_at, left, .. } = disruption.stage {
-            let closed = node.cordon.is_closed() && counted_at >= Draft::after(closed_at, CLOSED_FOR);
-            if closed && left == 0 && !node.is_busy() && draft.guards(record, &seat).is_none() {
-                let state = State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: draft.now };
-                let pool = draft.group(&record.group).map(|group| group.pool.clone());
-                draft.set_state(id, state);
-                draft
+            let closed = node.cordon.is_closed() && counted_at >= after(closed_at, CLOSED_FOR);
+            if closed && left == 0 && !node.is_busy() && changes.guards(record, &seat).is_none() {
+                let state = State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: pass.now };
+                let pool = pass.group(&record.group).map(|group| group.pool.clone());
+                changes.set_state(pass, id, state);
+                changes
                     .memory
                     .disruptions
                     .insert(id, Arc::new(Disruption { stage: Stage::Ending, ..Disruption::clone(&disruption) }));
                 if let (true, Some(pool)) = (disruption.moves_work(), pool) {
-                    let moves = Arc::make_mut(draft.memory.moves.entry(pool).or_default());
+                    let moves = Arc::make_mut(changes.memory.moves.entry(pool).or_default());
                     moves.began_at = Some(disruption.since);
                     if let DrainReason::BackToSpot { market, .. } = &disruption.why {
                         moves.aimed_at = Some(market.clone());
                     }
-                    moves.rests_until = Some(Draft::after(draft.now, PAUSE));
+                    moves.rests_until = Some(after(pass.now, PAUSE));
                 }
                 continue;
             }
             // Pods that were told for a lesser reason, or not all of them, are told at once.
-            if let Some(again) = eviction::again_at(&disruption).filter(|at| *at > draft.now && counted_at >= disruption.since)
-            {
-                draft.look_again_at(again);
+            if let Some(again) = eviction::again_at(&disruption).filter(|at| *at > pass.now && counted_at >= disruption.since) {
+                changes.look_again_at(again);
                 continue;
             }
         }
-        let evict = eviction::whom(draft, record, &seat, node, &disruption);
+        let evict = eviction::whom(pass, changes, record, &seat, node, &disruption);
         let gone_by = disruption.gone_by();
         let told = evict != Evict::Nobody;
-        if let Some(disruption) = draft.memory.disruptions.get_mut(&id).filter(|disruption| told && !disruption.asked) {
+        if let Some(disruption) = changes.memory.disruptions.get_mut(&id).filter(|disruption| told && !disruption.asked) {
             Arc::make_mut(disruption).asked = true;
         }
         let (node, provider_id) = (node.name.clone(), instance.clone());
-        draft.actions.push(Action::Drain { record: id, node, provider_id, evict, gone_by });
+        changes.actions.push(Action::Drain { record: id, node, provider_id, evict, gone_by });
     }
 }
 
 /// Nodes that we closed, and that are neither let go nor set aside, take pods again; our mark goes also where somebody else has opened them.
-fn open_again(draft: &mut Draft<'_>) {
+fn open_again<'a>(changes: &mut Changes<'a>) {
     let mut actions = Vec::new();
-    for (record, seat) in draft.seated() {
+    for (record, seat) in changes.seated() {
         let State::Registered { instance, .. } = &record.state else { continue };
         let marked = |node: &&Arc<NodeFacts>| matches!(node.cordon, Cordon::Ours | Cordon::MarkLeft);
         let Some(node) = seat.node().filter(marked) else { continue };
-        let goes = draft.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open());
-        let cordoned = draft.memory.cordons.get(&record.id).is_some_and(|cordoned| cordoned.is_closed());
+        let goes = changes.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open());
+        let cordoned = changes.memory.cordons.get(&record.id).is_some_and(|cordoned| cordoned.is_closed());
         if !goes && !cordoned {
             actions.push(Action::Uncordon { node: node.name.clone(), provider_id: instance.clone() });
         }
     }
-    draft.actions.extend(actions);
+    changes.actions.extend(actions);
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Draft, is_fresh};
+use super::is_fresh;
+use super::pass::{Changes, Pass, after};
 use crate::base::ids::{NodeGroupId, OrderId, RecordId};
 use crate::base::sabotage;
 use crate::base::units::UsdPerHour;
@@ -21,64 +22,73 @@ use crate::state::record::{Purchase, Record, State};
 /// Buys what is wanted, order by order. An order that no offer is left for is settled: nothing had, and nothing else on its way to the
 /// group → its records fail, so that the autoscaler turns to another group at once; else → the rest is dropped and the group is closed
 /// while its markets are shut.
-pub(super) fn buy(draft: &mut Draft<'_>) {
+pub(super) fn buy<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut wanted: BTreeMap<(Option<OrderId>, NodeGroupId), Vec<RecordId>> = BTreeMap::new();
-    for record in draft.memory.records.values().filter(|r| r.state == State::Wanted) {
+    for record in changes.memory.records.values().filter(|r| r.state == State::Wanted) {
         wanted.entry((record.order, record.group.clone())).or_default().push(record.id);
     }
     if wanted.is_empty() {
         return;
     }
-    let mut usage = draft.take_usage();
+    let mut usage = changes.take_usage(pass);
     for ((order, group_id), ids) in wanted {
-        let (snapshot, now) = (draft.snapshot, draft.now);
+        let (snapshot, now) = (pass.snapshot, pass.now);
         let fresh = |group: &Group| is_fresh(snapshot, group, now);
         // The order was accepted as a whole, so its own claims must not stand in its way: they are taken out of the count, and each
         // node counts again as it is bought.
-        let count = |usage: &mut Usage, draft: &Draft<'_>, add: bool| {
+        let count = |usage: &mut Usage, pass: &Pass<'_>, changes: &Changes<'_>, add: bool| {
             // What was bought is in the count that the filling returned.
-            let records = ids.iter().filter_map(|id| draft.memory.records.get(id)).filter(|record| record.purchase().is_none());
+            let records =
+                ids.iter().filter_map(|id| changes.memory.records.get(id)).filter(|record| record.purchase().is_none());
             for record in records {
-                let Some(group) = group_of(record, &draft.memory, draft.catalogue) else { continue };
+                let Some(group) = group_of(record, &changes.memory, pass.catalogue) else { continue };
                 if add {
-                    usage.add(record, group, draft.catalogue, draft.wall)
+                    usage.add(record, group, pass.catalogue, pass.wall)
                 } else {
-                    usage.remove(record, group, draft.catalogue, draft.wall)
+                    usage.remove(record, group, pass.catalogue, pass.wall)
                 }
             }
         };
-        count(&mut usage, draft, false);
-        if let Some(group) = draft.catalogue.groups.get(&group_id).cloned() {
-            usage = fill_order(draft, &usage, order, &group, &ids, &fresh);
+        count(&mut usage, pass, changes, false);
+        if let Some(group) = pass.catalogue.groups.get(&group_id).cloned() {
+            usage = fill_order(pass, changes, &usage, order, &group, &ids, &fresh);
         } else {
-            settle(draft, order, &group_id, &ids, RefusalKind::Config, "its pool is no longer in the policy");
+            settle(pass, changes, order, &group_id, &ids, RefusalKind::Config, "its pool is no longer in the policy");
             let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
             let group = Some(group_id.clone());
-            draft.explanations.push(Explanation { order, group, asked, found: 0, candidates: Vec::new(), proof: Proof::Best });
+            changes.explanations.push(Explanation {
+                order,
+                group,
+                asked,
+                found: 0,
+                candidates: Vec::new(),
+                proof: Proof::Best,
+            });
         }
-        count(&mut usage, draft, true);
+        count(&mut usage, pass, changes, true);
     }
 }
 
 /// Fills one order; `usage` is without its claims. Returns it with what was bought.
-fn fill_order(
-    draft: &mut Draft<'_>,
+fn fill_order<'a>(
+    pass: &Pass<'a>,
+    changes: &mut Changes<'a>,
     usage: &Usage,
     order: Option<OrderId>,
     group: &Group,
     ids: &[RecordId],
     fresh: &dyn Fn(&Group) -> bool,
 ) -> Usage {
-    let (catalogue, now, wall) = (draft.catalogue, draft.now, draft.wall);
+    let (catalogue, now, wall) = (pass.catalogue, pass.now, pass.wall);
     let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     // The choice is explained as it stood before the order: what bars an offer then is not what the order itself used up.
-    let scales = Scales { catalogue, memory: &draft.memory, usage, fresh, times: draft.times() };
+    let scales = Scales { catalogue, memory: &changes.memory, usage, fresh, times: pass.times() };
     let (eligible, barred) = scales.rank([group]);
     let before = scales.explain(&eligible, &barred, &[]);
     let allocation = allocate(&scales, &[group], asked);
     let wished = allocation.found();
     let Allocation { runs, proof, usage: all_bought } = allocation;
-    let is_again = |id: &RecordId| draft.memory.records.get(id).is_some_and(|record| record.attempts > 0);
+    let is_again = |id: &RecordId| changes.memory.records.get(id).is_some_and(|record| record.attempts > 0);
     let elsewhere = ids.iter().any(is_again).then(|| best_elsewhere(&scales, group)).flatten();
     let bought: Vec<(Market, UsdPerHour, bool, u32)> = runs
         .iter()
@@ -92,9 +102,9 @@ fn fill_order(
     let mut markets =
         bought.iter().flat_map(|(market, price, better, nodes)| (0..*nodes).map(move |_| (market, *price, *better)));
     for id in ids {
-        let again = draft.memory.records.get(id).is_some_and(|record| record.attempts > 0);
+        let again = changes.memory.records.get(id).is_some_and(|record| record.attempts > 0);
         let bought = markets.next().filter(|(_, _, better)| !(again && *better));
-        let bought = bought.filter(|(market, price, _)| launch(draft, group, *id, market, *price));
+        let bought = bought.filter(|(market, price, _)| launch(pass, changes, group, *id, market, *price));
         let Some((market, ..)) = bought else {
             left.push(*id);
             continue;
@@ -108,31 +118,31 @@ fn fill_order(
     let filled = if found == wished {
         all_bought
     } else {
-        let bought = ids.iter().filter(|id| !left.contains(id)).filter_map(|id| draft.memory.records.get(id));
+        let bought = ids.iter().filter(|id| !left.contains(id)).filter_map(|id| changes.memory.records.get(id));
         bought.fold(usage.clone(), |mut filled, record| {
             filled.add(record, group, catalogue, wall);
             filled
         })
     };
     let mut candidates = retell(before, &chosen);
-    let after = Scales { catalogue, memory: &draft.memory, usage: &filled, fresh, times: draft.times() };
-    tell_binding(&mut candidates, &after, !left.is_empty());
-    mark_ends(&after, &mut candidates, !left.is_empty());
+    let bought = Scales { catalogue, memory: &changes.memory, usage: &filled, fresh, times: pass.times() };
+    tell_binding(&mut candidates, &bought, !left.is_empty());
+    mark_ends(&bought, &mut candidates, !left.is_empty());
     if !left.is_empty() {
-        let (_, barred) = after.rank([group]);
-        let reason = why_nothing(&barred, draft, group);
+        let (_, barred) = bought.rank([group]);
+        let reason = why_nothing(&barred, changes, group);
         // Nothing waits forever for an inventory to come back or a trial to end: past the boot deadline the autoscaler is told.
         let waiting = barred.iter().any(|(_, _, why)| matches!(why, Barred::OnTrial | Barred::SupplierStale));
-        let ordered = left.iter().filter_map(|id| draft.memory.records.get(id)).map(|record| record.ordered_at).min();
-        let deadline = ordered.map(|at| Draft::after(at, catalogue.policy.boot_deadline)).filter(|_| waiting);
+        let ordered = left.iter().filter_map(|id| changes.memory.records.get(id)).map(|record| record.ordered_at).min();
+        let deadline = ordered.map(|at| after(at, catalogue.policy.boot_deadline)).filter(|_| waiting);
         if let Some(deadline) = deadline {
-            draft.look_again_at(deadline);
+            changes.look_again_at(deadline);
         }
         if !waiting || deadline.is_some_and(|at| at <= now) {
-            settle(draft, order, &group.id, &left, reason.0, &reason.1);
+            settle(pass, changes, order, &group.id, &left, reason.0, &reason.1);
         }
     }
-    draft.explanations.push(Explanation { order, group: Some(group.id.clone()), asked, found, candidates, proof });
+    changes.explanations.push(Explanation { order, group: Some(group.id.clone()), asked, found, candidates, proof });
     filled
 }
 
@@ -149,27 +159,34 @@ fn best_elsewhere(scales: &Scales<'_>, group: &Group) -> Option<usize> {
 }
 
 /// Writes down that a record is being launched; whether it could be.
-fn launch(draft: &mut Draft<'_>, group: &Group, id: RecordId, market: &Market, price: UsdPerHour) -> bool {
-    let Some(entry) = draft.memory.records.get_mut(&id) else { return false };
+fn launch<'a>(
+    pass: &Pass<'a>,
+    changes: &mut Changes<'a>,
+    group: &Group,
+    id: RecordId,
+    market: &Market,
+    price: UsdPerHour,
+) -> bool {
+    let Some(entry) = changes.memory.records.get_mut(&id) else { return false };
     let attempt = entry.attempts.saturating_add(1);
-    let cluster = draft.catalogue.policy.cluster.clone();
+    let cluster = pass.catalogue.policy.cluster.clone();
     let Ok(key) = (KeyParts { cluster, group: group.id.clone(), record: id, attempt }).key() else {
         return false;
     };
     let changed = std::sync::Arc::make_mut(entry);
     changed.attempts = attempt;
-    let purchase = Purchase { key, market: market.clone(), price, boot_within: draft.catalogue.policy.boot_deadline };
-    changed.state = State::Launching { purchase, since: draft.now, retry_at: None };
+    let purchase = Purchase { key, market: market.clone(), price, boot_within: pass.catalogue.policy.boot_deadline };
+    changed.state = State::Launching { purchase, since: pass.now, retry_at: None };
     true
 }
 
 /// Why nothing is left to try, as a class and in words: the first refusal there was, else the first limit that binds.
 fn why_nothing(
     barred: &[(&Group, &crate::market::offer::Offer, Barred)],
-    draft: &Draft<'_>,
+    changes: &Changes<'_>,
     group: &Group,
 ) -> (RefusalKind, String) {
-    let refused = group.offers.iter().find_map(|offer| draft.memory.refused.get(&offer.market).map(|b| (offer, b)));
+    let refused = group.offers.iter().find_map(|offer| changes.memory.refused.get(&offer.market).map(|b| (offer, b)));
     if let Some((offer, backoff)) = refused {
         return (backoff.kind, format!("{}: {}", offer.market, backoff.message));
     }
@@ -183,15 +200,16 @@ fn why_nothing(
 }
 
 /// Settles the records of an order that no offer is left for.
-fn settle(
-    draft: &mut Draft<'_>,
+fn settle<'a>(
+    pass: &Pass<'a>,
+    changes: &mut Changes<'a>,
     order: Option<OrderId>,
     group: &NodeGroupId,
     left: &[RecordId],
     kind: RefusalKind,
     message: &str,
 ) {
-    let others = || draft.memory.records.values().filter(|r| r.group == *group && !left.contains(&r.id));
+    let others = || changes.memory.records.values().filter(|r| r.group == *group && !left.contains(&r.id));
     let sibling = |r: &Record| order.is_some() && r.order == order;
     // An error in a group makes the autoscaler forget all that is on its way there, whichever order it came with.
     let coming = |r: &Record| r.is_coming() && !sabotage::on("coming-by-order");
@@ -206,41 +224,41 @@ fn settle(
     });
     let nodes = u32::try_from(left.len()).unwrap_or(u32::MAX);
     // What the autoscaler did not ask for it need not see fail.
-    let own = left.iter().filter_map(|id| draft.memory.records.get(id)).all(|record| record.credited_to.is_none());
+    let own = left.iter().filter_map(|id| changes.memory.records.get(id)).all(|record| record.credited_to.is_none());
     if sabotage::on("stock-out-waits") {
         return;
     }
     if own || (had && !sabotage::on("part-as-placeholders")) || sabotage::on("failed-dropped") {
         for id in left {
-            draft.remove_record(*id);
+            changes.remove_record(*id);
         }
-        draft.notes.push(Note::OrderShort { order, group: group.clone(), nodes, message: message.to_owned() });
+        changes.notes.push(Note::OrderShort { order, group: group.clone(), nodes, message: message.to_owned() });
     } else if !open {
         for id in left {
-            let state = State::Failed { kind, message: message.to_owned(), at: draft.now, purchase: None, instance: None };
-            draft.set_state(*id, state);
+            let state = State::Failed { kind, message: message.to_owned(), at: pass.now, purchase: None, instance: None };
+            changes.set_state(pass, *id, state);
         }
         let note = Note::OrderFailed { order, group: group.clone(), nodes, kind, message: message.to_owned() };
-        draft.notes.push(note);
+        changes.notes.push(note);
     }
     // Otherwise a launch is still open: its outcome decides between the two, in the pass that it wakes.
 }
 
 /// Asks for every launch that is written down and not under way: in this pass's choices, after a crash, after an unclear answer. The
 /// key is the same each time, so nothing is bought twice.
-pub(super) fn ask_again(draft: &mut Draft<'_>) {
+pub(super) fn ask_again<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut launches = Vec::new();
     let mut retries = Vec::new();
-    for record in draft.memory.records.values() {
+    for record in changes.memory.records.values() {
         let State::Launching { purchase, retry_at, .. } = &record.state else { continue };
-        if draft.snapshot.launching.contains(&purchase.key) {
+        if pass.snapshot.launching.contains(&purchase.key) {
             continue;
         }
-        if let Some(at) = retry_at.filter(|at| *at > draft.now) {
+        if let Some(at) = retry_at.filter(|at| *at > pass.now) {
             retries.push(at);
             continue;
         }
-        let Some(group) = draft.group_of(record) else { continue };
+        let Some(group) = pass.group_of(record) else { continue };
         launches.push(Action::Launch {
             record: record.id,
             supplier: group.supplier.clone(),
@@ -253,8 +271,8 @@ pub(super) fn ask_again(draft: &mut Draft<'_>) {
             price: purchase.price,
         });
     }
-    draft.actions.extend(launches);
+    changes.actions.extend(launches);
     for at in retries {
-        draft.look_again_at(at);
+        changes.look_again_at(at);
     }
 }

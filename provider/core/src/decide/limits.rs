@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::SignedDuration;
 
 use super::cleanup::{Blocked, HeldBy};
-use super::{Draft, is_fresh, minimums};
+use super::pass::{Changes, Pass, after};
+use super::{is_fresh, minimums};
 use crate::base::ids::{NodeGroupId, PoolName};
 use crate::base::kinds::{Taint, TaintEffect};
 use crate::base::sabotage;
@@ -25,15 +26,20 @@ pub const UNUSED_AFTER: SignedDuration = SignedDuration::from_mins(15);
 
 /// The limits of every group: those of the catalogue, and those of removed pools until they are empty. `held` is how many nodes of each group
 /// are kept from the autoscaler.
-pub(super) fn of_groups(draft: &mut Draft<'_>, usage: &Usage, held: &HeldBy) -> BTreeMap<NodeGroupId, GroupLimits> {
-    let uncredited = uncredited(draft);
-    let (snapshot, now, wall) = (draft.snapshot, draft.now, draft.wall);
+pub(super) fn of_groups<'a>(
+    pass: &Pass<'a>,
+    changes: &mut Changes<'a>,
+    usage: &Usage,
+    held: &HeldBy,
+) -> BTreeMap<NodeGroupId, GroupLimits> {
+    let uncredited = uncredited(pass, changes);
+    let (snapshot, now, wall) = (pass.snapshot, pass.now, pass.wall);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
     let mut limits = BTreeMap::new();
     {
-        let scales = Scales { catalogue: draft.catalogue, memory: &draft.memory, usage, fresh: &fresh, times: draft.times() };
+        let scales = Scales { catalogue: pass.catalogue, memory: &changes.memory, usage, fresh: &fresh, times: pass.times() };
         let mut open: BTreeMap<(&PoolName, &str), Vec<(&Group, i64)>> = BTreeMap::new();
-        for (group, held) in draft.catalogue.groups.values().zip(held.listed()) {
+        for (group, held) in pass.catalogue.groups.values().zip(held.listed()) {
             let target = usage.target(&group.id);
             let (mut eligible, barred) = scales.rank([group.as_ref()]);
             let room = eligible.iter().map(|e| e.room).max().unwrap_or(0);
@@ -69,9 +75,9 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, usage: &Usage, held: &HeldBy) -> 
         }
         unlist_dominated(&open, &mut limits);
     }
-    for (id, remembered) in &draft.memory.groups {
+    for (id, remembered) in &changes.memory.groups {
         let target = usage.target(id);
-        if target > 0 && !draft.catalogue.groups.contains_key(id) {
+        if target > 0 && !pass.catalogue.groups.contains_key(id) {
             let Blocked { busy, paid, free } = held.remembered(id);
             let closed = Some(Closed::Removed);
             let gone = GroupLimits {
@@ -90,32 +96,31 @@ pub(super) fn of_groups(draft: &mut Draft<'_>, usage: &Usage, held: &HeldBy) -> 
             limits.insert(remembered.group.id.clone(), gone);
         }
     }
-    minimums::set(draft, usage, &mut limits);
-    let moments = next_moments(draft);
+    minimums::set(pass, changes, usage, &mut limits);
+    let moments = next_moments(pass, changes);
     for at in moments {
-        draft.look_again_at(at);
+        changes.look_again_at(at);
     }
     limits
 }
 
 /// Moments at which a limit can change with no new fact.
-fn next_moments(draft: &Draft<'_>) -> Vec<jiff::Timestamp> {
-    let lapses = draft.catalogue.groups.values().flat_map(|g| &g.offers).filter_map(|offer| {
-        let quote = offer.quote(draft.wall).ok()?;
+fn next_moments(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<jiff::Timestamp> {
+    let lapses = pass.catalogue.groups.values().flat_map(|g| &g.offers).filter_map(|offer| {
+        let quote = offer.quote(pass.wall).ok()?;
         quote.lapses_at()
     });
-    let backoffs = draft.memory.refused.values().map(|b| b.until);
-    let credits =
-        draft.memory.records.values().filter(|r| r.is_coming()).map(|r| Draft::after(r.ordered_at, UNCREDITED_AT_MOST));
-    let stale = draft
+    let backoffs = changes.memory.refused.values().map(|b| b.until);
+    let credits = changes.memory.records.values().filter(|r| r.is_coming()).map(|r| after(r.ordered_at, UNCREDITED_AT_MOST));
+    let stale = pass
         .snapshot
         .suppliers
         .values()
         .flatten()
-        .map(|i| Draft::after(i.as_of, super::STALE_INVENTORY + SignedDuration::from_secs(1)));
-    let commitments = draft.catalogue.policy.commitments.iter().flat_map(Commitment::moments);
-    let on_wall = lapses.chain(commitments).map(|at| draft.times().when_wall_shows(at));
-    on_wall.chain(backoffs).chain(credits).chain(stale).filter(|at| *at > draft.now).collect()
+        .map(|i| after(i.as_of, super::STALE_INVENTORY + SignedDuration::from_secs(1)));
+    let commitments = pass.catalogue.policy.commitments.iter().flat_map(Commitment::moments);
+    let on_wall = lapses.chain(commitments).map(|at| pass.times().when_wall_shows(at));
+    on_wall.chain(backoffs).chain(credits).chain(stale).filter(|at| *at > pass.now).collect()
 }
 
 /// Of a pool's open groups in one zone, those that another makes pointless are not worth listing, unless they have nodes.
@@ -152,10 +157,10 @@ fn keeping_away(taints: &[Taint]) -> impl Iterator<Item = &Taint> {
     taints.iter().filter(|t| t.effect != TaintEffect::PreferNoSchedule && t.key != SHAPE_TAINT)
 }
 
-fn uncredited<'a>(draft: &Draft<'a>) -> Uncredited<'a> {
+fn uncredited<'a>(pass: &Pass<'a>, changes: &Changes<'a>) -> Uncredited<'a> {
     let mut by_taints: Vec<(BTreeSet<&Taint>, u32)> = Vec::new();
-    for record in draft.memory.records.values().filter(|r| r.is_uncredited(draft.memory.session, draft.now)) {
-        let Some(group) = draft.group(&record.group) else { continue };
+    for record in changes.memory.records.values().filter(|r| r.is_uncredited(changes.memory.session, pass.now)) {
+        let Some(group) = pass.group(&record.group) else { continue };
         let taints = keeping_away(&group.template.taints).collect();
         match by_taints.iter_mut().find(|(t, _)| *t == taints) {
             Some((_, n)) => *n += 1,

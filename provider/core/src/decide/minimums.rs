@@ -13,8 +13,8 @@ mod ledger;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Draft;
 use super::floors::{self, BLIND, Count, UNCALLED, count};
+use super::pass::{Changes, Pass, after};
 use crate::base::ids::NodeGroupId;
 use crate::base::sabotage;
 use crate::base::units::UsdPerHour;
@@ -30,41 +30,41 @@ type Limits = BTreeMap<NodeGroupId, GroupLimits>;
 
 /// Sets `minSize` of every group, never above its `maxSize`. Free nodes that are kept because they are paid for are held by annotation alone.
 /// It is above the target only where nodes are missing of `minNodes` or of a warm floor: an autoscaler that raises groups to it buys them.
-pub(super) fn set(draft: &mut Draft<'_>, usage: &Usage, limits: &mut Limits) {
+pub(super) fn set<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, usage: &Usage, limits: &mut Limits) {
     for limit in limits.values_mut() {
         let held = limit.busy.saturating_add(limit.free.window).saturating_add(limit.free.floor);
         limit.min = if sabotage::on("min-without-busy") { 0 } else { held.min(limit.target) };
     }
-    let policy = Arc::clone(&draft.catalogue.policy);
-    let floors = draft.floors.iter().any(Option::is_some);
+    let policy = Arc::clone(&pass.catalogue.policy);
+    let floors = changes.floors.iter().any(Option::is_some);
     if !floors && policy.pools.iter().all(|pool| pool.limits.min_nodes == 0) {
         return;
     }
-    let counts = if floors { count(draft) } else { Vec::new() };
-    let mut ledger = Ledger::new(draft, usage);
-    let rising: Vec<u32> = policy.pools.iter().map(|pool| min_nodes(draft, pool, &mut ledger, limits)).collect();
+    let counts = if floors { count(pass, changes) } else { Vec::new() };
+    let mut ledger = Ledger::new(pass, usage);
+    let rising: Vec<u32> = policy.pools.iter().map(|pool| min_nodes(pass, changes, pool, &mut ledger, limits)).collect();
     let pools = policy.pools.iter().zip(rising).enumerate();
     let mut turns: Vec<_> = pools.map(|(at, (pool, rising))| (at, pool, rising)).collect();
     // What stands raised goes first: the autoscaler may be about to ask for it.
-    turns.sort_by_key(|(_, pool, _)| draft.memory.floors.get(&pool.name).is_none_or(|known| known.raised.is_empty()));
+    turns.sort_by_key(|(_, pool, _)| changes.memory.floors.get(&pool.name).is_none_or(|known| known.raised.is_empty()));
     let mut stands = Vec::new();
     for (at, pool, rising) in turns {
-        let wanted = draft.floors.get(at).cloned().flatten();
+        let wanted = changes.floors.get(at).cloned().flatten();
         if let (Some(wanted), Some(count)) = (wanted, counts.get(at)) {
-            stands.push((at, warm(draft, pool, &wanted, count, (usage, &mut ledger, rising), limits)));
+            stands.push((at, warm(pass, changes, pool, &wanted, count, (usage, &mut ledger, rising), limits)));
         }
     }
     stands.sort_by_key(|(at, _)| *at);
-    draft.floors_stand.extend(stands.into_iter().map(|(_, stands)| stands));
+    changes.floors_stand.extend(stands.into_iter().map(|(_, stands)| stands));
 }
 
 /// Keeps `minNodes` of a pool. How many nodes they are raised above the target by.
-fn min_nodes(draft: &Draft<'_>, pool: &Pool, ledger: &mut Ledger<'_>, limits: &mut Limits) -> u32 {
+fn min_nodes(pass: &Pass<'_>, changes: &Changes<'_>, pool: &Pool, ledger: &mut Ledger<'_>, limits: &mut Limits) -> u32 {
     let mut left = pool.limits.min_nodes;
     if left == 0 {
         return 0;
     }
-    let mut order: Vec<(bool, i64, NodeGroupId)> = draft
+    let mut order: Vec<(bool, i64, NodeGroupId)> = pass
         .catalogue
         .pool_groups(&pool.name)
         .filter_map(|group| {
@@ -94,7 +94,7 @@ fn min_nodes(draft: &Draft<'_>, pool: &Pool, ledger: &mut Ledger<'_>, limits: &m
     }
     for (_, _, id) in &order {
         let Some(limit) = limits.get(id).filter(|l| l.listed) else { continue };
-        let more = ledger.take(&draft.memory, id, limit.max.saturating_sub(limit.target).min(left));
+        let more = ledger.take(&changes.memory, id, limit.max.saturating_sub(limit.target).min(left));
         left -= more;
         if let Some(floor) = floors.get_mut(id) {
             *floor += more;
@@ -113,21 +113,22 @@ fn raise(limits: &mut Limits, group: &NodeGroupId, min: u32) {
 }
 
 /// Keeps the free nodes of a pool's warm floor, and raises groups for those that are missing; `rising` of them come for `minNodes`.
-fn warm(
-    draft: &mut Draft<'_>,
+fn warm<'a>(
+    pass: &Pass<'a>,
+    changes: &mut Changes<'a>,
     pool: &Pool,
     wanted: &Wanted,
     count: &Count<'_>,
     (usage, ledger, rising): (&Usage, &mut Ledger<'_>, u32),
     limits: &mut Limits,
 ) -> FloorStands {
-    let blind = draft.snapshot.cluster.is_none();
+    let blind = pass.snapshot.cluster.is_none();
     keep(wanted.nodes, count, limits);
     let missing = if blind { 0 } else { count.missing(wanted.nodes).saturating_sub(rising) };
     // Buffers ask for what is missing where they are served: raised as well, it would be bought twice.
-    let by_min_size = pool.warm_floor.as_ref().is_none_or(|floor| floor.raises_min_size(draft.snapshot.buffers));
+    let by_min_size = pool.warm_floor.as_ref().is_none_or(|floor| floor.raises_min_size(pass.snapshot.buffers));
     let asked = if by_min_size { missing } else { 0 };
-    let raised = share_out(draft, pool, asked, ledger, limits);
+    let raised = share_out(pass, changes, pool, asked, ledger, limits);
     let mut price = UsdPerHour::ZERO;
     for (id, nodes) in &raised {
         if let Some(limit) = limits.get(id) {
@@ -137,27 +138,27 @@ fn warm(
         }
     }
     let found: u32 = raised.values().sum();
-    let now = draft.now;
+    let now = pass.now;
     let unmet = count.free < wanted.nodes;
     // An autoscaler that comes is given its time from its first call on.
-    let asks_at_all = draft.memory.session.is_some();
-    floors::update(draft, &pool.name, |known| {
+    let asks_at_all = changes.memory.session.is_some();
+    floors::update(changes, &pool.name, |known| {
         known.unmet_since = unmet.then(|| known.unmet_since.unwrap_or(now));
         // It is shown another group: its time begins again, as it does with each order for a floor.
         let moved = raised.keys().any(|id| !known.raised.contains_key(id));
         known.unasked = (found > 0 && asks_at_all).then(|| Unasked::go_on(known.unasked.filter(|_| !moved), now));
         known.raised = raised;
     });
-    let known = draft.memory.floors.get(&pool.name).cloned().unwrap_or_default();
+    let known = changes.memory.floors.get(&pool.name).cloned().unwrap_or_default();
     if let Some(unasked) = known.unasked {
-        draft.look_again_at(Draft::after(unasked.since, ASKED_WITHIN));
-        draft.look_again_at(Draft::after(unasked.seen, LOOK_EVERY));
+        changes.look_again_at(after(unasked.since, ASKED_WITHIN));
+        changes.look_again_at(after(unasked.seen, LOOK_EVERY));
     }
     let is_open = |group: &Arc<Group>| limits.get(&group.id).is_some_and(|limit| limit.closed.is_none());
     let barred = match by_min_size {
         true => asked.saturating_sub(found),
         // What the autoscaler asks for through buffers it cannot have while every group is closed.
-        false if draft.catalogue.pool_groups(&pool.name).any(is_open) => 0,
+        false if pass.catalogue.pool_groups(&pool.name).any(is_open) => 0,
         false => missing,
     };
     let mut prices = count.prices.clone();
@@ -171,7 +172,7 @@ fn warm(
         coming: count.coming,
         usd_per_hour: prices.iter().take(kept).fold(price, |sum, one| sum.plus(*one)),
         unmet_since: known.unmet_since,
-        blocked: blocked(draft, (pool, wanted.nodes), unmet.then_some((barred, blind, count)), (usage, ledger), limits),
+        blocked: blocked(pass, changes, (pool, wanted.nodes), unmet.then_some((barred, blind, count)), (usage, ledger), limits),
     }
 }
 
@@ -189,7 +190,8 @@ fn keep(wanted: u32, count: &Count<'_>, limits: &mut Limits) {
 
 /// By how many nodes which groups are raised. Those that were raised before stay so while they can: the autoscaler may be about to ask.
 fn share_out(
-    draft: &Draft<'_>,
+    pass: &Pass<'_>,
+    changes: &Changes<'_>,
     pool: &Pool,
     missing: u32,
     ledger: &mut Ledger<'_>,
@@ -201,20 +203,20 @@ fn share_out(
         limit.map_or(0, |limit| limit.max.saturating_sub(limit.target.max(limit.min)))
     };
     let mut left = missing;
-    for (id, nodes) in draft.memory.floors.get(&pool.name).iter().flat_map(|known| &known.raised) {
-        let nodes = ledger.take(&draft.memory, id, (*nodes).min(left).min(room(id)));
+    for (id, nodes) in changes.memory.floors.get(&pool.name).iter().flat_map(|known| &known.raised) {
+        let nodes = ledger.take(&changes.memory, id, (*nodes).min(left).min(room(id)));
         if nodes > 0 {
             left -= nodes;
             raised.insert(id.clone(), nodes);
         }
     }
-    let groups = draft.catalogue.pool_groups(&pool.name).map(AsRef::as_ref);
+    let groups = pass.catalogue.pool_groups(&pool.name).map(AsRef::as_ref);
     let open = |group: &&Group| room(&group.id) > raised.get(&group.id).copied().unwrap_or(0);
     let groups: Vec<&Group> = if left > 0 { groups.filter(open).collect() } else { Vec::new() };
     if groups.is_empty() {
         return raised;
     }
-    for (id, nodes) in ledger.choose(&draft.memory, &groups, left) {
+    for (id, nodes) in ledger.choose(&changes.memory, &groups, left) {
         *raised.entry(id).or_default() += nodes;
     }
     for (id, nodes) in &mut raised {
@@ -226,7 +228,8 @@ fn share_out(
 
 /// What keeps the missing nodes from coming, or from being warm, in words; `None` where nothing does.
 fn blocked(
-    draft: &Draft<'_>,
+    pass: &Pass<'_>,
+    changes: &Changes<'_>,
     (pool, wanted): (&Pool, u32),
     unmet: Option<(u32, bool, &Count<'_>)>,
     (usage, ledger): (&Usage, &Ledger<'_>),
@@ -260,13 +263,13 @@ fn blocked(
             "{doubtful} {nodes} unhealthy, cordoned, or silent for less than {minutes} min, and {not} replaced while {stay} \
              so"
         );
-        let uncalled = draft.memory.session.is_none().then(|| UNCALLED.to_owned());
+        let uncalled = changes.memory.session.is_none().then(|| UNCALLED.to_owned());
         return (doubtful > 0).then_some(why).or(uncalled);
     }
     let mut limit = None;
     let mut market = None;
     let mut other = None;
-    for group in draft.catalogue.pool_groups(&pool.name) {
+    for group in pass.catalogue.pool_groups(&pool.name) {
         match limits.get(&group.id).and_then(|limit| limit.closed.as_ref()) {
             Some(Closed::Offers(barred)) => {
                 for (at, why) in barred {
@@ -278,7 +281,7 @@ fn blocked(
             }
             Some(why) => other = other.or_else(|| Some(why.to_string())),
             // Open, and full after what was raised.
-            None => limit = limit.or_else(|| ledger.binding(&draft.memory, group, usage)),
+            None => limit = limit.or_else(|| ledger.binding(&changes.memory, group, usage)),
         }
     }
     Some(other.or(limit).or(market).unwrap_or_else(|| "no node group of the pool can grow".to_owned()))

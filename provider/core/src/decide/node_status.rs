@@ -1,6 +1,6 @@
 //! Status updates: verdicts to write on Nodes, and marks to remove from Nodes that no record knows.
 
-use super::Draft;
+use super::pass::{Changes, Pass};
 use crate::base::index::LookupSet;
 use crate::facts::node_status::ShownStatus;
 use crate::facts::snapshot::{Cordon, Hold, NodeFacts};
@@ -10,31 +10,31 @@ use crate::state::node_verdict::Judged;
 
 /// The Nodes that do not bear what is judged of them: changed verdicts first, then changed reasons whose time has come. And of Nodes
 /// without a record, what they still bear of Stoker's is taken back.
-pub(super) fn nodes(draft: &mut Draft<'_>) -> Vec<StatusUpdate> {
-    let Some(cluster) = draft.snapshot.cluster.as_ref() else { return Vec::new() };
+pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<StatusUpdate> {
+    let Some(cluster) = pass.snapshot.cluster.as_ref() else { return Vec::new() };
     let (mut first, mut later, mut waits) = (Vec::new(), Vec::new(), Vec::new());
     let mut seated = 0_usize;
-    for (record, seat) in draft.seated() {
+    for (record, seat) in changes.seated() {
         let Some(node) = seat.node() else { continue };
         seated += 1;
         let judged = record.judged.as_ref();
         match compare(node, judged) {
             StatusMatch::Same => {}
             StatusMatch::Other => first.push(tell(node, judged)),
-            StatusMatch::OtherReason => match node.borne.as_ref().and_then(|borne| borne.retell_at(draft.now)) {
+            StatusMatch::OtherReason => match node.borne.as_ref().and_then(|borne| borne.retell_at(pass.now)) {
                 Some(at) => waits.push(at),
                 None => later.push(tell(node, judged)),
             },
         }
     }
     for at in waits {
-        draft.look_again_at(at);
+        changes.look_again_at(at);
     }
     // Two Nodes of one machine, or one of a machine without a record: rare enough to look for only where the numbers say so.
     if seated != cluster.nodes.len() {
-        let (told, actions) = strays(draft);
+        let (told, actions) = strays(pass, changes);
         first.extend(told);
-        draft.actions.extend(actions);
+        changes.actions.extend(actions);
     }
     first.extend(later);
     first
@@ -42,17 +42,17 @@ pub(super) fn nodes(draft: &mut Draft<'_>) -> Vec<StatusUpdate> {
 
 /// What is taken back of Nodes that no record is of: the memory was lost, or a crash left it there. One at work stays held; one whose
 /// machine is gone is removed as a whole.
-fn strays(draft: &Draft<'_>) -> (Vec<StatusUpdate>, Vec<Action>) {
+fn strays(pass: &Pass<'_>, changes: &Changes<'_>) -> (Vec<StatusUpdate>, Vec<Action>) {
     let (mut told, mut actions) = (Vec::new(), Vec::new());
-    let seated: LookupSet<_> = draft.seated().filter_map(|(_, seat)| Some(&seat.node()?.name)).collect();
-    let unlisted: LookupSet<_> = draft.machines.unlisted.iter().map(|(_, node)| &node.name).collect();
-    let nodes = draft.snapshot.cluster.iter().flat_map(|cluster| cluster.nodes.values());
+    let seated: LookupSet<_> = changes.seated().filter_map(|(_, seat)| Some(&seat.node()?.name)).collect();
+    let unlisted: LookupSet<_> = pass.machines.unlisted.iter().map(|(_, node)| &node.name).collect();
+    let nodes = pass.snapshot.cluster.iter().flat_map(|cluster| cluster.nodes.values());
     for node in nodes.filter(|node| !seated.contains(&node.name) && !unlisted.contains(&node.name)) {
         if compare(node, None) != StatusMatch::Same {
             told.push(tell(node, None));
         }
         // Of a group that nobody knows, whoever sees work is believed.
-        if node.is_busy() || node.provider_id.as_ref().is_some_and(|machine| draft.is_at_work(None, machine)) {
+        if node.is_busy() || node.provider_id.as_ref().is_some_and(|machine| pass.is_at_work(None, machine)) {
             continue;
         }
         if node.scale_down_disabled == Hold::Ours {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::{Draft, reclaims};
+use super::pass::{Changes, Pass, after};
+use super::reclaims;
 use crate::base::ids::{NodeName, ProviderId, RecordId};
 use crate::facts::reading::Interruption;
 use crate::facts::reading::digest::SETTLED;
@@ -33,64 +34,69 @@ impl Notices {
 
 /// Takes in what probes tell. What is only likelier to be taken back than before goes on as it is: most of those machines stay, and a
 /// node that is given up for it costs a boot for sure.
-pub(super) fn hear(draft: &mut Draft<'_>) {
+pub(super) fn hear<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let told = |(node, seen): (&'_ NodeName, &'_ std::sync::Arc<crate::facts::reading::seen::Seen>)| {
         Some((node.clone(), seen.notice?))
     };
-    let told: BTreeMap<NodeName, Notice> = draft.snapshot.seen.iter().filter_map(told).collect();
+    let told: BTreeMap<NodeName, Notice> = pass.snapshot.seen.iter().filter_map(told).collect();
     if told.is_empty() {
         return;
     }
     let mut reclaimed: Vec<(RecordId, ProviderId, Market, Timestamp)> = Vec::new();
-    for record in draft.memory.records.values() {
+    for record in changes.memory.records.values() {
         let State::Registered { purchase, instance, node: Some(node), .. } = &record.state else { continue };
         let Some(said) = told.get(node) else { continue };
         match said.kind {
             Interruption::Reclaim => {
-                let at = said.deadline.unwrap_or_else(|| Draft::after(said.since, notice(&purchase.market.place.cloud)));
-                if !is_past(draft, record.id, said, &purchase.market) {
+                let at = said.deadline.unwrap_or_else(|| after(said.since, notice(&purchase.market.place.cloud)));
+                if !is_past(pass, changes, record.id, said, &purchase.market) {
                     reclaimed.push((record.id, instance.clone(), purchase.market.clone(), at));
                 }
             }
-            Interruption::Maintenance => drop(draft.notices.maintenance.insert(record.id)),
+            Interruption::Maintenance => drop(changes.notices.maintenance.insert(record.id)),
             Interruption::Rebalance | Interruption::Withdrawn => {}
         }
     }
     for (id, instance, market, at) in reclaimed {
-        reclaims::noticed(draft, &instance, &market);
+        reclaims::noticed(pass, changes, &instance, &market);
         // The supplier's own word of the moment is as good as the probe's, and is there when the probe is gone.
-        draft.notices.reclaims.entry(id).and_modify(|(known, _)| *known = at.min(*known)).or_insert((at, Teller::Probe));
+        changes.notices.reclaims.entry(id).and_modify(|(known, _)| *known = at.min(*known)).or_insert((at, Teller::Probe));
     }
 }
 
 /// Whether the longest time is over that any notice of its market leaves, and nothing was begun for it in that time. A probe that fell silent
 /// cannot say that its notice was withdrawn, and pods that are told only now are given no more time than the machine's end gives them.
-fn is_past(draft: &Draft<'_>, record: RecordId, said: &Notice, market: &Market) -> bool {
-    let over = draft.now.duration_since(said.since) > longest_notice(market);
-    over && !draft.memory.disruptions.contains_key(&record)
+fn is_past(pass: &Pass<'_>, changes: &Changes<'_>, record: RecordId, said: &Notice, market: &Market) -> bool {
+    let over = pass.now.duration_since(said.since) > longest_notice(market);
+    over && !changes.memory.disruptions.contains_key(&record)
 }
 
 /// Whether it is sure that nobody announces a record's end any more. A probe that is silent, or has just begun to speak, takes nothing
 /// back, and neither does an inventory that does not list the machine.
-pub(super) fn is_withdrawn(draft: &mut Draft<'_>, record: &Record, by: Teller) -> bool {
+pub(super) fn is_withdrawn<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, record: &Record, by: Teller) -> bool {
     let State::Registered { instance, node, .. } = &record.state else { return false };
-    if draft.notices.reclaims.contains_key(&record.id) {
+    if changes.notices.reclaims.contains_key(&record.id) {
         return false;
     }
     match by {
-        Teller::Supplier => draft.inventory_of(&record.group).is_some_and(|inventory| {
+        Teller::Supplier => pass.inventory_of(&record.group).is_some_and(|inventory| {
             let made = inventory.instances.get(instance);
             made.is_some_and(|made| matches!(made.state, InstanceState::Pending | InstanceState::Running))
         }),
-        Teller::Probe => heard_without(draft, node.as_ref(), |_| true),
+        Teller::Probe => heard_without(pass, changes, node.as_ref(), |_| true),
     }
 }
 
 /// Whether the probe on a node is heard for long enough to have said all that it had to, and announces nothing of that kind.
-pub(super) fn heard_without(draft: &mut Draft<'_>, node: Option<&NodeName>, of_kind: impl Fn(&Notice) -> bool) -> bool {
-    let Some(seen) = node.and_then(|node| draft.snapshot.seen.get(node)) else { return false };
+pub(super) fn heard_without<'a>(
+    pass: &Pass<'a>,
+    changes: &mut Changes<'a>,
+    node: Option<&NodeName>,
+    of_kind: impl Fn(&Notice) -> bool,
+) -> bool {
+    let Some(seen) = node.and_then(|node| pass.snapshot.seen.get(node)) else { return false };
     let Hearing::Heard { since } = seen.hearing else { return false };
-    let settled = Draft::after(since, SETTLED);
-    draft.look_again_at(settled);
-    settled <= draft.now && !seen.notice.as_ref().is_some_and(of_kind)
+    let settled = after(since, SETTLED);
+    changes.look_again_at(settled);
+    settled <= pass.now && !seen.notice.as_ref().is_some_and(of_kind)
 }

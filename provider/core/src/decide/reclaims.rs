@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::Draft;
+use super::pass::{Changes, Pass, after};
 use crate::base::ids::ProviderId;
 use crate::base::index::LookupSet;
 use crate::market::offer::{CapacityType, Market, Place};
@@ -14,18 +14,18 @@ use crate::state::record::{Record, State};
 use crate::state::spot_history::{EXPOSURE_STEP, HALF_LIFE, RegionReclaims, SIBLINGS_WITHIN, SpotHistory};
 
 /// A machine that the cloud will take back. It counts once: now, and not again when it goes, whoever tells of it.
-pub(super) fn noticed(draft: &mut Draft<'_>, made: &ProviderId, market: &Market) {
-    let known = draft.memory.spot.get(&market.place);
+pub(super) fn noticed<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, made: &ProviderId, market: &Market) {
+    let known = changes.memory.spot.get(&market.place);
     if market.capacity_type != CapacityType::Spot || known.is_some_and(|known| known.noticed.contains(made)) {
         return;
     }
-    history(&mut draft.memory, &market.place, draft.now).noticed.insert(made.clone());
-    reclaimed(draft, &market.place);
+    history(&mut changes.memory, &market.place, pass.now).noticed.insert(made.clone());
+    reclaimed(pass, changes, &market.place);
 }
 
 /// A machine that the cloud takes back after all not. Its market is left alone all the same: the cloud was short of it.
-pub(super) fn withdrawn(draft: &mut Draft<'_>, made: &ProviderId, market: &Market) {
-    if let Some(known) = draft.memory.spot.get_mut(&market.place).filter(|known| known.noticed.contains(made)) {
+pub(super) fn withdrawn<'a>(changes: &mut Changes<'a>, made: &ProviderId, market: &Market) {
+    if let Some(known) = changes.memory.spot.get_mut(&market.place).filter(|known| known.noticed.contains(made)) {
         let known = Arc::make_mut(known);
         known.noticed.remove(made);
         known.reclaims.0 = known.reclaims.0.saturating_sub(1000);
@@ -33,27 +33,27 @@ pub(super) fn withdrawn(draft: &mut Draft<'_>, made: &ProviderId, market: &Marke
 }
 
 /// A machine that is gone without being asked to go.
-pub(super) fn lost(draft: &mut Draft<'_>, made: &ProviderId, market: &Market, launched_at: Timestamp) {
+pub(super) fn lost<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, made: &ProviderId, market: &Market, launched_at: Timestamp) {
     if market.capacity_type != CapacityType::Spot {
         return;
     }
-    let ran = seconds_since(launched_at, &draft.memory, draft.now);
-    let known = history(&mut draft.memory, &market.place, draft.now);
+    let ran = seconds_since(launched_at, &changes.memory, pass.now);
+    let known = history(&mut changes.memory, &market.place, pass.now);
     known.exposure = known.exposure.saturating_add(ran);
     if !known.noticed.remove(made) {
-        reclaimed(draft, &market.place);
+        reclaimed(pass, changes, &market.place);
     }
 }
 
 /// Counts a reclaim. The types of a zone go together often enough that those that do are one event of the region: else one zone that
 /// sells three types would count three times.
-fn reclaimed(draft: &mut Draft<'_>, place: &Place) {
+fn reclaimed<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, place: &Place) {
     let of_zone = |other: &Place| other.cloud == place.cloud && other.region == place.region && other.zone == place.zone;
-    let just_now = |known: &SpotHistory| known.event_at.is_some_and(|at| draft.now < Draft::after(at, SIBLINGS_WITHIN));
-    let told = draft.memory.spot.iter().any(|(other, known)| other != place && of_zone(other) && just_now(known));
-    if history(&mut draft.memory, place, draft.now).reclaimed(draft.now) && !told {
-        let region = draft.memory.reclaims.entry((place.cloud.clone(), place.region.clone())).or_default();
-        Arc::make_mut(region).event(draft.now);
+    let just_now = |known: &SpotHistory| known.event_at.is_some_and(|at| pass.now < after(at, SIBLINGS_WITHIN));
+    let told = changes.memory.spot.iter().any(|(other, known)| other != place && of_zone(other) && just_now(known));
+    if history(&mut changes.memory, place, pass.now).reclaimed(pass.now) && !told {
+        let region = changes.memory.reclaims.entry((place.cloud.clone(), place.region.clone())).or_default();
+        Arc::make_mut(region).event(pass.now);
     }
 }
 
@@ -68,25 +68,25 @@ fn seconds_since(launched_at: Timestamp, memory: &Memory, now: Timestamp) -> u64
 }
 
 /// Counts the hours of running spot nodes, every [`EXPOSURE_STEP`]; lets what is old count less, and forgets what says nothing any more.
-pub(super) fn keep(draft: &mut Draft<'_>) {
-    let now = draft.now;
-    match draft.memory.exposure_at.map(|at| Draft::after(at, EXPOSURE_STEP)) {
-        Some(next) if now < next => draft.look_again_at(next),
-        _ => expose(draft),
+pub(super) fn keep<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    let now = pass.now;
+    match changes.memory.exposure_at.map(|at| after(at, EXPOSURE_STEP)) {
+        Some(next) if now < next => changes.look_again_at(next),
+        _ => expose(pass, changes),
     }
-    for known in draft.memory.spot.values_mut() {
-        if Draft::after(known.since, HALF_LIFE) <= now {
+    for known in changes.memory.spot.values_mut() {
+        if after(known.since, HALF_LIFE) <= now {
             Arc::make_mut(known).age(now);
         }
     }
-    if draft.memory.spot.values().any(|known| !known.noticed.is_empty()) {
-        let there: LookupSet<_> = draft.memory.records.values().filter_map(|record| record.instance().cloned()).collect();
-        for known in draft.memory.spot.values_mut().filter(|known| known.noticed.iter().any(|id| !there.contains(id))) {
+    if changes.memory.spot.values().any(|known| !known.noticed.is_empty()) {
+        let there: LookupSet<_> = changes.memory.records.values().filter_map(|record| record.instance().cloned()).collect();
+        for known in changes.memory.spot.values_mut().filter(|known| known.noticed.iter().any(|id| !there.contains(id))) {
             Arc::make_mut(known).noticed.retain(|id| there.contains(id));
         }
     }
-    draft.memory.spot.retain(|_, known| !known.is_spent(now));
-    draft.memory.reclaims.retain(|_, region| {
+    changes.memory.spot.retain(|_, known| !known.is_spent(now));
+    changes.memory.reclaims.retain(|_, region| {
         let mut kept = RegionReclaims::clone(region);
         let left = kept.forget(now);
         if kept != **region {
@@ -94,24 +94,24 @@ pub(super) fn keep(draft: &mut Draft<'_>) {
         }
         left
     });
-    let moments: Vec<Timestamp> = draft
+    let moments: Vec<Timestamp> = changes
         .memory
         .spot
         .values()
-        .flat_map(|known| [Some(Draft::after(known.since, HALF_LIFE)), known.left_alone_until()])
-        .chain(draft.memory.reclaims.values().map(|region| region.left_alone_until))
+        .flat_map(|known| [Some(after(known.since, HALF_LIFE)), known.left_alone_until()])
+        .chain(changes.memory.reclaims.values().map(|region| region.left_alone_until))
         .flatten()
         .collect();
     for at in moments {
-        draft.look_again_at(at);
+        changes.look_again_at(at);
     }
 }
 
-fn expose(draft: &mut Draft<'_>) {
+fn expose<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut ran: BTreeMap<&Place, u64> = BTreeMap::new();
-    for (market, launched_at) in draft.memory.records.values().filter_map(|record| running(record)) {
+    for (market, launched_at) in changes.memory.records.values().filter_map(|record| running(record)) {
         if market.capacity_type == CapacityType::Spot {
-            *ran.entry(&market.place).or_default() += seconds_since(launched_at, &draft.memory, draft.now);
+            *ran.entry(&market.place).or_default() += seconds_since(launched_at, &changes.memory, pass.now);
         }
     }
     if ran.is_empty() {
@@ -119,11 +119,11 @@ fn expose(draft: &mut Draft<'_>) {
     }
     let ran: Vec<(Place, u64)> = ran.into_iter().map(|(place, seconds)| (place.clone(), seconds)).collect();
     for (place, seconds) in ran {
-        let known = history(&mut draft.memory, &place, draft.now);
+        let known = history(&mut changes.memory, &place, pass.now);
         known.exposure = known.exposure.saturating_add(seconds);
     }
-    draft.memory.exposure_at = Some(draft.now);
-    draft.look_again_at(Draft::after(draft.now, EXPOSURE_STEP));
+    changes.memory.exposure_at = Some(pass.now);
+    changes.look_again_at(after(pass.now, EXPOSURE_STEP));
 }
 
 /// The market of a machine that runs, and since when it does.

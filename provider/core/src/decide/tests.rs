@@ -25,12 +25,17 @@ mod windows;
 mod world;
 mod zones;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use super::*;
+use crate::base::ids::RecordId;
 use crate::facts::snapshot::Hold;
 use crate::facts::supply::{InstanceState, RefusalKind};
-use crate::plan::{Checked, Closed, Ending};
+use crate::limits::usage::Usage;
+use crate::plan::{Action, Checked, Closed, Ending, Note};
 use crate::state::memory::FIRST_BACKOFF;
-use crate::state::record::PodsSeen;
+use crate::state::record::{PodsSeen, Record, State};
 use world::{GROUP_A, GROUP_B, World, minutes, seconds};
 
 #[test]

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::Draft;
 use super::index::IndexEntry;
+use super::pass::{Changes, Pass, after};
 use crate::base::index::InOrder;
 use crate::facts::activity::GpuActivity;
 use crate::facts::snapshot::{Cordon, NodeFacts};
@@ -42,38 +42,38 @@ const fn found(verdict: Verdict, why: Reason) -> Found {
 
 /// Judges every record that has or awaits a node. Where nothing can tell, there is no verdict: a pool whose evidence is `none`, a service
 /// that watches no cluster.
-pub(super) fn judge(draft: &mut Draft<'_>) {
+pub(super) fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     // Where nobody tells of pods, what probes see is not the whole.
-    let looks = if draft.snapshot.cluster.is_some() { look::at_nodes(draft) } else { Vec::new() };
-    let lapses = lapse::of_pools(draft, &looks);
+    let looks = if pass.snapshot.cluster.is_some() { look::at_nodes(pass, changes) } else { Vec::new() };
+    let lapses = lapse::of_pools(pass, changes, &looks);
     let mut looks = looks.into_iter().peekable();
     let mut due = Vec::new();
     let (mut changed, mut history) = (Vec::new(), Vec::new());
-    let mut known = InOrder::of(&draft.memory.probe_history);
-    for (record, seat) in draft.seated() {
+    let mut known = InOrder::of(&changes.memory.probe_history);
+    for (record, seat) in changes.seated() {
         let found = match looks.next_if(|look| look.id == record.id) {
             Some(mut look) => {
-                let found = seen(draft, record, &mut look, &lapses, &mut due);
+                let found = seen(pass, changes, record, &mut look, &lapses, &mut due);
                 if known.next(&record.id).is_none_or(|known| **known != look.history) {
                     history.push((record.id, look.history));
                 }
                 Some(found)
             }
-            None => unseen(draft, record, &seat),
+            None => unseen(pass, changes, record, &seat),
         };
-        let is = found.map(|found| judged(record.judged.as_ref(), found, draft.now));
+        let is = found.map(|found| judged(record.judged.as_ref(), found, pass.now));
         if is != record.judged {
             changed.push((record.id, is));
         }
     }
     for at in due {
-        draft.look_again_at(at);
+        changes.look_again_at(at);
     }
     for (id, known) in history {
-        draft.memory.probe_history.insert(id, Arc::new(known));
+        changes.memory.probe_history.insert(id, Arc::new(known));
     }
     for (id, judged) in changed {
-        if let Some(record) = draft.memory.records.get_mut(&id) {
+        if let Some(record) = changes.memory.records.get_mut(&id) {
             Arc::make_mut(record).judged = judged;
         }
     }
@@ -106,22 +106,22 @@ fn judged(known: Option<&Judged>, found: Found, now: Timestamp) -> Judged {
 }
 
 /// The verdict on a record whose node no probe tells of.
-fn unseen(draft: &Draft<'_>, record: &Record, seat: &IndexEntry<'_>) -> Option<Found> {
-    draft.snapshot.cluster.as_ref()?;
+fn unseen(pass: &Pass<'_>, changes: &Changes<'_>, record: &Record, seat: &IndexEntry<'_>) -> Option<Found> {
+    pass.snapshot.cluster.as_ref()?;
     match &record.state {
         State::Wanted | State::Launching { .. } | State::Failed { .. } | State::Cancelled { .. } => None,
         State::Deleting { .. } => Some(found(Verdict::Draining, Reason::Disruption)),
         State::Booting { .. } => Some(found(Verdict::Booting, Reason::NotJoined)),
-        State::Registered { .. } if goes(draft, record) => Some(found(Verdict::Draining, Reason::Disruption)),
+        State::Registered { .. } if goes(changes, record) => Some(found(Verdict::Draining, Reason::Disruption)),
         State::Registered { .. } => {
             let node = seat.node()?;
-            seat.is_judged().then(|| by_pods(node, found(Verdict::Warm, Reason::NoPods), draft.now))
+            seat.is_judged().then(|| by_pods(node, found(Verdict::Warm, Reason::NoPods), pass.now))
         }
     }
 }
 
-fn goes(draft: &Draft<'_>, record: &Record) -> bool {
-    draft.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open())
+fn goes(changes: &Changes<'_>, record: &Record) -> bool {
+    changes.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open())
 }
 
 /// The verdict by pods alone; `free` where none holds the node.
@@ -141,15 +141,22 @@ fn closed(node: &NodeFacts, free_since: Timestamp) -> Option<Found> {
 }
 
 /// The verdict on a node that a probe is to tell of. Moments at which it may be another are added to `due`.
-fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses, due: &mut Vec<Timestamp>) -> Found {
+fn seen(
+    pass: &Pass<'_>,
+    changes: &Changes<'_>,
+    record: &Record,
+    look: &mut Look<'_>,
+    lapses: &Lapses,
+    due: &mut Vec<Timestamp>,
+) -> Found {
     look.history.by_pods = matches!(look.sight, GpuActivity::Unclear(_)) && lapses.cover(&look.pool.name, &look.history);
-    if goes(draft, record) {
+    if goes(changes, record) {
         return found(Verdict::Draining, Reason::Disruption);
     }
-    if let Some(found) = unhealthy(record, look, draft.now, due) {
+    if let Some(found) = unhealthy(record, look, pass.now, due) {
         return found;
     }
-    let (node, sight, now) = (look.node, look.sight, draft.now);
+    let (node, sight, now) = (look.node, look.sight, pass.now);
     let mut wait_until = |at: Timestamp| {
         due.extend((at > now).then_some(at));
         at > now
@@ -173,7 +180,7 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
     if let Some(closed) = closed(node, free_since.unwrap_or(now)) {
         return closed;
     }
-    let start_by = Draft::after(look.ready_at.unwrap_or(now), START_WITHIN);
+    let start_by = after(look.ready_at.unwrap_or(now), START_WITHIN);
     if !look.history.started
         && let Some(why) = look.seen.and_then(closed_gate)
     {
@@ -196,7 +203,7 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
         },
         GpuActivity::Quiet(_) | GpuActivity::Active(_) => {
             let warm = Found { since: free_since, ..found(Verdict::Warm, Reason::Quiet) };
-            let quiet_from = look.history.quiet_since.map_or(now, |since| Draft::after(since, QUIET_FOR));
+            let quiet_from = look.history.quiet_since.map_or(now, |since| after(since, QUIET_FOR));
             match known.map(|known| known.verdict) {
                 // Nothing can have been left behind where nothing ran before.
                 _ if !look.history.started => look.history.started = true,
@@ -214,7 +221,7 @@ fn seen(draft: &Draft<'_>, record: &Record, look: &mut Look<'_>, lapses: &Lapses
 /// read for a moment is as it was, and after that it cannot be told whether the pod still does nothing.
 fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: impl FnMut(Timestamp) -> bool) -> Found {
     let history = &look.history;
-    let held_from = history.held_since().map(|since| Draft::after(since, look.pool.held_after));
+    let held_from = history.held_since().map(|since| after(since, look.pool.held_after));
     let known = record.judged.as_ref();
     let was = known.map(|known| known.verdict);
     match look.sight {
@@ -253,7 +260,7 @@ fn unhealthy(record: &Record, look: &mut Look<'_>, now: Timestamp, due: &mut Vec
         if look.heard_since().is_none() {
             look.history.clean_since = None;
         } else {
-            let clean_from = Draft::after(*look.history.clean_since.get_or_insert(now), CLEAN_FOR);
+            let clean_from = after(*look.history.clean_since.get_or_insert(now), CLEAN_FOR);
             if clean_from <= now {
                 look.history.clean_since = None;
                 return None;
@@ -263,7 +270,7 @@ fn unhealthy(record: &Record, look: &mut Look<'_>, now: Timestamp, due: &mut Vec
         return Some(found(Verdict::Unhealthy, known.why.clone()));
     };
     look.history.clean_since = None;
-    let counts_from = Draft::after(*look.history.fault_since.get_or_insert(now), FAULT_LASTS);
+    let counts_from = after(*look.history.fault_since.get_or_insert(now), FAULT_LASTS);
     if fault.certain || known.is_some() || counts_from <= now {
         return Some(found(Verdict::Unhealthy, fault.why));
     }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Draft, floors};
+use super::floors;
+use super::pass::{Changes, Pass, after};
 use crate::base::ids::RecordId;
 use crate::base::index::LookupSet;
 use crate::base::units::UsdPerHour;
@@ -73,26 +74,27 @@ struct Fate {
 }
 
 /// Every free node that is kept from the autoscaler, in the order of their records. The others are idle from here on.
-pub(super) fn kept(draft: &mut Draft<'_>, usage: &Usage) -> Vec<(RecordId, HoldFor)> {
-    let catalogue = draft.catalogue;
+pub(super) fn kept<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, usage: &Usage) -> Vec<(RecordId, HoldFor)> {
+    let catalogue = pass.catalogue;
     let policy = &catalogue.policy;
-    let stocks = stocks(draft);
-    draft.memory.windows.retain(|name, _| policy.pool(name).is_some_and(|pool| pool.stabilization.is_some()));
+    let stocks = stocks(pass, changes);
+    changes.memory.windows.retain(|name, _| policy.pool(name).is_some_and(|pool| pool.stabilization.is_some()));
     let paid_for = LazyCell::new(|| PaidFor::of(usage, catalogue));
     let mut kept = Vec::new();
     for (pool, stock) in policy.pools.iter().zip(stocks) {
-        let paid = paid(draft, &paid_for, pool, &stock);
-        let mut released = draft.memory.windows.get(&pool.name).map_or_else(Released::default, |known| Released::clone(known));
-        let fate = fate(draft, usage, pool, &stock, &paid, &mut released);
+        let paid = paid(pass, changes, &paid_for, pool, &stock);
+        let mut released =
+            changes.memory.windows.get(&pool.name).map_or_else(Released::default, |known| Released::clone(known));
+        let fate = fate(pass, changes, usage, pool, &stock, &paid, &mut released);
         if let Some(at) = fate.look_again_at {
-            draft.look_again_at(at);
+            changes.look_again_at(at);
         }
-        judge(draft, &stock, &fate);
+        judge(pass, changes, &stock, &fate);
         kept.extend(fate.kept);
         if released == Released::default() {
-            draft.memory.windows.remove(&pool.name);
-        } else if draft.memory.windows.get(&pool.name).is_none_or(|known| **known != released) {
-            draft.memory.windows.insert(pool.name.clone(), Arc::new(released));
+            changes.memory.windows.remove(&pool.name);
+        } else if changes.memory.windows.get(&pool.name).is_none_or(|known| **known != released) {
+            changes.memory.windows.insert(pool.name.clone(), Arc::new(released));
         }
     }
     kept.sort_unstable_by_key(|(id, _)| *id);
@@ -100,9 +102,9 @@ pub(super) fn kept(draft: &mut Draft<'_>, usage: &Usage) -> Vec<(RecordId, HoldF
 }
 
 /// The free nodes of each pool of the policy, and what is beside them.
-fn stocks(draft: &Draft<'_>) -> Vec<FreeNodes> {
-    let mut stocks: Vec<FreeNodes> = draft.catalogue.policy.pools.iter().map(|_| FreeNodes::default()).collect();
-    for (record, seat) in draft.seated() {
+fn stocks(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<FreeNodes> {
+    let mut stocks: Vec<FreeNodes> = pass.catalogue.policy.pools.iter().map(|_| FreeNodes::default()).collect();
+    for (record, seat) in changes.seated() {
         let Some((stock, pool)) = seat.pool().and_then(|(at, pool)| Some((stocks.get_mut(at)?, pool))) else { continue };
         if matches!(record.state, State::Deleting { .. }) {
             stock.going.push((record.id, Timestamp::MAX));
@@ -117,12 +119,12 @@ fn stocks(draft: &Draft<'_>) -> Vec<FreeNodes> {
         let since = match (judged.verdict, proven) {
             // Somebody closed what may go: the autoscaler closes what it deletes.
             (Verdict::Draining, Some(_)) if judged.is_released() => {
-                stock.going.push((record.id, Draft::after(judged.since, GOES_WITHIN)));
+                stock.going.push((record.id, after(judged.since, GOES_WITHIN)));
                 continue;
             }
             // What may go and is not Ready goes, unless its floor comes to need it.
             (Verdict::Booting, Some(since)) if judged.is_released() => {
-                stock.going.push((record.id, Draft::after(judged.since, GOES_WITHIN)));
+                stock.going.push((record.id, after(judged.since, GOES_WITHIN)));
                 since
             }
             (Verdict::Draining, None) => {
@@ -158,13 +160,14 @@ fn stocks(draft: &Draft<'_>) -> Vec<FreeNodes> {
 
 /// Of a pool's free nodes, those whose going saves nothing once the others are gone that commitments do not pay for.
 fn paid<'a>(
-    draft: &Draft<'_>,
+    pass: &Pass<'_>,
+    changes: &Changes<'_>,
     paid_for: &LazyCell<PaidFor<'a>, impl FnOnce() -> PaidFor<'a>>,
     pool: &Pool,
     stock: &FreeNodes,
 ) -> LookupSet<RecordId> {
     let committed = |free: &&Free| free.proven && free.capacity != CapacityType::Spot;
-    if draft.catalogue.policy.commitments.is_empty()
+    if pass.catalogue.policy.commitments.is_empty()
         || stock.free.len() + stock.going.len() < 2
         || !stock.free.iter().any(|free| committed(&free))
     {
@@ -172,7 +175,7 @@ fn paid<'a>(
     }
     // The youngest first: of nodes bought alike it is the one to go.
     let free = stock.free.iter().rev().filter(committed).map(|free| &free.id);
-    let records = stock.going.iter().map(|(id, _)| id).chain(free).filter_map(|id| draft.memory.records.get(id));
+    let records = stock.going.iter().map(|(id, _)| id).chain(free).filter_map(|id| changes.memory.records.get(id));
     let records: Vec<&Record> = records.map(AsRef::as_ref).collect();
     paid_for.among(&pool.name, &records).into_iter().collect()
 }
@@ -180,9 +183,9 @@ fn paid<'a>(
 /// What keeps a free node by itself, and until when: of several, what lasts longest. One that was released stays so, whatever a reload
 /// says of its windows now, but for its pool's growth.
 fn own_windows(free: &Free, rules: &Stabilization, grew_at: Option<Timestamp>, waiting: UsdPerHour) -> Option<HoldFor> {
-    let window = Draft::after(free.since, rules.window_of(free.price, waiting));
-    let life = Draft::after(free.ordered_at, rules.minimum_life);
-    let growth = grew_at.map(|at| Draft::after(at, rules.after_scale_up));
+    let window = after(free.since, rules.window_of(free.price, waiting));
+    let life = after(free.ordered_at, rules.minimum_life);
+    let growth = grew_at.map(|at| after(at, rules.after_scale_up));
     match growth.filter(|growth| free.idle_since.is_some() || *growth > window.max(life)) {
         Some(until) => Some(HoldFor::Growth { until }),
         None if free.idle_since.is_some() => None,
@@ -192,14 +195,15 @@ fn own_windows(free: &Free, rules: &Stabilization, grew_at: Option<Timestamp>, w
 }
 
 fn fate(
-    draft: &Draft<'_>,
+    pass: &Pass<'_>,
+    changes: &Changes<'_>,
     usage: &Usage,
     pool: &Pool,
     stock: &FreeNodes,
     paid: &LookupSet<RecordId>,
     released: &mut Released,
 ) -> Fate {
-    let now = draft.now;
+    let now = pass.now;
     let mut fate = Fate::default();
     // What costs money and goes is gone when its record is.
     let going = stock.going.iter().filter(|(id, until)| *until > now && !paid.contains(id)).map(|(_, until)| *until).max();
@@ -207,7 +211,7 @@ fn fate(
         // Written by a release that had no windows: only what is paid for waits.
         let floor_needs_all = usage.nodes.get(&pool.name).is_none_or(|nodes| *nodes <= pool.limits.min_nodes);
         let goes = |free: &Free| !paid.contains(&free.id) && free.ours && !free.closed;
-        let waits_for = |free: &Free| goes(free).then(|| Draft::after(free.since, GOES_WITHIN));
+        let waits_for = |free: &Free| goes(free).then(|| after(free.since, GOES_WITHIN));
         let last = stock.free.iter().filter_map(waits_for).chain(going).max();
         if let Some(last) = last.filter(|at| *at > now && !floor_needs_all && !paid.is_empty()) {
             fate.kept = stock.free.iter().filter(|free| paid.contains(&free.id)).map(|free| (free.id, HoldFor::Paid)).collect();
@@ -216,7 +220,7 @@ fn fate(
         return fate;
     };
     released.grew_at = released.grew_at.max(stock.grew_at);
-    released.grew_at = released.grew_at.filter(|at| Draft::after(*at, rules.after_scale_up) > now);
+    released.grew_at = released.grew_at.filter(|at| after(*at, rules.after_scale_up) > now);
     let mut order: Vec<(&Free, Option<HoldFor>)> = Vec::with_capacity(stock.free.len());
     let mut doubtful: Vec<(&Free, Option<HoldFor>)> = Vec::new();
     for free in stock.free.iter().filter(|free| free.ours) {
@@ -229,7 +233,7 @@ fn fate(
     });
     let theirs = stock.free.iter().filter(|free| free.proven && !free.ours).count();
     let staying = stock.others.saturating_add(u32::try_from(theirs).unwrap_or(u32::MAX));
-    let warm = floors::wanted(draft, &pool.name).saturating_sub(u32::try_from(theirs).unwrap_or(u32::MAX));
+    let warm = floors::wanted(pass, changes, &pool.name).saturating_sub(u32::try_from(theirs).unwrap_or(u32::MAX));
     let floor = usize::try_from(pool.limits.min_nodes.saturating_sub(staying).max(warm)).unwrap_or(usize::MAX);
     // The floor keeps what saves least; what no pod can use only for want of others.
     let open = order.iter().rev().filter(|(free, _)| !free.closed);
@@ -244,7 +248,7 @@ fn fate(
         doubted.extend(until);
         fate.kept.extend(why.or(until.map(|_| HoldFor::Floor)).map(|why| (free.id, why)));
     }
-    let buffered = pool.warm_floor.as_ref().is_some_and(|floor| floor.is_kept_by_buffers(draft.snapshot.buffers));
+    let buffered = pool.warm_floor.as_ref().is_some_and(|floor| floor.is_kept_by_buffers(pass.snapshot.buffers));
     order.retain(|(free, why)| {
         let kept = of_floor.contains(&free.id);
         if kept {
@@ -256,7 +260,7 @@ fn fate(
     // What costs money and is yet to go, or was released and may be removed at any moment.
     let yet_to_go = |(free, _): &(&Free, Option<HoldFor>)| match free.idle_since {
         _ if free.closed || paid.contains(&free.id) => None,
-        Some(since) => Some(Draft::after(since, GOES_WITHIN)).filter(|at| *at > now),
+        Some(since) => Some(after(since, GOES_WITHIN)).filter(|at| *at > now),
         None => Some(Timestamp::MAX),
     };
     let paid_wait_until = order.iter().filter_map(yet_to_go).chain(going).max();
@@ -276,7 +280,7 @@ fn fate(
         }
     }
     fate.look_again_at = paid_wait_until.filter(|at| *at < Timestamp::MAX && !paid.is_empty());
-    release(draft, usage, (pool, rules, stock), due, released, &mut fate);
+    release(pass, changes, usage, (pool, rules, stock), due, released, &mut fate);
     let moments = fate.kept.iter().filter_map(|(_, why)| why.until()).chain(fate.look_again_at).chain(doubted);
     fate.look_again_at = moments.min();
     fate
@@ -284,14 +288,15 @@ fn fate(
 
 /// Releases those whose turn it is, of nodes whose windows are over, in this order.
 fn release(
-    draft: &Draft<'_>,
+    pass: &Pass<'_>,
+    changes: &Changes<'_>,
     usage: &Usage,
     (pool, rules, stock): (&Pool, &Stabilization, &FreeNodes),
     due: Vec<&Free>,
     released: &mut Released,
     fate: &mut Fate,
 ) {
-    let now = draft.now;
+    let now = pass.now;
     if rules.most_of(0).is_none() {
         released.nodes.clear();
         fate.idle.extend(due.into_iter().map(|free| free.id));
@@ -300,8 +305,8 @@ fn release(
     let idle = due.iter().filter(|free| free.idle_since.is_some()).map(|free| free.id);
     // One that was released and is on its way keeps its turn: given to the next, it would go beside it.
     let idle: LookupSet<RecordId> = idle.chain(stock.going.iter().map(|(id, _)| *id)).collect();
-    let gone = |id: &RecordId| draft.memory.records.get(id).is_none_or(|record| !record.counts());
-    released.nodes.retain(|(id, at)| Draft::after(*at, rules.scale_down) > now && (gone(id) || idle.contains(id)));
+    let gone = |id: &RecordId| changes.memory.records.get(id).is_none_or(|record| !record.counts());
+    released.nodes.retain(|(id, at)| after(*at, rules.scale_down) > now && (gone(id) || idle.contains(id)));
     let gone = released.nodes.iter().filter(|(id, _)| gone(id)).count();
     let there = usage.nodes.get(&pool.name).and_then(|nodes| usize::try_from(*nodes).ok()).unwrap_or(0);
     let most = rules.most_of(there.saturating_add(gone)).unwrap_or(usize::MAX);
@@ -312,7 +317,7 @@ fn release(
             fate.idle.insert(free.id);
             continue;
         }
-        let at = turns.len().checked_sub(most).and_then(|at| turns.get(at)).map(|at| Draft::after(*at, rules.scale_down));
+        let at = turns.len().checked_sub(most).and_then(|at| turns.get(at)).map(|at| after(*at, rules.scale_down));
         if let Some(until) = at.filter(|until| *until > now) {
             fate.kept.push((free.id, HoldFor::Removals { until }));
         } else {
@@ -324,14 +329,14 @@ fn release(
 }
 
 /// Writes down which free nodes are idle, and which are so no more.
-fn judge(draft: &mut Draft<'_>, stock: &FreeNodes, fate: &Fate) {
+fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, stock: &FreeNodes, fate: &Fate) {
     for free in stock.free.iter().filter(|free| free.proven) {
-        let Some(judged) = draft.memory.records.get(&free.id).and_then(|record| record.judged.as_ref()) else { continue };
+        let Some(judged) = changes.memory.records.get(&free.id).and_then(|record| record.judged.as_ref()) else { continue };
         let idle = fate.idle.contains(&free.id);
         let (verdict, why, since) = match (free.closed, idle) {
             (true, _) => (Verdict::Draining, Reason::Closed { free_since: free.since, released: idle }, judged.since),
             (false, true) => {
-                let since = free.idle_since.unwrap_or(draft.now);
+                let since = free.idle_since.unwrap_or(pass.now);
                 (Verdict::Idle, Reason::WindowOver { free_since: free.since }, since)
             }
             (false, false) if judged.verdict == Verdict::Warm => continue,
@@ -340,7 +345,7 @@ fn judge(draft: &mut Draft<'_>, stock: &FreeNodes, fate: &Fate) {
         if judged.verdict == verdict && judged.since == since && judged.why == why {
             continue;
         }
-        if let Some(record) = draft.memory.records.get_mut(&free.id) {
+        if let Some(record) = changes.memory.records.get_mut(&free.id) {
             Arc::make_mut(record).judged = Some(Judged { verdict, why, since });
         }
     }

@@ -7,7 +7,6 @@ mod calls;
 mod handle;
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
@@ -18,10 +17,9 @@ use stoker_core::base::engine_clock::Times;
 use stoker_core::base::ids::{DecisionId, NodeGroupId};
 use stoker_core::base::sabotage;
 use stoker_core::catalogue::Catalogue;
-use stoker_core::check::{Verified, check, without_decision};
-use stoker_core::decide::decide;
-use stoker_core::facts::snapshot::Snapshot;
-use stoker_core::plan::{Accounts, Closed, GroupLimits, Note};
+use stoker_core::check::Verified;
+use stoker_core::pass::{Before, Step, step};
+use stoker_core::plan::{Accounts, Closed, Decision, GroupLimits, Note};
 use stoker_core::state::memory::Memory;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -233,12 +231,10 @@ impl Engine {
     async fn try_pass(&mut self, id: DecisionId) -> Result<(), JournalError> {
         let started = Instant::now();
         let (snapshot, now) = self.parts.feeds.snapshot(&self.parts.executor, &self.parts.clock);
-        let made = self.decide(&snapshot, (id, now));
-        let absorbed = made.is_ok();
-        let (Verified { mut plan, memory, findings }, next_change_at) = made.unwrap_or_else(|panicked| {
-            let shown = (self.limits.clone(), self.accounts.clone());
-            (without_decision(panicked, &self.memory, shown, (&snapshot, &self.catalogue), (id, now)), None)
-        });
+        let before = Before { memory: &self.memory, limits: &self.limits, accounts: &self.accounts };
+        let spoil = |decision: &mut Decision| failpoints::spoil(decision, &self.catalogue);
+        let Step { verified, next_change_at, absorbed } = step(&before, (&snapshot, &self.catalogue), (id, now), spoil);
+        let Verified { mut plan, memory, findings } = verified;
         self.next_change_at = next_change_at;
         let actions = self.parts.executor.fresh(plan.actions, now);
         plan.notes.extend(self.parts.clock.take_jump().map(|by| Note::ClockJumped { by, wall: snapshot.wall }));
@@ -296,25 +292,6 @@ impl Engine {
             view: &view,
         });
         Ok(())
-    }
-
-    /// Decides and checks; with it, when something can differ without a new fact.
-    ///
-    /// # Errors
-    /// What the panic of a rule said: one that would come again in every pass must not become a loop of crashes.
-    fn decide(&self, snapshot: &Snapshot, at: (DecisionId, Timestamp)) -> Result<(Verified, Option<Timestamp>), String> {
-        // Both are pure, so nothing half-changed is left behind.
-        let made = catch_unwind(AssertUnwindSafe(|| {
-            let mut decision = decide(snapshot, &self.memory, &self.catalogue, at.1);
-            failpoints::spoil(&mut decision, &self.catalogue);
-            let next_change_at = decision.next_change_at;
-            (check(decision, &self.memory, snapshot, &self.catalogue, at), next_change_at)
-        }));
-        made.map_err(|panic| match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-            (Some(said), _) => (*said).to_owned(),
-            (None, Some(said)) => said.clone(),
-            (None, None) => "it did not say why".to_owned(),
-        })
     }
 
     /// The limits with every group closed and the targets counted from the memory: what is shown while nothing can be written down.

@@ -11,17 +11,17 @@ use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, Suppl
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::group::Group;
 use stoker_core::catalogue::template::GPU_LABEL;
-use stoker_core::check::check;
 use stoker_core::choose::rank::Scales;
+use stoker_core::decide::is_fresh;
 use stoker_core::decide::orders;
-use stoker_core::decide::{decide, is_fresh};
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, Snapshot};
 use stoker_core::facts::supply::{
     Instance, InstanceState as Doing, LaunchOutcome, LaunchRequest, Observation, Refusal, RefusalKind,
 };
 use stoker_core::limits::usage::Usage;
 use stoker_core::market::offer::CapacityType;
-use stoker_core::plan::{Action, Evict, GroupLimits};
+use stoker_core::pass::{Before, step};
+use stoker_core::plan::{Accounts, Action, Evict, GroupLimits};
 use stoker_core::state::memory::Memory;
 
 use super::cloud::{Cloud, Machine};
@@ -138,9 +138,10 @@ impl Desk {
         for _ in 0..MOST_PASSES {
             let mut snapshot = self.snapshot(std::mem::take(&mut outcomes));
             snapshot.drains = std::mem::take(&mut self.drains);
-            let decision = decide(&snapshot, &self.memory, &self.catalogue, self.now);
-            self.again = decision.next_change_at;
-            match check(decision, &self.memory, &snapshot, &self.catalogue, (DecisionId(1), self.now)).sound() {
+            let before = Before { memory: &self.memory, limits: &self.limits, accounts: &Accounts::default() };
+            let made = step(&before, (&snapshot, &self.catalogue), (DecisionId(1), self.now), |_| ());
+            self.again = made.next_change_at;
+            match made.verified.sound() {
                 Ok((plan, memory)) => {
                     self.memory = memory;
                     self.limits = plan.limits;

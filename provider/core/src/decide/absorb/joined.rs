@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::super::Draft;
+use super::super::pass::{Changes, Pass};
 use crate::base::ids::{ProviderId, RecordId};
 use crate::facts::snapshot::NodeFacts;
 use crate::facts::supply::InstanceState;
@@ -12,53 +12,53 @@ use crate::plan::Note;
 use crate::state::record::{PodsSeen, Purchase, Record, State};
 
 /// Which machines have joined the cluster, which of their nodes are Ready, and which have had pods.
-pub(in crate::decide) fn registrations(draft: &mut Draft<'_>) {
+pub(in crate::decide) fn registrations<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     // Of a large fleet nearly every node has joined, was Ready and had pods: nothing is left to learn of those.
     let open = |record: &&Arc<Record>| match &record.state {
         State::Booting { .. } | State::Failed { .. } => true,
         State::Registered { ready_at, .. } => ready_at.is_none() || record.pods != PodsSeen::Seen,
         _ => false,
     };
-    let records: Vec<Arc<Record>> = draft.memory.records.values().filter(open).cloned().collect();
+    let records: Vec<Arc<Record>> = changes.memory.records.values().filter(open).cloned().collect();
     for record in records {
         let id = record.id;
         match &record.state {
             State::Booting { purchase, instance, launched_at } => {
-                let node = draft.node(instance);
+                let node = pass.node(instance);
                 let running = || {
-                    let inventory = draft.inventory_of(&record.group)?;
+                    let inventory = pass.inventory_of(&record.group)?;
                     let made = inventory.instances.get(instance)?;
                     (made.state == InstanceState::Running).then_some(())
                 };
-                let state = match (&draft.snapshot.cluster, node) {
-                    (Some(_), Some(node)) => registered(purchase, instance, *launched_at, node, draft.now),
+                let state = match (&pass.snapshot.cluster, node) {
+                    (Some(_), Some(node)) => registered(purchase, instance, *launched_at, node, pass.now),
                     // Without a Kubernetes feed the supplier's word is the best there is.
                     (None, _) if running().is_some() => State::Registered {
                         purchase: purchase.clone(),
                         instance: instance.clone(),
                         launched_at: *launched_at,
                         node: None,
-                        at: draft.now,
-                        ready_at: Some(draft.now),
+                        at: pass.now,
+                        ready_at: Some(pass.now),
                     },
                     _ => continue,
                 };
-                draft.memory.refused.remove(&purchase.market);
-                draft.set_state(id, state);
-                see_pods(draft, id);
+                changes.memory.refused.remove(&purchase.market);
+                changes.set_state(pass, id, state);
+                see_pods(pass, changes, id);
             }
             // Given up too soon: it joined after all, and pods hold it.
             State::Failed { purchase: Some(purchase), instance: Some(instance), .. } => {
-                let Some(node) = draft.node(instance).filter(|node| node.is_busy()) else { continue };
-                let made = draft.inventory_of(&record.group).and_then(|inventory| inventory.instances.get(instance));
+                let Some(node) = pass.node(instance).filter(|node| node.is_busy()) else { continue };
+                let made = pass.inventory_of(&record.group).and_then(|inventory| inventory.instances.get(instance));
                 let launched_at = made.map_or(record.ordered_at, |made| made.launched_at);
-                let state = registered(purchase, instance, launched_at, node, draft.now);
-                draft.set_state(id, state);
-                see_pods(draft, id);
+                let state = registered(purchase, instance, launched_at, node, pass.now);
+                changes.set_state(pass, id, state);
+                see_pods(pass, changes, id);
             }
             State::Registered { instance, launched_at, ready_at, purchase, node, at } => {
                 if ready_at.is_none()
-                    && let Some(ready) = draft.node(instance).and_then(|n| n.ready_since)
+                    && let Some(ready) = pass.node(instance).and_then(|n| n.ready_since)
                 {
                     let state = State::Registered {
                         purchase: purchase.clone(),
@@ -68,9 +68,9 @@ pub(in crate::decide) fn registrations(draft: &mut Draft<'_>) {
                         at: *at,
                         ready_at: Some(ready),
                     };
-                    draft.set_state(id, state);
+                    changes.set_state(pass, id, state);
                 }
-                see_pods(draft, id);
+                see_pods(pass, changes, id);
             }
             _ => {}
         }
@@ -95,23 +95,23 @@ pub(super) fn registered(
     }
 }
 
-fn see_pods(draft: &mut Draft<'_>, id: RecordId) {
-    let Some(record) = draft.memory.records.get(&id) else { return };
+fn see_pods<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, id: RecordId) {
+    let Some(record) = changes.memory.records.get(&id) else { return };
     if record.pods == PodsSeen::Seen {
         return;
     }
-    let busy = record.instance().and_then(|i| draft.node(i)).is_some_and(|n| n.is_busy());
-    if busy && let Some(record) = draft.memory.records.get_mut(&id) {
+    let busy = record.instance().and_then(|i| pass.node(i)).is_some_and(|n| n.is_busy());
+    if busy && let Some(record) = changes.memory.records.get_mut(&id) {
         let record = Arc::make_mut(record);
         record.pods = PodsSeen::Seen;
         let group = record.group.clone();
-        if let Some(remembered) = draft.memory.groups.get_mut(&group)
+        if let Some(remembered) = changes.memory.groups.get_mut(&group)
             && (remembered.unused > 0 || remembered.suspended_since.is_some())
         {
             let remembered = Arc::make_mut(remembered);
             remembered.unused = 0;
             if remembered.suspended_since.take().is_some() {
-                draft.notes.push(Note::Resumed { group });
+                changes.notes.push(Note::Resumed { group });
             }
         }
     }

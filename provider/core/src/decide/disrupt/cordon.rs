@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use super::super::{Draft, notices};
+use super::super::notices;
+use super::super::pass::{Changes, Pass, after};
 use super::named;
 use crate::base::ids::{NodeName, RecordId};
 use crate::facts::reading::Interruption;
@@ -18,16 +19,16 @@ use crate::state::node_verdict::Verdict;
 use crate::state::record::{Record, State};
 
 /// Closes nodes that are to take no pods, and forgets those that may take some again.
-pub(super) fn nodes(draft: &mut Draft<'_>) {
-    let now = draft.now;
+pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    let now = pass.now;
     let mut changed: Vec<(RecordId, Option<Cordoned>, Option<Note>)> = Vec::new();
     let mut maintained: Vec<(RecordId, Option<NodeName>)> = Vec::new();
     let mut close = Vec::new();
-    let nobody = draft.memory.cordons.is_empty();
-    for (record, seat) in draft.seated() {
+    let nobody = changes.memory.cordons.is_empty();
+    for (record, seat) in changes.seated() {
         let id = record.id;
-        let mut known = if nobody { None } else { draft.memory.cordons.get(&id).map(|cordoned| **cordoned) };
-        let wanted = wanted(draft, record);
+        let mut known = if nobody { None } else { changes.memory.cordons.get(&id).map(|cordoned| **cordoned) };
+        let wanted = wanted(changes, record);
         if known.is_some_and(|cordoned| cordoned.left_open_until.is_some_and(|until| until <= now)) {
             // Begun again below, where it still has a reason.
             changed.push((id, None, None));
@@ -49,7 +50,7 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
             (None, _, Cordon::Theirs | Cordon::MarkLeft) => {}
             (Some(_), _, Cordon::Theirs) => changed.push((id, None, None)),
             (Some(cordoned), _, Cordon::MarkLeft) if cordoned.is_closed() => {
-                let left = Cordoned { left_open_until: Some(Draft::after(now, STAYS_FOR)), ..cordoned };
+                let left = Cordoned { left_open_until: Some(after(now, STAYS_FOR)), ..cordoned };
                 changed.push((id, Some(left), telling(opened, "somebody uncordoned it")));
             }
             (None, Some(why), _) => {
@@ -76,41 +77,41 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
     }
     for (id, node) in maintained {
         let announced = |notice: &crate::facts::reading::seen::Notice| notice.kind == Interruption::Maintenance;
-        if notices::heard_without(draft, node.as_ref(), announced) {
-            let named = draft.memory.records.get(&id).and_then(|record| named(record));
+        if notices::heard_without(pass, changes, node.as_ref(), announced) {
+            let named = changes.memory.records.get(&id).and_then(|record| named(record));
             let why = "the maintenance of its machine is over or cancelled".to_owned();
             changed.push((id, None, named.map(|(group, node)| Note::TakesPods { group, node, why })));
         }
     }
     for (id, cordoned, note) in changed {
         match cordoned {
-            Some(cordoned) => drop(draft.memory.cordons.insert(id, Arc::new(cordoned))),
-            None => drop(draft.memory.cordons.remove(&id)),
+            Some(cordoned) => drop(changes.memory.cordons.insert(id, Arc::new(cordoned))),
+            None => drop(changes.memory.cordons.remove(&id)),
         }
-        draft.notes.extend(note);
+        changes.notes.extend(note);
     }
-    let gone = |id: &RecordId| !draft.memory.records.contains_key(id);
-    let gone: Vec<RecordId> = draft.memory.cordons.keys().copied().filter(gone).collect();
+    let gone = |id: &RecordId| !changes.memory.records.contains_key(id);
+    let gone: Vec<RecordId> = changes.memory.cordons.keys().copied().filter(gone).collect();
     for id in gone {
-        draft.memory.cordons.remove(&id);
+        changes.memory.cordons.remove(&id);
     }
-    for until in draft.memory.cordons.values().filter_map(|cordoned| cordoned.left_open_until).collect::<Vec<_>>() {
-        draft.look_again_at(until);
+    for until in changes.memory.cordons.values().filter_map(|cordoned| cordoned.left_open_until).collect::<Vec<_>>() {
+        changes.look_again_at(until);
     }
     for (record, node, provider_id, cordon) in close {
-        let goes = draft.memory.disruptions.get(&record).is_some_and(|disruption| disruption.is_open());
+        let goes = changes.memory.disruptions.get(&record).is_some_and(|disruption| disruption.is_open());
         if cordon == Cordon::None && !goes {
-            draft.actions.push(Action::Drain { record, node, provider_id, evict: Evict::Nobody, gone_by: None });
+            changes.actions.push(Action::Drain { record, node, provider_id, evict: Evict::Nobody, gone_by: None });
         }
     }
 }
 
 /// Why a node is to take no pods.
-fn wanted(draft: &Draft<'_>, record: &Record) -> Option<CordonReason> {
+fn wanted(changes: &Changes<'_>, record: &Record) -> Option<CordonReason> {
     if record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Unhealthy) {
         return Some(CordonReason::Unhealthy);
     }
-    draft.notices.maintenance.contains(&record.id).then_some(CordonReason::Maintenance)
+    changes.notices.maintenance.contains(&record.id).then_some(CordonReason::Maintenance)
 }
 
 /// Whether it is sure that a node is not unhealthy any more; a node of which nobody is to judge is none.

@@ -7,8 +7,8 @@
 
 use jiff::Timestamp;
 
-use super::super::Draft;
 use super::super::index::IndexEntry;
+use super::super::pass::{Changes, Pass, after};
 use super::{held, unhealthy};
 use crate::facts::snapshot::NodeFacts;
 use crate::plan::Evict;
@@ -22,7 +22,8 @@ pub(super) fn has_come(node: &NodeFacts, disruption: &Disruption) -> bool {
 
 /// Which pods of a node are told to go now.
 pub(super) fn whom(
-    draft: &Draft<'_>,
+    pass: &Pass<'_>,
+    changes: &Changes<'_>,
     record: &Record,
     seat: &IndexEntry<'_>,
     node: &NodeFacts,
@@ -31,7 +32,7 @@ pub(super) fn whom(
     match &disruption.why {
         DrainReason::CapacityEnds { .. } | DrainReason::Reclaimed { .. } => Evict::All,
         DrainReason::Held { .. } => {
-            let due = node.cordon.is_closed() && settled_at(disruption).is_some_and(|at| at <= draft.now);
+            let due = node.cordon.is_closed() && settled_at(disruption).is_some_and(|at| at <= pass.now);
             // Nor is one told that came after the others were: it names its node, or heeds no cordon.
             let due = due && !has_come(node, disruption);
             // What works again is not what was announced to go, and of what nobody can tell it may be so.
@@ -39,14 +40,14 @@ pub(super) fn whom(
         }
         DrainReason::BackToSpot { work: true, .. } if !disruption.pods.is_empty() => Evict::Movable,
         DrainReason::BackToSpot { .. } => Evict::WithoutGpu,
-        DrainReason::Unhealthy { .. } => unhealthy::evict(draft, record),
+        DrainReason::Unhealthy { .. } => unhealthy::evict(pass, changes, record),
     }
 }
 
 /// When its pods are counted and told again; `None` where they never were.
 pub(super) fn again_at(disruption: &Disruption) -> Option<Timestamp> {
     let Stage::Emptying { counted_at, .. } = disruption.stage else { return None };
-    let again = Draft::after(counted_at, TRY_AGAIN_AFTER);
+    let again = after(counted_at, TRY_AGAIN_AFTER);
     let settled = settled_at(disruption).filter(|at| matches!(disruption.why, DrainReason::Held { .. }) && *at > counted_at);
     Some(settled.map_or(again, |at| at.min(again)))
 }
@@ -54,5 +55,5 @@ pub(super) fn again_at(disruption: &Disruption) -> Option<Timestamp> {
 /// When it has been closed for so long that no pod comes any more; `None` while it is not closed.
 fn settled_at(disruption: &Disruption) -> Option<Timestamp> {
     let Stage::Emptying { closed_at, .. } = disruption.stage else { return None };
-    Some(Draft::after(closed_at, CLOSED_FOR))
+    Some(after(closed_at, CLOSED_FOR))
 }

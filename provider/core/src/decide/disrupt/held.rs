@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::Draft;
 use super::super::index::IndexEntry;
+use super::super::pass::{Changes, Pass, after};
 use super::{begin, eviction, named};
 use crate::base::engine_clock::Wall;
 use crate::base::ids::RecordId;
@@ -31,9 +31,9 @@ fn gives_up(pool: &Pool, wall: Wall) -> (Option<SignedDuration>, Option<Timestam
 }
 
 /// Whether a record's pool gives up held nodes now.
-pub(super) fn is_on(draft: &Draft<'_>, id: RecordId) -> bool {
-    let pool = draft.memory.records.get(&id).and_then(|record| draft.seat(record)?.pool());
-    pool.is_some_and(|(_, pool)| gives_up(pool, draft.wall).0.is_some())
+pub(super) fn is_on(pass: &Pass<'_>, changes: &Changes<'_>, id: RecordId) -> bool {
+    let pool = changes.memory.records.get(&id).and_then(|record| changes.seat(record)?.pool());
+    pool.is_some_and(|(_, pool)| gives_up(pool, pass.wall).0.is_some())
 }
 
 /// Whether it is proven at this moment that the pods on a node do nothing.
@@ -42,62 +42,62 @@ pub(super) fn is_proven(seat: &IndexEntry<'_>) -> bool {
 }
 
 /// Whether a node that goes is at work again, or a pod has come to it, which has a right to a time of its own.
-pub(super) fn is_used_again(draft: &Draft<'_>, id: RecordId, disruption: &Disruption) -> bool {
-    let Some(seat) = draft.memory.records.get(&id).and_then(|record| draft.seat(record)) else { return false };
+pub(super) fn is_used_again(changes: &Changes<'_>, id: RecordId, disruption: &Disruption) -> bool {
+    let Some(seat) = changes.memory.records.get(&id).and_then(|record| changes.seat(record)) else { return false };
     let works = seat.evidence() == Evidence::Probe && seat.is_active();
     works || seat.node().is_some_and(|node| eviction::has_come(node, disruption))
 }
 
 /// Announces, takes back what is not held any more, and begins with what was announced long enough ago.
-pub(super) fn nodes(draft: &mut Draft<'_>) {
-    let now = draft.now;
-    let pools: Vec<_> = draft.catalogue.policy.pools.iter().map(|pool| gives_up(pool, draft.wall)).collect();
+pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    let now = pass.now;
+    let pools: Vec<_> = pass.catalogue.policy.pools.iter().map(|pool| gives_up(pool, pass.wall)).collect();
     for (_, next) in &pools {
         if let Some(next) = next {
-            draft.look_again_at(*next);
+            changes.look_again_at(*next);
         }
     }
-    if draft.memory.announced.is_empty() && pools.iter().all(|(grace, _)| grace.is_none()) {
+    if changes.memory.announced.is_empty() && pools.iter().all(|(grace, _)| grace.is_none()) {
         return;
     }
     let mut fresh = Vec::new();
     let mut due = Vec::new();
     let mut back = Vec::new();
-    for (record, seat) in draft.seated() {
+    for (record, seat) in changes.seated() {
         let grace = seat.pool().and_then(|(at, _)| pools.get(at)?.0);
-        let known = draft.memory.announced.get(&record.id).map(|announced| **announced);
+        let known = changes.memory.announced.get(&record.id).map(|announced| **announced);
         // Whoever closed a node, or wants it kept, wants it as it is.
         let free = seat.node().is_some_and(|node| node.cordon == Cordon::None && node.scale_down_disabled != Hold::Theirs);
-        let goes = is_held(record) && free && !draft.memory.disruptions.contains_key(&record.id);
+        let goes = is_held(record) && free && !changes.memory.disruptions.contains_key(&record.id);
         match (known, grace.filter(|_| goes)) {
             (None, None) => {}
-            (None, Some(grace)) => fresh.push((record.id, Announced { since: now, at: Draft::after(now, grace) })),
+            (None, Some(grace)) => fresh.push((record.id, Announced { since: now, at: after(now, grace) })),
             (Some(announced), Some(_)) => due.push((record.id, announced)),
             (Some(_), None) => back.push((record.id, if grace.is_none() { "the off-hours are over" } else { since(record) })),
         }
     }
     for (id, announced) in fresh {
-        let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) else { continue };
-        draft.notes.push(Note::WillBeEmptied { group, node, at: announced.at });
-        draft.memory.announced.insert(id, Arc::new(announced));
-        draft.look_again_at(announced.at);
+        let Some((group, node)) = changes.memory.records.get(&id).and_then(|record| named(record)) else { continue };
+        changes.notes.push(Note::WillBeEmptied { group, node, at: announced.at });
+        changes.memory.announced.insert(id, Arc::new(announced));
+        changes.look_again_at(announced.at);
     }
     for (id, Announced { since, at }) in due {
         if at > now {
-            draft.look_again_at(at);
+            changes.look_again_at(at);
             continue;
         }
-        draft.memory.announced.remove(&id);
-        begin(draft, id, DrainReason::Held { announced: since, at });
+        changes.memory.announced.remove(&id);
+        begin(pass, changes, id, DrainReason::Held { announced: since, at });
     }
     for (id, why) in back {
-        draft.memory.announced.remove(&id);
-        if let Some((group, node)) = draft.memory.records.get(&id).and_then(|record| named(record)) {
-            draft.notes.push(Note::DrainAbandoned { group, node, why: why.to_owned() });
+        changes.memory.announced.remove(&id);
+        if let Some((group, node)) = changes.memory.records.get(&id).and_then(|record| named(record)) {
+            changes.notes.push(Note::DrainAbandoned { group, node, why: why.to_owned() });
         }
     }
-    let records = &draft.memory.records;
-    draft.memory.announced.retain(|id, _| records.contains_key(id));
+    let records = &changes.memory.records;
+    changes.memory.announced.retain(|id, _| records.contains_key(id));
 }
 
 fn is_held(record: &Record) -> bool {

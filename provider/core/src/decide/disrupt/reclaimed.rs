@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use super::super::{Draft, notices, reclaims};
+use super::super::pass::{Changes, Pass, after};
+use super::super::{notices, reclaims};
 use super::begin;
 use crate::base::ids::RecordId;
 use crate::market::interruption::longest_notice;
@@ -15,48 +16,48 @@ use crate::state::disruption::{Disruption, DrainReason};
 use crate::state::record::Record;
 
 /// Begins with those of which it was just announced, whatever else they were let go for.
-pub(super) fn nodes(draft: &mut Draft<'_>) {
-    let told: Vec<_> = draft.notices.reclaims.iter().map(|(id, told)| (*id, *told)).collect();
+pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    let told: Vec<_> = changes.notices.reclaims.iter().map(|(id, told)| (*id, *told)).collect();
     for (id, (at, told_by)) in told {
-        let Some(market) = draft.memory.records.get(&id).and_then(|record| record.purchase()).map(|bought| &bought.market)
+        let Some(market) = changes.memory.records.get(&id).and_then(|record| record.purchase()).map(|bought| &bought.market)
         else {
             continue;
         };
-        let known = draft.memory.disruptions.get(&id).filter(|known| known.is_open() && known.gone_by().is_some());
-        let heard_at = known.map_or(draft.now, |known| known.since);
-        let at = at.min(Draft::after(heard_at, longest_notice(market)));
+        let known = changes.memory.disruptions.get(&id).filter(|known| known.is_open() && known.gone_by().is_some());
+        let heard_at = known.map_or(pass.now, |known| known.since);
+        let at = at.min(after(heard_at, longest_notice(market)));
         let why = DrainReason::Reclaimed { at, told_by };
-        match draft.memory.disruptions.get_mut(&id).filter(|disruption| disruption.is_open()) {
+        match changes.memory.disruptions.get_mut(&id).filter(|disruption| disruption.is_open()) {
             Some(disruption) if disruption.why == why => {}
             // Sooner or later than was first said.
             Some(disruption) if matches!(disruption.why, DrainReason::Reclaimed { .. }) => Arc::make_mut(disruption).why = why,
-            _ => begin(draft, id, why),
+            _ => begin(pass, changes, id, why),
         }
     }
 }
 
 /// Those whose notice was withdrawn before a pod was told to go: they stay, and their reclaim is one no more.
-pub(super) fn withdrawn(draft: &mut Draft<'_>) -> Vec<RecordId> {
+pub(super) fn withdrawn<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<RecordId> {
     let open = |(id, disruption): (&RecordId, &Arc<Disruption>)| match disruption.why {
         DrainReason::Reclaimed { told_by, .. } if disruption.is_open() && !disruption.may_have_evicted() => {
             Some((*id, told_by))
         }
         _ => None,
     };
-    let open: Vec<_> = draft.memory.disruptions.iter().filter_map(open).collect();
+    let open: Vec<_> = changes.memory.disruptions.iter().filter_map(open).collect();
     let mut back = Vec::new();
     for (id, told_by) in open {
-        let Some(record) = draft.memory.records.get(&id).map(Arc::clone) else { continue };
-        if notices::is_withdrawn(draft, &record, told_by) {
-            forget(draft, &record);
+        let Some(record) = changes.memory.records.get(&id).map(Arc::clone) else { continue };
+        if notices::is_withdrawn(pass, changes, &record, told_by) {
+            forget(changes, &record);
             back.push(id);
         }
     }
     back
 }
 
-fn forget(draft: &mut Draft<'_>, record: &Record) {
+fn forget<'a>(changes: &mut Changes<'a>, record: &Record) {
     if let (Some(purchase), Some(instance)) = (record.purchase(), record.instance()) {
-        reclaims::withdrawn(draft, instance, &purchase.market);
+        reclaims::withdrawn(changes, instance, &purchase.market);
     }
 }

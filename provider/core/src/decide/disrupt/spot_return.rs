@@ -7,7 +7,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::index::IndexEntry;
-use super::super::{Draft, floors, is_fresh};
+use super::super::pass::{Changes, Pass, after};
+use super::super::{floors, is_fresh};
 use super::begin;
 use crate::base::ids::{NodeGroupId, PoolName, RecordId};
 use crate::catalogue::group::Group;
@@ -32,7 +33,7 @@ struct Candidate<'a> {
 
 /// Whether a record's node may be let go for spot at all. `emptied`: whether its pods were told to go, whose memory may be left for a
 /// moment.
-fn candidate<'a>(draft: &Draft<'_>, record: &Arc<Record>, seat: &IndexEntry<'a>, emptied: bool) -> Option<Candidate<'a>> {
+fn candidate<'a>(changes: &Changes<'_>, record: &Arc<Record>, seat: &IndexEntry<'a>, emptied: bool) -> Option<Candidate<'a>> {
     let State::Registered { purchase, node: Some(_), ready_at: Some(_), .. } = &record.state else { return None };
     // One that is new waits for its pods.
     if purchase.market.capacity_type != CapacityType::OnDemand || record.pods == PodsSeen::NotYet {
@@ -46,7 +47,7 @@ fn candidate<'a>(draft: &Draft<'_>, record: &Arc<Record>, seat: &IndexEntry<'a>,
         return None;
     }
     let busy = seat.is_busy();
-    let may_go = if busy { rules.moves_busy() } else { emptied || draft.proves_free(record, seat) };
+    let may_go = if busy { rules.moves_busy() } else { emptied || changes.proves_free(record, seat) };
     may_go.then(|| Candidate { record: Arc::clone(record), pool, busy })
 }
 
@@ -54,26 +55,36 @@ fn candidate<'a>(draft: &Draft<'_>, record: &Arc<Record>, seat: &IndexEntry<'a>,
 ///
 /// # Errors
 /// Says why not.
-pub(super) fn stands(draft: &Draft<'_>, record: &Arc<Record>, disruption: &Disruption) -> Result<(), &'static str> {
+pub(super) fn stands(
+    pass: &Pass<'_>,
+    changes: &Changes<'_>,
+    record: &Arc<Record>,
+    disruption: &Disruption,
+) -> Result<(), &'static str> {
     // A pod that came to a free node has the last word.
-    let candidate = draft.seat(record).and_then(|seat| candidate(draft, record, &seat, disruption.may_have_evicted()));
+    let candidate = changes.seat(record).and_then(|seat| candidate(changes, record, &seat, disruption.may_have_evicted()));
     let was_busy = disruption.moves_work() && !disruption.pods.is_empty();
     let candidate = candidate.filter(|candidate| !candidate.busy || was_busy);
     let candidate = candidate.ok_or("it may no longer be moved")?;
     // From the first pod that may have been told to go there is no way back.
-    let goes_on = disruption.may_have_evicted() || still_pays(draft, &candidate, disruption.moves_work());
+    let goes_on = disruption.may_have_evicted() || still_pays(pass, changes, &candidate, disruption.moves_work());
     if goes_on { Ok(()) } else { Err("moving to spot would no longer save money") }
 }
 
-fn still_pays(draft: &Draft<'_>, candidate: &Candidate<'_>, work: bool) -> bool {
-    let running = Running::of(&draft.memory, draft.catalogue);
-    let Some(spot) = SpotReturn::of(candidate.pool, draft.catalogue, &draft.memory, &running, draft.times()) else {
+fn still_pays(pass: &Pass<'_>, changes: &Changes<'_>, candidate: &Candidate<'_>, work: bool) -> bool {
+    let running = Running::of(&changes.memory, pass.catalogue);
+    let Some(spot) = SpotReturn::of(candidate.pool, pass.catalogue, &changes.memory, &running, pass.times()) else {
         return false;
     };
-    let (snapshot, now) = (draft.snapshot, draft.now);
+    let (snapshot, now) = (pass.snapshot, pass.now);
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let scales =
-        Scales { catalogue: draft.catalogue, memory: &draft.memory, usage: draft.usage(), fresh: &fresh, times: draft.times() };
+    let scales = Scales {
+        catalogue: pass.catalogue,
+        memory: &changes.memory,
+        usage: changes.usage(pass),
+        fresh: &fresh,
+        times: pass.times(),
+    };
     spot.weigh(&scales, &candidate.record, candidate.busy, work).is_some()
 }
 
@@ -99,16 +110,16 @@ fn is_warm(record: &Record, seat: &IndexEntry<'_>) -> bool {
 }
 
 /// On-demand nodes go when spot is back: free ones that no floor needs at once, the others one by one.
-pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
-    let pools = &draft.catalogue.policy.pools;
+pub(super) fn back_to_spot<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    let pools = &pass.catalogue.policy.pools;
     if !pools.iter().any(|pool| spot_return::moves_back(pool).is_some()) {
         return;
     }
     let mut stocks: Vec<PoolMoves<'_>> = pools.iter().map(|_| PoolMoves::default()).collect();
     let mut due = Vec::new();
-    for (record, seat) in draft.seated() {
+    for (record, seat) in changes.seated() {
         let Some(stock) = seat.pool().and_then(|(at, _)| stocks.get_mut(at)) else { continue };
-        let disruption = draft.memory.disruptions.get(&record.id);
+        let disruption = changes.memory.disruptions.get(&record.id);
         let goes = disruption.is_some_and(|disruption| disruption.is_open());
         match &record.state {
             State::Wanted | State::Launching { .. } => stock.unbought = true,
@@ -121,43 +132,43 @@ pub(super) fn back_to_spot(draft: &mut Draft<'_>) {
         if goes || matches!(record.state, State::Deleting { .. }) {
             stock.going.push(Arc::clone(record));
         }
-        let Some(candidate) = candidate(draft, record, &seat, false).filter(|_| disruption.is_none()) else { continue };
+        let Some(candidate) = candidate(changes, record, &seat, false).filter(|_| disruption.is_none()) else { continue };
         // The next pod may come.
-        let free_since = draft.memory.free.get(&record.id).map(|since| Draft::after(*since, FREE_FOR));
-        match free_since.filter(|due| *due > draft.now) {
+        let free_since = changes.memory.free.get(&record.id).map(|since| after(*since, FREE_FOR));
+        match free_since.filter(|due| *due > pass.now) {
             Some(at) => due.push(at),
             None => stock.candidates.push(candidate),
         }
     }
     if let Some(at) = due.into_iter().min() {
-        draft.look_again_at(at);
+        changes.look_again_at(at);
     }
     if stocks.iter().all(|stock| stock.candidates.is_empty()) {
         return;
     }
-    let wanted = floors::wanted_now(draft);
+    let wanted = floors::wanted_now(pass, changes);
     let mut stocks: Vec<_> = pools.iter().zip(stocks).zip(wanted).collect();
     stocks.retain(|((_, stock), _)| !stock.candidates.is_empty());
     stocks.sort_by_key(|((pool, _), _)| &pool.name);
     let (mut begun, mut again) = (Vec::new(), Vec::new());
-    let running = Running::of(&draft.memory, draft.catalogue);
+    let running = Running::of(&changes.memory, pass.catalogue);
     for ((pool, stock), wanted) in stocks {
-        let rests_until = draft.memory.moves.get(&pool.name).and_then(|moves| moves.rests_until);
-        if let Some(until) = rests_until.filter(|until| *until > draft.now) {
+        let rests_until = changes.memory.moves.get(&pool.name).and_then(|moves| moves.rests_until);
+        if let Some(until) = rests_until.filter(|until| *until > pass.now) {
             again.push(until);
             continue;
         }
-        let going = let_go(draft, pool, stock, wanted, &running);
+        let going = let_go(pass, changes, pool, stock, wanted, &running);
         if going.is_empty() {
-            again.push(Draft::after(draft.now, WEIGH_AGAIN));
+            again.push(after(pass.now, WEIGH_AGAIN));
         }
         begun.extend(going);
     }
     for at in again {
-        draft.look_again_at(at);
+        changes.look_again_at(at);
     }
     for (id, why) in begun {
-        begin(draft, id, why);
+        begin(pass, changes, id, why);
     }
 }
 
@@ -183,23 +194,24 @@ impl Paid<'_> {
 
 /// Which of a pool's nodes begin to go. `wanted`: the free ones that its warm floor wants.
 fn let_go(
-    draft: &Draft<'_>,
+    pass: &Pass<'_>,
+    changes: &Changes<'_>,
     pool: &Pool,
     stock: PoolMoves<'_>,
     wanted: u32,
     running: &Running<'_>,
 ) -> Vec<(RecordId, DrainReason)> {
     let PoolMoves { candidates, going, unbought, ready, warm } = stock;
-    let Some(spot) = SpotReturn::of(pool, draft.catalogue, &draft.memory, running, draft.times()) else { return Vec::new() };
-    let (snapshot, now, usage) = (draft.snapshot, draft.now, draft.usage());
+    let Some(spot) = SpotReturn::of(pool, pass.catalogue, &changes.memory, running, pass.times()) else { return Vec::new() };
+    let (snapshot, now, usage) = (pass.snapshot, pass.now, changes.usage(pass));
     let fresh = |group: &Group| is_fresh(snapshot, group, now);
-    let scales = Scales { catalogue: draft.catalogue, memory: &draft.memory, usage, fresh: &fresh, times: draft.times() };
-    let records = &draft.memory.records;
-    let of_pool = |record: &Record| draft.group(&record.group).is_some_and(|group| group.pool == pool.name);
+    let scales = Scales { catalogue: pass.catalogue, memory: &changes.memory, usage, fresh: &fresh, times: pass.times() };
+    let records = &changes.memory.records;
+    let of_pool = |record: &Record| pass.group(&record.group).is_some_and(|group| group.pool == pool.name);
     let open =
         |(id, disruption): &(&RecordId, &Arc<Disruption>)| disruption.is_open() && records.get(id).is_some_and(|r| of_pool(r));
-    let moving = draft.memory.disruptions.iter().filter(open).any(|(_, disruption)| disruption.moves_work());
-    let mut paid = Paid { by: PaidFor::of(usage, draft.catalogue), pool: &pool.name, going };
+    let moving = changes.memory.disruptions.iter().filter(open).any(|(_, disruption)| disruption.moves_work());
+    let mut paid = Paid { by: PaidFor::of(usage, pass.catalogue), pool: &pool.name, going };
     let (busy, mut free): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.busy);
     let spare = ready.saturating_sub(pool.limits.min_nodes).min(warm.saturating_sub(wanted));
     let spare = usize::try_from(spare).unwrap_or(usize::MAX);

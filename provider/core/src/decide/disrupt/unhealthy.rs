@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::super::Draft;
+use super::super::pass::{Changes, Pass, after};
 use super::begin;
 use crate::base::ids::RecordId;
 use crate::facts::snapshot::Cordon;
@@ -37,23 +37,23 @@ struct Tally {
 }
 
 /// Begins to replace those that are due, as far as their pools allow.
-pub(super) fn nodes(draft: &mut Draft<'_>) {
-    let well = !draft.memory.cordons.values().any(|cordoned| cordoned.why == CordonReason::Unhealthy);
-    if well && draft.memory.replaced.is_empty() {
+pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    let well = !changes.memory.cordons.values().any(|cordoned| cordoned.why == CordonReason::Unhealthy);
+    if well && changes.memory.replaced.is_empty() {
         return;
     }
-    let pools = &draft.catalogue.policy.pools;
+    let pools = &pass.catalogue.policy.pools;
     let mut tallies: Vec<Tally> = pools.iter().map(|_| Tally::default()).collect();
     let mut later = Vec::new();
-    for (record, seat) in draft.seated() {
+    for (record, seat) in changes.seated() {
         let State::Registered { .. } = &record.state else { continue };
         let Some((at, pool)) = seat.pool() else { continue };
         let Some(tally) = tallies.get_mut(at) else { continue };
         tally.nodes += 1;
-        let disruption = draft.memory.disruptions.get(&record.id);
+        let disruption = changes.memory.disruptions.get(&record.id);
         let judged = record.judged.as_ref().filter(|judged| judged.verdict == Verdict::Unhealthy);
         // One that is waited for again, or of which nobody can tell, has not become well.
-        let cordoned = draft.memory.cordons.get(&record.id).filter(|cordoned| cordoned.why == CordonReason::Unhealthy);
+        let cordoned = changes.memory.cordons.get(&record.id).filter(|cordoned| cordoned.why == CordonReason::Unhealthy);
         let broken = judged.is_some() || cordoned.is_some() || disruption.is_some_and(|disruption| is_replaced(disruption));
         tally.unhealthy += u32::from(broken);
         let (Some(Judged { since, why, .. }), Some(node), None) = (judged, seat.node(), disruption) else { continue };
@@ -62,34 +62,34 @@ pub(super) fn nodes(draft: &mut Draft<'_>) {
             continue;
         }
         // With which nothing is wrong any more is trusted again before long.
-        if draft.memory.probe_history.get(&record.id).is_some_and(|known| known.clean_since.is_some()) {
+        if changes.memory.probe_history.get(&record.id).is_some_and(|known| known.clean_since.is_some()) {
             continue;
         }
-        let due = Draft::after(*since, pool.unhealthy.after);
-        if due > draft.now {
+        let due = after(*since, pool.unhealthy.after);
+        if due > pass.now {
             later.push(due);
         } else {
             tally.due.push((Due { busy, since: *since, id: record.id }, why.clone()));
         }
     }
     for at in later {
-        draft.look_again_at(at);
+        changes.look_again_at(at);
     }
     for (pool, tally) in pools.iter().zip(tallies) {
-        replace(draft, pool, tally);
+        replace(pass, changes, pool, tally);
     }
     let pools: Vec<_> = pools.iter().map(|pool| &pool.name).collect();
-    draft
+    changes
         .memory
         .replaced
         .retain(|pool, lately| pools.contains(&pool) && (!lately.at.is_empty() || lately.stopped_since.is_some()));
 }
 
-fn replace(draft: &mut Draft<'_>, pool: &Pool, tally: Tally) {
+fn replace<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, pool: &Pool, tally: Tally) {
     let Tally { nodes, unhealthy, mut due } = tally;
-    let known = draft.memory.replaced.get(&pool.name);
+    let known = changes.memory.replaced.get(&pool.name);
     let mut lately = known.map(|known| Replacements::clone(known)).unwrap_or_default();
-    lately.at.retain(|at| Draft::after(*at, REPLACED_WITHIN) > draft.now);
+    lately.at.retain(|at| after(*at, REPLACED_WITHIN) > pass.now);
     due.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut due = due.into_iter().peekable();
     if unhealthy <= at_once(nodes) {
@@ -97,29 +97,29 @@ fn replace(draft: &mut Draft<'_>, pool: &Pool, tally: Tally) {
         while lately.at.len() < most
             && let Some((Due { id, .. }, why)) = due.next()
         {
-            begin(draft, id, DrainReason::Unhealthy { why });
-            lately.at.push(draft.now);
+            begin(pass, changes, id, DrainReason::Unhealthy { why });
+            lately.at.push(pass.now);
         }
     }
     match due.peek() {
         None => lately.stopped_since = None,
         Some(_) if lately.stopped_since.is_none() => {
-            lately.stopped_since = Some(draft.now);
+            lately.stopped_since = Some(pass.now);
             let replaced = u32::try_from(lately.at.len()).unwrap_or(u32::MAX);
-            draft.notes.push(Note::ReplacementsStopped { pool: pool.name.clone(), unhealthy, nodes, replaced });
+            changes.notes.push(Note::ReplacementsStopped { pool: pool.name.clone(), unhealthy, nodes, replaced });
         }
         Some(_) => {}
     }
     if let Some(oldest) = lately.at.first() {
-        draft.look_again_at(Draft::after(*oldest, REPLACED_WITHIN));
+        changes.look_again_at(after(*oldest, REPLACED_WITHIN));
     }
-    if known_differs(draft, pool, &lately) {
-        draft.memory.replaced.insert(pool.name.clone(), Arc::new(lately));
+    if known_differs(changes, pool, &lately) {
+        changes.memory.replaced.insert(pool.name.clone(), Arc::new(lately));
     }
 }
 
-fn known_differs(draft: &Draft<'_>, pool: &Pool, lately: &Replacements) -> bool {
-    draft.memory.replaced.get(&pool.name).map_or(*lately != Replacements::default(), |known| **known != *lately)
+fn known_differs(changes: &Changes<'_>, pool: &Pool, lately: &Replacements) -> bool {
+    changes.memory.replaced.get(&pool.name).map_or(*lately != Replacements::default(), |known| **known != *lately)
 }
 
 const fn is_replaced(disruption: &Disruption) -> bool {
@@ -135,24 +135,25 @@ const fn mode(pool: &Pool, busy: bool) -> Option<Evict> {
     }
 }
 
-fn mode_of(draft: &Draft<'_>, record: &Record) -> Option<Evict> {
-    let (_, pool) = draft.seat(record)?.pool()?;
-    let busy = record.instance().and_then(|machine| draft.node(machine)).is_some_and(|node| node.is_busy());
+fn mode_of(pass: &Pass<'_>, changes: &Changes<'_>, record: &Record) -> Option<Evict> {
+    let (_, pool) = changes.seat(record)?.pool()?;
+    let busy = record.instance().and_then(|machine| pass.node(machine)).is_some_and(|node| node.is_busy());
     mode(pool, busy)
 }
 
 /// Which pods of one that is being replaced are told to go.
-pub(super) fn evict(draft: &Draft<'_>, record: &Record) -> Evict {
-    mode_of(draft, record).unwrap_or(Evict::Nobody)
+pub(super) fn evict(pass: &Pass<'_>, changes: &Changes<'_>, record: &Record) -> Evict {
+    mode_of(pass, changes, record).unwrap_or(Evict::Nobody)
 }
 
 /// Those that are to be waited for again, because a pod had come before they were closed or the policy says so now, are kept closed.
-pub(super) fn take_back(draft: &mut Draft<'_>) {
+pub(super) fn take_back<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let waits = |(id, disruption): &(&RecordId, &Arc<Disruption>)| {
-        is_replaced(disruption) && draft.memory.records.get(*id).is_some_and(|record| mode_of(draft, record).is_none())
+        is_replaced(disruption)
+            && changes.memory.records.get(*id).is_some_and(|record| mode_of(pass, changes, record).is_none())
     };
-    let back: Vec<RecordId> = draft.memory.disruptions.iter().filter(waits).map(|(id, _)| *id).collect();
+    let back: Vec<RecordId> = changes.memory.disruptions.iter().filter(waits).map(|(id, _)| *id).collect();
     for id in back {
-        draft.memory.disruptions.remove(&id);
+        changes.memory.disruptions.remove(&id);
     }
 }

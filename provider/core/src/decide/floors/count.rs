@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::super::Draft;
 use super::super::index::IndexEntry;
+use super::super::pass::{Changes, Pass, after};
 use crate::base::ids::NodeGroupId;
 use crate::base::units::UsdPerHour;
 use crate::catalogue::Catalogue;
@@ -98,15 +98,15 @@ impl Count<'_> {
 }
 
 /// Counts the nodes of every pool that keeps a floor, by the pool's place in the policy.
-pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
-    let mut counts: Vec<Count<'a>> = draft.catalogue.policy.pools.iter().map(|_| Count::default()).collect();
-    for (record, seat) in draft.seated() {
+pub(in super::super) fn count<'a>(pass: &Pass<'a>, changes: &Changes<'a>) -> Vec<Count<'a>> {
+    let mut counts: Vec<Count<'a>> = pass.catalogue.policy.pools.iter().map(|_| Count::default()).collect();
+    for (record, seat) in changes.seated() {
         let (Some((at, pool)), Some(group)) = (seat.pool(), seat.group()) else { continue };
         let Some(count) = counts.get_mut(at).filter(|_| pool.warm_floor.is_some()) else { continue };
         count.pods = count.pods.saturating_add(seat.pods());
         let part = match part(record, &seat) {
             Part::Doubtful => match doubted_until(record) {
-                Some(until) if until <= draft.now => Part::Lost,
+                Some(until) if until <= pass.now => Part::Lost,
                 Some(until) => {
                     count.changes(until);
                     Part::Doubtful
@@ -114,7 +114,7 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
                 None => Part::Doubtful,
             },
             // What lacks images is on its way: it is waited for, and nothing is bought in its place.
-            Part::Free if pool.waits_for_images() && !has_images(draft, pool, &seat) => Part::Pulling,
+            Part::Free if pool.waits_for_images() && !has_images(pass, changes, pool, &seat) => Part::Pulling,
             part => part,
         };
         let tally = match part {
@@ -130,7 +130,7 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
         if part == Part::Coming {
             *count.coming_here.entry(&group.id).or_default() += 1;
             match awaited_until(record) {
-                Some((at, _)) if at > draft.now => count.changes(at),
+                Some((at, _)) if at > pass.now => count.changes(at),
                 Some((_, why)) => {
                     count.late = count.late.saturating_add(1);
                     count.late_for.get_or_insert_with(|| why.clone());
@@ -147,9 +147,9 @@ pub(in super::super) fn count<'a>(draft: &Draft<'a>) -> Vec<Count<'a>> {
 }
 
 /// Whether the images that the pool's pods use are on a node, as far as it can be told.
-fn has_images(draft: &Draft<'_>, pool: &Pool, seat: &IndexEntry<'_>) -> bool {
-    let on_node = seat.node().and_then(|node| draft.snapshot.images.get(&node.name));
-    let used = draft.memory.images.get(&pool.name);
+fn has_images(pass: &Pass<'_>, changes: &Changes<'_>, pool: &Pool, seat: &IndexEntry<'_>) -> bool {
+    let on_node = seat.node().and_then(|node| pass.snapshot.images.get(&node.name));
+    let used = changes.memory.images.get(&pool.name);
     images::pulled(on_node.map(AsRef::as_ref), used.map(AsRef::as_ref)).is_enough()
 }
 
@@ -177,14 +177,14 @@ fn part(record: &Record, seat: &IndexEntry<'_>) -> Part {
 pub(in super::super) fn doubted_until(record: &Record) -> Option<Timestamp> {
     let judged = record.judged.as_ref()?;
     let away = judged.verdict == Verdict::Unknown || is_not_ready(record);
-    away.then(|| Draft::after(judged.since, DOUBTED_FOR))
+    away.then(|| after(judged.since, DOUBTED_FOR))
 }
 
 /// Until when a node that is Ready is given to be warm, and what it waits for; `None` of one that is not Ready.
 fn awaited_until(record: &Record) -> Option<(Timestamp, &Reason)> {
     let State::Registered { ready_at: Some(ready_at), .. } = &record.state else { return None };
     let judged = record.judged.as_ref().filter(|judged| !judged.is_not_ready())?;
-    Some((Draft::after(*ready_at, WARM_WITHIN), &judged.why))
+    Some((after(*ready_at, WARM_WITHIN), &judged.why))
 }
 
 fn is_not_ready(record: &Record) -> bool {

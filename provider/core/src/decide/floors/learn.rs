@@ -1,6 +1,6 @@
 //! Learning for floors: arrivals, boot times, and the demand of signals.
 
-use super::super::Draft;
+use super::super::pass::{Changes, Pass};
 use super::update;
 use crate::base::index::InOrder;
 use crate::base::units::UsdPerHour;
@@ -24,20 +24,20 @@ pub(super) struct Came {
 }
 
 /// What came to the pools that take a quantile of it, by the pool's place in the policy.
-pub(super) fn arrivals(draft: &Draft<'_>) -> Vec<Came> {
-    let pools = &draft.catalogue.policy.pools;
+pub(super) fn arrivals(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<Came> {
+    let pools = &pass.catalogue.policy.pools;
     let learns = |pool: &Pool| pool.warm_floor.as_ref().is_some_and(|floor| floor.quantile.is_some());
     let mut came = vec![Came::default(); pools.len()];
     if !pools.iter().any(learns) {
         return came;
     }
     // Both are in the order of their numbers.
-    let mut before = InOrder::of(&draft.before.records);
-    for (record, seat) in draft.seated() {
+    let mut before = InOrder::of(&pass.before.records);
+    for (record, seat) in changes.seated() {
         let was = before.next(&record.id);
         let Some((at, pool)) = seat.pool() else { continue };
         let Some(came) = came.get_mut(at).filter(|_| learns(pool)) else { continue };
-        let told = pool.warm_floor.as_ref().is_none_or(|floor| floor.raises_min_size(draft.snapshot.buffers));
+        let told = pool.warm_floor.as_ref().is_none_or(|floor| floor.raises_min_size(pass.snapshot.buffers));
         if let (Some(order), false, true) = (record.order, record.floor, told) {
             came.ordered.push(order.0);
         }
@@ -63,12 +63,12 @@ pub(super) fn arrivals(draft: &Draft<'_>) -> Vec<Came> {
 }
 
 /// Adds that to what is remembered.
-pub(super) fn remember(draft: &mut Draft<'_>, pool: &Pool, floor: &WarmFloor, came: Option<&Came>) {
-    let now = draft.now;
-    let need = draft.snapshot.demand.get(&pool.name).map_or(Need::Unknown, |demand| demand.need());
-    let next_order = draft.memory.next_order;
+pub(super) fn remember<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, pool: &Pool, floor: &WarmFloor, came: Option<&Came>) {
+    let now = pass.now;
+    let need = pass.snapshot.demand.get(&pool.name).map_or(Need::Unknown, |demand| demand.need());
+    let next_order = changes.memory.next_order;
     let mut due = None;
-    update(draft, &pool.name, |known| {
+    update(changes, &pool.name, |known| {
         if floor.signals {
             known.replicas = replicas(known.replicas, need);
         }
@@ -80,13 +80,14 @@ pub(super) fn remember(draft: &mut Draft<'_>, pool: &Pool, floor: &WarmFloor, ca
         }
     });
     if let Some(quantile) = due {
-        let share = quantile.p.map_or_else(|| Share::that_costs_least(pool.waiting, cheapest_gpu(draft, pool)), Share::of);
-        update(draft, &pool.name, |known| known.quantile = known.arrivals.quantile(share));
+        let share =
+            quantile.p.map_or_else(|| Share::that_costs_least(pool.waiting, cheapest_gpu(pass, changes, pool)), Share::of);
+        update(changes, &pool.name, |known| known.quantile = known.arrivals.quantile(share));
     }
     if floor.quantile.is_some()
-        && let Some(at) = draft.memory.floors.get(&pool.name).and_then(|known| known.arrivals.next_at())
+        && let Some(at) = changes.memory.floors.get(&pool.name).and_then(|known| known.arrivals.next_at())
     {
-        draft.look_again_at(at);
+        changes.look_again_at(at);
     }
 }
 
@@ -112,10 +113,10 @@ fn learn(known: &mut FloorMemory, quantile: &Quantile, came: &Came, now: jiff::T
 }
 
 /// What the pool's cheapest GPU costs that no commitment covers: what idling costs, over time. Without a price, nothing is kept for it.
-fn cheapest_gpu(draft: &Draft<'_>, pool: &Pool) -> UsdPerHour {
-    let offers = draft.catalogue.pool_groups(&pool.name).flat_map(|group| group.offers.iter().map(move |offer| (group, offer)));
+fn cheapest_gpu(pass: &Pass<'_>, changes: &Changes<'_>, pool: &Pool) -> UsdPerHour {
+    let offers = pass.catalogue.pool_groups(&pool.name).flat_map(|group| group.offers.iter().map(move |offer| (group, offer)));
     let prices = offers.filter_map(|(group, offer)| {
-        let parts = price_parts(draft.catalogue, &draft.memory, group, offer, draft.wall).ok()?;
+        let parts = price_parts(pass.catalogue, &changes.memory, group, offer, pass.wall).ok()?;
         Some(parts.uncovered().per(group.spec.advertised_gpus()))
     });
     prices.min().unwrap_or(UsdPerHour(i64::MAX))

@@ -1,7 +1,8 @@
 //! Ledger of limits: what is left after the autoscaler asks for all raised minimums. Two pools
 //! cannot claim the same room.
 
-use super::super::{Draft, is_fresh};
+use super::super::is_fresh;
+use super::super::pass::Pass;
 use crate::base::engine_clock::Times;
 use crate::base::ids::NodeGroupId;
 use crate::catalogue::Catalogue;
@@ -22,8 +23,8 @@ pub(super) struct Ledger<'a> {
 
 impl<'a> Ledger<'a> {
     /// With nothing asked for yet.
-    pub(super) fn new(draft: &Draft<'a>, usage: &Usage) -> Self {
-        Self { usage: usage.clone(), snapshot: draft.snapshot, catalogue: draft.catalogue, times: draft.times() }
+    pub(super) fn new(pass: &Pass<'a>, usage: &Usage) -> Self {
+        Self { usage: usage.clone(), snapshot: pass.snapshot, catalogue: pass.catalogue, times: pass.times() }
     }
 
     /// Asks for up to so many nodes of a group, as they would be bought; for how many there is room.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::super::Draft;
+use super::super::pass::{Changes, Pass, after};
 use super::look::Look;
 use crate::base::ids::PoolName;
 use crate::plan::Note;
@@ -38,20 +38,20 @@ impl Lapses {
     /// Whether a node's probe is silent for the same cause as all others of its pool.
     pub(super) fn cover(&self, pool: &PoolName, node: &ProbeHistory) -> bool {
         let Some(silent) = node.silent_since else { return false };
-        let began = |lapse: &Timestamp| Draft::after(silent, LAPSED_WITHIN) >= *lapse;
+        let began = |lapse: &Timestamp| after(silent, LAPSED_WITHIN) >= *lapse;
         self.0.get(pool).is_some_and(|lapse| !node.heard || began(lapse))
     }
 }
 
 /// Finds the pools whose probes have lapsed, and tells of it when it begins and when it ends.
-pub(super) fn of_pools(draft: &mut Draft<'_>, looks: &[Look<'_>]) -> Lapses {
-    let now = draft.now;
+pub(super) fn of_pools<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, looks: &[Look<'_>]) -> Lapses {
+    let now = pass.now;
     let mut by_place: Vec<(&PoolName, Probes)> =
-        draft.catalogue.policy.pools.iter().map(|pool| (&pool.name, Probes::default())).collect();
+        pass.catalogue.policy.pools.iter().map(|pool| (&pool.name, Probes::default())).collect();
     let mut due = Vec::new();
     for look in looks {
         let known = &look.history;
-        let late = look.ready_at.is_some_and(|at| Draft::after(at, START_WITHIN) <= now);
+        let late = look.ready_at.is_some_and(|at| after(at, START_WITHIN) <= now);
         if !known.heard && !late {
             continue;
         }
@@ -60,7 +60,7 @@ pub(super) fn of_pools(draft: &mut Draft<'_>, looks: &[Look<'_>]) -> Lapses {
         match known.silent_since {
             None => {
                 probes.heard += 1;
-                let believed = look.heard_since().map(|since| Draft::after(since, BACK_FOR));
+                let believed = look.heard_since().map(|since| after(since, BACK_FOR));
                 match believed {
                     Some(at) if at > now => due.push(at),
                     _ => probes.back += 1,
@@ -72,11 +72,11 @@ pub(super) fn of_pools(draft: &mut Draft<'_>, looks: &[Look<'_>]) -> Lapses {
     }
     let pools: BTreeMap<&PoolName, Probes> = by_place.into_iter().filter(|(_, probes)| probes.awaited > 0).collect();
     for (pool, probes) in &pools {
-        let known = draft.memory.lapsed.get(*pool).copied();
+        let known = changes.memory.lapsed.get(*pool).copied();
         match known {
             Some(_) if probes.back * 2 >= probes.awaited => {
-                draft.memory.lapsed.remove(*pool);
-                draft.notes.push(Note::ProbesBack {
+                changes.memory.lapsed.remove(*pool);
+                changes.notes.push(Note::ProbesBack {
                     pool: (*pool).clone(),
                     heard: count(probes.heard),
                     of: count(probes.awaited),
@@ -85,19 +85,19 @@ pub(super) fn of_pools(draft: &mut Draft<'_>, looks: &[Look<'_>]) -> Lapses {
             Some(_) => {}
             None => match probes.lapse(now) {
                 Some((since, at)) if at <= now => {
-                    draft.memory.lapsed.insert((*pool).clone(), since);
-                    draft.notes.push(Note::ProbesLapsed { pool: (*pool).clone(), nodes: count(probes.awaited), since });
+                    changes.memory.lapsed.insert((*pool).clone(), since);
+                    changes.notes.push(Note::ProbesLapsed { pool: (*pool).clone(), nodes: count(probes.awaited), since });
                 }
                 Some((_, at)) => due.push(at),
                 None => {}
             },
         }
     }
-    draft.memory.lapsed.retain(|pool, _| pools.contains_key(pool));
+    changes.memory.lapsed.retain(|pool, _| pools.contains_key(pool));
     for at in due {
-        draft.look_again_at(at);
+        changes.look_again_at(at);
     }
-    Lapses(draft.memory.lapsed.clone())
+    Lapses(changes.memory.lapsed.clone())
 }
 
 impl Probes {
@@ -107,10 +107,10 @@ impl Probes {
             return None;
         }
         let last = self.silent_since.iter().max().copied();
-        let with_it = |since: &&Timestamp| last.is_some_and(|last| Draft::after(**since, LAPSED_WITHIN) >= last);
+        let with_it = |since: &&Timestamp| last.is_some_and(|last| after(**since, LAPSED_WITHIN) >= last);
         let together = self.silent_since.iter().filter(with_it).count() + self.never_heard;
         let alike = together >= 2 && together * 2 > self.awaited;
-        alike.then(|| last.map_or((now, now), |last| (last, Draft::after(last, LAPSED_AFTER))))
+        alike.then(|| last.map_or((now, now), |last| (last, after(last, LAPSED_AFTER))))
     }
 }
 

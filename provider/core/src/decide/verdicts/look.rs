@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::super::Draft;
+use super::super::pass::{Changes, Pass, after};
 use crate::base::ids::RecordId;
 use crate::base::index::InOrder;
 use crate::base::kinds::Evidence;
@@ -40,39 +40,39 @@ impl Look<'_> {
 }
 
 /// Looks at every node of a pool with probes, in the order of their records, and forgets the others.
-pub(super) fn at_nodes<'a>(draft: &mut Draft<'a>) -> Vec<Look<'a>> {
-    let now = draft.now;
-    let noted = draft.memory.watched_at;
+pub(super) fn at_nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<Look<'a>> {
+    let now = pass.now;
+    let noted = changes.memory.watched_at;
     // Between two notes so far apart nobody was there: what happened meanwhile is not known.
     let gap = noted.is_some_and(|at| now.duration_since(at) > BRIDGED);
     let mut looks = Vec::new();
-    let mut known = InOrder::of(&draft.memory.probe_history);
-    for (record, seat) in draft.seated() {
+    let mut known = InOrder::of(&changes.memory.probe_history);
+    for (record, seat) in changes.seated() {
         let State::Registered { ready_at, .. } = &record.state else { continue };
         let Some((pool_at, pool)) = seat.pool().filter(|(_, pool)| pool.evidence == Evidence::Probe) else { continue };
         let Some(node) = seat.node() else { continue };
         let mut known = known.next(&record.id).map(|known| **known).unwrap_or_default();
         // While nobody watched, no probe could be heard: those that had not lapsed before have their time to come back.
-        if gap && !draft.memory.lapsed.contains_key(&pool.name) {
+        if gap && !changes.memory.lapsed.contains_key(&pool.name) {
             known.silent_since = None;
         }
         let sight = GpuActivity::of(seat.seen());
         let history = looked(known, sight, node, noted.filter(|_| !gap), now);
         looks.push(Look { id: record.id, pool, pool_at, node, seen: seat.seen(), sight, ready_at: *ready_at, history });
     }
-    if draft.memory.probe_history.len() > looks.len() {
+    if changes.memory.probe_history.len() > looks.len() {
         let there: BTreeSet<RecordId> = looks.iter().map(|look| look.id).collect();
-        draft.memory.probe_history.retain(|id, _| there.contains(id));
+        changes.memory.probe_history.retain(|id, _| there.contains(id));
     }
     if looks.is_empty() {
-        draft.memory.watched_at = None;
+        changes.memory.watched_at = None;
         return looks;
     }
-    let due = noted.filter(|_| !gap).map(|at| Draft::after(at, NOTED_EVERY)).filter(|due| *due > now);
+    let due = noted.filter(|_| !gap).map(|at| after(at, NOTED_EVERY)).filter(|due| *due > now);
     if due.is_none() {
-        draft.memory.watched_at = Some(now);
+        changes.memory.watched_at = Some(now);
     }
-    draft.look_again_at(due.unwrap_or_else(|| Draft::after(now, NOTED_EVERY)));
+    changes.look_again_at(due.unwrap_or_else(|| after(now, NOTED_EVERY)));
     looks
 }
 
@@ -90,7 +90,7 @@ fn looked(
             // After a gap nothing is proven of the time before, whatever is said of it.
             let since = if noted.is_some() || known == ProbeHistory::default() { since } else { now };
             let told_until = known.untold_since.or(noted);
-            let bridged = |quiet: Timestamp| since <= quiet || told_until.is_some_and(|at| since <= Draft::after(at, BRIDGED));
+            let bridged = |quiet: Timestamp| since <= quiet || told_until.is_some_and(|at| since <= after(at, BRIDGED));
             let quiet = known.quiet_since.filter(|quiet| noted.is_some() && bridged(*quiet));
             known.quiet_since = Some(quiet.unwrap_or(since));
         }
@@ -102,7 +102,7 @@ fn looked(
             known.was_quiet_since = known.quiet_since;
         }
         let untold = *known.untold_since.get_or_insert(since);
-        if noted.is_none() || now > Draft::after(untold, BRIDGED) {
+        if noted.is_none() || now > after(untold, BRIDGED) {
             known.quiet_since = None;
         }
         match why {
