@@ -28,6 +28,7 @@ const CORE: &[Row] = &[
     ("plan", &["base", "market", "policy", "facts", "catalogue", "state", "limits", "choose"]),
     ("decide", &["base", "market", "policy", "facts", "catalogue", "state", "limits", "choose", "plan"]),
     ("check", &["base", "market", "policy", "facts", "catalogue", "state", "limits", "plan"]),
+    ("pass", &["base", "facts", "catalogue", "state", "plan", "decide", "check"]),
 ];
 
 /// Nothing of the advice decides, so its modules may import all of the core.

@@ -142,6 +142,7 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::ProbesBack { .. }
             | Note::FloorGrown { .. }
             | Note::ClockJumped { .. }
+            | Note::NoEffect { .. }
             | Note::CheckFailed { .. }
             | Note::CheckPassed { .. }
             | Note::Budget { .. } => {}

@@ -32,16 +32,12 @@ pub struct Snapshot {
     /// What came of draining nodes since the last pass.
     pub drains: BTreeMap<NodeName, Drained>,
     /// What has been seen of each node's GPUs; a node that nobody reads is absent.
-    #[serde(default)]
     pub seen: BTreeMap<NodeName, Arc<Seen>>,
     /// Whether the cluster serves `CapacityBuffers` that we may keep, as it was when a pool last asked for one; `None` until that is known.
-    #[serde(default)]
     pub buffers: Option<bool>,
     /// What is known of each node's images; empty unless a pool asks for images on warm nodes.
-    #[serde(default)]
     pub images: BTreeMap<NodeName, Arc<NodeImages>>,
     /// What each pool's demand signals say.
-    #[serde(default)]
     pub demand: Demand,
 }
 
@@ -96,7 +92,6 @@ pub struct NodeFacts {
     /// The annotation that keeps the autoscaler from removing it.
     pub scale_down_disabled: Hold,
     /// Whether it takes new pods.
-    #[serde(default)]
     pub cordon: Cordon,
     /// What it bears of our verdict; `None` where that is nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]

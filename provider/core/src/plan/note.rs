@@ -173,6 +173,15 @@ pub enum Note {
         /// By so many nodes.
         nodes: u32,
     },
+    /// An action was done again and again, and still has to be.
+    NoEffect {
+        /// What is done, e.g. `terminate`.
+        action: String,
+        /// The machine or Node.
+        about: String,
+        /// So many times.
+        times: u32,
+    },
     /// The internal consistency check failed: nothing is bought for the pool, or for any.
     CheckFailed {
         /// What was found.
@@ -227,7 +236,9 @@ impl Note {
                 About::Pool(pool)
             }
             Self::Budget { budget, .. } => About::Budget(&budget.of),
-            Self::ClockJumped { .. } | Self::CheckFailed { .. } | Self::CheckPassed { .. } => About::Stoker,
+            Self::NoEffect { .. } | Self::ClockJumped { .. } | Self::CheckFailed { .. } | Self::CheckPassed { .. } => {
+                About::Stoker
+            }
         }
     }
 
@@ -254,6 +265,7 @@ impl Note {
             Self::Budget { .. } => "BudgetStage",
             Self::CheckFailed { .. } => "ConsistencyCheckFailed",
             Self::ClockJumped { .. } => "ClockJumped",
+            Self::NoEffect { .. } => "ActionHasNoEffect",
             Self::CheckPassed { .. } => "ConsistencyCheckPassed",
         }
     }
@@ -269,6 +281,7 @@ impl Note {
             | Self::FloorGrown { .. }
             | Self::CheckFailed { .. }
             | Self::ClockJumped { .. }
+            | Self::NoEffect { .. }
             | Self::ProbesLapsed { .. } => true,
             Self::NodeCordoned { why, .. } => matches!(why, CordonReason::Unhealthy),
             Self::TakesPods { .. }
@@ -349,6 +362,11 @@ impl std::fmt::Display for Note {
             ),
             Self::Budget { budget, .. } => write!(f, "budget of {budget}"),
             Self::CheckFailed { fault } => write!(f, "{fault}"),
+            Self::NoEffect { action, about, times } => write!(
+                f,
+                "{action} {about} was done {times} times and still has to be done: the answer was yes, or there was none, and nothing \
+                 changed; look at Stoker's log, the supplier and the API server"
+            ),
             Self::ClockJumped { by, wall } => {
                 let way = if by.is_negative() { "back" } else { "forward" };
                 write!(

@@ -34,54 +34,41 @@ pub struct Memory {
     #[serde(with = "crate::base::pairs")]
     pub refused: BTreeMap<Market, Arc<Backoff>>,
     /// What is remembered of spot markets.
-    #[serde(default, with = "crate::base::pairs")]
+    #[serde(with = "crate::base::pairs")]
     pub spot: BTreeMap<Place, Arc<SpotHistory>>,
     /// Regions with reclaims within the last hour, or whose spot is left alone.
-    #[serde(default, with = "crate::base::pairs")]
+    #[serde(with = "crate::base::pairs")]
     pub reclaims: BTreeMap<(Cloud, Region), Arc<RegionReclaims>>,
     /// When the running spot nodes were last counted in `spot`; `None` before the first time.
-    #[serde(default)]
     pub exposure_at: Option<Timestamp>,
     /// Budgets that are not ample, as they were last told of.
-    #[serde(default, with = "crate::base::pairs")]
+    #[serde(with = "crate::base::pairs")]
     pub budgets: BTreeMap<BudgetOf, Stage>,
     /// What is remembered of a group: present while it has records or a reason to be closed.
     pub groups: BTreeMap<NodeGroupId, Arc<GroupMemory>>,
     /// Nodes that are being let go, or that were to go and stay for a while.
-    #[serde(default)]
     pub disruptions: BTreeMap<RecordId, Arc<Disruption>>,
     /// Since when nodes are free, of those that had GPU pods.
-    #[serde(default, rename = "idle")]
     pub free: BTreeMap<RecordId, Timestamp>,
     /// How the last moves back to spot of a pool went.
-    #[serde(default)]
     pub moves: BTreeMap<PoolName, Arc<Moves>>,
     /// Nodes that take no new pods and are not let go.
-    #[serde(default)]
     pub cordons: BTreeMap<RecordId, Arc<Cordoned>>,
     /// Nodes of which it was announced that they will be emptied.
-    #[serde(default)]
     pub announced: BTreeMap<RecordId, Arc<Announced>>,
     /// Unhealthy nodes that were replaced lately.
-    #[serde(default)]
     pub replaced: BTreeMap<PoolName, Arc<Replacements>>,
     /// How the nodes of pools with probes were watched.
-    #[serde(default)]
     pub probe_history: BTreeMap<RecordId, Arc<ProbeHistory>>,
     /// Pools of whose probes none is heard, so that their pods are the evidence; since when.
-    #[serde(default)]
     pub lapsed: BTreeMap<PoolName, Timestamp>,
     /// When it was last noted that somebody watches.
-    #[serde(default)]
     pub watched_at: Option<Timestamp>,
     /// What is remembered of the pools' warm floors.
-    #[serde(default)]
     pub floors: BTreeMap<PoolName, Arc<FloorMemory>>,
     /// What bounds how many nodes of a pool go, of the pools that bound it.
-    #[serde(default)]
     pub windows: BTreeMap<PoolName, Arc<Released>>,
     /// The images that GPU pods use, of pools that ask for them on warm nodes.
-    #[serde(default)]
     pub images: BTreeMap<PoolName, Arc<PoolImages>>,
     /// Machines of Stoker's whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,

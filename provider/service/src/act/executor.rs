@@ -3,7 +3,7 @@
 mod action_key;
 mod nodes;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::ids::{LaunchKey, NodeName, ProviderId, SupplierName};
 use stoker_core::facts::snapshot::{Drained, Snapshot};
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
-use stoker_core::plan::Action;
+use stoker_core::plan::{Action, Note};
 use stoker_core::state::node_status::StatusUpdate;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
@@ -33,6 +33,9 @@ const LAUNCH_BATCH: usize = 20;
 
 /// A termination or a change to a Node is not repeated sooner: feeds need a moment to show that it was done.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_secs(5);
+
+/// So many times an action is done before it is told that it has no effect: over a minute, in which any feed shows one.
+const NO_EFFECT: u32 = 10;
 
 /// How long a supplier may take to answer: clouds answer within seconds, and a launch that is asked again under its key buys nothing
 /// twice.
@@ -74,6 +77,8 @@ pub struct Executor {
     under_way: Arc<Mutex<UnderWay>>,
     /// The last change on each machine or node, so that the opposite change is never taken for a repetition.
     done_lately: HashMap<String, (ActionKey, Timestamp)>,
+    /// How often each action was done that plans ask for all the time.
+    repeated: HashMap<ActionKey, u32>,
     tasks: JoinSet<()>,
 }
 
@@ -94,6 +99,7 @@ impl Executor {
             wake,
             under_way: Arc::default(),
             done_lately: HashMap::new(),
+            repeated: HashMap::new(),
             tasks: JoinSet::new(),
         }
     }
@@ -117,8 +123,10 @@ impl Executor {
         under_way.drains.retain(|node, told| snapshot.drains.get(node) != Some(told));
     }
 
-    /// The actions that were not done a moment ago.
+    /// The actions that were not done a moment ago. What the plan does not ask for any more has had its effect.
     pub fn fresh(&mut self, actions: Vec<Action>, now: Timestamp) -> Vec<Action> {
+        let asked: HashSet<ActionKey> = actions.iter().filter_map(action_key).collect();
+        self.repeated.retain(|key, _| asked.contains(key));
         self.done_lately.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_AFTER);
         let under_way = lock(&self.under_way);
         let repeated = |action: &Action| {
@@ -126,7 +134,22 @@ impl Executor {
                 under_way.is_in_the_way_of(&key) || self.done_lately.get(key.about()).is_some_and(|(last, _)| *last == key)
             })
         };
-        actions.into_iter().filter(|action| !repeated(action)).collect()
+        let fresh: Vec<Action> = actions.into_iter().filter(|action| !repeated(action)).collect();
+        // A drain takes as long as its pods do, and is given up by rules of its own.
+        let counted = fresh.iter().filter_map(action_key).filter(|key| !matches!(key, ActionKey::Drain(..)));
+        counted.for_each(|key| *self.repeated.entry(key).or_default() += 1);
+        fresh
+    }
+
+    /// Actions that were done ten times or more and still have to be; of those that were just done for the tenth time what to tell.
+    pub fn without_effect(&self, fresh: &[Action]) -> (usize, Vec<Note>) {
+        let tenth = |key: &ActionKey| self.repeated.get(key) == Some(&NO_EFFECT);
+        let notes = fresh.iter().filter_map(action_key).filter(tenth).map(|key| Note::NoEffect {
+            action: key.verb().to_owned(),
+            about: key.about().to_owned(),
+            times: NO_EFFECT,
+        });
+        (self.repeated.values().filter(|times| **times >= NO_EFFECT).count(), notes.collect())
     }
 
     /// Begins to do the actions. Whoever calls shows that it holds the state directory.

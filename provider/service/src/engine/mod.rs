@@ -237,6 +237,8 @@ impl Engine {
         let Verified { mut plan, memory, findings } = verified;
         self.next_change_at = next_change_at;
         let actions = self.parts.executor.fresh(plan.actions, now);
+        let (stuck, no_effect) = self.parts.executor.without_effect(&actions);
+        plan.notes.extend(no_effect);
         plan.notes.extend(self.parts.clock.take_jump().map(|by| Note::ClockJumped { by, wall: snapshot.wall }));
         let decided = memory != *self.memory || !actions.is_empty() || !plan.notes.is_empty();
         if decided {
@@ -288,6 +290,7 @@ impl Engine {
             before: &before,
             snapshot: &snapshot,
             actions: &actions,
+            stuck,
             explanations: &plan.explanations,
             view: &view,
         });

@@ -64,6 +64,7 @@ impl Observer {
             };
             self.metrics.decided(kind, 1);
         }
+        self.metrics.without_effect(pass.stuck);
         self.metrics.publish(gauges(pass.view));
         let View { catalogue, memory, .. } = pass.view;
         let (catalogue, memory) = (Arc::clone(catalogue), Arc::clone(memory));

@@ -83,6 +83,8 @@ pub struct PassReport<'a> {
     pub snapshot: &'a Snapshot,
     /// What is being done.
     pub actions: &'a [Action],
+    /// How many actions have had no effect for long.
+    pub stuck: usize,
     /// Why orders were supplied as they were.
     pub explanations: &'a [Explanation],
     /// The view that it published.

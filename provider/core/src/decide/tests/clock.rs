@@ -176,7 +176,7 @@ fn whatever_is_remembered_moves_with_the_wall_but_for_prices() {
         }
         assert_eq!(moved.rebased(AHEAD).unwrap(), world.memory, "seed {seed}");
     }
-    for part in ["/windows/", "/spot/", "/refused/", "/reclaims/", "/idle/", "/state/retry_at", "/closed/freeSince", "/group/"]
+    for part in ["/windows/", "/spot/", "/refused/", "/reclaims/", "/free/", "/state/retry_at", "/closed/freeSince", "/group/"]
     {
         assert!(seen.iter().any(|place| place.contains(part)), "{part}");
     }

@@ -39,6 +39,18 @@ impl ActionKey {
         }
     }
 
+    /// What is done.
+    pub(super) const fn verb(&self) -> &'static str {
+        match self {
+            Self::Terminate(_) => "terminate",
+            Self::Hold(_) => "hold",
+            Self::Release(_) => "release",
+            Self::Drain(..) => "drain",
+            Self::Uncordon(_) => "uncordon",
+            Self::RemoveNode(_) => "remove-node",
+        }
+    }
+
     /// Whether it is to empty a node that the cloud takes.
     pub(super) const fn is_urgent(&self) -> bool {
         matches!(self, Self::Drain(_, _, Lane::Urgent))

@@ -82,6 +82,25 @@ async fn what_was_done_a_moment_ago_is_not_done_again() {
     assert_eq!(executor.fresh(vec![hold.clone()], now + REPEAT_AFTER), [hold]);
 }
 
+#[tokio::test]
+async fn what_is_done_ten_times_and_still_asked_for_has_no_effect() {
+    let now = Timestamp::now();
+    let hold = Action::Hold { node: node(1), why: stoker_core::plan::HoldFor::Pods };
+    let mut executor = Executor::new(Clock::system(), &[], None, Arc::default());
+    let told = |executor: &mut Executor, asked: Vec<Action>, turn: i64| {
+        let fresh = executor.fresh(asked, now + REPEAT_AFTER * i32::try_from(turn).unwrap());
+        executor.without_effect(&fresh)
+    };
+    for turn in 1..10 {
+        assert_eq!(told(&mut executor, vec![hold.clone()], turn), (0, vec![]), "{turn}");
+    }
+    let note = Note::NoEffect { action: "hold".into(), about: node(1).to_string(), times: 10 };
+    assert_eq!(told(&mut executor, vec![hold.clone()], 10), (1, vec![note]));
+    assert_eq!(told(&mut executor, vec![hold.clone()], 11), (1, vec![]), "once");
+    assert_eq!(told(&mut executor, vec![], 12), (0, vec![]), "it had its effect");
+    assert_eq!(told(&mut executor, vec![hold], 13), (0, vec![]));
+}
+
 async fn falls_over(_: fake::Call) -> fake::Answer {
     panic!("as code of others may")
 }

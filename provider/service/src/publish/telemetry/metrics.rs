@@ -56,6 +56,7 @@ pub struct Metrics {
     boot_duration: Histograms<[(&'static str, String); 1]>,
     guests: Family<[(&'static str, String); 1], Gauge>,
     policy_reloads: Counters<1>,
+    without_effect: Gauge,
     policy_faults: Gauge,
     policy_loaded: Gauge<f64, AtomicU64>,
     certificate_fault: Family<Labels<1>, Gauge>,
@@ -84,6 +85,7 @@ impl Metrics {
             boot_duration: Family::new_with_constructor(boot_buckets),
             guests: Family::default(),
             policy_reloads: Family::default(),
+            without_effect: Gauge::default(),
             policy_faults: Gauge::default(),
             policy_loaded: Gauge::default(),
             certificate_fault: Family::default(),
@@ -129,6 +131,12 @@ impl Metrics {
         );
         plain(registry, "pods_without_gpu", "Pods without a GPU request on GPU nodes, by pool", &self.guests);
         plain(registry, "policy_reloads", "Policy files read, by whether they were accepted", &self.policy_reloads);
+        plain(
+            registry,
+            "actions_without_effect",
+            "Terminations and changes to Nodes that were done ten times or more and still have to be done",
+            &self.without_effect,
+        );
         plain(
             registry,
             "policy_faults",
@@ -232,6 +240,11 @@ impl Metrics {
         for (pool, pods) in by_pool {
             self.guests.get_or_create(&[("pool", pool.to_string())]).set(i64::from(*pods));
         }
+    }
+
+    /// So many actions have no effect.
+    pub fn without_effect(&self, actions: usize) {
+        self.without_effect.set(i64::try_from(actions).unwrap_or(i64::MAX));
     }
 
     /// A policy file was read and taken at `now`.
