@@ -11,7 +11,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use stoker_advice::workload::{self, Class, Inputs, Interval, LEAST_DAYS, Suggestion, Used, WorkloadAdvice};
 use stoker_core::base::ids::{Cloud, InstanceType, PoolName, Region, ZoneId};
-use stoker_core::base::text::length;
 use stoker_core::base::units::{Milli, Ppm, UsdMicros};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::rules::advise::Thresholds;
@@ -27,7 +26,7 @@ use stoker_journal::Journal;
 use stoker_service::needs::READ_GPUS;
 use stoker_service::price_tables::PriceTables;
 use stoker_service::print::{paragraph, table};
-use words::{arithmetic, assumptions, ppm, shown, spread};
+use words::{arithmetic, assumptions, length, ppm, shown, spread};
 
 /// Longest history that is kept, in days.
 const MOST_DAYS: i64 = 30;

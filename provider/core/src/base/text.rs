@@ -1,6 +1,7 @@
 //! Text in messages: quoting what an operator wrote, guessing what they meant, lengths of time, causes.
 
 use std::error::Error;
+use std::fmt::Write as _;
 
 use jiff::SignedDuration;
 
@@ -58,7 +59,7 @@ pub fn length(length: SignedDuration) -> String {
     let mut text = String::new();
     for (unit, size) in UNITS.into_iter().skip(1) {
         if seconds / size > 0 {
-            text.push_str(&format!("{}{unit}", seconds / size));
+            let _ = write!(text, "{}{unit}", seconds / size);
             seconds %= size;
         }
     }

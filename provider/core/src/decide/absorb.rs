@@ -85,7 +85,7 @@ pub(super) fn outcomes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
 }
 
 /// A market that sells is not shut. One whose machines did not boot is: selling was never its trouble.
-fn sold<'a>(changes: &mut Changes<'a>, market: &Market) {
+fn sold(changes: &mut Changes<'_>, market: &Market) {
     if changes.memory.refused.get(market).is_some_and(|b| b.kind != RefusalKind::BootTimeout) {
         changes.memory.refused.remove(market);
     }

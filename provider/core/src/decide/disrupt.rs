@@ -322,7 +322,7 @@ fn empty<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
 }
 
 /// Nodes that we closed, and that are neither let go nor set aside, take pods again; our mark goes also where somebody else has opened them.
-fn open_again<'a>(changes: &mut Changes<'a>) {
+fn open_again(changes: &mut Changes<'_>) {
     let mut actions = Vec::new();
     for (record, seat) in changes.seated() {
         let State::Registered { instance, .. } = &record.state else { continue };

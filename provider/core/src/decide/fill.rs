@@ -173,10 +173,10 @@ fn launch<'a>(
     let Ok(key) = (KeyParts { cluster, group: group.id.clone(), record: id, attempt }).key() else {
         return false;
     };
-    let changed = std::sync::Arc::make_mut(entry);
-    changed.attempts = attempt;
+    let record = std::sync::Arc::make_mut(entry);
+    record.attempts = attempt;
     let purchase = Purchase { key, market: market.clone(), price, boot_within: pass.catalogue.policy.boot_deadline };
-    changed.state = State::Launching { purchase, since: pass.now, retry_at: None };
+    record.state = State::Launching { purchase, since: pass.now, retry_at: None };
     true
 }
 

@@ -151,7 +151,7 @@ pub(super) fn surplus(usage: &Usage, pool: &PoolName) -> u32 {
 }
 
 /// Changes what is remembered of a pool's floor, where that differs.
-pub(super) fn update<'a>(changes: &mut Changes<'a>, pool: &PoolName, change: impl FnOnce(&mut FloorMemory)) {
+pub(super) fn update(changes: &mut Changes<'_>, pool: &PoolName, change: impl FnOnce(&mut FloorMemory)) {
     let fresh = || FloorMemory { orders_from: changes.memory.next_order, ..FloorMemory::default() };
     let before = changes.memory.floors.get(pool).cloned();
     let mut after = before.as_deref().cloned().unwrap_or_else(fresh);

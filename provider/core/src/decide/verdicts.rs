@@ -48,7 +48,7 @@ pub(super) fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let lapses = lapse::of_pools(pass, changes, &looks);
     let mut looks = looks.into_iter().peekable();
     let mut due = Vec::new();
-    let (mut changed, mut history) = (Vec::new(), Vec::new());
+    let (mut updates, mut history) = (Vec::new(), Vec::new());
     let mut known = InOrder::of(&changes.memory.probe_history);
     for (record, seat) in changes.seated() {
         let found = match looks.next_if(|look| look.id == record.id) {
@@ -63,7 +63,7 @@ pub(super) fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         };
         let is = found.map(|found| judged(record.judged.as_ref(), found, pass.now));
         if is != record.judged {
-            changed.push((record.id, is));
+            updates.push((record.id, is));
         }
     }
     for at in due {
@@ -72,7 +72,7 @@ pub(super) fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     for (id, known) in history {
         changes.memory.probe_history.insert(id, Arc::new(known));
     }
-    for (id, judged) in changed {
+    for (id, judged) in updates {
         if let Some(record) = changes.memory.records.get_mut(&id) {
             Arc::make_mut(record).judged = judged;
         }

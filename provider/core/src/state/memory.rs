@@ -179,12 +179,10 @@ fn rebase(value: &mut Value, by: SignedDuration) {
     match value {
         Value::Object(fields) => {
             let by_the_wall = fields.get("for").is_some_and(|reason| reason == "capacityEnds");
-            for (name, value) in fields {
-                // A group holds prices and the policy's word.
-                let is_group = name == "group" && value.is_object();
-                if !is_group && !(by_the_wall && name == "at") {
-                    rebase(value, by);
-                }
+            // A group holds prices and the policy's word.
+            let stays = |name: &str, value: &Value| (name == "group" && value.is_object()) || (by_the_wall && name == "at");
+            for (_, value) in fields.iter_mut().filter(|(name, value)| !stays(name, value)) {
+                rebase(value, by);
             }
         }
         Value::Array(values) => values.iter_mut().for_each(|value| rebase(value, by)),

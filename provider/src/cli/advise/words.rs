@@ -1,8 +1,9 @@
 //! How advice is put into words: levels, figures, and the arithmetic behind them.
 
+use jiff::SignedDuration;
 use stoker_advice::fit::Power;
 use stoker_advice::workload::{Class, Layout, MONTH_HOURS, Measure, Spread, Suggestion, WorkloadAdvice};
-use stoker_core::base::text::length;
+use stoker_core::base::text;
 use stoker_core::base::units::Ppm;
 use stoker_core::facts::reading::Permille;
 use stoker_core::policy::rules::advise::Thresholds;
@@ -57,6 +58,12 @@ pub(super) fn gib(bytes: u128) -> String {
 
 pub(super) fn power(power: &Power) -> String {
     format!("{} TFLOPS, {} GB/s and {}", tera(power.megaflops), (power.mb_s + 500) / 1_000, gib(power.memory))
+}
+
+/// A length of time; from an hour on without seconds.
+pub(super) fn length(length: SignedDuration) -> String {
+    let seconds = length.as_secs();
+    text::length(SignedDuration::from_secs(if seconds < 3_600 { seconds } else { seconds - seconds % 60 }))
 }
 
 /// Millionths as a percentage with two decimals.

@@ -21,7 +21,7 @@ use crate::state::record::{Record, State};
 /// Closes nodes that are to take no pods, and forgets those that may take some again.
 pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let now = pass.now;
-    let mut changed: Vec<(RecordId, Option<Cordoned>, Option<Note>)> = Vec::new();
+    let mut updates: Vec<(RecordId, Option<Cordoned>, Option<Note>)> = Vec::new();
     let mut maintained: Vec<(RecordId, Option<NodeName>)> = Vec::new();
     let mut close = Vec::new();
     let nobody = changes.memory.cordons.is_empty();
@@ -31,14 +31,14 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         let wanted = wanted(changes, record);
         if known.is_some_and(|cordoned| cordoned.left_open_until.is_some_and(|until| until <= now)) {
             // Begun again below, where it still has a reason.
-            changed.push((id, None, None));
+            updates.push((id, None, None));
             known = None;
         }
         if known.is_none() && wanted.is_none() {
             continue;
         }
         let State::Registered { instance, node: name, .. } = &record.state else {
-            changed.push((id, None, None));
+            updates.push((id, None, None));
             continue;
         };
         // Without its Node nobody knows how it stands.
@@ -48,27 +48,27 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         match (known, wanted, node.cordon) {
             // Whoever closed it wants it as it is.
             (None, _, Cordon::Theirs | Cordon::MarkLeft) => {}
-            (Some(_), _, Cordon::Theirs) => changed.push((id, None, None)),
+            (Some(_), _, Cordon::Theirs) => updates.push((id, None, None)),
             (Some(cordoned), _, Cordon::MarkLeft) if cordoned.is_closed() => {
                 let left = Cordoned { left_open_until: Some(after(now, STAYS_FOR)), ..cordoned };
-                changed.push((id, Some(left), telling(opened, "somebody uncordoned it")));
+                updates.push((id, Some(left), telling(opened, "somebody uncordoned it")));
             }
             (None, Some(why), _) => {
                 let set_aside = |group, node, why| Note::NodeCordoned { group, node, why };
                 let told = named(record).map(|(group, node)| set_aside(group, node, why));
-                changed.push((id, Some(Cordoned { why, since: now, left_open_until: None }), told));
+                updates.push((id, Some(Cordoned { why, since: now, left_open_until: None }), told));
                 close.push((id, node.name.clone(), instance.clone(), node.cordon));
             }
             (Some(cordoned), Some(why), _) => {
                 if cordoned.why != why {
-                    changed.push((id, Some(Cordoned { why, since: now, ..cordoned }), None));
+                    updates.push((id, Some(Cordoned { why, since: now, ..cordoned }), None));
                 }
                 if cordoned.is_closed() {
                     close.push((id, node.name.clone(), instance.clone(), node.cordon));
                 }
             }
             (Some(Cordoned { why: CordonReason::Unhealthy, .. }), None, _) if is_fit(record) => {
-                changed.push((id, None, telling(opened, "its hardware is healthy again")));
+                updates.push((id, None, telling(opened, "its hardware is healthy again")));
             }
             (Some(Cordoned { why: CordonReason::Maintenance, .. }), None, _) => maintained.push((id, name.clone())),
             // Nobody can tell at the moment.
@@ -80,10 +80,10 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         if notices::heard_without(pass, changes, node.as_ref(), announced) {
             let named = changes.memory.records.get(&id).and_then(|record| named(record));
             let why = "the maintenance of its machine is over or cancelled".to_owned();
-            changed.push((id, None, named.map(|(group, node)| Note::TakesPods { group, node, why })));
+            updates.push((id, None, named.map(|(group, node)| Note::TakesPods { group, node, why })));
         }
     }
-    for (id, cordoned, note) in changed {
+    for (id, cordoned, note) in updates {
         match cordoned {
             Some(cordoned) => drop(changes.memory.cordons.insert(id, Arc::new(cordoned))),
             None => drop(changes.memory.cordons.remove(&id)),

@@ -56,7 +56,7 @@ pub(super) fn withdrawn<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<R
     back
 }
 
-fn forget<'a>(changes: &mut Changes<'a>, record: &Record) {
+fn forget(changes: &mut Changes<'_>, record: &Record) {
     if let (Some(purchase), Some(instance)) = (record.purchase(), record.instance()) {
         reclaims::withdrawn(changes, instance, &purchase.market);
     }
