@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::engine_clock::Times;
 use stoker_core::base::ids::GpuUuid;
 use stoker_core::facts::reading::{
     DriverState, Ecc, Gate, GateResult, GpuProcess, GpuReading, Happening, Interruption, Measured, MemoryLevel, Mig,
@@ -39,18 +40,18 @@ const MOST_WORDS: usize = 256;
 pub struct Converted {
     /// The reading.
     pub reading: NodeReading,
-    /// When it was taken, by the node's clock.
+    /// When it was taken.
     pub at: Timestamp,
     /// Levels that were left out, and GPUs whose UUID another has as well.
     pub absurd: u32,
 }
 
-/// A round as a reading that arrives `now`.
+/// A round as a reading that arrives now.
 ///
 /// # Errors
 /// [`Reason::Malformed`], [`Reason::Future`] or [`Reason::TooLarge`]: nothing of it is to be taken.
-pub fn round(round: wire::Round, now: Timestamp) -> Result<Converted, Reason> {
-    let at = moment(round.at.as_ref(), now)?;
+pub fn round(round: wire::Round, times: Times) -> Result<Converted, Reason> {
+    let at = moment(round.at.as_ref(), times)?;
     if round.gpus.len() > MOST_GPUS {
         return Err(Reason::TooLarge);
     }
@@ -90,22 +91,25 @@ pub fn round(round: wire::Round, now: Timestamp) -> Result<Converted, Reason> {
         None => Measured::default(),
     };
     let gates = round.gates.iter().filter_map(|gate| Some((kind(gate.kind())?, result(gate)))).collect();
-    let reading = NodeReading { arrived: now, source: Source::Probe, driver, counted, gpus, gates };
+    let reading = NodeReading { arrived: times.now, source: Source::Probe, driver, counted, gpus, gates };
     Ok(Converted { reading, at, absurd: absurd.0 })
 }
 
 /// Whether that moment of a node's clock lies too far ahead of ours.
-pub fn is_ahead(at: Option<&stoker_proto::Timestamp>, now: Timestamp) -> bool {
-    moment(at, now) == Err(Reason::Future)
+pub fn is_ahead(at: Option<&stoker_proto::Timestamp>, times: Times) -> bool {
+    moment(at, times) == Err(Reason::Future)
 }
 
-/// An event that arrives `now`; `None` for a kind that a newer probe may have. One that [`is_ahead`] happened now: unlike a reading it is
+/// An event that arrives now; `None` for a kind that a newer probe may have. One that [`is_ahead`] happened now: unlike a reading it is
 /// told once, and that a machine will go or a GPU failed is so whatever the node's clock says.
 ///
 /// # Errors
 /// [`Reason::Malformed`].
-pub fn event(event: &wire::Event, now: Timestamp) -> Result<Option<NodeEvent>, Reason> {
-    let at = event.at.as_ref().and_then(timestamp).ok_or(Reason::Malformed)?.min(now);
+pub fn event(event: &wire::Event, times: Times) -> Result<Option<NodeEvent>, Reason> {
+    let told = event.at.as_ref().and_then(timestamp).ok_or(Reason::Malformed)?;
+    let at = moment(event.at.as_ref(), times).unwrap_or(times.now);
+    // As far from the event as the node says.
+    let by_ours = |due: Timestamp| due.saturating_add(at.duration_since(told)).unwrap_or(due);
     let what = match &event.kind {
         Some(wire::event::Kind::Xid(xid)) => {
             let gpu = if xid.gpu_uuid.is_empty() { None } else { Some(uuid(&xid.gpu_uuid)?) };
@@ -119,21 +123,24 @@ pub fn event(event: &wire::Event, now: Timestamp) -> Result<Option<NodeEvent>, R
                 wire::interruption::Kind::Withdrawn => Interruption::Withdrawn,
                 wire::interruption::Kind::Unspecified => return Ok(None),
             };
-            Happening::Interruption { kind, deadline: notice.deadline.as_ref().and_then(timestamp) }
+            Happening::Interruption { kind, deadline: notice.deadline.as_ref().and_then(timestamp).map(by_ours) }
         }
         None => return Ok(None),
     };
-    Ok(Some(NodeEvent { arrived: now, at, what }))
+    Ok(Some(NodeEvent { arrived: times.now, at, what }))
 }
 
 fn timestamp(at: &stoker_proto::Timestamp) -> Option<Timestamp> {
     Timestamp::new(at.seconds, at.nanos).ok()
 }
 
-/// When something was, by the node's clock; a little ahead of ours is now.
-fn moment(at: Option<&stoker_proto::Timestamp>, now: Timestamp) -> Result<Timestamp, Reason> {
+/// When something was of which the node's clock tells; a little ahead of ours is now. Where somebody set the wall since Stoker started, one of
+/// its clocks is off from the node's: that by which the moment is nearest is believed, and nobody falls silent.
+fn moment(at: Option<&stoker_proto::Timestamp>, times: Times) -> Result<Timestamp, Reason> {
     let at = at.and_then(timestamp).ok_or(Reason::Malformed)?;
-    if at.duration_since(now) > AHEAD { Err(Reason::Future) } else { Ok(at.min(now)) }
+    let ages = [times.now, times.wall.0].map(|clock| clock.duration_since(at));
+    let age = ages.into_iter().filter(|age| *age >= -AHEAD).min().ok_or(Reason::Future)?;
+    Ok(times.now.saturating_sub(age.max(SignedDuration::ZERO)).unwrap_or(times.now))
 }
 
 fn uuid(text: &str) -> Result<GpuUuid, Reason> {

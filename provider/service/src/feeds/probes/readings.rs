@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::engine_clock::Times;
 use stoker_core::base::ids::NodeName;
 use stoker_core::facts::reading::digest::Digest;
 use stoker_core::facts::reading::seen::{Hearing, Seen};
@@ -348,9 +349,9 @@ impl Readings {
         &self.metrics
     }
 
-    /// The time by which readings are aged.
-    pub fn now(&self) -> Timestamp {
-        self.clock.now()
+    /// The time by which readings are aged, and what the wall shows.
+    pub fn times(&self) -> Times {
+        self.clock.times()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

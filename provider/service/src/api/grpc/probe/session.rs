@@ -189,11 +189,11 @@ impl Session {
     fn event(&mut self, event: &Event) -> Result<(), Status> {
         if self.is_new(Numbered::Event(event.number))? {
             self.acknowledged.event = event.number;
-            let now = self.readings.now();
-            if convert::is_ahead(event.at.as_ref(), now) {
+            let times = self.readings.times();
+            if convert::is_ahead(event.at.as_ref(), times) {
                 self.readings.reject(Reason::Future);
             }
-            match convert::event(event, now) {
+            match convert::event(event, times) {
                 Ok(Some(event)) => {
                     let taken = self.readings.take_at(self.ticket.node(), event.at, None, &[event]);
                     self.unless_gone(taken)?;
@@ -219,7 +219,7 @@ impl Session {
 
     /// A round as a reading; one that is not to be taken is counted, and its reason told.
     fn reading(&mut self, round: Round) -> Result<(Timestamp, NodeReading), Reason> {
-        let converted = convert::round(round, self.readings.now()).map_err(|reason| {
+        let converted = convert::round(round, self.readings.times()).map_err(|reason| {
             self.warn(reason);
             self.readings.reject(reason)
         })?;
