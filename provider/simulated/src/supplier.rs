@@ -296,6 +296,8 @@ impl Supplier for Simulated {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
 
     fn cluster() -> ClusterName {
@@ -344,6 +346,30 @@ mod tests {
         // The same key makes nothing new.
         assert_eq!(second.launch(now, vec![asked]).await, made);
         assert_eq!(second.observe(now).await.unwrap().instances.len(), 1);
+    }
+
+    /// A wall that ran a day ahead is right again after a restart: the machine boots as if it had just been made, and so it is next time.
+    #[tokio::test]
+    async fn a_world_that_was_written_ahead_goes_on_from_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("world.jsonl");
+        let book = stoker_pricing::embedded().unwrap();
+        let now = Timestamp::now();
+        let at = |time| {
+            let clock = Clock::Virtual(stoker_service::clock::VirtualClock::new(time));
+            Simulated::durable(cluster(), calm(), &book, clock, &path).unwrap()
+        };
+        let tomorrow = now + SignedDuration::from_hours(24);
+        let ahead = at(tomorrow);
+        ahead.launch(tomorrow, vec![request("test/g/1/1", &ahead, &book)]).await;
+        drop(ahead);
+        for _ in 0..2 {
+            let again = at(now);
+            let instances = again.observe(now).await.unwrap().instances;
+            assert_eq!(instances.values().map(|made| made.launched_at).collect::<Vec<_>>(), [now]);
+            let later = now + SignedDuration::from_hours(1);
+            assert!(again.machines(later).iter().all(|(_, up)| *up), "it boots within the hour");
+        }
     }
 
     #[test]
