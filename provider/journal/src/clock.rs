@@ -10,8 +10,10 @@ use super::store::Connection;
 /// Writes down where decision time stands.
 pub(super) async fn keep(db: &mut Connection, mark: &Mark) -> Result<(), StoreError> {
     sqlx::query(
-        "INSERT INTO clock (id, now, boot, boot_id) VALUES (1, $1, $2, $3) \
-         ON CONFLICT (id) DO UPDATE SET now = excluded.now, boot = excluded.boot, boot_id = excluded.boot_id",
+        "INSERT INTO clock (id, now, boot, boot_id, decision, call) \
+         SELECT 1, $1, $2, $3, COALESCE((SELECT MAX(id) FROM decision), 0), COALESCE((SELECT MAX(seq) FROM accepted), 0) \
+         WHERE TRUE ON CONFLICT (id) DO UPDATE SET now = excluded.now, boot = excluded.boot, boot_id = excluded.boot_id, \
+         decision = excluded.decision, call = excluded.call",
     )
     .bind(mark.now.to_string())
     .bind(i64::try_from(mark.boot.as_nanos()).unwrap_or(i64::MAX))
@@ -22,23 +24,28 @@ pub(super) async fn keep(db: &mut Connection, mark: &Mark) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Where decision time stood last: at what was noted of it, and no earlier than the last decision and the last call. `None` in an empty
-/// journal.
+/// Where decision time stood last: at what was noted of it, and no earlier than decisions and calls that were written since. `None` in an
+/// empty journal.
 pub(super) async fn last(db: &mut Connection) -> Result<Option<Mark>, StoreError> {
-    let noted: Option<(String, i64, Option<String>)> = sqlx::query_as("SELECT now, boot, boot_id FROM clock")
-        .fetch_optional(&mut *db)
-        .await
-        .during("looking for the last time")?;
-    let noted = match noted {
-        Some((now, boot, boot_id)) => {
-            Some(Mark { now: moment(&now, || "the time".to_owned())?, boot: SignedDuration::from_nanos(boot), boot_id })
+    let noted: Option<(String, i64, Option<String>, i64, i64)> =
+        sqlx::query_as("SELECT now, boot, boot_id, decision, call FROM clock")
+            .fetch_optional(&mut *db)
+            .await
+            .during("looking for the last time")?;
+    let (noted, decision, call) = match noted {
+        Some((now, boot, boot_id, decision, call)) => {
+            let now = moment(&now, || "the time".to_owned())?;
+            (Some(Mark { now, boot: SignedDuration::from_nanos(boot), boot_id }), decision, call)
         }
-        None => None,
+        None => (None, 0, 0),
     };
     let mut written: Option<Timestamp> = None;
-    for select in ["SELECT at FROM decision ORDER BY id DESC LIMIT 1", "SELECT at FROM accepted ORDER BY seq DESC LIMIT 1"] {
+    for (select, known) in [
+        ("SELECT at FROM decision WHERE id > $1 ORDER BY id DESC LIMIT 1", decision),
+        ("SELECT at FROM accepted WHERE seq > $1 ORDER BY seq DESC LIMIT 1", call),
+    ] {
         let at: Option<String> =
-            sqlx::query_scalar(select).fetch_optional(&mut *db).await.during("looking for the last entry")?;
+            sqlx::query_scalar(select).bind(known).fetch_optional(&mut *db).await.during("looking for the last entry")?;
         if let Some(at) = at {
             written = written.max(Some(moment(&at, || "the time of the last entry".to_owned())?));
         }

@@ -228,18 +228,24 @@ impl Journal {
         self.finish(draft, counted).await.map(drop)
     }
 
-    /// Writes down where decision time stands. Call it every minute or so: a restart goes on from there.
+    /// Writes down where decision time stands. Call it every some minutes: a restart goes on from there.
     pub async fn keep_time(&self, mark: &Mark) -> Result<(), JournalError> {
         let mut draft = self.draft().await?;
         let kept = clock::keep(&mut draft.db, mark).await;
         self.finish(draft, kept).await.map(drop)
     }
 
-    /// Forgets the hours of use and of readings after `now`, which a wall clock that ran ahead left.
-    pub async fn forget_after(&self, now: Timestamp) -> Result<(), JournalError> {
+    /// Writes down a memory that moved with the wall, and where decision time stands now; and forgets the hours of use and of readings to
+    /// come, which a wall that ran ahead left. All or nothing: the next restart moves nothing again.
+    pub async fn rebase(&self, moved: &Memory, mark: &Mark) -> Result<(), JournalError> {
         let mut draft = self.draft().await?;
-        let forgotten = clock::forget_after(&mut draft.db, now).await;
-        self.finish(draft, forgotten).await.map(drop)
+        let rebase = async {
+            draft.writer.remember(&mut draft.db, moved, None).await?;
+            clock::keep(&mut draft.db, mark).await?;
+            clock::forget_after(&mut draft.db, mark.now).await
+        };
+        let rebased = rebase.await;
+        self.finish(draft, rebased).await.map(drop)
     }
 
     /// Waits until nothing is under way, and closes. What was acknowledged is safe without it.

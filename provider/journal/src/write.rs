@@ -133,7 +133,7 @@ impl Writer {
 
     /// Writes what changed in the memory. `next` follows on what is stored, whatever the caller believes that to be: a chain without a
     /// hole is what a restart stands on.
-    async fn remember(
+    pub(super) async fn remember(
         &mut self,
         db: &mut Connection,
         next: &Memory,

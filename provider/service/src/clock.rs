@@ -28,8 +28,17 @@ struct Ticking {
     engine: EngineClock,
     /// By how much the wall was ahead of the boot-time clock when both were last read.
     ahead: Timestamp,
-    /// By how much the wall has jumped since somebody asked.
-    jumped: Option<SignedDuration>,
+    /// How the wall has jumped since somebody was told.
+    jumped: Option<Jump>,
+}
+
+/// A step of the wall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Jump {
+    /// By how much.
+    pub by: SignedDuration,
+    /// Whether decision time followed it, as it does over a restart.
+    pub followed: bool,
 }
 
 impl SystemClock {
@@ -39,7 +48,10 @@ impl SystemClock {
         let by = ahead.duration_since(ticking.ahead);
         ticking.ahead = ahead;
         if by.abs() > JUMP {
-            ticking.jumped = Some(ticking.jumped.unwrap_or_default().saturating_add(by));
+            let before = ticking.jumped.filter(|jump| !jump.followed).map_or(SignedDuration::ZERO, |jump| jump.by);
+            let by = before.saturating_add(by);
+            // There and back again is none.
+            ticking.jumped = (by.abs() > JUMP).then_some(Jump { by, followed: false });
         }
         ticking.engine.advance(boot, wall)
     }
@@ -93,7 +105,7 @@ impl Clock {
         let Self::System(system) = self else { return None };
         let resumed = EngineClock::resume(mark, boot_time(), system.boot_id.as_deref(), Wall(Timestamp::now()));
         let mut ticking = system.ticking.lock().unwrap_or_else(PoisonError::into_inner);
-        (ticking.engine, ticking.jumped) = (resumed.clock, resumed.rebase);
+        (ticking.engine, ticking.jumped) = (resumed.clock, resumed.rebase.map(|by| Jump { by, followed: true }));
         drop(ticking);
         Some(resumed)
     }
@@ -123,10 +135,19 @@ impl Clock {
         }
     }
 
-    /// By how much the wall has jumped since this was last asked; `None` while it runs as it should.
-    pub fn take_jump(&self) -> Option<SignedDuration> {
+    /// How the wall has jumped of which nobody was told; `None` while it runs as it should.
+    pub fn jump(&self) -> Option<Jump> {
         let Self::System(system) = self else { return None };
-        system.ticking.lock().unwrap_or_else(PoisonError::into_inner).jumped.take()
+        system.ticking.lock().unwrap_or_else(PoisonError::into_inner).jumped
+    }
+
+    /// Somebody was told of that jump.
+    pub fn told(&self, jump: Option<Jump>) {
+        let Self::System(system) = self else { return };
+        let mut ticking = system.ticking.lock().unwrap_or_else(PoisonError::into_inner);
+        if ticking.jumped == jump {
+            ticking.jumped = None;
+        }
     }
 
     /// Whether somebody moves this clock by hand, and then settles what runs by it.
@@ -198,16 +219,23 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_of_the_wall_is_told_once_and_moves_no_decision() {
+    fn a_jump_of_the_wall_is_told_once_and_moves_no_decision_time() {
         let Clock::System(system) = Clock::system() else { unreachable!("it is the machine's") };
         let boot = boot_time();
         let wall = |seconds: i64| Wall(Timestamp::now() + SignedDuration::from_secs(seconds));
         let clock = Clock::System(Arc::clone(&system));
         let before = system.times(boot, wall(0)).now;
-        assert_eq!(clock.take_jump(), None);
+        assert_eq!(clock.jump(), None);
         let after = system.times(boot + SignedDuration::from_secs(1), wall(7_200)).now;
         assert!(after.duration_since(before) < SignedDuration::from_millis(1_100));
-        assert_eq!(clock.take_jump().map(|by| (by.as_secs() + 5) / 10), Some(720));
-        assert_eq!(clock.take_jump(), None);
+        let jump = clock.jump();
+        assert_eq!(jump.map(|jump| ((jump.by.as_secs() + 5) / 10, jump.followed)), Some((720, false)));
+        clock.told(jump);
+        assert_eq!(clock.jump(), None);
+        // There and back before anybody looks is none.
+        for seconds in [0, 7_200] {
+            system.times(boot + SignedDuration::from_secs(1), wall(seconds));
+        }
+        assert_eq!(clock.jump(), None);
     }
 }

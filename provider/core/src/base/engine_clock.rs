@@ -43,9 +43,10 @@ impl Times {
         Self { now, wall: Wall(now) }
     }
 
-    /// Clamps a stamp of what has happened: another machine's clock may be ahead, and nothing happened in the future.
-    pub fn happened(self, at: Timestamp) -> Timestamp {
-        at.min(self.now)
+    /// What the wall showed at `at`, had nobody set it.
+    pub fn on_wall(self, at: Timestamp) -> Timestamp {
+        let end = if at < self.now { Timestamp::MIN } else { Timestamp::MAX };
+        self.wall.0.saturating_add(at.duration_since(self.now)).unwrap_or(end)
     }
 
     /// The decision time at which the wall will show `at`, unless it is set meanwhile.
@@ -98,11 +99,12 @@ impl EngineClock {
         let expected = mark.now.saturating_add(away).unwrap_or(Timestamp::MAX);
         let off = wall.0.duration_since(expected);
         let clock = |now| Self { now, boot };
-        if off.abs() <= JUMP {
-            return Resumed { clock: clock(expected), rebase: None, away: away.max(off) };
-        }
         if !same_boot && off.is_positive() {
             return Resumed { clock: clock(wall.0), rebase: None, away: off };
+        }
+        let away = away.max(off);
+        if off.abs() <= JUMP {
+            return Resumed { clock: clock(expected), rebase: None, away };
         }
         Resumed { clock: clock(wall.0), rebase: Some(off), away }
     }
@@ -198,11 +200,12 @@ mod tests {
         };
         // On the same machine it is known how long the process was away.
         assert_eq!(resumed(&mark("this"), 80, 30), (30, None, 30));
-        assert_eq!(resumed(&mark("this"), 80, 30 + HOUR), (30 + HOUR, Some(HOUR), 30));
+        assert_eq!(resumed(&mark("this"), 80, 30 + HOUR), (30 + HOUR, Some(HOUR), HOUR));
         assert_eq!(resumed(&mark("this"), 80, 30 - HOUR), (30 - HOUR, Some(-HOUR), 30));
         assert_eq!(resumed(&mark("this"), 80, 20), (30, None, 30), "a small step is slewed");
         // On another one it is not, but for that time does not go back.
         assert_eq!(resumed(&mark("that"), 9, HOUR), (HOUR, None, HOUR));
+        assert_eq!(resumed(&mark("that"), 9, 60), (60, None, 60));
         assert_eq!(resumed(&mark("that"), 9, -60), (0, None, 0));
         assert_eq!(resumed(&mark("that"), 9, -HOUR), (-HOUR, Some(-HOUR), 0));
         let unknown = Mark { boot_id: None, ..mark("this") };
@@ -218,7 +221,6 @@ mod tests {
         let times = Times { now: at(0), wall: wall(-HOUR) };
         assert_eq!(times.when_wall_shows(at(0)), at(HOUR));
         assert_eq!(times.when_wall_shows(Timestamp::MAX), Timestamp::MAX);
-        assert_eq!(times.happened(at(5)), at(0));
-        assert_eq!(times.happened(at(-5)), at(-5));
+        assert_eq!(times.on_wall(at(-5)), at(-HOUR - 5));
     }
 }

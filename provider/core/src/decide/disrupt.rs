@@ -192,7 +192,7 @@ fn ending_capacity(pass: &Pass<'_>, changes: &Changes<'_>) -> BTreeMap<RecordId,
         commitment: commitment.name.clone(),
         at: commitment.until.unwrap_or(Timestamp::MAX),
     };
-    nodes_on_ending(&changes.memory, commitments, pass.wall).into_iter().map(|(id, c)| (id, why(c))).collect()
+    nodes_on_ending(&changes.memory, commitments, pass.times()).into_iter().map(|(id, c)| (id, why(c))).collect()
 }
 
 /// What no pod was told of yet is taken back when its reason is gone; what must not be moved any more, and what pods hold for too long

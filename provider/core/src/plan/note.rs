@@ -21,6 +21,8 @@ pub enum Note {
     ClockJumped {
         /// By how much.
         by: SignedDuration,
+        /// Whether Stoker's own times followed, as they do over a restart.
+        followed: bool,
         /// What it shows now.
         wall: Wall,
     },
@@ -364,19 +366,19 @@ impl std::fmt::Display for Note {
             Self::CheckFailed { fault } => write!(f, "{fault}"),
             Self::NoEffect { action, about, times } => write!(
                 f,
-                "{action} {about} was done {times} times and still has to be done: the answer was yes, or there was none, and nothing \
-                 changed; look at Stoker's log, the supplier and the API server"
+                "{action} {about} was done {times} times and still has to be done: look at Stoker's log, the supplier and the API server"
             ),
-            Self::ClockJumped { by, wall } => {
+            Self::ClockJumped { by, followed, wall } => {
                 let way = if by.is_negative() { "back" } else { "forward" };
-                write!(
-                    f,
-                    "the wall clock of Stoker's machine was set {way} by {:#} and shows {}: waits and deadlines go on by \
-                     elapsed time, and schedules, prices and commitments by the wall; once the wall is right, restart Stoker \
-                     so that the times it reports follow",
-                    SignedDuration::from_secs(by.abs().as_secs()),
-                    wall.0.strftime("%Y-%m-%d %H:%M:%SZ")
-                )
+                let by = SignedDuration::from_secs(by.abs().as_secs());
+                let shows = wall.0.strftime("%Y-%m-%d %H:%M:%SZ");
+                write!(f, "the wall clock of Stoker's machine was set {way} by {by:#} and shows {shows}: ")?;
+                f.write_str(if *followed {
+                    "what is remembered moved with it, and no wait got longer or shorter"
+                } else {
+                    "waits and deadlines go on by elapsed time, and schedules, prices and commitments by the wall; once the wall is \
+                     right, restart Stoker so that the times it reports follow"
+                })
             }
             Self::CheckPassed { pause: Pause { concern, decision } } => {
                 write!(

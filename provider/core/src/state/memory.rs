@@ -179,9 +179,10 @@ fn rebase(value: &mut Value, by: SignedDuration) {
     match value {
         Value::Object(fields) => {
             let by_the_wall = fields.get("for").is_some_and(|reason| reason == "capacityEnds");
-            // A group holds prices and the policy's word.
-            let stays = |name: &str, value: &Value| (name == "group" && value.is_object()) || (by_the_wall && name == "at");
-            for (_, value) in fields.iter_mut().filter(|(name, value)| !stays(name, value)) {
+            // What is remembered of a group holds its prices.
+            let of_group = fields.contains_key("group") && fields.contains_key("unused_order");
+            let stays = |name: &str| (of_group && name == "group") || (by_the_wall && name == "at");
+            for (_, value) in fields.iter_mut().filter(|(name, _)| !stays(name)) {
                 rebase(value, by);
             }
         }

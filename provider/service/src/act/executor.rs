@@ -67,6 +67,14 @@ impl UnderWay {
     }
 }
 
+/// How often an action was done that plans ask for all the time.
+#[derive(Default)]
+struct Done {
+    times: u32,
+    /// Whether somebody was told that it has no effect.
+    told: bool,
+}
+
 /// Does the actions of checked plans.
 pub struct Executor {
     clock: Clock,
@@ -78,7 +86,7 @@ pub struct Executor {
     /// The last change on each machine or node, so that the opposite change is never taken for a repetition.
     done_lately: HashMap<String, (ActionKey, Timestamp)>,
     /// How often each action was done that plans ask for all the time.
-    repeated: HashMap<ActionKey, u32>,
+    repeated: BTreeMap<ActionKey, Done>,
     tasks: JoinSet<()>,
 }
 
@@ -99,7 +107,7 @@ impl Executor {
             wake,
             under_way: Arc::default(),
             done_lately: HashMap::new(),
-            repeated: HashMap::new(),
+            repeated: BTreeMap::new(),
             tasks: JoinSet::new(),
         }
     }
@@ -123,10 +131,8 @@ impl Executor {
         under_way.drains.retain(|node, told| snapshot.drains.get(node) != Some(told));
     }
 
-    /// The actions that were not done a moment ago. What the plan does not ask for any more has had its effect.
+    /// The actions that were not done a moment ago.
     pub fn fresh(&mut self, actions: Vec<Action>, now: Timestamp) -> Vec<Action> {
-        let asked: HashSet<ActionKey> = actions.iter().filter_map(action_key).collect();
-        self.repeated.retain(|key, _| asked.contains(key));
         self.done_lately.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_AFTER);
         let under_way = lock(&self.under_way);
         let repeated = |action: &Action| {
@@ -134,31 +140,37 @@ impl Executor {
                 under_way.is_in_the_way_of(&key) || self.done_lately.get(key.about()).is_some_and(|(last, _)| *last == key)
             })
         };
-        let fresh: Vec<Action> = actions.into_iter().filter(|action| !repeated(action)).collect();
-        // A drain takes as long as its pods do, and is given up by rules of its own.
-        let counted = fresh.iter().filter_map(action_key).filter(|key| !matches!(key, ActionKey::Drain(..)));
-        counted.for_each(|key| *self.repeated.entry(key).or_default() += 1);
-        fresh
+        actions.into_iter().filter(|action| !repeated(action)).collect()
     }
 
-    /// Actions that were done ten times or more and still have to be; of those that were just done for the tenth time what to tell.
-    pub fn without_effect(&self, fresh: &[Action]) -> (usize, Vec<Note>) {
-        let tenth = |key: &ActionKey| self.repeated.get(key) == Some(&NO_EFFECT);
-        let notes = fresh.iter().filter_map(action_key).filter(tenth).map(|key| Note::NoEffect {
+    /// Actions that were done ten times or more and still have to be, and what to tell of those that nobody was told of. What the plan does
+    /// not ask for any more has had its effect, but for terminations under way, which it leaves out.
+    pub fn without_effect(&mut self, asked: &[Action], terminating: &BTreeSet<ProviderId>) -> (usize, Vec<Note>) {
+        let asked: HashSet<ActionKey> = asked.iter().filter_map(action_key).collect();
+        let under_way = |key: &ActionKey| matches!(key, ActionKey::Terminate(machine) if terminating.contains(machine));
+        self.repeated.retain(|key, _| asked.contains(key) || under_way(key));
+        let stuck = || self.repeated.iter().filter(|(_, done)| done.times >= NO_EFFECT);
+        let notes = stuck().filter(|(_, done)| !done.told).map(|(key, done)| Note::NoEffect {
             action: key.verb().to_owned(),
             about: key.about().to_owned(),
-            times: NO_EFFECT,
+            times: done.times,
         });
-        (self.repeated.values().filter(|times| **times >= NO_EFFECT).count(), notes.collect())
+        (stuck().count(), notes.collect())
     }
 
     /// Begins to do the actions. Whoever calls shows that it holds the state directory.
     pub fn act(&mut self, _state_lock: &StateLock, actions: &[Action], now: Timestamp) {
         while self.tasks.try_join_next().is_some() {}
+        // What was to be told is written down by now.
+        self.repeated.values_mut().filter(|done| done.times >= NO_EFFECT).for_each(|done| done.told = true);
         let mut launches: BTreeMap<&SupplierName, Vec<LaunchRequest>> = BTreeMap::new();
         let mut endings: BTreeMap<&SupplierName, Vec<ProviderId>> = BTreeMap::new();
         for action in actions {
             if let Some(key) = action_key(action) {
+                // A drain takes as long as its pods do, and is given up by rules of its own.
+                if !matches!(key, ActionKey::Drain(..)) {
+                    self.repeated.entry(key.clone()).or_default().times += 1;
+                }
                 self.done_lately.insert(key.about().to_owned(), (key, now));
             }
             match action {

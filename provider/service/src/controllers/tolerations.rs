@@ -150,14 +150,14 @@ impl State {
                     }
                     let all: Vec<String> = self.waiting.known.keys().cloned().collect();
                     for key in all {
-                        self.look_at(&key, &view, clock.now()).await;
+                        self.look_at(&key, &view, clock.times().wall.0).await;
                     }
                     None
                 },
             };
             if let Some(key) = touched {
                 let view = Arc::clone(&engine.view());
-                self.look_at(&key, &view, clock.now()).await;
+                self.look_at(&key, &view, clock.times().wall.0).await;
             }
         }
     }

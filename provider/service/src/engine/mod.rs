@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub use handle::EngineHandle;
 
 use crate::act::Executor;
-use crate::clock::Clock;
+use crate::clock::{Clock, Jump};
 use crate::failpoints;
 use crate::feeds::{Feeds, Inputs, MarketFeed};
 use crate::publish::view::NotReady;
@@ -236,10 +236,11 @@ impl Engine {
         let Step { verified, next_change_at, absorbed } = step(&before, (&snapshot, &self.catalogue), (id, now), spoil);
         let Verified { mut plan, memory, findings } = verified;
         self.next_change_at = next_change_at;
+        let (stuck, no_effect) = self.parts.executor.without_effect(&plan.actions, &snapshot.terminating);
         let actions = self.parts.executor.fresh(plan.actions, now);
-        let (stuck, no_effect) = self.parts.executor.without_effect(&actions);
+        let jump = self.parts.clock.jump();
         plan.notes.extend(no_effect);
-        plan.notes.extend(self.parts.clock.take_jump().map(|by| Note::ClockJumped { by, wall: snapshot.wall }));
+        plan.notes.extend(jump.map(|Jump { by, followed }| Note::ClockJumped { by, followed, wall: snapshot.wall }));
         let decided = memory != *self.memory || !actions.is_empty() || !plan.notes.is_empty();
         if decided {
             failpoints::point("plan.decided");
@@ -259,6 +260,7 @@ impl Engine {
             self.parts.journal.decide(&entry).await?;
             failpoints::point("plan.journalled");
             self.next_decision = DecisionId(id.0 + 1);
+            self.parts.clock.told(jump);
         }
         // Of what nobody took in, the next pass hears again.
         if absorbed {

@@ -85,7 +85,7 @@ async fn resume(clock: &Clock, journal: &Journal, restored: &mut Restored) -> Re
             "the wall clock was set since Stoker last wrote the time down: what is remembered moves with it"
         );
         restored.memory = restored.memory.rebased(by).map_err(ServeError::Rebase)?;
-        journal.forget_after(clock.now()).await?;
+        journal.rebase(&restored.memory, &clock.mark()).await?;
     }
     Ok(away)
 }

@@ -66,7 +66,8 @@ pub(in crate::decide) fn registrations<'a>(pass: &Pass<'a>, changes: &mut Change
                         launched_at: *launched_at,
                         node: node.clone(),
                         at: *at,
-                        ready_at: Some(ready),
+                        // It was not when it joined, whatever clock says since when.
+                        ready_at: Some(ready.max(*at)),
                     };
                     changes.set_state(pass, id, state);
                 }

@@ -54,7 +54,7 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let pools: Vec<_> = pass.catalogue.policy.pools.iter().map(|pool| gives_up(pool, pass.wall)).collect();
     for (_, next) in &pools {
         if let Some(next) = next {
-            changes.look_again_at(*next);
+            changes.look_again_on_wall(pass, *next);
         }
     }
     if changes.memory.announced.is_empty() && pools.iter().all(|(grace, _)| grace.is_none()) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::base::engine_clock::Wall;
+use crate::base::engine_clock::Times;
 use crate::base::ids::RecordId;
 use crate::market::offer::{CapacityType, Place};
 use crate::policy::rules::commitment::{Capacity, Commitment, Paid, Terms};
@@ -16,7 +16,8 @@ use crate::state::record::{Record, State};
 /// No cloud tells here which reservation a node runs on, so they are counted: of the nodes bought from kept capacity in one place, as
 /// many go as capacity ends there, and no more than the capacity that stays cannot hold. Those that were made before it began to end go,
 /// the oldest first: nothing that was made later can run on it.
-pub fn nodes_on_ending<'a>(memory: &Memory, commitments: &'a [Commitment], wall: Wall) -> Vec<(RecordId, &'a Commitment)> {
+pub fn nodes_on_ending<'a>(memory: &Memory, commitments: &'a [Commitment], times: Times) -> Vec<(RecordId, &'a Commitment)> {
+    let wall = times.wall;
     let mut ending: BTreeMap<&Place, Vec<(&'a Commitment, &'a Capacity, Timestamp)>> = BTreeMap::new();
     for commitment in commitments {
         if let Terms::Capacity(capacity @ Capacity { paid: Paid::Ahead { leave_at, .. }, .. }) = &commitment.terms
@@ -31,8 +32,11 @@ pub fn nodes_on_ending<'a>(memory: &Memory, commitments: &'a [Commitment], wall:
         ending.sort_by_key(|(commitment, _, leave_at)| (*leave_at, &commitment.name));
         let stays = commitments.iter().filter(|c| c.is_active(wall) && !ending.iter().any(|(e, ..)| e.name == c.name));
         let stays: usize = stays.filter_map(|c| c.capacity_at(place)).map(nodes).sum();
-        let mut held: Vec<(Timestamp, &Record)> =
-            memory.records.values().filter_map(|record| Some((runs_since(record, place)?, record.as_ref()))).collect();
+        let mut held: Vec<(Timestamp, &Record)> = memory
+            .records
+            .values()
+            .filter_map(|record| Some((times.on_wall(runs_since(record, place)?), record.as_ref())))
+            .collect();
         held.sort_by_key(|(launched_at, record)| (*launched_at, record.id));
         let mut excess = held.len().saturating_sub(stays);
         for (commitment, capacity, leave_at) in ending {

@@ -5,7 +5,7 @@ use stoker_core::base::ids::{NodeName, ProviderId};
 use stoker_core::plan::{Action, Evict};
 
 /// A termination or a change to a Node, for telling repetitions.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ActionKey {
     Terminate(ProviderId),
     Hold(NodeName),
@@ -16,7 +16,7 @@ pub(super) enum ActionKey {
 }
 
 /// Whether a node is emptied because the cloud takes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Lane {
     Normal,
     Urgent,

@@ -87,18 +87,35 @@ async fn what_is_done_ten_times_and_still_asked_for_has_no_effect() {
     let now = Timestamp::now();
     let hold = Action::Hold { node: node(1), why: stoker_core::plan::HoldFor::Pods };
     let mut executor = Executor::new(Clock::system(), &[], None, Arc::default());
-    let told = |executor: &mut Executor, asked: Vec<Action>, turn: i64| {
-        let fresh = executor.fresh(asked, now + REPEAT_AFTER * i32::try_from(turn).unwrap());
-        executor.without_effect(&fresh)
+    let dir = tempfile::tempdir().unwrap();
+    let lock = StateLock::take(dir.path()).unwrap();
+    let machine = ProviderId::new("aws:///zone/i-1").unwrap();
+    let end = Action::Terminate {
+        supplier: SupplierName::new("test").unwrap(),
+        instance: machine.clone(),
+        why: stoker_core::plan::Ending::Deleted,
     };
-    for turn in 1..10 {
-        assert_eq!(told(&mut executor, vec![hold.clone()], turn), (0, vec![]), "{turn}");
+    let mut turn = 0;
+    let mut pass = |executor: &mut Executor, asked: &[Action], terminating: &BTreeSet<ProviderId>| {
+        turn += 1;
+        let told = executor.without_effect(asked, terminating);
+        let now = now + REPEAT_AFTER * turn;
+        let fresh = executor.fresh(asked.to_vec(), now);
+        executor.act(&lock, &fresh, now);
+        told
+    };
+    let (both, none) = ([hold, end], BTreeSet::new());
+    for _ in 0..10 {
+        assert_eq!(pass(&mut executor, &both, &none), (0, vec![]));
+        // A plan leaves out what is under way: that is no effect.
+        pass(&mut executor, &both[..1], &[machine.clone()].into());
     }
-    let note = Note::NoEffect { action: "hold".into(), about: node(1).to_string(), times: 10 };
-    assert_eq!(told(&mut executor, vec![hold.clone()], 10), (1, vec![note]));
-    assert_eq!(told(&mut executor, vec![hold.clone()], 11), (1, vec![]), "once");
-    assert_eq!(told(&mut executor, vec![], 12), (0, vec![]), "it had its effect");
-    assert_eq!(told(&mut executor, vec![hold], 13), (0, vec![]));
+    let (stuck, notes) = pass(&mut executor, &both, &none);
+    let told: Vec<String> = notes.iter().map(ToString::to_string).collect();
+    assert!(stuck == 2 && told[0].starts_with("terminate aws:///zone/i-1 was done 10 times"), "{told:?}");
+    assert_eq!(pass(&mut executor, &both, &none), (2, vec![]), "once");
+    assert_eq!(pass(&mut executor, &[], &none), (0, vec![]), "it had its effect");
+    assert_eq!(pass(&mut executor, &both, &none), (0, vec![]));
 }
 
 async fn falls_over(_: fake::Call) -> fake::Answer {

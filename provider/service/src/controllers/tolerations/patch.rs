@@ -12,7 +12,7 @@ use super::OPENED;
 use crate::kube::pending::PendingRow;
 use crate::publish::view::{GroupView, View};
 
-/// The shapes that a pod may use and does not tolerate yet.
+/// The shapes that a pod may use and does not tolerate yet; `now` by the wall, as the API server tells of pods.
 pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap<InstanceType, Admitted> {
     let Some(requests) = pod.requests.as_ref().filter(|requests| requests.all_gpus() > 0) else { return BTreeMap::new() };
     let needs = PodNeeds {

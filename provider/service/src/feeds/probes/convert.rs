@@ -138,9 +138,12 @@ fn timestamp(at: &stoker_proto::Timestamp) -> Option<Timestamp> {
 /// its clocks is off from the node's: that by which the moment is nearest is believed, and nobody falls silent.
 fn moment(at: Option<&stoker_proto::Timestamp>, times: Times) -> Result<Timestamp, Reason> {
     let at = at.and_then(timestamp).ok_or(Reason::Malformed)?;
-    let ages = [times.now, times.wall.0].map(|clock| clock.duration_since(at));
-    let age = ages.into_iter().filter(|age| *age >= -AHEAD).min().ok_or(Reason::Future)?;
-    Ok(times.now.saturating_sub(age.max(SignedDuration::ZERO)).unwrap_or(times.now))
+    let [ours, walls] = [times.now, times.wall.0].map(|clock| clock.duration_since(at));
+    let by_the_wall = ours.saturating_sub(walls).abs() > AHEAD && walls >= -AHEAD && (ours < -AHEAD || walls < ours);
+    if by_the_wall {
+        return Ok(times.now.saturating_sub(walls.max(SignedDuration::ZERO)).unwrap_or(times.now));
+    }
+    if ours < -AHEAD { Err(Reason::Future) } else { Ok(at.min(times.now)) }
 }
 
 fn uuid(text: &str) -> Result<GpuUuid, Reason> {
