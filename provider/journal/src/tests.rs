@@ -50,14 +50,22 @@ async fn a_restart_knows_where_decision_time_stood() {
     // Of no note of the time the last decision tells.
     let decided = Mark { now: world.now, boot: SignedDuration::ZERO, boot_id: None };
     assert_eq!(restored.mark, Some(decided));
+    let begun = world.now;
     let mark = |seconds| Mark {
-        now: world.now + SignedDuration::from_secs(seconds),
+        now: begun + SignedDuration::from_secs(seconds),
         boot: SignedDuration::from_secs(7 + seconds),
         boot_id: Some("boot".into()),
     };
     journal.keep_time(&mark(-3)).await.unwrap();
     let (journal, restored) = reopened_after(journal, dir.path()).await;
-    assert_eq!(restored.mark, Some(mark(0)), "the decision was three seconds later");
+    assert_eq!(restored.mark, Some(mark(-3)), "of what was written before the note it tells alone");
+    for number in 0..3 {
+        world.step(&journal, number).await.unwrap();
+    }
+    let (journal, restored) = reopened_after(journal, dir.path()).await;
+    let Mark { now, boot, .. } = restored.mark.unwrap();
+    assert!(now > mark(-3).now, "what was written since is later");
+    assert_eq!(boot - mark(-3).boot, now.duration_since(mark(-3).now), "by the boot-time clock as well");
     journal.keep_time(&mark(60)).await.unwrap();
     let (journal, restored) = reopened_after(journal, dir.path()).await;
     assert_eq!(restored.mark, Some(mark(60)));

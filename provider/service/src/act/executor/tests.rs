@@ -97,7 +97,8 @@ async fn what_is_done_ten_times_and_still_asked_for_has_no_effect() {
     };
     let mut turn = 0;
     let mut pass = |executor: &mut Executor, asked: &[Action], terminating: &BTreeSet<ProviderId>| {
-        turn += 1;
+        // What is under way is asked for again before anything is repeated.
+        turn += i32::from(terminating.is_empty());
         let told = executor.without_effect(asked, terminating);
         let now = now + REPEAT_AFTER * turn;
         let fresh = executor.fresh(asked.to_vec(), now);
@@ -105,11 +106,12 @@ async fn what_is_done_ten_times_and_still_asked_for_has_no_effect() {
         told
     };
     let (both, none) = ([hold, end], BTreeSet::new());
-    for _ in 0..10 {
+    for _ in 1..10 {
         assert_eq!(pass(&mut executor, &both, &none), (0, vec![]));
         // A plan leaves out what is under way: that is no effect.
-        pass(&mut executor, &both[..1], &[machine.clone()].into());
+        assert_eq!(pass(&mut executor, &both[..1], &[machine.clone()].into()), (0, vec![]));
     }
+    assert_eq!(pass(&mut executor, &both, &none), (0, vec![]));
     let (stuck, notes) = pass(&mut executor, &both, &none);
     let told: Vec<String> = notes.iter().map(ToString::to_string).collect();
     assert!(stuck == 2 && told[0].starts_with("terminate aws:///zone/i-1 was done 10 times"), "{told:?}");
