@@ -1,6 +1,7 @@
 //! What many rows begin with.
 
 use std::sync::Arc;
+use stoker_core::base::ids::NodeGroupId;
 
 use jiff::SignedDuration;
 use k8s_pb::api::core::v1::{Container, Node, Pod, PodSpec, ResourceRequirements};
@@ -110,7 +111,7 @@ impl InCluster {
         self.cluster.bind_gpu_pod(pod, node);
         let busy = || async {
             let view = self.service.running().handle.view();
-            view.groups.get(group).is_some_and(|seen| seen.limits.busy > 0).then_some(())
+            NodeGroupId::find(&view.groups, group).is_some_and(|seen| seen.limits.busy > 0).then_some(())
         };
         self.service.eventually("the pod to be seen", busy).await;
     }

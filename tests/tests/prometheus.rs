@@ -9,6 +9,7 @@ mod exporter;
 mod world;
 
 use jiff::SignedDuration;
+use stoker_core::base::ids::SignalName;
 use stoker_core::facts::reading::{
     DriverState, Ecc, GpuReading, Happening, Measured, MemoryLevel, Mig, MigReading, NodeReading, Pcie, Permille, RemappedRows,
     Source, Why,
@@ -181,7 +182,7 @@ async fn demand_is_what_the_metrics_say_and_unknown_without_them() {
     let world = World::start(&[("app", exporter)]).await;
     let level = |name: &str| {
         let demand = world.demand.borrow();
-        demand.values().next().and_then(|pool| pool.signals.get(name).cloned())
+        demand.values().next().and_then(|pool| SignalName::find(&pool.signals, name).cloned())
     };
     let known = |name: &str| match level(name) {
         Some(SignalLevel::Known { amount, replicas, at }) => Some((amount, replicas, at)),

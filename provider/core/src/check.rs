@@ -33,6 +33,7 @@ use crate::policy::{Pool, Quota};
 use crate::state::memory::Memory;
 use crate::state::record::{Purchase, Record, State};
 use jiff::Timestamp;
+use rustc_hash::FxBuildHasher;
 
 pub use fallback::without_decision;
 use found::Found;
@@ -113,7 +114,7 @@ fn judge(
             kept(&of(CapacityType::Reserved).map(|request| &request.market.place).collect(), memory, catalogue, found);
         }
     }
-    let mut machines = LookupSet::default();
+    let mut machines = LookupSet::with_capacity_and_hasher(memory.records.len(), FxBuildHasher);
     for machine in memory.records.values().filter_map(|record| record.instance()) {
         if !machines.insert(machine) {
             found.fleet(Violation::SharedMachine(machine.clone()));

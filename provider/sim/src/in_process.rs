@@ -57,8 +57,8 @@ pub fn best_options(options: &[ExpanderOption], catalogue: &Catalogue, limits: &
         let asked =
             Asked { gpus: option.pods.iter().map(|pod| pod.requests.gpus).sum(), pods: u32::try_from(option.pods.len()).ok()? };
         Score::of(&Way {
-            group: catalogue.groups.get(option.group.as_str())?,
-            supply: &limits.get(option.group.as_str())?.supply,
+            group: NodeGroupId::find(&catalogue.groups, &option.group)?,
+            supply: &NodeGroupId::find(limits, &option.group)?.supply,
             nodes: u32::try_from(option.node_count).ok()?,
             asked,
         })

@@ -89,7 +89,7 @@ pub(crate) fn judge(decision: &Decision, before: &Memory, snapshot: &Snapshot, c
         by_group.entry(&record.group).or_default().push(record);
     }
     held(&plan.actions, memory, snapshot, catalogue, &mut found);
-    reasons(before, memory, catalogue, &mut found);
+    reasons(before, memory, (catalogue, snapshot.wall), &mut found);
     own_growth(plan, before, memory, catalogue, &mut found);
     moved_at_once(plan, before, memory, catalogue, &mut found);
     windows(&plan.actions, before, memory, &by_group, (catalogue, snapshot), &mut found);
@@ -142,7 +142,7 @@ fn held(actions: &[Action], memory: &Memory, snapshot: &Snapshot, catalogue: &Ca
 }
 
 /// What begins to go is unhealthy or held by what was concluded of it.
-fn reasons(before: &Memory, memory: &Memory, catalogue: &Catalogue, found: &mut Vec<Unfounded>) {
+fn reasons(before: &Memory, memory: &Memory, (catalogue, wall): (&Catalogue, Wall), found: &mut Vec<Unfounded>) {
     let mut replaced: BTreeSet<&PoolName> = BTreeSet::new();
     for (id, disruption) in memory.disruptions.iter().filter(|(_, disruption)| disruption.is_open()) {
         let same = |known: &Arc<Disruption>| {
@@ -164,7 +164,7 @@ fn reasons(before: &Memory, memory: &Memory, catalogue: &Catalogue, found: &mut 
                 let off = pool.and_then(|pool| pool.off_hours.as_ref());
                 let grace = off.and_then(|off| off.evict_held_after);
                 let waited = grace.is_some() && *at <= disruption.since;
-                told && waited && verdict(record) == Some(Verdict::Held) && off.is_some_and(|off| off.at(disruption.since).0)
+                told && waited && verdict(record) == Some(Verdict::Held) && off.is_some_and(|off| off.at(wall.0).0)
             }
         };
         if let (false, Some(machine)) = (stands, record.instance()) {

@@ -96,7 +96,8 @@ pub(crate) struct Faults {
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) cloud: Cloud,
-    pub(crate) facts: Arc<ClusterFacts>,
+    /// What the watch shows of the cluster; `None` from a restart to its first look.
+    pub(crate) facts: Option<Arc<ClusterFacts>>,
     pub(crate) seen: BTreeMap<NodeName, Arc<Seen>>,
     pub(crate) demand: Demand,
     /// The images of nodes that list them.
@@ -154,7 +155,7 @@ impl Desk {
         let catalogue = market::catalogue(market::policy(policy), &book);
         let mut desk = Self {
             cloud: Cloud::new(),
-            facts: Arc::default(),
+            facts: Some(Arc::default()),
             seen: BTreeMap::new(),
             demand: Demand::new(),
             images: BTreeMap::new(),
@@ -323,7 +324,7 @@ impl Desk {
         Snapshot {
             wall,
             suppliers: [(market::supplier(), Some(Arc::new(self.inventory.clone())))].into(),
-            cluster: Some(Arc::clone(&self.facts)),
+            cluster: self.facts.clone(),
             outcomes: self.outcomes.iter().map(|(key, outcome)| (key.clone(), outcome.clone().happened_by(ours))).collect(),
             launching: self.asked.iter().map(|asked| asked.request.key.clone()).collect(),
             terminating: self.ending.keys().cloned().collect(),
@@ -373,9 +374,9 @@ impl Desk {
 
     /// Deletes nodes, as the service does once a probe has not objected.
     pub(crate) fn delete(&mut self, group: &NodeGroupId, nodes: &[orders::NodeRef]) -> Result<(), orders::DeleteRefused> {
-        let (now, facts) = (self.ours(), Arc::clone(&self.facts));
+        let (now, facts) = (self.ours(), self.facts.clone());
         let before = self.memory.clone();
-        let gone = orders::delete(&mut self.memory, &self.catalogue, Some(&facts), group, nodes, now).map(drop);
+        let gone = orders::delete(&mut self.memory, &self.catalogue, facts.as_deref(), group, nodes, now).map(drop);
         self.note(&before, true);
         gone
     }
@@ -394,6 +395,7 @@ impl Desk {
         self.ended_lately.clear();
         self.chores.clear();
         self.seen.clear();
+        self.facts = None;
         self.read = false;
         self.again = None;
     }

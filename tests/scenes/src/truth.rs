@@ -239,7 +239,7 @@ impl Scene {
     fn pool_of_machine(&self, machine: &crate::cloud::Machine) -> Option<(&Pool, NodeGroupId)> {
         let group = machine.made.key.as_str().split('/').nth(1)?;
         let catalogue = &self.desk().catalogue;
-        let group = catalogue.groups.get(group)?;
+        let group = NodeGroupId::find(&catalogue.groups, group)?;
         Some((catalogue.policy.pool(&group.pool)?, group.id.clone()))
     }
 

@@ -2,10 +2,15 @@
 //!
 //! Each is a non-empty string of at most [`MAX_ID_LEN`] bytes without control characters. Input
 //! from outside is checked once, here. From then on an id is safe to log, to label and to store.
+//!
+//! The process keeps one copy of each text, so ids are compared and hashed by their address: a
+//! pass compares tens of thousands. The order is that of the texts.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+use super::shared::SharedText;
 
 /// Longest id accepted, in bytes. Kubernetes names end at 253; provider ids and launch keys are longer but stay far below.
 pub const MAX_ID_LEN: usize = 512;
@@ -55,19 +60,24 @@ macro_rules! id {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(Arc<str>);
+        pub struct $name(SharedText);
 
         impl $name {
             /// Checks `text` and makes it an id.
             pub fn new(text: impl AsRef<str>) -> Result<Self, IdError> {
                 let text = text.as_ref();
                 check($kind, text)?;
-                Ok(Self(Arc::from(text)))
+                Ok(Self(SharedText::new(text)))
             }
 
             /// The id as text.
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+
+            /// What `map` has under the id that reads `text`.
+            pub fn find<'m, V>(map: &'m BTreeMap<Self, V>, text: &str) -> Option<&'m V> {
+                map.get(&Self::new(text).ok()?)
             }
         }
 
@@ -80,19 +90,13 @@ macro_rules! id {
 
         impl From<$name> for String {
             fn from(id: $name) -> String {
-                id.0.to_string()
+                id.0.into()
             }
         }
 
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(&self.0)
-            }
-        }
-
-        impl std::borrow::Borrow<str> for $name {
-            fn borrow(&self) -> &str {
-                &self.0
             }
         }
     };
@@ -132,14 +136,14 @@ id!(/// A supplier of nodes, e.g. `simulated`.
 impl From<&ZoneId> for ZoneName {
     /// A zone that an account has no name for is called by its id.
     fn from(id: &ZoneId) -> Self {
-        Self(Arc::clone(&id.0))
+        Self(id.0.clone())
     }
 }
 
 impl From<&NodeGroupId> for NodeName {
     /// The template node of a group is called like the group.
     fn from(id: &NodeGroupId) -> Self {
-        Self(Arc::clone(&id.0))
+        Self(id.0.clone())
     }
 }
 

@@ -8,5 +8,6 @@ pub(crate) mod index;
 pub mod kinds;
 pub(crate) mod pairs;
 pub mod sabotage;
+pub mod shared;
 pub mod text;
 pub mod units;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::index::IndexEntry;
 use super::pass::{Changes, Pass, after};
 use super::reclaims;
 use crate::base::ids::{LaunchKey, NodeGroupId, RecordId, SupplierName};
@@ -18,7 +19,7 @@ use crate::facts::supply::{Instance, InstanceState, KeyText, LaunchOutcome, Obse
 use crate::market::offer::{Market, Offer};
 use crate::plan::Note;
 use crate::state::memory::{Backoff, GroupMemory};
-use crate::state::record::{PodsSeen, Purchase, Record, State};
+use crate::state::record::{Phase, PodsSeen, Purchase, Record, State};
 
 pub(super) use joined::registrations;
 
@@ -128,6 +129,10 @@ fn listed<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, made: &Arc<Instance>) 
     }
     // Whoever it belongs to: its number is never given again.
     changes.memory.next_record = changes.memory.next_record.max(key.record.0.saturating_add(1));
+    let reclaimed = matches!(made.state, InstanceState::Reclaiming { .. });
+    if !reclaimed && changes.runs_on(key.record, &made.provider_id) {
+        return;
+    }
     let Some(record) = changes.memory.records.get(&key.record) else {
         changes.strays.insert(made.provider_id.clone());
         adopt(pass, changes, key, made);
@@ -225,9 +230,9 @@ fn missing<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, supplier: &SupplierNa
     let late = |at| inventory.as_of >= after(at, VISIBLE_WITHIN);
     let mut gone = Vec::new();
     let mut emptied = Vec::new();
-    for (record, seat) in changes.seated() {
+    for (record, entry) in changes.indexed() {
         let there = || record.instance().is_some_and(|i| pass.lists(supplier, i));
-        if seat.is_listed_by(supplier) || seat.group().is_none_or(|group| group.supplier != *supplier) || there() {
+        if entry.is_listed_by(supplier) || entry.group().is_none_or(|group| group.supplier != *supplier) || there() {
             continue;
         }
         match &record.state {
@@ -262,12 +267,12 @@ fn missing<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, supplier: &SupplierNa
         }
     }
     for id in emptied {
-        if let Some(record) = changes.memory.records.get_mut(&id)
-            && let State::Failed { purchase, .. } = &mut Arc::make_mut(record).state
-        {
-            // The machine is gone and nothing more can come of that key. The id stays: the autoscaler knows the failure by it.
-            *purchase = None;
-        }
+        changes.edit(id, |record| {
+            if let State::Failed { purchase, .. } = &mut record.state {
+                // The machine is gone and nothing more can come of that key. The id stays: the autoscaler knows the failure by it.
+                *purchase = None;
+            }
+        });
     }
 }
 
@@ -287,16 +292,19 @@ fn boots_since(record: &Record, launched_at: Timestamp) -> Timestamp {
 
 /// Machines that did not join in time, and launches that nobody ever answered.
 pub(super) fn deadlines<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    let open = |entry: &IndexEntry<'_>| matches!(entry.phase, Phase::Launching | Phase::Booting);
     let waits = |record: &Arc<Record>| boot_deadline(record).map(|deadline| (deadline, Arc::clone(record)));
-    let records: Vec<(Timestamp, Arc<Record>)> = changes.memory.records.values().filter_map(waits).collect();
+    let waiting = changes.indexed().filter(|(_, entry)| open(entry)).filter_map(|(record, _)| waits(record));
+    let records: Vec<(Timestamp, Arc<Record>)> = waiting.collect();
     if records.is_empty() {
         return;
     }
     // An error in a group makes the autoscaler forget all that is on its way there, and buy that again elsewhere.
     let in_time =
         |record: &&Arc<Record>| record.is_coming() && boot_deadline(record).is_none_or(|deadline| pass.now < deadline);
+    let coming = changes.indexed().filter(|(_, entry)| entry.phase.is_coming());
     let hopeful: BTreeSet<NodeGroupId> =
-        changes.memory.records.values().filter(in_time).map(|record| record.group.clone()).collect();
+        coming.map(|(record, _)| record).filter(in_time).map(|record| record.group.clone()).collect();
     for (deadline, record) in records {
         let (start, purchase, instance, message) = match &record.state {
             State::Booting { purchase, instance, launched_at } => {

@@ -14,7 +14,7 @@ use crate::facts::snapshot::Hold;
 use crate::facts::supply::{InstanceState, KeyText};
 use crate::plan::{Action, Ending, FreeNodes, HoldFor, Note};
 use crate::state::node_verdict::Verdict;
-use crate::state::record::{PodsSeen, State};
+use crate::state::record::{Phase, PodsSeen, State};
 
 /// Nodes in a row without a pod that freeze a group. Two can be bad luck (the pod was deleted meanwhile); three are a template that
 /// does not keep its word.
@@ -71,7 +71,7 @@ pub(super) fn endings<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         }
     }
     // What was deleted before any inventory listed it must end all the same.
-    for record in changes.memory.records.values() {
+    for (record, _) in changes.indexed().filter(|(_, entry)| entry.phase == Phase::Deleting) {
         let State::Deleting { instance, .. } = &record.state else { continue };
         let Some(group) = pass.group_of(record) else { continue };
         let listed = pass.inventory_of(&record.group).is_some_and(|i| i.instances.contains_key(instance));
@@ -156,23 +156,23 @@ pub(super) fn holds<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, kept: &[(Rec
     let mut kept = kept.iter().peekable();
     let mut actions = Vec::new();
     let mut held = HeldBy { listed: vec![Blocked::default(); pass.catalogue.groups.len()], others: Lookup::default() };
-    for (record, seat) in changes.seated() {
+    for (record, entry) in changes.indexed() {
         // Both are in the order of the records.
-        let free = kept.next_if(|(id, _)| *id == record.id).map(|(_, why)| *why);
-        let (State::Registered { .. }, Some(node), Some(owner)) = (&record.state, seat.node(), seat.hold()) else { continue };
-        let guards = changes.guards(record, &seat);
-        let verdict = record.judged.as_ref().map(|judged| judged.verdict);
+        let free = kept.next_if(|(id, _)| *id == entry.id).map(|(_, why)| *why);
+        let (true, Some(node), Some(owner)) = (entry.phase.is_registered(), entry.node(), entry.hold()) else { continue };
+        let guards = changes.guards(entry);
+        let verdict = entry.verdict;
         let unhealthy = || (verdict == Some(Verdict::Unhealthy)).then_some(HoldFor::Unhealthy);
         // Of a floor that goes through buffers the autoscaler chooses the nodes.
         let buffers = pass.snapshot.buffers;
         let buffered = || {
-            seat.pool().and_then(|(_, pool)| pool.warm_floor.as_ref()).is_some_and(|floor| floor.is_kept_by_buffers(buffers))
+            entry.pool().and_then(|(_, pool)| pool.warm_floor.as_ref()).is_some_and(|floor| floor.is_kept_by_buffers(buffers))
         };
         let free = free.filter(|why| *why != HoldFor::Floor || !buffered());
         let why = guards.or(free).or_else(unhealthy);
         let idle = verdict == Some(Verdict::Idle);
         if idle || why.is_some() {
-            let held = held.of(seat.home.and_then(|home| home.at), &record.group);
+            let held = held.of(entry.owner.and_then(|owner| owner.at), &record.group);
             held.free.idle += u32::from(idle);
             if let Some(why) = why {
                 held.note(why);
@@ -182,8 +182,7 @@ pub(super) fn holds<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, kept: &[(Rec
             (Some(_), Hold::None) if guards.is_some() && sabotage::on("busy-not-held") => {}
             (Some(why), Hold::None) => actions.push(Action::Hold { node: node.name.clone(), why }),
             // One that is let go keeps what it bears: nobody else is to drain it too.
-            (None, Hold::Ours) if changes.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open()) => {
-            }
+            (None, Hold::Ours) if changes.memory.disruptions.get(&entry.id).is_some_and(|disruption| disruption.is_open()) => {}
             (None, Hold::Ours) => actions.push(Action::Release { node: node.name.clone() }),
             _ => {}
         }
@@ -220,13 +219,13 @@ pub(super) fn unused_groups<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut late: Vec<RecordId> = Vec::new();
     let mut of_floors: Vec<RecordId> = Vec::new();
     let mut waits = Vec::new();
-    for (record, seat) in changes.seated() {
+    for (record, entry) in changes.indexed().filter(|(_, entry)| entry.pods_seen == PodsSeen::NotYet) {
         let State::Registered { ready_at: Some(ready), .. } = &record.state else { continue };
-        if record.pods != PodsSeen::NotYet || record.floor || !seat.is_judged() {
+        if record.floor || !entry.is_judged() {
             continue;
         }
         let deadline = after(*ready, UNUSED_AFTER);
-        let floor = seat.pool().and_then(|(at, _)| changes.floors.get(at)?.as_ref());
+        let floor = entry.pool().and_then(|(at, _)| changes.floors.get(at)?.as_ref());
         match (pass.now >= deadline, floor) {
             (false, _) => waits.push(deadline),
             // Buffers, and orders for more than a floor lacks, do not say which nodes are for the floor. It wants free ones, so this is one.
@@ -238,16 +237,12 @@ pub(super) fn unused_groups<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         changes.look_again_at(at);
     }
     for id in of_floors {
-        if let Some(record) = changes.memory.records.get_mut(&id) {
-            Arc::make_mut(record).floor = true;
-        }
+        changes.edit(id, |record| record.floor = true);
     }
     for id in late {
-        let Some(record) = changes.memory.records.get_mut(&id) else { continue };
-        let record = Arc::make_mut(record);
-        record.pods = PodsSeen::TooLate;
-        let group = record.group.clone();
-        let Some(remembered) = changes.memory.groups.get_mut(&group) else { continue };
+        changes.edit(id, |record| record.pods = PodsSeen::TooLate);
+        let Some(record) = changes.memory.records.get(&id) else { continue };
+        let Some(remembered) = changes.memory.groups.get_mut(&record.group) else { continue };
         let remembered = Arc::make_mut(remembered);
         remembered.unused = remembered.unused.saturating_add(1);
     }

@@ -21,13 +21,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::pass::{Changes, Pass, after};
 use crate::base::ids::{NodeGroupId, NodeName, PoolName, RecordId};
 use crate::base::index::InOrder;
-use crate::facts::snapshot::{Cordon, Drained, NodeFacts, Stuck};
+use crate::facts::snapshot::{Cordon, Drained, Stuck};
 use crate::limits::commitment::nodes_on_ending;
 use crate::market::offer::{CapacityType, Market};
 use crate::plan::{Action, Ending, Evict, Note};
 use crate::policy::rules::commitment::Commitment;
 use crate::state::disruption::{CLOSED_FOR, Disruption, DrainReason, GIVE_UP_AFTER, JUDGED_WITHIN, PAUSE, STAYS_FOR, Stage};
-use crate::state::record::{PodsSeen, Record, State};
+use crate::state::record::{Phase, PodsSeen, Record, State};
 
 /// Lets nodes go.
 pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
@@ -133,13 +133,12 @@ fn has_shut(changes: &Changes<'_>, market: &Market, since: Timestamp) -> bool {
 fn free(pass: &Pass<'_>, changes: &Changes<'_>) -> BTreeMap<RecordId, Timestamp> {
     let mut free = BTreeMap::new();
     let mut known = InOrder::of(&changes.memory.free);
-    for (record, seat) in changes.seated() {
-        let State::Registered { ready_at: Some(_), .. } = &record.state else { continue };
-        if record.pods == PodsSeen::NotYet || !seat.is_judged() {
+    for (_, entry) in changes.indexed() {
+        if entry.phase != Phase::Started || entry.pods_seen == PodsSeen::NotYet || !entry.is_judged() {
             continue;
         }
-        if seat.node().is_some() && changes.guards(record, &seat).is_none() {
-            free.insert(record.id, known.next(&record.id).copied().unwrap_or(pass.now));
+        if entry.node().is_some() && changes.guards(entry).is_none() {
+            free.insert(entry.id, known.next(&entry.id).copied().unwrap_or(pass.now));
         }
     }
     free
@@ -225,7 +224,8 @@ fn take_back<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, ending: &BTreeMap<R
             continue;
         };
         // Else it would go again in this pass, with the pod that has come.
-        let came = changes.seat(record).and_then(|seat| seat.node()).is_some_and(|node| eviction::has_come(node, disruption));
+        let came =
+            changes.entry(record).and_then(|entry| entry.node()).is_some_and(|node| eviction::has_come(node, disruption));
         let stays_until = came.then(|| after(pass.now, PAUSE));
         match spot_return::stands(pass, changes, record, disruption) {
             Ok(()) => {}
@@ -255,7 +255,7 @@ fn named(record: &Record) -> Option<(NodeGroupId, NodeName)> {
 fn begin<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, id: RecordId, why: DrainReason) {
     let Some(record) = changes.memory.records.get(&id) else { return };
     let Some((group, node)) = named(record) else { return };
-    let pods = changes.seat(record).and_then(|seat| seat.node()).map(|node| node.gpu_pods.clone()).unwrap_or_default();
+    let pods = changes.entry(record).and_then(|entry| entry.node()).map(|node| node.gpu_pods.clone()).unwrap_or_default();
     changes.notes.push(Note::Disruption { group, node, why: why.clone() });
     let known = changes.memory.disruptions.get(&id).filter(|disruption| disruption.is_open());
     let (stage, asked) = known.map_or((Stage::Closing, false), |disruption| (disruption.stage.clone(), disruption.asked));
@@ -283,10 +283,10 @@ fn empty<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         let Some(record) = changes.memory.records.get(&id) else { continue };
         let State::Registered { purchase, instance, .. } = &record.state else { continue };
         // Without its Node nobody knows what runs on it.
-        let Some((seat, node)) = changes.seat(record).and_then(|seat| Some((seat, seat.node()?))) else { continue };
+        let Some((entry, node)) = changes.entry(record).and_then(|entry| Some((entry, entry.node()?))) else { continue };
         if let Stage::Emptying { closed_at, counted_at, left, .. } = disruption.stage {
             let closed = node.cordon.is_closed() && counted_at >= after(closed_at, CLOSED_FOR);
-            if closed && left == 0 && !node.is_busy() && changes.guards(record, &seat).is_none() {
+            if closed && left == 0 && !node.is_busy() && changes.guards(&entry).is_none() {
                 let state = State::Deleting { purchase: purchase.clone(), instance: instance.clone(), since: pass.now };
                 let pool = pass.group(&record.group).map(|group| group.pool.clone());
                 changes.set_state(pass, id, state);
@@ -310,7 +310,7 @@ fn empty<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
                 continue;
             }
         }
-        let evict = eviction::whom(pass, changes, record, &seat, node, &disruption);
+        let evict = eviction::whom(pass, changes, record, &entry, node, &disruption);
         let gone_by = disruption.gone_by();
         let told = evict != Evict::Nobody;
         if let Some(disruption) = changes.memory.disruptions.get_mut(&id).filter(|disruption| told && !disruption.asked) {
@@ -324,10 +324,8 @@ fn empty<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
 /// Nodes that we closed, and that are neither let go nor set aside, take pods again; our mark goes also where somebody else has opened them.
 fn open_again(changes: &mut Changes<'_>) {
     let mut actions = Vec::new();
-    for (record, seat) in changes.seated() {
-        let State::Registered { instance, .. } = &record.state else { continue };
-        let marked = |node: &&Arc<NodeFacts>| matches!(node.cordon, Cordon::Ours | Cordon::MarkLeft);
-        let Some(node) = seat.node().filter(marked) else { continue };
+    for (record, entry) in changes.indexed().filter(|(_, entry)| matches!(entry.cordon(), Cordon::Ours | Cordon::MarkLeft)) {
+        let (State::Registered { instance, .. }, Some(node)) = (&record.state, entry.node()) else { continue };
         let goes = changes.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open());
         let cordoned = changes.memory.cordons.get(&record.id).is_some_and(|cordoned| cordoned.is_closed());
         if !goes && !cordoned {

@@ -17,14 +17,14 @@ use crate::facts::supply::{KeyParts, LaunchRequest, RefusalKind};
 use crate::limits::usage::{Usage, group_of};
 use crate::market::offer::Market;
 use crate::plan::{Action, Note};
-use crate::state::record::{Purchase, Record, State};
+use crate::state::record::{Phase, Purchase, Record, State};
 
 /// Buys what is wanted, order by order. An order that no offer is left for is settled: nothing had, and nothing else on its way to the
 /// group → its records fail, so that the autoscaler turns to another group at once; else → the rest is dropped and the group is closed
 /// while its markets are shut.
 pub(super) fn buy<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut wanted: BTreeMap<(Option<OrderId>, NodeGroupId), Vec<RecordId>> = BTreeMap::new();
-    for record in changes.memory.records.values().filter(|r| r.state == State::Wanted) {
+    for (record, _) in changes.indexed().filter(|(_, entry)| entry.phase == Phase::Wanted) {
         wanted.entry((record.order, record.group.clone())).or_default().push(record.id);
     }
     if wanted.is_empty() {
@@ -167,16 +167,17 @@ fn launch<'a>(
     market: &Market,
     price: UsdPerHour,
 ) -> bool {
-    let Some(entry) = changes.memory.records.get_mut(&id) else { return false };
-    let attempt = entry.attempts.saturating_add(1);
+    let Some(record) = changes.memory.records.get(&id) else { return false };
+    let attempt = record.attempts.saturating_add(1);
     let cluster = pass.catalogue.policy.cluster.clone();
     let Ok(key) = (KeyParts { cluster, group: group.id.clone(), record: id, attempt }).key() else {
         return false;
     };
-    let record = std::sync::Arc::make_mut(entry);
-    record.attempts = attempt;
     let purchase = Purchase { key, market: market.clone(), price, boot_within: pass.catalogue.policy.boot_deadline };
-    record.state = State::Launching { purchase, since: pass.now, retry_at: None };
+    changes.edit(id, |record| {
+        record.attempts = attempt;
+        record.state = State::Launching { purchase, since: pass.now, retry_at: None };
+    });
     true
 }
 
@@ -249,7 +250,7 @@ fn settle<'a>(
 pub(super) fn ask_again<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut launches = Vec::new();
     let mut retries = Vec::new();
-    for record in changes.memory.records.values() {
+    for (record, _) in changes.indexed().filter(|(_, entry)| entry.phase == Phase::Launching) {
         let State::Launching { purchase, retry_at, .. } = &record.state else { continue };
         if pass.snapshot.launching.contains(&purchase.key) {
             continue;

@@ -14,9 +14,9 @@ pub(super) fn remember<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     }
     changes.memory.images.retain(|name, _| policy.pool(name).is_some_and(Pool::waits_for_images));
     let (mut images, nothing) = (std::mem::take(&mut changes.memory.images), Arc::default());
-    for (_, seat) in changes.seated() {
-        let Some((_, pool)) = seat.pool().filter(|(_, pool)| pool.waits_for_images()) else { continue };
-        let Some(node) = seat.node().and_then(|node| pass.snapshot.images.get(&node.name)) else { continue };
+    for (_, entry) in changes.indexed() {
+        let Some((_, pool)) = entry.pool().filter(|(_, pool)| pool.waits_for_images()) else { continue };
+        let Some(node) = entry.node().and_then(|node| pass.snapshot.images.get(&node.name)) else { continue };
         let known = images.get(&pool.name).map_or(&nothing, |known| known);
         if known.is_news(&node.runs, pass.now) {
             Arc::make_mut(images.entry(pool.name.clone()).or_default()).take(&node.runs, pass.now);

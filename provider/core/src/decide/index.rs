@@ -12,11 +12,13 @@ use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
 use crate::facts::activity::GpuActivity;
 use crate::facts::reading::seen::Seen;
-use crate::facts::snapshot::{Hold, NodeFacts, Snapshot};
-use crate::limits::usage::Owner;
+use crate::facts::snapshot::{Cordon, Hold, NodeFacts, Snapshot};
+use crate::limits::usage::{Owner, capacity_type};
+use crate::market::offer::CapacityType;
 use crate::policy::Pool;
 use crate::state::memory::Memory;
-use crate::state::record::Record;
+use crate::state::node_verdict::Verdict;
+use crate::state::record::{Phase, PodsSeen, Record};
 
 /// The group that a record belongs to.
 #[derive(Clone, Copy)]
@@ -42,16 +44,16 @@ impl<'a> GroupIndex<'a> {
     /// Those of the catalogue, and those that are remembered beside them.
     pub(super) fn of(memory: &'a Memory, catalogue: &'a Catalogue) -> Self {
         let pools = &catalogue.policy.pools;
-        let home = |group: &'a Arc<Group>, at| {
+        let entry = |group: &'a Arc<Group>, at| {
             let pool = pools.iter().enumerate().find(|(_, pool)| pool.name == group.pool);
             GroupEntry { group, at, pool }
         };
-        let listed = catalogue.groups.iter().enumerate().map(|(at, (id, group))| (id, home(group, Some(at))));
-        let mut homes: Lookup<_, _> = listed.collect();
+        let listed = catalogue.groups.iter().enumerate().map(|(at, (id, group))| (id, entry(group, Some(at))));
+        let mut groups: Lookup<_, _> = listed.collect();
         for (id, remembered) in &memory.groups {
-            homes.entry(id).or_insert_with(|| home(&remembered.group, None));
+            groups.entry(id).or_insert_with(|| entry(&remembered.group, None));
         }
-        Self(homes)
+        Self(groups)
     }
 
     pub(super) fn get(&self, id: &NodeGroupId) -> Option<GroupEntry<'a>> {
@@ -62,6 +64,8 @@ impl<'a> GroupIndex<'a> {
 /// What the snapshot says of a machine.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Machine<'a> {
+    /// What it is called; `None` where the snapshot does not name it.
+    id: Option<&'a ProviderId>,
     /// Its node. Should two name the same machine, the busy one counts.
     pub(super) node: Option<&'a Arc<NodeFacts>>,
     /// What has been seen of that node's GPUs.
@@ -70,12 +74,14 @@ pub(super) struct Machine<'a> {
     supplier: Option<&'a SupplierName>,
     /// GPU pods on that node. Read once here: nodes lie far apart in memory, and most steps ask every node for these four.
     pods: u32,
-    /// Whether a GPU of that node is seen at work.
-    active: bool,
+    /// Whether that node's GPUs are seen at work.
+    activity: GpuActivity<'a>,
     /// Whether that node is Ready.
     ready: bool,
     /// Who keeps that node from the autoscaler.
     hold: Option<Hold>,
+    /// Whether that node takes new pods.
+    cordon: Option<Cordon>,
 }
 
 impl<'a> Machine<'a> {
@@ -83,9 +89,10 @@ impl<'a> Machine<'a> {
     fn join(&mut self, node: &'a Arc<NodeFacts>, seen: Option<&'a Arc<Seen>>) {
         (self.node, self.seen) = (Some(node), seen);
         self.pods = u32::try_from(node.gpu_pods.len()).unwrap_or(u32::MAX);
-        self.active = matches!(GpuActivity::of(seen.map(AsRef::as_ref)), GpuActivity::Active(_));
+        self.activity = GpuActivity::of(seen.map(AsRef::as_ref));
         self.ready = node.ready_since.is_some();
         self.hold = Some(node.scale_down_disabled);
+        self.cordon = Some(node.cordon);
     }
 
     /// Whether GPU pods are on its node.
@@ -95,14 +102,16 @@ impl<'a> Machine<'a> {
 
     /// Whether a GPU of its node is seen at work.
     pub(super) const fn is_active(&self) -> bool {
-        self.active
+        matches!(self.activity, GpuActivity::Active(_))
     }
 }
 
 /// Every machine that the snapshot names.
 #[derive(Default)]
 pub(super) struct Machines<'a> {
-    known: Lookup<&'a ProviderId, Machine<'a>>,
+    all: Vec<Machine<'a>>,
+    /// The place of each in that list.
+    places: Lookup<&'a ProviderId, usize>,
     /// Those that more than one supplier lists, by the others: there should be none.
     listed_again: LookupSet<(&'a SupplierName, &'a ProviderId)>,
     /// Nodes whose machine no supplier lists, in the order of their names.
@@ -114,10 +123,13 @@ impl<'a> Machines<'a> {
         let nodes = snapshot.cluster.iter().flat_map(|cluster| cluster.nodes.values());
         let inventories = snapshot.suppliers.iter().filter_map(|(supplier, inventory)| Some((supplier, inventory.as_ref()?)));
         let mut machines = Self::default();
-        machines.known.reserve(inventories.clone().map(|(_, inventory)| inventory.instances.len()).sum());
+        let listed = inventories.clone().map(|(_, inventory)| inventory.instances.len()).sum();
+        machines.all.reserve(listed);
+        machines.places.reserve(listed);
         for (supplier, inventory) in inventories {
             for machine in inventory.instances.keys() {
-                let first = *machines.known.entry(machine).or_default().supplier.get_or_insert(supplier);
+                let Some(known) = machines.known(machine) else { continue };
+                let first = *known.supplier.get_or_insert(supplier);
                 if first != supplier {
                     machines.listed_again.insert((supplier, machine));
                 }
@@ -126,7 +138,7 @@ impl<'a> Machines<'a> {
         let mut seen = InOrder::of(&snapshot.seen);
         for node in nodes {
             let Some(id) = &node.provider_id else { continue };
-            let machine = machines.known.entry(id).or_default();
+            let Some(machine) = machines.known(id) else { continue };
             if node.is_busy() || machine.node.is_none() {
                 machine.join(node, seen.next(&node.name));
             }
@@ -137,8 +149,17 @@ impl<'a> Machines<'a> {
         machines
     }
 
+    /// That machine, which is added where it is new.
+    fn known(&mut self, id: &'a ProviderId) -> Option<&mut Machine<'a>> {
+        let at = *self.places.entry(id).or_insert(self.all.len());
+        if at == self.all.len() {
+            self.all.push(Machine { id: Some(id), ..Machine::default() });
+        }
+        self.all.get_mut(at)
+    }
+
     pub(super) fn get(&self, id: &ProviderId) -> Machine<'a> {
-        self.known.get(id).copied().unwrap_or_default()
+        self.places.get(id).and_then(|at| self.all.get(*at)).copied().unwrap_or_default()
     }
 
     /// Whether that supplier lists the machine.
@@ -147,19 +168,53 @@ impl<'a> Machines<'a> {
     }
 }
 
-/// Where a record stands.
+/// What most steps ask of a record. It is copied here because records lie far apart in memory.
 #[derive(Clone, Copy)]
 pub(super) struct IndexEntry<'a> {
+    pub(super) id: RecordId,
     /// Its group; `None` where nobody knows it any more.
-    pub(super) home: Option<GroupEntry<'a>>,
+    pub(super) owner: Option<GroupEntry<'a>>,
     /// Its machine.
     machine: Machine<'a>,
+    pub(super) phase: Phase,
+    /// What is concluded of its node.
+    pub(super) verdict: Option<Verdict>,
+    /// Whether GPU pods came to its node.
+    pub(super) pods_seen: PodsSeen,
+    /// How it was bought; `None` where it was not.
+    pub(super) capacity: Option<CapacityType>,
 }
 
 impl<'a> IndexEntry<'a> {
-    pub(super) fn of(record: &Record, homes: &GroupIndex<'a>, machines: &Machines<'a>) -> Self {
+    pub(super) fn of(record: &Record, groups: &GroupIndex<'a>, machines: &Machines<'a>) -> Self {
         let machine = record.instance().map(|instance| machines.get(instance)).unwrap_or_default();
-        Self { home: homes.get(&record.group), machine }
+        Self {
+            id: record.id,
+            owner: groups.get(&record.group),
+            machine,
+            phase: record.phase(),
+            verdict: record.judged.as_ref().map(|judged| judged.verdict),
+            pods_seen: record.pods,
+            capacity: capacity_type(record),
+        }
+    }
+
+    /// Copies anew what was copied of the record, whose machine is the same.
+    pub(super) fn update(&mut self, record: &Record) {
+        self.phase = record.phase();
+        self.verdict = record.judged.as_ref().map(|judged| judged.verdict);
+        self.pods_seen = record.pods;
+        self.capacity = capacity_type(record);
+    }
+
+    /// Forgets its machine: the record is gone.
+    pub(super) fn clear(&mut self) {
+        self.machine = Machine::default();
+    }
+
+    /// Whether it has this machine, which is there as far as Stoker knows.
+    pub(super) fn runs_on(&self, machine: &ProviderId) -> bool {
+        matches!(self.phase, Phase::Booting | Phase::Joined | Phase::Started) && self.machine.id == Some(machine)
     }
 
     /// Its machine's node.
@@ -187,6 +242,11 @@ impl<'a> IndexEntry<'a> {
         self.machine.hold
     }
 
+    /// Whether that node takes new pods, as far as there is a node.
+    pub(super) fn cordon(&self) -> Cordon {
+        self.machine.cordon.unwrap_or(Cordon::None)
+    }
+
     /// What has been seen of that node's GPUs; `None` where nobody reads it.
     pub(super) fn seen(&self) -> Option<&'a Seen> {
         self.machine.seen.map(AsRef::as_ref)
@@ -194,7 +254,7 @@ impl<'a> IndexEntry<'a> {
 
     /// The group.
     pub(super) fn group(&self) -> Option<&'a Arc<Group>> {
-        self.home.map(|home| home.group)
+        self.owner.map(|owner| owner.group)
     }
 
     /// Whether a supplier lists its machine. Of two that do, only the first is known here.
@@ -204,12 +264,17 @@ impl<'a> IndexEntry<'a> {
 
     /// The pool's place in the policy, and the pool; `None` where it is gone.
     pub(super) fn pool(&self) -> Option<(usize, &'a Pool)> {
-        self.home?.pool
+        self.owner?.pool
     }
 
     /// Whether a GPU of that node is seen at work.
     pub(super) const fn is_active(&self) -> bool {
         self.machine.is_active()
+    }
+
+    /// Whether that node's GPUs are seen at work.
+    pub(super) const fn activity(&self) -> GpuActivity<'a> {
+        self.machine.activity
     }
 
     /// What tells whether nodes of the record's pool are in use; pods, where the pool is gone.
@@ -224,35 +289,39 @@ impl<'a> IndexEntry<'a> {
 }
 
 /// Where every record stands, in the order of the records. Those of records that are gone are left in it.
-pub(super) struct Index<'a>(Vec<(RecordId, IndexEntry<'a>)>);
+pub(super) struct Index<'a>(Vec<IndexEntry<'a>>);
 
 impl<'a> Index<'a> {
-    pub(super) fn of(memory: &Memory, homes: &GroupIndex<'a>, machines: &Machines<'a>) -> Self {
-        Self(memory.records.iter().map(|(id, record)| (*id, IndexEntry::of(record, homes, machines))).collect())
+    pub(super) fn of(memory: &Memory, groups: &GroupIndex<'a>, machines: &Machines<'a>) -> Self {
+        Self(memory.records.values().map(|record| IndexEntry::of(record, groups, machines)).collect())
     }
 
     fn place(&self, id: RecordId) -> Result<usize, usize> {
-        self.0.binary_search_by_key(&id, |(known, _)| *known)
+        self.0.binary_search_by_key(&id, |entry| entry.id)
     }
 
-    pub(super) fn get(&self, id: RecordId) -> Option<IndexEntry<'a>> {
-        self.0.get(self.place(id).ok()?).map(|(_, seat)| *seat)
+    pub(super) fn get(&self, id: RecordId) -> Option<&IndexEntry<'a>> {
+        self.0.get(self.place(id).ok()?)
     }
 
-    pub(super) fn set(&mut self, id: RecordId, seat: IndexEntry<'a>) {
-        let at = self.place(id);
-        match at.map(|at| self.0.get_mut(at)) {
-            Ok(known) => known.into_iter().for_each(|(_, known)| *known = seat),
-            Err(at) => self.0.insert(at, (id, seat)),
+    pub(super) fn get_mut(&mut self, id: RecordId) -> Option<&mut IndexEntry<'a>> {
+        let at = self.place(id).ok()?;
+        self.0.get_mut(at)
+    }
+
+    pub(super) fn set(&mut self, entry: IndexEntry<'a>) {
+        match self.place(entry.id) {
+            Ok(at) => self.0.get_mut(at).into_iter().for_each(|known| *known = entry),
+            Err(at) => self.0.insert(at, entry),
         }
     }
 
-    /// The records with their seats. Every record has one.
-    pub(super) fn seated<'m>(
+    /// The records with their entries. Every record has one.
+    pub(super) fn indexed<'m>(
         &'m self,
         memory: &'m Memory,
-    ) -> impl Iterator<Item = (&'m Arc<Record>, IndexEntry<'a>)> + use<'m, 'a> {
-        let mut seats = self.0.iter();
-        memory.records.values().filter_map(move |record| Some((record, seats.find(|(id, _)| *id == record.id)?.1)))
+    ) -> impl Iterator<Item = (&'m Arc<Record>, &'m IndexEntry<'a>)> + use<'m, 'a> {
+        let mut index = self.0.iter();
+        memory.records.iter().filter_map(move |(id, record)| Some((record, index.find(|entry| entry.id == *id)?)))
     }
 }

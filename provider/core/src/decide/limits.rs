@@ -111,7 +111,8 @@ fn next_moments(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<jiff::Timestamp> 
         quote.lapses_at()
     });
     let backoffs = changes.memory.refused.values().map(|b| b.until);
-    let credits = changes.memory.records.values().filter(|r| r.is_coming()).map(|r| after(r.ordered_at, UNCREDITED_AT_MOST));
+    let coming = changes.indexed().filter(|(_, entry)| entry.phase.is_coming());
+    let credits = coming.map(|(record, _)| after(record.ordered_at, UNCREDITED_AT_MOST));
     let stale = pass
         .snapshot
         .suppliers
@@ -159,8 +160,8 @@ fn keeping_away(taints: &[Taint]) -> impl Iterator<Item = &Taint> {
 
 fn uncredited<'a>(pass: &Pass<'a>, changes: &Changes<'a>) -> Uncredited<'a> {
     let mut by_taints: Vec<(BTreeSet<&Taint>, u32)> = Vec::new();
-    for record in changes.memory.records.values().filter(|r| r.is_uncredited(changes.memory.session, pass.now)) {
-        let Some(group) = pass.group(&record.group) else { continue };
+    for (record, entry) in changes.indexed().filter(|(_, entry)| entry.phase.is_coming()) {
+        let Some(group) = entry.group().filter(|_| record.is_uncredited(changes.memory.session, pass.now)) else { continue };
         let taints = keeping_away(&group.template.taints).collect();
         match by_taints.iter_mut().find(|(t, _)| *t == taints) {
             Some((_, n)) => *n += 1,

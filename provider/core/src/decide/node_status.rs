@@ -13,10 +13,10 @@ use crate::state::node_verdict::Judged;
 pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<StatusUpdate> {
     let Some(cluster) = pass.snapshot.cluster.as_ref() else { return Vec::new() };
     let (mut first, mut later, mut waits) = (Vec::new(), Vec::new(), Vec::new());
-    let mut seated = 0_usize;
-    for (record, seat) in changes.seated() {
-        let Some(node) = seat.node() else { continue };
-        seated += 1;
+    let mut indexed = 0_usize;
+    for (record, entry) in changes.indexed() {
+        let Some(node) = entry.node() else { continue };
+        indexed += 1;
         let judged = record.judged.as_ref();
         match compare(node, judged) {
             StatusMatch::Same => {}
@@ -31,7 +31,7 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<Statu
         changes.look_again_at(at);
     }
     // Two Nodes of one machine, or one of a machine without a record: rare enough to look for only where the numbers say so.
-    if seated != cluster.nodes.len() {
+    if indexed != cluster.nodes.len() {
         let (told, actions) = strays(pass, changes);
         first.extend(told);
         changes.actions.extend(actions);
@@ -44,10 +44,10 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<Statu
 /// machine is gone is removed as a whole.
 fn strays(pass: &Pass<'_>, changes: &Changes<'_>) -> (Vec<StatusUpdate>, Vec<Action>) {
     let (mut told, mut actions) = (Vec::new(), Vec::new());
-    let seated: LookupSet<_> = changes.seated().filter_map(|(_, seat)| Some(&seat.node()?.name)).collect();
+    let indexed: LookupSet<_> = changes.indexed().filter_map(|(_, entry)| Some(&entry.node()?.name)).collect();
     let unlisted: LookupSet<_> = pass.machines.unlisted.iter().map(|(_, node)| &node.name).collect();
     let nodes = pass.snapshot.cluster.iter().flat_map(|cluster| cluster.nodes.values());
-    for node in nodes.filter(|node| !seated.contains(&node.name) && !unlisted.contains(&node.name)) {
+    for node in nodes.filter(|node| !indexed.contains(&node.name) && !unlisted.contains(&node.name)) {
         if compare(node, None) != StatusMatch::Same {
             told.push(tell(node, None));
         }

@@ -42,8 +42,9 @@ pub(super) fn hear<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     if told.is_empty() {
         return;
     }
+    let mut maintenance = Vec::new();
     let mut reclaimed: Vec<(RecordId, ProviderId, Market, Timestamp)> = Vec::new();
-    for record in changes.memory.records.values() {
+    for (record, _) in changes.indexed().filter(|(_, entry)| entry.phase.is_registered()) {
         let State::Registered { purchase, instance, node: Some(node), .. } = &record.state else { continue };
         let Some(said) = told.get(node) else { continue };
         match said.kind {
@@ -53,10 +54,11 @@ pub(super) fn hear<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
                     reclaimed.push((record.id, instance.clone(), purchase.market.clone(), at));
                 }
             }
-            Interruption::Maintenance => drop(changes.notices.maintenance.insert(record.id)),
+            Interruption::Maintenance => maintenance.push(record.id),
             Interruption::Rebalance | Interruption::Withdrawn => {}
         }
     }
+    changes.notices.maintenance.extend(maintenance);
     for (id, instance, market, at) in reclaimed {
         reclaims::noticed(pass, changes, &instance, &market);
         // The supplier's own word of the moment is as good as the probe's, and is there when the probe is gone.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::base::ids::{NodeGroupId, OrderId, ProviderId, RecordId, SessionId};
+use crate::base::ids::{NodeGroupId, NodeName, OrderId, ProviderId, RecordId, SessionId};
 use crate::base::kinds::Evidence;
 use crate::base::sabotage;
 use crate::catalogue::Catalogue;
@@ -375,7 +375,7 @@ fn find<'a>(memory: &'a Memory, cluster: Option<&ClusterFacts>, node: &NodeRef) 
     }
     named(&node.name)
         .or_else(|| {
-            let facts = cluster?.nodes.get(node.name.as_str())?;
+            let facts = NodeName::find(&cluster?.nodes, &node.name)?;
             named(facts.provider_id.as_ref()?.as_str())
         })
         .map(AsRef::as_ref)

@@ -31,7 +31,7 @@ pub(super) struct Pass<'a> {
     pub(super) now: Timestamp,
     pub(super) wall: Wall,
     /// Every group that records may belong to.
-    pub(super) homes: GroupIndex<'a>,
+    pub(super) groups: GroupIndex<'a>,
     /// Every machine that the snapshot names.
     pub(super) machines: Machines<'a>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Changes<'a> {
     now: Timestamp,
     pub(super) memory: Memory,
     /// Where each record stands.
-    seats: Index<'a>,
+    index: Index<'a>,
     /// Machines of Stoker's that may not be those of a record that waits for them or has them: all others go on as they are.
     pub(super) strays: BTreeSet<ProviderId>,
     /// What is announced of machines.
@@ -65,8 +65,8 @@ pub(super) fn after(start: Timestamp, life: SignedDuration) -> Timestamp {
 
 impl<'a> Pass<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, before: &'a Memory, catalogue: &'a Catalogue, now: Timestamp) -> Self {
-        let (homes, machines) = (GroupIndex::of(before, catalogue), Machines::of(snapshot));
-        Self { snapshot, before, catalogue, now, wall: snapshot.wall, homes, machines }
+        let (groups, machines) = (GroupIndex::of(before, catalogue), Machines::of(snapshot));
+        Self { snapshot, before, catalogue, now, wall: snapshot.wall, groups, machines }
     }
 
     pub(super) const fn times(&self) -> Times {
@@ -80,7 +80,7 @@ impl<'a> Pass<'a> {
 
     /// A group from the catalogue or as remembered.
     pub(super) fn group(&self, id: &NodeGroupId) -> Option<&'a Arc<Group>> {
-        self.homes.get(id).map(|home| home.group)
+        self.groups.get(id).map(|entry| entry.group)
     }
 
     /// The node of a machine.
@@ -106,7 +106,7 @@ impl<'a> Changes<'a> {
         Self {
             now: pass.now,
             memory: pass.before.clone(),
-            seats: Index::of(pass.before, &pass.homes, &pass.machines),
+            index: Index::of(pass.before, &pass.groups, &pass.machines),
             strays: BTreeSet::new(),
             notices: Notices::default(),
             counted: OnceCell::new(),
@@ -138,13 +138,23 @@ impl<'a> Changes<'a> {
         let record = Arc::make_mut(record);
         self.strays.extend(record.instance().cloned());
         record.state = state;
-        self.seats.set(id, IndexEntry::of(record, &pass.homes, &pass.machines));
+        self.index.set(IndexEntry::of(record, &pass.groups, &pass.machines));
+    }
+
+    /// Changes a record in what neither names its machine nor counts under a limit.
+    pub(super) fn edit(&mut self, id: RecordId, edit: impl FnOnce(&mut Record)) {
+        let Some(record) = self.memory.records.get_mut(&id) else { return };
+        let record = Arc::make_mut(record);
+        edit(record);
+        if let Some(entry) = self.index.get_mut(id) {
+            entry.update(record);
+        }
     }
 
     /// Adds a record that was made for a machine without one.
     pub(super) fn add_record(&mut self, pass: &Pass<'a>, record: Record) {
         self.counted.take();
-        self.seats.set(record.id, IndexEntry::of(&record, &pass.homes, &pass.machines));
+        self.index.set(IndexEntry::of(&record, &pass.groups, &pass.machines));
         self.memory.records.insert(record.id, Arc::new(record));
     }
 
@@ -152,23 +162,29 @@ impl<'a> Changes<'a> {
     pub(super) fn remove_record(&mut self, id: RecordId) -> Option<Arc<Record>> {
         let record = self.memory.records.remove(&id)?;
         self.counted.take();
+        self.index.get_mut(id).into_iter().for_each(IndexEntry::clear);
         self.strays.extend(record.instance().cloned());
         Some(record)
     }
 
     /// The records, each with where it stands.
-    pub(super) fn seated(&self) -> impl Iterator<Item = (&Arc<Record>, IndexEntry<'a>)> {
-        self.seats.seated(&self.memory)
+    pub(super) fn indexed(&self) -> impl Iterator<Item = (&Arc<Record>, &IndexEntry<'a>)> {
+        self.index.indexed(&self.memory)
+    }
+
+    /// Whether a record has this machine, which is there as far as Stoker knows.
+    pub(super) fn runs_on(&self, id: RecordId, machine: &ProviderId) -> bool {
+        self.index.get(id).is_some_and(|entry| entry.runs_on(machine))
     }
 
     /// Where a record stands.
-    pub(super) fn seat(&self, record: &Record) -> Option<IndexEntry<'a>> {
-        self.seats.get(record.id)
+    pub(super) fn entry(&self, record: &Record) -> Option<IndexEntry<'a>> {
+        self.index.get(record.id).copied()
     }
 
     /// What is used of every limit: counted when it is first asked for, and again after a change.
     pub(super) fn usage(&self, pass: &Pass<'_>) -> &Usage {
-        let owned = || self.seated().filter_map(|(record, seat)| Some((record.as_ref(), seat.home?.owner())));
+        let owned = || self.indexed().filter_map(|(record, entry)| Some((record.as_ref(), entry.owner?.owner())));
         let count = || Usage::count_owned(owned(), self.memory.budgets.clone(), pass.catalogue, pass.wall);
         self.counted.get_or_init(count)
     }
@@ -184,14 +200,14 @@ impl<'a> Changes<'a> {
         // By the groups' places in the catalogue, as comparing the ids of all records would cost more than all else here.
         let mut listed = vec![false; pass.catalogue.groups.len()];
         let mut others: LookupSet<&NodeGroupId> = LookupSet::default();
-        for (record, seat) in self.seats.seated(&self.memory) {
-            match seat.home.and_then(|home| listed.get_mut(home.at?)) {
+        for (record, entry) in self.index.indexed(&self.memory) {
+            match entry.owner.and_then(|owner| listed.get_mut(owner.at?)) {
                 Some(used) => *used = true,
                 None => drop(others.insert(&record.group)),
             }
         }
-        let homes = &pass.homes;
-        let used = |id: &NodeGroupId| match homes.get(id).and_then(|home| home.at) {
+        let groups = &pass.groups;
+        let used = |id: &NodeGroupId| match groups.get(id).and_then(|entry| entry.at) {
             Some(at) => listed.get(at).is_some_and(|used| *used),
             None => others.contains(id),
         };

@@ -109,10 +109,9 @@ pub(super) fn keep<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
 
 fn expose<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut ran: BTreeMap<&Place, u64> = BTreeMap::new();
-    for (market, launched_at) in changes.memory.records.values().filter_map(|record| running(record)) {
-        if market.capacity_type == CapacityType::Spot {
-            *ran.entry(&market.place).or_default() += seconds_since(launched_at, &changes.memory, pass.now);
-        }
+    let spot = changes.indexed().filter(|(_, entry)| entry.capacity == Some(CapacityType::Spot));
+    for (market, launched_at) in spot.filter_map(|(record, _)| running(record)) {
+        *ran.entry(&market.place).or_default() += seconds_since(launched_at, &changes.memory, pass.now);
     }
     if ran.is_empty() {
         return;

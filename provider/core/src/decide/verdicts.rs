@@ -50,7 +50,7 @@ pub(super) fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut due = Vec::new();
     let (mut updates, mut history) = (Vec::new(), Vec::new());
     let mut known = InOrder::of(&changes.memory.probe_history);
-    for (record, seat) in changes.seated() {
+    for (record, entry) in changes.indexed() {
         let found = match looks.next_if(|look| look.id == record.id) {
             Some(mut look) => {
                 let found = seen(pass, changes, record, &mut look, &lapses, &mut due);
@@ -59,7 +59,7 @@ pub(super) fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
                 }
                 Some(found)
             }
-            None => unseen(pass, changes, record, &seat),
+            None => unseen(pass, changes, record, entry),
         };
         let is = found.map(|found| judged(record.judged.as_ref(), found, pass.now));
         if is != record.judged {
@@ -73,9 +73,7 @@ pub(super) fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         changes.memory.probe_history.insert(id, Arc::new(known));
     }
     for (id, judged) in updates {
-        if let Some(record) = changes.memory.records.get_mut(&id) {
-            Arc::make_mut(record).judged = judged;
-        }
+        changes.edit(id, |record| record.judged = judged);
     }
 }
 
@@ -106,7 +104,7 @@ fn judged(known: Option<&Judged>, found: Found, now: Timestamp) -> Judged {
 }
 
 /// The verdict on a record whose node no probe tells of.
-fn unseen(pass: &Pass<'_>, changes: &Changes<'_>, record: &Record, seat: &IndexEntry<'_>) -> Option<Found> {
+fn unseen(pass: &Pass<'_>, changes: &Changes<'_>, record: &Record, entry: &IndexEntry<'_>) -> Option<Found> {
     pass.snapshot.cluster.as_ref()?;
     match &record.state {
         State::Wanted | State::Launching { .. } | State::Failed { .. } | State::Cancelled { .. } => None,
@@ -114,8 +112,8 @@ fn unseen(pass: &Pass<'_>, changes: &Changes<'_>, record: &Record, seat: &IndexE
         State::Booting { .. } => Some(found(Verdict::Booting, Reason::NotJoined)),
         State::Registered { .. } if goes(changes, record) => Some(found(Verdict::Draining, Reason::Disruption)),
         State::Registered { .. } => {
-            let node = seat.node()?;
-            seat.is_judged().then(|| by_pods(node, found(Verdict::Warm, Reason::NoPods), pass.now))
+            let node = entry.node()?;
+            entry.is_judged().then(|| by_pods(node, found(Verdict::Warm, Reason::NoPods), pass.now))
         }
     }
 }
@@ -161,7 +159,7 @@ fn seen(
         due.extend((at > now).then_some(at));
         at > now
     };
-    if node.is_busy() {
+    if look.busy {
         look.history.started = true;
         return with_pods(record, look, now, wait_until);
     }
@@ -251,7 +249,7 @@ fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: i
 /// The verdict on a node whose hardware is not fit for work; `None` where it is.
 fn unhealthy(record: &Record, look: &mut Look<'_>, now: Timestamp, due: &mut Vec<Timestamp>) -> Option<Found> {
     let known = record.judged.as_ref().filter(|known| known.verdict == Verdict::Unhealthy);
-    let free = !look.node.is_busy() && !matches!(look.sight, GpuActivity::Active(_));
+    let free = !look.busy && !matches!(look.sight, GpuActivity::Active(_));
     let fault = look.seen.and_then(|seen| fault(seen, free, look.ready_at, look.history.started, now));
     let Some(fault) = fault else {
         look.history.fault_since = None;

@@ -26,7 +26,7 @@ use crate::plan::HoldFor;
 use crate::policy::Pool;
 use crate::policy::rules::stabilization::{Released, Stabilization};
 use crate::state::node_verdict::{Judged, Reason, Verdict};
-use crate::state::record::{Record, State};
+use crate::state::record::{Phase, Record, State};
 
 /// How long an idle node that costs money stands in the way of others at most: six times what the autoscaler waits by default
 /// (`--scale-down-unneeded-time`). One that is idle for longer is not removed for reasons of its own, and nothing is held for it.
@@ -104,10 +104,10 @@ pub(super) fn kept<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, usage: &Usage
 /// The free nodes of each pool of the policy, and what is beside them.
 fn stocks(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<FreeNodes> {
     let mut stocks: Vec<FreeNodes> = pass.catalogue.policy.pools.iter().map(|_| FreeNodes::default()).collect();
-    for (record, seat) in changes.seated() {
-        let Some((stock, pool)) = seat.pool().and_then(|(at, pool)| Some((stocks.get_mut(at)?, pool))) else { continue };
-        if matches!(record.state, State::Deleting { .. }) {
-            stock.going.push((record.id, Timestamp::MAX));
+    for (record, entry) in changes.indexed() {
+        let Some((stock, pool)) = entry.pool().and_then(|(at, pool)| Some((stocks.get_mut(at)?, pool))) else { continue };
+        if entry.phase == Phase::Deleting {
+            stock.going.push((entry.id, Timestamp::MAX));
         }
         let (State::Booting { purchase, .. } | State::Registered { purchase, .. }) = &record.state else { continue };
         if record.order.is_some() && pool.stabilization.as_ref().is_some_and(|rules| !rules.after_scale_up.is_zero()) {
@@ -140,7 +140,7 @@ fn stocks(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<FreeNodes> {
                 continue;
             }
         };
-        let Some(node) = seat.node() else { continue };
+        let Some(hold) = entry.hold() else { continue };
         let away = judged.verdict == Verdict::Booting && proven.is_some();
         stock.free.push(Free {
             id: record.id,
@@ -149,8 +149,8 @@ fn stocks(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<FreeNodes> {
             idle_since: (judged.verdict == Verdict::Idle || away && judged.is_released()).then_some(judged.since),
             proven: proven.is_some() && !away,
             doubted_until: floors::doubted_until(record).filter(|_| away),
-            ours: node.scale_down_disabled != Hold::Theirs,
-            closed: node.cordon == Cordon::Theirs,
+            ours: hold != Hold::Theirs,
+            closed: entry.cordon() == Cordon::Theirs,
             price: purchase.price,
             capacity: purchase.market.capacity_type,
         });
@@ -345,8 +345,6 @@ fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, stock: &FreeNodes, fate
         if judged.verdict == verdict && judged.since == since && judged.why == why {
             continue;
         }
-        if let Some(record) = changes.memory.records.get_mut(&free.id) {
-            Arc::make_mut(record).judged = Some(Judged { verdict, why, since });
-        }
+        changes.edit(free.id, |record| record.judged = Some(Judged { verdict, why, since }));
     }
 }

@@ -25,6 +25,12 @@ pub enum GpuActivity<'a> {
     Unclear(Unclear<'a>),
 }
 
+impl Default for GpuActivity<'_> {
+    fn default() -> Self {
+        Self::Unclear(Unclear::Unread)
+    }
+}
+
 /// Why it cannot be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unclear<'a> {
@@ -43,7 +49,7 @@ pub enum Unclear<'a> {
 impl<'a> GpuActivity<'a> {
     /// By what has been seen of the node; `None` where nobody reads it.
     pub fn of(seen: Option<&'a Seen>) -> Self {
-        let Some(seen) = seen else { return Self::Unclear(Unclear::Unread) };
+        let Some(seen) = seen else { return Self::default() };
         if let Hearing::Silent { since } = seen.hearing {
             return Self::Unclear(Unclear::Silent(since));
         }

@@ -3,13 +3,15 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::base::shared::SharedText;
+
 /// What a Node bears of Stoker's, as it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShownStatus {
     /// The annotation's word, whatever it is; `None` where there is no annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub word: Option<String>,
+    pub word: Option<SharedText>,
     /// The condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<Condition>,
@@ -20,11 +22,11 @@ pub struct ShownStatus {
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
     /// `True`, `False` or `Unknown`.
-    pub status: String,
+    pub status: SharedText,
     /// The verdict as one word.
-    pub reason: String,
+    pub reason: SharedText,
     /// What it rests on, in words.
-    pub message: String,
+    pub message: SharedText,
     /// Since when the verdict is this one; `None` where somebody else has changed it.
     pub since: Option<Timestamp>,
     /// When it was last told.

@@ -71,12 +71,15 @@ pub(crate) struct KeyText<'a> {
 impl<'a> KeyText<'a> {
     /// The parts of `text`; `None` where it is no launch key of Stoker's.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
-        // Byte by byte: the parts are too short for a search that begins again for each.
-        let mut cuts = text.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at);
-        let (first, second, third, None) = (cuts.next()?, cuts.next()?, cuts.next()?, cuts.next()) else { return None };
-        let (cluster, group) = (text.get(..first)?, text.get(first + 1..second)?);
-        let (record, attempt) = (text.get(second + 1..third)?, text.get(third + 1..)?);
-        let whole = !cluster.is_empty() && !group.is_empty();
+        // The numbers are short: they are cut off from the end, byte by byte.
+        let cut = |text: &'a str| {
+            let at = text.bytes().rposition(|byte| byte == b'/')?;
+            Some((text.get(..at)?, text.get(at + 1..)?))
+        };
+        let (rest, attempt) = cut(text)?;
+        let (rest, record) = cut(rest)?;
+        let (cluster, group) = rest.split_once('/')?;
+        let whole = !cluster.is_empty() && !group.is_empty() && !group.contains('/');
         whole.then_some(Self { cluster, group, record: RecordId(record.parse().ok()?), attempt: attempt.parse().ok()? })
     }
 }

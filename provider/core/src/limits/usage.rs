@@ -75,8 +75,9 @@ pub struct Held {
 impl Usage {
     /// Notes a change of what is bought under commitments.
     fn recommit(&mut self, group: &Group, market: &Market, price: UsdPerHour, nodes: i64, catalogue: &Catalogue) {
-        self.committed.note(catalogue, group, market, price, nodes);
-        self.committed.recount(&catalogue.policy.commitments);
+        if self.committed.note(catalogue, group, market, price, nodes) {
+            self.committed.recount(&catalogue.policy.commitments);
+        }
     }
 
     /// The cash rate of a pool: the prices of all that is bought, being bought or wanted, less what commitments pay of them.

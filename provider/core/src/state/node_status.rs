@@ -46,13 +46,13 @@ impl ShownStatus {
         let Judged { verdict, why, since } = judged?;
         let whole = |at: Timestamp| Timestamp::from_second(at.as_second()).ok();
         let condition = Condition {
-            status: status(*verdict).to_owned(),
-            reason: reason(*verdict).to_owned(),
-            message: why.to_string(),
+            status: status(*verdict).into(),
+            reason: reason(*verdict).into(),
+            message: why.to_string().into(),
             since: whole(*since),
             told_at: whole(told_at),
         };
-        Some(Self { word: Some(verdict.to_string()), condition: Some(condition) })
+        Some(Self { word: Some(verdict.as_str().into()), condition: Some(condition) })
     }
 
     /// Whether it is nothing.
@@ -170,7 +170,8 @@ mod tests {
         assert_eq!(borne().compare(Some(&busy)), StatusMatch::Same);
         assert_eq!(borne().compare(Some(&Judged { why: Reason::NoPods, ..busy.clone() })), StatusMatch::OtherReason);
         let mut longer = borne();
-        longer.condition.as_mut().unwrap().message.push('!');
+        let message = &mut longer.condition.as_mut().unwrap().message;
+        *message = format!("{}!", &**message).into();
         assert_eq!(longer.compare(Some(&busy)), StatusMatch::OtherReason);
         let later = Judged { since: at("2026-11-01T00:00:01Z"), ..busy.clone() };
         assert_eq!(borne().compare(Some(&later)), StatusMatch::OtherReason);
@@ -203,7 +204,7 @@ mod tests {
         for verdict in Verdict::ALL {
             assert_eq!(status(verdict) == "True", verdict.is_free(), "{verdict}");
             assert_eq!(reason(verdict).to_lowercase(), format!("gpu{verdict}"));
-            let borne = ShownStatus { word: Some(verdict.to_string()), condition: None };
+            let borne = ShownStatus { word: Some(verdict.as_str().into()), condition: None };
             assert_eq!(borne.verdict(), Some(verdict));
         }
         assert_eq!(ShownStatus { word: Some("fine".into()), condition: None }.verdict(), None);

@@ -40,6 +40,39 @@ pub struct Record {
     pub state: State,
 }
 
+/// A step in the life of a record's node: its [`State`] without what belongs to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Accepted; nothing is bought yet.
+    Wanted,
+    /// The supplier is asked.
+    Launching,
+    /// The machine has not joined the cluster.
+    Booting,
+    /// It has joined, and has not been Ready.
+    Joined,
+    /// It has been Ready.
+    Started,
+    /// It could not be had.
+    Failed,
+    /// It is no longer wanted.
+    Cancelled,
+    /// It is on its way out.
+    Deleting,
+}
+
+impl Phase {
+    /// Whether the machine has joined the cluster.
+    pub const fn is_registered(self) -> bool {
+        matches!(self, Self::Joined | Self::Started)
+    }
+
+    /// Whether the node is on its way: not yet Ready.
+    pub const fn is_coming(self) -> bool {
+        matches!(self, Self::Wanted | Self::Launching | Self::Booting | Self::Joined)
+    }
+}
+
 /// Whether GPU pods came to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -201,11 +234,22 @@ impl Record {
         }
     }
 
+    /// Where it stands.
+    pub const fn phase(&self) -> Phase {
+        match &self.state {
+            State::Wanted => Phase::Wanted,
+            State::Launching { .. } => Phase::Launching,
+            State::Booting { .. } => Phase::Booting,
+            State::Registered { ready_at: None, .. } => Phase::Joined,
+            State::Registered { ready_at: Some(_), .. } => Phase::Started,
+            State::Failed { .. } => Phase::Failed,
+            State::Cancelled { .. } => Phase::Cancelled,
+            State::Deleting { .. } => Phase::Deleting,
+        }
+    }
+
     /// Whether it is on its way: not yet a Ready node.
     pub const fn is_coming(&self) -> bool {
-        matches!(
-            self.state,
-            State::Wanted | State::Launching { .. } | State::Booting { .. } | State::Registered { ready_at: None, .. }
-        )
+        self.phase().is_coming()
     }
 }

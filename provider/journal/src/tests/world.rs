@@ -357,7 +357,7 @@ impl World {
     /// Gives a node a GPU pod, or takes it away: one small fact.
     pub(super) fn toggle_pod(&mut self, node: &str) {
         self.cluster(|cluster| {
-            let node = Arc::make_mut(cluster.nodes.get_mut(node).unwrap());
+            let node = Arc::make_mut(cluster.nodes.get_mut(&NodeName::new(node).unwrap()).unwrap());
             if !node.gpu_pods.remove("jobs/train-0") {
                 node.gpu_pods.insert("jobs/train-0".into());
             }

@@ -62,8 +62,8 @@ impl UnderWay {
     /// Whether a change has to wait for another on the same node: what that comes to is seen before the next is done. What the cloud takes
     /// waits for no lesser one, which may be long in its turn.
     fn is_in_the_way_of(&self, key: &ActionKey) -> bool {
-        let node = key.about();
-        self.emptying_urgently.contains(node) || (!key.is_urgent() && self.changing.contains(node))
+        let is_of = |node: &NodeName| node.as_str() == key.about();
+        self.emptying_urgently.iter().any(is_of) || (!key.is_urgent() && self.changing.iter().any(is_of))
     }
 }
 

@@ -241,12 +241,12 @@ mod tests {
         };
         let pods = GpuPods::from([(Arc::clone(&claim.name), claim.clone())]);
         let known = contexts(&memory, &catalogue, Some(&cluster), Some(&pods));
-        let a = &known["a"];
+        let a = &known[&NodeName::new("a").unwrap()];
         let bought = a.bought.as_ref().unwrap();
         assert_eq!((&bought.pool, &bought.market, bought.units), (&group.pool, &market, group.units()));
         let [recs, x] = a.pods.as_deref().unwrap() else { panic!("{a:?}") };
         assert_eq!((x, recs.owner.name.as_ref(), &recs.uid), (&claim, "recs", &None));
-        assert_eq!(*known["b"], NodeContext { bought: None, pods: Some(Vec::new()) });
+        assert_eq!(*known[&NodeName::new("b").unwrap()], NodeContext { bought: None, pods: Some(Vec::new()) });
         assert_eq!(contexts(&memory, &catalogue, None, None), BTreeMap::new(), "nothing names its node");
     }
 

@@ -128,7 +128,7 @@ impl Desk {
             let up = self.cloud.machines().get(number).is_some_and(|machine| machine.ready <= seconds);
             let group = made.key.as_str().split('/').nth(1)?;
             (up && !self.facts.nodes.contains_key(&made.node_name))
-                .then(|| self.catalogue.groups.get(group).map(|group| (made.as_ref(), group)))?
+                .then(|| NodeGroupId::find(&self.catalogue.groups, group).map(|group| (made.as_ref(), group)))?
         })
     }
 
@@ -221,7 +221,7 @@ impl Desk {
     }
 
     fn limits_of(&self, group: &str) -> Result<&GroupLimits, CaError> {
-        self.limits.get(group).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))
+        NodeGroupId::find(&self.limits, group).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))
     }
 
     fn id(group: &str) -> Result<NodeGroupId, CaError> {
@@ -312,7 +312,8 @@ impl CaClient for Desk {
     }
 
     async fn template(&mut self, group: &str) -> Result<Template, CaError> {
-        let group = self.catalogue.groups.get(group).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))?;
+        let group = NodeGroupId::find(&self.catalogue.groups, group)
+            .ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))?;
         Ok(group.template.clone())
     }
 

@@ -37,7 +37,7 @@ impl Desk {
 
     fn limits_of(&self, group: &str) -> Result<&GroupLimits, CaError> {
         self.open()?;
-        self.limits.get(group).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))
+        NodeGroupId::find(&self.limits, group).ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))
     }
 
     fn order(&mut self, id: &NodeGroupId, delta: i32) -> Result<(), CaError> {
@@ -120,7 +120,8 @@ impl CaClient for Desk {
 
     async fn template(&mut self, group: &str) -> Result<Template, CaError> {
         self.open()?;
-        let known = self.catalogue.groups.get(group).or_else(|| self.memory.groups.get(group).map(|known| &known.group));
+        let known = NodeGroupId::find(&self.catalogue.groups, group)
+            .or_else(|| NodeGroupId::find(&self.memory.groups, group).map(|known| &known.group));
         Ok(known.ok_or_else(|| CaError::new(NOT_FOUND, format!("no group {group}")))?.template.clone())
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use stoker_core::base::ids::{NodeName, ProviderId};
+use stoker_core::base::ids::{NodeGroupId, NodeName, ProviderId};
 use stoker_core::facts::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Stuck};
 use stoker_core::plan::Evict;
 use stoker_sim::model::{NodeView, SCALE_DOWN_DISABLED};
@@ -95,8 +95,8 @@ impl Scene {
                 continue;
             }
             let group = machine.made.key.as_str().split('/').nth(1).unwrap_or_default();
-            let known = self.desk().memory.groups.get(group).map(|known| &known.group);
-            let Some(group) = self.desk().catalogue.groups.get(group).or(known) else { continue };
+            let known = NodeGroupId::find(&self.desk().memory.groups, group).map(|known| &known.group);
+            let Some(group) = NodeGroupId::find(&self.desk().catalogue.groups, group).or(known) else { continue };
             let mut labels = group.template.labels.clone();
             labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
             joins.push(NodeView {
@@ -131,7 +131,10 @@ impl Scene {
             self.tell("cluster", &format!("{} is {}", node.name, if ready { "Ready" } else { "not Ready" }));
             self.moved();
             if let (true, true, Some(machine)) = (ready, self.probed, self.desk().cloud.of_node(&node.name)) {
-                let gpus = self.desk().catalogue.groups.get(machine.made.key.as_str().split('/').nth(1).unwrap_or_default());
+                let gpus = NodeGroupId::find(
+                    &self.desk().catalogue.groups,
+                    machine.made.key.as_str().split('/').nth(1).unwrap_or_default(),
+                );
                 let gpus = gpus.map_or(1, |group| group.spec.gpus.0 / 1000);
                 let (instances, ours, unheard) = (self.instances, self.desk().ours(), self.deaf);
                 let mut probe = Probe::new(&node.name, (gpus, instances), ours, now);
@@ -277,7 +280,7 @@ impl Scene {
         let mut news = Vec::new();
         for (name, probe) in &mut self.probes {
             probe.set_load(loads.remove(name).unwrap_or_default(), now);
-            let known = self.autoscaler.door().seen.contains_key(name.as_str());
+            let known = NodeName::find(&self.autoscaler.door().seen, name.as_str()).is_some();
             if probe.advance(held.contains(name), ours, now) || !known {
                 news.push((NodeName::new(name).unwrap(), Arc::new(probe.digest.seen().clone())));
             }
@@ -298,7 +301,7 @@ impl Scene {
             return;
         }
         self.pull();
-        let (ours, known) = (self.desk().ours(), Arc::clone(&self.desk().facts));
+        let (ours, known) = (self.desk().ours(), self.desk().facts.clone());
         let facts = |node: &Arc<NodeView>| {
             let name = NodeName::new(&node.name).ok()?;
             let closed = self.closed.contains(&node.name);
@@ -322,13 +325,13 @@ impl Scene {
                     (false, false) => Cordon::None,
                 },
             };
-            let facts = facts.happened_by(ours, known.nodes.get(&name).map(AsRef::as_ref));
+            let facts = facts.happened_by(ours, known.as_ref().and_then(|known| known.nodes.get(&name)).map(AsRef::as_ref));
             Some((name, Arc::new(facts)))
         };
         let nodes = self.autoscaler.cluster().all_nodes().filter_map(facts).collect();
         let facts = ClusterFacts { nodes };
-        if *self.desk().facts != facts {
-            self.desk_mut().facts = Arc::new(facts);
+        if known.as_deref() != Some(&facts) {
+            self.desk_mut().facts = Some(Arc::new(facts));
             self.news = true;
         }
     }

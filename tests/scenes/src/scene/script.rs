@@ -428,12 +428,12 @@ impl Scene {
 
     /// `minSize` of a group.
     pub fn min_size(&self, group: &str) -> u32 {
-        self.desk().limits.get(group).map_or(0, |limits| limits.min)
+        NodeGroupId::find(&self.desk().limits, group).map_or(0, |limits| limits.min)
     }
 
     /// Target size of a group.
     pub fn target(&self, group: &str) -> u32 {
-        self.desk().limits.get(group).map_or(0, |limits| limits.target)
+        NodeGroupId::find(&self.desk().limits, group).map_or(0, |limits| limits.target)
     }
 
     /// Whether a node is kept from the autoscaler.

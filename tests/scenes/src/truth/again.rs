@@ -35,11 +35,16 @@ pub(super) struct Level {
     rises: u32,
 }
 
-/// How a node is being lost. One that no pod can use may be closed for it, or taken back, much later, and is only then replaced.
+/// How a node is being lost. One that is broken may be closed for it, by a user too, or taken back, much later, and is only then
+/// replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Loss {
-    /// No pod can use it.
-    Unfit,
+    /// A user has closed it.
+    Cordoned,
+    /// It is broken.
+    Sick,
+    /// Its kubelet is away.
+    Away,
     /// It is broken, and closed for it.
     Closed,
     /// The cloud takes it back.
@@ -184,10 +189,12 @@ impl Scene {
         let mut lost = BTreeSet::new();
         for machine in self.desk().cloud.machines.values() {
             let node = machine.made.node_name.as_str();
-            let closed = self.truth.sick.contains(node) && self.closed.contains(node);
+            let sick = self.truth.sick.contains(node);
             let losses = [
-                self.is_unfit(node).then_some(Loss::Unfit),
-                closed.then_some(Loss::Closed),
+                self.truth.cordoned.contains(node).then_some(Loss::Cordoned),
+                sick.then_some(Loss::Sick),
+                self.ailing.contains(node).then_some(Loss::Away),
+                (sick && self.closed.contains(node)).then_some(Loss::Closed),
                 machine.reclaim.is_some().then_some(Loss::Taken),
             ];
             lost.extend(losses.into_iter().flatten().map(|loss| (node.to_owned(), loss)));

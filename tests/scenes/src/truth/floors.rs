@@ -165,7 +165,7 @@ impl Scene {
     }
 
     pub(super) fn group_is_of(&self, group: &str, pool: &Pool) -> bool {
-        self.desk().catalogue.groups.get(group).is_some_and(|group| group.pool == pool.name)
+        NodeGroupId::find(&self.desk().catalogue.groups, group).is_some_and(|group| group.pool == pool.name)
     }
 
     /// Whether nodes of a pool are on their way, or a pod took one a moment ago.

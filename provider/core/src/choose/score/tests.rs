@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::base::ids::NodeGroupId;
 use crate::catalogue::Catalogue;
 use crate::market::offer::CapacityType::OnDemand;
 use crate::testing::{Kind, L4, Lots, catalogue};
@@ -20,7 +21,7 @@ fn groups() -> Catalogue {
 }
 
 fn find<'a>(catalogue: &'a Catalogue, id: &str) -> &'a Group {
-    &catalogue.groups[id]
+    &catalogue.groups[&NodeGroupId::new(id).unwrap()]
 }
 
 fn at(nodes: u32, price: i64) -> Step {

@@ -4,22 +4,24 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::super::index::IndexEntry;
 use super::super::pass::{Changes, Pass};
 use crate::base::ids::{ProviderId, RecordId};
 use crate::facts::snapshot::NodeFacts;
 use crate::facts::supply::InstanceState;
 use crate::plan::Note;
-use crate::state::record::{PodsSeen, Purchase, Record, State};
+use crate::state::record::{Phase, PodsSeen, Purchase, Record, State};
 
 /// Which machines have joined the cluster, which of their nodes are Ready, and which have had pods.
 pub(in crate::decide) fn registrations<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     // Of a large fleet nearly every node has joined, was Ready and had pods: nothing is left to learn of those.
-    let open = |record: &&Arc<Record>| match &record.state {
-        State::Booting { .. } | State::Failed { .. } => true,
-        State::Registered { ready_at, .. } => ready_at.is_none() || record.pods != PodsSeen::Seen,
+    let open = |entry: &IndexEntry<'_>| match entry.phase {
+        Phase::Booting | Phase::Failed | Phase::Joined => true,
+        Phase::Started => entry.pods_seen != PodsSeen::Seen,
         _ => false,
     };
-    let records: Vec<Arc<Record>> = changes.memory.records.values().filter(open).cloned().collect();
+    let open = changes.indexed().filter(|(_, entry)| open(entry));
+    let records: Vec<Arc<Record>> = open.map(|(record, _)| Arc::clone(record)).collect();
     for record in records {
         let id = record.id;
         match &record.state {
@@ -102,10 +104,9 @@ fn see_pods<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, id: RecordId) {
         return;
     }
     let busy = record.instance().and_then(|i| pass.node(i)).is_some_and(|n| n.is_busy());
-    if busy && let Some(record) = changes.memory.records.get_mut(&id) {
-        let record = Arc::make_mut(record);
-        record.pods = PodsSeen::Seen;
+    if busy {
         let group = record.group.clone();
+        changes.edit(id, |record| record.pods = PodsSeen::Seen);
         if let Some(remembered) = changes.memory.groups.get_mut(&group)
             && (remembered.unused > 0 || remembered.suspended_since.is_some())
         {

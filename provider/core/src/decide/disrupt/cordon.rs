@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::super::index::IndexEntry;
 use super::super::notices;
 use super::super::pass::{Changes, Pass, after};
 use super::named;
@@ -25,10 +26,10 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut maintained: Vec<(RecordId, Option<NodeName>)> = Vec::new();
     let mut close = Vec::new();
     let nobody = changes.memory.cordons.is_empty();
-    for (record, seat) in changes.seated() {
-        let id = record.id;
+    for (record, entry) in changes.indexed() {
+        let id = entry.id;
         let mut known = if nobody { None } else { changes.memory.cordons.get(&id).map(|cordoned| **cordoned) };
-        let wanted = wanted(changes, record);
+        let wanted = wanted(changes, id, entry);
         if known.is_some_and(|cordoned| cordoned.left_open_until.is_some_and(|until| until <= now)) {
             // Begun again below, where it still has a reason.
             updates.push((id, None, None));
@@ -42,7 +43,7 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
             continue;
         };
         // Without its Node nobody knows how it stands.
-        let Some(node) = seat.node() else { continue };
+        let Some(node) = entry.node() else { continue };
         let telling = |of: fn(_, _, _) -> Note, why| named(record).map(|(group, node)| of(group, node, why));
         let opened = |group, node, why: &str| Note::TakesPods { group, node, why: why.to_owned() };
         match (known, wanted, node.cordon) {
@@ -107,11 +108,11 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
 }
 
 /// Why a node is to take no pods.
-fn wanted(changes: &Changes<'_>, record: &Record) -> Option<CordonReason> {
-    if record.judged.as_ref().is_some_and(|judged| judged.verdict == Verdict::Unhealthy) {
+fn wanted(changes: &Changes<'_>, id: RecordId, entry: &IndexEntry<'_>) -> Option<CordonReason> {
+    if entry.verdict == Some(Verdict::Unhealthy) {
         return Some(CordonReason::Unhealthy);
     }
-    changes.notices.maintenance.contains(&record.id).then_some(CordonReason::Maintenance)
+    changes.notices.maintenance.contains(&id).then_some(CordonReason::Maintenance)
 }
 
 /// Whether it is sure that a node is not unhealthy any more; a node of which nobody is to judge is none.

@@ -25,7 +25,7 @@ pub(super) fn whom(
     pass: &Pass<'_>,
     changes: &Changes<'_>,
     record: &Record,
-    seat: &IndexEntry<'_>,
+    entry: &IndexEntry<'_>,
     node: &NodeFacts,
     disruption: &Disruption,
 ) -> Evict {
@@ -36,7 +36,7 @@ pub(super) fn whom(
             // Nor is one told that came after the others were: it names its node, or heeds no cordon.
             let due = due && !has_come(node, disruption);
             // What works again is not what was announced to go, and of what nobody can tell it may be so.
-            if due && held::is_proven(seat) { Evict::Movable } else { Evict::Nobody }
+            if due && held::is_proven(entry) { Evict::Movable } else { Evict::Nobody }
         }
         DrainReason::BackToSpot { work: true, .. } if !disruption.pods.is_empty() => Evict::Movable,
         DrainReason::BackToSpot { .. } => Evict::WithoutGpu,

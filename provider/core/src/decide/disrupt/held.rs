@@ -32,20 +32,20 @@ fn gives_up(pool: &Pool, wall: Wall) -> (Option<SignedDuration>, Option<Timestam
 
 /// Whether a record's pool gives up held nodes now.
 pub(super) fn is_on(pass: &Pass<'_>, changes: &Changes<'_>, id: RecordId) -> bool {
-    let pool = changes.memory.records.get(&id).and_then(|record| changes.seat(record)?.pool());
+    let pool = changes.memory.records.get(&id).and_then(|record| changes.entry(record)?.pool());
     pool.is_some_and(|(_, pool)| gives_up(pool, pass.wall).0.is_some())
 }
 
 /// Whether it is proven at this moment that the pods on a node do nothing.
-pub(super) fn is_proven(seat: &IndexEntry<'_>) -> bool {
-    seat.evidence() != Evidence::Probe || matches!(GpuActivity::of(seat.seen()), GpuActivity::Quiet(_))
+pub(super) fn is_proven(entry: &IndexEntry<'_>) -> bool {
+    entry.evidence() != Evidence::Probe || matches!(GpuActivity::of(entry.seen()), GpuActivity::Quiet(_))
 }
 
 /// Whether a node that goes is at work again, or a pod has come to it, which has a right to a time of its own.
 pub(super) fn is_used_again(changes: &Changes<'_>, id: RecordId, disruption: &Disruption) -> bool {
-    let Some(seat) = changes.memory.records.get(&id).and_then(|record| changes.seat(record)) else { return false };
-    let works = seat.evidence() == Evidence::Probe && seat.is_active();
-    works || seat.node().is_some_and(|node| eviction::has_come(node, disruption))
+    let Some(entry) = changes.memory.records.get(&id).and_then(|record| changes.entry(record)) else { return false };
+    let works = entry.evidence() == Evidence::Probe && entry.is_active();
+    works || entry.node().is_some_and(|node| eviction::has_come(node, disruption))
 }
 
 /// Announces, takes back what is not held any more, and begins with what was announced long enough ago.
@@ -63,11 +63,11 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let mut fresh = Vec::new();
     let mut due = Vec::new();
     let mut back = Vec::new();
-    for (record, seat) in changes.seated() {
-        let grace = seat.pool().and_then(|(at, _)| pools.get(at)?.0);
+    for (record, entry) in changes.indexed() {
+        let grace = entry.pool().and_then(|(at, _)| pools.get(at)?.0);
         let known = changes.memory.announced.get(&record.id).map(|announced| **announced);
         // Whoever closed a node, or wants it kept, wants it as it is.
-        let free = seat.node().is_some_and(|node| node.cordon == Cordon::None && node.scale_down_disabled != Hold::Theirs);
+        let free = entry.cordon() == Cordon::None && entry.hold().is_some_and(|hold| hold != Hold::Theirs);
         let goes = is_held(record) && free && !changes.memory.disruptions.contains_key(&record.id);
         match (known, grace.filter(|_| goes)) {
             (None, None) => {}

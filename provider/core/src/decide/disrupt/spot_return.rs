@@ -11,6 +11,7 @@ use super::super::pass::{Changes, Pass, after};
 use super::super::{floors, is_fresh};
 use super::begin;
 use crate::base::ids::{NodeGroupId, PoolName, RecordId};
+use crate::base::index::InOrder;
 use crate::catalogue::group::Group;
 use crate::choose::rank::Scales;
 use crate::choose::spot_return::{self, Move, Running, SpotReturn};
@@ -19,7 +20,8 @@ use crate::limits::commitment::PaidFor;
 use crate::market::offer::CapacityType;
 use crate::policy::Pool;
 use crate::state::disruption::{Disruption, DrainReason, FREE_FOR};
-use crate::state::record::{PodsSeen, Record, State};
+use crate::state::node_verdict::Verdict;
+use crate::state::record::{Phase, PodsSeen, Record, State};
 
 /// How often it is asked again whether a move pays that does not pay yet.
 const WEIGH_AGAIN: SignedDuration = SignedDuration::from_mins(1);
@@ -33,22 +35,21 @@ struct Candidate<'a> {
 
 /// Whether a record's node may be let go for spot at all. `emptied`: whether its pods were told to go, whose memory may be left for a
 /// moment.
-fn candidate<'a>(changes: &Changes<'_>, record: &Arc<Record>, seat: &IndexEntry<'a>, emptied: bool) -> Option<Candidate<'a>> {
-    let State::Registered { purchase, node: Some(_), ready_at: Some(_), .. } = &record.state else { return None };
+fn candidate<'a>(changes: &Changes<'_>, record: &Arc<Record>, entry: &IndexEntry<'a>, emptied: bool) -> Option<Candidate<'a>> {
     // One that is new waits for its pods.
-    if purchase.market.capacity_type != CapacityType::OnDemand || record.pods == PodsSeen::NotYet {
+    if entry.phase != Phase::Started || entry.pods_seen == PodsSeen::NotYet || entry.capacity != Some(CapacityType::OnDemand) {
         return None;
     }
-    let (_, pool) = seat.pool()?;
+    let (_, pool) = entry.pool()?;
     let rules = spot_return::moves_back(pool)?;
-    let node = seat.node()?;
     // Whoever closed a node, or wants it kept, wants it as it is.
-    if node.cordon == Cordon::Theirs || node.scale_down_disabled == Hold::Theirs || !seat.is_judged() {
+    if entry.cordon() == Cordon::Theirs || entry.hold()? == Hold::Theirs || !entry.is_judged() {
         return None;
     }
-    let busy = seat.is_busy();
-    let may_go = if busy { rules.moves_busy() } else { emptied || changes.proves_free(record, seat) };
-    may_go.then(|| Candidate { record: Arc::clone(record), pool, busy })
+    let busy = entry.is_busy();
+    let may_go = if busy { rules.moves_busy() } else { emptied || changes.proves_free(entry) };
+    let named = || matches!(&record.state, State::Registered { node: Some(_), .. });
+    (may_go && named()).then(|| Candidate { record: Arc::clone(record), pool, busy })
 }
 
 /// Whether a node that is on its way back to spot may go on.
@@ -62,7 +63,7 @@ pub(super) fn stands(
     disruption: &Disruption,
 ) -> Result<(), &'static str> {
     // A pod that came to a free node has the last word.
-    let candidate = changes.seat(record).and_then(|seat| candidate(changes, record, &seat, disruption.may_have_evicted()));
+    let candidate = changes.entry(record).and_then(|entry| candidate(changes, record, &entry, disruption.may_have_evicted()));
     let was_busy = disruption.moves_work() && !disruption.pods.is_empty();
     let candidate = candidate.filter(|candidate| !candidate.busy || was_busy);
     let candidate = candidate.ok_or("it may no longer be moved")?;
@@ -104,9 +105,8 @@ struct PoolMoves<'a> {
 }
 
 /// Whether a pod could begin on a node at once.
-fn is_warm(record: &Record, seat: &IndexEntry<'_>) -> bool {
-    let free = record.judged.as_ref().is_some_and(|judged| judged.verdict.is_free());
-    free && seat.node().is_some_and(|node| !node.cordon.is_closed())
+fn is_warm(entry: &IndexEntry<'_>) -> bool {
+    entry.verdict.is_some_and(Verdict::is_free) && entry.node().is_some() && !entry.cordon().is_closed()
 }
 
 /// On-demand nodes go when spot is back: free ones that no floor needs at once, the others one by one.
@@ -117,24 +117,25 @@ pub(super) fn back_to_spot<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     }
     let mut stocks: Vec<PoolMoves<'_>> = pools.iter().map(|_| PoolMoves::default()).collect();
     let mut due = Vec::new();
-    for (record, seat) in changes.seated() {
-        let Some(stock) = seat.pool().and_then(|(at, _)| stocks.get_mut(at)) else { continue };
-        let disruption = changes.memory.disruptions.get(&record.id);
+    let (mut disruptions, mut free) = (InOrder::of(&changes.memory.disruptions), InOrder::of(&changes.memory.free));
+    for (record, entry) in changes.indexed() {
+        let Some(stock) = entry.pool().and_then(|(at, _)| stocks.get_mut(at)) else { continue };
+        let disruption = disruptions.next(&entry.id);
         let goes = disruption.is_some_and(|disruption| disruption.is_open());
-        match &record.state {
-            State::Wanted | State::Launching { .. } => stock.unbought = true,
-            State::Registered { ready_at: Some(_), .. } if !goes => {
-                stock.ready += u32::from(seat.is_ready());
-                stock.warm += u32::from(is_warm(record, &seat));
+        match entry.phase {
+            Phase::Wanted | Phase::Launching => stock.unbought = true,
+            Phase::Started if !goes => {
+                stock.ready += u32::from(entry.is_ready());
+                stock.warm += u32::from(is_warm(entry));
             }
             _ => {}
         }
-        if goes || matches!(record.state, State::Deleting { .. }) {
+        if goes || entry.phase == Phase::Deleting {
             stock.going.push(Arc::clone(record));
         }
-        let Some(candidate) = candidate(changes, record, &seat, false).filter(|_| disruption.is_none()) else { continue };
+        let Some(candidate) = candidate(changes, record, entry, false).filter(|_| disruption.is_none()) else { continue };
         // The next pod may come.
-        let free_since = changes.memory.free.get(&record.id).map(|since| after(*since, FREE_FOR));
+        let free_since = free.next(&entry.id).map(|since| after(*since, FREE_FOR));
         match free_since.filter(|due| *due > pass.now) {
             Some(at) => due.push(at),
             None => stock.candidates.push(candidate),

@@ -17,7 +17,7 @@ use crate::policy::rules::health::{REPLACED_WITHIN, UnhealthyAction, at_once};
 use crate::state::cordon::{CordonReason, Replacements};
 use crate::state::disruption::{Disruption, DrainReason};
 use crate::state::node_verdict::{Judged, Reason, Verdict};
-use crate::state::record::{Record, State};
+use crate::state::record::Record;
 
 /// A node that is due to be replaced. The order of the fields is the order in which they are.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -45,18 +45,20 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let pools = &pass.catalogue.policy.pools;
     let mut tallies: Vec<Tally> = pools.iter().map(|_| Tally::default()).collect();
     let mut later = Vec::new();
-    for (record, seat) in changes.seated() {
-        let State::Registered { .. } = &record.state else { continue };
-        let Some((at, pool)) = seat.pool() else { continue };
+    for (record, entry) in changes.indexed() {
+        if !entry.phase.is_registered() {
+            continue;
+        }
+        let Some((at, pool)) = entry.pool() else { continue };
         let Some(tally) = tallies.get_mut(at) else { continue };
         tally.nodes += 1;
-        let disruption = changes.memory.disruptions.get(&record.id);
-        let judged = record.judged.as_ref().filter(|judged| judged.verdict == Verdict::Unhealthy);
+        let disruption = changes.memory.disruptions.get(&entry.id);
+        let judged = record.judged.as_ref().filter(|_| entry.verdict == Some(Verdict::Unhealthy));
         // One that is waited for again, or of which nobody can tell, has not become well.
-        let cordoned = changes.memory.cordons.get(&record.id).filter(|cordoned| cordoned.why == CordonReason::Unhealthy);
+        let cordoned = changes.memory.cordons.get(&entry.id).filter(|cordoned| cordoned.why == CordonReason::Unhealthy);
         let broken = judged.is_some() || cordoned.is_some() || disruption.is_some_and(|disruption| is_replaced(disruption));
         tally.unhealthy += u32::from(broken);
-        let (Some(Judged { since, why, .. }), Some(node), None) = (judged, seat.node(), disruption) else { continue };
+        let (Some(Judged { since, why, .. }), Some(node), None) = (judged, entry.node(), disruption) else { continue };
         let busy = node.is_busy();
         if !cordoned.is_some_and(|cordoned| cordoned.is_closed()) || node.cordon != Cordon::Ours || mode(pool, busy).is_none() {
             continue;
@@ -136,7 +138,7 @@ const fn mode(pool: &Pool, busy: bool) -> Option<Evict> {
 }
 
 fn mode_of(pass: &Pass<'_>, changes: &Changes<'_>, record: &Record) -> Option<Evict> {
-    let (_, pool) = changes.seat(record)?.pool()?;
+    let (_, pool) = changes.entry(record)?.pool()?;
     let busy = record.instance().and_then(|machine| pass.node(machine)).is_some_and(|node| node.is_busy());
     mode(pool, busy)
 }

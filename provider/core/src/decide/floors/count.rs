@@ -13,7 +13,7 @@ use crate::facts::images;
 use crate::policy::Pool;
 use crate::policy::rules::warm_floor::{DOUBTED_FOR, WARM_WITHIN};
 use crate::state::node_verdict::{Judged, Reason, Verdict};
-use crate::state::record::{Record, State};
+use crate::state::record::{Phase, Record, State};
 
 /// What a record is to its pool's floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,11 +100,11 @@ impl Count<'_> {
 /// Counts the nodes of every pool that keeps a floor, by the pool's place in the policy.
 pub(in super::super) fn count<'a>(pass: &Pass<'a>, changes: &Changes<'a>) -> Vec<Count<'a>> {
     let mut counts: Vec<Count<'a>> = pass.catalogue.policy.pools.iter().map(|_| Count::default()).collect();
-    for (record, seat) in changes.seated() {
-        let (Some((at, pool)), Some(group)) = (seat.pool(), seat.group()) else { continue };
+    for (record, entry) in changes.indexed() {
+        let (Some((at, pool)), Some(group)) = (entry.pool(), entry.group()) else { continue };
         let Some(count) = counts.get_mut(at).filter(|_| pool.warm_floor.is_some()) else { continue };
-        count.pods = count.pods.saturating_add(seat.pods());
-        let part = match part(record, &seat) {
+        count.pods = count.pods.saturating_add(entry.pods());
+        let part = match part(record, entry) {
             Part::Doubtful => match doubted_until(record) {
                 Some(until) if until <= pass.now => Part::Lost,
                 Some(until) => {
@@ -114,7 +114,7 @@ pub(in super::super) fn count<'a>(pass: &Pass<'a>, changes: &Changes<'a>) -> Vec
                 None => Part::Doubtful,
             },
             // What lacks images is on its way: it is waited for, and nothing is bought in its place.
-            Part::Free if pool.waits_for_images() && !has_images(pass, changes, pool, &seat) => Part::Pulling,
+            Part::Free if pool.waits_for_images() && !has_images(pass, changes, pool, entry) => Part::Pulling,
             part => part,
         };
         let tally = match part {
@@ -147,28 +147,25 @@ pub(in super::super) fn count<'a>(pass: &Pass<'a>, changes: &Changes<'a>) -> Vec
 }
 
 /// Whether the images that the pool's pods use are on a node, as far as it can be told.
-fn has_images(pass: &Pass<'_>, changes: &Changes<'_>, pool: &Pool, seat: &IndexEntry<'_>) -> bool {
-    let on_node = seat.node().and_then(|node| pass.snapshot.images.get(&node.name));
+fn has_images(pass: &Pass<'_>, changes: &Changes<'_>, pool: &Pool, entry: &IndexEntry<'_>) -> bool {
+    let on_node = entry.node().and_then(|node| pass.snapshot.images.get(&node.name));
     let used = changes.memory.images.get(&pool.name);
     images::pulled(on_node.map(AsRef::as_ref), used.map(AsRef::as_ref)).is_enough()
 }
 
-fn part(record: &Record, seat: &IndexEntry<'_>) -> Part {
-    let node = seat.node();
+fn part(record: &Record, entry: &IndexEntry<'_>) -> Part {
     let coming = if record.floor { Part::Coming } else { Part::ForPods };
-    let held_by_pods = || if seat.is_busy() { Part::AtWork } else { Part::Doubtful };
-    match (&record.state, record.judged.as_ref().map(|judged| judged.verdict)) {
+    let held_by_pods = || if entry.is_busy() { Part::AtWork } else { Part::Doubtful };
+    match (entry.phase, entry.verdict) {
         // Closed by somebody else, and not because it may go.
         (_, Some(Verdict::Draining)) if is_closed(record) => Part::Doubtful,
-        (State::Failed { .. } | State::Cancelled { .. } | State::Deleting { .. }, _) | (_, Some(Verdict::Draining)) => {
-            Part::Nothing
-        }
-        (_, Some(Verdict::Busy | Verdict::Held)) | (State::Registered { ready_at: Some(_), .. }, None) => Part::AtWork,
+        (Phase::Failed | Phase::Cancelled | Phase::Deleting, _) | (_, Some(Verdict::Draining)) => Part::Nothing,
+        (_, Some(Verdict::Busy | Verdict::Held)) | (Phase::Started, None) => Part::AtWork,
         (_, Some(Verdict::Unknown | Verdict::Unhealthy)) => held_by_pods(),
-        (_, Some(Verdict::Warm | Verdict::Idle)) if node.is_some_and(|node| node.cordon.is_closed()) => Part::Doubtful,
+        (_, Some(Verdict::Warm | Verdict::Idle)) if entry.cordon().is_closed() => Part::Doubtful,
         (_, Some(Verdict::Warm | Verdict::Idle)) => Part::Free,
         // It was Ready once, and its kubelet may be back in seconds.
-        (State::Registered { ready_at: Some(_), .. }, Some(Verdict::Booting)) if is_not_ready(record) => Part::Doubtful,
+        (Phase::Started, Some(Verdict::Booting)) if is_not_ready(record) => Part::Doubtful,
         (_, Some(Verdict::Booting) | None) => coming,
     }
 }

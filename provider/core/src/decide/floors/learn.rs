@@ -33,9 +33,9 @@ pub(super) fn arrivals(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<Came> {
     }
     // Both are in the order of their numbers.
     let mut before = InOrder::of(&pass.before.records);
-    for (record, seat) in changes.seated() {
+    for (record, entry) in changes.indexed() {
         let was = before.next(&record.id);
-        let Some((at, pool)) = seat.pool() else { continue };
+        let Some((at, pool)) = entry.pool() else { continue };
         let Some(came) = came.get_mut(at).filter(|_| learns(pool)) else { continue };
         let told = pool.warm_floor.as_ref().is_none_or(|floor| floor.raises_min_size(pass.snapshot.buffers));
         if let (Some(order), false, true) = (record.order, record.floor, told) {

@@ -58,7 +58,7 @@ fn a_reason_that_changes_alone_is_told_after_a_while() {
     let told_at = world.now;
     world.edit_node(&name, |facts| {
         let borne = Arc::make_mut(facts.borne.as_mut().unwrap());
-        borne.condition.as_mut().unwrap().message = "an earlier reason".to_owned();
+        borne.condition.as_mut().unwrap().message = "an earlier reason".into();
     });
     world.advance(minutes(4));
     let decision = decide(&world.snapshot(), &world.memory, &world.catalogue, world.now);

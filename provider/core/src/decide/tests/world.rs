@@ -549,17 +549,18 @@ impl World {
 
     /// A pod comes to that node.
     pub(super) fn bind(&mut self, node: &str) {
-        Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap()).gpu_pods = ["default/pod".to_owned()].into();
+        Arc::make_mut(self.cluster.nodes.get_mut(&NodeName::new(node).unwrap()).unwrap()).gpu_pods =
+            ["default/pod".to_owned()].into();
     }
 
     /// And goes.
     pub(super) fn unbind(&mut self, node: &str) {
-        Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap()).gpu_pods.clear();
+        Arc::make_mut(self.cluster.nodes.get_mut(&NodeName::new(node).unwrap()).unwrap()).gpu_pods.clear();
     }
 
     /// The machine and Node of that name are gone.
     pub(super) fn forget_node(&mut self, node: &str) {
-        self.cluster.nodes.remove(node);
+        self.cluster.nodes.remove(&NodeName::new(node).unwrap());
         self.machines.retain(|_, made| made.node_name.as_str() != node);
     }
 
@@ -568,7 +569,7 @@ impl World {
     }
 
     pub(super) fn hold(&mut self, node: &str, hold: Hold) {
-        Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap()).scale_down_disabled = hold;
+        Arc::make_mut(self.cluster.nodes.get_mut(&NodeName::new(node).unwrap()).unwrap()).scale_down_disabled = hold;
     }
 
     pub(super) fn close(&mut self, cordon: Cordon) {
@@ -581,16 +582,16 @@ impl World {
     }
 
     pub(super) fn cluster_node(&self, n: usize) -> &NodeFacts {
-        self.cluster.nodes.get(format!("node-{n}").as_str()).unwrap()
+        NodeName::find(&self.cluster.nodes, format!("node-{n}").as_str()).unwrap()
     }
 
     pub(super) fn set_pods(&mut self, n: usize, pods: &[&str]) {
-        let node = self.cluster.nodes.get_mut(format!("node-{n}").as_str()).unwrap();
+        let node = self.cluster.nodes.get_mut(&NodeName::new(format!("node-{n}").as_str()).unwrap()).unwrap();
         Arc::make_mut(node).gpu_pods = pods.iter().map(|pod| (*pod).to_owned()).collect();
     }
 
     pub(super) fn set_ready(&mut self, n: usize, since: Option<Timestamp>) {
-        let node = self.cluster.nodes.get_mut(format!("node-{n}").as_str()).unwrap();
+        let node = self.cluster.nodes.get_mut(&NodeName::new(format!("node-{n}").as_str()).unwrap()).unwrap();
         Arc::make_mut(node).ready_since = since;
     }
 
@@ -612,7 +613,7 @@ impl World {
 
     /// These pods, and no others, are bound to a node.
     pub(super) fn pods_on(&mut self, node: &str, pods: &[&str]) {
-        let facts = Arc::make_mut(self.cluster.nodes.get_mut(node).unwrap());
+        let facts = Arc::make_mut(self.cluster.nodes.get_mut(&NodeName::new(node).unwrap()).unwrap());
         facts.gpu_pods = pods.iter().map(|pod| (*pod).to_owned()).collect();
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Look<'a> {
     /// The pool's place in the policy.
     pub(super) pool_at: usize,
     pub(super) node: &'a NodeFacts,
+    /// Whether GPU pods are on the node.
+    pub(super) busy: bool,
     pub(super) seen: Option<&'a Seen>,
     pub(super) sight: GpuActivity<'a>,
     /// When it was first Ready.
@@ -45,20 +47,22 @@ pub(super) fn at_nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<Lo
     let noted = changes.memory.watched_at;
     // Between two notes so far apart nobody was there: what happened meanwhile is not known.
     let gap = noted.is_some_and(|at| now.duration_since(at) > BRIDGED);
-    let mut looks = Vec::new();
+    let mut looks = Vec::with_capacity(changes.memory.probe_history.len());
     let mut known = InOrder::of(&changes.memory.probe_history);
-    for (record, seat) in changes.seated() {
+    for (record, entry) in changes.indexed() {
+        let Some((pool_at, pool)) = entry.pool().filter(|(_, pool)| pool.evidence == Evidence::Probe) else { continue };
         let State::Registered { ready_at, .. } = &record.state else { continue };
-        let Some((pool_at, pool)) = seat.pool().filter(|(_, pool)| pool.evidence == Evidence::Probe) else { continue };
-        let Some(node) = seat.node() else { continue };
-        let mut known = known.next(&record.id).map(|known| **known).unwrap_or_default();
+        let Some(node) = entry.node() else { continue };
+        let mut known = known.next(&entry.id).map(|known| **known).unwrap_or_default();
         // While nobody watched, no probe could be heard: those that had not lapsed before have their time to come back.
         if gap && !changes.memory.lapsed.contains_key(&pool.name) {
             known.silent_since = None;
         }
-        let sight = GpuActivity::of(seat.seen());
-        let history = looked(known, sight, node, noted.filter(|_| !gap), now);
-        looks.push(Look { id: record.id, pool, pool_at, node, seen: seat.seen(), sight, ready_at: *ready_at, history });
+        let sight = entry.activity();
+        let busy = entry.is_busy();
+        let history = looked(known, sight, (node, busy), noted.filter(|_| !gap), now);
+        let (id, seen, ready_at) = (entry.id, entry.seen(), *ready_at);
+        looks.push(Look { id, pool, pool_at, node, busy, seen, sight, ready_at, history });
     }
     if changes.memory.probe_history.len() > looks.len() {
         let there: BTreeSet<RecordId> = looks.iter().map(|look| look.id).collect();
@@ -80,7 +84,7 @@ pub(super) fn at_nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<Lo
 fn looked(
     mut known: ProbeHistory,
     sight: GpuActivity<'_>,
-    node: &NodeFacts,
+    (node, busy): (&NodeFacts, bool),
     noted: Option<Timestamp>,
     now: Timestamp,
 ) -> ProbeHistory {
@@ -114,7 +118,7 @@ fn looked(
     } else {
         (known.heard, known.untold_since, known.silent_since, known.was_quiet_since) = (true, None, None, None);
     }
-    if node.is_busy() {
+    if busy {
         known.no_pods_since = None;
         known.holding = match (known.quiet_since, sight) {
             (Some(_), _) => {

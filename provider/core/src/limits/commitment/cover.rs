@@ -113,11 +113,11 @@ impl Committed {
         Self { wall, idle, ..Self::default() }
     }
 
-    /// Notes nodes bought (or, with a count below zero, given up) without working out the bill.
-    pub fn note(&mut self, catalogue: &Catalogue, group: &Group, market: &Market, price: UsdPerHour, nodes: i64) {
+    /// Notes nodes bought (or, with a count below zero, given up) without working out the bill; whether the bill is another then.
+    pub fn note(&mut self, catalogue: &Catalogue, group: &Group, market: &Market, price: UsdPerHour, nodes: i64) -> bool {
         // Nothing covers spot nodes.
         if catalogue.policy.commitments.is_empty() || market.capacity_type == CapacityType::Spot {
-            return;
+            return false;
         }
         let alike = |what: &What| what.price == price && what.market == *market && what.pool == group.pool;
         if let Some(known) = self.lines.iter_mut().find(|known| alike(&known.what)) {
@@ -125,6 +125,7 @@ impl Committed {
         } else {
             self.lines.push(catalogue.reached(group, market, price, moved(0, nodes)));
         }
+        true
     }
 
     /// Works out the bill of all that is noted.
@@ -218,9 +219,11 @@ impl Committed {
     pub(super) fn saved_without(&self, commitments: &[Commitment], market: &Market, price: UsdPerHour) -> Option<UsdPerHour> {
         let alike = |line: &Reached| line.nodes > 0 && line.what.price == price && line.what.market == *market;
         let at = self.lines.iter().position(alike)?;
-        let mut lines = self.lines.clone();
-        lines.get_mut(at)?.nodes -= 1;
-        let less = self.bill.due - self.bill_of(commitments, lines.iter()).due;
+        let (before, rest) = self.lines.split_at_checked(at)?;
+        let (line, after) = rest.split_first()?;
+        let fewer = Reached { nodes: line.nodes - 1, ..line.clone() };
+        let lines = before.iter().chain([&fewer]).chain(after);
+        let less = self.bill.due - self.bill_of(commitments, lines).due;
         Some(UsdPerHour(i64::try_from(less).unwrap_or(i64::MAX)))
     }
 

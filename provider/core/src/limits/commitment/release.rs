@@ -1,5 +1,6 @@
 //! Release order: the order in which nodes should go, so that the most money is saved first.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use super::cover::Committed;
@@ -29,7 +30,7 @@ pub fn release_order(
     memory: &Memory,
     catalogue: &Catalogue,
 ) -> Vec<(RecordId, UsdPerHour)> {
-    let mut committed = usage.committed.clone();
+    let mut committed = Cow::Borrowed(&usage.committed);
     let commitments = &catalogue.policy.commitments;
     let mut open: Vec<(&Record, &Purchase)> = records.iter().filter_map(|record| Some((*record, record.purchase()?))).collect();
     // Youngest first: of nodes bought alike, the first to be found is the one to go.
@@ -51,11 +52,14 @@ pub fn release_order(
         }
         let Some((saved, _, at)) = best else { break };
         let (record, purchase) = open.remove(at);
-        if let Some(group) = group_of(record, memory, catalogue) {
-            committed.note(catalogue, group, &purchase.market, purchase.price, -1);
-            committed.recount(commitments);
-        }
         going.push((record.id, saved));
+        if going.len() < count
+            && let Some(group) = group_of(record, memory, catalogue)
+        {
+            let rest = committed.to_mut();
+            rest.note(catalogue, group, &purchase.market, purchase.price, -1);
+            rest.recount(commitments);
+        }
     }
     going
 }

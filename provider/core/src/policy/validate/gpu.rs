@@ -61,7 +61,8 @@ pub(super) fn throughput(faults: &mut Faults, gpu: &Path, raw: &RawGpu, models: 
             faults.add(&path, "is not among the pool's models: remove it, or add it to models");
         }
         let work = faults.keep(&path, grammar::work(number));
-        read.extend(models.get(name.as_str()).cloned().zip(work));
+        let model = models.iter().find(|model| model.as_str() == name);
+        read.extend(model.cloned().zip(work));
     }
     Throughput::Given(read)
 }

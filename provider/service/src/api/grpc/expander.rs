@@ -101,7 +101,7 @@ fn best<'p, 'v>(options: &'p [ExpanderOption], view: &'v View, read: &mut PodsRe
 
 /// An option as the choice weighs it; `None` for one that makes no sense, or of a group that nobody knows.
 fn way<'p, 'v>(option: &'p ExpanderOption, view: &'v View, read: &mut PodsRead<'p>) -> Option<Way<'v>> {
-    let shown = view.groups.get(option.node_group_id.as_str())?;
+    let shown = NodeGroupId::find(&view.groups, option.node_group_id.as_str())?;
     let nodes = u32::try_from(option.node_count).ok().filter(|nodes| *nodes > 0)?;
     Some(Way { group: &shown.group, supply: &shown.limits.supply, nodes, asked: read.asked(option.pods()) })
 }

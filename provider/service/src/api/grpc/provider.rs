@@ -154,7 +154,7 @@ impl Provider {
 /// The group whose example a node is: by our label, which every template carries; for a real node by whose it is; else by the name that
 /// the autoscaler makes up.
 fn priced_group<'a>(view: &'a View, node: &ExternalGrpcNode) -> Option<&'a GroupView> {
-    let group = |id: &str| view.groups.get(id).map(AsRef::as_ref);
+    let group = |id: &str| NodeGroupId::find(&view.groups, id).map(AsRef::as_ref);
     let labelled = node.labels.get(GROUP_LABEL).and_then(|id| group(id));
     let owned = || view.owner(&node.provider_id, &node.name).and_then(|id| group(id.as_str()));
     labelled.or_else(owned).or_else(|| example_of(&node.name, group))

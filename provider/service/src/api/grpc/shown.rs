@@ -33,7 +33,7 @@ struct Listings {
 
 impl Listings {
     fn get(&self, id: &str) -> Option<&GroupView> {
-        self.last.get(id).or_else(|| self.before.get(id)).map(AsRef::as_ref)
+        NodeGroupId::find(&self.last, id).or_else(|| NodeGroupId::find(&self.before, id)).map(AsRef::as_ref)
     }
 }
 
@@ -100,7 +100,7 @@ impl Reading {
     }
 
     fn find(&self, id: &str) -> Option<Seen<'_>> {
-        let now = self.view.groups.get(id).map(|group| Seen::Now(group));
+        let now = NodeGroupId::find(&self.view.groups, id).map(|group| Seen::Now(group));
         now.or_else(|| Some(Seen::Gone(self.known.as_deref()?.get(id)?)))
     }
 

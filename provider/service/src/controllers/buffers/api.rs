@@ -190,7 +190,8 @@ impl Objects {
     pub(super) async fn keep_only(&self, kept: &BTreeSet<PoolName>) -> Result<(), BuffersError> {
         let own = Some(self.client.default_namespace());
         for kind in [&self.buffers, &self.templates] {
-            kind.delete(&self.client, own, Some(&self.cluster), |pool| kept.contains(pool), false).await?;
+            kind.delete(&self.client, own, Some(&self.cluster), |pool| kept.iter().any(|kept| kept.as_str() == pool), false)
+                .await?;
         }
         Ok(())
     }

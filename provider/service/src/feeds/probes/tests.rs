@@ -83,7 +83,7 @@ impl Rig {
 
     fn activity(&self, name: &str) -> Activity {
         let seen = Arc::clone(&self.readings.seen().borrow());
-        seen[name].gpus["GPU-a"].activity
+        seen[&NodeName::new(name).unwrap()].gpus[&GpuUuid::new("GPU-a").unwrap()].activity
     }
 }
 
@@ -123,7 +123,7 @@ async fn a_node_is_silent_after_three_periods_by_our_clock() {
     rig.readings.look(after(36));
     assert!(rig.woken().await);
     assert_eq!(rig.activity("a"), Activity::Unknown { why: Why::NotReported, since: after(36) });
-    assert_eq!(rig.readings.seen().borrow()["a"].hearing, Hearing::Silent { since: after(20) });
+    assert_eq!(rig.readings.seen().borrow()[&NodeName::new("a").unwrap()].hearing, Hearing::Silent { since: after(20) });
     rig.readings.look(after(100));
     assert!(!rig.woken().await);
     assert!(!rig.readings.hears(&a));
@@ -152,7 +152,7 @@ async fn a_probe_that_is_heard_knows_better_than_prometheus() {
     let by_prometheus = |at, used| NodeReading { source: Source::Prometheus, ..reading(at, used) };
     rig.readings.take(&a, by_prometheus(start(), 1 << 34), Vec::new()).unwrap();
     assert!(rig.woken().await);
-    assert_eq!(rig.readings.seen().borrow()["a"].source, Source::Prometheus);
+    assert_eq!(rig.readings.seen().borrow()[&NodeName::new("a").unwrap()].source, Source::Prometheus);
     rig.readings.take(&a, reading(after(5), 1 << 34), Vec::new()).unwrap();
     rig.readings.take(&a, by_prometheus(after(6), 0), Vec::new()).unwrap();
     assert_eq!(rig.readings.latest()[&a].source, Source::Probe);
@@ -231,7 +231,7 @@ async fn changes_are_published_by_themselves_and_silence_is_found_by_a_timer() {
     rig.wake.notified().await;
     rig.clock.advance_to(after(16));
     seen.changed().await.unwrap();
-    assert_eq!(seen.borrow()["a"].hearing, Hearing::Silent { since: start() });
+    assert_eq!(seen.borrow()[&NodeName::new("a").unwrap()].hearing, Hearing::Silent { since: start() });
     stop.cancel();
     running.await.unwrap();
 }

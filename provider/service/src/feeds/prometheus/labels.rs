@@ -103,7 +103,12 @@ impl Nodes {
     /// The node that a label's value means: by its name, or by the part of it that a machine calls itself; a port is left out.
     fn find(&self, value: &str) -> Option<&NodeName> {
         let host = value.rsplit_once(':').map_or(value, |(host, _)| host);
-        let named = |text: &str| self.names.get(text).or_else(|| self.hosts.get(text).and_then(Option::as_ref));
+        let named = |text: &str| {
+            NodeName::new(text)
+                .ok()
+                .and_then(|name| self.names.get(&name))
+                .or_else(|| self.hosts.get(text).and_then(Option::as_ref))
+        };
         named(value).or_else(|| named(host))
     }
 

@@ -59,9 +59,9 @@ impl Images {
                 return self.look_through(&name);
             }
             Event::Delete(row) => {
-                let Some(name) = row.meta.name.as_deref() else { return false };
-                self.lists.remove(name);
-                return self.known.remove(name).is_some();
+                let Some(name) = row.meta.name.as_deref().and_then(|name| NodeName::new(name).ok()) else { return false };
+                self.lists.remove(&name);
+                return self.known.remove(&name).is_some();
             }
         }
         false
@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn of<'a>(images: &'a Images, name: &str) -> &'a NodeImages {
-        &images.known[name]
+        &images.known[&NodeName::new(name).unwrap()]
     }
 
     #[test]

@@ -19,8 +19,6 @@ pub(super) struct Table {
     clock: Clock,
     nodes: BTreeMap<NodeName, Arc<NodeFacts>>,
     pods: Pods,
-    /// Group ids, each stored once: many nodes share one.
-    groups: BTreeSet<NodeGroupId>,
     nodes_listed: bool,
     pods_listed: bool,
     /// Whether what a Node bears of our verdict changed, and nothing else.
@@ -43,7 +41,6 @@ impl Table {
             clock,
             nodes: BTreeMap::new(),
             pods: Pods::default(),
-            groups: BTreeSet::new(),
             nodes_listed: false,
             pods_listed: false,
             bears: false,
@@ -75,7 +72,10 @@ impl Table {
                 self.bears |= same_borne.is_some();
                 return same_borne.is_none();
             }
-            Event::Delete(row) => return row.meta.name.is_some_and(|name| self.nodes.remove(name.as_str()).is_some()),
+            Event::Delete(row) => {
+                let name = row.meta.name.and_then(|name| NodeName::new(name).ok());
+                return name.is_some_and(|name| self.nodes.remove(&name).is_some());
+            }
         }
         false
     }
@@ -155,7 +155,6 @@ impl Table {
             .collect();
         let changed = first || listed != self.nodes;
         self.nodes = listed;
-        self.groups = self.nodes.values().filter_map(|facts| facts.group.clone()).collect();
         changed
     }
 
@@ -187,7 +186,10 @@ impl Table {
         let provider_id = row.provider_id.and_then(|text| {
             ProviderId::new(text).inspect_err(|error| warn!(node = name, %error, "a Node's providerID is not usable")).ok()
         });
-        let group = row.group.and_then(|text| self.group(&name, &text));
+        let group = row.group.and_then(|text| {
+            let usable = NodeGroupId::new(text);
+            usable.inspect_err(|error| warn!(node = name, %error, "a Node's group label is not usable")).ok()
+        });
         let facts = NodeFacts {
             name: id,
             provider_id,
@@ -201,15 +203,6 @@ impl Table {
         };
         let known = self.nodes.get(&facts.name).map(AsRef::as_ref);
         Some(facts.happened_by(self.clock.now(), known))
-    }
-
-    fn group(&mut self, node: &str, text: &str) -> Option<NodeGroupId> {
-        if let Some(known) = self.groups.get(text) {
-            return Some(known.clone());
-        }
-        let id = NodeGroupId::new(text).inspect_err(|error| warn!(node, %error, "a Node's group label is not usable")).ok()?;
-        self.groups.insert(id.clone());
-        Some(id)
     }
 }
 

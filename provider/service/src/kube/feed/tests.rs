@@ -57,7 +57,7 @@ fn table() -> Table {
 }
 
 fn node_of(facts: &ClusterFacts, name: &str) -> Arc<NodeFacts> {
-    Arc::clone(facts.nodes.get(name).unwrap())
+    Arc::clone(NodeName::find(&facts.nodes, name).unwrap())
 }
 
 fn pods_of(table: &Table, name: &str) -> Vec<String> {

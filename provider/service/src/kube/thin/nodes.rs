@@ -58,9 +58,9 @@ impl RawCondition {
     fn borne(&self) -> Condition {
         let time = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
         Condition {
-            status: self.status.clone().unwrap_or_default(),
-            reason: self.reason.clone().unwrap_or_default(),
-            message: self.message.clone().unwrap_or_default(),
+            status: self.status.as_deref().unwrap_or_default().into(),
+            reason: self.reason.as_deref().unwrap_or_default().into(),
+            message: self.message.as_deref().unwrap_or_default().into(),
             since: time(&self.last_transition_time),
             told_at: time(&self.last_heartbeat_time),
         }
@@ -79,7 +79,7 @@ impl From<RawNode> for NodeRow {
         let images = ListedImages::of(&status.images.unwrap_or_default());
         let conditions = status.conditions.unwrap_or_default();
         let borne = ShownStatus {
-            word: annotations.verdict,
+            word: annotations.verdict.map(Into::into),
             condition: conditions.iter().find(|c| c.is(node_status::CONDITION)).map(RawCondition::borne),
         };
         let ready_since = conditions

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::ids::NodeName;
 use stoker_core::facts::reading::{Measured, Why};
 use stoker_core::facts::snapshot::ClusterFacts;
 use stoker_proto::probe::probe_client::ProbeClient;
@@ -150,7 +151,7 @@ async fn rounds_and_events_are_taken_in_order_and_acknowledged() {
     hand.send(from_probe::Kind::Event(Event { number: 1, at: now(0), kind: Some(xid) })).await;
     assert_eq!(hand.ack().await, Ack { round: 5, event: 1 });
     served.readings.publish();
-    assert_eq!(served.readings.seen().borrow()["a"].xids.kinds[0].code, 79);
+    assert_eq!(served.readings.seen().borrow()[&NodeName::new("a").unwrap()].xids.kinds[0].code, 79);
     // The same process comes back, and what was taken is known.
     drop(hand);
     let (_, known) = Hand::speak(&served, "a", 1).await;
@@ -211,7 +212,7 @@ async fn a_certificate_lets_a_probe_speak_for_its_own_node_only() {
     hand.ack().await;
     assert_eq!(Hand::open(channel, hello("node-b", 1)).await.err().unwrap().code(), Code::PermissionDenied);
     assert_eq!(served.rejected(Reason::WrongIdentity), 1);
-    assert!(!served.readings.seen().borrow().contains_key("node-b"));
+    assert!(NodeName::find(&served.readings.seen().borrow(), "node-b").is_none());
 }
 
 #[tokio::test]

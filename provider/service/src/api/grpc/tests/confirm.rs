@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
-use stoker_core::base::ids::{GpuUuid, LaunchKey, ProviderId, RecordId};
+use stoker_core::base::ids::{GpuUuid, LaunchKey, NodeGroupId, ProviderId, RecordId};
 use stoker_core::base::kinds::Evidence;
 use stoker_core::facts::reading::{DriverState, GpuReading, Measured, MemoryLevel, NodeReading, Source};
 use stoker_core::state::memory::Memory;
@@ -63,7 +63,7 @@ fn read(at: Timestamp, source: Source, used: u64) -> NodeReading {
 
 fn registered(id: u64, ready: bool) -> Record {
     let instance = ProviderId::new(format!("sim://{id}")).unwrap();
-    let market = view().groups[ONE_A].group.offers[0].market.clone();
+    let market = view().groups[&NodeGroupId::new(ONE_A).unwrap()].group.offers[0].market.clone();
     let key = LaunchKey::new(format!("test/{ONE_A}/{id}/1")).unwrap();
     let purchase = Purchase { key, market, price: UsdPerHour(1), boot_within: SignedDuration::from_mins(10) };
     let state = State::Registered {

@@ -1,5 +1,5 @@
 use k8s_pb::api::core::v1::{Affinity, Toleration};
-use stoker_core::base::ids::{ProviderId, RecordId};
+use stoker_core::base::ids::{NodeGroupId, ProviderId, RecordId};
 use stoker_core::state::memory::{GroupMemory, Memory};
 use stoker_core::state::record::{PodsSeen, Record, State};
 use stoker_proto::Bytes;
@@ -119,7 +119,7 @@ async fn a_large_request_is_ranked_alike() {
 /// A node of `ONE_A` on its way, which this autoscaler did not ask for.
 fn on_its_way(view: &mut View) {
     let mut memory = Memory::default();
-    let group = Arc::clone(&view.catalogue.groups[ONE_A]);
+    let group = Arc::clone(&view.catalogue.groups[&NodeGroupId::new(ONE_A).unwrap()]);
     let remembered = GroupMemory { group, unused: 0, unused_order: None, suspended_since: None };
     memory.groups.insert(group_id(ONE_A), Arc::new(remembered));
     let record = Record {

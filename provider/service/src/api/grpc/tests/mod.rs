@@ -106,7 +106,7 @@ fn view() -> View {
     let prices = [(ONE_A, 800_000), (ONE_B, 900_000), (TWO_A, 1_500_000)];
     assert_eq!(catalogue.groups.keys().map(NodeGroupId::as_str).collect::<Vec<_>>(), prices.map(|(id, _)| id));
     let groups = prices.map(|(id, price)| {
-        let group = Arc::clone(&catalogue.groups[id]);
+        let group = Arc::clone(&catalogue.groups[&NodeGroupId::new(id).unwrap()]);
         let next_price = Some(UsdPerHour(price));
         let supply = vec![Step { nodes: 10, price: UsdPerHour(price) }];
         let limits = GroupLimits {
@@ -130,7 +130,7 @@ fn view() -> View {
 
 /// Changes a group of a view.
 fn edit(view: &mut View, id: &str, change: impl FnOnce(&mut GroupView)) {
-    change(Arc::make_mut(view.groups.get_mut(id).unwrap()));
+    change(Arc::make_mut(view.groups.get_mut(&NodeGroupId::new(id).unwrap()).unwrap()));
 }
 
 fn close(view: &mut View, id: &str) {

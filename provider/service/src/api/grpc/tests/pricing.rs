@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
+use stoker_core::base::ids::NodeGroupId;
 use stoker_core::catalogue::template::GROUP_LABEL;
 use stoker_core::market::price::NoSignal;
 use stoker_proto::externalgrpc::cloud_provider_server::CloudProvider as _;
@@ -122,7 +123,7 @@ async fn a_pod_costs_the_cheapest_cpu_memory_and_gpus() {
     let gpu = 0.75;
     let shown = view();
     let per = |id: &str, price: f64| {
-        let node = shown.groups[id].group.template.allocatable;
+        let node = shown.groups[&NodeGroupId::new(id).unwrap()].group.template.allocatable;
         let (milli_cpu, mib) =
             (f64::from(u32::try_from(node.milli_cpu).unwrap()), f64::from(u32::try_from(node.memory.0).unwrap()));
         (price / milli_cpu, price / mib)

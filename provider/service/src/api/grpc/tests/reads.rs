@@ -1,4 +1,5 @@
 use k8s_pb::api::core::v1::Node;
+use stoker_core::base::ids::NodeGroupId;
 use stoker_core::catalogue::template::GPU_LABEL;
 use stoker_proto::externalgrpc::cloud_provider_server::CloudProvider as _;
 use stoker_proto::externalgrpc::instance_status::InstanceState::{InstanceCreating, InstanceDeleting, InstanceRunning};
@@ -90,7 +91,7 @@ async fn an_empty_list_that_was_refreshed_is_an_answer() {
 #[tokio::test]
 async fn limits_are_live_and_the_set_changes_only_at_refresh() {
     let mut first = view();
-    first.groups.remove(TWO_A);
+    first.groups.remove(&NodeGroupId::new(TWO_A).unwrap());
     edit(&mut first, ONE_B, |group| group.limits.listed = false);
     fill(&mut first, ONE_A, vec![running("aws:///a-1")]);
     let handle: Handle<_> = handle!(first);
@@ -104,7 +105,7 @@ async fn limits_are_live_and_the_set_changes_only_at_refresh() {
     // One group goes, two come: seen only after the next Refresh, by list and by node alike.
     let template = provider.template_of(ONE_A).await;
     let mut second = view();
-    second.groups.remove(ONE_A);
+    second.groups.remove(&NodeGroupId::new(ONE_A).unwrap());
     fill(&mut second, TWO_A, vec![running("aws:///c-1")]);
     handle.show(second);
     assert_eq!(provider.ids().await, [ONE_A]);

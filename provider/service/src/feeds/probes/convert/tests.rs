@@ -1,6 +1,7 @@
 #![expect(clippy::unnecessary_wraps, reason = "as the fields that they fill have it")]
 
 use stoker_core::base::engine_clock::Wall;
+use stoker_core::base::ids::GpuUuid;
 use stoker_proto::probe::{Gpu, Round};
 
 use super::*;
@@ -135,7 +136,12 @@ fn two_gpus_of_one_uuid_are_unknown_and_the_others_are_read() {
     let gpus = vec![busy("GPU-a"), busy("GPU-b"), busy("GPU-a")];
     let taken = round(Round { gpus_counted: Some(3), gpus, ..of(Gpu::default()) }, times()).unwrap();
     assert_eq!((taken.reading.gpus.len(), taken.reading.counted, taken.absurd), (2, Measured::Known(3), 1));
-    let of = |uuid: &str| (taken.reading.gpus[uuid].utilization, taken.reading.gpus[uuid].sm_activity);
+    let of = |uuid: &str| {
+        (
+            taken.reading.gpus[&GpuUuid::new(uuid).unwrap()].utilization,
+            taken.reading.gpus[&GpuUuid::new(uuid).unwrap()].sm_activity,
+        )
+    };
     assert_eq!(of("GPU-a"), (Measured::Unknown(Why::Absurd), Measured::Unknown(Why::Absurd)));
     assert_eq!(of("GPU-b").0, Measured::Known(Permille::new(900).unwrap()));
 }

@@ -1,6 +1,7 @@
 //! What is not to be taken: each has its answer, and is counted.
 
 use super::*;
+use stoker_core::base::ids::{GpuUuid, NodeName};
 
 #[tokio::test]
 async fn what_was_taken_is_left_out_the_second_time_and_what_lies_ahead_at_all() {
@@ -39,7 +40,7 @@ async fn events_are_taken_once_and_in_order_and_none_is_lost_to_a_clock() {
     served.readings.publish();
     let seen = served.readings.seen();
     let seen = seen.borrow();
-    let xids = &seen["a"].xids.kinds;
+    let xids = &seen[&NodeName::new("a").unwrap()].xids.kinds;
     assert_eq!(xids.iter().map(|xid| xid.code).collect::<Vec<_>>(), [31, 79]);
     assert!(xids.iter().all(|xid| xid.last <= Timestamp::now()));
 }
@@ -88,7 +89,10 @@ async fn two_gpus_of_one_uuid_cost_the_node_nothing_but_their_levels() {
     hand.round(Round { gpus_counted: Some(2), ..doubled }).await;
     let latest = served.readings.latest();
     let reading = &latest[&node("a")];
-    assert_eq!((reading.counted, reading.gpus["GPU-a"].memory), (Measured::Known(2), Measured::Unknown(Why::Absurd)));
+    assert_eq!(
+        (reading.counted, reading.gpus[&GpuUuid::new("GPU-a").unwrap()].memory),
+        (Measured::Known(2), Measured::Unknown(Why::Absurd))
+    );
     assert_eq!([Reason::Absurd, Reason::Malformed].map(|reason| served.rejected(reason)), [1, 0]);
 }
 
