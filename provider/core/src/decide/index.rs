@@ -207,6 +207,14 @@ impl<'a> IndexEntry<'a> {
         self.capacity = capacity_type(record);
     }
 
+    /// Whether it says what the record says.
+    pub(super) fn agrees(&self, record: &Record) -> bool {
+        let mut fresh = *self;
+        fresh.update(record);
+        (self.phase, self.verdict, self.pods_seen, self.capacity)
+            == (fresh.phase, fresh.verdict, fresh.pods_seen, fresh.capacity)
+    }
+
     /// Forgets its machine: the record is gone.
     pub(super) fn clear(&mut self) {
         self.machine = Machine::default();

@@ -72,6 +72,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, catalogue: &Catalogue, now: 
     let accounts = Accounts { kept, ..budgets::accounts(pass, changes, &usage) };
     let tells = node_status::nodes(pass, changes);
     changes.forget(pass);
+    debug_assert!(changes.indexed().all(|(record, entry)| entry.agrees(record)), "a record was changed and its entry was not");
     let Changes { memory, actions, notes, explanations, next_change_at, .. } = made;
     Decision { plan: Plan::new(actions, limits, accounts, notes, explanations, tells), memory, next_change_at }
 }

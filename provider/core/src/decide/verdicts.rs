@@ -22,6 +22,7 @@ use super::pass::{Changes, Pass, after};
 use crate::base::index::InOrder;
 use crate::facts::activity::GpuActivity;
 use crate::facts::snapshot::{Cordon, NodeFacts};
+use crate::state::disruption::DrainReason;
 use crate::state::node_verdict::{Judged, Reason, Verdict};
 use crate::state::probe_history::{CLEAN_FOR, FAULT_LASTS, QUIET_FOR, START_WITHIN};
 use crate::state::record::{Record, State};
@@ -122,6 +123,12 @@ fn goes(changes: &Changes<'_>, record: &Record) -> bool {
     changes.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open())
 }
 
+/// Whether a record's node is drained because the cloud takes it back.
+fn is_taken_back(changes: &Changes<'_>, record: &Record) -> bool {
+    let why = changes.memory.disruptions.get(&record.id).map(|disruption| &disruption.why);
+    matches!(why, Some(DrainReason::Reclaimed { .. }))
+}
+
 /// The verdict by pods alone; `free` where none holds the node.
 fn by_pods(node: &NodeFacts, free: Found, now: Timestamp) -> Found {
     if node.is_busy() { found(Verdict::Busy, Reason::Pods) } else { closed(node, free.since.unwrap_or(now)).unwrap_or(free) }
@@ -149,6 +156,8 @@ fn seen(
 ) -> Found {
     look.history.by_pods = matches!(look.sight, GpuActivity::Unclear(_)) && lapses.cover(&look.pool.name, &look.history);
     if goes(changes, record) {
+        // A broken GPU can often not be read, and a notice that is withdrawn after pods were evicted leaves nothing else to end the node.
+        look.history.by_pods |= is_taken_back(changes, record) && unhealthy(record, look, pass.now, due).is_some();
         return found(Verdict::Draining, Reason::Disruption);
     }
     if let Some(found) = unhealthy(record, look, pass.now, due) {

@@ -63,7 +63,7 @@ pub struct ProbeHistory {
     /// While it cannot be told: since when its GPUs had been quiet when it was last told; `None` where one was at work, or nothing was ever told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub was_quiet_since: Option<Timestamp>,
-    /// Whether its pods are the evidence, as its probe is silent with all others of its pool.
+    /// Whether its pods are the evidence: its probe is silent with all others of its pool, or it is broken and drained for a reclaim.
     pub by_pods: bool,
     /// Since when no reading comes; `None` while they do.
     #[serde(skip_serializing_if = "Option::is_none")]

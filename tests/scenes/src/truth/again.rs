@@ -47,6 +47,8 @@ pub(super) enum Loss {
     Away,
     /// It is broken, and closed for it.
     Closed,
+    /// It is broken, and goes for it.
+    Replaced,
     /// The cloud takes it back.
     Taken,
 }
@@ -92,7 +94,10 @@ impl Scene {
     pub(super) fn given_up(&mut self, node: &str, group: NodeGroupId, pool: &PoolName) {
         match self.truth.chosen.get(node).copied().unwrap_or_else(|| Some(self.asked_of(pool))) {
             Some(asked) => self.truth.given_up.push(GivenUp { at: self.now, group, asked }),
-            None => self.truth.count("nodes given up that no pod could use"),
+            None => {
+                self.truth.lost += 1;
+                self.truth.count("nodes given up that no pod could use");
+            }
         }
     }
 
@@ -177,10 +182,18 @@ impl Scene {
 
     /// Whether the provider lets a machine go because spot is back.
     pub(crate) fn goes_back_to_spot(&self, machine: &Machine) -> bool {
+        self.goes_for(machine, |why| matches!(why, DrainReason::BackToSpot { .. }))
+    }
+
+    /// Whether the provider lets a machine go because it is broken.
+    fn is_replaced(&self, machine: &Machine) -> bool {
+        self.goes_for(machine, |why| matches!(why, DrainReason::Unhealthy { .. }))
+    }
+
+    fn goes_for(&self, machine: &Machine, is: impl Fn(&DrainReason) -> bool) -> bool {
         let memory = &self.desk().memory;
-        let to_spot =
-            memory.disruptions.iter().filter(|(_, disruption)| matches!(disruption.why, DrainReason::BackToSpot { .. }));
-        let mut machines = to_spot.filter_map(|(id, _)| memory.records.get(id)?.instance());
+        let going = memory.disruptions.iter().filter(|(_, disruption)| is(&disruption.why));
+        let mut machines = going.filter_map(|(id, _)| memory.records.get(id)?.instance());
         machines.any(|id| *id == machine.made.provider_id)
     }
 
@@ -195,6 +208,7 @@ impl Scene {
                 sick.then_some(Loss::Sick),
                 self.ailing.contains(node).then_some(Loss::Away),
                 (sick && self.closed.contains(node)).then_some(Loss::Closed),
+                self.is_replaced(machine).then_some(Loss::Replaced),
                 machine.reclaim.is_some().then_some(Loss::Taken),
             ];
             lost.extend(losses.into_iter().flatten().map(|loss| (node.to_owned(), loss)));

@@ -75,8 +75,10 @@ impl Scene {
         let lately: Vec<_> = self.truth.let_go.remove(&name).unwrap_or_default();
         // One that a pod came to has given its turn back.
         let gone = |node: &str| self.autoscaler.cluster().node(node).is_none();
-        let counts = |(at, node): &(Timestamp, String)| {
-            self.truth.passed(*at, now) < rules.scale_down && (gone(node) || self.truth.may_go.contains(node))
+        // One that was kept again meanwhile has one turn all the same.
+        let counts = |(at, other): &(Timestamp, String)| {
+            let stands = other != node && (gone(other) || self.truth.may_go.contains(other));
+            stands && self.truth.passed(*at, now) < rules.scale_down
         };
         let mut lately: Vec<_> = lately.into_iter().filter(counts).collect();
         lately.push((now, node.to_owned()));

@@ -253,6 +253,26 @@ fn a_notice_that_is_withdrawn_before_a_pod_was_told_is_taken_back() {
     assert_eq!(endings(&world.live(seconds(20))), [Ending::Reclaimed], "from the first pod on there is no way back");
 }
 
+/// Its pods were evicted, and nothing can tell any more that it is free.
+#[test]
+fn a_node_whose_gpu_is_lost_ends_although_its_notice_is_withdrawn() {
+    use super::verdicts::{quiet, seen};
+    use crate::base::kinds::Evidence;
+    use crate::facts::reading::Why;
+    use crate::facts::reading::seen::Activity;
+
+    let mut world = on_spot(1);
+    world.policy(|policy| policy.pools[0].evidence = Evidence::Probe);
+    reclaim(&mut world, 0);
+    world.pass();
+    world.drain(None);
+    let since = world.now;
+    let mut lost = seen(since, [quiet(since); 2]);
+    lost.gpus.values_mut().for_each(|gpu| gpu.activity = Activity::Unknown { why: Why::GpuLost, since });
+    world.seen.insert(node(0), Arc::new(lost));
+    assert_eq!(endings(&world.live(minutes(5))), [Ending::Reclaimed]);
+}
+
 #[test]
 fn a_probe_that_is_silent_or_has_just_begun_takes_no_notice_back() {
     let mut world = on_spot(1);
