@@ -42,8 +42,8 @@ pub struct Truth {
     chosen: BTreeMap<String, Option<again::Asked>>,
     /// What each pool's floor wants.
     levels: BTreeMap<PoolName, again::Level>,
-    /// Nodes that are being lost, since when.
-    losing: BTreeMap<(String, again::Loss), Timestamp>,
+    /// Nodes that are being lost, since when; and those that came back, which were missed meanwhile.
+    losing: BTreeMap<(String, again::Loss), again::Lost>,
     /// When each pool was asked to serve a pod: one that came, or that lost its node.
     pub(crate) came: BTreeMap<String, Vec<Timestamp>>,
     /// Nodes that were free when they were deleted, or when the provider ended them.

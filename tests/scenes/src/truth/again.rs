@@ -53,6 +53,14 @@ pub(super) enum Loss {
     Taken,
 }
 
+/// Since when a node is or was being lost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lost {
+    since: Timestamp,
+    /// Whether it came back.
+    over: bool,
+}
+
 /// A node that was given up because nothing needed it.
 #[derive(Debug, Clone)]
 pub(super) struct GivenUp {
@@ -213,15 +221,18 @@ impl Scene {
             ];
             lost.extend(losses.into_iter().flatten().map(|loss| (node.to_owned(), loss)));
         }
-        self.truth.losing.retain(|loss, _| lost.contains(loss));
+        for (loss, known) in &mut self.truth.losing {
+            known.over |= !lost.contains(loss);
+        }
         for loss in lost {
-            self.truth.losing.entry(loss).or_insert(self.now);
+            let known = self.truth.losing.get(&loss).filter(|known| !known.over).copied();
+            self.truth.losing.insert(loss, known.unwrap_or(Lost { since: self.now, over: false }));
         }
     }
 
-    /// How many nodes of a pool are being lost, and were not before that moment.
+    /// How many nodes of a pool have been lost since that moment, for a while at least, and are there.
     fn losing_since(&self, pool: &PoolName, at: Timestamp) -> usize {
-        let fresh = self.truth.losing.iter().filter(|(_, since)| **since >= at);
+        let fresh = self.truth.losing.iter().filter(|(_, lost)| lost.since >= at);
         let nodes: BTreeSet<&str> = fresh.map(|((node, _), _)| node.as_str()).collect();
         nodes.into_iter().filter(|node| self.pool_of_node(node).is_some_and(|(of, ..)| of.name == *pool)).count()
     }
