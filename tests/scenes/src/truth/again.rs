@@ -100,12 +100,12 @@ impl Scene {
 
     /// A node of that group was given up.
     pub(super) fn given_up(&mut self, node: &str, group: NodeGroupId, pool: &PoolName) {
-        match self.truth.chosen.get(node).copied().unwrap_or_else(|| Some(self.asked_of(pool))) {
-            Some(asked) => self.truth.given_up.push(GivenUp { at: self.now, group, asked }),
-            None => {
-                self.truth.lost += 1;
-                self.truth.count("nodes given up that no pod could use");
-            }
+        let asked = self.truth.chosen.get(node).copied().unwrap_or_else(|| Some(self.asked_of(pool)));
+        if let Some(asked) = asked {
+            self.truth.given_up.push(GivenUp { at: self.now, group, asked });
+        } else {
+            self.truth.lost += 1;
+            self.truth.count("nodes given up that no pod could use");
         }
     }
 
