@@ -15,7 +15,9 @@ use std::time::Instant;
 use anyhow::Result;
 use common::report::{Report, is_short};
 use jiff::SignedDuration;
+use stoker_core::base::units::UsdMicros;
 use stoker_sim::model::Settings;
+use stoker_sim::spot_month::accounts::Accounts;
 use stoker_sim::spot_month::baseline::Baseline;
 use stoker_sim::spot_month::jobs::Saving;
 use stoker_sim::spot_month::weather::{Climate, GOOD, GOOD_APART};
@@ -61,6 +63,8 @@ enum Buyer {
 /// One row played on one seed.
 struct Played {
     row: usize,
+    /// The least that the work can cost, in micro-dollars.
+    bound: f64,
     /// Its cost over the bound.
     ratio: f64,
     late_percent: f64,
@@ -92,6 +96,7 @@ fn main() -> Result<()> {
             mean(|played| 100.0 * played.outcome.bill.no_spot.0 as f64 / played.outcome.bill.total().0 as f64),
         );
     }
+    where_it_went(&played);
     println!(
         "\nstopped: runs that a reclaim ended; lost h: GPU-hours of work not saved by then; no spot: share of the bill that was"
     );
@@ -115,6 +120,40 @@ fn main() -> Result<()> {
     report.judge("broken promises, of all rows", broken as f64, "", "0", broken == 0);
     report.print();
     Ok(())
+}
+
+/// Where Stoker's bills went, in percent of the bound. That boots too, and nothing of it is idle, free or done again.
+fn where_it_went(played: &[Played]) {
+    type Account = fn(&Accounts) -> UsdMicros;
+    const ACCOUNTS: [(&str, Account); 8] = [
+        ("boots", |all| all.boots),
+        ("idle", |all| all.idle),
+        ("free GPUs", |all| all.free_gpus),
+        ("restarts", |all| all.restarts),
+        ("on spot", |all| all.on_spot),
+        ("no spot", |all| all.no_spot),
+        ("no room", |all| all.no_room),
+        ("with room", |all| all.with_room),
+    ];
+    print!("\n{:<36}", "% of the bound");
+    for (name, _) in ACCOUNTS {
+        print!(" {name:>9}");
+    }
+    println!();
+    for (row, (name, buyer, _, _)) in ROWS.iter().enumerate() {
+        if !matches!(buyer, Buyer::Stoker) {
+            continue;
+        }
+        print!("{name:<36}");
+        for (_, of) in ACCOUNTS {
+            let of_row = played.iter().filter(|played| played.row == row);
+            let share = |played: &Played| Some(100.0 * of(played.outcome.accounts.as_ref()?).0 as f64 / played.bound);
+            let shares: Vec<f64> = of_row.filter_map(share).collect();
+            print!(" {:>9.1}", shares.iter().sum::<f64>() / shares.len() as f64);
+        }
+        println!();
+    }
+    println!("no spot, no room, with room: work on demand while no zone had spot, zones had it and were full, or one had room");
 }
 
 /// The months of all seeds, each with its bound, which takes as long as to play one.
@@ -148,7 +187,13 @@ fn play_all(seeds: usize, days: i64) -> Result<Vec<Played>> {
             };
             let ratio = outcome.bill.total().0 as f64 / bound;
             let late_percent = outcome.late_ppm as f64 / 10_000.0;
-            done.lock().unwrap_or_else(PoisonError::into_inner).push(Played { row, ratio, late_percent, outcome });
+            done.lock().unwrap_or_else(PoisonError::into_inner).push(Played {
+                row,
+                bound: *bound,
+                ratio,
+                late_percent,
+                outcome,
+            });
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

@@ -14,7 +14,7 @@ use stoker_core::catalogue::template::GPU_LABEL;
 use stoker_core::choose::rank::Scales;
 use stoker_core::decide::is_fresh;
 use stoker_core::decide::orders;
-use stoker_core::facts::snapshot::{ClusterFacts, Drained, Snapshot};
+use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
 use stoker_core::facts::supply::{
     Instance, InstanceState as Doing, LaunchOutcome, LaunchRequest, Observation, Refusal, RefusalKind,
 };
@@ -129,6 +129,13 @@ impl Desk {
             let group = made.key.as_str().split('/').nth(1)?;
             (up && !self.facts.nodes.contains_key(&made.node_name))
                 .then(|| NodeGroupId::find(&self.catalogue.groups, group).map(|group| (made.as_ref(), group)))?
+        })
+    }
+
+    /// The machines, each with its Node, where it has joined.
+    pub(super) fn machines(&self) -> impl Iterator<Item = (&Machine, Option<&NodeFacts>)> {
+        self.machines.values().filter_map(|(number, made)| {
+            Some((self.cloud.machines().get(number)?, self.facts.nodes.get(&made.node_name).map(AsRef::as_ref)))
         })
     }
 

@@ -83,6 +83,11 @@ impl Machine {
         SHAPES.get(self.shape).unwrap_or(&SHAPES[0])
     }
 
+    /// What an hour of it costs.
+    pub const fn price(&self) -> UsdPerHour {
+        self.price
+    }
+
     /// The moments at which it changes by itself.
     fn moments(&self) -> impl Iterator<Item = i64> {
         let (notice, gone) = self.reclaim.unzip();
@@ -144,8 +149,7 @@ impl Cloud {
     /// Buys a machine; `None` where there is no capacity.
     pub fn launch(&mut self, now: i64, shape: usize, zone: usize, spot: bool) -> Option<u64> {
         let size = SHAPES.get(shape)?;
-        let used: u32 = self.machines.values().filter(|m| m.spot && m.zone == zone).map(|m| m.shape().gpus).sum();
-        if spot && (!self.weather.is_open(zone, now) || used + size.gpus > ZONE_GPUS) {
+        if spot && self.room(zone, now).is_none_or(|room| room < size.gpus) {
             self.bill.refused += 1;
             return None;
         }
@@ -163,6 +167,17 @@ impl Cloud {
         let most = &mut self.bill.most_vcpus;
         *most = (most.0.max(vcpus(true)), most.1.max(vcpus(false)));
         Some(id)
+    }
+
+    /// Zones.
+    pub const fn zones(&self) -> usize {
+        self.weather.zones()
+    }
+
+    /// GPUs that a zone sells as spot beside those that it has sold; `None` while it sells none.
+    pub fn room(&self, zone: usize, now: i64) -> Option<u32> {
+        let sold = || self.machines.values().filter(|m| m.spot && m.zone == zone).map(|m| m.shape().gpus).sum();
+        self.weather.is_open(zone, now).then(|| ZONE_GPUS.saturating_sub(sold()))
     }
 
     /// Ends a machine.

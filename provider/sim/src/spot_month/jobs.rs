@@ -197,6 +197,12 @@ impl Ledger {
         self.late += usize::from(now > arrives + work + work / 4 + GRACE);
     }
 
+    /// The GPUs of a running job, and whether it is yet to be where it stood; `None` while it waits.
+    pub fn running(&self, job: usize, now: i64) -> Option<(u32, bool)> {
+        let at = self.jobs.get(job)?;
+        at.runs.map(|since| (at.job.gpus, since > now))
+    }
+
     /// Whether all are done.
     pub fn is_done(&self) -> bool {
         self.finished == self.jobs.len()

@@ -5,11 +5,13 @@
 //! * [`jobs`]: the work, with checkpoints, and how late it gets.
 //! * [`cloud`]: what a region sells, how its machines boot and go, and the bill.
 //! * [`stoker`]: the decision behind its door, with the model of the autoscaler in front of it, in virtual time.
+//! * [`accounts`]: where the bill goes.
 //! * [`baseline`]: always on demand, spot only, and spot with a sticky fallback.
 //! * [`bound`]: the least that the work can cost.
 //!
 //! The same seed gives the same month, to the second and the micro-dollar.
 
+pub mod accounts;
 pub mod baseline;
 pub mod bound;
 mod ca_client;
@@ -25,6 +27,7 @@ use serde_json::json;
 use stoker_core::base::units::UsdMicros;
 use stoker_core::policy::RawPolicy;
 
+use accounts::Accounts;
 use cloud::Bill;
 use jobs::{DAY, Job, Ledger, Saving};
 use weather::{Climate, Weather};
@@ -91,6 +94,8 @@ pub const QUOTA_VCPUS: u32 = 2048;
 pub struct Outcome {
     /// The bill.
     pub bill: Bill,
+    /// Where it went; `None` for baselines, of which it is not counted.
+    pub accounts: Option<Accounts>,
     /// Jobs that are done, and jobs that there were.
     pub finished: (usize, usize),
     /// Late jobs, in millionths.
@@ -109,6 +114,7 @@ impl Outcome {
     fn new(bill: &Bill, ledger: &Ledger, jobs: usize, broken: Vec<String>) -> Self {
         Self {
             bill: *bill,
+            accounts: None,
             finished: (ledger.finished(), jobs),
             late_ppm: ledger.late_ppm(),
             stopped: ledger.reclaims,

@@ -14,6 +14,7 @@ use stoker_core::market::sharing::GPU_RESOURCE;
 use stoker_core::plan::Evict;
 use stoker_core::policy::{Policy, RawPolicy};
 
+use super::accounts::{Accounts, InUse, SpotMarket};
 use super::ca_client::{Chore, Desk};
 use super::cloud::Cloud;
 use super::jobs::{Job, Ledger, Saving, Stop};
@@ -61,6 +62,7 @@ pub fn replay(month: &Month, policy: &RawPolicy, settings: Settings, saving: Sav
         start,
         now: start,
         changed: true,
+        accounts: Accounts::default(),
     };
     play.run(&month.jobs);
     Ok(play.end(month.jobs.len()))
@@ -75,6 +77,7 @@ struct Play {
     now: Timestamp,
     /// Whether anything happened that the autoscaler has not seen.
     changed: bool,
+    accounts: Accounts,
 }
 
 impl Play {
@@ -93,11 +96,32 @@ impl Play {
             let scan = self.autoscaler.next_loop(self.now, self.changed);
             let Some(next) = [of_world, again, scan].into_iter().flatten().min() else { break };
             let scans = scan.is_some_and(|at| at <= next);
+            self.account(next);
             self.now = next.max(self.now);
             self.happen(&mut arrivals);
             if scans {
                 self.scan();
             }
+        }
+    }
+
+    /// Adds what is paid until then.
+    fn account(&mut self, until: Timestamp) {
+        let now = self.seconds();
+        let seconds = until.duration_since(self.start).as_secs() - now;
+        if seconds <= 0 {
+            return;
+        }
+        let desk = self.autoscaler.door();
+        let market = SpotMarket::at(&desk.cloud, now);
+        for (machine, node) in desk.machines() {
+            let jobs = node.into_iter().flat_map(|node| &node.gpu_pods).filter_map(|pod| job_of(pod));
+            let running = jobs.filter_map(|job| self.ledger.running(job, now));
+            let used = running.fold(InUse::default(), |used, (gpus, restarts)| InUse {
+                gpus: used.gpus + gpus,
+                restarting: used.restarting + if restarts { gpus } else { 0 },
+            });
+            self.accounts.add(machine, used, market, (now, seconds));
         }
     }
 
@@ -272,7 +296,7 @@ impl Play {
                     (true, None) => Cordon::Ours,
                     (true, Some(_)) => Cordon::Theirs,
                 },
-                borne: None,
+                shown: None,
             };
             Some((name, Arc::new(facts)))
         };
@@ -288,7 +312,7 @@ impl Play {
             desk.cloud.end(seconds, machine);
         }
         let broken = std::mem::take(&mut desk.broken);
-        Outcome::new(&desk.cloud.bill, &self.ledger, jobs, broken)
+        Outcome { accounts: Some(self.accounts), ..Outcome::new(&desk.cloud.bill, &self.ledger, jobs, broken) }
     }
 }
 
