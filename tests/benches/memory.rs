@@ -96,7 +96,14 @@ async fn run() -> Result<()> {
 /// Starts this program again, as the service.
 fn spawn(dir: &Path, kubeconfig: Option<&Path>, nodes: usize) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.env(SERVE, dir).env(COUNT, nodes.to_string()).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    let (heap, value) = stoker_tests::HEAP;
+    command
+        .env(heap, value)
+        .env(SERVE, dir)
+        .env(COUNT, nodes.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
     if let Some(kubeconfig) = kubeconfig {
         command.env(KUBECONFIG, kubeconfig);
     }

@@ -120,7 +120,10 @@ async fn run() -> Result<()> {
         &format!("≤ 25; bare decode: {}", short(least)),
         share <= 25.0,
     );
-    report.judge("VmRSS with 5,000 streams of 8 GPUs", rss, "MB", "≤ 400", rss <= 400.0);
+    #[expect(clippy::cast_precision_loss, reason = "some thousands")]
+    let each = (rss - before) * 1e3 / probes as f64;
+    let (bar, words) = if certificates.is_some() { (80.0, "≤ 80 KB with TLS") } else { (70.0, "≤ 70 KB") };
+    report.judge("memory of a stream of 8 GPUs", each, "KB", words, each <= bar);
     let p99 = figure("p99")?;
     report.judge("from sampled to snapshot, p99", p99, "ms", "≤ 350; publications are 250 apart", p99 <= 350.0);
     report.judge("every node heard again after a restart", back, "s", "≤ 30", back <= 30.0);
@@ -158,11 +161,17 @@ async fn restart(service: Service, how: &How, fleet: &Fleet) -> Result<f64> {
 
 /// Microseconds to decode that message.
 fn bare(message: &FromProbe) -> Result<f64> {
-    const TIMES: u32 = 20_000;
+    const BATCHES: usize = 50;
+    const TIMES: u32 = 1_000;
     let encoded = stoker_proto::Bytes::from(message.encode_to_vec());
-    let begun = Instant::now();
-    for _ in 0..TIMES {
-        std::hint::black_box(FromProbe::decode(encoded.clone())?);
+    // The quickest batch: a machine that others use takes its share of the others.
+    let mut least = f64::INFINITY;
+    for _ in 0..BATCHES {
+        let begun = Instant::now();
+        for _ in 0..TIMES {
+            std::hint::black_box(FromProbe::decode(encoded.clone())?);
+        }
+        least = least.min(begun.elapsed().as_secs_f64() * 1e6 / f64::from(TIMES));
     }
-    Ok(begun.elapsed().as_secs_f64() * 1e6 / f64::from(TIMES))
+    Ok(least)
 }

@@ -12,3 +12,6 @@ pub mod raw;
 pub mod relay;
 pub mod rig;
 pub mod transcript;
+
+/// What manifests/stoker sets for the heap of the service: benches and end-to-end tests run it as it is deployed.
+pub const HEAP: (&str, &str) = ("MALLOC_ARENA_MAX", "1");

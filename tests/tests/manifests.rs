@@ -48,6 +48,8 @@ fn stoker_is_started_with_flags_that_it_has_on_ports_that_are_open() {
         }
         assert!(policy.contains(&format!("{{port: {port}, protocol: TCP}}")), "{flag}");
     }
+    let (heap, value) = stoker_tests::HEAP;
+    assert!(deployment.contains(&format!("{{name: {heap}, value: \"{value}\"}}")), "{heap}");
     // Each file that is named lies under something that is mounted.
     for (flag, path) in flags.iter().filter(|(_, value)| value.starts_with('/')) {
         let mounts = deployment.split("mountPath: ").skip(1).filter_map(|rest| rest.split([',', '}', '\n']).next());
