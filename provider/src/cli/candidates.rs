@@ -15,7 +15,7 @@ use stoker_core::market::offer::CapacityType;
 use stoker_core::market::price::{Quote, QuoteKind};
 
 use super::out::{Money, age};
-use stoker_service::print::{paragraph, table};
+use stoker_service::print::{count, paragraph, table};
 
 /// One offer that was weighed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -293,6 +293,38 @@ impl Sources {
     }
 }
 
+/// Notes by letter, so that a table's cells stay short.
+#[derive(Debug, Default)]
+pub(super) struct Notes(Vec<(String, u64)>);
+
+impl Notes {
+    /// `[b]`.
+    pub(super) fn mark(&mut self, note: &str) -> String {
+        let at = self.0.iter().position(|(known, _)| known == note).unwrap_or_else(|| {
+            self.0.push((note.to_owned(), 0));
+            self.0.len() - 1
+        });
+        if let Some((_, rows)) = self.0.get_mut(at) {
+            *rows += 1;
+        }
+        letters(at)
+    }
+
+    /// The lines below the table that say what the marks mean, and how many rows have each.
+    pub(super) fn legend(&self) -> String {
+        let line = |(at, (note, rows)): (usize, &(String, u64))| {
+            paragraph(&letters(at), &format!("{note} ({})", count(*rows, "offer")))
+        };
+        self.0.iter().enumerate().map(line).collect()
+    }
+}
+
+/// `[a]` to `[z]`, then `[aa]`.
+fn letters(at: usize) -> String {
+    let letter = char::from(b'a' + u8::try_from(at % 26).unwrap_or(0));
+    format!("[{}]", letter.to_string().repeat(at / 26 + 1))
+}
+
 /// The column of what bringing the data adds to the price, and where it stands.
 pub(super) const TRANSFER: &str = "DATA/H";
 const TRANSFER_AT: usize = 5;
@@ -303,8 +335,8 @@ fn covered_first(price: &PriceRow, nodes: u32) -> Option<String> {
     Some(if nodes > 1 { format!("{by} as far as it reaches") } else { by.to_string() })
 }
 
-/// A row's verdict with what covers the node and what ended its choice.
-fn verdict(row: &CandidateRow) -> String {
+/// Why a row won or lost, with what covers the node and what ended its choice.
+fn result(row: &CandidateRow) -> String {
     let covered = row.price.as_ref().and_then(|price| covered_first(price, row.nodes));
     let covered = covered.map_or_else(String::new, |by| format!(", {by}"));
     let ended = row.ended_in_words().map_or_else(String::new, |ended| format!(", {ended}"));
@@ -322,7 +354,7 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
     };
     let pieces = if shared { "SLICES" } else { "GPUS" };
     let moves = moves_data(rows);
-    let mut header = vec!["GROUP", "CAPACITY", pieces, "PRICE/H", "PRICE SOURCE", "EFF/NODE-H", unit, "VERDICT"];
+    let mut header = vec!["GROUP", "CAPACITY", pieces, "PRICE/H", "PRICE SOURCE", "EFF/NODE-H", unit, "RESULT"];
     if moves {
         header.insert(TRANSFER_AT, TRANSFER);
     }
@@ -348,7 +380,7 @@ pub(super) fn candidates_table(rows: &[CandidateRow]) -> String {
             from,
             effective,
             per_unit,
-            verdict(row),
+            result(row),
         ];
         if moves {
             cells.insert(TRANSFER_AT, transfer.map_or_else(dash, |transfer| transfer.to_string()));

@@ -32,8 +32,8 @@ use stoker_service::print::{count, paragraph, table};
 
 /// Lists the nodes: pool, type, zone, capacity type, GPU bars, $/h and owner; or idle allocated GPUs by owner.
 ///
-/// It reads the journal of the service, running or not: GPU levels are those of its last write, which is every five minutes, and of one
-/// that is later than that; past eleven minutes they are unknown. A bar is a GPU: its utilization under GPU, its memory under MEM, and -
+/// It reads the journal of the service, running or not. GPU use is as of the service's last write, which is every five minutes; after
+/// eleven minutes without a write it is unknown. A bar is a GPU: its utilization under GPU, its memory under MEM, and -
 /// where it is unknown. VERDICT is the state of a node and how long it has been so; without readings it follows from the node's pods.
 #[derive(Debug, Args)]
 pub(super) struct NodesArgs {
@@ -84,6 +84,8 @@ struct NodesReport {
     decided_at: Option<Timestamp>,
     /// Why the pods are not known, and what to do; `None` where they are.
     unknown_because: Option<String>,
+    /// Nodes that there are, shown or not.
+    of: usize,
     nodes: Vec<NodeRow>,
     total: Totals,
 }
@@ -93,6 +95,8 @@ struct NodesReport {
 struct Totals {
     nodes: usize,
     per_hour: Money,
+    /// Of nodes of which it is unknown whether a GPU pod holds them: in neither of the two below.
+    unknown_per_hour: Money,
     /// Of nodes that no GPU pod holds.
     free_per_hour: Money,
     /// Of GPUs that a pod holds and that did nothing when they were last read.
@@ -181,7 +185,7 @@ impl NodesReport {
             NodeRow::of(record, memory, name, facts.map(AsRef::as_ref), read, now)
         });
         let nodes: Vec<NodeRow> = rows.collect();
-        Self { at: now, decided_at: None, unknown_because: None, total: totals(&nodes), nodes }
+        Self { at: now, decided_at: None, unknown_because: None, of: nodes.len(), total: totals(&nodes), nodes }
     }
 
     /// What held nodes cost, by who holds them.
@@ -215,8 +219,12 @@ impl NodesReport {
 
     fn table(&self) -> String {
         const HEADER: [&str; 10] = ["NODE", "POOL", "TYPE", "ZONE", "CAPACITY", "GPU", "MEM", "$/H", "VERDICT", "OWNER"];
-        if let (true, Some(why)) = (self.nodes.is_empty(), &self.unknown_because) {
-            return paragraph("No nodes known:", why);
+        if self.nodes.is_empty() {
+            return match (self.of, &self.unknown_because) {
+                (0, Some(why)) => paragraph("No nodes known:", why),
+                (0, None) => "No nodes\n".to_owned(),
+                (of, _) => format!("None of {} matches\n", count(u64::try_from(of).unwrap_or(u64::MAX), "node")),
+            };
         }
         let rows = self.nodes.iter().map(|row| {
             let held = match &row.held_by {
@@ -239,11 +247,17 @@ impl NodesReport {
             ]
         });
         let mut text = table(&HEADER, &["$/H"], rows.collect());
-        let Totals { nodes, per_hour, free_per_hour, held_idle_per_hour, held_per_hour, unread_gpus } = &self.total;
-        let [all, free, idle, held] =
-            [per_hour, free_per_hour, held_idle_per_hour, held_per_hour].map(|money| UsdPerHour(money.micro_usd));
+        let Totals { nodes, per_hour, unknown_per_hour, free_per_hour, held_idle_per_hour, held_per_hour, unread_gpus } =
+            &self.total;
+        let [all, unknown, free, idle, held] = [per_hour, unknown_per_hour, free_per_hour, held_idle_per_hour, held_per_hour]
+            .map(|money| UsdPerHour(money.micro_usd));
         let nodes = count(u64::try_from(*nodes).unwrap_or(u64::MAX), "node");
-        let _ = writeln!(text, "{nodes}, {all}/h. Unallocated: {free}/h; allocated but idle: {idle}/h");
+        let split = match unknown {
+            UsdPerHour::ZERO => format!("Unallocated: {free}/h; allocated but idle: {idle}/h"),
+            _ if unknown == all => "Unallocated, and allocated but idle: unknown".to_owned(),
+            _ => format!("Unallocated: {free}/h; allocated but idle: {idle}/h; unknown: {unknown}/h"),
+        };
+        let _ = writeln!(text, "{nodes}, {all}/h. {split}");
         if let Some(why) = &self.unknown_because {
             text.push_str(&paragraph("note:", why));
         }
@@ -303,6 +317,7 @@ fn totals(nodes: &[NodeRow]) -> Totals {
     Totals {
         nodes: nodes.len(),
         per_hour: sum(&|row| row.price).into(),
+        unknown_per_hour: sum(&|row| if row.state == NodeState::Unknown { row.price } else { UsdPerHour::ZERO }).into(),
         free_per_hour: sum(&|row| if row.state == NodeState::Free { row.price } else { UsdPerHour::ZERO }).into(),
         held_idle_per_hour: sum(&held_idle).into(),
         held_per_hour: sum(&|row| if row.is_held() { row.price } else { UsdPerHour::ZERO }).into(),

@@ -14,7 +14,7 @@ use stoker_core::market::offer::{CapacityType, InstanceSpec, Market, Place};
 use stoker_core::market::price::{PriceBook, Quote, usable};
 
 use super::args::{MarketArgs, NowArg, OutputArg};
-use super::candidates::{QuoteRow, Sources};
+use super::candidates::{Notes, QuoteRow, Sources};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money};
 use stoker_service::price_tables::PriceTables;
@@ -22,7 +22,7 @@ use stoker_service::print::table;
 
 /// Lists what can be bought, cheapest GPU first, with the age and source of each price.
 ///
-/// The share of spot machines taken back per month is the cloud's own figure; measured GPU markets are up to a hundred times rougher.
+/// The share of spot machines taken back per month is the cloud's own figure; measured rates of GPU spot markets can be up to 100 times higher.
 #[derive(Debug, Args)]
 pub(super) struct OffersArgs {
     #[command(flatten)]
@@ -74,6 +74,8 @@ struct OffersReport {
     at: Timestamp,
     /// Offers that match, shown or not.
     matching: usize,
+    /// Of those, the ones without a price.
+    unpriced: usize,
     offers: Vec<OfferRow>,
 }
 
@@ -124,6 +126,7 @@ pub(super) fn run(args: &OffersArgs) -> Result<Exit, CliError> {
     let mut offers = args.matching(&price_tables, now);
     offers.sort_by(|a, b| a.rank().cmp(&b.rank()));
     let matching = offers.len();
+    let unpriced = offers.iter().filter(|offer| offer.price.is_none()).count();
     if args.limit > 0 {
         offers.truncate(args.limit);
     }
@@ -137,7 +140,7 @@ pub(super) fn run(args: &OffersArgs) -> Result<Exit, CliError> {
             cure: Some(cure.to_owned()),
         }));
     }
-    out::print(args.output.format, &OffersReport { at: now, matching, offers }, OffersReport::table)?;
+    out::print(args.output.format, &OffersReport { at: now, matching, unpriced, offers }, OffersReport::table)?;
     Ok(Exit::Done)
 }
 
@@ -313,7 +316,7 @@ impl OfferRow {
         )
     }
 
-    fn cells(&self, sources: &mut Sources) -> Vec<String> {
+    fn cells(&self, sources: &mut Sources, notes: &mut Notes) -> Vec<String> {
         let dash = || "-".to_owned();
         let (prices, from) = self.price.as_ref().map_or_else(
             || ([dash(), dash()], dash()),
@@ -337,8 +340,8 @@ impl OfferRow {
             Some(milli) => format!("{} {}.{}%/mo", self.capacity_type, milli / 10, milli % 10),
             None => self.capacity_type.to_string(),
         };
-        let reason = self.reason.clone().unwrap_or_default();
-        vec![per_gpu, per_node, gpu, self.instance_type.to_string(), format!("{}/{place}", self.cloud), bought, from, reason]
+        let note = self.reason.as_ref().map_or_else(String::new, |reason| notes.mark(reason));
+        vec![per_gpu, per_node, gpu, self.instance_type.to_string(), format!("{}/{place}", self.cloud), bought, from, note]
     }
 }
 
@@ -351,16 +354,20 @@ pub(super) fn gib(mib: u64) -> String {
 impl OffersReport {
     fn table(&self) -> String {
         const HEADER: [&str; 8] = ["$/GPU-HOUR", "$/NODE-HOUR", "GPUS", "TYPE", "ZONE", "CAPACITY", "PRICE SOURCE", "NOTE"];
-        let mut sources = Sources::default();
-        let mut rows: Vec<_> = self.offers.iter().map(|offer| offer.cells(&mut sources)).collect();
+        let (mut sources, mut notes) = (Sources::default(), Notes::default());
+        let mut rows: Vec<_> = self.offers.iter().map(|offer| offer.cells(&mut sources, &mut notes)).collect();
         let has_notes = self.offers.iter().any(|offer| offer.reason.is_some());
         let header = if has_notes { &HEADER[..] } else { &HEADER[..7] };
         for row in &mut rows {
             row.truncate(header.len());
         }
-        let mut text = table(header, &["$/GPU-HOUR", "$/NODE-HOUR"], rows) + &sources.legend();
+        let mut text = table(header, &["$/GPU-HOUR", "$/NODE-HOUR"], rows) + &sources.legend() + &notes.legend();
         if self.offers.len() < self.matching {
-            let _ = writeln!(text, "{} of {} offers; --limit 0 shows all", self.offers.len(), self.matching);
+            let unpriced = match self.unpriced {
+                0 => String::new(),
+                unpriced => format!(" ({unpriced} without a price come last)"),
+            };
+            let _ = writeln!(text, "{} of {} offers{unpriced}; --limit 0 shows all", self.offers.len(), self.matching);
         }
         text
     }

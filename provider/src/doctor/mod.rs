@@ -92,6 +92,10 @@ impl Finding {
 /// Everything that is wrong with a command line for such a policy, the gravest first.
 pub fn examine(words: &[String], release: Release, wants: &Wants) -> Vec<Finding> {
     let (given, mut found) = Given::read(words, release);
+    if release < Release::FIRST {
+        // Which flags it has is not known here.
+        found.clear();
+    }
     found.extend(rules::judge(Values { given: &given, release }, wants));
     // By severity alone: what ends the process stands first of its kind, then rules in the order of their table.
     found.sort_by_key(|finding| finding.severity);

@@ -39,6 +39,10 @@ fn percentile(sorted: &[i64], n: usize) -> i64 {
 }
 
 fn waits(played: &Played) -> String {
+    if played.waits.is_empty() {
+        // No pod has got a node.
+        return "-".to_owned();
+    }
     let mut sorted = played.waits.clone();
     sorted.sort_unstable();
     format!("{} s / {} s", percentile(&sorted, 50), percentile(&sorted, 95))
@@ -99,10 +103,8 @@ impl fmt::Display for Bill<'_> {
         writeln!(f, "{verdict}")?;
         write!(
             f,
-            "{} of markets, {} reclaimed by the cloud with pods on them, {} of the autoscaler.",
-            count(self.ours.refused, "refusal"),
-            count(self.ours.reclaimed, "node"),
-            count(self.ours.loops, "loop")
+            "Launches refused for lack of capacity: {}; nodes reclaimed by the cloud while in use: {}; autoscaler loops: {}.",
+            self.ours.refused, self.ours.reclaimed, self.ours.loops
         )
     }
 }

@@ -67,7 +67,9 @@ pub async fn run(options: DemoOptions, stop: impl Future<Output = ()>) -> anyhow
     let pods: Arc<[PodEvent]> = pods(&options, &policy).into();
     anyhow::ensure!(
         !pods.is_empty(),
-        "no pod of the day fits the policy's pools: call one of its pools inference, training, dev or batch"
+        "no pod that arrives in the first {} fits the policy's pools: play more hours, or call one of its pools inference, \
+         training, dev or batch",
+        count(u64::from(options.hours), "hour")
     );
     say(&format!(
         "A day of {}, seed {}: stoker on loopback, simulated markets, a model of the Cluster Autoscaler over real gRPC.\n\n",
