@@ -28,7 +28,7 @@ tests/build.sh $([ "$mode" != full ] || echo --release) | awk '$1 == "bench"' >"
 [ -s "$dir/benches" ] || { echo "no bench was built" >&2; exit 1; }
 
 # Reads the record and then the ratios of all runs so far; the best of a ratio is the one nearest to 1.
-# A distance of less than 0.1 is noise: there it may grow by 0.025, a quarter of that.
+# A distance of less than 0.1 is noise: there it may grow by that much.
 judge() {
   awk -v final="$1" '
     function distance(ratio) { return ratio < 1 ? 1 - ratio : ratio - 1 }
@@ -40,7 +40,7 @@ judge() {
         if (!(key in known)) { verdict = "FAIL"; why = "is not on record: run tests/benches.sh --record" }
         else {
           from = distance(known[key])
-          grown = distance(best[key]) - from > (from < 0.1 ? 0.1 : from) / 4
+          grown = distance(best[key]) - from > (from < 0.1 ? 0.1 : from / 4)
           verdict = grown ? "FAIL" : "ok"
           why = sprintf("%.3f, on record %.3f", best[key], known[key])
         }

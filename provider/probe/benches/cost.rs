@@ -20,12 +20,12 @@ use stoker_probe::processes::Proc;
 use stoker_probe::sample::{Depth, Settings};
 use stoker_probe::watch::Watch;
 
-const ROUNDS: u32 = 2000;
-const SHORT_ROUNDS: u32 = 200;
+/// The kernel counts processor time in hundredths of a second: so many that the least of the four takes a fifth of one.
+const ROUNDS: u32 = 10_000;
 /// How long the binary is watched.
 const WATCHED: Duration = Duration::from_mins(1);
-/// The same, and of the rounds fewer, in the short form (`--short`), which judges the ratios alone.
-const SHORT_WATCHED: Duration = Duration::from_secs(15);
+/// The same in the short form (`--short`), which judges the ratios alone.
+const SHORT_WATCHED: Duration = Duration::from_secs(5);
 /// At most so much of a core, with 8 GPUs.
 const MOST_SHARE: f64 = 0.002;
 /// At most so much resident memory.
@@ -40,13 +40,13 @@ fn main() -> Result<()> {
     if let Some(times) = std::env::var_os("STOKER_COST_OF_ROUNDS") {
         return rounds(times.to_str().and_then(|times| times.parse().ok()).context("STOKER_COST_OF_ROUNDS: a number")?);
     }
-    let (times, watched) = if short { (SHORT_ROUNDS, SHORT_WATCHED) } else { (ROUNDS, WATCHED) };
+    let watched = if short { SHORT_WATCHED } else { WATCHED };
     println!("GPUs   a round: all      what is due   the same calls bare: all   what is due");
     for gpus in [8, 16] {
         let folder = machine(gpus)?;
         let status = Command::new(std::env::current_exe()?)
             .env(SCENARIO_VARIABLE, folder.path().join("scenario.json"))
-            .env("STOKER_COST_OF_ROUNDS", times.to_string())
+            .env("STOKER_COST_OF_ROUNDS", ROUNDS.to_string())
             .status()?;
         anyhow::ensure!(status.success(), "{status}");
     }
