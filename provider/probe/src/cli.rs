@@ -89,13 +89,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Where everything goes that the probe learns.
 #[derive(Clone)]
-struct Teller {
+struct NoticeSource {
     outbox: Outbox,
     metrics: Metrics,
     print: Option<Format>,
 }
 
-impl Sink for Teller {
+impl Sink for NoticeSource {
     fn round(&self, round: Round) {
         self.metrics.round(&round);
         if let Some(format) = self.print {
@@ -203,7 +203,7 @@ impl Cli {
             // Without a provider nobody asks, and what was left for it goes with the oldest.
             None => tokio::spawn(stop.clone().cancelled_owned().map(move |()| drop(ask))),
         };
-        let teller = Teller { outbox, metrics: metrics.clone(), print: self.print };
+        let teller = NoticeSource { outbox, metrics: metrics.clone(), print: self.print };
 
         let listener = TcpListener::bind(self.http).await.with_context(|| format!("listening on {}", self.http))?;
         tracing::info!(node = self.node, http = %listener.local_addr().context("the address listened on")?, "the probe starts");

@@ -285,7 +285,7 @@ async fn write_nodes(state: &Path) {
             gpu_pods: pods.iter().map(ToString::to_string).collect(),
             scale_down_disabled: Hold::None,
             cordon: Cordon::None,
-            borne: None,
+            shown: None,
         };
         (name, Arc::new(facts))
     };

@@ -25,15 +25,15 @@ async fn a_verdict_is_told_beside_the_kubelet_s_conditions_and_read_back_as_it_w
     let node = peer.create_node("a", &[("team", "x")]).await;
     let (feed, task) = peer.feed();
     let before = until(&feed, "the node", |facts| facts.nodes.contains_key(&node)).await;
-    assert_eq!(before.nodes[&node].borne, None);
+    assert_eq!(before.nodes[&node].shown, None);
     let ready = condition(peer, &node, "Ready").await;
     let now = jiff::Timestamp::now();
     let judged = Judged { verdict: Verdict::Unknown, why: Reason::NoPods, since: now };
     let tell = StatusUpdate { node: node.clone(), provider_id: Some(peer.machine("a")), verdict: Some(judged.clone()) };
     assert_eq!(act.tell(&tell, now).await.unwrap(), Outcome::Done);
     assert_eq!(act.tell(&tell, now).await.unwrap(), Outcome::Already);
-    let facts = until(&feed, "the verdict", |facts| facts.nodes[&node].borne.is_some()).await;
-    assert_eq!(facts.nodes[&node].borne.as_deref(), ShownStatus::of(Some(&judged), now).as_ref());
+    let facts = until(&feed, "the verdict", |facts| facts.nodes[&node].shown.is_some()).await;
+    assert_eq!(facts.nodes[&node].shown.as_deref(), ShownStatus::of(Some(&judged), now).as_ref());
     assert_eq!(condition(peer, &node, "Ready").await, ready);
     // A kubelet writes its own conditions, and ours stays.
     let heartbeat = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "reason": "Test" }] } });
@@ -44,7 +44,7 @@ async fn a_verdict_is_told_beside_the_kubelet_s_conditions_and_read_back_as_it_w
 
     let back = StatusUpdate { verdict: None, ..tell };
     assert_eq!(act.tell(&back, now).await.unwrap(), Outcome::Done);
-    until(&feed, "nothing", |facts| facts.nodes[&node].borne.is_none()).await;
+    until(&feed, "nothing", |facts| facts.nodes[&node].shown.is_none()).await;
     assert_eq!(condition(peer, &node, CONDITION).await, None);
     assert_eq!(condition(peer, &node, "Ready").await.unwrap().status, "False");
     assert_eq!(act.events_dropped(), 0);

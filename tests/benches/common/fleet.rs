@@ -115,7 +115,7 @@ impl Fleet {
                 gpu_pods: if busy { (0..4).map(|pod| format!("ml/train-{n}-{pod}")).collect() } else { BTreeSet::new() },
                 scale_down_disabled: if busy { Hold::Ours } else { Hold::None },
                 cordon: Cordon::None,
-                borne: None,
+                shown: None,
             };
             let made = Instance {
                 key: parts.key()?,
@@ -197,7 +197,7 @@ impl Fleet {
             }
             for StatusUpdate { node, verdict, .. } in &plan.tells {
                 let node = Arc::make_mut(nodes.get_mut(node).context("an unknown node")?);
-                node.borne = ShownStatus::of(verdict.as_ref(), self.now).map(Arc::new);
+                node.shown = ShownStatus::of(verdict.as_ref(), self.now).map(Arc::new);
             }
         }
         bail!("the fleet does not settle")

@@ -13,6 +13,7 @@ use crate::catalogue::Catalogue;
 use crate::facts::snapshot::{Hold, Snapshot};
 use crate::market::interruption::{gone_by, longest_notice};
 use crate::plan::{Accounts, Action, Ending, Evict, GroupLimits, HoldFor, Plan};
+use crate::state::disruption::Stage;
 use crate::state::memory::Memory;
 use crate::state::record::{Record, State};
 
@@ -51,7 +52,9 @@ pub fn without_decision(
 /// What the autoscaler deleted ends.
 fn ending(record: &Record, before: &Memory, snapshot: &Snapshot, catalogue: &Catalogue) -> Option<Action> {
     let State::Deleting { instance, .. } = &record.state else { return None };
-    if before.disruptions.contains_key(&record.id) || snapshot.terminating.contains(instance) {
+    // One that Stoker ends by its own decision waits for the next sound one.
+    let own = before.disruptions.get(&record.id).is_some_and(|disruption| disruption.stage == Stage::Ending);
+    if own || snapshot.terminating.contains(instance) {
         return None;
     }
     let supplier = catalogue.group_or_remembered(&record.group, before)?.supplier.clone();

@@ -72,7 +72,7 @@ pub enum Barred {
     /// The capacity reserved is used, or not open now.
     #[error("{0}")]
     NoSlot(NoSlot),
-    /// The group is frozen.
+    /// The group is suspended.
     #[error("group is suspended: no pod was scheduled on its last {nodes} nodes")]
     Suspended {
         /// So many nodes.

@@ -267,7 +267,7 @@ fn missing<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, supplier: &SupplierNa
         }
     }
     for id in emptied {
-        changes.edit(id, |record| {
+        changes.edit(pass, id, |record| {
             if let State::Failed { purchase, .. } = &mut record.state {
                 // The machine is gone and nothing more can come of that key. The id stays: the autoscaler knows the failure by it.
                 *purchase = None;

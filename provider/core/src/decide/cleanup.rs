@@ -16,12 +16,12 @@ use crate::plan::{Action, Ending, FreeNodes, HoldFor, Note};
 use crate::state::node_verdict::Verdict;
 use crate::state::record::{Phase, PodsSeen, State};
 
-/// Nodes in a row without a pod that freeze a group. Two can be bad luck (the pod was deleted meanwhile); three are a template that
+/// Nodes in a row without a pod that suspend a group. Two can be bad luck (the pod was deleted meanwhile); three are a template that
 /// does not keep its word.
 const UNUSED_NODES: u32 = 3;
 
-/// How long a frozen group stays so before one more node may prove it.
-const FROZEN_FOR: SignedDuration = SignedDuration::from_hours(1);
+/// How long a suspended group stays so before one more node may prove it.
+const SUSPENDED_FOR: SignedDuration = SignedDuration::from_hours(1);
 
 /// How old a Node object must be before it is taken to be left over: an inventory lists a new machine with a delay.
 const NODE_GRACE: SignedDuration = SignedDuration::from_mins(1);
@@ -147,8 +147,8 @@ impl HeldBy {
     }
 }
 
-/// Nodes with work, or of which nobody can tell, are held, unhealthy ones, and the free ones that are `kept`; our holds on the others are
-/// taken back. A user's own annotation is never touched. How many of each group are held is the answer.
+/// Blocks scale-down of nodes that are busy, unknown, unhealthy or `kept`, and removes Stoker's block from all others. A user's own
+/// annotation is never touched. Returns how many nodes of each group are blocked.
 ///
 /// An unhealthy node without work is of no use to anybody, so the autoscaler would delete it at once, and whoever asked for it would ask
 /// again: one bad driver would cost the whole fleet. Whether and when it goes is its pool's rule alone.
@@ -182,7 +182,7 @@ pub(super) fn holds<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, kept: &[(Rec
             (Some(_), Hold::None) if guards.is_some() && sabotage::on("busy-not-held") => {}
             (Some(why), Hold::None) => actions.push(Action::Hold { node: node.name.clone(), why }),
             // One that is let go keeps what it bears: nobody else is to drain it too.
-            (None, Hold::Ours) if changes.memory.disruptions.get(&entry.id).is_some_and(|disruption| disruption.is_open()) => {}
+            (None, Hold::Ours) if changes.memory.is_draining(entry.id) => {}
             (None, Hold::Ours) => actions.push(Action::Release { node: node.name.clone() }),
             _ => {}
         }
@@ -210,7 +210,7 @@ pub(super) fn gone_nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     changes.actions.extend(actions);
 }
 
-/// Groups whose new nodes, several in a row, no pod joins are frozen: their template promises what their nodes do not keep, and the
+/// Groups whose new nodes, several in a row, no pod joins are suspended: their template promises what their nodes do not keep, and the
 /// autoscaler would buy from them forever. While a pool's floor wants free nodes, a free one is there for it, whoever asked for it.
 pub(super) fn unused_groups<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     if pass.snapshot.cluster.is_none() {
@@ -237,10 +237,10 @@ pub(super) fn unused_groups<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         changes.look_again_at(at);
     }
     for id in of_floors {
-        changes.edit(id, |record| record.floor = true);
+        changes.edit(pass, id, |record| record.floor = true);
     }
     for id in late {
-        changes.edit(id, |record| record.pods = PodsSeen::TooLate);
+        changes.edit(pass, id, |record| record.pods = PodsSeen::TooLate);
         let Some(record) = changes.memory.records.get(&id) else { continue };
         let Some(remembered) = changes.memory.groups.get_mut(&record.group) else { continue };
         let remembered = Arc::make_mut(remembered);
@@ -253,19 +253,19 @@ pub(super) fn unused_groups<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
             changes.notes.push(Note::Suspended { group: group.clone(), nodes: remembered.unused });
         }
     }
-    let thawing: Vec<_> = changes
+    let resuming: Vec<_> = changes
         .memory
         .groups
         .iter()
-        .filter_map(|(id, g)| g.suspended_since.map(|at| (id.clone(), after(at, FROZEN_FOR))))
+        .filter_map(|(id, g)| g.suspended_since.map(|at| (id.clone(), after(at, SUSPENDED_FOR))))
         .collect();
-    for (group, until) in thawing {
+    for (group, until) in resuming {
         if pass.now < until {
             changes.look_again_at(until);
         } else if let Some(remembered) = changes.memory.groups.get_mut(&group) {
             let remembered = Arc::make_mut(remembered);
             remembered.suspended_since = None;
-            // One more barren node freezes it again.
+            // One more unused node suspends it again.
             remembered.unused = UNUSED_NODES - 1;
             changes.notes.push(Note::Resumed { group });
         }

@@ -194,8 +194,8 @@ fn ending_capacity(pass: &Pass<'_>, changes: &Changes<'_>) -> BTreeMap<RecordId,
     nodes_on_ending(&changes.memory, commitments, pass.times()).into_iter().map(|(id, c)| (id, why(c))).collect()
 }
 
-/// What no pod was told of yet is taken back when its reason is gone; what must not be moved any more, and what pods hold for too long
-/// that needed not go, at any time.
+/// Cancels disruptions: before any eviction when the reason ended; at any time when the node must not move any more, or its pods could
+/// not be evicted for too long.
 fn take_back<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, ending: &BTreeMap<RecordId, DrainReason>) {
     let mut back: Vec<(RecordId, Option<Timestamp>, &'static str)> = Vec::new();
     let mut to_spot: Vec<RecordId> = Vec::new();
@@ -326,7 +326,7 @@ fn open_again(changes: &mut Changes<'_>) {
     let mut actions = Vec::new();
     for (record, entry) in changes.indexed().filter(|(_, entry)| matches!(entry.cordon(), Cordon::Ours | Cordon::MarkLeft)) {
         let (State::Registered { instance, .. }, Some(node)) = (&record.state, entry.node()) else { continue };
-        let goes = changes.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open());
+        let goes = changes.memory.is_draining(record.id);
         let cordoned = changes.memory.cordons.get(&record.id).is_some_and(|cordoned| cordoned.is_closed());
         if !goes && !cordoned {
             actions.push(Action::Uncordon { node: node.name.clone(), provider_id: instance.clone() });

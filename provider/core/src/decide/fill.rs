@@ -174,7 +174,7 @@ fn launch<'a>(
         return false;
     };
     let purchase = Purchase { key, market: market.clone(), price, boot_within: pass.catalogue.policy.boot_deadline };
-    changes.edit(id, |record| {
+    changes.edit(pass, id, |record| {
         record.attempts = attempt;
         record.state = State::Launching { purchase, since: pass.now, retry_at: None };
     });
@@ -191,7 +191,8 @@ fn why_nothing(
     if let Some((offer, backoff)) = refused {
         return (backoff.kind, format!("{}: {}", offer.market, backoff.message));
     }
-    let kind = match barred.first().map(|(_, _, why)| why) {
+    let binds = barred.iter().map(|(_, _, why)| why).find(|why| matches!(why, Barred::Bound(_)));
+    let kind = match binds.or_else(|| barred.first().map(|(_, _, why)| why)) {
         Some(Barred::Bound(_)) => RefusalKind::QuotaExceeded,
         Some(Barred::Unpriced(_) | Barred::Suspended { .. }) => RefusalKind::Config,
         _ => RefusalKind::OutOfCapacity,

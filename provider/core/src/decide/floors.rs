@@ -48,11 +48,6 @@ pub(super) fn learn<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
 pub(super) fn look<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let policy = Arc::clone(&pass.catalogue.policy);
     changes.floors = vec![None; policy.pools.len()];
-    for pool in &policy.pools {
-        if let Some(at) = pool.off_hours.as_ref().and_then(|off| off.at(pass.wall.0).1) {
-            changes.look_again_on_wall(pass, at);
-        }
-    }
     if policy.pools.iter().all(|pool| pool.warm_floor.is_none()) {
         return;
     }

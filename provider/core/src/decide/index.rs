@@ -199,20 +199,10 @@ impl<'a> IndexEntry<'a> {
         }
     }
 
-    /// Copies anew what was copied of the record, whose machine is the same.
-    pub(super) fn update(&mut self, record: &Record) {
-        self.phase = record.phase();
-        self.verdict = record.judged.as_ref().map(|judged| judged.verdict);
-        self.pods_seen = record.pods;
-        self.capacity = capacity_type(record);
-    }
-
     /// Whether it says what the record says.
     pub(super) fn agrees(&self, record: &Record) -> bool {
-        let mut fresh = *self;
-        fresh.update(record);
         (self.phase, self.verdict, self.pods_seen, self.capacity)
-            == (fresh.phase, fresh.verdict, fresh.pods_seen, fresh.capacity)
+            == (record.phase(), record.judged.as_ref().map(|judged| judged.verdict), record.pods, capacity_type(record))
     }
 
     /// Forgets its machine: the record is gone.

@@ -20,7 +20,7 @@ use crate::plan::{Closed, GroupLimits};
 use crate::policy::rules::commitment::Commitment;
 use crate::state::record::UNCREDITED_AT_MOST;
 
-/// How long a Ready node may stay without a pod before it counts towards freezing its group: three times the slowest scheduler
+/// How long a Ready node may stay without a pod before it counts towards suspending its group: three times the slowest scheduler
 /// retry of an unschedulable pod (5 min).
 pub const UNUSED_AFTER: SignedDuration = SignedDuration::from_mins(15);
 
@@ -120,7 +120,9 @@ fn next_moments(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<jiff::Timestamp> 
         .flatten()
         .map(|i| after(i.as_of, super::STALE_INVENTORY + SignedDuration::from_secs(1)));
     let commitments = pass.catalogue.policy.commitments.iter().flat_map(Commitment::moments);
-    let on_wall = lapses.chain(commitments).map(|at| pass.times().when_wall_shows(at));
+    let pools = pass.catalogue.policy.pools.iter();
+    let off_hours = pools.filter_map(|pool| pool.off_hours.as_ref().and_then(|off| off.at(pass.wall.0).1));
+    let on_wall = lapses.chain(commitments).chain(off_hours).map(|at| pass.times().when_wall_shows(at));
     on_wall.chain(backoffs).chain(credits).chain(stale).filter(|at| *at > pass.now).collect()
 }
 

@@ -13,15 +13,15 @@ use crate::state::node_verdict::Judged;
 pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<StatusUpdate> {
     let Some(cluster) = pass.snapshot.cluster.as_ref() else { return Vec::new() };
     let (mut first, mut later, mut waits) = (Vec::new(), Vec::new(), Vec::new());
-    let mut indexed = 0_usize;
+    let mut with_record = 0_usize;
     for (record, entry) in changes.indexed() {
         let Some(node) = entry.node() else { continue };
-        indexed += 1;
+        with_record += 1;
         let judged = record.judged.as_ref();
         match compare(node, judged) {
             StatusMatch::Same => {}
             StatusMatch::Other => first.push(tell(node, judged)),
-            StatusMatch::OtherReason => match node.borne.as_ref().and_then(|borne| borne.retell_at(pass.now)) {
+            StatusMatch::OtherReason => match node.shown.as_ref().and_then(|shown| shown.retell_at(pass.now)) {
                 Some(at) => waits.push(at),
                 None => later.push(tell(node, judged)),
             },
@@ -31,7 +31,7 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<Statu
         changes.look_again_at(at);
     }
     // Two Nodes of one machine, or one of a machine without a record: rare enough to look for only where the numbers say so.
-    if indexed != cluster.nodes.len() {
+    if with_record != cluster.nodes.len() {
         let (told, actions) = strays(pass, changes);
         first.extend(told);
         changes.actions.extend(actions);
@@ -66,8 +66,8 @@ fn strays(pass: &Pass<'_>, changes: &Changes<'_>) -> (Vec<StatusUpdate>, Vec<Act
 }
 
 fn compare(node: &NodeFacts, judged: Option<&Judged>) -> StatusMatch {
-    match &node.borne {
-        Some(borne) => borne.compare(judged),
+    match &node.shown {
+        Some(shown) => shown.compare(judged),
         None => ShownStatus::default().compare(judged),
     }
 }

@@ -12,7 +12,7 @@ use crate::facts::reading::Interruption;
 use crate::facts::reading::digest::SETTLED;
 use crate::facts::reading::seen::{Hearing, Notice};
 use crate::facts::supply::InstanceState;
-use crate::market::interruption::{Teller, longest_notice, notice};
+use crate::market::interruption::{NoticeSource, longest_notice, notice};
 use crate::market::offer::Market;
 use crate::state::record::{Record, State};
 
@@ -20,7 +20,7 @@ use crate::state::record::{Record, State};
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     /// Machines that are taken back: when, and by whose word.
-    pub(super) reclaims: BTreeMap<RecordId, (Timestamp, Teller)>,
+    pub(super) reclaims: BTreeMap<RecordId, (Timestamp, NoticeSource)>,
     /// Machines that will be maintained.
     pub(super) maintenance: BTreeSet<RecordId>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Notices {
 impl Notices {
     /// The supplier lists a record's machine as one that is taken back.
     pub(super) fn listed(&mut self, record: RecordId, at: Timestamp) {
-        self.reclaims.insert(record, (at, Teller::Supplier));
+        self.reclaims.insert(record, (at, NoticeSource::Supplier));
     }
 }
 
@@ -62,7 +62,12 @@ pub(super) fn hear<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     for (id, instance, market, at) in reclaimed {
         reclaims::noticed(pass, changes, &instance, &market);
         // The supplier's own word of the moment is as good as the probe's, and is there when the probe is gone.
-        changes.notices.reclaims.entry(id).and_modify(|(known, _)| *known = at.min(*known)).or_insert((at, Teller::Probe));
+        changes
+            .notices
+            .reclaims
+            .entry(id)
+            .and_modify(|(known, _)| *known = at.min(*known))
+            .or_insert((at, NoticeSource::Probe));
     }
 }
 
@@ -75,17 +80,17 @@ fn is_past(pass: &Pass<'_>, changes: &Changes<'_>, record: RecordId, said: &Noti
 
 /// Whether it is sure that nobody announces a record's end any more. A probe that is silent, or has just begun to speak, takes nothing
 /// back, and neither does an inventory that does not list the machine.
-pub(super) fn is_withdrawn<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, record: &Record, by: Teller) -> bool {
+pub(super) fn is_withdrawn<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, record: &Record, by: NoticeSource) -> bool {
     let State::Registered { instance, node, .. } = &record.state else { return false };
     if changes.notices.reclaims.contains_key(&record.id) {
         return false;
     }
     match by {
-        Teller::Supplier => pass.inventory_of(&record.group).is_some_and(|inventory| {
+        NoticeSource::Supplier => pass.inventory_of(&record.group).is_some_and(|inventory| {
             let made = inventory.instances.get(instance);
             made.is_some_and(|made| matches!(made.state, InstanceState::Pending | InstanceState::Running))
         }),
-        Teller::Probe => heard_without(pass, changes, node.as_ref(), |_| true),
+        NoticeSource::Probe => heard_without(pass, changes, node.as_ref(), |_| true),
     }
 }
 

@@ -118,7 +118,8 @@ pub fn increase(
             .map_or_else(|| "a market that is being retried takes one launch".to_owned(), |b| b.to_string());
         return Err(OrderRefused::NoRoom { group: group_id.clone(), asked, room, why });
     }
-    let floor = limits.target + asked <= limits.min;
+    // What other calls have ordered since the last pass counts.
+    let floor = memory.target(group_id).saturating_add(asked) <= limits.min;
     let credited_to = memory.session;
     Ok(file(memory, scales.catalogue, group_id, asked, (credited_to, floor), scales.times.now))
 }
@@ -160,8 +161,8 @@ pub(crate) fn file(
     (order, records)
 }
 
-/// Of what its pool's floor raised a group by, so many nodes are asked for now: what is missing yet stays raised where it was, rather than
-/// here once more, for the autoscaler asks one group after the other by what it read before the first.
+/// Lowers the group's raise by the nodes just ordered, so that the rest is not raised elsewhere again: the autoscaler asks one group after
+/// the other by what it read before the first.
 fn lower_raise(memory: &mut Memory, catalogue: &Catalogue, group: &NodeGroupId, nodes: u32) {
     let pool = catalogue.groups.get(group).map(|group| &group.pool);
     let Some(known) = pool.and_then(|pool| memory.floors.get_mut(pool)) else { return };
@@ -229,7 +230,7 @@ pub fn decrease(memory: &mut Memory, group: &NodeGroupId, delta: i32, now: Times
     Ok(taken)
 }
 
-/// A node that was Ready and goes without ever having had a pod counts towards freezing its group: where the autoscaler's own window
+/// A node that was Ready and goes without ever having had a pod counts towards suspending its group: where the autoscaler's own window
 /// is shorter than ours, its word comes first. Of one order only the first counts: a job that its user takes back leaves many. In a pool
 /// with a warm floor none does: it may have been free for the floor, which orders through buffers do not say.
 fn count_unused(memory: &mut Memory, catalogue: &Catalogue, id: RecordId) {

@@ -42,7 +42,7 @@ pub(super) struct Changes<'a> {
     pub(super) memory: Memory,
     /// Where each record stands.
     index: Index<'a>,
-    /// Machines of Stoker's that may not be those of a record that waits for them or has them: all others go on as they are.
+    /// Machines that may have to be ended: they have no record, or are not their record's machine any more.
     pub(super) strays: BTreeSet<ProviderId>,
     /// What is announced of machines.
     pub(super) notices: Notices,
@@ -133,22 +133,18 @@ impl<'a> Changes<'a> {
 
     /// Changes a record's state.
     pub(super) fn set_state(&mut self, pass: &Pass<'a>, id: RecordId, state: State) {
-        let Some(record) = self.memory.records.get_mut(&id) else { return };
-        self.counted.take();
-        let record = Arc::make_mut(record);
+        let Some(record) = self.memory.records.get(&id) else { return };
         self.strays.extend(record.instance().cloned());
-        record.state = state;
-        self.index.set(IndexEntry::of(record, &pass.groups, &pass.machines));
+        self.edit(pass, id, |record| record.state = state);
     }
 
-    /// Changes a record in what neither names its machine nor counts under a limit.
-    pub(super) fn edit(&mut self, id: RecordId, edit: impl FnOnce(&mut Record)) {
+    /// Changes a record: the only way to do so.
+    pub(super) fn edit(&mut self, pass: &Pass<'a>, id: RecordId, edit: impl FnOnce(&mut Record)) {
         let Some(record) = self.memory.records.get_mut(&id) else { return };
         let record = Arc::make_mut(record);
         edit(record);
-        if let Some(entry) = self.index.get_mut(id) {
-            entry.update(record);
-        }
+        self.counted.take();
+        self.index.set(IndexEntry::of(record, &pass.groups, &pass.machines));
     }
 
     /// Adds a record that was made for a machine without one.

@@ -23,7 +23,7 @@ pub(super) fn noticed<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, made: &Pro
     reclaimed(pass, changes, &market.place);
 }
 
-/// A machine that the cloud takes back after all not. Its market is left alone all the same: the cloud was short of it.
+/// A reclaim notice that was withdrawn. The market is left alone all the same: the cloud was short of it.
 pub(super) fn withdrawn(changes: &mut Changes<'_>, made: &ProviderId, market: &Market) {
     if let Some(known) = changes.memory.spot.get_mut(&market.place).filter(|known| known.noticed.contains(made)) {
         let known = Arc::make_mut(known);

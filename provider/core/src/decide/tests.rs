@@ -295,7 +295,7 @@ fn an_incomplete_inventory_says_nothing_about_what_it_leaves_out() {
     let plan = world.pass();
     assert_eq!(world.target(GROUP_A), 1);
     let limits = &plan.limits[&World::group(GROUP_A)];
-    assert_eq!(limits.max, limits.target, "and freezes the supplier's groups");
+    assert_eq!(limits.max, limits.target, "and stops the growth of the supplier's groups");
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn a_launch_cancelled_under_way_ends_the_machine_when_it_appears() {
 }
 
 #[test]
-fn three_nodes_in_a_row_without_a_pod_freeze_the_group() {
+fn three_nodes_in_a_row_without_a_pod_suspend_the_group() {
     let mut world = World::new();
     world.increase(GROUP_A, 3);
     world.pass();

@@ -74,7 +74,7 @@ pub(super) fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         changes.memory.probe_history.insert(id, Arc::new(known));
     }
     for (id, judged) in updates {
-        changes.edit(id, |record| record.judged = judged);
+        changes.edit(pass, id, |record| record.judged = judged);
     }
 }
 
@@ -111,7 +111,7 @@ fn unseen(pass: &Pass<'_>, changes: &Changes<'_>, record: &Record, entry: &Index
         State::Wanted | State::Launching { .. } | State::Failed { .. } | State::Cancelled { .. } => None,
         State::Deleting { .. } => Some(found(Verdict::Draining, Reason::Disruption)),
         State::Booting { .. } => Some(found(Verdict::Booting, Reason::NotJoined)),
-        State::Registered { .. } if goes(changes, record) => Some(found(Verdict::Draining, Reason::Disruption)),
+        State::Registered { .. } if changes.memory.is_draining(record.id) => Some(found(Verdict::Draining, Reason::Disruption)),
         State::Registered { .. } => {
             let node = entry.node()?;
             entry.is_judged().then(|| by_pods(node, found(Verdict::Warm, Reason::NoPods), pass.now))
@@ -119,14 +119,9 @@ fn unseen(pass: &Pass<'_>, changes: &Changes<'_>, record: &Record, entry: &Index
     }
 }
 
-fn goes(changes: &Changes<'_>, record: &Record) -> bool {
-    changes.memory.disruptions.get(&record.id).is_some_and(|disruption| disruption.is_open())
-}
-
-/// Whether a record's node is drained because the cloud takes it back.
-fn is_taken_back(changes: &Changes<'_>, record: &Record) -> bool {
-    let why = changes.memory.disruptions.get(&record.id).map(|disruption| &disruption.why);
-    matches!(why, Some(DrainReason::Reclaimed { .. }))
+/// Why a record's node is being drained; `None` where it is not.
+fn drained_for<'c>(changes: &'c Changes<'_>, record: &Record) -> Option<&'c DrainReason> {
+    changes.memory.disruptions.get(&record.id).filter(|disruption| disruption.is_open()).map(|disruption| &disruption.why)
 }
 
 /// The verdict by pods alone; `free` where none holds the node.
@@ -154,16 +149,17 @@ fn seen(
     lapses: &Lapses,
     due: &mut Vec<Timestamp>,
 ) -> Found {
-    look.history.by_pods = matches!(look.sight, GpuActivity::Unclear(_)) && lapses.cover(&look.pool.name, &look.history);
-    if goes(changes, record) {
+    look.history.by_pods = matches!(look.activity, GpuActivity::Unclear(_)) && lapses.cover(&look.pool.name, &look.history);
+    if let Some(why) = drained_for(changes, record) {
+        let is_reclaimed = matches!(why, DrainReason::Reclaimed { .. });
         // A broken GPU can often not be read, and a notice that is withdrawn after pods were evicted leaves nothing else to end the node.
-        look.history.by_pods |= is_taken_back(changes, record) && unhealthy(record, look, pass.now, due).is_some();
+        look.history.by_pods |= is_reclaimed && unhealthy(record, look, pass.now, due).is_some();
         return found(Verdict::Draining, Reason::Disruption);
     }
     if let Some(found) = unhealthy(record, look, pass.now, due) {
         return found;
     }
-    let (node, sight, now) = (look.node, look.sight, pass.now);
+    let (node, activity, now) = (look.node, look.activity, pass.now);
     let mut wait_until = |at: Timestamp| {
         due.extend((at > now).then_some(at));
         at > now
@@ -172,12 +168,12 @@ fn seen(
         look.history.started = true;
         return with_pods(record, look, now, wait_until);
     }
-    if let GpuActivity::Active(gpu) = sight {
+    if let GpuActivity::Active(gpu) = activity {
         look.history.started = true;
         return found(Verdict::Busy, Reason::Active { gpu: gpu.clone() });
     }
     let free_since = look.history.free_since();
-    let untold_since = look.history.untold_since.unwrap_or(now);
+    let unclear_since = look.history.unclear_since.unwrap_or(now);
     if look.history.by_pods {
         // What was at work when its probe fell silent has not been free before: its window begins then.
         let since = look.history.no_pods_since.max(look.history.was_quiet_since.or(look.history.silent_since));
@@ -195,13 +191,13 @@ fn seen(
         return found(Verdict::Booting, why);
     }
     let known = record.judged.as_ref();
-    match sight {
+    match activity {
         GpuActivity::Unclear(why) if !look.history.started => {
             let verdict = if wait_until(start_by) { Verdict::Booting } else { Verdict::Unknown };
             found(verdict, why.reason())
         }
         GpuActivity::Unclear(why) => match known {
-            Some(known) if known.verdict != Verdict::Unknown && wait_until(why.unknown_from(untold_since)) => {
+            Some(known) if known.verdict != Verdict::Unknown && wait_until(why.unknown_from(unclear_since)) => {
                 // What nobody can look at for a moment is as it was. A pod that held it has gone.
                 let verdict = if known.verdict == Verdict::Held { Verdict::Busy } else { known.verdict };
                 Found { since: free_since.filter(|_| verdict.is_free()), ..found(verdict, known.why.clone()) }
@@ -231,12 +227,12 @@ fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: i
     let held_from = history.held_since().map(|since| after(since, look.pool.held_after));
     let known = record.judged.as_ref();
     let was = known.map(|known| known.verdict);
-    match look.sight {
+    match look.activity {
         GpuActivity::Quiet(_) if held_from.is_some_and(|from| !wait_until(from)) => found(Verdict::Held, holders(look.node)),
         GpuActivity::Unclear(why)
             if !history.by_pods && was == Some(Verdict::Held) && held_from.is_some_and(|from| from <= now) =>
         {
-            let unknown_from = why.unknown_from(history.untold_since.unwrap_or(now));
+            let unknown_from = why.unknown_from(history.unclear_since.unwrap_or(now));
             if wait_until(unknown_from) {
                 found(Verdict::Held, holders(look.node))
             } else {
@@ -258,7 +254,7 @@ fn with_pods(record: &Record, look: &Look<'_>, now: Timestamp, mut wait_until: i
 /// The verdict on a node whose hardware is not fit for work; `None` where it is.
 fn unhealthy(record: &Record, look: &mut Look<'_>, now: Timestamp, due: &mut Vec<Timestamp>) -> Option<Found> {
     let known = record.judged.as_ref().filter(|known| known.verdict == Verdict::Unhealthy);
-    let free = !look.busy && !matches!(look.sight, GpuActivity::Active(_));
+    let free = !look.busy && !matches!(look.activity, GpuActivity::Active(_));
     let fault = look.seen.and_then(|seen| fault(seen, free, look.ready_at, look.history.started, now));
     let Some(fault) = fault else {
         look.history.fault_since = None;

@@ -194,6 +194,11 @@ fn own_windows(free: &Free, rules: &Stabilization, grew_at: Option<Timestamp>, w
     }
 }
 
+/// A free node, and what keeps it by itself.
+type Window<'s> = (&'s Free, Option<HoldFor>);
+
+/// What becomes of a pool's free nodes: those that the floor wants stay, then those whose windows are open, and of the others as many go
+/// as may go at a time.
 fn fate(
     pass: &Pass<'_>,
     changes: &Changes<'_>,
@@ -205,49 +210,76 @@ fn fate(
 ) -> Fate {
     let now = pass.now;
     let mut fate = Fate::default();
-    // What costs money and goes is gone when its record is.
-    let going = stock.going.iter().filter(|(id, until)| *until > now && !paid.contains(id)).map(|(_, until)| *until).max();
-    let Some(rules) = &pool.stabilization else {
-        // Written by a release that had no windows: only what is paid for waits.
-        let floor_needs_all = usage.nodes.get(&pool.name).is_none_or(|nodes| *nodes <= pool.limits.min_nodes);
-        let goes = |free: &Free| !paid.contains(&free.id) && free.ours && !free.closed;
-        let waits_for = |free: &Free| goes(free).then(|| after(free.since, GOES_WITHIN));
-        let last = stock.free.iter().filter_map(waits_for).chain(going).max();
-        if let Some(last) = last.filter(|at| *at > now && !floor_needs_all && !paid.is_empty()) {
-            fate.kept = stock.free.iter().filter(|free| paid.contains(&free.id)).map(|free| (free.id, HoldFor::Paid)).collect();
-            fate.look_again_at = (last < Timestamp::MAX).then_some(last);
-        }
-        return fate;
-    };
+    let Some(rules) = &pool.stabilization else { return without_windows(usage, pool, stock, paid, now) };
     released.grew_at = released.grew_at.max(stock.grew_at);
     released.grew_at = released.grew_at.filter(|at| after(*at, rules.after_scale_up) > now);
-    let mut order: Vec<(&Free, Option<HoldFor>)> = Vec::with_capacity(stock.free.len());
-    let mut doubtful: Vec<(&Free, Option<HoldFor>)> = Vec::new();
-    for free in stock.free.iter().filter(|free| free.ours) {
-        let why = own_windows(free, rules, released.grew_at, pool.waiting).filter(|why| why.until() > Some(now));
-        if free.proven { &mut order } else { &mut doubtful }.push((free, why));
+    let windows = |free: &Free| own_windows(free, rules, released.grew_at, pool.waiting).filter(|why| why.until() > Some(now));
+    let (mut order, doubtful) = by_saving(stock, paid, windows);
+    let lacking = keep_floor(pass, changes, pool, stock, &mut order, &mut fate);
+    let doubted = keep_doubtful(doubtful, lacking, now, &mut fate);
+    let paid_wait_until = paid_wait_until(stock, &order, paid, now);
+    let surplus = floors::surplus(usage, &pool.name);
+    let due = keep_windows(order, paid, paid_wait_until.is_some(), surplus, &mut fate);
+    fate.look_again_at = paid_wait_until.filter(|at| *at < Timestamp::MAX && !paid.is_empty());
+    release(pass, changes, usage, (pool, rules, stock), due, released, &mut fate);
+    let moments = fate.kept.iter().filter_map(|(_, why)| why.until()).chain(fate.look_again_at).chain(doubted);
+    fate.look_again_at = moments.min();
+    fate
+}
+
+/// What becomes of the free nodes of a pool without windows: what is paid for waits until what costs money has gone.
+fn without_windows(usage: &Usage, pool: &Pool, stock: &FreeNodes, paid: &LookupSet<RecordId>, now: Timestamp) -> Fate {
+    let mut fate = Fate::default();
+    let floor_needs_all = usage.nodes.get(&pool.name).is_none_or(|nodes| *nodes <= pool.limits.min_nodes);
+    let goes = |free: &&Free| !paid.contains(&free.id) && free.ours && !free.closed;
+    let waits_for = stock.free.iter().filter(goes).map(|free| after(free.since, GOES_WITHIN));
+    let last = waits_for.chain(going(stock, paid, now)).max();
+    if let Some(last) = last.filter(|at| *at > now && !floor_needs_all && !paid.is_empty()) {
+        fate.kept = stock.free.iter().filter(|free| paid.contains(&free.id)).map(|free| (free.id, HoldFor::Paid)).collect();
+        fate.look_again_at = (last < Timestamp::MAX).then_some(last);
     }
-    // What saves most first. Of equals, kept capacity stays, which may not come back, and then the older, which has proven itself.
+    fate
+}
+
+/// Until when others wait for the nodes that cost money and are on their way out: each is gone when its record is.
+fn going(stock: &FreeNodes, paid: &LookupSet<RecordId>, now: Timestamp) -> impl Iterator<Item = Timestamp> {
+    stock.going.iter().filter(move |(id, until)| *until > now && !paid.contains(id)).map(|(_, until)| *until)
+}
+
+/// The free nodes of Stoker's, what saves most first; and those that nobody can tell to be free.
+///
+/// Of equals, kept capacity stays, which may not come back, and then the older, which has proven itself.
+fn by_saving<'s>(
+    stock: &'s FreeNodes,
+    paid: &LookupSet<RecordId>,
+    windows: impl Fn(&Free) -> Option<HoldFor>,
+) -> (Vec<Window<'s>>, Vec<Window<'s>>) {
+    let ours = stock.free.iter().filter(|free| free.ours).map(|free| (free, windows(free)));
+    let (mut order, doubtful): (Vec<Window<'_>>, Vec<_>) = ours.partition(|(free, _)| free.proven);
     order.sort_by_key(|(free, _)| {
         (paid.contains(&free.id), Reverse(free.price), free.capacity == CapacityType::Reserved, Reverse(free.id))
     });
+    (order, doubtful)
+}
+
+/// Keeps what the floor wants, and takes it out of `order`: what saves least, and what no pod can use only for want of others. How many
+/// nodes the floor still lacks.
+fn keep_floor(
+    pass: &Pass<'_>,
+    changes: &Changes<'_>,
+    pool: &Pool,
+    stock: &FreeNodes,
+    order: &mut Vec<Window<'_>>,
+    fate: &mut Fate,
+) -> usize {
     let theirs = stock.free.iter().filter(|free| free.proven && !free.ours).count();
-    let staying = stock.others.saturating_add(u32::try_from(theirs).unwrap_or(u32::MAX));
-    let warm = floors::wanted(pass, changes, &pool.name).saturating_sub(u32::try_from(theirs).unwrap_or(u32::MAX));
-    let floor = usize::try_from(pool.limits.min_nodes.saturating_sub(staying).max(warm)).unwrap_or(usize::MAX);
-    // The floor keeps what saves least; what no pod can use only for want of others.
+    let theirs = u32::try_from(theirs).unwrap_or(u32::MAX);
+    let warm = floors::wanted(pass, changes, &pool.name).saturating_sub(theirs);
+    let floor = pool.limits.min_nodes.saturating_sub(stock.others.saturating_add(theirs)).max(warm);
+    let floor = usize::try_from(floor).unwrap_or(usize::MAX);
     let open = order.iter().rev().filter(|(free, _)| !free.closed);
     let by_use = open.chain(order.iter().rev().filter(|(free, _)| free.closed));
     let of_floor: LookupSet<RecordId> = by_use.take(floor).map(|(free, _)| free.id).collect();
-    // What counts for the floor while it is not Ready is kept for it as well: else it went when it is back, and another came.
-    let mut lacking = floor.saturating_sub(of_floor.len());
-    let mut doubted = Vec::new();
-    for (free, why) in doubtful {
-        let until = free.doubted_until.filter(|until| *until > now && lacking > 0);
-        lacking -= usize::from(until.is_some());
-        doubted.extend(until);
-        fate.kept.extend(why.or(until.map(|_| HoldFor::Floor)).map(|why| (free.id, why)));
-    }
     let buffered = pool.warm_floor.as_ref().is_some_and(|floor| floor.is_kept_by_buffers(pass.snapshot.buffers));
     order.retain(|(free, why)| {
         let kept = of_floor.contains(&free.id);
@@ -257,33 +289,54 @@ fn fate(
         }
         !kept
     });
-    // What costs money and is yet to go, or was released and may be removed at any moment.
-    let yet_to_go = |(free, _): &(&Free, Option<HoldFor>)| match free.idle_since {
+    floor.saturating_sub(of_floor.len())
+}
+
+/// Keeps what counts for the floor while it is not Ready: else it went when it is back, and another came. Until when it counts.
+fn keep_doubtful(doubtful: Vec<Window<'_>>, mut lacking: usize, now: Timestamp, fate: &mut Fate) -> Vec<Timestamp> {
+    let mut doubted = Vec::new();
+    for (free, why) in doubtful {
+        let until = free.doubted_until.filter(|until| *until > now && lacking > 0);
+        lacking -= usize::from(until.is_some());
+        doubted.extend(until);
+        fate.kept.extend(why.or(until.map(|_| HoldFor::Floor)).map(|why| (free.id, why)));
+    }
+    doubted
+}
+
+/// Until when what is paid for waits: for what costs money and is yet to go, or was released and may be removed at any moment.
+fn paid_wait_until(stock: &FreeNodes, order: &[Window<'_>], paid: &LookupSet<RecordId>, now: Timestamp) -> Option<Timestamp> {
+    let yet_to_go = |(free, _): &Window<'_>| match free.idle_since {
         _ if free.closed || paid.contains(&free.id) => None,
         Some(since) => Some(after(since, GOES_WITHIN)).filter(|at| *at > now),
         None => Some(Timestamp::MAX),
     };
-    let paid_wait_until = order.iter().filter_map(yet_to_go).chain(going).max();
+    order.iter().filter_map(yet_to_go).chain(going(stock, paid, now)).max()
+}
+
+/// Keeps the nodes whose windows are open, and what is paid for as long as it waits for others. The rest, which is due to go.
+fn keep_windows<'s>(
+    order: Vec<Window<'s>>,
+    paid: &LookupSet<RecordId>,
+    paid_waits: bool,
+    mut surplus: u32,
+    fate: &mut Fate,
+) -> Vec<&'s Free> {
     let mut due = Vec::new();
-    let mut surplus = floors::surplus(usage, &pool.name);
     for (free, why) in order {
         let paid = paid.contains(&free.id);
         let why = if surplus > 0 && !paid {
             surplus -= 1;
             None
         } else {
-            (paid_wait_until.is_some() && paid).then_some(HoldFor::Paid).or(why)
+            (paid_waits && paid).then_some(HoldFor::Paid).or(why)
         };
         match why {
             Some(why) => fate.kept.push((free.id, why)),
             None => due.push(free),
         }
     }
-    fate.look_again_at = paid_wait_until.filter(|at| *at < Timestamp::MAX && !paid.is_empty());
-    release(pass, changes, usage, (pool, rules, stock), due, released, &mut fate);
-    let moments = fate.kept.iter().filter_map(|(_, why)| why.until()).chain(fate.look_again_at).chain(doubted);
-    fate.look_again_at = moments.min();
-    fate
+    due
 }
 
 /// Releases those whose turn it is, of nodes whose windows are over, in this order.
@@ -345,6 +398,6 @@ fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, stock: &FreeNodes, fate
         if judged.verdict == verdict && judged.since == since && judged.why == why {
             continue;
         }
-        changes.edit(free.id, |record| record.judged = Some(Judged { verdict, why, since }));
+        changes.edit(pass, free.id, |record| record.judged = Some(Judged { verdict, why, since }));
     }
 }

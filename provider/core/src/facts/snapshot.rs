@@ -93,9 +93,9 @@ pub struct NodeFacts {
     pub scale_down_disabled: Hold,
     /// Whether it takes new pods.
     pub cordon: Cordon,
-    /// What it bears of our verdict; `None` where that is nothing.
+    /// What it shows of the verdict; `None` where that is nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub borne: Option<Arc<ShownStatus>>,
+    pub shown: Option<Arc<ShownStatus>>,
 }
 
 impl NodeFacts {
@@ -105,9 +105,9 @@ impl NodeFacts {
         let clamp = |at: Timestamp, known: Option<Timestamp>| if at > now { known.unwrap_or(now) } else { at };
         self.created_at = clamp(self.created_at, known.map(|known| known.created_at));
         self.ready_since = self.ready_since.map(|at| clamp(at, known.and_then(|known| known.ready_since)));
-        let told_at = |facts: &Self| facts.borne.as_ref()?.condition.as_ref()?.told_at;
+        let told_at = |facts: &Self| facts.shown.as_ref()?.condition.as_ref()?.told_at;
         if told_at(&self).is_some_and(|at| at > now)
-            && let Some(condition) = self.borne.as_mut().and_then(|borne| Arc::make_mut(borne).condition.as_mut())
+            && let Some(condition) = self.shown.as_mut().and_then(|shown| Arc::make_mut(shown).condition.as_mut())
         {
             condition.told_at = known.and_then(told_at).or(Some(now));
         }

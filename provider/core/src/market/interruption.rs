@@ -45,7 +45,7 @@ pub fn gone_by(end: Timestamp) -> Timestamp {
 /// Who told that a machine is taken back, and so can take that back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Teller {
+pub enum NoticeSource {
     /// The supplier's inventory.
     Supplier,
     /// The probe on the machine.

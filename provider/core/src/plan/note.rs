@@ -82,14 +82,14 @@ pub enum Note {
         /// Its group, as its key says.
         group: NodeGroupId,
     },
-    /// A group is frozen: no pod joined its last nodes.
+    /// A group is suspended: no pod joined its last nodes.
     Suspended {
         /// The group.
         group: NodeGroupId,
         /// So many nodes in a row.
         nodes: u32,
     },
-    /// A frozen group may grow again.
+    /// A suspended group may grow again.
     Resumed {
         /// The group.
         group: NodeGroupId,
@@ -253,8 +253,8 @@ impl Note {
             Self::Lost { .. } => "NodeLost",
             Self::Adopted { .. } => "NodeAdopted",
             Self::Orphan { .. } => "OrphanFound",
-            Self::Suspended { .. } => "GroupFrozen",
-            Self::Resumed { .. } => "GroupThawed",
+            Self::Suspended { .. } => "GroupSuspended",
+            Self::Resumed { .. } => "GroupResumed",
             Self::Disruption { .. } => "NodeLeaving",
             Self::DrainAbandoned { .. } => "NodeStays",
             Self::NodeCordoned { .. } => "NodeClosed",

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::UsdMicros;
-use crate::market::interruption::{Teller, gone_by};
+use crate::market::interruption::{NoticeSource, gone_by};
 use crate::market::offer::Market;
 use crate::state::node_verdict::Reason;
 
@@ -72,7 +72,7 @@ pub enum DrainReason {
         /// When it will be gone.
         at: Timestamp,
         /// Who told.
-        told_by: Teller,
+        told_by: NoticeSource,
     },
     /// Its hardware is not fit for work.
     Unhealthy {

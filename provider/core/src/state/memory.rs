@@ -115,7 +115,7 @@ pub struct GroupMemory {
     pub unused: u32,
     /// The order of the last node that the autoscaler deleted before any pod came.
     pub unused_order: Option<OrderId>,
-    /// Frozen since then, because too many nodes in a row stayed without a pod.
+    /// Suspended since then, because too many nodes in a row stayed without a pod.
     pub suspended_since: Option<Timestamp>,
 }
 
@@ -157,6 +157,11 @@ impl Memory {
     pub fn target(&self, group: &NodeGroupId) -> u32 {
         let n = self.records.values().filter(|r| r.group == *group && r.counts()).count();
         u32::try_from(n).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a record's node is being drained.
+    pub fn is_draining(&self, record: RecordId) -> bool {
+        self.disruptions.get(&record).is_some_and(|disruption| disruption.is_open())
     }
 
     /// Takes the next record number.

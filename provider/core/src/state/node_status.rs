@@ -146,7 +146,7 @@ mod tests {
         Judged { verdict, why, since: at("2026-11-01T00:00:00.4Z") }
     }
 
-    fn borne() -> ShownStatus {
+    fn shown() -> ShownStatus {
         let condition = Condition {
             status: "False".into(),
             reason: "GpuBusy".into(),
@@ -160,42 +160,42 @@ mod tests {
     #[test]
     fn what_is_told_is_what_is_borne_after() {
         let busy = judged(Verdict::Busy, Reason::Pods);
-        assert_eq!(ShownStatus::of(Some(&busy), at("2026-11-01T00:10:00.9Z")), Some(borne()));
+        assert_eq!(ShownStatus::of(Some(&busy), at("2026-11-01T00:10:00.9Z")), Some(shown()));
         assert_eq!(ShownStatus::of(None, at("2026-11-01T00:10:00Z")), None);
     }
 
     #[test]
     fn what_is_borne_is_compared_part_by_part() {
         let busy = judged(Verdict::Busy, Reason::Pods);
-        assert_eq!(borne().compare(Some(&busy)), StatusMatch::Same);
-        assert_eq!(borne().compare(Some(&Judged { why: Reason::NoPods, ..busy.clone() })), StatusMatch::OtherReason);
-        let mut longer = borne();
+        assert_eq!(shown().compare(Some(&busy)), StatusMatch::Same);
+        assert_eq!(shown().compare(Some(&Judged { why: Reason::NoPods, ..busy.clone() })), StatusMatch::OtherReason);
+        let mut longer = shown();
         let message = &mut longer.condition.as_mut().unwrap().message;
         *message = format!("{}!", &**message).into();
         assert_eq!(longer.compare(Some(&busy)), StatusMatch::OtherReason);
         let later = Judged { since: at("2026-11-01T00:00:01Z"), ..busy.clone() };
-        assert_eq!(borne().compare(Some(&later)), StatusMatch::OtherReason);
-        assert_eq!(borne().compare(Some(&judged(Verdict::Held, Reason::Pods))), StatusMatch::Other);
-        assert_eq!(borne().compare(None), StatusMatch::Other);
+        assert_eq!(shown().compare(Some(&later)), StatusMatch::OtherReason);
+        assert_eq!(shown().compare(Some(&judged(Verdict::Held, Reason::Pods))), StatusMatch::Other);
+        assert_eq!(shown().compare(None), StatusMatch::Other);
         assert_eq!(ShownStatus::default().compare(None), StatusMatch::Same);
         let broken: [fn(&mut ShownStatus); 5] = [
-            |borne| borne.word = None,
-            |borne| borne.word = Some("free".into()),
-            |borne| borne.condition = None,
-            |borne| borne.condition.as_mut().unwrap().status = "True".into(),
-            |borne| borne.condition.as_mut().unwrap().reason = "GpuWarm".into(),
+            |shown| shown.word = None,
+            |shown| shown.word = Some("free".into()),
+            |shown| shown.condition = None,
+            |shown| shown.condition.as_mut().unwrap().status = "True".into(),
+            |shown| shown.condition.as_mut().unwrap().reason = "GpuWarm".into(),
         ];
         for (n, change) in broken.into_iter().enumerate() {
-            let mut borne = borne();
-            change(&mut borne);
-            assert_eq!(borne.compare(Some(&busy)), StatusMatch::Other, "{n}");
+            let mut shown = shown();
+            change(&mut shown);
+            assert_eq!(shown.compare(Some(&busy)), StatusMatch::Other, "{n}");
         }
     }
 
     #[test]
     fn the_same_verdict_is_told_anew_after_five_minutes_only() {
-        assert_eq!(borne().retell_at(at("2026-11-01T00:14:59Z")), Some(at("2026-11-01T00:15:00Z")));
-        assert_eq!(borne().retell_at(at("2026-11-01T00:15:00Z")), None);
+        assert_eq!(shown().retell_at(at("2026-11-01T00:14:59Z")), Some(at("2026-11-01T00:15:00Z")));
+        assert_eq!(shown().retell_at(at("2026-11-01T00:15:00Z")), None);
         assert_eq!(ShownStatus::default().retell_at(at("2026-11-01T00:00:00Z")), None);
     }
 
@@ -204,8 +204,8 @@ mod tests {
         for verdict in Verdict::ALL {
             assert_eq!(status(verdict) == "True", verdict.is_free(), "{verdict}");
             assert_eq!(reason(verdict).to_lowercase(), format!("gpu{verdict}"));
-            let borne = ShownStatus { word: Some(verdict.as_str().into()), condition: None };
-            assert_eq!(borne.verdict(), Some(verdict));
+            let shown = ShownStatus { word: Some(verdict.as_str().into()), condition: None };
+            assert_eq!(shown.verdict(), Some(verdict));
         }
         assert_eq!(ShownStatus { word: Some("fine".into()), condition: None }.verdict(), None);
     }

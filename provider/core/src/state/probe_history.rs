@@ -59,7 +59,7 @@ pub struct ProbeHistory {
     pub holding: Option<Holding>,
     /// Since when it cannot be told whether its GPUs are at work; `None` while it can.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub untold_since: Option<Timestamp>,
+    pub unclear_since: Option<Timestamp>,
     /// While it cannot be told: since when its GPUs had been quiet when it was last told; `None` where one was at work, or nothing was ever told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub was_quiet_since: Option<Timestamp>,
@@ -96,7 +96,7 @@ impl Holding {
 impl ProbeHistory {
     /// Whether nothing tells, at this moment, what it does. Its verdict may stand for a while.
     pub const fn is_untold(&self) -> bool {
-        self.untold_since.is_some() && !self.by_pods
+        self.unclear_since.is_some() && !self.by_pods
     }
 
     /// Since when nothing holds it: no pod, and no GPU at work. `None` while something does, or may.

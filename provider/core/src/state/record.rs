@@ -81,7 +81,7 @@ pub enum PodsSeen {
     NotYet,
     /// At least one.
     Seen,
-    /// None in time: the node counts towards freezing its group.
+    /// None in time: the node counts towards suspending its group.
     TooLate,
 }
 

@@ -198,7 +198,7 @@ mod tests {
             gpu_pods: pods.iter().map(ToString::to_string).collect::<BTreeSet<_>>(),
             scale_down_disabled: Hold::None,
             cordon: Cordon::None,
-            borne: None,
+            shown: None,
         };
         (name, Arc::new(facts))
     }

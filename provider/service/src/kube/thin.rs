@@ -45,7 +45,7 @@ pub struct NodeRow {
     pub(crate) marked: bool,
     pub(crate) cordon: Cordon,
     /// What it bears of our verdict; `None` where that is nothing.
-    pub(crate) borne: Option<ShownStatus>,
+    pub(crate) shown: Option<ShownStatus>,
     /// The images that it lists.
     pub(crate) images: ListedImages,
 }

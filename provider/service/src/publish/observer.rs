@@ -124,10 +124,12 @@ fn tell_action(decision: &str, action: &Action) {
 fn gauges(view: &View) -> PublishedView {
     let mut shown = PublishedView::default();
     for (id, group) in &view.groups {
-        let frozen = view.memory.groups.get(id).is_some_and(|g| g.suspended_since.is_some());
+        let suspended = view.memory.groups.get(id).is_some_and(|g| g.suspended_since.is_some());
         let limits = &group.limits;
         let pool = group.group.pool.clone();
-        shown.groups.insert(id.clone(), GroupGauges { pool, target: limits.target, min: limits.min, max: limits.max, frozen });
+        shown
+            .groups
+            .insert(id.clone(), GroupGauges { pool, target: limits.target, min: limits.min, max: limits.max, suspended });
     }
     let mut spend: BTreeMap<_, stoker_core::base::units::UsdPerHour> = BTreeMap::new();
     for record in view.memory.records.values() {

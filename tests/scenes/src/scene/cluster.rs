@@ -317,7 +317,7 @@ impl Scene {
                     (true, true) => Hold::Ours,
                     (true, false) => Hold::Theirs,
                 },
-                borne: None,
+                shown: None,
                 cordon: match (node.unschedulable, closed) {
                     (true, true) => Cordon::Ours,
                     (true, false) => Cordon::Theirs,

@@ -100,9 +100,9 @@ fn answers_get_lost() {
     end(&scene, "answers_get_lost");
 }
 
-/// Pods never join a group's nodes, although they were asked for: after three the group is frozen, and an alarm says so.
+/// Pods never join a group's nodes, although they were asked for: after three the group is suspended, and an alarm says so.
 #[test]
-fn a_group_is_frozen() {
+fn a_group_is_suspended() {
     let mut scene = Scene::new(PLAIN);
     for n in 0..4 {
         // Each user gives up just before the node is there.
@@ -113,8 +113,8 @@ fn a_group_is_frozen() {
         }
         scene.run("40m");
     }
-    assert!(!scene.told(&["ALARM", "GroupFrozen"]).is_empty());
-    end(&scene, "a_group_is_frozen");
+    assert!(!scene.told(&["ALARM", "GroupSuspended"]).is_empty());
+    end(&scene, "a_group_is_suspended");
 }
 
 /// The inventory cannot be read: nothing is bought where it could be bought twice, nothing that runs is touched, and when it can be read

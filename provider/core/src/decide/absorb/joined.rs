@@ -106,7 +106,7 @@ fn see_pods<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, id: RecordId) {
     let busy = record.instance().and_then(|i| pass.node(i)).is_some_and(|n| n.is_busy());
     if busy {
         let group = record.group.clone();
-        changes.edit(id, |record| record.pods = PodsSeen::Seen);
+        changes.edit(pass, id, |record| record.pods = PodsSeen::Seen);
         if let Some(remembered) = changes.memory.groups.get_mut(&group)
             && (remembered.unused > 0 || remembered.suspended_since.is_some())
         {

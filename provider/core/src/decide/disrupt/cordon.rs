@@ -100,7 +100,7 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         changes.look_again_at(until);
     }
     for (record, node, provider_id, cordon) in close {
-        let goes = changes.memory.disruptions.get(&record).is_some_and(|disruption| disruption.is_open());
+        let goes = changes.memory.is_draining(record);
         if cordon == Cordon::None && !goes {
             changes.actions.push(Action::Drain { record, node, provider_id, evict: Evict::Nobody, gone_by: None });
         }

@@ -18,6 +18,7 @@ use crate::market::price::{Entry, NoSignal, Quote, QuoteKind};
 use crate::plan::Evict;
 use crate::policy::UnknownQuota;
 use crate::policy::rules::health::UnhealthyAction;
+use crate::state::disruption::{Disruption, DrainReason, Stage};
 use crate::state::record::Purchase;
 
 pub(super) fn violations(verified: Verified) -> Vec<Violation> {
@@ -350,6 +351,15 @@ fn panicked() -> Vec<Violation> {
     world.delete(GROUP_A, &["node-0"]).unwrap();
     let (snapshot, shown) = (world.snapshot(), Default::default());
     let of = without_decision(String::new(), &world.memory, shown, (&snapshot, &world.catalogue), (DecisionId(1), world.now));
+    assert!(matches!(&of.plan.actions[..], [Action::Terminate { .. }]), "{:?}", of.plan.actions);
+    // A drain that was given up is none of Stoker's endings.
+    let (id, at) = (*world.memory.records.keys().next().unwrap(), world.now);
+    let stage = Stage::DrainAbandoned { until: at + minutes(60) };
+    let why = DrainReason::CapacityEnds { commitment: "kept".to_owned(), at };
+    let given_up = Disruption { why, since: at, stage, asked: false, pods: BTreeSet::new() };
+    world.memory.disruptions.insert(id, Arc::new(given_up));
+    let of =
+        without_decision(String::new(), &world.memory, Default::default(), (&snapshot, &world.catalogue), (DecisionId(1), at));
     assert!(matches!(&of.plan.actions[..], [Action::Terminate { .. }]), "{:?}", of.plan.actions);
     violations(verified)
 }

@@ -1,7 +1,10 @@
 //! What the autoscaler's calls do: whole or not at all, and never twice.
 
 use super::world::{GROUP_A, GROUP_B, World};
+use crate::base::units::Percent;
 use crate::decide::orders::OrderRefused;
+use crate::facts::supply::RefusalKind;
+use crate::state::record::State;
 
 #[test]
 fn an_order_beyond_a_limit_is_refused_whole_and_names_the_limit() {
@@ -90,4 +93,29 @@ fn a_node_named_with_another_group_is_refused() {
     let node = world.node_name();
     assert!(world.delete(GROUP_B, &[&node]).is_err());
     assert_eq!(world.target(GROUP_A), 1);
+}
+
+#[test]
+fn what_is_ordered_beyond_a_floor_is_not_for_it_whether_a_pass_came_between_or_not() {
+    let mut world = World::new();
+    world.policy(|policy| policy.pools[0].limits.min_nodes = 1);
+    world.pass();
+    let group = [GROUP_A, GROUP_B].into_iter().find(|group| world.limits(group).min == 1).unwrap();
+    world.increase(group, 1);
+    world.increase(group, 1);
+    let floors: Vec<bool> = world.records(group).map(|record| record.floor).collect();
+    assert_eq!(floors, [true, false]);
+}
+
+#[test]
+fn an_order_that_a_limit_stops_fails_by_that_limit_whatever_bars_the_other_markets() {
+    let mut world = World::new();
+    world.increase(GROUP_A, 1);
+    world.policy(|policy| {
+        policy.pools[0].spot.as_mut().unwrap().max_interruption = Some(Percent(1));
+        policy.quotas.iter_mut().for_each(|quota| quota.limit = 0);
+    });
+    world.pass();
+    let states: Vec<&State> = world.records(GROUP_A).map(|record| &record.state).collect();
+    assert!(matches!(states[..], [State::Failed { kind: RefusalKind::QuotaExceeded, .. }]), "{states:?}");
 }

@@ -11,7 +11,7 @@ use crate::state::node_verdict::{Reason, Verdict};
 fn do_tells(world: &mut World, plan: &Plan<Checked>) {
     for StatusUpdate { node, verdict, .. } in &plan.tells {
         let told_at = world.now;
-        world.edit_node(node, |facts| facts.borne = ShownStatus::of(verdict.as_ref(), told_at).map(Arc::new));
+        world.edit_node(node, |facts| facts.shown = ShownStatus::of(verdict.as_ref(), told_at).map(Arc::new));
     }
 }
 
@@ -44,7 +44,7 @@ fn a_node_is_told_each_change_of_its_verdict_until_it_bears_it() {
     assert_eq!(words(&world.pass()), []);
     // Somebody takes the annotation away, or writes into the condition.
     let name = node(&world);
-    world.edit_node(&name, |facts| Arc::make_mut(facts.borne.as_mut().unwrap()).word = None);
+    world.edit_node(&name, |facts| Arc::make_mut(facts.shown.as_mut().unwrap()).word = None);
     let plan = world.pass();
     assert_eq!(words(&plan), [(world.node_name(), Some(Verdict::Busy))]);
 }
@@ -57,8 +57,8 @@ fn a_reason_that_changes_alone_is_told_after_a_while() {
     let name = node(&world);
     let told_at = world.now;
     world.edit_node(&name, |facts| {
-        let borne = Arc::make_mut(facts.borne.as_mut().unwrap());
-        borne.condition.as_mut().unwrap().message = "an earlier reason".into();
+        let shown = Arc::make_mut(facts.shown.as_mut().unwrap());
+        shown.condition.as_mut().unwrap().message = "an earlier reason".into();
     });
     world.advance(minutes(4));
     let decision = decide(&world.snapshot(), &world.memory, &world.catalogue, world.now);

@@ -660,7 +660,7 @@ fn what_may_go_is_what_the_whole_history_says() {
                     world.policy(|policy| {
                         policy.pools[0].prefer = vec![if spot { CapacityType::Spot } else { CapacityType::OnDemand }];
                     });
-                    // A group whose nodes were deleted before any pod came is frozen.
+                    // A group whose nodes were deleted before any pod came is suspended.
                     if world.try_increase(GROUP_A, 1).is_err() {
                         continue;
                     }

@@ -517,7 +517,7 @@ impl World {
                 gpu_pods: BTreeSet::new(),
                 scale_down_disabled: Hold::None,
                 cordon: Cordon::None,
-                borne: None,
+                shown: None,
             };
             self.cluster.nodes.insert(made.node_name.clone(), Arc::new(facts));
             if let Some(shown) = self.probes {

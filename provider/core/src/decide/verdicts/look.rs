@@ -25,7 +25,7 @@ pub(super) struct Look<'a> {
     /// Whether GPU pods are on the node.
     pub(super) busy: bool,
     pub(super) seen: Option<&'a Seen>,
-    pub(super) sight: GpuActivity<'a>,
+    pub(super) activity: GpuActivity<'a>,
     /// When it was first Ready.
     pub(super) ready_at: Option<Timestamp>,
     pub(super) history: ProbeHistory,
@@ -58,11 +58,11 @@ pub(super) fn at_nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<Lo
         if gap && !changes.memory.lapsed.contains_key(&pool.name) {
             known.silent_since = None;
         }
-        let sight = entry.activity();
+        let activity = entry.activity();
         let busy = entry.is_busy();
-        let history = looked(known, sight, (node, busy), noted.filter(|_| !gap), now);
+        let history = looked(known, activity, (node, busy), noted.filter(|_| !gap), now);
         let (id, seen, ready_at) = (entry.id, entry.seen(), *ready_at);
-        looks.push(Look { id, pool, pool_at, node, busy, seen, sight, ready_at, history });
+        looks.push(Look { id, pool, pool_at, node, busy, seen, activity, ready_at, history });
     }
     if changes.memory.probe_history.len() > looks.len() {
         let there: BTreeSet<RecordId> = looks.iter().map(|look| look.id).collect();
@@ -83,29 +83,29 @@ pub(super) fn at_nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) -> Vec<Lo
 /// What is remembered of a node after one more look. `noted`: when it was last noted that somebody watches; `None` after a gap.
 fn looked(
     mut known: ProbeHistory,
-    sight: GpuActivity<'_>,
+    activity: GpuActivity<'_>,
     (node, busy): (&NodeFacts, bool),
     noted: Option<Timestamp>,
     now: Timestamp,
 ) -> ProbeHistory {
-    match sight {
+    match activity {
         GpuActivity::Active(_) => known.quiet_since = None,
         GpuActivity::Quiet(since) => {
             // After a gap nothing is proven of the time before, whatever is said of it.
             let since = if noted.is_some() || known == ProbeHistory::default() { since } else { now };
-            let told_until = known.untold_since.or(noted);
+            let told_until = known.unclear_since.or(noted);
             let bridged = |quiet: Timestamp| since <= quiet || told_until.is_some_and(|at| since <= after(at, BRIDGED));
             let quiet = known.quiet_since.filter(|quiet| noted.is_some() && bridged(*quiet));
             known.quiet_since = Some(quiet.unwrap_or(since));
         }
         GpuActivity::Unclear(_) => {}
     }
-    if let GpuActivity::Unclear(why) = sight {
+    if let GpuActivity::Unclear(why) = activity {
         let since = if let Unclear::Silent(since) = why { since } else { now };
-        if known.untold_since.is_none() {
+        if known.unclear_since.is_none() {
             known.was_quiet_since = known.quiet_since;
         }
-        let untold = *known.untold_since.get_or_insert(since);
+        let untold = *known.unclear_since.get_or_insert(since);
         if noted.is_none() || now > after(untold, BRIDGED) {
             known.quiet_since = None;
         }
@@ -116,11 +116,11 @@ fn looked(
             Unclear::NotYet | Unclear::Gpu(..) | Unclear::Missing => (known.heard, known.silent_since) = (true, None),
         }
     } else {
-        (known.heard, known.untold_since, known.silent_since, known.was_quiet_since) = (true, None, None, None);
+        (known.heard, known.unclear_since, known.silent_since, known.was_quiet_since) = (true, None, None, None);
     }
     if busy {
         known.no_pods_since = None;
-        known.holding = match (known.quiet_since, sight) {
+        known.holding = match (known.quiet_since, activity) {
             (Some(_), _) => {
                 let pods = Holding::fingerprint(&node.gpu_pods);
                 let same = known.holding.filter(|holding| holding.pods == pods);

@@ -104,7 +104,7 @@ fn traces(row: &NodeRow) -> Vec<Trace> {
         (Trace::Hold, is_held),
         (Trace::Cordon, row.cordon == Cordon::Ours),
         (Trace::Mark, mark_left),
-        (Trace::Verdict, row.borne.is_some()),
+        (Trace::Verdict, row.shown.is_some()),
     ];
     all.into_iter().filter(|(_, is_there)| *is_there).map(|(trace, _)| trace).collect()
 }

@@ -39,7 +39,7 @@ impl KubeAct {
     ) -> Result<(Outcome, ShownStatus), ActError> {
         for _ in 0..ATTEMPTS {
             let Some(row) = self.read(verb, node).await? else { return Ok((Outcome::Gone, ShownStatus::default())) };
-            let before = row.borne.clone().unwrap_or_default();
+            let before = row.shown.clone().unwrap_or_default();
             if !is_meant(&row) {
                 return Ok((Outcome::NotOurs, before));
             }
@@ -69,8 +69,8 @@ impl KubeAct {
 }
 
 /// What makes a Node as it was read bear that. A strategic merge: conditions are a list by type, and those of others stay as they are.
-fn patch(row: &NodeRow, borne: Option<ShownStatus>) -> Value {
-    let ShownStatus { word, condition } = borne.unwrap_or_default();
+fn patch(row: &NodeRow, shown: Option<ShownStatus>) -> Value {
+    let ShownStatus { word, condition } = shown.unwrap_or_default();
     let condition = match condition {
         Some(Condition { status, reason, message, since, told_at }) => json!({
             "type": CONDITION,

@@ -63,7 +63,7 @@ impl Table {
             Event::Apply(row) => {
                 let Some(mut facts) = self.read(row) else { return false };
                 let same = self.nodes.get(&facts.name).filter(|old| same_but_for_pods(old, &facts));
-                let same_borne = same.map(|old| old.borne == facts.borne);
+                let same_borne = same.map(|old| old.shown == facts.shown);
                 if same_borne == Some(true) {
                     return false;
                 }
@@ -199,7 +199,7 @@ impl Table {
             gpu_pods: BTreeSet::new(),
             scale_down_disabled: row.hold,
             cordon: row.cordon,
-            borne: row.borne.map(Arc::new),
+            shown: row.shown.map(Arc::new),
         };
         let known = self.nodes.get(&facts.name).map(AsRef::as_ref);
         Some(facts.happened_by(self.clock.now(), known))
@@ -209,7 +209,7 @@ impl Table {
 /// Whether they differ in their pods at most, or in what they bear.
 fn same_but_for_pods(a: &NodeFacts, b: &NodeFacts) -> bool {
     // Destructured so that a new fact cannot be forgotten here.
-    let NodeFacts { name, provider_id, group, created_at, ready_since, gpu_pods: _, scale_down_disabled, cordon, borne: _ } = a;
+    let NodeFacts { name, provider_id, group, created_at, ready_since, gpu_pods: _, scale_down_disabled, cordon, shown: _ } = a;
     (name, provider_id, group, created_at, ready_since, scale_down_disabled, cordon)
         == (&b.name, &b.provider_id, &b.group, &b.created_at, &b.ready_since, &b.scale_down_disabled, &b.cordon)
 }

@@ -76,7 +76,7 @@ fn facts_join_nodes_and_pods() {
         gpu_pods: BTreeSet::from(["ml/p".to_owned()]),
         scale_down_disabled: Hold::None,
         cordon: Cordon::None,
-        borne: None,
+        shown: None,
     };
     assert_eq!(*node_of(&facts, "a"), expected);
     assert!(!node_of(&facts, "b").is_busy());
@@ -140,7 +140,7 @@ fn a_verdict_that_a_node_bears_is_known_and_wakes_nobody() {
     assert!(!table.node(Event::Apply(read(told.clone()))));
     assert_eq!((table.take_bears(), table.take_bears()), (true, false));
     let facts = node_of(&table.facts().unwrap(), "a");
-    assert_eq!(facts.borne.as_ref().unwrap().word.as_deref(), Some("busy"));
+    assert_eq!(facts.shown.as_ref().unwrap().word.as_deref(), Some("busy"));
     assert!(!table.node(Event::Apply(read(told.clone()))));
     assert!(!table.take_bears(), "said twice");
     told["spec"]["unschedulable"] = json!(true);

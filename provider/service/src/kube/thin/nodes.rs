@@ -55,7 +55,7 @@ impl RawCondition {
         self.r#type.as_deref() == Some(kind)
     }
 
-    fn borne(&self) -> Condition {
+    fn shown(&self) -> Condition {
         let time = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
         Condition {
             status: self.status.as_deref().unwrap_or_default().into(),
@@ -78,9 +78,9 @@ impl From<RawNode> for NodeRow {
         let status = raw.status.unwrap_or_default();
         let images = ListedImages::of(&status.images.unwrap_or_default());
         let conditions = status.conditions.unwrap_or_default();
-        let borne = ShownStatus {
+        let shown = ShownStatus {
             word: annotations.verdict.map(Into::into),
-            condition: conditions.iter().find(|c| c.is(node_status::CONDITION)).map(RawCondition::borne),
+            condition: conditions.iter().find(|c| c.is(node_status::CONDITION)).map(RawCondition::shown),
         };
         let ready_since = conditions
             .into_iter()
@@ -102,7 +102,7 @@ impl From<RawNode> for NodeRow {
                 (true, true) => Cordon::Ours,
                 (true, false) => Cordon::Theirs,
             },
-            borne: Some(borne).filter(|borne| !borne.is_empty()),
+            shown: Some(shown).filter(|shown| !shown.is_empty()),
             images,
         }
     }

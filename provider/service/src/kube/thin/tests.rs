@@ -43,7 +43,7 @@ fn a_node_is_read_by_the_names_that_the_rest_of_stoker_writes() {
     assert_eq!((row.hold, row.marked), (Hold::Ours, true));
     let since = "2026-11-01T00:06:00Z".parse().unwrap();
     let busy = Judged { verdict: Verdict::Busy, why: Reason::Pods, since };
-    assert_eq!(row.borne, ShownStatus::of(Some(&busy), since + SignedDuration::from_secs(1)));
+    assert_eq!(row.shown, ShownStatus::of(Some(&busy), since + SignedDuration::from_secs(1)));
     let kept = serde_json::to_value(&row.meta).unwrap();
     assert_eq!(kept, json!({ "name": "n1", "uid": "u", "resourceVersion": "7" }));
 }
@@ -52,7 +52,7 @@ fn a_node_is_read_by_the_names_that_the_rest_of_stoker_writes() {
 fn a_bare_node_is_read_too() {
     let row = node(json!({ "metadata": { "name": "n", "labels": null, "creationTimestamp": null } }));
     assert_eq!((row.created_at, row.ready_since, row.hold), (None, None, Hold::None));
-    assert_eq!((row.provider_id, row.borne), (None, None));
+    assert_eq!((row.provider_id, row.shown), (None, None));
 }
 
 #[test]

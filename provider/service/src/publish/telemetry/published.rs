@@ -47,8 +47,8 @@ pub struct GroupGauges {
     pub min: u32,
     /// `maxSize`.
     pub max: u32,
-    /// Whether it is frozen because no pod joined its last nodes.
-    pub frozen: bool,
+    /// Whether it is suspended because no pod joined its last nodes.
+    pub suspended: bool,
 }
 
 /// Where facts come from.
@@ -132,13 +132,13 @@ impl Collector for Published {
         gauges(&mut encoder, "group_target", "Target size of a group", Some(&nodes), groups(|g| g.target))?;
         gauges(&mut encoder, "group_min", "minSize of a group, as the autoscaler sees it", Some(&nodes), groups(|g| g.min))?;
         gauges(&mut encoder, "group_max", "maxSize of a group, as the autoscaler sees it", Some(&nodes), groups(|g| g.max))?;
-        let frozen = groups(|g| u32::from(g.frozen));
+        let suspended = groups(|g| u32::from(g.suspended));
         gauges(
             &mut encoder,
-            "group_frozen",
+            "group_suspended",
             "1 while a group is suspended because no pod was scheduled on its last nodes",
             None,
-            frozen,
+            suspended,
         )?;
         let states = view.nodes.iter().map(|((pool, state), count)| {
             ([("pool", pool.to_string()), ("state", state.as_str().to_owned())], i64::from(*count))

@@ -133,7 +133,7 @@ fn a_client_cannot_make_labels() {
 
 fn view() -> View {
     let pool = PoolName::new("inference").unwrap();
-    let gauges = GroupGauges { pool: pool.clone(), target: 3, min: 1, max: 40, frozen: true };
+    let gauges = GroupGauges { pool: pool.clone(), target: 3, min: 1, max: 40, suspended: true };
     View {
         groups: [(NodeGroupId::new("inference.g6-xlarge.us-east-1a").unwrap(), gauges)].into(),
         nodes: [((pool.clone(), NodeState::Ready), 2), ((pool.clone(), NodeState::Booting), 1)].into(),
@@ -154,7 +154,7 @@ fn published_gauges_follow_the_view() {
     assert_eq!(value(&registry, &format!("stoker_group_target_nodes{group}")), Some(3.0));
     assert_eq!(value(&registry, &format!("stoker_group_min_nodes{group}")), Some(1.0));
     assert_eq!(value(&registry, &format!("stoker_group_max_nodes{group}")), Some(40.0));
-    assert_eq!(value(&registry, &format!("stoker_group_frozen{group}")), Some(1.0));
+    assert_eq!(value(&registry, &format!("stoker_group_suspended{group}")), Some(1.0));
     assert_eq!(value(&registry, "stoker_nodes{pool=\"inference\",state=\"ready\"}"), Some(2.0));
     let spend = "stoker_spend_usd_per_hour{pool=\"inference\",capacity_type=\"on-demand\"}";
     assert_eq!(value(&registry, spend), Some(2.4144));
