@@ -99,7 +99,8 @@ fn main() -> Result<()> {
     {
         report.judge(what, figure, "ms", "≤ 20 ms", figure <= 20.0);
     }
-    report.ratio("pass", both.p50() / bound.p50());
+    // Of the quickest passes, which other work on the machine disturbs least.
+    report.ratio("pass", both.within(0) / bound.within(0));
     report.print();
     Ok(())
 }
