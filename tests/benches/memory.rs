@@ -96,9 +96,8 @@ async fn run() -> Result<()> {
 /// Starts this program again, as the service.
 fn spawn(dir: &Path, kubeconfig: Option<&Path>, nodes: usize) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    let (heap, value) = stoker_tests::HEAP;
     command
-        .env(heap, value)
+        .envs([stoker_tests::HEAP])
         .env(SERVE, dir)
         .env(COUNT, nodes.to_string())
         .stdin(Stdio::null())

@@ -89,13 +89,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Where everything goes that the probe learns.
 #[derive(Clone)]
-struct NoticeSource {
+struct Outputs {
     outbox: Outbox,
     metrics: Metrics,
     print: Option<Format>,
 }
 
-impl Sink for NoticeSource {
+impl Sink for Outputs {
     fn round(&self, round: Round) {
         self.metrics.round(&round);
         if let Some(format) = self.print {
@@ -203,16 +203,16 @@ impl Cli {
             // Without a provider nobody asks, and what was left for it goes with the oldest.
             None => tokio::spawn(stop.clone().cancelled_owned().map(move |()| drop(ask))),
         };
-        let teller = NoticeSource { outbox, metrics: metrics.clone(), print: self.print };
+        let outputs = Outputs { outbox, metrics: metrics.clone(), print: self.print };
 
         let listener = TcpListener::bind(self.http).await.with_context(|| format!("listening on {}", self.http))?;
         tracing::info!(node = self.node, http = %listener.local_addr().context("the address listened on")?, "the probe starts");
         let mut serving = tokio::spawn(metrics.serve(listener, stop.clone()));
         let cloud = self.cloud.settled(Path::new("/sys"));
         let elsewhere = Elsewhere { base: self.metadata_url.clone(), period: None };
-        let told = teller.clone();
+        let told = outputs.clone();
         let following = tokio::spawn(notice::follow(cloud, elsewhere, move |event| told.event(event), stop.clone()));
-        let mut watching = tokio::spawn(watch.run(teller, tidings, confirms, stop.clone()));
+        let mut watching = tokio::spawn(watch.run(outputs, tidings, confirms, stop.clone()));
 
         tokio::select! {
             signal = signalled() => signal.context("waiting for a signal")?,

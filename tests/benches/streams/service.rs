@@ -90,8 +90,11 @@ impl Service {
     /// Starts it; it takes probes once this returns.
     pub(crate) async fn spawn(how: &How) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        let (heap, value) = stoker_tests::HEAP;
-        command.env(heap, value).env(SERVE, &how.dir).env(LISTEN, how.listen.to_string()).env(NODES, how.nodes.to_string());
+        command
+            .envs([stoker_tests::HEAP])
+            .env(SERVE, &how.dir)
+            .env(LISTEN, how.listen.to_string())
+            .env(NODES, how.nodes.to_string());
         if let Some(certificates) = &how.certificates {
             command.env(CERTIFICATES, certificates);
         }

@@ -150,8 +150,7 @@ impl Bench {
 
     async fn start_stoker_as(&mut self, mut command: std::process::Command) -> anyhow::Result<()> {
         let [provider, expander, http, _, probes] = self.ports;
-        let (heap, value) = crate::HEAP;
-        command.env(heap, value);
+        command.envs([crate::HEAP]);
         let cert = |name: &str| self.dir.join("certs").join(name).display().to_string();
         let path = |name: &str| self.dir.join(name).display().to_string();
         let args = [

@@ -13,7 +13,7 @@ use crate::catalogue::Catalogue;
 use crate::facts::snapshot::{Hold, Snapshot};
 use crate::market::interruption::{gone_by, longest_notice};
 use crate::plan::{Accounts, Action, Ending, Evict, GroupLimits, HoldFor, Plan};
-use crate::state::disruption::Stage;
+use crate::state::disruption::{Disruption, Stage};
 use crate::state::memory::Memory;
 use crate::state::record::{Record, State};
 
@@ -73,11 +73,7 @@ fn on_node(record: &Record, before: &Memory, snapshot: &Snapshot, catalogue: &Ca
         actions.push(Action::Hold { node: name.clone(), why: HoldFor::Pods });
     }
     if is_taken_back(record, snapshot) {
-        let known = before
-            .disruptions
-            .get(&record.id)
-            .filter(|disruption| disruption.is_open())
-            .and_then(|disruption| disruption.gone_by());
+        let known = before.drain_of(record.id).and_then(Disruption::gone_by);
         let latest = now.saturating_add(longest_notice(&purchase.market)).unwrap_or(Timestamp::MAX);
         let (record, provider_id) = (record.id, instance.clone());
         let gone_by = Some(known.unwrap_or_else(|| gone_by(latest)));

@@ -257,7 +257,7 @@ fn begin<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, id: RecordId, why: Drai
     let Some((group, node)) = named(record) else { return };
     let pods = changes.entry(record).and_then(|entry| entry.node()).map(|node| node.gpu_pods.clone()).unwrap_or_default();
     changes.notes.push(Note::Disruption { group, node, why: why.clone() });
-    let known = changes.memory.disruptions.get(&id).filter(|disruption| disruption.is_open());
+    let known = changes.memory.drain_of(id);
     let (stage, asked) = known.map_or((Stage::Closing, false), |disruption| (disruption.stage.clone(), disruption.asked));
     changes.memory.disruptions.insert(id, Arc::new(Disruption { why, since: pass.now, stage, asked, pods }));
 }

@@ -119,11 +119,6 @@ fn unseen(pass: &Pass<'_>, changes: &Changes<'_>, record: &Record, entry: &Index
     }
 }
 
-/// Why a record's node is being drained; `None` where it is not.
-fn drained_for<'c>(changes: &'c Changes<'_>, record: &Record) -> Option<&'c DrainReason> {
-    changes.memory.disruptions.get(&record.id).filter(|disruption| disruption.is_open()).map(|disruption| &disruption.why)
-}
-
 /// The verdict by pods alone; `free` where none holds the node.
 fn by_pods(node: &NodeFacts, free: Found, now: Timestamp) -> Found {
     if node.is_busy() { found(Verdict::Busy, Reason::Pods) } else { closed(node, free.since.unwrap_or(now)).unwrap_or(free) }
@@ -150,8 +145,8 @@ fn seen(
     due: &mut Vec<Timestamp>,
 ) -> Found {
     look.history.by_pods = matches!(look.activity, GpuActivity::Unclear(_)) && lapses.cover(&look.pool.name, &look.history);
-    if let Some(why) = drained_for(changes, record) {
-        let is_reclaimed = matches!(why, DrainReason::Reclaimed { .. });
+    if let Some(drain) = changes.memory.drain_of(record.id) {
+        let is_reclaimed = matches!(drain.why, DrainReason::Reclaimed { .. });
         // A broken GPU can often not be read, and a notice that is withdrawn after pods were evicted leaves nothing else to end the node.
         look.history.by_pods |= is_reclaimed && unhealthy(record, look, pass.now, due).is_some();
         return found(Verdict::Draining, Reason::Disruption);

@@ -159,9 +159,14 @@ impl Memory {
         u32::try_from(n).unwrap_or(u32::MAX)
     }
 
+    /// The disruption by which a record's node is being drained; `None` where it is not.
+    pub fn drain_of(&self, record: RecordId) -> Option<&Disruption> {
+        self.disruptions.get(&record).map(AsRef::as_ref).filter(|disruption| disruption.is_open())
+    }
+
     /// Whether a record's node is being drained.
     pub fn is_draining(&self, record: RecordId) -> bool {
-        self.disruptions.get(&record).is_some_and(|disruption| disruption.is_open())
+        self.drain_of(record).is_some()
     }
 
     /// Takes the next record number.

@@ -59,23 +59,20 @@ impl Accounts {
     pub(super) fn add(&mut self, machine: &Machine, used: InUse, market: SpotMarket, (now, seconds): (i64, i64)) {
         let paid = machine.price().over_seconds(seconds);
         let part = |gpus: u32| UsdMicros(paid.0 * i64::from(gpus) / i64::from(machine.shape().gpus));
-        let mut add = |account: fn(&mut Self) -> &mut UsdMicros, micros: UsdMicros| {
-            let account = account(self);
-            *account = account.plus(micros);
-        };
+        let add = |account: &mut UsdMicros, paid: UsdMicros| *account = account.plus(paid);
         if machine.ready > now {
-            add(|all| &mut all.boots, paid);
+            add(&mut self.boots, paid);
         } else if used.gpus == 0 {
-            add(|all| &mut all.idle, paid);
+            add(&mut self.idle, paid);
         } else {
-            add(|all| &mut all.free_gpus, part(machine.shape().gpus.saturating_sub(used.gpus)));
-            add(|all| &mut all.restarts, part(used.restarting));
+            add(&mut self.free_gpus, part(machine.shape().gpus.saturating_sub(used.gpus)));
+            add(&mut self.restarts, part(used.restarting));
             let work = part(used.gpus - used.restarting);
             match (machine.spot, market) {
-                (true, _) => add(|all| &mut all.on_spot, work),
-                (false, SpotMarket::Shut) => add(|all| &mut all.no_spot, work),
-                (false, SpotMarket::Full) => add(|all| &mut all.no_room, work),
-                (false, SpotMarket::Open) => add(|all| &mut all.with_room, work),
+                (true, _) => add(&mut self.on_spot, work),
+                (false, SpotMarket::Shut) => add(&mut self.no_spot, work),
+                (false, SpotMarket::Full) => add(&mut self.no_room, work),
+                (false, SpotMarket::Open) => add(&mut self.with_room, work),
             }
         }
     }

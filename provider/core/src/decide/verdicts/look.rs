@@ -105,8 +105,8 @@ fn looked(
         if known.unclear_since.is_none() {
             known.was_quiet_since = known.quiet_since;
         }
-        let untold = *known.unclear_since.get_or_insert(since);
-        if noted.is_none() || now > after(untold, BRIDGED) {
+        let unclear = *known.unclear_since.get_or_insert(since);
+        if noted.is_none() || now > after(unclear, BRIDGED) {
             known.quiet_since = None;
         }
         match why {

@@ -63,14 +63,14 @@ impl Table {
             Event::Apply(row) => {
                 let Some(mut facts) = self.read(row) else { return false };
                 let same = self.nodes.get(&facts.name).filter(|old| same_but_for_pods(old, &facts));
-                let same_borne = same.map(|old| old.shown == facts.shown);
-                if same_borne == Some(true) {
+                let same_shown = same.map(|old| old.shown == facts.shown);
+                if same_shown == Some(true) {
                     return false;
                 }
                 facts.gpu_pods = self.pods.of(&facts.name);
                 self.nodes.insert(facts.name.clone(), Arc::new(facts));
-                self.bears |= same_borne.is_some();
-                return same_borne.is_none();
+                self.bears |= same_shown.is_some();
+                return same_shown.is_none();
             }
             Event::Delete(row) => {
                 let name = row.meta.name.and_then(|name| NodeName::new(name).ok());
