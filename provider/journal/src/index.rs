@@ -137,6 +137,7 @@ pub(super) fn subjects(delta: Option<&MemoryDelta>, actions: &[Action], notes: &
             | Note::OrderShort { .. }
             | Note::Suspended { .. }
             | Note::ReplacementsStopped { .. }
+            | Note::ReclaimsUnconfirmed { .. }
             | Note::Resumed { .. }
             | Note::ProbesLapsed { .. }
             | Note::ProbesBack { .. }

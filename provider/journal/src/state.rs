@@ -26,6 +26,7 @@ use stoker_core::state::disruption::{Disruption, Moves};
 use stoker_core::state::memory::{Backoff, GroupMemory, Memory};
 use stoker_core::state::paused::StandingFault;
 use stoker_core::state::probe_history::ProbeHistory;
+use stoker_core::state::probe_reclaims::ProbeReclaims;
 use stoker_core::state::record::Record;
 use stoker_core::state::spot_history::{RegionReclaims, SpotHistory};
 
@@ -105,6 +106,7 @@ delta! {
         cordons: MapDelta<RecordId, Arc<Cordoned>>,
         announced: MapDelta<RecordId, Arc<Announced>>,
         replaced: MapDelta<PoolName, Arc<Replacements>>,
+        probe_reclaims: MapDelta<PoolName, Arc<ProbeReclaims>>,
         free: MapDelta<RecordId, Timestamp>,
         moves: MapDelta<PoolName, Arc<Moves>>,
         floors: MapDelta<PoolName, Arc<FloorMemory>>,

@@ -1,16 +1,18 @@
-//! The promises about beginning to let a node go: somebody says that the cloud takes it, and not too many are replaced.
+//! The promises about beginning to let a node go: somebody says that the cloud takes it, not too many go on the word of probes alone,
+//! and not too many are replaced.
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::disruption::pool_of;
 use super::{Found, Violation};
-use crate::base::ids::PoolName;
+use crate::base::ids::{PoolName, ProviderId};
 use crate::catalogue::Catalogue;
 use crate::facts::reading::Interruption;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::supply::InstanceState;
+use crate::market::offer::CapacityType;
 use crate::plan::Action;
 use crate::state::disruption::{Disruption, DrainReason};
 use crate::state::memory::Memory;
@@ -26,6 +28,14 @@ pub(super) fn reasons(
     found: &mut Found<'_>,
 ) {
     let mut replaced: BTreeMap<&PoolName, Vec<&Disruption>> = BTreeMap::new();
+    let mut by_probes: BTreeMap<&PoolName, Vec<(&Record, &ProviderId, Timestamp)>> = BTreeMap::new();
+    let mut unfounded = |record: &Record, violation: Violation| {
+        let drains = |action: &Action| matches!(action, Action::Drain { record: id, .. } if *id == record.id);
+        match actions.iter().position(drains) {
+            Some(at) => found.action(at, Some(record.id), memory, violation),
+            None => found.group(&record.group, memory, violation),
+        }
+    };
     for (id, disruption) in memory.disruptions.iter().filter(|(_, disruption)| disruption.is_open()) {
         if is_under_way(before.disruptions.get(id).map(AsRef::as_ref), disruption) {
             continue;
@@ -35,11 +45,14 @@ pub(super) fn reasons(
             // Of a move and of a held node only pods are told that may go; the commitment says when its capacity ends.
             DrainReason::BackToSpot { .. } | DrainReason::CapacityEnds { .. } | DrainReason::Held { .. } => {}
             DrainReason::Reclaimed { .. } => {
-                let Some(machine) = record.instance().filter(|_| !is_taken_back(record, snapshot)) else { continue };
-                let no_reclaim = Violation::NoReclaim(machine.clone());
-                match actions.iter().position(|action| matches!(action, Action::Drain { record, .. } if record == id)) {
-                    Some(at) => found.action(at, Some(*id), memory, no_reclaim),
-                    None => found.group(&record.group, memory, no_reclaim),
+                let Some(machine) = record.instance().filter(|machine| !is_listed_reclaimed(machine, snapshot)) else {
+                    continue;
+                };
+                let is_spot = record.purchase().is_some_and(|bought| bought.market.capacity_type == CapacityType::Spot);
+                match pool_of(record, catalogue, memory) {
+                    _ if !is_announced(record, snapshot) => unfounded(record, Violation::NoReclaim(machine.clone())),
+                    Some(pool) if is_spot => by_probes.entry(pool).or_default().push((record, machine, disruption.since)),
+                    _ => unfounded(record, Violation::UnconfirmedReclaim(machine.clone())),
                 }
             }
             DrainReason::Unhealthy { .. } => {
@@ -47,6 +60,13 @@ pub(super) fn reasons(
                     replaced.entry(pool).or_default().push(disruption);
                 }
             }
+        }
+    }
+    for (pool, begun) in by_probes {
+        let Some((_, _, now)) = begun.first() else { continue };
+        let room = room_for_probes(pool, *now, before, snapshot, catalogue);
+        for (record, machine, _) in begun.into_iter().skip(room) {
+            unfounded(record, Violation::UnconfirmedReclaim(machine.clone()));
         }
     }
     for (name, begun) in replaced {
@@ -59,6 +79,21 @@ pub(super) fn reasons(
             found.pool(name, Violation::ReplacesTooMany { pool: name.clone(), nodes, limit });
         }
     }
+}
+
+/// How many more drains of a pool may rest on the word of probes alone: a fifth of its nodes, or three, within five minutes.
+fn room_for_probes(pool: &PoolName, now: Timestamp, before: &Memory, snapshot: &Snapshot, catalogue: &Catalogue) -> usize {
+    let confirmed = |record: &Record| record.instance().is_some_and(|machine| is_listed_reclaimed(machine, snapshot));
+    let known = before.probe_reclaims.get(pool);
+    let begun = known.into_iter().flat_map(|known| &known.begun).filter(|(id, at)| {
+        let record = before.records.get(*id);
+        now.duration_since(**at) < SignedDuration::from_mins(5) && !record.is_some_and(|record| confirmed(record))
+    });
+    let nodes = before
+        .records
+        .values()
+        .filter(|record| matches!(record.state, State::Registered { .. }) && pool_of(record, catalogue, before) == Some(pool));
+    nodes.count().div_ceil(5).max(3).saturating_sub(begun.count())
 }
 
 /// Whether a node was being let go before this pass, for the same reason.
@@ -77,11 +112,15 @@ const fn alike(a: &DrainReason, b: &DrainReason) -> bool {
     )
 }
 
-/// Whether the supplier or the probe says that the cloud takes a record's machine back.
-pub(super) fn is_taken_back(record: &Record, snapshot: &Snapshot) -> bool {
-    let State::Registered { instance, node, .. } = &record.state else { return false };
-    let listed = snapshot.suppliers.values().flatten().filter_map(|inventory| inventory.instances.get(instance));
-    let by_supplier = listed.into_iter().any(|made| matches!(made.state, InstanceState::Reclaiming { .. }));
-    let notice = node.as_ref().and_then(|node| snapshot.seen.get(node)?.notice);
-    by_supplier || notice.is_some_and(|notice| notice.kind == Interruption::Reclaim)
+/// Whether the supplier says that the cloud takes a machine back.
+pub(super) fn is_listed_reclaimed(machine: &ProviderId, snapshot: &Snapshot) -> bool {
+    let mut listed = snapshot.suppliers.values().flatten().filter_map(|inventory| inventory.instances.get(machine));
+    listed.any(|made| matches!(made.state, InstanceState::Reclaiming { .. }))
+}
+
+/// Whether the probe says that the cloud takes a record's machine back.
+fn is_announced(record: &Record, snapshot: &Snapshot) -> bool {
+    let State::Registered { node: Some(node), .. } = &record.state else { return false };
+    let notice = snapshot.seen.get(node).and_then(|seen| seen.notice);
+    notice.is_some_and(|notice| notice.kind == Interruption::Reclaim)
 }

@@ -118,6 +118,7 @@ fn revert(memory: &mut Memory, before: &Memory, paused: &Paused, found: &Found<'
         moves: _,
         cordons: _,
         probe_history: _,
+        probe_reclaims: _,
         lapsed: _,
         watched_at: _,
         windows: _,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::begun::is_taken_back;
+use super::begun::is_listed_reclaimed;
 use super::found::Found;
 use super::{Verified, Violation, contain};
 use crate::base::ids::{DecisionId, NodeGroupId};
@@ -72,8 +72,9 @@ fn on_node(record: &Record, before: &Memory, snapshot: &Snapshot, catalogue: &Ca
     if works && node.scale_down_disabled == Hold::None {
         actions.push(Action::Hold { node: name.clone(), why: HoldFor::Pods });
     }
-    if is_taken_back(record, snapshot) {
-        let known = before.drain_of(record.id).and_then(Disruption::gone_by);
+    let known = before.drain_of(record.id).and_then(Disruption::gone_by);
+    // How many may go on the word of probes alone is a decision.
+    if known.is_some() || is_listed_reclaimed(instance, snapshot) {
         let latest = now.saturating_add(longest_notice(&purchase.market)).unwrap_or(Timestamp::MAX);
         let (record, provider_id) = (record.id, instance.clone());
         let gone_by = Some(known.unwrap_or_else(|| gone_by(latest)));

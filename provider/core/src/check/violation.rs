@@ -171,6 +171,9 @@ pub enum Violation {
     /// All pods of a node would be told to go for a reclaim of which neither its supplier nor its probe knows.
     #[error("{0} would be drained for a reclaim, and no notice says that the cloud takes it back")]
     NoReclaim(ProviderId),
+    /// A node would be drained for a reclaim that only its probe announces: it is not spot, or there are too many in its pool.
+    #[error("{0} would be drained for a reclaim that only its probe announces")]
+    UnconfirmedReclaim(ProviderId),
     /// More unhealthy nodes of a pool would be replaced than it allows.
     #[error("{nodes} unhealthy nodes of pool {pool} would be replaced within an hour, more than {limit}")]
     ReplacesTooMany {
@@ -241,6 +244,7 @@ impl Violation {
             Self::MovesTogether { .. } => "moves-together",
             Self::TellsWrongPods { .. } => "tells-wrong-pods",
             Self::NoReclaim(_) => "no-reclaim",
+            Self::UnconfirmedReclaim(_) => "unconfirmed-reclaim",
             Self::ReplacesTooMany { .. } => "replaces-too-many",
             Self::EndsFull(_) => "ends-full",
             Self::BadLimits { .. } => "bad-limits",

@@ -1,13 +1,16 @@
 //! Notices about machines, from the supplier's inventory and from the probe on each. A reclaim
 //! notice closes its market.
 
+mod breaker;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use self::breaker::Told;
 use super::pass::{Changes, Pass, after};
 use super::reclaims;
-use crate::base::ids::{NodeName, ProviderId, RecordId};
+use crate::base::ids::{NodeName, RecordId};
 use crate::facts::reading::Interruption;
 use crate::facts::reading::digest::SETTLED;
 use crate::facts::reading::seen::{Hearing, Notice};
@@ -21,6 +24,8 @@ use crate::state::record::{Record, State};
 pub(super) struct Notices {
     /// Machines that are taken back: when, and by whose word.
     pub(super) reclaims: BTreeMap<RecordId, (Timestamp, NoticeSource)>,
+    /// Machines that only their probes call taken back, and that are not drained for it.
+    pub(super) unconfirmed: BTreeSet<RecordId>,
     /// Machines that will be maintained.
     pub(super) maintenance: BTreeSet<RecordId>,
 }
@@ -39,11 +44,11 @@ pub(super) fn hear<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         Some((node.clone(), seen.notice?))
     };
     let told: BTreeMap<NodeName, Notice> = pass.snapshot.seen.iter().filter_map(told).collect();
-    if told.is_empty() {
+    if told.is_empty() && changes.memory.probe_reclaims.is_empty() {
         return;
     }
     let mut maintenance = Vec::new();
-    let mut reclaimed: Vec<(RecordId, ProviderId, Market, Timestamp)> = Vec::new();
+    let mut reclaimed: Vec<Told> = Vec::new();
     for (record, _) in changes.indexed().filter(|(_, entry)| entry.phase.is_registered()) {
         let State::Registered { purchase, instance, node: Some(node), .. } = &record.state else { continue };
         let Some(said) = told.get(node) else { continue };
@@ -51,7 +56,8 @@ pub(super) fn hear<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
             Interruption::Reclaim => {
                 let at = said.deadline.unwrap_or_else(|| after(said.since, notice(&purchase.market.place.cloud)));
                 if !is_past(pass, changes, record.id, said, &purchase.market) {
-                    reclaimed.push((record.id, instance.clone(), purchase.market.clone(), at));
+                    let (instance, market) = (instance.clone(), purchase.market.clone());
+                    reclaimed.push(Told { at, id: record.id, instance, market });
                 }
             }
             Interruption::Maintenance => maintenance.push(record.id),
@@ -59,8 +65,12 @@ pub(super) fn hear<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         }
     }
     changes.notices.maintenance.extend(maintenance);
-    for (id, instance, market, at) in reclaimed {
-        reclaims::noticed(pass, changes, &instance, &market);
+    for Told { at, id, instance, market } in breaker::passed(pass, changes, reclaimed) {
+        if changes.notices.reclaims.contains_key(&id) {
+            reclaims::noticed(pass, changes, &instance, &market);
+        } else {
+            reclaims::noticed_by_probe(pass, changes, &instance, &market);
+        }
         // The supplier's own word of the moment is as good as the probe's, and is there when the probe is gone.
         changes
             .notices

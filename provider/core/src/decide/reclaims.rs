@@ -10,6 +10,7 @@ use crate::base::ids::ProviderId;
 use crate::base::index::LookupSet;
 use crate::market::offer::{CapacityType, Market, Place};
 use crate::state::memory::Memory;
+use crate::state::probe_reclaims::CLOSES_AGAIN_AFTER;
 use crate::state::record::{Record, State};
 use crate::state::spot_history::{EXPOSURE_STEP, HALF_LIFE, RegionReclaims, SIBLINGS_WITHIN, SpotHistory};
 
@@ -21,6 +22,21 @@ pub(super) fn noticed<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, made: &Pro
     }
     history(&mut changes.memory, &market.place, pass.now).noticed.insert(made.clone());
     reclaimed(pass, changes, &market.place);
+}
+
+/// A machine that only its probe calls taken back. Probes alone close a market at most once in [`CLOSES_AGAIN_AFTER`]; later ones
+/// count when the supplier confirms them, or when the machine goes.
+pub(super) fn noticed_by_probe<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, made: &ProviderId, market: &Market) {
+    let known = changes.memory.spot.get(&market.place);
+    let closed_at = known.and_then(|known| known.closed_by_probe_at);
+    let since = |by| closed_at.is_some_and(|at| pass.now < after(at, by));
+    if since(CLOSES_AGAIN_AFTER) && !since(SIBLINGS_WITHIN) {
+        return;
+    }
+    noticed(pass, changes, made, market);
+    if let (false, Some(known)) = (since(SIBLINGS_WITHIN), changes.memory.spot.get_mut(&market.place)) {
+        Arc::make_mut(known).closed_by_probe_at = Some(pass.now);
+    }
 }
 
 /// A reclaim notice that was withdrawn. The market is left alone all the same: the cloud was short of it.

@@ -150,6 +150,15 @@ pub enum Note {
         /// Replaced within the last hour.
         replaced: u32,
     },
+    /// Nodes of a pool are not drained although their probes announce a reclaim: there are too many that nothing confirms.
+    ReclaimsUnconfirmed {
+        /// The pool.
+        pool: PoolName,
+        /// Nodes that are not drained.
+        nodes: u32,
+        /// All of its nodes.
+        of: u32,
+    },
     /// None of a pool's probes is heard any more, so that its pods are the evidence.
     ProbesLapsed {
         /// The pool.
@@ -234,9 +243,10 @@ impl Note {
             | Self::WillBeEmptied { group, .. }
             | Self::FloorGrown { group, .. }
             | Self::Resumed { group } => About::Group(group),
-            Self::ProbesLapsed { pool, .. } | Self::ProbesBack { pool, .. } | Self::ReplacementsStopped { pool, .. } => {
-                About::Pool(pool)
-            }
+            Self::ProbesLapsed { pool, .. }
+            | Self::ProbesBack { pool, .. }
+            | Self::ReclaimsUnconfirmed { pool, .. }
+            | Self::ReplacementsStopped { pool, .. } => About::Pool(pool),
             Self::Budget { budget, .. } => About::Budget(&budget.of),
             Self::NoEffect { .. } | Self::ClockJumped { .. } | Self::CheckFailed { .. } | Self::CheckPassed { .. } => {
                 About::Stoker
@@ -261,6 +271,7 @@ impl Note {
             Self::TakesPods { .. } => "NodeOpened",
             Self::WillBeEmptied { .. } => "NodeWillBeEmptied",
             Self::ReplacementsStopped { .. } => "ReplacementsStopped",
+            Self::ReclaimsUnconfirmed { .. } => "ReclaimsUnconfirmed",
             Self::ProbesLapsed { .. } => "ProbesLapsed",
             Self::ProbesBack { .. } => "ProbesBack",
             Self::FloorGrown { .. } => "FloorGrown",
@@ -280,12 +291,13 @@ impl Note {
             | Self::Orphan { .. }
             | Self::Suspended { .. }
             | Self::ReplacementsStopped { .. }
+            | Self::ReclaimsUnconfirmed { .. }
             | Self::FloorGrown { .. }
             | Self::CheckFailed { .. }
             | Self::ClockJumped { .. }
             | Self::NoEffect { .. }
             | Self::ProbesLapsed { .. } => true,
-            Self::NodeCordoned { why, .. } => matches!(why, CordonReason::Unhealthy),
+            Self::NodeCordoned { why, .. } => matches!(why, CordonReason::Unhealthy | CordonReason::ReclaimUnconfirmed),
             Self::TakesPods { .. }
             | Self::WillBeEmptied { .. }
             | Self::OrderShort { .. }
@@ -347,6 +359,12 @@ impl std::fmt::Display for Note {
                      before you raise unhealthy.maxReplacements"
                 )
             }
+            Self::ReclaimsUnconfirmed { pool, nodes, of } => write!(
+                f,
+                "pool {pool}: only the probes on {nodes} of {of} nodes say that the cloud reclaims them: these nodes are cordoned and \
+                 not drained until the supplier confirms it, because the probe or the metadata that it reads may be at fault; look \
+                 at the probes' log"
+            ),
             Self::ProbesLapsed { pool, nodes, since } => write!(
                 f,
                 "pool {pool}: none of the probes on {nodes} nodes has reported since {}; until they do, only pods show which \

@@ -13,6 +13,8 @@ pub enum CordonReason {
     Unhealthy,
     /// The cloud will maintain its machine. What runs on it goes on: a freeze of seconds is announced like a reboot.
     Maintenance,
+    /// Its probe announces that the cloud takes its machine back, and nothing confirms that.
+    ReclaimUnconfirmed,
 }
 
 impl fmt::Display for CordonReason {
@@ -20,6 +22,7 @@ impl fmt::Display for CordonReason {
         f.pad(match self {
             Self::Unhealthy => "its hardware is faulty",
             Self::Maintenance => "the cloud has scheduled maintenance of its machine",
+            Self::ReclaimUnconfirmed => "only its probe says that the cloud reclaims it",
         })
     }
 }

@@ -22,6 +22,7 @@ use crate::state::cordon::{Announced, Cordoned, Replacements};
 use crate::state::disruption::{self, Disruption, Moves};
 use crate::state::paused::{Concern, Pause, StandingFault};
 use crate::state::probe_history::ProbeHistory;
+use crate::state::probe_reclaims::ProbeReclaims;
 use crate::state::record::Record;
 use crate::state::spot_history::{RegionReclaims, SpotHistory};
 
@@ -58,6 +59,9 @@ pub struct Memory {
     pub announced: BTreeMap<RecordId, Arc<Announced>>,
     /// Unhealthy nodes that were replaced lately.
     pub replaced: BTreeMap<PoolName, Arc<Replacements>>,
+    /// Reclaims that only probes announced lately.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub probe_reclaims: BTreeMap<PoolName, Arc<ProbeReclaims>>,
     /// How the nodes of pools with probes were watched.
     pub probe_history: BTreeMap<RecordId, Arc<ProbeHistory>>,
     /// Pools of whose probes none is heard, so that their pods are the evidence; since when.

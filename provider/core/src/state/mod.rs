@@ -8,5 +8,6 @@ pub mod node_status;
 pub mod node_verdict;
 pub mod paused;
 pub mod probe_history;
+pub mod probe_reclaims;
 pub mod record;
 pub mod spot_history;

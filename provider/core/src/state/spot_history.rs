@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::ids::ProviderId;
 use crate::base::units::Milli;
 use crate::market::hazard::{ASSUMED_HAZARD, Hazard, Prior, percent};
+use crate::state::probe_reclaims::CLOSES_AGAIN_AFTER;
 
 /// How much a market's prior counts, in node-hours. Little, on purpose: published rates are some 100 times milder than what GPU
 /// markets were measured to do ([`ASSUMED_HAZARD`]), so a day of one's own nodes outweighs them.
@@ -99,6 +100,9 @@ pub struct SpotHistory {
     pub since: Timestamp,
     /// When the last event began: a reclaim that was no sibling of one before.
     pub event_at: Option<Timestamp>,
+    /// When probes alone last closed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_by_probe_at: Option<Timestamp>,
     /// Machines that have had their notice, so that none counts again when it goes.
     pub noticed: BTreeSet<ProviderId>,
 }
@@ -106,7 +110,7 @@ pub struct SpotHistory {
 impl SpotHistory {
     /// Nothing seen yet.
     pub const fn begun(at: Timestamp) -> Self {
-        Self { exposure: 0, reclaims: Milli(0), since: at, event_at: None, noticed: BTreeSet::new() }
+        Self { exposure: 0, reclaims: Milli(0), since: at, event_at: None, closed_by_probe_at: None, noticed: BTreeSet::new() }
     }
 
     /// Halves what is old. Whether anything changed.
@@ -140,7 +144,8 @@ impl SpotHistory {
     /// Whether it says nothing any more.
     pub fn is_spent(&self, now: Timestamp) -> bool {
         let alone = self.left_alone_until().is_some_and(|until| until > now);
-        self.exposure == 0 && self.reclaims.0 == 0 && self.noticed.is_empty() && !alone
+        let closed = self.closed_by_probe_at.is_some_and(|at| later(at, CLOSES_AGAIN_AFTER) > now);
+        self.exposure == 0 && self.reclaims.0 == 0 && self.noticed.is_empty() && !alone && !closed
     }
 }
 

@@ -1,5 +1,5 @@
-//! Cordons: nodes that take no new pods and stay. Unhealthy nodes at once, and nodes that the cloud
-//! will maintain.
+//! Cordons: nodes that take no new pods and stay. Unhealthy nodes at once, nodes that the cloud
+//! will maintain, and nodes of whose reclaim only the probe speaks.
 //!
 //! A cordon costs little and is lifted when its reason ends, so it waits for nothing. The pool's
 //! rule decides what follows for an unhealthy node.
@@ -23,7 +23,7 @@ use crate::state::record::{Record, State};
 pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     let now = pass.now;
     let mut updates: Vec<(RecordId, Option<Cordoned>, Option<Note>)> = Vec::new();
-    let mut maintained: Vec<(RecordId, Option<NodeName>)> = Vec::new();
+    let mut announced: Vec<(RecordId, Option<NodeName>, Interruption, &'static str)> = Vec::new();
     let mut close = Vec::new();
     let nobody = changes.memory.cordons.is_empty();
     for (record, entry) in changes.indexed() {
@@ -71,17 +71,21 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
             (Some(Cordoned { why: CordonReason::Unhealthy, .. }), None, _) if is_fit(record) => {
                 updates.push((id, None, telling(opened, "its hardware is healthy again")));
             }
-            (Some(Cordoned { why: CordonReason::Maintenance, .. }), None, _) => maintained.push((id, name.clone())),
+            (Some(Cordoned { why: CordonReason::Maintenance, .. }), None, _) => {
+                let over = "the maintenance of its machine is over or cancelled";
+                announced.push((id, name.clone(), Interruption::Maintenance, over));
+            }
+            (Some(Cordoned { why: CordonReason::ReclaimUnconfirmed, .. }), None, _) => {
+                announced.push((id, name.clone(), Interruption::Reclaim, "its probe announces no reclaim any more"));
+            }
             // Nobody can tell at the moment.
             (_, None, _) => {}
         }
     }
-    for (id, node) in maintained {
-        let announced = |notice: &crate::facts::reading::seen::Notice| notice.kind == Interruption::Maintenance;
-        if notices::heard_without(pass, changes, node.as_ref(), announced) {
+    for (id, node, kind, over) in announced {
+        if notices::heard_without(pass, changes, node.as_ref(), |notice| notice.kind == kind) {
             let named = changes.memory.records.get(&id).and_then(|record| named(record));
-            let why = "the maintenance of its machine is over or cancelled".to_owned();
-            updates.push((id, None, named.map(|(group, node)| Note::TakesPods { group, node, why })));
+            updates.push((id, None, named.map(|(group, node)| Note::TakesPods { group, node, why: over.to_owned() })));
         }
     }
     for (id, cordoned, note) in updates {
@@ -111,6 +115,9 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
 fn wanted(changes: &Changes<'_>, id: RecordId, entry: &IndexEntry<'_>) -> Option<CordonReason> {
     if entry.verdict == Some(Verdict::Unhealthy) {
         return Some(CordonReason::Unhealthy);
+    }
+    if changes.notices.unconfirmed.contains(&id) {
+        return Some(CordonReason::ReclaimUnconfirmed);
     }
     changes.notices.maintenance.contains(&id).then_some(CordonReason::Maintenance)
 }

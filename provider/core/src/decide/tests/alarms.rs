@@ -19,6 +19,7 @@ use crate::plan::Evict;
 use crate::policy::UnknownQuota;
 use crate::policy::rules::health::UnhealthyAction;
 use crate::state::disruption::{Disruption, DrainReason, Stage};
+use crate::state::probe_reclaims::ProbeReclaims;
 use crate::state::record::Purchase;
 
 pub(super) fn violations(verified: Verified) -> Vec<Violation> {
@@ -296,6 +297,23 @@ fn no_reclaim() -> Vec<Violation> {
     reclaimed().rings(|forged| forged.snapshot.seen.clear())
 }
 
+fn unconfirmed_reclaim() -> Vec<Violation> {
+    let mut rung = reclaimed().rings(|forged| {
+        // Three others have gone within five minutes.
+        let begun = (1..4).map(|n| (RecordId(90 + n), forged.world.now)).collect();
+        let pool = forged.world.catalogue.policy.pools[0].name.clone();
+        let known = ProbeReclaims { begun, ..ProbeReclaims::default() };
+        forged.world.memory.probe_reclaims.insert(pool, Arc::new(known));
+    });
+    rung.extend(reclaimed().rings(|forged| {
+        forged.decision.memory.records.values_mut().for_each(|record| {
+            let State::Registered { purchase: Purchase { market, .. }, .. } = &mut Arc::make_mut(record).state else { return };
+            market.capacity_type = crate::market::offer::CapacityType::OnDemand;
+        });
+    }));
+    rung
+}
+
 fn replaces_too_many() -> Vec<Violation> {
     let mut world = fleet(1, UnhealthyAction::Drain);
     world.show(0, Shown::Broken);
@@ -334,7 +352,10 @@ fn shared_machine() -> Vec<Violation> {
 
 /// Nothing is decided, and what nobody may wait with goes on.
 fn panicked() -> Vec<Violation> {
-    let Forged { world, snapshot, decision } = reclaimed();
+    let mut world = on_spot(1);
+    world.list_reclaimed(0);
+    world.observe();
+    let Forged { world, snapshot, decision } = Forged::of(world);
     let shown = (decision.plan.limits, decision.plan.accounts);
     let at = (DecisionId(1), world.now);
     let verified = without_decision("index".to_owned(), &world.memory, shown, (&snapshot, &world.catalogue), at);
@@ -401,6 +422,7 @@ forgeries! {
     MovesTogether => moves_together,
     TellsWrongPods => tells_wrong_pods,
     NoReclaim => no_reclaim,
+    UnconfirmedReclaim => unconfirmed_reclaim,
     ReplacesTooMany => replaces_too_many,
     EndsFull => ends_full,
     BadLimits => bad_limits,

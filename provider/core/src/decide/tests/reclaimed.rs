@@ -15,6 +15,12 @@ use crate::state::disruption::DrainReason;
 /// Busy spot nodes in zone a.
 pub(super) fn on_spot(nodes: i32) -> World {
     let mut world = World::in_zone_a();
+    if nodes > 10 {
+        world.policy(|policy| {
+            policy.pools[0].limits.max_nodes = nodes.unsigned_abs();
+            policy.quotas.clear();
+        });
+    }
     world.increase(GROUP_A, nodes);
     assert_eq!(World::launched_markets(&world.pass()), vec!["spot"; usize::try_from(nodes).unwrap()]);
     world.answer(|_| true);
@@ -170,20 +176,19 @@ fn a_clock_that_is_behind_gives_no_pod_more_time_than_there_is() {
 #[test]
 fn a_wave_over_a_market_is_one_event_and_every_node_of_it_is_told_in_the_pass_that_hears_of_it() {
     let mut world = on_spot(6);
-    for n in 0..4 {
-        reclaim(&mut world, n);
-    }
+    (0..4).for_each(|n| world.list_reclaimed(n));
+    world.observe();
     assert_eq!(drains(&world.pass().actions).len(), 4);
     world.drain(None);
     world.advance(seconds(170));
-    reclaim(&mut world, 4);
+    world.list_reclaimed(4);
     world.observe();
     let told = drains(&world.pass().actions);
     assert!(told.iter().any(|(name, ..)| name == "node-4"), "{told:?}");
     assert_eq!((reclaims(&world), region_events(&world)), (Milli(5000), 1));
     world.drain(None);
     world.advance(seconds(20));
-    reclaim(&mut world, 5);
+    world.list_reclaimed(5);
     world.observe();
     world.pass();
     assert_eq!((reclaims(&world), region_events(&world)), (Milli(6000), 2), "three minutes after the first it is another");
@@ -222,7 +227,8 @@ fn a_node_that_is_emptied_for_less_is_emptied_for_its_reclaim_from_the_notice_on
     world.drain(Some(&Stuck::NotNow("a budget".into())));
     world.pass();
     world.advance(seconds(2));
-    reclaim(&mut world, 0);
+    world.list_reclaimed(0);
+    world.observe();
     let gone_by = later(&world, seconds(110));
     assert_eq!(drains(&world.pass().actions), [("node-0".to_owned(), Evict::All, Some(gone_by))], "and not 8 s later");
     assert_eq!(reclaims(&world), Milli(0), "it was no spot node");
@@ -346,6 +352,97 @@ fn a_crash_between_the_notice_and_its_outcome_goes_on_with_the_same_end() {
     world.drain(None);
     assert_eq!(endings(&world.live(seconds(20))), [Ending::Reclaimed]);
     assert_eq!(reclaims(&world), Milli(1000));
+}
+
+/// A bad release of the probe announces the end of every node.
+#[test]
+fn probes_alone_drain_three_of_a_small_pool_and_the_supplier_lets_the_others_go() {
+    let mut world = on_spot(6);
+    (0..6).for_each(|n| reclaim(&mut world, n));
+    let plan = world.pass();
+    let told: Vec<Evict> = drains(&plan.actions).into_iter().map(|(_, evict, _)| evict).collect();
+    assert_eq!(told.iter().filter(|evict| **evict == Evict::All).count(), 3);
+    assert_eq!(told.iter().filter(|evict| **evict == Evict::Nobody).count(), 3, "the others are cordoned");
+    let stopped = |note: &&Note| matches!(note, Note::ReclaimsUnconfirmed { nodes: 3, of: 6, .. }) && note.is_alarm();
+    assert_eq!(plan.notes.iter().filter(stopped).count(), 1);
+    assert_eq!(reclaims(&world), Milli(3000), "what is not believed says nothing of the market");
+    world.drain(Some(&Stuck::NotNow("a budget".into())));
+    // The supplier says so too.
+    world.advance(seconds(10));
+    (0..6).for_each(|n| world.list_reclaimed(n));
+    world.observe();
+    let plan = world.pass();
+    assert!(!plan.notes.iter().any(|note| matches!(note, Note::ReclaimsUnconfirmed { .. })), "{:?}", plan.notes);
+    assert_eq!(drains(&plan.actions).iter().filter(|(_, evict, _)| *evict == Evict::All).count(), 6);
+    assert_eq!(reclaims(&world), Milli(6000));
+}
+
+#[test]
+fn probes_alone_drain_a_fifth_of_a_large_pool_within_five_minutes() {
+    let mut world = on_spot(21);
+    (0..10).for_each(|n| reclaim(&mut world, n));
+    let all = |plan: &Plan<Checked>| drains(&plan.actions).iter().filter(|(_, evict, _)| *evict == Evict::All).count();
+    assert_eq!(all(&world.pass()), 5);
+    world.drain(Some(&Stuck::NotNow("a budget".into())));
+    // Another one each minute: none of them goes, and the time begins anew with each.
+    for n in 10..18 {
+        world.advance(minutes(1));
+        world.observe();
+        reclaim(&mut world, n);
+        let plan = world.pass();
+        assert!(plan.notes.iter().all(|note| !matches!(note, Note::Disruption { .. })), "{:?}", plan.notes);
+    }
+    world.advance(minutes(5));
+    world.observe();
+    reclaim(&mut world, 20);
+    assert!(drains(&world.pass().actions).iter().any(|(node, evict, _)| node == "node-20" && *evict == Evict::All));
+}
+
+#[test]
+fn an_on_demand_node_is_not_drained_on_the_word_of_its_probe_alone() {
+    let mut world = fallen_back(1);
+    reclaim(&mut world, 0);
+    let plan = world.pass();
+    assert_eq!(drains(&plan.actions), [("node-0".to_owned(), Evict::Nobody, None)]);
+    assert!(plan.notes.iter().any(|note| matches!(note, Note::NodeCordoned { .. }) && note.is_alarm()), "{:?}", plan.notes);
+    world.drain(None);
+    assert_eq!(world.pass().notes, [], "it is said once");
+    // Its probe takes that back, and is heard for long enough to have said all.
+    hear(&mut world, 0, None);
+    world.advance(seconds(20));
+    world.observe();
+    assert!(world.pass().actions.iter().any(|a| matches!(a, Action::Uncordon { .. })));
+}
+
+/// A pod that fakes the notice on each node that follows.
+#[test]
+fn probes_alone_close_a_market_at_most_once_an_hour() {
+    let mut world = on_spot(4);
+    let closed = |world: &World| {
+        let known = world.memory.spot.get(&place("zone-a")).and_then(|known| known.left_alone_until());
+        known.is_some_and(|until| until > world.now)
+    };
+    reclaim(&mut world, 0);
+    world.pass();
+    assert!(closed(&world));
+    for (n, minute) in [(1, 20), (2, 40)] {
+        world.advance(minutes(20));
+        world.observe();
+        reclaim(&mut world, n);
+        world.pass();
+        assert!(!closed(&world), "{minute} min");
+    }
+    assert_eq!((reclaims(&world), region_events(&world)), (Milli(1000), 1));
+    // The cloud did take the second: that counts.
+    world.reclaim(1);
+    world.observe();
+    world.pass();
+    assert!(closed(&world));
+    world.advance(minutes(21));
+    world.observe();
+    reclaim(&mut world, 3);
+    world.pass();
+    assert!(closed(&world), "an hour later");
 }
 
 #[test]

@@ -481,6 +481,13 @@ impl World {
         }
     }
 
+    /// The supplier lists its n-th machine as one that the cloud takes back.
+    pub(super) fn list_reclaimed(&mut self, n: usize) {
+        let at = self.now.saturating_add(minutes(2)).unwrap();
+        let machine = self.machines.values_mut().nth(n).expect("so many machines");
+        Arc::make_mut(machine).state = InstanceState::Reclaiming { at };
+    }
+
     pub(super) fn lose_machine(&mut self) {
         self.machines.clear();
     }
