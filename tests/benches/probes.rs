@@ -1,6 +1,6 @@
 //! 5,000 probes that stream the rounds of 8 GPUs each 5 s to the service: a process of its own, which takes them in, folds them and wakes
-//! its loop where something changed, and rolls them up by the hour. Beside it, as the least that it can cost: decoding the same messages and
-//! nothing else. At the end the service is killed and started anew, and all probes come back at once.
+//! its loop where something changed, and rolls them up by the hour. Beside it, as the least that it can cost: the same streams to a server
+//! that acknowledges each round and throws it away. At the end the service is killed and started anew, and all probes come back at once.
 //!
 //! `STOKER_BENCH_PROBES=200` takes fewer, as a debug build must; `STOKER_BENCH_TLS=1` takes TLS, with a certificate for each node.
 
@@ -9,6 +9,8 @@ mod common {
     pub(crate) mod service;
     pub(crate) mod times;
 }
+#[path = "streams/bare.rs"]
+mod bare;
 #[path = "streams/fleet.rs"]
 mod fleet;
 #[path = "streams/round.rs"]
@@ -32,7 +34,7 @@ const COUNT: &str = "STOKER_BENCH_PROBES";
 const TLS: &str = "STOKER_BENCH_TLS";
 
 const PROBES: usize = 5_000;
-const SHORT_PROBES: usize = 400;
+const SHORT_PROBES: usize = 1_000;
 
 /// Until every GPU was found quiet, and the last of the streams stands.
 const SETTLE: Duration = Duration::from_secs(25);
@@ -56,7 +58,6 @@ async fn run() -> Result<()> {
     let mut report = Report::new("probes");
     let message = FromProbe { kind: Some(from_probe::Kind::Round(round(1, 0, false))) };
     println!("a round of {GPUS} GPUs: {} bytes", message.encoded_len());
-    let bare = bare(&message)?;
 
     let dir = tempfile::tempdir()?;
     let certificates = std::env::var_os(TLS).is_some().then(|| dir.path().join("certificates"));
@@ -64,6 +65,7 @@ async fn run() -> Result<()> {
         fleet::certificates(certificates, probes)?;
     }
     let how = How::first(dir.path(), probes, certificates.as_deref());
+    let least = bare_share(&how.bare(), probes).await?;
     let mut service = Service::spawn(&how).await?;
     let before = service.resident("VmRSS")?;
     let begun = Instant::now();
@@ -74,12 +76,8 @@ async fn run() -> Result<()> {
     tokio::time::sleep(SETTLE).await;
 
     service.ask("begin").await?;
-    let (cpu, at, rounds, failed) = (service.cpu()?, Instant::now(), fleet.rounds(), fleet.failed());
-    tokio::time::sleep(MEASURE).await;
-    let wall = at.elapsed().as_secs_f64();
-    let share = (service.cpu()? - cpu) / wall * 100.0;
-    #[expect(clippy::cast_precision_loss, reason = "some tens of thousands")]
-    let per_second = (fleet.rounds() - rounds) as f64 / wall;
+    let failed = fleet.failed();
+    let Used { wall, share, per_second } = used(&service, &fleet).await?;
     let told = service.ask("report").await?;
     let figure = |name: &str| -> Result<f64> {
         let word = told.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
@@ -88,13 +86,12 @@ async fn run() -> Result<()> {
     let (rss, most) = (service.resident("VmRSS")?, service.resident("VmHWM")?);
     ensure!(fleet.failed() == failed, "a stream broke while nothing happened: what was measured is something else");
 
-    let least = bare * 1e-6 * per_second * 100.0;
     println!("\n{:<58} {:>8}", "", "");
     for (what, value) in [
         ("rounds read, a second", per_second),
         ("rounds taken, a second", figure("rounds")? / wall),
         ("CPU of the service, % of a core", share),
-        ("  the bare decode of as many rounds, % of a core", least),
+        ("  of bare streams, % of a core", least),
         ("  of it the roll-up, % of a core", figure("rollup")? / wall * 100.0),
         ("a write of the roll-up, every 5 min, ms", figure("write")?),
         ("VmRSS without a stream, MB", before),
@@ -117,7 +114,7 @@ async fn run() -> Result<()> {
         "CPU at 1,000 rounds a second",
         share,
         "% of a core",
-        &format!("≤ 25; bare decode: {}", short(least)),
+        &format!("≤ 25; bare streams: {}", short(least)),
         share <= 25.0,
     );
     #[expect(clippy::cast_precision_loss, reason = "some thousands")]
@@ -159,19 +156,33 @@ async fn restart(service: Service, how: &How, fleet: &Fleet) -> Result<f64> {
     Ok(heard)
 }
 
-/// Microseconds to decode that message.
-fn bare(message: &FromProbe) -> Result<f64> {
-    const BATCHES: usize = 50;
-    const TIMES: u32 = 1_000;
-    let encoded = stoker_proto::Bytes::from(message.encode_to_vec());
-    // The quickest batch: a machine that others use takes its share of the others.
-    let mut least = f64::INFINITY;
-    for _ in 0..BATCHES {
-        let begun = Instant::now();
-        for _ in 0..TIMES {
-            std::hint::black_box(FromProbe::decode(encoded.clone())?);
-        }
-        least = least.min(begun.elapsed().as_secs_f64() * 1e6 / f64::from(TIMES));
-    }
-    Ok(least)
+/// What was used of a processor while it was watched.
+struct Used {
+    /// Seconds watched.
+    wall: f64,
+    /// Percent of a core.
+    share: f64,
+    /// Rounds that were sent, a second.
+    per_second: f64,
+}
+
+/// Watches a server that takes a fleet's rounds.
+async fn used(service: &Service, fleet: &Fleet) -> Result<Used> {
+    let (cpu, at, rounds) = (service.cpu()?, Instant::now(), fleet.rounds());
+    tokio::time::sleep(MEASURE).await;
+    let wall = at.elapsed().as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "some tens of thousands")]
+    let per_second = (fleet.rounds() - rounds) as f64 / wall;
+    Ok(Used { wall, share: (service.cpu()? - cpu) / wall * 100.0, per_second })
+}
+
+/// Percent of a core that bare streams of so many probes use.
+async fn bare_share(how: &How, probes: usize) -> Result<f64> {
+    let server = Service::spawn(how).await?;
+    let fleet = Fleet::start(&format!("http://{}", server.addr), probes, None)?;
+    fleet.stand(&vec![0; probes], Instant::now()).await?;
+    let used = used(&server, &fleet).await?;
+    drop(fleet);
+    server.kill().await?;
+    Ok(used.share)
 }

@@ -20,6 +20,7 @@ use stoker_simulated::start;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use crate::bare;
 use crate::common::service;
 use crate::common::times::Times;
 use crate::fleet::node;
@@ -29,6 +30,7 @@ const SERVE: &str = "STOKER_BENCH_SERVE";
 const LISTEN: &str = "STOKER_BENCH_LISTEN";
 const NODES: &str = "STOKER_BENCH_NODES";
 const CERTIFICATES: &str = "STOKER_BENCH_CERTIFICATES";
+const BARE: &str = "STOKER_BENCH_BARE";
 
 const POOLS: usize = 25;
 
@@ -42,13 +44,19 @@ pub(crate) struct How {
     listen: SocketAddr,
     nodes: usize,
     certificates: Option<PathBuf>,
+    bare: bool,
 }
 
 impl How {
     /// On a port that the system chooses, for so many nodes; over TLS where there are certificates.
     pub(crate) fn first(dir: &Path, nodes: usize, certificates: Option<&Path>) -> Self {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self { dir: dir.to_owned(), listen, nodes, certificates: certificates.map(Path::to_owned) }
+        Self { dir: dir.to_owned(), listen, nodes, certificates: certificates.map(Path::to_owned), bare: false }
+    }
+
+    /// Without the service: the streams alone, in plain text.
+    pub(crate) fn bare(&self) -> Self {
+        Self { certificates: None, bare: true, ..self.clone() }
     }
 
     /// Where it was before.
@@ -64,6 +72,7 @@ impl How {
             listen: std::env::var(LISTEN)?.parse()?,
             nodes: std::env::var(NODES)?.parse()?,
             certificates: std::env::var_os(CERTIFICATES).map(PathBuf::from),
+            bare: std::env::var_os(BARE).is_some(),
         }))
     }
 
@@ -97,6 +106,9 @@ impl Service {
             .env(NODES, how.nodes.to_string());
         if let Some(certificates) = &how.certificates {
             command.env(CERTIFICATES, certificates);
+        }
+        if how.bare {
+            command.env(BARE, "1");
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().context("the service's process")?;
@@ -154,6 +166,9 @@ impl Service {
 /// The service, until it is killed. Told to begin it forgets what it measured, told to report it says it; asked, it says how many nodes it
 /// has heard of.
 pub(crate) async fn serve(how: How) -> Result<()> {
+    if how.bare {
+        return bare::serve().await;
+    }
     stoker_service::publish::telemetry::init(true, Some("error"))?;
     let dir = how.dir.as_path();
     let (mut options, world) = service::options(service::policy(POOLS), dir);
