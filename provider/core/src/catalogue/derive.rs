@@ -38,6 +38,10 @@ impl Catalogue {
         for (market, entry) in prices.entries() {
             places.entry(&market.place).or_default().insert(market.capacity_type, entry);
         }
+        // Of a type whose zones no table tells, the operator's word names them.
+        for place in from.operator.places().filter(|place| prices.unzoned_quote(place).is_some()) {
+            places.entry(place).or_default();
+        }
         let known =
             |pool| Known { pool, slowest: gpu::slowest(pool, prices), reach: data::Distances::of(pool, prices.transfers()) };
         let pools: Vec<Known<'_>> = policy.pools.iter().map(known).collect();
@@ -115,8 +119,8 @@ fn build(
     let transfer = reach.as_ref().map_or(Ok(None), |reach| reach.to(place))?;
     let entry = |market: &Market| {
         let listed = entries.get(&market.capacity_type).copied();
-        let live = || facts.quotes.get(market).map(|quote| live(listed, quote));
-        operator.entry(market).or_else(live).or_else(|| listed.cloned())
+        let known = facts.quotes.get(market).map(|quote| live(listed, quote)).or_else(|| listed.cloned());
+        operator.entry(market, known.as_ref()).or(known)
     };
     let offers: Vec<Offer> = pool
         .prefer

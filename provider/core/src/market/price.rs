@@ -122,6 +122,16 @@ pub enum Entry {
     NoSignal(NoSignal),
 }
 
+impl Entry {
+    /// Whether the market exists: it has a price, or a quote that only says that nobody asks.
+    pub const fn is_sold(&self) -> bool {
+        match self {
+            Self::Price(_) | Self::NoSignal(NoSignal::Floor) => true,
+            Self::NoSignal(NoSignal::PinnedAtOnDemand | NoSignal::ListOnly | NoSignal::Unreserved) => false,
+        }
+    }
+}
+
 /// Why a market has no price now: a reason for not choosing it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
@@ -226,6 +236,11 @@ impl PriceBook {
     /// What the book holds of a market, lapsed or not.
     pub fn entry(&self, market: &Market) -> Option<&Entry> {
         self.entries.get(market)
+    }
+
+    /// The list price of a type whose zones no source tells.
+    pub fn unzoned_quote(&self, place: &Place) -> Option<&Quote> {
+        self.unzoned.get(&(place.cloud.clone(), place.region.clone(), place.instance_type.clone()))
     }
 
     /// Every market with its entry, in market order.

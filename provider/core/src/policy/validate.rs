@@ -369,6 +369,9 @@ fn price_rows(faults: &mut Faults, path: &Path, raw: &[RawPrice]) -> Option<Vec<
         } else {
             first.insert(market, at);
         }
+        if one.capacity_type == CapacityType::Reserved {
+            faults.add(&path.key("capacityType"), "reserved has no price of its own: the entry under commitments gives it");
+        }
         read.push(price_row(faults, &path, one));
     }
     read.into_iter().collect()

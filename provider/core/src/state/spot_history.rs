@@ -14,8 +14,7 @@ use crate::base::units::Milli;
 use crate::market::hazard::{ASSUMED_HAZARD, Hazard, Prior, percent};
 use crate::state::probe_reclaims::CLOSES_AGAIN_AFTER;
 
-/// How much a market's prior counts, in node-hours. Little, on purpose: published rates are some 100 times milder than what GPU
-/// markets were measured to do ([`ASSUMED_HAZARD`]), so a day of one's own nodes outweighs them.
+/// How much a market's prior counts, in node-hours. Little, on purpose: it is a guess, and a day of one's own nodes outweighs it.
 pub const PRIOR_NODE_HOURS: u64 = 10;
 
 /// How often the node-hours of running machines are added to what is remembered: seldom enough to keep prices and journal still, often

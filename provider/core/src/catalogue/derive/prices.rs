@@ -35,12 +35,29 @@ impl OperatorPrices {
         prices
     }
 
-    pub(crate) fn entry(&self, market: &Market) -> Option<Entry> {
+    /// The operator's price of a market of which the tables and the market itself say `known`.
+    ///
+    /// A row of a region prices what is sold there. A row of a zone opens a market of which nobody says anything, too. Neither opens one
+    /// that is known not to exist.
+    pub(crate) fn entry(&self, market: &Market, known: Option<&Entry>) -> Option<Entry> {
         if self.zoned.is_empty() && self.regional.is_empty() {
             return None;
         }
         let place = &market.place;
-        let key = (place.cloud.clone(), place.region.to_string(), place.instance_type.to_string(), market.capacity_type);
-        self.zoned.get(market).or_else(|| self.regional.get(&key)).cloned().map(Entry::Price)
+        let regional = || {
+            let key = (place.cloud.clone(), place.region.to_string(), place.instance_type.to_string(), market.capacity_type);
+            self.regional.get(&key)
+        };
+        let quote = match known {
+            Some(entry) if !entry.is_sold() => None,
+            Some(_) => self.zoned.get(market).or_else(regional),
+            None => self.zoned.get(market),
+        };
+        quote.cloned().map(Entry::Price)
+    }
+
+    /// The places for which a row names the zone.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        self.zoned.keys().map(|market| &market.place)
     }
 }

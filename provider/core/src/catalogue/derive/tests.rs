@@ -76,21 +76,30 @@ fn book() -> PriceBook {
     book
 }
 
+/// The policy of a best-effort pool with these GPUs, and these rows of prices.
+fn policy(gpu: &Value, prices: &Value) -> Arc<Policy> {
+    let raw: RawPolicy = serde_json::from_value(json!({
+        "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test", "defaults": {"unknownQuota": "allow"},
+        "pools": [{
+            "name": "p", "workload": "inference", "tier": "bestEffort", "gpu": gpu,
+            "where": {"clouds": ["aws"], "regions": ["r"]}, "limits": {"maxNodes": 9},
+        }],
+        "prices": prices,
+    }))
+    .unwrap();
+    Arc::new(Policy::try_from_raw(&raw).unwrap_or_else(|faults| panic!("{faults:?}")))
+}
+
+fn suppliers() -> BTreeMap<SupplierName, MarketFacts> {
+    let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
+    [(SupplierName::new("test").unwrap(), facts)].into()
+}
+
 /// The catalogue of a pool with all models and this said of its GPUs beside.
 fn catalogue(more: &Value) -> Catalogue {
     let mut gpu = json!({"models": ["T4", "A10G", "L4", "A100", "H100", "Mystery"]});
     gpu.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let raw: RawPolicy = serde_json::from_value(json!({
-        "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test", "defaults": {"unknownQuota": "allow"},
-        "pools": [{
-            "name": "p", "workload": "inference", "gpu": gpu, "where": {"clouds": ["aws"], "regions": ["r"]},
-            "limits": {"maxNodes": 9},
-        }],
-    }))
-    .unwrap();
-    let policy = Policy::try_from_raw(&raw).unwrap_or_else(|faults| panic!("{faults:?}"));
-    let facts = MarketFacts { clouds: [Cloud::new("aws").unwrap()].into(), ..MarketFacts::default() };
-    Catalogue::derive(&Arc::new(policy), &book(), &[(SupplierName::new("test").unwrap(), facts)].into())
+    Catalogue::derive(&policy(&gpu, &json!([])), &book(), &suppliers())
 }
 
 /// What is left out, as `type: reason`.
@@ -245,4 +254,57 @@ fn groups_of_pools_that_weigh_no_work_compare_with_those_that_do() {
     // Eight GPUs that each do 1555/300 = 5.183333 L4s' work: $21.9576 ÷ 5.183333 = $4.236193, within 8 rounded micro-dollars.
     assert_eq!(group(&weighed).weighed(price), UsdPerHour(529_524 * 8));
     assert_eq!(group(&catalogue(&json!({}))).weighed(price), price);
+}
+
+/// A local zone has a spot price and no on-demand price: it is not sold there on demand. Nor is spot where its quote is pinned.
+#[test]
+fn a_price_row_of_a_region_opens_no_market_that_the_tables_do_not_sell() {
+    let mut book = book();
+    let market = |zone: &str, capacity_type| Market {
+        place: Place {
+            cloud: Cloud::new("aws").unwrap(),
+            region: Region::new("r").unwrap(),
+            zone: ZoneId::new(zone).unwrap(),
+            instance_type: InstanceType::new("g6.xlarge").unwrap(),
+        },
+        capacity_type,
+    };
+    let quote = Quote { price: UsdPerHour(300_000), kind: QuoteKind::List, as_of: None, source: "test".into() };
+    book.insert(market("local", CapacityType::Spot), Entry::Price(quote));
+    book.insert(market("z", CapacityType::Spot), Entry::NoSignal(NoSignal::PinnedAtOnDemand));
+    let row = |capacity_type: &str, zone: Value| json!({"cloud": "aws", "region": "r", "zone": zone, "instanceType": "g6.xlarge", "capacityType": capacity_type, "usdPerHour": 0.1});
+    let sold = |prices: &Value| {
+        let policy = policy(&json!({"models": ["L4"]}), prices);
+        let catalogue = Catalogue::derive(&policy, &book, &suppliers());
+        let offers = catalogue.groups.values().flat_map(|group| &group.offers);
+        let mut operators: Vec<String> = offers
+            .filter(|offer| matches!(&offer.entry, Some(Entry::Price(quote)) if quote.kind == QuoteKind::Operator))
+            .map(|offer| format!("{} {}", offer.market.place.zone, offer.market.capacity_type))
+            .collect();
+        operators.sort();
+        operators
+    };
+    assert_eq!(sold(&json!([row("on-demand", Value::Null), row("spot", Value::Null)])), ["local spot", "z on-demand"]);
+    // A zone that the operator names is sold there; one whose spot is known not to exist is not.
+    assert_eq!(sold(&json!([row("on-demand", json!("local")), row("spot", json!("z"))])), ["local on-demand"]);
+}
+
+/// No table tells the zones of some types: the operator's word does.
+#[test]
+fn a_price_row_with_a_zone_opens_a_type_whose_zones_no_table_tells() {
+    let mut book = book();
+    let name = || (Cloud::new("aws").unwrap(), Region::new("r").unwrap(), InstanceType::new("p5.4xlarge").unwrap());
+    let (cloud, region, instance_type) = name();
+    let mut spec = InstanceSpec::clone(book.spec(&cloud, &InstanceType::new("p5.48xlarge").unwrap()).unwrap());
+    (spec.instance_type, spec.gpus) = (instance_type.clone(), Milli(1000));
+    book.insert_spec(spec);
+    let quote = Quote { price: UsdPerHour(6_880_000), kind: QuoteKind::List, as_of: None, source: "test".into() };
+    book.insert_unzoned(cloud, region, instance_type, quote);
+    let groups = |prices: &Value| {
+        let policy = policy(&json!({"models": ["H100"], "count": [1]}), prices);
+        Catalogue::derive(&policy, &book, &suppliers()).groups.len()
+    };
+    assert_eq!(groups(&json!([])), 0);
+    let row = json!({"cloud": "aws", "region": "r", "zone": "r-az9", "instanceType": "p5.4xlarge", "capacityType": "on-demand", "usdPerHour": 6.88});
+    assert_eq!(groups(&json!([row])), 1);
 }

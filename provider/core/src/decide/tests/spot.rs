@@ -159,17 +159,17 @@ fn hours_without_a_reclaim_make_a_market_cheaper() {
 fn spot_that_is_dearer_than_on_demand_is_bought_only_where_on_demand_cannot_be_had() {
     let mut world = World::new();
     world.policy(|policy| spot(&mut policy.pools[0]).saving = Saving::Nothing);
-    // (2.4 + 1.6) ÷ (10 + 10) = 0.2 an hour × (2.5 h + 5 min) = 51.67 %: still $0.62 against $0.80.
+    // (0.4 + 1.6) ÷ (10 + 10) = 0.1 an hour × (5 h + 5 min) = 50.83 %: still $0.61 against $0.80.
     let mut history = SpotHistory::begun(world.now);
-    (history.exposure, history.reclaims) = (36_000, Milli(2_400));
+    (history.exposure, history.reclaims) = (36_000, Milli(400));
     world.memory.spot.insert(place("zone-a"), Arc::new(history.clone()));
     world.pass();
     assert_eq!(barred(&world, GROUP_A), "not barred: CHOSEN × 1");
-    // (4.4 + 1.6) ÷ 20 = 0.3 an hour × 2 h 35 min = 77.5 %: $0.30 ÷ 0.225.
-    history.reclaims = Milli(4_400);
+    // (1.4 + 1.6) ÷ 20 = 0.15 an hour × 5 h 5 min = 76.25 %: $0.30 ÷ 0.2375.
+    history.reclaims = Milli(1_400);
     world.memory.spot.insert(place("zone-a"), Arc::new(history));
     world.pass();
-    let why = "spot costs more than on-demand once reclaims are counted: $1.3333 against $0.8000";
+    let why = "spot costs more than on-demand once reclaims are counted: $1.2632 against $0.8000";
     assert_eq!(barred(&world, GROUP_A), why);
     world.increase(GROUP_A, 1);
     assert_eq!(World::launched_markets(&world.pass()), ["on-demand"]);

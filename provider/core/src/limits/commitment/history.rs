@@ -10,7 +10,7 @@ use crate::base::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::base::units::{MiB, UsdPerHour};
 use crate::catalogue::derive::OperatorPrices;
 use crate::market::offer::{CapacityType, Market, Place};
-use crate::market::price::{PriceBook, usable};
+use crate::market::price::{Entry, PriceBook, usable};
 use crate::policy::Policy;
 use crate::policy::rules::commitment::{Capacity, Commitment, Paid, Terms};
 
@@ -73,7 +73,9 @@ impl<'a> History<'a> {
             for (market, seconds) in hour.node_seconds.iter().filter(|(market, _)| coverable(policy, market)) {
                 let place = &market.place;
                 let on_demand = Market { capacity_type: CapacityType::OnDemand, ..market.clone() };
-                let entry = operator.entry(&on_demand).or_else(|| prices.entry(&on_demand).cloned());
+                let listed = prices.entry(&on_demand).cloned();
+                let listed = listed.or_else(|| prices.unzoned_quote(place).cloned().map(Entry::Price));
+                let entry = operator.entry(&on_demand, listed.as_ref()).or(listed);
                 let spec = prices.spec(&place.cloud, &place.instance_type);
                 let (Ok(quote), Some(spec)) = (usable(entry.as_ref(), wall), spec) else {
                     unpriced.insert(place);

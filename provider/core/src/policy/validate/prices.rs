@@ -57,8 +57,10 @@ struct KnownCloud<'a> {
     types: BTreeSet<&'a str>,
     /// The sizes of memory in GiB that its GPUs of each model come with.
     sizes: BTreeMap<&'a str, BTreeSet<u64>>,
-    /// By region and instance type the zones that are known to sell it, each with its on-demand price if one is known.
-    sold: BTreeMap<(&'a str, &'a str), BTreeMap<&'a str, Option<UsdPerHour>>>,
+    /// By region and instance type the zones that are known to sell it, each with what is known of its markets.
+    sold: BTreeMap<(&'a str, &'a str), BTreeMap<&'a str, BTreeMap<CapacityType, &'a Entry>>>,
+    /// The types of each region whose zones no source tells.
+    unzoned: BTreeSet<(&'a str, &'a str)>,
 }
 
 /// Every name in the price tables.
@@ -77,15 +79,13 @@ impl<'a> Known<'a> {
             cloud.regions.entry(place.region.as_str()).or_default().insert(place.zone.as_str());
             cloud.types.insert(place.instance_type.as_str());
             let zones = cloud.sold.entry((place.region.as_str(), place.instance_type.as_str())).or_default();
-            let price = zones.entry(place.zone.as_str()).or_default();
-            if let (CapacityType::OnDemand, Entry::Price(quote)) = (market.capacity_type, entry) {
-                *price = Some(quote.price);
-            }
+            zones.entry(place.zone.as_str()).or_default().insert(market.capacity_type, entry);
         }
         for ((cloud, region, instance_type), _) in book.unzoned() {
             let cloud = known.clouds.entry(cloud.as_str()).or_default();
             cloud.regions.entry(region.as_str()).or_default();
             cloud.types.insert(instance_type.as_str());
+            cloud.unzoned.insert((region.as_str(), instance_type.as_str()));
         }
         // A region without GPUs may still hold data.
         for (cloud, region) in book.transfers().regions() {
@@ -137,15 +137,7 @@ impl<'a> Known<'a> {
         if faults.0.len() > before {
             return;
         }
-        // A price makes nothing orderable: where the tables have no offer, the row would have no effect.
-        let (region, instance_type) = (row.region.as_str(), row.instance_type.as_str());
-        let sold = clouds.0.iter().filter_map(|(_, known)| known.sold.get(&(region, instance_type)));
-        let sold: BTreeSet<&str> = sold.flat_map(|zones| zones.keys().copied()).collect();
-        if sold.is_empty() {
-            faults.add(path, format!("prices {instance_type} in {region}, where no zone is known to sell it: remove it"));
-        } else if let Some(zone) = row.zone.as_deref().filter(|zone| !sold.contains(zone)) {
-            let zones: Vec<&str> = sold.into_iter().collect();
-            let message = format!("prices {instance_type} in {zone}, which is not known to sell it: {} is", zones.join(" or "));
+        if let Some(message) = clouds.without_effect(row) {
             faults.add(path, message);
         }
     }
@@ -296,13 +288,12 @@ impl Clouds<'_, '_> {
         if self.0.is_empty() {
             return;
         }
-        let sold: BTreeMap<&str, Option<UsdPerHour>> = self
-            .0
-            .iter()
-            .filter_map(|(_, cloud)| cloud.sold.get(&(region, instance_type)))
-            .flatten()
-            .map(|(z, p)| (*z, *p))
-            .collect();
+        let zones = self.0.iter().filter_map(|(_, cloud)| cloud.sold.get(&(region, instance_type))).flatten();
+        let on_demand = |markets: &BTreeMap<CapacityType, &Entry>| match markets.get(&CapacityType::OnDemand) {
+            Some(Entry::Price(quote)) => Some(quote.price),
+            _ => None,
+        };
+        let sold: BTreeMap<&str, Option<UsdPerHour>> = zones.map(|(zone, markets)| (*zone, on_demand(markets))).collect();
         let there = |zone: &str| sold.contains_key(zone);
         if sold.is_empty() {
             let elsewhere = self.0.iter().flat_map(|(_, cloud)| cloud.sold.keys().filter(|(_, name)| *name == instance_type));
@@ -326,6 +317,47 @@ impl Clouds<'_, '_> {
                 format!("{rate} is {each} for a node, more than {MOST_TIMES_ON_DEMAND} times on-demand ({on_demand}): {cure}");
             faults.add(&path.key("usdPerHour"), message);
         }
+    }
+
+    /// Why a price would have no effect: it opens no market that the tables deny, and one of a region none of which they say nothing.
+    fn without_effect(&self, row: &RawPrice) -> Option<String> {
+        let RawPrice { region, zone, instance_type, capacity_type, .. } = row;
+        let key = (region.as_str(), instance_type.as_str());
+        let zones = self.0.iter().find_map(|(_, cloud)| cloud.sold.get(&key));
+        let Some(zones) = zones else {
+            let unzoned = self.0.iter().any(|(_, cloud)| cloud.unzoned.contains(&key));
+            return match zone {
+                Some(_) if unzoned => None,
+                None if unzoned => Some(format!(
+                    "prices {instance_type} in {region}, and no table tells which of its zones sell it: name the zone by its id"
+                )),
+                _ => Some(format!("prices {instance_type} in {region}, where no zone is known to sell it: remove it")),
+            };
+        };
+        let names = |zones: Vec<&str>| zones.join(" or ");
+        let entry = |zone: &str| zones.get(zone).map(|markets| markets.get(capacity_type).copied());
+        if let Some(zone) = zone {
+            return match entry(zone) {
+                None => {
+                    let known = names(zones.keys().copied().collect());
+                    Some(format!("prices {instance_type} in {zone}, which is not known to sell it: {known} is"))
+                }
+                Some(Some(entry @ Entry::NoSignal(why))) if !entry.is_sold() => {
+                    Some(format!("prices {instance_type} {capacity_type} in {zone}, where it is not sold ({why}): remove it"))
+                }
+                Some(_) => None,
+            };
+        }
+        if zones.values().filter_map(|markets| markets.get(capacity_type)).any(|entry| entry.is_sold()) {
+            return None;
+        }
+        let silent: Vec<&str> = zones.iter().filter(|(_, m)| !m.contains_key(capacity_type)).map(|(zone, _)| *zone).collect();
+        let cure = if silent.is_empty() {
+            "remove it".to_owned()
+        } else {
+            format!("name the zone if you know better, such as {}", names(silent))
+        };
+        Some(format!("prices {instance_type} {capacity_type} in {region}, where the tables know no such market: {cure}"))
     }
 
     /// AWS names its zones by the region and a letter, shuffled per account; the tables have ids.

@@ -12,7 +12,7 @@ use crate::base::ids::{Cloud, GpuModel, InstanceType, Region};
 use crate::base::kinds::{QuotaUnit, ReturnToSpot};
 use crate::base::units::{Milli, Percent};
 use crate::market::offer::{Arch, GpuFigure, InstanceSpec, Market, Place};
-use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
+use crate::market::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind};
 use crate::policy::rules::spot::{Saving, SpotRules};
 use crate::policy::{Fault, OneOrMany, Throughput, UnknownQuota};
 
@@ -295,6 +295,7 @@ fn each_rule_names_the_field_and_the_cure() {
         ("/quotas/-", json!({"name": "l db2e81ba", "cloud": "aws", "region": "us-east-1", "limit": 3}), r#"quotas[1] is the same quota as quotas[0], "L-DB2E81BA" of one place: remove one"#),
         ("/prices/0/usdPerHour", json!(0.0), "prices[0].usdPerHour is 0: name what one node costs per hour"),
         ("/prices/0/zone", json!(""), "prices[0].zone is empty: give a name"),
+        ("/prices/0/capacityType", json!("reserved"), "prices[0].capacityType reserved has no price of its own: the entry under commitments gives it"),
         ("/prices/-", good()["prices"][0].clone(), "prices[1] prices the same market as prices[0]: remove one"),
     ];
     for (pointer, value, said) in cases {
@@ -499,6 +500,7 @@ fn book() -> PriceBook {
         ("aws", "us-east-1", "use1-az1", "g6.xlarge", "L4"),
         ("aws", "us-east-1", "use1-az6", "g6e.xlarge", "L40S"),
         ("aws", "us-east-2", "use2-az1", "p4d.24xlarge", "A100"),
+        ("aws", "us-east-2", "use2-az2", "p4d.24xlarge", "A100"),
         ("azure", "eastus", "eastus", "Standard_NC4as_T4_v3", "T4"),
     ];
     for (cloud, region, zone, instance_type, model) in rows {
@@ -518,6 +520,14 @@ fn book() -> PriceBook {
             memory: Some(MiB::from_gib(16)),
             arch: Arch::Amd64,
         });
+        let spot = match zone {
+            "use1-az1" => Some(Entry::Price(quote(300_000))),
+            "use2-az1" => Some(Entry::NoSignal(NoSignal::PinnedAtOnDemand)),
+            _ => None,
+        };
+        if let Some(entry) = spot {
+            book.insert(Market { place: place.clone(), capacity_type: CapacityType::Spot }, entry);
+        }
         book.insert(Market { place, capacity_type: CapacityType::OnDemand }, Entry::Price(quote(800_000)));
     }
     let unzoned = (Cloud::new("aws"), Region::new("eu-west-9"), InstanceType::new("p5.48xlarge"));
@@ -529,6 +539,11 @@ fn book() -> PriceBook {
 #[rustfmt::skip] // A case a line.
 fn names_are_held_against_the_price_tables() {
     let book = book();
+    let row = |region: &str, zone: Option<&str>, instance_type: &str| {
+        json!({"cloud": "aws", "region": region, "zone": zone, "instanceType": instance_type, "capacityType": "spot", "usdPerHour": 1})
+    };
+    let zoned = row("eu-west-9", Some("euw9-az1"), "p5.48xlarge");
+    assert_eq!(check_against_prices(&with("/prices/0", zoned), &book), [], "the operator says which zone sells it");
     assert_eq!(check_against_prices(&with("/kind", json!("Policy")), &book), []);
     for (pointer, value, said) in [
         ("/pools/0/gpu/models", json!(["L4", "L40"]), r#"pools[0].gpu.models[1] "L40" is not a known GPU model: nearest is L4"#),
@@ -550,6 +565,9 @@ fn names_are_held_against_the_price_tables() {
         ("/prices/0/instanceType", json!("g6.xlrage"), r#"prices[0].instanceType "g6.xlrage" is not a known instance type of aws: nearest is g6.xlarge"#),
         ("/prices/0/instanceType", json!("p4d.24xlarge"), "prices[0] prices p4d.24xlarge in us-east-1, where no zone is known to sell it: remove it"),
         ("/prices/0/zone", json!("use1-az6"), "prices[0] prices g6.xlarge in use1-az6, which is not known to sell it: use1-az1 is"),
+        ("/prices/0", row("us-east-2", None, "p4d.24xlarge"), "prices[0] prices p4d.24xlarge spot in us-east-2, where the tables know no such market: name the zone if you know better, such as use2-az2"),
+        ("/prices/0", row("us-east-2", Some("use2-az1"), "p4d.24xlarge"), "prices[0] prices p4d.24xlarge spot in use2-az1, where it is not sold (spot quote is pinned at the on-demand price: no spot market): remove it"),
+        ("/prices/0", row("eu-west-9", None, "p5.48xlarge"), "prices[0] prices p5.48xlarge in eu-west-9, and no table tells which of its zones sell it: name the zone by its id"),
     ] {
         assert_eq!(shown(&check_against_prices(&with(pointer, value), &book)), [said], "{pointer}");
     }

@@ -44,11 +44,11 @@ fn sixty_cents_with_a_fifth_lost_is_seventy_five() {
 #[test]
 fn what_a_reclaim_loses_follows_from_what_is_saved() {
     assert_eq!(rules(checkpoints(30, 3), 5).lost_per_reclaim(AWS), mins(20));
-    // Half of the 5 h that a job runs.
-    assert_eq!(rules(Saving::Nothing, 5).lost_per_reclaim(AWS), mins(155));
+    // All that a running job has done.
+    assert_eq!(rules(Saving::Nothing, 5).lost_per_reclaim(AWS), mins(305));
     assert_eq!(rules(Saving::Stateless, 2).lost_per_reclaim(AWS), mins(2));
-    // 0.06 an hour: 0.06 × 155/60 = 15.5 % of unsaved work, 0.06 × 2/60 = 0.2 % of a replica's time, and no checkpoints to write.
-    assert_eq!(rules(Saving::Nothing, 5).useful(Hazard(60_000_000), AWS), Ppm(845_000));
+    // 0.06 an hour: 0.06 × 305/60 = 30.5 % of unsaved work, 0.06 × 2/60 = 0.2 % of a replica's time, and no checkpoints to write.
+    assert_eq!(rules(Saving::Nothing, 5).useful(Hazard(60_000_000), AWS), Ppm(695_000));
     assert_eq!(rules(Saving::Stateless, 2).useful(Hazard(60_000_000), AWS), Ppm(998_000));
 }
 
@@ -105,11 +105,13 @@ fn own_reclaims_outweigh_the_published_rate_as_node_hours_come_in() {
         history
     };
     let hazard = |hours, nodes| Risk::estimate(prior, Some(&history(hours, nodes))).hazard;
-    assert_eq!(Risk::estimate(prior, None).hazard, Hazard(394_085), "nothing but the prior");
-    // (2 + 0.000394085 × 10) ÷ (90 + 10) = 0.0200394085.
-    assert_eq!(hazard(90, 2), Hazard(20_039_408));
-    // Hours without a reclaim make it smaller: 0.00394085 ÷ 1,000.
-    assert_eq!(hazard(990, 0), Hazard(3_940));
+    assert_eq!(Risk::estimate(prior, None).hazard, ASSUMED_HAZARD, "the worst band is as bad as the unknown");
+    // (2 + 0.16 × 10) ÷ (90 + 10).
+    assert_eq!(hazard(90, 2), Hazard(36_000_000));
+    // Hours without a reclaim make it smaller: 1.6 ÷ 1,000.
+    assert_eq!(hazard(990, 0), Hazard(1_600_000));
+    // A milder band is as much milder: 0.16 × 0.106797 ÷ 0.394085.
+    assert_eq!(Risk::estimate(Prior::of(Some(Milli(75))), None).hazard, Hazard(43_359_985));
     // Where nothing is published: (0 + 1.6) ÷ 20.
     assert_eq!(Risk::estimate(Prior::Assumed, Some(&history(10, 0))).hazard, Hazard(80_000_000));
 }
@@ -119,7 +121,7 @@ fn a_risk_says_by_whose_word_it_is() {
     let mut history = SpotHistory::begun(at("2026-11-01T00:00:00Z"));
     (history.exposure, history.reclaims) = (90 * 3_600, Milli(2000));
     let known = Risk::estimate(Prior::of(Some(Milli(75))), Some(&history));
-    assert_eq!(known.to_string(), "0.02 reclaims/node-h: published 7.5%/month, 2 observed in 90 node-h");
+    assert_eq!(known.to_string(), "0.024 reclaims/node-h: published 7.5%/month, 2 observed in 90 node-h");
     let unknown = Risk::estimate(Prior::Assumed, None);
     assert_eq!(unknown.to_string(), "0.16 reclaims/node-h: no published rate, 0.16 assumed, none observed in 0 node-h");
     assert_eq!(Hazard(394_085).to_string(), "0.00039");
