@@ -131,7 +131,7 @@ pub(super) fn tell_lifts(text: &mut String, lifts: &[LiftRow], missing: Option<&
 /// The losers that tell most, in their own order: the cheapest of each reason, and where there are few reasons the next cheapest.
 fn telling<'a>(lost: &[&'a CandidateRow]) -> Vec<&'a CandidateRow> {
     let mut by_price: Vec<(usize, &CandidateRow)> = lost.iter().copied().enumerate().collect();
-    by_price.sort_by_key(|(at, row)| (row.per_unit().unwrap_or(UsdPerHour(i64::MAX)), *at));
+    by_price.sort_by_key(|(at, row)| (row.ranked().unwrap_or(UsdPerHour(i64::MAX)), *at));
     let mut reasons: BTreeSet<&str> = BTreeSet::new();
     // Rows that are dearer differ in words by how much, and are still alike.
     let reason =

@@ -82,6 +82,8 @@ pub(super) struct PriceRow {
     #[serde(skip)]
     shown: [UsdPerHour; 3],
     #[serde(skip)]
+    ranked: UsdPerHour,
+    #[serde(skip)]
     transfer: Option<UsdPerHour>,
 }
 
@@ -173,8 +175,8 @@ impl QuoteRow {
 
 impl CandidateRow {
     /// What the choice compares; `None` where no price is known or counts.
-    pub(super) fn per_unit(&self) -> Option<UsdPerHour> {
-        self.price.as_ref().map(|price| price.shown[2])
+    pub(super) fn ranked(&self) -> Option<UsdPerHour> {
+        self.price.as_ref().map(|price| price.ranked)
     }
 
     pub(super) fn of(candidate: &Candidate, now: Timestamp) -> Self {
@@ -190,15 +192,14 @@ impl CandidateRow {
             effective_per_work: parts.per_work.map(Money::from),
             quote: QuoteRow::of(&parts.quote, now),
             shown: [parts.quote.price, parts.effective, parts.per_unit()],
+            ranked: parts.ranked(),
             transfer: parts.transfer,
         });
         let (word, nodes) = match verdict {
             OfferVerdict::Chosen { nodes } => (VerdictWord::Chosen, *nodes),
             OfferVerdict::Barred(_) => (VerdictWord::Barred, 0),
             OfferVerdict::LessPreferred { .. } => (VerdictWord::LessPreferred, 0),
-            OfferVerdict::Dearer { .. } | OfferVerdict::DearerSlice { .. } | OfferVerdict::DearerWork { .. } => {
-                (VerdictWord::Dearer, 0)
-            }
+            OfferVerdict::Dearer { .. } | OfferVerdict::DearerWork { .. } => (VerdictWord::Dearer, 0),
             OfferVerdict::LargerStep => (VerdictWord::LargerStep, 0),
             OfferVerdict::Tied => (VerdictWord::Tied, 0),
         };

@@ -46,9 +46,10 @@ impl Group {
         self.slices.unwrap_or_else(|| self.spec.advertised_gpus())
     }
 
-    /// What a node at this price is ranked by: the price of a unit of work where its pool weighs work, else of a slice or an advertised GPU.
-    pub fn unit_price(&self, node: UsdPerHour) -> UsdPerHour {
-        self.work.map_or_else(|| node.per(self.units()), |work| node.per_work(work))
+    /// What a node at this price is ranked by among nodes of which any would do: the price of a unit of work where its pool weighs work,
+    /// else of the node.
+    pub fn ranked_price(&self, node: UsdPerHour) -> UsdPerHour {
+        self.work.map_or(node, |work| node.per_work(work))
     }
 
     /// What a node at this price would cost if its GPUs did no more work than those of the pool's slowest model: what to compare across

@@ -199,8 +199,7 @@ impl<'s> Round<'s> {
                 let covered = scales.usage.committed.tranches(scales.catalogue, group, &offer.market, price);
                 round.in_part |= covered.in_part;
                 let uncovered = own.parts.uncovered();
-                let paying =
-                    Rank { pays: true, per_unit: group.unit_price(uncovered), per_node: uncovered, ..own.rank.clone() };
+                let paying = Rank { pays: true, price: group.ranked_price(uncovered), per_node: uncovered, ..own.rank.clone() };
                 let mut kinds: Vec<Kind<'s>> = Vec::new();
                 for tranche in &covered.whole {
                     let left = Row { left: tranche.left, grows: 0 };
@@ -264,7 +263,7 @@ impl<'s> Round<'s> {
         classes.dedup();
         let choice = |t: &Tranche<'_>| Choice {
             class: classes.iter().position(|class| *class == (t.rank.pays, t.rank.preference)).unwrap_or(classes.len()),
-            cost: t.rank.per_unit.0,
+            cost: t.rank.price.0,
             most: t.most,
             takes: t.takes.clone(),
         };

@@ -135,14 +135,10 @@ pub enum OfferVerdict {
         /// The preferred one.
         than: CapacityType,
     },
-    /// May be bought, but another offer is cheaper per GPU by so much.
+    /// May be bought, but another offer is cheaper per node by so much. Journals of before tell of slices, too.
+    #[serde(alias = "dearerSlice")]
     Dearer {
-        /// So much per GPU and hour.
-        by: UsdPerHour,
-    },
-    /// May be bought, but another offer is cheaper per slice by so much.
-    DearerSlice {
-        /// So much per slice and hour.
+        /// So much per node and hour.
         by: UsdPerHour,
     },
     /// May be bought, but another offer is cheaper per unit of work by so much.
@@ -150,7 +146,7 @@ pub enum OfferVerdict {
         /// So much per unit of work and hour.
         by: UsdPerHour,
     },
-    /// May be bought at the same price per GPU, slice or unit of work, but a node of it is a larger step.
+    /// May be bought at the same price per unit of work, but a node of it is a larger step.
     LargerStep,
     /// As good as the winner; the tie went by name.
     Tied,
@@ -162,10 +158,9 @@ impl std::fmt::Display for OfferVerdict {
             Self::Chosen { nodes } => write!(f, "CHOSEN × {nodes}"),
             Self::Barred(why) => write!(f, "{why}"),
             Self::LessPreferred { than } => write!(f, "the pool prefers {than}"),
-            Self::Dearer { by } => write!(f, "{} per GPU and hour", dearer(*by)),
-            Self::DearerSlice { by } => write!(f, "{} per slice and hour", dearer(*by)),
+            Self::Dearer { by } => write!(f, "{} per node and hour", dearer(*by)),
             Self::DearerWork { by } => write!(f, "{} per unit of work and hour", dearer(*by)),
-            Self::LargerStep => write!(f, "same price per GPU, but a larger node"),
+            Self::LargerStep => write!(f, "same price per unit of work, but a larger node"),
             Self::Tied => write!(f, "same price; chosen by name"),
         }
     }

@@ -201,7 +201,7 @@ fn in_the_way(made: &Explanation) -> Vec<String> {
         let also = candidate.also.iter().map(ToString::to_string);
         first.map(|first| std::iter::once(first).chain(also).collect::<Vec<_>>())
     };
-    let price = |candidate: &&Candidate| candidate.price.as_ref().map_or(i64::MAX, |price| price.per_unit().0);
+    let price = |candidate: &&Candidate| candidate.price.as_ref().map_or(i64::MAX, |price| price.ranked().0);
     let mut chosen = made.candidates.iter().filter(|candidate| matches!(candidate.verdict, OfferVerdict::Chosen { .. }));
     let bound = chosen.find_map(named);
     let barred = || made.candidates.iter().filter(|candidate| named(candidate).is_some()).min_by_key(price).and_then(named);

@@ -61,7 +61,13 @@ impl std::fmt::Display for SpotParts {
 }
 
 impl PriceParts {
-    /// What the choice compares: the price of a unit of work where the pool weighs work, else of a slice where it shares GPUs, else of a GPU.
+    /// What the choice compares: the price of a unit of work where the pool weighs work, else of a node.
+    pub fn ranked(&self) -> UsdPerHour {
+        self.per_work.unwrap_or(self.effective)
+    }
+
+    /// What is shown beside a node's price: that of a unit of work where the pool weighs work, else of a slice where it shares GPUs, else
+    /// of a GPU.
     pub fn per_unit(&self) -> UsdPerHour {
         self.per_work.or(self.per_slice).unwrap_or(self.per_gpu)
     }

@@ -27,9 +27,10 @@ pub struct Rank<'a> {
     pub pays: bool,
     /// Place of the capacity type in the pool's `prefer`.
     pub preference: usize,
-    /// Effective price of a unit of work where the pool weighs work, else of one slice or advertised GPU.
-    pub per_unit: UsdPerHour,
-    /// Effective price of one node: of two shapes at the same price per unit the smaller step wins.
+    /// Effective price of a unit of work where the pool weighs work, else of one node: an order or a floor asks for nodes, and pays for
+    /// GPUs that it did not ask for.
+    pub price: UsdPerHour,
+    /// Effective price of one node: of two shapes at the same price per unit of work the smaller step wins.
     pub per_node: UsdPerHour,
     /// Price of one GPU or slice without commitments: of two covered nodes, whose effective prices may both be a trifle, the cheaper wins.
     pub quoted: UsdPerHour,
@@ -103,7 +104,7 @@ impl<'a> Scales<'a> {
         let rank = Rank {
             pays: parts.cash > UsdPerHour::ZERO || parts.transfer.is_some_and(|transfer| transfer >= parts.quote.price),
             preference,
-            per_unit: parts.per_unit(),
+            price: parts.ranked(),
             per_node: parts.effective,
             quoted: parts.quote.price.per(group.units()),
             market: &offer.market,
@@ -280,17 +281,13 @@ pub fn retell(mut candidates: Vec<Candidate>, chosen: &[(Market, u32)]) -> Vec<C
         }
         let (Some(best), Ok(own)) = (&best, &candidate.price) else { continue };
         let (Ok(best_price), false) = (&best.price, matches!(candidate.verdict, OfferVerdict::Barred(_))) else { continue };
-        candidate.verdict = match own.per_unit().cmp(&best_price.per_unit()) {
+        candidate.verdict = match own.ranked().cmp(&best_price.ranked()) {
             _ if candidate.market.capacity_type != best.market.capacity_type && candidate.preference > best.preference => {
                 OfferVerdict::LessPreferred { than: best.market.capacity_type }
             }
             std::cmp::Ordering::Greater => {
-                let by = own.per_unit().minus(best_price.per_unit());
-                match (own.per_work, own.per_slice) {
-                    (Some(_), _) => OfferVerdict::DearerWork { by },
-                    (None, Some(_)) => OfferVerdict::DearerSlice { by },
-                    (None, None) => OfferVerdict::Dearer { by },
-                }
+                let by = own.ranked().minus(best_price.ranked());
+                if own.per_work.is_some() { OfferVerdict::DearerWork { by } } else { OfferVerdict::Dearer { by } }
             }
             _ if own.effective > best_price.effective => OfferVerdict::LargerStep,
             _ => OfferVerdict::Tied,

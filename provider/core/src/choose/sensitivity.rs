@@ -152,8 +152,7 @@ pub fn lifts_told(made: &Explanation) -> Vec<Lift> {
     let mut lifts: Vec<Lift> = Vec::new();
     for (limit, by) in reasons(made) {
         let priced = by.iter().filter_map(|(candidate, bound)| Some((candidate, bound, candidate.price.as_ref().ok()?)));
-        let Some((freed, bound, price)) = priced.min_by_key(|(candidate, _, price)| (price.per_unit(), &candidate.market))
-        else {
+        let Some((freed, bound, price)) = priced.min_by_key(|(candidate, _, price)| (price.ranked(), &candidate.market)) else {
             continue;
         };
         let dearer = made.candidates.iter().filter(|other| other.market != freed.market).filter_map(|other| {

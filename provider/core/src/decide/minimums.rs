@@ -69,8 +69,8 @@ fn min_nodes(pass: &Pass<'_>, changes: &Changes<'_>, pool: &Pool, ledger: &mut L
         .pool_groups(&pool.name)
         .filter_map(|group| {
             let limit = limits.get(&group.id)?;
-            let unit_price = limit.next_price.map_or(i64::MAX, |price| group.unit_price(price).0);
-            Some((limit.target == 0, unit_price, group.id.clone()))
+            let price = limit.next_price.map_or(i64::MAX, |price| group.ranked_price(price).0);
+            Some((limit.target == 0, price, group.id.clone()))
         })
         .collect();
     order.sort();

@@ -76,12 +76,12 @@ fn book() -> PriceBook {
     book
 }
 
-/// The policy of a best-effort pool with these GPUs, and these rows of prices.
-fn policy(gpu: &Value, prices: &Value) -> Arc<Policy> {
+/// The policy of a pool of that tier with these GPUs, and these rows of prices. Best effort takes spot, too.
+fn policy(tier: &str, gpu: &Value, prices: &Value) -> Arc<Policy> {
     let raw: RawPolicy = serde_json::from_value(json!({
         "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "test", "defaults": {"unknownQuota": "allow"},
         "pools": [{
-            "name": "p", "workload": "inference", "tier": "bestEffort", "gpu": gpu,
+            "name": "p", "workload": "inference", "tier": tier, "gpu": gpu,
             "where": {"clouds": ["aws"], "regions": ["r"]}, "limits": {"maxNodes": 9},
         }],
         "prices": prices,
@@ -99,7 +99,7 @@ fn suppliers() -> BTreeMap<SupplierName, MarketFacts> {
 fn catalogue(more: &Value) -> Catalogue {
     let mut gpu = json!({"models": ["T4", "A10G", "L4", "A100", "H100", "Mystery"]});
     gpu.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    Catalogue::derive(&policy(&gpu, &json!([])), &book(), &suppliers())
+    Catalogue::derive(&policy("standard", &gpu, &json!([])), &book(), &suppliers())
 }
 
 /// What is left out, as `type: reason`.
@@ -274,7 +274,7 @@ fn a_price_row_of_a_region_opens_no_market_that_the_tables_do_not_sell() {
     book.insert(market("z", CapacityType::Spot), Entry::NoSignal(NoSignal::PinnedAtOnDemand));
     let row = |capacity_type: &str, zone: Value| json!({"cloud": "aws", "region": "r", "zone": zone, "instanceType": "g6.xlarge", "capacityType": capacity_type, "usdPerHour": 0.1});
     let sold = |prices: &Value| {
-        let policy = policy(&json!({"models": ["L4"]}), prices);
+        let policy = policy("bestEffort", &json!({"models": ["L4"]}), prices);
         let catalogue = Catalogue::derive(&policy, &book, &suppliers());
         let offers = catalogue.groups.values().flat_map(|group| &group.offers);
         let mut operators: Vec<String> = offers
@@ -301,7 +301,7 @@ fn a_price_row_with_a_zone_opens_a_type_whose_zones_no_table_tells() {
     let quote = Quote { price: UsdPerHour(6_880_000), kind: QuoteKind::List, as_of: None, source: "test".into() };
     book.insert_unzoned(cloud, region, instance_type, quote);
     let groups = |prices: &Value| {
-        let policy = policy(&json!({"models": ["H100"], "count": [1]}), prices);
+        let policy = policy("standard", &json!({"models": ["H100"], "count": [1]}), prices);
         Catalogue::derive(&policy, &book, &suppliers()).groups.len()
     };
     assert_eq!(groups(&json!([])), 0);

@@ -110,7 +110,6 @@ impl Constraint {
             OfferVerdict::Chosen { .. } => candidate.ended_by.as_ref()?,
             OfferVerdict::Barred(_)
             | OfferVerdict::Dearer { .. }
-            | OfferVerdict::DearerSlice { .. }
             | OfferVerdict::DearerWork { .. }
             | OfferVerdict::LargerStep
             | OfferVerdict::Tied => return None,

@@ -145,8 +145,8 @@ fn every_limit_that_binds_is_named() {
 #[test]
 fn a_difference_that_is_not_shown_is_called_none() {
     let by = |micros| OfferVerdict::Dearer { by: UsdPerHour(micros) }.to_string();
-    assert_eq!(by(49), "more expensive by less than a hundredth of a cent per GPU and hour");
-    assert_eq!(by(51), "more expensive by $0.0001 per GPU and hour");
+    assert_eq!(by(49), "more expensive by less than a hundredth of a cent per node and hour");
+    assert_eq!(by(51), "more expensive by $0.0001 per node and hour");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::policy::Isolation;
 use crate::policy::rules::commitment::{Commitment, CommittedNodes, Terms};
 use crate::policy::rules::spot::Saving;
 use crate::state::memory::{FIRST_BACKOFF, LONGEST_BACKOFF};
-use crate::state::spot_history::LEFT_ALONE;
+use crate::state::spot_history::{LEFT_ALONE, SpotHistory};
 
 /// A world with on-demand nodes in zone a that were bought when spot could not be had, took 5 min to boot, and have had pods.
 pub(super) fn fallen_back(nodes: i32) -> World {
@@ -105,6 +105,9 @@ fn only_work_that_saves_checkpoints_moves() {
     let mut world = fallen_back(1);
     wait(&mut world, 60 * 24);
     assert!(weighed(&world, true, true).is_some());
+    // Of a market that has proved safe: work that is lost whole is not worth a place in others.
+    let history = SpotHistory { exposure: 400 * 3_600, ..SpotHistory::begun(world.now) };
+    world.memory.spot.insert(place("zone-a"), Arc::new(history));
     for saving in [Saving::Stateless, Saving::Nothing] {
         world.policy(|policy| policy.pools[0].spot.as_mut().unwrap().saving = saving);
         assert_eq!(weighed(&world, true, true), None, "{saving:?}");

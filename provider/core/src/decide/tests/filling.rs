@@ -168,7 +168,7 @@ impl Ways<'_> {
                 CapacityType::Spot => (Self::price((group, offer)).0 * 100 + 96) / 97,
                 CapacityType::Reserved | CapacityType::OnDemand => Self::price((group, offer)).0,
             };
-            worth.2 -= UsdPerHour(useful).per(group.spec.advertised_gpus()).0 * i64::from(n - free);
+            worth.2 -= useful * i64::from(n - free);
         }
         worth
     }

@@ -305,19 +305,19 @@ fn told(catalogue: &Catalogue) -> Vec<(String, i64, OfferVerdict)> {
 }
 
 #[test]
-fn offers_are_ranked_by_the_price_of_a_slice() {
-    let dearer = |by| OfferVerdict::DearerSlice { by: UsdPerHour(by) };
+fn a_node_is_chosen_by_its_price_and_shown_with_that_of_a_slice() {
+    let dearer = |by| OfferVerdict::Dearer { by: UsdPerHour(by) };
     // Whole H100s are more expensive ($6.88) than A100s of 40 GiB ($2.7447) and 80 ($3.4309). Of 1g.10gb the smaller A100 takes only four:
     // $27.447 ÷ 56 = $0.490125, $21.9576 ÷ 32 = $0.686175, $6.88 ÷ 7 = $0.982857.
     assert_eq!(
         told(&catalogue(&["A100", "H100"], &json!({"mig": "all-1g.10gb"}))),
         [
-            ("p4de.24xlarge".to_owned(), 490_125, OfferVerdict::Chosen { nodes: 1 }),
-            ("p4d.24xlarge".to_owned(), 686_175, dearer(196_050)),
-            ("p5.4xlarge".to_owned(), 982_857, dearer(492_732)),
+            ("p5.4xlarge".to_owned(), 982_857, OfferVerdict::Chosen { nodes: 1 }),
+            ("p4d.24xlarge".to_owned(), 686_175, dearer(15_077_600)),
+            ("p4de.24xlarge".to_owned(), 490_125, dearer(20_567_000)),
         ]
     );
-    assert_eq!(dearer(196_050).to_string(), "more expensive by $0.1961 per slice and hour");
+    assert_eq!(dearer(15_077_600).to_string(), "more expensive by $15.0776 per node and hour");
     // Three slices of one GPU are used of seven: the rest is paid all the same. $6.88 ÷ (2 + 3) = $1.376 for a compute slice.
     assert_eq!(told(&catalogue(&["H100"], &json!({"mig": {"1g.10gb": 2, "3g.40gb": 1}})))[0].1, 1_376_000);
     // Four turns on an L4: $0.8048 ÷ 4.
