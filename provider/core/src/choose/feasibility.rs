@@ -4,6 +4,7 @@
 //! Each is allowed, because prices, quotas and time change. Each is reported.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -20,6 +21,8 @@ use crate::choose::rank::Scales;
 use crate::choose::what_if::what_if;
 use crate::limits::usage::Usage;
 use crate::market::interruption::{notice, usable};
+use crate::market::offer::{CapacityType, Offer};
+use crate::market::price::Entry;
 use crate::policy::rules::spot::Saving;
 use crate::policy::{Path, Policy, Quota};
 use crate::state::memory::Memory;
@@ -58,6 +61,26 @@ pub enum Warning {
         min: u32,
         /// How many of it can be bought.
         found: u32,
+    },
+    /// Not one node of the pool can be bought.
+    #[error("pool {pool}: no node can ever be bought{}: change what prevents it, or remove the pool", because(.limits))]
+    NeverBuys {
+        /// The pool.
+        pool: PoolName,
+        /// What the first node lacks.
+        limits: Vec<String>,
+    },
+    /// Other limits than budgets stop the pool before its `maxNodes`.
+    #[error("pool {pool}: only {found} of limits.maxNodes {max} can be bought{}: lower it, or raise the limit that prevents it", because(.limits))]
+    MaxNodes {
+        /// The pool.
+        pool: PoolName,
+        /// Its limit.
+        max: u32,
+        /// How many of it can be bought.
+        found: u32,
+        /// What the next node lacks.
+        limits: Vec<String>,
     },
     /// Others use more of a quota than there is, so nothing is bought under it.
     #[error(
@@ -113,6 +136,8 @@ impl Warning {
             Self::Floor { pool, field, .. } | Self::FloorBesideOthers { pool, field, .. } => {
                 Some(field.split('.').fold(of_pool(pool)?, |path, key| path.key(key)))
             }
+            Self::NeverBuys { pool, .. } => of_pool(pool),
+            Self::MaxNodes { pool, .. } => Some(of_pool(pool)?.key("limits").key("maxNodes")),
             Self::SaveTooLong { pool, .. } => Some(of_pool(pool)?.key("capacity").key("spot").key("checkpointSave")),
             Self::QuotaOverdrawn { name, region, .. } => {
                 let same = |quota: &Quota| quota.name == *name && in_region(quota.region.as_ref()) == *region;
@@ -126,13 +151,45 @@ impl Warning {
 /// Everything that the catalogue's policy asks for and cannot have at `wall`, with nothing bought yet and every market open.
 pub fn warnings(catalogue: &Catalogue, wall: Wall) -> Vec<Warning> {
     let mut told = floors(catalogue, wall);
+    let reach = out_of_reach(catalogue, wall, &told);
+    told.extend(reach);
     told.extend(overdrawn(&catalogue.policy));
-    told.extend(long_saves(&catalogue.policy));
+    told.extend(long_saves(catalogue));
     let ended = catalogue.policy.commitments.iter().filter_map(|commitment| {
         let until = commitment.until.filter(|until| wall.shows(*until))?;
         Some(Warning::Ended { name: commitment.name.clone(), until })
     });
     told.extend(ended);
+    told
+}
+
+/// Pools that can buy nothing, and those that cannot come to their `maxNodes` whatever may be spent. One whose floor is out of reach is
+/// told of as that.
+fn out_of_reach(catalogue: &Catalogue, wall: Wall, floors: &[Warning]) -> Vec<Warning> {
+    let short = |name: &PoolName| floors.iter().any(|floor| matches!(floor, Warning::Floor { pool, .. } if pool == name));
+    let (memory, times) = (Memory::default(), Times::at(wall.0));
+    let off_hours = Usage::count(&memory, catalogue, wall).off_hours;
+    let mut unbudgeted = Policy::clone(&catalogue.policy);
+    unbudgeted.max_usd_per_hour = None;
+    unbudgeted.pools.iter_mut().for_each(|pool| pool.limits.max_usd_per_hour = None);
+    let unbudgeted = catalogue.under(Arc::new(unbudgeted));
+    let mut told = Vec::new();
+    for pool in &catalogue.policy.pools {
+        let (name, max) = (&pool.name, pool.limits.max_nodes);
+        // A pool without a place is told of as such, and one in its off-hours may buy later.
+        if catalogue.pool_groups(name).next().is_none() || off_hours.contains_key(name) || max == 0 || short(name) {
+            continue;
+        }
+        let one = what_if(catalogue, &memory, name, None, 1, times);
+        if one.found == 0 {
+            told.push(Warning::NeverBuys { pool: name.clone(), limits: in_the_way(&one) });
+            continue;
+        }
+        let all = what_if(&unbudgeted, &memory, name, None, max, times);
+        if all.found < max {
+            told.push(Warning::MaxNodes { pool: name.clone(), max, found: all.found, limits: in_the_way(&all) });
+        }
+    }
     told
 }
 
@@ -147,11 +204,17 @@ fn overdrawn(policy: &Policy) -> impl Iterator<Item = Warning> {
 }
 
 /// Saves that clouds of their pool leave no time for.
-fn long_saves(policy: &Policy) -> Vec<Warning> {
+fn long_saves(catalogue: &Catalogue) -> Vec<Warning> {
     let mut told = Vec::new();
-    for (pool, rules) in policy.pools.iter().filter_map(|pool| Some((pool, pool.spot.as_ref()?))) {
+    for (pool, rules) in catalogue.policy.pools.iter().filter_map(|pool| Some((pool, pool.spot.as_ref()?))) {
         let (Some(save), Saving::Checkpoints { every, .. }) = (rules.save, rules.saving) else { continue };
-        for cloud in &pool.clouds {
+        let spot = |offer: &Offer| {
+            offer.market.capacity_type == CapacityType::Spot && offer.entry.as_ref().is_some_and(Entry::is_sold)
+        };
+        let sells = |cloud: &&Cloud| {
+            catalogue.pool_groups(&pool.name).any(|group| group.place.cloud == **cloud && group.offers.iter().any(spot))
+        };
+        for cloud in pool.clouds.iter().filter(sells) {
             let left = usable(notice(cloud));
             if save > left {
                 told.push(Warning::SaveTooLong { pool: pool.name.clone(), save, cloud: cloud.clone(), left, every });
