@@ -4,7 +4,10 @@
 use super::validate::stretches::{cover_every_hour, covers, length_around};
 use super::{Fault, Path, Policy, Pool};
 use crate::base::calendar::{OffHours, Slot};
+use crate::base::kinds::Workload;
 use crate::base::text;
+use crate::market::offer::CapacityType;
+use crate::policy::rules::spot::{Saving, UNSAVED_WORK};
 use crate::policy::rules::warm_floor::WarmFloor;
 
 /// Everything of that kind in a policy, in its order.
@@ -12,6 +15,7 @@ pub fn doubts(policy: &Policy) -> Vec<Fault> {
     let mut told = Vec::new();
     for (at, pool) in policy.pools.iter().enumerate() {
         let path = Path::root().key("pools").index(at);
+        spot(&mut told, &path.key("capacity"), pool);
         if let Some(floor) = &pool.warm_floor {
             slots_of_no_effect(&mut told, &path.key("warmFloor").key("schedule"), floor);
         }
@@ -20,6 +24,22 @@ pub fn doubts(policy: &Policy) -> Vec<Fault> {
         }
     }
     told
+}
+
+/// Spot for work that a reclaim hurts most.
+fn spot(told: &mut Vec<Fault>, capacity: &Path, pool: &Pool) {
+    if pool.workload == Workload::Inference && pool.prefer == [CapacityType::Spot] {
+        let message = "spot alone leaves no replica while no zone has spot: add on-demand";
+        told.push(Fault { path: capacity.key("prefer"), message: message.to_owned() });
+    }
+    if pool.prefer.contains(&CapacityType::Spot) && pool.spot.as_ref().is_some_and(|spot| spot.saving == Saving::Nothing) {
+        let hours = UNSAVED_WORK.as_hours();
+        let message = format!(
+            "none loses all work at each reclaim, {hours} h on average: name the time between two checkpoints, or remove spot \
+             from capacity.prefer"
+        );
+        told.push(Fault { path: capacity.key("spot").key("checkpoint"), message });
+    }
 }
 
 /// Slots that ask for no more than what is kept at all times, or by another slot whenever they are on: the most counts, so a slot never
@@ -101,6 +121,7 @@ mod tests {
         let mut file: super::super::RawPolicy = serde_json::from_value(file).expect("a raw policy");
         file.pools[0].name = "first".to_owned();
         file.pools[0].off_hours = None;
+        file.pools[0].capacity = Default::default();
         file.pools[0].warm_floor = None;
         let policy = Policy::try_from_raw(&file).expect("no faults");
         doubts(&policy).iter().map(|doubt| doubt.to_string().trim_start_matches("pools[1].").to_owned()).collect()
@@ -116,6 +137,23 @@ mod tests {
 
     fn slot(cron: &str, length: &str) -> Value {
         json!({ "cron": cron, "for": length })
+    }
+
+    #[test]
+    fn spot_for_work_that_a_reclaim_hurts_most_is_told() {
+        let capacity =
+            |workload: &str, capacity: Value| told(&json!({"workload": workload, "evidence": "pods", "capacity": capacity}));
+        assert_eq!(capacity("inference", json!({"prefer": ["spot", "on-demand"]})), [""; 0]);
+        assert_eq!(
+            capacity("inference", json!({"prefer": ["spot"]})),
+            ["capacity.prefer spot alone leaves no replica while no zone has spot: add on-demand"]
+        );
+        assert_eq!(capacity("training", json!({"prefer": ["on-demand"], "spot": {"checkpoint": "none"}})), [""; 0]);
+        assert_eq!(
+            capacity("training", json!({"prefer": ["spot", "on-demand"], "spot": {"checkpoint": "none"}})),
+            ["capacity.spot.checkpoint none loses all work at each reclaim, 5 h on average: name the time between two \
+              checkpoints, or remove spot from capacity.prefer"]
+        );
     }
 
     #[test]
