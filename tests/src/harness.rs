@@ -107,6 +107,7 @@ impl Setup {
             expander: ListenerOptions::loopback(),
             probes: None,
             http: ([127, 0, 0, 1], 0).into(),
+            debug: false,
             kube: self.kubeconfig.clone().map_or(KubeOptions::None, KubeOptions::Kubeconfig),
             retention: SignedDuration::from_hours(24),
         };

@@ -52,6 +52,7 @@ async fn service(dir: &Path, listener: ListenerOptions, books: &Arc<Mutex<Books>
         expander: ListenerOptions::loopback(),
         probes: Some(ProbeListenerOptions { listener, ..ProbeListenerOptions::loopback() }),
         http: ([127, 0, 0, 1], 0).into(),
+        debug: false,
         kube: KubeOptions::None,
         retention: SignedDuration::from_hours(24),
         prometheus: None,
@@ -249,6 +250,7 @@ async fn a_probe_with_a_certificate_speaks_for_its_node_and_for_no_other() {
         cert: file("server.crt"),
         key: file("server.key"),
         client_ca: Some(file("ca.crt")),
+        denied_serials: None,
     };
     let books = Arc::default();
     let dir = TempDir::new().unwrap();

@@ -55,6 +55,7 @@ async fn a_node_bears_its_verdict_from_pod_to_pod() -> anyhow::Result<()> {
         expander: ListenerOptions::loopback(),
         probes: None,
         http: SocketAddr::from(([127, 0, 0, 1], 0)),
+        debug: false,
         kube: KubeOptions::Kubeconfig(api.kubeconfig()),
         retention: SignedDuration::from_hours(24),
         prometheus: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use clap::Args;
-use http::Uri;
+use http::{StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
@@ -229,6 +229,9 @@ async fn fetch(url: &str) -> Result<DebugView, CliError> {
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>((status, body))
     });
     let (status, body) = answer.await.map_err(|elapsed| failed(elapsed.into()))?.map_err(failed)?;
+    if status == StatusCode::NOT_FOUND {
+        return Err(CliError::Usage(format!("{text} is not served: start `stoker serve` with --debug")));
+    }
     if !status.is_success() {
         return Err(CliError::Usage(format!("{text} answered {status}: this is not the side port of a Stoker")));
     }

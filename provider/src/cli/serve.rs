@@ -23,7 +23,7 @@ use stoker_simulated::{StartError, WorldOptions, start};
 /// The simulated machines, in the state directory.
 const WORLD_FILE: &str = "world.jsonl";
 
-/// Runs the service: the autoscaler's provider, its expander, and a side port with /metrics, /healthz, /readyz, /debug/view and /debug/signals.
+/// Runs the service: the autoscaler's provider, its expander, and a side port with /metrics, /healthz and /readyz.
 ///
 /// Without options: the built-in example policy and simulated world, on loopback, with its state in the user's state directory.
 #[derive(Debug, Args)]
@@ -62,6 +62,9 @@ pub struct ServeArgs {
     /// Listen address of the side port, in plain HTTP
     #[arg(long, env = "STOKER_HTTP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8088", help_heading = "Addresses")]
     pub http_listen: SocketAddr,
+    /// Serve /debug/view, which `stoker groups` reads, and /debug/signals on the side port, to whoever reaches it
+    #[arg(long, env = "STOKER_DEBUG", help_heading = "Addresses")]
+    pub debug: bool,
 
     /// Listen address for probes [default: none]
     #[arg(long, alias = "probe-addr", env = "STOKER_PROBE_LISTEN", value_name = "ADDR", help_heading = "Addresses")]
@@ -91,6 +94,10 @@ pub struct ServeArgs {
     /// CA bundle for probe client certificates, each naming `probe:<node>` [default: probes present ServiceAccount tokens]
     #[arg(long, env = "STOKER_PROBE_CLIENT_CA", value_name = "FILE", requires = "probe_cert", help_heading = "TLS")]
     pub probe_client_ca: Option<PathBuf>,
+    /// File of serial numbers, one a line in hexadecimal: client certificates with one of them are refused, and their connections
+    /// closed; read again whenever it changes [default: none]
+    #[arg(long, env = "STOKER_DENIED_SERIALS", value_name = "FILE", help_heading = "TLS")]
+    pub denied_serials: Option<PathBuf>,
     /// ServiceAccount that probes run as
     #[arg(
         long,
@@ -172,6 +179,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         provider_listen,
         expander_listen,
         http_listen,
+        debug,
         tls_cert,
         tls_key,
         client_ca,
@@ -181,6 +189,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         probe_cert,
         probe_key,
         probe_client_ca,
+        denied_serials,
         probe_service_account,
         provider_clients,
         allow_plaintext,
@@ -200,7 +209,10 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
     let config = price_tables::world_config(world.as_deref(), &book, clock.now())?;
     let state_dir = state.resolve()?;
     let world = WorldOptions { config, file: Some(state_dir.join(WORLD_FILE)) };
-    let files = |cert: Option<PathBuf>, key: Option<PathBuf>, client_ca| Some(TlsFiles { cert: cert?, key: key?, client_ca });
+    let files = |cert: Option<PathBuf>, key: Option<PathBuf>, client_ca: Option<PathBuf>| {
+        let denied_serials = client_ca.as_ref().and(denied_serials.clone());
+        Some(TlsFiles { cert: cert?, key: key?, client_ca, denied_serials })
+    };
     let example = || PolicySource::Text { name: EXAMPLE.to_owned(), text: policy_file::example().to_owned() };
     let options = Options {
         policy: policy.map_or_else(example, PolicySource::File),
@@ -227,6 +239,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
             account: probe_service_account,
         }),
         http: http_listen,
+        debug,
         kube: match kubeconfig {
             Some(path) => KubeOptions::Kubeconfig(path),
             None if in_cluster() && !no_kubernetes => KubeOptions::InCluster,

@@ -21,7 +21,7 @@ fn groups_shows_a_running_service_and_no_second_one_starts_beside_it() {
     let state = state.path().join("state");
     let on_any_port = ["--provider-listen", "--expander-listen", "--http-listen"].map(|flag| [flag, "127.0.0.1:0"]);
     let serve = [
-        &["serve", "--log-json", "--policy", "policy.yaml", "--state-dir", state.to_str().unwrap()],
+        &["serve", "--debug", "--log-json", "--policy", "policy.yaml", "--state-dir", state.to_str().unwrap()],
         on_any_port.as_flattened(),
     ]
     .concat();
@@ -53,6 +53,48 @@ fn groups_shows_a_running_service_and_no_second_one_starts_beside_it() {
     let second = stoker(&serve);
     assert_eq!(second.code, 1, "{second:?}");
     assert!(second.err.contains("in use by another Stoker"), "{second:?}");
+}
+
+/// The autoscaler has its connections however many others are open elsewhere, and few files there may be.
+#[cfg(unix)]
+#[test]
+fn unfinished_requests_on_the_side_port_leave_the_autoscaler_its_files() {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+    use std::time::Duration;
+    let state = tempfile::tempdir().unwrap();
+    let on_any_port = ["--provider-listen", "--expander-listen", "--http-listen"].map(|flag| [flag, "127.0.0.1:0"]);
+    let serve = [&["serve", "--log-json", "--state-dir", state.path().to_str().unwrap()], on_any_port.as_flattened()].concat();
+    let stoker = command(&serve);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 200 && exec \"$0\" \"$@\""]).arg(stoker.get_program()).args(stoker.get_args());
+    limited.envs(stoker.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut service = Service(limited.stderr(Stdio::piped()).spawn().unwrap());
+    let log = BufReader::new(service.0.stderr.take().unwrap());
+    let mut lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap());
+    let serving = lines.find(|line| line["message"] == "serving").expect("the service says where it listens");
+    // Read on: a log that nobody reads would stop the service.
+    std::thread::spawn(move || lines.count());
+    let at = |listener: &str| serving[listener].as_str().unwrap().to_owned();
+
+    let hostile: Vec<TcpStream> = (0..400)
+        .map(|_| {
+            let mut stream = TcpStream::connect(at("http")).unwrap();
+            let _ = stream.write_all(b"GET /metr");
+            stream
+        })
+        .collect();
+    std::thread::sleep(Duration::from_secs(1));
+    for listener in ["provider", "expander"] {
+        let mut stream = TcpStream::connect(at(listener)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        // The preface of HTTP/2 and empty settings; settings come back.
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+        let mut frame = [0; 9];
+        stream.read_exact(&mut frame).unwrap_or_else(|error| panic!("{listener}: {error}"));
+        assert_eq!(frame[3], 4, "{listener}");
+    }
+    drop(hostile);
 }
 
 /// Whoever reaches the port may speak for any node, and flags of another door cure nothing.

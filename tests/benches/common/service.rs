@@ -50,6 +50,7 @@ pub(crate) fn options(policy: String, dir: &Path) -> (Options, WorldOptions) {
         expander: ListenerOptions::loopback(),
         probes: None,
         http: ([127, 0, 0, 1], 0).into(),
+        debug: false,
         kube: KubeOptions::None,
         retention: SignedDuration::from_hours(24),
     };

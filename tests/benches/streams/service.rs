@@ -81,6 +81,7 @@ impl How {
             cert: dir.join("server.crt"),
             key: dir.join("server.key"),
             client_ca: Some(dir.join("ca.crt")),
+            denied_serials: None,
         });
         ListenerOptions { listen: self.listen, tls, ..ListenerOptions::loopback() }
     }

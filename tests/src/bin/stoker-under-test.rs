@@ -47,6 +47,7 @@ async fn main() -> anyhow::Result<()> {
         expander: ListenerOptions::loopback(),
         probes: None,
         http: ([127, 0, 0, 1], 0).into(),
+        debug: false,
         kube: KubeOptions::None,
         retention: SignedDuration::from_hours(24),
     };

@@ -161,6 +161,7 @@ impl Bench {
             format!("--provider-listen=127.0.0.1:{provider}"),
             format!("--expander-listen=127.0.0.1:{expander}"),
             format!("--http-listen=127.0.0.1:{http}"),
+            "--debug".to_owned(),
             format!("--tls-cert={}", cert("server.crt")),
             format!("--tls-key={}", cert("server.key")),
             format!("--client-ca={}", cert("ca.crt")),

@@ -49,6 +49,7 @@ pub(crate) async fn provider(
         expander: ListenerOptions::loopback(),
         probes: Some(ProbeListenerOptions::loopback()),
         http: SocketAddr::from(([127, 0, 0, 1], 0)),
+        debug: false,
         kube,
         retention: SignedDuration::from_hours(24),
         prometheus,

@@ -141,6 +141,7 @@ async fn each_mistake_in_certificates_is_told_with_its_place_and_cure() {
                 cert: file(&format!("{server}.crt")),
                 key: file(&format!("{server}.key")),
                 client_ca: Some(file("our-ca.crt")),
+                denied_serials: None,
             });
             let state = TempDir::new().unwrap();
             let begun = service(state.path(), ListenerOptions { tls, ..ListenerOptions::loopback() }, &Arc::default()).await;

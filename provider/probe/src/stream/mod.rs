@@ -36,6 +36,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 /// How long it may take to acknowledge something. A provider that is that slow, or gone behind a proxy that is not, is left.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(30);
+/// After how long a stream that the provider ended in good order is reopened at once.
+const STOOD_WELL: Duration = Duration::from_mins(1);
 /// Messages on their way to the transport. What is not there yet is in the outbox.
 const UNDER_WAY: usize = 8;
 
@@ -119,6 +121,8 @@ enum Done {
     Stopped,
     /// The files it was opened with have changed.
     Renew,
+    /// The provider ended it in good order, as it does once an hour.
+    Aged,
 }
 
 /// Keeps a stream to the provider until `stop`.
@@ -133,6 +137,7 @@ pub async fn run(settings: Settings, outbox: Outbox, confirms: mpsc::Sender<Conf
         match ended.unwrap_or(Ok(Done::Stopped)) {
             Ok(Done::Stopped) => return,
             Ok(Done::Renew) => tracing::info!("the certificate or token was renewed; reopening the stream"),
+            Ok(Done::Aged) => tracing::info!("the provider asks for a new stream; reopening it"),
             Err(ended) => {
                 status.fails(&ended);
                 let wait = backoff.next_wait();
@@ -176,6 +181,7 @@ impl Stream<'_> {
         let Some(to_probe::Kind::Ack(known)) = first.kind else { return Err(Ended::Unexpected) };
         self.status.0.connected.store(true, Ordering::Relaxed);
         self.status.0.opened.fetch_add(1, Ordering::Relaxed);
+        let opened = Instant::now();
         tracing::info!(provider = %self.settings.provider, known_round = known.round, known_event = known.event, "stream opened");
 
         let mut sent = self.outbox.begin(known);
@@ -186,7 +192,10 @@ impl Stream<'_> {
         loop {
             tokio::select! {
                 answer = answers.message() => {
-                    match answer.map_err(refused)?.ok_or(Ended::Closed)?.kind {
+                    let Some(answer) = answer.map_err(refused)? else {
+                        return if opened.elapsed() < STOOD_WELL { Err(Ended::Closed) } else { Ok(Done::Aged) };
+                    };
+                    match answer.kind {
                         Some(to_probe::Kind::Ack(ack)) => {
                             self.outbox.acknowledge(ack);
                             backoff.stood();

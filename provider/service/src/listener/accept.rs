@@ -1,11 +1,10 @@
 //! A TCP listener whose connections have ended their TLS handshake when tonic sees them.
 
-use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,12 +12,13 @@ use futures::Stream;
 use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::Sleep;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use super::connections::{Connections, Limits, Registration};
 use super::peer::{PeerInfo, identities};
 use super::seldom::Seldom;
 use super::tls::Tls;
@@ -30,22 +30,6 @@ pub enum Security {
     Plaintext,
     /// With these certificates, and with the client's where they name a client authority.
     Tls(Arc<Tls>),
-}
-
-/// Bounds on what a client may hold without having said anything useful.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Handshakes at once. Beyond it the oldest one is dropped: an honest handshake takes milliseconds, so the oldest is an idler.
-    pub handshakes: usize,
-    /// How long a handshake may take, and how long until the first byte after it.
-    pub handshake_timeout: Duration,
-}
-
-impl Default for Limits {
-    /// 256 handshakes (a few MB) of 10 s, which a lossy link still makes.
-    fn default() -> Self {
-        Self { handshakes: 256, handshake_timeout: Duration::from_secs(10) }
-    }
 }
 
 /// Plaintext was asked for where it could be overheard.
@@ -70,12 +54,13 @@ pub fn check_plaintext(addr: SocketAddr, allow_insecure: bool) -> Result<(), Pla
 pub struct Listener {
     tcp: TcpListener,
     security: Security,
-    limits: Limits,
+    connections: Arc<Connections>,
     handshakes: JoinSet<Result<Conn, Failed>>,
-    /// Those of `handshakes`, oldest first; may hold some that have ended.
-    started: VecDeque<AbortHandle>,
     refused: Counter,
+    /// Connections refused or closed because there were too many.
+    crowded: Counter,
     warnings: Seldom,
+    crowd_warnings: Seldom,
 }
 
 #[derive(Debug)]
@@ -92,21 +77,31 @@ impl Listener {
 
     /// Accepts from a socket that listens already.
     pub fn new(tcp: TcpListener, security: Security) -> Self {
-        Self {
+        let listener = Self {
             tcp,
             security,
-            limits: Limits::default(),
+            connections: Arc::new(Connections::new(Limits::default())),
             handshakes: JoinSet::new(),
-            started: VecDeque::new(),
             refused: Counter::default(),
+            crowded: Counter::default(),
             warnings: Seldom::default(),
-        }
+            crowd_warnings: Seldom::default(),
+        };
+        listener.checked()
     }
 
     /// With other limits than the default.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.connections = Arc::new(Connections::new(limits));
+        self.checked()
+    }
+
+    /// Has standing connections closed when their certificates turn bad.
+    fn checked(self) -> Self {
+        if let Security::Tls(tls) = &self.security {
+            tls.check_connections(&self.connections);
+        }
         self
     }
 
@@ -114,6 +109,13 @@ impl Listener {
     #[must_use]
     pub fn count_refused(mut self, counter: Counter) -> Self {
         self.refused = counter;
+        self
+    }
+
+    /// Counts connections there that were refused or closed because there were too many.
+    #[must_use]
+    pub fn count_crowded(mut self, counter: Counter) -> Self {
+        self.crowded = counter;
         self
     }
 
@@ -155,23 +157,35 @@ impl Listener {
 
     /// Serves a plaintext connection at once, and begins the handshake of another.
     fn begin(&mut self, tcp: TcpStream, remote: SocketAddr) -> Option<Conn> {
+        let registration = match self.connections.register(remote) {
+            Ok((registration, 0)) => registration,
+            Ok((registration, closed)) => {
+                self.crowd(closed, remote, &"older connections were closed for this one");
+                registration
+            }
+            Err(full) => {
+                self.crowd(1, remote, &full);
+                return None;
+            }
+        };
         if let Err(error) = tcp.set_nodelay(true) {
             tracing::debug!(%remote, %error, "TCP_NODELAY not set");
         }
-        let timeout = self.limits.handshake_timeout;
         let Security::Tls(tls) = &self.security else {
-            let peer = PeerInfo { connection: next_connection(), remote, identities: Vec::new(), plaintext: true };
-            return Some(Conn::new(Io::Plain(tcp), peer, timeout));
+            registration.established(&[]);
+            return Some(Conn::new(Io::Plain(tcp), remote, Vec::new(), registration));
         };
-        self.started.retain(|handshake| !handshake.is_finished());
-        while self.started.len() >= self.limits.handshakes.max(1) {
-            let Some(oldest) = self.started.pop_front() else { break };
-            oldest.abort();
-            self.refused.inc();
-        }
         let acceptor = TlsAcceptor::from(tls.config());
-        self.started.push_back(self.handshakes.spawn(handshake(acceptor, tcp, remote, timeout)));
+        self.handshakes.spawn(handshake(acceptor, tcp, remote, registration));
         None
+    }
+
+    /// Counts and logs connections that were too many.
+    fn crowd(&self, count: usize, remote: SocketAddr, why: &dyn std::fmt::Display) {
+        self.crowded.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+        if let Some(unlogged) = self.crowd_warnings.unlogged() {
+            tracing::warn!(%remote, unlogged, "too many connections: {why}");
+        }
     }
 
     /// Counts and logs a failure.
@@ -188,10 +202,22 @@ impl Listener {
     }
 }
 
-async fn handshake(acceptor: TlsAcceptor, tcp: TcpStream, remote: SocketAddr, timeout: Duration) -> Result<Conn, Failed> {
+async fn handshake(
+    acceptor: TlsAcceptor,
+    tcp: TcpStream,
+    remote: SocketAddr,
+    registration: Registration,
+) -> Result<Conn, Failed> {
     let failed = |error| Failed { remote, error };
+    let timeout = registration.limits().handshake_timeout;
     let late = || io::Error::new(io::ErrorKind::TimedOut, format!("the handshake did not finish within {timeout:?}"));
-    let tls = match tokio::time::timeout(timeout, acceptor.accept(tcp).into_fallible()).await {
+    let accepted = tokio::select! {
+        accepted = tokio::time::timeout(timeout, acceptor.accept(tcp).into_fallible()) => accepted,
+        () = poll_fn(|cx| registration.state.poll_close(cx)) => {
+            return Err(failed(io::Error::new(io::ErrorKind::ConnectionAborted, "it had to make room for others")));
+        }
+    };
+    let tls = match accepted {
         Ok(Ok(tls)) => tls,
         Ok(Err((error, tcp))) => {
             close_after_alert(tcp).await;
@@ -199,10 +225,10 @@ async fn handshake(acceptor: TlsAcceptor, tcp: TcpStream, remote: SocketAddr, ti
         }
         Err(_) => return Err(failed(late())),
     };
-    let certificate = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let identities = certificate.map(identities).unwrap_or_default();
-    let peer = PeerInfo { connection: next_connection(), remote, identities, plaintext: false };
-    Ok(Conn::new(Io::Tls(Box::new(tls)), peer, timeout))
+    let chain = tls.get_ref().1.peer_certificates().unwrap_or_default();
+    registration.established(chain);
+    let identities = chain.first().map(identities).unwrap_or_default();
+    Ok(Conn::new(Io::Tls(Box::new(tls)), remote, identities, registration))
 }
 
 /// Closes a connection whose handshake failed so that the client can read the alert. A close with unread bytes resets
@@ -219,11 +245,6 @@ async fn close_after_alert(mut tcp: TcpStream) {
     let _ = tokio::time::timeout(AT_MOST, drained).await;
 }
 
-fn next_connection() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
 /// Waits where trying again at once would spin: out of file descriptors or memory.
 async fn pause_after(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
@@ -234,13 +255,16 @@ async fn pause_after(error: &io::Error) {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
-/// A connection that is ready to serve.
+/// A connection that is ready to serve. Reads and writes fail once it is to be closed.
 #[derive(Debug)]
 pub struct Conn {
     io: Io,
     peer: PeerInfo,
-    /// Ends the connection unless the first byte comes before. A client that means it sends its HTTP/2 preface at once.
-    first_byte: Option<Pin<Box<Sleep>>>,
+    /// Ends the connection unless the client's HTTP/2 preface comes before. One that means it sends it at once.
+    preface: Option<Preface>,
+    /// Ends the connection unless a request has proven before who calls.
+    proof: Option<Pin<Box<Sleep>>>,
+    registration: Registration,
 }
 
 #[derive(Debug)]
@@ -249,14 +273,57 @@ enum Io {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+/// What is awaited of a client's HTTP/2 preface. Pings watch over the connection from then on.
+#[derive(Debug)]
+struct Preface {
+    missing: usize,
+    timeout: Pin<Box<Sleep>>,
+}
+
+impl Preface {
+    /// Its length, as RFC 9113 has it.
+    const LENGTH: usize = 24;
+}
+
 impl Conn {
-    fn new(io: Io, peer: PeerInfo, timeout: Duration) -> Self {
-        Self { io, peer, first_byte: Some(Box::pin(tokio::time::sleep(timeout))) }
+    fn new(io: Io, remote: SocketAddr, identities: Vec<String>, registration: Registration) -> Self {
+        let limits = registration.limits();
+        let sleep = |timeout| Box::pin(tokio::time::sleep(timeout));
+        let preface = Preface { missing: Preface::LENGTH, timeout: sleep(limits.handshake_timeout) };
+        let proof = limits.proof_timeout.map(sleep);
+        let peer = PeerInfo {
+            connection: registration.number,
+            remote,
+            since: Instant::now(),
+            identities,
+            plaintext: matches!(io, Io::Plain(_)),
+            state: Arc::clone(&registration.state),
+        };
+        Self { io, peer, preface: Some(preface), proof, registration }
     }
 
     /// Who is at the other end.
     pub fn peer(&self) -> &PeerInfo {
         &self.peer
+    }
+
+    /// Fails once the connection is to be closed, or the client has kept it waiting.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let state = &self.registration.state;
+        if state.poll_close(cx).is_ready() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection is closed by this side"));
+        }
+        if self.proof.is_some() && state.is_proven() {
+            self.proof = None;
+        }
+        let silent = self.preface.as_mut().is_some_and(|preface| preface.timeout.as_mut().poll(cx).is_ready());
+        let unproven = self.proof.as_mut().is_some_and(|proof| proof.as_mut().poll(cx).is_ready());
+        let late = |what: &str| Err(io::Error::new(io::ErrorKind::TimedOut, format!("the client sent no {what} in time")));
+        match (silent, unproven) {
+            (true, _) => late("HTTP/2 preface"),
+            (_, true) => late("proof of who it is"),
+            (false, false) => Ok(()),
+        }
     }
 }
 
@@ -286,18 +353,22 @@ macro_rules! inner {
 
 impl AsyncRead for Conn {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let Poll::Ready(read) = inner!(self, io => io.poll_read(cx, buf)) {
-            self.first_byte = None;
-            return Poll::Ready(read);
+        self.poll_open(cx)?;
+        let before = buf.filled().len();
+        let read = ready!(inner!(self, io => io.poll_read(cx, buf)));
+        if let Some(preface) = &mut self.preface {
+            preface.missing = preface.missing.saturating_sub(buf.filled().len() - before);
+            if preface.missing == 0 {
+                self.preface = None;
+            }
         }
-        let Some(first_byte) = &mut self.first_byte else { return Poll::Pending };
-        ready!(first_byte.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client sent nothing")))
+        Poll::Ready(read)
     }
 }
 
 impl AsyncWrite for Conn {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_open(cx)?;
         inner!(self, io => io.poll_write(cx, buf))
     }
 
@@ -306,6 +377,7 @@ impl AsyncWrite for Conn {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.poll_open(cx)?;
         inner!(self, io => io.poll_write_vectored(cx, bufs))
     }
 
@@ -317,6 +389,7 @@ impl AsyncWrite for Conn {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_open(cx)?;
         inner!(self, io => io.poll_flush(cx))
     }
 

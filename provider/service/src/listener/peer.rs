@@ -4,43 +4,50 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
+use tokio::time::Instant;
 use tonic::{Request, Status};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
+use super::connections::State;
+
 /// How the identity of a node's probe begins; the node's name follows. Such an identity opens the probes' listener, and nothing else.
 pub const PROBE_PREFIX: &str = "probe:";
 
 /// What is known of the peer of a connection; in the extensions of every request that came over it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct PeerInfo {
     /// The number of the connection: never the same twice in one run of this process, over all its listeners.
     pub connection: u64,
     /// Where it comes from.
     pub remote: SocketAddr,
-    /// Whom its certificate names: DNS names and URIs of the subject alternative names, then the common name. Empty without a certificate.
+    /// Since when the connection stands.
+    pub since: Instant,
+    /// Whom its certificate names: DNS names and URIs of the subject alternative names. The common name is a label for people
+    /// and names nobody. Empty without a certificate.
     pub identities: Vec<String>,
     /// Whether the connection is plaintext; such a listener was allowed by address or by flag.
     pub plaintext: bool,
+    pub(super) state: Arc<State>,
+}
+
+impl PeerInfo {
+    /// A request has proven who calls: the connection is not closed for want of proof any more.
+    pub fn prove(&self) {
+        self.state.prove();
+    }
 }
 
 /// Whom a verified client certificate names.
 pub(super) fn identities(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
-    let mut names: Vec<String> = Vec::new();
-    if let Ok(Some(san)) = certificate.subject_alternative_name() {
-        names.extend(san.value.general_names.iter().filter_map(|name| match name {
-            GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
-            _ => None,
-        }));
-    }
-    for name in certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok()) {
-        if !names.iter().any(|known| known == name) {
-            names.push(name.to_owned());
-        }
-    }
-    names
+    let Ok(Some(san)) = certificate.subject_alternative_name() else { return Vec::new() };
+    let names = san.value.general_names.iter().filter_map(|name| match name {
+        GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
+        _ => None,
+    });
+    names.collect()
 }
 
 /// A tonic interceptor that lets through whoever names itself as one of `allowed`, byte for byte, and any plaintext connection
@@ -65,7 +72,8 @@ pub fn require_identity(
             return Ok(request);
         }
         Err(Status::permission_denied(if peer.identities.is_empty() {
-            "no client certificate, or one without a DNS name, URI or common name: present one whose name is allowed by --provider-client"
+            "no client certificate, or one without a DNS name or URI among its subject alternative names: present one whose \
+             name there is allowed by --provider-client"
                 .to_owned()
         } else {
             let seen = peer.identities.join(", ");

@@ -1,5 +1,6 @@
 mod faults;
 mod reload;
+mod standing;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tempfile::TempDir;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +34,12 @@ fn set(client: &str) -> TempDir {
 }
 
 fn files(dir: &Path, clients: bool) -> TlsFiles {
-    TlsFiles { cert: dir.join("server.crt"), key: dir.join("server.key"), client_ca: clients.then(|| dir.join("ca.crt")) }
+    TlsFiles {
+        cert: dir.join("server.crt"),
+        key: dir.join("server.key"),
+        client_ca: clients.then(|| dir.join("ca.crt")),
+        denied_serials: None,
+    }
 }
 
 /// A server of the health service, gone when dropped.
@@ -234,7 +240,7 @@ async fn both_versions_are_spoken_with_h2_and_nothing_else() {
 async fn an_idler_is_cut_off_and_holds_up_nobody() {
     let dir = set("cluster-autoscaler");
     let tls = Tls::load(files(dir.path(), true)).unwrap();
-    let limits = Limits { handshakes: 8, handshake_timeout: Duration::from_millis(1500) };
+    let limits = Limits { handshake_timeout: Duration::from_millis(1500), ..Limits::of(16) };
     let refused = prometheus_client::metrics::counter::Counter::default();
     let listener = listener(Security::Tls(tls)).await.with_limits(limits).count_refused(refused.clone());
     let served = serve(listener, &["cluster-autoscaler"]);
@@ -249,7 +255,7 @@ async fn of_too_many_handshakes_the_oldest_goes() {
     let dir = set("cluster-autoscaler");
     let tls = Tls::load(files(dir.path(), true)).unwrap();
     // No time-out within this test: only room for others ends an idler.
-    let limits = Limits { handshakes: 2, handshake_timeout: LONG * 10 };
+    let limits = Limits { unproven: 2, handshake_timeout: LONG * 10, ..Limits::default() };
     let served = serve(listener(Security::Tls(tls)).await.with_limits(limits), &["cluster-autoscaler"]);
     let mut idlers = Vec::new();
     for _ in 0..4 {
@@ -279,6 +285,42 @@ async fn cut_off(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> bool {
         Ok(Err(error)) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof),
         Err(_) => false,
     }
+}
+
+#[tokio::test]
+async fn a_client_that_sends_half_a_preface_is_cut_off() {
+    let limits = Limits { handshake_timeout: Duration::from_millis(1500), ..Limits::default() };
+    let served = serve(listener(Security::Plaintext).await.with_limits(limits), &[]);
+    let mut half = TcpStream::connect(served.addr).await.unwrap();
+    half.write_all(b"PRI * HTTP/2.0").await.unwrap();
+    assert!(cut_off(&mut half).await);
+}
+
+/// A connection that comes from that address of this machine.
+async fn connect_from(address: [u8; 4], to: std::net::SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = tokio::net::TcpSocket::new_v4()?;
+    socket.bind((address, 0).into())?;
+    socket.connect(to).await
+}
+
+#[tokio::test]
+async fn many_connections_of_one_address_keep_no_other_out() {
+    let crowded = prometheus_client::metrics::counter::Counter::default();
+    let listener = listener(Security::Plaintext).await.with_limits(Limits::of(8)).count_crowded(crowded.clone());
+    let served = serve(listener, &[]);
+    let mut idlers = Vec::new();
+    for address in [[127, 0, 0, 2], [127, 0, 0, 3]] {
+        for _ in 0..50 {
+            idlers.push(connect_from(address, served.addr).await.unwrap());
+        }
+    }
+    wait_until(|| crowded.get() >= 92).await;
+    call(Endpoint::from_shared(format!("http://{}", served.addr)).unwrap().connect_lazy()).await.unwrap();
+    let mut standing = 0;
+    for idler in &mut idlers {
+        standing += usize::from(timeout(Duration::from_millis(20), idler.read_u8()).await.is_err());
+    }
+    assert!(standing <= 8, "{standing}");
 }
 
 #[test]

@@ -1,19 +1,22 @@
 //! Certificates of a listener: loaded once with every fault told, then followed on disk, so that a renewal needs no restart.
 
+mod denied;
 mod fault;
 mod files;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use notify::{RecursiveMode, Watcher as _};
 use rustls::ServerConfig;
+use rustls_pki_types::UnixTime;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::connections::{Chain, Connections};
 use crate::fs_events::may_have_changed;
 
 pub use fault::{TlsFault, TlsFaults};
@@ -41,14 +44,15 @@ pub fn install_crypto() {
 /// # Guarantees
 /// A new connection gets the newest files that were good. Files that are not good change nothing but the [status](Tls::status).
 ///
-/// # Caveats
-/// A connection keeps what it began with: a client whose certificate authority was removed stays until it disconnects.
+/// A connection is closed within a minute after its client's certificate has expired or was denied, or its authority was removed.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
     current: ArcSwap<Loaded>,
     status: watch::Sender<Option<String>>,
     tried: Mutex<Tried>,
+    /// The connections that began with these certificates, of each listener.
+    connections: Mutex<Vec<Weak<Connections>>>,
 }
 
 /// What was last tried, good or not: unchanged files are neither parsed nor logged again.
@@ -69,6 +73,7 @@ impl Tls {
             current: ArcSwap::from_pointee(loaded),
             status: watch::Sender::new(None),
             tried: Mutex::new(Tried { fingerprint, refused: None }),
+            connections: Mutex::default(),
         };
         tls.report(None);
         Ok(Arc::new(tls))
@@ -77,6 +82,27 @@ impl Tls {
     /// What a connection that begins now is served with.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.current.load().config)
+    }
+
+    /// Has these connections closed once their clients' certificates are good no more.
+    pub(super) fn check_connections(&self, connections: &Arc<Connections>) {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(connections));
+    }
+
+    /// Checks the certificates of standing connections as if they came now.
+    fn close_bad(&self) {
+        let loaded = self.loaded();
+        let Some(verifier) = &loaded.verifier else { return };
+        let now = UnixTime::now();
+        let bad = |chain: &Chain| {
+            let (own, intermediates) = chain.split_first()?;
+            verifier.verify_client_cert(own, intermediates, now).err().map(|error| error.to_string())
+        };
+        let standing: Vec<_> =
+            self.connections.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect();
+        for (remote, why) in standing.iter().flat_map(|connections| connections.close_bad(bad)) {
+            tracing::warn!(%remote, "connection closed: its client certificate is good no more: {why}");
+        }
     }
 
     /// What is in use.
@@ -145,13 +171,16 @@ impl Tls {
     }
 
     fn directories(&self) -> Vec<PathBuf> {
-        let TlsFiles { cert, key, client_ca } = &self.files;
+        let TlsFiles { cert, key, client_ca, denied_serials } = &self.files;
         let parent = |path: &Path| match path.parent() {
             Some(parent) if parent != Path::new("") => parent.to_owned(),
             _ => PathBuf::from("."),
         };
-        let mut directories: Vec<PathBuf> =
-            [Some(cert), Some(key), client_ca.as_ref()].into_iter().flatten().map(|p| parent(p)).collect();
+        let mut directories: Vec<PathBuf> = [Some(cert), Some(key), client_ca.as_ref(), denied_serials.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|p| parent(p))
+            .collect();
         directories.sort();
         directories.dedup();
         directories
@@ -177,8 +206,10 @@ impl Tls {
                 }
             };
         }
-        // Also where nothing changed: what is in use may have expired since.
+        // Also where nothing changed: what is in use may have expired since, and what clients showed.
         self.report(tried.refused.as_deref());
+        drop(tried);
+        self.close_bad();
     }
 
     fn report(&self, refused: Option<&str>) {

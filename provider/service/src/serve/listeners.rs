@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::options::ListenerOptions;
@@ -13,7 +12,7 @@ use super::{Parts, ServeError, feeds, probes, side};
 use crate::api::confirm::Confirm;
 use crate::api::grpc::server::{spawn_expander, spawn_provider};
 use crate::engine::EngineHandle;
-use crate::listener::{Listener, Security, Tls, TlsFaults, TlsFiles, check_plaintext};
+use crate::listener::{Limits, Listener, Security, Shares, Tls, TlsFaults, TlsFiles, check_plaintext, raise_limit};
 use crate::publish::telemetry::{Certificate, Metrics};
 
 /// Listeners that take no calls yet.
@@ -21,7 +20,7 @@ pub(super) struct Bound {
     provider: (Listener, Option<Arc<Tls>>),
     expander: (Listener, Option<Arc<Tls>>),
     pub(super) probes: Option<probes::Opened>,
-    side: TcpListener,
+    side: Listener,
     pub(super) addresses: Addresses,
 }
 
@@ -39,15 +38,20 @@ pub(super) async fn bind(setup: &Setup, metrics: &Metrics) -> Result<Bound, Serv
     let options = &setup.options;
     // Certificates are read first: a fault in one of them must not depend on which port is free.
     let (provider_tls, expander_tls) = (options.provider.load()?, options.expander.load()?);
-    let provider = listen("the provider", &options.provider, provider_tls.as_ref(), metrics).await?;
-    let expander = listen("the expander", &options.expander, expander_tls.as_ref(), metrics).await?;
+    let shares = share(options.probes.is_some());
+    let limits = Limits::of(shares.provider);
+    let provider = listen("the provider", &options.provider, provider_tls.as_ref(), limits, metrics).await?;
+    let limits = Limits::of(shares.expander);
+    let expander = listen("the expander", &options.expander, expander_tls.as_ref(), limits, metrics).await?;
     let probes = match &options.probes {
-        Some(asked) => Some(probes::open(asked.clone(), setup.client.as_ref(), metrics).await?),
+        Some(asked) => {
+            let limits = Limits::of(shares.probes).proven_by_requests();
+            Some(probes::open(asked.clone(), setup.client.as_ref(), limits, metrics).await?)
+        }
         None => None,
     };
     let http = options.http;
-    let side =
-        TcpListener::bind(http).await.map_err(|source| ServeError::Listen { addr: http, door: "the side port", source })?;
+    let side = bind_one("the side port", http, Security::Plaintext, Limits::of(shares.http), metrics).await?;
     let addresses = Addresses {
         provider: provider.local_addr().unwrap_or(options.provider.listen),
         expander: expander.local_addr().unwrap_or(options.expander.listen),
@@ -57,10 +61,26 @@ pub(super) async fn bind(setup: &Setup, metrics: &Metrics) -> Result<Bound, Serv
     Ok(Bound { provider: (provider, provider_tls), expander: (expander, expander_tls), probes, side, addresses })
 }
 
+/// How many connections each listener may have.
+fn share(probes: bool) -> Shares {
+    let open_files = raise_limit();
+    let shares = Shares::of(open_files);
+    if probes && !shares.is_ample() {
+        tracing::warn!(
+            open_files,
+            "at most {} connections of probes are accepted: raise the limit of open files (of the container runtime, \
+             LimitNOFILE in its systemd unit)",
+            shares.probes
+        );
+    }
+    shares
+}
+
 pub(super) async fn listen(
     name: &'static str,
     options: &ListenerOptions,
     tls: Option<&Arc<Tls>>,
+    limits: Limits,
     metrics: &Metrics,
 ) -> Result<Listener, ServeError> {
     let security = if let Some(tls) = tls {
@@ -69,12 +89,20 @@ pub(super) async fn listen(
         check_plaintext(options.listen, options.allow_plaintext)?;
         Security::Plaintext
     };
-    let listener = Listener::bind(options.listen, security).await.map_err(|source| ServeError::Listen {
-        addr: options.listen,
-        door: name,
-        source,
-    })?;
-    Ok(listener.count_refused(metrics.handshakes_refused()))
+    bind_one(name, options.listen, security, limits, metrics).await
+}
+
+async fn bind_one(
+    name: &'static str,
+    addr: SocketAddr,
+    security: Security,
+    limits: Limits,
+    metrics: &Metrics,
+) -> Result<Listener, ServeError> {
+    let listener = Listener::bind(addr, security).await;
+    let listener = listener.map_err(|source| ServeError::Listen { addr, door: name, source })?;
+    let listener = listener.with_limits(limits).count_refused(metrics.handshakes_refused());
+    Ok(listener.count_crowded(metrics.connections_refused()))
 }
 
 impl Bound {
@@ -95,12 +123,11 @@ impl Bound {
             certificates,
             (feeds.demand.clone(), feeds.people.clone()),
             setup.options.clock.clone(),
+            setup.options.debug,
         );
         let stopped = parts.inner.stop.clone();
         parts.inner.set.spawn(async move {
-            if let Err(error) = crate::api::side::serve(side, answers, stopped).await {
-                tracing::error!(%error, "the side port failed");
-            }
+            crate::api::side::serve(side, answers, stopped).await;
             "the side port"
         });
         let confirm = probes

@@ -13,7 +13,7 @@ use crate::api::grpc::probe::ProbeService;
 use crate::api::grpc::server::spawn_probes;
 use crate::feeds::probes::identity::Identity;
 use crate::feeds::probes::{REVIEW_AGAIN, Readings, Reviewer, Streams};
-use crate::listener::{Listener, Tls};
+use crate::listener::{Limits, Listener, Tls};
 use crate::publish::telemetry::Metrics;
 
 /// A listener that takes no connections yet.
@@ -29,6 +29,7 @@ pub(super) struct Opened {
 pub(super) async fn open(
     options: ProbeListenerOptions,
     client: Option<&kube::Client>,
+    limits: Limits,
     metrics: &Metrics,
 ) -> Result<Opened, ServeError> {
     let ProbeListenerOptions { listener: options, account } = options;
@@ -39,7 +40,7 @@ pub(super) async fn open(
         (Some(_), None) => return Err(ServeError::UnprovenProbes),
     };
     let tls = options.load()?;
-    let listener = listen("the probes", &options, tls.as_ref(), metrics).await.map_err(|error| match error {
+    let listener = listen("the probes", &options, tls.as_ref(), limits, metrics).await.map_err(|error| match error {
         ServeError::Plaintext(refused) => ServeError::ProbePlaintext(refused.addr),
         other => other,
     })?;

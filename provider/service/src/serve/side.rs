@@ -36,12 +36,14 @@ pub(super) fn state(
     certificates: BTreeMap<&'static str, watch::Receiver<Option<String>>>,
     (demand, people): (watch::Receiver<Arc<Demand>>, People),
     clock: Clock,
+    debug: bool,
 ) -> SideState {
     let (for_health, for_ready, for_view) = (Arc::clone(&observer), handle.clone(), handle);
     let health_handle = for_ready.clone();
     let guests = kube.as_ref().map(KubeFeed::guests);
     SideState {
         registry: Arc::new(registry),
+        debug,
         healthy: Box::new(move || {
             let at = health_handle.view().at;
             let silent = clock.now().duration_since(for_health.last_pass().0.map_or(at, |last| last.max(at)));

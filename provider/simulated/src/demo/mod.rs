@@ -230,6 +230,7 @@ async fn play(script: Script) -> anyhow::Result<Option<Played>> {
         expander: ListenerOptions::loopback(),
         probes: None,
         http: ([127, 0, 0, 1], 0).into(),
+        debug: false,
         kube: KubeOptions::None,
         retention: SignedDuration::from_hours(24 * 30),
     };

@@ -18,8 +18,10 @@ use stoker_proto::expander::expander_server::Expander as ExpanderService;
 use stoker_proto::expander::{BestOptionsRequest, BestOptionsResponse, ExpanderOption};
 use tonic::{Request, Response, Status};
 
+use super::intake::{Room, address_of};
 use crate::engine::EngineHandle;
 use crate::kube::pods::{PodFacts, Requests, pod_facts, pod_requests};
+use crate::listener::SharedByAddress;
 use crate::publish::view::View;
 
 /// Above so many bytes of pods a request is ranked on a thread of its own: it takes milliseconds, in which other calls would wait.
@@ -29,25 +31,36 @@ const LARGE: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Expander {
     engine: EngineHandle,
+    /// One request is ranked at a time, and addresses take turns.
+    turns: SharedByAddress,
 }
 
 impl Expander {
     /// An expander over this engine.
-    pub const fn new(engine: EngineHandle) -> Self {
-        Self { engine }
+    pub fn new(engine: EngineHandle) -> Self {
+        Self { engine, turns: SharedByAddress::new(1, 1) }
     }
 }
 
 #[tonic::async_trait]
 impl ExpanderService for Expander {
     async fn best_options(&self, request: Request<BestOptionsRequest>) -> Result<Response<BestOptionsResponse>, Status> {
+        // Only now: a turn is not for waiting until the rest of a request comes.
+        let turn = self.turns.acquire(address_of(request.extensions()), 1).await;
+        let room = request.extensions().get::<Room>().cloned();
         let request = request.into_inner();
         let view = Guard::into_inner(self.engine.view());
         let bytes: usize = request.options.iter().flat_map(ExpanderOption::pods).map(Bytes::len).sum();
         let kept = if bytes <= LARGE {
             keep(&request, &view)
         } else {
-            let ranked = tokio::task::spawn_blocking(move || keep(&request, &view)).await;
+            // The ranking goes on when its call has timed out, and so it keeps its turn and its room.
+            let ranked = tokio::task::spawn_blocking(move || {
+                let kept = keep(&request, &view);
+                drop((request, room, turn));
+                kept
+            });
+            let ranked = ranked.await;
             // An error leaves the autoscaler's options as they were.
             ranked.map_err(|_| Status::internal("BestOptions: ranking failed unexpectedly; report this as a bug"))?
         };

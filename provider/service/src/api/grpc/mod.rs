@@ -13,6 +13,7 @@ mod bounded;
 mod convert;
 mod counting;
 pub mod expander;
+mod intake;
 mod price;
 pub mod probe;
 pub mod provider;

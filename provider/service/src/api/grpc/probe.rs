@@ -7,6 +7,7 @@ mod session;
 mod tests;
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,7 +20,7 @@ use stoker_core::facts::reading::Source;
 use stoker_proto::PROBE_PERIODS_MS;
 use stoker_proto::probe::probe_server::SERVICE_NAME;
 use stoker_proto::probe::{FromProbe, Hello, ToProbe, from_probe};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, StreamingService};
@@ -29,7 +30,7 @@ use tower::Service;
 use super::counting::Counting;
 use crate::feeds::probes::identity::Identity;
 use crate::feeds::probes::{Readings, Reason, Streams};
-use crate::listener::{PeerInfo, Seldom};
+use crate::listener::{CONNECTION_AGE, CONNECTION_GRACE, PeerInfo, Seldom};
 use session::Session;
 
 const WATCH: &str = "/stoker.probe.v1.Probe/Watch";
@@ -96,6 +97,13 @@ impl Service<http::Request<Body>> for ProbeService {
     }
 }
 
+/// When a stream ends, of a connection since then: after the connection was told to end, and before it is ended. Streams that a
+/// restart of ours brought back together do not end together.
+fn stream_ends(since: Instant, node: &NodeName) -> Instant {
+    let spread = u32::from(blake3::hash(node.as_str().as_bytes()).as_bytes()[0]);
+    since + CONNECTION_AGE + CONNECTION_GRACE * spread / 320
+}
+
 struct Watch(Arc<Shared>);
 
 type Answers = Pin<Box<dyn Stream<Item = Result<ToProbe, Status>> + Send>>;
@@ -156,9 +164,17 @@ impl Shared {
         self.readings.expect(&node, Source::Probe, period, Some(&hello.boot_id)).map_err(unknown)?;
         tracing::debug!(%node, version = hello.version.escape_debug().to_string(), "a probe reports");
         let readings = Arc::clone(&self.readings);
-        let lapse = proof.lapse(&node, move || readings.metrics().rejected(Reason::ReviewUnavailable));
+        let remote = peer.as_ref().map_or(IpAddr::from([0; 4]), |peer| peer.remote.ip());
+        let lapse = proof.lapse(&node, remote, move || readings.metrics().rejected(Reason::ReviewUnavailable));
+        let ends = stream_ends(peer.as_ref().map_or_else(Instant::now, |peer| peer.since), &node);
+        let ended = Box::pin(async move {
+            tokio::select! { status = lapse => Some(status), () = sleep_until(ends) => None }
+        });
+        if let Some(peer) = &peer {
+            peer.prove();
+        }
         let (readings, warnings) = (Arc::clone(&self.readings), Arc::clone(&self.warnings));
-        let session = Session::new(inbound, ticket, taken, lapse, readings, warnings, self.stop.clone());
+        let session = Session::new(inbound, ticket, taken, ended, readings, warnings, self.stop.clone());
         Ok(Box::pin(session.answers()))
     }
 

@@ -10,30 +10,30 @@ use stoker_proto::expander::expander_server;
 use stoker_proto::externalgrpc::cloud_provider_server::{self, CloudProviderServer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tonic::service::LayerExt as _;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, HealthService};
-use tower::limit::GlobalConcurrencyLimitLayer;
 
 use super::bounded::Bounded;
 use super::expander::Expander;
+use super::intake::Intake;
 use super::probe::ProbeService;
 use super::provider::Provider;
 use crate::api::confirm::Confirm;
 use crate::engine::EngineHandle;
-use crate::listener::{Listener, require_identity};
+use crate::listener::{CONNECTION_AGE, CONNECTION_GRACE, Listener, require_identity};
 use crate::publish::telemetry::{Metrics, RpcLayer};
 
-/// Largest request to the provider: a deletion of 10,000 nodes with their labels and annotations.
-const PROVIDER_REQUEST: usize = 64 << 20;
+/// Requests to the provider. The largest is a deletion of 5,000 nodes with their labels and annotations.
+const PROVIDER_INTAKE: Intake = Intake { overall: 32 << 20, each: 16 << 20, within: Duration::from_secs(5) };
 
-/// Largest request to the expander: as much as the autoscaler accepts of an answer.
-const EXPANDER_REQUEST: usize = 128 << 20;
+/// Requests to the expander. With the 200 MB of the service itself, and what a request becomes while it is ranked, they stay
+/// below the 512 MiB that the shipped Deployment allows. Whoever waits behind one that does not come still has its turn in time.
+const EXPANDER_INTAKE: Intake = Intake { overall: 128 << 20, each: 64 << 20, within: Duration::from_secs(2) };
 
-/// Expander calls at once. Each may hold [`EXPANDER_REQUEST`]; an autoscaler makes one at a time.
-const EXPANDER_CALLS: usize = 1;
+/// Largest request for health or reflection.
+const SMALL_REQUEST: usize = 4 << 10;
 
 /// The autoscaler waits no longer for the expander. Past it a call frees its place for the next.
 const EXPANDER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,6 +47,14 @@ const HEALTH_EVERY: Duration = Duration::from_millis(250);
 /// A client that does not answer a ping is gone: its connection would otherwise stay until the system notices, hours later.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(10);
+
+/// Calls at once on one connection; an autoscaler makes a few at a time, and further ones wait on its side.
+const PROVIDER_STREAMS: u32 = 64;
+const EXPANDER_STREAMS: u32 = 8;
+
+/// Bytes that a client may send before they are taken, of one connection.
+const WINDOW: u32 = 1 << 20;
+const EXPANDER_WINDOW: u32 = 256 << 10;
 
 /// Streams on one connection. A probe has one, and another while it changes over.
 const PROBE_STREAMS: u32 = 4;
@@ -66,6 +74,7 @@ pub enum ServeError {
 }
 
 /// Serves the provider until `stop`, to clients that name themselves as one of `clients`. `confirm` is asked before nodes go.
+/// Its connections stand as long as their certificates are good: a new one may mean that the autoscaler was restarted.
 pub async fn serve_provider(
     listener: Listener,
     engine: EngineHandle,
@@ -75,15 +84,28 @@ pub async fn serve_provider(
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let provider = Provider::new(engine.clone()).confirming(confirm);
-    let provider = CloudProviderServer::new(provider).max_decoding_message_size(PROVIDER_REQUEST);
-    let provider = InterceptedService::new(provider, require_identity(clients));
+    let provider = CloudProviderServer::new(provider).max_decoding_message_size(PROVIDER_INTAKE.each);
+    let provider = PROVIDER_INTAKE.of(InterceptedService::new(provider, require_identity(clients)));
     let health = HealthReporter::new();
     let router = builder()
+        .max_concurrent_streams(PROVIDER_STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
         .layer(RpcLayer::new(metrics))
         .add_service(provider)
         .add_service(health_service(&health))
-        .add_service(reflection(cloud_provider_server::SERVICE_NAME).build_v1().map_err(ServeError::Reflection)?)
-        .add_service(reflection(cloud_provider_server::SERVICE_NAME).build_v1alpha().map_err(ServeError::Reflection)?);
+        .add_service(
+            reflection(cloud_provider_server::SERVICE_NAME)
+                .build_v1()
+                .map_err(ServeError::Reflection)?
+                .max_decoding_message_size(SMALL_REQUEST),
+        )
+        .add_service(
+            reflection(cloud_provider_server::SERVICE_NAME)
+                .build_v1alpha()
+                .map_err(ServeError::Reflection)?
+                .max_decoding_message_size(SMALL_REQUEST),
+        );
     let served = router.serve_with_incoming_shutdown(listener.incoming(), stop.clone().cancelled_owned());
     let ready = || engine.view().ready.is_ok();
     until_stopped(served, tell_health(health, cloud_provider_server::SERVICE_NAME, ready, &stop), &stop).await
@@ -97,17 +119,31 @@ pub async fn serve_expander(
     metrics: Metrics,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
-    let most = if sabotage::on("expander-4mib") { 4 << 20 } else { EXPANDER_REQUEST };
-    let expander = Bounded::new(Expander::new(engine), most);
-    let expander = GlobalConcurrencyLimitLayer::new(EXPANDER_CALLS).named_layer(expander);
+    let most = if sabotage::on("expander-4mib") { 4 << 20 } else { EXPANDER_INTAKE.each };
+    let expander = EXPANDER_INTAKE.of(Bounded::new(Expander::new(engine), most));
     let health = HealthReporter::new();
     let router = builder()
         .timeout(EXPANDER_TIMEOUT)
+        .max_connection_age(CONNECTION_AGE)
+        .max_connection_age_grace(CONNECTION_GRACE)
+        .max_concurrent_streams(EXPANDER_STREAMS)
+        .initial_stream_window_size(EXPANDER_WINDOW)
+        .initial_connection_window_size(EXPANDER_WINDOW)
         .layer(RpcLayer::new(metrics))
         .add_service(expander)
         .add_service(health_service(&health))
-        .add_service(reflection(expander_server::SERVICE_NAME).build_v1().map_err(ServeError::Reflection)?)
-        .add_service(reflection(expander_server::SERVICE_NAME).build_v1alpha().map_err(ServeError::Reflection)?);
+        .add_service(
+            reflection(expander_server::SERVICE_NAME)
+                .build_v1()
+                .map_err(ServeError::Reflection)?
+                .max_decoding_message_size(SMALL_REQUEST),
+        )
+        .add_service(
+            reflection(expander_server::SERVICE_NAME)
+                .build_v1alpha()
+                .map_err(ServeError::Reflection)?
+                .max_decoding_message_size(SMALL_REQUEST),
+        );
     let served = router.serve_with_incoming_shutdown(listener.incoming(), stop.clone().cancelled_owned());
     // It always has an answer: where nothing can be ranked, the options as they came.
     until_stopped(served, tell_health(health, expander_server::SERVICE_NAME, || true, &stop), &stop).await
@@ -116,6 +152,8 @@ pub async fn serve_expander(
 /// Serves probes until `stop`: their service alone, without reflection or health, which would tell a node's key more than it needs.
 pub async fn serve_probes(listener: Listener, door: ProbeService, stop: CancellationToken) -> Result<(), ServeError> {
     let router = builder()
+        .max_connection_age(CONNECTION_AGE)
+        .max_connection_age_grace(CONNECTION_GRACE)
         .max_concurrent_streams(PROBE_STREAMS)
         .initial_stream_window_size(PROBE_WINDOW)
         .initial_connection_window_size(PROBE_WINDOW)
@@ -173,7 +211,8 @@ fn reflection(service: &str) -> tonic_reflection::server::Builder<'static> {
 }
 
 fn health_service(health: &HealthReporter) -> tonic_health::pb::health_server::HealthServer<HealthService> {
-    tonic_health::pb::health_server::HealthServer::new(HealthService::from_health_reporter(health.clone()))
+    let health = HealthService::from_health_reporter(health.clone());
+    tonic_health::pb::health_server::HealthServer::new(health).max_decoding_message_size(SMALL_REQUEST)
 }
 
 /// Tells, for `service` and the server as a whole, whether it is ready. From `stop` on it is not, and whoever watches is let go: an open

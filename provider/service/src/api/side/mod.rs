@@ -3,19 +3,37 @@
 //! Whoever reaches the port can read all of it: nothing here may show a secret, and nothing here changes anything.
 
 use std::fmt;
-use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures::future::BoxFuture;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+
+use crate::listener::{Conn, Listener};
+
+/// How long a request's headers may take. Nothing else of a request is read.
+const HEADERS: Duration = Duration::from_secs(10);
+
+/// How long a connection may take in all: it asks once, and reads the answer. A Prometheus gives up after 10 s.
+const CONNECTION: Duration = Duration::from_secs(30);
+
+/// Longest headers.
+const LONGEST: usize = 16 << 10;
+
+/// How long `/metrics` is answered from memory, so that whoever asks without pause costs little.
+const FRESH: Duration = Duration::from_millis(250);
 
 /// How long answers under way may take once the port is to close.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -94,6 +112,8 @@ impl fmt::Display for OneLine<'_> {
 pub struct SideState {
     /// What `/metrics` shows.
     pub registry: Arc<Registry>,
+    /// Whether `/debug` is served.
+    pub debug: bool,
     /// For `/healthz`.
     pub healthy: Box<dyn Fn() -> Health + Send + Sync>,
     /// For `/readyz`: every condition, good ones too.
@@ -110,47 +130,91 @@ impl fmt::Debug for SideState {
     }
 }
 
-/// Serves the side port until `stop`, and then at most two seconds longer for answers under way.
-pub async fn serve(listener: TcpListener, state: SideState, stop: CancellationToken) -> io::Result<()> {
+/// Serves the side port until `stop`, and then at most two seconds longer for answers under way. A connection is good for one
+/// request: none is idle, and none outlives what it proved.
+pub async fn serve(mut listener: Listener, state: SideState, stop: CancellationToken) {
     let app = router(Arc::new(state));
-    let draining = stop.clone();
-    let serving = axum::serve(listener, app).with_graceful_shutdown(async move { stop.cancelled().await });
-    tokio::select! {
-        served = serving.into_future() => served,
-        () = async { draining.cancelled().await; tokio::time::sleep(DRAIN).await } => Ok(()),
+    let mut connections = JoinSet::new();
+    let accepting = async {
+        loop {
+            tokio::select! {
+                conn = listener.accept() => drop(connections.spawn(timeout(CONNECTION, serve_one(conn, app.clone())))),
+                Some(_) = connections.join_next() => {}
+            }
+        }
+    };
+    stop.run_until_cancelled(accepting).await;
+    drop(timeout(DRAIN, connections.join_all()).await);
+}
+
+async fn serve_one(conn: Conn, app: Router) {
+    let remote = conn.peer().remote;
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_buf_size(LONGEST)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(conn), TowerToHyperService::new(app));
+    if let Err(error) = served.await {
+        tracing::debug!(%remote, %error, "a connection of the side port ended");
     }
 }
 
 fn router(state: Arc<SideState>) -> Router {
-    Router::new()
+    let debug = || Router::new().route("/debug/view", get(view)).route("/debug/signals", get(signals));
+    let router = if state.debug { debug() } else { Router::new() };
+    router
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .route("/debug/view", get(view))
-        .route("/debug/signals", get(signals))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "try /metrics, /healthz, /readyz, /debug/view or /debug/signals\n") })
-        .with_state(state)
+        .fallback(|| async {
+            let paths =
+                "try /metrics, /healthz or /readyz; `stoker serve --debug` also serves /debug/view and /debug/signals\n";
+            (StatusCode::NOT_FOUND, paths)
+        })
+        .with_state(Arc::new(Served { state, metrics: Mutex::default() }))
 }
 
-async fn metrics(State(state): State<Arc<SideState>>) -> Response {
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &state.registry) {
-        Ok(()) => {
+/// What the requests share.
+struct Served {
+    state: Arc<SideState>,
+    /// What `/metrics` was last answered, and when.
+    metrics: Mutex<Option<(Instant, Bytes)>>,
+}
+
+impl Served {
+    fn metrics(&self) -> Result<Bytes, fmt::Error> {
+        // Whoever else asks meanwhile waits a few milliseconds, and gets the same.
+        let mut last = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return Ok(text.clone());
+        }
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.state.registry)?;
+        let text = Bytes::from(text);
+        *last = Some((Instant::now(), text.clone()));
+        Ok(text)
+    }
+}
+
+async fn metrics(State(served): State<Arc<Served>>) -> Response {
+    match served.metrics() {
+        Ok(text) => {
             ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be written: {error}\n")).into_response(),
     }
 }
 
-async fn healthz(State(state): State<Arc<SideState>>) -> Response {
-    match (state.healthy)() {
+async fn healthz(State(served): State<Arc<Served>>) -> Response {
+    match (served.state.healthy)() {
         Health::Alive => "ok\n".into_response(),
         Health::Stuck(detail) => (StatusCode::SERVICE_UNAVAILABLE, format!("stuck: {}\n", OneLine(&detail))).into_response(),
     }
 }
 
-async fn readyz(State(state): State<Arc<SideState>>) -> Response {
-    let conditions = (state.ready)();
+async fn readyz(State(served): State<Arc<Served>>) -> Response {
+    let conditions = (served.state.ready)();
     let ready = !conditions.iter().any(|condition| matches!(condition.standing, Standing::NotReady(_)));
     let degraded = conditions.iter().any(|condition| matches!(condition.standing, Standing::Degraded(_)));
     let mut text = String::from(match (ready, degraded) {
@@ -165,12 +229,12 @@ async fn readyz(State(state): State<Arc<SideState>>) -> Response {
     (if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text).into_response()
 }
 
-async fn view(State(state): State<Arc<SideState>>) -> axum::Json<serde_json::Value> {
-    axum::Json((state.view)())
+async fn view(State(served): State<Arc<Served>>) -> axum::Json<serde_json::Value> {
+    axum::Json((served.state.view)())
 }
 
-async fn signals(State(state): State<Arc<SideState>>) -> axum::Json<serde_json::Value> {
-    axum::Json((state.signals)().await)
+async fn signals(State(served): State<Arc<Served>>) -> axum::Json<serde_json::Value> {
+    axum::Json((served.state.signals)().await)
 }
 
 #[cfg(test)]

@@ -1,35 +1,43 @@
 use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::*;
+use crate::listener::{Limits, Security};
 
-struct Served {
+/// The side port on loopback.
+struct Port {
     addr: std::net::SocketAddr,
     stop: CancellationToken,
-    serving: tokio::task::JoinHandle<io::Result<()>>,
+    serving: tokio::task::JoinHandle<()>,
 }
 
-async fn served(health: Health, conditions: Vec<Condition>) -> Served {
+async fn served(health: Health, conditions: Vec<Condition>) -> Port {
+    with_debug(true, health, conditions).await
+}
+
+async fn with_debug(debug: bool, health: Health, conditions: Vec<Condition>) -> Port {
     let mut registry = Registry::default();
     let counter: Counter = Counter::default();
     counter.inc();
     registry.register("passes", "Passes", counter);
     let state = SideState {
         registry: Arc::new(registry),
+        debug,
         healthy: Box::new(move || health.clone()),
         ready: Box::new(move || conditions.clone()),
         view: Box::new(|| serde_json::json!({"groups": ["a"]})),
         signals: Box::new(|| Box::pin(async { serde_json::json!([{"signal": "qps"}]) })),
     };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Security::Plaintext).await.unwrap();
+    let listener = listener.with_limits(Limits::of(64));
     let addr = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     let serving = tokio::spawn(serve(listener, state, stop.clone()));
-    Served { addr, stop, serving }
+    Port { addr, stop, serving }
 }
 
-impl Served {
+impl Port {
     /// The status and the whole answer.
     async fn get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.addr).await.unwrap();
@@ -96,5 +104,55 @@ async fn an_unfinished_request_does_not_hold_up_the_end() {
     hanging.write_all(b"GET /metrics HTTP/1.1\r\n").await.unwrap();
     assert_eq!(served.get("/healthz").await.0, 200);
     served.stop.cancel();
-    tokio::time::timeout(DRAIN * 10, served.serving).await.expect("ends in time").unwrap().unwrap();
+    tokio::time::timeout(DRAIN * 10, served.serving).await.expect("ends in time").unwrap();
+}
+
+#[tokio::test]
+async fn the_view_is_not_served_unless_asked_for() {
+    let port = with_debug(false, Health::Alive, vec![]).await;
+    for path in ["/debug/view", "/debug/signals"] {
+        let (status, answer) = port.get(path).await;
+        assert!(status == 404 && answer.contains("--debug"), "{answer}");
+    }
+    assert_eq!(port.get("/metrics").await.0, 200);
+}
+
+/// How long the port keeps a connection open over which that was sent.
+async fn kept_open(port: &Port, sent: &[u8]) -> Duration {
+    let mut stream = TcpStream::connect(port.addr).await.unwrap();
+    let begun = Instant::now();
+    stream.write_all(sent).await.unwrap();
+    // An end or a reset, both are one.
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+    begun.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_asks_for_nothing_or_half_or_is_idle_is_closed() {
+    let port = served(Health::Alive, vec![]).await;
+    for sent in ["", "GET /metr", "GET /metrics HTTP/1.1\r\nhost: stoker\r\nx-y: "] {
+        let open = kept_open(&port, sent.as_bytes()).await;
+        assert!(open <= HEADERS + Duration::from_secs(1), "{sent:?}: {open:?}");
+    }
+    let idle = kept_open(&port, b"GET /healthz HTTP/1.1\r\nhost: stoker\r\nconnection: keep-alive\r\n\r\n").await;
+    assert!(idle < Duration::from_secs(1), "{idle:?}");
+    let body = kept_open(&port, b"GET /healthz HTTP/1.1\r\nhost: stoker\r\ncontent-length: 1000000\r\n\r\nx").await;
+    assert!(body <= CONNECTION + Duration::from_secs(1), "{body:?}");
+}
+
+#[tokio::test]
+async fn many_connections_of_one_address_keep_nobody_from_the_side_port() {
+    let port = served(Health::Alive, vec![]).await;
+    let mut hostile = Vec::new();
+    for _ in 0..500 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 2], 0).into()).unwrap();
+        let mut stream = socket.connect(port.addr).await.unwrap();
+        // Refused ones are closed already.
+        let _ = stream.write_all(b"GET /metr").await;
+        hostile.push(stream);
+    }
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(timeout(Duration::from_secs(5), port.get(path)).await.expect("an answer").0, 200);
+    }
 }

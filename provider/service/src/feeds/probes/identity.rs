@@ -1,10 +1,11 @@
 //! For which node a peer may speak.
 //!
-//! By a certificate: its subject alternative names (a URI) or its common name have `probe:<node>`. A prefix of our own, and not the
+//! By a certificate: its subject alternative names have the URI `probe:<node>`. A prefix of our own, and not the
 //! kubelet's `system:node:<node>`: a probe then never needs the kubelet's key, and its certificate opens nothing of Kubernetes.
 //!
 //! By a ServiceAccount token: the API server says whose it is, for which audience, and on which node its pod runs.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -84,7 +85,7 @@ impl Identity {
             Self::Tokens(reviewer) => {
                 let token = bearer(metadata)
                     .ok_or_else(|| nobody("no token: send `authorization: Bearer` with a ServiceAccount token"))?;
-                let node = reviewer.node_of(token).await.map_err(|refused| {
+                let node = reviewer.node_of(token, peer.remote.ip()).await.map_err(|refused| {
                     let message = refused.to_string();
                     match refused {
                         TokenRefused::Unavailable(_) => {
@@ -118,7 +119,7 @@ impl std::fmt::Debug for Token {
 }
 
 impl Identity {
-    /// What a peer showed that may be taken back: a token. What a certificate says stands as long as its connection.
+    /// What a peer showed that may be taken back: a token. The listener closes connections whose certificates are good no more.
     pub fn proof(&self, metadata: &MetadataMap) -> Proof {
         Proof(match self {
             Self::Tokens(reviewer) => bearer(metadata).map(|token| (Arc::clone(reviewer), Token(token.to_owned()))),
@@ -129,11 +130,16 @@ impl Identity {
 
 impl Proof {
     /// Ends once it proves that node no more, with what the peer is told; `unavailable` is called each time that nobody could be asked.
-    pub fn lapse(self, node: &NodeName, unavailable: impl Fn() + Send + Sync + 'static) -> BoxFuture<'static, Status> {
+    pub fn lapse(
+        self,
+        node: &NodeName,
+        address: IpAddr,
+        unavailable: impl Fn() + Send + Sync + 'static,
+    ) -> BoxFuture<'static, Status> {
         let Some((reviewer, Token(token))) = self.0 else { return Box::pin(std::future::pending()) };
         let node = node.clone();
         Box::pin(async move {
-            let refused = reviewer.lapse(&token, node.as_str(), unavailable).await;
+            let refused = reviewer.lapse(&token, node.as_str(), address, unavailable).await;
             Status::unauthenticated(format!("the token that opened the stream is no longer valid: {refused}"))
         })
     }

@@ -15,7 +15,7 @@ mod pace;
 mod readings;
 mod reason;
 mod streams;
-mod tokens;
+pub(crate) mod tokens;
 
 #[cfg(test)]
 pub(crate) mod tests;

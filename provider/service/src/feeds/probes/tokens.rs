@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::api::{Api, PostParams};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
+
+use crate::listener::SharedByAddress;
 
 /// For whom a probe's token must be made: one for the API server, which every pod has, is none.
 const AUDIENCE: &str = "stoker-probe";
@@ -31,8 +33,19 @@ const REVIEW_WITHIN: Duration = Duration::from_secs(5);
 const BEGUN_WITHIN: Duration = Duration::from_secs(4);
 /// Reviews under way. Beyond it others wait: the API server is not ours to flood.
 const REVIEWS: usize = 16;
-/// Most reviews remembered.
+/// Reviews under way for one address: a pod that invents tokens keeps no node waiting.
+const REVIEWS_EACH: usize = 2;
+/// How long a token that the API server does not vouch for is refused without asking again.
+const BAD_COUNTS: Duration = Duration::from_secs(10);
+/// How long such a token keeps its place among the reviews of its address: whoever invents another one each time costs the API
+/// server two reviews a second.
+const BAD_COSTS: Duration = Duration::from_secs(1);
+/// Most tokens remembered that are good.
 const REMEMBERED: usize = 16_384;
+/// Most tokens remembered that are not.
+const BAD_REMEMBERED: usize = 1024;
+/// How far this machine's clock may be ahead where a token's own word says that it has expired.
+const LEEWAY: Duration = Duration::from_mins(1);
 /// Longest token. Kubernetes makes them of one kilobyte.
 const LONGEST: usize = 16 << 10;
 
@@ -84,7 +97,7 @@ pub enum TokenRefused {
     #[error("the token is not authentic: {0}; mount one for the audience `{AUDIENCE}`")]
     NotAuthentic(String),
     /// It is somebody else's.
-    #[error("the token belongs to {user}, and probes run as {expected}")]
+    #[error("the token belongs to {user:?}, and probes run as {expected}")]
     NotAProbe {
         /// Whose it is.
         user: String,
@@ -108,10 +121,11 @@ pub enum TokenRefused {
 pub struct Reviewer {
     reviews: Api<TokenReview>,
     account: ServiceAccount,
-    under_way: Semaphore,
+    under_way: SharedByAddress,
     again: Duration,
-    /// By the token's hash: the token itself is not kept.
-    known: Mutex<HashMap<blake3::Hash, (Instant, String)>>,
+    /// The nodes of good tokens.
+    good: Remembered<String>,
+    bad: Remembered<TokenRefused>,
 }
 
 impl fmt::Debug for Reviewer {
@@ -123,34 +137,44 @@ impl fmt::Debug for Reviewer {
 impl Reviewer {
     /// Reviews tokens of that account; those of streams that stand `again` after so long, for which there is [`REVIEW_AGAIN`].
     pub fn new(client: &kube::Client, account: ServiceAccount, again: Duration) -> Self {
-        Self { reviews: Api::all(client.clone()), account, under_way: Semaphore::new(REVIEWS), again, known: Mutex::default() }
+        Self {
+            reviews: Api::all(client.clone()),
+            account,
+            under_way: SharedByAddress::new(REVIEWS, REVIEWS_EACH),
+            again,
+            good: Remembered::new(REMEMBERED),
+            bad: Remembered::new(BAD_REMEMBERED),
+        }
     }
 
-    /// The node on which the token's pod runs.
+    /// The node on which the pod of a token runs that came from this address.
     ///
     /// # Errors
-    /// Says why the token is refused, or that nobody could be asked. Only what the API server vouched for is remembered.
-    pub async fn node_of(&self, token: &str) -> Result<String, TokenRefused> {
-        if token.len() > LONGEST {
-            return Err(TokenRefused::NotAuthentic("it is longer than any".to_owned()));
-        }
+    /// Says why the token is refused, or that nobody could be asked.
+    pub async fn node_of(&self, token: &str, address: IpAddr) -> Result<String, TokenRefused> {
+        // By its own word, which costs the API server nothing.
+        Claims::of(token)?.check(&self.account)?;
         let hash = blake3::hash(token.as_bytes());
-        match self.remembered(&hash) {
+        if let Some(refused) = self.bad.get(&hash) {
+            return Err(refused);
+        }
+        match self.good.get(&hash) {
             Some(node) => Ok(node),
-            None => self.asked(token, hash).await,
+            None => self.asked(token, hash, address).await,
         }
     }
 
     /// Returns once a token that proved this node does so no more, and says why. While nobody can be asked it counts; `unavailable` is called
     /// then.
-    pub async fn lapse(&self, token: &str, node: &str, unavailable: impl Fn() + Send + Sync) -> TokenRefused {
+    pub async fn lapse(&self, token: &str, node: &str, address: IpAddr, unavailable: impl Fn() + Send + Sync) -> TokenRefused {
         let hash = blake3::hash(token.as_bytes());
         let spread = u32::from(hash.as_bytes()[0]);
         let mut pause = self.again + self.again * spread / 256;
         loop {
             // One that says when it ends is reviewed then; once more where the API server still vouches for it.
-            tokio::time::sleep(life(token).filter(|left| !left.is_zero()).map_or(pause, |left| left.min(pause))).await;
-            pause = match self.asked(token, hash).await {
+            let left = Claims::of(token).map_or(Duration::ZERO, |claims| claims.left());
+            tokio::time::sleep(if left.is_zero() { pause } else { left.min(pause) }).await;
+            pause = match self.asked(token, hash, address).await {
                 Ok(now) if now == node => self.again + self.again * spread / 256,
                 Ok(now) => return TokenRefused::Elsewhere { now },
                 Err(TokenRefused::Unavailable(_)) => {
@@ -162,19 +186,30 @@ impl Reviewer {
         }
     }
 
-    /// Asks the API server, and remembers what it vouched for.
-    async fn asked(&self, token: &str, hash: blake3::Hash) -> Result<String, TokenRefused> {
+    /// Asks the API server, and remembers what it says.
+    async fn asked(&self, token: &str, hash: blake3::Hash, address: IpAddr) -> Result<String, TokenRefused> {
         let unavailable = |why: &str| TokenRefused::Unavailable(why.to_owned());
-        // The semaphore is never closed.
-        let waits = timeout(BEGUN_WITHIN, self.under_way.acquire()).await;
-        let _permit = waits.map_err(|_| unavailable("too many reviews are waiting"))?;
+        let waits = timeout(BEGUN_WITHIN, self.under_way.acquire(address, 1)).await;
+        let place = waits.map_err(|_| unavailable("too many reviews are waiting"))?;
         let asked = Instant::now();
         let status = timeout(REVIEW_WITHIN, self.review(token)).await;
         let status = status.unwrap_or_else(|_| Err(unavailable("no answer within 5 s")))?;
-        let node = self.judge(status).inspect_err(|_| self.forget(&hash))?;
-        let life = life(token).map_or(REVIEW_COUNTS, |life| life.min(REVIEW_COUNTS));
-        self.remember(hash, asked + life, &node);
-        Ok(node)
+        match self.judge(status) {
+            Ok(node) => {
+                let life = Claims::of(token).map_or(REVIEW_COUNTS, |claims| claims.left().min(REVIEW_COUNTS));
+                self.good.put(hash, asked + life, node.clone());
+                Ok(node)
+            }
+            Err(refused) => {
+                self.good.forget(&hash);
+                self.bad.put(hash, asked + BAD_COUNTS, refused.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep(BAD_COSTS).await;
+                    drop(place);
+                });
+                Err(refused)
+            }
+        }
     }
 
     async fn review(&self, token: &str) -> Result<TokenReviewStatus, TokenRefused> {
@@ -205,41 +240,120 @@ impl Reviewer {
             _ => Err(TokenRefused::NoNode),
         }
     }
+}
 
-    fn remembered(&self, hash: &blake3::Hash) -> Option<String> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(hash).filter(|(until, _)| Instant::now() < *until).map(|(_, node)| node.clone())
+/// What was said of tokens, by their hashes: the tokens themselves are not kept.
+#[derive(Debug)]
+struct Remembered<T> {
+    said: Mutex<HashMap<blake3::Hash, (Instant, T)>>,
+    most: usize,
+}
+
+impl<T: Clone> Remembered<T> {
+    fn new(most: usize) -> Self {
+        Self { said: Mutex::default(), most }
+    }
+
+    fn get(&self, hash: &blake3::Hash) -> Option<T> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.get(hash).filter(|(until, _)| Instant::now() < *until).map(|(_, said)| said.clone())
     }
 
     fn forget(&self, hash: &blake3::Hash) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(hash);
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).remove(hash);
     }
 
-    fn remember(&self, hash: blake3::Hash, until: Instant, node: &str) {
+    fn put(&self, hash: blake3::Hash, until: Instant, what: T) {
         let now = Instant::now();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= REMEMBERED {
-            known.retain(|_, (until, _)| now < *until);
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() >= self.most {
+            said.retain(|_, (until, _)| now < *until);
         }
-        if known.len() < REMEMBERED && now < until {
-            known.insert(hash, (until, node.to_owned()));
+        if said.len() < self.most && now < until {
+            said.insert(hash, (until, what));
         }
     }
 }
 
-/// How long a token still lives, by its own word: it was vouched for. `None` where it does not say.
-fn life(token: &str) -> Option<Duration> {
-    use base64::Engine as _;
-    #[derive(serde::Deserialize)]
-    struct Claims {
-        exp: i64,
+/// What a token says of itself. Anybody can write that; only the API server knows whether it is true.
+#[derive(Debug, serde::Deserialize)]
+struct Claims {
+    #[serde(default)]
+    aud: Audiences,
+    #[serde(default)]
+    sub: String,
+    /// In seconds since 1970.
+    exp: i64,
+    #[serde(default, rename = "kubernetes.io")]
+    kubernetes: Bound,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(untagged)]
+enum Audiences {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Default for Audiences {
+    fn default() -> Self {
+        Self::Many(Vec::new())
     }
-    let claims = token.split('.').nth(1)?;
-    let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(claims).ok()?;
-    let claims: Claims = serde_json::from_slice(&claims).ok()?;
-    let left = claims.exp.saturating_sub(jiff::Timestamp::now().as_second());
-    Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
+}
+
+/// What a token is bound to.
+#[derive(Debug, Default, serde::Deserialize)]
+struct Bound {
+    node: Option<BoundNode>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct BoundNode {
+    name: String,
+}
+
+impl Claims {
+    fn of(token: &str) -> Result<Self, TokenRefused> {
+        use base64::Engine as _;
+        let bad = |why: &str| TokenRefused::NotAuthentic(why.to_owned());
+        if token.len() > LONGEST {
+            return Err(bad("it is longer than any"));
+        }
+        let claims = token.split('.').nth(1).and_then(|part| {
+            let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(part).ok()?;
+            serde_json::from_slice(&claims).ok()
+        });
+        claims.ok_or_else(|| bad("it is no ServiceAccount token"))
+    }
+
+    /// Refuses what the API server would refuse, or would say of another.
+    fn check(&self, account: &ServiceAccount) -> Result<(), TokenRefused> {
+        let bad = |why: &str| Err(TokenRefused::NotAuthentic(why.to_owned()));
+        let for_us = match &self.aud {
+            Audiences::One(audience) => audience == AUDIENCE,
+            Audiences::Many(audiences) => audiences.iter().any(|audience| audience == AUDIENCE),
+        };
+        let expected = account.user();
+        if !for_us {
+            bad("it is for another audience")
+        } else if self.sub != expected {
+            let user = self.sub.chars().take(expected.len() + 64).collect();
+            Err(TokenRefused::NotAProbe { user, expected })
+        } else if self.kubernetes.node.as_ref().is_none_or(|node| node.name.is_empty()) {
+            Err(TokenRefused::NoNode)
+        } else if self.exp.saturating_add_unsigned(LEEWAY.as_secs()) < jiff::Timestamp::now().as_second() {
+            bad("it has expired")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// How long the token still lives.
+    fn left(&self) -> Duration {
+        let left = self.exp.saturating_sub(jiff::Timestamp::now().as_second());
+        Duration::from_secs(u64::try_from(left).unwrap_or(0))
+    }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -37,7 +37,12 @@ async fn renewed_files_are_served_and_broken_ones_are_not() {
 impl Tls {
     /// Whether the chain in use is the one of that set.
     fn config_is_of(&self, set: &TempDir) -> bool {
-        let of = TlsFiles { cert: set.path().join("server.crt"), key: set.path().join("server.key"), client_ca: None };
+        let of = TlsFiles {
+            cert: set.path().join("server.crt"),
+            key: set.path().join("server.key"),
+            client_ca: None,
+            denied_serials: None,
+        };
         of.load().is_ok_and(|loaded| loaded.chain == self.loaded().chain)
     }
 }

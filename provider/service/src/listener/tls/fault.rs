@@ -93,6 +93,17 @@ pub enum TlsFault {
         /// The certificate of the file that the key does match, from 1.
         matches: Option<usize>,
     },
+    /// A line of the deny list is no serial number.
+    #[error(
+        "{}: line {line} is not the serial number of a certificate: write it in hexadecimal, as `openssl x509 -noout -serial -in FILE` \
+         prints it after the equals sign", path.display()
+    )]
+    NoSerial {
+        /// The file.
+        path: PathBuf,
+        /// Which line of it, from 1.
+        line: usize,
+    },
     /// The TLS library refuses the files for another reason.
     #[error("{}: {detail}", path.display())]
     Refused {

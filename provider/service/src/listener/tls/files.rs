@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rustls::crypto::{CryptoProvider, ring};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
@@ -14,6 +15,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
+use super::denied::{Denied, Unless};
 use super::fault::{Found, TlsFault, TlsFaults};
 use crate::files;
 
@@ -26,6 +28,8 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// Who signs clients. With it, a client without a certificate from there is refused; without it, any client may connect.
     pub client_ca: Option<PathBuf>,
+    /// Serial numbers of client certificates that are refused although `client_ca` signed them, one a line in hexadecimal.
+    pub denied_serials: Option<PathBuf>,
 }
 
 /// A good set of files.
@@ -33,6 +37,8 @@ pub struct TlsFiles {
 pub struct Loaded {
     /// Ready to serve: TLS 1.2 and 1.3, ALPN h2.
     pub config: Arc<ServerConfig>,
+    /// What decides about clients' certificates, where they are asked for.
+    pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
     /// The certificates, own first.
     pub chain: Vec<CertificateDer<'static>>,
     /// The certificates of the chain, own first, with their time of validity.
@@ -83,13 +89,15 @@ pub(super) struct Contents {
     cert: Result<Vec<u8>, std::io::Error>,
     key: Result<Vec<u8>, std::io::Error>,
     client_ca: Option<Result<Vec<u8>, std::io::Error>>,
+    denied_serials: Option<Result<Vec<u8>, std::io::Error>>,
 }
 
 impl Contents {
     /// The same for the same bytes and the same failures to read.
     pub(super) fn fingerprint(&self) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new();
-        for file in [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten() {
+        let Self { cert, key, client_ca, denied_serials } = self;
+        for file in [Some(cert), Some(key), client_ca.as_ref(), denied_serials.as_ref()].into_iter().flatten() {
             match file {
                 Ok(bytes) => hasher.update(blake3::hash(bytes).as_bytes()),
                 Err(error) => hasher.update(error.to_string().as_bytes()),
@@ -113,6 +121,7 @@ impl TlsFiles {
             cert: files::read(&self.cert),
             key: files::read(&self.key),
             client_ca: self.client_ca.as_deref().map(files::read),
+            denied_serials: self.denied_serials.as_deref().map(files::read),
         }
     }
 
@@ -134,6 +143,16 @@ impl TlsFiles {
             },
             _ => None,
         };
+        let denied = match (&self.denied_serials, contents.denied_serials) {
+            (Some(path), Some(bytes)) => {
+                let denied = bytes.map_err(unreadable(path)).and_then(|bytes| Denied::parse(path, &bytes));
+                denied.unwrap_or_else(|fault| {
+                    faults.push(fault);
+                    Denied::default()
+                })
+            }
+            _ => Denied::default(),
+        };
         let certified = match (chain, key) {
             (Some(chain), Some(key)) => self.pair(&provider, chain, key, &mut faults),
             _ => None,
@@ -141,8 +160,10 @@ impl TlsFiles {
         match (certified, faults.is_empty()) {
             (Some(certified), true) => {
                 let chain = certified.cert.clone();
-                let config = self.config(provider, certified, roots).map_err(|fault| TlsFaults(vec![fault]))?;
-                Ok(Loaded { config: Arc::new(config), chain, validity })
+                let one = |fault| TlsFaults(vec![fault]);
+                let verifier = roots.map(|roots| self.verifier(&provider, roots, denied)).transpose().map_err(one)?;
+                let config = self.config(provider, certified, verifier.clone()).map_err(one)?;
+                Ok(Loaded { config: Arc::new(config), verifier, chain, validity })
             }
             _ => Err(TlsFaults(faults)),
         }
@@ -175,23 +196,32 @@ impl TlsFiles {
         None
     }
 
+    /// Takes clients' certificates from these roots, unless they are denied.
+    fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        roots: RootCertStore,
+        denied: Denied,
+    ) -> Result<Arc<dyn ClientCertVerifier>, TlsFault> {
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
+        let verifier = verifier.map_err(|error| TlsFault::Refused {
+            path: self.client_ca.as_ref().unwrap_or(&self.cert).clone(),
+            detail: error.to_string(),
+        })?;
+        Ok(Arc::new(Unless { denied, verifier }))
+    }
+
     fn config(
         &self,
         provider: Arc<CryptoProvider>,
         certified: CertifiedKey,
-        roots: Option<RootCertStore>,
+        verifier: Option<Arc<dyn ClientCertVerifier>>,
     ) -> Result<ServerConfig, TlsFault> {
-        let refused = |path: &Path, detail: String| TlsFault::Refused { path: path.to_owned(), detail };
-        let versions = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        let versions = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-            .map_err(|error| refused(&self.cert, error.to_string()))?;
-        let verified = match roots {
-            Some(roots) => {
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                    .build()
-                    .map_err(|error| refused(self.client_ca.as_deref().unwrap_or(&self.cert), error.to_string()))?;
-                versions.with_client_cert_verifier(verifier)
-            }
+            .map_err(|error| TlsFault::Refused { path: self.cert.clone(), detail: error.to_string() })?;
+        let verified = match verifier {
+            Some(verifier) => versions.with_client_cert_verifier(verifier),
             None => versions.with_no_client_auth(),
         };
         let mut config = verified.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));

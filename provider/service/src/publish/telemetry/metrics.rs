@@ -47,6 +47,7 @@ pub struct Metrics {
     rpcs: Counters<2>,
     rpc_duration: Histograms<Labels<2>>,
     handshakes_refused: Counter,
+    connections_refused: Counter,
     passes: Counters<1>,
     pass_duration: Histogram,
     decisions: Counters<1>,
@@ -76,6 +77,7 @@ impl Metrics {
             rpcs: Family::default(),
             rpc_duration: Family::new_with_constructor(rpc_buckets),
             handshakes_refused: Counter::default(),
+            connections_refused: Counter::default(),
             passes: Family::default(),
             pass_duration: pass_buckets(),
             decisions: Family::default(),
@@ -116,6 +118,12 @@ impl Metrics {
             "handshakes_refused",
             "Connections refused because their TLS handshake failed or took too long",
             &self.handshakes_refused,
+        );
+        plain(
+            registry,
+            "connections_refused",
+            "Connections refused or closed because a listener, or one address there, had too many",
+            &self.connections_refused,
         );
         plain(registry, "passes", "Passes of the decision loop, by how they ended", &self.passes);
         seconds(registry, "pass_duration", "Time that a pass of the decision loop took", &self.pass_duration);
@@ -201,6 +209,11 @@ impl Metrics {
     /// Where a listener counts the handshakes that it refuses.
     pub fn handshakes_refused(&self) -> Counter {
         self.handshakes_refused.clone()
+    }
+
+    /// Where a listener counts the connections that were too many.
+    pub fn connections_refused(&self) -> Counter {
+        self.connections_refused.clone()
     }
 
     /// A pass of the loop has ended.

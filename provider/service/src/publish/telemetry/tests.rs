@@ -194,6 +194,7 @@ pub(super) fn everything(metrics: &Metrics) {
     metrics.policy_refused(2);
     metrics.certificate(Certificate::Provider, Some("2027-01-01T00:00:00Z".parse().unwrap()), false);
     metrics.handshakes_refused().inc();
+    metrics.connections_refused().inc();
     metrics.feed_seen(Feed::Kubernetes, Timestamp::now());
     metrics.guests(&[(pool, 1)].into());
     metrics.publish(view());
@@ -222,6 +223,7 @@ fn names_help_and_units_are_in_order() {
         ("stoker_certificate_expiry_timestamp_seconds{listener=\"provider\"}", 1_798_761_600.0),
         ("stoker_certificate_fault{listener=\"provider\"}", 0.0),
         ("stoker_handshakes_refused_total", 1.0),
+        ("stoker_connections_refused_total", 1.0),
         (concat!("stoker_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1.0),
     ] {
         assert_eq!(value(&registry, series), Some(expected), "{series} in\n{text}");

@@ -24,8 +24,8 @@ const MOST_ASKED: usize = 16;
 pub(super) struct Session {
     inbound: Streaming<FromProbe>,
     ticket: Ticket,
-    /// Ends once what proved the node does so no more.
-    lapse: BoxFuture<'static, Status>,
+    /// Comes when the stream ends: with why where what proved the node does so no more, with nothing where its time is over.
+    ended: BoxFuture<'static, Option<Status>>,
     /// Until when the probe is not listened to, as it sends too much. Its messages wait on its side then.
     deaf_until: Option<Instant>,
     readings: Arc<Readings>,
@@ -47,7 +47,7 @@ impl Session {
         inbound: Streaming<FromProbe>,
         ticket: Ticket,
         taken: Ack,
-        lapse: BoxFuture<'static, Status>,
+        ended: BoxFuture<'static, Option<Status>>,
         readings: Arc<Readings>,
         warnings: Arc<Warnings>,
         stop: CancellationToken,
@@ -55,7 +55,7 @@ impl Session {
         Self {
             inbound,
             ticket,
-            lapse,
+            ended,
             deaf_until: None,
             readings,
             stop,
@@ -94,7 +94,13 @@ impl Session {
                     Some(Command::Confirm { nonce, reply }) => return Some(Ok(self.ask(nonce, reply))),
                     None => return Some(self.end(Status::aborted("another stream reports for the node"))),
                 },
-                status = &mut self.lapse => return Some(self.lapsed(status)),
+                ended = &mut self.ended => match ended {
+                    Some(status) => return Some(self.lapsed(status)),
+                    None => {
+                        self.over = true;
+                        return None;
+                    }
+                },
                 () = sleep_until(self.deaf_until.unwrap_or_else(Instant::now)), if self.deaf_until.is_some() => {
                     self.deaf_until = None;
                 }

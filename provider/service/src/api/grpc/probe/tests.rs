@@ -23,7 +23,7 @@ use crate::api::grpc::server::serve_probes;
 use crate::clock::Clock;
 use crate::feeds::probes::tests::facts;
 use crate::feeds::probes::{NotConfirmed, ProbeMetrics};
-use crate::listener::{Listener, Security, Tls, TlsFiles, install_crypto};
+use crate::listener::{Limits, Listener, Security, Tls, TlsFiles, install_crypto};
 
 /// Far above what anything here takes, so that only a hang meets it.
 const LONG: Duration = Duration::from_secs(30);
@@ -52,6 +52,7 @@ impl Served {
     /// Of a cluster.
     async fn among(cluster: Option<Cluster>, security: Security, identity: Identity) -> Self {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), security).await.unwrap();
+        let listener = listener.with_limits(Limits::default().proven_by_requests());
         let addr = listener.local_addr().unwrap();
         let metrics = ProbeMetrics::default();
         let readings = Readings::new(Clock::system(), cluster, Arc::new(Notify::new()), metrics.clone());
@@ -189,7 +190,12 @@ fn set(client: &str) -> tempfile::TempDir {
 }
 
 fn files(dir: &Path) -> TlsFiles {
-    TlsFiles { cert: dir.join("server.crt"), key: dir.join("server.key"), client_ca: Some(dir.join("ca.crt")) }
+    TlsFiles {
+        cert: dir.join("server.crt"),
+        key: dir.join("server.key"),
+        client_ca: Some(dir.join("ca.crt")),
+        denied_serials: None,
+    }
 }
 
 async fn tls_channel(served: &Served, dir: &Path) -> Channel {
@@ -236,6 +242,14 @@ async fn nothing_else_is_served_to_probes() {
     assert_eq!(refused.code(), Code::Unimplemented);
 }
 
+/// A token with that id.
+fn token(id: &str) -> String {
+    // The same however late it is asked for.
+    static MADE: std::sync::OnceLock<std::sync::Mutex<std::collections::HashMap<String, String>>> = std::sync::OnceLock::new();
+    let mut made = MADE.get_or_init(Default::default).lock().unwrap();
+    made.entry(id.to_owned()).or_insert_with(|| crate::feeds::probes::tokens::tests::token(3600, id)).clone()
+}
+
 /// An API server that vouches for the token `good` of node-a while `up`, and is asked about those of streams that often.
 fn reviewer(up: Arc<std::sync::atomic::AtomicBool>, again: Duration) -> Identity {
     reviewer_of(up, again, Arc::new(std::sync::atomic::AtomicBool::new(true)))
@@ -251,7 +265,7 @@ fn reviewer_of(
     let client = stoker_fake_apiserver::client(move |call: stoker_fake_apiserver::Call| {
         let (up, vouches) = (up.load(Ordering::Relaxed), vouches.load(Ordering::Relaxed));
         async move {
-            let good = call.body["spec"]["token"] == "good" && vouches;
+            let good = call.body["spec"]["token"] == token("good").as_str() && vouches;
             let status = serde_json::json!({
                 "authenticated": good,
                 "audiences": ["stoker-probe"],
@@ -284,7 +298,7 @@ async fn a_token_lets_a_probe_speak_for_the_node_of_its_pod_only() {
     let open = async |node: &str, token: Option<&str>| {
         let mut request = Request::new(tokio_stream::iter([hello(node, 1)]).chain(tokio_stream::pending()));
         if let Some(token) = token {
-            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+            request.metadata_mut().insert("authorization", format!("Bearer {}", self::token(token)).parse().unwrap());
         }
         ProbeClient::new(served.channel().await).watch(request).await.map(Response::into_inner)
     };
@@ -311,7 +325,7 @@ async fn a_token_that_counts_no_more_ends_its_stream_and_an_api_server_that_is_a
     let served = Served::start(Security::Plaintext, identity).await;
     up.store(true, Ordering::Relaxed);
     let mut request = Request::new(tokio_stream::iter([hello("node-a", 1)]).chain(tokio_stream::pending()));
-    request.metadata_mut().insert("authorization", "Bearer good".parse().unwrap());
+    request.metadata_mut().insert("authorization", format!("Bearer {}", token("good")).parse().unwrap());
     let mut stands = ProbeClient::new(served.channel().await).watch(request).await.unwrap().into_inner();
     assert!(stands.message().await.unwrap().is_some());
     up.store(false, Ordering::Relaxed);
@@ -330,7 +344,7 @@ async fn a_token_that_counts_no_more_ends_its_stream_and_an_api_server_that_is_a
     assert_eq!(served.rejected(Reason::Lapsed), 1);
     // Nor is it remembered as good.
     let mut request = Request::new(tokio_stream::iter([hello("node-a", 2)]).chain(tokio_stream::pending()));
-    request.metadata_mut().insert("authorization", "Bearer good".parse().unwrap());
+    request.metadata_mut().insert("authorization", format!("Bearer {}", token("good")).parse().unwrap());
     let refused = ProbeClient::new(served.channel().await).watch(request).await.err().unwrap();
     assert_eq!(refused.code(), Code::Unauthenticated);
 }
@@ -400,4 +414,29 @@ async fn why_rounds_are_not_taken_is_logged_once_until_one_is() {
     hand.round(Round { at: now(3600), ..round(5) }).await;
     assert_eq!(told().len(), 2);
     assert_eq!(served.rejected(Reason::Future), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_and_its_connection_end_in_good_order_within_an_hour() {
+    let served = Served::plaintext().await;
+    let begun = tokio::time::Instant::now();
+    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
+    assert_eq!(tokio::time::timeout(LONG * 1000, hand.down.message()).await.expect("an end").unwrap(), None);
+    let age = begun.elapsed();
+    assert!(age >= CONNECTION_AGE && age < CONNECTION_AGE + CONNECTION_GRACE, "{age:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_to_the_probes_listener_that_proves_nothing_is_closed_and_a_probes_stands() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let served = Served::plaintext().await;
+    let (mut hand, _) = Hand::speak(&served, "a", 1).await;
+    let mut silent = tokio::net::TcpStream::connect(served.addr).await.unwrap();
+    // The preface and empty settings, as any client sends them.
+    silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let begun = tokio::time::Instant::now();
+    let _ = silent.read_to_end(&mut Vec::new()).await;
+    assert!(begun.elapsed() <= Duration::from_secs(31), "{:?}", begun.elapsed());
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    hand.round(round(1)).await;
 }

@@ -127,7 +127,12 @@ async fn only_allowed_clients_may_call_and_anyone_with_a_certificate_may_check_h
     crate::certs::write_tryout(dir.path(), &[], "autoscaler").unwrap();
     let path = |name: &str| dir.path().join(name);
     let read = |name: &str| std::fs::read(path(name)).unwrap();
-    let files = || TlsFiles { cert: path("server.crt"), key: path("server.key"), client_ca: Some(path("ca.crt")) };
+    let files = || TlsFiles {
+        cert: path("server.crt"),
+        key: path("server.key"),
+        client_ca: Some(path("ca.crt")),
+        denied_serials: None,
+    };
     let handle: Handle<_> = handle!(view());
     for (allowed, expected) in [("autoscaler", Ok(())), ("probe", Err(Code::PermissionDenied))] {
         let tls = Security::Tls(Tls::load(files()).unwrap());
@@ -214,10 +219,10 @@ async fn the_expander_takes_large_requests_and_refuses_larger_ones() {
     let served = expander(handle.engine.clone()).await;
     assert_eq!(health(served.channel(), "grpcplugin.Expander").await, ServingStatus::Serving);
     let mut client = ExpanderClient::new(served.channel());
-    let best = client.best_options(options(24 << 20)).await.unwrap().into_inner();
+    let best = client.best_options(options(60 << 20)).await.unwrap().into_inner();
     assert_eq!(best.options.len(), 1);
     assert_eq!(best.options[0].node_group_id, ONE_A);
-    let refused = client.best_options(options(130 << 20)).await.unwrap_err();
+    let refused = client.best_options(options(66 << 20)).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
     // The place that the large one had is free again.
     assert_eq!(client.best_options(options(2)).await.unwrap().into_inner().options.len(), 1);
@@ -237,4 +242,116 @@ async fn a_small_message_that_would_become_a_large_one_is_refused() {
     assert_eq!(client.best_options(options(2)).await.unwrap().into_inner().options.len(), 1);
     drop(client);
     served.stopped().await;
+}
+
+/// A channel that comes from that address of this machine.
+async fn channel_from(address: [u8; 4], served: &Served) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{}", served.addr)).unwrap();
+    endpoint.local_address(Some(address.into())).connect().await.unwrap()
+}
+
+/// Begins a request of so many bytes and never ends it; what it is answered.
+fn unfinished(channel: &Channel, path: &str, bytes: u32) -> JoinHandle<Code> {
+    use http_body_util::StreamBody;
+    use tower::ServiceExt as _;
+    let mut begun = vec![0];
+    begun.extend_from_slice(&bytes.to_be_bytes());
+    begun.extend_from_slice(&[0; 100]);
+    let frames = tokio_stream::once(Ok::<_, tonic::Status>(http_body::Frame::data(Bytes::from(begun))));
+    let body = tonic::body::Body::new(StreamBody::new(frames.chain(tokio_stream::pending())));
+    let request = http::Request::post(path).header("content-type", "application/grpc").header("te", "trailers").body(body);
+    let answer = channel.clone().oneshot(request.unwrap());
+    tokio::spawn(async move {
+        let answer = answer.await.unwrap();
+        tonic::Status::from_header_map(answer.headers()).map_or(Code::Ok, |status| status.code())
+    })
+}
+
+const BEST_OPTIONS: &str = "/grpcplugin.Expander/BestOptions";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_requests_of_one_client_do_not_keep_the_expander_from_another() {
+    let handle: Handle<_> = handle!(view());
+    let served = expander(handle.engine.clone()).await;
+    let hostile = channel_from([127, 0, 0, 2], &served).await;
+    let held: Vec<_> = (0..50).map(|_| unfinished(&hostile, BEST_OPTIONS, 60 << 20)).collect();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut honest = ExpanderClient::new(served.channel());
+    let begun = std::time::Instant::now();
+    for bytes in [2, 1 << 20, 2, 30 << 20, 2] {
+        assert_eq!(honest.best_options(options(bytes)).await.unwrap().into_inner().options.len(), 1);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    held.iter().for_each(JoinHandle::abort);
+    drop((honest, hostile));
+    served.stopped().await;
+}
+
+#[tokio::test]
+async fn a_request_whose_body_does_not_come_is_ended() {
+    let handle: Handle<_> = handle!(view());
+    for (served, path) in [
+        (expander(handle.engine.clone()).await, BEST_OPTIONS),
+        (
+            provider(handle.engine.clone()).await,
+            "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroupForNode",
+        ),
+    ] {
+        let answered = timeout(LONG, unfinished(&served.channel(), path, 1 << 20)).await.expect("an answer").unwrap();
+        assert_eq!(answered, Code::DeadlineExceeded);
+        served.stopped().await;
+    }
+}
+
+#[test]
+fn a_ranking_keeps_its_turn_when_its_call_has_timed_out() {
+    // One thread for rankings, which is taken: the first ranking begins when it is free again.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).max_blocking_threads(1).enable_all().build();
+    let runtime = runtime.unwrap();
+    runtime.block_on(async {
+        let handle: Handle<_> = handle!(view());
+        let served = expander(handle.engine.clone()).await;
+        let (free, taken) = std::sync::mpsc::channel::<()>();
+        let blocker = tokio::task::spawn_blocking(move || taken.recv());
+        let mut client = ExpanderClient::new(Endpoint::from_shared(format!("http://{}", served.addr)).unwrap().connect_lazy());
+        assert!(timeout(Duration::from_millis(500), client.best_options(options(1 << 20))).await.is_err());
+        let mut other = ExpanderClient::new(served.channel());
+        let mut next = std::pin::pin!(other.best_options(options(2)));
+        assert!(timeout(Duration::from_millis(500), &mut next).await.is_err(), "a second ranking began beside the first");
+        drop(free);
+        assert_eq!(timeout(LONG, next).await.expect("its turn").unwrap().into_inner().options.len(), 1);
+        assert!(blocker.await.unwrap().is_err());
+        served.stopped().await;
+    });
+}
+
+/// How often a client connects that calls, waits for an hour and calls again.
+async fn connects_in_an_hour(served: &Served, path: &'static str) -> usize {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tower::{ServiceExt as _, service_fn};
+    let (addr, connects) = (served.addr, Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&connects);
+    let connector = service_fn(move |_: http::Uri| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async move { tokio::net::TcpStream::connect(addr).await.map(hyper_util::rt::TokioIo::new) }
+    });
+    let channel = Endpoint::from_static("http://stoker").connect_with_connector_lazy(connector);
+    for _ in 0..2 {
+        let request = http::Request::post(path).header("content-type", "application/grpc").header("te", "trailers");
+        let empty = tonic::body::Body::new(http_body_util::Full::new(Bytes::from_static(&[0; 5])));
+        let answer = channel.clone().oneshot(request.body(empty).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        tokio::time::sleep(Duration::from_mins(61)).await;
+    }
+    connects.load(Ordering::Relaxed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_to_the_expander_end_within_an_hour_and_those_of_the_autoscaler_stand() {
+    let handle: Handle<_> = handle!(view());
+    let served = expander(handle.engine.clone()).await;
+    assert_eq!(connects_in_an_hour(&served, BEST_OPTIONS).await, 2);
+    let served = provider(handle.engine.clone()).await;
+    let path = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/GPULabel";
+    assert_eq!(connects_in_an_hour(&served, path).await, 1);
 }

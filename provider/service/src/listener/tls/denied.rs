@@ -1,0 +1,125 @@
+//! Client certificates that are refused although their authority signed them: a deny list of serial numbers.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
+
+use super::fault::TlsFault;
+
+/// Longest serial number, in hexadecimal digits: RFC 5280 allows 20 bytes, and some authorities use more.
+const LONGEST: usize = 128;
+
+/// Serial numbers in lower-case hexadecimal digits without zeros in front.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Denied(BTreeSet<String>);
+
+impl Denied {
+    /// Reads a file: one serial number a line, with or without colons; `#` begins a comment.
+    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, TlsFault> {
+        let text = String::from_utf8_lossy(bytes);
+        let mut serials = BTreeSet::new();
+        for (at, line) in text.lines().enumerate() {
+            let written = line.split('#').next().unwrap_or_default().trim();
+            if written.is_empty() {
+                continue;
+            }
+            let digits: String = written.chars().filter(|c| *c != ':').collect();
+            if !digits.bytes().all(|b| b.is_ascii_hexdigit()) || !(1..=LONGEST).contains(&digits.len()) {
+                return Err(TlsFault::NoSerial { path: path.to_owned(), line: at + 1 });
+            }
+            serials.insert(digits.trim_start_matches('0').to_ascii_lowercase());
+        }
+        Ok(Self(serials))
+    }
+
+    /// Whether the certificate is on the list; so is one that cannot be read where there is a list.
+    fn includes(&self, certificate: &CertificateDer<'_>) -> bool {
+        !self.0.is_empty()
+            && X509Certificate::from_der(certificate)
+                .map_or(true, |(_, certificate)| self.0.contains(format!("{:x}", certificate.serial).trim_start_matches('0')))
+    }
+}
+
+/// Verifies clients as another verifier does, unless they are denied.
+#[derive(Debug)]
+pub(super) struct Unless {
+    pub(super) denied: Denied,
+    pub(super) verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl ClientCertVerifier for Unless {
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.verifier.verify_client_cert(own, intermediates, now)?;
+        if self.denied.includes(own) { Err(CertificateError::Revoked.into()) } else { Ok(verified) }
+    }
+
+    fn offer_client_auth(&self) -> bool {
+        self.verifier.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.verifier.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.verifier.root_hint_subjects()
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Denied, TlsFault> {
+        Denied::parse(Path::new("denied.txt"), text.as_bytes())
+    }
+
+    #[test]
+    fn a_serial_is_hexadecimal_however_it_is_written() {
+        let denied = parse("# stolen in May\n0A:1B:00\n\n  7f  # a laptop\nFF\n").unwrap();
+        assert_eq!(denied.0, ["a1b00", "7f", "ff"].map(str::to_owned).into());
+        assert!(parse("").unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn a_line_that_is_no_serial_is_a_fault_with_its_number() {
+        for bad in ["serial=0A", "0x0a", "12 34", ":", &"f".repeat(LONGEST + 1)] {
+            let fault = parse(&format!("0a\n{bad}\n")).unwrap_err().to_string();
+            assert!(fault.contains("denied.txt: line 2 is not the serial number"), "{fault}");
+        }
+    }
+}
