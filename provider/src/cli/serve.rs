@@ -23,7 +23,8 @@ use stoker_simulated::{StartError, WorldOptions, start};
 /// The simulated machines, in the state directory.
 const WORLD_FILE: &str = "world.jsonl";
 
-/// Runs the service: the autoscaler's provider, its expander, and a side port with /metrics, /healthz and /readyz.
+/// Runs the service: the autoscaler's provider, its expander, and a side port with /metrics,
+/// /healthz and /readyz.
 ///
 /// Without options: the built-in example policy and simulated world, on loopback, with its state in the user's state directory.
 #[derive(Debug, Args)]
@@ -62,7 +63,8 @@ pub struct ServeArgs {
     /// Listen address of the side port, in plain HTTP
     #[arg(long, env = "STOKER_HTTP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8088", help_heading = "Addresses")]
     pub http_listen: SocketAddr,
-    /// Serve /debug/view, which `stoker groups` reads, and /debug/signals on the side port, to whoever reaches it
+    /// Serve /debug/view, which `stoker groups` reads, and /debug/signals on the side port, to
+    /// whoever reaches it
     #[arg(long, env = "STOKER_DEBUG", help_heading = "Addresses")]
     pub debug: bool,
 
@@ -94,8 +96,8 @@ pub struct ServeArgs {
     /// CA bundle for probe client certificates, each naming `probe:<node>` [default: probes present ServiceAccount tokens]
     #[arg(long, env = "STOKER_PROBE_CLIENT_CA", value_name = "FILE", requires = "probe_cert", help_heading = "TLS")]
     pub probe_client_ca: Option<PathBuf>,
-    /// File of serial numbers, one a line in hexadecimal: client certificates with one of them are refused, and their connections
-    /// closed; read again whenever it changes [default: none]
+    /// File of serial numbers, one a line in hexadecimal: client certificates with one of them are
+    /// refused, and their connections closed; read again whenever it changes [default: none]
     #[arg(long, env = "STOKER_DENIED_SERIALS", value_name = "FILE", help_heading = "TLS")]
     pub denied_serials: Option<PathBuf>,
     /// ServiceAccount that probes run as

@@ -55,7 +55,8 @@ fn groups_shows_a_running_service_and_no_second_one_starts_beside_it() {
     assert!(second.err.contains("in use by another Stoker"), "{second:?}");
 }
 
-/// The autoscaler has its connections however many others are open elsewhere, and few files there may be.
+/// The autoscaler has its connections however many others are open elsewhere, and few files there
+/// may be.
 #[cfg(unix)]
 #[test]
 fn unfinished_requests_on_the_side_port_leave_the_autoscaler_its_files() {

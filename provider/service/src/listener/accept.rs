@@ -260,7 +260,8 @@ async fn pause_after(error: &io::Error) {
 pub struct Conn {
     io: Io,
     peer: PeerInfo,
-    /// Ends the connection unless the client's HTTP/2 preface comes before. One that means it sends it at once.
+    /// Ends the connection unless the client's HTTP/2 preface comes before. One that means it sends
+    /// it at once.
     preface: Option<Preface>,
     /// Ends the connection unless a request has proven before who calls.
     proof: Option<Pin<Box<Sleep>>>,

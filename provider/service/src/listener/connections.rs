@@ -11,7 +11,8 @@ use std::time::Duration;
 use futures::task::AtomicWaker;
 use rustls_pki_types::CertificateDer;
 
-/// When a connection is told to end, and how much later it is ended, where what it proved is to count for an hour at most.
+/// When a connection is told to end, and how much later it is ended, where what it proved is to
+/// count for an hour at most.
 pub const CONNECTION_AGE: Duration = Duration::from_mins(50);
 /// See [`CONNECTION_AGE`].
 pub const CONNECTION_GRACE: Duration = Duration::from_mins(10);

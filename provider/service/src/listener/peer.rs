@@ -24,8 +24,8 @@ pub struct PeerInfo {
     pub remote: SocketAddr,
     /// Since when the connection stands.
     pub since: Instant,
-    /// Whom its certificate names: DNS names and URIs of the subject alternative names. The common name is a label for people
-    /// and names nobody. Empty without a certificate.
+    /// Whom its certificate names: DNS names and URIs of the subject alternative names. The common
+    /// name is a label for people and names nobody. Empty without a certificate.
     pub identities: Vec<String>,
     /// Whether the connection is plaintext; such a listener was allowed by address or by flag.
     pub plaintext: bool,

@@ -44,7 +44,8 @@ pub fn install_crypto() {
 /// # Guarantees
 /// A new connection gets the newest files that were good. Files that are not good change nothing but the [status](Tls::status).
 ///
-/// A connection is closed within a minute after its client's certificate has expired or was denied, or its authority was removed.
+/// A connection is closed within a minute after its client's certificate has expired or was denied,
+/// or its authority was removed.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
@@ -206,7 +207,8 @@ impl Tls {
                 }
             };
         }
-        // Also where nothing changed: what is in use may have expired since, and what clients showed.
+        // Also where nothing changed: what is in use may have expired since, and what clients
+        // showed.
         self.report(tried.refused.as_deref());
         drop(tried);
         self.close_bad();

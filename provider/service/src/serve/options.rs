@@ -33,7 +33,8 @@ pub struct Options {
     pub probes: Option<ProbeListenerOptions>,
     /// The side port.
     pub http: SocketAddr,
-    /// Whether the side port serves `/debug`: all that the autoscaler is shown, to whoever reaches it.
+    /// Whether the side port serves `/debug`: all that the autoscaler is shown, to whoever reaches
+    /// it.
     pub debug: bool,
     /// The cluster.
     pub kube: KubeOptions,

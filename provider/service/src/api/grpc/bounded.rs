@@ -1,7 +1,8 @@
 //! The expander's service with a codec that counts before it decodes.
 //!
-//! Anybody who reaches the expander's port may call it, and a message can be much smaller than what it becomes: 64 MiB of empty
-//! options, two bytes each, would take 3.5 GB. So a message is read through once, without storing anything, before it is decoded.
+//! Anybody who reaches the expander's port may call it, and a message can be much smaller than what
+//! it becomes: 64 MiB of empty options, two bytes each, would take 3.5 GB. So a message is read
+//! through once, without storing anything, before it is decoded.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ const BEST_OPTIONS: &str = "/grpcplugin.Expander/BestOptions";
 const MAX_OPTIONS: usize = 10_000;
 /// Most templates, of both generations together.
 const MAX_TEMPLATES: usize = 2 * MAX_OPTIONS;
-/// Most pods, over all options. A real pod takes half a kilobyte, so a message of 64 MiB has half of it.
+/// Most pods, over all options. A real pod takes half a kilobyte, so a message of 64 MiB has half
+/// of it.
 const MAX_PODS: usize = 250_000;
 
 /// The expander as a service of a tonic server.

@@ -54,7 +54,8 @@ impl ExpanderService for Expander {
         let kept = if bytes <= LARGE {
             keep(&request, &view)
         } else {
-            // The ranking goes on when its call has timed out, and so it keeps its turn and its room.
+            // The ranking goes on when its call has timed out, and so it keeps its turn and its
+            // room.
             let ranked = tokio::task::spawn_blocking(move || {
                 let kept = keep(&request, &view);
                 drop((request, room, turn));

@@ -33,7 +33,8 @@ pub(super) struct Intake {
     pub(super) overall: usize,
     /// Bytes of requests of one address at once, and so of a request.
     pub(super) each: usize,
-    /// How long a request may take until its length is known, and then, once there is room for it, until all of it is here.
+    /// How long a request may take until its length is known, and then, once there is room for it,
+    /// until all of it is here.
     pub(super) within: Duration,
 }
 
@@ -156,7 +157,8 @@ impl Incoming {
         }
     }
 
-    /// Waits until there is room for a message of that length. For one that is too long there is none: it is refused.
+    /// Waits until there is room for a message of that length. For one that is too long there is
+    /// none: it is refused.
     async fn begin(&mut self, length: usize) {
         if length <= self.room.each() * UNIT {
             let share = self.room.acquire(self.address, length.div_ceil(UNIT)).await;

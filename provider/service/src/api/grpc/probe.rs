@@ -97,8 +97,8 @@ impl Service<http::Request<Body>> for ProbeService {
     }
 }
 
-/// When a stream ends, of a connection since then: after the connection was told to end, and before it is ended. Streams that a
-/// restart of ours brought back together do not end together.
+/// When a stream ends, of a connection since then: after the connection was told to end, and before
+/// it is ended. Streams that a restart of ours brought back together do not end together.
 fn stream_ends(since: Instant, node: &NodeName) -> Instant {
     let spread = u32::from(blake3::hash(node.as_str().as_bytes()).as_bytes()[0]);
     since + CONNECTION_AGE + CONNECTION_GRACE * spread / 320

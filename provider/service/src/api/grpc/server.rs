@@ -25,11 +25,13 @@ use crate::engine::EngineHandle;
 use crate::listener::{CONNECTION_AGE, CONNECTION_GRACE, Listener, require_identity};
 use crate::publish::telemetry::{Metrics, RpcLayer};
 
-/// Requests to the provider. The largest is a deletion of 5,000 nodes with their labels and annotations.
+/// Requests to the provider. The largest is a deletion of 5,000 nodes with their labels and
+/// annotations.
 const PROVIDER_INTAKE: Intake = Intake { overall: 32 << 20, each: 16 << 20, within: Duration::from_secs(5) };
 
-/// Requests to the expander. With the 200 MB of the service itself, and what a request becomes while it is ranked, they stay
-/// below the 512 MiB that the shipped Deployment allows. Whoever waits behind one that does not come still has its turn in time.
+/// Requests to the expander. With the 200 MB of the service itself, and what a request becomes
+/// while it is ranked, they stay below the 512 MiB that the shipped Deployment allows. Whoever
+/// waits behind one that does not come still has its turn in time.
 const EXPANDER_INTAKE: Intake = Intake { overall: 128 << 20, each: 64 << 20, within: Duration::from_secs(2) };
 
 /// Largest request for health or reflection.
@@ -48,7 +50,8 @@ const HEALTH_EVERY: Duration = Duration::from_millis(250);
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(10);
 
-/// Calls at once on one connection; an autoscaler makes a few at a time, and further ones wait on its side.
+/// Calls at once on one connection; an autoscaler makes a few at a time, and further ones wait on
+/// its side.
 const PROVIDER_STREAMS: u32 = 64;
 const EXPANDER_STREAMS: u32 = 8;
 
@@ -73,8 +76,9 @@ pub enum ServeError {
     Transport(#[source] tonic::transport::Error),
 }
 
-/// Serves the provider until `stop`, to clients that name themselves as one of `clients`. `confirm` is asked before nodes go.
-/// Its connections stand as long as their certificates are good: a new one may mean that the autoscaler was restarted.
+/// Serves the provider until `stop`, to clients that name themselves as one of `clients`. `confirm`
+/// is asked before nodes go. Its connections stand as long as their certificates are good: a new
+/// one may mean that the autoscaler was restarted.
 pub async fn serve_provider(
     listener: Listener,
     engine: EngineHandle,

@@ -26,7 +26,8 @@ use crate::listener::{Conn, Listener};
 /// How long a request's headers may take. Nothing else of a request is read.
 const HEADERS: Duration = Duration::from_secs(10);
 
-/// How long a connection may take in all: it asks once, and reads the answer. A Prometheus gives up after 10 s.
+/// How long a connection may take in all: it asks once, and reads the answer. A Prometheus gives up
+/// after 10 s.
 const CONNECTION: Duration = Duration::from_secs(30);
 
 /// Longest headers.
@@ -130,8 +131,8 @@ impl fmt::Debug for SideState {
     }
 }
 
-/// Serves the side port until `stop`, and then at most two seconds longer for answers under way. A connection is good for one
-/// request: none is idle, and none outlives what it proved.
+/// Serves the side port until `stop`, and then at most two seconds longer for answers under way. A
+/// connection is good for one request: none is idle, and none outlives what it proved.
 pub async fn serve(mut listener: Listener, state: SideState, stop: CancellationToken) {
     let app = router(Arc::new(state));
     let mut connections = JoinSet::new();

@@ -1,7 +1,8 @@
 //! For which node a peer may speak.
 //!
-//! By a certificate: its subject alternative names have the URI `probe:<node>`. A prefix of our own, and not the
-//! kubelet's `system:node:<node>`: a probe then never needs the kubelet's key, and its certificate opens nothing of Kubernetes.
+//! By a certificate: its subject alternative names have the URI `probe:<node>`. A prefix of our
+//! own, and not the kubelet's `system:node:<node>`: a probe then never needs the kubelet's key, and
+//! its certificate opens nothing of Kubernetes.
 //!
 //! By a ServiceAccount token: the API server says whose it is, for which audience, and on which node its pod runs.
 
@@ -119,7 +120,8 @@ impl std::fmt::Debug for Token {
 }
 
 impl Identity {
-    /// What a peer showed that may be taken back: a token. The listener closes connections whose certificates are good no more.
+    /// What a peer showed that may be taken back: a token. The listener closes connections whose
+    /// certificates are good no more.
     pub fn proof(&self, metadata: &MetadataMap) -> Proof {
         Proof(match self {
             Self::Tokens(reviewer) => bearer(metadata).map(|token| (Arc::clone(reviewer), Token(token.to_owned()))),

@@ -37,8 +37,8 @@ const REVIEWS: usize = 16;
 const REVIEWS_EACH: usize = 2;
 /// How long a token that the API server does not vouch for is refused without asking again.
 const BAD_COUNTS: Duration = Duration::from_secs(10);
-/// How long such a token keeps its place among the reviews of its address: whoever invents another one each time costs the API
-/// server two reviews a second.
+/// How long such a token keeps its place among the reviews of its address: whoever invents another
+/// one each time costs the API server two reviews a second.
 const BAD_COSTS: Duration = Duration::from_secs(1);
 /// Most tokens remembered that are good.
 const REMEMBERED: usize = 16_384;
@@ -275,7 +275,8 @@ impl<T: Clone> Remembered<T> {
     }
 }
 
-/// What a token says of itself. Anybody can write that; only the API server knows whether it is true.
+/// What a token says of itself. Anybody can write that; only the API server knows whether it is
+/// true.
 #[derive(Debug, serde::Deserialize)]
 struct Claims {
     #[serde(default)]

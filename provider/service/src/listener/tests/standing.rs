@@ -52,7 +52,8 @@ impl Authority {
     }
 }
 
-/// A listener that follows its files, and one connection of each of these clients, which has called already.
+/// A listener that follows its files, and one connection of each of these clients, which has called
+/// already.
 struct Standing {
     tls: Arc<Tls>,
     served: Served,

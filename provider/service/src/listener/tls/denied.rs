@@ -1,4 +1,5 @@
-//! Client certificates that are refused although their authority signed them: a deny list of serial numbers.
+//! Client certificates that are refused although their authority signed them: a deny list of serial
+//! numbers.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +14,8 @@ use x509_parser::prelude::FromDer as _;
 
 use super::fault::TlsFault;
 
-/// Longest serial number, in hexadecimal digits: RFC 5280 allows 20 bytes, and some authorities use more.
+/// Longest serial number, in hexadecimal digits: RFC 5280 allows 20 bytes, and some authorities use
+/// more.
 const LONGEST: usize = 128;
 
 /// Serial numbers in lower-case hexadecimal digits without zeros in front.

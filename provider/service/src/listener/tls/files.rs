@@ -28,7 +28,8 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// Who signs clients. With it, a client without a certificate from there is refused; without it, any client may connect.
     pub client_ca: Option<PathBuf>,
-    /// Serial numbers of client certificates that are refused although `client_ca` signed them, one a line in hexadecimal.
+    /// Serial numbers of client certificates that are refused although `client_ca` signed them, one
+    /// a line in hexadecimal.
     pub denied_serials: Option<PathBuf>,
 }
 

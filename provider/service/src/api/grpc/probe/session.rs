@@ -24,7 +24,8 @@ const MOST_ASKED: usize = 16;
 pub(super) struct Session {
     inbound: Streaming<FromProbe>,
     ticket: Ticket,
-    /// Comes when the stream ends: with why where what proved the node does so no more, with nothing where its time is over.
+    /// Comes when the stream ends: with why where what proved the node does so no more, with
+    /// nothing where its time is over.
     ended: BoxFuture<'static, Option<Status>>,
     /// Until when the probe is not listened to, as it sends too much. Its messages wait on its side then.
     deaf_until: Option<Instant>,
@@ -94,13 +95,13 @@ impl Session {
                     Some(Command::Confirm { nonce, reply }) => return Some(Ok(self.ask(nonce, reply))),
                     None => return Some(self.end(Status::aborted("another stream reports for the node"))),
                 },
-                ended = &mut self.ended => match ended {
-                    Some(status) => return Some(self.lapsed(status)),
-                    None => {
-                        self.over = true;
-                        return None;
+                ended = &mut self.ended => {
+                    if let Some(status) = ended {
+                        return Some(self.lapsed(status));
                     }
-                },
+                    self.over = true;
+                    return None;
+                }
                 () = sleep_until(self.deaf_until.unwrap_or_else(Instant::now)), if self.deaf_until.is_some() => {
                     self.deaf_until = None;
                 }

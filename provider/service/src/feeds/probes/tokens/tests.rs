@@ -130,7 +130,8 @@ async fn a_token_that_is_bad_by_its_own_word_is_not_shown_to_the_api_server() {
         assert!(reviewer.node_of(&with("/kubernetes.io", node), ADDRESS).await.is_err());
     }
     assert_eq!(asked.load(Ordering::Relaxed), 0);
-    // What the kubelet makes for one audience, written as a text, and a clock that is a little ahead of the API server's.
+    // What the kubelet makes for one audience, written as a text, and a clock that is a little
+    // ahead of the API server's.
     reviewer.node_of(&with("/aud", json!(AUDIENCE)), ADDRESS).await.unwrap();
     reviewer.node_of(&token(-30, ""), ADDRESS).await.unwrap();
     assert_eq!(asked.load(Ordering::Relaxed), 2);
@@ -199,8 +200,9 @@ async fn an_api_server_that_is_away_is_not_a_bad_token_and_is_asked_again() {
     assert_eq!(asked.load(Ordering::Relaxed), 2);
 }
 
-/// How many of so many probes are let in how long after a restart of ours, each with a token and an address of its own, as they come
-/// back: jittered over 4 s, and after a refusal over twice as long, up to 30 s.
+/// How many of so many probes are let in how long after a restart of ours, each with a token and an
+/// address of its own, as they come back: jittered over 4 s, and after a refusal over twice as
+/// long, up to 30 s.
 async fn all_back(probes: u32, review: Duration) -> Vec<Duration> {
     let client = fake::client(move |call: fake::Call| async move {
         tokio::time::sleep(review).await;
