@@ -76,13 +76,13 @@ where
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let (mut head, body) = request.into_parts();
-        let held = Room::default();
-        head.extensions.insert(Arc::clone(&held));
+        let taken = Room::default();
+        head.extensions.insert(Arc::clone(&taken));
         let incoming = Incoming {
             body,
             address: address_of(&head.extensions),
             room: Arc::clone(&self.room),
-            held: Arc::clone(&held),
+            held: Arc::clone(&taken),
             within: self.within,
             deadline: Instant::now() + self.within,
             stage: Stage::Prefix(BytesMut::new()),
@@ -90,7 +90,7 @@ where
         let answered = self.inner.call(http::Request::from_parts(head, Body::new(StreamBody::new(incoming.frames()))));
         Box::pin(async move {
             let answer = answered.await;
-            drop(held);
+            drop(taken);
             answer
         })
     }

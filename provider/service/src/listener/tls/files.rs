@@ -221,11 +221,11 @@ impl TlsFiles {
         let versions = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
             .map_err(|error| TlsFault::Refused { path: self.cert.clone(), detail: error.to_string() })?;
-        let verified = match verifier {
+        let checking = match verifier {
             Some(verifier) => versions.with_client_cert_verifier(verifier),
             None => versions.with_no_client_auth(),
         };
-        let mut config = verified.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        let mut config = checking.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         config.alpn_protocols = vec![b"h2".to_vec()];
         // Connections are few and long: each one proves itself anew, so that no session outlives the certificate that began it.
         config.session_storage = Arc::new(NoServerSessionStorage {});
