@@ -28,6 +28,7 @@ const WORLD_FILE: &str = "world.jsonl";
 ///
 /// Without options: the built-in example policy and simulated world, on loopback, with its state in the user's state directory.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct ServeArgs {
     /// Policy file; read again whenever it changes [default: the built-in example]
     #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
