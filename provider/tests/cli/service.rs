@@ -78,7 +78,7 @@ fn unfinished_requests_on_the_side_port_leave_the_autoscaler_its_files() {
     std::thread::spawn(move || lines.count());
     let at = |listener: &str| serving[listener].as_str().unwrap().to_owned();
 
-    let hostile: Vec<TcpStream> = (0..400)
+    let hostile: Vec<TcpStream> = (0..300)
         .map(|_| {
             let mut stream = TcpStream::connect(at("http")).unwrap();
             let _ = stream.write_all(b"GET /metr");
