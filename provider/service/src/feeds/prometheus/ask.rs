@@ -158,6 +158,7 @@ impl Asker {
     /// With another bound on time.
     pub(super) fn within(connection: &Connection, within: Duration) -> Result<Self, NoAsker> {
         let bad_url = || NoAsker::Url { url: connection.url.clone() };
+        crate::listener::install_crypto();
         let builder = reqwest::Client::builder()
             .timeout(within)
             .connect_timeout(within)
