@@ -8,7 +8,7 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use nvidia_ml::scenario::Xid;
+use nvidia_ml::scenario::{Process, Xid};
 use nvidia_ml::{Code, Gpu, Scenario};
 use support::{Machine, library};
 
@@ -52,6 +52,40 @@ fn one_round_is_printed_and_that_is_all() -> Result<()> {
     assert_eq!(code(&two(), &["--expect-gpus", "3"])?, Some(1));
     assert_eq!(code(&failing("nvmlInit_v2", Code::DriverNotLoaded), &[])?, Some(1));
     assert_eq!(code(&Scenario::of([Gpu { event_types: 0, ..Gpu::h100(0) }]), &[])?, Some(1), "XIDs could not be listened to");
+    Ok(())
+}
+
+/// The manifest runs it so. A GPU's device nodes and what it reads of `/proc` are for everybody to read.
+#[test]
+fn a_probe_that_is_not_root_reads_what_root_reads() -> Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use std::os::unix::process::CommandExt as _;
+
+    if std::fs::metadata("/proc/self")?.uid() != 0 {
+        println!("skipped: only root can start a program as somebody else");
+        return Ok(());
+    }
+    let process = Process { pid: 4242, memory: Some(8 << 30) };
+    let machine = Machine::new(&Scenario::of([Gpu { processes: vec![process], ..Gpu::h100(0) }]))?;
+    machine.process(4242, "python3", "0::/kubepods/burstable/pod1f2e3d4c-1111-2222-3333-444455556666\n")?;
+    // Where everybody may look, which is not sure of the folder of a checkout.
+    let (program, lib) = (machine.path().join("stoker-probe"), machine.path().join("libnvidia-ml.so"));
+    std::fs::copy(env!("CARGO_BIN_EXE_stoker-probe"), &program)?;
+    std::fs::copy(library()?, &lib)?;
+    std::fs::set_permissions(machine.path(), std::fs::Permissions::from_mode(0o755))?;
+    let round = |user: u32| {
+        let as_started = machine.command(Some(&lib));
+        let mut command = std::process::Command::new(&program);
+        command.args(as_started.get_args()).arg("--once").uid(user).gid(user);
+        command.envs(as_started.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let out = command.output()?;
+        assert!(out.status.success(), "as {user}: {}", String::from_utf8_lossy(&out.stderr));
+        let mut round: serde_json::Value = serde_json::from_slice(&out.stdout)?;
+        anyhow::Ok((round["driver"].take(), round["gpus"].take()))
+    };
+    let (root, nobody) = (round(0)?, round(65532)?);
+    assert_eq!(root.1[0]["processes"][0]["podUid"], "1f2e3d4c-1111-2222-3333-444455556666");
+    assert_eq!(root, nobody);
     Ok(())
 }
 
