@@ -88,7 +88,7 @@ lane() {
   mkdir -p "$own"
   for namespace in stoker probe; do apply_for_real "$manifests/$namespace/namespace.yaml"; done
   [ "$lane" -gt 0 ] || check dry-run dry_run_all "$manifests"
-  for file in stoker/rbac.yaml stoker/rbac-isolation.yaml stoker/rbac-simulated.yaml cluster-autoscaler/rbac.yaml buffers/rbac.yaml; do
+  for file in stoker/admission.yaml {stoker,simulated,isolation,probe,buffers,cluster-autoscaler}/rbac.yaml; do
     apply_for_real "$manifests/$file"
   done
   apply_for_real "$tests/e2e/capacitybuffers.yaml"

@@ -24,6 +24,8 @@ _object_path() {
     inside && /^  namespace:/ { namespace = $2 }
     END {
       if (group == "" || kind == "" || name == "") exit 1
+      # As kubectl puts in its own where a file names none.
+      if (namespace == "" && (kind == "Role" || kind == "RoleBinding")) namespace = "default"
       plural = tolower(kind)
       if (plural ~ /y$/) sub(/y$/, "ies", plural); else if (plural !~ /s$/) plural = plural "s"; else plural = plural "es"
       printf "%s", group ~ /\// ? "/apis/" group : "/api/" group

@@ -151,6 +151,16 @@ fn the_reference_is_what_the_code_says() {
 }
 
 #[test]
+fn every_right_that_is_shipped_is_in_the_table_and_no_other() {
+    let page = fs::read_to_string(root().join("provider/docs/reference/rbac.md")).unwrap();
+    let (shipped, shown) = rights::rules_and_rows(&page);
+    assert!(!shipped.is_empty());
+    let lacking: Vec<_> = shipped.difference(&shown).collect();
+    let foreign: Vec<_> = shown.difference(&shipped).collect();
+    assert!(lacking.is_empty() && foreign.is_empty(), "not in the table: {lacking:?}\nin no manifest: {foreign:?}");
+}
+
+#[test]
 fn every_event_and_key_that_the_code_has_is_on_the_page_of_events() {
     let path = "provider/docs/reference/events-and-annotations.md";
     let text = fs::read_to_string(root().join(path)).unwrap();

@@ -4,6 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Parser as _;
+use stoker_core::catalogue::isolation::SHAPE_TAINT;
+use stoker_core::catalogue::template::CLUSTER_LABEL;
+use stoker_core::state::node_status::CONDITION;
+use stoker_service::controllers::tolerations::{OPENED, OPT_IN};
+use stoker_service::kube::{DRAINING, HELD, SCALE_DOWN_DISABLED, SYSTEM_NAMESPACES, VERDICT};
+use stoker_simulated::registrar::SIMULATED;
+use stoker_tests::manifests::{objects, rules};
 
 fn manifest(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests").join(name);
@@ -79,6 +86,13 @@ fn the_probe_is_started_with_flags_that_it_has_and_finds_stoker() {
     }
     assert!(manifest("probe/namespace.yaml").contains("name: stoker-probe\n"));
 
+    // It shares the host's processes, and may signal none of them.
+    assert!(daemon_set.contains("hostPID: true\n"));
+    for line in ["runAsNonRoot: true\n", "runAsUser: 65532\n", "allowPrivilegeEscalation: false\n", "drop: [ALL]\n"] {
+        assert!(daemon_set.contains(line), "{line}");
+    }
+    assert!(!daemon_set.contains("privileged:"));
+
     // Who it is: by a token for the audience that Stoker asks for, of the account that it believes.
     assert_eq!(stoker["--probe-service-account"], "stoker-probe/stoker-probe");
     for line in ["serviceAccountName: stoker-probe\n", "namespace: stoker-probe\n", "audience: stoker-probe\n", "path: token\n"]
@@ -90,6 +104,63 @@ fn the_probe_is_started_with_flags_that_it_has_and_finds_stoker() {
     }
     assert!(daemon_set.contains("{name: stoker, mountPath: /var/run/secrets/stoker, readOnly: true}"));
     assert!(daemon_set.contains("name: NODE_NAME\n"));
+}
+
+/// What the token of an account that only has `manifests/stoker` can do is what every Stoker needs.
+#[test]
+fn the_documented_install_gives_no_right_to_change_pods_or_to_make_nodes() {
+    let (objects, mut stoker) = (objects().unwrap(), 0);
+    for rule in rules(&objects).iter().filter(|rule| !rule.file.starts_with("cluster-autoscaler/")) {
+        let about = |resource: &str| rule.resources.iter().any(|of| of == resource || of == "*");
+        let may = |verbs: &[&str]| rule.verbs.iter().any(|verb| verb == "*" || verbs.contains(&verb.as_str()));
+        let base = rule.file == "stoker/rbac.yaml";
+        stoker += usize::from(base);
+        if base {
+            assert!(!about("pods") || !may(&["create", "update", "patch"]), "{rule:?}");
+            assert!(!about("nodes") || !may(&["create", "update"]), "{rule:?}");
+            assert!(!about("tokenreviews") && !about("namespaces"), "{rule:?}");
+        }
+        // Isolation is given namespace by namespace, whatever file it is in.
+        assert!(rule.kind == "Role" || !about("pods") || !may(&["update", "patch"]), "{rule:?}");
+        assert!(!about("secrets") && !about("serviceaccounts/token"), "{rule:?}");
+        assert!(!may(&["impersonate", "bind", "escalate", "deletecollection"]), "{rule:?}");
+    }
+    assert!(stoker > 0);
+}
+
+/// A key that one side spells otherwise would shut a feature off, or leave a door open.
+#[test]
+fn admission_policies_speak_of_the_account_and_the_keys_that_the_service_uses() {
+    let objects = objects().unwrap();
+    let of = |kind: &'static str| objects.iter().filter(move |object| object.text("/kind") == kind);
+    let account = of("ServiceAccount").find(|object| object.file == "stoker/rbac.yaml").unwrap();
+    let user = format!("system:serviceaccount:{}:{}", account.text("/metadata/namespace"), account.text("/metadata/name"));
+    let bound: Vec<&str> = of("ValidatingAdmissionPolicyBinding").map(|binding| binding.text("/spec/policyName")).collect();
+    let mut texts = BTreeMap::new();
+    for policy in of("ValidatingAdmissionPolicy") {
+        let name = policy.text("/metadata/name");
+        assert!(bound.contains(&name), "{name} has no binding, and so no effect");
+        assert_eq!(policy.text("/spec/failurePolicy"), "Fail", "{name}");
+        let matches: Vec<_> = policy.list("/spec/matchConditions").iter().map(|one| one["expression"].clone()).collect();
+        assert_eq!(matches, [format!("request.userInfo.username == '{user}'")], "{name}");
+        texts.insert(name, policy.value["spec"].to_string());
+    }
+    for binding in of("ValidatingAdmissionPolicyBinding") {
+        assert_eq!(binding.value["spec"]["validationActions"], serde_json::json!(["Deny"]));
+        assert!(texts.contains_key(binding.text("/spec/policyName")));
+    }
+    for (policy, words) in [
+        ("stoker-nodes-update", &[CLUSTER_LABEL, HELD, SCALE_DOWN_DISABLED, DRAINING, VERDICT, CONDITION, SIMULATED][..]),
+        ("stoker-nodes-lifecycle", &[CLUSTER_LABEL, SIMULATED][..]),
+        ("stoker-pods-update", &[OPT_IN, OPENED, SHAPE_TAINT][..]),
+        ("stoker-pods-removal", &SYSTEM_NAMESPACES[..]),
+    ] {
+        for word in words {
+            assert!(texts[policy].contains(&format!("'{word}'")), "{policy}: {word}");
+        }
+    }
+    let list = texts["stoker-pods-removal"].split(['[', ']']).find(|part| part.contains("kube-system")).unwrap();
+    assert_eq!(list.split(',').count(), SYSTEM_NAMESPACES.len(), "{list}");
 }
 
 #[test]

@@ -24,10 +24,10 @@ use tracing::{debug, warn};
 
 use self::api::{StepError, ask, list};
 use self::diff::{Known, Step, steps, widows};
-use stoker_service::kube::FIELD_MANAGER;
 use stoker_service::kube::act::{KubeAct, Outcome};
 use stoker_service::kube::template::node_object;
 use stoker_service::kube::thin::{NodeRow, PodRow};
+use stoker_service::kube::{FIELD_MANAGER, SYSTEM_NAMESPACES};
 
 /// How the id of every simulated machine begins. Nodes of other machines are never made, changed or deleted here.
 pub const SIMULATED: &str = "sim://";
@@ -271,6 +271,10 @@ impl Registrar {
         let bound = ListParams::default().fields(&format!("spec.nodeName={node}"));
         for pod in list("Pods", &Api::<PodRow>::all(self.client.clone()), bound).await? {
             let (Some(namespace), Some(name)) = (&pod.meta.namespace, &pod.meta.name) else { continue };
+            // The cluster's own collector takes these away; Stoker may not.
+            if SYSTEM_NAMESPACES.contains(&namespace.as_str()) {
+                continue;
+            }
             let params = DeleteParams {
                 grace_period_seconds: Some(0),
                 preconditions: Some(Preconditions { uid: pod.meta.uid.clone(), resource_version: None }),

@@ -184,6 +184,14 @@ impl Bench {
         .await
     }
 
+    /// The API server as Stoker's account.
+    ///
+    /// # Errors
+    /// When its kubeconfig cannot be used.
+    pub async fn stoker_client(&self) -> anyhow::Result<kube::Client> {
+        Ok(stoker_service::kube::client::connect(Some(&self.setup.stoker_kubeconfig)).await?)
+    }
+
     /// The probes of the nodes.
     pub fn daemon(&self) -> anyhow::Result<&Daemon> {
         self.daemon.as_ref().context("this scenario has no probes")

@@ -48,6 +48,11 @@ impl Cluster {
         Ok(Self { client: stoker_service::kube::client::connect(Some(kubeconfig)).await? })
     }
 
+    /// The API server as its administrator.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), "default")
     }

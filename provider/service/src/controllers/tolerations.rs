@@ -137,7 +137,7 @@ impl State {
                 event = namespaces.next() => match event.ok_or(Ended)? {
                     Ok(event) => { self.open.apply(event, ResourceExt::name_any); None }
                     // Without these no pod gets a toleration: that must be seen.
-                    Err(error) => { self.once(&format!("namespaces cannot be watched, see rbac-isolation.yaml: {error}")); None }
+                    Err(error) => { self.once(&format!("namespaces cannot be watched, see manifests/isolation: {error}")); None }
                 },
                 event = pods.next() => match event.ok_or(Ended)? {
                     Ok(event) => self.waiting.apply(event, key),
@@ -212,6 +212,13 @@ impl State {
             }
             // It changed or went meanwhile, and the watch tells so next.
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {}
+            Err(kube::Error::Api(status)) if status.is_forbidden() => {
+                debug!(pod = key, error = status.message, "may not add tolerations to a pending pod");
+                self.once(&format!(
+                    "Stoker may not change pods in {namespace}, so they get no tolerations: \
+                     kubectl -n {namespace} apply -f manifests/isolation"
+                ));
+            }
             Err(error) => warn!(pod = key, %error, "cannot add tolerations to a pending pod"),
         }
     }

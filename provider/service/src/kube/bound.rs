@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
+use super::SYSTEM_NAMESPACES;
 use super::thin::{RawPod, row};
 
 /// A Pod on a node.
@@ -19,6 +20,8 @@ pub(super) struct BoundPod {
     pub(super) leaves: bool,
     /// Whether it may use a GPU.
     pub(super) wants_gpu: bool,
+    /// Whether it is of a namespace whose pods are never told to go.
+    pub(super) of_system: bool,
     /// Why it may not be moved; `None` where it may.
     pub(super) fixed: Option<String>,
     /// How many seconds it takes for itself between SIGTERM and its end.
@@ -30,7 +33,11 @@ row!(BoundPod, Pod, NamespaceResourceScope);
 impl From<RawPod> for BoundPod {
     fn from(mut raw: RawPod) -> Self {
         let annotations = raw.metadata.annotations.take().unwrap_or_default();
-        let fixed = if annotations.safe_to_evict.as_deref() == Some("false") {
+        let namespace = raw.metadata.namespace.as_deref().unwrap_or_default();
+        let of_system = SYSTEM_NAMESPACES.contains(&namespace);
+        let fixed = if of_system {
+            Some("is of a system namespace")
+        } else if annotations.safe_to_evict.as_deref() == Some("false") {
             Some("is annotated cluster-autoscaler.kubernetes.io/safe-to-evict=false")
         } else if annotations.do_not_disrupt.as_deref() == Some("true") {
             Some("is annotated karpenter.sh/do-not-disrupt=true")
@@ -43,6 +50,7 @@ impl From<RawPod> for BoundPod {
             of_node: raw.metadata.owner() == Some("DaemonSet") || annotations.mirror.is_some(),
             leaves: raw.metadata.is_leaving(),
             wants_gpu: raw.wants_gpu(),
+            of_system,
             fixed: fixed.map(str::to_owned),
             grace: raw.grace(),
             meta: raw.metadata.thin(),

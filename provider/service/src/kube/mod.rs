@@ -24,3 +24,6 @@ pub const HELD: &str = "stoker.dev/scale-down-blocked";
 pub const VERDICT: &str = "stoker.dev/verdict";
 /// The annotation that marks a node as closed to new pods by us.
 pub const DRAINING: &str = "stoker.dev/draining";
+/// Namespaces whose pods are never told to go: of the cluster, and Stoker's own. The policy
+/// `stoker-pods-removal` of `manifests/stoker/admission.yaml` holds the service to that.
+pub const SYSTEM_NAMESPACES: [&str; 5] = ["kube-system", "kube-public", "kube-node-lease", "stoker", "stoker-probe"];

@@ -112,7 +112,7 @@ row!(PodRow, Pod, NamespaceResourceScope);
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RawMeta {
     name: Option<String>,
-    namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
     pub(crate) creation_timestamp: Option<String>,

@@ -6,6 +6,7 @@ mod market;
 mod placement;
 mod pods;
 mod probes;
+mod rights;
 mod sharing;
 mod warm;
 
@@ -51,7 +52,7 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 23] = [
+pub const ALL: [Scenario; 24] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
@@ -76,6 +77,7 @@ pub const ALL: [Scenario; 23] = [
     },
     Scenario { name: "spot-reclaim", files: market::RECLAIM, needs: None, run: |bench| Box::pin(market::reclaim(bench)) },
     Scenario { name: "probe-tokens", files: CALM, needs: None, run: |bench| Box::pin(probes::tokens(bench)) },
+    Scenario { name: "rights", files: CALM, needs: None, run: |bench| Box::pin(rights::rights(bench)) },
     Scenario { name: "back-to-spot", files: market::NO_SPOT, needs: None, run: |bench| Box::pin(market::back_to_spot(bench)) },
     Scenario {
         name: "warm-floor",

@@ -6,6 +6,7 @@ use serde_json::Value;
 use stoker_fake_apiserver::{ApiServer, Call, failure};
 
 use super::*;
+use crate::kube::SYSTEM_NAMESPACES;
 
 const NODE: &str = "/api/v1/nodes/n";
 
@@ -236,6 +237,20 @@ async fn a_pod_that_may_not_be_moved_keeps_its_node_but_where_the_machine_ends()
         assert_eq!(drained(&server, Evict::Movable).await, Emptied { evicted: 0, left: 2, stuck });
         assert!(server.evictions().is_empty(), "none of them is told");
         assert_eq!(drained(&server, Evict::All).await.evicted, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_of_a_system_namespace_is_never_told_to_go() {
+    for namespace in SYSTEM_NAMESPACES {
+        let server = Server::new(&[pod("a", Some("Job"), 1)]);
+        server.api.put(&format!("/api/v1/namespaces/{namespace}/pods/dns"), pod("dns", Some("ReplicaSet"), 0));
+        let stuck = Some(Stuck::Never(format!("{namespace}/dns is of a system namespace")));
+        assert_eq!(drained(&server, Evict::Movable).await, Emptied { evicted: 0, left: 2, stuck });
+        // Where the machine ends it ends with it, late or not.
+        assert_eq!(drained(&server, Evict::All).await, Emptied { evicted: 1, left: 2, stuck: None });
+        assert_eq!(hurried(&server, 1).await.stuck, None);
+        assert!(server.told().iter().all(|(name, ..)| name == "a"), "{:?}", server.told());
     }
 }
 
