@@ -20,8 +20,6 @@ pub(super) struct BoundPod {
     pub(super) leaves: bool,
     /// Whether it may use a GPU.
     pub(super) wants_gpu: bool,
-    /// Whether it is of a namespace whose pods are never told to go.
-    pub(super) of_system: bool,
     /// Why it may not be moved; `None` where it may.
     pub(super) fixed: Option<String>,
     /// How many seconds it takes for itself between SIGTERM and its end.
@@ -34,8 +32,7 @@ impl From<RawPod> for BoundPod {
     fn from(mut raw: RawPod) -> Self {
         let annotations = raw.metadata.annotations.take().unwrap_or_default();
         let namespace = raw.metadata.namespace.as_deref().unwrap_or_default();
-        let of_system = SYSTEM_NAMESPACES.contains(&namespace);
-        let fixed = if of_system {
+        let fixed = if SYSTEM_NAMESPACES.contains(&namespace) {
             Some("is of a system namespace")
         } else if annotations.safe_to_evict.as_deref() == Some("false") {
             Some("is annotated cluster-autoscaler.kubernetes.io/safe-to-evict=false")
@@ -50,7 +47,6 @@ impl From<RawPod> for BoundPod {
             of_node: raw.metadata.owner() == Some("DaemonSet") || annotations.mirror.is_some(),
             leaves: raw.metadata.is_leaving(),
             wants_gpu: raw.wants_gpu(),
-            of_system,
             fixed: fixed.map(str::to_owned),
             grace: raw.grace(),
             meta: raw.metadata.thin(),
@@ -62,6 +58,11 @@ impl BoundPod {
     /// Its name and its namespace.
     pub(super) fn place(&self) -> (&str, &str) {
         (self.meta.name.as_deref().unwrap_or_default(), self.meta.namespace.as_deref().unwrap_or_default())
+    }
+
+    /// Whether it is of a namespace whose pods are never told to go.
+    pub(super) fn is_of_system(&self) -> bool {
+        SYSTEM_NAMESPACES.contains(&self.place().1)
     }
 
     /// `namespace/name`.

@@ -94,7 +94,7 @@ impl KubeAct {
         let at_once = if time.is_some() { HASTY } else { 1 };
         let began = Instant::now();
         // Pods of the system end with the machine, where it ends in any case.
-        let told = staying.into_iter().filter(|pod| !pod.of_system).map(|pod| async move {
+        let told = staying.into_iter().filter(|pod| !pod.is_of_system()).map(|pod| async move {
             let passed = began.elapsed().try_into().unwrap_or(SignedDuration::MAX);
             let told = self.tell_to_go(&pod, time.map(|time| time.saturating_sub(passed))).await;
             (pod, told)
