@@ -45,12 +45,12 @@ impl Account {
         self.0.request(request).await
     }
 
-    async fn merge(&self, path: &str, patch: &Value) -> kube::Result<Value> {
-        self.send(Method::PATCH, path, "application/merge-patch+json", patch).await
+    async fn merge(&self, path: &str, change: &Value) -> kube::Result<Value> {
+        self.send(Method::PATCH, path, "application/merge-patch+json", change).await
     }
 
-    async fn strategic(&self, path: &str, patch: &Value) -> kube::Result<Value> {
-        self.send(Method::PATCH, path, "application/strategic-merge-patch+json", patch).await
+    async fn strategic(&self, path: &str, change: &Value) -> kube::Result<Value> {
+        self.send(Method::PATCH, path, "application/strategic-merge-patch+json", change).await
     }
 
     async fn post(&self, path: &str, body: &Value) -> kube::Result<Value> {
