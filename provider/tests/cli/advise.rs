@@ -229,10 +229,10 @@ fn advice_follows_from_a_month_of_readings() {
     let llm = of("train/llm");
     assert_eq!((llm["class"].as_str(), &llm["cheapest"]), (Some("compute-bound"), &Value::Null));
     assert_eq!(llm["stay"], "nothing that fits with headroom costs less");
-    assert_eq!([number(llm, "/checkpoints/bestSeconds"), number(llm, "/checkpoints/costSeconds")], [6_365, 54]);
-    assert_eq!([number(llm, "/checkpoints/wastedPpm"), number(llm, "/checkpoints/leastPpm")], [32_399, 16_966]);
-    // $219 × (32,399 − 16,966) ÷ 10⁶.
-    assert_eq!(number(llm, "/checkpoints/savedPerMonth/microUsd"), 3_379_827);
+    assert_eq!([number(llm, "/checkpoints/bestSeconds"), number(llm, "/checkpoints/costSeconds")], [5_744, 54]);
+    assert_eq!([number(llm, "/checkpoints/wastedPpm"), number(llm, "/checkpoints/leastPpm")], [32_945, 18_800]);
+    // $219 × (32,945 − 18,800) ÷ 10⁶.
+    assert_eq!(number(llm, "/checkpoints/savedPerMonth/microUsd"), 3_097_755);
     let refused: Vec<_> =
         report["refused"].as_array().unwrap().iter().map(|row| (row["owner"].as_str(), row["why"].as_str())).collect();
     let why = |days: usize| format!("{days} days of readings, and a week is needed: {} more", 7 - days);
