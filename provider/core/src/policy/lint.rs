@@ -121,7 +121,7 @@ mod tests {
         let mut file: super::super::RawPolicy = serde_json::from_value(file).expect("a raw policy");
         file.pools[0].name = "first".to_owned();
         file.pools[0].off_hours = None;
-        file.pools[0].capacity = Default::default();
+        file.pools[0].capacity = super::super::RawCapacity::default();
         file.pools[0].warm_floor = None;
         let policy = Policy::try_from_raw(&file).expect("no faults");
         doubts(&policy).iter().map(|doubt| doubt.to_string().trim_start_matches("pools[1].").to_owned()).collect()

@@ -49,6 +49,9 @@ pub fn check_against_prices(policy: &RawPolicy, book: &PriceBook) -> Vec<Fault> 
     faults.0
 }
 
+/// What is known of the markets of a type in a zone.
+type Markets<'a> = BTreeMap<CapacityType, &'a Entry>;
+
 /// What one cloud is known to have.
 #[derive(Default)]
 struct KnownCloud<'a> {
@@ -58,7 +61,7 @@ struct KnownCloud<'a> {
     /// The sizes of memory in GiB that its GPUs of each model come with.
     sizes: BTreeMap<&'a str, BTreeSet<u64>>,
     /// By region and instance type the zones that are known to sell it, each with what is known of its markets.
-    sold: BTreeMap<(&'a str, &'a str), BTreeMap<&'a str, BTreeMap<CapacityType, &'a Entry>>>,
+    sold: BTreeMap<(&'a str, &'a str), BTreeMap<&'a str, Markets<'a>>>,
     /// The types of each region whose zones no source tells.
     unzoned: BTreeSet<(&'a str, &'a str)>,
 }
@@ -289,7 +292,7 @@ impl Clouds<'_, '_> {
             return;
         }
         let zones = self.0.iter().filter_map(|(_, cloud)| cloud.sold.get(&(region, instance_type))).flatten();
-        let on_demand = |markets: &BTreeMap<CapacityType, &Entry>| match markets.get(&CapacityType::OnDemand) {
+        let on_demand = |markets: &Markets<'_>| match markets.get(&CapacityType::OnDemand) {
             Some(Entry::Price(quote)) => Some(quote.price),
             _ => None,
         };
