@@ -5,8 +5,9 @@
 //! `cargo bench -p stoker-probe --bench cost`
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a bench")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -19,6 +20,7 @@ use stoker_probe::gate::Expected;
 use stoker_probe::processes::Proc;
 use stoker_probe::sample::{Depth, Settings};
 use stoker_probe::watch::Watch;
+use tokio::sync::oneshot;
 
 /// The probe's rounds and the bare calls take turns, and the quickest turn of each counts: what else the machine does falls on both.
 const TURNS: u32 = 20;
@@ -83,9 +85,8 @@ fn per_round(before: Duration, times: u32) -> Result<f64> {
 /// In a process of its own, as the library's scenario is the process's.
 fn rounds(times: u32) -> Result<()> {
     let library = nvidia_ml::library().context("the fake library")?;
-    let nvml = Nvml::builder().lib_path(library.as_os_str()).init()?;
-    let count = nvml.device_count()?;
-    let devices = (0..count).map(|index| nvml.device_by_index(index)).collect::<Result<Vec<_>, _>>()?;
+    let count = Nvml::builder().lib_path(library.as_os_str()).init()?.device_count()?;
+    let calls = Calls::start(library.clone());
     let settings = Settings {
         library: Some(library),
         proc: Proc::at(Path::new("/proc")),
@@ -98,17 +99,16 @@ fn rounds(times: u32) -> Result<()> {
         Watch::start(settings)?
     };
     let (mut taken, mut bare) = ([f64::INFINITY; 2], [f64::INFINITY; 2]);
-    let mut last = vec![0; devices.len()];
     for _ in 0..TURNS {
         for (slot, depth) in [(0, Depth::Full), (1, Depth::Due)] {
             let everything = slot == 0;
             let from = on_cpu(std::process::id())?;
-            for round in 0..times {
-                nvml.device_count()?;
-                for (device, last) in devices.iter().zip(&mut last) {
-                    calls(device, last, everything || round % 3 == 0, everything || round % 12 == 0);
+            runtime.block_on(async {
+                for round in 0..times {
+                    calls.make(everything || round % 3 == 0, everything || round % 12 == 0).await?;
                 }
-            }
+                anyhow::Ok(())
+            })?;
             bare[slot] = per_round(from, times)?.min(bare[slot]);
             let from = on_cpu(std::process::id())?;
             runtime.block_on(async {
@@ -123,6 +123,35 @@ fn rounds(times: u32) -> Result<()> {
     println!("ratio cost round-{count} {:.3}", taken[0] / bare[0]);
     println!("ratio cost due-{count} {:.3}", taken[1] / bare[1]);
     Ok(())
+}
+
+/// A thread that makes the calls of a round when it is asked, as the probe's does: what it costs to wake it depends on the machine.
+struct Calls(mpsc::Sender<(bool, bool, oneshot::Sender<()>)>);
+
+impl Calls {
+    fn start(library: PathBuf) -> Self {
+        let (ask, asked) = mpsc::channel::<(bool, bool, oneshot::Sender<()>)>();
+        std::thread::spawn(move || {
+            let nvml = Nvml::builder().lib_path(library.as_os_str()).init()?;
+            let devices = (0..nvml.device_count()?).map(|index| nvml.device_by_index(index)).collect::<Result<Vec<_>, _>>()?;
+            let mut last = vec![0; devices.len()];
+            for (often, seldom, answer) in asked {
+                nvml.device_count()?;
+                for (device, last) in devices.iter().zip(&mut last) {
+                    calls(device, last, often, seldom);
+                }
+                let _ = answer.send(());
+            }
+            anyhow::Ok(())
+        });
+        Self(ask)
+    }
+
+    async fn make(&self, often: bool, seldom: bool) -> Result<()> {
+        let (answer, made) = oneshot::channel();
+        self.0.send((often, seldom, answer))?;
+        Ok(made.await?)
+    }
 }
 
 /// The calls of a round on one GPU, and nothing else. Activity by GPM is not among them: it needs samples that are 100 ms apart.
