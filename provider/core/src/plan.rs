@@ -23,7 +23,7 @@ use crate::state::memory::Memory;
 use crate::state::node_status::StatusUpdate;
 use crate::state::paused::Pause;
 
-pub use note::{About, Note};
+pub use note::{About, JournalFault, Note};
 
 /// A plan that `check` has not seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,6 +216,12 @@ pub enum HoldFor {
         /// When its turn comes.
         until: Timestamp,
     },
+    /// A journal was lost a moment ago.
+    #[error("it is free, and nothing is released until {}, because the journal was lost", .until.strftime("%H:%MZ"))]
+    Caution {
+        /// Until when nothing goes.
+        until: Timestamp,
+    },
     /// Its pool would have fewer nodes than it keeps.
     #[error("it is free, and its pool is at its minimum")]
     Floor,
@@ -225,9 +231,11 @@ impl HoldFor {
     /// When the reason is over by itself; `None` where that is not known.
     pub const fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::Window { until } | Self::MinimumLife { until } | Self::Growth { until } | Self::Removals { until } => {
-                Some(*until)
-            }
+            Self::Window { until }
+            | Self::MinimumLife { until }
+            | Self::Growth { until }
+            | Self::Removals { until }
+            | Self::Caution { until } => Some(*until),
             Self::Pods | Self::Held | Self::Active | Self::Unknown | Self::Unhealthy | Self::Paid | Self::Floor => None,
         }
     }
@@ -373,7 +381,7 @@ pub enum Closed {
     #[error(transparent)]
     Paused(Pause),
     /// Decisions cannot be written down.
-    #[error("the journal cannot be written, so nothing is decided")]
+    #[error("the journal cannot be written, so nothing is bought (/readyz says why)")]
     Journal,
     /// Its pool is not in the policy any more.
     #[error("the policy no longer has this group; it is listed until it is empty")]

@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use stoker_core::facts::snapshot::Snapshot;
 use stoker_core::state::memory::Memory;
 
+use super::checksum;
 use super::delta::Part;
 use super::error::{StoreError, While as _};
 use super::state::Facts;
@@ -56,6 +57,12 @@ impl<T: Chained> Chain<T> {
         Self::at(db, head.unwrap_or(0)).await
     }
 
+    /// The chain as it ends now, where at least the step `known` of it was written.
+    pub(super) async fn newest_since(db: &mut Connection, known: i64) -> Result<Self, StoreError> {
+        let chain = Self::newest(db).await?;
+        if chain.head < known { Err(damaged::<T>(known, "is not there")) } else { Ok(chain) }
+    }
+
     /// The chain as it ended at that step.
     pub(super) async fn at(db: &mut Connection, head: i64) -> Result<Self, StoreError> {
         let mut chain = Self { current: T::default(), head: 0, base: 0, deltas: 0, base_bytes: 0, delta_bytes: 0 };
@@ -83,7 +90,7 @@ impl<T: Chained> Chain<T> {
             if (*seq, *of) != (expected, base) {
                 return Err(damaged::<T>(expected, "is not there"));
             }
-            if *sum != checksum(*seq, base, body) {
+            if *sum != checksum::of_step(*seq, base, body) {
                 return Err(damaged::<T>(*seq, "does not match its checksum"));
             }
             current = Some(T::apply(current, decode(body, || format!("step {seq} of {}", T::STREAM))?));
@@ -124,7 +131,7 @@ impl<T: Chained> Chain<T> {
             .bind(seq)
             .bind(base)
             .bind(&body)
-            .bind(checksum(seq, base, &body))
+            .bind(checksum::of_step(seq, base, &body))
             .execute(&mut *db)
             .await
             .during("writing a step")?;
@@ -158,15 +165,6 @@ impl<T: Chained> Chain<T> {
 
 fn damaged<T: Chained>(seq: i64, how: &str) -> StoreError {
     StoreError::Damaged { what: format!("step {seq} of {} {how}", T::STREAM) }
-}
-
-/// Tells a step that was changed, or that stands in another's place.
-fn checksum(seq: i64, base: i64, body: &str) -> i64 {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&seq.to_le_bytes()).update(&base.to_le_bytes()).update(body.as_bytes());
-    let mut first = [0; 8];
-    hasher.finalize_xof().fill(&mut first);
-    i64::from_le_bytes(first)
 }
 
 pub(super) fn encode<T: Serialize + ?Sized>(value: &T, what: &'static str) -> Result<String, StoreError> {

@@ -60,20 +60,17 @@ pub(super) async fn last(db: &mut Connection) -> Result<Option<Mark>, StoreError
     })
 }
 
-/// Forgets the hours of use and of readings after `now`: a wall clock that ran ahead left them, and what is counted next would wait for
-/// them to pass.
+/// Forgets the hours of use after `now`: a wall clock that ran ahead left them, and what is counted
+/// next would wait for them to pass.
 pub(super) async fn forget_after(db: &mut Connection, now: Timestamp) -> Result<(), StoreError> {
     let (seconds, hour) = (now.as_second(), now.as_second().div_euclid(3_600));
-    for statement in [
-        "DELETE FROM known_hour WHERE hour > $1",
-        "DELETE FROM used_hour WHERE hour > $1",
-        "DELETE FROM reading_hour WHERE hour > $1",
-        "DELETE FROM reading_size WHERE hour > $1",
-    ] {
+    for statement in ["DELETE FROM known_hour WHERE hour > $1", "DELETE FROM used_hour WHERE hour > $1"] {
         sqlx::query(statement).bind(hour).execute(&mut *db).await.during("forgetting hours to come")?;
     }
-    for statement in ["UPDATE known_hour SET until = $1 WHERE until > $1", "DELETE FROM reading_latest WHERE at > $1"] {
-        sqlx::query(statement).bind(seconds).execute(&mut *db).await.during("forgetting moments to come")?;
-    }
+    sqlx::query("UPDATE known_hour SET until = $1 WHERE until > $1")
+        .bind(seconds)
+        .execute(&mut *db)
+        .await
+        .during("forgetting moments to come")?;
     Ok(())
 }

@@ -59,7 +59,7 @@ pub enum JournalError {
     },
     /// It is damaged, or no database at all.
     #[error(
-        "journal {}: is damaged; nothing was changed: restore a backup of it, or move it and its -wal file away to start \
+        "journal {}: is damaged; nothing was changed: restore a backup of it (stoker restore), or move it and its -wal file away to start \
          afresh (machines are then found again in the suppliers' inventories)",
         path.display()
     )]
@@ -68,6 +68,15 @@ pub enum JournalError {
         path: PathBuf,
         /// What is wrong with it.
         source: StoreError,
+    },
+    /// It is no regular file.
+    #[error("journal {}: {} is a pipe, a device or a directory; move it away, or give another state directory",
+            path.display(), found.display())]
+    NotAFile {
+        /// The journal's file.
+        path: PathBuf,
+        /// The file or its companion that is none.
+        found: PathBuf,
     },
     /// It could not be opened.
     #[error("journal {}: could not be opened; check that this user may write to it and its directory, and that the disk has \
@@ -96,6 +105,47 @@ pub enum JournalError {
         path: PathBuf,
         /// What went wrong.
         source: StoreError,
+    },
+    /// The disk is full.
+    #[error("journal {}: the disk is full; free space on it, or give the state directory a larger volume", path.display())]
+    Full {
+        /// The journal's file.
+        path: PathBuf,
+        /// What went wrong.
+        source: StoreError,
+    },
+    /// Its file was removed or replaced while it was open.
+    #[error(
+        "journal {}: was removed or replaced while the service runs, so nothing written would be kept; put it back, or restart the \
+         service, which then starts afresh",
+        path.display()
+    )]
+    Gone {
+        /// The journal's file.
+        path: PathBuf,
+    },
+    /// There is a file where one is to be made.
+    #[error("{}: is there already, and is not replaced; move it away, or name another file", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A backup could not be made.
+    #[error("backup {}: could not be written; check that the disk has room, and that this user may write there", path.display())]
+    Backup {
+        /// The backup's file.
+        path: PathBuf,
+        /// What went wrong.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A backup could not be copied into the state directory.
+    #[error("journal {}: the backup could not be copied there; check that the disk has room, and that this user may write there",
+            path.display())]
+    Restore {
+        /// The journal's file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
     },
     /// It could not be read.
     #[error("journal {}: could not be read", path.display())]
@@ -127,9 +177,15 @@ impl JournalError {
             Self::Older { .. } => "older",
             Self::Foreign { .. } => "foreign",
             Self::Corrupt { .. } => "corrupt",
+            Self::NotAFile { .. } => "not-a-file",
             Self::Open { .. } => "open",
             Self::Migrate { .. } => "migrate",
             Self::Write { .. } => "write",
+            Self::Full { .. } => "full",
+            Self::Gone { .. } => "gone",
+            Self::Exists { .. } => "exists",
+            Self::Backup { .. } => "backup",
+            Self::Restore { .. } => "restore",
             Self::Read { .. } => "read",
             Self::OutOfOrder { .. } => "out-of-order",
         }
@@ -139,12 +195,18 @@ impl JournalError {
         if is_damage(&source) {
             return Self::Corrupt { path: path.to_owned(), source: StoreError::Sql { what: "opening it", source } };
         }
+        if is_full(&source) {
+            return Self::Full { path: path.to_owned(), source: StoreError::Sql { what: "opening it", source } };
+        }
         Self::Open { path: path.to_owned(), source }
     }
 
     pub(super) fn writing(path: &Path, source: StoreError) -> Self {
         let path = path.to_owned();
-        if source.is_damage() { Self::Corrupt { path, source } } else { Self::Write { path, source } }
+        if source.is_damage() {
+            return Self::Corrupt { path, source };
+        }
+        if source.is_full() { Self::Full { path, source } } else { Self::Write { path, source } }
     }
 
     pub(super) fn reading(path: &Path, source: StoreError) -> Self {
@@ -197,6 +259,11 @@ impl StoreError {
             Self::Decode { .. } | Self::Damaged { .. } => true,
         }
     }
+
+    /// Whether there was no room.
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Sql { source, .. } if is_full(source))
+    }
 }
 
 /// Says what was being done when the database refused.
@@ -214,7 +281,18 @@ impl<T> While<T> for Result<T, sqlx::Error> {
 fn is_damage(error: &sqlx::Error) -> bool {
     const CORRUPT: i32 = 11;
     const NOT_A_DATABASE: i32 = 26;
-    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code).and_then(|code| code.parse::<i32>().ok());
     // The low byte is the error, the rest its finer kind.
-    code.is_some_and(|code| matches!(code & 0xff, CORRUPT | NOT_A_DATABASE))
+    code(error).is_some_and(|code| matches!(code & 0xff, CORRUPT | NOT_A_DATABASE))
+}
+
+/// Whether the database says that the disk is full: `SQLITE_FULL`, or `SQLITE_IOERR_SHMSIZE` of the
+/// index beside its log.
+pub(super) fn is_full(error: &sqlx::Error) -> bool {
+    const FULL: i32 = 13;
+    const NO_ROOM_FOR_INDEX: i32 = 4_874;
+    code(error).is_some_and(|code| matches!(code, FULL | NO_ROOM_FOR_INDEX))
+}
+
+fn code(error: &sqlx::Error) -> Option<i32> {
+    error.as_database_error()?.code()?.parse().ok()
 }

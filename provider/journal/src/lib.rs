@@ -4,14 +4,20 @@
 //! replay: a decision is stored with all that it depended on, so that the same function makes it again. Writes are cheap because
 //! only changes are written: a policy or a price book once, a record when it changes.
 
+mod backup;
 mod chain;
+mod checksum;
 mod clock;
 mod delta;
 mod error;
 mod index;
+mod marker;
+pub mod private;
 mod prune;
 mod read;
 mod readings;
+mod row;
+mod space;
 mod state;
 pub mod state_lock;
 mod store;
@@ -20,13 +26,14 @@ mod tests;
 mod used;
 mod write;
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use stoker_core::base::engine_clock::Mark;
-use stoker_core::base::ids::{DecisionId, NodeGroupId, OrderId, RecordId, SessionId};
+use stoker_core::base::ids::{DecisionId, Incarnation, NodeGroupId, OrderId, RecordId, SessionId};
 use stoker_core::choose::explanation::Explanation;
 use stoker_core::facts::snapshot::Snapshot;
 use stoker_core::market::price::PriceBook;
@@ -36,13 +43,17 @@ use stoker_core::state::memory::Memory;
 use tokio::sync::{Mutex, MutexGuard};
 
 pub use error::{JournalError, StoreError};
+pub use marker::Loss;
 pub use prune::{KEPT, Pruned};
 pub use read::{Reader, ReplayInputs, StoredCall, StoredDecision};
 pub use readings::{MOST_BYTES, READINGS_KEPT, ReadingsWriter};
 pub use state::Facts;
 pub use used::{COUNT_EVERY, USE_KEPT};
 
-use store::{Store, Transaction};
+use marker::Marker;
+use readings::Readings;
+use space::Space;
+use store::{JOURNAL, Store, Transaction};
 use write::Writer;
 
 /// A mutating call of the autoscaler that was accepted.
@@ -119,12 +130,21 @@ pub struct Restored {
     pub next_decision: DecisionId,
     /// Where decision time stood; `None` where nothing was ever decided.
     pub mark: Option<Mark>,
+    /// Which journal this is. Launch keys carry it, so that none is used twice after a journal was
+    /// lost.
+    pub incarnation: Incarnation,
+    /// What is wrong with the journal as a whole; `None` where it is the one that was here, or the
+    /// first.
+    pub loss: Option<Loss>,
 }
 
 /// The journal, open for writing. The only one on its directory: whoever opens it holds the [`StateLock`](crate::state_lock::StateLock).
 #[derive(Debug)]
 pub struct Journal {
+    dir: PathBuf,
     store: Store,
+    space: Arc<Space>,
+    incarnation: Incarnation,
     desk: Mutex<Desk>,
 }
 
@@ -148,36 +168,84 @@ impl Journal {
     /// Opens the journal in `dir`, or makes one. A journal that is damaged, of something else or of a newer release is refused and left
     /// as it is.
     pub async fn open(dir: &Path) -> Result<(Self, Restored), JournalError> {
-        let store = Store::open(dir).await?;
+        let space = Space::of(dir);
+        loop {
+            match Self::open_with(dir, &space).await {
+                Err(JournalError::Full { .. }) if space.make().await => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn open_with(dir: &Path, space: &Arc<Space>) -> Result<(Self, Restored), JournalError> {
+        let marker = Marker::read(dir);
+        let store = Store::open(dir, &JOURNAL).await?;
         let restore = async {
             let mut db = store.read().await?;
-            Ok((Writer::restore(&mut db).await?, clock::last(&mut db).await?))
+            Ok((Writer::restore(&mut db).await?, clock::last(&mut db).await?, marker::stored(&mut db).await?))
         };
-        let (writer, mark) = restore.await.map_err(|error| JournalError::reading(store.path(), error))?;
-        let restored = Restored { memory: writer.memory().clone(), next_decision: writer.next_decision(), mark };
-        let desk = Mutex::new(Desk { next_decision: restored.next_decision, writer: Some(writer) });
-        Ok((Self { store, desk }, restored))
+        let (writer, mark, known) = restore.await.map_err(|error| JournalError::reading(store.path(), error))?;
+        let next = writer.next_decision();
+        let last = DecisionId(next.0.saturating_sub(1));
+        let loss = marker.as_ref().and_then(|marker| marker.loss(known.as_ref(), last));
+        let incarnation = match known.filter(|_| loss.is_none()) {
+            Some(known) => known,
+            None => name(&store).await.map_err(|error| JournalError::writing(store.path(), error))?,
+        };
+        Marker::write(dir, &incarnation, last).map_err(|source| marker_failed(dir, source))?;
+        space.renew();
+        let memory = writer.memory().clone();
+        let restored = Restored { memory, next_decision: next, mark, incarnation: incarnation.clone(), loss };
+        let desk = Mutex::new(Desk { next_decision: next, writer: Some(writer) });
+        Ok((Self { dir: dir.to_owned(), store, space: Arc::clone(space), incarnation, desk }, restored))
     }
 
     /// Opens the journal in `dir` to read it, beside the process that writes it.
     pub async fn open_read_only(dir: &Path) -> Result<Reader, JournalError> {
-        Ok(Reader { store: Store::open_read_only(dir).await? })
+        Ok(Reader { store: Store::open_read_only(dir, &JOURNAL).await?, readings: Readings::new(dir, false) })
     }
 
     /// Reads this journal, without waiting for its writes.
     pub fn reader(&self) -> Reader {
-        Reader { store: self.store.clone() }
+        Reader { store: self.store.clone(), readings: Arc::clone(&self.space.readings) }
     }
 
-    /// Writes readings to this journal, each batch between two other writes.
+    /// Writes readings beside this journal.
     pub fn readings(&self) -> ReadingsWriter {
-        ReadingsWriter { store: self.store.clone() }
+        ReadingsWriter { space: Arc::clone(&self.space) }
+    }
+
+    /// Whether the disk has room beyond what the journal keeps in reserve. Makes that reserve again
+    /// where there is room for it.
+    pub fn has_room(&self) -> bool {
+        !self.space.is_short() || self.space.renew()
+    }
+
+    /// Whether the journal is still where it was opened.
+    ///
+    /// # Errors
+    /// Where it was removed or replaced: what is written is lost with this process.
+    pub fn in_place(&self) -> Result<(), JournalError> {
+        if self.store.is_in_place() { Ok(()) } else { Err(JournalError::Gone { path: self.store.path().to_owned() }) }
     }
 
     /// Writes down a call that was accepted. When this returns, a restart remembers `after`.
     ///
     /// After an error the caller goes on from `before`; what it writes next puts right whatever the failed write left.
     pub async fn accept(
+        &self,
+        at: Timestamp,
+        call: &AcceptedCall,
+        before: &Memory,
+        after: &Memory,
+    ) -> Result<(), JournalError> {
+        while let Err(error) = self.try_accept(at, call, before, after).await {
+            self.make_room(error).await?;
+        }
+        Ok(())
+    }
+
+    async fn try_accept(
         &self,
         at: Timestamp,
         call: &AcceptedCall,
@@ -193,6 +261,13 @@ impl Journal {
     ///
     /// After an error the caller goes on from `before`, and may use the number again.
     pub async fn decide(&self, entry: &DecisionEntry<'_>) -> Result<(), JournalError> {
+        while let Err(error) = self.try_decide(entry).await {
+            self.make_room(error).await?;
+        }
+        Ok(())
+    }
+
+    async fn try_decide(&self, entry: &DecisionEntry<'_>) -> Result<(), JournalError> {
         let mut draft = self.draft().await?;
         let next = draft.desk.next_decision;
         if entry.id < next {
@@ -213,7 +288,6 @@ impl Journal {
         let prune = async {
             let mut pruned = prune::prune(&mut draft.db, &draft.writer, cutoff).await?;
             pruned.more |= used::forget(&mut draft.db, now).await?;
-            pruned.more |= readings::forget(&mut draft.db, now, MOST_BYTES).await?;
             Ok(pruned)
         };
         let pruned = prune.await;
@@ -232,11 +306,14 @@ impl Journal {
     pub async fn keep_time(&self, mark: &Mark) -> Result<(), JournalError> {
         let mut draft = self.draft().await?;
         let kept = clock::keep(&mut draft.db, mark).await;
-        self.finish(draft, kept).await.map(drop)
+        let next = self.finish(draft, kept).await?.0.next_decision;
+        let last = DecisionId(next.0.saturating_sub(1));
+        Marker::write(&self.dir, &self.incarnation, last).map_err(|source| marker_failed(&self.dir, source))
     }
 
-    /// Writes down a memory that moved with the wall, and where decision time stands now; and forgets the hours of use and of readings to
-    /// come, which a wall that ran ahead left. All or nothing: the next restart moves nothing again.
+    /// Writes down a memory that moved with the wall, and where decision time stands now; and
+    /// forgets the hours of use to come, which a wall that ran ahead left. All or nothing: the next
+    /// restart moves nothing again.
     pub async fn rebase(&self, moved: &Memory, mark: &Mark) -> Result<(), JournalError> {
         let mut draft = self.draft().await?;
         let rebase = async {
@@ -250,10 +327,19 @@ impl Journal {
 
     /// Waits until nothing is under way, and closes. What was acknowledged is safe without it.
     pub async fn close(self) {
-        self.store.close().await;
+        self.reader().close().await;
+    }
+
+    /// Gives something up where the disk is full, so that the write can be tried again.
+    ///
+    /// # Errors
+    /// The same error where nothing is left to give up, or that is not what is wrong.
+    async fn make_room(&self, error: JournalError) -> Result<(), JournalError> {
+        if matches!(error, JournalError::Full { .. }) && self.space.make().await { Ok(()) } else { Err(error) }
     }
 
     async fn draft(&self) -> Result<Draft<'_>, JournalError> {
+        self.in_place()?;
         let mut desk = self.desk.lock().await;
         // Taken out for as long as it runs ahead of the database: a caller that goes away in the middle leaves none behind.
         let known = desk.writer.take();
@@ -284,4 +370,17 @@ impl Journal {
         desk.writer = Some(writer);
         Ok((desk, value))
     }
+}
+
+/// Gives a journal its name, for good.
+async fn name(store: &Store) -> Result<Incarnation, StoreError> {
+    let mut db = store.write().await?;
+    let minted = marker::mint(&mut db).await?;
+    error::While::during(db.commit().await, "committing")?;
+    Ok(minted)
+}
+
+fn marker_failed(dir: &Path, source: io::Error) -> JournalError {
+    let what = "writing the marker beside it";
+    JournalError::writing(&marker::path(dir), StoreError::Sql { what, source: source.into() })
 }

@@ -19,15 +19,18 @@ use stoker_core::state::memory::Memory;
 use super::AcceptedCall;
 use super::chain::{Chain, decode};
 use super::error::{JournalError, StoreError, While as _};
+use super::readings::Readings;
+use super::row::{CallRow, DecisionRow};
 use super::state::Facts;
 use super::store::{Connection, Store};
-use super::write::{int, number};
+use super::write::number;
 use super::{index, used};
 
 /// Reads a journal: the one that this process writes, or another's.
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub(super) store: Store,
+    pub(super) readings: Arc<Readings>,
 }
 
 /// A decision as it was written down.
@@ -78,20 +81,25 @@ impl ReplayInputs {
     }
 }
 
-type DecisionRow = (i64, String, String, String, String);
-
 impl Reader {
     /// Waits until nothing is under way, and closes the journal, also for the writer that it was taken from. What was acknowledged is safe
     /// without it.
     pub async fn close(&self) {
         self.store.close().await;
+        self.readings.close().await;
+    }
+
+    /// Looks the whole file through where it is too large for that to be done at each start. Takes
+    /// seconds for each gigabyte; nobody waits for it.
+    pub async fn check_if_large(&self) -> Result<(), JournalError> {
+        if self.store.is_large() { self.store.check().await } else { Ok(()) }
     }
 
     /// A decision; `None` where there is none of that number, or not any more.
     pub async fn explain(&self, id: DecisionId) -> Result<Option<StoredDecision>, JournalError> {
         let read = async {
             let mut db = self.store.read().await?;
-            decision(&mut db, int(id.0)).await
+            DecisionRow::of(&mut db, id).await?.map(|row| row.shown()).transpose()
         };
         read.await.map_err(|error| self.failed(error))
     }
@@ -103,7 +111,8 @@ impl Reader {
             let mut db = self.store.read().await?;
             let mut decisions = Vec::new();
             for id in index::decisions_of(&mut db, node).await? {
-                decisions.extend(decision(&mut db, id).await?);
+                let row = DecisionRow::of(&mut db, DecisionId(number(id))).await?;
+                decisions.extend(row.map(|row| row.shown()).transpose()?);
             }
             Ok(decisions)
         };
@@ -123,13 +132,9 @@ impl Reader {
     pub async fn memories(&self, id: DecisionId) -> Result<Option<(Memory, Memory)>, JournalError> {
         let read = async {
             let mut db = self.store.read().await?;
-            let row: Option<(i64, i64)> = sqlx::query_as("SELECT memory_before, memory_after FROM decision WHERE id = $1")
-                .bind(int(id.0))
-                .fetch_optional(&mut *db)
-                .await
-                .during("looking for a decision")?;
-            let Some((before, after)) = row else { return Ok(None) };
-            Ok(Some((Chain::at(&mut db, before).await?.into_current(), Chain::at(&mut db, after).await?.into_current())))
+            let Some(row) = DecisionRow::of(&mut db, id).await? else { return Ok(None) };
+            let before = Chain::at(&mut db, row.memory_before).await?.into_current();
+            Ok(Some((before, Chain::at(&mut db, row.memory_after).await?.into_current())))
         };
         read.await.map_err(|error| self.failed(error))
     }
@@ -147,13 +152,8 @@ impl Reader {
     pub async fn recent(&self, limit: u32) -> Result<Vec<StoredDecision>, JournalError> {
         let read = async {
             let mut db = self.store.read().await?;
-            let rows: Vec<DecisionRow> =
-                sqlx::query_as("SELECT id, at, actions, notes, explanations FROM decision ORDER BY id DESC LIMIT $1")
-                    .bind(i64::from(limit))
-                    .fetch_all(&mut *db)
-                    .await
-                    .during("reading decisions")?;
-            rows.into_iter().map(stored_decision).collect::<Result<Vec<_>, StoreError>>()
+            let rows = DecisionRow::recent(&mut db, limit).await?;
+            rows.iter().map(DecisionRow::shown).collect::<Result<Vec<_>, StoreError>>()
         };
         read.await.map_err(|error| self.failed(error))
     }
@@ -162,17 +162,12 @@ impl Reader {
     pub async fn recent_calls(&self, limit: u32) -> Result<Vec<StoredCall>, JournalError> {
         let read = async {
             let mut db = self.store.read().await?;
-            let rows: Vec<(i64, String, String)> =
-                sqlx::query_as("SELECT seq, at, body FROM accepted ORDER BY seq DESC LIMIT $1")
-                    .bind(i64::from(limit))
-                    .fetch_all(&mut *db)
-                    .await
-                    .during("reading accepted calls")?;
-            let call = |(seq, at, body): (i64, String, String)| {
-                let what = || format!("accepted call {seq}");
-                Ok(StoredCall { at: moment(&at, what)?, call: decode(&body, what)? })
-            };
-            rows.into_iter().map(call).collect::<Result<Vec<_>, StoreError>>()
+            let rows: Vec<CallRow> = sqlx::query_as("SELECT * FROM accepted ORDER BY seq DESC LIMIT $1")
+                .bind(i64::from(limit))
+                .fetch_all(&mut *db)
+                .await
+                .during("reading accepted calls")?;
+            rows.iter().map(CallRow::shown).collect::<Result<Vec<_>, StoreError>>()
         };
         read.await.map_err(|error| self.failed(error))
     }
@@ -181,20 +176,14 @@ impl Reader {
     pub async fn replay_inputs(&self, id: DecisionId) -> Result<Option<ReplayInputs>, JournalError> {
         let read = async {
             let mut db = self.store.read().await?;
-            let row: Option<(String, i64, i64, i64, i64, i64)> =
-                sqlx::query_as("SELECT at, policy, prices, facts, snapshot, memory_before FROM decision WHERE id = $1")
-                    .bind(int(id.0))
-                    .fetch_optional(&mut *db)
-                    .await
-                    .during("looking for a decision")?;
-            let Some((at, policy, prices, facts, snapshot, memory)) = row else { return Ok(None) };
+            let Some(row) = DecisionRow::of(&mut db, id).await? else { return Ok(None) };
             Ok(Some(ReplayInputs {
-                policy: Arc::new(content(&mut db, policy).await?),
-                prices: content(&mut db, prices).await?,
-                market_facts: Chain::at(&mut db, facts).await?.into_current(),
-                snapshot: Chain::at(&mut db, snapshot).await?.into_current(),
-                memory: Chain::at(&mut db, memory).await?.into_current(),
-                now: moment(&at, || format!("the time of {id}"))?,
+                policy: Arc::new(content(&mut db, row.policy).await?),
+                prices: content(&mut db, row.prices).await?,
+                market_facts: Chain::at(&mut db, row.facts).await?.into_current(),
+                snapshot: Chain::at(&mut db, row.snapshot).await?.into_current(),
+                memory: Chain::at(&mut db, row.memory_before).await?.into_current(),
+                now: row.made_at()?,
             }))
         };
         read.await.map_err(|error| self.failed(error))
@@ -228,26 +217,6 @@ impl Reader {
     pub(super) fn failed(&self, error: StoreError) -> JournalError {
         JournalError::reading(self.store.path(), error)
     }
-}
-
-async fn decision(db: &mut Connection, id: i64) -> Result<Option<StoredDecision>, StoreError> {
-    let row: Option<DecisionRow> = sqlx::query_as("SELECT id, at, actions, notes, explanations FROM decision WHERE id = $1")
-        .bind(id)
-        .fetch_optional(&mut *db)
-        .await
-        .during("looking for a decision")?;
-    row.map(stored_decision).transpose()
-}
-
-fn stored_decision((id, at, actions, notes, explanations): DecisionRow) -> Result<StoredDecision, StoreError> {
-    let id = DecisionId(number(id));
-    Ok(StoredDecision {
-        id,
-        at: moment(&at, || format!("the time of {id}"))?,
-        actions: decode(&actions, || format!("the actions of {id}"))?,
-        notes: decode(&notes, || format!("the notes of {id}"))?,
-        explanations: decode(&explanations, || format!("the explanations of {id}"))?,
-    })
 }
 
 /// A policy or a price book.

@@ -1,20 +1,26 @@
 //! What readings of GPUs come to, hour by hour: what `stoker nodes` and `stoker advise` stand on.
 //!
 //! An hour's rows are written every few minutes while it lasts and once more when it is over: each replaces the one before, so that writing
-//! one again changes nothing and a crash loses a few minutes at most. The whole is bounded twice: by age and by size.
+//! one again changes nothing and a crash loses a few minutes at most. The whole is bounded twice:
+//! by age and by size. It has a file of its own, the first thing that is given up on a full disk.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures::TryStreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use sqlx::QueryBuilder;
 use stoker_advice::rollup::{Batch, HOUR, Latest, NodeHour};
 use stoker_core::base::ids::NodeName;
+use tokio::sync::Mutex;
 
 use super::chain::{decode, encode};
 use super::error::{JournalError, StoreError, While as _};
 use super::read::Reader;
-use super::store::{Connection, Db, Store};
+use super::space::Space;
+use super::store::{Connection, Db, READINGS, Store, files};
 
 /// How long hours are kept: `stoker advise` looks back a month.
 pub const READINGS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -35,35 +41,128 @@ const LATEST_KEPT: SignedDuration = SignedDuration::from_hours(24);
 /// Rows of one statement: three values each, well below what a database takes of parameters.
 const ROWS: usize = 1_000;
 
+/// The readings' own file. It is opened when it is first needed: nothing that a restart stands on
+/// is in it.
+#[derive(Debug)]
+pub(super) struct Readings {
+    dir: PathBuf,
+    writable: bool,
+    open: Mutex<Option<Store>>,
+}
+
+impl Readings {
+    pub(super) fn new(dir: &Path, writable: bool) -> Arc<Self> {
+        Arc::new(Self { dir: dir.to_owned(), writable, open: Mutex::default() })
+    }
+
+    /// Where the file is, or would be.
+    fn path(&self) -> PathBuf {
+        self.dir.join(READINGS.file)
+    }
+
+    /// The file, made where there is none.
+    async fn made(&self) -> Result<Store, JournalError> {
+        let mut open = self.open.lock().await;
+        if let Some(store) = open.as_ref() {
+            return Ok(store.clone());
+        }
+        let store = if self.writable {
+            Store::open(&self.dir, &READINGS).await?
+        } else {
+            Store::open_read_only(&self.dir, &READINGS).await?
+        };
+        *open = Some(store.clone());
+        Ok(store)
+    }
+
+    /// The file; `None` where there is none.
+    async fn known(&self) -> Result<Option<Store>, JournalError> {
+        if !self.path().exists() {
+            return Ok(None);
+        }
+        match self.made().await {
+            Err(JournalError::Missing { .. }) => Ok(None),
+            store => store.map(Some),
+        }
+    }
+
+    /// Removes all readings, to make room for what counts; whether there were any.
+    pub(super) async fn drop_all(&self) -> bool {
+        let mut open = self.open.lock().await;
+        if let Some(store) = open.take() {
+            store.close().await;
+        }
+        let removed = files(&self.path()).map(|file| fs::remove_file(file).is_ok());
+        removed.contains(&true)
+    }
+
+    /// Waits until nothing is under way, and closes.
+    pub(super) async fn close(&self) {
+        if let Some(store) = self.open.lock().await.take() {
+            store.close().await;
+        }
+    }
+}
+
 /// Writes readings down, beside the decisions.
 #[derive(Debug, Clone)]
 pub struct ReadingsWriter {
-    pub(super) store: Store,
+    pub(super) space: Arc<Space>,
 }
 
 impl ReadingsWriter {
     /// Writes a batch, all of it or nothing. Bodies are made before the database is asked for, so that no order waits for that.
     ///
     /// # Errors
-    /// When the journal cannot be written. The same rows may be written again, then or after more was added to them.
+    /// When it cannot be written, or the disk is so full that what is left is the journal's. The
+    /// same rows may be written again, then or after more was added to them.
     pub async fn write(&self, batch: &Batch) -> Result<(), JournalError> {
         if batch.is_empty() {
             return Ok(());
         }
+        if self.space.is_short() {
+            let path = self.space.readings.path();
+            let what = "the disk is nearly full, and what is left of it is the journal's".to_owned();
+            return Err(JournalError::Full { path, source: StoreError::Damaged { what } });
+        }
+        let store = self.space.readings.made().await?;
+        let hours: Vec<(i64, &NodeName, Vec<u8>)> = batch.hours.iter().map(|row| (row.hour, &row.node, row.encode())).collect();
         let write = async {
-            let hours: Vec<(i64, &NodeName, Vec<u8>)> =
-                batch.hours.iter().map(|row| (row.hour, &row.node, row.encode())).collect();
             let latest = batch
                 .latest
                 .iter()
                 .map(|(node, latest)| Ok((node, latest.at.as_second(), encode(latest, "the newest levels of a node")?)))
                 .collect::<Result<Vec<_>, StoreError>>()?;
-            let mut db = self.store.write().await?;
+            let mut db = store.write().await?;
             put_hours(&mut db, &hours).await?;
             put_latest(&mut db, &latest).await?;
             db.commit().await.during("committing readings")
         };
-        write.await.map_err(|error| JournalError::writing(self.store.path(), error))
+        write.await.map_err(|error| JournalError::writing(store.path(), error))
+    }
+
+    /// Forgets what is past its time or beyond its bound, a little at a time; whether there is
+    /// more.
+    pub async fn forget(&self, now: Timestamp) -> Result<bool, JournalError> {
+        let Some(store) = self.space.readings.known().await? else { return Ok(false) };
+        let forget = async {
+            let mut db = store.write().await?;
+            let more = forget(&mut db, now, MOST_BYTES).await?;
+            db.commit().await.during("committing")?;
+            Ok(more)
+        };
+        forget.await.map_err(|error| JournalError::writing(store.path(), error))
+    }
+
+    /// Forgets readings from after `now`, which a wall clock that ran ahead left.
+    pub async fn forget_after(&self, now: Timestamp) -> Result<(), JournalError> {
+        let Some(store) = self.space.readings.known().await? else { return Ok(()) };
+        let forget = async {
+            let mut db = store.write().await?;
+            forget_after(&mut db, now).await?;
+            db.commit().await.during("committing")
+        };
+        forget.await.map_err(|error| JournalError::writing(store.path(), error))
     }
 }
 
@@ -134,6 +233,18 @@ pub(super) async fn forget(db: &mut Connection, now: Timestamp, most_bytes: i64)
     Ok(false)
 }
 
+/// Forgets readings from after `now`, which a wall clock that ran ahead left.
+pub(super) async fn forget_after(db: &mut Connection, now: Timestamp) -> Result<(), StoreError> {
+    for (statement, last) in [
+        ("DELETE FROM reading_hour WHERE hour > $1", now.as_second().div_euclid(HOUR)),
+        ("DELETE FROM reading_size WHERE hour > $1", now.as_second().div_euclid(HOUR)),
+        ("DELETE FROM reading_latest WHERE at > $1", now.as_second()),
+    ] {
+        sqlx::query(statement).bind(last).execute(&mut *db).await.during("forgetting readings to come")?;
+    }
+    Ok(())
+}
+
 impl Reader {
     /// Goes over the hours of `first..end` (hours since 1970), oldest first, one node at a time: a month of a large cluster does not fit
     /// into memory.
@@ -141,8 +252,9 @@ impl Reader {
     /// # Errors
     /// When the journal cannot be read.
     pub async fn each_reading_hour(&self, first: i64, end: i64, mut each: impl FnMut(NodeHour)) -> Result<(), JournalError> {
+        let Some(store) = self.readings.known().await? else { return Ok(()) };
         let read = async {
-            let mut db = self.store.read().await?;
+            let mut db = store.read().await?;
             let mut rows = sqlx::query_as::<_, (i64, String, Vec<u8>)>(
                 "SELECT hour, node, body FROM reading_hour WHERE hour >= $1 AND hour < $2 ORDER BY hour, node",
             )
@@ -158,7 +270,7 @@ impl Reader {
             }
             Ok(())
         };
-        read.await.map_err(|error| self.failed(error))
+        read.await.map_err(|error| JournalError::reading(store.path(), error))
     }
 
     /// What was last read of each node.
@@ -166,8 +278,9 @@ impl Reader {
     /// # Errors
     /// When the journal cannot be read.
     pub async fn latest_readings(&self) -> Result<BTreeMap<NodeName, Latest>, JournalError> {
+        let Some(store) = self.readings.known().await? else { return Ok(BTreeMap::new()) };
         let read = async {
-            let mut db = self.store.read().await?;
+            let mut db = store.read().await?;
             let rows: Vec<(String, String)> = sqlx::query_as("SELECT node, body FROM reading_latest ORDER BY node")
                 .fetch_all(&mut *db)
                 .await
@@ -179,6 +292,6 @@ impl Reader {
             };
             rows.into_iter().map(one).collect::<Result<BTreeMap<_, _>, StoreError>>()
         };
-        read.await.map_err(|error| self.failed(error))
+        read.await.map_err(|error| JournalError::reading(store.path(), error))
     }
 }

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{
-    Cloud, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName, ZoneId, ZoneName,
+    Cloud, Incarnation, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName,
+    ZoneId, ZoneName,
 };
 use stoker_core::facts::images::{NodeImages, PoolImages};
 use stoker_core::facts::reading::seen::Seen;
@@ -123,6 +124,8 @@ delta! {
         next_record: u64,
         next_order: u64,
         session: Option<SessionId>,
+        incarnation: Option<Incarnation>,
+        cautious_until: Option<Timestamp>,
         faults: Vec<StandingFault>,
     }
 }

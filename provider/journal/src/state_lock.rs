@@ -1,8 +1,10 @@
 //! The lock on the state directory: one Stoker per state directory, however many are started.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
+
+use crate::private;
 
 /// The file in the state directory that is locked. It is never removed: whoever made a new one while another holds the old one
 /// would hold a lock too.
@@ -63,16 +65,22 @@ pub struct StateLock {
 impl StateLock {
     /// Locks `dir`, which is made if it is not there.
     pub fn take(dir: &Path) -> Result<Self, StateLockError> {
-        make_private(dir).map_err(|source| StateLockError::Directory { dir: dir.to_owned(), source })?;
+        private::directory(dir).map_err(|source| StateLockError::Directory { dir: dir.to_owned(), source })?;
         let failed = |source| StateLockError::Lock { dir: dir.to_owned(), source };
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(dir.join(LOCK_FILE));
-        let mut lock = open.map_err(failed)?;
+        let path = dir.join(LOCK_FILE);
+        let mut lock = private::options().read(true).write(true).truncate(false).open(&path).map_err(failed)?;
+        private::restrict(&path).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(StateLockError::Held { dir: dir.to_owned(), pid: noted(&mut lock) }),
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        note(&mut lock).map_err(failed)?;
+        match note(&mut lock) {
+            // On a full disk the service goes on from what the journal keeps in reserve. The number
+            // is for people alone.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+            noted => noted.map_err(failed)?,
+        }
         Ok(Self { dir: dir.to_owned(), _lock: lock })
     }
 
@@ -97,17 +105,10 @@ fn note(lock: &mut File) -> io::Result<()> {
     lock.flush()
 }
 
-/// Makes a directory that only its owner may enter, with its parents. One that is there is left as it is.
-pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -138,21 +139,6 @@ mod tests {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let _a = StateLock::take(a.path()).unwrap();
         let _b = StateLock::take(b.path()).unwrap();
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_new_directory_is_private_and_an_old_one_is_left_as_it_is() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let state = tempfile::tempdir().unwrap();
-        let dir = state.path().join("a/b");
-        let _lock = StateLock::take(&dir).unwrap();
-        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
-        let shared = state.path().join("shared");
-        fs::create_dir(&shared).unwrap();
-        fs::set_permissions(&shared, fs::Permissions::from_mode(0o770)).unwrap();
-        let _lock = StateLock::take(&shared).unwrap();
-        assert_eq!(fs::metadata(&shared).unwrap().permissions().mode() & 0o777, 0o770);
     }
 
     #[test]

@@ -1,28 +1,27 @@
-//! The database behind the journal. All that is SQLite's own is here and in [`super::error`].
+//! The databases of the state directory: the journal and, beside it, the readings. All that is
+//! SQLite's own is here and in [`super::error`].
 
-use std::fs;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
-use sqlx::migrate::Migrator;
+use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::pool::PoolOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::error::{JournalError, StoreError, While as _};
-use crate::state_lock::make_private;
+use super::error::{JournalError, StoreError, While as _, is_full};
+use crate::private;
 
 /// The database.
 pub(super) type Db = sqlx::Sqlite;
 /// One connection to it.
 pub(super) type Connection = sqlx::SqliteConnection;
 /// Some connections to it.
-type Pool = sqlx::Pool<Db>;
+pub(super) type Pool = sqlx::Pool<Db>;
 /// All or nothing.
 pub(super) type Transaction = sqlx::Transaction<'static, Db>;
-
-/// The journal's file in the state directory.
-pub(super) const FILE: &str = "journal.db";
 
 /// Connections for reading: one for a person's question, one for the next, one to spare.
 const READERS: u32 = 3;
@@ -30,66 +29,127 @@ const READERS: u32 = 3;
 /// How long a statement waits for another process's checkpoint.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Files up to this size are looked through before they are opened, which takes some tenths of a second. What a larger one has
-/// broken shows when it is read: a restart checks all that it needs.
+/// Files up to this size are looked through before they are opened, which takes some tenths of a
+/// second. Larger ones are looked through now and then while they are in use; a restart checks all
+/// that it needs.
 const CHECKED_UP_TO: u64 = 64 << 20;
 
-static MIGRATIONS: Migrator = sqlx::migrate!("src/migrations");
-
-/// The newest schema that this release knows.
-fn newest_schema() -> i64 {
-    MIGRATIONS.iter().map(|m| m.version).max().unwrap_or(0)
+/// A kind of database.
+#[derive(Debug)]
+pub(super) struct Kind {
+    /// Its file in the state directory.
+    pub(super) file: &'static str,
+    /// A table that each of its schemas has.
+    table: &'static str,
+    migrations: Migrator,
 }
 
-/// A journal's database, open.
+/// What a restart stands on.
+pub(super) static JOURNAL: Kind =
+    Kind { file: "journal.db", table: "decision", migrations: sqlx::migrate!("src/migrations/journal") };
+
+/// What was read of GPUs.
+pub(super) static READINGS: Kind =
+    Kind { file: "readings.db", table: "reading_hour", migrations: sqlx::migrate!("src/migrations/readings") };
+
+impl Kind {
+    /// The newest schema that this release knows.
+    fn newest_schema(&self) -> i64 {
+        self.migrations.iter().map(|m| m.version).max().unwrap_or(0)
+    }
+}
+
+/// A database, open.
 #[derive(Debug, Clone)]
 pub(super) struct Store {
     path: PathBuf,
+    /// Which file was opened. Another that has its name by now is not it.
+    identity: (u64, u64),
     /// One connection, so that writes are one after the other; `None` where it is only read.
     writer: Option<Pool>,
     readers: Pool,
 }
 
 impl Store {
-    /// Opens the journal in `dir` for writing; makes it where there is none. One that must not be touched is not.
-    pub(super) async fn open(dir: &Path) -> Result<Self, JournalError> {
-        let path = dir.join(FILE);
-        make_private(dir).map_err(|source| JournalError::Directory { path: path.clone(), source })?;
+    /// Opens a database in `dir` for writing; makes it where there is none. One that must not be
+    /// touched is not.
+    pub(super) async fn open(dir: &Path, kind: &'static Kind) -> Result<Self, JournalError> {
+        let path = dir.join(kind.file);
+        private::directory(dir).map_err(|source| JournalError::Directory { path: path.clone(), source })?;
         if path.exists() {
-            inspect(&path).await?;
+            inspect(&path, kind).await?;
         }
+        keep_private(&path).map_err(|source| JournalError::opening(&path, source.into()))?;
         let options = options(&path)
-            .create_if_missing(true)
             // Readers never wait for the writer, nor it for them; and what is accepted is on the disk before the caller hears of it.
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full);
         let writer = pool(1).connect_with(options).await.map_err(|source| JournalError::opening(&path, source))?;
-        MIGRATIONS.run(&writer).await.map_err(|source| JournalError::Migrate {
-            path: path.clone(),
-            ours: newest_schema(),
-            source: Box::new(source),
+        kind.migrations.run(&writer).await.map_err(|source| match source {
+            MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) if is_full(&source) => {
+                JournalError::opening(&path, source)
+            }
+            source => JournalError::Migrate { path: path.clone(), ours: kind.newest_schema(), source: Box::new(source) },
         })?;
         let readers = readers(&path).await?;
-        Ok(Self { path, writer: Some(writer), readers })
+        let identity = private::identity(&path).map_err(|source| JournalError::opening(&path, source.into()))?;
+        Ok(Self { path, identity, writer: Some(writer), readers })
     }
 
-    /// Opens the journal in `dir` for reading alone, beside the process that writes it.
-    pub(super) async fn open_read_only(dir: &Path) -> Result<Self, JournalError> {
-        let path = dir.join(FILE);
+    /// Opens a database in `dir` for reading alone, beside the process that writes it.
+    pub(super) async fn open_read_only(dir: &Path, kind: &'static Kind) -> Result<Self, JournalError> {
+        Self::open_file_read_only(dir.join(kind.file), kind).await
+    }
+
+    /// Opens a database file of any name for reading alone.
+    pub(super) async fn open_file_read_only(path: PathBuf, kind: &'static Kind) -> Result<Self, JournalError> {
         if !path.exists() {
             return Err(JournalError::Missing { path });
         }
-        let ours = newest_schema();
-        match inspect(&path).await? {
+        let ours = kind.newest_schema();
+        match inspect(&path, kind).await? {
             Some(found) if found < ours => Err(JournalError::Older { path, found, ours }),
-            Some(_) => Ok(Self { readers: readers(&path).await?, writer: None, path }),
+            Some(_) => {
+                let identity = private::identity(&path).map_err(|source| JournalError::opening(&path, source.into()))?;
+                Ok(Self { readers: readers(&path).await?, identity, writer: None, path })
+            }
             None => Err(JournalError::Missing { path }),
         }
     }
 
-    /// The journal's file.
+    /// Whether the file is still where it was opened. What is written to one that is not there is
+    /// lost with this process.
+    pub(super) fn is_in_place(&self) -> bool {
+        private::identity(&self.path).is_ok_and(|found| found == self.identity)
+    }
+
+    /// Looks the whole file through, while it is in use. Takes seconds for each gigabyte.
+    pub(super) async fn check(&self) -> Result<(), JournalError> {
+        let opening = |source| JournalError::opening(&self.path, source);
+        let mut db = self.readers.acquire().await.map_err(opening)?;
+        check(&mut db, &self.path).await
+    }
+
+    /// Whether the file is too large to be looked through at each start.
+    pub(super) fn is_large(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|found| found.len() > CHECKED_UP_TO)
+    }
+
+    /// Writes all of it as of one moment into another file, which is empty.
+    pub(super) async fn copy_into(&self, to: &str) -> Result<(), sqlx::Error> {
+        let mut db = self.readers.acquire().await?;
+        sqlx::query("VACUUM INTO $1").bind(to).execute(&mut *db).await.map(drop)
+    }
+
+    /// Its file.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The connection that writes.
+    #[cfg(test)]
+    pub(super) const fn writer_pool(&self) -> Option<&Pool> {
+        self.writer.as_ref()
     }
 
     /// Begins to write.
@@ -127,22 +187,43 @@ async fn readers(path: &Path) -> Result<Pool, JournalError> {
     opened.map_err(|source| JournalError::opening(path, source))
 }
 
+/// A database's file and those that SQLite keeps beside it.
+pub(super) fn files(path: &Path) -> [PathBuf; 3] {
+    ["", "-wal", "-shm"].map(|suffix| {
+        let mut name = OsString::from(path);
+        name.push(suffix);
+        PathBuf::from(name)
+    })
+}
+
+/// Makes the file where there is none, so that only its owner can read it: what SQLite keeps beside
+/// it gets the same rights.
+fn keep_private(path: &Path) -> io::Result<()> {
+    private::options().append(true).open(path)?;
+    files(path).iter().filter(|file| file.exists()).try_for_each(|file| private::restrict(file))
+}
+
 /// Looks at a file that is there without changing it: its schema, or `None` where it holds nothing yet.
-async fn inspect(path: &Path) -> Result<Option<i64>, JournalError> {
+async fn inspect(path: &Path, kind: &'static Kind) -> Result<Option<i64>, JournalError> {
+    // To open a pipe is to wait for somebody who writes.
+    let is_none = |file: &PathBuf| fs::metadata(file).is_ok_and(|found| !found.is_file());
+    if let Some(found) = files(path).into_iter().find(is_none) {
+        return Err(JournalError::NotAFile { path: path.to_owned(), found });
+    }
     let opening = |source| JournalError::opening(path, source);
     let mut file = options(path).read_only(true).connect().await.map_err(opening)?;
-    let looked = look(&mut file, path).await;
+    let looked = look(&mut file, path, kind).await;
     // What closing says is of no interest: nothing was written.
     drop(file.close().await);
     let found = looked?;
-    let ours = newest_schema();
+    let ours = kind.newest_schema();
     match found {
         Some(found) if found > ours => Err(JournalError::Newer { path: path.to_owned(), found, ours }),
         found => Ok(found),
     }
 }
 
-async fn look(file: &mut Connection, path: &Path) -> Result<Option<i64>, JournalError> {
+async fn look(file: &mut Connection, path: &Path, kind: &'static Kind) -> Result<Option<i64>, JournalError> {
     let opening = |source| JournalError::opening(path, source);
     let tables: Vec<String> = sqlx::query_scalar("SELECT name FROM sqlite_master WHERE type = 'table'")
         .fetch_all(&mut *file)
@@ -152,19 +233,25 @@ async fn look(file: &mut Connection, path: &Path) -> Result<Option<i64>, Journal
         return Ok(None);
     }
     let has = |table: &str| tables.iter().any(|name| name == table);
-    if !has(&MIGRATIONS.table_name) {
+    if !has(&kind.migrations.table_name) {
         return Err(JournalError::Foreign { path: path.to_owned() });
     }
     let schema: Option<i64> =
         sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations").fetch_one(&mut *file).await.map_err(opening)?;
-    if schema.is_some() && !has("decision") {
+    if schema.is_some() && !has(kind.table) {
         return Err(JournalError::Foreign { path: path.to_owned() });
     }
     if fs::metadata(path).is_ok_and(|m| m.len() <= CHECKED_UP_TO) {
-        let found: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&mut *file).await.map_err(opening)?;
-        if found != "ok" {
-            return Err(JournalError::Corrupt { path: path.to_owned(), source: StoreError::Damaged { what: found } });
-        }
+        check(file, path).await?;
     }
     Ok(schema)
+}
+
+async fn check(db: &mut Connection, path: &Path) -> Result<(), JournalError> {
+    let opening = |source| JournalError::opening(path, source);
+    let found: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&mut *db).await.map_err(opening)?;
+    if found == "ok" {
+        return Ok(());
+    }
+    Err(JournalError::Corrupt { path: path.to_owned(), source: StoreError::Damaged { what: found } })
 }

@@ -1,3 +1,7 @@
+mod backup;
+mod full;
+mod loss;
+mod private;
 mod prune;
 mod readings;
 mod refuse;
@@ -27,8 +31,10 @@ async fn reopened(dir: &Path) -> (Journal, Restored) {
 /// The files as a crash leaves them: the database and its write-ahead log, without the shared index.
 fn crash_copy(dir: &Path) -> TempDir {
     let copy = tempdir().unwrap();
-    for file in ["journal.db", "journal.db-wal"] {
-        fs::copy(dir.join(file), copy.path().join(file)).unwrap();
+    for file in ["journal.db", "journal.db-wal", "readings.db", "readings.db-wal"] {
+        if dir.join(file).exists() {
+            fs::copy(dir.join(file), copy.path().join(file)).unwrap();
+        }
     }
     copy
 }
@@ -37,7 +43,8 @@ fn crash_copy(dir: &Path) -> TempDir {
 async fn a_new_journal_remembers_nothing_and_counts_from_one() {
     let dir = tempdir().unwrap();
     let (_journal, restored) = reopened(&dir.path().join("a/b")).await;
-    assert_eq!(restored, Restored { memory: Memory::default(), next_decision: DecisionId(1), mark: None });
+    let Restored { memory, next_decision, mark, incarnation: _, loss } = restored;
+    assert_eq!((memory, next_decision, mark, loss), (Memory::default(), DecisionId(1), None, None));
 }
 
 #[tokio::test]

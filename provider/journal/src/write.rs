@@ -10,7 +10,9 @@ use stoker_core::policy::Policy;
 use stoker_core::state::memory::Memory;
 
 use super::chain::{Chain, encode};
+use super::checksum;
 use super::error::{StoreError, While as _};
+use super::row::DecisionRow;
 use super::state::{Facts, MemoryDelta};
 use super::store::Connection;
 use super::{AcceptedCall, DecisionEntry, index};
@@ -34,20 +36,25 @@ pub(super) struct Writer {
 impl Writer {
     /// Reads the journal's end.
     pub(super) async fn restore(db: &mut Connection) -> Result<Self, StoreError> {
-        let last_decision: Option<i64> = sqlx::query_scalar("SELECT MAX(id) FROM decision")
-            .fetch_one(&mut *db)
-            .await
-            .during("looking for the last decision")?;
-        let last_call: Option<i64> = sqlx::query_scalar("SELECT MAX(seq) FROM accepted")
-            .fetch_one(&mut *db)
+        // What the last entries stand on must be there: without it the fleet would be taken for an
+        // empty one.
+        let decision: Option<(i64, i64, i64, i64)> =
+            sqlx::query_as("SELECT id, memory_after, snapshot, facts FROM decision ORDER BY id DESC LIMIT 1")
+                .fetch_optional(&mut *db)
+                .await
+                .during("looking for the last decision")?;
+        let call: Option<(i64, i64)> = sqlx::query_as("SELECT seq, memory FROM accepted ORDER BY seq DESC LIMIT 1")
+            .fetch_optional(&mut *db)
             .await
             .during("looking for the last call")?;
+        let (last_decision, memory, snapshot, facts) = decision.unwrap_or_default();
+        let (last_call, left) = call.unwrap_or_default();
         Ok(Self {
-            memory: Chain::newest(db).await?,
-            snapshot: Chain::newest(db).await?,
-            facts: Chain::newest(db).await?,
-            last_decision: last_decision.unwrap_or(0),
-            last_call: last_call.unwrap_or(0),
+            memory: Chain::newest_since(db, memory.max(left)).await?,
+            snapshot: Chain::newest_since(db, snapshot).await?,
+            facts: Chain::newest_since(db, facts).await?,
+            last_decision,
+            last_call,
             policy: None,
             prices: None,
             last_facts: None,
@@ -85,11 +92,14 @@ impl Writer {
         self.remember(db, before, None).await?;
         self.remember(db, after, None).await?;
         self.last_call += 1;
-        sqlx::query("INSERT INTO accepted (seq, at, body, memory) VALUES ($1, $2, $3, $4)")
+        let (at, body) = (at.to_string(), encode(call, "an accepted call")?);
+        let checksum = checksum::of_row(&[self.last_call, self.memory.head()], &[&at, &body]);
+        sqlx::query("INSERT INTO accepted (seq, at, body, memory, checksum) VALUES ($1, $2, $3, $4, $5)")
             .bind(self.last_call)
-            .bind(at.to_string())
-            .bind(encode(call, "an accepted call")?)
+            .bind(at)
+            .bind(body)
             .bind(self.memory.head())
+            .bind(checksum)
             .execute(&mut *db)
             .await
             .during("writing an accepted call")?;
@@ -108,21 +118,38 @@ impl Writer {
         }
         let policy = content(db, &mut self.policy, entry.policy, "the policy").await?;
         let prices = content(db, &mut self.prices, entry.prices, "the price book").await?;
+        let (memory_after, facts, snapshot) = (self.memory.head(), self.facts.head(), self.snapshot.head());
+        let row = DecisionRow {
+            id: int(entry.id.0),
+            at: entry.at.to_string(),
+            policy,
+            prices,
+            facts,
+            snapshot,
+            memory_before,
+            memory_after,
+            actions: encode(entry.actions, "actions")?,
+            notes: encode(entry.notes, "notes")?,
+            explanations: encode(entry.explanations, "explanations")?,
+            checksum: None,
+        };
+        let checksum = row.sum();
         sqlx::query(
-            "INSERT INTO decision (id, at, policy, prices, facts, snapshot, memory_before, memory_after, actions, notes, explanations) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+            "INSERT INTO decision (id, at, policy, prices, facts, snapshot, memory_before, memory_after, actions, notes, explanations, \
+             checksum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
         )
-        .bind(int(entry.id.0))
-        .bind(entry.at.to_string())
-        .bind(policy)
-        .bind(prices)
-        .bind(self.facts.head())
-        .bind(self.snapshot.head())
-        .bind(memory_before)
-        .bind(self.memory.head())
-        .bind(encode(entry.actions, "actions")?)
-        .bind(encode(entry.notes, "notes")?)
-        .bind(encode(entry.explanations, "explanations")?)
+        .bind(row.id)
+        .bind(row.at)
+        .bind(row.policy)
+        .bind(row.prices)
+        .bind(row.facts)
+        .bind(row.snapshot)
+        .bind(row.memory_before)
+        .bind(row.memory_after)
+        .bind(row.actions)
+        .bind(row.notes)
+        .bind(row.explanations)
+        .bind(checksum)
         .execute(&mut *db)
         .await
         .during("writing a decision")?;

@@ -1,7 +1,7 @@
 //! The simulated supplier: the embedded default. A thin host around the pure world of `stoker-sim` that keeps its machines across a
 //! `kill -9`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,6 +15,7 @@ use stoker_core::base::ids::{ClusterName, IdError, LaunchKey, ProviderId, Suppli
 use stoker_core::facts::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation};
 use stoker_core::market::price::PriceBook;
 use stoker_core::policy::Fault;
+use stoker_journal::private;
 use stoker_sim::world::{StoredInstance, World, WorldConfig};
 
 use stoker_service::clock::Clock;
@@ -114,7 +115,8 @@ impl Simulated {
         }
         let world = World::restore(config, book, start, rows).map_err(WorldError::Config)?;
         let failed = |doing| move |source| WorldError::File { path: path.to_owned(), doing, source };
-        let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(failed("opening it"))?;
+        let mut file = private::options().append(true).open(path).map_err(failed("opening it"))?;
+        private::restrict(path).map_err(failed("opening it"))?;
         // A line torn by a crash was never answered for: it goes.
         file.set_len(whole).map_err(failed("cutting a torn line"))?;
         let mut log = Log { file: file.try_clone().map_err(failed("opening it"))?, whole };
@@ -207,7 +209,7 @@ fn rewrite(path: &Path, start: Timestamp, rows: &[StoredInstance]) -> Result<u64
     }
     let whole = lines.join("\n") + "\n";
     let fresh = path.with_extension("new");
-    let mut file = File::create(&fresh).map_err(failed)?;
+    let mut file = private::options().write(true).truncate(true).open(&fresh).map_err(failed)?;
     file.write_all(whole.as_bytes()).and_then(|()| file.sync_data()).map_err(failed)?;
     std::fs::rename(&fresh, path).map_err(failed)?;
     Ok(whole.len() as u64)
@@ -340,7 +342,7 @@ mod tests {
         let made = first.launch(now, vec![asked.clone()]).await;
         assert!(matches!(made[0].1, LaunchOutcome::Launched(_)), "{made:?}");
         drop(first);
-        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"key\": \"te").unwrap();
+        File::options().append(true).open(&path).unwrap().write_all(b"{\"key\": \"te").unwrap();
         let second = open();
         assert_eq!(second.observe(now).await.unwrap().instances.len(), 1);
         // The same key makes nothing new.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId};
-use stoker_core::facts::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, Refusal, RefusalKind};
+use stoker_core::facts::supply::{Instance, InstanceState, KeyParts, LaunchOutcome, LaunchRequest, Refusal, RefusalKind};
 use stoker_core::market::offer::{CapacityType, Market};
 
 /// How long a machine takes to end once it is told to.
@@ -109,7 +109,7 @@ impl Cloud {
         let ready_at = joins_at.saturating_add(self.start).unwrap_or(Timestamp::MAX);
         let machine = Machine { made: Arc::new(made.clone()), joins_at, ready_at, reclaim: None, ends_at: None };
         self.made.insert(request.key.clone(), provider_id.clone());
-        let record = RecordId(request.key.as_str().split('/').nth(2).unwrap().parse().unwrap());
+        let record = request.key.as_str().parse::<KeyParts>().unwrap().record;
         self.sold.push((now, request.group.clone(), record));
         self.machines.insert(provider_id, machine);
         LaunchOutcome::Launched(made)

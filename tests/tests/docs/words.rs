@@ -44,7 +44,7 @@ fn of_line(line: &str) -> Vec<String> {
             && word.chars().any(|c| c.is_ascii_lowercase())
     };
     let tells =
-        (line.contains("Self::") && line.contains("{ .. } => \"")) || line.contains("Verdict::") || line.contains("About::");
+        (line.contains("Self::") && line.contains(".. } => \"")) || line.contains("Verdict::") || line.contains("About::");
     let reasons = quoted.iter().copied().filter(|word| tells && camel(word));
     // An API version and the reporter's name are no keys.
     let keys = quoted.iter().copied().filter(|word| word.starts_with("stoker.dev/") && word.len() > 11);

@@ -128,8 +128,10 @@ id!(/// What a machine is called by its maker; equals the Node's `spec.providerI
     ProviderId, "provider id");
 id!(/// The name of a Kubernetes Node.
     NodeName, "node name");
-id!(/// A key that makes a launch idempotent: `cluster/group/ordinal/attempt`.
+id!(/// A key that makes a launch idempotent: `cluster/group/incarnation/ordinal/attempt`.
     LaunchKey, "launch key");
+id!(/// Which journal it is: eight random hexadecimal digits, new with each new or restored journal.
+    Incarnation, "journal incarnation");
 id!(/// A supplier of nodes, e.g. `simulated`.
     SupplierName, "supplier name");
 

@@ -27,7 +27,7 @@
 //! | `refused`, `spot` | market | kept |
 //! | `reclaims` | region | kept |
 //! | `budgets` | pool, fleet | kept: the next pass counts again |
-//! | `exposure_at`, `watched_at`, `orphans`, `session` | fleet | kept |
+//! | `exposure_at`, `watched_at`, `orphans`, `session`, `incarnation`, `cautious_until` | fleet | kept |
 //! | `next_record`, `next_order` | fleet | kept: no number is used twice |
 //! | `faults` | fleet | what this check found |
 //!
@@ -127,6 +127,8 @@ fn revert(memory: &mut Memory, before: &Memory, paused: &Paused, found: &Found<'
         faults: _,
         next_record: _,
         next_order: _,
+        incarnation: _,
+        cautious_until: _,
         session: _,
     } = memory;
     let ordered_now = |record: &Record| record.id.0 >= before.next_record && record.order.is_some();

@@ -30,7 +30,9 @@ pub fn without_decision(
 ) -> Verified {
     let mut actions = Vec::new();
     for record in before.records.values() {
-        actions.extend(ending(record, before, snapshot, catalogue));
+        if before.caution(now).is_none() {
+            actions.extend(ending(record, before, snapshot, catalogue));
+        }
         actions.extend(on_node(record, before, snapshot, catalogue, now));
     }
     let (mut limits, accounts) = shown;

@@ -292,6 +292,9 @@ fn boots_since(record: &Record, launched_at: Timestamp) -> Timestamp {
 
 /// Machines that did not join in time, and launches that nobody ever answered.
 pub(super) fn deadlines<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    if changes.caution().is_some() {
+        return;
+    }
     let open = |entry: &IndexEntry<'_>| matches!(entry.phase, Phase::Launching | Phase::Booting);
     let waits = |record: &Arc<Record>| boot_deadline(record).map(|deadline| (deadline, Arc::clone(record)));
     let waiting = changes.indexed().filter(|(_, entry)| open(entry)).filter_map(|(record, _)| waits(record));

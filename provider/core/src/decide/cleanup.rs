@@ -85,6 +85,9 @@ pub(super) fn endings<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
             });
         }
     }
+    if changes.caution().is_some() {
+        actions.retain(|action| matches!(action, Action::Terminate { why: Ending::Reclaimed | Ending::CapacityEnds, .. }));
+    }
     changes.actions.extend(actions);
 }
 
@@ -112,7 +115,8 @@ impl Blocked {
             HoldFor::Window { until }
             | HoldFor::MinimumLife { until }
             | HoldFor::Growth { until }
-            | HoldFor::Removals { until } => {
+            | HoldFor::Removals { until }
+            | HoldFor::Caution { until } => {
                 self.free.window += 1;
                 self.free.goes_at = Some(self.free.goes_at.map_or(until, |known| known.min(until)));
             }
@@ -169,7 +173,8 @@ pub(super) fn holds<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, kept: &[(Rec
             entry.pool().and_then(|(_, pool)| pool.warm_floor.as_ref()).is_some_and(|floor| floor.is_kept_by_buffers(buffers))
         };
         let free = free.filter(|why| *why != HoldFor::Floor || !buffered());
-        let why = guards.or(free).or_else(unhealthy);
+        let cautious = || changes.caution().map(|until| HoldFor::Caution { until });
+        let why = guards.or(free).or_else(unhealthy).or_else(cautious);
         let idle = verdict == Some(Verdict::Idle);
         if idle || why.is_some() {
             let held = held.of(entry.owner.and_then(|owner| owner.at), &record.group);
@@ -193,6 +198,9 @@ pub(super) fn holds<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, kept: &[(Rec
 
 /// Node objects of machines that are gone, by fresh inventories: an old one does not list what was made since.
 pub(super) fn gone_nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    if changes.caution().is_some() {
+        return;
+    }
     let mut actions = Vec::new();
     for (provider_id, node) in pass.machines.unlisted.iter().copied() {
         let settled = after(node.created_at, NODE_GRACE);

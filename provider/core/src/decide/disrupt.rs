@@ -44,11 +44,16 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     capacity_ends(pass, changes, ending);
     reclaimed::nodes(pass, changes);
     cordon::nodes(pass, changes);
-    unhealthy::nodes(pass, changes);
-    held::nodes(pass, changes);
-    spot_return::back_to_spot(pass, changes);
+    let cautious = changes.caution().is_some();
+    if !cautious {
+        unhealthy::nodes(pass, changes);
+        held::nodes(pass, changes);
+        spot_return::back_to_spot(pass, changes);
+    }
     empty(pass, changes);
-    open_again(changes);
+    if !cautious {
+        open_again(changes);
+    }
 }
 
 /// Why the machine of a record that is on its way out is ended, where that was our own decision.
@@ -277,8 +282,10 @@ fn capacity_ends<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, ending: BTreeMa
 
 /// Nodes that go are closed and emptied, again and again, and ended when they are empty.
 fn empty<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
+    let cautious = changes.caution().is_some();
+    let goes = |disruption: &Disruption| disruption.is_open() && (disruption.ends_anyway() || !cautious);
     let open: Vec<(RecordId, Arc<Disruption>)> =
-        changes.memory.disruptions.iter().filter(|(_, l)| l.is_open()).map(|(id, l)| (*id, Arc::clone(l))).collect();
+        changes.memory.disruptions.iter().filter(|(_, l)| goes(l)).map(|(id, l)| (*id, Arc::clone(l))).collect();
     for (id, disruption) in open {
         let Some(record) = changes.memory.records.get(&id) else { continue };
         let State::Registered { purchase, instance, .. } = &record.state else { continue };

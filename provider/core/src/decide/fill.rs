@@ -170,7 +170,8 @@ fn launch<'a>(
     let Some(record) = changes.memory.records.get(&id) else { return false };
     let attempt = record.attempts.saturating_add(1);
     let cluster = pass.catalogue.policy.cluster.clone();
-    let Ok(key) = (KeyParts { cluster, group: group.id.clone(), record: id, attempt }).key() else {
+    let incarnation = changes.memory.incarnation.clone();
+    let Ok(key) = (KeyParts { cluster, group: group.id.clone(), incarnation, record: id, attempt }).key() else {
         return false;
     };
     let purchase = Purchase { key, market: market.clone(), price, boot_within: pass.catalogue.policy.boot_deadline };

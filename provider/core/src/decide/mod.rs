@@ -7,6 +7,7 @@
 mod absorb;
 mod budgets;
 mod busy;
+mod caution;
 mod cleanup;
 mod disrupt;
 mod fill;
@@ -49,6 +50,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, catalogue: &Catalogue, now: 
     let changes = &mut made;
     absorb::outcomes(pass, changes);
     absorb::inventory(pass, changes);
+    caution::take(pass, changes);
     absorb::registrations(pass, changes);
     absorb::deadlines(pass, changes);
     notices::hear(pass, changes);

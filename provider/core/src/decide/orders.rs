@@ -69,6 +69,14 @@ pub enum DeleteRefused {
         /// From what.
         why: Box<Reason>,
     },
+    /// A journal was lost a moment ago: nothing is ended but what the cloud takes.
+    #[error("{node} stays until {}: the journal was lost, and until then no node is ended", .until.strftime("%H:%MZ"))]
+    Cautious {
+        /// The node.
+        node: String,
+        /// Until when.
+        until: Timestamp,
+    },
     /// The node belongs to another group.
     #[error("{node} belongs to {actual}, not to {asked}")]
     WrongGroup {
@@ -319,6 +327,9 @@ pub fn delete(
                 actual: record.group.clone(),
                 asked: group.clone(),
             });
+        }
+        if let Some(until) = memory.caution(now).filter(|_| record.instance().is_some()) {
+            return Err(DeleteRefused::Cautious { node: node.name.clone(), until });
         }
         if let Some(facts) = facts_of(record, cluster).filter(|_| record.may_run()) {
             let evidence = crate::limits::usage::group_of(record, memory, catalogue)

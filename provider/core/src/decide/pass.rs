@@ -119,6 +119,12 @@ impl<'a> Changes<'a> {
         }
     }
 
+    /// Until when nothing is ended or drained but what the cloud takes; `None` where that is not
+    /// so.
+    pub(super) fn caution(&self) -> Option<Timestamp> {
+        self.memory.caution(self.now)
+    }
+
     /// Notes a moment at which something may differ.
     pub(super) fn look_again_at(&mut self, at: Timestamp) {
         if at > self.now && self.next_change_at.is_none_or(|next| at < next) {

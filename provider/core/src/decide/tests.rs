@@ -3,6 +3,7 @@
 mod alarms;
 mod back;
 mod budgets;
+mod caution;
 mod clock;
 mod commitments;
 mod contained;

@@ -12,17 +12,23 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::base::ids::{Cloud, ClusterName, IdError, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, ZoneId, ZoneName};
+use crate::base::ids::{
+    Cloud, ClusterName, IdError, Incarnation, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, ZoneId, ZoneName,
+};
 use crate::market::offer::Market;
 use crate::market::price::Quote;
 
-/// The parts of a launch key: cluster, group, ordinal (the record's number) and attempt.
+/// The parts of a launch key: cluster, group, incarnation of the journal, ordinal (the record's
+/// number) and attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyParts {
     /// The cluster that ordered it.
     pub cluster: ClusterName,
     /// The group it is for.
     pub group: NodeGroupId,
+    /// The journal that numbered the record: another journal may give the same number again. `None`
+    /// in keys of releases before it was part of them.
+    pub incarnation: Option<Incarnation>,
     /// The record it is for.
     pub record: RecordId,
     /// Which try at supplying that record, from 1.
@@ -35,13 +41,17 @@ impl KeyParts {
     /// # Errors
     /// When the parts together are longer than an id may be.
     pub fn key(&self) -> Result<LaunchKey, IdError> {
-        LaunchKey::new(format!("{}/{}/{}/{}", self.cluster, self.group, self.record.0, self.attempt))
+        let Self { cluster, group, incarnation, record, attempt } = self;
+        LaunchKey::new(match incarnation {
+            Some(incarnation) => format!("{cluster}/{group}/{incarnation}/{}/{attempt}", record.0),
+            None => format!("{cluster}/{group}/{}/{attempt}", record.0),
+        })
     }
 }
 
 /// A text that is no launch key of Stoker's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a launch key: expected cluster/group/ordinal/attempt")]
+#[error("{0:?} is not a launch key: expected cluster/group/incarnation/ordinal/attempt")]
 pub struct NotAKey(pub String);
 
 impl FromStr for KeyParts {
@@ -49,10 +59,11 @@ impl FromStr for KeyParts {
 
     fn from_str(text: &str) -> Result<Self, NotAKey> {
         let bad = || NotAKey(text.to_owned());
-        let KeyText { cluster, group, record, attempt } = KeyText::read(text).ok_or_else(bad)?;
+        let KeyText { cluster, group, incarnation, record, attempt } = KeyText::read(text).ok_or_else(bad)?;
         Ok(Self {
             cluster: ClusterName::new(cluster).map_err(|_| bad())?,
             group: NodeGroupId::new(group).map_err(|_| bad())?,
+            incarnation: incarnation.map(Incarnation::new).transpose().map_err(|_| bad())?,
             record,
             attempt,
         })
@@ -64,6 +75,7 @@ impl FromStr for KeyParts {
 pub(crate) struct KeyText<'a> {
     pub(crate) cluster: &'a str,
     pub(crate) group: &'a str,
+    pub(crate) incarnation: Option<&'a str>,
     pub(crate) record: RecordId,
     pub(crate) attempt: u32,
 }
@@ -78,9 +90,16 @@ impl<'a> KeyText<'a> {
         };
         let (rest, attempt) = cut(text)?;
         let (rest, record) = cut(rest)?;
-        let (cluster, group) = rest.split_once('/')?;
-        let whole = !cluster.is_empty() && !group.is_empty() && !group.contains('/');
-        whole.then_some(Self { cluster, group, record: RecordId(record.parse().ok()?), attempt: attempt.parse().ok()? })
+        let (cluster, rest) = rest.split_once('/')?;
+        let (group, incarnation) = match rest.split_once('/') {
+            Some((group, incarnation)) => (group, Some(incarnation)),
+            None => (rest, None),
+        };
+        let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let named = incarnation.is_none_or(|name| name.len() == 8 && name.bytes().all(hex));
+        let whole = !cluster.is_empty() && !group.is_empty() && named;
+        let (record, attempt) = (RecordId(record.parse().ok()?), attempt.parse().ok()?);
+        whole.then_some(Self { cluster, group, incarnation, record, attempt })
     }
 }
 
@@ -251,15 +270,23 @@ mod tests {
 
     #[test]
     fn a_key_reads_back_as_it_was_written() {
+        let key = "prod/inference.g6-xlarge.us-east-1a/0c4de2a1/12/3";
+        let parts: KeyParts = key.parse().unwrap();
+        assert_eq!((parts.record, parts.incarnation.as_ref().map(Incarnation::as_str)), (RecordId(12), Some("0c4de2a1")));
+        assert_eq!(parts.key().unwrap().as_str(), key);
+    }
+
+    #[test]
+    fn a_key_from_before_journals_had_names_reads_back_as_it_was_written() {
         let key = "prod/inference.g6-xlarge.us-east-1a/12/3";
         let parts: KeyParts = key.parse().unwrap();
-        assert_eq!(parts.record, RecordId(12));
+        assert_eq!((parts.record, parts.attempt, &parts.incarnation), (RecordId(12), 3, &None));
         assert_eq!(parts.key().unwrap().as_str(), key);
     }
 
     #[test]
     fn what_is_not_a_key_is_refused() {
-        for text in ["", "a/b/c", "a/b/1/2/3", "a/b/x/1", "/b/1/1", "a/b/1/-1"] {
+        for text in ["", "a/b/c", "a/b/1/2/3", "a/b/0C4DE2A1/2/3", "a/b/0c4de2a1/c/2/3", "a/b/x/1", "/b/1/1", "a/b/1/-1"] {
             assert!(text.parse::<KeyParts>().is_err(), "{text}");
         }
     }

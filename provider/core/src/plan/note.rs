@@ -1,5 +1,7 @@
 //! Notes of a pass, for logs, Events and `stoker explain`.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -203,6 +205,25 @@ pub enum Note {
         /// What it failed for, and since which decision.
         pause: Pause,
     },
+    /// Something is wrong with the journal or its disk.
+    Journal {
+        /// What.
+        fault: JournalFault,
+        /// In words.
+        message: String,
+        /// Until when nothing is ended or drained for it but what the cloud takes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+    },
+    /// The journal can be written again. What was done meanwhile stands in no other decision.
+    JournalWritten {
+        /// Since when it could not be.
+        since: Timestamp,
+        /// Nodes that were kept from the autoscaler.
+        held: BTreeSet<NodeName>,
+        /// Nodes that were drained because the cloud takes them.
+        drained: BTreeSet<NodeName>,
+    },
     /// A budget narrows what is bought, or does so no more.
     Budget {
         /// How it stands now.
@@ -210,6 +231,35 @@ pub enum Note {
         /// What it allowed before.
         before: Stage,
     },
+}
+
+/// What is wrong with the journal or its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JournalFault {
+    /// Nothing can be written: orders are refused.
+    Unwritable,
+    /// The disk is full, and what is kept in reserve for the journal is in use.
+    ReserveUsed,
+    /// The journal that was here is gone, whole or in part.
+    Lost,
+    /// A part of its file is damaged.
+    Damaged,
+}
+
+impl JournalFault {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Unwritable, Self::ReserveUsed, Self::Lost, Self::Damaged];
+
+    /// A stable word for metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unwritable => "unwritable",
+            Self::ReserveUsed => "reserve-used",
+            Self::Lost => "lost",
+            Self::Damaged => "damaged",
+        }
+    }
 }
 
 /// What a note is about.
@@ -248,9 +298,12 @@ impl Note {
             | Self::ReclaimsUnconfirmed { pool, .. }
             | Self::ReplacementsStopped { pool, .. } => About::Pool(pool),
             Self::Budget { budget, .. } => About::Budget(&budget.of),
-            Self::NoEffect { .. } | Self::ClockJumped { .. } | Self::CheckFailed { .. } | Self::CheckPassed { .. } => {
-                About::Stoker
-            }
+            Self::NoEffect { .. }
+            | Self::ClockJumped { .. }
+            | Self::CheckFailed { .. }
+            | Self::CheckPassed { .. }
+            | Self::Journal { .. }
+            | Self::JournalWritten { .. } => About::Stoker,
         }
     }
 
@@ -280,6 +333,11 @@ impl Note {
             Self::ClockJumped { .. } => "ClockJumped",
             Self::NoEffect { .. } => "ActionHasNoEffect",
             Self::CheckPassed { .. } => "ConsistencyCheckPassed",
+            Self::Journal { fault: JournalFault::Unwritable, .. } => "JournalUnwritable",
+            Self::Journal { fault: JournalFault::ReserveUsed, .. } => "DiskFull",
+            Self::Journal { fault: JournalFault::Lost, .. } => "JournalLost",
+            Self::Journal { fault: JournalFault::Damaged, .. } => "JournalDamaged",
+            Self::JournalWritten { .. } => "JournalWritten",
         }
     }
 
@@ -296,6 +354,7 @@ impl Note {
             | Self::CheckFailed { .. }
             | Self::ClockJumped { .. }
             | Self::NoEffect { .. }
+            | Self::Journal { .. }
             | Self::ProbesLapsed { .. } => true,
             Self::NodeCordoned { why, .. } => matches!(why, CordonReason::Unhealthy | CordonReason::ReclaimUnconfirmed),
             Self::TakesPods { .. }
@@ -307,6 +366,7 @@ impl Note {
             | Self::Disruption { .. }
             | Self::DrainAbandoned { .. }
             | Self::CheckPassed { .. }
+            | Self::JournalWritten { .. }
             | Self::ProbesBack { .. } => false,
             Self::Budget { budget, before } => budget.stage as u8 > *before as u8,
         }
@@ -397,6 +457,22 @@ impl std::fmt::Display for Note {
                     "waits and deadlines go on by elapsed time, and schedules, prices and commitments by the wall; once the wall is \
                      right, restart Stoker so that the times it reports follow"
                 })
+            }
+            Self::Journal { fault: JournalFault::Lost, message, until: Some(until) } => write!(
+                f,
+                "{message}: orders, windows, drains and spot history may be forgotten; until {} nothing is ended or drained but what the \
+                 cloud takes; look at what happened to the state directory, and restore a backup if that is better (stoker restore)",
+                until.strftime("%H:%MZ")
+            ),
+            Self::Journal { message, .. } => f.write_str(message),
+            Self::JournalWritten { since, held, drained } => {
+                write!(f, "the journal is written again; from {} on nothing could be", since.strftime("%Y-%m-%d %H:%M:%SZ"))?;
+                let named = |f: &mut std::fmt::Formatter<'_>, what: &str, nodes: &BTreeSet<NodeName>| {
+                    let names: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
+                    if names.is_empty() { Ok(()) } else { write!(f, "; {what}: {}", names.join(", ")) }
+                };
+                named(f, "held meanwhile", held)?;
+                named(f, "drained meanwhile, because the cloud takes them", drained)
             }
             Self::CheckPassed { pause: Pause { concern, decision } } => {
                 write!(

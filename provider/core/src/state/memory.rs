@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::base::ids::{Cloud, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
+use crate::base::ids::{Cloud, Incarnation, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
 use crate::facts::images::PoolImages;
@@ -79,6 +79,11 @@ pub struct Memory {
     /// What the last consistency check found, ordered by what it concerns and its kind. A pool that is named here does not grow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<StandingFault>,
+    /// The journal that keeps this memory; launch keys carry it. `None` where no journal does.
+    pub incarnation: Option<Incarnation>,
+    /// Until when nothing is ended or drained but what the cloud takes, because a journal was lost;
+    /// `None` while that is not so.
+    pub cautious_until: Option<Timestamp>,
     /// The number of the next record.
     pub next_record: u64,
     /// The number of the next order.
@@ -93,6 +98,10 @@ pub const FIRST_BACKOFF: SignedDuration = SignedDuration::from_mins(3);
 
 /// Longest wait: above it, a market that came back is missed for longer than a boot is worth.
 pub const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);
+
+/// How long caution lasts after a journal was lost: long enough for a person to see the alarm, and
+/// for probes, watches and inventories to tell anew what is in use.
+pub const CAUTION: SignedDuration = SignedDuration::from_mins(10);
 
 /// A market that said no, and how long it is left alone. Once `until` has passed, one launch at a time may try it; a success
 /// forgets it, another refusal doubles the wait.
@@ -155,6 +164,12 @@ impl Memory {
         let mut written = serde_json::to_value(self)?;
         rebase(&mut written, by);
         serde_json::from_value(written)
+    }
+
+    /// Until when nothing is ended or drained but what the cloud takes; `None` where that is not so
+    /// at `now`.
+    pub fn caution(&self, now: Timestamp) -> Option<Timestamp> {
+        self.cautious_until.filter(|until| *until > now)
     }
 
     /// The records of a group that count in its target.

@@ -8,6 +8,8 @@ use stoker_core::base::ids::{GpuUuid, NodeName};
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::facts::reading::{DriverState, GpuReading, Measured, MemoryLevel, NodeReading, Permille, Source};
 
+use super::super::readings::forget;
+use super::super::store::{READINGS, Store};
 use super::*;
 
 fn at(second: i64) -> Timestamp {
@@ -67,6 +69,19 @@ fn take(rollup: &mut Rollup, nodes: u32, gpus: u32, second: i64) {
     }
 }
 
+/// Writes a reading of one node.
+pub(super) async fn write_some(journal: &Journal) {
+    try_write_some(journal).await.unwrap();
+}
+
+pub(super) async fn try_write_some(journal: &Journal) -> Result<(), JournalError> {
+    let mut rollup = fleet(1, 1);
+    for second in [0, 60] {
+        take(&mut rollup, 1, 1, second);
+    }
+    journal.readings().write(&rollup.flush()).await
+}
+
 async fn hours(journal: &Journal) -> Vec<NodeHour> {
     let mut hours = Vec::new();
     journal.reader().each_reading_hour(0, i64::MAX, |hour| hours.push(hour)).await.unwrap();
@@ -116,17 +131,18 @@ async fn hours_go_when_they_are_a_month_old_or_too_many() {
     assert_eq!(left().await.len(), 11);
     let month = READINGS_KEPT.as_secs();
     // Two hours a call: of the three that are past their time one is left for the next.
-    assert!(journal.prune(at(month + 3 * HOUR), KEPT).await.unwrap().more);
+    assert!(journal.readings().forget(at(month + 3 * HOUR)).await.unwrap());
     assert_eq!(left().await, (2..=10).collect());
-    journal.prune(at(month + 3 * HOUR), KEPT).await.unwrap();
+    journal.readings().forget(at(month + 3 * HOUR)).await.unwrap();
     assert_eq!(left().await, (3..=10).collect());
     assert!(journal.reader().latest_readings().await.unwrap().is_empty());
-    let mut db = journal.store.write().await.unwrap();
+    let store = Store::open(dir.path(), &READINGS).await.unwrap();
+    let mut db = store.write().await.unwrap();
     let rows: Vec<(i64, i64)> =
         sqlx::query_as("SELECT nodes, bytes FROM reading_size ORDER BY hour").fetch_all(&mut *db).await.unwrap();
     let own = |(nodes, bytes): &(i64, i64)| nodes * 150 + bytes;
     let newest: i64 = rows[rows.len() - 2..].iter().map(own).sum();
-    while super::super::readings::forget(&mut db, at(0), newest).await.unwrap() {}
+    while forget(&mut db, at(0), newest).await.unwrap() {}
     db.commit().await.unwrap();
     assert_eq!(left().await, [9, 10].into(), "the newest that fit are kept");
 }
@@ -157,7 +173,7 @@ async fn a_flush_of_five_thousand_nodes_is_measured() {
     let begun = Instant::now();
     let mut read = 0;
     journal.reader().each_reading_hour(0, i64::MAX, |_| read += 1).await.unwrap();
-    let file = fs::metadata(dir.path().join("journal.db")).unwrap().len();
+    let file = fs::metadata(dir.path().join("readings.db")).unwrap().len();
     println!(
         "{nodes} nodes x {gpus} GPUs: a reading {taken:?} (its making included), a copy {copied:?}, {} bytes a node and hour; {read} rows \
          read in {:?}; the file {} MiB; a month {} GiB",

@@ -45,7 +45,7 @@ async fn a_newer_journal_is_refused_and_left_alone() {
     )
     .await;
     let text = refused(dir.path(), "newer").await;
-    assert!(text.contains("999") && text.contains("knows up to 4") && text.contains("start that release"), "{text}");
+    assert!(text.contains("999") && text.contains("knows up to 5") && text.contains("start that release"), "{text}");
 }
 
 #[tokio::test]
@@ -55,19 +55,47 @@ async fn an_older_journal_is_not_read_but_brought_up_by_the_service() {
     for statement in [
         "DROP TABLE known_hour",
         "DROP TABLE used_hour",
-        "DROP TABLE reading_hour",
-        "DROP TABLE reading_size",
-        "DROP TABLE reading_latest",
         "DROP TABLE clock",
+        "DROP TABLE incarnation",
+        "ALTER TABLE accepted DROP COLUMN checksum",
+        "ALTER TABLE decision DROP COLUMN checksum",
         "DELETE FROM _sqlx_migrations WHERE version >= 2",
     ] {
         run(&file, statement).await;
     }
     let error = Journal::open_read_only(dir.path()).await.unwrap_err();
     assert_eq!(error.label(), "older");
-    let (_, restored) = Journal::open(dir.path()).await.unwrap();
+    let (journal, restored) = Journal::open(dir.path()).await.unwrap();
     assert_ne!(restored.memory, Memory::default());
+    assert!(!journal.reader().recent(5).await.unwrap().is_empty(), "rows from before checksums are shown");
     Journal::open_read_only(dir.path()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_journal_whose_memory_is_gone_is_refused_at_start() {
+    for statement in ["DELETE FROM step WHERE stream = 'memory'", "DELETE FROM step"] {
+        let (dir, file) = filled().await;
+        run(&file, statement).await;
+        let error = Journal::open(dir.path()).await.unwrap_err();
+        assert_eq!(error.label(), "corrupt", "{error:?}");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("of memory is not there"), "{cause}");
+    }
+}
+
+#[tokio::test]
+async fn a_pipe_in_the_journals_place_is_refused_and_nobody_waits_for_it() {
+    for name in ["journal.db", "journal.db-wal", "journal.db-shm"] {
+        let (dir, _) = filled().await;
+        let pipe = dir.path().join(name);
+        let _ = fs::remove_file(&pipe);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let opened = tokio::time::timeout(std::time::Duration::from_secs(5), Journal::open(dir.path())).await.unwrap();
+        let error = opened.unwrap_err();
+        assert_eq!(error.label(), "not-a-file", "{name}");
+        assert!(error.to_string().contains(name), "{error}");
+        assert_eq!(Journal::open_read_only(dir.path()).await.unwrap_err().label(), "not-a-file", "{name}");
+    }
 }
 
 #[tokio::test]
@@ -128,6 +156,28 @@ async fn changed_content_is_told_when_it_is_read() {
     let error = reader.replay_inputs(DecisionId(1)).await.unwrap_err();
     assert_eq!(error.label(), "corrupt", "{error:?}");
     assert!(reader.explain(DecisionId(1)).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_changed_row_is_told_when_it_is_explained() {
+    for statement in [
+        "UPDATE decision SET notes = REPLACE(notes, '[', '[ ')",
+        "UPDATE decision SET actions = '[]', explanations = '[]'",
+        "UPDATE decision SET at = '2020-01-01T00:00:00Z'",
+        "UPDATE decision SET memory_before = memory_after",
+    ] {
+        let (dir, file) = filled().await;
+        run(&file, statement).await;
+        let reader = Journal::open_read_only(dir.path()).await.unwrap();
+        let error = reader.recent(40).await.unwrap_err();
+        assert_eq!(error.label(), "corrupt", "{statement}");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.starts_with("decision d") && cause.ends_with("does not match its checksum"), "{cause}");
+    }
+    let (dir, file) = filled().await;
+    run(&file, "UPDATE accepted SET body = REPLACE(body, '\"delta\":', '\"delta\":1')").await;
+    let reader = Journal::open_read_only(dir.path()).await.unwrap();
+    assert_eq!(reader.recent_calls(40).await.unwrap_err().label(), "corrupt");
 }
 
 #[tokio::test]

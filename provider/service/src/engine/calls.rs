@@ -101,7 +101,7 @@ impl Engine {
     ) -> Result<T, CallRefused> {
         let now = self.parts.clock.now();
         let mut memory = Memory::clone(&self.memory);
-        let applied = match self.readiness() {
+        let applied = match self.readiness().and_then(|()| self.writable()) {
             Ok(()) => apply(self, &mut memory, now),
             Err(why) => Err(why.into()),
         };
@@ -119,9 +119,17 @@ impl Engine {
         let now = self.parts.clock.now();
         let written = self.parts.journal.accept(now, call, &self.memory, &memory).await;
         failpoints::point("order.journalled");
-        written.map_err(|error| CallRefused::NotReady(NotReady::Journal(error.to_string())))?;
+        if let Err(error) = written {
+            let why = self.cannot_write(now, &error).why.clone();
+            return Err(NotReady::Journal(why).into());
+        }
         self.memory = Arc::new(memory);
         Ok(())
+    }
+
+    /// Whether what is accepted could be written down, by the last try. The next pass tries again.
+    fn writable(&self) -> Result<(), NotReady> {
+        self.unwritten.as_ref().map_or(Ok(()), |unwritten| Err(NotReady::Journal(unwritten.why.clone())))
     }
 
     fn increase(&self, memory: &mut Memory, group: &NodeGroupId, delta: i32, now: Timestamp) -> Result<OrderId, CallRefused> {

@@ -5,6 +5,7 @@
 
 mod calls;
 mod handle;
+mod unwritten;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use stoker_core::base::sabotage;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::check::Verified;
 use stoker_core::pass::{Before, Step, step};
-use stoker_core::plan::{Accounts, Closed, Decision, GroupLimits, Note};
-use stoker_core::state::memory::Memory;
+use stoker_core::plan::{Accounts, Closed, Decision, GroupLimits, JournalFault, Note};
+use stoker_core::state::memory::{CAUTION, Memory};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +37,7 @@ use crate::publish::{Listener, PassReport};
 use handle::Command;
 use stoker_journal::state_lock::StateLock;
 use stoker_journal::{COUNT_EVERY, DecisionEntry, Journal, JournalError, Restored};
+use unwritten::Unwritten;
 
 /// Messages waiting for the loop. The autoscaler makes at most some tens of mutating calls at once; past this its calls wait, which is
 /// the backpressure it understands.
@@ -90,6 +92,10 @@ pub struct Engine {
     accounts: Accounts,
     next_decision: DecisionId,
     next_change_at: Option<Timestamp>,
+    /// That a journal was lost, until it is written down.
+    lost: Option<Note>,
+    /// Since when nothing can be written down; `None` while it can.
+    unwritten: Option<Unwritten>,
     /// When the journal was last pruned; in the future while nothing is.
     pruned_at: Timestamp,
     /// When what is held was last counted; `None` before the first time.
@@ -104,15 +110,22 @@ impl Engine {
     pub fn new(mut parts: Parts) -> Self {
         let (sender, commands) = mpsc::channel(COMMANDS);
         let catalogue = parts.inputs.catalogue();
-        let mut memory = Arc::new(std::mem::take(&mut parts.restored.memory));
+        let mut memory = std::mem::take(&mut parts.restored.memory);
         if sabotage::on("restart-forgets") {
-            memory = Arc::default();
+            memory = Memory::default();
         }
+        let now = parts.clock.now();
+        memory.incarnation = Some(parts.restored.incarnation.clone());
+        let lost = parts.restored.loss.take().map(|loss| {
+            let until = now.saturating_add(CAUTION).unwrap_or(Timestamp::MAX);
+            memory.cautious_until = Some(until);
+            Note::Journal { fault: JournalFault::Lost, message: loss.to_string(), until: Some(until) }
+        });
+        let memory = Arc::new(memory);
         let view = Arc::new(ArcSwap::from_pointee(View::starting(parts.clock.now(), Arc::clone(&catalogue))));
         let handle =
             EngineHandle { commands: sender, view, listing: Arc::default(), connection: Arc::new(AtomicU64::new(u64::MAX)) };
         let next_decision = parts.restored.next_decision;
-        let now = parts.clock.now();
         let spared = if parts.away > LONG_AWAY { LONG_AWAY } else { SignedDuration::ZERO };
         let pruned_at = now.saturating_add(spared).unwrap_or(now);
         Self {
@@ -123,6 +136,8 @@ impl Engine {
             accounts: Accounts::default(),
             next_decision,
             next_change_at: None,
+            lost,
+            unwritten: None,
             pruned_at,
             counted_at: None,
             publisher: Publisher::default(),
@@ -191,7 +206,23 @@ impl Engine {
         } else {
             self.count_use(times.now).await;
         }
+        self.tell_of_journal(times.now);
         self.prune(times.now).await;
+    }
+
+    /// Tells how the journal and its disk stand, beside whether it can be written.
+    fn tell_of_journal(&self, now: Timestamp) {
+        let used = (!self.parts.journal.has_room()).then(|| {
+            "the disk of the state directory is full: readings of GPUs are not kept, and the journal lives on its reserve; free space, or \
+             give it a larger volume"
+                .to_owned()
+        });
+        self.parts.listener.journal(JournalFault::ReserveUsed, used);
+        let cautious = self.memory.caution(now).map(|until| {
+            let until = until.strftime("%H:%MZ");
+            format!("it was lost or replaced: until {until} nothing is ended or drained but what the cloud takes")
+        });
+        self.parts.listener.journal(JournalFault::Lost, cautious);
     }
 
     /// Writes down the time and counts what is held, now and then. What is not counted stays unknown; nothing else depends on it.
@@ -216,8 +247,12 @@ impl Engine {
         match self.parts.journal.prune(now, self.parts.retention).await {
             Ok(pruned) => {
                 tracing::debug!(?pruned, "journal pruned");
+                let more_readings = self.parts.journal.readings().forget(now).await.unwrap_or_else(|error| {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "pruning readings failed; retrying");
+                    false
+                });
                 // What one go leaves, the next pass takes: a busy fleet decides faster than one go in ten minutes forgets.
-                if pruned.more {
+                if pruned.more || more_readings {
                     return;
                 }
             }
@@ -241,6 +276,13 @@ impl Engine {
         let jump = self.parts.clock.jump();
         plan.notes.extend(no_effect);
         plan.notes.extend(jump.map(|Jump { by, followed }| Note::ClockJumped { by, followed, wall: snapshot.wall }));
+        if let Err(gone) = self.parts.journal.in_place() {
+            self.cannot_write(now, &gone);
+        }
+        // As long as nothing can be written, each pass tries to: so it is known when it can be
+        // again.
+        plan.notes.extend(self.unwritten.as_ref().map(Unwritten::note));
+        plan.notes.extend(self.lost.clone());
         let decided = memory != *self.memory || !actions.is_empty() || !plan.notes.is_empty();
         if decided {
             failpoints::point("plan.decided");
@@ -257,9 +299,14 @@ impl Engine {
                 notes: &plan.notes,
                 explanations: &plan.explanations,
             };
-            self.parts.journal.decide(&entry).await?;
+            if let Err(error) = self.parts.journal.decide(&entry).await {
+                let protective = self.cannot_write(now, &error).protect(actions);
+                self.parts.executor.act(&self.parts.state_lock, &protective, now);
+                return Err(error);
+            }
             failpoints::point("plan.journalled");
             self.next_decision = DecisionId(id.0 + 1);
+            (self.unwritten, self.lost) = (None, None);
             self.parts.clock.told(jump);
         }
         // Of what nobody took in, the next pass hears again.
@@ -297,6 +344,13 @@ impl Engine {
             view: &view,
         });
         Ok(())
+    }
+
+    /// Notes that something could not be written down, and why.
+    fn cannot_write(&mut self, now: Timestamp, error: &JournalError) -> &mut Unwritten {
+        let unwritten = self.unwritten.get_or_insert_with(|| Unwritten::new(now, String::new()));
+        unwritten.why = error.to_string();
+        unwritten
     }
 
     /// The limits with every group closed and the targets counted from the memory: what is shown while nothing can be written down.

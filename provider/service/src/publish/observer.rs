@@ -1,13 +1,13 @@
 //! Tells people and machines what each pass did: metrics, log lines and Kubernetes Events.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use stoker_core::base::ids::{NodeGroupId, RecordId};
 use stoker_core::decide::orders::DeleteRefused;
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
-use stoker_core::plan::{self, Action, Note};
+use stoker_core::plan::{self, Action, JournalFault, Note};
 use stoker_core::state::record::State;
 use tokio::sync::mpsc;
 
@@ -33,8 +33,8 @@ struct Seen {
     ready: BTreeSet<RecordId>,
     /// When a pass was last made.
     last_pass: Option<Timestamp>,
-    /// Why the last pass could not be written down.
-    failed: Option<String>,
+    /// What is wrong with the journal.
+    journal: BTreeMap<JournalFault, String>,
 }
 
 impl Observer {
@@ -43,10 +43,25 @@ impl Observer {
         Self { metrics, events, seen: Mutex::default() }
     }
 
-    /// When a pass was last made, and why the last could not be written down if it could not.
-    pub fn last_pass(&self) -> (Option<Timestamp>, Option<String>) {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        (seen.last_pass, seen.failed.clone())
+    /// When a pass was last made.
+    pub fn last_pass(&self) -> Option<Timestamp> {
+        self.seen().last_pass
+    }
+
+    /// What is wrong with the journal.
+    pub fn journal_faults(&self) -> BTreeMap<JournalFault, String> {
+        self.seen().journal.clone()
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An Event is best effort: where they pile up, one less is no loss.
+    fn event(&self, note: &Note) {
+        if let Some(events) = &self.events {
+            let _ = events.try_send(note.clone());
+        }
     }
 
     fn count(&self, pass: &PassReport<'_>) {
@@ -77,7 +92,7 @@ impl Observer {
         }
         for record in pass.view.memory.records.values() {
             if let State::Registered { launched_at, ready_at: Some(ready), .. } = &record.state {
-                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = self.seen();
                 // What was Ready before this process began was counted by the one before.
                 if seen.ready.insert(record.id)
                     && seen.last_pass.is_some()
@@ -88,10 +103,11 @@ impl Observer {
                 }
             }
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen();
         seen.ready.retain(|id| pass.view.memory.records.contains_key(id));
         seen.last_pass = Some(pass.at);
-        seen.failed = None;
+        drop(seen);
+        self.journal(JournalFault::Unwritable, None);
     }
 }
 
@@ -196,17 +212,36 @@ impl Listener for Observer {
             } else {
                 tracing::info!(decision, reason = note.reason(), "{note}");
             }
-            // An Event is best effort: where they pile up, one less is no loss.
-            if let Some(events) = &self.events {
-                let _ = events.try_send(note.clone());
-            }
+            self.event(note);
         }
     }
 
     fn failed(&self, why: &JournalError) {
         self.metrics.pass(PassResult::Failed, std::time::Duration::ZERO);
-        tracing::error!(error = why as &dyn std::error::Error, "the journal cannot be written, so nothing is done");
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).failed = Some(why.to_string());
+        tracing::error!(
+            error = why as &dyn std::error::Error,
+            "the journal cannot be written: nodes at work are held, reclaimed nodes drained, and nothing else is done"
+        );
+        self.journal(JournalFault::Unwritable, Some(why.to_string()));
+    }
+
+    fn journal(&self, fault: JournalFault, why: Option<String>) {
+        let known = match &why {
+            Some(why) => self.seen().journal.insert(fault, why.clone()),
+            None => self.seen().journal.remove(&fault),
+        };
+        self.metrics.journal(fault, why.is_some());
+        match (known, why) {
+            (None, Some(message)) => {
+                // Of a lost journal a decision tells.
+                if fault != JournalFault::Lost {
+                    tracing::error!(fault = fault.as_str(), "{message}");
+                    self.event(&Note::Journal { fault, message, until: None });
+                }
+            }
+            (Some(_), None) => tracing::info!(fault = fault.as_str(), "the journal is in order again in this respect"),
+            (Some(_), Some(_)) | (None, None) => {}
+        }
     }
 
     fn called(&self, call: Call, group: &NodeGroupId, result: Result<(), &CallRefused>) {
@@ -215,6 +250,7 @@ impl Listener for Observer {
             (Call::Increase, Err(_)) => self.metrics.ordered(OrderSource::Autoscaler, OrderResult::Refused),
             (Call::Delete, Err(CallRefused::Delete(why))) => self.metrics.delete_refused(match why {
                 DeleteRefused::Busy { .. } | DeleteRefused::Guarded { .. } => DeleteRefusal::Busy,
+                DeleteRefused::Cautious { .. } => DeleteRefusal::Cautious,
                 DeleteRefused::WrongGroup { .. } => DeleteRefusal::WrongGroup,
             }),
             _ => {}

@@ -8,7 +8,7 @@ use stoker_core::check::Finding;
 use stoker_core::choose::explanation::Explanation;
 use stoker_core::decide::orders::{DeleteRefused, OrderRefused};
 use stoker_core::facts::snapshot::Snapshot;
-use stoker_core::plan::{Action, Note};
+use stoker_core::plan::{Action, JournalFault, Note};
 use stoker_core::state::memory::Memory;
 
 use crate::publish::view::NotReady;
@@ -19,8 +19,11 @@ use stoker_journal::JournalError;
 pub trait Listener: Send + Sync + 'static {
     /// A pass was made, checked and written down.
     fn passed(&self, pass: &PassReport<'_>);
-    /// A pass could not be written down, so nothing of it was done.
+    /// A pass could not be written down: only nodes at work were held, and nodes that the cloud
+    /// takes drained.
     fn failed(&self, why: &JournalError);
+    /// How the journal stands: what is wrong in this respect, or `None` where nothing is.
+    fn journal(&self, fault: JournalFault, why: Option<String>);
     /// A mutating call on a group was answered.
     fn called(&self, call: Call, group: &NodeGroupId, result: Result<(), &CallRefused>);
 }

@@ -3,6 +3,7 @@
 mod controllers;
 mod error;
 mod feeds;
+mod journal;
 mod listeners;
 mod options;
 mod probes;
@@ -61,6 +62,10 @@ pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Runn
     tracing::info!(records = records.len(), machines, next = %restored.next_decision, "resumed from the journal");
     let (sources, feeds) = feeds::start(&setup, &restored.memory, suppliers, listeners.probes.is_some(), &mut parts).await?;
     let (writer, reader) = (journal.readings(), journal.reader());
+    if !setup.options.clock.is_moved_by_hand() {
+        let check = journal::check(reader.clone(), Arc::clone(&feeds.observer), setup.options.clock.clone());
+        parts.inner.run("the check of the journal", check);
+    }
     let engine = engine(&setup, (lock, journal, restored, away), sources, &feeds, suppliers, &mut parts);
     let Addresses { provider, expander, probes, http } = listeners.addresses;
     listeners.serve(&setup, &feeds, &engine, &mut parts);

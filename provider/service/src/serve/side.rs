@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use stoker_core::limits::budget::Budget;
+use stoker_core::plan::JournalFault;
 use stoker_core::policy::rules::demand::Demand;
 use stoker_core::state::budget::Stage;
 use stoker_core::state::cordon::CordonReason;
@@ -46,7 +47,7 @@ pub(super) fn state(
         debug,
         healthy: Box::new(move || {
             let at = health_handle.view().at;
-            let silent = clock.now().duration_since(for_health.last_pass().0.map_or(at, |last| last.max(at)));
+            let silent = clock.now().duration_since(for_health.last_pass().map_or(at, |last| last.max(at)));
             if silent > STUCK_AFTER {
                 Health::Stuck(format!("no decision has been made for {} s", silent.as_secs()))
             } else {
@@ -98,9 +99,10 @@ pub(super) fn state(
                     .iter()
                     .map(|fault| Condition::degraded(format!("consistency check of {}", fault.concern), fault.to_string())),
             );
-            if let (_, Some(why)) = observer.last_pass() {
-                conditions.push(Condition::degraded("journal", why));
-            }
+            conditions.extend(observer.journal_faults().into_iter().map(|(fault, why)| match fault {
+                JournalFault::Unwritable => Condition::not_ready("journal", why),
+                JournalFault::ReserveUsed | JournalFault::Lost | JournalFault::Damaged => Condition::degraded("journal", why),
+            }));
             conditions
         }),
         view: Box::new(move || {

@@ -54,7 +54,10 @@ impl State {
         let (journal, mut restored) = Journal::open(&options.state_dir).await?;
         let away = resume(&options.clock, &journal, &mut restored).await?;
         let rollup = SharedRollup::default();
-        rollup.restore(&journal.reader(), options.clock.now()).await?;
+        // Readings inform people: they keep no node from being supplied.
+        if let Err(error) = rollup.restore(&journal.reader(), options.clock.now()).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the readings of the hours under way cannot be read");
+        }
         if let Some(other) = other_cluster(&restored.memory, &policy.cluster) {
             return Err(ServeError::OtherCluster { state_dir: options.state_dir, other, cluster: policy.cluster });
         }
@@ -85,7 +88,11 @@ async fn resume(clock: &Clock, journal: &Journal, restored: &mut Restored) -> Re
             "the wall clock was set since Stoker last wrote the time down: what is remembered moves with it"
         );
         restored.memory = restored.memory.rebased(by).map_err(ServeError::Rebase)?;
-        journal.rebase(&restored.memory, &clock.mark()).await?;
+        let mark = clock.mark();
+        journal.rebase(&restored.memory, &mark).await?;
+        if let Err(error) = journal.readings().forget_after(mark.now).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "readings from after this moment stay until it has come");
+        }
     }
     Ok(away)
 }

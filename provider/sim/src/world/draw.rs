@@ -3,6 +3,8 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use stoker_core::base::ids::LaunchKey;
+use stoker_core::facts::supply::KeyParts;
 
 /// What all chance of one world is drawn from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,14 @@ fn spread(state: &mut u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// What the draws for a launch are named by: its key without the journal's incarnation, so that a
+/// day can be played again.
+pub(super) fn lot(key: &LaunchKey) -> String {
+    let plain = |parts: KeyParts| KeyParts { incarnation: None, ..parts }.key().ok();
+    let key = key.as_str().parse().ok().and_then(plain).unwrap_or_else(|| key.clone());
+    key.into()
 }
 
 impl Seed {
@@ -104,6 +114,14 @@ pub(crate) fn whole(seconds: f64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_launch_draws_the_same_whichever_journal_asks_for_it() {
+        let lot = |key: &str| lot(&LaunchKey::new(key).unwrap());
+        assert_eq!(lot("c/g/0c4de2a1/7/1"), lot("c/g/7/1"));
+        assert_ne!(lot("c/g/0c4de2a1/7/1"), lot("c/g/0c4de2a1/7/2"));
+        assert_eq!(lot("another's"), "another's");
+    }
 
     #[test]
     fn streams_are_apart_and_never_change() {

@@ -8,7 +8,7 @@ use stoker_core::base::ids::{ClusterName, IdError, LaunchKey, NodeName, Provider
 use stoker_core::facts::supply::{Instance, InstanceState, LaunchRequest};
 use stoker_core::market::offer::Market;
 
-use super::draw::Seed;
+use super::draw::{Seed, lot};
 use super::store::{StoredInstance, Window};
 
 /// Longest node name: it is a host name and a label's value.
@@ -75,9 +75,9 @@ impl Machines {
     /// # Errors
     /// When the zone's name makes the id too long.
     pub(super) fn name(&self, seed: Seed, request: &LaunchRequest) -> Result<(ProviderId, NodeName), IdError> {
-        let mut attempt = 0;
+        let (mut attempt, lot) = (0, lot(&request.key));
         let (bits, tag) = loop {
-            let bits = seed.stream("name", &[request.key.as_str()], attempt).bits();
+            let bits = seed.stream("name", &[&lot], attempt).bits();
             let tag = tag(bits);
             if !self.tags.contains(&tag) {
                 break (bits, tag);

@@ -124,7 +124,7 @@ impl World {
     }
 
     fn launch_one(&mut self, cluster: &ClusterName, request: &LaunchRequest) -> LaunchOutcome {
-        let mut luck = self.luck("launch", request.key.as_str());
+        let mut luck = self.luck("launch", &draw::lot(&request.key));
         if luck.chance(self.config.api.error_rate) {
             if luck.chance(0.5) {
                 // Carried out, and nobody hears of it; a refusal is lost as well.
@@ -193,14 +193,14 @@ impl World {
         if rule.broken {
             return None;
         }
-        let mut stream = self.seed.stream("boot", &[key.as_str()], 0);
+        let mut stream = self.seed.stream("boot", &[&draw::lot(key)], 0);
         let seconds = stream.log_normal(f64::from(rule.boot_seconds), self.config.boot.sigma);
         Some(store::after(self.now, draw::whole(seconds)))
     }
 
     fn reclaim(&self, key: &LaunchKey, market: &Market, rule: &Rule) -> Option<Window> {
         let wave = rule.waves?.after(self.seed, market, self.elapsed())?;
-        let spread = self.seed.stream("reclaim", &[key.as_str()], 0).up_to(i64::from(self.config.reclaims.spread_seconds));
+        let spread = self.seed.stream("reclaim", &[&draw::lot(key)], 0).up_to(i64::from(self.config.reclaims.spread_seconds));
         let said_at = store::after(self.start, wave.saturating_add(spread));
         Some(Window { said_at, gone_at: store::after(said_at, i64::from(rule.notice_seconds)) })
     }

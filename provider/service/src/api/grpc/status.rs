@@ -98,6 +98,9 @@ impl Refused {
                 DeleteRefused::Guarded { .. } => {
                     (Code::FailedPrecondition, "wait until its GPUs are confirmed idle; nothing of this call was deleted")
                 }
+                DeleteRefused::Cautious { .. } => {
+                    (Code::FailedPrecondition, "ask again then; nothing of this call was deleted")
+                }
                 DeleteRefused::WrongGroup { .. } => {
                     (Code::InvalidArgument, "name the group that NodeGroupForNode returns; nothing of this call was deleted")
                 }

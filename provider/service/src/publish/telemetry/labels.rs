@@ -244,6 +244,8 @@ label!(/// Why a deletion was refused.
         Busy = "busy",
         /// Nobody knows whether the node works.
         Unknown = "unknown",
+        /// A journal was lost a moment ago.
+        Cautious = "cautious",
         /// The node is of another group.
         WrongGroup = "wrong_group",
     }

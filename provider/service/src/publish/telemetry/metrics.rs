@@ -13,6 +13,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 use stoker_core::base::ids::PoolName;
 use stoker_core::market::offer::CapacityType;
+use stoker_core::plan::JournalFault;
 
 use super::fleet::Fleet;
 use super::labels::{
@@ -59,6 +60,7 @@ pub struct Metrics {
     policy_reloads: Counters<1>,
     without_effect: Gauge,
     policy_faults: Gauge,
+    journal_fault: Family<Labels<1>, Gauge>,
     policy_loaded: Gauge<f64, AtomicU64>,
     certificate_fault: Family<Labels<1>, Gauge>,
     certificate_expiry: Family<Labels<1>, Gauge<f64, AtomicU64>>,
@@ -89,6 +91,7 @@ impl Metrics {
             policy_reloads: Family::default(),
             without_effect: Gauge::default(),
             policy_faults: Gauge::default(),
+            journal_fault: Family::default(),
             policy_loaded: Gauge::default(),
             certificate_fault: Family::default(),
             certificate_expiry: Family::default(),
@@ -151,6 +154,12 @@ impl Metrics {
             "Errors in the policy file on disk; above zero, the last good policy is in use",
             &self.policy_faults,
         );
+        plain(
+            registry,
+            "journal_fault",
+            "1 while the journal cannot be written, lives on its reserve of disk, was lost a moment ago, or is damaged",
+            &self.journal_fault,
+        );
         seconds(
             registry,
             "policy_last_load_timestamp",
@@ -193,6 +202,9 @@ impl Metrics {
         }
         for reason in DeleteRefusal::ALL {
             drop(self.deletes_refused.get_or_create(&[("reason", reason.as_str())]));
+        }
+        for fault in JournalFault::ALL {
+            self.journal(fault, false);
         }
         for result in ["ok", "fault"] {
             drop(self.policy_reloads.get_or_create(&[("result", result)]));
@@ -271,6 +283,11 @@ impl Metrics {
     pub fn policy_refused(&self, faults: usize) {
         self.policy_reloads.get_or_create(&[("result", "fault")]).inc();
         self.policy_faults.set(i64::try_from(faults).unwrap_or(i64::MAX));
+    }
+
+    /// Whether that is wrong with the journal.
+    pub fn journal(&self, fault: JournalFault, stands: bool) {
+        self.journal_fault.get_or_create(&[("fault", fault.as_str())]).set(i64::from(stands));
     }
 
     /// How a listener's certificate stands.

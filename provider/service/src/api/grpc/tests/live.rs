@@ -10,7 +10,9 @@ use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{LaunchKey, ProviderId};
+use stoker_core::facts::snapshot::{ClusterFacts, Cordon, Hold, NodeFacts};
 use stoker_core::facts::supply::{Instance, InstanceState, LaunchOutcome, LaunchRequest, Observation, Refusal, RefusalKind};
+use stoker_core::plan::JournalFault;
 use stoker_proto::externalgrpc::cloud_provider_client::CloudProviderClient;
 use stoker_proto::externalgrpc::instance_status::InstanceState as WireState;
 use stoker_proto::externalgrpc::{
@@ -28,7 +30,8 @@ use super::*;
 use crate::act::Executor;
 use crate::clock::{Clock, VirtualClock};
 use crate::engine::{Engine, Parts};
-use crate::feeds::{Feeds, Inputs, MarketFeed};
+use crate::feeds::{ClusterFeed, Feeds, Inputs, MarketFeed};
+use crate::kube::act::KubeAct;
 use crate::listener::{Listener, Security};
 use crate::publish::observer::Observer;
 use crate::publish::telemetry::Metrics;
@@ -110,7 +113,8 @@ struct Live {
     client: CloudProviderClient<Channel>,
     addr: std::net::SocketAddr,
     stop: CancellationToken,
-    _dir: tempfile::TempDir,
+    observer: Arc<Observer>,
+    dir: tempfile::TempDir,
     _policy: watch::Sender<Arc<Policy>>,
 }
 
@@ -122,7 +126,14 @@ impl Drop for Live {
 
 impl Live {
     async fn start() -> Self {
+        Self::start_in(None).await
+    }
+
+    /// Started with the nodes of a cluster, and what changes them.
+    async fn start_in(cluster: Option<(ClusterFeed, Arc<KubeAct>)>) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let (nodes, act) = cluster.unzip();
         let clock = VirtualClock::new(now());
         let told = Told {
             name: SupplierName::new("told").unwrap(),
@@ -132,24 +143,25 @@ impl Live {
         };
         let supplier = Arc::new(told);
         let suppliers = vec![Arc::clone(&supplier) as Arc<dyn Supplier>];
-        let (journal, restored) = Journal::open(dir.path()).await.unwrap();
+        let (journal, restored) = Journal::open(&state).await.unwrap();
         let (sender, policy) = watch::channel(Arc::new(policy()));
         let (markets, wake) = (MarketFeed::new(&suppliers), Arc::new(Notify::new()));
         markets.refresh(Times::at(now())).await;
         let metrics = Metrics::register(&mut Registry::default());
+        let observer = Arc::new(Observer::new(metrics.clone(), None));
         let engine = Engine::new(Parts {
             clock: Clock::Virtual(Arc::clone(&clock)),
             journal,
             restored,
             away: SignedDuration::ZERO,
-            state_lock: Arc::new(StateLock::take(dir.path()).unwrap()),
+            state_lock: Arc::new(StateLock::take(&state).unwrap()),
             inputs: Inputs::new(policy, Arc::new(book()), markets.facts()),
             markets,
-            feeds: Feeds::new(&suppliers, None),
-            executor: Executor::new(Clock::Virtual(Arc::clone(&clock)), &suppliers, None, Arc::clone(&wake)),
+            feeds: Feeds::new(&suppliers, nodes),
+            executor: Executor::new(Clock::Virtual(Arc::clone(&clock)), &suppliers, act, Arc::clone(&wake)),
             wake,
             retention: SignedDuration::from_hours(24),
-            listener: Arc::new(Observer::new(metrics.clone(), None)),
+            listener: Arc::clone(&observer) as Arc<dyn crate::publish::Listener>,
         });
         let (handle, stop) = (engine.handle(), CancellationToken::new());
         tokio::spawn(engine.run(stop.clone()));
@@ -157,7 +169,7 @@ impl Live {
         let addr = listener.local_addr().unwrap();
         tokio::spawn(serve_provider(listener, handle.clone(), None, Arc::from([]), metrics, stop.clone()));
         let client = connect(addr);
-        Self { supplier, clock, engine: handle, client, addr, stop, _dir: dir, _policy: sender }
+        Self { supplier, clock, engine: handle, client, addr, stop, observer, dir, _policy: sender }
     }
 
     /// Started, settled and refreshed.
@@ -353,4 +365,109 @@ async fn another_connection_that_refreshes_is_another_session() {
     assert_eq!(live.engine.view().memory.session, session);
     other.refresh(RefreshRequest {}).await.unwrap();
     assert!(live.engine.view().memory.session > session);
+}
+
+/// The journal's file while it is not where it was: as on a full disk, nothing can be written.
+struct Unwritable<'a> {
+    live: &'a Live,
+}
+
+impl<'a> Unwritable<'a> {
+    fn begin(live: &'a Live) -> Self {
+        std::fs::rename(live.dir.path().join("state"), live.dir.path().join("aside")).unwrap();
+        Self { live }
+    }
+}
+
+impl Drop for Unwritable<'_> {
+    fn drop(&mut self) {
+        std::fs::rename(self.live.dir.path().join("aside"), self.live.dir.path().join("state")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn orders_are_refused_by_the_true_reason_and_taken_again_once_the_journal_can_be_written() {
+    let mut live = Live::ready().await;
+    live.increase(ONE_A, 1).await.unwrap();
+    std::fs::rename(live.dir.path().join("state"), live.dir.path().join("aside")).unwrap();
+    for _ in 0..2 {
+        let refused = live.increase(ONE_A, 1).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+        let says = |word: &str| refused.message().contains(word);
+        assert!(says("the journal cannot be written") && says("was removed or replaced"), "{refused:?}");
+        assert!(!says("promise") && !says("paused"), "{refused:?}");
+    }
+    // From the first refused order on, without any pass that had something else to decide.
+    assert!(matches!(live.engine.view().ready, Err(NotReady::Journal(_))));
+    assert!(live.observer.journal_faults().contains_key(&JournalFault::Unwritable));
+    assert_eq!(live.client.refresh(RefreshRequest {}).await.unwrap_err().code(), Code::Unavailable);
+    std::fs::rename(live.dir.path().join("aside"), live.dir.path().join("state")).unwrap();
+    live.settle(SignedDuration::from_secs(10)).await;
+    assert_eq!((live.engine.view().ready.clone(), live.observer.journal_faults().len()), (Ok(()), 0));
+    live.increase(ONE_A, 1).await.unwrap();
+    assert_eq!(live.target(ONE_A).await, 2, "what was refused was not counted");
+}
+
+#[tokio::test]
+async fn a_state_directory_that_is_removed_is_noticed_without_any_order() {
+    let live = Live::ready().await;
+    std::fs::remove_dir_all(live.dir.path().join("state")).unwrap();
+    live.settle(SignedDuration::from_secs(10)).await;
+    let faults = live.observer.journal_faults();
+    assert!(faults[&JournalFault::Unwritable].contains("was removed or replaced while the service runs"), "{faults:?}");
+    assert!(live.engine.view().ready.is_err());
+}
+
+/// A cluster of one node, told of by hand, and the names of the Nodes that somebody asks the API
+/// server for.
+fn one_node() -> (watch::Sender<Option<Arc<ClusterFacts>>>, ClusterFeed, Arc<KubeAct>, Arc<Mutex<Vec<String>>>) {
+    let (nodes, facts) = watch::channel(Some(Arc::default()));
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&asked);
+    let client = stoker_fake_apiserver::client(move |call| {
+        seen.lock().unwrap().push(call.path);
+        async { stoker_fake_apiserver::failure(http::StatusCode::NOT_FOUND, "NotFound") }
+    });
+    (nodes, ClusterFeed { facts, healthy: Box::new(|| true) }, Arc::new(KubeAct::new(&client, "default")), asked)
+}
+
+#[tokio::test]
+async fn a_node_at_work_is_held_while_nothing_can_be_written_and_the_next_decision_says_so() {
+    let (nodes, feed, act, asked) = one_node();
+    let mut live = Live::start_in(Some((feed, act))).await;
+    live.engine.settle().await;
+    live.client.refresh(RefreshRequest {}).await.unwrap();
+    live.increase(ONE_A, 1).await.unwrap();
+    live.settle(SignedDuration::from_secs(5)).await;
+    let machine = live.instances(ONE_A).await.remove(0).0;
+    let name = NodeName::new("n-0").unwrap();
+    let facts = |pods: &[&str]| {
+        let node = NodeFacts {
+            name: name.clone(),
+            provider_id: Some(ProviderId::new(&machine).unwrap()),
+            group: None,
+            created_at: now(),
+            ready_since: Some(now()),
+            gpu_pods: pods.iter().map(ToString::to_string).collect(),
+            scale_down_disabled: Hold::None,
+            cordon: Cordon::None,
+            shown: None,
+        };
+        Some(Arc::new(ClusterFacts { nodes: [(name.clone(), Arc::new(node))].into() }))
+    };
+    nodes.send_replace(facts(&[]));
+    live.settle(SignedDuration::from_secs(60)).await;
+    asked.lock().unwrap().clear();
+
+    let unwritable = Unwritable::begin(&live);
+    nodes.send_replace(facts(&["ml/train"]));
+    live.settle(SignedDuration::from_secs(60)).await;
+    assert!(asked.lock().unwrap().iter().any(|path| path.ends_with("/nodes/n-0")), "{asked:?}");
+    assert!(live.engine.view().ready.is_err());
+    drop(unwritable);
+    live.settle(SignedDuration::from_secs(60)).await;
+    let reader = Journal::open_read_only(&live.dir.path().join("state")).await.unwrap();
+    let notes: Vec<String> =
+        reader.decisions_of_node("n-0").await.unwrap().iter().flat_map(|d| &d.notes).map(ToString::to_string).collect();
+    assert!(notes.iter().any(|note| note.contains("held meanwhile: n-0")), "{notes:?}");
 }

@@ -1,0 +1,131 @@
+//! Backups: a copy of the journal while it is in use, and a journal made of one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::{JournalError, StoreError};
+use super::read::Reader;
+use super::readings::Readings;
+use super::state_lock::StateLock;
+use super::store::{Connection, JOURNAL, Store, Transaction, files};
+use super::write::Writer;
+use super::{Journal, error, marker, private};
+
+impl Reader {
+    /// Opens a backup to read it.
+    pub async fn open_backup(path: &Path) -> Result<Self, JournalError> {
+        let store = Store::open_file_read_only(path.to_owned(), &JOURNAL).await?;
+        let readings = Readings::new(path.parent().unwrap_or(Path::new(".")), false);
+        Ok(Self { store, readings: Arc::clone(&readings) })
+    }
+
+    /// Writes all of the journal, as of one moment, into a new file. Nothing waits for it. Readings
+    /// are left out.
+    ///
+    /// # Errors
+    /// Where there is such a file already, or it cannot be written; then nothing is left behind.
+    pub async fn backup(&self, to: &Path) -> Result<(), JournalError> {
+        if to.exists() {
+            return Err(JournalError::Exists { path: to.to_owned() });
+        }
+        let part = beside(to, ".part");
+        let written = self.write_backup(&part, to).await;
+        if written.is_err() {
+            let _ = fs::remove_file(&part);
+        }
+        written.map_err(|source| JournalError::Backup { path: to.to_owned(), source })
+    }
+
+    async fn write_backup(&self, part: &Path, to: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let name = part.to_str().ok_or("its name is no text")?;
+        private::options().write(true).truncate(true).open(part)?;
+        private::restrict(part)?;
+        self.store.copy_into(name).await?;
+        private::sync(part)?;
+        fs::rename(part, to)?;
+        private::sync(to)?;
+        Ok(())
+    }
+}
+
+impl Journal {
+    /// Makes a backup the journal of a state directory that has none. Orders of which no machine
+    /// had come are not carried over: whoever still needs them asks again. The journal gets a name
+    /// of its own, and the first start on it takes care.
+    ///
+    /// # Errors
+    /// Where the directory has a journal, or the backup is damaged or none; then nothing changed.
+    pub async fn restore(lock: &StateLock, backup: &Path) -> Result<(), JournalError> {
+        let path = lock.dir().join(JOURNAL.file);
+        if let Some(path) = files(&path).into_iter().find(|file| file.exists()) {
+            return Err(JournalError::Exists { path });
+        }
+        let given = Store::open_file_read_only(backup.to_owned(), &JOURNAL).await?;
+        // However large it is.
+        let sound = given.check().await;
+        given.close().await;
+        sound?;
+        // Made in a directory of its own: what a crash leaves there is no journal.
+        let part = lock.dir().join("restore.part");
+        let made = make(&part, backup).await;
+        let placed = made.and_then(|made| place(lock.dir(), &made, &path).map_err(|source| failed(&path, source)));
+        let _ = fs::remove_dir_all(&part);
+        placed
+    }
+}
+
+fn failed(path: &Path, source: std::io::Error) -> JournalError {
+    JournalError::Restore { path: path.to_owned(), source }
+}
+
+/// Makes a journal of a backup in `dir`; its file.
+async fn make(dir: &Path, backup: &Path) -> Result<PathBuf, JournalError> {
+    let made = dir.join(JOURNAL.file);
+    let copy = || {
+        private::directory(dir)?;
+        let mut file = private::options().write(true).truncate(true).open(&made)?;
+        std::io::copy(&mut fs::File::open(backup)?, &mut file).map(drop)
+    };
+    copy().map_err(|source| failed(&made, source))?;
+    let store = Store::open(dir, &JOURNAL).await?;
+    let settled = match store.write().await {
+        Ok(db) => settle(db).await,
+        Err(error) => Err(error),
+    };
+    // Closed, all of it is in one file.
+    store.close().await;
+    settled.map_err(|error| JournalError::writing(&made, error))?;
+    Ok(made)
+}
+
+/// Forgets what was on order, and gives the journal its name.
+async fn settle(mut db: Transaction) -> Result<(), StoreError> {
+    forget_orders(&mut db).await?;
+    marker::mint(&mut db).await?;
+    error::While::during(db.commit().await, "committing")
+}
+
+/// The machines of such orders are found again in the suppliers' inventories. Asked for once more,
+/// they would be bought twice.
+async fn forget_orders(db: &mut Connection) -> Result<(), StoreError> {
+    let mut writer = Writer::restore(db).await?;
+    let mut memory = writer.memory().clone();
+    memory.records.retain(|_, record| record.instance().is_some());
+    writer.remember(db, &memory, None).await.map(drop)
+}
+
+fn place(dir: &Path, made: &Path, path: &Path) -> std::io::Result<()> {
+    private::sync(made)?;
+    // First: a journal that stands beside a marker of its own would be taken for the one that was
+    // there.
+    marker::mark_restored(dir)?;
+    fs::rename(made, path)?;
+    private::sync(path)
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}

@@ -1,0 +1,27 @@
+//! Checksums: they tell a row that was changed, or that stands in another's place.
+
+/// The checksum of a step. Its number and its base are part of it.
+pub(super) fn of_step(seq: i64, base: i64, body: &str) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&seq.to_le_bytes()).update(&base.to_le_bytes()).update(body.as_bytes());
+    first(&hasher)
+}
+
+/// The checksum of a row.
+pub(super) fn of_row(numbers: &[i64], texts: &[&str]) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    for number in numbers {
+        hasher.update(&number.to_le_bytes());
+    }
+    for text in texts {
+        // Its length tells where a text ends.
+        hasher.update(&text.len().to_le_bytes()).update(text.as_bytes());
+    }
+    first(&hasher)
+}
+
+fn first(hasher: &blake3::Hasher) -> i64 {
+    let mut first = [0; 8];
+    hasher.finalize_xof().fill(&mut first);
+    i64::from_le_bytes(first)
+}

@@ -1,0 +1,102 @@
+//! Room on the disk: what is given up for the journal when the disk is full. First the readings,
+//! which inform people; then a reserve, with which the journal goes on until somebody has freed
+//! space.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FallocateFlags, StatVfs, fallocate, fstatvfs, statvfs};
+
+use super::private;
+use super::readings::Readings;
+
+/// The reserve's file in the state directory.
+const FILE: &str = "reserve";
+
+/// What is kept in reserve: some hours of decisions of a busy fleet. A small volume keeps less.
+const RESERVE: u64 = 64 << 20;
+
+/// The part of its volume that the reserve takes at most.
+const SHARE: u64 = 16;
+
+/// What can be given up for the journal.
+#[derive(Debug)]
+pub(super) struct Space {
+    pub(super) readings: Arc<Readings>,
+    reserve: PathBuf,
+    /// Whether the reserve was given up, or there was no room for it.
+    short: AtomicBool,
+}
+
+impl Space {
+    /// What a state directory has. The reserve is made when [`renew`](Self::renew) is called.
+    pub(super) fn of(dir: &Path) -> Arc<Self> {
+        let (readings, reserve) = (Readings::new(dir, true), dir.join(FILE));
+        Arc::new(Self { readings, reserve, short: AtomicBool::new(false) })
+    }
+
+    /// Gives something up; whether there was anything.
+    pub(super) async fn make(&self) -> bool {
+        if self.readings.drop_all().await {
+            return true;
+        }
+        self.short.store(true, Ordering::Relaxed);
+        fs::remove_file(&self.reserve).is_ok()
+    }
+
+    /// Whether the reserve is in use, so that the journal alone may write.
+    pub(super) fn is_short(&self) -> bool {
+        self.short.load(Ordering::Relaxed)
+    }
+
+    /// Makes the reserve where it is missing, once there is room for it and as much again; whether
+    /// it is there.
+    pub(super) fn renew(&self) -> bool {
+        let stands = match self.try_renew() {
+            Ok(stands) => stands,
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => false,
+            // A file system that reserves nothing does without.
+            Err(_) => true,
+        };
+        self.short.store(!stands, Ordering::Relaxed);
+        stands
+    }
+
+    fn try_renew(&self) -> io::Result<bool> {
+        let dir = self.reserve.parent().unwrap_or(Path::new("."));
+        let volume = statvfs(dir)?;
+        let size = size(&volume);
+        if fs::metadata(&self.reserve).is_ok_and(|found| found.len() >= size) {
+            return private::restrict(&self.reserve).map(|()| true);
+        }
+        if free(&volume) < 2 * size {
+            return Ok(false);
+        }
+        let file = private::options().write(true).truncate(false).open(&self.reserve)?;
+        let reserved = reserve(&file, size);
+        if reserved.is_err() {
+            // Half a reserve keeps room from whoever frees some.
+            let _ = fs::remove_file(&self.reserve);
+        }
+        reserved.map(|()| true)
+    }
+}
+
+fn reserve(file: &File, size: u64) -> io::Result<()> {
+    fallocate(file, FallocateFlags::empty(), 0, size)?;
+    // What the volume itself keeps for root must not be in it.
+    if fstatvfs(file).is_ok_and(|volume| free(&volume) == 0) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+}
+
+/// The reserve of a volume.
+fn size(volume: &StatVfs) -> u64 {
+    RESERVE.min(volume.f_blocks.saturating_mul(volume.f_frsize) / SHARE)
+}
+
+/// What is free on a volume for who is not root.
+fn free(volume: &StatVfs) -> u64 {
+    volume.f_bavail.saturating_mul(volume.f_frsize)
+}
