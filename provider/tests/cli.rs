@@ -6,6 +6,8 @@
 
 #[path = "cli/advise.rs"]
 mod advise;
+#[path = "cli/backup.rs"]
+mod backup;
 #[path = "cli/binary.rs"]
 mod binary;
 #[path = "cli/blind.rs"]
@@ -369,6 +371,8 @@ fn help_names_every_command_and_exit_code() {
         "nodes",
         "advise",
         "certs",
+        "backup",
+        "restore",
         "completions",
         "\n  5  nothing of that name",
     ] {

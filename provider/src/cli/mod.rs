@@ -4,6 +4,7 @@ mod accounts;
 mod advise;
 mod alerts;
 mod args;
+mod backup;
 mod brief;
 mod candidates;
 mod certs;
@@ -68,6 +69,8 @@ enum Command {
     Alerts(Box<alerts::AlertsArgs>),
     Dashboard(alerts::DashboardArgs),
     Certs(certs::CertsArgs),
+    Backup(backup::BackupArgs),
+    Restore(backup::RestoreArgs),
     Clean(clean::CleanArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -110,6 +113,8 @@ impl Cli {
             Command::Alerts(args) => alerts::run(*args),
             Command::Dashboard(args) => alerts::dashboard(&args),
             Command::Certs(args) => certs::run(&args),
+            Command::Backup(args) => backup::backup(&args).await,
+            Command::Restore(args) => backup::restore(&args).await,
             Command::Clean(args) => clean::run(&args).await,
             Command::Completions(args) => completions::run(&args),
         }

@@ -365,6 +365,18 @@ fn supply(thresholds: &Thresholds) -> Vec<Rule> {
              change of the policy that is named in the message (a limit, a quota) may end it meanwhile.",
         ),
         alert(
+            "StokerJournalFault",
+            Severity::Critical,
+            "max by (fault) (stoker_journal_fault) > 0",
+            SignedDuration::ZERO,
+            "Stoker's journal needs attention: {{ $labels.fault }}",
+            "unwritable: orders are refused; nodes at work are held and reclaimed nodes drained, and nothing else is done. /readyz says why: \
+             mostly a full disk, so free space in the state directory. reserve-used: the disk is full, readings of GPUs are no longer kept, \
+             and the journal lives on its reserve: free space before orders are refused. lost: the journal was lost, cut or replaced; for ten \
+             minutes nothing is ended or drained but what the cloud takes. Find out what happened to the volume, and whether a backup is \
+             better (stoker restore). damaged: a part of the file is broken; make a backup (stoker backup), see to the disk, restore.",
+        ),
+        alert(
             "StokerAway",
             Severity::Critical,
             "absent(stoker_build_info)",

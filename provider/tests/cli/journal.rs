@@ -120,7 +120,7 @@ pub(crate) fn made(actions: &[Action], now: Timestamp, state: InstanceState) -> 
 }
 
 /// Two nodes are asked, spot has none, on-demand has; both join, and one is lost.
-async fn write_a_story(state: &Path) {
+pub(crate) async fn write_a_story(state: &Path) {
     let mut passes = Passes::begin(state).await;
     passes.order("serving.g6-xlarge.us-east-1a", 2, at(1)).await;
     let asked = passes.pass(inventory(&[], at(1)), at(1)).await;

@@ -317,6 +317,26 @@ impl Bench {
         line.trim().trim_end_matches("kB").trim().parse().context("VmRSS")
     }
 
+    /// Removes the journal of a Stoker that does not run.
+    pub fn lose_journal(&self) -> anyhow::Result<()> {
+        for file in ["journal.db", "journal.db-wal", "journal.db-shm"] {
+            match fs::remove_file(self.dir.join("state").join(file)) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                removed => removed?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out `stoker backup` or `stoker restore` with the scenario's one backup.
+    pub async fn stoker_with_journal(&self, command: &str) -> anyhow::Result<()> {
+        let (file, state) = (self.dir.join("journal.backup"), self.dir.join("state"));
+        let mut stoker = tokio::process::Command::new(&self.setup.stoker);
+        let output = stoker.arg(command).arg(file).arg("--state-dir").arg(state).output().await?;
+        ensure!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+
     /// What `stoker groups` prints.
     pub async fn groups(&self) -> anyhow::Result<String> {
         let url = format!("http://127.0.0.1:{}", self.ports[2]);

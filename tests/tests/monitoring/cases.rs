@@ -353,6 +353,20 @@ pub(super) const CASES: &[Case] = &[
         summary: "Internal consistency check failed for pool infer (bad-limits); scale-up is paused",
     },
     Case {
+        alert: "StokerJournalFault",
+        every: "1m",
+        at: "10m",
+        common: &[(r#"stoker_journal_fault{fault="lost"}"#, "0x20")],
+        firing: &[(r#"stoker_journal_fault{fault="unwritable"}"#, "0x8 1x12")],
+        silent: &[
+            &[(r#"stoker_journal_fault{fault="unwritable"}"#, "0x20")],
+            // Space was freed.
+            &[(r#"stoker_journal_fault{fault="unwritable"}"#, "1x5 0x15")],
+        ],
+        labels: &[("fault", "unwritable"), ("severity", "critical")],
+        summary: "Stoker's journal needs attention: unwritable",
+    },
+    Case {
         alert: "StokerFloorUnmet",
         every: "1m",
         at: "30m",

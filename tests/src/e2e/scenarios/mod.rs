@@ -2,6 +2,7 @@
 
 mod consistency;
 mod crashes;
+mod journal;
 mod market;
 mod placement;
 mod pods;
@@ -68,6 +69,12 @@ pub const ALL: [Scenario; 24] = [
     Scenario { name: "stoker-killed", files: SLOW, needs: None, run: |bench| Box::pin(crashes::stoker(bench)) },
     Scenario { name: "autoscaler-killed", files: SLOW, needs: None, run: |bench| Box::pin(crashes::autoscaler(bench)) },
     Scenario { name: "stoker-away", files: SLOW, needs: None, run: |bench| Box::pin(crashes::away(bench)) },
+    Scenario {
+        name: "journal-lost-and-restored",
+        files: CALM,
+        needs: None,
+        run: |bench| Box::pin(journal::lost_and_restored(bench)),
+    },
     Scenario { name: "no-stock", files: market::NO_STOCK, needs: None, run: |bench| Box::pin(market::no_stock(bench)) },
     Scenario {
         name: "floor",
