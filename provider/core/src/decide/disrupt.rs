@@ -44,16 +44,13 @@ pub(super) fn nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     capacity_ends(pass, changes, ending);
     reclaimed::nodes(pass, changes);
     cordon::nodes(pass, changes);
-    let cautious = changes.caution().is_some();
-    if !cautious {
+    if changes.caution().is_none() {
         unhealthy::nodes(pass, changes);
         held::nodes(pass, changes);
         spot_return::back_to_spot(pass, changes);
     }
     empty(pass, changes);
-    if !cautious {
-        open_again(changes);
-    }
+    open_again(changes);
 }
 
 /// Why the machine of a record that is on its way out is ended, where that was our own decision.
