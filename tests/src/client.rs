@@ -43,11 +43,15 @@ impl Client {
     pub async fn connect(provider: SocketAddr, expander: SocketAddr) -> Result<Self, Error> {
         let connect = async |addr: SocketAddr| Endpoint::from_shared(format!("http://{addr}"))?.connect().await;
         let provider_channel = connect(provider).await?;
-        let expander_channel = connect(expander).await?;
+        Ok(Self::over(provider_channel, connect(expander).await?))
+    }
+
+    /// The same over connections of any kind.
+    pub fn over(provider_channel: Channel, expander_channel: Channel) -> Self {
         let expander = ExpanderClient::new(expander_channel.clone())
             .max_encoding_message_size(EXPANDER_LIMIT)
             .max_decoding_message_size(EXPANDER_LIMIT);
-        Ok(Self { provider: CloudProviderClient::new(provider_channel.clone()), expander, provider_channel, expander_channel })
+        Self { provider: CloudProviderClient::new(provider_channel.clone()), expander, provider_channel, expander_channel }
     }
 
     fn provider(&self) -> CloudProviderClient<Channel> {

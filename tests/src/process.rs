@@ -81,11 +81,18 @@ impl Home {
 
     /// What the simulated cloud's books say.
     pub fn books(&self) -> Books {
-        let text = std::fs::read_to_string(self.path("world.jsonl")).unwrap_or_default();
+        Books::read(&self.path("world.jsonl"))
+    }
+}
+
+impl Books {
+    /// Those that a simulated world keeps in that file.
+    pub fn read(file: &Path) -> Self {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
         // The first line is the world's own; a torn last one was never answered for.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let rows = whole.lines().skip(1).map(|line| serde_json::from_str::<StoredInstance>(line).expect("a row of the books"));
-        Books { machines: rows.map(|row| (row.key.clone(), row)).collect() }
+        Self { machines: rows.map(|row| (row.key.clone(), row)).collect() }
     }
 }
 

@@ -192,7 +192,7 @@ impl Journal {
             Some(known) => known,
             None => name(&store).await.map_err(|error| JournalError::writing(store.path(), error))?,
         };
-        Marker::write(dir, &incarnation, last).map_err(|source| marker_failed(dir, source))?;
+        leave_marker(dir, space, &incarnation, last).await?;
         space.renew();
         let memory = writer.memory().clone();
         let restored = Restored { memory, next_decision: next, mark, incarnation: incarnation.clone(), loss };
@@ -308,7 +308,7 @@ impl Journal {
         let kept = clock::keep(&mut draft.db, mark).await;
         let next = self.finish(draft, kept).await?.0.next_decision;
         let last = DecisionId(next.0.saturating_sub(1));
-        Marker::write(&self.dir, &self.incarnation, last).map_err(|source| marker_failed(&self.dir, source))
+        leave_marker(&self.dir, &self.space, &self.incarnation, last).await
     }
 
     /// Writes down a memory that moved with the wall, and where decision time stands now; and
@@ -380,7 +380,18 @@ async fn name(store: &Store) -> Result<Incarnation, StoreError> {
     Ok(minted)
 }
 
-fn marker_failed(dir: &Path, source: io::Error) -> JournalError {
-    let what = "writing the marker beside it";
-    JournalError::writing(&marker::path(dir), StoreError::Sql { what, source: source.into() })
+/// Leaves the marker beside the journal. Where the disk is full to the last byte the one of before
+/// stays: it knows an earlier decision, so it finds less missing than there may be, and nothing that
+/// is not.
+async fn leave_marker(dir: &Path, space: &Space, incarnation: &Incarnation, last: DecisionId) -> Result<(), JournalError> {
+    while let Err(source) = Marker::write(dir, incarnation, last) {
+        if source.kind() != io::ErrorKind::StorageFull {
+            let what = "writing the marker beside it";
+            return Err(JournalError::writing(&marker::path(dir), StoreError::Sql { what, source: source.into() }));
+        }
+        if !space.make().await {
+            break;
+        }
+    }
+    Ok(())
 }

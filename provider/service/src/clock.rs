@@ -7,6 +7,8 @@ use rustix::time::{ClockId, clock_gettime};
 use stoker_core::base::engine_clock::{EngineClock, JUMP, Mark, Resumed, Times, Wall};
 use tokio::sync::watch;
 
+use crate::failpoints;
+
 /// Where "now" comes from. All that waits and ages goes by its decision time, which never goes back.
 #[derive(Debug, Clone)]
 pub enum Clock {
@@ -68,6 +70,11 @@ fn boot_time() -> SignedDuration {
     SignedDuration::new(since.tv_sec, i32::try_from(since.tv_nsec).unwrap_or(0))
 }
 
+/// The wall clock, which anybody may set.
+fn wall() -> Wall {
+    Wall(Timestamp::now().saturating_add(failpoints::wall_error()).unwrap_or(Timestamp::MAX))
+}
+
 /// A clock that stands still until it is moved.
 #[derive(Debug)]
 pub struct VirtualClock {
@@ -93,7 +100,7 @@ impl VirtualClock {
 impl Clock {
     /// The machine's clocks, from now on.
     pub fn system() -> Self {
-        let (boot, wall) = (boot_time(), Wall(Timestamp::now()));
+        let (boot, wall) = (boot_time(), wall());
         let ticking = Ticking { engine: EngineClock::starting(boot, wall), ahead: ahead(boot, wall), jumped: None };
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
         let boot_id = boot_id.map(|id| id.trim().to_owned()).filter(|id| !id.is_empty());
@@ -103,7 +110,7 @@ impl Clock {
     /// Goes on from where the last process stopped; by how much all that is remembered has to move, and how long nobody watched.
     pub fn resume(&self, mark: &Mark) -> Option<Resumed> {
         let Self::System(system) = self else { return None };
-        let resumed = EngineClock::resume(mark, boot_time(), system.boot_id.as_deref(), Wall(Timestamp::now()));
+        let resumed = EngineClock::resume(mark, boot_time(), system.boot_id.as_deref(), wall());
         let mut ticking = system.ticking.lock().unwrap_or_else(PoisonError::into_inner);
         (ticking.engine, ticking.jumped) = (resumed.clock, resumed.rebase.map(|by| Jump { by, followed: true }));
         drop(ticking);
@@ -113,7 +120,7 @@ impl Clock {
     /// The time, by both clocks.
     pub fn times(&self) -> Times {
         match self {
-            Self::System(system) => system.times(boot_time(), Wall(Timestamp::now())),
+            Self::System(system) => system.times(boot_time(), wall()),
             Self::Virtual(clock) => Times::at(*clock.now.borrow()),
         }
     }

@@ -1,6 +1,7 @@
 //! Places at which a test may make the process die, and decisions that it may make wrong, so that what follows is shown and not only
 //! claimed.
 
+use jiff::SignedDuration;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::plan::Decision;
 
@@ -24,6 +25,21 @@ pub fn spoil(decision: &mut Decision, catalogue: &Catalogue) {
     let _ = (decision, catalogue);
 }
 
+/// By how many seconds the wall clock is wrong: what [`step_wall`] set. Zero without the feature `faults`.
+#[inline]
+pub fn wall_error() -> SignedDuration {
+    #[cfg(feature = "faults")]
+    return SignedDuration::from_secs(armed::WALL_ERROR.load(std::sync::atomic::Ordering::Relaxed));
+    #[cfg(not(feature = "faults"))]
+    SignedDuration::ZERO
+}
+
+/// Steps the wall clock that this process reads, as a bad time server does: from now on it is wrong by so many seconds.
+#[cfg(feature = "faults")]
+pub fn step_wall(error: i64) {
+    armed::WALL_ERROR.store(error, std::sync::atomic::Ordering::Relaxed);
+}
+
 /// Every place, in the order in which an order passes them.
 pub const POINTS: [&str; 9] = [
     "order.accepted",
@@ -40,7 +56,7 @@ pub const POINTS: [&str; 9] = [
 #[cfg(feature = "faults")]
 mod armed {
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
     use crate::failpoints::{Catalogue, Decision, POINTS};
 
@@ -54,6 +70,8 @@ mod armed {
             limits.min = limits.max + 1;
         }
     }
+
+    pub(super) static WALL_ERROR: AtomicI64 = AtomicI64::new(0);
 
     static ARMED: OnceLock<Option<(String, AtomicU32)>> = OnceLock::new();
 

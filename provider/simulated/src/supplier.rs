@@ -20,6 +20,7 @@ use stoker_sim::world::{StoredInstance, World, WorldConfig};
 
 use stoker_service::clock::Clock;
 use stoker_service::suppliers::{SIMULATED, Supplier, SupplierError};
+use tokio::sync::watch;
 
 /// Why the simulated world could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,8 @@ pub struct Simulated {
     cluster: ClusterName,
     clock: Clock,
     world: Mutex<Hosted>,
+    /// Whether calls are left without an answer.
+    hangs: watch::Sender<bool>,
 }
 
 struct Hosted {
@@ -130,7 +133,13 @@ impl Simulated {
 
     fn host(cluster: ClusterName, clock: Clock, world: World, log: Option<Log>) -> Result<Self, WorldError> {
         let name = SupplierName::new(SIMULATED)?;
-        Ok(Self { name, cluster, clock, world: Mutex::new(Hosted { world, log, unwritten: Vec::new() }) })
+        let world = Mutex::new(Hosted { world, log, unwritten: Vec::new() });
+        Ok(Self { name, cluster, clock, world, hangs: watch::Sender::new(false) })
+    }
+
+    /// Leaves calls without an answer, or answers again, those too that wait.
+    pub fn hang(&self, hangs: bool) {
+        self.hangs.send_replace(hangs);
     }
 
     /// Every machine that runs for this cluster now, and whether it has booted. What the cloud itself would know: never partial.
@@ -159,6 +168,8 @@ impl Simulated {
 
     /// Real clouds take their time; a virtual clock does not wait for them.
     async fn answer_time(&self, now: Timestamp, call: &str) {
+        // The sender lives as long as this supplier.
+        let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
         if !self.clock.is_moved_by_hand() {
             let latency = self.lock().world.answer_latency(now, call);
             tokio::time::sleep(latency).await;
