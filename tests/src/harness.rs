@@ -131,6 +131,11 @@ impl Service {
         self.running.as_ref().expect("it runs")
     }
 
+    /// Where it keeps its state.
+    pub fn state_dir(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
     /// The client.
     pub const fn client(&self) -> &Client {
         &self.client

@@ -1,10 +1,15 @@
 //! Checksums: they tell a row that was changed, or that stands in another's place.
 
 /// The checksum of a step. Its number and its base are part of it.
-pub(super) fn of_step(seq: i64, base: i64, body: &str) -> i64 {
+pub fn of_step(seq: i64, base: i64, body: &str) -> i64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&seq.to_le_bytes()).update(&base.to_le_bytes()).update(body.as_bytes());
     first(&hasher)
+}
+
+/// The hash of a policy or price book.
+pub fn of_content(body: &str) -> String {
+    blake3::hash(body.as_bytes()).to_hex().to_string()
 }
 
 /// The checksum of a row.

@@ -6,7 +6,7 @@
 
 mod backup;
 mod chain;
-mod checksum;
+pub mod checksum;
 mod clock;
 mod delta;
 mod error;

@@ -18,6 +18,7 @@ use stoker_core::state::memory::Memory;
 
 use super::AcceptedCall;
 use super::chain::{Chain, decode};
+use super::checksum;
 use super::error::{JournalError, StoreError, While as _};
 use super::readings::Readings;
 use super::row::{CallRow, DecisionRow};
@@ -228,7 +229,7 @@ async fn content<T: DeserializeOwned>(db: &mut Connection, id: i64) -> Result<T,
         .during("looking for content")?;
     let damaged = |how: &str| StoreError::Damaged { what: format!("content {id} {how}") };
     let (hash, body) = row.ok_or_else(|| damaged("is not there"))?;
-    if blake3::hash(body.as_bytes()).to_hex().as_str() != hash {
+    if checksum::of_content(&body) != hash {
         return Err(damaged("does not match its hash"));
     }
     decode(&body, || format!("content {id}"))

@@ -202,7 +202,7 @@ async fn content<T: Serialize + Sync + Send>(
         return Ok(*id);
     }
     let body = encode(value.as_ref(), what)?;
-    let hash = blake3::hash(body.as_bytes()).to_hex();
+    let hash = checksum::of_content(&body);
     let stored: Option<i64> = sqlx::query_scalar("SELECT id FROM content WHERE hash = $1")
         .bind(hash.as_str())
         .fetch_optional(&mut *db)

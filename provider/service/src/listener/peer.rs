@@ -33,6 +33,13 @@ pub struct PeerInfo {
 }
 
 impl PeerInfo {
+    /// The peer of a plaintext connection that no listener has: for requests that are handed to a
+    /// service without a network.
+    pub fn in_process(remote: SocketAddr) -> Self {
+        let (since, identities, state) = (Instant::now(), Vec::new(), Arc::default());
+        Self { connection: 0, remote, since, identities, plaintext: true, state }
+    }
+
     /// A request has proven who calls: the connection is not closed for want of proof any more.
     pub fn prove(&self) {
         self.state.prove();

@@ -31,14 +31,14 @@ const MAX_PODS: usize = 250_000;
 
 /// The expander as a service of a tonic server.
 #[derive(Debug, Clone)]
-pub(super) struct Bounded {
+pub struct Bounded {
     expander: Arc<Expander>,
     largest: usize,
 }
 
 impl Bounded {
     /// Refuses messages of more than `largest` bytes, or with more parts than make sense.
-    pub(super) fn new(expander: Expander, largest: usize) -> Self {
+    pub fn new(expander: Expander, largest: usize) -> Self {
         Self { expander: Arc::new(expander), largest }
     }
 }

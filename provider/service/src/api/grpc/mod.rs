@@ -22,3 +22,5 @@ mod shown;
 mod status;
 #[cfg(test)]
 mod tests;
+
+pub use bounded::Bounded;

@@ -234,7 +234,8 @@ fn unanswered(error: &reqwest::Error) -> AskFailed {
     AskFailed::Unreachable(innermost.to_string())
 }
 
-fn read(status: reqwest::StatusCode, body: &[u8]) -> Result<Vec<Row>, AskFailed> {
+/// What an answer of that status says.
+pub(super) fn read(status: reqwest::StatusCode, body: &[u8]) -> Result<Vec<Row>, AskFailed> {
     let envelope: Envelope = match serde_json::from_slice(body) {
         Ok(envelope) => envelope,
         // A proxy's own refusal is no JSON of Prometheus's.

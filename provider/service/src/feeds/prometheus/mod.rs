@@ -10,6 +10,7 @@ mod feed;
 mod labels;
 mod levels;
 mod metrics;
+mod offline;
 mod people;
 mod signals;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub use ask::{Asker, NoAsker};
 pub use feed::GpuFeed;
 pub use metrics::{Metrics, Series};
+pub use offline::Offline;
 pub use people::People;
 pub use signals::Signals;
 
