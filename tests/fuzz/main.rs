@@ -58,3 +58,19 @@ fn what_is_kept_is_small() {
     let bytes: u64 = files.map(|file| fs::metadata(file).unwrap().len()).sum();
     assert!(bytes < MOST_BYTES, "{bytes} bytes: run tests/fuzz.sh --merge");
 }
+
+/// Else no input would ever be accepted.
+#[test]
+fn the_tables_that_an_input_lacks_are_right() {
+    let tables = targets::prices::TABLES.map(|(name, text)| (name, text.as_bytes()));
+    let book = stoker_pricing::load(tables).unwrap();
+    assert_eq!(book.entries().count(), 2);
+}
+
+/// Else a journal would never be restored.
+#[test]
+fn the_first_journal_is_restored_with_its_nodes() {
+    let text = fs::read_to_string(kept("journal").pop().unwrap().with_file_name("seed-whole")).unwrap();
+    let memory = targets::journal::memory_of(&text).unwrap();
+    assert!(!memory.records.is_empty());
+}

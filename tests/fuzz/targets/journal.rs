@@ -84,6 +84,19 @@ pub(super) fn run(data: &[u8]) {
     });
 }
 
+/// What is restored of these rows; `None` where they are refused.
+#[cfg(not(feature = "fuzzing"))]
+pub(crate) fn memory_of(text: &str) -> Option<stoker_core::state::memory::Memory> {
+    let mut place = PLACE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Place { runtime, dir, db } = &mut *place;
+    runtime.block_on(async {
+        fill(db, text).await.expect("rows can be written");
+        let (journal, restored) = Journal::open(dir.path()).await.ok()?;
+        journal.close().await;
+        Some(restored.memory)
+    })
+}
+
 /// Makes the rows of the input all that there are; those that break a key are left out.
 async fn fill(db: &mut SqliteConnection, text: &str) -> Result<(), sqlx::Error> {
     let mut all = db.begin().await?;
