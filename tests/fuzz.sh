@@ -13,7 +13,7 @@ corpus=tests/fuzz/corpus
 target_dir=${CARGO_TARGET_DIR:-target}
 out=$target_dir/fuzz
 # Most that is kept of one target, in bytes: eight of these stay below the bound of `cargo test --test fuzz`.
-most=110000
+most=60000
 
 if [ "${1:-}" = --seeds ]; then
   exec cargo test --quiet --workspace --test fuzz -- --ignored seeds_are_written
