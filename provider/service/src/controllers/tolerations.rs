@@ -12,6 +12,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -19,14 +21,16 @@ use kube::api::{PartialObjectMeta, Patch, PatchParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
 use stoker_core::base::ids::InstanceType;
-use tokio::time::interval;
+use tokio::sync::Semaphore;
+use tokio::time::{interval, timeout};
 use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
 use crate::engine::EngineHandle;
 use crate::kube::FIELD_MANAGER;
-use crate::kube::act::{About, KubeAct, Severity};
+use crate::kube::act::{About, DEADLINE, KubeAct, Severity};
 use crate::kube::pending::PendingRow;
 use crate::publish::view::View;
 
@@ -35,8 +39,9 @@ pub const OPT_IN: &str = "stoker.dev/isolation";
 /// The annotation that says which dearer shape was opened for a pod, and what that costs.
 pub const OPENED: &str = "stoker.dev/opened-shape";
 
-/// Things said once and remembered: above it the cluster has other troubles, and nothing more is said.
-const MOST_TOLD: usize = 10_000;
+/// Pods that calls are made about at a time: a slow call keeps few others waiting, and a burst of pods
+/// leaves room for the API server's other clients.
+const AT_ONCE: usize = 16;
 
 /// Pods that no node was chosen for.
 const WAITING: &str = "spec.nodeName=,status.phase=Pending";
@@ -51,7 +56,7 @@ struct Ended;
 
 /// Follows waiting pods for ever; Events about them go out through `events`.
 pub async fn run(client: Client, engine: EngineHandle, clock: Clock, events: Arc<KubeAct>) {
-    let mut state = State { client, events, open: Names::default(), waiting: Names::default(), told: BTreeSet::new() };
+    let mut state = State::new(client, events);
     let mut tick = interval(EVERY);
     loop {
         tick.tick().await;
@@ -115,11 +120,39 @@ struct State {
     /// Namespaces that opted in.
     open: Names<PartialObjectMeta<Namespace>>,
     waiting: Names<PendingRow>,
-    /// What was said already, so that it is said once.
-    told: BTreeSet<String>,
+    /// What each waiting pod was last told, so that it is told once.
+    told: BTreeMap<String, String>,
+    /// What the log last said of each namespace with waiting pods; of no namespace under the empty name.
+    logged: BTreeMap<String, String>,
+    /// Pods that a call is made about, or waits to be made.
+    under_way: BTreeSet<String>,
+    permits: Arc<Semaphore>,
 }
 
+/// The end of the calls about a pod.
+struct Done {
+    pod: String,
+    /// The namespace whose pods may not be changed, where the API server said so.
+    forbidden: Option<String>,
+}
+
+/// Calls about a pod; each of them has a time limit.
+type Calls = BoxFuture<'static, Done>;
+
 impl State {
+    fn new(client: Client, events: Arc<KubeAct>) -> Self {
+        Self {
+            client,
+            events,
+            open: Names::default(),
+            waiting: Names::default(),
+            told: BTreeMap::new(),
+            logged: BTreeMap::new(),
+            under_way: BTreeSet::new(),
+            permits: Arc::new(Semaphore::new(AT_ONCE)),
+        }
+    }
+
     /// Until isolation is begun or ended by the policy: without it, namespaces are nobody's business.
     async fn follow(&mut self, engine: &EngineHandle, clock: &Clock) -> Result<(), Ended> {
         let isolates = isolated(&engine.view());
@@ -132,94 +165,151 @@ impl State {
         let pending = watcher::Config::default().fields(WAITING);
         let mut pods = pin!(watcher(Api::<PendingRow>::all(self.client.clone()), pending).default_backoff());
         let mut tick = interval(EVERY);
+        // Dropped unfinished where this returns: what they were about is looked at again.
+        let mut calls: FuturesUnordered<Calls> = FuturesUnordered::new();
+        self.under_way.clear();
         loop {
-            let touched = tokio::select! {
-                event = namespaces.next() => match event.ok_or(Ended)? {
-                    Ok(event) => { self.open.apply(event, ResourceExt::name_any); None }
-                    // Without these no pod gets a toleration: that must be seen.
-                    Err(error) => { self.once(&format!("namespaces cannot be watched, see manifests/isolation: {error}")); None }
-                },
+            let touched: Vec<String> = tokio::select! {
+                event = namespaces.next() => {
+                    match event.ok_or(Ended)? {
+                        Ok(event) => drop(self.open.apply(event, ResourceExt::name_any)),
+                        // Without these no pod gets a toleration: that must be seen.
+                        Err(error) => {
+                            self.log_once("", format!("namespaces cannot be watched, see manifests/isolation: {error}"));
+                        }
+                    }
+                    continue;
+                }
+                Some(done) = calls.next() => {
+                    self.ended(done);
+                    continue;
+                }
                 event = pods.next() => match event.ok_or(Ended)? {
-                    Ok(event) => self.waiting.apply(event, key),
-                    Err(error) => { debug!(%error, "the watch of pending pods broke and is restarted"); None }
+                    Ok(event) => self.waiting.apply(event, key).into_iter().collect(),
+                    Err(error) => { debug!(%error, "the watch of pending pods broke and is restarted"); continue }
                 },
                 _ = tick.tick() => {
-                    let view = Arc::clone(&engine.view());
-                    if isolated(&view) != isolates {
+                    if isolated(&engine.view()) != isolates {
                         return Ok(());
                     }
-                    let all: Vec<String> = self.waiting.known.keys().cloned().collect();
-                    for key in all {
-                        self.look_at(&key, &view, clock.times().wall.0).await;
-                    }
-                    None
+                    self.forget();
+                    self.waiting.known.keys().cloned().collect()
                 },
             };
-            if let Some(key) = touched {
-                let view = Arc::clone(&engine.view());
-                self.look_at(&key, &view, clock.times().wall.0).await;
-            }
+            let view = Arc::clone(&engine.view());
+            let now = clock.times().wall.0;
+            calls.extend(touched.iter().filter_map(|key| self.look_at(key, &view, now)));
         }
     }
 
-    /// Says something in the log, the first time.
-    fn once(&mut self, what: &str) {
-        if self.told.len() < MOST_TOLD && self.told.insert(what.to_owned()) {
+    /// Forgets what was said of pods that wait no more, and of namespaces without any that does.
+    fn forget(&mut self) {
+        let Self { told, logged, waiting: Names { known, .. }, .. } = self;
+        told.retain(|pod, _| known.contains_key(pod));
+        let namespaces: BTreeSet<&str> = known.keys().filter_map(|pod| pod.split('/').next()).collect();
+        logged.retain(|namespace, _| namespace.is_empty() || namespaces.contains(namespace.as_str()));
+    }
+
+    /// Says something of a namespace in the log, unless that was the last thing said of it.
+    fn log_once(&mut self, namespace: &str, what: String) {
+        if self.logged.get(namespace) != Some(&what) {
             warn!("{what}");
+            self.logged.insert(namespace.to_owned(), what);
         }
     }
 
-    async fn look_at(&mut self, key: &str, view: &View, now: Timestamp) {
-        if view.ready.is_err() {
-            return;
+    /// The calls that a waiting pod needs now; `None` where it needs none, or some are made already.
+    fn look_at(&mut self, key: &str, view: &View, now: Timestamp) -> Option<Calls> {
+        if view.ready.is_err() || self.under_way.contains(key) {
+            return None;
         }
-        self.tell_near_miss(key, view).await;
-        self.admit(key, view, now).await;
+        let pod = self.waiting.known.get(key)?;
+        let meta = pod.meta.clone();
+        let miss = near_miss::near_miss(pod, view).filter(|miss| self.told.get(key) != Some(miss));
+        let change = self.change(key, view, now);
+        if miss.is_none() && change.is_none() {
+            return None;
+        }
+        self.told.extend(miss.clone().map(|miss| (key.to_owned(), miss)));
+        self.under_way.insert(key.to_owned());
+        let (events, permits, pod) = (Arc::clone(&self.events), Arc::clone(&self.permits), key.to_owned());
+        Some(Box::pin(async move {
+            // Those that wait are served in order. The semaphore is never closed.
+            let _permit = permits.acquire().await;
+            if let Some(miss) = miss {
+                events.event(About::Pod(&meta), Severity::Warning, "NoSuchNode", &miss).await;
+            }
+            let forbidden = match change {
+                Some(change) => change.make(&pod).await,
+                None => None,
+            };
+            Done { pod, forbidden }
+        }))
     }
 
-    /// Tells by an Event on the pod that its selector names what no group has.
-    async fn tell_near_miss(&mut self, key: &str, view: &View) {
-        let Some(pod) = self.waiting.known.get(key) else { return };
-        let Some(miss) = near_miss::near_miss(pod, view) else { return };
-        if self.told.len() < MOST_TOLD && self.told.insert(format!("{key} {miss}")) {
-            self.events.event(About::Pod(&pod.meta), Severity::Warning, "NoSuchNode", &miss).await;
-        }
-    }
-
-    /// Gives a waiting pod the tolerations that it lacks.
-    async fn admit(&mut self, key: &str, view: &View, now: Timestamp) {
-        let Some(pod) = self.waiting.known.get(key) else { return };
-        let namespace = pod.namespace().unwrap_or_default();
+    /// The change that gives a waiting pod the tolerations that it lacks; `None` where it lacks none, or may have none.
+    fn change(&mut self, key: &str, view: &View, now: Timestamp) -> Option<Change> {
+        let pod = self.waiting.known.get(key)?;
         let lacking = patch::lacking(pod, view, now);
-        if lacking.is_empty() {
-            return;
+        if lacking.is_empty() || !self.open.whole {
+            return None;
         }
-        if !self.open.whole {
-            return;
-        }
+        let namespace = pod.namespace().unwrap_or_default();
         if !self.open.known.contains_key(&namespace) {
-            self.once(&format!(
+            let what = format!(
                 "pods in {namespace} wait for an isolated pool and get no tolerations: label the namespace {OPT_IN}=enabled"
-            ));
-            return;
+            );
+            self.log_once(&namespace, what);
+            return None;
         }
-        let api = Api::<PendingRow>::namespaced(self.client.clone(), &namespace);
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        match api.patch(&pod.name_any(), &params, &Patch::Merge(patch::patch(pod, &lacking))).await {
-            Ok(_) => {
-                let shapes: Vec<&str> = lacking.keys().map(InstanceType::as_str).collect();
-                info!(pod = key, ?shapes, "a pending pod may use these instance types");
-            }
-            // It changed or went meanwhile, and the watch tells so next.
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {}
-            Err(kube::Error::Api(status)) if status.is_forbidden() => {
-                debug!(pod = key, error = status.message, "may not add tolerations to a pending pod");
-                self.once(&format!(
-                    "Stoker may not change pods in {namespace}, so they get no tolerations: \
-                     kubectl -n {namespace} apply -f manifests/isolation"
-                ));
-            }
-            Err(error) => warn!(pod = key, %error, "cannot add tolerations to a pending pod"),
+        let api = Api::namespaced(self.client.clone(), &namespace);
+        let shapes = lacking.keys().cloned().collect();
+        Some(Change { api, name: pod.name_any(), namespace, patch: patch::patch(pod, &lacking), shapes })
+    }
+
+    /// Takes in how calls ended.
+    fn ended(&mut self, Done { pod, forbidden }: Done) {
+        self.under_way.remove(&pod);
+        if let Some(namespace) = forbidden {
+            let what = format!(
+                "Stoker may not change pods in {namespace}, so they get no tolerations: \
+                 kubectl -n {namespace} apply -f manifests/isolation"
+            );
+            self.log_once(&namespace, what);
         }
     }
 }
+
+/// A change to a waiting pod.
+struct Change {
+    api: Api<PendingRow>,
+    name: String,
+    namespace: String,
+    patch: Value,
+    /// What the pod may use by it.
+    shapes: Vec<InstanceType>,
+}
+
+impl Change {
+    /// Makes it, within [`DEADLINE`]; the namespace, where the API server does not allow it. A change that fails otherwise is tried again
+    /// when the pod is looked at next.
+    async fn make(self, pod: &str) -> Option<String> {
+        let Self { api, name, namespace, patch, shapes } = self;
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        match timeout(DEADLINE, api.patch(&name, &params, &Patch::Merge(patch))).await {
+            Ok(Ok(_)) => info!(pod, ?shapes, "a pending pod may use these instance types"),
+            // It changed or went meanwhile, and the watch tells so next.
+            Ok(Err(kube::Error::Api(status))) if status.is_conflict() || status.is_not_found() => {}
+            Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
+                debug!(pod, error = status.message, "may not add tolerations to a pending pod");
+                return Some(namespace);
+            }
+            Ok(Err(error)) => warn!(pod, %error, "cannot add tolerations to a pending pod"),
+            Err(_) => warn!(pod, "cannot add tolerations to a pending pod: no answer within {} s", DEADLINE.as_secs()),
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

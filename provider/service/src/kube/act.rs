@@ -23,7 +23,7 @@ use super::thin::NodeRow;
 use super::{FIELD_MANAGER, HELD, SCALE_DOWN_DISABLED};
 
 /// How long one request may take before it counts as failed. Every action can be repeated.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// How often an action begins again because the Node changed between reading and writing. Kubelets write every few minutes, so even a
 /// second time is rare.

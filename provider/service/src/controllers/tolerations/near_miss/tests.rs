@@ -1,38 +1,7 @@
-use std::sync::Arc;
-
 use serde_json::{Value, json};
-use stoker_core::plan::GroupLimits;
-use stoker_proto::Bytes;
 
 use super::*;
-use crate::price_tables::PriceTables;
-use crate::publish::view::GroupView;
-
-/// The groups of the built-in example: pools inference, training and dev.
-fn view() -> View {
-    let now = "2026-11-01T00:00:00Z".parse().unwrap();
-    let price_tables = PriceTables::load(None, None, now).unwrap();
-    let catalogue = Arc::new(price_tables.catalogue(price_tables.policy(None).unwrap()));
-    let mut view = View::starting(now, Arc::clone(&catalogue));
-    for group in catalogue.groups.values() {
-        let limits = GroupLimits {
-            target: 0,
-            min: 0,
-            max: 0,
-            busy: 0,
-            paid: 0,
-            free: stoker_core::plan::FreeNodes::default(),
-            listed: true,
-            next_price: None,
-            lasting_price: None,
-            supply: Vec::new(),
-            closed: None,
-        };
-        let shown = GroupView { group: Arc::clone(group), limits, instances: Vec::new(), template: Bytes::new() };
-        view.groups.insert(group.id.clone(), Arc::new(shown));
-    }
-    view
-}
+use crate::controllers::tolerations::tests::view;
 
 #[test]
 fn a_selector_that_misses_by_spelling_is_told_what_was_meant() {
