@@ -4,11 +4,8 @@ mod action_key;
 mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::ids::{LaunchKey, NodeName, ProviderId, SupplierName};
 use stoker_core::facts::snapshot::{Drained, Snapshot};
@@ -17,7 +14,6 @@ use stoker_core::plan::{Action, Note};
 use stoker_core::state::node_status::StatusUpdate;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use self::action_key::{ActionKey, NodeChange, Pods, action_key};
 use self::nodes::{Cluster, InFlightGuard, drain};
@@ -25,7 +21,7 @@ use super::status_writer::StatusWriter;
 use crate::clock::Clock;
 use crate::failpoints;
 use crate::kube::act::KubeAct;
-use crate::suppliers::Supplier;
+use crate::suppliers::LimitedSupplier;
 use stoker_journal::state_lock::StateLock;
 
 /// Launches in one call to a supplier: a failed call then makes at most so many launches unclear.
@@ -36,10 +32,6 @@ const REPEAT_AFTER: SignedDuration = SignedDuration::from_secs(5);
 
 /// So many times an action is done before it is told that it has no effect: over a minute, in which any feed shows one.
 const NO_EFFECT: u32 = 10;
-
-/// How long a supplier may take to answer: clouds answer within seconds, and a launch that is asked again under its key buys nothing
-/// twice.
-const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 
 /// What is under way, and what came of what was.
 #[derive(Debug, Clone, Default)]
@@ -78,7 +70,7 @@ struct Done {
 /// Does the actions of checked plans.
 pub struct Executor {
     clock: Clock,
-    suppliers: BTreeMap<SupplierName, (Arc<dyn Supplier>, Arc<Semaphore>)>,
+    suppliers: BTreeMap<SupplierName, (LimitedSupplier, Arc<Semaphore>)>,
     kube: Option<Cluster>,
     status_writer: Option<StatusWriter>,
     wake: Arc<Notify>,
@@ -92,11 +84,9 @@ pub struct Executor {
 
 impl Executor {
     /// An executor that talks to these suppliers, and to the cluster where there is one.
-    pub fn new(clock: Clock, suppliers: &[Arc<dyn Supplier>], kube: Option<Arc<KubeAct>>, wake: Arc<Notify>) -> Self {
-        let suppliers = suppliers
-            .iter()
-            .map(|s| (s.name().clone(), (Arc::clone(s), Arc::new(Semaphore::new(s.max_in_flight().max(1))))))
-            .collect();
+    pub fn new(clock: Clock, suppliers: &[LimitedSupplier], kube: Option<Arc<KubeAct>>, wake: Arc<Notify>) -> Self {
+        let suppliers =
+            suppliers.iter().map(|s| (s.name().clone(), (s.clone(), Arc::new(Semaphore::new(s.max_in_flight()))))).collect();
         let status_writer = kube.clone().map(|act| StatusWriter::new(act, clock.clone()));
         let kube = kube.map(Cluster::new);
         Self {
@@ -228,7 +218,7 @@ impl Executor {
             let _permit = permits.acquire().await;
             let keys: Vec<LaunchKey> = batch.iter().map(|request| request.key.clone()).collect();
             failpoints::point("launch.before");
-            let outcomes = answered("launch", supplier.launch(clock.now(), batch)).await.unwrap_or_default();
+            let outcomes = supplier.launch(clock.now(), batch).await;
             failpoints::point("launch.after");
             let mut under_way = lock(&under_way);
             for key in &keys {
@@ -258,7 +248,7 @@ impl Executor {
         self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
             failpoints::point("terminate.before");
-            let results = answered("terminate", supplier.terminate(clock.now(), ids.clone())).await.unwrap_or_default();
+            let results = supplier.terminate(clock.now(), ids.clone()).await;
             failpoints::point("terminate.after");
             for (instance, result) in results {
                 if let Err(error) = result {
@@ -293,22 +283,6 @@ impl Executor {
                 tracing::warn!(%node, %error, "changing the Node failed; retrying");
             }
         });
-    }
-}
-
-/// What a supplier answers; `None` where it gives no answer in time, or falls over. Either must not keep what was asked under way for
-/// ever: it is asked again.
-async fn answered<T>(call: &'static str, answer: impl Future<Output = T>) -> Option<T> {
-    match timeout(ANSWER_WITHIN, AssertUnwindSafe(answer).catch_unwind()).await {
-        Ok(Ok(answer)) => Some(answer),
-        Ok(Err(_)) => {
-            tracing::error!(call, "a supplier's call panicked; its outcome is unknown");
-            None
-        }
-        Err(_) => {
-            tracing::warn!(call, "no answer from the supplier within {} s", ANSWER_WITHIN.as_secs());
-            None
-        }
     }
 }
 

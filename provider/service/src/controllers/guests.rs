@@ -24,7 +24,7 @@ pub async fn run(
     let mut told: BTreeSet<(String, Option<String>)> = BTreeSet::new();
     loop {
         let known = Arc::clone(&guests.borrow_and_update());
-        metrics.guests(&by_pool(&known, &view()));
+        metrics.guests(&by_pool(&known, &view()), known.values().map(|guest| guest.node.clone()).collect());
         // A pod of the same name that comes later is another.
         told.retain(|(key, uid)| known.get(key).is_some_and(|guest| guest.meta.uid == *uid));
         for (key, guest) in known.iter() {

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{Cloud, SupplierName, ZoneId};
@@ -20,7 +22,7 @@ use crate::clock::Clock;
 use crate::feeds::probes::SeenNodes;
 use crate::kube::feed::ImagesOfNodes;
 use crate::publish::view::NotReady;
-use crate::suppliers::Supplier;
+use crate::suppliers::LimitedSupplier;
 
 /// What each supplier knows of its markets.
 pub type AllMarketFacts = BTreeMap<SupplierName, MarketFacts>;
@@ -30,15 +32,16 @@ pub const MARKETS_EVERY: SignedDuration = SignedDuration::from_mins(5);
 
 /// Asks suppliers for their markets now and then.
 pub struct MarketFeed {
-    suppliers: Vec<Arc<dyn Supplier>>,
+    suppliers: Vec<LimitedSupplier>,
     facts: watch::Sender<Arc<AllMarketFacts>>,
-    asked: Mutex<Option<Timestamp>>,
+    /// When each supplier was last asked and answered.
+    answered: Mutex<BTreeMap<SupplierName, Timestamp>>,
 }
 
 impl MarketFeed {
     /// A feed that has asked nobody yet.
-    pub fn new(suppliers: &[Arc<dyn Supplier>]) -> Arc<Self> {
-        Arc::new(Self { suppliers: suppliers.to_vec(), facts: watch::Sender::default(), asked: Mutex::new(None) })
+    pub fn new(suppliers: &[LimitedSupplier]) -> Arc<Self> {
+        Arc::new(Self { suppliers: suppliers.to_vec(), facts: watch::Sender::default(), answered: Mutex::default() })
     }
 
     /// The latest facts, followed.
@@ -46,33 +49,43 @@ impl MarketFeed {
         self.facts.subscribe()
     }
 
-    /// Asks every supplier, unless that was done less than [`MARKETS_EVERY`] ago. What a supplier that does not answer said last stands:
-    /// its quotes lapse by themselves.
-    pub async fn refresh(&self, times: Times) {
-        let mut asked = self.asked.lock().await;
-        if asked.is_some_and(|at| times.now.duration_since(at) < MARKETS_EVERY) {
-            return;
-        }
-        let mut facts = AllMarketFacts::clone(&self.facts.borrow());
-        for supplier in &self.suppliers {
-            match supplier.market_facts(times.wall).await {
+    /// Asks every supplier at once, but for those that answered less than [`MARKETS_EVERY`] ago. What a supplier said last stands while it
+    /// does not answer: its quotes lapse by themselves.
+    ///
+    /// Returns whether any answer said something new.
+    pub async fn refresh(&self, times: Times) -> bool {
+        let mut answered = self.answered.lock().await;
+        let due = |supplier: &&LimitedSupplier| {
+            answered.get(supplier.name()).is_none_or(|at| times.now.duration_since(*at) >= MARKETS_EVERY)
+        };
+        let mut asked: FuturesUnordered<_> = self
+            .suppliers
+            .iter()
+            .filter(due)
+            .map(|supplier| async move { (supplier.name(), supplier.market_facts(times.wall).await) })
+            .collect();
+        let mut any = false;
+        while let Some((supplier, answer)) = asked.next().await {
+            match answer {
                 Ok(told) => {
-                    facts.insert(supplier.name().clone(), told);
+                    answered.insert(supplier.clone(), times.now);
+                    any |= self.take(supplier, told);
                 }
                 Err(error) => tracing::warn!(%error, "querying the markets failed; keeping the last answer"),
             }
         }
-        // One that has never answered is asked again at the next occasion.
-        if facts.len() == self.suppliers.len() {
-            *asked = Some(times.now);
-        }
+        any
+    }
+
+    /// Takes in what a supplier said; whether it is new.
+    fn take(&self, supplier: &SupplierName, told: MarketFacts) -> bool {
         self.facts.send_if_modified(|last| {
-            let changed = **last != facts;
+            let changed = last.get(supplier) != Some(&told);
             if changed {
-                *last = Arc::new(facts);
+                Arc::make_mut(last).insert(supplier.clone(), told);
             }
             changed
-        });
+        })
     }
 }
 
@@ -178,21 +191,21 @@ pub type Latest = watch::Sender<Option<Arc<Observation>>>;
 
 /// One supplier's inventory.
 struct SupplierFeed {
-    supplier: Arc<dyn Supplier>,
+    supplier: LimitedSupplier,
     latest: Latest,
 }
 
 impl SupplierFeed {
     /// A feed that has not heard from its supplier yet.
-    fn new(supplier: Arc<dyn Supplier>) -> Self {
+    fn new(supplier: LimitedSupplier) -> Self {
         Self { supplier, latest: watch::Sender::new(None) }
     }
 }
 
 impl Feeds {
     /// Feeds from these suppliers, and from the cluster where there is one.
-    pub fn new(suppliers: &[Arc<dyn Supplier>], cluster: Option<ClusterFeed>) -> Self {
-        let suppliers = suppliers.iter().map(|s| SupplierFeed::new(Arc::clone(s))).collect();
+    pub fn new(suppliers: &[LimitedSupplier], cluster: Option<ClusterFeed>) -> Self {
+        let suppliers = suppliers.iter().cloned().map(SupplierFeed::new).collect();
         Self { suppliers, cluster, seen: None, demand: None, images: None, images_by: None, buffers: None }
     }
 
@@ -226,14 +239,14 @@ impl Feeds {
     }
 
     /// For each supplier, what its polling task needs: whom to ask and where to leave the answer.
-    pub fn pollers(&self) -> Vec<(Arc<dyn Supplier>, Latest)> {
-        self.suppliers.iter().map(|feed| (Arc::clone(&feed.supplier), feed.latest.clone())).collect()
+    pub fn pollers(&self) -> Vec<(LimitedSupplier, Latest)> {
+        self.suppliers.iter().map(|feed| (feed.supplier.clone(), feed.latest.clone())).collect()
     }
 
     /// Asks every supplier once.
     pub async fn poll(&self, now: Timestamp) {
         for feed in &self.suppliers {
-            ask(feed.supplier.as_ref(), &feed.latest, now).await;
+            ask(&feed.supplier, &feed.latest, now).await;
         }
     }
 
@@ -296,7 +309,7 @@ impl Feeds {
 /// nothing about what it leaves out.
 ///
 /// Returns whether the inventory changed.
-pub async fn ask(supplier: &dyn Supplier, latest: &Latest, now: Timestamp) -> bool {
+pub async fn ask(supplier: &LimitedSupplier, latest: &Latest, now: Timestamp) -> bool {
     match supplier.observe(now).await {
         Ok(seen) => latest.send_if_modified(|latest| {
             let seen = seen.happened_by(now);

@@ -4,16 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use stoker_core::base::ids::{NodeGroupId, RecordId};
+use stoker_core::base::ids::{NodeGroupId, ProviderId, RecordId};
 use stoker_core::decide::orders::DeleteRefused;
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
+use stoker_core::market::offer::CapacityType;
 use stoker_core::plan::{self, Action, JournalFault, Note};
+use stoker_core::state::disruption::DrainReason;
 use stoker_core::state::record::State;
 use tokio::sync::mpsc;
 
 use crate::kube::act::{About, KubeAct, Severity};
 use crate::publish::telemetry::{
-    DecisionKind, DeleteRefusal, Feed, Fleet, GroupGauges, Metrics, NodeState, OrderResult, OrderSource, PassResult,
+    DecisionKind, DeleteRefusal, Fleet, GroupGauges, Metrics, NodeState, OrderResult, OrderSource, PassResult, ReclaimSource,
     View as PublishedView,
 };
 use crate::publish::view::View;
@@ -85,11 +87,7 @@ impl Observer {
         let (catalogue, memory) = (Arc::clone(catalogue), Arc::clone(memory));
         let (cluster, floors) = (pass.snapshot.cluster.clone(), pass.view.accounts.floors.clone());
         self.metrics.fleet(Fleet { catalogue, memory, cluster, floors });
-        for (supplier, inventory) in &pass.snapshot.suppliers {
-            if let Some(inventory) = inventory {
-                self.metrics.feed_seen(Feed::Supplier(supplier.clone()), inventory.as_of);
-            }
-        }
+        self.count_reclaims(pass);
         for record in pass.view.memory.records.values() {
             if let State::Registered { launched_at, ready_at: Some(ready), .. } = &record.state {
                 let mut seen = self.seen();
@@ -100,6 +98,11 @@ impl Observer {
                 {
                     let took = ready.duration_since(*launched_at).try_into().unwrap_or_default();
                     self.metrics.booted(&group.pool, took);
+                    // A machine that was found without a record was not ordered by it.
+                    if record.order.is_some() {
+                        let took = ready.duration_since(record.ordered_at).try_into().unwrap_or_default();
+                        self.metrics.supplied(&group.pool, took);
+                    }
                 }
             }
         }
@@ -108,6 +111,46 @@ impl Observer {
         seen.last_pass = Some(pass.at);
         drop(seen);
         self.journal(JournalFault::Unwritable, None);
+    }
+}
+
+impl Observer {
+    /// Counts the machines whose reclaim a pass heard of, and spot machines that were gone without a word.
+    fn count_reclaims(&self, pass: &PassReport<'_>) {
+        let View { catalogue, memory, .. } = pass.view;
+        // Each series is there before its first event, or a rate would miss that.
+        for pool in &catalogue.policy.pools {
+            ReclaimSource::ALL.iter().for_each(|source| self.metrics.reclaimed(&pool.name, *source, 0));
+        }
+        let told_by = |why: &DrainReason| match why {
+            DrainReason::Reclaimed { told_by, .. } => Some(ReclaimSource::from(*told_by)),
+            _ => None,
+        };
+        for (id, disruption) in &memory.disruptions {
+            let before = pass.before.disruptions.get(id).and_then(|known| told_by(&known.why));
+            if let (Some(source), None) = (told_by(&disruption.why), before)
+                && let Some(group) = memory.records.get(id).and_then(|record| pass.view.group_of_record(record))
+            {
+                self.metrics.reclaimed(&group.pool, source, 1);
+            }
+        }
+        // Of these the reclaim was counted when it was announced.
+        let announced: BTreeSet<&ProviderId> = pass
+            .before
+            .disruptions
+            .iter()
+            .filter(|(_, disruption)| told_by(&disruption.why).is_some())
+            .filter_map(|(id, _)| pass.before.records.get(id)?.instance())
+            .collect();
+        for note in pass.notes {
+            if let Note::Lost { group, instance, market, .. } = note
+                && market.capacity_type == CapacityType::Spot
+                && !announced.contains(instance)
+                && let Some(group) = pass.view.groups.get(group)
+            {
+                self.metrics.reclaimed(&group.group.pool, ReclaimSource::Nobody, 1);
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What Stoker tells of itself: logs, a span for each call, and metrics.
 
+mod disk;
 mod fleet;
 mod labels;
 mod metrics;
@@ -14,10 +15,11 @@ use std::io::IsTerminal as _;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+pub use disk::StateDisk;
 pub use fleet::Fleet;
 pub use labels::{
     Certificate, DecisionKind, DeleteRefusal, GpuUse, LaunchResult, Method, NodeState, OfferPrice, OrderResult, OrderSource,
-    PassResult, RpcCode,
+    PassResult, ReclaimSource, RpcCode,
 };
 pub use metrics::Metrics;
 pub use published::{Feed, GroupGauges, View};

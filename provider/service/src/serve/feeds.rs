@@ -1,6 +1,7 @@
 //! The second step: starts what a pass reads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use kube::Client;
@@ -8,6 +9,7 @@ use stoker_core::policy::Policy;
 use stoker_core::policy::rules::demand::Demand;
 use stoker_core::state::memory::Memory;
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 use super::prometheus::Prometheus;
 use super::state::Setup;
@@ -16,15 +18,24 @@ use crate::clock::Clock;
 use crate::feeds::policy_watch::{PolicyWatch, warn_of_unmatched};
 use crate::feeds::probes::{ProbeMetrics, Readings, Streams};
 use crate::feeds::prometheus::People;
-use crate::feeds::{AllMarketFacts, ClusterFeed, Feeds, Inputs, MARKETS_EVERY, MarketFeed, ask};
+use crate::feeds::{AllMarketFacts, ClusterFeed, Feeds, Inputs, MarketFeed, ask};
 use crate::kube::act::KubeAct;
 use crate::kube::feed::KubeFeed;
 use crate::needs::{Given, warn_of_unmet};
 use crate::publish::observer::{self, Observer};
-use crate::suppliers::Supplier;
+use crate::publish::telemetry::{Feed, Metrics};
+use crate::suppliers::LimitedSupplier;
 
 /// How often a supplier is asked what it has.
 const INVENTORY_EVERY: SignedDuration = SignedDuration::from_secs(2);
+
+/// How often it is looked whether a supplier is to be asked for its markets: one that did not answer
+/// is asked again so soon.
+const MARKETS_LOOKED_AT_EVERY: SignedDuration = SignedDuration::from_secs(10);
+
+/// How long the start waits for the suppliers' markets. One that takes longer is asked on and on
+/// while the service runs, and keeps no listener closed meanwhile.
+const MARKETS_AT_START: Duration = Duration::from_secs(5);
 
 /// Where Events about groups go; those about nodes go where Kubernetes keeps them.
 const EVENTS_NAMESPACE: &str = "default";
@@ -66,7 +77,7 @@ pub(super) struct Started {
 pub(super) async fn start(
     setup: &Setup,
     memory: &Memory,
-    suppliers: &[Arc<dyn Supplier>],
+    suppliers: &[LimitedSupplier],
     probes_listened_for: bool,
     parts: &mut Parts,
 ) -> Result<(Sources, Started), ServeError> {
@@ -90,7 +101,9 @@ pub(super) async fn start(
     });
     let observer = Arc::new(Observer::new(parts.metrics.clone(), events));
     let markets = MarketFeed::new(suppliers);
-    markets.refresh(clock.times()).await;
+    if timeout(MARKETS_AT_START, markets.refresh(clock.times())).await.is_err() {
+        tracing::warn!("a supplier has not answered about its markets yet; starting without");
+    }
     warn_of_unmatched(&setup.policy, &setup.options.book, &markets.facts().borrow());
     let asks_prometheus = setup.options.prometheus.is_some();
     warn_of_unmet(
@@ -111,11 +124,31 @@ pub(super) async fn start(
     if !clock.is_moved_by_hand() {
         poll_suppliers(clock, &feeds, &markets, parts);
     }
+    follow_ages(&feeds, feed, &prometheus, clock, &parts.metrics);
     let (demand, people) = (prometheus.demand(), prometheus.people());
     let machines = feeds.pollers().iter().map(|(_, latest)| latest.subscribe()).collect();
     prometheus.spawn(&mut parts.inner.set, feed.cloned(), machines, &readings, &parts.inner.stop);
     let started = Started { cluster, demand, people, readings, streams, observer, buffers_served, policy_fault };
     Ok((Sources { feeds, inputs, markets, policy }, started))
+}
+
+/// Shows how old what each feed says is.
+fn follow_ages(feeds: &Feeds, kube: Option<&KubeFeed>, prometheus: &Prometheus, clock: &Clock, metrics: &Metrics) {
+    for (supplier, latest) in feeds.pollers() {
+        let newest = move || latest.borrow().as_ref().map(|seen| seen.as_of);
+        metrics.follow(Feed::Supplier(supplier.name().clone()), newest);
+    }
+    if let Some(kube) = kube.cloned() {
+        let clock = clock.clone();
+        let newest = move || {
+            let age = SignedDuration::try_from(kube.age()).unwrap_or(SignedDuration::MAX);
+            clock.now().checked_sub(age).ok()
+        };
+        metrics.follow(Feed::Kubernetes, newest);
+    }
+    if let Some(newest) = prometheus.newest() {
+        metrics.follow(Feed::Prometheus, newest);
+    }
 }
 
 fn follow_cluster(setup: &Setup, memory: &Memory, client: &Client, parts: &mut Parts) -> Cluster {
@@ -155,7 +188,7 @@ fn poll_suppliers(clock: &Clock, feeds: &Feeds, markets: &Arc<MarketFeed>, parts
         let (clock, wake) = (clock.clone(), Arc::clone(&parts.wake));
         parts.inner.run("an inventory feed", async move {
             loop {
-                if ask(supplier.as_ref(), &latest, clock.now()).await {
+                if ask(&supplier, &latest, clock.now()).await {
                     wake.notify_one();
                 }
                 clock.sleep(INVENTORY_EVERY).await;
@@ -165,9 +198,10 @@ fn poll_suppliers(clock: &Clock, feeds: &Feeds, markets: &Arc<MarketFeed>, parts
     let (clock, markets, wake) = (clock.clone(), Arc::clone(markets), Arc::clone(&parts.wake));
     parts.inner.run("the market feed", async move {
         loop {
-            markets.refresh(clock.times()).await;
-            wake.notify_one();
-            clock.sleep(MARKETS_EVERY).await;
+            if markets.refresh(clock.times()).await {
+                wake.notify_one();
+            }
+            clock.sleep(MARKETS_LOOKED_AT_EVERY).await;
         }
     });
 }

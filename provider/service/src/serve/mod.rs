@@ -26,8 +26,8 @@ pub use state::State;
 use crate::act::Executor;
 use crate::engine::{self, Engine};
 use crate::publish::Listener;
-use crate::publish::telemetry::Metrics;
-use crate::suppliers::Supplier;
+use crate::publish::telemetry::{Metrics, StateDisk};
+use crate::suppliers::{LimitedSupplier, Supplier};
 use listeners::Addresses;
 use state::Setup;
 use stoker_journal::state_lock::StateLock;
@@ -51,9 +51,14 @@ struct Parts {
 /// Says what is missing or wrong; then nothing runs.
 pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Running, ServeError> {
     let State { setup, lock, journal, restored, away } = state;
+    // From here on nobody waits for a supplier without a limit.
+    let suppliers: Vec<LimitedSupplier> = suppliers.iter().cloned().map(LimitedSupplier::new).collect();
+    let suppliers = suppliers.as_slice();
     let mut registry = Registry::default();
     let metrics = Metrics::register_by(&mut registry, setup.options.clock.clone());
     metrics.policy_taken(setup.options.clock.now());
+    let disk = StateDisk(setup.options.state_dir.clone());
+    registry.sub_registry_with_prefix("stoker").register_collector(Box::new(disk));
     let mut parts = Parts { registry, metrics, wake: Arc::default(), calls: Tasks::default(), inner: Tasks::default() };
     // Bound before anything runs, so that a port that is taken changes nothing.
     let listeners = listeners::bind(&setup, &parts.metrics).await?;
@@ -82,7 +87,7 @@ fn engine(
     (state_lock, journal, restored, away): (Arc<StateLock>, Journal, Restored, SignedDuration),
     sources: feeds::Sources,
     feeds: &feeds::Started,
-    suppliers: &[Arc<dyn Supplier>],
+    suppliers: &[LimitedSupplier],
     parts: &mut Parts,
 ) -> engine::EngineHandle {
     let feeds::Sources { feeds: facts, inputs, markets, policy } = sources;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use stoker_core::base::ids::NodeName;
 use stoker_core::facts::reading::{NodeEvent, NodeReading, Source};
@@ -50,6 +51,12 @@ impl Prometheus {
     /// What people are shown.
     pub(super) fn people(&self) -> People {
         self.people.clone()
+    }
+
+    /// Says when readings were last taken; `None` where nobody is asked for any.
+    pub(super) fn newest(&self) -> Option<impl Fn() -> Option<Timestamp> + Send + Sync + use<>> {
+        let metrics = self.asker.as_ref().map(|_| self.metrics.clone())?;
+        Some(move || metrics.last_round())
     }
 
     /// Runs it until `stop`.

@@ -22,9 +22,14 @@ use crate::feeds::prometheus::People;
 use crate::kube::feed::Guests;
 use crate::kube::feed::KubeFeed;
 use crate::publish::observer::Observer;
+use crate::publish::telemetry::{Feed, Metrics};
 
 /// A loop that has made no pass for so long is stuck: it makes one every 10 s whether or not anything happens.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(2);
+
+/// A feed whose facts are older is told of. Suppliers are asked each 2 s and Prometheus each half minute; after
+/// [`stoker_core::decide::STALE_INVENTORY`] nothing is decided by an inventory any more.
+const FEED_OLD: SignedDuration = SignedDuration::from_mins(1);
 
 /// The side port's answers.
 #[expect(clippy::too_many_arguments, reason = "each is a part of the service that it shows")]
@@ -36,6 +41,7 @@ pub(super) fn state(
     kube: Option<KubeFeed>,
     certificates: BTreeMap<&'static str, watch::Receiver<Option<String>>>,
     (demand, people): (watch::Receiver<Arc<Demand>>, People),
+    metrics: Metrics,
     clock: Clock,
     debug: bool,
 ) -> SideState {
@@ -74,6 +80,17 @@ pub(super) fn state(
                     Err(shaky) => Condition::not_ready("kubernetes", shaky.to_string()),
                 });
             }
+            // Of the watches the condition above tells more.
+            conditions.extend(metrics.feed_ages().into_iter().filter(|(feed, _)| *feed != Feed::Kubernetes).map(
+                |(feed, age)| {
+                    let name = format!("feed {feed}");
+                    if age <= FEED_OLD {
+                        Condition::good(name)
+                    } else {
+                        Condition::degraded(name, format!("no answer for {} s", age.as_secs()))
+                    }
+                },
+            ));
             for (listener, status) in &certificates {
                 let name = format!("{listener} certificate");
                 conditions.push(match status.borrow().as_ref() {

@@ -1,10 +1,14 @@
 //! Suppliers of nodes: what the executor talks to, and the only way to a cloud.
 
+mod limited;
+
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{LaunchKey, ProviderId, SupplierName};
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
+
+pub use limited::LimitedSupplier;
 
 /// What the simulated supplier is called in records, logs and the policy's explanations.
 pub const SIMULATED: &str = "simulated";
@@ -19,7 +23,7 @@ pub struct SupplierError {
     pub message: String,
 }
 
-/// Makes, lists and ends machines.
+/// Makes, lists and ends machines. The service calls it through [`LimitedSupplier`].
 ///
 /// # Guarantees an implementation gives
 /// - The same launch key never makes two machines, however often and by whomever it is asked.

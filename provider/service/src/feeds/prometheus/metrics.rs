@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -148,6 +149,13 @@ impl Metrics {
         for (state, count) in [("known", live), ("silent", silent)] {
             self.gpus.get_or_create(&[("state", state)]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+    }
+
+    /// When readings were last taken; `None` before the first time.
+    pub fn last_round(&self) -> Option<Timestamp> {
+        #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds of Unix time")]
+        let at = (self.last_round.get() * 1_000.0) as i64;
+        if at == 0 { None } else { Timestamp::from_millisecond(at).ok() }
     }
 
     /// What signals say now; one that is no more is gone from the next scrape.

@@ -6,7 +6,7 @@ mod floors;
 mod tests;
 mod verdicts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,8 +14,9 @@ use jiff::Timestamp;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 use stoker_core::base::engine_clock::Wall;
-use stoker_core::base::ids::PoolName;
+use stoker_core::base::ids::{NodeName, PoolName};
 use stoker_core::base::kinds::{QuotaUnit, Workload};
+use stoker_core::base::units::UsdPerHour;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::group::Group;
 use stoker_core::facts::snapshot::ClusterFacts;
@@ -102,8 +103,27 @@ impl Fleet {
         ready
     }
 
-    /// Writes every gauge.
-    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>, now: Timestamp) -> fmt::Result {
+    /// What the nodes cost that no GPU pod uses and one of `guests` is on, by pool. Those keep the autoscaler from removing them.
+    fn kept_by_guests(&self, nodes: &BTreeMap<&str, Node<'_>>, guests: &BTreeSet<NodeName>) -> BTreeMap<&PoolName, UsdPerHour> {
+        let mut kept: BTreeMap<_, UsdPerHour> =
+            self.catalogue.policy.pools.iter().map(|pool| (&pool.name, UsdPerHour::default())).collect();
+        for name in guests {
+            if let Some(Node { group, record, busy: Some(false), .. }) = nodes.get(name.as_str())
+                && let (Some(kept), Some(purchase)) = (kept.get_mut(&group.pool), record.purchase())
+            {
+                *kept = kept.plus(purchase.price);
+            }
+        }
+        kept
+    }
+
+    /// Writes every gauge. `guests` are the nodes that pods without GPU sit on.
+    pub(super) fn encode(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        now: Timestamp,
+        guests: &BTreeSet<NodeName>,
+    ) -> fmt::Result {
         let nodes = self.nodes();
         self.encode_nodes(encoder, &nodes)?;
         let workloads: BTreeMap<&PoolName, Workload> =
@@ -121,6 +141,13 @@ impl Fleet {
         let help = "GPUs that are paid for: busy where GPU pods are on their node, idle where none is, unknown where that is \
                     not known, away while their node has not joined or is leaving";
         gauges(encoder, "gpus", help, None, gpus)?;
+        if self.cluster.is_some() {
+            let kept = self.kept_by_guests(&nodes, guests);
+            let kept = kept.iter().map(|(pool, rate)| ([("pool", pool.to_string())], dollars(*rate)));
+            let help = "Cost of nodes that no GPU pod uses and that a pod without a GPU request keeps, in US dollars per hour";
+            let per_hour = Unit::Other("usd_per_hour".to_owned());
+            gauges(encoder, "pods_without_gpu", help, Some(&per_hour), kept)?;
+        }
         self.encode_verdicts(encoder)?;
         self.encode_floors(encoder)?;
         self.encode_quotas(encoder, now)?;

@@ -1,6 +1,7 @@
 //! The values that metric labels may take: closed sets, so that no client can make new time series.
 
 use stoker_core::facts::supply::{LaunchOutcome, RefusalKind};
+use stoker_core::market::interruption::NoticeSource;
 use stoker_core::state::record::State;
 
 macro_rules! label {
@@ -19,6 +20,26 @@ macro_rules! label {
             }
         }
     };
+}
+
+label!(/// Who announced that the cloud reclaims a machine.
+    ReclaimSource {
+        /// The supplier.
+        Supplier = "supplier",
+        /// The probe on it.
+        Probe = "probe",
+        /// Nobody: it was gone.
+        Nobody = "nobody",
+    }
+);
+
+impl From<NoticeSource> for ReclaimSource {
+    fn from(source: NoticeSource) -> Self {
+        match source {
+            NoticeSource::Supplier => Self::Supplier,
+            NoticeSource::Probe => Self::Probe,
+        }
+    }
 }
 
 label!(/// How a call ended. The gRPC codes in lower case.

@@ -1,23 +1,24 @@
 //! What is counted and timed as it happens, and the one way to do it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
-use stoker_core::base::ids::PoolName;
+use stoker_core::base::ids::{NodeName, PoolName};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::plan::JournalFault;
 
 use super::fleet::Fleet;
 use super::labels::{
-    Certificate, DecisionKind, DeleteRefusal, LaunchResult, Method, OrderResult, OrderSource, PassResult, RpcCode,
+    Certificate, DecisionKind, DeleteRefusal, LaunchResult, Method, OrderResult, OrderSource, PassResult, ReclaimSource,
+    RpcCode,
 };
 use super::published::{Feed, Published, View};
 use crate::clock::Clock;
@@ -42,6 +43,11 @@ fn boot_buckets() -> Histogram {
     Histogram::new([15.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0, 450.0, 600.0, 900.0, 1_800.0])
 }
 
+/// From a machine that boots at once to an order that waits for stock for hours.
+fn supply_buckets() -> Histogram {
+    Histogram::new([30.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0, 450.0, 600.0, 900.0, 1_800.0, 3_600.0, 7_200.0])
+}
+
 /// Every metric. A clone counts into the same ones.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -56,6 +62,8 @@ pub struct Metrics {
     orders: Counters<2>,
     deletes_refused: Counters<1>,
     boot_duration: Histograms<[(&'static str, String); 1]>,
+    supply_duration: Histograms<[(&'static str, String); 1]>,
+    reclaims: Family<[(&'static str, String); 2], Counter>,
     guests: Family<[(&'static str, String); 1], Gauge>,
     policy_reloads: Counters<1>,
     without_effect: Gauge,
@@ -87,6 +95,8 @@ impl Metrics {
             orders: Family::default(),
             deletes_refused: Family::default(),
             boot_duration: Family::new_with_constructor(boot_buckets),
+            supply_duration: Family::new_with_constructor(supply_buckets),
+            reclaims: Family::default(),
             guests: Family::default(),
             policy_reloads: Family::default(),
             without_effect: Gauge::default(),
@@ -139,6 +149,18 @@ impl Metrics {
             "node_boot_duration",
             "Time from the launch of a machine until its Node was Ready, by pool",
             &self.boot_duration,
+        );
+        seconds(
+            registry,
+            "node_supply_duration",
+            "Time from the order of a node until it was Ready, by pool: the search for stock and the boot",
+            &self.supply_duration,
+        );
+        plain(
+            registry,
+            "reclaims",
+            "Machines that the cloud reclaimed, by pool and by who announced it; `nobody` for spot machines that were gone",
+            &self.reclaims,
         );
         plain(registry, "pods_without_gpu", "Pods without a GPU request on GPU nodes, by pool", &self.guests);
         plain(registry, "policy_reloads", "Policy files read, by whether they were accepted", &self.policy_reloads);
@@ -259,8 +281,21 @@ impl Metrics {
         self.boot_duration.get_or_create(&[("pool", pool.to_string())]).observe(took.as_secs_f64());
     }
 
-    /// So many pods without GPU sit on the nodes of each pool; a pool that is not among them is gone from the next scrape.
-    pub fn guests(&self, by_pool: &BTreeMap<PoolName, u32>) {
+    /// An ordered node of `pool` was Ready for the first time, so long after its order.
+    pub fn supplied(&self, pool: &PoolName, took: Duration) {
+        self.supply_duration.get_or_create(&[("pool", pool.to_string())]).observe(took.as_secs_f64());
+    }
+
+    /// So many machines of `pool` were reclaimed.
+    pub fn reclaimed(&self, pool: &PoolName, source: ReclaimSource, machines: u64) {
+        let labels = [("pool", pool.to_string()), ("source", source.as_str().to_owned())];
+        self.reclaims.get_or_create(&labels).inc_by(machines);
+    }
+
+    /// So many pods without GPU sit on the nodes of each pool; a pool that is not among them is gone from the next scrape. `nodes` are those
+    /// that they sit on.
+    pub fn guests(&self, by_pool: &BTreeMap<PoolName, u32>, nodes: BTreeSet<NodeName>) {
+        self.published.guests(nodes);
         self.guests.clear();
         for (pool, pods) in by_pool {
             self.guests.get_or_create(&[("pool", pool.to_string())]).set(i64::from(*pods));
@@ -299,9 +334,14 @@ impl Metrics {
         }
     }
 
-    /// A feed told what was true at `as_of`; its age counts from then.
-    pub fn feed_seen(&self, feed: Feed, as_of: Timestamp) {
-        self.published.feed_seen(feed, as_of);
+    /// Shows the age of a feed from now on: `newest` says when its newest facts were true, `None` before the first.
+    pub fn follow(&self, feed: Feed, newest: impl Fn() -> Option<Timestamp> + Send + Sync + 'static) {
+        self.published.follow(feed, newest);
+    }
+
+    /// How old the newest facts of each feed are; of one without facts, how long ago the process began.
+    pub fn feed_ages(&self) -> Vec<(Feed, SignedDuration)> {
+        self.published.feed_ages()
     }
 
     /// Replaces the gauges of groups, nodes and spending all at once: what is not in `view` is gone from the next scrape.

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
-use stoker_core::base::ids::{NodeGroupId, PoolName, SupplierName};
+use stoker_core::base::ids::{NodeGroupId, NodeName, PoolName, SupplierName};
 use stoker_core::base::units::{MICROS_PER_USD, UsdPerHour};
 use stoker_core::limits::budget::Budget;
 use stoker_core::market::offer::CapacityType;
@@ -56,10 +56,8 @@ pub struct GroupGauges {
 pub enum Feed {
     /// Nodes and pods.
     Kubernetes,
-    /// Price tables and live quotes.
-    Prices,
-    /// Readings of the node probes.
-    Probes,
+    /// Readings of GPUs from Prometheus.
+    Prometheus,
     /// A supplier's inventory.
     Supplier(SupplierName),
 }
@@ -68,10 +66,19 @@ impl fmt::Display for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kubernetes => f.pad("kubernetes"),
-            Self::Prices => f.pad("prices"),
-            Self::Probes => f.pad("probes"),
+            Self::Prometheus => f.pad("prometheus"),
             Self::Supplier(name) => write!(f, "supplier/{name}"),
         }
+    }
+}
+
+/// Says when the newest facts of a feed were true; `None` before the first.
+#[derive(Clone)]
+struct NewestFacts(Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>);
+
+impl fmt::Debug for NewestFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.0)().fmt(f)
     }
 }
 
@@ -80,6 +87,8 @@ impl fmt::Display for Feed {
 pub(super) struct Published {
     /// What ages are told by.
     clock: Clock,
+    /// When the process began: a feed without facts is as old.
+    began: Timestamp,
     shown: Arc<Mutex<Shown>>,
 }
 
@@ -87,12 +96,13 @@ pub(super) struct Published {
 struct Shown {
     view: Arc<View>,
     fleet: Option<Fleet>,
-    feeds: BTreeMap<Feed, Timestamp>,
+    feeds: BTreeMap<Feed, NewestFacts>,
+    guests: Arc<BTreeSet<NodeName>>,
 }
 
 impl Published {
     pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, shown: Arc::default() }
+        Self { began: clock.now(), clock, shown: Arc::default() }
     }
 
     pub(super) fn replace(&self, view: View) {
@@ -103,8 +113,19 @@ impl Published {
         self.lock().fleet = Some(fleet);
     }
 
-    pub(super) fn feed_seen(&self, feed: Feed, as_of: Timestamp) {
-        self.lock().feeds.insert(feed, as_of);
+    pub(super) fn follow(&self, feed: Feed, newest: impl Fn() -> Option<Timestamp> + Send + Sync + 'static) {
+        self.lock().feeds.insert(feed, NewestFacts(Arc::new(newest)));
+    }
+
+    /// How old the newest facts of each feed are.
+    pub(super) fn feed_ages(&self) -> Vec<(Feed, SignedDuration)> {
+        let (feeds, now) = (self.lock().feeds.clone(), self.clock.now());
+        let age = |newest: &NewestFacts| now.duration_since((newest.0)().unwrap_or(self.began)).max(SignedDuration::ZERO);
+        feeds.iter().map(|(feed, newest)| (feed.clone(), age(newest))).collect()
+    }
+
+    pub(super) fn guests(&self, nodes: BTreeSet<NodeName>) {
+        self.lock().guests = Arc::new(nodes);
     }
 
     fn lock(&self) -> MutexGuard<'_, Shown> {
@@ -115,13 +136,13 @@ impl Published {
 impl Collector for Published {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         // Copied out: a slow scrape must not hold up the loop.
-        let (view, fleet, feeds) = {
+        let (view, fleet, guests) = {
             let shown = self.lock();
-            (Arc::clone(&shown.view), shown.fleet.clone(), shown.feeds.clone())
+            (Arc::clone(&shown.view), shown.fleet.clone(), Arc::clone(&shown.guests))
         };
         let now = self.clock.now();
         if let Some(fleet) = fleet {
-            fleet.encode(&mut encoder, now)?;
+            fleet.encode(&mut encoder, now, &guests)?;
         }
         let groups = |of: fn(&GroupGauges) -> u32| {
             view.groups
@@ -185,12 +206,11 @@ impl Collector for Published {
         let unused = view.unused.iter().map(|(name, rate)| ([("commitment", name.clone())], dollars(*rate)));
         let help = "Cost of the unused part of a commitment, in US dollars per hour";
         gauges(&mut encoder, "commitment_unused", help, Some(&per_hour), unused)?;
-        let ages =
-            feeds.iter().map(|(feed, as_of)| ([("feed", feed.to_string())], now.duration_since(*as_of).as_secs_f64().max(0.0)));
+        let ages = self.feed_ages().into_iter().map(|(feed, age)| ([("feed", feed.to_string())], age.as_secs_f64()));
         gauges(
             &mut encoder,
             "feed_age",
-            "Age of the newest facts of a feed; absent for a feed that never reported",
+            "Age of the newest facts of a feed; of one that has not reported yet, the time since the start",
             Some(&Unit::Seconds),
             ages,
         )
@@ -213,7 +233,11 @@ pub(super) fn gauges<const N: usize, V: EncodeGaugeValue>(
     let help = format!("{help}.");
     let mut metric = encoder.encode_descriptor(name, &help, unit, MetricType::Gauge)?;
     for (labels, value) in series {
-        metric.encode_family(&labels)?.encode_gauge(&value)?;
+        if labels.is_empty() {
+            metric.encode_gauge(&value)?;
+        } else {
+            metric.encode_family(&labels)?.encode_gauge(&value)?;
+        }
     }
     Ok(())
 }

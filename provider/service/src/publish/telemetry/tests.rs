@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use super::*;
+use crate::clock::{Clock, VirtualClock};
 
 fn metrics() -> (Metrics, Registry) {
     let mut registry = Registry::default();
@@ -174,10 +176,33 @@ fn published_gauges_follow_the_view() {
 fn the_age_of_a_feed_grows_by_itself() {
     let (metrics, registry) = metrics();
     let simulated = SupplierName::new("simulated").unwrap();
-    metrics.feed_seen(Feed::Supplier(simulated), Timestamp::now() - SignedDuration::from_secs(90));
+    let seen = Timestamp::now() - SignedDuration::from_secs(90);
+    metrics.follow(Feed::Supplier(simulated), move || Some(seen));
     let age = value(&registry, "stoker_feed_age_seconds{feed=\"supplier/simulated\"}").unwrap();
     assert!((90.0..300.0).contains(&age), "{age}");
     assert!(!text(&registry).contains("kubernetes"));
+}
+
+#[test]
+fn a_feed_that_never_reports_is_as_old_as_the_process() {
+    let start: Timestamp = "2026-11-01T00:00:00Z".parse().unwrap();
+    let clock = VirtualClock::new(start);
+    let mut registry = Registry::default();
+    let metrics = Metrics::register_by(&mut registry, Clock::Virtual(std::sync::Arc::clone(&clock)));
+    metrics.follow(Feed::Prometheus, || None);
+    clock.advance_to(start + SignedDuration::from_mins(3));
+    assert_eq!(value(&registry, "stoker_feed_age_seconds{feed=\"prometheus\"}"), Some(180.0));
+}
+
+#[test]
+fn the_disk_of_the_state_directory_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(StateDisk(dir.path().to_owned())));
+    let (size, free) = (value(&registry, "state_disk_size_bytes").unwrap(), value(&registry, "state_disk_free_bytes").unwrap());
+    assert!(size > 0.0 && (0.0..=size).contains(&free), "{free} of {size}");
+    dir.close().unwrap();
+    assert_eq!(value(&registry, "state_disk_size_bytes"), None, "of one that is gone nothing is known");
 }
 
 /// Something of every metric that is not the fleet's.
@@ -195,8 +220,10 @@ pub(super) fn everything(metrics: &Metrics) {
     metrics.certificate(Certificate::Provider, Some("2027-01-01T00:00:00Z".parse().unwrap()), false);
     metrics.handshakes_refused().inc();
     metrics.connections_refused().inc();
-    metrics.feed_seen(Feed::Kubernetes, Timestamp::now());
-    metrics.guests(&[(pool, 1)].into());
+    metrics.follow(Feed::Kubernetes, || Some(Timestamp::now()));
+    metrics.supplied(&pool, Duration::from_secs(100));
+    metrics.reclaimed(&pool, ReclaimSource::Probe, 1);
+    metrics.guests(&[(pool, 1)].into(), BTreeSet::new());
     metrics.publish(view());
 }
 
@@ -217,6 +244,8 @@ fn names_help_and_units_are_in_order() {
         ("stoker_orders_total{source=\"autoscaler\",result=\"accepted\"}", 1.0),
         ("stoker_deletes_refused_total{reason=\"busy\"}", 1.0),
         ("stoker_node_boot_duration_seconds_bucket{le=\"120.0\",pool=\"inference\"}", 1.0),
+        ("stoker_node_supply_duration_seconds_bucket{le=\"120.0\",pool=\"inference\"}", 1.0),
+        ("stoker_reclaims_total{pool=\"inference\",source=\"probe\"}", 1.0),
         ("stoker_policy_reloads_total{result=\"fault\"}", 1.0),
         ("stoker_policy_faults", 2.0),
         ("stoker_policy_last_load_timestamp_seconds", 1_767_225_600.0),

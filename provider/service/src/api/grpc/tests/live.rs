@@ -35,7 +35,7 @@ use crate::kube::act::KubeAct;
 use crate::listener::{Listener, Security};
 use crate::publish::observer::Observer;
 use crate::publish::telemetry::Metrics;
-use crate::suppliers::{Supplier, SupplierError};
+use crate::suppliers::{LimitedSupplier, Supplier, SupplierError};
 use stoker_journal::Journal;
 use stoker_journal::state_lock::StateLock;
 
@@ -114,6 +114,7 @@ struct Live {
     addr: std::net::SocketAddr,
     stop: CancellationToken,
     observer: Arc<Observer>,
+    registry: Registry,
     dir: tempfile::TempDir,
     _policy: watch::Sender<Arc<Policy>>,
 }
@@ -142,12 +143,13 @@ impl Live {
             machines: Mutex::default(),
         };
         let supplier = Arc::new(told);
-        let suppliers = vec![Arc::clone(&supplier) as Arc<dyn Supplier>];
+        let suppliers = vec![LimitedSupplier::new(Arc::<Told>::clone(&supplier))];
         let (journal, restored) = Journal::open(&state).await.unwrap();
         let (sender, policy) = watch::channel(Arc::new(policy()));
         let (markets, wake) = (MarketFeed::new(&suppliers), Arc::new(Notify::new()));
         markets.refresh(Times::at(now())).await;
-        let metrics = Metrics::register(&mut Registry::default());
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
         let observer = Arc::new(Observer::new(metrics.clone(), None));
         let engine = Engine::new(Parts {
             clock: Clock::Virtual(Arc::clone(&clock)),
@@ -169,7 +171,7 @@ impl Live {
         let addr = listener.local_addr().unwrap();
         tokio::spawn(serve_provider(listener, handle.clone(), None, Arc::from([]), metrics, stop.clone()));
         let client = connect(addr);
-        Self { supplier, clock, engine: handle, client, addr, stop, observer, dir, _policy: sender }
+        Self { supplier, clock, engine: handle, client, addr, stop, observer, registry, dir, _policy: sender }
     }
 
     /// Started, settled and refreshed.
@@ -183,6 +185,13 @@ impl Live {
     async fn settle(&self, later: SignedDuration) {
         self.clock.advance_to(crate::clock::Clock::Virtual(Arc::clone(&self.clock)).now() + later);
         self.engine.settle().await;
+    }
+
+    /// A series of the metrics.
+    fn metric(&self, series: &str) -> Option<f64> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
     }
 
     async fn increase(&mut self, id: &str, delta: i32) -> Result<(), Status> {
@@ -431,6 +440,23 @@ fn one_node() -> (watch::Sender<Option<Arc<ClusterFacts>>>, ClusterFeed, Arc<Kub
     (nodes, ClusterFeed { facts, healthy: Box::new(|| true) }, Arc::new(KubeAct::new(&client, "default")), asked)
 }
 
+/// That cluster once the machine's node has joined, with these GPU pods on it.
+fn with_node(machine: &str, pods: &[&str]) -> Option<Arc<ClusterFacts>> {
+    let name = NodeName::new("n-0").unwrap();
+    let node = NodeFacts {
+        name: name.clone(),
+        provider_id: Some(ProviderId::new(machine).unwrap()),
+        group: None,
+        created_at: now(),
+        ready_since: Some(now()),
+        gpu_pods: pods.iter().map(ToString::to_string).collect(),
+        scale_down_disabled: Hold::None,
+        cordon: Cordon::None,
+        shown: None,
+    };
+    Some(Arc::new(ClusterFacts { nodes: [(name, Arc::new(node))].into() }))
+}
+
 #[tokio::test]
 async fn a_node_at_work_is_held_while_nothing_can_be_written_and_the_next_decision_says_so() {
     let (nodes, feed, act, asked) = one_node();
@@ -440,21 +466,7 @@ async fn a_node_at_work_is_held_while_nothing_can_be_written_and_the_next_decisi
     live.increase(ONE_A, 1).await.unwrap();
     live.settle(SignedDuration::from_secs(5)).await;
     let machine = live.instances(ONE_A).await.remove(0).0;
-    let name = NodeName::new("n-0").unwrap();
-    let facts = |pods: &[&str]| {
-        let node = NodeFacts {
-            name: name.clone(),
-            provider_id: Some(ProviderId::new(&machine).unwrap()),
-            group: None,
-            created_at: now(),
-            ready_since: Some(now()),
-            gpu_pods: pods.iter().map(ToString::to_string).collect(),
-            scale_down_disabled: Hold::None,
-            cordon: Cordon::None,
-            shown: None,
-        };
-        Some(Arc::new(ClusterFacts { nodes: [(name.clone(), Arc::new(node))].into() }))
-    };
+    let facts = |pods: &[&str]| with_node(&machine, pods);
     nodes.send_replace(facts(&[]));
     live.settle(SignedDuration::from_secs(60)).await;
     asked.lock().unwrap().clear();
@@ -470,4 +482,39 @@ async fn a_node_at_work_is_held_while_nothing_can_be_written_and_the_next_decisi
     let notes: Vec<String> =
         reader.decisions_of_node("n-0").await.unwrap().iter().flat_map(|d| &d.notes).map(ToString::to_string).collect();
     assert!(notes.iter().any(|note| note.contains("held meanwhile: n-0")), "{notes:?}");
+}
+
+#[tokio::test]
+async fn the_time_from_order_to_ready_and_reclaims_are_counted() {
+    let (nodes, feed, act, _) = one_node();
+    let mut live = Live::start_in(Some((feed, act))).await;
+    live.engine.settle().await;
+    live.client.refresh(RefreshRequest {}).await.unwrap();
+    let pool = ONE_A.split('.').next().unwrap();
+    let reclaimed = |live: &Live| {
+        let of = |source: &str| live.metric(&format!("stoker_reclaims_total{{pool=\"{pool}\",source=\"{source}\"}}"));
+        ["supplier", "probe", "nobody"].map(of)
+    };
+    let supplied = format!("stoker_node_supply_duration_seconds_count{{pool=\"{pool}\"}}");
+    assert_eq!(reclaimed(&live), [Some(0.0); 3], "there from the start");
+    live.increase(ONE_A, 1).await.unwrap();
+    live.settle(SignedDuration::from_secs(5)).await;
+    let machine = live.instances(ONE_A).await.remove(0).0;
+    assert_eq!(live.metric(&supplied), None, "it has not joined");
+    nodes.send_replace(with_node(&machine, &["ml/train"]));
+    live.settle(SignedDuration::from_secs(60)).await;
+    assert_eq!(live.metric(&supplied), Some(1.0));
+    let at = now() + SignedDuration::from_mins(5);
+    for made in live.supplier.machines().values_mut() {
+        *made = Arc::new(Instance { state: InstanceState::Reclaiming { at }, ..Instance::clone(made) });
+    }
+    for _ in 0..3 {
+        live.settle(SignedDuration::from_secs(5)).await;
+    }
+    let once = [Some(1.0), Some(0.0), Some(0.0)];
+    assert_eq!(reclaimed(&live), once, "once, however many passes see it");
+    live.supplier.machines().clear();
+    nodes.send_replace(Some(Arc::default()));
+    live.settle(SignedDuration::from_secs(5)).await;
+    assert_eq!(reclaimed(&live), once, "nor again when it is gone");
 }

@@ -19,7 +19,7 @@ use stoker_core::state::node_verdict::Verdict;
 use stoker_core::state::record::{PodsSeen, Purchase};
 
 use super::*;
-use crate::publish::telemetry::Metrics;
+use crate::publish::telemetry::{Metrics, StateDisk};
 
 const GROUP: &str = "infer.g6-12xlarge.use1-az1";
 
@@ -244,6 +244,32 @@ fn verdicts_are_counted_by_pool_and_what_held_nodes_cost() {
     assert!(!blind.contains("stoker_verdict_nodes") && !blind.contains("stoker_held_usd_per_hour"), "{blind}");
 }
 
+#[test]
+fn what_pods_without_gpu_keep_is_told_in_dollars() {
+    let now = Timestamp::now();
+    let records = [0, 1, 2].map(|number| (RecordId(number), joined(number, now, true)));
+    let nodes = [facts(0, now, &[]), facts(1, now, &["ml/train"]), facts(2, now, &[])].map(|facts| (facts.name.clone(), facts));
+    let fleet = Fleet {
+        catalogue: catalogue(now),
+        memory: Arc::new(Memory { records: records.into(), ..Memory::default() }),
+        cluster: Some(Arc::new(ClusterFacts { nodes: nodes.into() })),
+        floors: Vec::new(),
+    };
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    metrics.fleet(fleet);
+    let kept = || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        value(&text, "stoker_pods_without_gpu_usd_per_hour{pool=\"infer\"}")
+    };
+    assert_eq!(kept(), Some(0.0));
+    // The second is busy with a GPU pod, too: it would stay without them.
+    let on = ["node-0", "node-1"].map(|name| NodeName::new(name).unwrap());
+    metrics.guests(&[(PoolName::new("infer").unwrap(), 2)].into(), on.into());
+    assert_eq!(kept(), Some(4.0));
+}
+
 /// A row of the page for each metric of a scrape: its labels are those of its first series.
 fn rows(text: &str) -> String {
     let mut rows = String::new();
@@ -273,6 +299,7 @@ fn the_page_of_metrics_has_all_that_a_scrape_shows() {
     let now = Timestamp::now();
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
+    registry.sub_registry_with_prefix("stoker").register_collector(Box::new(StateDisk(env!("CARGO_MANIFEST_DIR").into())));
     crate::publish::telemetry::tests::everything(&metrics);
     crate::feeds::probes::ProbeMetrics::register(&mut registry);
     let levels = [
