@@ -72,6 +72,8 @@ thresholds! {
     utilization_low_for: SignedDuration = "TIME" by span => low_for,
     /// A pool's mean utilization of a day is low below this [default: 30%]
     utilization_low_day: Percent = "PERCENT" by share => low_day,
+    /// A pool should grow above this, except for training and batch [default: 85%]
+    utilization_busy: Percent = "PERCENT" by share => busy,
     /// A pool's GPUs are saturated above this, except for training and batch [default: 95%]
     utilization_high: Percent = "PERCENT" by share => high,
     /// ... for this long [default: 1h]

@@ -1,6 +1,7 @@
 //! The alerts. Each says what is the matter with its figures, and in `description` what it means and what to do.
 
 use jiff::SignedDuration;
+use stoker_core::decide::STALE_INVENTORY;
 use stoker_core::facts::reading::XidClass;
 use stoker_core::market::price::{LIVE_QUOTE_LIFE, SPOT_QUOTE_LIFE};
 
@@ -43,12 +44,14 @@ pub(super) fn alerts(thresholds: &Thresholds) -> Vec<Rule> {
     alerts.extend(health_of_gpus(thresholds));
     alerts.extend(money(thresholds));
     alerts.extend(supply(thresholds));
+    alerts.extend(stoker_itself(thresholds));
     alerts
 }
 
 fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
-    let Thresholds { idle_below, idle_for, low, low_for, low_day, high, high_for, memory, training_sm, idle_hours, .. } =
-        thresholds;
+    let Thresholds {
+        idle_below, idle_for, low, low_for, low_day, busy, high, high_for, memory, training_sm, idle_hours, ..
+    } = thresholds;
     let (low, low_day, high) = (low.0, low_day.0, high.0);
     let measured = half_a_day();
     vec![
@@ -116,6 +119,20 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
              GPUs (gpu.models, instanceTypes), or share them (sharing:). stoker offers shows what each would cost.",
         ),
         alert(
+            "StokerGpuUtilizationHigh",
+            Severity::Info,
+            format!("avg_over_time({POOL_UTILIZATION}{{workload!~\"training|batch\"}}[5m]) > {}", busy.0),
+            STEADY,
+            format!(
+                "GPUs of pool {{{{ $labels.pool }}}} have been above {}% for {}: {{{{ $value | printf \"%.0f\" }}}}%",
+                busy.0,
+                promql_time(STEADY)
+            ),
+            "A node takes minutes to come, and a burst fills what is left before that. Serving at 60 to 80% leaves room: add replicas now \
+             (the autoscaler then orders nodes), let the replicas follow a demand signal, or keep warm nodes (warmFloor: of the pool). \
+             stoker plan --pool POOL --count 1 shows whether the pool can grow.",
+        ),
+        alert(
             "StokerGpuSaturated",
             Severity::Warning,
             // Training and batch are meant to be so: their GPUs are paid to be full.
@@ -137,6 +154,17 @@ fn use_of_gpus(thresholds: &Thresholds) -> Vec<Rule> {
             "Little is left before out-of-memory errors. Servers that reserve memory ahead (vLLM takes 90% by default) \
              always look like this: raise --memory-high for them. Otherwise smaller batches or context, more GPUs for a \
              model, or a GPU with more memory: stoker fit tells which hold the model.",
+        ),
+        alert(
+            "StokerPodsWithoutGpu",
+            Severity::Info,
+            "max by (pool) (stoker_pods_without_gpu) > 0",
+            SignedDuration::from_mins(30),
+            "Pods that request no GPU on GPU nodes of pool {{ $labels.pool }}: {{ $value }}",
+            "They take CPU and memory from GPU pods, and keep the autoscaler from removing a node that nothing else uses; \
+             stoker_pods_without_gpu_usd_per_hour says what such nodes cost. stoker groups lists the pods, and each has an Event \
+             NoGpuOnGpuNode. Remove their toleration of GPU nodes, or give them nodes of their own by a nodeSelector. Pods of DaemonSets \
+             and of kube-system are not counted.",
         ),
         alert(
             "StokerTrainingSmLow",
@@ -351,6 +379,12 @@ fn supply(thresholds: &Thresholds) -> Vec<Rule> {
             "Growth stops when it is full. Ask the cloud for more now: it takes days. Then write the new limit under quotas: in the policy. \
              stoker plan shows what a higher limit would gain; meanwhile other regions or models widen supply.",
         ),
+    ]
+}
+
+/// What is the matter with Stoker itself and with what it hears.
+fn stoker_itself(thresholds: &Thresholds) -> Vec<Rule> {
+    vec![
         alert(
             "StokerConsistencyCheckFailed",
             Severity::Critical,
@@ -384,6 +418,80 @@ fn supply(thresholds: &Thresholds) -> Vec<Rule> {
             "Stoker has not been seen for 5 minutes: no node is bought, and no other alert about GPUs can fire",
             "Either Stoker is down or Prometheus does not find it. kubectl -n stoker get pods, then its log; if it runs, the ServiceMonitor or \
              PodMonitor of manifests/monitoring, and the labels by which your Prometheus selects monitors.",
+        ),
+        alert(
+            "StokerPassesFailing",
+            Severity::Critical,
+            "sum(increase(stoker_passes_total{result=\"done\"}[2m])) == 0",
+            SignedDuration::from_mins(1),
+            "Stoker has made no sound decision for 2 minutes",
+            "It makes one every 10 s. stoker_passes_total tells which kind: refused, the consistency check found a fault \
+             (StokerConsistencyCheckFailed names the pool); failed, the journal cannot be written (StokerJournalFault); neither, something \
+             that every decision needs is missing, and /readyz names it: a supplier that does not answer, or a broken watch of the cluster. \
+             Meanwhile nodes that are there keep running. Orders wait or are refused.",
+        ),
+        alert(
+            "StokerFeedOld",
+            Severity::Critical,
+            format!("max by (feed) (stoker_feed_age_seconds) > {}", STALE_INVENTORY.as_secs()),
+            SignedDuration::from_mins(1),
+            "Stoker has heard nothing new from {{ $labels.feed }} for {{ $value | humanizeDuration }}",
+            "It asks on and on, and no restart is needed once there is an answer. The log says what goes wrong. supplier: nothing is bought \
+             or ended there; see the cloud's status page, the credentials and the network. kubernetes: it is unknown which nodes are in use, so \
+             none is ended; see the API server and Stoker's rights. prometheus: levels of GPUs become unknown, which ends no node; see \
+             --prometheus-url, its token and its certificate.",
+        ),
+        alert(
+            "StokerAutoscalerSilent",
+            Severity::Critical,
+            // A method that was never called has no series.
+            "sum(increase(stoker_rpc_requests_total{method=\"Refresh\"}[5m]) or 0 * stoker_build_info) == 0",
+            SignedDuration::from_mins(5),
+            "No autoscaler has called Stoker for 10 minutes: no node is ordered or removed",
+            "An autoscaler calls every 10 s. See whether it runs (kubectl -n kube-system get pods), then its log: certificates that do not \
+             match, a wrong address in --cloud-config, a NetworkPolicy. Then Stoker's: stoker_handshakes_refused_total counts clients whose \
+             certificate was refused. stoker doctor checks the flags.",
+        ),
+        alert(
+            "StokerPolicyRejected",
+            Severity::Warning,
+            "max(stoker_policy_faults) > 0",
+            SignedDuration::from_mins(5),
+            "The policy file has {{ $value }} faults and is not in use: the last good policy is",
+            "What was changed has no effect, and a restart would fail. /readyz and the log name each fault with its line; stoker policy check \
+             FILE shows them before you apply a file.",
+        ),
+        alert(
+            "StokerDiskLow",
+            Severity::Warning,
+            "min(stoker_state_disk_free_bytes / stoker_state_disk_size_bytes) < 0.1",
+            STEADY,
+            format!("{SHARE} of the disk of Stoker's state directory is free"),
+            "When it is full, readings are dropped first, then orders are refused (StokerJournalFault). Give the volume more space, or keep \
+             decisions for a shorter time (--retention). On a disk that others share, see who fills it.",
+        ),
+        alert(
+            "StokerCertificateExpires",
+            Severity::Warning,
+            "min by (listener) (stoker_certificate_expiry_timestamp_seconds) - time() < 7 * 86400",
+            SETTLED,
+            "The certificate of Stoker's {{ $labels.listener }} listener expires in {{ $value | humanizeDuration }}",
+            "Once it has expired, no autoscaler or probe connects. Renew it: stoker certs, or whatever made it, and put the files in its \
+             place (Secret stoker-tls); they are read again without a restart. If that was done, /readyz says why they are rejected. The \
+             clients' certificates mostly expire with it: renew them too.",
+        ),
+        alert(
+            "StokerReadingsStopped",
+            Severity::Warning,
+            "max(stoker_probe_silent_nodes) > 0",
+            thresholds.silent_for,
+            format!(
+                "Nodes whose readings have not reached Stoker for {}: {{{{ $value }}}}",
+                promql_time(thresholds.silent_for)
+            ),
+            "What their GPUs do is unknown to Stoker: they are not released early, and a reclaim that only the probe hears of is missed. \
+             stoker nodes shows which. See the probe's log on that node (kubectl -n stoker-probe get pods -o wide) for why it cannot connect: \
+             its token, the CA, a NetworkPolicy to port 8089. Where readings come from Prometheus: StokerProbesSilent.",
         ),
     ]
 }

@@ -17,6 +17,8 @@ pub struct Thresholds {
     pub low_for: SignedDuration,
     /// The same for the mean of a day: less, as nights are in it.
     pub low_day: Percent,
+    /// A pool has too little room for a burst above this utilization: it should grow before.
+    pub busy: Percent,
     /// A pool's GPUs are saturated above this utilization.
     pub high: Percent,
     /// For so long.
@@ -55,6 +57,7 @@ impl Default for Thresholds {
             low: Percent(40),
             low_for: SignedDuration::from_mins(30),
             low_day: Percent(30),
+            busy: Percent(85),
             high: Percent(95),
             high_for: SignedDuration::from_hours(1),
             memory: Percent(85),

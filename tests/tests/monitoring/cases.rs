@@ -402,4 +402,126 @@ pub(super) const CASES: &[Case] = &[
         labels: &[("severity", "critical")],
         summary: "Stoker has not been seen for 5 minutes: no node is bought, and no other alert about GPUs can fire",
     },
+    Case {
+        alert: "StokerGpuUtilizationHigh",
+        every: "1m",
+        at: "40m",
+        common: &[N1, T1],
+        firing: &[(UTIL, "90x60")],
+        silent: &[
+            &[(UTIL, "85x60")],
+            // Training is meant to be full.
+            &[(TRAINING_UTIL, "99x60")],
+            // A burst.
+            &[(UTIL, "90x10 60x10 90x10 60x30")],
+        ],
+        labels: &[("pool", "infer"), ("workload", "inference"), ("severity", "info")],
+        summary: "GPUs of pool infer have been above 85% for 15m: 90%",
+    },
+    Case {
+        alert: "StokerPodsWithoutGpu",
+        every: "1m",
+        at: "40m",
+        common: &[(r#"stoker_pods_without_gpu{pool="train"}"#, "0x60")],
+        firing: &[(r#"stoker_pods_without_gpu{pool="infer"}"#, "3x60")],
+        silent: &[&[(r#"stoker_pods_without_gpu{pool="infer"}"#, "3x20 0x40")], &[]],
+        labels: &[("pool", "infer"), ("severity", "info")],
+        summary: "Pods that request no GPU on GPU nodes of pool infer: 3",
+    },
+    Case {
+        alert: "StokerPassesFailing",
+        every: "30s",
+        at: "10m",
+        common: &[(r#"stoker_passes_total{result="incomplete"}"#, "0x30")],
+        // It made three a sample, and then each was refused.
+        firing: &[
+            (r#"stoker_passes_total{result="done"}"#, "0+3x10 30x20"),
+            (r#"stoker_passes_total{result="refused"}"#, "0x10 0+3x20"),
+        ],
+        silent: &[
+            &[(r#"stoker_passes_total{result="done"}"#, "0+3x30")],
+            // A restart in between.
+            &[(r#"stoker_passes_total{result="done"}"#, "500x17 0 3 6 9")],
+            &[],
+        ],
+        labels: &[("severity", "critical")],
+        summary: "Stoker has made no sound decision for 2 minutes",
+    },
+    Case {
+        alert: "StokerFeedOld",
+        every: "30s",
+        at: "10m",
+        common: &[(r#"stoker_feed_age_seconds{feed="kubernetes"}"#, "30x30")],
+        firing: &[(r#"stoker_feed_age_seconds{feed="supplier/aws"}"#, "2x10 2+30x20")],
+        silent: &[
+            &[(r#"stoker_feed_age_seconds{feed="supplier/aws"}"#, "2x30")],
+            // It answered again.
+            &[(r#"stoker_feed_age_seconds{feed="supplier/aws"}"#, "2 2+30x14 2x20")],
+        ],
+        labels: &[("feed", "supplier/aws"), ("severity", "critical")],
+        // Ten samples at 2, then ten of 30 s each.
+        summary: "Stoker has heard nothing new from supplier/aws for 4m 32s",
+    },
+    Case {
+        alert: "StokerAutoscalerSilent",
+        every: "30s",
+        at: "20m",
+        common: &[(r#"stoker_build_info{version="0.1.0"}"#, "1x50")],
+        // It never called.
+        firing: &[],
+        silent: &[
+            &[(r#"stoker_rpc_requests_total{method="Refresh",code="ok"}"#, "0+3x50")],
+            // Refused calls are calls: another alert says why.
+            &[(r#"stoker_rpc_requests_total{method="Refresh",code="unavailable"}"#, "0+3x50")],
+            // It stopped eight minutes ago.
+            &[(r#"stoker_rpc_requests_total{method="Refresh",code="ok"}"#, "0+3x24 72x30")],
+        ],
+        labels: &[("severity", "critical")],
+        summary: "No autoscaler has called Stoker for 10 minutes: no node is ordered or removed",
+    },
+    Case {
+        alert: "StokerPolicyRejected",
+        every: "1m",
+        at: "10m",
+        common: &[],
+        firing: &[("stoker_policy_faults", "0x2 2x20")],
+        silent: &[&[("stoker_policy_faults", "0x20")], &[("stoker_policy_faults", "2x7 0x10")]],
+        labels: &[("severity", "warning")],
+        summary: "The policy file has 2 faults and is not in use: the last good policy is",
+    },
+    Case {
+        alert: "StokerDiskLow",
+        every: "1m",
+        at: "30m",
+        common: &[("stoker_state_disk_size_bytes", "1000000x40")],
+        firing: &[("stoker_state_disk_free_bytes", "50000x40")],
+        silent: &[&[("stoker_state_disk_free_bytes", "100000x40")], &[("stoker_state_disk_free_bytes", "50000x20 900000x20")]],
+        labels: &[("severity", "warning")],
+        summary: "5% of the disk of Stoker's state directory is free",
+    },
+    Case {
+        alert: "StokerCertificateExpires",
+        every: "1m",
+        // The tests' time begins with 1970.
+        at: "2h",
+        common: &[(r#"stoker_certificate_expiry_timestamp_seconds{listener="expander"}"#, "864000x150")],
+        firing: &[(r#"stoker_certificate_expiry_timestamp_seconds{listener="provider"}"#, "93600x150")],
+        silent: &[
+            // Renewed an hour ago.
+            &[(r#"stoker_certificate_expiry_timestamp_seconds{listener="provider"}"#, "93600x50 9360000x100")],
+            &[],
+        ],
+        labels: &[("listener", "provider"), ("severity", "warning")],
+        summary: "The certificate of Stoker's provider listener expires in 1d 0h 0m 0s",
+    },
+    Case {
+        alert: "StokerReadingsStopped",
+        every: "1m",
+        at: "30m",
+        common: &[("stoker_probe_nodes", "9x40")],
+        firing: &[("stoker_probe_silent_nodes", "2x40")],
+        silent: &[&[("stoker_probe_silent_nodes", "0x40")], &[("stoker_probe_silent_nodes", "2x25 0x10")]],
+        labels: &[("severity", "warning")],
+        summary: "Nodes whose readings have not reached Stoker for 10m: 2",
+    },
 ];

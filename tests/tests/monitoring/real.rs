@@ -123,7 +123,20 @@ async fn every_query_is_answered_by_a_real_prometheus() -> anyhow::Result<()> {
 }
 
 /// Alerts that say nothing here: the service is there and sound, and without an API server nothing is concluded of nodes.
-const SILENT: [&str; 4] = ["StokerAway", "StokerConsistencyCheckFailed", "StokerJournalFault", "StokerNodesUnhealthy"];
+const SILENT: [&str; 12] = [
+    "StokerAutoscalerSilent",
+    "StokerAway",
+    "StokerCertificateExpires",
+    "StokerConsistencyCheckFailed",
+    "StokerDiskLow",
+    "StokerFeedOld",
+    "StokerJournalFault",
+    "StokerNodesUnhealthy",
+    "StokerPassesFailing",
+    "StokerPodsWithoutGpu",
+    "StokerPolicyRejected",
+    "StokerReadingsStopped",
+];
 
 /// What the rules recorded over the last day, and over the day a week before it: a busy GPU-hour cost half as much then.
 async fn backfill(dir: &Path, now: Timestamp) -> anyhow::Result<()> {
