@@ -120,7 +120,9 @@ impl Observer {
         let View { catalogue, memory, .. } = pass.view;
         // Each series is there before its first event, or a rate would miss that.
         for pool in &catalogue.policy.pools {
-            ReclaimSource::ALL.iter().for_each(|source| self.metrics.reclaimed(&pool.name, *source, 0));
+            for source in ReclaimSource::ALL {
+                self.metrics.reclaimed(&pool.name, *source, 0);
+            }
         }
         let told_by = |why: &DrainReason| match why {
             DrainReason::Reclaimed { told_by, .. } => Some(ReclaimSource::from(*told_by)),

@@ -95,7 +95,9 @@ async fn a_call_about_a_pod_that_hangs_keeps_no_other_pod_waiting_and_is_given_u
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let ended = tokio::time::timeout(DEADLINE, all.join_all()).await.unwrap();
-    ended.into_iter().for_each(|done| state.ended(done));
+    for done in ended {
+        state.ended(done);
+    }
     assert!(state.under_way.is_empty());
 }
 

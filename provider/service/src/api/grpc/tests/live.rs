@@ -427,11 +427,14 @@ async fn a_state_directory_that_is_removed_is_noticed_without_any_order() {
     assert!(live.engine.view().ready.is_err());
 }
 
+/// The paths that somebody asks the API server for.
+type Asked = Arc<Mutex<Vec<String>>>;
+
 /// A cluster of one node, told of by hand, and the names of the Nodes that somebody asks the API
 /// server for.
-fn one_node() -> (watch::Sender<Option<Arc<ClusterFacts>>>, ClusterFeed, Arc<KubeAct>, Arc<Mutex<Vec<String>>>) {
+fn one_node() -> (watch::Sender<Option<Arc<ClusterFacts>>>, ClusterFeed, Arc<KubeAct>, Asked) {
     let (nodes, facts) = watch::channel(Some(Arc::default()));
-    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let asked = Asked::default();
     let seen = Arc::clone(&asked);
     let client = stoker_fake_apiserver::client(move |call| {
         seen.lock().unwrap().push(call.path);
@@ -441,7 +444,7 @@ fn one_node() -> (watch::Sender<Option<Arc<ClusterFacts>>>, ClusterFeed, Arc<Kub
 }
 
 /// That cluster once the machine's node has joined, with these GPU pods on it.
-fn with_node(machine: &str, pods: &[&str]) -> Option<Arc<ClusterFacts>> {
+fn with_node(machine: &str, pods: &[&str]) -> Arc<ClusterFacts> {
     let name = NodeName::new("n-0").unwrap();
     let node = NodeFacts {
         name: name.clone(),
@@ -454,7 +457,7 @@ fn with_node(machine: &str, pods: &[&str]) -> Option<Arc<ClusterFacts>> {
         cordon: Cordon::None,
         shown: None,
     };
-    Some(Arc::new(ClusterFacts { nodes: [(name, Arc::new(node))].into() }))
+    Arc::new(ClusterFacts { nodes: [(name, Arc::new(node))].into() })
 }
 
 #[tokio::test]
@@ -466,7 +469,7 @@ async fn a_node_at_work_is_held_while_nothing_can_be_written_and_the_next_decisi
     live.increase(ONE_A, 1).await.unwrap();
     live.settle(SignedDuration::from_secs(5)).await;
     let machine = live.instances(ONE_A).await.remove(0).0;
-    let facts = |pods: &[&str]| with_node(&machine, pods);
+    let facts = |pods: &[&str]| Some(with_node(&machine, pods));
     nodes.send_replace(facts(&[]));
     live.settle(SignedDuration::from_secs(60)).await;
     asked.lock().unwrap().clear();
@@ -479,9 +482,9 @@ async fn a_node_at_work_is_held_while_nothing_can_be_written_and_the_next_decisi
     drop(unwritable);
     live.settle(SignedDuration::from_secs(60)).await;
     let reader = Journal::open_read_only(&live.dir.path().join("state")).await.unwrap();
-    let notes: Vec<String> =
+    let told: Vec<String> =
         reader.decisions_of_node("n-0").await.unwrap().iter().flat_map(|d| &d.notes).map(ToString::to_string).collect();
-    assert!(notes.iter().any(|note| note.contains("held meanwhile: n-0")), "{notes:?}");
+    assert!(told.iter().any(|note| note.contains("held meanwhile: n-0")), "{told:?}");
 }
 
 #[tokio::test]
@@ -501,7 +504,7 @@ async fn the_time_from_order_to_ready_and_reclaims_are_counted() {
     live.settle(SignedDuration::from_secs(5)).await;
     let machine = live.instances(ONE_A).await.remove(0).0;
     assert_eq!(live.metric(&supplied), None, "it has not joined");
-    nodes.send_replace(with_node(&machine, &["ml/train"]));
+    nodes.send_replace(Some(with_node(&machine, &["ml/train"])));
     live.settle(SignedDuration::from_secs(60)).await;
     assert_eq!(live.metric(&supplied), Some(1.0));
     let at = now() + SignedDuration::from_mins(5);
