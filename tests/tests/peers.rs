@@ -1,6 +1,6 @@
 //! Each peer of the service misbehaves in turn: it hangs, says a byte a second, talks garbage, closes connections. The others are served as if
 //! nothing were the matter, and once it behaves it is heard again, without a restart.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 #[path = "peers/fault.rs"]
 mod fault;

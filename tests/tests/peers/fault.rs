@@ -21,7 +21,7 @@ use tokio::time::sleep;
 
 /// What a peer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(super) enum Fault {
     /// What it should.
     None,
     /// It answers nothing.
@@ -36,7 +36,7 @@ pub enum Fault {
 
 impl Fault {
     /// What hangs comes last: a call that hangs is given up late.
-    pub const ALL: [Self; 4] = [Self::IsSlow, Self::TalksGarbage, Self::Closes, Self::Hangs];
+    pub(super) const ALL: [Self; 4] = [Self::IsSlow, Self::TalksGarbage, Self::Closes, Self::Hangs];
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -55,14 +55,14 @@ fn garbage(length: usize) -> Vec<u8> {
 }
 
 /// Stands before a server, whose answers it spoils.
-pub struct Proxy {
-    pub addr: SocketAddr,
-    pub fault: watch::Sender<Fault>,
+pub(super) struct Proxy {
+    pub(super) addr: SocketAddr,
+    pub(super) fault: watch::Sender<Fault>,
     _serving: JoinSet<()>,
 }
 
 impl Proxy {
-    pub async fn before(server: SocketAddr) -> std::io::Result<Self> {
+    pub(super) async fn before(server: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let (addr, fault) = (listener.local_addr()?, watch::Sender::new(Fault::None));
         let (follow, mut serving) = (fault.subscribe(), JoinSet::new());
@@ -120,14 +120,14 @@ async fn carry(near: TcpStream, far: TcpStream, mut fault: watch::Receiver<Fault
 }
 
 /// A supplier that does what it is told to.
-pub struct Faulty {
-    pub supplier: Arc<Simulated>,
-    pub fault: watch::Sender<Fault>,
+pub(super) struct Faulty {
+    pub(super) supplier: Arc<Simulated>,
+    pub(super) fault: watch::Sender<Fault>,
     calls: AtomicUsize,
 }
 
 impl Faulty {
-    pub fn new(supplier: Simulated) -> Self {
+    pub(super) fn new(supplier: Simulated) -> Self {
         Self { supplier: Arc::new(supplier), fault: watch::Sender::new(Fault::None), calls: AtomicUsize::new(0) }
     }
 
@@ -199,7 +199,7 @@ const BEGUN: [&[u8]; 2] =
     [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", b"GET /metrics HTTP/1.1\r\nHost: stoker\r\nX-Long: "];
 
 /// Clients of that listener that misbehave until this is dropped. They have an address of their own, as other machines have.
-pub fn misbehave(server: SocketAddr, fault: Fault) -> JoinSet<()> {
+pub(super) fn misbehave(server: SocketAddr, fault: Fault) -> JoinSet<()> {
     let mut clients = JoinSet::new();
     for number in 0..CONNECTIONS {
         clients.spawn(async move {
