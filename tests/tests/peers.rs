@@ -175,7 +175,7 @@ async fn a_peer_that_misbehaves_keeps_no_other_from_being_served() {
         sleep(Duration::from_millis(50)).await;
     }
     let mut honest = Honest { client, http: running.http, took: Vec::new(), ordered: 0, spoilt: Vec::new() };
-    let mut served = Vec::new();
+    let mut answered_in = Vec::new();
 
     // What the service asks.
     for (who, feed, does) in [
@@ -189,7 +189,7 @@ async fn a_peer_that_misbehaves_keeps_no_other_from_being_served() {
             honest.turn(&running, (who, fault)).await;
         }
         does.send_replace(Fault::None);
-        served.push((who, honest.p99()));
+        answered_in.push((who, honest.p99()));
     }
     // Who asks the service.
     for (who, door) in [
@@ -203,7 +203,7 @@ async fn a_peer_that_misbehaves_keeps_no_other_from_being_served() {
             honest.turn(&running, (who, fault)).await;
             drop(clients);
         }
-        served.push((who, honest.p99()));
+        answered_in.push((who, honest.p99()));
     }
     // All behave again, and are heard without a restart.
     let begun = Instant::now();
@@ -215,8 +215,8 @@ async fn a_peer_that_misbehaves_keeps_no_other_from_being_served() {
         assert!(begun.elapsed() < LONG, "these are not heard again: {old:?}");
         sleep(Duration::from_millis(100)).await;
     }
-    println!("99 of 100 calls were answered within {served:?}");
-    let late: Vec<_> = served.iter().filter(|(_, p99)| *p99 > ANSWERED_WITHIN).collect();
+    println!("99 of 100 calls were answered within {answered_in:?}");
+    let late: Vec<_> = answered_in.iter().filter(|(_, p99)| *p99 > ANSWERED_WITHIN).collect();
     assert!(late.is_empty(), "calls of others are late while these misbehave: {late:?}");
     // Not stopped: that would wait for the launch that hangs.
     drop(running);
