@@ -57,6 +57,11 @@ fn every_example_is_sound_and_names_nothing_that_matches_nothing() {
 fn inference_uses_what_is_paid_for_then_on_demand_then_a_little_spot() {
     let report = example("inference-reserved", "inference", "10");
     assert_eq!(bought(&report), Bought::from([("reserved", (2, 1)), ("on-demand", (6, 1)), ("spot", (2, 1))]));
+    // Of no nodes none may be spot: what binds once ten are bought is said, not that.
+    let rows = report["candidates"].as_array().unwrap();
+    let reasons: Vec<&str> = rows.iter().map(|row| row["reason"].as_str().unwrap()).collect();
+    assert!(!reasons.iter().any(|why| why.contains("0 of 0 nodes")), "{reasons:?}");
+    assert!(reasons.contains(&"limits.maxNodes: 10 of 10 nodes in use"), "{reasons:?}");
 }
 
 /// A fifth of ten nodes is two in each market.

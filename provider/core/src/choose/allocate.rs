@@ -12,7 +12,7 @@ use crate::catalogue::group::Group;
 use crate::choose::candidate::{Barred, Candidate, OfferVerdict};
 use crate::choose::rank::{Rank, Scales};
 use crate::choose::solver::{Choice, Gap, Row, fill};
-use crate::limits::usage::{Limit, Usage};
+use crate::limits::usage::{Bound, Limit, Usage};
 use crate::market::offer::{CapacityType, Market, Offer};
 
 /// How good a choice of offers is known to be.
@@ -332,10 +332,12 @@ fn in_turn(choices: &[Choice], rows: &[Row], nodes: Vec<u32>) -> Vec<(usize, u32
 }
 
 /// Whether a reason says more than a verdict does: one that barred an offer before is replaced by nothing but the same limit's figures.
+/// A share is one of the nodes bought: once others are, it may be another limit that binds.
 fn is_new(verdict: &OfferVerdict, why: &Barred) -> bool {
     match (verdict, why) {
         (OfferVerdict::Barred(Barred::Bound(before)), Barred::Bound(after)) => {
-            std::mem::discriminant(before) == std::mem::discriminant(after)
+            let of_share = matches!(before, Bound::SpotShare { .. } | Bound::MarketShare { .. } | Bound::ZoneShare { .. });
+            of_share || std::mem::discriminant(before) == std::mem::discriminant(after)
         }
         (OfferVerdict::Barred(_), _) => false,
         _ => true,
