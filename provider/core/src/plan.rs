@@ -324,7 +324,11 @@ pub struct GroupLimits {
     pub listed: bool,
     /// Effective price of the next node; `None` while the group is closed.
     pub next_price: Option<UsdPerHour>,
-    /// The same as if no commitment covered it: what nodes here cost once commitments are full.
+    /// What that node adds to the bill: without what its reclaims and its data cost, and less what commitments
+    /// pay of it.
+    #[serde(default)]
+    pub next_paid: Option<UsdPerHour>,
+    /// The effective price as if no commitment covered it: what nodes here cost once commitments are full.
     #[serde(default)]
     pub lasting_price: Option<UsdPerHour>,
     /// What its next nodes cost, as far as it may grow now; empty while it is closed.
@@ -341,6 +345,7 @@ impl GroupLimits {
         self.max = target;
         self.min = self.min.min(target);
         self.next_price = None;
+        self.next_paid = None;
         self.lasting_price = None;
         self.supply.clear();
         self.closed = Some(why);

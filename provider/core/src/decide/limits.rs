@@ -59,6 +59,7 @@ pub(super) fn of_groups<'a>(
             if let Some(price) = lasting_price {
                 open.entry((&group.pool, group.zone_name.as_str())).or_default().push((group.as_ref(), price.0));
             }
+            let next_paid = next.as_ref().map(|parts| parts.cash);
             let next_price = next.map(|parts| parts.effective);
             let max = match &closed {
                 Some(_) if sabotage::on("closed-looks-open") => target + 1,
@@ -70,7 +71,20 @@ pub(super) fn of_groups<'a>(
             let listed = priced || target > 0;
             limits.insert(
                 group.id.clone(),
-                GroupLimits { target, min: 0, max, busy, paid, free, listed, next_price, lasting_price, supply, closed },
+                GroupLimits {
+                    target,
+                    min: 0,
+                    max,
+                    busy,
+                    paid,
+                    free,
+                    listed,
+                    next_price,
+                    next_paid,
+                    lasting_price,
+                    supply,
+                    closed,
+                },
             );
         }
         unlist_dominated(&open, &mut limits);
@@ -89,6 +103,7 @@ pub(super) fn of_groups<'a>(
                 free,
                 listed: true,
                 next_price: None,
+                next_paid: None,
                 lasting_price: None,
                 supply: Vec::new(),
                 closed,

@@ -73,6 +73,19 @@ fn the_autoscaler_is_shown_a_trifle_while_a_commitment_covers_the_next_node() {
     assert_eq!((price(&plan), lasting(&plan)), (Some(UsdPerHour(327_273)), Some(UsdPerHour(327_273))));
 }
 
+/// What ranks a spot node has the work that reclaims cost in it; who pays for it does not pay that.
+#[test]
+fn the_price_that_is_paid_is_told_beside_the_price_that_ranks() {
+    let mut world = world(0);
+    let next = |plan: &Plan<crate::plan::Checked>| {
+        let limits = &plan.limits[&World::group(GROUP_A)];
+        (limits.next_paid, limits.next_price)
+    };
+    assert_eq!(next(&world.pass()), (Some(UsdPerHour::ZERO), Some(UsdPerHour(1))));
+    world.increase(GROUP_A, 2);
+    assert_eq!(next(&world.pass()), (Some(UsdPerHour(300_000)), Some(UsdPerHour(327_273))));
+}
+
 #[test]
 fn the_loop_wakes_when_a_window_opens() {
     let mut world = world(0);

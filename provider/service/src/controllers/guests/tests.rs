@@ -43,6 +43,7 @@ fn view(node: &str) -> Arc<View> {
         free: stoker_core::plan::FreeNodes::default(),
         listed: true,
         next_price: None,
+        next_paid: None,
         lasting_price: None,
         supply: Vec::new(),
         closed: None,

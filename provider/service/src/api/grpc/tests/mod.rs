@@ -118,6 +118,7 @@ fn view() -> View {
             free: stoker_core::plan::FreeNodes::default(),
             listed: true,
             next_price,
+            next_paid: next_price,
             lasting_price: next_price,
             supply,
             closed: None,
