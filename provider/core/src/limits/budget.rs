@@ -55,11 +55,24 @@ pub struct Budget {
     pub stage: Stage,
 }
 
+impl Budget {
+    /// `$54.0000/h of $60.0000/h spent, near its limit`.
+    pub fn in_words(&self) -> String {
+        let Self { of: _, spent, limit, stage } = self;
+        let left = limit.minus(*spent);
+        let why = if *stage == Stage::Spent && left > UsdPerHour::ZERO {
+            format!("; no node costs as little as the {left}/h left: ")
+        } else {
+            ", ".to_owned()
+        };
+        format!("{spent}/h of {limit}/h spent{why}{stage}")
+    }
+}
+
 impl fmt::Display for Budget {
     /// `pool training: $54.0000/h of $60.0000/h spent, near its limit`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { of, spent, limit, stage } = self;
-        write!(f, "{of}: {spent}/h of {limit}/h spent, {stage}")
+        write!(f, "{}: {}", self.of, self.in_words())
     }
 }
 
@@ -135,4 +148,27 @@ pub(crate) fn accounts_over(usage: &Usage, catalogue: &Catalogue, pool: &Pool) -
 pub(crate) fn share(limit: UsdPerHour, Percent(share): Percent) -> UsdPerHour {
     let micros = (i128::from(limit.0) * i128::from(share) + 99) / 100;
     UsdPerHour(i64::try_from(micros).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At 86.7 % nothing may be bought any more, where a node costs more than the rest.
+    #[test]
+    fn a_budget_that_ends_below_its_limit_says_that_no_node_costs_as_little_as_what_is_left() {
+        let told = |spent, stage| {
+            Budget { of: BudgetOf::All, spent: UsdPerHour(spent), limit: UsdPerHour(12_000_000), stage }.to_string()
+        };
+        assert_eq!(
+            told(10_400_000, Stage::Spent),
+            "all pools: $10.4000/h of $12.0000/h spent; no node costs as little as the $1.6000/h left: only capacity that \
+             commitments already pay for is bought"
+        );
+        assert_eq!(
+            told(12_000_000, Stage::Spent),
+            "all pools: $12.0000/h of $12.0000/h spent, only capacity that commitments already pay for is bought"
+        );
+        assert_eq!(told(10_400_000, Stage::Near), "all pools: $10.4000/h of $12.0000/h spent, near its limit");
+    }
 }

@@ -316,8 +316,9 @@ pub struct RawLimits {
     pub max_nodes: u32,
     /// Spend rate that is never exceeded. What commitments pay for does not count and may always be
     /// bought. From 80 % on operators are warned. From 90 % on a pool that may buy spot buys only
-    /// spot; other pools continue up to the limit. Running nodes are never ended for it. Default:
-    /// no limit.
+    /// spot; other pools continue up to the limit. Nothing more is bought for cash at the limit, or
+    /// below it once the cheapest node costs more than is left. Running nodes are never ended for
+    /// it. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_usd_per_hour: Option<serde_json::Number>,
 }

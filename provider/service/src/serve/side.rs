@@ -6,7 +6,6 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use prometheus_client::registry::Registry;
 use serde_json::json;
-use stoker_core::limits::budget::Budget;
 use stoker_core::plan::JournalFault;
 use stoker_core::policy::rules::demand::Demand;
 use stoker_core::state::budget::Stage;
@@ -100,12 +99,9 @@ pub(super) fn state(
             }
             conditions.extend(for_ready.view().accounts.budgets.iter().map(|budget| {
                 let name = format!("budget of {}", budget.of);
-                let Budget { of: _, spent, limit, stage } = budget;
-                match stage {
+                match budget.stage {
                     Stage::Ample => Condition::good(name),
-                    Stage::Near | Stage::SpotOnly | Stage::Spent => {
-                        Condition::degraded(name, format!("{spent}/h of {limit}/h spent, {stage}"))
-                    }
+                    Stage::Near | Stage::SpotOnly | Stage::Spent => Condition::degraded(name, budget.in_words()),
                 }
             }));
             conditions.extend(
@@ -170,6 +166,7 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serd
                 "free": shown.limits.free,
                 "listed": shown.limits.listed,
                 "nextPriceMicroUsdPerHour": shown.limits.next_price,
+                "nextPaidMicroUsdPerHour": shown.limits.next_paid,
                 "closed": shown.limits.closed.as_ref().map(ToString::to_string),
                 "instances": shown.instances.iter().map(|i| json!({ "id": i.id, "state": format!("{:?}", i.state) })).collect::<Vec<_>>(),
             })

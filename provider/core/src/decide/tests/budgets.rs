@@ -85,7 +85,8 @@ fn near_its_limit_a_budget_buys_spot_only_and_then_nothing() {
     assert_eq!(told(&plan), [(BudgetOf::All, Stage::Spent, true)]);
     assert_eq!(
         plan.notes[0].to_string(),
-        "budget of all pools: $19.9000/h of $20.0000/h spent, only capacity that commitments already pay for is bought"
+        "budget of all pools: $19.9000/h of $20.0000/h spent; no node costs as little as the $0.1000/h left: only capacity \
+         that commitments already pay for is bought"
     );
     let said = why(world.try_increase(GROUP_B, 1));
     assert!(said.contains("limits.maxUsdPerHour of all pools: $19.9000/h of $20.0000/h spent, one more costs"), "{said}");
