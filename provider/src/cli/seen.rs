@@ -56,8 +56,8 @@ impl Seen {
                  {WATCH_A_CLUSTER}"
             )),
             Self::Nothing => Some(
-                "the service has made no decision yet: it does once `stoker serve` runs and nodes are requested or \
-                      found"
+                "the service has recorded no decision yet: it records its first when nodes are requested or found, \
+                 however long it is ready before"
                     .to_owned(),
             ),
         }

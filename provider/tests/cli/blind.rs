@@ -3,6 +3,8 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use super::binary::{command, stoker};
 use super::journal::{Passes, inventory};
@@ -11,6 +13,12 @@ use super::small;
 
 /// The log of a service on any ports, up to where it says that it serves, and where its side port listens.
 fn serve(args: &[&str]) -> (Service, Vec<serde_json::Value>, String) {
+    let (service, told, _, http) = serve_and_log(args);
+    (service, told, http)
+}
+
+/// The same, with what it logs from then on.
+fn serve_and_log(args: &[&str]) -> (Service, Vec<serde_json::Value>, mpsc::Receiver<serde_json::Value>, String) {
     let on_any_port = ["--provider-listen", "--expander-listen", "--http-listen"].map(|flag| [flag, "127.0.0.1:0"]);
     let all = [&["serve", "--log-json", "--policy", "doubtful-policy.yaml"], on_any_port.as_flattened(), args].concat();
     let mut service = Service(command(&all).stderr(Stdio::piped()).spawn().unwrap());
@@ -22,7 +30,10 @@ fn serve(args: &[&str]) -> (Service, Vec<serde_json::Value>, String) {
         told.push(line);
         http
     });
-    (service, told, http.unwrap())
+    let (send, later) = mpsc::channel();
+    // Read on: a log that nobody reads would stop the service.
+    std::thread::spawn(move || lines.for_each(|line| drop(send.send(line))));
+    (service, told, later, http.unwrap())
 }
 
 fn readyz(http: &str) -> String {
@@ -63,6 +74,28 @@ fn an_api_server_that_never_answered_is_not_ok() {
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains(never), "{answer}");
 }
 
+/// Its client would log every attempt, and not say why it failed.
+#[test]
+fn a_dead_api_server_is_told_once_a_watch_and_as_connection_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config");
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n\
+                clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n";
+    std::fs::write(&config, text).unwrap();
+    let state = dir.path().join("state");
+    let (_service, mut log, later, http) =
+        serve_and_log(&["--state-dir", state.to_str().unwrap(), "--kubeconfig", config.to_str().unwrap()]);
+    std::thread::sleep(Duration::from_secs(4));
+    let answer = readyz(&http);
+    assert!(answer.contains("the API server cannot be reached: connection refused"), "{answer}");
+    log.extend(later.try_iter());
+    let broke = |line: &&serde_json::Value| line["message"] == "a Kubernetes watch broke; keeping the last facts";
+    assert_eq!(log.iter().filter(broke).count(), 2, "{log:?}");
+    assert!(log.iter().filter(broke).all(|line| line["error"] == "the API server cannot be reached: connection refused"));
+    let loud = |line: &&serde_json::Value| line["level"] == "ERROR";
+    assert_eq!(log.iter().find(loud), None);
+}
+
 #[tokio::test]
 async fn nodes_and_advice_say_why_they_know_nothing() {
     let state = tempfile::tempdir().unwrap();
@@ -70,7 +103,7 @@ async fn nodes_and_advice_say_why_they_know_nothing() {
     let now: jiff::Timestamp = "2026-11-01T12:00:00Z".parse().unwrap();
     let mut passes = Passes::begin(state.path()).await;
     let before = stoker(&["nodes", "--state-dir", path]);
-    assert!(before.code == 0 && before.out.contains("the service has made no decision yet"), "{before:?}");
+    assert!(before.code == 0 && before.out.contains("it records its first when nodes are requested or found"), "{before:?}");
     passes.pass(inventory(&[], now), now).await;
     passes.journal.close().await;
     let why = "the service watches no cluster";

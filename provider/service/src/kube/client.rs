@@ -1,5 +1,7 @@
 //! How the API server is reached.
 
+use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,9 +65,25 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
     Client::try_from(config).map_err(|source| ClientError::Build(Box::new(source)))
 }
 
+/// A failed request in words: what the system said, where the server was not reached at all, as the
+/// client's own message leaves that out.
+pub(super) fn in_words(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |cause| (*cause).source());
+    let Some(of_system) = causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).last() else {
+        return error.to_string();
+    };
+    let why = match of_system.kind() {
+        ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        ErrorKind::ConnectionReset => "connection reset".to_owned(),
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => "no route to its address".to_owned(),
+        ErrorKind::TimedOut => "it did not answer in time".to_owned(),
+        _ => of_system.to_string(),
+    };
+    format!("the API server cannot be reached: {why}")
+}
+
 #[cfg(test)]
 mod tests {
-    use std::error::Error as _;
 
     use super::*;
 

@@ -65,7 +65,9 @@ fn choose_filter(flag: Option<&str>, env: Option<String>) -> Result<EnvFilter, T
     let (origin, text) = match (flag, env.filter(|text| !text.trim().is_empty())) {
         (Some(text), _) => ("the log filter", text.to_owned()),
         (None, Some(text)) => ("RUST_LOG", text),
-        (None, None) => return Ok(EnvFilter::default().add_directive(LevelFilter::INFO.into())),
+        (None, None) => ("the log filter", LevelFilter::INFO.to_string()),
     };
-    EnvFilter::builder().parse(&text).map_err(|source| TelemetryError::Filter { origin, filter: text, source })
+    // The client logs each failed attempt as an error, many a second; who asked tells of it once.
+    let quiet = if text.contains("kube_client") { text.clone() } else { format!("{text},kube_client::client::builder=off") };
+    EnvFilter::builder().parse(&quiet).map_err(|source| TelemetryError::Filter { origin, filter: text, source })
 }

@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use tower::service_fn;
 use tracing::{debug, info, warn};
 
+use super::super::client::in_words;
 use super::watch_health::WatchHealth;
 
 /// How long one watch request runs. The server ends it then and the next one goes on where it ended; that is cheap, and it proves
@@ -87,10 +88,11 @@ where
                     return Some(event);
                 }
                 Err(error) => {
-                    if self.pulse.broke(error.to_string()) {
-                        warn!(%watched, %error, "a Kubernetes watch broke; keeping the last facts");
+                    let error = in_words(&error);
+                    if self.pulse.broke(error.clone()) {
+                        warn!(%watched, error, "a Kubernetes watch broke; keeping the last facts");
                     } else {
-                        debug!(%watched, %error, "a Kubernetes watch is still broken");
+                        debug!(%watched, error, "a Kubernetes watch is still broken");
                     }
                     if self.pulse.broken_for() > START_OVER && self.begun.elapsed() > START_OVER {
                         self.begun = Instant::now();
