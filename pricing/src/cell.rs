@@ -131,11 +131,17 @@ impl<'a> Parser<'a> {
     /// The first moment (UTC) of a day, or of a month where only that is known; `None` where empty.
     pub(crate) fn date(&mut self, cell: Cell<'_>) -> Option<Timestamp> {
         let text = self.text(cell)?;
-        let at = midnight(text);
-        if at.is_none() {
-            self.fault(cell, Problem::Date(shown(text)));
+        match midnight(text) {
+            None => {
+                self.fault(cell, Problem::Date(shown(text)));
+                None
+            }
+            Some(at) if at > self.at.table.latest => {
+                self.fault(cell, Problem::Ahead(shown(text)));
+                None
+            }
+            at => at,
         }
-        at
     }
 }
 

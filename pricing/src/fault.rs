@@ -137,6 +137,9 @@ pub enum Problem {
     /// The cell is not a date.
     #[error("\"{0}\" is not a date: write 2026-08-03, or 2026-08 where only the month is known, or leave it empty")]
     Date(String),
+    /// A figure of a day to come.
+    #[error("\"{0}\" is in the future: write the day on which the figure was read, and check this machine's clock")]
+    Ahead(String),
     /// The cell cannot be a name.
     #[error("\"{value}\" is not a valid name ({error}): write it as the cloud does")]
     Name {

@@ -15,6 +15,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use stoker_core::market::price::PriceBook;
 
 mod book;
@@ -30,6 +31,10 @@ mod transfers;
 mod tests;
 
 pub use fault::{Fault, Problem, TableFaults};
+use sheet::Table;
+
+/// How far ahead of UTC a day of the calendar may begin somewhere, rounded up.
+const A_DAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// The name of the table of GPU models.
 pub const GPU_SPECS: &str = "gpu-specs.csv";
@@ -61,17 +66,18 @@ const EMBEDDED: [(&str, &str); 9] = [
 /// # Errors
 /// Every fault of the tables; there is none in a tested build.
 pub fn embedded() -> Result<PriceBook, TableFaults> {
-    load(EMBEDDED.map(|(name, text)| (name, text.as_bytes())))
+    load(EMBEDDED.map(|(name, text)| (name, text.as_bytes())), Timestamp::MAX)
 }
 
 /// The book of the tables given as name and content.
 ///
 /// A table's kind is told by the last part of its name: [`GPU_SPECS`], [`GCP_ZONES`], [`AWS_SPOT_ADVISOR`],
 /// [`REGIONS`], [`EGRESS`], and any other is a table of offers. The five named ones and one table of offers must be there. Faults show the whole name.
+/// A date after `latest` is a fault: such a figure would never grow old.
 ///
 /// # Errors
 /// Every fault of every table at once, each with file, line, column, bad value and cure.
-pub fn load<'t>(tables: impl IntoIterator<Item = (&'t str, &'t [u8])>) -> Result<PriceBook, TableFaults> {
+pub fn load<'t>(tables: impl IntoIterator<Item = (&'t str, &'t [u8])>, latest: Timestamp) -> Result<PriceBook, TableFaults> {
     let mut parsed = book::Parsed::default();
     let mut faults = Vec::new();
     let mut missing = vec![GPU_SPECS, GCP_ZONES, AWS_SPOT_ADVISOR, REGIONS, EGRESS];
@@ -79,16 +85,16 @@ pub fn load<'t>(tables: impl IntoIterator<Item = (&'t str, &'t [u8])>) -> Result
     for (name, bytes) in tables {
         let kind = name.rsplit(['/', '\\']).next().unwrap_or(name);
         missing.retain(|required| *required != kind);
-        let file: Arc<str> = Arc::from(name);
+        let table = Arc::new(Table { file: name.to_owned(), latest });
         match kind {
-            GPU_SPECS => parsed.gpus.extend(specs::parse(&file, bytes, &mut faults)),
-            GCP_ZONES => parsed.gcp_zones.extend(places::parse_zones(&file, bytes, &mut faults)),
-            AWS_SPOT_ADVISOR => parsed.reclaims.extend(places::parse_advisor(&file, bytes, &mut faults)),
-            REGIONS => parsed.regions.extend(transfers::parse_regions(&file, bytes, &mut faults)),
-            EGRESS => parsed.egress.extend(transfers::parse_egress(&file, bytes, &mut faults)),
+            GPU_SPECS => parsed.gpus.extend(specs::parse(&table, bytes, &mut faults)),
+            GCP_ZONES => parsed.gcp_zones.extend(places::parse_zones(&table, bytes, &mut faults)),
+            AWS_SPOT_ADVISOR => parsed.reclaims.extend(places::parse_advisor(&table, bytes, &mut faults)),
+            REGIONS => parsed.regions.extend(transfers::parse_regions(&table, bytes, &mut faults)),
+            EGRESS => parsed.egress.extend(transfers::parse_egress(&table, bytes, &mut faults)),
             _ => {
                 has_offers = true;
-                parsed.offers.extend(offers::parse(&file, bytes, &mut faults));
+                parsed.offers.extend(offers::parse(&table, bytes, &mut faults));
             }
         }
     }
@@ -101,11 +107,11 @@ pub fn load<'t>(tables: impl IntoIterator<Item = (&'t str, &'t [u8])>) -> Result
 }
 
 /// The book of the `*.csv` files in a folder, in the order of their names; other files are left alone. How a file is read, and how much of
-/// one, is for the caller to say. See [`load`].
+/// one, is for the caller to say. No figure may be of a later day than that of `now`, in any time zone. See [`load`].
 ///
 /// # Errors
 /// A folder or file that cannot be read, and every fault of every table at once.
-pub fn load_dir(dir: &Path, read: impl Fn(&Path) -> io::Result<Vec<u8>>) -> Result<PriceBook, TableFaults> {
+pub fn load_dir(dir: &Path, now: Timestamp, read: impl Fn(&Path) -> io::Result<Vec<u8>>) -> Result<PriceBook, TableFaults> {
     let mut files = Vec::new();
     let mut faults = Vec::new();
     let unreadable =
@@ -125,7 +131,8 @@ pub fn load_dir(dir: &Path, read: impl Fn(&Path) -> io::Result<Vec<u8>>) -> Resu
     }
     // Half a set would only add faults about what the unreadable files hold.
     TableFaults::unless_empty((), faults)?;
-    load(files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())))
+    let latest = now.saturating_add(A_DAY).unwrap_or(Timestamp::MAX);
+    load(files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())), latest)
 }
 
 fn whole_file(file: &str, problem: Problem) -> Fault {

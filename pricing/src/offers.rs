@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use stoker_core::base::kinds::CommitmentKind;
 use stoker_core::base::units::{MiB, Milli, UsdPerHour};
@@ -10,7 +11,7 @@ use stoker_core::market::price::{Entry, NoSignal, Quote, QuoteKind, TermRates};
 
 use crate::cell::{Cell, Parser};
 use crate::fault::{Fault, Problem, shown};
-use crate::sheet::{At, Sheet, cell, line};
+use crate::sheet::{At, Sheet, Table, cell, line};
 
 /// How far a spot quote may stand from the price it is pinned at: sources print spot prices with four decimals.
 const QUOTE_STEP: i64 = 100;
@@ -44,6 +45,7 @@ pub(crate) struct Reserved {
     one_year: Option<UsdPerHour>,
     three_years: Option<UsdPerHour>,
     kind: String,
+    as_of: Option<Timestamp>,
     source: String,
 }
 
@@ -57,7 +59,7 @@ impl Reserved {
             _ => return None,
         };
         let source = Arc::from(format!("{} by {}", self.kind, self.source));
-        Some(TermRates { kind, one_year: self.one_year, three_years: self.three_years, source })
+        Some(TermRates { kind, one_year: self.one_year, three_years: self.three_years, as_of: self.as_of, source })
     }
 }
 
@@ -86,8 +88,8 @@ impl Offer {
 }
 
 /// Parses every line of a table of offers.
-pub(crate) fn parse(file: &Arc<str>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<(At, Offer)> {
-    let sheet = Sheet::read(file, bytes, Line::COLUMNS, faults);
+pub(crate) fn parse(table: &Arc<Table>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<(At, Offer)> {
+    let sheet = Sheet::read(table, bytes, Line::COLUMNS, faults);
     let mut offers = Vec::new();
     for (at, line) in sheet.lines::<Line<'_>>(faults) {
         if let Some(offer) = offer(&mut Parser::new(at, faults), &line) {
@@ -188,6 +190,7 @@ fn reserved(parser: &mut Parser<'_>, line: &Line<'_>) -> Reserved {
     let one_year = parser.price(cell!(line.reserved_1y_usd_hour));
     let three_years = parser.price(cell!(line.reserved_3y_usd_hour));
     let about = [cell!(line.reserved_kind), cell!(line.reserved_source)];
+    let mut as_of = None;
     if line.reserved_1y_usd_hour.is_empty() && line.reserved_3y_usd_hour.is_empty() {
         for cell in about.into_iter().chain([cell!(line.reserved_date)]).filter(|cell| !cell.text.is_empty()) {
             parser.fault(cell, Problem::NoPrice { value: shown(cell.text), price: "reserved_3y_usd_hour" });
@@ -196,12 +199,13 @@ fn reserved(parser: &mut Parser<'_>, line: &Line<'_>) -> Reserved {
         for cell in about {
             parser.filled(cell, "say what kind of reservation this is, and name the source of its price");
         }
-        parser.date(cell!(line.reserved_date));
+        as_of = parser.date(cell!(line.reserved_date));
     }
     Reserved {
         one_year,
         three_years,
         kind: line.reserved_kind.to_owned(),
+        as_of,
         source: format!("{}@{}", line.reserved_source, line.reserved_date),
     }
 }

@@ -7,7 +7,7 @@ use stoker_core::base::units::Milli;
 
 use crate::cell::Parser;
 use crate::fault::{Fault, Problem, shown};
-use crate::sheet::{At, Sheet, cell, line};
+use crate::sheet::{At, Sheet, Table, cell, line};
 
 line! {
     /// A line of `gcp-zones.csv`.
@@ -36,8 +36,8 @@ pub(crate) struct Reclaims {
 }
 
 /// Parses every line of `gcp-zones.csv`.
-pub(crate) fn parse_zones(file: &Arc<str>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<Sold> {
-    let sheet = Sheet::read(file, bytes, ZoneLine::COLUMNS, faults);
+pub(crate) fn parse_zones(table: &Arc<Table>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<Sold> {
+    let sheet = Sheet::read(table, bytes, ZoneLine::COLUMNS, faults);
     let mut sold = Vec::new();
     for (at, line) in sheet.lines::<ZoneLine<'_>>(faults) {
         sold.extend(zone(&mut Parser::new(at, faults), &line));
@@ -59,8 +59,8 @@ fn zone(parser: &mut Parser<'_>, line: &ZoneLine<'_>) -> Option<Sold> {
 }
 
 /// Parses every line of `aws-spot-advisor.csv`.
-pub(crate) fn parse_advisor(file: &Arc<str>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<(At, Reclaims)> {
-    let sheet = Sheet::read(file, bytes, AdvisorLine::COLUMNS, faults);
+pub(crate) fn parse_advisor(table: &Arc<Table>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<(At, Reclaims)> {
+    let sheet = Sheet::read(table, bytes, AdvisorLine::COLUMNS, faults);
     let mut reclaims = Vec::new();
     for (at, line) in sheet.lines::<AdvisorLine<'_>>(faults) {
         if let Some(rate) = advisor(&mut Parser::new(at, faults), &line) {

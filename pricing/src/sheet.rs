@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use csv::{ErrorKind, ReaderBuilder, StringRecord, Trim};
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::fault::{Fault, Problem};
@@ -32,11 +33,20 @@ macro_rules! cell {
 }
 pub(crate) use cell;
 
+/// The table that is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Table {
+    /// Its file, as it was named to the loader.
+    pub(crate) file: String,
+    /// No figure of it can be of a later moment than this.
+    pub(crate) latest: Timestamp,
+}
+
 /// Where a line stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct At {
-    /// The file.
-    pub(crate) file: Arc<str>,
+    /// The table.
+    pub(crate) table: Arc<Table>,
     /// The line, counted from 1.
     pub(crate) line: u64,
 }
@@ -44,13 +54,13 @@ pub(crate) struct At {
 impl At {
     /// A fault of this line, or of one cell in it.
     pub(crate) fn fault(&self, column: Option<&str>, problem: Problem) -> Fault {
-        Fault { file: self.file.to_string(), line: Some(self.line), column: column.map(str::to_owned), problem }
+        Fault { file: self.table.file.clone(), line: Some(self.line), column: column.map(str::to_owned), problem }
     }
 }
 
 impl std::fmt::Display for At {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        write!(f, "{}:{}", self.table.file, self.line)
     }
 }
 
@@ -62,9 +72,9 @@ pub(crate) struct Sheet {
 
 impl Sheet {
     /// Reads `bytes`; a header that does not have exactly `columns`, in any order, leaves no lines.
-    pub(crate) fn read(file: &Arc<str>, bytes: &[u8], columns: &[&str], faults: &mut Vec<Fault>) -> Self {
+    pub(crate) fn read(table: &Arc<Table>, bytes: &[u8], columns: &[&str], faults: &mut Vec<Fault>) -> Self {
         let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(bytes);
-        let at = |line| At { file: Arc::clone(file), line };
+        let at = |line| At { table: Arc::clone(table), line };
         let mut sheet = Self { headers: StringRecord::new(), lines: Vec::new() };
         match reader.headers() {
             Ok(headers) => sheet.headers = headers.clone(),

@@ -8,7 +8,7 @@ use stoker_core::market::sharing::MigProfile;
 
 use crate::cell::{Cell, Parser};
 use crate::fault::{Fault, Problem, shown};
-use crate::sheet::{At, Sheet, cell, line};
+use crate::sheet::{At, Sheet, Table, cell, line};
 
 line! {
     /// A line of `gpu-specs.csv`.
@@ -21,8 +21,8 @@ line! {
 }
 
 /// Parses every line of `gpu-specs.csv`.
-pub(crate) fn parse(file: &Arc<str>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<(At, GpuSpec)> {
-    let sheet = Sheet::read(file, bytes, Line::COLUMNS, faults);
+pub(crate) fn parse(table: &Arc<Table>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<(At, GpuSpec)> {
+    let sheet = Sheet::read(table, bytes, Line::COLUMNS, faults);
     let mut specs = Vec::new();
     for (at, line) in sheet.lines::<Line<'_>>(faults) {
         if let Some(spec) = spec(&mut Parser::new(at, faults), &line) {

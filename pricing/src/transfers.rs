@@ -9,7 +9,7 @@ use stoker_core::market::transfer::{Continent, Crossing, End, Hop, TransferPrice
 
 use crate::cell::{Cell, Parser, not_money};
 use crate::fault::{Fault, Problem, shown};
-use crate::sheet::{At, Sheet, cell, line};
+use crate::sheet::{At, Sheet, Table, cell, line};
 
 line! {
     /// A line of `regions.csv`.
@@ -37,8 +37,8 @@ pub(crate) struct Priced {
 }
 
 /// Parses every line of `regions.csv`.
-pub(crate) fn parse_regions(file: &Arc<str>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<(At, Located)> {
-    let sheet = Sheet::read(file, bytes, RegionLine::COLUMNS, faults);
+pub(crate) fn parse_regions(table: &Arc<Table>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<(At, Located)> {
+    let sheet = Sheet::read(table, bytes, RegionLine::COLUMNS, faults);
     let mut regions = Vec::new();
     for (at, line) in sheet.lines::<RegionLine<'_>>(faults) {
         if let Some(region) = region(&mut Parser::new(at, faults), &line) {
@@ -68,8 +68,8 @@ fn continent(text: &str) -> Option<Continent> {
 }
 
 /// Parses every line of `egress.csv`.
-pub(crate) fn parse_egress(file: &Arc<str>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<(At, Priced)> {
-    let sheet = Sheet::read(file, bytes, EgressLine::COLUMNS, faults);
+pub(crate) fn parse_egress(table: &Arc<Table>, bytes: &[u8], faults: &mut Vec<Fault>) -> Vec<(At, Priced)> {
+    let sheet = Sheet::read(table, bytes, EgressLine::COLUMNS, faults);
     let mut prices = Vec::new();
     for (at, line) in sheet.lines::<EgressLine<'_>>(faults) {
         if let Some(price) = egress(&mut Parser::new(at, faults), &line) {

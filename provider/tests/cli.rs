@@ -167,6 +167,35 @@ fn offers_come_cheapest_gpu_first_and_what_has_no_price_says_why() {
     );
 }
 
+/// $0.3694 an hour for three years of g6.xlarge, by the tables.
+#[test]
+fn reserved_rates_of_the_tables_are_listed_and_fitted() {
+    let offers = small(&["offers", "--capacity-type", "reserved", "--region", "us-east-1"]);
+    assert_eq!(offers.code, 0, "{offers:?}");
+    golden("offers-reserved", &offers.out);
+    let fit = small(&["fit", "--params", "7B", "--context", "8k", "--capacity-type", "reserved", "--cloud", "aws"]);
+    assert!(fit.out.contains("g6.xlarge  aws/us-east-1") && fit.out.contains("$0.3694"), "{fit:?}");
+    assert!(fit.out.contains("3y standard-ri-no-upfront by sooddvs@2026-06-15"), "{fit:?}");
+}
+
+/// A spot quote of such a table would be fresh for ever.
+#[test]
+fn a_table_row_of_a_day_to_come_is_a_fault_and_no_price_is_shown_as_of_now() {
+    let dir = tempfile::tempdir().unwrap();
+    for table in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/input/prices")).unwrap() {
+        let table = table.unwrap();
+        let text = std::fs::read_to_string(table.path()).unwrap().replace("2026-07-20", "2099-01-01");
+        std::fs::write(dir.path().join(table.file_name()), text).unwrap();
+    }
+    let ahead = stoker(&["offers", "--prices-dir", dir.path().to_str().unwrap()]);
+    assert_eq!(ahead.code, 3, "{ahead:?}");
+    assert!(ahead.err.contains("aws.csv:4: on_demand_date \"2099-01-01\" is in the future"), "{ahead:?}");
+    // By a clock that is set back the built-in tables are ahead, and serve all the same.
+    let set_back = stoker(&["offers", "--gpu", "L4", "--capacity-type", "on-demand", "--now", "1970-01-01T00:00:00Z"]);
+    assert!(set_back.code == 0 && set_back.out.contains("list of 2026-"), "{set_back:?}");
+    assert!(!set_back.out.contains("list now"), "{set_back:?}");
+}
+
 #[test]
 fn a_fit_says_what_it_needs_and_rests_on() {
     let ran = |args: &[&str]| small(&[&["fit", "--params"], args].concat());
@@ -187,6 +216,29 @@ fn a_fit_says_what_it_needs_and_rests_on() {
     let full = ran(&["70B", "--mode", "finetune", "--context", "8k"]);
     assert_eq!(full.code, 4, "{full:?}");
     golden("fit-nothing", &full.out);
+}
+
+/// The least that can be bought is a node: a replica on half of one pays for all of it.
+#[test]
+fn a_fit_shows_what_is_paid_for_whole_nodes_and_that_no_spare_replica_is_kept() {
+    let fit = |args: &[&str]| {
+        let ran = stoker(&[&["fit", "--params", "70B", "--context", "8k", "--gpu", "A100", "--cloud", "aws"], args].concat());
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran.out
+    };
+    let row = |out: &str| {
+        let line = out.lines().find(|line| line.starts_with("4 x A100 40G")).expect(out).to_owned();
+        line.split_whitespace().map(str::to_owned).skip(6).take(3).collect::<Vec<_>>()
+    };
+    // Two replicas of four fit the eight GPUs of a p4d.24xlarge at $21.9576.
+    let one = fit(&[]);
+    assert_eq!(row(&one), ["1", "$21.9576", "$21.9576"], "{one}");
+    assert!(one.contains("replicas:  1; --qps and --per-replica-qps say how many a load takes"), "{one}");
+    let cheapest = one.lines().find(|line| line.starts_with("fp16 ")).expect(&one);
+    assert!(cheapest.contains("$21.9576"), "{one}");
+    let three = fit(&["--qps", "500", "--per-replica-qps", "200"]);
+    assert!(three.contains("replicas:  3: 500 / 200 and 20 % on top, rounded up; no spare is kept beyond that"), "{three}");
+    assert_eq!(row(&three), ["2", "$43.9153", "$14.6384"], "{three}");
 }
 
 #[test]
@@ -276,7 +328,7 @@ fn absurd_numbers_and_contradictions_are_told_all_at_once() {
 #[test]
 fn slips_on_the_command_line_get_the_nearest_name() {
     let mut told = Vec::new();
-    let cases: [(i32, &[&str]); 19] = [
+    let cases: [(i32, &[&str]); 27] = [
         (2, &["plam"]),
         (2, &["plan", "--pool", "serving", "--count", "0"]),
         (2, &["serve", "--tls-cert", "a.crt"]),
@@ -311,6 +363,14 @@ fn slips_on_the_command_line_get_the_nearest_name() {
         (2, &["fit", "--params", "7B", "--context", "8k", "--qps", "100"]),
         (2, &["fit", "--params", "7B", "--context", "8k", "--qps", "100", "--per-replica-qps", "0"]),
         (5, &["fit", "--params", "7B", "--context", "8k", "--gpu", "L44"]),
+        (2, &["plan", "--pool", "serving", "--count", "-1"]),
+        (2, &["plan", "--pool", "serving", "--count", "7e9"]),
+        (2, &["fit", "--params", "7B", "--context", "8k", "--qps", "-5", "--per-replica-qps", "1"]),
+        (2, &["offers", "--limit", "-1"]),
+        (2, &["demo", "--hours", "25"]),
+        (2, &["nodes", "--by", "owner", "--hours", "0"]),
+        (2, &["groups", "--url", "http://user:secret@127.0.0.1:1/ a"]),
+        (2, &["groups", "--url", "https://user:secret@127.0.0.1:1"]),
     ];
     for (code, case) in cases {
         let ran = stoker(case);
@@ -318,6 +378,25 @@ fn slips_on_the_command_line_get_the_nearest_name() {
         told.push(format!("$ stoker {}\n{}", case.join(" "), ran.err));
     }
     golden("slips", &told.join("\n"));
+}
+
+#[test]
+fn gpu_models_clouds_and_regions_are_found_in_any_case() {
+    let wanted = small(&["offers", "--gpu", "L4", "--cloud", "aws"]);
+    let asked = small(&["offers", "--gpu", "l4", "--cloud", "AWS", "--region", "US-east-1"]);
+    assert_eq!((asked.code, &asked.out), (0, &wanted.out), "{asked:?}");
+}
+
+#[test]
+fn no_password_of_a_url_is_shown() {
+    for url in ["http://user:secret@127.0.0.1:1", "user:secret@127.0.0.1:1", "http://user:secret@127.0.0.1:1/ x"] {
+        let ran = stoker(&["groups", "--url", url]);
+        assert!(ran.code != 0 && ran.err.contains("***@127.0.0.1:1") && !ran.err.contains("secret"), "{ran:?}");
+    }
+    let state = tempfile::tempdir().unwrap();
+    let serve = ["serve", "--state-dir", state.path().to_str().unwrap(), "--http-listen", "127.0.0.1:0"];
+    let ran = stoker(&[&serve[..], &["--prometheus-url", "user:secret@prometheus:9090"]].concat());
+    assert!(ran.code != 0 && ran.err.contains("***@prometheus:9090") && !ran.err.contains("secret"), "{ran:?}");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn settings(generation: Generation) -> Settings {
 /// As the end-to-end tests start Stoker in that scenario.
 fn setup(scenario: &str, dir: &Path) -> Setup {
     let files = ALL.iter().find(|known| known.name == scenario).unwrap().files;
-    let book = price_tables::prices(None).unwrap();
+    let book = price_tables::prices(None, jiff::Timestamp::MAX).unwrap();
     let world = dir.join("world.yaml");
     std::fs::write(&world, files.world()).unwrap();
     let mut setup = Setup::new(files.policy());

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
 use stoker_core::base::ids::{Cloud, InstanceType};
 use stoker_core::base::units::{Milli, UsdPerHour};
 use stoker_core::market::offer::{Arch, CapacityType};
@@ -30,7 +31,7 @@ fn load_with(tables: &[(&str, &str)]) -> Result<PriceBook, TableFaults> {
     });
     let given = tables.iter().map(|(name, text)| (*name, text.as_bytes()));
     let missing = headers.iter().filter(|(name, _)| tables.iter().all(|(given, _)| given != name));
-    load(missing.map(|(name, text)| (name.as_str(), text.as_bytes())).chain(given))
+    load(missing.map(|(name, text)| (name.as_str(), text.as_bytes())).chain(given), "2026-11-02T00:00:00Z".parse().unwrap())
 }
 
 /// The faults of one line with one cell replaced.
@@ -55,6 +56,15 @@ fn a_right_line_is_a_market() {
     assert_eq!((spec.gpus, spec.arch), (Milli(1000), Arch::Amd64));
 }
 
+/// Such a figure would never grow old.
+#[test]
+fn a_date_in_the_future_is_a_fault_of_its_cell() {
+    let told = faults_with("on_demand_date", "2099-01-01");
+    assert!(told.starts_with("t/ours.csv:2: on_demand_date \"2099-01-01\" is in the future: write the day on which"), "{told}");
+    assert!(faults_with("spot_date", "2026-12").contains("spot_date \"2026-12\" is in the future"));
+    offers(&[&LINE.replace("2026-07-02", "2026-11-02")]).unwrap();
+}
+
 #[test]
 fn a_fault_names_file_line_column_value_and_cure() {
     let mut lines: Vec<&str> = table("aws.csv").lines().collect();
@@ -66,7 +76,7 @@ fn a_fault_names_file_line_column_value_and_cure() {
     let tables =
         EMBEDDED.map(|(name, built_in)| (name, if name.ends_with("/aws.csv") { text.as_bytes() } else { built_in.as_bytes() }));
     assert_eq!(
-        said(load(tables)),
+        said(load(tables, Timestamp::MAX)),
         "pricing/tables/aws.csv:17: on_demand_usd_hour \"1,204\" is not a decimal number of dollars: write 1.204"
     );
 }
@@ -263,7 +273,7 @@ fn other_tables_are_checked_too() {
 
 #[test]
 fn what_is_not_there_is_told() {
-    let said = said(load([("t/gpu-specs.csv", table("gpu-specs.csv").as_bytes())]));
+    let said = said(load([("t/gpu-specs.csv", table("gpu-specs.csv").as_bytes())], Timestamp::MAX));
     assert_eq!(
         said,
         "gcp-zones.csv: is missing: copy it from the built-in tables (its header alone is enough)\n\
@@ -272,7 +282,8 @@ fn what_is_not_there_is_told() {
          egress.csv: is missing: copy it from the built-in tables (its header alone is enough)\n\
          the set of tables: has no table of offers: add one, e.g. aws.csv"
     );
-    let nowhere = load_dir(Path::new("no/such/folder"), |path| std::fs::read(path)).expect_err("a fault").to_string();
+    let nowhere =
+        load_dir(Path::new("no/such/folder"), Timestamp::MAX, |path| std::fs::read(path)).expect_err("a fault").to_string();
     assert!(nowhere.starts_with("no/such/folder: cannot be read ("), "{nowhere}");
 }
 
@@ -282,5 +293,5 @@ fn bytes_that_are_no_text_are_told() {
     let at = bytes.len() - 30;
     bytes[at] = 0xff;
     let tables = EMBEDDED.map(|(name, text)| (name, text.as_bytes())).into_iter().chain([("t/ours.csv", bytes.as_slice())]);
-    assert_eq!(said(load(tables)), "t/ours.csv:2: is not UTF-8 text: save the file as UTF-8");
+    assert_eq!(said(load(tables, Timestamp::MAX)), "t/ours.csv:2: is not UTF-8 text: save the file as UTF-8");
 }

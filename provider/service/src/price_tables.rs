@@ -67,7 +67,7 @@ pub struct PriceTables {
 impl PriceTables {
     /// The tables and markets at `now`: the built-in tables or those of a folder, and the simulated world of a file or the default one.
     pub fn load(prices_dir: Option<&Path>, world_file: Option<&Path>, now: Timestamp) -> Result<Self, PriceTablesError> {
-        let prices = prices(prices_dir)?;
+        let prices = prices(prices_dir, now)?;
         let config = world_config(world_file, &prices, now)?;
         let world = World::new(config, &prices, now).map_err(PriceTablesError::DefaultWorld)?;
         let supplier = SupplierName::new(SIMULATED)?;
@@ -102,9 +102,9 @@ impl PriceTables {
     }
 }
 
-/// The price tables: the built-in ones, or those of a folder.
-pub fn prices(dir: Option<&Path>) -> Result<PriceBook, PriceTablesError> {
-    dir.map_or_else(stoker_pricing::embedded, |dir| stoker_pricing::load_dir(dir, files::read))
+/// The price tables: the built-in ones, or those of a folder, no figure of which may be of a day after `now`.
+pub fn prices(dir: Option<&Path>, now: Timestamp) -> Result<PriceBook, PriceTablesError> {
+    dir.map_or_else(stoker_pricing::embedded, |dir| stoker_pricing::load_dir(dir, now, files::read))
         .map_err(PriceTablesError::Tables)
 }
 

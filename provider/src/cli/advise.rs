@@ -15,7 +15,7 @@ use stoker_core::base::units::{Milli, Ppm, UsdMicros};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::rules::advise::Thresholds;
 
-use super::args::{MarketArgs, NowArg, OutputArg, StateDirArg};
+use super::args::{MarketArgs, NowArg, OutputArg, StateDirArg, whole};
 use super::commit::last_policy;
 use super::exit::{CliError, Exit};
 use super::idle::{self, By, IdleRow};
@@ -40,7 +40,7 @@ const MOST_IDLE: usize = 12;
 #[derive(Debug, Args)]
 pub(super) struct AdviseArgs {
     /// How far to look back, in days
-    #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(i64).range(7..=MOST_DAYS))]
+    #[arg(long, default_value_t = 30, value_name = "N", value_parser = whole(7..=MOST_DAYS), allow_negative_numbers = true)]
     days: i64,
     /// Show how each figure is calculated
     #[arg(long)]

@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use serde::Serialize;
 use stoker_core::base::units::Percent;
 
-use super::args::duration;
+use super::args::{duration, whole};
 use super::exit::{CliError, Exit};
 use super::out;
 use crate::monitoring::{DASHBOARD, RuleFile, Thresholds, rules};
@@ -81,7 +81,7 @@ thresholds! {
     /// A GPU's memory is nearly full above this [default: 85%]
     memory_high: Percent = "PERCENT" by share => memory,
     /// A GPU is hot above this many degrees Celsius [default: 83]
-    temperature_high: u8 = "CELSIUS" by clap::value_parser!(u8).range(1..) => hot_celsius,
+    temperature_high: u8 = "CELSIUS" by whole(1_u8..) => hot_celsius,
     /// A GPU draws much above this share of its enforced power limit [default: 90%]
     power_high: Percent = "PERCENT" by share => power,
     /// Training keeps too few multiprocessors at work below this [default: 50%]

@@ -1,9 +1,13 @@
 //! Arguments that several commands share.
 
 use std::env;
+use std::fmt::Display;
+use std::ops::{Bound, RangeBounds};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Args;
+use clap::builder::{StringValueParser, TypedValueParser};
 use jiff::{SignedDuration, Timestamp};
 
 use super::exit::CliError;
@@ -22,8 +26,8 @@ pub(super) struct OutputArg {
 /// What "now" is for a one-shot command.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct NowArg {
-    /// Fixes the time that prices and ages are told by, for output that can be reproduced.
-    #[arg(long, env = "STOKER_NOW", value_name = "TIME", hide = true, value_parser = moment)]
+    /// Time that prices and ages are told by, for output that can be reproduced [default: the time it is]
+    #[arg(long, env = "STOKER_NOW", value_name = "TIME", value_parser = moment)]
     now: Option<Timestamp>,
 }
 
@@ -73,6 +77,19 @@ impl StateDirArg {
 /// A moment as people write it.
 fn moment(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| "not a time: write --now, or the variable STOKER_NOW, like 2026-11-01T12:00:00Z".to_owned())
+}
+
+/// A whole number within bounds.
+pub(super) fn whole<T>(bounds: impl RangeBounds<T> + Clone + Send + Sync + 'static) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    let wanted = match (bounds.start_bound(), bounds.end_bound()) {
+        (Bound::Included(least), Bound::Included(most)) => format!("write a whole number from {least} to {most}"),
+        (Bound::Included(least), _) => format!("write a whole number, {least} or more"),
+        _ => "write a whole number".to_owned(),
+    };
+    StringValueParser::new().try_map(move |text| text.parse().ok().filter(|n| bounds.contains(n)).ok_or(wanted.clone()))
 }
 
 /// A length of time above zero.

@@ -163,12 +163,20 @@ impl QuoteRow {
         }
     }
 
+    /// `104d`; its date where that is after now, and nobody knows how old it is.
+    fn age_in_words(&self) -> String {
+        match (self.age_seconds, self.as_of) {
+            (None, Some(at)) => format!("of {}", at.strftime("%F")),
+            (seconds, _) => age(seconds.map(SignedDuration::from_secs)),
+        }
+    }
+
     /// `list 104d`: an operator's own word has no age, and a simulated price is seldom older than now.
     pub(super) fn kind_and_age(&self) -> String {
         match self.kind {
             QuoteKind::Operator => "operator".to_owned(),
             QuoteKind::Simulated if self.age_seconds.is_some_and(|seconds| seconds < 60) => "simulated".to_owned(),
-            kind => format!("{kind} {}", age(self.age_seconds.map(SignedDuration::from_secs))),
+            kind => format!("{kind} {}", self.age_in_words()),
         }
     }
 }
@@ -253,8 +261,7 @@ pub(super) fn old_prices(rows: &[CandidateRow]) -> Option<String> {
     let mut sources: BTreeMap<&str, (usize, String)> = BTreeMap::new();
     let old = rows.iter().filter_map(|row| Some(&row.price.as_ref()?.quote)).filter(|quote| quote.old);
     for quote in old {
-        let counted =
-            sources.entry(&quote.source).or_insert_with(|| (0, age(quote.age_seconds.map(SignedDuration::from_secs))));
+        let counted = sources.entry(&quote.source).or_insert_with(|| (0, quote.age_in_words()));
         counted.0 += 1;
     }
     if sources.is_empty() {

@@ -15,7 +15,7 @@ use stoker_core::limits::commitment::{Ask, Proposal, Proposals, SIZED, Scope, Te
 use stoker_core::policy::rules::commitment::Commitment;
 use stoker_core::policy::{Policy, discount};
 
-use super::args::{NowArg, OutputArg, StateDirArg};
+use super::args::{NowArg, OutputArg, StateDirArg, whole};
 use super::candidates::Sources;
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money};
@@ -36,7 +36,7 @@ const MOST_DAYS: i64 = 92;
 #[derive(Debug, Args)]
 pub(super) struct CommitArgs {
     /// How far to look back, in days
-    #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(i64).range(7..=MOST_DAYS))]
+    #[arg(long, default_value_t = 30, value_name = "N", value_parser = whole(7..=MOST_DAYS), allow_negative_numbers = true)]
     days: i64,
     /// Only this kind of commitment
     #[arg(long, value_parser = kind())]
@@ -158,7 +158,7 @@ struct Shown {
 /// Carries the command out.
 pub(super) async fn run(args: &CommitArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
-    let prices = price_tables::prices(args.prices_dir.as_deref())?;
+    let prices = price_tables::prices(args.prices_dir.as_deref(), now)?;
     let dir = args.state.resolve()?;
     let reader = Journal::open_read_only(&dir).await?;
     let policy = match &args.policy {

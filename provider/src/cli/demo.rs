@@ -1,4 +1,4 @@
-//! `stoker demo`: a day of GPU pods in under a minute.
+//! `stoker demo`: a day of GPU pods in a few minutes.
 
 use std::fs;
 use std::io;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use super::args::whole;
 use super::exit::{CliError, Exit};
 use super::serve::told_to_stop;
 use stoker_service::clock::Clock;
@@ -17,17 +18,17 @@ use stoker_service::price_tables::{self, EXAMPLE, PriceTablesError};
 use stoker_service::print::NotWritten;
 use stoker_simulated::demo::{DemoOptions, LimitsBroken};
 
-/// Plays a day of arriving and leaving GPU pods in a few minutes, and ends with a bill.
+/// Plays a day of arriving and leaving GPU pods in three to four minutes, and ends with a bill.
 ///
 /// It starts the provider on loopback with simulated markets and drives it over real gRPC with a model of the Cluster Autoscaler. It
 /// needs nothing; only its journal stays, for `stoker explain`.
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
     /// Random seed: the same seed plays the same day
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole(0_u64..), allow_negative_numbers = true)]
     seed: u64,
     /// How many hours of the day are played
-    #[arg(long, default_value_t = 24, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=24))]
+    #[arg(long, default_value_t = 24, value_name = "N", value_parser = whole(1..=24_u32), allow_negative_numbers = true)]
     hours: u32,
     /// Policy file [default: the built-in example]
     #[arg(long, env = "STOKER_POLICY", value_name = "FILE")]
@@ -35,6 +36,9 @@ pub(super) struct DemoArgs {
     /// World file: how the simulated markets behave [default: the built-in world]
     #[arg(long, env = "STOKER_WORLD", value_name = "FILE")]
     world: Option<PathBuf>,
+    /// Folder of price tables to use instead of the built-in ones
+    #[arg(long, env = "STOKER_PRICES_DIR", value_name = "DIR")]
+    prices_dir: Option<PathBuf>,
     /// Where the journal stays: a directory that is not there yet, or empty [default: a new one in the temporary directory]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
@@ -42,9 +46,10 @@ pub(super) struct DemoArgs {
 
 /// Carries the command out.
 pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
-    let DemoArgs { seed, hours, policy, world, state_dir } = args;
-    let book = Arc::new(price_tables::prices(None)?);
-    let world = price_tables::world_config(world.as_deref(), &book, Clock::system().now())?;
+    let DemoArgs { seed, hours, policy, world, prices_dir, state_dir } = args;
+    let now = Clock::system().now();
+    let book = Arc::new(price_tables::prices(prices_dir.as_deref(), now)?);
+    let world = price_tables::world_config(world.as_deref(), &book, now)?;
     let policy = match policy {
         Some(path) => (files::shown(&path), price_tables::policy_text(&path).map_err(PriceTablesError::from)?),
         None => (EXAMPLE.to_owned(), policy_file::example().to_owned()),

@@ -9,6 +9,7 @@ use super::args::OutputArg;
 use super::exit::{CliError, Exit};
 use super::out;
 use crate::doctor::{self, CommandLine, Cure, Finding, NoCommandLine, Release, Severity, Wants};
+use stoker_service::clock::Clock;
 use stoker_service::files;
 use stoker_service::needs::needs;
 use stoker_service::price_tables::{self, EXAMPLE};
@@ -70,7 +71,7 @@ struct Row {
 
 /// Carries the command out.
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit, CliError> {
-    let prices = price_tables::prices(args.prices_dir.as_deref())?;
+    let prices = price_tables::prices(args.prices_dir.as_deref(), Clock::system().now())?;
     let policy = price_tables::policy(args.policy.as_deref(), &prices)?;
     let CommandLine { words, release: by_image } = command_line(args)?;
     let told = args.autoscaler_version.or(by_image);

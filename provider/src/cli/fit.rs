@@ -1,7 +1,7 @@
 //! `stoker fit`: which GPUs a model fits, how many, and what its tokens would cost there: an estimate.
 
 use std::fmt::Write as _;
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::str::FromStr;
 
 use clap::Args;
@@ -16,7 +16,7 @@ use stoker_core::base::units::{UsdMicros, UsdPerHour, scaled};
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::{Quote, usable};
 
-use super::args::{MarketArgs, NowArg, OutputArg};
+use super::args::{MarketArgs, NowArg, OutputArg, whole};
 use super::candidates::{QuoteRow, Sources};
 use super::exit::{CliError, Exit, NotFound};
 use super::offers::{OfferFilter, gib, tables};
@@ -26,7 +26,7 @@ use stoker_service::print::{count, paragraph, table};
 
 /// Estimates which GPUs a model fits, how many, what its tokens cost there, and what smaller weights would allow.
 ///
-/// On-demand offers count where no capacity type is named. It is an estimate from data sheets, whose assumptions are printed: measure
+/// Prices are those of whole nodes: a replica that is alone on a node pays for all of it. On-demand offers count where no capacity type is named. It is an estimate from data sheets, whose assumptions are printed: measure
 /// before you rely on it.
 #[derive(Debug, Args)]
 pub(super) struct FitArgs {
@@ -40,16 +40,16 @@ pub(super) struct FitArgs {
     #[arg(long, value_name = "TOKENS")]
     context: Tokens,
     /// Sequences at once [default: 1; 32 for batch]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole(NonZeroU16::MIN..), allow_negative_numbers = true)]
     batch: Option<NonZeroU16>,
     /// What is done: answers for people who wait, answers that can wait, texts to vectors, or fine-tuning
     #[arg(long, value_name = "MODE", default_value = "inference", value_parser = words::<Mode>(Mode::ALL.iter().map(|m| m.as_str())))]
     mode: Mode,
-    /// Requests a second to serve, as measured at the peak; says how many replicas that takes
-    #[arg(long, value_name = "N", requires = "per_replica_qps", value_parser = qps)]
+    /// Requests a second to serve, as measured at the peak: the need and 20 % above it set how many replicas, and no spare is kept on top
+    #[arg(long, value_name = "N", requires = "per_replica_qps", value_parser = qps, allow_negative_numbers = true)]
     qps: Option<u64>,
     /// Requests a second that one replica serves, as measured
-    #[arg(long, value_name = "N", requires = "qps", value_parser = qps)]
+    #[arg(long, value_name = "N", requires = "qps", value_parser = qps, allow_negative_numbers = true)]
     per_replica_qps: Option<u64>,
     #[command(flatten)]
     filter: OfferFilter,
@@ -85,8 +85,10 @@ struct FitReport {
     asked: Ask,
     layers: Layers,
     memory: MemoryRow,
-    /// Replicas for the rate asked for, with headroom.
-    replicas: Option<u64>,
+    /// Replicas that are priced: one, or those for the rate asked for, with headroom.
+    replicas: u32,
+    #[serde(skip)]
+    rate: Option<[u64; 2]>,
     /// Cheapest work first.
     fits: Vec<FitRow>,
     misfits: Vec<MisfitRow>,
@@ -136,7 +138,7 @@ struct FitRow {
     card: CardRow,
     /// GPUs of one replica.
     gpus: u32,
-    /// Where a replica costs least.
+    /// Where the replicas cost least.
     cloud: Cloud,
     region: Region,
     zone: ZoneId,
@@ -145,12 +147,15 @@ struct FitRow {
     per_node: Money,
     quote: QuoteRow,
     replicas_per_node: u32,
+    /// Nodes to buy for all replicas.
+    nodes: u32,
+    /// What these nodes cost.
+    total: Money,
+    /// The same, per replica.
     per_replica: Money,
     work: Vec<WorkRow>,
-    /// What the rate asked for takes.
-    fleet: Option<FleetRow>,
     #[serde(skip)]
-    replica: UsdPerHour,
+    shown: [UsdPerHour; 2],
 }
 
 #[derive(Debug, Serialize)]
@@ -173,15 +178,6 @@ struct SpeedRow {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct FleetRow {
-    nodes: u64,
-    total: Money,
-    #[serde(skip)]
-    shown: UsdPerHour,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct MisfitRow {
     #[serde(flatten)]
     card: CardRow,
@@ -193,7 +189,7 @@ struct MisfitRow {
 struct QuantisedRow {
     precision: Precision,
     memory: MemoryRow,
-    /// The cheapest replica that holds it; `None` where none does.
+    /// The cheapest nodes that hold the replicas; `None` where none does.
     cheapest: Option<FitRow>,
 }
 
@@ -208,14 +204,15 @@ pub(super) fn run(args: &FitArgs) -> Result<Exit, CliError> {
         (args.filter.names_capacity_type() || market.capacity_type == CapacityType::OnDemand)
             && args.filter.wants(&market.place.cloud, &market.place.region, market.capacity_type, spec)
     });
-    let priced: Vec<(&Market, Quote)> = wanted
-        .filter_map(|(market, _)| Some((market, usable(price_tables.entry(market).as_ref(), Wall(now)).ok()?.clone())))
-        .collect();
+    let priced = wanted
+        .filter_map(|(market, _)| Some((market.clone(), usable(price_tables.entry(market).as_ref(), Wall(now)).ok()?.clone())));
+    let reserved = args.filter.reserved(book).map(|(market, _, quote)| (market, quote));
+    let priced: Vec<(Market, Quote)> = priced.chain(reserved).collect();
     if priced.is_empty() {
         let cure = Some("widen the filters, or run `stoker offers --all` to include offers without a price".to_owned());
         return Err(CliError::NotFound(NotFound { what: "matching offer", name: String::new(), place, cure }));
     }
-    let offers: Vec<_> = priced.iter().map(|(market, quote)| (*market, quote.price)).collect();
+    let offers: Vec<_> = priced.iter().map(|(market, quote)| (market, quote.price)).collect();
     let ask = Ask {
         params: args.params,
         precision: args.precision,
@@ -223,22 +220,29 @@ pub(super) fn run(args: &FitArgs) -> Result<Exit, CliError> {
         batch: args.batch.or_else(|| NonZeroU16::new(args.mode.default_batch())).unwrap_or(NonZeroU16::MIN),
         mode: args.mode,
     };
-    let replicas = args.qps.zip(args.per_replica_qps).and_then(|(need, one_does)| fit::replicas(need, one_does));
+    let rate = args.qps.zip(args.per_replica_qps);
+    let replicas = rate.map_or(Some(NonZeroU32::MIN), |(need, one_does)| fit::replicas(need, one_does));
+    let replicas = replicas.ok_or_else(|| {
+        CliError::Usage("--qps needs more than four billion replicas of --per-replica-qps: check both".to_owned())
+    })?;
     let row = |fit: Fit| {
-        let quote = priced.iter().find(|(market, _)| **market == fit.market).map(|(_, quote)| QuoteRow::of(quote, now));
-        Some(FitRow::of(fit, quote?, replicas))
+        // A market has a reserved rate for each term.
+        let of = |(market, quote): &&(Market, Quote)| *market == fit.market && quote.price == fit.node;
+        let quote = priced.iter().find(of).map(|(_, quote)| QuoteRow::of(quote, now));
+        Some(FitRow::of(fit, quote?))
     };
-    let estimate = fit::estimate(&ask, book, &offers);
+    let estimate = fit::estimate(&ask, replicas, book, &offers);
     let report = FitReport {
         at: now,
         estimate: true,
         asked: ask,
         layers: ask.layers(),
         memory: estimate.memory.into(),
-        replicas,
+        replicas: replicas.get(),
+        rate: rate.map(|(need, one_does)| [need, one_does]),
         fits: estimate.fits.into_iter().filter_map(row).collect(),
         misfits: estimate.misfits.iter().map(|(card, why)| MisfitRow { card: card.into(), reason: why.to_string() }).collect(),
-        quantised: fit::quantised(&ask, book, &offers)
+        quantised: fit::quantised(&ask, replicas, book, &offers)
             .into_iter()
             .map(|(ask, memory, fit)| QuantisedRow {
                 precision: ask.precision,
@@ -253,23 +257,19 @@ pub(super) fn run(args: &FitArgs) -> Result<Exit, CliError> {
 }
 
 impl FitRow {
-    fn of(fit: Fit, quote: QuoteRow, replicas: Option<u64>) -> Self {
-        let fleet = replicas.map(|replicas| {
-            let nodes = fit.nodes(replicas);
-            let total = fit.node.times(u32::try_from(nodes).unwrap_or(u32::MAX));
-            FleetRow { nodes, total: total.into(), shown: total }
-        });
+    fn of(fit: Fit, quote: QuoteRow) -> Self {
         let Market { place: Place { cloud, region, zone, instance_type }, capacity_type } = fit.market;
         Self {
             card: (&fit.card).into(),
             gpus: fit.gpus,
             per_node: fit.node.into(),
             quote,
-            replicas_per_node: fit.replicas,
+            replicas_per_node: fit.per_node,
+            nodes: fit.nodes,
+            total: fit.total.into(),
             per_replica: fit.replica.into(),
             work: fit.speeds.into_iter().map(|(tokens, speed)| WorkRow { tokens, speed: speed.map(SpeedRow::of) }).collect(),
-            fleet,
-            replica: fit.replica,
+            shown: [fit.total, fit.replica],
             cloud,
             region,
             zone,
@@ -290,15 +290,13 @@ impl FitRow {
 
     fn cells(&self, sources: &mut Sources) -> Vec<String> {
         let dash = || "-".to_owned();
-        let mut cells = vec![self.gpus(), self.instance_type.to_string(), self.place(), self.replica.to_string()];
+        let mut cells = vec![self.gpus(), self.instance_type.to_string(), self.place(), self.nodes.to_string()];
+        cells.extend(self.shown.map(|price| price.to_string()));
         for (at, work) in self.work.iter().enumerate() {
             if at == 0 {
                 cells.push(work.speed.as_ref().map_or_else(dash, |speed| per_second(speed.per_second_milli)));
             }
             cells.push(work.speed.as_ref().map_or_else(dash, |speed| format!("{:#}", speed.shown)));
-        }
-        if let Some(fleet) = &self.fleet {
-            cells.extend([fleet.nodes.to_string(), fleet.shown.to_string()]);
         }
         cells.push(format!("{} {}", self.quote.kind_and_age(), sources.mark(&self.quote.source)));
         cells
@@ -321,6 +319,13 @@ fn per_second(milli: u64) -> String {
     if milli < 100_000 { format!("{}.{}", milli / 1_000, milli % 1_000 / 100) } else { (milli / 1_000).to_string() }
 }
 
+/// Millionths as the number that was given: `120` or `0.5`.
+fn shortest(micros: u64) -> String {
+    let (whole, part) = (micros / 1_000_000, micros % 1_000_000);
+    let text = format!("{whole}.{part:06}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// Bytes as people name them: `15.8 GB`, a GB being 10^9 bytes.
 fn gb(bytes: u64) -> String {
     let tenths = bytes / 100_000_000 + u64::from(bytes % 100_000_000 >= 50_000_000);
@@ -336,9 +341,7 @@ impl FitReport {
             count(context.get(), "token")
         );
         text += &paragraph("memory of a replica:", &self.memory.in_words());
-        if let Some(replicas) = self.replicas {
-            text += &paragraph("replicas:", &format!("{replicas}, with {} % above the need", fit::HEADROOM_PERCENT));
-        }
+        text += &paragraph("replicas:", &self.replicas_in_words());
         text.push('\n');
         let mut sources = Sources::default();
         text += &self.fits_table(&mut sources);
@@ -355,18 +358,28 @@ impl FitReport {
         text + &sources.legend()
     }
 
+    /// `3: 500 / 200 x 1.2, rounded up; …`.
+    fn replicas_in_words(&self) -> String {
+        let Some([need, one_does]) = self.rate else {
+            return "1; --qps and --per-replica-qps say how many a load takes".to_owned();
+        };
+        let [need, one_does] = [need, one_does].map(shortest);
+        format!(
+            "{}: {need} / {one_does} and {} % on top, rounded up; no spare is kept beyond that",
+            self.replicas,
+            fit::HEADROOM_PERCENT
+        )
+    }
+
     fn fits_table(&self, sources: &mut Sources) -> String {
         if self.fits.is_empty() {
             return "no matching offer has room for it in one node\n".to_owned();
         }
-        let mut header = vec!["GPUS", "TYPE", "ZONE", "$/REPLICA-H"];
+        let mut header = vec!["GPUS", "TYPE", "ZONE", "NODES", "$/H IN ALL", "$/REPLICA-H"];
         header.extend_from_slice(match self.asked.mode {
             Mode::Inference | Mode::Batch => &["OUT/S", "1M-OUT", "1M-IN"],
             Mode::Embedding | Mode::Finetune => &["TOKENS/S", "1M-TOKENS"],
         });
-        if self.replicas.is_some() {
-            header.extend(["NODES", "$/H IN ALL"]);
-        }
         let numbers = header.get(3..).unwrap_or_default().to_vec();
         header.push("PRICE SOURCE");
         table(&header, &numbers, self.fits.iter().map(|fit| fit.cells(sources)).collect())
@@ -377,11 +390,11 @@ impl FitReport {
             let mut cells = vec![row.precision.to_string(), gb(row.memory.total)];
             cells.extend(row.cheapest.as_ref().map_or_else(
                 || [(); 4].map(|()| "-".to_owned()),
-                |fit| [fit.gpus(), fit.replica.to_string(), fit.instance_type.to_string(), fit.place()],
+                |fit| [fit.gpus(), fit.shown[0].to_string(), fit.instance_type.to_string(), fit.place()],
             ));
             cells
         });
-        table(&["WEIGHTS", "MEMORY", "CHEAPEST", "$/REPLICA-H", "TYPE", "ZONE"], &["MEMORY", "$/REPLICA-H"], rows.collect())
+        table(&["WEIGHTS", "MEMORY", "CHEAPEST", "$/H IN ALL", "TYPE", "ZONE"], &["MEMORY", "$/H IN ALL"], rows.collect())
     }
 }
 

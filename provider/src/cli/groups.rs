@@ -11,6 +11,7 @@ use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::base::ids::PoolName;
+use stoker_core::base::text::without_password;
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::limits::budget::Budget;
 use stoker_core::limits::commitment::Use;
@@ -120,6 +121,7 @@ struct DebugGroup {
     free: FreeNodes,
     listed: bool,
     next_price_micro_usd_per_hour: Option<UsdPerHour>,
+    next_paid_micro_usd_per_hour: Option<UsdPerHour>,
     closed: Option<String>,
 }
 
@@ -165,11 +167,13 @@ struct GroupRow {
     /// Its other free nodes: inside their windows, kept by the floor, or idle; and when the first would go.
     free: FreeNodes,
     listed: bool,
-    /// Effective price of the next node; `None` while the group is closed.
+    /// What the next node adds to the bill; `None` while the group is closed.
+    next_paid: Option<Money>,
+    /// Its effective price, which ranks it; `None` while the group is closed.
     next_price: Option<Money>,
     closed: Option<String>,
     #[serde(skip)]
-    next_shown: String,
+    next_shown: [String; 2],
 }
 
 /// Carries the command out.
@@ -181,7 +185,7 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
         return Err(CliError::NotFound(NotFound {
             what: "group of pool",
             name: pool.clone(),
-            place: args.url.clone(),
+            place: without_password(&args.url),
             cure: None,
         }));
     }
@@ -212,8 +216,11 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
 
 async fn fetch(url: &str) -> Result<DebugView, CliError> {
     let text = format!("{}/debug/view", url.trim_end_matches('/'));
+    // The address with its password is asked, and not shown.
+    let (asked, url) = (text, without_password(url));
+    let text = without_password(&asked);
     let uri: Uri =
-        text.parse().map_err(|_| CliError::Usage(format!("{url:?} is not a URL: write it like http://127.0.0.1:8088")))?;
+        asked.parse().map_err(|_| CliError::Usage(format!("{url:?} is not a URL: write it like http://127.0.0.1:8088")))?;
     if uri.scheme_str() != Some("http") || uri.host().is_none() {
         return Err(CliError::Usage(format!("{url:?}: the side port speaks plain HTTP: write it like http://127.0.0.1:8088")));
     }
@@ -255,10 +262,11 @@ impl From<DebugGroup> for GroupRow {
             paid,
             free,
             listed,
-            next_price_micro_usd_per_hour: next,
+            next_price_micro_usd_per_hour: ranked,
+            next_paid_micro_usd_per_hour: paid_next,
             closed,
         } = group;
-        let next_shown = next.map_or_else(|| "-".to_owned(), |price| price.to_string());
+        let next_shown = [paid_next, ranked].map(|next| next.map_or_else(|| "-".to_owned(), |price| price.to_string()));
         Self {
             group,
             pool,
@@ -271,7 +279,8 @@ impl From<DebugGroup> for GroupRow {
             paid,
             free,
             listed,
-            next_price: next.map(Money::from),
+            next_paid: paid_next.map(Money::from),
+            next_price: ranked.map(Money::from),
             closed,
             next_shown,
         }
@@ -303,8 +312,9 @@ fn of_free(free: FreeNodes, now: Timestamp) -> Vec<String> {
 
 impl GroupsReport {
     fn table(&self) -> String {
-        const NEXT: &str = "NEXT NODE (EFFECTIVE $/H)";
-        const HEADER: [&str; 10] = ["GROUP", "POOL", "TYPE", "ZONE", "TARGET", "MIN", "MAX", "BUSY", NEXT, "CLOSED"];
+        const NEXT: [&str; 2] = ["NEXT NODE $/H", "RANKED AT $/H"];
+        const HEADER: [&str; 11] =
+            ["GROUP", "POOL", "TYPE", "ZONE", "TARGET", "MIN", "MAX", "BUSY", NEXT[0], NEXT[1], "CLOSED"];
         let mut reasons: Vec<&str> = Vec::new();
         let mut mark = |why| {
             let known = reasons.iter().position(|reason| *reason == why);
@@ -317,7 +327,8 @@ impl GroupsReport {
         let rows = self.groups.iter().map(|row| {
             let GroupRow { group, pool, instance_type, zone, target, min, max, busy, next_shown, closed, .. } = row;
             let [target, min, max, busy] = [target, min, max, busy].map(u32::to_string);
-            let [group, pool, instance_type, zone, next] = [group, pool, instance_type, zone, next_shown].map(Clone::clone);
+            let [group, pool, instance_type, zone] = [group, pool, instance_type, zone].map(Clone::clone);
+            let [paid_next, ranked] = next_shown.clone();
             vec![
                 group,
                 pool,
@@ -327,12 +338,17 @@ impl GroupsReport {
                 min,
                 max,
                 busy,
-                next,
+                paid_next,
+                ranked,
                 closed.as_deref().map_or_else(String::new, &mut mark),
             ]
         });
         let rows = rows.collect();
-        let mut text = table(&HEADER, &["TARGET", "MIN", "MAX", "BUSY", NEXT], rows);
+        let mut text = table(&HEADER, &["TARGET", "MIN", "MAX", "BUSY", NEXT[0], NEXT[1]], rows);
+        if self.groups.iter().any(|row| row.next_shown[0] != row.next_shown[1]) {
+            let what = "NEXT NODE is what the next node adds to the bill; RANKED AT adds what reclaims and moving data cost";
+            text.push_str(&wrapped("", what));
+        }
         for (at, why) in reasons.into_iter().enumerate() {
             let groups = self.groups.iter().filter(|row| row.closed.as_deref() == Some(why)).count();
             text.push_str(&wrapped(&format!("closed [{}]  ", at + 1), &format!("{}: {why}", count(groups as u64, "group"))));
@@ -379,6 +395,31 @@ impl GroupsReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_next_node_costs_and_what_ranks_it_are_shown_under_headings_of_their_own() {
+        let group = serde_json::json!({
+            "group": "a.b.c", "pool": "a", "instanceType": "g6.xlarge", "zone": "c", "target": 0, "min": 0, "max": 4,
+            "busy": 0, "listed": true, "nextPriceMicroUsdPerHour": 2_779_300, "nextPaidMicroUsdPerHour": 2_695_800,
+        });
+        let report = GroupsReport {
+            at: Timestamp::UNIX_EPOCH,
+            not_ready: None,
+            faults: Vec::new(),
+            groups: vec![GroupRow::from(serde_json::from_value::<DebugGroup>(group).unwrap())],
+            leaving: Vec::new(),
+            aside: Vec::new(),
+            budgets: Vec::new(),
+            commitments: Vec::new(),
+            floors: Vec::new(),
+            demand: Vec::new(),
+            unlisted: 0,
+            pods_without_gpu: Vec::new(),
+        };
+        let text = report.table();
+        assert!(text.contains("NEXT NODE $/H  RANKED AT $/H") && text.contains("$2.6958        $2.7793"), "{text}");
+        assert!(text.contains("NEXT NODE is what the next node adds to the bill"), "{text}");
+    }
 
     #[test]
     fn free_nodes_are_told_with_the_moment_at_which_the_first_would_go() {

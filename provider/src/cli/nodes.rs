@@ -19,7 +19,7 @@ use stoker_core::state::memory::Memory;
 use stoker_core::state::node_verdict::Verdict;
 use stoker_core::state::record::State;
 
-use super::args::{NowArg, OutputArg, StateDirArg};
+use super::args::{NowArg, OutputArg, StateDirArg, whole};
 use super::exit::{CliError, Exit, NotFound};
 use super::held::{self, HeldBy};
 use super::idle::{self, By, IdleRow};
@@ -50,7 +50,7 @@ pub(super) struct NodesArgs {
     #[arg(long, value_name = "WHAT", conflicts_with_all = ["sort", "pool", "verdict"])]
     by: Option<By>,
     /// How many hours --by looks back
-    #[arg(long, value_name = "N", default_value_t = 24, requires = "by", value_parser = clap::value_parser!(i64).range(1..=720))]
+    #[arg(long, value_name = "N", default_value_t = 24, requires = "by", value_parser = whole(1..=720_i64), allow_negative_numbers = true)]
     hours: i64,
     #[command(flatten)]
     state: StateDirArg,

@@ -10,10 +10,11 @@ use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId, ZoneName};
 use stoker_core::base::text::nearest;
 use stoker_core::base::units::{MiB, Milli, UsdPerHour};
+use stoker_core::limits::commitment::Term;
 use stoker_core::market::offer::{CapacityType, InstanceSpec, Market, Place};
-use stoker_core::market::price::{PriceBook, Quote, usable};
+use stoker_core::market::price::{PriceBook, Quote, QuoteKind, usable};
 
-use super::args::{MarketArgs, NowArg, OutputArg};
+use super::args::{MarketArgs, NowArg, OutputArg, whole};
 use super::candidates::{Notes, QuoteRow, Sources};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money};
@@ -28,7 +29,7 @@ pub(super) struct OffersArgs {
     #[command(flatten)]
     filter: OfferFilter,
     /// Maximum rows (0 = all)
-    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = whole(0_usize..), allow_negative_numbers = true)]
     limit: usize,
     /// Include offers without a usable price, and why
     #[arg(long)]
@@ -48,7 +49,7 @@ pub(super) struct OfferFilter {
     #[arg(long, value_name = "MODEL", value_delimiter = ',')]
     gpu: Vec<String>,
     /// Only GPUs with at least this much memory each, in GiB
-    #[arg(long, value_name = "GIB")]
+    #[arg(long, value_name = "GIB", value_parser = whole(0_u32..), allow_negative_numbers = true)]
     min_memory: Option<u32>,
     /// Only these clouds, e.g. aws,gcp
     #[arg(long, value_name = "CLOUD", value_delimiter = ',')]
@@ -56,7 +57,7 @@ pub(super) struct OfferFilter {
     /// Only these regions
     #[arg(long, value_name = "REGION", value_delimiter = ',')]
     region: Vec<String>,
-    /// Only this capacity type
+    /// Only this capacity type; reserved lists what the tables say that a commitment of one or three years costs
     #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',')]
     capacity_type: Vec<CapacityArg>,
 }
@@ -89,6 +90,8 @@ struct OfferRow {
     zone_name: Option<ZoneName>,
     instance_type: InstanceType,
     capacity_type: CapacityType,
+    /// For how long a reserved rate commits.
+    term: Option<Term>,
     gpu_model: Option<GpuModel>,
     /// Advertised GPUs of one node.
     gpus: Option<u32>,
@@ -154,7 +157,8 @@ pub(super) fn tables(markets: &MarketArgs) -> String {
 
 /// Refuses a filter that nothing can match: a slip would else look like an empty market.
 fn known_only(what: &'static str, given: &[String], known: &BTreeSet<&str>, place: &str) -> Result<(), CliError> {
-    let Some(unknown) = given.iter().find(|name| !known.contains(name.as_str())) else { return Ok(()) };
+    let is_known = |name: &&String| known.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let Some(unknown) = given.iter().find(|name| !is_known(name)) else { return Ok(()) };
     let cure = match nearest(unknown, known.iter().copied()) {
         Some(name) => format!("did you mean {name}?"),
         None if known.len() <= 40 => format!("they have {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
@@ -203,7 +207,17 @@ impl OffersArgs {
             row.reason = Some("cannot be ordered: zones unknown".to_owned());
             Some(row)
         });
-        zoned.chain(unzoned).collect()
+        let reserved = self.filter.reserved(book).map(|(market, term, quote)| {
+            let Place { cloud, region, zone: _, instance_type } = &market.place;
+            let spec = book.spec(cloud, instance_type).map(AsRef::as_ref);
+            let mut row = OfferRow::new(cloud, region, instance_type, CapacityType::Reserved, spec);
+            row.price = spec.map(|spec| OfferPrice::of(&quote, spec, now));
+            row.term = Some(term);
+            row.reason =
+                Some("paid for its whole term, used or not; bought from the cloud, then listed under commitments".to_owned());
+            row
+        });
+        zoned.chain(unzoned).chain(reserved).collect()
     }
 }
 
@@ -224,6 +238,31 @@ impl OfferFilter {
         !self.capacity_type.is_empty()
     }
 
+    /// The reserved rates among them, where reserved capacity is asked for by name. They hold in a region
+    /// as a whole, which stands for the zone.
+    pub(super) fn reserved(&self, book: &PriceBook) -> impl Iterator<Item = (Market, Term, Quote)> {
+        let named = self.capacity_type.contains(&CapacityArg::Reserved);
+        let wanted = book.all_terms().filter(move |((cloud, region, instance_type), _)| {
+            let spec = book.spec(cloud, instance_type).map(AsRef::as_ref);
+            named && self.wants(cloud, region, CapacityType::Reserved, spec)
+        });
+        wanted.flat_map(|((cloud, region, instance_type), rates)| {
+            let zone = ZoneId::new(region.as_str()).ok();
+            let rates_by_term = [(Term::OneYear, rates.one_year), (Term::ThreeYears, rates.three_years)];
+            rates_by_term.into_iter().filter_map(move |(term, price)| {
+                let place = Place {
+                    cloud: cloud.clone(),
+                    region: region.clone(),
+                    zone: zone.clone()?,
+                    instance_type: instance_type.clone(),
+                };
+                let source = format!("{} {}", term.as_str(), rates.source).into();
+                let quote = Quote { price: price?, kind: QuoteKind::List, as_of: rates.as_of, source };
+                Some((Market { place, capacity_type: CapacityType::Reserved }, term, quote))
+            })
+        })
+    }
+
     /// Whether an offer is among them.
     pub(super) fn wants(
         &self,
@@ -232,7 +271,8 @@ impl OfferFilter {
         capacity_type: CapacityType,
         spec: Option<&InstanceSpec>,
     ) -> bool {
-        let any = |wanted: &[String], have: &str| wanted.is_empty() || wanted.iter().any(|name| name == have);
+        let any =
+            |wanted: &[String], have: &str| wanted.is_empty() || wanted.iter().any(|name| name.eq_ignore_ascii_case(have));
         let least = self.min_memory.map(|gib| MiB::from_gib(u64::from(gib)));
         any(&self.cloud, cloud.as_str())
             && any(&self.region, region.as_str())
@@ -290,6 +330,7 @@ impl OfferRow {
             zone_name: None,
             instance_type: instance_type.clone(),
             capacity_type,
+            term: None,
             gpu_model: spec.map(|spec| spec.gpu_model.clone()),
             gpus: spec.map(InstanceSpec::advertised_gpus),
             gpu_memory_mib: spec.map(|spec| spec.memory_per_advertised_gpu().0),
@@ -313,6 +354,7 @@ impl OfferRow {
             self.zone.clone(),
             self.instance_type.clone(),
             self.capacity_type,
+            self.term,
         )
     }
 
@@ -336,9 +378,10 @@ impl OfferRow {
             Some(zone) if zone.as_str() != self.region.as_str() => zone.to_string(),
             _ => self.region.to_string(),
         };
-        let bought = match self.reclaimed_per_month_milli {
-            Some(milli) => format!("{} {}.{}%/mo", self.capacity_type, milli / 10, milli % 10),
-            None => self.capacity_type.to_string(),
+        let bought = match (self.reclaimed_per_month_milli, self.term) {
+            (Some(milli), _) => format!("{} {}.{}%/mo", self.capacity_type, milli / 10, milli % 10),
+            (None, Some(term)) => format!("{} {}", self.capacity_type, term.as_str()),
+            (None, None) => self.capacity_type.to_string(),
         };
         let note = self.reason.as_ref().map_or_else(String::new, |reason| notes.mark(reason));
         vec![per_gpu, per_node, gpu, self.instance_type.to_string(), format!("{}/{place}", self.cloud), bought, from, note]

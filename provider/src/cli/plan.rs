@@ -21,7 +21,7 @@ use stoker_core::state::budget::Stage;
 use stoker_core::state::memory::Memory;
 
 use super::accounts::{BudgetRow, UseRow};
-use super::args::{MarketArgs, NowArg, OutputArg};
+use super::args::{MarketArgs, NowArg, OutputArg, whole};
 use super::brief::{self, LiftRow};
 use super::candidates::{CandidateRow, TRANSFER, candidates_table, moves_data, old_prices, unlimited_quotas};
 use super::exit::{CliError, Exit, NotFound};
@@ -47,7 +47,7 @@ pub(super) struct PlanArgs {
     #[arg(long)]
     group: Option<String>,
     /// How many nodes
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole(1_u32..), allow_negative_numbers = true)]
     count: u32,
     /// Show every candidate as a table and everything excluded, not only the most relevant
     #[arg(long)]

@@ -16,6 +16,7 @@ use stoker_core::policy::Pool;
 use super::args::{MarketArgs, NowArg, OutputArg};
 use super::exit::{CliError, Exit};
 use super::out::{self, Format, Money};
+use stoker_service::clock::Clock;
 use stoker_service::feeds::policy_watch::PolicyError;
 use stoker_service::files;
 use stoker_service::policy_file;
@@ -147,7 +148,7 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
 }
 
 fn show(args: &ShowArgs) -> Result<Exit, CliError> {
-    let prices = price_tables::prices(args.prices_dir.as_deref())?;
+    let prices = price_tables::prices(args.prices_dir.as_deref(), Clock::system().now())?;
     let raw = effective::effective(&price_tables::policy(args.file.as_deref(), &prices)?);
     let text = match args.format {
         ShowFormat::Json => out::json(&raw)?,

@@ -36,6 +36,9 @@ pub struct ServeArgs {
     /// World file: how the simulated markets behave [default: the built-in world]
     #[arg(long, env = "STOKER_WORLD", value_name = "FILE")]
     pub world: Option<PathBuf>,
+    /// Folder of price tables to use instead of the built-in ones; read at start only
+    #[arg(long, env = "STOKER_PRICES_DIR", value_name = "DIR")]
+    pub prices_dir: Option<PathBuf>,
     /// Where what must outlive the service is kept.
     #[command(flatten)]
     pub state: StateDirArg,
@@ -177,6 +180,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
     let ServeArgs {
         policy,
         world,
+        prices_dir,
         state,
         retention,
         provider_listen,
@@ -208,7 +212,7 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         return Err(StartError::SimulatedInCluster.into());
     }
     let clock = Clock::system();
-    let book = Arc::new(price_tables::prices(None)?);
+    let book = Arc::new(price_tables::prices(prices_dir.as_deref(), clock.now())?);
     let config = price_tables::world_config(world.as_deref(), &book, clock.now())?;
     let state_dir = state.resolve()?;
     let world = WorldOptions { config, file: Some(state_dir.join(WORLD_FILE)) };

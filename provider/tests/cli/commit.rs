@@ -139,3 +139,40 @@ fn what_to_commit_to_follows_from_the_use_that_was_counted() {
     assert_eq!(early.code, 4, "{early:?}");
     golden("commit-too-little", &early.out);
 }
+
+/// No table tells which zones of us-east-1 sell p3.2xlarge: the price is listed, and a row of a zone
+/// under `prices` is taken.
+#[test]
+fn commit_prices_what_the_operator_bought_in_a_zone_that_no_table_tells() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let v100: Where = ("aws", "us-east-1", "use1-az2", "p3.2xlarge");
+    runtime.block_on(async {
+        let mut passes = Passes::begin(state.path()).await;
+        let begin: Timestamp = "2026-10-24T12:00:00Z".parse().unwrap();
+        let nodes = held(&[(v100, CapacityType::OnDemand, 4)]);
+        for quarter in 0..=8 * 24 * 4 {
+            passes.journal.count_use(begin + SignedDuration::from_mins(15 * quarter), &nodes).await.unwrap();
+        }
+        passes.journal.close().await;
+    });
+    let policy = state.path().join("policy.yaml");
+    let commit = |prices: &str| {
+        let text = format!(
+            "{{apiVersion: stoker.dev/v1alpha1, kind: Policy, clusterName: c, pools: [{{name: dev, workload: dev, \
+             gpu: {{models: [V100], count: 1}}, where: {{clouds: [aws], regions: [us-east-1]}}, limits: {{maxNodes: 4}}}}]{prices}}}"
+        );
+        std::fs::write(&policy, text).unwrap();
+        let dir = state.path().to_str().unwrap();
+        let offer = ["--kind", "reserved-instance", "--term", "1y", "--discount", "40.5%"];
+        stoker(&[&["commit", "--state-dir", dir, "--policy", policy.to_str().unwrap()], &offer[..]].concat())
+    };
+    let listed = commit("");
+    assert_eq!(listed.code, 0, "{listed:?}");
+    // 4 x $3.06 = $12.24 an hour.
+    assert!(listed.out.contains("$12.2400/h at on-demand prices"), "{listed:?}");
+    let row = ", prices: [{cloud: aws, region: us-east-1, zone: use1-az2, instanceType: p3.2xlarge, \
+               capacityType: on-demand, usdPerHour: 3.00}]";
+    let own = commit(row);
+    assert!(own.out.contains("$12.0000/h at on-demand prices"), "{own:?}");
+}

@@ -55,6 +55,41 @@ fn groups_shows_a_running_service_and_no_second_one_starts_beside_it() {
     assert!(second.err.contains("in use by another Stoker"), "{second:?}");
 }
 
+/// A row of the operator's own tables is what the service chooses by, as it is in `plan`.
+#[test]
+fn the_service_chooses_by_the_price_tables_that_it_is_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let tables = dir.path().join("tables");
+    std::fs::create_dir(&tables).unwrap();
+    let given = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/input/prices");
+    for table in std::fs::read_dir(given).unwrap().map(Result::unwrap) {
+        let text = std::fs::read_to_string(table.path()).unwrap();
+        std::fs::write(tables.join(table.file_name()), text.replace(",0.8048,", ",0.7048,")).unwrap();
+    }
+    let file = dir.path().join("policy.yaml");
+    std::fs::write(&file, policy("use1-az1").replace("limits", "capacity: {prefer: [on-demand]}, limits")).unwrap();
+    let (tables, file, state) = (tables.to_str().unwrap(), file.to_str().unwrap(), dir.path().join("state"));
+    let plan = stoker(&["plan", "--policy", file, "--prices-dir", tables, "--pool", "dev", "--count", "1"]);
+    assert!(plan.out.contains("$0.7048/node-h"), "{plan:?}");
+
+    let on_any_port = ["--provider-listen", "--expander-listen", "--http-listen"].map(|flag| [flag, "127.0.0.1:0"]);
+    let serve = ["serve", "--debug", "--log-json", "--prices-dir", tables, "--policy", file, "--state-dir"];
+    let serve = [&serve[..], &[state.to_str().unwrap()], on_any_port.as_flattened()].concat();
+    let mut service = Service(command(&serve).stderr(Stdio::piped()).spawn().unwrap());
+    let log = BufReader::new(service.0.stderr.take().unwrap());
+    let mut lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap());
+    let http = lines.find_map(|line| Some(line["http"].as_str()?.to_owned())).expect("the service says where it listens");
+    std::thread::spawn(move || lines.count());
+    let url = format!("http://{http}");
+    let shown = (0..100).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let shown = stoker(&["groups", "--url", &url, "--all"]);
+        shown.out.contains("g6.xlarge").then_some(shown.out)
+    });
+    let shown = shown.expect("no groups were shown");
+    assert!(shown.contains("$0.7048") && !shown.contains("$0.8048"), "{shown}");
+}
+
 /// The autoscaler has its connections however many others are open elsewhere, and few files there
 /// may be.
 #[cfg(unix)]

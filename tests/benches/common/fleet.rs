@@ -100,7 +100,8 @@ impl Fleet {
         for (n, group) in (0..NODES).zip(groups.iter().cycle()) {
             let cluster = self.catalogue.policy.cluster.clone();
             let (cluster, group_id) = (cluster.clone(), group.id.clone());
-            let parts = KeyParts { cluster, group: group_id, incarnation: None, record: RecordId(n), attempt: 1 };
+            let parts =
+                KeyParts { cluster: cluster.clone(), group: group_id, incarnation: None, record: RecordId(n), attempt: 1 };
             let bought = if n / 500 % 2 == 0 { CapacityType::Spot } else { CapacityType::OnDemand };
             let offer = group.offers.iter().find(|offer| offer.market.capacity_type == bought).context("no such offer")?;
             let price = offer.quote(Wall(self.now)).map(|quote| quote.price)?;

@@ -10,6 +10,7 @@ mod demand;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use serde::Serialize;
 
@@ -27,7 +28,8 @@ pub const USABLE_PERCENT: u64 = 90;
 pub const COMPUTE_PERCENT: u128 = 40;
 /// Share of the data sheet's bandwidth that is reached while generating: 50 to 70 % are usual in inference benchmarks.
 pub const BANDWIDTH_PERCENT: u128 = 60;
-/// What is kept above the measured need, in percent: a replica may fail or a burst come.
+/// What is kept above the measured need, in percent: a replica may fail or a burst come. It is all that is
+/// kept: 500 requests a second at 200 a replica take 3 replicas, and no fourth for a failure.
 pub const HEADROOM_PERCENT: u128 = 20;
 
 /// GPUs that are alike: model, memory of one as the node advertises it, and the share of a physical GPU that one is.
@@ -98,13 +100,17 @@ pub struct Fit {
     pub card: Card,
     /// So many a replica, all in one node.
     pub gpus: u32,
-    /// Where a replica costs least.
+    /// Where the replicas cost least together.
     pub market: Market,
     /// Price of a node there.
     pub node: UsdPerHour,
-    /// Replicas that a node holds; GPUs that are left over are paid for all the same.
-    pub replicas: u32,
-    /// Price of one replica.
+    /// Replicas that a node holds.
+    pub per_node: u32,
+    /// Nodes to buy for the replicas asked for.
+    pub nodes: u32,
+    /// What is paid for these nodes: whole nodes, GPUs that no replica uses included.
+    pub total: UsdPerHour,
+    /// What is paid, per replica.
     pub replica: UsdPerHour,
     /// Speed by work; `None` where a figure of the GPU is unknown. Never empty; the first is what fits are ranked by.
     pub speeds: Vec<(Work, Option<Speed>)>,
@@ -147,8 +153,9 @@ pub struct Estimate {
     pub misfits: Vec<(Card, Misfit)>,
 }
 
-/// Estimates `ask` on every kind of GPU that `offers` has, each at the offer where one replica costs least.
-pub fn estimate(ask: &Ask, book: &PriceBook, offers: &[(&Market, UsdPerHour)]) -> Estimate {
+/// Estimates so many replicas of `ask` on every kind of GPU that `offers` has, each at the offer whose
+/// nodes cost least for all of them.
+pub fn estimate(ask: &Ask, replicas: NonZeroU32, book: &PriceBook, offers: &[(&Market, UsdPerHour)]) -> Estimate {
     let memory = ask.memory();
     let mut cards: BTreeMap<Card, Vec<Sold<'_>>> = BTreeMap::new();
     for &(market, node) in offers {
@@ -158,7 +165,7 @@ pub fn estimate(ask: &Ask, book: &PriceBook, offers: &[(&Market, UsdPerHour)]) -
     let mut estimate = Estimate { memory, fits: Vec::new(), misfits: Vec::new() };
     for (card, sold) in cards {
         let gpu = sold.first().and_then(|sold| book.gpu_of(sold.spec));
-        match fit(ask, &memory, &card, gpu, &sold) {
+        match fit(ask, replicas, &memory, &card, gpu, &sold) {
             Ok(fit) => estimate.fits.push(fit),
             Err(why) => estimate.misfits.push((card, why)),
         }
@@ -167,12 +174,18 @@ pub fn estimate(ask: &Ask, book: &PriceBook, offers: &[(&Market, UsdPerHour)]) -
     estimate
 }
 
-/// The same ask at each precision that the weights could be cut to, with the cheapest replica that holds it.
-pub fn quantised(ask: &Ask, book: &PriceBook, offers: &[(&Market, UsdPerHour)]) -> Vec<(Ask, Memory, Option<Fit>)> {
+/// The same ask at each precision that the weights could be cut to, with the cheapest nodes that hold the
+/// replicas.
+pub fn quantised(
+    ask: &Ask,
+    replicas: NonZeroU32,
+    book: &PriceBook,
+    offers: &[(&Market, UsdPerHour)],
+) -> Vec<(Ask, Memory, Option<Fit>)> {
     let at = |precision| {
         let ask = Ask { precision, ..*ask };
-        let Estimate { memory, fits, .. } = estimate(&ask, book, offers);
-        let cheapest = fits.into_iter().min_by(|a, b| (a.replica, &a.card).cmp(&(b.replica, &b.card)));
+        let Estimate { memory, fits, .. } = estimate(&ask, replicas, book, offers);
+        let cheapest = fits.into_iter().min_by(|a, b| (a.total, &a.card).cmp(&(b.total, &b.card)));
         (ask, memory, cheapest)
     };
     [Precision::Fp16, Precision::Fp8, Precision::Int8, Precision::Int4].map(at).into()
@@ -181,12 +194,7 @@ pub fn quantised(ask: &Ask, book: &PriceBook, offers: &[(&Market, UsdPerHour)]) 
 impl Fit {
     fn rank(&self) -> impl Ord + '_ {
         let cost = self.speeds.first().and_then(|(_, speed)| *speed).map(|speed| speed.per_million);
-        (cost.is_none(), cost, self.replica, &self.card)
-    }
-
-    /// Nodes that hold so many replicas.
-    pub fn nodes(&self, replicas: u64) -> u64 {
-        replicas.div_ceil(u64::from(self.replicas.max(1)))
+        (cost.is_none(), cost, self.total, &self.card)
     }
 }
 
@@ -198,7 +206,14 @@ struct Sold<'a> {
     node: UsdPerHour,
 }
 
-fn fit(ask: &Ask, memory: &Memory, card: &Card, spec: Option<&GpuSpec>, sold: &[Sold<'_>]) -> Result<Fit, Misfit> {
+fn fit(
+    ask: &Ask,
+    replicas: NonZeroU32,
+    memory: &Memory,
+    card: &Card,
+    spec: Option<&GpuSpec>,
+    sold: &[Sold<'_>],
+) -> Result<Fit, Misfit> {
     if let Some(want) = ask.precision.least_capability() {
         let has = spec.and_then(|spec| spec.compute_capability).ok_or(Misfit::Unknown(ask.precision))?;
         if has < want {
@@ -210,15 +225,18 @@ fn fit(ask: &Ask, memory: &Memory, card: &Card, spec: Option<&GpuSpec>, sold: &[
     let too_few = || Misfit::TooFew { need, most };
     let gpus = u32::try_from(need).map_err(|_| too_few())?;
     let cheapest = sold.iter().filter_map(|&Sold { spec, market, node }| {
-        let replicas = spec.advertised_gpus().checked_div(gpus).filter(|n| *n > 0)?;
-        Some((node.per(replicas), market, node, replicas))
+        let per_node = spec.advertised_gpus().checked_div(gpus).filter(|n| *n > 0)?;
+        let nodes = replicas.get().div_ceil(per_node);
+        // Of equal totals the node with the lower price per replica, which has room for more.
+        Some((node.times(nodes), node.per(per_node), market, node, per_node, nodes))
     });
-    let (replica, market, node, replicas) = cheapest.min().ok_or_else(too_few)?;
+    let (total, _, market, node, per_node, nodes) = cheapest.min().ok_or_else(too_few)?;
+    let replica = total.per(replicas.get());
     let speeds = passes(ask, memory)
         .into_iter()
         .map(|(work, pass)| (work, spec.and_then(|spec| pass.speed(ask, spec, card, gpus, replica))))
         .collect();
-    Ok(Fit { card: card.clone(), gpus, market: market.clone(), node, replicas, replica, speeds })
+    Ok(Fit { card: card.clone(), gpus, market: market.clone(), node, per_node, nodes, total, replica, speeds })
 }
 
 /// One pass over a model.
@@ -282,11 +300,13 @@ impl Pass {
     }
 }
 
-/// Replicas for a measured need, with [`HEADROOM_PERCENT`] above it: ceil(need ÷ what one replica does × 1.2). Both in the same unit;
-/// `None` where a replica does nothing.
-pub fn replicas(need: u64, one_does: u64) -> Option<u64> {
+/// Replicas for a measured need, with [`HEADROOM_PERCENT`] above it: ceil(need ÷ what one replica does × 1.2),
+/// at least one. Both in the same unit; `None` where a replica does nothing or more are needed than can be
+/// counted.
+pub fn replicas(need: u64, one_does: u64) -> Option<NonZeroU32> {
     let with_headroom = u128::from(need) * (100 + HEADROOM_PERCENT);
-    (one_does > 0).then(|| u64::try_from(with_headroom.div_ceil(u128::from(one_does) * 100)).unwrap_or(u64::MAX))
+    let replicas = with_headroom.div_ceil((u128::from(one_does) * 100).max(1)).max(1);
+    u32::try_from(replicas).ok().filter(|_| one_does > 0).and_then(NonZeroU32::new)
 }
 
 /// What the estimate rests on, in words.

@@ -1,4 +1,4 @@
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 
 use super::*;
 use stoker_core::base::ids::{Cloud, InstanceType, Region, ZoneId};
@@ -74,9 +74,13 @@ fn ask(params: &str, precision: Precision, context: &str, mode: Mode) -> Ask {
 }
 
 fn estimated(ask: &Ask) -> Estimate {
+    estimated_for(ask, 1)
+}
+
+fn estimated_for(ask: &Ask, replicas: u32) -> Estimate {
     let (book, offers) = book();
     let offers: Vec<_> = offers.iter().map(|(market, price)| (market, *price)).collect();
-    estimate(ask, &book, &offers)
+    estimate(ask, NonZeroU32::new(replicas).unwrap(), &book, &offers)
 }
 
 fn on<'e>(estimate: &'e Estimate, model: &str, share: u32) -> Option<&'e Fit> {
@@ -129,14 +133,13 @@ fn seventy_billion_need_two_of_80_gib_or_one_in_four_bits() {
     assert_eq!((gpus_of(&seventy, "A100"), gpus_of(&seventy, "L4")), (Some(2), None));
     let fit = estimated(&seventy);
     let a100 = on(&fit, "A100", 1_000).unwrap();
-    // Four replicas a node of $27.447050: $6.861763 (rounded half up) each.
-    assert_eq!((a100.replicas, a100.replica, a100.nodes(5)), (4, UsdPerHour(6_861_763), 2));
+    assert_eq!((a100.per_node, a100.nodes), (4, 1));
     // 35e9 + 2.4e9 + 1.75e9 = 39.1e9: one A100, or two L4.
     let cut = Ask { precision: Precision::Int4, ..seventy };
     assert_eq!((gpus_of(&cut, "A100"), gpus_of(&cut, "L4")), (Some(1), Some(2)));
     let (book, offers) = book();
     let offers: Vec<_> = offers.iter().map(|(market, price)| (market, *price)).collect();
-    let table = quantised(&seventy, &book, &offers);
+    let table = quantised(&seventy, NonZeroU32::MIN, &book, &offers);
     let told: Vec<_> = table.iter().map(|(ask, _, fit)| (ask.precision, fit.as_ref().map(|fit| fit.gpus))).collect();
     assert_eq!(told[0], (Precision::Fp16, Some(2)));
     assert_eq!(told[3], (Precision::Int4, Some(1)));
@@ -210,29 +213,53 @@ fn more_of_anything_never_needs_less() {
         assert!(more.memory().total() >= total, "{one:?}");
         assert!(Ask { precision: Precision::Int4, ..one }.memory().weights <= one.memory().weights, "{one:?}");
         let estimate = estimated(&more);
-        assert!(estimate.fits.iter().all(|fit| fit.replicas > 0 && fit.replica > UsdPerHour::ZERO), "{one:?}");
+        assert!(estimate.fits.iter().all(|fit| fit.per_node > 0 && fit.replica > UsdPerHour::ZERO), "{one:?}");
         for (_, why) in estimate.misfits {
             assert!(!why.to_string().is_empty());
         }
     }
 }
 
+/// What can be bought is a node: a replica that is alone on it pays for all of it.
 #[test]
-fn the_cheapest_offer_of_a_kind_is_taken_and_what_is_left_over_is_paid() {
-    // One L4: g6.xlarge at $0.8048, not a quarter of g6.12xlarge at $1.1504. Two: half of g6.12xlarge.
+fn a_replica_is_priced_by_the_nodes_that_are_paid_for() {
+    let seventy = ask("70B", Precision::Fp16, "8k", Mode::Inference);
+    let paid = |replicas| {
+        let estimate = estimated_for(&seventy, replicas);
+        let a100 = on(&estimate, "A100", 1_000).unwrap();
+        (a100.nodes, a100.total, a100.replica)
+    };
+    // A node of $27.447050 holds four. Five are on two nodes: $54.8941 / 5 = $10.97882.
+    assert_eq!(paid(1), (1, UsdPerHour(27_447_050), UsdPerHour(27_447_050)));
+    assert_eq!(paid(4), (1, UsdPerHour(27_447_050), UsdPerHour(6_861_763)));
+    assert_eq!(paid(5), (2, UsdPerHour(54_894_100), UsdPerHour(10_978_820)));
+    // Its tokens cost four times as much alone as among four.
+    let cost = |replicas| on(&estimated_for(&seventy, replicas), "A100", 1_000).unwrap().speeds[0].1.unwrap().per_million.0;
+    assert!((cost(1) - 4 * cost(4)).abs() < 100, "{} {}", cost(1), cost(4));
+}
+
+#[test]
+fn the_cheapest_nodes_of_a_kind_are_taken_and_what_is_left_over_is_paid() {
+    // One L4: g6.xlarge at $0.8048. Two: all of g6.12xlarge for one replica, half of it where there are two.
     let one = estimated(&ask("7B", Precision::Fp16, "8k", Mode::Inference));
     assert_eq!(on(&one, "L4", 1_000).unwrap().market, market("g6.xlarge"));
-    let two = estimated(&ask("13B", Precision::Fp16, "8k", Mode::Inference));
-    let fit = on(&two, "L4", 1_000).unwrap();
-    assert_eq!((fit.market.clone(), fit.gpus, fit.replicas, fit.replica), (market("g6.12xlarge"), 2, 2, UsdPerHour(2_300_800)));
+    for (replicas, each) in [(1, 4_601_600), (2, 2_300_800)] {
+        let estimate = estimated_for(&ask("13B", Precision::Fp16, "8k", Mode::Inference), replicas);
+        let fit = on(&estimate, "L4", 1_000).unwrap();
+        assert_eq!(
+            (fit.market.clone(), fit.gpus, fit.per_node, fit.nodes, fit.total, fit.replica),
+            (market("g6.12xlarge"), 2, 2, 1, UsdPerHour(4_601_600), UsdPerHour(each)),
+        );
+    }
 }
 
 #[test]
 fn replicas_keep_a_fifth_above_the_measured_need() {
-    // 100 a second at 15 each: 6.67 × 1.2 = 8. 10 at 12: exactly 1. Nothing needed, none.
-    assert_eq!(replicas(100, 15), Some(8));
-    assert_eq!((replicas(10, 12), replicas(10, 11), replicas(0, 5), replicas(5, 0)), (Some(1), Some(2), Some(0), None));
-    assert_eq!(replicas(u64::MAX, 1), Some(u64::MAX));
+    let replicas = |need, one_does| replicas(need, one_does).map(NonZeroU32::get);
+    // 100 a second at 15 each: 6.67 × 1.2 = 8. 10 at 12: exactly 1. 500 at 200: 2.5 × 1.2 = 3, no fourth.
+    assert_eq!((replicas(100, 15), replicas(500, 200)), (Some(8), Some(3)));
+    assert_eq!((replicas(10, 12), replicas(10, 11), replicas(0, 5), replicas(5, 0)), (Some(1), Some(2), Some(1), None));
+    assert_eq!(replicas(u64::MAX, 1), None);
 }
 
 #[test]

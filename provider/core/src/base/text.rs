@@ -84,6 +84,14 @@ pub fn read_length(text: &str) -> Result<SignedDuration, String> {
     if text.is_empty() || !rest.is_empty() { Err(bad()) } else { Ok(SignedDuration::from_secs(seconds)) }
 }
 
+/// A URL as messages and logs show it: without the user and password that it may hold. What is no URL is
+/// treated likewise.
+pub fn without_password(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
+    let Some((_, rest)) = rest.rsplit_once('@') else { return url.to_owned() };
+    if scheme.is_empty() { format!("***@{rest}") } else { format!("{scheme}://***@{rest}") }
+}
+
 /// An error with its causes, on one line.
 pub fn with_causes(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
@@ -102,6 +110,19 @@ mod tests {
         assert_eq!(read_length("1d12h").map(length), Ok("36h".to_owned()));
         for text in ["", "30", "-1d", "1m1h", "1mo", "a week", "99999999999999999999d"] {
             assert!(read_length(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_shown_without_its_password() {
+        for (url, shown) in [
+            ("http://127.0.0.1:8088", "http://127.0.0.1:8088"),
+            ("http://user:pass@host:8088/a", "http://***@host:8088/a"),
+            ("https://user:p/a@ss@host", "https://***@host"),
+            ("user:pass@host", "***@host"),
+            ("", ""),
+        ] {
+            assert_eq!(without_password(url), shown);
         }
     }
 

@@ -66,14 +66,16 @@ pub struct Quote {
 }
 
 impl Quote {
-    /// Its age; `None` where the source is undated.
+    /// Its age; `None` where the source is undated, or dated more than a day after `wall`: then one of the
+    /// two is wrong, and nobody knows how old it is.
     pub fn age(&self, wall: Wall) -> Option<SignedDuration> {
-        self.as_of.map(|at| wall.0.duration_since(at))
+        let age = wall.0.duration_since(self.as_of?);
+        (age >= -SignedDuration::from_hours(24)).then(|| age.max(SignedDuration::ZERO))
     }
 
     /// Whether an operator should be warned that this list price is old or undated.
     pub fn is_old(&self, wall: Wall) -> bool {
-        self.kind == QuoteKind::List && self.age(wall).is_none_or(|age| age > OLD_LIST_PRICE)
+        self.kind == QuoteKind::List && self.as_of.is_none_or(|at| wall.0.duration_since(at) > OLD_LIST_PRICE)
     }
 
     /// The moment past which this quote no longer counts; `None` for one that never lapses.
@@ -161,6 +163,9 @@ pub struct TermRates {
     pub one_year: Option<UsdPerHour>,
     /// For three years; `None` where no source tells.
     pub three_years: Option<UsdPerHour>,
+    /// When they were true; `None` where the source is undated.
+    #[serde(default)]
+    pub as_of: Option<Timestamp>,
     /// What it is exactly and who said so, e.g. `standard-ri-no-upfront by sooddvs@2026-06-15`.
     pub source: Arc<str>,
 }
@@ -286,6 +291,11 @@ impl PriceBook {
     /// What a type costs in a region under a commitment, where a source tells.
     pub fn terms(&self, place: &Place) -> Option<&TermRates> {
         self.terms.get(&(place.cloud.clone(), place.region.clone(), place.instance_type.clone()))
+    }
+
+    /// What types cost under a commitment, by cloud, region and type.
+    pub fn all_terms(&self) -> impl Iterator<Item = (&(Cloud, Region, InstanceType), &TermRates)> {
+        self.terms.iter()
     }
 
     /// The share of spot nodes reclaimed per month here, where a source tells.

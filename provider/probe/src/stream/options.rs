@@ -104,7 +104,9 @@ impl StreamArgs {
     pub fn settings(&self, node: &str, period: Duration) -> Result<Option<Settings>, SettingsFaults> {
         let Some(provider) = &self.provider else { return Ok(None) };
         let mut faults = Vec::new();
-        let uri = provider.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
+        // Every fault of the connection names the provider: a password in it would be shown, and none is asked for.
+        let plain = |uri: &Uri| uri.authority().is_some_and(|at| !at.host().is_empty() && !at.as_str().contains('@'));
+        let uri = provider.parse::<Uri>().ok().filter(plain);
         let access = match uri.as_ref().and_then(Uri::scheme_str) {
             Some("https") => self.over_tls(&mut faults),
             Some("http") => {
@@ -112,7 +114,7 @@ impl StreamArgs {
                 Some(Access::Plaintext)
             }
             _ => {
-                faults.push(format!("--provider {provider}: is not a URL: give https://host:port"));
+                faults.push("--provider is not a URL, or holds a user: give https://host:port".to_owned());
                 None
             }
         };

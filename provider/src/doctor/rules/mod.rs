@@ -6,6 +6,7 @@ mod windows;
 mod wiring;
 
 use jiff::SignedDuration;
+use stoker_core::base::text::without_password;
 
 use super::given::Values;
 use super::release::Release;
@@ -103,7 +104,10 @@ impl Case<'_> {
         match (&given[..], self.values.text(flag)) {
             ([], None | Some("")) => format!("--{flag} (not given)"),
             ([], Some(default)) => format!("--{flag}={default} (default)"),
-            (values, _) => format!("--{flag}={}", values.join(",")),
+            (values, _) => {
+                let shown = |value: &&str| if value.contains("://") { without_password(value) } else { (*value).to_owned() };
+                format!("--{flag}={}", values.iter().map(shown).collect::<Vec<_>>().join(","))
+            }
         }
     }
 }

@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn spot_machines_live_for_seconds() {
-        let prices = price_tables::prices(None).unwrap();
+        let prices = price_tables::prices(None, jiff::Timestamp::MAX).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("world.yaml");
         std::fs::write(&file, RECLAIM.world()).unwrap();

@@ -9,6 +9,7 @@ use http::header::{AUTHORIZATION, HeaderValue};
 use prometheus_http_query::{Client, Error as QueryError};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use stoker_core::base::text::without_password;
 use stoker_core::facts::reading::Why;
 use stoker_core::policy::rules::demand::NoLevel;
 
@@ -157,7 +158,7 @@ impl Asker {
 
     /// With another bound on time.
     pub(super) fn within(connection: &Connection, within: Duration) -> Result<Self, NoAsker> {
-        let bad_url = || NoAsker::Url { url: connection.url.clone() };
+        let bad_url = || NoAsker::Url { url: without_password(&connection.url) };
         crate::listener::install_crypto();
         let builder = reqwest::Client::builder()
             .timeout(within)

@@ -12,8 +12,13 @@ fn rated(rates: &[(&str, &str, &str, CommitmentKind, i64, i64)]) -> PriceBook {
     for (cloud, region, instance_type, kind, one_year, three_years) in rates {
         let of = place(cloud, region, "any", instance_type);
         let rate = |cents: i64| Some(UsdPerHour(cents * 10_000));
-        let rates =
-            TermRates { kind: *kind, one_year: rate(*one_year), three_years: rate(*three_years), source: "test".into() };
+        let rates = TermRates {
+            kind: *kind,
+            one_year: rate(*one_year),
+            three_years: rate(*three_years),
+            as_of: None,
+            source: "test".into(),
+        };
         book.insert_terms(of.cloud, of.region, of.instance_type, rates);
     }
     book
