@@ -1,13 +1,18 @@
-//! Files that a user names: read whole, only where they are files, and only of a size that such files have. A device or a pipe would be read
-//! for ever, or waited for.
+//! Files that a user names: read whole, only where they are files, and only of a size that such files have. A device would be read for ever.
+//! A pipe is read where a command reads once, and waited for a bounded time.
 
 use std::fs::{File, FileType};
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// Longest file read, in bytes: a hundred times the longest policy anybody would write by hand.
 pub const MAX_BYTES: usize = 4 << 20;
+
+/// How long a named pipe is waited for: whoever writes to a shell's `<(command)` has begun already.
+pub const PIPE_WAIT: Duration = Duration::from_secs(10);
 
 /// The name of standard input, where it may be read in the place of a file.
 const STDIN: &str = "-";
@@ -28,17 +33,34 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     read(path).and_then(text)
 }
 
-/// The text of a file, or of standard input where `path` is `-`.
+/// The text of a file or a pipe, such as a shell's `<(command)`, or of standard input where `path` is `-`.
 ///
 /// # Errors
-/// As of [`read_text`].
+/// As of [`read_text`]; of a pipe that does not end within [`PIPE_WAIT`], that and the cure.
 pub fn read_text_or_stdin(path: &Path) -> io::Result<String> {
     let bytes = if is_stdin(path) {
         bounded(io::stdin().lock())
+    } else if std::fs::metadata(path)?.file_type().is_fifo() {
+        read_pipe(path)
     } else {
         read_or(path, "name a regular file, or pipe it in and name it -")
     };
     bytes.and_then(text)
+}
+
+/// The bytes of a pipe. To open it waits for somebody who writes, and to read it for the end: a thread
+/// does both, and is left behind where they take too long.
+fn read_pipe(path: &Path) -> io::Result<Vec<u8>> {
+    let (send, read) = mpsc::channel();
+    let path = path.to_owned();
+    std::thread::spawn(move || drop(send.send(File::open(path).and_then(bounded))));
+    read.recv_timeout(PIPE_WAIT).unwrap_or_else(|_| {
+        let message = format!(
+            "it is a pipe that did not end within {} s: write to it, or name a regular file, or pipe it in and name it -",
+            PIPE_WAIT.as_secs()
+        );
+        Err(io::Error::new(io::ErrorKind::TimedOut, message))
+    })
 }
 
 /// What a file is called in messages.

@@ -1,5 +1,6 @@
 //! `stoker policy`: is a policy file sound, what does it say in full, and how is one written.
 
+mod config_map;
 mod effective;
 
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use stoker_core::market::offer::CapacityType;
 use stoker_core::policy::Pool;
 
 use super::args::{MarketArgs, NowArg, OutputArg};
-use super::exit::{CliError, Exit};
+use super::exit::{self, CliError, Exit};
 use super::out::{self, Format, Money};
 use stoker_service::clock::Clock;
 use stoker_service::feeds::policy_watch::PolicyError;
@@ -44,8 +45,9 @@ enum PolicyCommand {
 
 #[derive(Debug, Args)]
 struct CheckArgs {
-    /// Policy file; - for standard input
-    file: PathBuf,
+    /// Policy files, or manifests of ConfigMaps that hold policies; - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
     #[command(flatten)]
     markets: MarketArgs,
     #[command(flatten)]
@@ -124,17 +126,56 @@ pub(super) fn run(args: &PolicyArgs) -> Result<Exit, CliError> {
 fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     let now = args.now.now();
     let price_tables = PriceTables::load(args.markets.prices_dir.as_deref(), args.markets.world.as_deref(), now)?;
-    let (name, text) = (files::shown(&args.file), price_tables::policy_text(&args.file).map_err(PriceTablesError::from)?);
-    let (read, doubts) = match policy_file::parse_with_doubts(&name, &text, Some(&price_tables.prices)) {
-        Err(faults) if args.output.format != Format::Table => {
-            out::print(args.output.format, &CheckReport::faulty(&faults), |_| String::new())?;
-            return Ok(Exit::BadFile);
+    let (mut reports, mut failures) = (Vec::new(), Vec::new());
+    for file in &args.files {
+        match check_file(file, &price_tables, Wall(now)) {
+            Ok(checked) => {
+                for policy in checked {
+                    match policy {
+                        Ok(report) => reports.push(report),
+                        // A program finds faults in the report, a person on standard error.
+                        Err(faults) if args.output.format != Format::Table => reports.push(CheckReport::faulty(&faults)),
+                        Err(faults) => failures.push(PriceTablesError::from(PolicyError::Faults(faults)).into()),
+                    }
+                }
+            }
+            Err(error) => failures.push(error),
         }
-        read => read.map_err(PolicyError::Faults).map_err(PriceTablesError::from)?,
-    };
+    }
+    match reports.as_slice() {
+        [] => {}
+        [one] => out::print(args.output.format, one, CheckReport::table)?,
+        many => {
+            out::print(args.output.format, &many, |many| many.iter().map(CheckReport::table).collect::<Vec<_>>().join("\n"))?
+        }
+    }
+    // The last is told, and counts, as that of any command.
+    let last = failures.pop();
+    failures.iter().for_each(exit::report);
+    match last {
+        Some(error) => Err(error),
+        None if reports.iter().all(|report| report.ok) => Ok(Exit::Done),
+        None => Ok(Exit::BadFile),
+    }
+}
+
+/// What is to be said of each policy of a file: one, or those of a ConfigMap.
+fn check_file(file: &Path, price_tables: &PriceTables, wall: Wall) -> Result<Vec<Result<CheckReport, Faults>>, CliError> {
+    let (name, text) = (files::shown(file), price_tables::policy_text(file).map_err(PriceTablesError::from)?);
+    let Some(held) = config_map::policies(&text) else { return Ok(vec![check_text(file, &name, &text, price_tables, wall)]) };
+    if held.is_empty() {
+        return Err(CliError::Usage(format!(
+            "{name}: is a ConfigMap that holds no policy: write it under data as a block, like `policy.yaml: |`"
+        )));
+    }
+    Ok(held.iter().map(|text| check_text(file, &name, text, price_tables, wall)).collect())
+}
+
+fn check_text(file: &Path, name: &str, text: &str, price_tables: &PriceTables, wall: Wall) -> Result<CheckReport, Faults> {
+    let (read, doubts) = policy_file::parse_with_doubts(name, text, Some(&price_tables.prices))?;
     let catalogue = price_tables.catalogue(read.value.clone());
     let placed = |doubt: &FileFault| format!("{name}:{}:{}: {}", doubt.line, doubt.column, doubt.message);
-    let cannot = warnings(&catalogue, Wall(now)).into_iter().map(|warning| match warning.place(&catalogue.policy) {
+    let cannot = warnings(&catalogue, wall).into_iter().map(|warning| match warning.place(&catalogue.policy) {
         Some(path) => {
             let at = read.position(&path);
             format!("{name}:{}:{}: {warning}", at.line, at.column)
@@ -142,9 +183,7 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
         None => warning.to_string(),
     });
     let told = doubts.iter().map(placed).chain(cannot);
-    let report = CheckReport::sound(&args.file, &catalogue, price_tables.unmatched(&catalogue), told);
-    out::print(args.output.format, &report, CheckReport::table)?;
-    Ok(Exit::Done)
+    Ok(CheckReport::sound(file, &catalogue, price_tables.unmatched(&catalogue), told))
 }
 
 fn show(args: &ShowArgs) -> Result<Exit, CliError> {

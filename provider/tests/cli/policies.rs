@@ -26,26 +26,83 @@ fn what_may_not_be_meant_is_a_warning_with_its_line() {
     assert!(first.starts_with("doubtful-policy.yaml:13:"), "{first}");
 }
 
-/// A device has no end and a pipe nobody who writes: neither is opened.
+/// A device has no end. A command waits a while for somebody who writes to a pipe, the service, which reads
+/// the file again and again, does not.
 #[test]
-fn what_is_no_file_is_not_read() {
+fn what_is_no_file_is_not_read_and_a_pipe_without_a_writer_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let state = dir.path().join("state");
     let serve = ["serve", "--state-dir", state.to_str().unwrap(), "--policy"];
-    for path in ["/dev/zero", pipe.to_str().unwrap(), "/"] {
-        for args in
-            [&["policy", "check"][..], &["policy", "show"], &["plan", "--pool", "a", "--count", "1", "--policy"], &serve]
-        {
-            let ran = stoker(&[args, &[path]].concat());
-            assert_eq!(ran.code, 3, "{args:?} {path}: {ran:?}");
-            let told = ran.err.contains("cannot be read") && ran.err.contains(": name a regular file");
-            assert!(told, "{args:?} {path}: {ran:?}");
+    let once = [&["policy", "check"][..], &["policy", "show"], &["plan", "--pool", "a", "--count", "1", "--policy"]];
+    let refused = |args: &[&str], path: &str, why: &str| {
+        let ran = stoker(&[args, &[path]].concat());
+        assert_eq!(ran.code, 3, "{args:?} {path}: {ran:?}");
+        assert!(ran.err.contains("cannot be read") && ran.err.contains(why), "{args:?} {path}: {ran:?}");
+    };
+    for path in ["/dev/zero", "/"] {
+        for args in once.into_iter().chain([&serve[..]]) {
+            refused(args, path, ": name a regular file");
         }
     }
+    let pipe = pipe.to_str().unwrap();
+    refused(&serve, pipe, "it is a pipe: name a regular file");
+    std::thread::scope(|scope| {
+        for args in once {
+            scope.spawn(move || refused(args, pipe, "it is a pipe that did not end within 10 s"));
+        }
+    });
     let tables = stoker(&["offers", "--world", "/dev/zero"]);
     assert!(tables.code == 3 && tables.err.contains("it is a device"), "{tables:?}");
+}
+
+/// `policy check <(envsubst < p.yaml)`, and what a program writes to /dev/stdin.
+#[test]
+fn a_policy_comes_in_by_a_pipe_of_the_shell() {
+    let shell = |script: &str| {
+        let mut shell = command(&[]);
+        let stoker = shell.get_program().to_owned();
+        shell = Command::new("bash");
+        let input = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/input");
+        let output = shell.args(["-c", script]).arg(stoker).current_dir(input).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, out, err) = shell("\"$0\" policy check --prices-dir prices <(cat policy.yaml)");
+    assert!(code == Some(0) && out.contains("valid, 2 pools"), "{out}{err}");
+    let (code, out, err) = shell("cat policy.yaml | \"$0\" policy check --prices-dir prices /dev/stdin");
+    assert!(code == Some(0) && out.contains("valid, 2 pools"), "{out}{err}");
+    let (code, _, err) = shell("\"$0\" policy check <(head -c 5000000 /dev/zero)");
+    assert!(code == Some(3) && err.contains("it is larger than 4 MiB"), "{err}");
+}
+
+#[test]
+fn several_policies_are_checked_at_once_and_each_fault_is_told() {
+    let both = small(&["policy", "check", "policy.yaml", "doubtful-policy.yaml"]);
+    assert_eq!(both.code, 0, "{both:?}");
+    assert!(both.out.starts_with("policy.yaml: valid") && both.out.contains("\ndoubtful-policy.yaml: valid"), "{both:?}");
+    let bad = small(&["policy", "check", "bad-policy.yaml", "absent.yaml", "policy.yaml"]);
+    assert_eq!(bad.code, 3, "{bad:?}");
+    assert!(bad.out.starts_with("policy.yaml: valid"), "{bad:?}");
+    assert!(bad.err.contains("bad-policy.yaml:6:") && bad.err.contains("absent.yaml: cannot be read"), "{bad:?}");
+    let json = small(&["policy", "check", "bad-policy.yaml", "policy.yaml", "-o", "json"]);
+    let reports: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((json.code, &reports[0]["ok"], &reports[1]["ok"]), (3, &false.into(), &true.into()), "{json:?}");
+}
+
+#[test]
+fn the_policy_in_a_config_map_is_checked_by_the_lines_of_the_manifest() {
+    let shipped = stoker(&["policy", "check", "../../../../manifests/stoker/policy.yaml"]);
+    assert!(shipped.code == 0 && shipped.out.contains("valid, 3 pools"), "{shipped:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = dir.path().join("manifest.yaml");
+    let text = "apiVersion: v1\nkind: ConfigMap\ndata:\n  policy.yaml: |\n    kind: Policy\n    pools: 5\n";
+    std::fs::write(&manifest, text).unwrap();
+    let bad = stoker(&["policy", "check", manifest.to_str().unwrap()]);
+    assert!(bad.code == 3 && bad.err.contains("manifest.yaml:6:12: pools must be a list"), "{bad:?}");
+    std::fs::write(&manifest, "kind: ConfigMap\ndata: {}\n").unwrap();
+    let none = stoker(&["policy", "check", manifest.to_str().unwrap()]);
+    assert!(none.code == 2 && none.err.contains("is a ConfigMap that holds no policy"), "{none:?}");
 }
 
 #[test]
