@@ -47,6 +47,8 @@ pub(super) struct DemoArgs {
 /// Carries the command out.
 pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
     let DemoArgs { seed, hours, policy, world, prices_dir, state_dir } = args;
+    let files = [("--world", &world), ("--prices-dir", &prices_dir)];
+    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.clone()?))).collect();
     let now = Clock::system().now();
     let book = Arc::new(price_tables::prices(prices_dir.as_deref(), now)?);
     let world = price_tables::world_config(world.as_deref(), &book, now)?;
@@ -63,7 +65,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<Exit, CliError> {
         let cure = "no directory could be made in the temporary one; give one with --state-dir";
         (fresh().map_err(CliError::failed(cure))?, true)
     };
-    let options = DemoOptions { seed, hours, policy, world, book, state_dir: state_dir.clone() };
+    let options = DemoOptions { seed, hours, policy, world, book, files, state_dir: state_dir.clone() };
     let played = Box::pin(stoker_simulated::demo::run(options, told_to_stop())).await;
     // Nobody was told of it, unless the day was played to its end.
     if ours && played.as_ref().is_err_and(|error| !error.is::<LimitsBroken>()) {

@@ -37,7 +37,8 @@ fn cents(amount: &str) -> u64 {
 fn the_demo_ends_with_a_bill_that_adds_up_and_with_commands_that_work() {
     let state = tempfile::tempdir().unwrap();
     let state = state.path().join("a day");
-    let played = stoker(&[&DEMO[..], &["--state-dir", state.to_str().unwrap()]].concat());
+    let own = ["--prices-dir", "../../../../pricing/tables", "--state-dir", state.to_str().unwrap()];
+    let played = stoker(&[&DEMO[..], &own].concat());
     assert_eq!((played.code, played.err.as_str()), (0, ""), "{played:?}");
 
     assert!(played.out.contains("The bill of 1 hour\n"), "{}", played.out);
@@ -61,6 +62,9 @@ fn the_demo_ends_with_a_bill_that_adds_up_and_with_commands_that_work() {
 
     let next: Vec<&str> = played.out.lines().filter_map(|line| line.strip_prefix("  stoker ")).collect();
     assert!(next[0].starts_with("explain "), "{}", played.out);
+    // By the same policy and tables as the day was played by.
+    assert!(next[1].contains("--policy dev-day.yaml --prices-dir ../../../../pricing/tables"), "{}", played.out);
+    assert!(next[2].contains("--prices-dir ../../../../pricing/tables"), "{}", played.out);
     for line in next {
         // As a shell reads it: the path with a space is in quotes, and what follows the mark is a remark.
         let line = line.split_once(" # ").unwrap().0;

@@ -38,6 +38,12 @@ fn percentile(sorted: &[i64], n: usize) -> i64 {
     sorted.get(rank - 1).copied().unwrap_or(0)
 }
 
+/// `12.3 GPU-hours` of GPU-seconds.
+fn gpu_hours(seconds: u64) -> String {
+    let tenths = (seconds + 180) / 360;
+    format!("{}.{} GPU-hours", tenths / 10, tenths % 10)
+}
+
 fn waits(played: &Played) -> String {
     if played.waits.is_empty() {
         // No pod has got a node.
@@ -89,11 +95,13 @@ impl fmt::Display for Bill<'_> {
         let header = ["pool", "most nodes", "maxNodes", "highest $/h", "maxUsdPerHour"];
         writeln!(f, "{}", table(&header, &header[1..], limits.collect()))?;
         if !self.policy.quotas.is_empty() {
-            let quotas = self.policy.quotas.iter().map(|quota| {
-                let used = self.ours.most_quota.get(&quota.name).copied().unwrap_or(0);
-                vec![quota.name.clone(), used.to_string(), quota.limit.to_string(), quota.unit.to_string()]
+            let quotas = self.policy.quotas.iter().enumerate().map(|(at, quota)| {
+                let used = self.ours.most_quota.get(&at).copied().unwrap_or(0);
+                let place = quota.region.as_ref().map_or_else(|| quota.cloud.to_string(), |of| format!("{}/{of}", quota.cloud));
+                vec![quota.name.clone(), place, used.to_string(), quota.limit.to_string(), quota.unit.to_string()]
             });
-            writeln!(f, "{}", table(&["quota", "most used", "limit", "unit"], &["most used", "limit"], quotas.collect()))?;
+            let header = ["quota", "region", "most used", "limit", "unit"];
+            writeln!(f, "{}", table(&header, &["most used", "limit"], quotas.collect()))?;
         }
         let verdict = if self.ours.broken.is_empty() {
             "No limit or quota was ever exceeded, as counted from the simulated cloud's own machines."
@@ -103,8 +111,40 @@ impl fmt::Display for Bill<'_> {
         writeln!(f, "{verdict}")?;
         write!(
             f,
-            "Launches refused for lack of capacity: {}; nodes reclaimed by the cloud while in use: {}; autoscaler loops: {}.",
-            self.ours.refused, self.ours.reclaimed, self.ours.loops
+            "Launches refused for lack of capacity: {}; nodes reclaimed by the cloud while in use: {}, which lost {} of \
+             work that was done again, and is paid for above; autoscaler loops: {}.",
+            self.ours.refused,
+            self.ours.reclaimed,
+            gpu_hours(self.ours.lost_gpu_seconds),
+            self.ours.loops
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stoker_service::policy_file;
+
+    use super::*;
+
+    /// A quota's name is the same in every region: each has a row of its own, with its own use.
+    #[test]
+    fn the_bill_tells_quotas_by_region_and_the_work_that_reclaims_cost() {
+        let listed = "- { name: L-417A185B, cloud: aws, region: us-east-1, limit: 768 }\n\
+                      - { name: L-417A185B, cloud: aws, region: us-west-2, limit: 384 }\n";
+        let policy = policy_file::example();
+        let (before, _) = policy.split_once("\nquotas:\n").unwrap();
+        let policy = policy_file::parse("policy.yaml", &format!("{before}\nquotas:\n{listed}"), None).unwrap();
+        let ours =
+            Played { most_quota: [(0, 96), (1, 192)].into(), reclaimed: 3, lost_gpu_seconds: 9_000, ..Played::default() };
+        let (theirs, fleet) = (Played::default(), Fleet::default());
+        let length = SignedDuration::from_hours(1);
+        let bill = Bill { ours: &ours, theirs: &theirs, fleet, policy: &policy, length }.to_string();
+        let rows: Vec<Vec<&str>> = bill.lines().map(|line| line.split_whitespace().collect()).collect();
+        for row in [["L-417A185B", "aws/us-east-1", "96", "768", "vCPU"], ["L-417A185B", "aws/us-west-2", "192", "384", "vCPU"]]
+        {
+            assert!(rows.iter().any(|shown| shown[..] == row), "{row:?}: {bill}");
+        }
+        assert!(bill.contains("reclaimed by the cloud while in use: 3, which lost 2.5 GPU-hours of work"), "{bill}");
     }
 }

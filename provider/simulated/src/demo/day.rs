@@ -53,10 +53,12 @@ pub(super) struct Played {
     pub(super) most_nodes: BTreeMap<PoolName, u32>,
     /// Highest spend rate, by pool.
     pub(super) most_spend: BTreeMap<PoolName, UsdPerHour>,
-    /// Most units used at once, by quota.
-    pub(super) most_quota: BTreeMap<String, u64>,
+    /// Most units used at once, by the quota's place in the policy: a name is one in every region.
+    pub(super) most_quota: BTreeMap<usize, u64>,
     /// Machines that the cloud took back.
     pub(super) reclaimed: u32,
+    /// What their pods had done and begin anew, in GPU-seconds.
+    pub(super) lost_gpu_seconds: u64,
     /// Orders that one market could not serve.
     pub(super) refused: u32,
     /// Loops of the autoscaler.
@@ -78,7 +80,8 @@ pub(super) struct Day {
     machines: BTreeMap<ProviderId, Billed>,
     /// When each running pod ends; set when it starts.
     ends: BTreeMap<String, Timestamp>,
-    lifetimes: BTreeMap<String, (Kind, SignedDuration)>,
+    /// What each pod is, how long it runs, and on how many GPUs.
+    lifetimes: BTreeMap<String, (Kind, SignedDuration, u32)>,
     arrived: BTreeMap<String, Timestamp>,
     told: told::Told,
     /// Whole hours of the day that were reported.
@@ -172,7 +175,7 @@ impl Day {
     fn arrive(&mut self, event: &PodEvent) {
         let id = event.pod.id.clone();
         self.arrived.insert(id.clone(), self.now);
-        self.lifetimes.insert(id.clone(), (event.kind, event.lifetime));
+        self.lifetimes.insert(id.clone(), (event.kind, event.lifetime, event.pod.requests.gpus));
         if matches!(event.kind, Kind::Inference | Kind::Dev) {
             // A replica or a notebook is wanted until its hour, whenever it started.
             self.ends.insert(id, self.now.saturating_add(event.lifetime).unwrap_or(Timestamp::MAX));
@@ -244,7 +247,7 @@ impl Day {
             if let Some(arrived) = self.arrived.remove(&pod) {
                 self.played.waits.push(self.now.duration_since(arrived).as_secs());
             }
-            if let Some((Kind::Training | Kind::Batch, lifetime)) = self.lifetimes.get(&pod) {
+            if let Some((Kind::Training | Kind::Batch, lifetime, _)) = self.lifetimes.get(&pod) {
                 self.ends.entry(pod).or_insert(self.now.saturating_add(*lifetime).unwrap_or(Timestamp::MAX));
             }
         }
@@ -313,8 +316,11 @@ impl Day {
                 self.played.reclaimed += 1;
             }
             for pod in lost {
-                if matches!(self.lifetimes.get(&pod), Some((Kind::Training | Kind::Batch, _))) {
-                    self.ends.remove(&pod);
+                if let Some((Kind::Training | Kind::Batch, lifetime, gpus)) = self.lifetimes.get(&pod)
+                    && let Some(end) = self.ends.remove(&pod)
+                {
+                    let ran = lifetime.as_secs() - end.duration_since(self.now).as_secs();
+                    self.played.lost_gpu_seconds += u64::try_from(ran).unwrap_or(0) * u64::from(*gpus);
                 }
                 self.arrived.insert(pod, self.now);
             }
@@ -374,7 +380,7 @@ impl Day {
                 QuotaUnit::Vcpus => counted.map(|m| u64::from(m.spec.vcpus.unwrap_or_default())).sum(),
                 QuotaUnit::Gpus => counted.map(|m| u64::from(m.spec.advertised_gpus())).sum(),
             };
-            let most = self.played.most_quota.entry(quota.name.clone()).or_default();
+            let most = self.played.most_quota.entry(at).or_default();
             *most = (*most).max(used);
             if used > quota.share() {
                 self.played.broken.push(format!(

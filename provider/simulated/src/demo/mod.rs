@@ -53,6 +53,8 @@ pub struct DemoOptions {
     pub world: WorldConfig,
     /// The prices.
     pub book: Arc<PriceBook>,
+    /// The files that these come from, by their flags: the commands that go on from here need them too.
+    pub files: Vec<(&'static str, PathBuf)>,
     /// Where the journal is left, for `stoker explain`.
     pub state_dir: PathBuf,
 }
@@ -118,7 +120,7 @@ pub async fn run(options: DemoOptions, stop: impl Future<Output = ()>) -> anyhow
     let (Some(ours), Some(theirs)) = (ours?, theirs?) else { anyhow::bail!("interrupted") };
     let fleet = fleet::static_on_demand(&policy, &options.book, &pods, length);
     say(&format!("\n{}\n", Bill { ours: &ours, theirs: &theirs, fleet, policy: &policy, length }))?;
-    say(&whats_next(ours.a_node.as_ref(), (&options.policy.0, &policy), &state_dir))?;
+    say(&whats_next(ours.a_node.as_ref(), (&options.policy.0, &policy), &options.files, &state_dir))?;
     anyhow::ensure!(ours.broken.is_empty(), LimitsBroken(ours.broken));
     Ok(())
 }
@@ -137,8 +139,14 @@ fn not_played(policy: &Policy) -> String {
 }
 
 /// Commands that go on from here, each as a shell takes it.
-fn whats_next(node: Option<&NodeName>, (file, policy): (&str, &Policy), state_dir: &Path) -> String {
+fn whats_next(
+    node: Option<&NodeName>,
+    (file, policy): (&str, &Policy),
+    files: &[(&'static str, PathBuf)],
+    state_dir: &Path,
+) -> String {
     let of_policy = if file == EXAMPLE { String::new() } else { format!(" --policy {}", quoted(Path::new(file))) };
+    let of_files: String = files.iter().map(|(flag, path)| format!(" {flag} {}", quoted(path))).collect();
     let mut text = "\nWhere to look next:\n".to_owned();
     let mut line = |command: String, what: &str| {
         // Into a string: it cannot fail.
@@ -149,11 +157,11 @@ fn whats_next(node: Option<&NodeName>, (file, policy): (&str, &Policy), state_di
     }
     if let Some(pool) = policy.pools.first() {
         line(
-            format!("stoker plan --pool {}{of_policy} --count 3", pool.name),
+            format!("stoker plan --pool {}{of_policy}{of_files} --count 3", pool.name),
             "what would be bought now, and why not the rest",
         );
         if let Some(model) = pool.models.first() {
-            line(format!("stoker offers --gpu {model}"), "every offer of a GPU model by price");
+            line(format!("stoker offers --gpu {model}{of_files}"), "every offer of a GPU model by price");
         }
     }
     text
