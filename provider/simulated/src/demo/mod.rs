@@ -146,7 +146,8 @@ fn whats_next(
     state_dir: &Path,
 ) -> String {
     let of_policy = if file == EXAMPLE { String::new() } else { format!(" --policy {}", quoted(Path::new(file))) };
-    let of_files: String = files.iter().map(|(flag, path)| format!(" {flag} {}", quoted(path))).collect();
+    let of_files: Vec<String> = files.iter().map(|(flag, path)| format!(" {flag} {}", quoted(path))).collect();
+    let of_files = of_files.concat();
     let mut text = "\nWhere to look next:\n".to_owned();
     let mut line = |command: String, what: &str| {
         // Into a string: it cannot fail.
