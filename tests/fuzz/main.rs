@@ -63,7 +63,7 @@ fn what_is_kept_is_small() {
 #[test]
 fn the_tables_that_an_input_lacks_are_right() {
     let tables = targets::prices::TABLES.map(|(name, text)| (name, text.as_bytes()));
-    let book = stoker_pricing::load(tables).unwrap();
+    let book = stoker_pricing::load(tables, targets::prices::LATEST).unwrap();
     assert_eq!(book.entries().count(), 2);
 }
 

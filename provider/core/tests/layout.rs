@@ -37,8 +37,8 @@ const ADVICE: &[Row] = &[("fit", &[]), ("rollup", &[]), ("workload", &["fit", "r
 /// The listener stands below all that asks who a peer is, and what is published below the feeds, which say why there is nothing to
 /// publish.
 const SERVICE: &[Row] = &[
-    ("clock", &[]),
     ("failpoints", &[]),
+    ("clock", &["failpoints"]),
     ("files", &[]),
     ("fs_events", &[]),
     ("needs", &[]),

@@ -45,8 +45,11 @@ enum PolicyCommand {
 
 #[derive(Debug, Args)]
 struct CheckArgs {
-    /// Policy files, or manifests of ConfigMaps that hold policies; - for standard input
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(
+        required = true,
+        value_name = "FILE",
+        help = "Policy files, or manifests of ConfigMaps that hold policies; - for standard input"
+    )]
     files: Vec<PathBuf>,
     #[command(flatten)]
     markets: MarketArgs,

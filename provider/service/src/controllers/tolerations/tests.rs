@@ -26,6 +26,7 @@ pub(super) fn view() -> View {
             free: stoker_core::plan::FreeNodes::default(),
             listed: true,
             next_price: None,
+            next_paid: None,
             lasting_price: None,
             supply: Vec::new(),
             closed: None,

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -14,7 +15,7 @@ use tracing::{Instrument as _, Span, field};
 
 use super::labels::{Method, RpcCode};
 use super::metrics::Metrics;
-use crate::listener::PeerInfo;
+use crate::listener::{PeerInfo, Seldom};
 
 /// Wraps each call of a tonic server in a span `rpc{method, connection}` (of level debug where the call only reads), and counts and times
 /// it when it ends.
@@ -24,12 +25,20 @@ use crate::listener::PeerInfo;
 #[derive(Debug, Clone)]
 pub struct RpcLayer {
     metrics: Metrics,
+    warnings: Arc<Warnings>,
+}
+
+/// What clients can fill the log with.
+#[derive(Debug, Default)]
+struct Warnings {
+    failed: Seldom,
+    refused: Seldom,
 }
 
 impl RpcLayer {
     /// Counts into `metrics`.
-    pub const fn new(metrics: Metrics) -> Self {
-        Self { metrics }
+    pub fn new(metrics: Metrics) -> Self {
+        Self { metrics, warnings: Arc::default() }
     }
 }
 
@@ -37,7 +46,7 @@ impl<S> Layer<S> for RpcLayer {
     type Service = RpcService<S>;
 
     fn layer(&self, inner: S) -> RpcService<S> {
-        RpcService { inner, metrics: self.metrics.clone() }
+        RpcService { inner, metrics: self.metrics.clone(), warnings: Arc::clone(&self.warnings) }
     }
 }
 
@@ -46,6 +55,7 @@ impl<S> Layer<S> for RpcLayer {
 pub struct RpcService<S> {
     inner: S,
     metrics: Metrics,
+    warnings: Arc<Warnings>,
 }
 
 impl<S, B> Service<Request<B>> for RpcService<S>
@@ -65,7 +75,8 @@ where
         let method = Method::of_path(request.uri().path());
         let connection = request.extensions().get::<PeerInfo>().map(|peer| peer.connection);
         let span = span(method, connection);
-        let call = Call { metrics: self.metrics.clone(), method, span: span.clone(), begun: Instant::now(), ended: false };
+        let (metrics, warnings) = (self.metrics.clone(), Arc::clone(&self.warnings));
+        let call = Call { metrics, warnings, method, span: span.clone(), begun: Instant::now(), ended: false };
         let answer = span.in_scope(|| self.inner.call(request));
         Box::pin(
             async move {
@@ -97,6 +108,7 @@ fn span(method: Method, connection: Option<u64>) -> Span {
 /// A call under way. Dropped before its end, it was abandoned.
 struct Call {
     metrics: Metrics,
+    warnings: Arc<Warnings>,
     method: Method,
     span: Span,
     begun: Instant,
@@ -130,10 +142,14 @@ impl Call {
         let _entered = self.span.enter();
         match code {
             RpcCode::Internal | RpcCode::Unknown | RpcCode::DataLoss => {
-                tracing::error!(call = self.method.as_str(), status, "call failed")
+                if let Some(unlogged) = self.warnings.failed.unlogged() {
+                    tracing::error!(call = self.method.as_str(), status, unlogged, "call failed");
+                }
             }
             RpcCode::PermissionDenied | RpcCode::Unauthenticated => {
-                tracing::warn!(call = self.method.as_str(), status, "call refused")
+                if let Some(unlogged) = self.warnings.refused.unlogged() {
+                    tracing::warn!(call = self.method.as_str(), status, unlogged, "call refused");
+                }
             }
             _ => tracing::debug!(status, "call ended"),
         }

@@ -48,9 +48,8 @@ impl Hostile {
     pub(crate) fn run(doors: &Doors) -> Result<Self> {
         let mut hostile = Self { counts: Arc::default(), attacks: JoinSet::new() };
         let doors = doors.clone();
-        let refresh = |channel: Channel| async move {
-            CloudProviderClient::new(channel).refresh(RefreshRequest {}).await.map(drop)
-        };
+        let refresh =
+            |channel: Channel| async move { CloudProviderClient::new(channel).refresh(RefreshRequest {}).await.map(drop) };
         for (what, who, last) in [("provider: other authority", As::Stranger, 2), ("provider: no certificate", As::Nobody, 3)] {
             let doors = doors.clone();
             hostile.attack(what, 1, move |_| {

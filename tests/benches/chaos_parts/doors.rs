@@ -54,7 +54,8 @@ impl Doors {
     /// A connection that is made with the first call, and again after a loss.
     pub(crate) fn channel(&self, to: SocketAddr, who: As, from: Ipv4Addr) -> Result<Channel> {
         let pem = |dir: &Path, name: &str| std::fs::read(dir.join(name)).with_context(|| format!("reading {name}"));
-        let mut tls = ClientTlsConfig::new().domain_name("localhost").ca_certificate(Certificate::from_pem(pem(&self.own, "ca.crt")?));
+        let mut tls =
+            ClientTlsConfig::new().domain_name("localhost").ca_certificate(Certificate::from_pem(pem(&self.own, "ca.crt")?));
         let identity = match who {
             As::Autoscaler => Some(&self.own),
             As::Stranger => Some(&self.other),
@@ -88,6 +89,7 @@ fn port_seed() -> u16 {
 /// The address of an API server, and the kubeconfig that leads there.
 pub(crate) fn kubeconfig(api: &ApiServer) -> Result<(SocketAddr, String)> {
     let text = std::fs::read_to_string(api.kubeconfig())?;
-    let address = text.split("http://").nth(1).and_then(|rest| rest.split('"').next()).context("no address in the kubeconfig")?;
+    let address =
+        text.split("http://").nth(1).and_then(|rest| rest.split('"').next()).context("no address in the kubeconfig")?;
     Ok((address.parse()?, text))
 }

@@ -89,7 +89,8 @@ impl Volume {
     pub(crate) fn mount(at: &Path) -> Result<Self> {
         std::fs::create_dir(at)?;
         let size = format!("size={SIZE}m,mode=0700");
-        let status = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "stoker-chaos"]).arg(at).status().context("mount")?;
+        let status =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "stoker-chaos"]).arg(at).status().context("mount")?;
         ensure!(status.success(), "no file system could be mounted: run it where a user may make a mount namespace");
         Ok(Self { filler: at.join("filler") })
     }

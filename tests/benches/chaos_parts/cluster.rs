@@ -183,7 +183,8 @@ impl Work {
         let mut used: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.node.as_deref()).collect();
         for pod in pods.iter().filter(|pod| pod.node.is_none()) {
             let fits = |node: &&Arc<NodeView>| {
-                let tolerated = node.taints.iter().all(|taint| pod.tolerations.iter().any(|toleration| toleration.bears(taint)));
+                let tolerated =
+                    node.taints.iter().all(|taint| pod.tolerations.iter().any(|toleration| toleration.bears(taint)));
                 let selected = pod.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
                 node.ready() && !node.unschedulable && tolerated && selected && !used.contains(node.name.as_str())
             };
