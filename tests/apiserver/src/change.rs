@@ -48,6 +48,12 @@ pub(crate) fn write(store: &mut Store, call: &Call, target: &Target, key: Key, n
         }
         return object(&store.remove(&key).unwrap_or_default());
     }
+    if call.method == Method::PUT && target.part.is_none() {
+        // What has a status of its own keeps it.
+        let replaced = std::mem::replace(&mut known, call.body.clone());
+        known["status"] = replaced["status"].clone();
+        return object(&store.put(key, &target.api_version, known, now));
+    }
     if call.method != Method::PATCH {
         return failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed");
     }

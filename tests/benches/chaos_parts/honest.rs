@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use tokio::runtime::{self, Runtime};
 use tokio::task::JoinSet;
 use tonic::Status;
 
@@ -26,16 +27,21 @@ struct Sample {
 pub(crate) struct Honest {
     samples: Arc<Mutex<Vec<Sample>>>,
     calls: JoinSet<()>,
+    /// A thread of its own, so that only what the service does counts.
+    runtime: Runtime,
 }
 
 impl Honest {
     /// Asks until it is ended: the provider for groups and sizes, the expander for the best of none.
     pub(crate) fn run(doors: &Doors) -> Result<Self> {
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let _entered = handle.enter();
         let client = doors.client()?;
         let samples = Arc::<Mutex<Vec<Sample>>>::default();
         let mut calls = JoinSet::new();
         let taken = Arc::clone(&samples);
-        calls.spawn(async move {
+        let work = async move {
             for n in 0_u64.. {
                 let begun = Instant::now();
                 let (call, answer): (_, Result<(), Status>) = match n % 10 {
@@ -48,13 +54,15 @@ impl Honest {
                 taken.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
                 tokio::time::sleep(EVERY).await;
             }
-        });
-        Ok(Self { samples, calls })
+        };
+        calls.spawn_on(work, &handle);
+        Ok(Self { samples, calls, runtime })
     }
 
     /// The times of all calls that met no restart, and why any of these failed.
     pub(crate) async fn end(mut self, outages: &[(Instant, Instant)]) -> (BTreeMap<&'static str, Times>, Vec<String>) {
         self.calls.shutdown().await;
+        self.runtime.shutdown_background();
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let met =
             |sample: &&Sample| outages.iter().any(|(from, to)| sample.begun <= *to && sample.begun + sample.took >= *from);

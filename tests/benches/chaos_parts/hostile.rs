@@ -15,6 +15,7 @@ use stoker_proto::externalgrpc::cloud_provider_client::CloudProviderClient;
 use stoker_tests::raw::Raw;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::{self, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::client::Grpc;
@@ -24,7 +25,7 @@ use tonic::{Request, Status};
 use super::doors::{As, Doors};
 
 /// Larger than any door takes.
-const HUGE: usize = 40 << 20;
+const HUGE: usize = 33 << 20;
 
 /// How long one connection or call is held.
 const HELD: Duration = Duration::from_secs(2);
@@ -41,12 +42,17 @@ type Counts = BTreeMap<&'static str, [usize; 2]>;
 pub(crate) struct Hostile {
     counts: Arc<Mutex<Counts>>,
     attacks: JoinSet<()>,
+    /// Threads of their own: what hostile clients compute must delay no honest one.
+    runtime: Runtime,
 }
 
 impl Hostile {
     /// Attacks until it is ended.
     pub(crate) fn run(doors: &Doors) -> Result<Self> {
-        let mut hostile = Self { counts: Arc::default(), attacks: JoinSet::new() };
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let _entered = handle.enter();
+        let mut hostile = Self { counts: Arc::default(), attacks: JoinSet::new(), runtime };
         let doors = doors.clone();
         let refresh =
             |channel: Channel| async move { CloudProviderClient::new(channel).refresh(RefreshRequest {}).await.map(drop) };
@@ -89,6 +95,7 @@ impl Hostile {
     /// Ends all attacks; what each tried and came to.
     pub(crate) async fn end(mut self) -> Counts {
         self.attacks.shutdown().await;
+        self.runtime.shutdown_background();
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -99,7 +106,7 @@ impl Hostile {
     {
         for one in 0..at_once {
             let (counts, attempt) = (Arc::clone(&self.counts), attempt.clone());
-            self.attacks.spawn(async move {
+            let work = async move {
                 let mut rng = ChaCha8Rng::seed_from_u64(u64::try_from(one).unwrap_or_default());
                 loop {
                     let mut bytes = vec![0; rng.random_range(200..2_000)];
@@ -113,7 +120,8 @@ impl Hostile {
                     }
                     sleep(EVERY).await;
                 }
-            });
+            };
+            self.attacks.spawn_on(work, self.runtime.handle());
         }
     }
 }
@@ -171,6 +179,10 @@ async fn call(channel: Channel, path: &'static str, kind: Kind, bytes: Bytes) ->
     if let Ok(value) = format!("Bearer {token}").parse() {
         request.metadata_mut().insert("authorization", value);
     }
-    let mut answer = client.streaming(request, path, Raw).await?.into_inner();
+    let answer = client.streaming(request, path, Raw).await;
+    if matches!(kind, Kind::Huge) {
+        sleep(HELD / 2).await;
+    }
+    let mut answer = answer?.into_inner();
     answer.message().await.map(drop)
 }
