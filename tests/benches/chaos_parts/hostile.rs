@@ -24,7 +24,7 @@ use tonic::{Request, Status};
 
 use super::doors::{As, Doors};
 
-/// Larger than any door takes.
+/// Larger than any door but the expander's takes. That has to read all of it before it finds a fault.
 const HUGE: usize = 33 << 20;
 
 /// How long one connection or call is held.
@@ -131,7 +131,7 @@ impl Hostile {
 enum Kind {
     /// Its message is none, and its token was made up.
     Malformed,
-    /// Its message is too large.
+    /// Its message is large and no message.
     Huge,
     /// Its message never comes.
     Unfinished,
@@ -165,6 +165,13 @@ async fn half(to: SocketAddr, last: u8, text: &str) -> Result<(), Status> {
     std::future::pending().await
 }
 
+/// Fields that nobody knows, of two bytes each, and at last what is no field.
+fn huge() -> Bytes {
+    let mut message = [0x78, 0x00].repeat(HUGE / 2);
+    message.push(0);
+    message.into()
+}
+
 /// One gRPC call that no client makes.
 async fn call(channel: Channel, path: &'static str, kind: Kind, bytes: Bytes) -> Result<(), Status> {
     let mut client = Grpc::new(channel).max_encoding_message_size(usize::MAX);
@@ -174,7 +181,7 @@ async fn call(channel: Channel, path: &'static str, kind: Kind, bytes: Bytes) ->
         return client.client_streaming(Request::new(stream::pending()), path, Raw).await.map(drop);
     }
     let token: String = bytes.iter().take(60).map(|byte| char::from(b'a' + byte % 26)).collect();
-    let message = if matches!(kind, Kind::Huge) { Bytes::from(vec![0; HUGE]) } else { bytes };
+    let message = if matches!(kind, Kind::Huge) { huge() } else { bytes };
     let mut request = Request::new(stream::iter([message]));
     if let Ok(value) = format!("Bearer {token}").parse() {
         request.metadata_mut().insert("authorization", value);

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use prost::Message;
 use prost::bytes::Buf as _;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
@@ -13,6 +14,8 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder
 const BUFFER: usize = 1 << 10;
 /// Bytes of messages after which an answer is passed on, as tonic's default is.
 const YIELD_AFTER: usize = 32 << 10;
+/// Bytes of a message from which on it is large: smaller ones are read within a millisecond.
+const LARGE: usize = 256 << 10;
 
 /// A message that is read through, without storing anything, before it is decoded.
 pub(super) trait Counted: Message + Default {
@@ -67,12 +70,25 @@ impl<E, D: Counted + 'static> Decoder for Counting<E, D> {
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<D>, Status> {
         // No copy: the message lies in one piece.
         let message = buf.copy_to_bytes(buf.remaining());
-        D::check(&message)?;
-        D::decode(message).map(Some).map_err(|error| D::bad(&error.to_string()))
+        let length = message.len();
+        read_aside(length, || {
+            D::check(&message)?;
+            D::decode(message).map(Some).map_err(|error| D::bad(&error.to_string()))
+        })
     }
 
     fn buffer_settings(&self) -> BufferSettings {
         BufferSettings::new(BUFFER, YIELD_AFTER)
+    }
+}
+
+/// Reads a message of that length. A large one takes up to seconds, and the thread that reads it may
+/// be the one that watches all connections: that is handed to another thread first.
+fn read_aside<T>(length: usize, read: impl FnOnce() -> T) -> T {
+    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::MultiThread) if length >= LARGE => tokio::task::block_in_place(read),
+        _ => read(),
     }
 }
 
@@ -94,7 +110,7 @@ pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Field<'_>> {
 }
 
 fn field<'a>(rest: &mut &'a [u8]) -> Field<'a> {
-    let key = varint(rest)?;
+    let key = varint(rest).filter(|key| key >> 3 > 0)?;
     let value = match key & 7 {
         0 => {
             varint(rest)?;
@@ -128,4 +144,25 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn while_a_large_message_is_read_the_other_calls_go_on() {
+        let (went_on, waits) = mpsc::channel();
+        let reads = tokio::spawn(async move { read_aside(LARGE, || waits.recv_timeout(Duration::from_secs(10)).is_ok()) });
+        tokio::spawn(async move { went_on.send(()) });
+        assert!(reads.await.unwrap(), "the only worker was kept");
+    }
+
+    #[test]
+    fn zeros_are_no_fields() {
+        assert_eq!(fields(&[0; 64]).collect::<Vec<_>>(), [None]);
+    }
 }
