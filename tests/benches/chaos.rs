@@ -99,7 +99,7 @@ async fn play(dir: &Path) -> Result<()> {
     std::fs::write(dir.join("kubeconfig"), kubeconfig.replace(&address.to_string(), &relay.addr.to_string()))?;
 
     let account = Arc::<Account>::default();
-    let mut service = Service::start(dir, &doors).await?;
+    let mut service = Service::start(dir, &doors)?;
     service.ready(&doors).await?;
     let at_rest = service.resident()?.0;
     let cluster = Cluster::run(&api, &doors, Arc::clone(&account))?;
@@ -130,7 +130,7 @@ async fn play(dir: &Path) -> Result<()> {
         let from = Instant::now();
         most = most.max(service.kill().await?);
         kills += 1;
-        service = Service::start(dir, &doors).await?;
+        service = Service::start(dir, &doors)?;
         if let Some(trouble) = standing {
             trouble.carry_over(&mut service).await?;
         }
@@ -165,12 +165,12 @@ async fn play(dir: &Path) -> Result<()> {
 
     println!("\n{:<30} {:>14} {:>7} {:>9}", "group", "acknowledged", "listed", "machines");
     for (group, machines) in &settled {
-        let (least, greatest) = account.target(group);
-        println!("{group:<30} {:>14} {:>7} {:>9}", format!("{least} to {greatest}"), machines.len(), machines.len());
+        let (lowest, highest) = account.target(group);
+        println!("{group:<30} {:>14} {:>7} {:>9}", format!("{lowest} to {highest}"), machines.len(), machines.len());
         let listed = i64::try_from(machines.len())?;
         ensure!(
-            (least..=greatest).contains(&listed),
-            "{group}: {least} to {greatest} nodes were acknowledged, {listed} are there"
+            (lowest..=highest).contains(&listed),
+            "{group}: {lowest} to {highest} nodes were acknowledged, {listed} are there"
         );
     }
     let tally = account.tally();

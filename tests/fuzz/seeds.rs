@@ -62,7 +62,7 @@ fn policies() {
         if text.contains("kind: Policy") {
             // Comments say nothing to a parser.
             let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
-            let bare: String = lines.map(|line| format!("{line}\n")).collect();
+            let bare: String = lines.flat_map(|line| [line, "\n"]).collect();
             write("policy", path.file_name().unwrap().to_str().unwrap(), bare);
         }
     }
@@ -81,7 +81,7 @@ fn tables() {
         if path.extension().is_some_and(|extension| extension == "csv") {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             let text = fs::read_to_string(&path).unwrap();
-            let rows: String = text.lines().take(6).map(|line| format!("{line}\n")).collect();
+            let rows: String = text.lines().take(6).flat_map(|line| [line, "\n"]).collect();
             write("prices", &name, format!("== {name}\n{rows}"));
         }
     }

@@ -79,8 +79,7 @@ impl Relay {
 /// Copies until an end, or while it hangs not at all.
 async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut hanging: watch::Receiver<bool>) {
     let mut bytes = vec![0; 16 << 10];
-    loop {
-        let Ok(read) = from.read(&mut bytes).await else { break };
+    while let Ok(read) = from.read(&mut bytes).await {
         // Where the relay is gone, so is this.
         let _ = hanging.wait_for(|hangs| !hangs).await;
         if read == 0 || to.write_all(&bytes[..read]).await.is_err() {

@@ -28,7 +28,7 @@ impl Served {
             .map(|line| line.unwrap())
             .inspect(|line| println!("{line}"))
             .find_map(|line| Some(serde_json::from_str::<serde_json::Value>(&line).ok()?["http"].as_str()?.to_owned()));
-        Self { _service: service, http: http.expect("the service says where it listens"), log }
+        Self { _service: service, http: http.unwrap(), log }
     }
 
     /// What `/readyz` says, once it says that.
@@ -40,11 +40,12 @@ impl Served {
             said.clear();
             stream.read_to_string(&mut said).unwrap();
             if said.contains(wanted) {
-                return said;
+                break;
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
-        panic!("never {wanted:?}: {said}");
+        assert!(said.contains(wanted), "never {wanted:?}: {said}");
+        said
     }
 
     fn logged(&mut self, message: &str) {

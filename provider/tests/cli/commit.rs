@@ -148,7 +148,7 @@ fn commit_prices_what_the_operator_bought_in_a_zone_that_no_table_tells() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let v100: Where = ("aws", "us-east-1", "use1-az2", "p3.2xlarge");
     runtime.block_on(async {
-        let mut passes = Passes::begin(state.path()).await;
+        let passes = Passes::begin(state.path()).await;
         let begin: Timestamp = "2026-10-24T12:00:00Z".parse().unwrap();
         let nodes = held(&[(v100, CapacityType::OnDemand, 4)]);
         for quarter in 0..=8 * 24 * 4 {

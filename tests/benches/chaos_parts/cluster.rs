@@ -1,7 +1,7 @@
 //! The cluster: pods that come and end, a scheduler, and the model autoscaler.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -51,7 +51,7 @@ pub(crate) struct Seen {
 impl Cluster {
     /// Runs until it is ended. Nobody but the owner of these pods may end one: they have no controller, so an autoscaler moves none.
     pub(crate) fn run(api: &ApiServer, doors: &Doors, account: Arc<Account>) -> Result<Self> {
-        let robbed = Arc::<std::sync::Mutex<BTreeSet<String>>>::default();
+        let robbed = Arc::<Mutex<BTreeSet<String>>>::default();
         let ended = Arc::clone(&robbed);
         api.answer(move |_, call| guard(call, &ended));
         let (provider, expander) = doors.autoscaler()?;
@@ -68,7 +68,7 @@ impl Cluster {
                 }
                 tokio::time::sleep(SCAN).await;
             }
-            work.seen.robbed.extend(robbed.lock().map(|robbed| robbed.clone()).unwrap_or_default());
+            work.seen.robbed.extend(robbed.lock().unwrap_or_else(PoisonError::into_inner).clone());
             work.seen
         });
         Ok(Self { stop, task })
@@ -82,13 +82,13 @@ impl Cluster {
 }
 
 /// Refuses to end pods, and notes who wanted to.
-fn guard(call: &Call, robbed: &std::sync::Mutex<BTreeSet<String>>) -> Option<stoker_fake_apiserver::Answer> {
+fn guard(call: &Call, robbed: &Mutex<BTreeSet<String>>) -> Option<stoker_fake_apiserver::Answer> {
     let evicts = call.method == Method::POST && call.path.ends_with("/eviction");
     let deletes = call.method == Method::DELETE && call.path.contains("/pods/");
     if !evicts && !deletes {
         return None;
     }
-    robbed.lock().map(|mut robbed| robbed.insert(call.path.clone())).unwrap_or_default();
+    robbed.lock().unwrap_or_else(PoisonError::into_inner).insert(call.path.clone());
     Some(failure(StatusCode::FORBIDDEN, "Forbidden"))
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) async fn start(dir: &Path, doors: &Doors) -> Result<Self> {
+    pub(crate) fn start(dir: &Path, doors: &Doors) -> Result<Self> {
         let listen = [doors.provider, doors.expander, doors.probes, doors.side].map(|address| address.to_string()).join(",");
         let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("service.log"))?;
         let mut child = Command::new(std::env::current_exe()?)

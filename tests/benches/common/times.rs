@@ -20,11 +20,6 @@ impl Times {
         times.get((times.len() * permille / 1000).min(last)).map_or(0.0, |time| time.as_secs_f64() * 1e3)
     }
 
-    /// How many.
-    pub(crate) const fn count(&self) -> usize {
-        self.0.len()
-    }
-
     /// The median in milliseconds.
     pub(crate) fn p50(&self) -> f64 {
         self.within(500)

@@ -120,7 +120,7 @@ async fn fill(db: &mut SqliteConnection, text: &str) -> Result<(), sqlx::Error> 
         }
         let marks: Vec<String> = (1..=cells.len()).map(|at| format!("${at}")).collect();
         let insert = format!("INSERT OR IGNORE INTO {} ({columns}) VALUES ({})", table.name, marks.join(", "));
-        let query = cells.iter().fold(sqlx::query(AssertSqlSafe(insert)), |query, cell| query.bind(cell));
+        let query = cells.iter().fold(sqlx::query(AssertSqlSafe(insert)), sqlx::query::Query::bind);
         query.execute(&mut *all).await?;
     }
     all.commit().await

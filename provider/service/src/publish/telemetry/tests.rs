@@ -266,8 +266,8 @@ fn names_help_and_units_are_in_order() {
 
 #[test]
 fn the_flag_outranks_the_environment_and_info_is_the_default() {
-    let filter = |flag, env: Option<&str>| choose_filter(flag, env.map(str::to_owned)).map(|filter| filter.to_string());
     const QUIET: &str = "kube_client::client::builder=off";
+    let filter = |flag, env: Option<&str>| choose_filter(flag, env.map(str::to_owned)).map(|filter| filter.to_string());
     for (flag, env, level) in [
         (None, None, "info"),
         (None, Some(" "), "info"),
