@@ -23,11 +23,9 @@ mod chaos_parts {
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use chaos_parts::account::Account;
 use chaos_parts::cluster::Cluster;
 use chaos_parts::honest::Honest;
 use chaos_parts::hostile::Hostile;
@@ -39,7 +37,7 @@ use common::report::{Report, is_short, short};
 use jiff::Timestamp;
 use stoker_fake_apiserver::ApiServer;
 use stoker_tests::process::Books;
-use stoker_tests::relay::Relay;
+use stoker_tests::proxy::Proxy;
 
 /// Says that this process is in the namespace already.
 const INSIDE: &str = "STOKER_CHAOS_INSIDE";
@@ -94,15 +92,13 @@ async fn play(dir: &Path) -> Result<()> {
     let api = ApiServer::listen(Timestamp::now).await;
     api.serve_kind("tokenreviews");
     let (address, kubeconfig) = doors::kubeconfig(&api)?;
-    let relay = Relay::start().await?;
-    relay.lead(Some(address));
-    std::fs::write(dir.join("kubeconfig"), kubeconfig.replace(&address.to_string(), &relay.addr.to_string()))?;
+    let proxy = Proxy::before(address).await?;
+    std::fs::write(dir.join("kubeconfig"), kubeconfig.replace(&address.to_string(), &proxy.addr.to_string()))?;
 
-    let account = Arc::<Account>::default();
     let mut service = Service::start(dir, &doors)?;
     service.ready(&doors).await?;
     let at_rest = service.resident()?.0;
-    let cluster = Cluster::run(&api, &doors, Arc::clone(&account))?;
+    let cluster = Cluster::run(&api, &doors)?;
     let honest = Honest::run(&doors)?;
     let hostile = Hostile::run(&doors)?;
 
@@ -116,15 +112,15 @@ async fn play(dir: &Path) -> Result<()> {
         let next = troubles.next().unwrap_or(Trouble::Disk);
         tokio::time::sleep(BEGIN).await;
         if let Some(trouble) = standing.take() {
-            trouble.end(&volume, &relay, &mut service).await?;
+            trouble.end(&volume, &proxy, &mut service).await?;
         }
-        next.begin(&volume, &relay, &mut service).await?;
+        next.begin(&volume, &proxy, &mut service).await?;
         *seen.entry(next.name()).or_default() += 1;
         tokio::time::sleep(LASTS).await;
         if next.outlives_the_service() {
             standing = Some(next);
         } else {
-            next.end(&volume, &relay, &mut service).await?;
+            next.end(&volume, &proxy, &mut service).await?;
         }
         tokio::time::sleep(LIFE.saturating_sub(BEGIN + LASTS)).await;
         let from = Instant::now();
@@ -145,7 +141,7 @@ async fn play(dir: &Path) -> Result<()> {
         outages.push((from, Instant::now()));
     }
     if let Some(trouble) = standing.take() {
-        trouble.end(&volume, &relay, &mut service).await?;
+        trouble.end(&volume, &proxy, &mut service).await?;
     }
     let (times, failed) = honest.end(&outages).await;
     let attacks = hostile.end().await;
@@ -165,7 +161,7 @@ async fn play(dir: &Path) -> Result<()> {
 
     println!("\n{:<30} {:>14} {:>7} {:>9}", "group", "acknowledged", "listed", "machines");
     for (group, machines) in &settled {
-        let (lowest, highest) = account.target(group);
+        let (lowest, highest) = last.account.target(group);
         println!("{group:<30} {:>14} {:>7} {:>9}", format!("{lowest} to {highest}"), machines.len(), machines.len());
         let listed = i64::try_from(machines.len())?;
         ensure!(
@@ -173,7 +169,7 @@ async fn play(dir: &Path) -> Result<()> {
             "{group}: {lowest} to {highest} nodes were acknowledged, {listed} are there"
         );
     }
-    let tally = account.tally();
+    let tally = last.account.tally;
     println!("{tally:?}; pods run {}, nodes taken from a pod {}", last.pods, last.robbed.len());
     ensure!(books().bought_twice().is_empty(), "bought twice: {:?}", books().bought_twice());
     ensure!(last.robbed.is_empty(), "nodes taken from a pod: {:?}", last.robbed);

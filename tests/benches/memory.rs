@@ -21,6 +21,7 @@ use jiff::Timestamp;
 use stoker_fake_apiserver::ApiServer;
 use stoker_service::serve::{KubeOptions, Running};
 use stoker_simulated::start;
+use stoker_tests::process::memory_mb;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
@@ -119,13 +120,7 @@ async fn told(child: &mut Child) -> Result<String> {
 /// Resident memory now and at most, in MB.
 fn resident(child: &Child) -> Result<(f64, f64)> {
     let id = child.id().context("the service ended")?;
-    let status = std::fs::read_to_string(format!("/proc/{id}/status")).context("memory is read from /proc, on Linux only")?;
-    let field = |name: &str| -> Result<f64> {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
-        let kib: f64 = line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB").trim().parse()?;
-        Ok(kib * 1024.0 / 1e6)
-    };
-    Ok((field("VmRSS")?, field("VmHWM")?))
+    Ok((memory_mb(id, "VmRSS")?, memory_mb(id, "VmHWM")?))
 }
 
 /// The service, until it is killed.

@@ -9,6 +9,7 @@ pub mod market;
 pub mod policy;
 pub mod process;
 pub mod prometheus;
+pub mod proxy;
 pub mod raw;
 pub mod relay;
 pub mod rig;

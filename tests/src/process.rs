@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use stoker_core::base::ids::{LaunchKey, RecordId};
 use stoker_core::facts::supply::KeyParts;
 use stoker_proto::externalgrpc::instance_status::InstanceState;
@@ -168,6 +169,25 @@ impl Process {
         };
         timeout(LONG, settled).await.expect("it settles in time")
     }
+}
+
+/// A line of a process's status that tells of its memory, such as `VmRSS`, in KiB.
+///
+/// # Errors
+/// Where there is no such process or line, or no `/proc`.
+pub fn memory_kib(process: u32, name: &str) -> anyhow::Result<u32> {
+    let path = format!("/proc/{process}/status");
+    let status = std::fs::read_to_string(&path).with_context(|| format!("{path}: memory is read on Linux only"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("{path}: no {name}"))?;
+    line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB").trim().parse().with_context(|| format!("{path}: {line}"))
+}
+
+/// The same in MB.
+///
+/// # Errors
+/// As [`memory_kib`].
+pub fn memory_mb(process: u32, name: &str) -> anyhow::Result<f64> {
+    Ok(f64::from(memory_kib(process, name)?) * 1024.0 / 1e6)
 }
 
 /// Every machine that the simulated cloud ever made, by launch key.

@@ -23,12 +23,13 @@ use stoker_simulated::supplier::Simulated;
 use stoker_tests::client::Client;
 use stoker_tests::market;
 use stoker_tests::policy::{Pool, policy};
+use stoker_tests::proxy::{Fault, Proxy};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use fault::{Fault, Faulty, Proxy, misbehave};
+use fault::{Faulty, misbehave};
 
 const GROUP: &str = "p.g6-xlarge.us-east-1a";
 

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::error::{JournalError, StoreError};
 use super::read::Reader;
 use super::readings::Readings;
 use super::state_lock::StateLock;
-use super::store::{Connection, JOURNAL, Store, Transaction, files};
+use super::store::{Connection, JOURNAL, Store, Transaction, files, with_suffix};
 use super::write::Writer;
 use super::{Journal, error, marker, private};
 
@@ -17,7 +16,7 @@ impl Reader {
     pub async fn open_backup(path: &Path) -> Result<Self, JournalError> {
         let store = Store::open_file_read_only(path.to_owned(), &JOURNAL).await?;
         let readings = Readings::new(path.parent().unwrap_or(Path::new(".")), false);
-        Ok(Self { store, readings: Arc::clone(&readings) })
+        Ok(Self { store, readings })
     }
 
     /// Writes all of the journal, as of one moment, into a new file. Nothing waits for it. Readings
@@ -29,7 +28,7 @@ impl Reader {
         if to.exists() {
             return Err(JournalError::Exists { path: to.to_owned() });
         }
-        let part = beside(to, ".part");
+        let part = with_suffix(to, ".part");
         let written = self.write_backup(&part, to).await;
         if written.is_err() {
             let _ = fs::remove_file(&part);
@@ -122,10 +121,4 @@ fn place(dir: &Path, made: &Path, path: &Path) -> std::io::Result<()> {
     marker::mark_restored(dir)?;
     fs::rename(made, path)?;
     private::sync(path)
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }

@@ -186,7 +186,7 @@ impl Journal {
         };
         let (writer, mark, known) = restore.await.map_err(|error| JournalError::reading(store.path(), error))?;
         let next = writer.next_decision();
-        let last = DecisionId(next.0.saturating_sub(1));
+        let last = before(next);
         let loss = marker.as_ref().and_then(|marker| marker.loss(known.as_ref(), last));
         let incarnation = match known.filter(|_| loss.is_none()) {
             Some(known) => known,
@@ -307,8 +307,7 @@ impl Journal {
         let mut draft = self.draft().await?;
         let kept = clock::keep(&mut draft.db, mark).await;
         let next = self.finish(draft, kept).await?.0.next_decision;
-        let last = DecisionId(next.0.saturating_sub(1));
-        leave_marker(&self.dir, &self.space, &self.incarnation, last).await
+        leave_marker(&self.dir, &self.space, &self.incarnation, before(next)).await
     }
 
     /// Writes down a memory that moved with the wall, and where decision time stands now; and
@@ -370,6 +369,11 @@ impl Journal {
         desk.writer = Some(writer);
         Ok((desk, value))
     }
+}
+
+/// The last decision before the next one; 0 before the first.
+fn before(next: DecisionId) -> DecisionId {
+    DecisionId(next.0.saturating_sub(1))
 }
 
 /// Gives a journal its name, for good.

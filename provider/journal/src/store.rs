@@ -189,11 +189,14 @@ async fn readers(path: &Path) -> Result<Pool, JournalError> {
 
 /// A database's file and those that SQLite keeps beside it.
 pub(super) fn files(path: &Path) -> [PathBuf; 3] {
-    ["", "-wal", "-shm"].map(|suffix| {
-        let mut name = OsString::from(path);
-        name.push(suffix);
-        PathBuf::from(name)
-    })
+    ["", "-wal", "-shm"].map(|suffix| with_suffix(path, suffix))
+}
+
+/// A path whose file's name ends with something more.
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 /// Makes the file where there is none, so that only its owner can read it: what SQLite keeps beside

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -59,13 +60,19 @@ fn what_the_policy_needs_and_the_service_lacks_is_one_warning_each_at_the_start(
     assert!(doctor.out.contains("warmFloor of pools serving, notebooks: no node is kept warm unless"), "{doctor:?}");
 }
 
-#[test]
-fn an_api_server_that_never_answered_is_not_ok() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("config");
+/// A kubeconfig of an API server that refuses all connections.
+fn dead_api_server(dir: &Path) -> PathBuf {
+    let config = dir.join("config");
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n\
                 clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n";
     std::fs::write(&config, text).unwrap();
+    config
+}
+
+#[test]
+fn an_api_server_that_never_answered_is_not_ok() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dead_api_server(dir.path());
     let state = dir.path().join("state");
     let (_service, log, http) = serve(&["--state-dir", state.to_str().unwrap(), "--kubeconfig", config.to_str().unwrap()]);
     assert!(!log.iter().any(|line| line["need"].as_str().is_some_and(|need| need.starts_with("warmFloor"))), "{log:?}");
@@ -78,10 +85,7 @@ fn an_api_server_that_never_answered_is_not_ok() {
 #[test]
 fn a_dead_api_server_is_told_once_a_watch_and_as_connection_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("config");
-    let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n\
-                clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n";
-    std::fs::write(&config, text).unwrap();
+    let config = dead_api_server(dir.path());
     let state = dir.path().join("state");
     let (_service, mut log, later, http) =
         serve_and_log(&["--state-dir", state.to_str().unwrap(), "--kubeconfig", config.to_str().unwrap()]);

@@ -1,20 +1,15 @@
 //! What the autoscaler was told, call by call.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use stoker_sim::model::{CaClient, CaError, ExpanderOption, GroupInfo, GroupOptions, InstanceInfo, NodeRef, Template};
-use stoker_simulated::ca_client::GrpcCaClient;
+use stoker_sim::model::{Call, CallRecord};
 
 /// The sizes of groups that the answers allow.
 #[derive(Debug, Default)]
-pub(crate) struct Account(Mutex<Books>);
-
-#[derive(Debug, Default)]
-struct Books {
+pub(crate) struct Account {
     /// The least and the greatest size of each group.
     targets: BTreeMap<String, (i64, i64)>,
-    tally: Tally,
+    pub(crate) tally: Tally,
 }
 
 /// What happened so far.
@@ -33,87 +28,32 @@ pub(crate) struct Tally {
 impl Account {
     /// The least and the greatest size that a group may have.
     pub(crate) fn target(&self, group: &str) -> (i64, i64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).targets.get(group).copied().unwrap_or_default()
+        self.targets.get(group).copied().unwrap_or_default()
     }
 
-    /// What happened so far.
-    pub(crate) fn tally(&self) -> Tally {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).tally
-    }
-
-    fn note(&self, group: &str, change: i64, answer: &Result<(), CaError>) {
-        let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (least, greatest) = books.targets.entry(group.to_owned()).or_default();
-        match answer {
-            Ok(()) => {
+    /// Takes in a call and its answer.
+    pub(crate) fn note(&mut self, record: &CallRecord) {
+        let (group, change) = match &record.call {
+            // By a negative number where it decreases.
+            Call::IncreaseSize(group, delta) | Call::DecreaseTargetSize(group, delta) => (group, i64::from(*delta)),
+            Call::DeleteNodes(group, nodes) => (group, -i64::try_from(nodes.len()).unwrap_or(i64::MAX)),
+            _ => return,
+        };
+        let (least, greatest) = self.targets.entry(group.clone()).or_default();
+        match &record.error {
+            None => {
                 *least += change;
                 *greatest += change;
-                books.tally.ordered += change.max(0);
-                books.tally.deleted -= change.min(0);
+                self.tally.ordered += change.max(0);
+                self.tally.deleted -= change.min(0);
             }
             // The service's own words: it refused.
-            Err(error) if error.message.starts_with("NodeGroup") => books.tally.refused += 1,
-            Err(_) => {
+            Some(error) if error.message.starts_with("NodeGroup") => self.tally.refused += 1,
+            Some(_) => {
                 *least += change.min(0);
                 *greatest += change.max(0);
-                books.tally.cut_off += 1;
+                self.tally.cut_off += 1;
             }
         }
-    }
-}
-
-/// The doors of a service, with an account of what they answer.
-pub(crate) struct Counted {
-    pub(crate) doors: GrpcCaClient,
-    pub(crate) account: Arc<Account>,
-}
-
-impl CaClient for Counted {
-    async fn refresh(&mut self) -> Result<(), CaError> {
-        self.doors.refresh().await
-    }
-    async fn node_groups(&mut self) -> Result<Vec<GroupInfo>, CaError> {
-        self.doors.node_groups().await
-    }
-    async fn node_group_for_node(&mut self, node: &NodeRef) -> Result<Option<String>, CaError> {
-        self.doors.node_group_for_node(node).await
-    }
-    async fn target_size(&mut self, group: &str) -> Result<i32, CaError> {
-        self.doors.target_size(group).await
-    }
-    async fn increase_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
-        let answer = self.doors.increase_size(group, delta).await;
-        self.account.note(group, i64::from(delta), &answer);
-        answer
-    }
-    async fn decrease_target_size(&mut self, group: &str, delta: i32) -> Result<(), CaError> {
-        let answer = self.doors.decrease_target_size(group, delta).await;
-        // The delta of this call is negative.
-        self.account.note(group, i64::from(delta), &answer);
-        answer
-    }
-    async fn delete_nodes(&mut self, group: &str, nodes: &[NodeRef]) -> Result<(), CaError> {
-        let answer = self.doors.delete_nodes(group, nodes).await;
-        self.account.note(group, -i64::try_from(nodes.len()).unwrap_or(i64::MAX), &answer);
-        answer
-    }
-    async fn nodes(&mut self, group: &str) -> Result<Vec<InstanceInfo>, CaError> {
-        self.doors.nodes(group).await
-    }
-    async fn template(&mut self, group: &str) -> Result<Template, CaError> {
-        self.doors.template(group).await
-    }
-    async fn get_options(&mut self, group: &str, defaults: &GroupOptions) -> Result<Option<GroupOptions>, CaError> {
-        self.doors.get_options(group, defaults).await
-    }
-    async fn gpu_label(&mut self) -> Result<String, CaError> {
-        self.doors.gpu_label().await
-    }
-    async fn best_options(
-        &mut self,
-        options: &[ExpanderOption],
-        templates: &BTreeMap<String, Arc<Template>>,
-    ) -> Result<Vec<String>, CaError> {
-        self.doors.best_options(options, templates).await
     }
 }

@@ -17,7 +17,7 @@ use stoker_tests::e2e::mirror::Mirror;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::account::{Account, Counted};
+use super::account::Account;
 use super::doors::Doors;
 use super::service::POOLS;
 
@@ -42,6 +42,8 @@ pub(crate) struct Cluster {
 /// What was seen of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
+    /// What the autoscaler was told.
+    pub(crate) account: Account,
     /// Pods that ran.
     pub(crate) pods: usize,
     /// Nodes that were taken from a pod that ran, and pods that somebody else than their owner ended.
@@ -50,13 +52,12 @@ pub(crate) struct Seen {
 
 impl Cluster {
     /// Runs until it is ended. Nobody but the owner of these pods may end one: they have no controller, so an autoscaler moves none.
-    pub(crate) fn run(api: &ApiServer, doors: &Doors, account: Arc<Account>) -> Result<Self> {
+    pub(crate) fn run(api: &ApiServer, doors: &Doors) -> Result<Self> {
         let robbed = Arc::<Mutex<BTreeSet<String>>>::default();
         let ended = Arc::clone(&robbed);
         api.answer(move |_, call| guard(call, &ended));
         let (provider, expander) = doors.autoscaler()?;
-        let door = Counted { doors: GrpcCaClient::new(provider, expander), account };
-        let autoscaler = Autoscaler::new(door, Mirror::new(api.client(), false), settings());
+        let autoscaler = Autoscaler::new(GrpcCaClient::new(provider, expander), Mirror::new(api.client(), false), settings());
         let (stop, stopped) = watch::channel(false);
         let mut work = Work { api: api.clone(), autoscaler, rng: ChaCha8Rng::seed_from_u64(1), next: 0, seen: Seen::default() };
         let task = tokio::spawn(async move {
@@ -114,7 +115,7 @@ fn settings() -> Settings {
 
 struct Work {
     api: ApiServer,
-    autoscaler: Autoscaler<Counted, Mirror>,
+    autoscaler: Autoscaler<GrpcCaClient, Mirror>,
     rng: ChaCha8Rng,
     next: usize,
     seen: Seen,
@@ -133,7 +134,8 @@ impl Work {
             }
         }
         self.schedule(&nodes, &pods);
-        let _report = self.autoscaler.run_once(Timestamp::now()).await;
+        let report = self.autoscaler.run_once(Timestamp::now()).await;
+        report.calls.iter().for_each(|record| self.seen.account.note(record));
     }
 
     fn make_pod(&mut self) {

@@ -18,6 +18,7 @@ use stoker_simulated::supplier::Simulated;
 use stoker_simulated::{WorldOptions, start};
 use stoker_tests::market;
 use stoker_tests::policy::{Pool, policy};
+use stoker_tests::process::memory_mb;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 
@@ -92,13 +93,7 @@ impl Service {
     /// Resident memory now and at most, in MB.
     pub(crate) fn resident(&self) -> Result<(f64, f64)> {
         let id = self.child.id().context("the service ended by itself")?;
-        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-        let field = |name: &str| -> Result<f64> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
-            let kib: f64 = line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB").trim().parse()?;
-            Ok(kib * 1024.0 / 1e6)
-        };
-        Ok((field("VmRSS")?, field("VmHWM")?))
+        Ok((memory_mb(id, "VmRSS")?, memory_mb(id, "VmHWM")?))
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use stoker_tests::relay::Relay;
+use stoker_tests::proxy::{Fault, Proxy};
 
 use super::service::Service;
 
@@ -46,11 +46,11 @@ impl Trouble {
         matches!(self, Self::Disk | Self::Ahead | Self::Behind)
     }
 
-    pub(crate) async fn begin(self, volume: &Volume, relay: &Relay, service: &mut Service) -> Result<()> {
+    pub(crate) async fn begin(self, volume: &Volume, api: &Proxy, service: &mut Service) -> Result<()> {
         match self {
             Self::Disk => volume.fill(),
             Self::ApiServer => {
-                relay.hang(true);
+                api.fault.send_replace(Fault::Hangs);
                 Ok(())
             }
             Self::Supplier => service.order("supplier hangs").await,
@@ -67,11 +67,11 @@ impl Trouble {
         }
     }
 
-    pub(crate) async fn end(self, volume: &Volume, relay: &Relay, service: &mut Service) -> Result<()> {
+    pub(crate) async fn end(self, volume: &Volume, api: &Proxy, service: &mut Service) -> Result<()> {
         match self {
             Self::Disk => volume.free(),
             Self::ApiServer => {
-                relay.hang(false);
+                api.fault.send_replace(Fault::None);
                 Ok(())
             }
             Self::Supplier => service.order("supplier answers").await,

@@ -17,6 +17,7 @@ use stoker_service::controllers::rollup::SharedRollup;
 use stoker_service::listener::TlsFiles;
 use stoker_service::serve::{ListenerOptions, ProbeListenerOptions, Running};
 use stoker_simulated::start;
+use stoker_tests::process::memory_mb;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -147,11 +148,7 @@ impl Service {
     /// A line of its status, in MB.
     pub(crate) fn resident(&self, name: &str) -> Result<f64> {
         let id = self.child.id().context("the service ended")?;
-        let status =
-            std::fs::read_to_string(format!("/proc/{id}/status")).context("memory is read from /proc, on Linux only")?;
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
-        let kib: f64 = line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB").trim().parse()?;
-        Ok(kib * 1024.0 / 1e6)
+        memory_mb(id, name)
     }
 
     /// Seconds of CPU that it has used. Linux counts them in hundredths.

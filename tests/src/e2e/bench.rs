@@ -19,6 +19,7 @@ use super::door;
 use super::files::Files;
 use super::process::Process;
 use super::recorder::Recorder;
+use crate::process::memory_kib;
 use crate::transcript::Seen;
 
 /// How long Stoker may take until it is ready.
@@ -312,9 +313,7 @@ impl Bench {
     /// The memory that Stoker holds, in KiB.
     pub fn stoker_memory(&self) -> anyhow::Result<u64> {
         let id = self.stoker.as_ref().and_then(Process::id).context("stoker does not run")?;
-        let status = fs::read_to_string(format!("/proc/{id}/status"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-        line.trim().trim_end_matches("kB").trim().parse().context("VmRSS")
+        memory_kib(id, "VmRSS").map(u64::from)
     }
 
     /// Removes the journal of a Stoker that does not run.

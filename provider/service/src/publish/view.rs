@@ -72,6 +72,28 @@ pub struct GroupView {
     pub template: Bytes,
 }
 
+#[cfg(test)]
+impl GroupView {
+    /// A group without a node, as it is shown before anything is known of it.
+    pub(crate) fn empty(group: &Arc<Group>) -> Self {
+        let limits = GroupLimits {
+            target: 0,
+            min: 0,
+            max: 0,
+            busy: 0,
+            paid: 0,
+            free: stoker_core::plan::FreeNodes::default(),
+            listed: true,
+            next_price: None,
+            next_paid: None,
+            lasting_price: None,
+            supply: Vec::new(),
+            closed: None,
+        };
+        Self { group: Arc::clone(group), limits, instances: Vec::new(), template: Bytes::new() }
+    }
+}
+
 /// One instance as the autoscaler is shown it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceView {

@@ -5,9 +5,7 @@ use http::Response;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use stoker_core::plan::GroupLimits;
 use stoker_fake_apiserver as fake;
-use stoker_proto::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -34,24 +32,9 @@ fn view(node: &str) -> Arc<View> {
     let price_tables = PriceTables::load(None, None, now).unwrap();
     let catalogue = Arc::new(price_tables.catalogue(price_tables.policy(None).unwrap()));
     let group = Arc::clone(catalogue.groups.values().find(|group| group.pool.as_str() == "inference").unwrap());
-    let limits = GroupLimits {
-        target: 1,
-        min: 0,
-        max: 1,
-        busy: 0,
-        paid: 0,
-        free: stoker_core::plan::FreeNodes::default(),
-        listed: true,
-        next_price: None,
-        next_paid: None,
-        lasting_price: None,
-        supply: Vec::new(),
-        closed: None,
-    };
     let mut view = View::starting(now, catalogue);
     view.owners.insert(node.to_owned(), group.id.clone());
-    let shown = GroupView { group: Arc::clone(&group), limits, instances: Vec::new(), template: Bytes::new() };
-    view.groups.insert(group.id.clone(), Arc::new(shown));
+    view.groups.insert(group.id.clone(), Arc::new(GroupView::empty(&group)));
     Arc::new(view)
 }
 

@@ -2,9 +2,7 @@ use std::sync::Mutex;
 
 use http::Method;
 use serde_json::json;
-use stoker_core::plan::GroupLimits;
 use stoker_fake_apiserver as fake;
-use stoker_proto::Bytes;
 
 use super::*;
 use crate::price_tables::PriceTables;
@@ -17,22 +15,7 @@ pub(super) fn view() -> View {
     let catalogue = Arc::new(price_tables.catalogue(price_tables.policy(None).unwrap()));
     let mut view = View::starting(now, Arc::clone(&catalogue));
     for group in catalogue.groups.values() {
-        let limits = GroupLimits {
-            target: 0,
-            min: 0,
-            max: 0,
-            busy: 0,
-            paid: 0,
-            free: stoker_core::plan::FreeNodes::default(),
-            listed: true,
-            next_price: None,
-            next_paid: None,
-            lasting_price: None,
-            supply: Vec::new(),
-            closed: None,
-        };
-        let shown = GroupView { group: Arc::clone(group), limits, instances: Vec::new(), template: Bytes::new() };
-        view.groups.insert(group.id.clone(), Arc::new(shown));
+        view.groups.insert(group.id.clone(), Arc::new(GroupView::empty(group)));
     }
     view
 }

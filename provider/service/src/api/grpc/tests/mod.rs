@@ -26,7 +26,7 @@ use stoker_core::choose::score::Step;
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
-use stoker_core::plan::{Closed, GroupLimits};
+use stoker_core::plan::Closed;
 use stoker_core::policy::{Policy, RawPolicy};
 use stoker_proto::Bytes;
 use stoker_proto::externalgrpc::ExternalGrpcNode;
@@ -109,22 +109,12 @@ fn view() -> View {
         let group = Arc::clone(&catalogue.groups[&NodeGroupId::new(id).unwrap()]);
         let next_price = Some(UsdPerHour(price));
         let supply = vec![Step { nodes: 10, price: UsdPerHour(price) }];
-        let limits = GroupLimits {
-            target: 0,
-            min: 0,
-            max: 10,
-            busy: 0,
-            paid: 0,
-            free: stoker_core::plan::FreeNodes::default(),
-            listed: true,
-            next_price,
-            next_paid: next_price,
-            lasting_price: next_price,
-            supply,
-            closed: None,
-        };
-        let template = Bytes::from(node_proto(&group.template, &NodeName::new("template").unwrap()));
-        (group.id.clone(), Arc::new(GroupView { group, limits, instances: Vec::new(), template }))
+        let mut view = GroupView::empty(&group);
+        view.limits.max = 10;
+        (view.limits.next_price, view.limits.next_paid, view.limits.lasting_price) = (next_price, next_price, next_price);
+        view.limits.supply = supply;
+        view.template = Bytes::from(node_proto(&group.template, &NodeName::new("template").unwrap()));
+        (group.id.clone(), Arc::new(view))
     });
     View { ready: Ok(()), groups: BTreeMap::from(groups), ..View::starting(now(), Arc::new(catalogue)) }
 }
