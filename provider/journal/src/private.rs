@@ -50,7 +50,9 @@ pub fn restrict(path: &Path) -> io::Result<()> {
 /// Makes sure that what was written of a file, and its name, outlive a power cut.
 pub(crate) fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    // The parent of a bare file name is empty: it stands for this directory.
+    let dir = path.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
+    dir.map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
 /// Which file this is, whatever name it has by now.
