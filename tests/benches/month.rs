@@ -47,6 +47,8 @@ const LIFE_HOURS: usize = 7 * 24;
 const FREE_HOURS: usize = 1;
 /// What the watches take to bring what the last step changed.
 const WATCHES: Duration = Duration::from_millis(15);
+/// How long the cluster may take to have the Nodes of all machines.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How much of everything.
 struct Size {
@@ -159,7 +161,14 @@ impl Month {
         self.now += STEP;
         self.clock.store(self.now.as_second(), Ordering::Relaxed);
         self.orders.write_all(format!("{}\n", self.now.as_second()).as_bytes()).await?;
-        answer(&mut self.answers).await?;
+        let machines: usize = answer(&mut self.answers).await?.parse()?;
+        // Their Nodes come in real time: a clock that ran ahead would find that none registers in time. Those of deleted machines go
+        // with the next step.
+        let given_up_at = Instant::now() + PATIENCE;
+        while self.api.nodes().len() < machines {
+            ensure!(Instant::now() < given_up_at, "{} nodes of {machines} machines", self.api.nodes().len());
+            tokio::time::sleep(WATCHES).await;
+        }
         tokio::time::sleep(WATCHES).await;
         Ok(())
     }
@@ -249,7 +258,7 @@ fn size_of(dir: &Path) -> f64 {
     megabytes
 }
 
-/// The service, whose clock moves to each second that it reads, until there is none.
+/// The service, whose clock moves to each second that it reads, until there is none. It answers how many machines are up then.
 async fn serve(dir: &Path) -> Result<()> {
     stoker_service::publish::telemetry::init(true, Some("error"))?;
     let (mut options, mut world) = service::options(service::policy(std::env::var(POOLS)?.parse()?), dir);
@@ -265,9 +274,10 @@ async fn serve(dir: &Path) -> Result<()> {
     println!("{} {}", running.provider, running.expander);
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
     while let Some(second) = orders.next_line().await? {
-        clock.advance_to(Timestamp::from_second(second.parse()?)?);
+        let now = Timestamp::from_second(second.parse()?)?;
+        clock.advance_to(now);
         running.handle.settle().await;
-        println!("ok");
+        println!("{}", running.simulated.machines(now).iter().filter(|(_, up)| *up).count());
     }
     Ok(())
 }

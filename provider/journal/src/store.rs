@@ -152,10 +152,20 @@ impl Store {
         self.writer.as_ref()
     }
 
-    /// Begins to write.
+    /// Begins to write. A connection whose last transaction could not be ended (a full disk can do that) is
+    /// closed for a new one: what it commits would lie inside that transaction, which never does.
     pub(super) async fn write(&self) -> Result<Transaction, StoreError> {
         match &self.writer {
-            Some(writer) => writer.begin().await.during("beginning to write"),
+            Some(writer) => {
+                // Unlike a plain `begin`, this fails inside a transaction.
+                if let Ok(begun) = writer.begin_with(BEGIN).await {
+                    return Ok(begun);
+                }
+                let broken = writer.acquire().await.during("beginning to write")?;
+                // What closing says is of no interest: the connection is gone either way.
+                drop(broken.detach().close_hard().await);
+                writer.begin_with(BEGIN).await.during("beginning to write")
+            }
             None => Err(StoreError::Sql { what: "writing a journal opened for reading", source: sqlx::Error::PoolClosed }),
         }
     }
@@ -173,6 +183,9 @@ impl Store {
         }
     }
 }
+
+/// Begins a transaction that writes.
+const BEGIN: &str = "BEGIN IMMEDIATE";
 
 fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new().filename(path).busy_timeout(PATIENCE)

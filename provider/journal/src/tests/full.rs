@@ -6,8 +6,11 @@ use super::*;
 async fn fill_disk(journal: &Journal, more: i64) {
     let Some(writer) = journal.store.writer_pool() else { unreachable!("it is open for writing") };
     let pages: i64 = sqlx::query_scalar("PRAGMA page_count").fetch_one(writer).await.unwrap();
-    let statement = format!("PRAGMA max_page_count = {}", pages + more);
+    let most = (pages + more).to_string();
+    let statement = format!("PRAGMA max_page_count = {most}");
     sqlx::query(sqlx::AssertSqlSafe(statement)).execute(writer).await.unwrap();
+    // The limit is a connection's, and the journal may take another.
+    writer.set_connect_options((*writer.connect_options()).clone().pragma("max_page_count", most));
 }
 
 /// Orders until one is refused; how many were accepted.
@@ -75,4 +78,20 @@ async fn what_is_no_full_disk_costs_neither_readings_nor_reserve() {
     let error = JournalError::Gone { path: dir.path().join("journal.db") };
     assert_eq!(journal.make_room(error).await.unwrap_err().label(), "gone");
     assert!(dir.path().join("reserve").exists());
+}
+
+#[tokio::test]
+async fn a_transaction_that_could_not_be_ended_takes_nothing_that_is_accepted_later_with_it() {
+    let dir = tempdir().unwrap();
+    let (journal, _) = reopened(dir.path()).await;
+    let mut world = World::new();
+    world.pass(&journal).await.unwrap();
+    let Some(writer) = journal.store.writer_pool() else { unreachable!("it is open for writing") };
+    let mut connection = writer.acquire().await.unwrap();
+    // A rollback that fails, as on a full disk, leaves the connection like this.
+    std::mem::forget(sqlx::Connection::begin(&mut *connection).await.unwrap());
+    drop(connection);
+    world.order(&journal, 1).await.unwrap();
+    let copy = crash_copy(dir.path());
+    assert_eq!(reopened(copy.path()).await.1.memory, world.memory);
 }
