@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Builds the real peers of the end-to-end tests (etcd, kube-apiserver, kube-scheduler) from the versions in go.mod.
+# Builds the real peers of the end-to-end tests from the versions in a go.mod: etcd, kube-apiserver and kube-scheduler, or
+# what the go.mod of a folder beside this names.
 # The last line on stdout is the directory that holds them. The first build takes minutes, later calls nothing.
+#
+#   tests/peers/build.sh             the control plane
+#   tests/peers/build.sh packaging   crane, which builds and pulls images
 #
 #   STOKER_E2E_CACHE   where builds are kept (default: ${XDG_CACHE_HOME:-$HOME/.cache}/stoker-e2e)
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
+cd "$(dirname "${BASH_SOURCE[0]}")/${1:-.}"
 
 cache=${STOKER_E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stoker-e2e}
 # go.sum names every module by content, so its hash changes with each version that go.mod takes.
@@ -20,10 +24,11 @@ if [ ! -d "$bin" ]; then
   # Built beside its final place and renamed when whole: an interrupted build leaves nothing that looks finished.
   work=$(mktemp -d "$cache/.build.XXXXXX")
   trap 'rm -rf "$work"' EXIT
-  echo "build.sh: building etcd, kube-apiserver and kube-scheduler into $bin (minutes, the first time)" >&2
+  echo "build.sh: building the tools of $PWD/go.mod into $bin (minutes, the first time)" >&2
   # GOWORK: a workspace in a folder above would leave this module out.
   GOWORK=off CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$work/" tool >&2
-  mv "$work/server" "$work/etcd" # Go names it after the last folder of its import path
+  # Go names a program after the last folder of its import path, which of etcd is no name.
+  [ ! -e "$work/server" ] || mv "$work/server" "$work/etcd"
   chmod 755 "$work"              # mktemp makes it private
   # -T: never into a directory that another build finished meanwhile; that one serves as well.
   mv -T "$work" "$bin" 2>/dev/null || [ -d "$bin" ]
