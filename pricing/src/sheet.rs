@@ -103,11 +103,11 @@ impl Sheet {
         for record in reader.records() {
             match record {
                 Ok(record) => {
-                    let line = record.position().map_or(0, csv::Position::line);
+                    let line = record.position().map_or(0, |position| line_of(bytes, position));
                     sheet.lines.push((at(line), record));
                 }
                 Err(error) => {
-                    let line = error.position().map_or(1, csv::Position::line);
+                    let line = error.position().map_or(1, |position| line_of(bytes, position));
                     faults.push(at(line).fault(None, problem(&error)));
                 }
             }
@@ -126,6 +126,14 @@ impl Sheet {
         }
         lines
     }
+}
+
+/// The line of a record. The reader notes a record's position before it skips what ends the line before: the
+/// second half of a CRLF, and empty lines.
+fn line_of(bytes: &[u8], position: &csv::Position) -> u64 {
+    let from = usize::try_from(position.byte()).unwrap_or(usize::MAX);
+    let skipped = bytes.iter().skip(from).take_while(|byte| matches!(byte, b'\r' | b'\n'));
+    skipped.fold(position.line(), |line, byte| line + u64::from(*byte == b'\n'))
 }
 
 fn problem(error: &csv::Error) -> Problem {

@@ -64,7 +64,7 @@ impl Home {
             "world.jsonl",
         ]);
         command.current_dir(self.dir.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).kill_on_drop(true);
-        command.env("STOKER_FAILPOINT", failpoint.unwrap_or_default());
+        command.env("STOKER_FAILPOINT", failpoint.unwrap_or_default()).envs([crate::HEAP]);
         let mut child = command.spawn().expect("the program can be started");
         let mut lines = BufReader::new(child.stdout.take().expect("its output is ours")).lines();
         let line = timeout(LONG, lines.next_line()).await.expect("it listens or ends in time");
@@ -76,8 +76,9 @@ impl Home {
             let word = line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
             word.and_then(|word| word.parse().ok()).expect("the line tells the addresses")
         };
-        let client = Client::connect(address("provider"), address("expander")).await.map_err(|error| error.to_string())?;
-        Ok(Process { child, http: address("http"), client })
+        let expander = address("expander");
+        let client = Client::connect(address("provider"), expander).await.map_err(|error| error.to_string())?;
+        Ok(Process { child, http: address("http"), expander, client })
     }
 
     /// What the simulated cloud's books say.
@@ -102,6 +103,8 @@ impl Books {
 pub struct Process {
     child: Child,
     http: SocketAddr,
+    /// Where its expander listens.
+    pub expander: SocketAddr,
     /// Its client.
     pub client: Client,
 }

@@ -2,17 +2,26 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and its helpers stand outside of it")]
 
+use std::path::Path;
 use std::sync::Arc;
 
+use k8s_pb::api::core::v1::Pod as WirePod;
+use k8s_pb::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use prost::Message as _;
 use stoker_core::state::memory::Memory;
+use stoker_proto::expander::expander_client::ExpanderClient;
+use stoker_proto::expander::{BestOptionsRequest, ExpanderOption};
 use stoker_proto::externalgrpc::{ExternalGrpcNode, PricingNodePriceRequest, PricingPodPriceRequest};
 use stoker_proto::{Bytes, Timestamp};
 use stoker_service::serve::ServeError;
 use stoker_simulated::StartError;
 use stoker_tests::client::{Client, registered};
 use stoker_tests::harness::{Service, Setup};
+use stoker_tests::market;
 use stoker_tests::policy::{Pool, policy};
+use stoker_tests::process::{Home, Process, memory_mb};
 use stoker_tests::raw::Raw;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 const GROUP: &str = "p.g6-xlarge.us-east-1a";
@@ -184,4 +193,52 @@ async fn a_bad_policy_or_world_does_not_start() {
     let world = Setup::new(policy(&[Pool::new("p")])).world(|world| world.api.error_rate = 1.5);
     let Err(error) = world.try_start().await else { unreachable!("a share above one") };
     assert!(error.to_string().contains("api.errorRate"), "{error}");
+}
+
+/// The memory limit of the shipped Deployment, in MB.
+fn memory_limit() -> f64 {
+    let manifest = include_str!("../../manifests/stoker/deployment.yaml");
+    let mebibytes = manifest.split("limits: {memory: ").nth(1).and_then(|rest| rest.split("Mi}").next()).unwrap();
+    mebibytes.parse::<f64>().unwrap() * 1.048_576
+}
+
+/// A client of the expander from that address.
+async fn client_from(address: [u8; 4], process: &Process) -> ExpanderClient<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", process.expander)).unwrap().local_address(Some(address.into()));
+    ExpanderClient::new(endpoint.connect().await.unwrap()).max_encoding_message_size(usize::MAX)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_largest_requests_at_once_fit_the_memory_limit_of_the_deployment() {
+    const LARGEST: usize = (64 << 20) - 4096;
+    let home = Home::new(Path::new(env!("CARGO_BIN_EXE_stoker-under-test")), &policy(&[Pool::new("p")]), &market::calm());
+    let process = home.start(None).await.unwrap();
+    process.ready().await;
+    let at_rest = memory_mb(process.pid().unwrap(), "VmRSS").unwrap();
+    // Many small pods, and few large ones.
+    for (options, pods) in [(50, 4_900), (4, 16)] {
+        let each = LARGEST / (options * pods) - 8;
+        let pod = |n: usize| {
+            let metadata =
+                ObjectMeta { name: Some(format!("p-{n}")), namespace: Some("x".repeat(each - 32)), ..ObjectMeta::default() };
+            Bytes::from(WirePod { metadata: Some(metadata), ..WirePod::default() }.encode_to_vec())
+        };
+        let option = |n: usize| ExpanderOption {
+            node_group_id: GROUP.to_owned(),
+            node_count: 1,
+            pod_bytes: (0..pods).map(|m| pod(n * pods + m)).collect(),
+            ..ExpanderOption::default()
+        };
+        let request = BestOptionsRequest { options: (0..options).map(option).collect(), ..BestOptionsRequest::default() };
+        assert!((LARGEST - (8 << 20)..LARGEST).contains(&request.encoded_len()), "{}", request.encoded_len());
+        let ask = async |address: [u8; 4]| client_from(address, &process).await.best_options(request.clone()).await;
+        // A third one waits until there is room again, and may come too late.
+        let (first, second, third) = tokio::join!(ask([127, 0, 0, 1]), ask([127, 0, 0, 2]), ask([127, 0, 0, 3]));
+        let answered = [first, second, third].iter().filter(|answer| answer.is_ok()).count();
+        assert!(answered >= 1, "{options} options of {pods} pods");
+    }
+    let most = memory_mb(process.pid().unwrap(), "VmHWM").unwrap();
+    println!("{at_rest:.0} MB at rest, at most {most:.0} MB; the limit is {:.0} MB", memory_limit());
+    assert!(most < memory_limit(), "{most:.0} MB");
+    process.kill().await;
 }

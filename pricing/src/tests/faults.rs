@@ -295,3 +295,14 @@ fn bytes_that_are_no_text_are_told() {
     let tables = EMBEDDED.map(|(name, text)| (name, text.as_bytes())).into_iter().chain([("t/ours.csv", bytes.as_slice())]);
     assert_eq!(said(load(tables, Timestamp::MAX)), "t/ours.csv:2: is not UTF-8 text: save the file as UTF-8");
 }
+
+#[test]
+fn a_fault_names_its_line_whatever_ends_the_lines() {
+    let broken = LINE.replace("amd64", "z80");
+    for end in ["\n", "\r\n", "\n\n", "\r\n\r\n"] {
+        let text = [HEADER, LINE, &broken, LINE, ""].join(end);
+        let line = 1 + text[..text.find("z80").unwrap()].matches('\n').count();
+        let said = said(load_with(&[("t/ours.csv", &text)]));
+        assert!(said.contains(&format!("t/ours.csv:{line}: ")), "{end:?}: {said}");
+    }
+}

@@ -14,7 +14,7 @@ use super::{Journal, error, marker, private};
 impl Reader {
     /// Opens a backup to read it.
     pub async fn open_backup(path: &Path) -> Result<Self, JournalError> {
-        let store = Store::open_file_read_only(path.to_owned(), &JOURNAL).await?;
+        let store = Store::open_file_read_only(path.to_owned(), &JOURNAL).await.map_err(JournalError::of_backup)?;
         let readings = Readings::new(path.parent().unwrap_or(Path::new(".")), false);
         Ok(Self { store, readings })
     }
@@ -60,11 +60,10 @@ impl Journal {
         if let Some(path) = files(&path).into_iter().find(|file| file.exists()) {
             return Err(JournalError::Exists { path });
         }
-        let given = Store::open_file_read_only(backup.to_owned(), &JOURNAL).await?;
-        // However large it is.
+        let given = Reader::open_backup(backup).await?;
         let sound = given.check().await;
         given.close().await;
-        sound?;
+        sound.map_err(JournalError::of_backup)?;
         // Made in a directory of its own: what a crash leaves there is no journal.
         let part = lock.dir().join("restore.part");
         let made = make(&part, backup).await;

@@ -1,5 +1,6 @@
 //! One thing that changes all the time, stored as a base and what changed since.
 
+use futures::TryStreamExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stoker_core::facts::snapshot::Snapshot;
@@ -90,9 +91,7 @@ impl<T: Chained> Chain<T> {
             if (*seq, *of) != (expected, base) {
                 return Err(damaged::<T>(expected, "is not there"));
             }
-            if *sum != checksum::of_step(*seq, base, body) {
-                return Err(damaged::<T>(*seq, "does not match its checksum"));
-            }
+            unchanged(T::STREAM, *seq, base, body, *sum)?;
             current = Some(T::apply(current, decode(body, || format!("step {seq} of {}", T::STREAM))?));
             chain.count(*seq, base, body.len());
         }
@@ -161,6 +160,23 @@ impl<T: Chained> Chain<T> {
             self.delta_bytes += bytes;
         }
     }
+}
+
+/// Whether each step is as it was written.
+pub(super) async fn check(db: &mut Connection) -> Result<(), StoreError> {
+    let mut rows = sqlx::query_as("SELECT stream, seq, base, body, checksum FROM step").fetch(db);
+    while let Some(step) = rows.try_next().await.during("reading steps")? {
+        let (stream, seq, base, body, sum): (String, i64, i64, String, i64) = step;
+        unchanged(&stream, seq, base, &body, sum)?;
+    }
+    Ok(())
+}
+
+fn unchanged(stream: &str, seq: i64, base: i64, body: &str, sum: i64) -> Result<(), StoreError> {
+    if sum == checksum::of_step(seq, base, body) {
+        return Ok(());
+    }
+    Err(StoreError::Damaged { what: format!("step {seq} of {stream} does not match its checksum") })
 }
 
 fn damaged<T: Chained>(seq: i64, how: &str) -> StoreError {

@@ -130,6 +130,16 @@ pub enum JournalError {
         /// The file.
         path: PathBuf,
     },
+    /// What is given as a backup cannot be used as one.
+    #[error("backup {}: {why}", path.display())]
+    BadBackup {
+        /// The backup's file.
+        path: PathBuf,
+        /// What is wrong, and the cure.
+        why: &'static str,
+        /// What was found, where that says more.
+        source: Option<StoreError>,
+    },
     /// A backup could not be made.
     #[error("backup {}: could not be written; check that the disk has room, and that this user may write there", path.display())]
     Backup {
@@ -184,11 +194,30 @@ impl JournalError {
             Self::Full { .. } => "full",
             Self::Gone { .. } => "gone",
             Self::Exists { .. } => "exists",
+            Self::BadBackup { .. } => "bad-backup",
             Self::Backup { .. } => "backup",
             Self::Restore { .. } => "restore",
             Self::Read { .. } => "read",
             Self::OutOfOrder { .. } => "out-of-order",
         }
+    }
+
+    /// The same of a file that is a backup: what cures a journal does not cure it.
+    pub(super) fn of_backup(self) -> Self {
+        let (path, why, source) = match self {
+            Self::Missing { path } => (path, "is not there; give the file that `stoker backup` wrote", None),
+            Self::NotAFile { path, .. } => {
+                (path, "is a pipe, a device or a directory; give the file that `stoker backup` wrote", None)
+            }
+            Self::Foreign { path } => (path, "is another program's database; give the file that `stoker backup` wrote", None),
+            Self::Corrupt { path, source } => (path, "is damaged, and nothing was changed; give an earlier one", Some(source)),
+            Self::Newer { path, .. } => (path, "was written by a newer release; restore it with that one", None),
+            Self::Older { path, .. } => {
+                (path, "was written by an older release; restore it with that one, then start this one", None)
+            }
+            other => return other,
+        };
+        Self::BadBackup { path, why, source }
     }
 
     pub(super) fn opening(path: &Path, source: sqlx::Error) -> Self {

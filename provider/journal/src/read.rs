@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,7 +26,7 @@ use super::row::{CallRow, DecisionRow};
 use super::state::Facts;
 use super::store::{Connection, Store};
 use super::write::number;
-use super::{index, used};
+use super::{chain, index, row, used};
 
 /// Reads a journal: the one that this process writes, or another's.
 #[derive(Debug, Clone)]
@@ -94,6 +95,18 @@ impl Reader {
     /// seconds for each gigabyte; nobody waits for it.
     pub async fn check_if_large(&self) -> Result<(), JournalError> {
         if self.store.is_large() { self.store.check().await } else { Ok(()) }
+    }
+
+    /// Looks the whole file through, however large it is, and each row that has a checksum.
+    pub(super) async fn check(&self) -> Result<(), JournalError> {
+        self.store.check().await?;
+        let rows = async {
+            let mut db = self.store.read().await?;
+            check_contents(&mut db).await?;
+            chain::check(&mut db).await?;
+            row::check(&mut db).await
+        };
+        rows.await.map_err(|error| self.failed(error))
     }
 
     /// A decision; `None` where there is none of that number, or not any more.
@@ -233,6 +246,18 @@ async fn content<T: DeserializeOwned>(db: &mut Connection, id: i64) -> Result<T,
         return Err(damaged("does not match its hash"));
     }
     decode(&body, || format!("content {id}"))
+}
+
+/// Whether each policy and price book is as it was written.
+async fn check_contents(db: &mut Connection) -> Result<(), StoreError> {
+    let mut rows = sqlx::query_as("SELECT id, hash, body FROM content").fetch(db);
+    while let Some((id, hash, body)) = rows.try_next().await.during("reading content")? {
+        let (id, hash, body): (i64, String, String) = (id, hash, body);
+        if checksum::of_content(&body) != hash {
+            return Err(StoreError::Damaged { what: format!("content {id} does not match its hash") });
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn moment(text: &str, what: impl FnOnce() -> String) -> Result<Timestamp, StoreError> {

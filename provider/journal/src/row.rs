@@ -1,5 +1,6 @@
 //! Rows as they are stored, and whether they are as they were written.
 
+use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use stoker_core::base::ids::DecisionId;
 
@@ -57,6 +58,7 @@ impl DecisionRow {
         checksum::of_row(&numbers, &[&self.at, &self.actions, &self.notes, &self.explanations])
     }
 
+    /// The row, where it is as it was written.
     fn checked(self) -> Result<Self, StoreError> {
         if self.checksum.is_some_and(|sum| sum != self.sum()) {
             let what = format!("decision {} does not match its checksum", DecisionId(number(self.id)));
@@ -96,11 +98,30 @@ pub(super) struct CallRow {
 impl CallRow {
     /// What people are shown of it, where it is as it was written.
     pub(super) fn shown(&self) -> Result<StoredCall, StoreError> {
+        self.check()?;
         let what = || format!("accepted call {}", self.seq);
-        let sum = checksum::of_row(&[self.seq, self.memory], &[&self.at, &self.body]);
-        if self.checksum.is_some_and(|written| written != sum) {
-            return Err(StoreError::Damaged { what: format!("{} does not match its checksum", what()) });
-        }
         Ok(StoredCall { at: moment(&self.at, what)?, call: decode(&self.body, what)? })
     }
+
+    fn check(&self) -> Result<(), StoreError> {
+        let sum = checksum::of_row(&[self.seq, self.memory], &[&self.at, &self.body]);
+        if self.checksum.is_some_and(|written| written != sum) {
+            return Err(StoreError::Damaged { what: format!("accepted call {} does not match its checksum", self.seq) });
+        }
+        Ok(())
+    }
+}
+
+/// Whether each decision and each accepted call is as it was written.
+pub(super) async fn check(db: &mut Connection) -> Result<(), StoreError> {
+    let mut decisions = sqlx::query_as("SELECT * FROM decision").fetch(&mut *db);
+    while let Some(row) = decisions.try_next().await.during("reading decisions")? {
+        DecisionRow::checked(row)?;
+    }
+    drop(decisions);
+    let mut calls = sqlx::query_as("SELECT * FROM accepted").fetch(db);
+    while let Some(row) = calls.try_next().await.during("reading accepted calls")? {
+        CallRow::check(&row)?;
+    }
+    Ok(())
 }

@@ -127,7 +127,7 @@ fn owned(pod: &str) -> GpuPod {
         _ => None,
     };
     let owner = Owner::of(namespace, name, controller, None);
-    GpuPod { name: Arc::from(pod), uid: None, owner, labels: PodLabels::of(team), units: Some(1) }
+    GpuPod { name: Arc::from(pod), uid: None, owner, labels: PodLabels::of(team), units: Some(1), started_after: None }
 }
 
 fn reading(uuid: &str, at: Timestamp, gpu: GpuReading) -> NodeReading {

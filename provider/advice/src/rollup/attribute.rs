@@ -1,6 +1,7 @@
 //! Who holds a GPU, and whose workload that is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +79,8 @@ pub struct GpuPod {
     pub labels: PodLabels,
     /// GPUs, or slices of any kind, that it asked for; `None` where that is not known.
     pub units: Option<u32>,
+    /// How long after it was scheduled all its containers ran; `None` until then, and once any was restarted.
+    pub started_after: Option<Duration>,
 }
 
 /// Who held a GPU.

@@ -58,7 +58,14 @@ fn bought(units: u32) -> Bought {
 fn pod(name: &str, units: Option<u32>) -> GpuPod {
     let owner = Owner::of("ml", name, None, None);
     let labels = PodLabels::of([("team", name)]);
-    GpuPod { name: format!("ml/{name}").into(), uid: Some(format!("uid-{name}").into()), owner, labels, units }
+    GpuPod {
+        name: format!("ml/{name}").into(),
+        uid: Some(format!("uid-{name}").into()),
+        owner,
+        labels,
+        units,
+        started_after: None,
+    }
 }
 
 fn held_by(units: u32, pods: &[GpuPod]) -> Rollup {

@@ -176,7 +176,7 @@ fn advised_on(pool: Value, rows: &[Row], gpus: u32, on: &[(Row, &GpuReading)]) -
 fn read(pool: &PoolName, on: Row, gpus: u32, reading: &GpuReading) -> Rollup {
     let (node, mut rollup) = (NodeName::new("n").unwrap(), Rollup::default());
     let (owner, labels) = (Owner::of("ml", "job", None, None), PodLabels::default());
-    let pod = GpuPod { name: "ml/job".into(), uid: None, owner, labels, units: Some(on.3) };
+    let pod = GpuPod { name: "ml/job".into(), uid: None, owner, labels, units: Some(on.3), started_after: None };
     let bought = Bought { pool: pool.clone(), market: on_demand(on.0), price: UsdPerHour(on.4), gpus: on.3, units: on.3 };
     rollup.follow([(node.clone(), Arc::new(NodeContext { bought: Some(bought), pods: Some(vec![pod]) }))].into());
     for second in (0..=8 * 86_400).step_by(60) {

@@ -1,5 +1,6 @@
 //! Backups, made while the journal is written, and what becomes of a restored one.
 
+use super::refuse::run;
 use super::*;
 use crate::state_lock::StateLock;
 
@@ -70,13 +71,43 @@ async fn nothing_is_restored_over_a_journal_nor_from_what_is_none() {
 
     let state = other.path().join("state");
     let lock = StateLock::take(&state).unwrap();
-    let missing = Journal::restore(&lock, &other.path().join("never")).await.unwrap_err();
-    assert_eq!(missing.label(), "missing");
+    let never = other.path().join("never");
+    let missing = Journal::restore(&lock, &never).await.unwrap_err();
+    assert_eq!(
+        missing.to_string(),
+        format!("backup {}: is not there; give the file that `stoker backup` wrote", never.display())
+    );
     let mut damaged = fs::read(&to).unwrap();
     let half = damaged.len() / 2;
     damaged[half..half + 9_000].fill(0x5a);
     fs::write(&to, damaged).unwrap();
-    assert_eq!(Journal::restore(&lock, &to).await.unwrap_err().label(), "corrupt");
+    assert_eq!(Journal::restore(&lock, &to).await.unwrap_err().label(), "bad-backup");
     let left: Vec<_> = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["lock"], "nothing was changed");
+}
+
+#[tokio::test]
+async fn a_backup_of_which_any_row_was_changed_is_not_restored() {
+    let (dir, other) = (tempdir().unwrap(), tempdir().unwrap());
+    let (journal, _) = busy(dir.path()).await;
+    let whole = other.path().join("whole");
+    journal.reader().backup(&whole).await.unwrap();
+    for (n, (statement, what)) in [
+        ("UPDATE content SET body = REPLACE(body, '804800', '104800')", "content "),
+        ("UPDATE step SET body = REPLACE(body, '\"as_of\":', '\"as_of\": ') WHERE stream = 'snapshot'", "step "),
+        ("UPDATE decision SET notes = REPLACE(notes, '[', '[ ')", "decision d"),
+        ("UPDATE accepted SET body = REPLACE(body, '\"delta\":', '\"delta\":1')", "accepted call "),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let changed = other.path().join(format!("changed-{n}"));
+        fs::copy(&whole, &changed).unwrap();
+        run(&changed, statement).await;
+        let lock = StateLock::take(&other.path().join(format!("state-{n}"))).unwrap();
+        let error = Journal::restore(&lock, &changed).await.unwrap_err();
+        assert!(error.to_string().ends_with("is damaged, and nothing was changed; give an earlier one"), "{error}");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.starts_with(what), "{statement}: {cause}");
+    }
 }

@@ -28,7 +28,8 @@ fn fleet(nodes: u32, gpus: u32) -> Rollup {
     let context = |n: u32| {
         let owner = Owner::of("ml", &format!("train-{n}"), None, None);
         let labels = PodLabels::of([("app", "trainer"), ("team", "vision"), ("app.kubernetes.io/part-of", "recommendations")]);
-        let pod = GpuPod { name: format!("ml/train-{n}").into(), uid: None, owner, labels, units: Some(gpus) };
+        let pod =
+            GpuPod { name: format!("ml/train-{n}").into(), uid: None, owner, labels, units: Some(gpus), started_after: None };
         let market = world::market(stoker_core::market::offer::CapacityType::Spot);
         let bought = Bought { pool: "p".to_owned().try_into().unwrap(), market, price: UsdPerHour(1), gpus, units: gpus };
         (name(n), Arc::new(NodeContext { bought: Some(bought), pods: Some(vec![pod]) }))

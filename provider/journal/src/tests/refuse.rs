@@ -17,7 +17,7 @@ async fn filled() -> (TempDir, std::path::PathBuf) {
     (dir, file)
 }
 
-async fn run(file: &Path, statement: &'static str) {
+pub(super) async fn run(file: &Path, statement: &'static str) {
     let mut db = SqliteConnectOptions::new().filename(file).create_if_missing(true).connect().await.unwrap();
     sqlx::query(statement).execute(&mut db).await.unwrap();
     sqlx::Connection::close(db).await.unwrap();
@@ -132,6 +132,28 @@ async fn overwritten_pages_are_refused() {
     }
     fs::write(&file, &whole).unwrap();
     refused(dir.path(), "corrupt").await;
+}
+
+/// By these a node's decisions are found, and they have no checksum. A bit that flips on the disk flips in the table or in
+/// its index: the index is hidden while the table is changed.
+#[tokio::test]
+async fn a_changed_row_of_an_index_is_told_when_the_journal_is_opened() {
+    for (index, change) in
+        [("launch_record", "UPDATE launch SET record = record + 1"), ("launch_node", "UPDATE launch SET node = 'other'")]
+    {
+        let (dir, file) = filled().await;
+        let hide = format!(
+            "PRAGMA writable_schema = ON; CREATE TABLE hidden AS SELECT * FROM sqlite_master WHERE name = '{index}'; \
+             DELETE FROM sqlite_master WHERE name = '{index}'"
+        );
+        let show = format!("{change}; PRAGMA writable_schema = ON; INSERT INTO sqlite_master SELECT * FROM hidden");
+        for statements in [hide, show] {
+            let mut db = SqliteConnectOptions::new().filename(&file).connect().await.unwrap();
+            sqlx::raw_sql(sqlx::AssertSqlSafe(statements)).execute(&mut db).await.unwrap();
+            sqlx::Connection::close(db).await.unwrap();
+        }
+        refused(dir.path(), "corrupt").await;
+    }
 }
 
 #[tokio::test]

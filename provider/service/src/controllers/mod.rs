@@ -2,5 +2,6 @@
 
 pub mod buffers;
 pub mod guests;
+pub mod pod_starts;
 pub mod rollup;
 pub mod tolerations;

@@ -151,6 +151,7 @@ fn unknown(key: &str) -> GpuPod {
         owner: Owner::of(namespace, name, None, None),
         labels: PodLabels::default(),
         units: None,
+        started_after: None,
     }
 }
 
@@ -238,6 +239,7 @@ mod tests {
             owner: Owner::of("ml", "x", Some(("Job", "train")), None),
             labels: PodLabels::default(),
             units: Some(1),
+            started_after: None,
         };
         let pods = GpuPods::from([(Arc::clone(&claim.name), claim.clone())]);
         let known = contexts(&memory, &catalogue, Some(&cluster), Some(&pods));

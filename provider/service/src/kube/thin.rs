@@ -10,6 +10,7 @@ mod pods;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -73,6 +74,8 @@ pub(crate) struct Claim {
     pub(crate) labels: PodLabels,
     /// GPUs, or slices of any kind; `None` where it may get others by a resource claim.
     pub(crate) units: Option<u32>,
+    /// How long after it was scheduled all its containers ran; `None` until then, and once any was restarted.
+    pub(crate) started_after: Option<Duration>,
 }
 
 macro_rules! row {

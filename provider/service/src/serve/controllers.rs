@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::state::Setup;
 use super::{Parts, feeds};
 use crate::controllers::rollup::Followed;
-use crate::controllers::{buffers, guests, rollup, tolerations};
+use crate::controllers::{buffers, guests, pod_starts, rollup, tolerations};
 use crate::engine::EngineHandle;
 use stoker_journal::ReadingsWriter;
 
@@ -30,6 +30,8 @@ pub(super) fn start(setup: &Setup, feeds: &feeds::Started, writer: ReadingsWrite
         });
     }
     let Some(feeds::Cluster { client, feed, act }) = cluster else { return };
+    let starts = pod_starts::run(feed.facts(), feed.gpu_pods(), view.clone(), parts.metrics.clone());
+    parts.inner.run("the count of pods that start", starts);
     let guests = guests::run(feed.guests(), view, Arc::clone(act), parts.metrics.clone());
     parts.inner.run("the report of pods without GPU", guests);
     let buffers = buffers::run(client.clone(), handle.clone(), setup.policy.cluster.clone(), feeds.buffers_served.clone());

@@ -13,11 +13,12 @@ use jiff::Timestamp;
 
 use super::world::{GROUP_A, GROUP_B, World, book, minutes, place, policy, seconds, start};
 use crate::base::calendar::{Cron, OffHours, Slot, Zone};
-use crate::base::ids::{PoolName, SignalName};
-use crate::base::units::{Percent, UsdPerHour};
+use crate::base::ids::{Cloud, InstanceType, PoolName, SignalName};
+use crate::base::units::{Milli, Percent, UsdPerHour};
 use crate::facts::snapshot::Cordon;
 use crate::facts::supply::RefusalKind;
-use crate::market::offer::{CapacityType, Market};
+use crate::market::offer::{CapacityType, InstanceSpec, Market, Place};
+use crate::market::price::{Entry, Quote, QuoteKind};
 use crate::plan::Closed;
 use crate::policy::Policy;
 use crate::policy::rules::demand::{Amount, NoLevel, PoolDemand, SignalLevel};
@@ -262,6 +263,34 @@ fn min_nodes_and_a_floor_are_not_bought_twice() {
     world.pods_on("node-1", &["a/two"]);
     settle(&mut world);
     assert_eq!((world.target(GROUP_A) + world.target(GROUP_B), stands(&world)), (4, (2, 2, 0)));
+}
+
+/// A machine of four GPUs costs $2 an hour, so half of the other's price a GPU, and more than the other.
+#[test]
+fn min_nodes_and_a_floor_are_bought_by_the_price_of_a_node() {
+    for of_a_floor in [false, true] {
+        let mut book = book(start());
+        let large = InstanceType::new("gpu.4").unwrap();
+        let known = book.spec(&Cloud::new("aws").unwrap(), &InstanceType::new("gpu.1").unwrap()).unwrap();
+        let mut spec = InstanceSpec::clone(known);
+        (spec.instance_type, spec.gpus) = (large.clone(), Milli(4000));
+        book.insert_spec(spec);
+        let place = Place { instance_type: large, ..place("zone-a") };
+        let quote =
+            Quote { price: UsdPerHour(2_000_000), kind: QuoteKind::List, as_of: Some(start()), source: Arc::from("test") };
+        book.insert(Market { place, capacity_type: CapacityType::OnDemand }, Entry::Price(quote));
+        let mut policy = policy();
+        let pool = &mut policy.pools[0];
+        pool.prefer = vec![CapacityType::OnDemand];
+        if of_a_floor {
+            pool.warm_floor = Some(nodes(1));
+        } else {
+            pool.limits.min_nodes = 1;
+        }
+        let mut world = World::over(policy, book);
+        world.pass();
+        assert_eq!((world.limits(GROUP_A).min, world.limits("pool.gpu-4.zone-a").min), (1, 0), "{of_a_floor}");
+    }
 }
 
 #[test]

@@ -61,6 +61,13 @@ fn claim(row: &PodRow) -> Option<(Arc<str>, GpuPod)> {
     let uid = row.meta.uid.as_deref().map(Arc::from);
     Some((
         Arc::clone(&name),
-        GpuPod { name, uid, owner: claim.owner.clone(), labels: claim.labels.clone(), units: claim.units },
+        GpuPod {
+            name,
+            uid,
+            owner: claim.owner.clone(),
+            labels: claim.labels.clone(),
+            units: claim.units,
+            started_after: claim.started_after,
+        },
     ))
 }

@@ -1,5 +1,6 @@
 //! Nodes as the API server sends them.
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use stoker_core::catalogue::template::{CLUSTER_LABEL, GROUP_LABEL};
 use stoker_core::facts::node_status::{Condition, ShownStatus};
@@ -41,7 +42,7 @@ struct RawNodeStatus {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RawCondition {
+pub(super) struct RawCondition {
     r#type: Option<String>,
     status: Option<String>,
     reason: Option<String>,
@@ -51,18 +52,22 @@ struct RawCondition {
 }
 
 impl RawCondition {
-    fn is(&self, kind: &str) -> bool {
+    pub(super) fn is(&self, kind: &str) -> bool {
         self.r#type.as_deref() == Some(kind)
     }
 
+    /// Since when it has its status.
+    pub(super) fn since(&self) -> Option<Timestamp> {
+        self.last_transition_time.as_deref()?.parse().ok()
+    }
+
     fn shown(&self) -> Condition {
-        let time = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
         Condition {
             status: self.status.as_deref().unwrap_or_default().into(),
             reason: self.reason.as_deref().unwrap_or_default().into(),
             message: self.message.as_deref().unwrap_or_default().into(),
-            since: time(&self.last_transition_time),
-            told_at: time(&self.last_heartbeat_time),
+            since: self.since(),
+            told_at: self.last_heartbeat_time.as_deref().and_then(|text| text.parse().ok()),
         }
     }
 }
@@ -86,7 +91,7 @@ impl From<RawNode> for NodeRow {
             .into_iter()
             .find(|c| c.is("Ready") && c.status.as_deref() == Some("True"))
             // Ready, but nobody knows since when: certainly not before it was created.
-            .and_then(|c| c.last_transition_time.and_then(|text| text.parse().ok()).or(created_at));
+            .and_then(|c| c.since().or(created_at));
         Self {
             meta: raw.metadata.thin(),
             cluster: labels.remove(CLUSTER_LABEL),

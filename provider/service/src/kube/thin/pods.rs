@@ -1,7 +1,9 @@
 //! Pods as the API server sends them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use stoker_advice::rollup::PodLabels;
@@ -10,6 +12,7 @@ use stoker_core::market::sharing::GPU_RESOURCE;
 use stoker_core::market::sharing::Slices;
 
 use super::images::RawReference;
+use super::nodes::RawCondition;
 use super::{Claim, PodRow, RawMeta};
 
 #[derive(Deserialize)]
@@ -33,8 +36,44 @@ struct RawPodSpec {
 const DEFAULT_GRACE: u32 = 30;
 
 #[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
 struct RawPodStatus {
     phase: Option<String>,
+    conditions: Option<Vec<RawCondition>>,
+    container_statuses: Option<Vec<RawContainerStatus>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawContainerStatus {
+    restart_count: Option<i64>,
+    state: Option<RawContainerState>,
+}
+
+#[derive(Deserialize)]
+struct RawContainerState {
+    running: Option<RawRunning>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawRunning {
+    started_at: Option<String>,
+}
+
+impl RawPodStatus {
+    /// How long after it was scheduled all containers ran, as its kubelet tells. Once one was restarted nobody knows any
+    /// more.
+    fn started_after(&self) -> Option<Duration> {
+        let scheduled = self.conditions.iter().flatten().find(|condition| condition.is("PodScheduled"))?.since()?;
+        let started = |container: &RawContainerStatus| -> Option<Timestamp> {
+            let running = container.state.as_ref()?.running.as_ref().filter(|_| container.restart_count.unwrap_or(0) == 0)?;
+            running.started_at.as_deref()?.parse().ok()
+        };
+        let starts: Vec<Timestamp> = self.container_statuses.iter().flatten().map(started).collect::<Option<_>>()?;
+        // Below zero where the clocks of scheduler and kubelet differ.
+        Duration::try_from(starts.into_iter().max()?.duration_since(scheduled)).ok()
+    }
 }
 
 #[derive(Deserialize)]
@@ -121,7 +160,8 @@ impl From<RawPod> for PodRow {
     fn from(mut raw: RawPod) -> Self {
         let wants_gpu = raw.wants_gpu();
         let spec = raw.spec.unwrap_or_default();
-        let ended = matches!(raw.status.unwrap_or_default().phase.as_deref(), Some("Succeeded" | "Failed"));
+        let status = raw.status.unwrap_or_default();
+        let ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
         let of_daemon_set = raw.metadata.owner() == Some("DaemonSet");
         let runs = !ended && !of_daemon_set && !raw.metadata.is_leaving();
         let holds = runs && wants_gpu;
@@ -136,7 +176,10 @@ impl From<RawPod> for PodRow {
             let all = raw.metadata.labels.iter().flatten();
             PodLabels::of(all.map(|(key, value)| (key.as_str(), value.as_str())))
         };
-        let claim = holds.as_ref().and_then(|_| Some(Claim { owner: raw.metadata.whose()?, labels: labels(), units }));
+        let claim = holds.as_ref().and_then(|_| {
+            let owner = raw.metadata.whose()?;
+            Some(Claim { owner, labels: labels(), units, started_after: status.started_after() })
+        });
         let images = holds.as_ref().map(|_| spec_images).unwrap_or_default();
         Self { meta: raw.metadata.thin(), holds, guest_on, claim, images }
     }

@@ -196,3 +196,30 @@ fn every_way_to_ask_for_a_gpu_counts() {
         json!([{ "name": "warm", "resources": { "limits": { "nvidia.com/mig-1g.10gb": "1" } } }]);
     assert_eq!(pod(object).holds.as_deref(), Some("n1"));
 }
+
+#[test]
+fn a_pod_has_started_once_all_its_containers_run_for_the_first_time() {
+    let started = |containers: Value| {
+        pod(json!({
+            "metadata": { "name": "p", "namespace": "ml", "uid": "u" },
+            "spec": { "nodeName": "n", "containers": [{ "resources": { "limits": { "nvidia.com/gpu": "1" } } }] },
+            "status": {
+                "phase": "Pending",
+                "conditions": [{ "type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-01T00:00:00Z" }],
+                "containerStatuses": containers,
+            },
+        }))
+        .claim
+        .unwrap()
+        .started_after
+    };
+    let running = |at: &str, restarts: i64| json!({ "restartCount": restarts, "state": { "running": { "startedAt": at } } });
+    let (first, second) = (running("2026-11-01T00:00:40Z", 0), running("2026-11-01T00:02:00Z", 0));
+    let waits = json!({ "restartCount": 0, "state": { "waiting": { "reason": "ContainerCreating" } } });
+    assert_eq!(started(json!([first, second])), Some(Duration::from_mins(2)));
+    assert_eq!(started(json!([first, waits])), None);
+    assert_eq!(started(json!([first, running("2026-11-01T05:00:00Z", 1)])), None, "that start is another");
+    assert_eq!(started(json!([running("2026-10-31T23:59:59Z", 0)])), None, "the kubelet's clock is behind");
+    assert_eq!(started(json!([])), None);
+    assert_eq!(started(Value::Null), None);
+}

@@ -48,6 +48,11 @@ fn supply_buckets() -> Histogram {
     Histogram::new([30.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0, 450.0, 600.0, 900.0, 1_800.0, 3_600.0, 7_200.0])
 }
 
+/// From an image that is on the node to one of tens of gigabytes.
+fn start_buckets() -> Histogram {
+    Histogram::new([2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1_200.0])
+}
+
 /// Every metric. A clone counts into the same ones.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -62,6 +67,7 @@ pub struct Metrics {
     orders: Counters<2>,
     deletes_refused: Counters<1>,
     boot_duration: Histograms<[(&'static str, String); 1]>,
+    pod_start_duration: Histograms<[(&'static str, String); 1]>,
     supply_duration: Histograms<[(&'static str, String); 1]>,
     reclaims: Family<[(&'static str, String); 2], Counter>,
     guests: Family<[(&'static str, String); 1], Gauge>,
@@ -95,6 +101,7 @@ impl Metrics {
             orders: Family::default(),
             deletes_refused: Family::default(),
             boot_duration: Family::new_with_constructor(boot_buckets),
+            pod_start_duration: Family::new_with_constructor(start_buckets),
             supply_duration: Family::new_with_constructor(supply_buckets),
             reclaims: Family::default(),
             guests: Family::default(),
@@ -155,6 +162,12 @@ impl Metrics {
             "node_supply_duration",
             "Time from the order of a node until it was Ready, by pool: the search for stock and the boot",
             &self.supply_duration,
+        );
+        seconds(
+            registry,
+            "pod_start_duration",
+            "Time from the scheduling of a GPU pod until all its containers ran, by pool: mostly the pull of images",
+            &self.pod_start_duration,
         );
         plain(
             registry,
@@ -279,6 +292,11 @@ impl Metrics {
     /// A node of `pool` was Ready for the first time, so long after its launch.
     pub fn booted(&self, pool: &PoolName, took: Duration) {
         self.boot_duration.get_or_create(&[("pool", pool.to_string())]).observe(took.as_secs_f64());
+    }
+
+    /// All containers of a GPU pod on a node of `pool` ran, so long after it was scheduled.
+    pub fn pod_started(&self, pool: &PoolName, took: Duration) {
+        self.pod_start_duration.get_or_create(&[("pool", pool.to_string())]).observe(took.as_secs_f64());
     }
 
     /// An ordered node of `pool` was Ready for the first time, so long after its order.

@@ -105,6 +105,14 @@ fn span(method: Method, connection: Option<u64>) -> Span {
     }
 }
 
+/// Whether a request could not be read. tonic answers such a call with `INTERNAL`, as gRPC's list of codes has it, but
+/// the fault is the client's: to count it as Stoker's would let a client raise the alert on failed calls.
+fn is_malformed(code: RpcCode, status: &str) -> bool {
+    const BY_PROST: &str = "failed to decode Protobuf message: ";
+    const BY_TONIC: [&str; 2] = ["protocol error: ", "Unexpected EOF decoding stream."];
+    code == RpcCode::Internal && (status.starts_with(BY_PROST) || BY_TONIC.iter().any(|begin| status.starts_with(begin)))
+}
+
 /// A call under way. Dropped before its end, it was abandoned.
 struct Call {
     metrics: Metrics,
@@ -136,6 +144,7 @@ impl Call {
             return;
         }
         let took = self.begun.elapsed();
+        let code = if is_malformed(code, status) { RpcCode::InvalidArgument } else { code };
         self.metrics.rpc(self.method, code, took);
         let latency_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.span.record("code", code.as_str()).record("latency_us", latency_us);

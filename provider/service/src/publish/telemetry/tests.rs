@@ -119,6 +119,22 @@ async fn calls_to_a_real_server_count_by_method_and_code() {
     assert_eq!(value(&registry, "stoker_rpc_requests_total{method=\"Check\",code=\"not_found\"}"), Some(1.0));
 }
 
+#[tokio::test]
+async fn a_request_that_is_no_message_is_the_clients_fault() {
+    let (metrics, registry) = metrics();
+    let (_reporter, health) = tonic_health::server::health_reporter();
+    let health = RpcLayer::new(metrics).layer(health);
+    // A field that says that it is longer than the message; a flag that does not exist; a message that ends early.
+    for frame in [&b"\0\0\0\0\x02\x0a\x7f"[..], b"\x07\0\0\0\0", b"\0\0\0\0\x09\x0a"] {
+        let body = Body::new(http_body_util::Full::new(stoker_proto::Bytes::from_static(frame)));
+        let request =
+            Request::post("/grpc.health.v1.Health/Check").header("content-type", "application/grpc").body(body).unwrap();
+        let answer = health.clone().oneshot(request).await.unwrap();
+        drop(http_body_util::BodyExt::collect(answer.into_body()).await);
+    }
+    assert_eq!(value(&registry, "stoker_rpc_requests_total{method=\"Check\",code=\"invalid_argument\"}"), Some(3.0));
+}
+
 #[test]
 fn a_client_cannot_make_labels() {
     assert_eq!(Method::of_path(REFRESH), Method::Refresh);
@@ -215,6 +231,7 @@ pub(super) fn everything(metrics: &Metrics) {
     metrics.ordered(OrderSource::Autoscaler, OrderResult::Accepted);
     metrics.delete_refused(DeleteRefusal::Busy);
     metrics.booted(&pool, Duration::from_secs(95));
+    metrics.pod_started(&pool, Duration::from_secs(70));
     metrics.policy_taken("2026-01-01T00:00:00Z".parse().unwrap());
     metrics.policy_refused(2);
     metrics.certificate(Certificate::Provider, Some("2027-01-01T00:00:00Z".parse().unwrap()), false);
@@ -244,6 +261,7 @@ fn names_help_and_units_are_in_order() {
         ("stoker_orders_total{source=\"autoscaler\",result=\"accepted\"}", 1.0),
         ("stoker_deletes_refused_total{reason=\"busy\"}", 1.0),
         ("stoker_node_boot_duration_seconds_bucket{le=\"120.0\",pool=\"inference\"}", 1.0),
+        ("stoker_pod_start_duration_seconds_bucket{le=\"90.0\",pool=\"inference\"}", 1.0),
         ("stoker_node_supply_duration_seconds_bucket{le=\"120.0\",pool=\"inference\"}", 1.0),
         ("stoker_reclaims_total{pool=\"inference\",source=\"probe\"}", 1.0),
         ("stoker_policy_reloads_total{result=\"fault\"}", 1.0),
