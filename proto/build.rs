@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .build_client(true)
         .build_server(true)
+        .codec_path("crate::codec::Bounded")
         // Pods and nodes stay slices of the request they came in.
         .bytes(".")
         // One message, one encoding: the same answer has the same bytes.

@@ -4,6 +4,7 @@
 //! * [`externalgrpc`]: the external cloud provider, `--cloud-provider=externalgrpc`;
 //! * [`expander`]: the gRPC expander, `--expander=grpc`;
 //! * [`probe`]: what a node's probe reads, and what it may be asked;
+//! * [`codec`]: how messages are read, with a bound on what they become;
 //! * [`limits`]: what no hardware has more of, whoever tells it;
 //! * [`FILE_DESCRIPTOR_SET`]: all of them, for gRPC reflection.
 //!
@@ -17,6 +18,7 @@
 //! Copy what outlives the call. Maps are ordered, so equal messages encode to equal bytes. The expander's requests reach
 //! tens of MiB, so its server must raise tonic's limit of 4 MB for decoding.
 
+pub mod codec;
 mod compat;
 mod generation;
 pub mod limits;

@@ -170,7 +170,7 @@ async fn what_is_no_request_is_refused() {
     let service = service().await;
     let call = |method: &'static str, body: &'static [u8]| raw(service.client(), method, body);
     let garbage = call("NodeGroupIncreaseSize", b"\xff\xff\xff\xff\xff");
-    refused(&service, garbage, Code::Internal, &["decode"]).await;
+    refused(&service, garbage, Code::InvalidArgument, &["decode"]).await;
     refused(&service, call("NodeGroupSetSize", b""), Code::Unimplemented, &[]).await;
 }
 

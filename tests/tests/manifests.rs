@@ -53,7 +53,11 @@ fn stoker_is_started_with_flags_that_it_has_on_ports_that_are_open() {
         {
             assert!(deployment.contains(&line), "{flag}: {line}");
         }
-        assert!(policy.contains(&format!("{{port: {port}, protocol: TCP}}")), "{flag}");
+        // Of one rule each, or of one that two share, and for somebody by name.
+        let rules = policy.split("\n  - ").skip(1).filter(|rule| rule.contains(&format!("{{port: {port}, protocol: TCP}}")));
+        let named =
+            |rule: &str| rule.starts_with("from:") && rule.contains("podSelector:") && rule.contains("namespaceSelector:");
+        assert_eq!(rules.map(named).collect::<Vec<_>>(), [true], "{flag}");
     }
     let (heap, value) = stoker_tests::HEAP;
     assert!(deployment.contains(&format!("{{name: {heap}, value: \"{value}\"}}")), "{heap}");

@@ -61,12 +61,14 @@ impl Journal {
             return Err(JournalError::Exists { path });
         }
         let given = Reader::open_backup(backup).await?;
-        let sound = given.check().await;
-        given.close().await;
-        sound.map_err(JournalError::of_backup)?;
-        // Made in a directory of its own: what a crash leaves there is no journal.
+        // Made in a directory of its own: what a crash leaves there is no journal, and goes.
         let part = lock.dir().join("restore.part");
-        let made = make(&part, backup).await;
+        let _ = fs::remove_dir_all(&part);
+        let made = match given.check().await {
+            Ok(()) => make(&part, &given).await,
+            Err(damaged) => Err(damaged.of_backup()),
+        };
+        given.close().await;
         let placed = made.and_then(|made| place(lock.dir(), &made, &path).map_err(|source| failed(&path, source)));
         let _ = fs::remove_dir_all(&part);
         placed
@@ -78,14 +80,13 @@ fn failed(path: &Path, source: std::io::Error) -> JournalError {
 }
 
 /// Makes a journal of a backup in `dir`; its file.
-async fn make(dir: &Path, backup: &Path) -> Result<PathBuf, JournalError> {
+async fn make(dir: &Path, backup: &Reader) -> Result<PathBuf, JournalError> {
     let made = dir.join(JOURNAL.file);
-    let copy = || {
-        private::directory(dir)?;
-        let mut file = private::options().write(true).truncate(true).open(&made)?;
-        std::io::copy(&mut fs::File::open(backup)?, &mut file).map(drop)
-    };
-    copy().map_err(|source| failed(&made, source))?;
+    let begin = || private::directory(dir).and_then(|()| private::options().write(true).truncate(true).open(&made).map(drop));
+    begin().map_err(|source| failed(&made, source))?;
+    // By the database and not byte by byte: a backup that somebody opened may have entries in a file beside it.
+    let name = made.to_str().ok_or_else(|| failed(&made, std::io::ErrorKind::InvalidFilename.into()))?;
+    backup.store.copy_into(name).await.map_err(|source| failed(&made, std::io::Error::other(source)))?;
     let store = Store::open(dir, &JOURNAL).await?;
     let settled = match store.write().await {
         Ok(db) => settle(db).await,

@@ -3,37 +3,65 @@
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::Mark;
 
+use super::checksum;
 use super::error::{StoreError, While as _};
 use super::read::moment;
 use super::store::Connection;
 
 /// Writes down where decision time stands.
 pub(super) async fn keep(db: &mut Connection, mark: &Mark) -> Result<(), StoreError> {
+    let newest = "SELECT COALESCE((SELECT MAX(id) FROM decision), 0), COALESCE((SELECT MAX(seq) FROM accepted), 0)";
+    let (decision, call) = sqlx::query_as(newest).fetch_one(&mut *db).await.during("looking for the last entries")?;
+    let boot = i64::try_from(mark.boot.as_nanos()).unwrap_or(i64::MAX);
+    let row = ClockRow { now: mark.now.to_string(), boot, boot_id: mark.boot_id.clone(), decision, call, checksum: None };
+    let checksum = row.sum();
     sqlx::query(
-        "INSERT INTO clock (id, now, boot, boot_id, decision, call) \
-         SELECT 1, $1, $2, $3, COALESCE((SELECT MAX(id) FROM decision), 0), COALESCE((SELECT MAX(seq) FROM accepted), 0) \
-         WHERE TRUE ON CONFLICT (id) DO UPDATE SET now = excluded.now, boot = excluded.boot, boot_id = excluded.boot_id, \
-         decision = excluded.decision, call = excluded.call",
+        "INSERT INTO clock (id, now, boot, boot_id, decision, call, checksum) VALUES (1, $1, $2, $3, $4, $5, $6) \
+         ON CONFLICT (id) DO UPDATE SET now = excluded.now, boot = excluded.boot, boot_id = excluded.boot_id, \
+         decision = excluded.decision, call = excluded.call, checksum = excluded.checksum",
     )
-    .bind(mark.now.to_string())
-    .bind(i64::try_from(mark.boot.as_nanos()).unwrap_or(i64::MAX))
-    .bind(mark.boot_id.as_deref())
+    .bind(row.now)
+    .bind(row.boot)
+    .bind(row.boot_id)
+    .bind(row.decision)
+    .bind(row.call)
+    .bind(checksum)
     .execute(&mut *db)
     .await
     .during("writing down the time")?;
     Ok(())
 }
 
+/// Where time stood, as it is stored.
+#[derive(Debug, sqlx::FromRow)]
+struct ClockRow {
+    now: String,
+    boot: i64,
+    boot_id: Option<String>,
+    decision: i64,
+    call: i64,
+    /// `None` of a row that a release without checksums wrote.
+    checksum: Option<i64>,
+}
+
+impl ClockRow {
+    /// What its checksum has to be.
+    fn sum(&self) -> i64 {
+        checksum::of_row(&[self.boot, self.decision, self.call], &[&self.now, self.boot_id.as_deref().unwrap_or_default()])
+    }
+}
+
 /// Where decision time stood last: at what was noted of it, and no earlier than decisions and calls that were written since. `None` in an
 /// empty journal.
 pub(super) async fn last(db: &mut Connection) -> Result<Option<Mark>, StoreError> {
-    let noted: Option<(String, i64, Option<String>, i64, i64)> =
-        sqlx::query_as("SELECT now, boot, boot_id, decision, call FROM clock")
-            .fetch_optional(&mut *db)
-            .await
-            .during("looking for the last time")?;
+    let noted: Option<ClockRow> =
+        sqlx::query_as("SELECT * FROM clock").fetch_optional(&mut *db).await.during("looking for the last time")?;
     let (noted, decision, call) = match noted {
-        Some((now, boot, boot_id, decision, call)) => {
+        // Memory moves with it: a changed one would move all deadlines.
+        Some(row) if row.checksum.is_some_and(|sum| sum != row.sum()) => {
+            return Err(StoreError::Damaged { what: "the row of the clock does not match its checksum".to_owned() });
+        }
+        Some(ClockRow { now, boot, boot_id, decision, call, .. }) => {
             let now = moment(&now, || "the time".to_owned())?;
             (Some(Mark { now, boot: SignedDuration::from_nanos(boot), boot_id }), decision, call)
         }

@@ -192,7 +192,11 @@ impl Journal {
             Some(known) => known,
             None => name(&store).await.map_err(|error| JournalError::writing(store.path(), error))?,
         };
-        leave_marker(dir, space, &incarnation, last).await?;
+        // A loss is told again until time was kept on this journal, so after a decision that knew of it: a start that ends before that
+        // must not be the only one who heard.
+        if loss.is_none() {
+            leave_marker(dir, space, &incarnation, last).await?;
+        }
         space.renew();
         let memory = writer.memory().clone();
         let restored = Restored { memory, next_decision: next, mark, incarnation: incarnation.clone(), loss };
@@ -215,9 +219,8 @@ impl Journal {
         ReadingsWriter { space: Arc::clone(&self.space) }
     }
 
-    /// Whether the disk has room beyond what the journal keeps in reserve. Makes that reserve again
-    /// where there is room for it.
-    pub fn has_room(&self) -> bool {
+    /// Makes what the journal keeps of the disk in reserve again, where that was given up and there is room for it. Whether it is there.
+    pub fn renew_reserve(&self) -> bool {
         !self.space.is_short() || self.space.renew()
     }
 

@@ -21,6 +21,7 @@
 //! | `disruptions` and the end of a record that an action left out belongs to | pool | reverted |
 //! | `announced`: announced in this pass | pool | reverted |
 //! | `replaced`: replacements begun in this pass | pool | reverted |
+//! | `probe_reclaims` | pool | kept: a bound on what probes may drain |
 //! | `floors`: `raised` and `unasked` | pool | emptied: a closed group shows no raised `minSize` |
 //! | `floors`: the rest; `windows`, `moves`, `images`, `lapsed` | pool | kept: learnt, or a bound on what may go |
 //! | `groups`, `cordons`, `free`, `probe_history` | pool | kept |

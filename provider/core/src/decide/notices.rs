@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use self::breaker::Told;
+use self::breaker::AnnouncedReclaim;
 use super::pass::{Changes, Pass, after};
 use super::reclaims;
 use crate::base::ids::{NodeName, RecordId};
@@ -48,7 +48,7 @@ pub(super) fn hear<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         return;
     }
     let mut maintenance = Vec::new();
-    let mut reclaimed: Vec<Told> = Vec::new();
+    let mut reclaimed: Vec<AnnouncedReclaim> = Vec::new();
     for (record, _) in changes.indexed().filter(|(_, entry)| entry.phase.is_registered()) {
         let State::Registered { purchase, instance, node: Some(node), .. } = &record.state else { continue };
         let Some(said) = told.get(node) else { continue };
@@ -57,7 +57,7 @@ pub(super) fn hear<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
                 let at = said.deadline.unwrap_or_else(|| after(said.since, notice(&purchase.market.place.cloud)));
                 if !is_past(pass, changes, record.id, said, &purchase.market) {
                     let (instance, market) = (instance.clone(), purchase.market.clone());
-                    reclaimed.push(Told { at, id: record.id, instance, market });
+                    reclaimed.push(AnnouncedReclaim { at, id: record.id, instance, market });
                 }
             }
             Interruption::Maintenance => maintenance.push(record.id),
@@ -65,7 +65,7 @@ pub(super) fn hear<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         }
     }
     changes.notices.maintenance.extend(maintenance);
-    for Told { at, id, instance, market } in breaker::passed(pass, changes, reclaimed) {
+    for AnnouncedReclaim { at, id, instance, market } in breaker::passed(pass, changes, reclaimed) {
         if changes.notices.reclaims.contains_key(&id) {
             reclaims::noticed(pass, changes, &instance, &market);
         } else {

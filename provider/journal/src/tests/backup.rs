@@ -53,6 +53,8 @@ async fn a_restored_journal_keeps_its_machines_forgets_its_orders_and_has_a_name
     let mut kept = world.memory.clone();
     kept.records.retain(|_, record| record.instance().is_some());
     assert_eq!((&restored.memory, restored.next_decision), (&kept, world.next));
+    let mark = Mark { now: world.now, boot: SignedDuration::ZERO, boot_id: None };
+    restored_journal.keep_time(&mark).await.unwrap();
     drop(restored_journal);
     assert_eq!(reopened(&state).await.1.loss, None);
 }

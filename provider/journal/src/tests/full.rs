@@ -59,14 +59,14 @@ async fn readings_go_first_and_then_the_reserve() {
     };
     journal.make_room(full()).await.unwrap();
     assert!(reserve.exists() && !readings.exists());
-    assert!(journal.has_room());
+    assert!(journal.renew_reserve());
     journal.make_room(full()).await.unwrap();
     assert!(!reserve.exists());
     assert_eq!(journal.make_room(full()).await.unwrap_err().label(), "full", "nothing is left to give up");
     let refused = readings::try_write_some(&journal).await.unwrap_err();
     assert_eq!(refused.label(), "full", "what is left is the journal's");
     // This disk has room, so the reserve is made again, and readings are taken again.
-    assert!(journal.has_room() && reserve.exists());
+    assert!(journal.renew_reserve() && reserve.exists());
     readings::write_some(&journal).await;
     assert_eq!(journal.reader().latest_readings().await.unwrap().len(), 1);
 }

@@ -45,7 +45,7 @@ async fn a_newer_journal_is_refused_and_left_alone() {
     )
     .await;
     let text = refused(dir.path(), "newer").await;
-    assert!(text.contains("999") && text.contains("knows up to 5") && text.contains("start that release"), "{text}");
+    assert!(text.contains("999") && text.contains("knows up to 6") && text.contains("start that release"), "{text}");
 }
 
 #[tokio::test]
@@ -134,26 +134,54 @@ async fn overwritten_pages_are_refused() {
     refused(dir.path(), "corrupt").await;
 }
 
-/// By these a node's decisions are found, and they have no checksum. A bit that flips on the disk flips in the table or in
-/// its index: the index is hidden while the table is changed.
+/// Changes rows behind the back of an index, which is hidden meanwhile: what a bit that flips on the disk does.
+async fn change_beside(file: &Path, index: &str, change: &str) {
+    let hide = format!(
+        "PRAGMA writable_schema = ON; CREATE TABLE hidden AS SELECT * FROM sqlite_master WHERE name = '{index}'; \
+         DELETE FROM sqlite_master WHERE name = '{index}'"
+    );
+    let show = format!("{change}; PRAGMA writable_schema = ON; INSERT INTO sqlite_master SELECT * FROM hidden");
+    for statements in [hide, show] {
+        let mut db = SqliteConnectOptions::new().filename(file).connect().await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statements)).execute(&mut db).await.unwrap();
+        sqlx::Connection::close(db).await.unwrap();
+    }
+}
+
+/// By these a node's decisions are found, and they have no checksum.
 #[tokio::test]
 async fn a_changed_row_of_an_index_is_told_when_the_journal_is_opened() {
     for (index, change) in
         [("launch_record", "UPDATE launch SET record = record + 1"), ("launch_node", "UPDATE launch SET node = 'other'")]
     {
         let (dir, file) = filled().await;
-        let hide = format!(
-            "PRAGMA writable_schema = ON; CREATE TABLE hidden AS SELECT * FROM sqlite_master WHERE name = '{index}'; \
-             DELETE FROM sqlite_master WHERE name = '{index}'"
-        );
-        let show = format!("{change}; PRAGMA writable_schema = ON; INSERT INTO sqlite_master SELECT * FROM hidden");
-        for statements in [hide, show] {
-            let mut db = SqliteConnectOptions::new().filename(&file).connect().await.unwrap();
-            sqlx::raw_sql(sqlx::AssertSqlSafe(statements)).execute(&mut db).await.unwrap();
-            sqlx::Connection::close(db).await.unwrap();
-        }
+        change_beside(&file, index, change).await;
         refused(dir.path(), "corrupt").await;
     }
+}
+
+#[tokio::test]
+async fn a_large_journal_is_looked_through_while_it_is_in_use_and_not_at_the_start() {
+    let (dir, file) = filled().await;
+    let grow = || fs::File::options().write(true).open(&file).unwrap().set_len(65 << 20).unwrap();
+    grow();
+    Journal::open_read_only(dir.path()).await.unwrap().check_if_large().await.unwrap();
+    change_beside(&file, "launch_record", "UPDATE launch SET record = record + 1").await;
+    grow();
+    let reader = Journal::open_read_only(dir.path()).await.unwrap();
+    assert_eq!(reader.check_if_large().await.unwrap_err().label(), "corrupt");
+}
+
+#[tokio::test]
+async fn a_changed_clock_is_told_when_the_journal_is_opened() {
+    let (dir, file) = filled().await;
+    let (journal, _) = Journal::open(dir.path()).await.unwrap();
+    journal.keep_time(&Mark { now: World::new().now, boot: SignedDuration::ZERO, boot_id: None }).await.unwrap();
+    journal.close().await;
+    run(&file, "UPDATE clock SET now = REPLACE(now, '2026', '2036')").await;
+    let error = Journal::open(dir.path()).await.unwrap_err();
+    assert_eq!(error.label(), "corrupt");
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("clock"), "{error:?}");
 }
 
 #[tokio::test]

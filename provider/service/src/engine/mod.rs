@@ -212,7 +212,7 @@ impl Engine {
 
     /// Tells how the journal and its disk stand, beside whether it can be written.
     fn tell_of_journal(&self, now: Timestamp) {
-        let used = (!self.parts.journal.has_room()).then(|| {
+        let used = (!self.parts.journal.renew_reserve()).then(|| {
             "the disk of the state directory is full: readings of GPUs are not kept, and the journal lives on its reserve; free space, or \
              give it a larger volume"
                 .to_owned()

@@ -199,6 +199,8 @@ impl Tls {
                     let until = loaded.not_after().map(|t| t.to_string());
                     tracing::info!(cert = %self.files.cert.display(), until, "certificates reloaded; new connections get them");
                     self.current.store(Arc::new(loaded));
+                    // What is known of them changed, also where both are good: when they expire.
+                    self.status.send_modify(|_| ());
                     None
                 }
                 Err(faults) => {

@@ -16,10 +16,11 @@ use crate::base::ids::{PoolName, ProviderId, RecordId};
 use crate::market::offer::{CapacityType, Market};
 use crate::plan::Note;
 use crate::state::probe_reclaims::{COUNTED_FOR, ProbeReclaims, most};
+use crate::state::record::State;
 
 /// A reclaim that a probe announces. The order is the order in which they are acted on.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Told {
+pub(super) struct AnnouncedReclaim {
     /// When the machine will be gone.
     pub(super) at: Timestamp,
     pub(super) id: RecordId,
@@ -28,9 +29,9 @@ pub(super) struct Told {
 }
 
 /// Those that are acted on. The others are noted as unconfirmed.
-pub(super) fn passed<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, told: Vec<Told>) -> Vec<Told> {
+pub(super) fn passed<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, told: Vec<AnnouncedReclaim>) -> Vec<AnnouncedReclaim> {
     forget(pass, changes, &told);
-    let (mut passed, mut alone) = (Vec::new(), BTreeMap::<PoolName, Vec<Told>>::new());
+    let (mut passed, mut alone) = (Vec::new(), BTreeMap::<PoolName, Vec<AnnouncedReclaim>>::new());
     for one in told {
         let under_way = changes.memory.drain_of(one.id).is_some_and(|disruption| disruption.gone_by().is_some());
         let trusted = under_way || changes.notices.reclaims.contains_key(&one.id);
@@ -47,9 +48,16 @@ pub(super) fn passed<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, told: Vec<T
 }
 
 /// Judges what only the probes of a pool announce.
-fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, pool: PoolName, told: Vec<Told>, passed: &mut Vec<Told>) {
-    let registered = changes.indexed().filter(|(_, entry)| entry.phase.is_registered());
-    let of = registered.filter(|(record, _)| pass.group(&record.group).is_some_and(|group| group.pool == pool)).count();
+fn judge<'a>(
+    pass: &Pass<'a>,
+    changes: &mut Changes<'a>,
+    pool: PoolName,
+    told: Vec<AnnouncedReclaim>,
+    passed: &mut Vec<AnnouncedReclaim>,
+) {
+    // As the pass began: what joins in it is no reason to drain more.
+    let registered = pass.before.records.values().filter(|record| matches!(record.state, State::Registered { .. }));
+    let of = registered.filter(|record| pass.group(&record.group).is_some_and(|group| group.pool == pool)).count();
     let of = u32::try_from(of).unwrap_or(u32::MAX);
     let known = changes.memory.probe_reclaims.get(&pool);
     let mut known = known.map(|known| ProbeReclaims::clone(known)).unwrap_or_default();
@@ -78,7 +86,7 @@ fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, pool: PoolName, told: V
 }
 
 /// Drops what is past, what the supplier confirms by now, and nodes that announce nothing any more.
-fn forget<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, told: &[Told]) {
+fn forget<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, told: &[AnnouncedReclaim]) {
     if changes.memory.probe_reclaims.is_empty() {
         return;
     }

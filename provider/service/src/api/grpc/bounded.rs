@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
+use stoker_proto::codec::fields;
 use stoker_proto::expander::expander_server::{Expander as _, SERVICE_NAME};
 use stoker_proto::expander::{BestOptionsRequest, BestOptionsResponse};
 use tonic::body::Body;
@@ -16,7 +17,7 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tower::Service;
 
-use super::counting::{Counted, Counting, fields};
+use super::counting::{Counted, Counting};
 use super::expander::Expander;
 
 const BEST_OPTIONS: &str = "/grpcplugin.Expander/BestOptions";

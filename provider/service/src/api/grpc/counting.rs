@@ -14,8 +14,8 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder
 const BUFFER: usize = 1 << 10;
 /// Bytes of messages after which an answer is passed on, as tonic's default is.
 const YIELD_AFTER: usize = 32 << 10;
-/// Bytes of a message from which on it is large: smaller ones are read within a millisecond.
-const LARGE: usize = 256 << 10;
+/// Bytes of a message from which on it is large: smaller ones are read, and ranked, within a millisecond.
+pub(super) const LARGE: usize = 256 << 10;
 
 /// A message that is read through, without storing anything, before it is decoded.
 pub(super) trait Counted: Message + Default {
@@ -92,60 +92,6 @@ fn read_aside<T>(length: usize, read: impl FnOnce() -> T) -> T {
     }
 }
 
-/// A field's number, and its bytes where it has a length; `None` for what is no field.
-pub(super) type Field<'a> = Option<(u64, Option<&'a [u8]>)>;
-
-/// The fields of a message, up to and including the first that is none.
-pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Field<'_>> {
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let field = field(&mut rest);
-        if field.is_none() {
-            rest = &[];
-        }
-        Some(field)
-    })
-}
-
-fn field<'a>(rest: &mut &'a [u8]) -> Field<'a> {
-    let key = varint(rest).filter(|key| key >> 3 > 0)?;
-    let value = match key & 7 {
-        0 => {
-            varint(rest)?;
-            None
-        }
-        1 => {
-            rest.split_off(..8)?;
-            None
-        }
-        2 => {
-            let length = usize::try_from(varint(rest)?).ok()?;
-            Some(rest.split_off(..length)?)
-        }
-        5 => {
-            rest.split_off(..4)?;
-            None
-        }
-        // Groups, which no message here has ever had.
-        _ => return None,
-    };
-    Some((key >> 3, value))
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = *rest.split_off_first()?;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -159,10 +105,5 @@ mod tests {
         let reads = tokio::spawn(async move { read_aside(LARGE, || waits.recv_timeout(Duration::from_secs(10)).is_ok()) });
         tokio::spawn(async move { went_on.send(()) });
         assert!(reads.await.unwrap(), "the only worker was kept");
-    }
-
-    #[test]
-    fn zeros_are_no_fields() {
-        assert_eq!(fields(&[0; 64]).collect::<Vec<_>>(), [None]);
     }
 }

@@ -18,14 +18,12 @@ use stoker_proto::expander::expander_server::Expander as ExpanderService;
 use stoker_proto::expander::{BestOptionsRequest, BestOptionsResponse, ExpanderOption};
 use tonic::{Request, Response, Status};
 
-use super::intake::{Room, address_of};
+use super::counting::LARGE;
+use super::intake::{HeldRoom, address_of};
 use crate::engine::EngineHandle;
 use crate::kube::pods::{PodFacts, Requests, pod_facts, pod_requests};
 use crate::listener::SharedByAddress;
 use crate::publish::view::View;
-
-/// Above so many bytes of pods a request is ranked on a thread of its own: it takes milliseconds, in which other calls would wait.
-const LARGE: usize = 256 << 10;
 
 /// The expander over an engine's published prices.
 #[derive(Debug)]
@@ -47,7 +45,7 @@ impl ExpanderService for Expander {
     async fn best_options(&self, request: Request<BestOptionsRequest>) -> Result<Response<BestOptionsResponse>, Status> {
         // Only now: a turn is not for waiting until the rest of a request comes.
         let turn = self.turns.acquire(address_of(request.extensions()), 1).await;
-        let room = request.extensions().get::<Room>().cloned();
+        let room = request.extensions().get::<HeldRoom>().cloned();
         let request = request.into_inner();
         let view = Guard::into_inner(self.engine.view());
         let bytes: usize = request.options.iter().flat_map(ExpanderOption::pods).map(Bytes::len).sum();

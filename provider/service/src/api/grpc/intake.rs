@@ -23,6 +23,13 @@ use crate::listener::{PeerInfo, Share, SharedByAddress};
 /// Bytes that are counted as one.
 const UNIT: usize = 1 << 10;
 
+/// How many bytes a second a message must come in at, once there is room for it: what the smallest
+/// links between nodes carry many times over.
+const PACE: u32 = 32 << 20;
+
+/// How far behind that it may be.
+const BEHIND: Duration = Duration::from_millis(500);
+
 /// What precedes a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
@@ -34,7 +41,8 @@ pub(super) struct Intake {
     /// Bytes of requests of one address at once, and so of a request.
     pub(super) each: usize,
     /// How long a request may take until its length is known, and then, once there is room for it,
-    /// until all of it is here.
+    /// until all of it is here. It must also keep [`PACE`]: who claims room and sends nothing loses
+    /// it at once, so that those who wait for room have their turn.
     pub(super) within: Duration,
 }
 
@@ -47,7 +55,7 @@ pub(super) struct TakenIn<S> {
 }
 
 /// The room that a request takes. Whoever works on it after its call has ended keeps this.
-pub(super) type Room = Arc<OnceLock<Share>>;
+pub(super) type HeldRoom = Arc<OnceLock<Share>>;
 
 impl Intake {
     /// Takes in the requests of a service.
@@ -76,7 +84,7 @@ where
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let (mut head, body) = request.into_parts();
-        let taken = Room::default();
+        let taken = HeldRoom::default();
         head.extensions.insert(Arc::clone(&taken));
         let incoming = Incoming {
             body,
@@ -85,6 +93,7 @@ where
             held: Arc::clone(&taken),
             within: self.within,
             deadline: Instant::now() + self.within,
+            begun: Instant::now(),
             stage: Stage::Prefix(BytesMut::new()),
         };
         let answered = self.inner.call(http::Request::from_parts(head, Body::new(StreamBody::new(incoming.frames()))));
@@ -106,9 +115,11 @@ struct Incoming {
     body: Body,
     address: IpAddr,
     room: Arc<SharedByAddress>,
-    held: Room,
+    held: HeldRoom,
     within: Duration,
     deadline: Instant,
+    /// When there was room for the message.
+    begun: Instant,
     stage: Stage,
 }
 
@@ -116,8 +127,13 @@ struct Incoming {
 enum Stage {
     /// Its length is not known yet: what has come until now.
     Prefix(BytesMut),
-    /// So many bytes are missing.
-    Message(usize),
+    /// So many bytes have come, and so many are missing.
+    Message {
+        /// That have come.
+        come: usize,
+        /// That are missing.
+        missing: usize,
+    },
 }
 
 impl Incoming {
@@ -135,8 +151,8 @@ impl Incoming {
     /// The next frame. The first one of data waits until there is room for the message.
     async fn next(&mut self) -> Result<Option<Frame<Bytes>>, Status> {
         loop {
-            let late = |_| Status::deadline_exceeded(format!("the request did not come within {:?}", self.within));
-            let frame = timeout_at(self.deadline, self.body.frame()).await.map_err(late)?;
+            let late = |_| Status::deadline_exceeded(format!("the request did not come within {:?}, or stopped", self.within));
+            let frame = timeout_at(self.due(), self.body.frame()).await.map_err(late)?;
             let Some(frame) = frame.transpose()? else { return Ok(None) };
             let Ok(data) = frame.into_data() else { continue };
             match &mut self.stage {
@@ -149,7 +165,7 @@ impl Incoming {
                     self.count(begun.len() - PREFIX)?;
                     return Ok(Some(Frame::data(begun)));
                 }
-                Stage::Message(_) => {
+                Stage::Message { .. } => {
                     self.count(data.len())?;
                     return Ok(Some(Frame::data(data)));
                 }
@@ -164,15 +180,24 @@ impl Incoming {
             let share = self.room.acquire(self.address, length.div_ceil(UNIT)).await;
             // It is empty: a request begins once.
             let _ = self.held.set(share);
-            self.deadline = Instant::now() + self.within;
+            self.begun = Instant::now();
+            self.deadline = self.begun + self.within;
         }
-        self.stage = Stage::Message(length);
+        self.stage = Stage::Message { come: 0, missing: length };
+    }
+
+    /// Until when the next frame must be here.
+    fn due(&self) -> Instant {
+        let Stage::Message { come, missing: 1.. } = self.stage else { return self.deadline };
+        let by_pace = Duration::from_secs(u64::try_from(come).unwrap_or(u64::MAX)) / PACE;
+        self.deadline.min(self.begun + BEHIND + by_pace)
     }
 
     fn count(&mut self, came: usize) -> Result<(), Status> {
-        let Stage::Message(missing) = &mut self.stage else { return Ok(()) };
+        let Stage::Message { come, missing } = &mut self.stage else { return Ok(()) };
         let more = || Status::invalid_argument("the request has more than one message");
         *missing = missing.checked_sub(came).ok_or_else(more)?;
+        *come += came;
         Ok(())
     }
 }

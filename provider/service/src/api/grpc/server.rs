@@ -25,13 +25,14 @@ use crate::engine::EngineHandle;
 use crate::listener::{CONNECTION_AGE, CONNECTION_GRACE, Listener, require_identity};
 use crate::publish::telemetry::{Metrics, RpcLayer};
 
-/// Requests to the provider. The largest is a deletion of 5,000 nodes with their labels and
-/// annotations.
-const PROVIDER_INTAKE: Intake = Intake { overall: 32 << 20, each: 16 << 20, within: Duration::from_secs(5) };
+/// Requests to the provider. The largest is a deletion of some thousand nodes with their labels and
+/// annotations. A label may take twenty times its bytes in memory: all at once stay well below what
+/// the shipped Deployment allows.
+const PROVIDER_INTAKE: Intake = Intake { overall: 12 << 20, each: 8 << 20, within: Duration::from_secs(5) };
 
 /// Requests to the expander. With the 200 MB of the service itself, and what a request becomes
 /// while it is ranked, they stay below the 512 MiB that the shipped Deployment allows. Whoever
-/// waits behind one that does not come still has its turn in time.
+/// waits behind a dozen that do not come still has its turn in time.
 const EXPANDER_INTAKE: Intake = Intake { overall: 128 << 20, each: 64 << 20, within: Duration::from_secs(2) };
 
 /// Largest request for health or reflection.

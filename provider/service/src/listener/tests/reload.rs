@@ -21,12 +21,16 @@ async fn renewed_files_are_served_and_broken_ones_are_not() {
 
     std::fs::write(dir.path().join("server.key"), key).unwrap();
     timeout(LONG, status.wait_for(Option::is_none)).await.expect("the cure is seen").unwrap();
+    status.borrow_and_update();
 
     for name in ["ca.crt", "server.crt", "server.key", "client.crt", "client.key"] {
         std::fs::copy(renewed.path().join(name), dir.path().join(name)).unwrap();
     }
     let newer = tls.not_after();
     wait_until(|| tls.config_is_of(&renewed)).await;
+    // Both are good, and the metric of when they expire has to follow.
+    timeout(LONG, status.changed()).await.expect("a renewal is told").unwrap();
+    assert_eq!(*status.borrow_and_update(), None);
     assert!(tls.not_after() >= newer);
     assert_eq!(shown(&served, renewed.path()).await, on_disk(renewed.path()));
     check(&served, renewed.path(), Some(renewed.path())).await.unwrap();

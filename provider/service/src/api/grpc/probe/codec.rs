@@ -3,7 +3,8 @@
 use stoker_proto::probe::FromProbe;
 use tonic::Status;
 
-use crate::api::grpc::counting::{Counted, fields};
+use crate::api::grpc::counting::Counted;
+use stoker_proto::codec::fields;
 
 /// Largest message: a round of 16 GPUs in seven instances each takes some 30 KiB.
 pub(super) const LARGEST: usize = 256 << 10;

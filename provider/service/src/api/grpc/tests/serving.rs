@@ -110,7 +110,7 @@ async fn calls_over_the_wire_are_answered_and_counted() {
     let refused = client.node_group_target_size(NodeGroupTargetSizeRequest { id: "x".repeat(1 << 20) }).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     // A request larger than the usual 4 MiB: a whole batch of nodes with their annotations.
-    let annotated = ExternalGrpcNode { annotations: [("a".to_owned(), "x".repeat(8 << 20))].into(), ..node("", "n") };
+    let annotated = ExternalGrpcNode { annotations: [("a".to_owned(), "x".repeat(7 << 20))].into(), ..node("", "n") };
     let owner = client.node_group_for_node(NodeGroupForNodeRequest { node: Some(annotated) }).await.unwrap().into_inner();
     assert_eq!(owner.node_group.unwrap_or_default(), NodeGroup::default());
     let metrics = served.metrics();
@@ -240,6 +240,22 @@ async fn a_small_message_that_would_become_a_large_one_is_refused() {
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().starts_with("BestOptions: 20000 options"), "{refused:?}");
     assert_eq!(client.best_options(options(2)).await.unwrap().into_inner().options.len(), 1);
+    drop(client);
+    served.stopped().await;
+}
+
+/// Two bytes each on the wire, a hundred in memory.
+#[tokio::test]
+async fn a_deletion_of_more_nodes_than_a_cluster_has_is_refused_before_it_is_decoded() {
+    let handle: Handle<_> = handle!(view());
+    let served = provider(handle.engine.clone()).await;
+    let mut client = CloudProviderClient::new(served.channel()).max_encoding_message_size(usize::MAX);
+    let of =
+        |nodes: usize| NodeGroupDeleteNodesRequest { id: ONE_A.to_owned(), nodes: vec![ExternalGrpcNode::default(); nodes] };
+    let refused = client.node_group_delete_nodes(of(1_000_000)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+    let large = NodeGroupDeleteNodesRequest { id: "x".repeat(9 << 20), nodes: Vec::new() };
+    assert_eq!(client.node_group_delete_nodes(large).await.unwrap_err().code(), Code::OutOfRange);
     drop(client);
     served.stopped().await;
 }

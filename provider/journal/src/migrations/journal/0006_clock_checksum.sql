@@ -1,0 +1,2 @@
+-- A row from before has none.
+ALTER TABLE clock ADD COLUMN checksum BIGINT;
