@@ -355,8 +355,8 @@ mod tests {
         drop(first);
         File::options().append(true).open(&path).unwrap().write_all(b"{\"key\": \"te").unwrap();
         let second = open();
-        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
-        assert_eq!(mode & 0o777, 0o600, "it tells what is bought");
+        let rights = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+        assert_eq!(rights & 0o777, 0o600, "it tells what is bought");
         assert_eq!(second.observe(now).await.unwrap().instances.len(), 1);
         // The same key makes nothing new.
         assert_eq!(second.launch(now, vec![asked]).await, made);
