@@ -15,7 +15,7 @@ use stoker_core::base::ids::{
 use stoker_core::facts::images::{NodeImages, PoolImages};
 use stoker_core::facts::reading::seen::Seen;
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
-use stoker_core::facts::supply::{Instance, LaunchOutcome, MarketFacts, Observation};
+use stoker_core::facts::supply::{Instance, LaunchOutcome, MarketFacts, Observation, RefusedArea};
 use stoker_core::market::offer::{Market, Place};
 use stoker_core::market::price::Quote;
 use stoker_core::policy::rules::demand::PoolDemand;
@@ -99,6 +99,7 @@ delta! {
     maps {
         records: MapDelta<RecordId, Arc<Record>>,
         refused: MapDelta<Market, Arc<Backoff>>,
+        refused_areas: MapDelta<RefusedArea, Arc<Backoff>>,
         groups: MapDelta<NodeGroupId, Arc<GroupMemory>>,
         orphans: SetDelta<ProviderId>,
         spot: MapDelta<Place, Arc<SpotHistory>>,

@@ -272,7 +272,7 @@ impl Supplier for Simulated {
                 Ok(()) => outcomes,
                 Err(error) => {
                     let message = format!("the simulated world could not be saved: {error}");
-                    let unclear = |(key, _)| (key, LaunchOutcome::Unclear { message: message.clone() });
+                    let unclear = |(key, _)| (key, LaunchOutcome::unclear(message.clone()));
                     outcomes.into_iter().map(unclear).collect()
                 }
             }

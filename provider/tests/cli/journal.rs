@@ -101,7 +101,7 @@ pub(crate) fn launches(actions: &[Action]) -> Vec<LaunchRequest> {
 
 /// The market has nothing.
 fn refused(actions: &[Action], now: Timestamp) -> Snapshot {
-    let refusal = Refusal { kind: RefusalKind::OutOfCapacity, message: "no spot capacity for g6.xlarge".into() };
+    let refusal = Refusal::of_market(RefusalKind::OutOfCapacity, "no spot capacity for g6.xlarge");
     let outcomes = launches(actions).into_iter().map(|request| (request.key, LaunchOutcome::Refused(refusal.clone())));
     Snapshot { outcomes: outcomes.collect(), ..inventory(&[], now) }
 }

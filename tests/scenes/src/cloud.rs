@@ -78,16 +78,14 @@ impl Cloud {
         if let Some(id) = self.made.get(&request.key) {
             return match self.machines.get(id) {
                 Some(machine) => LaunchOutcome::Launched(machine.made.as_ref().clone()),
-                None => {
-                    LaunchOutcome::Refused(Refusal { kind: RefusalKind::Config, message: "this key's machine is gone".into() })
-                }
+                None => LaunchOutcome::Refused(Refusal::of_market(RefusalKind::Config, "this key's machine is gone")),
             };
         }
         if !self.sells(&request.market) || self.refused.contains(&request.key) {
             self.refused.insert(request.key.clone());
             self.short_at.insert(request.market.to_string(), now);
             let message = format!("no stock of {}", request.market);
-            return LaunchOutcome::Refused(Refusal { kind: RefusalKind::OutOfCapacity, message });
+            return LaunchOutcome::Refused(Refusal::of_market(RefusalKind::OutOfCapacity, message));
         }
         let name = request.market.to_string();
         for (_, left) in self.stock.iter_mut().filter(|(part, _)| name.contains(part.as_str())) {

@@ -250,7 +250,7 @@ impl Desk {
             let outcome = self.cloud.launch(&request, now);
             // A provider that does not run hears nothing, and one that began anew has forgotten whom it asked.
             if !self.faults.down {
-                let unclear = self.faults.unclear.then(|| LaunchOutcome::Unclear { message: "time-out".to_owned() });
+                let unclear = self.faults.unclear.then(|| LaunchOutcome::unclear("time-out"));
                 self.outcomes.insert(request.key, unclear.unwrap_or(outcome));
             }
         }

@@ -62,9 +62,7 @@ impl Supplier for Faulty {
 
     fn launch(&self, now: Timestamp, batch: Vec<LaunchRequest>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
         async move {
-            let unclear = |request: &LaunchRequest| {
-                (request.key.clone(), LaunchOutcome::Unclear { message: "it talks garbage".to_owned() })
-            };
+            let unclear = |request: &LaunchRequest| (request.key.clone(), LaunchOutcome::unclear("it talks garbage"));
             let failed = batch.iter().map(unclear).collect();
             self.spoil(self.supplier.launch(now, batch)).await.unwrap_or(failed)
         }

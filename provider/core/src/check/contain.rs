@@ -25,7 +25,7 @@
 //! | `floors`: `raised` and `unasked` | pool | emptied: a closed group shows no raised `minSize` |
 //! | `floors`: the rest; `windows`, `moves`, `images`, `lapsed` | pool | kept: learnt, or a bound on what may go |
 //! | `groups`, `cordons`, `free`, `probe_history` | pool | kept |
-//! | `refused`, `spot` | market | kept |
+//! | `refused`, `refused_areas`, `spot` | market, area | kept |
 //! | `reclaims` | region | kept |
 //! | `budgets` | pool, fleet | kept: the next pass counts again |
 //! | `exposure_at`, `watched_at`, `orphans`, `session`, `incarnation`, `cautious_until` | fleet | kept |
@@ -114,6 +114,7 @@ fn revert(memory: &mut Memory, before: &Memory, paused: &Paused, found: &Found<'
         reclaims: _,
         exposure_at: _,
         budgets: _,
+        refused_areas: _,
         groups: _,
         free: _,
         moves: _,

@@ -7,6 +7,7 @@ use super::parts::PriceParts;
 use crate::base::ids::{NodeGroupId, Region};
 use crate::base::units::{Milli, Percent, UsdPerHour};
 use crate::catalogue::claims::Unlisted;
+use crate::facts::supply::RefusedArea;
 use crate::limits::commitment::NoSlot;
 use crate::limits::usage::Bound;
 use crate::market::hazard::percent;
@@ -21,11 +22,17 @@ pub enum Barred {
     /// It has no price.
     #[error("{0}")]
     Unpriced(Unpriced),
-    /// The market said no, and is left alone for a while.
-    #[error("market returned {code} at {}; backing off until {}", .since.strftime("%H:%M:%SZ"), .until.strftime("%H:%M:%SZ"))]
+    /// The market, or all of an area that it is in, was refused and is left alone for a while.
+    #[error(
+        "{} returned {code} at {}; backing off until {}",
+        .area.as_ref().map_or_else(|| "market".to_owned(), ToString::to_string), .since.strftime("%H:%M:%SZ"), .until.strftime("%H:%M:%SZ")
+    )]
     BackedOff {
         /// Its code.
         code: String,
+        /// What was refused; `None` where that is the market alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        area: Option<RefusedArea>,
         /// When it said so.
         since: Timestamp,
         /// Until then.

@@ -92,7 +92,7 @@ impl<'a> Scales<'a> {
         if offer.market.capacity_type == CapacityType::Spot {
             self.spot_open(group, offer, &parts)?;
         }
-        let market_room = self.market_room(&offer.market)?;
+        let market_room = self.market_room(group, &offer.market)?;
         let next = self.next(group, offer, parts.quote.price);
         let kept_room = self.kept_room(&offer.market)?;
         let preference = group_preference(self.catalogue, group, offer.market.capacity_type).unwrap_or(usize::MAX);
@@ -189,13 +189,15 @@ impl<'a> Scales<'a> {
     }
 
     /// How many launches a market's own history allows: none while it is left alone, one while it is on trial.
-    fn market_room(&self, market: &Market) -> Result<u32, Barred> {
-        let Some(backoff) = self.memory.refused.get(market) else { return Ok(u32::MAX) };
+    fn market_room(&self, group: &Group, market: &Market) -> Result<u32, Barred> {
+        let Some((backoff, area)) = self.memory.refusal(market, &group.supplier) else { return Ok(u32::MAX) };
         if self.times.now < backoff.until {
-            return Err(Barred::BackedOff { code: backoff.kind.code().to_owned(), since: backoff.since, until: backoff.until });
+            let code = backoff.kind.code().to_owned();
+            return Err(Barred::BackedOff { code, area: area.cloned(), since: backoff.since, until: backoff.until });
         }
+        let tries = |tried: &Market| area.map_or(tried == market, |area| area.covers(tried, &group.supplier));
         let on_trial = self.memory.records.values().any(|record| match &record.state {
-            State::Launching { purchase, .. } => purchase.market == *market,
+            State::Launching { purchase, .. } => tries(&purchase.market),
             // Selling was never the trouble of a market whose machines did not boot: the trial ends when one has.
             State::Booting { purchase, .. } => backoff.kind == RefusalKind::BootTimeout && purchase.market == *market,
             _ => false,

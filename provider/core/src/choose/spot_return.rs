@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::base::engine_clock::Times;
-use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
+use crate::base::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName, ZoneId};
 use crate::base::index::{Lookup, LookupSet};
 use crate::base::kinds::ReturnToSpot;
 use crate::base::units::{UsdMicros, UsdPerHour};
@@ -61,7 +61,13 @@ pub(crate) fn moves_back(pool: &Pool) -> Option<&SpotRules> {
 ///
 /// Without the last, sizes that are seldom asked for stay on demand for up to an hour after their zone is back, as nothing but an order of
 /// their own would tell.
-pub fn has_settled(memory: &Memory, market: &Market, sold_beside: Option<Timestamp>, now: Timestamp) -> bool {
+pub fn has_settled(
+    memory: &Memory,
+    supplier: &SupplierName,
+    market: &Market,
+    sold_beside: Option<Timestamp>,
+    now: Timestamp,
+) -> bool {
     if market.capacity_type != CapacityType::Spot {
         return false;
     }
@@ -71,7 +77,7 @@ pub fn has_settled(memory: &Memory, market: &Market, sold_beside: Option<Timesta
         past(refused.until, if beside { SignedDuration::ZERO } else { LONGEST_BACKOFF })
     };
     let reclaimed = memory.spot.get(&market.place).and_then(|known| known.left_alone_until());
-    memory.refused.get(market).is_none_or(|refused| is_open(refused)) && reclaimed.is_none_or(|at| past(at, DWELL))
+    memory.refusal(market, supplier).is_none_or(|(refused, _)| is_open(refused)) && reclaimed.is_none_or(|at| past(at, DWELL))
 }
 
 /// When spot of each GPU model was last sold in each zone, of the nodes that still run and whose market has taken none back since.
@@ -90,7 +96,8 @@ impl<'a> Sales<'a> {
     fn of(memory: &'a Memory, catalogue: &'a Catalogue) -> Self {
         let mut sales = Self::default();
         // Only markets that refused ask for it.
-        if !memory.refused.keys().any(|market| market.capacity_type == CapacityType::Spot) {
+        let has_refused = memory.refused.keys().any(|market| market.capacity_type == CapacityType::Spot);
+        if !has_refused && memory.refused_areas.is_empty() {
             return sales;
         }
         for record in memory.records.values() {
@@ -175,7 +182,9 @@ impl<'a> SpotReturn<'a> {
         let mut settled: Lookup<_, Settled<'_>> = Lookup::default();
         for group in catalogue.pool_groups(&pool.name) {
             let sold_beside = running.sales.beside(group);
-            for offer in group.offers.iter().filter(|offer| has_settled(memory, &offer.market, sold_beside, times.now)) {
+            for offer in
+                group.offers.iter().filter(|offer| has_settled(memory, &group.supplier, &offer.market, sold_beside, times.now))
+            {
                 let Settled { groups, targets } = settled.entry(type_of(group)).or_default();
                 if groups.last().is_none_or(|last| last.id != group.id) {
                     groups.push(group);
@@ -223,7 +232,8 @@ impl<'a> SpotReturn<'a> {
             // A market that may have no room gains less, so what runs there need not be known of one that does not pay anyway.
             pays(gain)?;
             // One that refused after it had sold may be full.
-            let is_open = self.running.markets.contains(market) && !scales.memory.refused.contains_key(market);
+            let has_refused = scales.memory.refusal(market, &group.supplier).is_some();
+            let is_open = self.running.markets.contains(market) && !has_refused;
             pays(if is_open { gain } else { UsdMicros(gain.0 / 100 * OPEN_UNSEEN) })
         };
         // Its going saves no more than its price. Where that pays nowhere, the limits need not be counted without it.
@@ -258,7 +268,7 @@ impl<'a> SpotReturn<'a> {
         let (eligible, _) = scales.rank(groups.iter().copied());
         let settled = eligible.into_iter().find(|e| {
             let sold_beside = self.running.sales.beside(e.group);
-            has_settled(scales.memory, &e.offer.market, sold_beside, scales.times.now)
+            has_settled(scales.memory, &e.group.supplier, &e.offer.market, sold_beside, scales.times.now)
         })?;
         let transfer = settled.group.transfer;
         Some(Target { market: settled.offer.market.clone(), parts: settled.parts, transfer })

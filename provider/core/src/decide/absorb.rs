@@ -15,7 +15,7 @@ use crate::base::ids::{LaunchKey, NodeGroupId, RecordId, SupplierName};
 use crate::base::sabotage;
 use crate::base::units::UsdPerHour;
 use crate::decide::orders::placeholder;
-use crate::facts::supply::{Instance, InstanceState, KeyText, LaunchOutcome, Observation, RefusalKind};
+use crate::facts::supply::{Instance, InstanceState, KeyText, LaunchOutcome, Observation, Refusal, RefusalKind, RefusedArea};
 use crate::market::offer::{Market, Offer};
 use crate::plan::Note;
 use crate::state::memory::{Backoff, GroupMemory};
@@ -32,6 +32,9 @@ const CANCELLED_WITHIN: SignedDuration = SignedDuration::from_mins(2);
 
 /// First wait before a launch with an unclear answer is asked again, with the same key.
 pub(super) const ASK_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(5);
+
+/// Longest wait that a supplier may ask for before such a launch is asked again: its record has a boot deadline.
+const ASK_AGAIN_WITHIN: SignedDuration = SignedDuration::from_mins(2);
 
 /// How launches ended.
 pub(super) fn outcomes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
@@ -52,26 +55,22 @@ pub(super) fn outcomes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         let Some(record) = by_key.get(key).and_then(|id| changes.memory.records.get(id)).cloned() else { continue };
         match (&record.state, outcome) {
             (State::Launching { purchase, .. }, LaunchOutcome::Launched(made)) => {
-                sold(changes, &purchase.market);
+                sold(pass, changes, &record.group, &purchase.market);
                 changes.set_state(pass, record.id, booting(purchase, made));
             }
             (State::Cancelled { purchase, .. }, LaunchOutcome::Launched(made)) => {
                 changes.set_state(pass, record.id, found_cancelled(pass, &record.group, purchase, made));
             }
             (State::Launching { purchase, since, .. }, LaunchOutcome::Refused(no)) => {
-                let before = changes.memory.refused.get(&purchase.market).map(AsRef::as_ref);
-                let backoff = Backoff::after(before, no.kind, no.message.clone(), pass.now);
-                // What was asked before the market last said no tells nothing new: one large order is asked in several calls.
-                if before.is_none_or(|b| b.since <= *since) {
-                    changes.memory.refused.insert(purchase.market.clone(), Arc::new(backoff));
-                }
+                refused(pass, changes, &record.group, &purchase.market, no, *since);
                 changes.set_state(pass, record.id, State::Wanted);
             }
             (State::Cancelled { .. }, LaunchOutcome::Refused(_)) => {
                 changes.remove_record(record.id);
             }
-            (State::Launching { purchase, since, .. }, LaunchOutcome::Unclear { .. }) => {
-                let retry_at = after(pass.now, ASK_AGAIN_AFTER);
+            (State::Launching { purchase, since, .. }, LaunchOutcome::Unclear { retry_after, .. }) => {
+                let asked_for = retry_after.unwrap_or_default().min(ASK_AGAIN_WITHIN);
+                let retry_at = after(pass.now, ASK_AGAIN_AFTER.max(asked_for));
                 let state = State::Launching { purchase: purchase.clone(), since: *since, retry_at: Some(retry_at) };
                 changes.set_state(pass, record.id, state);
             }
@@ -85,11 +84,39 @@ pub(super) fn outcomes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     }
 }
 
-/// A market that sells is not shut. One whose machines did not boot is: selling was never its trouble.
-fn sold(changes: &mut Changes<'_>, market: &Market) {
+/// A market that sells is not shut, nor is what it is part of. One whose machines did not boot is: selling was never its trouble.
+fn sold(pass: &Pass<'_>, changes: &mut Changes<'_>, group: &NodeGroupId, market: &Market) {
     if changes.memory.refused.get(market).is_some_and(|b| b.kind != RefusalKind::BootTimeout) {
         changes.memory.refused.remove(market);
     }
+    if let Some(group) = pass.group(group) {
+        changes.memory.refused_areas.retain(|area, _| !area.covers(market, &group.supplier));
+    }
+}
+
+/// A supplier said no to a launch that it was first asked for at `asked_at`: what the refusal concerns is left alone.
+fn refused(
+    pass: &Pass<'_>,
+    changes: &mut Changes<'_>,
+    group: &NodeGroupId,
+    market: &Market,
+    no: &Refusal,
+    asked_at: Timestamp,
+) {
+    let area = pass.group(group).and_then(|group| RefusedArea::of(no.scope, market, &group.supplier));
+    let before = match &area {
+        Some(area) => changes.memory.refused_areas.get(area),
+        None => changes.memory.refused.get(market),
+    };
+    // What was asked before it last said no tells nothing new: one large order is asked in several calls.
+    if before.is_some_and(|before| before.since > asked_at) {
+        return;
+    }
+    let backoff = Backoff::after(before.map(AsRef::as_ref), no.kind, no.message.clone(), no.retry_after, pass.now);
+    match area {
+        Some(area) => changes.memory.refused_areas.insert(area, Arc::new(backoff)),
+        None => changes.memory.refused.insert(market.clone(), Arc::new(backoff)),
+    };
 }
 
 /// A machine that was made.
@@ -156,8 +183,8 @@ fn listed<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, made: &Arc<Instance>) 
         // The answer to the launch was lost; the inventory tells it.
         State::Launching { purchase, .. } if purchase.key == made.key => {
             let state = booting(purchase, made);
-            let id = record.id;
-            sold(changes, &made.market);
+            let (id, group) = (record.id, record.group.clone());
+            sold(pass, changes, &group, &made.market);
             changes.set_state(pass, id, state);
         }
         State::Cancelled { purchase, .. } if purchase.key == made.key => {
@@ -331,7 +358,7 @@ pub(super) fn deadlines<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
             // Left alone like a market without stock: the same dead machines would be bought again forever.
             let before = changes.memory.refused.get(&purchase.market).map(AsRef::as_ref);
             if before.is_none_or(|b| b.since <= start) {
-                let backoff = Backoff::after(before, RefusalKind::BootTimeout, message.clone(), pass.now);
+                let backoff = Backoff::after(before, RefusalKind::BootTimeout, message.clone(), None, pass.now);
                 changes.memory.refused.insert(purchase.market.clone(), Arc::new(backoff));
             }
         }

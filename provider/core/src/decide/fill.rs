@@ -188,9 +188,11 @@ fn why_nothing(
     changes: &Changes<'_>,
     group: &Group,
 ) -> (RefusalKind, String) {
-    let refused = group.offers.iter().find_map(|offer| changes.memory.refused.get(&offer.market).map(|b| (offer, b)));
-    if let Some((offer, backoff)) = refused {
-        return (backoff.kind, format!("{}: {}", offer.market, backoff.message));
+    let refused = group.offers.iter().find_map(|offer| Some((offer, changes.memory.refusal(&offer.market, &group.supplier)?)));
+    match refused {
+        Some((_, (backoff, Some(area)))) => return (backoff.kind, format!("{area}: {}", backoff.message)),
+        Some((offer, (backoff, None))) => return (backoff.kind, format!("{}: {}", offer.market, backoff.message)),
+        None => {}
     }
     let binds = barred.iter().map(|(_, _, why)| why).find(|why| matches!(why, Barred::Bound(_)));
     let kind = match binds.or_else(|| barred.first().map(|(_, _, why)| why)) {

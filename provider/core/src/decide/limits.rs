@@ -125,7 +125,7 @@ fn next_moments(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<jiff::Timestamp> 
         let quote = offer.quote(pass.wall).ok()?;
         quote.lapses_at()
     });
-    let backoffs = changes.memory.refused.values().map(|b| b.until);
+    let backoffs = changes.memory.refused.values().chain(changes.memory.refused_areas.values()).map(|b| b.until);
     let coming = changes.indexed().filter(|(_, entry)| entry.phase.is_coming());
     let credits = coming.map(|(record, _)| after(record.ordered_at, UNCREDITED_AT_MOST));
     let stale = pass

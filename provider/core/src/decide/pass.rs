@@ -228,5 +228,6 @@ impl<'a> Changes<'a> {
         // A market that has been quiet for longer than its longest wait starts afresh at the next refusal.
         let now = pass.now;
         self.memory.refused.retain(|_, b| after(b.until, LONGEST_BACKOFF) > now);
+        self.memory.refused_areas.retain(|_, b| after(b.until, LONGEST_BACKOFF) > now);
     }
 }

@@ -17,6 +17,7 @@ mod oracle;
 mod orders;
 mod quotas;
 mod reclaimed;
+mod scopes;
 mod spot;
 mod supply;
 mod tell;

@@ -9,13 +9,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{
-    Cloud, ClusterName, IdError, Incarnation, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, ZoneId, ZoneName,
+    Cloud, ClusterName, IdError, Incarnation, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, Region, SupplierName,
+    ZoneId, ZoneName,
 };
-use crate::market::offer::Market;
+use crate::market::offer::{CapacityType, Market, Place};
 use crate::market::price::Quote;
 
 /// The parts of a launch key: cluster, group, incarnation of the journal, ordinal (the record's
@@ -124,10 +125,13 @@ pub enum LaunchOutcome {
     Launched(Instance),
     /// The supplier says no: nothing was made, and nothing will be under this key.
     Refused(Refusal),
-    /// Nobody knows (a time-out, a server error): try again with the same key.
+    /// Nobody knows (a time-out, a server error), or it is not decided yet: try again with the same key.
     Unclear {
         /// What the supplier or the transport said.
         message: String,
+        /// How long the supplier asks to be left alone with this launch; `None` where it does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_after: Option<SignedDuration>,
     },
 }
 
@@ -136,8 +140,106 @@ pub enum LaunchOutcome {
 pub struct Refusal {
     /// Why, as a class.
     pub kind: RefusalKind,
+    /// What it concerns, and is left alone.
+    #[serde(default, skip_serializing_if = "RefusalScope::is_market")]
+    pub scope: RefusalScope,
     /// The supplier's own words.
     pub message: String,
+    /// How long the supplier asks to be left alone; `None` where it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<SignedDuration>,
+}
+
+impl Refusal {
+    /// A refusal that concerns the market which was asked.
+    pub fn of_market(kind: RefusalKind, message: impl Into<String>) -> Self {
+        Self { kind, scope: RefusalScope::Market, message: message.into(), retry_after: None }
+    }
+}
+
+/// What a refusal concerns. The supplier says no wider than it knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RefusalScope {
+    /// The market that was asked: the instance type in that zone, bought that way.
+    #[default]
+    Market,
+    /// The instance type in that zone, however it is bought.
+    TypeInZone,
+    /// The zone.
+    Zone,
+    /// Everything in the region that is bought that way.
+    CapacityTypeInRegion,
+    /// The region.
+    Region,
+    /// Everything that this supplier makes.
+    Account,
+}
+
+impl RefusalScope {
+    /// Whether it concerns the market alone.
+    pub fn is_market(&self) -> bool {
+        *self == Self::Market
+    }
+}
+
+/// Where nothing is bought for a while, because a supplier refused a launch for all of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RefusedArea {
+    /// An instance type in a zone.
+    TypeInZone(Place),
+    /// A zone.
+    Zone(Cloud, Region, ZoneId),
+    /// What is bought so in a region.
+    CapacityTypeInRegion(Cloud, Region, CapacityType),
+    /// A region.
+    Region(Cloud, Region),
+    /// All of a supplier.
+    Account(SupplierName),
+}
+
+impl RefusedArea {
+    /// What a refusal of a launch in that market closes; `None` where that is the market alone.
+    pub fn of(scope: RefusalScope, market: &Market, supplier: &SupplierName) -> Option<Self> {
+        let Place { cloud, region, zone, .. } = &market.place;
+        Some(match scope {
+            RefusalScope::Market => return None,
+            RefusalScope::TypeInZone => Self::TypeInZone(market.place.clone()),
+            RefusalScope::Zone => Self::Zone(cloud.clone(), region.clone(), zone.clone()),
+            RefusalScope::CapacityTypeInRegion => {
+                Self::CapacityTypeInRegion(cloud.clone(), region.clone(), market.capacity_type)
+            }
+            RefusalScope::Region => Self::Region(cloud.clone(), region.clone()),
+            RefusalScope::Account => Self::Account(supplier.clone()),
+        })
+    }
+
+    /// Whether a market of that supplier is in it.
+    pub fn covers(&self, market: &Market, supplier: &SupplierName) -> bool {
+        let place = &market.place;
+        match self {
+            Self::TypeInZone(of) => of == place,
+            Self::Zone(cloud, region, zone) => (cloud, region, zone) == (&place.cloud, &place.region, &place.zone),
+            Self::CapacityTypeInRegion(cloud, region, bought) => {
+                (cloud, region, *bought) == (&place.cloud, &place.region, market.capacity_type)
+            }
+            Self::Region(cloud, region) => (cloud, region) == (&place.cloud, &place.region),
+            Self::Account(of) => of == supplier,
+        }
+    }
+}
+
+impl fmt::Display for RefusedArea {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TypeInZone(place) => write!(f, "{place}"),
+            Self::Zone(cloud, region, zone) => write!(f, "zone {cloud}/{region}/{zone}"),
+            Self::CapacityTypeInRegion(cloud, region, bought) => write!(f, "all {bought} capacity of region {cloud}/{region}"),
+            Self::Region(cloud, region) => write!(f, "region {cloud}/{region}"),
+            Self::Account(supplier) => write!(f, "all of supplier {supplier}"),
+        }
+    }
 }
 
 /// Why a supplier says no. The fixed set of codes that the autoscaler makes metric labels of.
@@ -176,6 +278,11 @@ impl fmt::Display for RefusalKind {
 }
 
 impl LaunchOutcome {
+    /// Nobody knows, and nobody says when to ask again.
+    pub fn unclear(message: impl Into<String>) -> Self {
+        Self::Unclear { message: message.into(), retry_after: None }
+    }
+
     /// The same, with no launch later than `now`.
     #[must_use]
     pub fn happened_by(self, now: Timestamp) -> Self {

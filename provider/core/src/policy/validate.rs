@@ -182,9 +182,17 @@ struct Common {
     zone: Zone,
 }
 
+/// Most pools: each makes a group of every type and zone that it may use, and an autoscaler is built for some hundred groups.
+pub const MOST_POOLS: usize = 500;
+
 fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool], common: &Common) -> Option<Vec<Pool>> {
     if raw.is_empty() {
         faults.add(path, "is empty: describe at least one pool");
+    }
+    if raw.len() > MOST_POOLS {
+        faults
+            .add(path, format!("has {} pools, more than {MOST_POOLS}: let one pool allow several models and zones", raw.len()));
+        return None;
     }
     let mut first = BTreeMap::new();
     let mut read = Vec::with_capacity(raw.len());

@@ -9,11 +9,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::base::ids::{Cloud, Incarnation, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId};
+use crate::base::ids::{
+    Cloud, Incarnation, NodeGroupId, OrderId, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName,
+};
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
 use crate::facts::images::PoolImages;
-use crate::facts::supply::RefusalKind;
+use crate::facts::supply::{RefusalKind, RefusedArea};
 use crate::market::offer::{Market, Place};
 use crate::policy::rules::stabilization::Released;
 use crate::policy::rules::warm_floor::FloorMemory;
@@ -34,6 +36,9 @@ pub struct Memory {
     /// Markets that said no.
     #[serde(with = "crate::base::pairs")]
     pub refused: BTreeMap<Market, Arc<Backoff>>,
+    /// Where a supplier said no for more than a market.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "crate::base::pairs")]
+    pub refused_areas: BTreeMap<RefusedArea, Arc<Backoff>>,
     /// What is remembered of spot markets.
     #[serde(with = "crate::base::pairs")]
     pub spot: BTreeMap<Place, Arc<SpotHistory>>,
@@ -99,11 +104,14 @@ pub const FIRST_BACKOFF: SignedDuration = SignedDuration::from_mins(3);
 /// Longest wait: above it, a market that came back is missed for longer than a boot is worth.
 pub const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);
 
+/// Longest wait that a supplier may ask for: a day, after which a mistake in its answer is tried out again.
+pub const LONGEST_ASKED_FOR: SignedDuration = SignedDuration::from_hours(24);
+
 /// How long caution lasts after a journal was lost: long enough for a person to see the alarm, and
 /// for probes, watches and inventories to tell anew what is in use.
 pub const CAUTION: SignedDuration = SignedDuration::from_mins(10);
 
-/// A market that said no, and how long it is left alone. Once `until` has passed, one launch at a time may try it; a success
+/// What said no, a market or all of an area, and how long it is left alone. Once `until` has passed, one launch at a time may try it; a success
 /// forgets it, another refusal doubles the wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
@@ -133,16 +141,32 @@ pub struct GroupMemory {
 }
 
 impl Backoff {
-    /// Another refusal on top of `before`: twice the wait, up to the longest.
-    pub fn after(before: Option<&Self>, kind: RefusalKind, message: String, now: Timestamp) -> Self {
+    /// Another refusal on top of `before`: twice the wait, up to the longest, and no shorter than `asked_for`.
+    pub fn after(
+        before: Option<&Self>,
+        kind: RefusalKind,
+        message: String,
+        asked_for: Option<SignedDuration>,
+        now: Timestamp,
+    ) -> Self {
         let refusals = before.map_or(0, |b| b.refusals) + 1;
         let doublings = (refusals - 1).min(8);
         let wait = SignedDuration::from_secs(FIRST_BACKOFF.as_secs() << doublings).min(LONGEST_BACKOFF);
+        let wait = asked_for.map_or(wait, |asked_for| wait.max(asked_for.min(LONGEST_ASKED_FOR)));
         Self { kind, message, since: now, until: now.saturating_add(wait).unwrap_or(Timestamp::MAX), refusals }
     }
 }
 
 impl Memory {
+    /// The refusal that keeps a market of that supplier closed longest: its own, or one of an area that it is in; with that area.
+    pub fn refusal<'a>(&'a self, market: &Market, supplier: &SupplierName) -> Option<(&'a Backoff, Option<&'a RefusedArea>)> {
+        let own = self.refused.get(market).map(|backoff| (backoff.as_ref(), None));
+        let areas = self.refused_areas.iter().filter(|(area, _)| area.covers(market, supplier));
+        own.into_iter()
+            .chain(areas.map(|(area, backoff)| (backoff.as_ref(), Some(area))))
+            .max_by_key(|(backoff, _)| backoff.until)
+    }
+
     /// Whether the autoscaler is to count a record's machine as one of its group. One that we end of our own accord, without its taint, is
     /// Ready until it is gone: counted, it would stand for the next node that is asked for, which would be bought twice.
     pub fn shows(&self, record: &Record) -> bool {

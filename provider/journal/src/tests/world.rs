@@ -298,7 +298,7 @@ impl World {
                 let instance = self.machine(request);
                 LaunchOutcome::Launched(instance)
             } else {
-                LaunchOutcome::Refused(Refusal { kind: RefusalKind::OutOfCapacity, message: "no stock".into() })
+                LaunchOutcome::Refused(Refusal::of_market(RefusalKind::OutOfCapacity, "no stock"))
             };
             self.snapshot.outcomes.insert(request.key.clone(), outcome);
         }

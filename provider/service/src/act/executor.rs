@@ -228,10 +228,10 @@ impl Executor {
             let outcomes = outcomes.into_iter().map(|(key, outcome)| (key, outcome.happened_by(now)));
             let mut answered: BTreeMap<LaunchKey, LaunchOutcome> = outcomes.collect();
             for key in keys {
-                let outcome = answered.remove(&key).unwrap_or_else(|| LaunchOutcome::Unclear {
-                    message: "the supplier's answer does not mention this launch".to_owned(),
-                });
-                if let LaunchOutcome::Unclear { message } = &outcome {
+                let outcome = answered
+                    .remove(&key)
+                    .unwrap_or_else(|| LaunchOutcome::unclear("the supplier's answer does not mention this launch"));
+                if let LaunchOutcome::Unclear { message, .. } = &outcome {
                     tracing::warn!(%key, message, "launch outcome unknown; retrying with the same key");
                 }
                 under_way.outcomes.insert(key, outcome);

@@ -204,7 +204,7 @@ impl Desk {
     }
 
     fn launch(&mut self, request: &LaunchRequest) -> LaunchOutcome {
-        let refused = |kind, message: &str| LaunchOutcome::Refused(Refusal { kind, message: message.to_owned() });
+        let refused = |kind, message: &str| LaunchOutcome::Refused(Refusal::of_market(kind, message));
         let Some((zone, shape)) = sold::indices(&request.market.place) else {
             return refused(RefusalKind::Config, "not sold here");
         };

@@ -130,7 +130,7 @@ impl World {
                 // Carried out, and nobody hears of it; a refusal is lost as well.
                 let _lost = self.make(cluster, request);
             }
-            return LaunchOutcome::Unclear { message: "simulated API error: the answer to the launch was lost".into() };
+            return LaunchOutcome::unclear("simulated API error: the answer to the launch was lost");
         }
         match self.make(cluster, request) {
             Ok(instance) => LaunchOutcome::Launched(instance.as_ref().clone()),
@@ -144,7 +144,7 @@ impl World {
         if let Some(instance) = self.machines.by_key(key) {
             return Ok(Arc::clone(instance));
         }
-        let config = |message| Refusal { kind: RefusalKind::Config, message };
+        let config = |message: String| Refusal::of_market(RefusalKind::Config, message);
         if self.machines.has_ended(key) {
             return Err(config(format!("launch key {key} was used by an instance that ended")));
         }
@@ -156,7 +156,7 @@ impl World {
         if let Some(why) = self.no_stock(market, rule) {
             let message =
                 format!("no {} capacity for {} in {zone_name}: {why}", market.capacity_type, market.place.instance_type);
-            return Err(Refusal { kind: RefusalKind::OutOfCapacity, message });
+            return Err(Refusal::of_market(RefusalKind::OutOfCapacity, message));
         }
         let (provider_id, node_name) = self.machines.name(self.seed, request).map_err(|error| config(error.to_string()))?;
         let row = StoredInstance {

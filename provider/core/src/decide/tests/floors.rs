@@ -179,7 +179,7 @@ fn what_is_asked_of_one_group_moves_nothing_between_the_others() {
     // Of each zone's spot one node is tried; what more a zone could have is on demand.
     for zone in ["zone-a", "zone-b"] {
         let spot = Market { place: place(zone), capacity_type: CapacityType::Spot };
-        let refused = Backoff::after(None, RefusalKind::OutOfCapacity, "no stock".into(), world.now);
+        let refused = Backoff::after(None, RefusalKind::OutOfCapacity, "no stock".into(), None, world.now);
         world.memory.refused.insert(spot, Arc::new(refused));
     }
     world.advance(minutes(6));

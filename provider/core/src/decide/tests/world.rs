@@ -22,7 +22,9 @@ use crate::decide::orders::{self, DeleteRefused, NodeRef, OrderRefused};
 use crate::decide::{decide, is_fresh};
 use crate::facts::reading::seen::Seen;
 use crate::facts::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Snapshot, Stuck};
-use crate::facts::supply::{Instance, InstanceState, LaunchOutcome, MarketFacts, Observation, Refusal, RefusalKind};
+use crate::facts::supply::{
+    Instance, InstanceState, LaunchOutcome, MarketFacts, Observation, Refusal, RefusalKind, RefusalScope,
+};
 use crate::limits::usage::Usage;
 use crate::market::offer::{Arch, CapacityType, InstanceSpec, Market, Place};
 use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
@@ -81,7 +83,7 @@ pub(super) fn place(zone: &str) -> Place {
     }
 }
 
-fn supplier() -> SupplierName {
+pub(super) fn supplier() -> SupplierName {
     SupplierName::new("test").unwrap()
 }
 
@@ -316,6 +318,14 @@ impl World {
             .collect()
     }
 
+    pub(super) fn launched_in(plan: &Plan<Checked>) -> Vec<Market> {
+        let launch = |action: &Action| match action {
+            Action::Launch { request, .. } => Some(request.market.clone()),
+            _ => None,
+        };
+        plan.actions.iter().filter_map(launch).collect()
+    }
+
     pub(super) fn launched_keys(plan: &Plan<Checked>) -> Vec<LaunchKey> {
         plan.actions
             .iter()
@@ -357,22 +367,27 @@ impl World {
             let outcome = if yes(n) {
                 LaunchOutcome::Launched(self.make(&key, &market))
             } else {
-                LaunchOutcome::Refused(Refusal { kind: RefusalKind::OutOfCapacity, message: "no stock".into() })
+                LaunchOutcome::Refused(Refusal::of_market(RefusalKind::OutOfCapacity, "no stock"))
             };
             self.outcomes.insert(key, outcome);
         }
     }
 
     pub(super) fn refuse_all(&mut self, kind: RefusalKind) {
+        self.refuse_scope(kind, RefusalScope::Market, None);
+    }
+
+    /// Refuses the launches asked, for all of that.
+    pub(super) fn refuse_scope(&mut self, kind: RefusalKind, scope: RefusalScope, retry_after: Option<SignedDuration>) {
         self.launching.clear();
         for (key, _) in std::mem::take(&mut self.asked) {
-            self.outcomes.insert(key, LaunchOutcome::Refused(Refusal { kind, message: "no".into() }));
+            self.outcomes.insert(key, LaunchOutcome::Refused(Refusal { kind, scope, message: "no".into(), retry_after }));
         }
     }
 
     pub(super) fn unclear(&mut self) {
         for (key, _) in std::mem::take(&mut self.asked) {
-            self.outcomes.insert(key, LaunchOutcome::Unclear { message: "time-out".into() });
+            self.outcomes.insert(key, LaunchOutcome::unclear("time-out"));
         }
     }
 
@@ -387,7 +402,7 @@ impl World {
     pub(super) fn make_unclear(&mut self) {
         for (key, market) in std::mem::take(&mut self.asked) {
             self.make(&key, &market);
-            self.outcomes.insert(key, LaunchOutcome::Unclear { message: "time-out".into() });
+            self.outcomes.insert(key, LaunchOutcome::unclear("time-out"));
         }
     }
 

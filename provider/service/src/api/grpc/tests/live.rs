@@ -55,7 +55,7 @@ impl Told {
 
     fn make(&self, now: Timestamp, request: LaunchRequest) -> LaunchOutcome {
         if self.sold_out.load(Ordering::Relaxed) {
-            return LaunchOutcome::Refused(Refusal { kind: RefusalKind::OutOfCapacity, message: "none left".to_owned() });
+            return LaunchOutcome::Refused(Refusal::of_market(RefusalKind::OutOfCapacity, "none left"));
         }
         let id = ProviderId::new(format!("told:///{}", request.key)).unwrap();
         let node_name = NodeName::new(format!("n-{}", self.machines().len())).unwrap();
