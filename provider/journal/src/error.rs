@@ -205,6 +205,9 @@ impl JournalError {
     /// The same of a file that is a backup: what cures a journal does not cure it.
     pub(super) fn of_backup(self) -> Self {
         let (path, why, source) = match self {
+            Self::Missing { path } if path.exists() => {
+                (path, "holds no journal; give the file that `stoker backup` wrote", None)
+            }
             Self::Missing { path } => (path, "is not there; give the file that `stoker backup` wrote", None),
             Self::NotAFile { path, .. } => {
                 (path, "is a pipe, a device or a directory; give the file that `stoker backup` wrote", None)

@@ -267,6 +267,10 @@ impl Journal {
         while let Err(error) = self.try_decide(entry).await {
             self.make_room(error).await?;
         }
+        // Before the machine is asked for: a journal that ends before this decision is not the one that knows of it.
+        if entry.actions.iter().any(|action| matches!(action, Action::Launch { .. })) {
+            leave_marker(&self.dir, &self.space, &self.incarnation, entry.id).await?;
+        }
         Ok(())
     }
 

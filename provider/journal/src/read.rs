@@ -24,7 +24,7 @@ use super::error::{JournalError, StoreError, While as _};
 use super::readings::Readings;
 use super::row::{CallRow, DecisionRow};
 use super::state::Facts;
-use super::store::{Connection, Store};
+use super::store::{Connection, JOURNAL, Store};
 use super::write::number;
 use super::{chain, index, row, used};
 
@@ -100,10 +100,13 @@ impl Reader {
     /// Looks the whole file through, however large it is, and each row that has a checksum.
     pub(super) async fn check(&self) -> Result<(), JournalError> {
         self.store.check().await?;
+        self.store.check_schema(&JOURNAL).await?;
         let rows = async {
             let mut db = self.store.read().await?;
             check_contents(&mut db).await?;
             chain::check(&mut db).await?;
+            // Without a gap: this is what a restart goes on from.
+            Chain::<Memory>::newest(&mut db).await?;
             row::check(&mut db).await
         };
         rows.await.map_err(|error| self.failed(error))

@@ -130,6 +130,26 @@ impl Store {
         check(&mut db, &self.path).await
     }
 
+    /// Whether the tables are those that this release makes, with nothing beside them that would do more.
+    pub(super) async fn check_schema(&self, kind: &'static Kind) -> Result<(), JournalError> {
+        let opening = |source| JournalError::opening(&self.path, source);
+        let mut fresh = SqliteConnectOptions::new().in_memory(true).connect().await.map_err(opening)?;
+        kind.migrations.run(&mut fresh).await.map_err(|source| JournalError::Migrate {
+            path: self.path.clone(),
+            ours: kind.newest_schema(),
+            source: Box::new(source),
+        })?;
+        let of = "SELECT type || ' ' || name || ': ' || COALESCE(sql, '') FROM sqlite_master ORDER BY 1";
+        let ours: Vec<String> = sqlx::query_scalar(of).fetch_all(&mut fresh).await.map_err(opening)?;
+        let mut db = self.readers.acquire().await.map_err(opening)?;
+        let found: Vec<String> = sqlx::query_scalar(of).fetch_all(&mut *db).await.map_err(opening)?;
+        let strange = found.iter().find(|one| !ours.contains(one)).or_else(|| ours.iter().find(|one| !found.contains(one)));
+        let Some(strange) = strange else { return Ok(()) };
+        let what = strange.split(':').next().unwrap_or(strange);
+        let source = StoreError::Damaged { what: format!("{what} is not as this release makes it") };
+        Err(JournalError::Corrupt { path: self.path.clone(), source })
+    }
+
     /// Whether the file is too large to be looked through at each start.
     pub(super) fn is_large(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|found| found.len() > CHECKED_UP_TO)

@@ -99,6 +99,9 @@ async fn a_backup_of_which_any_row_was_changed_is_not_restored() {
         ("UPDATE step SET body = REPLACE(body, '\"as_of\":', '\"as_of\": ') WHERE stream = 'snapshot'", "step "),
         ("UPDATE decision SET notes = REPLACE(notes, '[', '[ ')", "decision d"),
         ("UPDATE accepted SET body = REPLACE(body, '\"delta\":', '\"delta\":1')", "accepted call "),
+        ("DELETE FROM step WHERE stream = 'memory' AND seq = (SELECT MAX(base) FROM step WHERE stream = 'memory')", "step "),
+        ("DROP TABLE touched", "index touched_decision "),
+        ("CREATE TRIGGER t AFTER INSERT ON decision BEGIN DELETE FROM launch; END", "trigger t "),
     ]
     .into_iter()
     .enumerate()

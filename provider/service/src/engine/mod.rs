@@ -196,6 +196,11 @@ impl Engine {
         let id = self.next_decision;
         let span = tracing::info_span!("pass", decision = %id);
         let result = tracing::Instrument::instrument(self.try_pass(id), span).await;
+        // What cannot be kept of the time would not be kept of an order either.
+        let result = match result {
+            Ok(()) => self.count_use(times.now).await,
+            failed => failed,
+        };
         if let Err(why) = result {
             self.parts.listener.failed(&why);
             let ready = Err(NotReady::Journal(why.to_string()));
@@ -203,8 +208,6 @@ impl Engine {
             let view =
                 self.publisher.view(times, ready, self.limits.clone(), self.accounts.clone(), &self.catalogue, &self.memory);
             self.handle.view.store(Arc::new(view));
-        } else {
-            self.count_use(times.now).await;
         }
         self.tell_of_journal(times.now);
         self.prune(times.now).await;
@@ -226,17 +229,19 @@ impl Engine {
     }
 
     /// Writes down the time and counts what is held, now and then. What is not counted stays unknown; nothing else depends on it.
-    async fn count_use(&mut self, now: Timestamp) {
+    ///
+    /// # Errors
+    /// Where the time cannot be written; the next pass tries again.
+    async fn count_use(&mut self, now: Timestamp) -> Result<(), JournalError> {
         if self.counted_at.is_some_and(|at| now.duration_since(at) < COUNT_EVERY) {
-            return;
+            return Ok(());
         }
+        self.parts.journal.keep_time(&self.parts.clock.mark()).await?;
         self.counted_at = Some(now);
-        if let Err(error) = self.parts.journal.keep_time(&self.parts.clock.mark()).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "writing down the time failed; retrying")
-        }
         if let Err(error) = self.parts.journal.count_use(now, &self.memory).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "counting idle allocated GPUs failed; retrying")
         }
+        Ok(())
     }
 
     /// Forgets decisions that are past their time, a little at a time.

@@ -66,9 +66,8 @@ struct Tried {
 impl Tls {
     /// Loads the files, which must be good at start.
     pub fn load(files: TlsFiles) -> Result<Arc<Self>, TlsFaults> {
-        let contents = files.read();
-        let fingerprint = contents.fingerprint();
-        let loaded = files.parse(contents)?;
+        let fingerprint = files.read().fingerprint();
+        let loaded = files.load()?;
         let tls = Self {
             files,
             current: ArcSwap::from_pointee(loaded),
@@ -194,14 +193,17 @@ impl Tls {
         let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
         if tried.fingerprint != fingerprint {
             tried.fingerprint = fingerprint;
-            tried.refused = match self.files.parse(contents) {
-                Ok(loaded) => {
+            tried.refused = match self.files.parse(contents, &self.current.load().denied) {
+                Ok((loaded, of_list)) => {
                     let until = loaded.not_after().map(|t| t.to_string());
                     tracing::info!(cert = %self.files.cert.display(), until, "certificates reloaded; new connections get them");
                     self.current.store(Arc::new(loaded));
                     // What is known of them changed, also where both are good: when they expire.
                     self.status.send_modify(|_| ());
-                    None
+                    (!of_list.0.is_empty()).then(|| {
+                        tracing::error!(faults = %of_list, "the deny list has errors; its other lines and those of before count");
+                        format!("the deny list has errors, its other lines and those of before count: {of_list}")
+                    })
                 }
                 Err(faults) => {
                     tracing::error!(%faults, "new certificates rejected; the last good ones stay in use");

@@ -38,6 +38,28 @@ async fn renewed_files_are_served_and_broken_ones_are_not() {
     timeout(LONG, watching).await.expect("the watch ends").unwrap();
 }
 
+#[tokio::test]
+async fn a_bad_deny_list_holds_no_certificate_back_and_forgets_nobody() {
+    let (dir, renewed) = (set("cluster-autoscaler"), set("cluster-autoscaler"));
+    let list = dir.path().join("denied.txt");
+    std::fs::write(&list, "0a\n").unwrap();
+    let tls = Tls::load(TlsFiles { denied_serials: Some(list.clone()), ..files(dir.path(), true) }).unwrap();
+    for name in ["ca.crt", "server.crt", "server.key"] {
+        std::fs::copy(renewed.path().join(name), dir.path().join(name)).unwrap();
+    }
+    for (text, denied) in [(Some("oops!\n0b\n"), "{\"a\", \"b\"}"), (None, "{\"a\", \"b\"}"), (Some("0b\n"), "{\"b\"}")] {
+        match text {
+            Some(text) => std::fs::write(&list, text).unwrap(),
+            None => std::fs::remove_file(&list).unwrap(),
+        }
+        tls.reload();
+        assert!(tls.config_is_of(&renewed), "{text:?}");
+        assert_eq!(format!("{:?}", tls.loaded().denied), format!("Denied({denied})"), "{text:?}");
+        let told = tls.status().borrow().clone();
+        assert_eq!(told.is_some(), text != Some("0b\n"), "{told:?}");
+    }
+}
+
 impl Tls {
     /// Whether the chain in use is the one of that set.
     fn config_is_of(&self, set: &TempDir) -> bool {

@@ -20,11 +20,12 @@ const LONGEST: usize = 128;
 
 /// Serial numbers in lower-case hexadecimal digits without zeros in front.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Denied(BTreeSet<String>);
+pub(in crate::listener) struct Denied(BTreeSet<String>);
 
 impl Denied {
-    /// Reads a file: one serial number a line, with or without colons; `#` begins a comment.
-    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, TlsFault> {
+    /// Reads a file: one serial number a line, with or without colons; `#` begins a comment. A line that is none is a fault, and the
+    /// others count.
+    pub(super) fn parse(path: &Path, bytes: &[u8], faults: &mut Vec<TlsFault>) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let mut serials = BTreeSet::new();
         for (at, line) in text.lines().enumerate() {
@@ -34,11 +35,18 @@ impl Denied {
             }
             let digits: String = written.chars().filter(|c| *c != ':').collect();
             if !digits.bytes().all(|b| b.is_ascii_hexdigit()) || !(1..=LONGEST).contains(&digits.len()) {
-                return Err(TlsFault::NoSerial { path: path.to_owned(), line: at + 1 });
+                faults.push(TlsFault::NoSerial { path: path.to_owned(), line: at + 1 });
+                continue;
             }
             serials.insert(digits.trim_start_matches('0').to_ascii_lowercase());
         }
-        Ok(Self(serials))
+        Self(serials)
+    }
+
+    /// Those of both.
+    pub(super) fn and(mut self, other: &Self) -> Self {
+        self.0.extend(other.0.iter().cloned());
+        self
     }
 
     /// Whether the certificate is on the list; so is one that cannot be read where there is a list.
@@ -49,14 +57,14 @@ impl Denied {
     }
 }
 
-/// Verifies clients as another verifier does, unless they are denied.
+/// Verifies clients as another verifier does, but for those that are denied.
 #[derive(Debug)]
-pub(super) struct Unless {
+pub(super) struct DenyingVerifier {
     pub(super) denied: Denied,
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
 }
 
-impl ClientCertVerifier for Unless {
+impl ClientCertVerifier for DenyingVerifier {
     fn verify_client_cert(
         &self,
         own: &CertificateDer<'_>,
@@ -106,22 +114,25 @@ impl ClientCertVerifier for Unless {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Denied, TlsFault> {
-        Denied::parse(Path::new("denied.txt"), text.as_bytes())
+    fn parse(text: &str) -> (Denied, Vec<String>) {
+        let mut faults = Vec::new();
+        let denied = Denied::parse(Path::new("denied.txt"), text.as_bytes(), &mut faults);
+        (denied, faults.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn a_serial_is_hexadecimal_however_it_is_written() {
-        let denied = parse("# stolen in May\n0A:1B:00\n\n  7f  # a laptop\nFF\n").unwrap();
-        assert_eq!(denied.0, ["a1b00", "7f", "ff"].map(str::to_owned).into());
-        assert!(parse("").unwrap().0.is_empty());
+        let (denied, faults) = parse("# stolen in May\n0A:1B:00\n\n  7f  # a laptop\nFF\n");
+        assert_eq!((denied.0, faults), (["a1b00", "7f", "ff"].map(str::to_owned).into(), Vec::new()));
+        assert!(parse("").0.0.is_empty());
     }
 
     #[test]
-    fn a_line_that_is_no_serial_is_a_fault_with_its_number() {
+    fn a_line_that_is_no_serial_is_a_fault_with_its_number_and_the_others_count() {
         for bad in ["serial=0A", "0x0a", "12 34", ":", &"f".repeat(LONGEST + 1)] {
-            let fault = parse(&format!("0a\n{bad}\n")).unwrap_err().to_string();
-            assert!(fault.contains("denied.txt: line 2 is not the serial number"), "{fault}");
+            let (denied, faults) = parse(&format!("0a\n{bad}\n0b"));
+            assert_eq!(denied.0, ["a", "b"].map(str::to_owned).into());
+            assert!(faults.len() == 1 && faults[0].contains("denied.txt: line 2 is not the serial number"), "{faults:?}");
         }
     }
 }

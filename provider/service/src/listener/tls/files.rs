@@ -15,7 +15,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
-use super::denied::{Denied, Unless};
+use super::denied::{Denied, DenyingVerifier};
 use super::fault::{Found, TlsFault, TlsFaults};
 use crate::files;
 
@@ -44,6 +44,8 @@ pub struct Loaded {
     pub chain: Vec<CertificateDer<'static>>,
     /// The certificates of the chain, own first, with their time of validity.
     pub validity: Vec<Validity>,
+    /// Which certificates of clients are denied.
+    pub(in crate::listener) denied: Denied,
 }
 
 /// When one certificate counts.
@@ -114,7 +116,8 @@ impl TlsFiles {
     /// # Errors
     /// Every fault of every file, each with its cure. An expired certificate is no fault but a [warning](Loaded::warnings).
     pub fn load(&self) -> Result<Loaded, TlsFaults> {
-        self.parse(self.read())
+        let (loaded, of_list) = self.parse(self.read(), &Denied::default())?;
+        if of_list.0.is_empty() { Ok(loaded) } else { Err(of_list) }
     }
 
     pub(super) fn read(&self) -> Contents {
@@ -126,7 +129,9 @@ impl TlsFiles {
         }
     }
 
-    pub(super) fn parse(&self, contents: Contents) -> Result<Loaded, TlsFaults> {
+    /// Checks the files. Faults of the deny list come beside and hold no certificate back: what was denied before, `known`, stays so,
+    /// beside what else is on the list.
+    pub(super) fn parse(&self, contents: Contents, known: &Denied) -> Result<(Loaded, TlsFaults), TlsFaults> {
         let provider = Arc::new(ring::default_provider());
         let mut faults = Vec::new();
         let chain = contents.cert.map_err(unreadable(&self.cert)).and_then(|bytes| certificates(&self.cert, &bytes, true));
@@ -144,13 +149,17 @@ impl TlsFiles {
             },
             _ => None,
         };
+        let mut list_faults = Vec::new();
         let denied = match (&self.denied_serials, contents.denied_serials) {
             (Some(path), Some(bytes)) => {
-                let denied = bytes.map_err(unreadable(path)).and_then(|bytes| Denied::parse(path, &bytes));
-                denied.unwrap_or_else(|fault| {
-                    faults.push(fault);
-                    Denied::default()
-                })
+                let listed = match bytes.map_err(unreadable(path)) {
+                    Ok(bytes) => Denied::parse(path, &bytes, &mut list_faults),
+                    Err(fault) => {
+                        list_faults.push(fault);
+                        Denied::default()
+                    }
+                };
+                if list_faults.is_empty() { listed } else { listed.and(known) }
             }
             _ => Denied::default(),
         };
@@ -162,9 +171,9 @@ impl TlsFiles {
             (Some(certified), true) => {
                 let chain = certified.cert.clone();
                 let one = |fault| TlsFaults(vec![fault]);
-                let verifier = roots.map(|roots| self.verifier(&provider, roots, denied)).transpose().map_err(one)?;
+                let verifier = roots.map(|roots| self.verifier(&provider, roots, denied.clone())).transpose().map_err(one)?;
                 let config = self.config(provider, certified, verifier.clone()).map_err(one)?;
-                Ok(Loaded { config: Arc::new(config), verifier, chain, validity })
+                Ok((Loaded { config: Arc::new(config), verifier, chain, validity, denied }, TlsFaults(list_faults)))
             }
             _ => Err(TlsFaults(faults)),
         }
@@ -209,7 +218,7 @@ impl TlsFiles {
             path: self.client_ca.as_ref().unwrap_or(&self.cert).clone(),
             detail: error.to_string(),
         })?;
-        Ok(Arc::new(Unless { denied, verifier }))
+        Ok(Arc::new(DenyingVerifier { denied, verifier }))
     }
 
     fn config(
