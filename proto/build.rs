@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 const FOLDER: &str = "proto";
-const FILES: [&str; 3] = ["externalgrpc.proto", "expander.proto", "probe.proto"];
+const FILES: [&str; 4] = ["externalgrpc.proto", "expander.proto", "probe.proto", "supplier.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");

@@ -4,6 +4,7 @@
 //! * [`externalgrpc`]: the external cloud provider, `--cloud-provider=externalgrpc`;
 //! * [`expander`]: the gRPC expander, `--expander=grpc`;
 //! * [`probe`]: what a node's probe reads, and what it may be asked;
+//! * [`supplier`]: a plugin that makes machines in a cloud that Stoker does not know;
 //! * [`codec`]: how messages are read, with a bound on what they become;
 //! * [`limits`]: what no hardware has more of, whoever tells it;
 //! * [`FILE_DESCRIPTOR_SET`]: all of them, for gRPC reflection.
@@ -54,4 +55,10 @@ pub mod expander {
 pub mod probe {
     #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
     tonic::include_proto!("stoker.probe.v1");
+}
+
+/// Messages, client and server of `stoker.supplier.v1.Supplier`.
+pub mod supplier {
+    #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
+    tonic::include_proto!("stoker.supplier.v1");
 }

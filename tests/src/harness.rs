@@ -192,7 +192,7 @@ impl Service {
 
     /// Asks the supplier for a machine behind the service's back.
     pub async fn launch_aside(&self, request: LaunchRequest) -> LaunchOutcome {
-        let outcomes = self.running().simulated.launch(self.now(), vec![request]).await;
+        let outcomes = self.running().simulated.launch(self.now(), vec![request.into()]).await;
         outcomes.into_iter().next().expect("an outcome for the one request").1
     }
 

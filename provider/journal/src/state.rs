@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{
-    Cloud, Incarnation, LaunchKey, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId, SupplierName,
-    ZoneId, ZoneName,
+    Cloud, Incarnation, LaunchKey, NodeClassName, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId,
+    SupplierName, ZoneId, ZoneName,
 };
 use stoker_core::facts::images::{NodeImages, PoolImages};
 use stoker_core::facts::reading::seen::Seen;
@@ -262,5 +262,7 @@ delta! {
     parts {}
     whole {
         clouds: BTreeSet<Cloud>,
+        regions: Option<BTreeSet<(Cloud, Region)>>,
+        node_classes: Option<BTreeSet<NodeClassName>>,
     }
 }

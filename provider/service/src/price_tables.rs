@@ -13,6 +13,7 @@ use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::offer::Market;
 use stoker_core::market::price::{Entry, NoSignal, PriceBook};
+use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
 use stoker_core::policy::{Fault, Policy};
 use stoker_pricing::TableFaults;
 use stoker_sim::world::{World, WorldConfig};
@@ -82,7 +83,19 @@ impl PriceTables {
 
     /// What a policy makes of it.
     pub fn catalogue(&self, policy: Policy) -> Catalogue {
-        Catalogue::derive(&Arc::new(policy), &self.prices, &self.facts)
+        Catalogue::derive(&Arc::new(policy.clone()), &self.prices, &self.facts_for(&policy))
+    }
+
+    /// What is known of the suppliers of a policy. A plugin is not asked here: it is taken to make all that the policy would have it make.
+    fn facts_for(&self, policy: &Policy) -> BTreeMap<SupplierName, MarketFacts> {
+        let mut facts = self.facts.clone();
+        for SupplierRule { name, kind } in &policy.suppliers {
+            if let SupplierKind::Plugin { .. } = kind {
+                let clouds = self.prices.entries().map(|(market, _)| market.place.cloud.clone()).collect();
+                facts.insert(name.clone(), MarketFacts { clouds, ..MarketFacts::default() });
+            }
+        }
+        facts
     }
 
     /// Names in the catalogue's policy that yield no group.

@@ -54,13 +54,20 @@ pub struct Simulation {
 /// # Errors
 /// Says what is missing or wrong; then nothing runs.
 pub async fn start(options: Options, world: WorldOptions) -> Result<Simulation, StartError> {
-    let state = Box::pin(State::open(options)).await?;
+    start_beside(Box::pin(State::open(options)).await?, world, Vec::new()).await
+}
+
+/// The same on a state that was opened, beside other suppliers.
+///
+/// # Errors
+/// As [`start`].
+pub async fn start_beside(state: State, world: WorldOptions, others: Vec<Arc<dyn Supplier>>) -> Result<Simulation, StartError> {
     let (cluster, clock, book) = (state.cluster().clone(), state.options().clock.clone(), Arc::clone(&state.options().book));
     let simulated = Arc::new(match &world.file {
         Some(path) => Simulated::durable(cluster.clone(), world.config, &book, clock.clone(), path)?,
         None => Simulated::in_memory(cluster.clone(), world.config, &book, clock.clone())?,
     });
-    let suppliers = [Arc::clone(&simulated) as Arc<dyn Supplier>];
+    let suppliers: Vec<_> = std::iter::once(Arc::clone(&simulated) as Arc<dyn Supplier>).chain(others).collect();
     let mut running = Box::pin(stoker_service::serve::start(state, &suppliers)).await?;
     if let Some(client) = running.client.clone() {
         kubelets::spawn(&mut running, &client, cluster, Arc::clone(&simulated), clock);
@@ -69,6 +76,11 @@ pub async fn start(options: Options, world: WorldOptions) -> Result<Simulation, 
 }
 
 impl Simulation {
+    /// The service alone: its simulated supplier goes on with it.
+    pub fn into_running(self) -> Running {
+        self.running
+    }
+
     /// [`Running::run_until`].
     pub async fn run_until(self, until: impl Future<Output = ()>) -> bool {
         self.running.run_until(until).await

@@ -19,7 +19,7 @@ use stoker_journal::private;
 use stoker_sim::world::{StoredInstance, World, WorldConfig};
 
 use stoker_service::clock::Clock;
-use stoker_service::suppliers::{SIMULATED, Supplier, SupplierError};
+use stoker_service::suppliers::{Launch, SIMULATED, Supplier, SupplierError};
 use tokio::sync::watch;
 
 /// Why the simulated world could not be opened.
@@ -263,8 +263,9 @@ impl Supplier for Simulated {
         self.lock().world.max_in_flight().try_into().unwrap_or(usize::MAX)
     }
 
-    fn launch(&self, now: Timestamp, batch: Vec<LaunchRequest>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
+    fn launch(&self, now: Timestamp, batch: Vec<Launch>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
         async move {
+            let batch: Vec<LaunchRequest> = batch.into_iter().map(|launch| launch.request).collect();
             self.answer_time(now, "launch").await;
             let mut hosted = self.lock();
             let outcomes = hosted.world.launch(now, &self.cluster, &batch);
@@ -350,7 +351,7 @@ mod tests {
         let open = || Simulated::durable(cluster(), calm(), &book, clock.clone(), &path).unwrap();
         let first = open();
         let asked = request("test/g/1/1", &first, &book);
-        let made = first.launch(now, vec![asked.clone()]).await;
+        let made = first.launch(now, vec![asked.clone().into()]).await;
         assert!(matches!(made[0].1, LaunchOutcome::Launched(_)), "{made:?}");
         drop(first);
         File::options().append(true).open(&path).unwrap().write_all(b"{\"key\": \"te").unwrap();
@@ -359,7 +360,7 @@ mod tests {
         assert_eq!(rights & 0o777, 0o600, "it tells what is bought");
         assert_eq!(second.observe(now).await.unwrap().instances.len(), 1);
         // The same key makes nothing new.
-        assert_eq!(second.launch(now, vec![asked]).await, made);
+        assert_eq!(second.launch(now, vec![asked.into()]).await, made);
         assert_eq!(second.observe(now).await.unwrap().instances.len(), 1);
     }
 
@@ -376,7 +377,7 @@ mod tests {
         };
         let tomorrow = now + SignedDuration::from_hours(24);
         let ahead = at(tomorrow);
-        ahead.launch(tomorrow, vec![request("test/g/1/1", &ahead, &book)]).await;
+        ahead.launch(tomorrow, vec![request("test/g/1/1", &ahead, &book).into()]).await;
         drop(ahead);
         for _ in 0..2 {
             let again = at(now);

@@ -27,6 +27,7 @@ mod plan;
 mod policy;
 mod seen;
 mod serve;
+mod supplier;
 
 use std::process::ExitCode;
 
@@ -71,6 +72,7 @@ enum Command {
     Certs(certs::CertsArgs),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
+    Supplier(supplier::SupplierArgs),
     Clean(clean::CleanArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -84,7 +86,7 @@ impl Cli {
         // What a one-shot command has to say is its output; logs are for what goes wrong. In the demo's day things do go wrong, and its
         // table tells them.
         let quiet = match self.command {
-            Command::Serve(_) => None,
+            Command::Serve(_) | Command::Supplier(_) => None,
             Command::Demo(_) => Some("error"),
             _ => Some("warn"),
         };
@@ -115,6 +117,7 @@ impl Cli {
             Command::Certs(args) => certs::run(&args),
             Command::Backup(args) => backup::backup(&args).await,
             Command::Restore(args) => backup::restore(&args).await,
+            Command::Supplier(args) => Box::pin(supplier::run(args)).await,
             Command::Clean(args) => clean::run(&args).await,
             Command::Completions(args) => completions::run(&args),
         }

@@ -9,6 +9,8 @@ use jiff::SignedDuration;
 
 use super::args::{StateDirArg, duration};
 use super::exit::{CliError, Exit};
+use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
+use stoker_plugin::client::Plugin;
 use stoker_service::clock::Clock;
 use stoker_service::feeds::probes::ServiceAccount;
 use stoker_service::feeds::prometheus::Connection;
@@ -16,9 +18,9 @@ use stoker_service::kube::client::in_cluster;
 use stoker_service::listener::TlsFiles;
 use stoker_service::policy_file;
 use stoker_service::price_tables::{self, EXAMPLE};
-use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions};
-use stoker_service::suppliers::SIMULATED;
-use stoker_simulated::{StartError, WorldOptions, start};
+use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions, State};
+use stoker_service::suppliers::{SIMULATED, Supplier};
+use stoker_simulated::{StartError, WorldOptions, start_beside};
 
 /// The simulated machines, in the state directory.
 const WORLD_FILE: &str = "world.jsonl";
@@ -157,14 +159,29 @@ pub struct ServeArgs {
 
 /// Carries the command out: until the process is told to stop, or a part of the service ends by itself.
 pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
+    let simulated_in_cluster = args.simulated_in_cluster;
     let (options, world) = options(args)?;
     let (policy, state_dir, cluster) =
         (options.policy.name(), options.state_dir.display().to_string(), options.kube.to_string());
-    let running = start(options, world).await?;
+    let state = Box::pin(State::open(options)).await.map_err(StartError::from)?;
+    let plugins = plugins(&state)?;
+    let is_simulated = |one: &SupplierRule| one.kind == SupplierKind::Simulated;
+    let simulated = state.suppliers().is_empty() || state.suppliers().iter().any(is_simulated);
+    // Also where no cluster is watched: an autoscaler beside it would wait for the nodes all the same.
+    if simulated && in_cluster() && !simulated_in_cluster {
+        return Err(StartError::SimulatedInCluster.into());
+    }
+    let named = simulated.then_some(SIMULATED).into_iter().map(str::to_owned);
+    let suppliers = named.chain(plugins.iter().map(|plugin| plugin.name().to_string())).collect::<Vec<_>>().join(", ");
+    let running = if simulated {
+        Box::pin(start_beside(state, world, plugins)).await?.into_running()
+    } else {
+        Box::pin(stoker_service::serve::start(state, &plugins)).await.map_err(StartError::from)?
+    };
     tracing::info!(
         policy,
         state_dir,
-        supplier = SIMULATED,
+        suppliers,
         cluster,
         provider = %running.provider,
         expander = %running.expander,
@@ -174,6 +191,18 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
     );
     let sound = running.run_until(told_to_stop()).await;
     Ok(if sound { Exit::Done } else { Exit::Failed })
+}
+
+/// The plugins that the policy names.
+fn plugins(state: &State) -> Result<Vec<Arc<dyn Supplier>>, CliError> {
+    let mut plugins: Vec<Arc<dyn Supplier>> = Vec::new();
+    for SupplierRule { name, kind } in state.suppliers() {
+        if let SupplierKind::Plugin { endpoint } = kind {
+            let plugin = Plugin::new(name.clone(), state.cluster().clone(), endpoint);
+            plugins.push(Arc::new(plugin.map_err(|error| CliError::Usage(error.to_string()))?));
+        }
+    }
+    Ok(plugins)
 }
 
 fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
@@ -202,15 +231,11 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         allow_plaintext,
         kubeconfig,
         no_kubernetes,
-        simulated_in_cluster,
+        simulated_in_cluster: _,
         prometheus_url,
         prometheus_token_file,
         prometheus_ca,
     } = args;
-    // Also where no cluster is watched: an autoscaler beside it would wait for the nodes all the same.
-    if in_cluster() && !simulated_in_cluster {
-        return Err(StartError::SimulatedInCluster.into());
-    }
     let clock = Clock::system();
     let book = Arc::new(price_tables::prices(prices_dir.as_deref(), clock.now())?);
     let config = price_tables::world_config(world.as_deref(), &book, clock.now())?;

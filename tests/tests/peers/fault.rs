@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{LaunchKey, ProviderId, SupplierName};
-use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
-use stoker_service::suppliers::{Supplier, SupplierError};
+use stoker_core::facts::supply::{LaunchOutcome, MarketFacts, Observation};
+use stoker_service::suppliers::{Launch, Supplier, SupplierError};
 use stoker_simulated::supplier::Simulated;
 use stoker_tests::proxy::{Fault, SECOND, garbage};
 use tokio::io::AsyncWriteExt as _;
@@ -60,9 +60,9 @@ impl Supplier for Faulty {
         self.supplier.max_in_flight()
     }
 
-    fn launch(&self, now: Timestamp, batch: Vec<LaunchRequest>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
+    fn launch(&self, now: Timestamp, batch: Vec<Launch>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
         async move {
-            let unclear = |request: &LaunchRequest| (request.key.clone(), LaunchOutcome::unclear("it talks garbage"));
+            let unclear = |launch: &Launch| (launch.request.key.clone(), LaunchOutcome::unclear("it talks garbage"));
             let failed = batch.iter().map(unclear).collect();
             self.spoil(self.supplier.launch(now, batch)).await.unwrap_or(failed)
         }

@@ -134,6 +134,8 @@ id!(/// Which journal it is: eight random hexadecimal digits, new with each new 
     Incarnation, "journal incarnation");
 id!(/// A supplier of nodes, e.g. `simulated`.
     SupplierName, "supplier name");
+id!(/// What a supplier makes a machine with besides its type, such as an image with its network; its supplier knows it by this name.
+    NodeClassName, "node class");
 
 impl From<&ZoneId> for ZoneName {
     /// A zone that an account has no name for is called by its id.

@@ -18,7 +18,7 @@ use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
 use crate::catalogue::isolation::SHAPE_TAINT;
 use crate::catalogue::template::{self, label_value};
-use crate::facts::supply::MarketFacts;
+use crate::facts::supply::{CannotMake, MarketFacts};
 use crate::market::hazard::Prior;
 use crate::market::offer::{CapacityType, InstanceSpec, Market, Offer, Place};
 use crate::market::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind};
@@ -81,6 +81,28 @@ struct Sources<'a> {
     suppliers: &'a BTreeMap<SupplierName, MarketFacts>,
 }
 
+/// The supplier that makes a pool's nodes in a place: the one that the pool names, else the first of the policy's that can; where the policy
+/// names none, of those that there are.
+fn maker<'a>(
+    policy: &Policy,
+    pool: &Pool,
+    suppliers: &'a BTreeMap<SupplierName, MarketFacts>,
+    place: &Place,
+) -> Result<(&'a SupplierName, &'a MarketFacts), Exclusion> {
+    let listed = policy.suppliers.iter().map(|one| &one.name);
+    let any = suppliers.keys().filter(|_| policy.suppliers.is_empty());
+    let mut first = None;
+    for name in listed.chain(any).filter(|name| pool.supplier.as_ref().is_none_or(|wanted| wanted == *name)) {
+        let Some((name, facts)) = suppliers.get_key_value(name) else { continue };
+        match facts.can_make(place, pool.node_class.as_ref()) {
+            Ok(()) => return Ok((name, facts)),
+            Err(CannotMake::Cloud) => {}
+            Err(why) => first = first.or(Some(Exclusion::CannotMake { supplier: name.clone(), why })),
+        }
+    }
+    Err(first.unwrap_or(Exclusion::NoSupplier))
+}
+
 fn build(
     from: &Sources<'_>,
     Known { pool, slowest, reach }: &Known<'_>,
@@ -110,8 +132,7 @@ fn build(
     }
     gpu::can_do(pool, spec, facts)?;
     let work = gpu::work(pool, spec, facts, *slowest, shares.as_ref())?;
-    let (supplier, facts) =
-        suppliers.iter().find(|(_, facts)| facts.clouds.contains(&place.cloud)).ok_or(Exclusion::NoSupplier)?;
+    let (supplier, facts) = maker(policy, pool, suppliers, place)?;
     let zone_name = zone_name(facts, place);
     if !pool.zones.is_empty() && !pool.zones.contains(zone_name.as_str()) && !pool.zones.contains(place.zone.as_str()) {
         return Err(Exclusion::Zone);
@@ -155,6 +176,7 @@ fn build(
                 zone_name: zone_name.clone(),
                 spec: Arc::clone(spec),
                 supplier: supplier.clone(),
+                node_class: pool.node_class.clone(),
                 template,
                 slices: shares.as_ref().map(|shares| shares.slices),
                 work,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::ids::{NodeGroupId, PoolName, SupplierName, ZoneName};
+use crate::base::ids::{NodeClassName, NodeGroupId, PoolName, SupplierName, ZoneName};
 use crate::base::units::{UsdPerHour, Work};
 use crate::catalogue::template::{NodeTemplate, Resources};
 use crate::market::offer::{InstanceSpec, Offer, Place};
@@ -25,6 +25,9 @@ pub struct Group {
     pub spec: Arc<InstanceSpec>,
     /// Who makes its nodes.
     pub supplier: SupplierName,
+    /// What they are made with; `None` for the one way that needs no name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_class: Option<NodeClassName>,
     /// What the autoscaler simulates with.
     pub template: NodeTemplate,
     /// Slices of a node, where its pool shares GPUs.

@@ -13,8 +13,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{
-    Cloud, ClusterName, IdError, Incarnation, LaunchKey, NodeGroupId, NodeName, ProviderId, RecordId, Region, SupplierName,
-    ZoneId, ZoneName,
+    Cloud, ClusterName, IdError, Incarnation, LaunchKey, NodeClassName, NodeGroupId, NodeName, ProviderId, RecordId, Region,
+    SupplierName, ZoneId, ZoneName,
 };
 use crate::market::offer::{CapacityType, Market, Place};
 use crate::market::price::Quote;
@@ -363,12 +363,63 @@ impl Observation {
 pub struct MarketFacts {
     /// The clouds it can make nodes in.
     pub clouds: BTreeSet<Cloud>,
+    /// The regions of these that it can make nodes in; all where it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regions: Option<BTreeSet<(Cloud, Region)>>,
+    /// What it makes nodes with; empty where there is one way, which needs no name, and `None` where it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_classes: Option<BTreeSet<NodeClassName>>,
     /// What this account calls each zone. A zone that is not here is called by its id.
     #[serde(with = "crate::base::pairs")]
     pub zone_names: BTreeMap<(Cloud, ZoneId), ZoneName>,
     /// Live quotes. They replace the table's.
     #[serde(with = "crate::base::pairs")]
     pub quotes: BTreeMap<Market, Quote>,
+}
+
+/// Why a supplier cannot make a node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "camelCase")]
+pub enum CannotMake {
+    /// It is of another cloud.
+    #[error("it makes no nodes in this cloud")]
+    Cloud,
+    /// It has no part of the cloud there.
+    #[error("it makes no nodes in this region")]
+    Region,
+    /// It knows no such node class, or must be told one.
+    #[error("{}; it has {}", .named.as_ref().map_or_else(|| "the pool names no nodeClass".to_owned(), |name| format!("it has no node class {name}")), .known.join(", "))]
+    NodeClass {
+        /// What the pool names.
+        named: Option<NodeClassName>,
+        /// What there is.
+        known: Vec<String>,
+    },
+}
+
+impl MarketFacts {
+    /// Whether it can make a node there, with that node class.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn can_make(&self, place: &Place, class: Option<&NodeClassName>) -> Result<(), CannotMake> {
+        if !self.clouds.contains(&place.cloud) {
+            return Err(CannotMake::Cloud);
+        }
+        let here = |regions: &BTreeSet<(Cloud, Region)>| regions.contains(&(place.cloud.clone(), place.region.clone()));
+        if !self.regions.as_ref().is_none_or(here) {
+            return Err(CannotMake::Region);
+        }
+        let Some(classes) = &self.node_classes else { return Ok(()) };
+        if class.map_or(classes.is_empty(), |class| classes.contains(class)) {
+            return Ok(());
+        }
+        let known = match classes.iter().map(ToString::to_string).collect::<Vec<_>>() {
+            known if known.is_empty() => vec!["none by name".to_owned()],
+            known => known,
+        };
+        Err(CannotMake::NodeClass { named: class.cloned(), known })
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub use raw::*;
 pub use validate::{check_against_prices, discount};
 
 use crate::base::calendar::OffHours;
-use crate::base::ids::{Cloud, ClusterName, GpuModel, InstanceType, PoolName, Region, ZoneId};
+use crate::base::ids::{Cloud, ClusterName, GpuModel, InstanceType, NodeClassName, PoolName, Region, SupplierName, ZoneId};
 use crate::base::kinds::{Evidence, QuotaUnit, Taint, Workload};
 use crate::base::units::{MiB, Milli, Percent, UsdPerHour};
 use crate::market::offer::{CapacityType, ComputeCapability, GpuFeature, GpuFigure};
@@ -35,6 +35,7 @@ use crate::policy::rules::demand::DemandSignal;
 use crate::policy::rules::health::HealthRules;
 use crate::policy::rules::spot::SpotRules;
 use crate::policy::rules::stabilization::Stabilization;
+use crate::policy::rules::supplier::SupplierRule;
 use crate::policy::rules::warm_floor::{WarmFloor, WarmWhen};
 
 /// The `apiVersion` this release reads.
@@ -69,6 +70,9 @@ pub struct Policy {
     /// Spend rate that all pools together never exceed; `None` is no limit.
     #[serde(default)]
     pub max_usd_per_hour: Option<UsdPerHour>,
+    /// Who makes nodes, in the order in which they are asked whether they can; names are unique. Whoever there is, where empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suppliers: Vec<SupplierRule>,
     /// The pools, in file order; names are unique.
     pub pools: Vec<Pool>,
     /// Limits that the cloud sets.
@@ -123,6 +127,12 @@ pub struct Pool {
     pub instance_types: Vec<TypePattern>,
     /// Capacity types in the order in which they are tried; never empty, no repeats.
     pub prefer: Vec<CapacityType>,
+    /// Who makes its nodes; `None` for the first of the policy's that can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supplier: Option<SupplierName>,
+    /// What they are made with; `None` for the one way that needs no name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_class: Option<NodeClassName>,
     /// Spot rules; `None` where the pool buys no spot.
     pub spot: Option<SpotRules>,
     /// Limits.

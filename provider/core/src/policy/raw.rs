@@ -41,6 +41,10 @@ pub struct RawPolicy {
     /// What pools inherit.
     #[serde(default)]
     pub defaults: RawDefaults,
+    /// Who makes nodes. A pool's nodes are made by the first of the list that can, unless the pool
+    /// names one. Default: one, simulated. Changes take effect when the service starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suppliers: Vec<RawSupplier>,
     /// Limits of all pools together.
     #[serde(default, skip_serializing_if = "RawOverallLimits::is_empty")]
     pub limits: RawOverallLimits,
@@ -62,6 +66,31 @@ pub struct RawPolicy {
     /// Thresholds of `stoker advise`; purchases do not depend on them.
     #[serde(default, skip_serializing_if = "RawAdvise::is_empty")]
     pub advise: RawAdvise,
+}
+
+/// Who makes nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawSupplier {
+    /// Its name; `simulated` for the simulated one.
+    pub name: String,
+    /// How it is reached.
+    pub kind: RawSupplierKind,
+    /// Where a plugin listens: `unix:///path/to/socket`, or `http://127.0.0.1:port` beside it. Only
+    /// for `kind: plugin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "unix:///run/stoker/lambda.sock")]
+    pub endpoint: Option<String>,
+}
+
+/// How a supplier is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RawSupplierKind {
+    /// Nodes exist in this process only.
+    Simulated,
+    /// A process beside this one knows a cloud.
+    Plugin,
 }
 
 /// Thresholds by which `stoker advise` judges the GPU use of workloads.
@@ -174,6 +203,13 @@ pub struct RawPool {
     /// Which instance types; all when empty. A name, or a prefix ending in `*`, e.g. `g6.*`.
     #[serde(default)]
     pub instance_types: Vec<String>,
+    /// Who makes its nodes, by a name under `suppliers`. Default: the first there that can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supplier: Option<String>,
+    /// What its nodes are made with, such as an image with its network: a name that its supplier
+    /// knows. Suppliers with one way need none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_class: Option<String>,
     /// How capacity is bought.
     #[serde(default)]
     pub capacity: RawCapacity,

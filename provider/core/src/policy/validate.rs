@@ -16,6 +16,7 @@ mod sharing;
 mod signals;
 mod spot;
 pub(super) mod stretches;
+mod suppliers;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -139,8 +140,10 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let data_region =
         data::default_region(faults, &root.key("defaults").key("dataRegion"), raw.defaults.data_region.as_deref());
     let zone = calendar::default_zone(faults, &root.key("defaults").key("timeZone"), raw.defaults.time_zone.as_deref());
+    let suppliers = suppliers::suppliers(faults, &root.key("suppliers"), &raw.suppliers);
     let common = Common { kept, data_region, zone };
     let pools = pools(faults, &root.key("pools"), &raw.pools, &common);
+    suppliers::named(faults, &root.key("pools"), raw);
     let quotas = quotas::quotas(faults, &root.key("quotas"), &raw.quotas);
     let prices = price_rows(faults, &root.key("prices"), &raw.prices);
     let commitments = commitments::read(faults, &root.key("commitments"), &raw.commitments);
@@ -151,6 +154,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
         cluster: cluster?,
         boot_deadline: boot_deadline?,
         max_usd_per_hour: max_usd_per_hour?,
+        suppliers: suppliers?,
         pools: pools?,
         quotas: quotas?,
         unknown_quota: raw.defaults.unknown_quota,
@@ -183,7 +187,7 @@ struct Common {
 }
 
 /// Most pools: each makes a group of every type and zone that it may use, and an autoscaler is built for some hundred groups.
-pub const MOST_POOLS: usize = 500;
+const MOST_POOLS: usize = 500;
 
 fn pools(faults: &mut Faults, path: &Path, raw: &[RawPool], common: &Common) -> Option<Vec<Pool>> {
     if raw.is_empty() {
@@ -241,6 +245,8 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
     let waiting = raw.waiting_usd_per_gpu_hour.as_ref().map_or(Some(DEFAULT_WAITING), |number| {
         faults.rate(&path.key("waitingUsdPerGpuHour"), number, "name what a waiting GPU-hour costs you")
     });
+    let supplier = optional(raw.supplier.as_ref(), |name| faults.id(&path.key("supplier"), name));
+    let node_class = optional(raw.node_class.as_ref(), |name| faults.id(&path.key("nodeClass"), name));
     let sharing = sharing::sharing(faults, &path.key("sharing"), raw);
     let signals = signals::signals(faults, path, raw);
     let warm_floor = floor::warm_floor(faults, path, raw, &common.zone);
@@ -271,6 +277,8 @@ fn pool(faults: &mut Faults, path: &Path, raw: &RawPool, common: &Common) -> Opt
         max_zone_share: max_zone_share?,
         instance_types: instance_types?,
         prefer,
+        supplier: supplier?,
+        node_class: node_class?,
         spot: spot?,
         limits: limits?,
         evidence: raw.evidence.unwrap_or(Evidence::Pods),

@@ -100,7 +100,7 @@ async fn a_backup_of_which_any_row_was_changed_is_not_restored() {
         ("UPDATE decision SET notes = REPLACE(notes, '[', '[ ')", "decision d"),
         ("UPDATE accepted SET body = REPLACE(body, '\"delta\":', '\"delta\":1')", "accepted call "),
         ("DELETE FROM step WHERE stream = 'memory' AND seq = (SELECT MAX(base) FROM step WHERE stream = 'memory')", "step "),
-        ("DROP TABLE touched", "index touched_decision "),
+        ("DROP TABLE touched", "index "),
         ("CREATE TRIGGER t AFTER INSERT ON decision BEGIN DELETE FROM launch; END", "trigger t "),
     ]
     .into_iter()

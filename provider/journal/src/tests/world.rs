@@ -93,6 +93,8 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         max_zone_share: None,
         instance_types: Vec::new(),
         prefer: vec![CapacityType::Spot, CapacityType::OnDemand],
+        supplier: None,
+        node_class: None,
         spot: Some(SpotRules {
             max_share: Percent::ALL,
             max_market_share: Percent::ALL,
@@ -121,6 +123,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         cluster: ClusterName::new("prod").unwrap(),
         boot_deadline: SignedDuration::from_mins(10),
         max_usd_per_hour: None,
+        suppliers: Vec::new(),
         pools: vec![pool],
         quotas: Vec::new(),
         unknown_quota: None,
@@ -169,6 +172,7 @@ pub(super) fn facts(live_micros: i64, now: Timestamp) -> Facts {
         clouds: [Cloud::new("aws").unwrap()].into(),
         zone_names: [(zone, ZoneName::new("us-east-1a").unwrap())].into(),
         quotes: [(market(CapacityType::Spot), quote(live_micros, QuoteKind::Live, now))].into(),
+        ..MarketFacts::default()
     };
     [(supplier(), facts)].into()
 }

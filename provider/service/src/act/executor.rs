@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use stoker_core::base::ids::{LaunchKey, NodeName, ProviderId, SupplierName};
+use stoker_core::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
+use stoker_core::catalogue::group::Group;
 use stoker_core::facts::snapshot::{Drained, Snapshot};
-use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
+use stoker_core::facts::supply::LaunchOutcome;
 use stoker_core::plan::{Action, Note};
 use stoker_core::state::node_status::StatusUpdate;
 use tokio::sync::{Notify, Semaphore};
@@ -21,7 +22,7 @@ use super::status_writer::StatusWriter;
 use crate::clock::Clock;
 use crate::failpoints;
 use crate::kube::act::KubeAct;
-use crate::suppliers::LimitedSupplier;
+use crate::suppliers::{Launch, LimitedSupplier};
 use stoker_journal::state_lock::StateLock;
 
 /// Launches in one call to a supplier: a failed call then makes at most so many launches unclear.
@@ -149,11 +150,18 @@ impl Executor {
     }
 
     /// Begins to do the actions. Whoever calls shows that it holds the state directory.
-    pub fn act(&mut self, _state_lock: &StateLock, actions: &[Action], now: Timestamp) {
+    /// `group` knows the groups that launches are for.
+    pub fn act(
+        &mut self,
+        _state_lock: &StateLock,
+        actions: &[Action],
+        now: Timestamp,
+        group: impl Fn(&NodeGroupId) -> Option<Arc<Group>>,
+    ) {
         while self.tasks.try_join_next().is_some() {}
         // What was to be told is written down by now.
         self.repeated.values_mut().filter(|done| done.times >= NO_EFFECT).for_each(|done| done.told = true);
-        let mut launches: BTreeMap<&SupplierName, Vec<LaunchRequest>> = BTreeMap::new();
+        let mut launches: BTreeMap<&SupplierName, Vec<Launch>> = BTreeMap::new();
         let mut endings: BTreeMap<&SupplierName, Vec<ProviderId>> = BTreeMap::new();
         for action in actions {
             if let Some(key) = action_key(action) {
@@ -164,7 +172,11 @@ impl Executor {
                 self.done_lately.insert(key.about().to_owned(), (key, now));
             }
             match action {
-                Action::Launch { supplier, request, .. } => launches.entry(supplier).or_default().push(request.clone()),
+                Action::Launch { supplier, request, .. } => match group(&request.group) {
+                    Some(group) => launches.entry(supplier).or_default().push(Launch::of(request.clone(), &group)),
+                    // A node without its labels and taints would take pods that are not for it.
+                    None => tracing::error!(group = %request.group, "a plan launches for a group that nobody knows; it waits"),
+                },
                 Action::Terminate { supplier, instance, .. } => endings.entry(supplier).or_default().push(instance.clone()),
                 Action::Hold { node, .. } => self.on_cluster(NodeChange::Hold(node.clone())),
                 Action::Release { node } => self.on_cluster(NodeChange::Release(node.clone())),
@@ -206,17 +218,17 @@ impl Executor {
         any
     }
 
-    fn launch(&mut self, supplier: &SupplierName, batch: Vec<LaunchRequest>) {
+    fn launch(&mut self, supplier: &SupplierName, batch: Vec<Launch>) {
         let Some((supplier, permits)) = self.suppliers.get(supplier).cloned() else {
             tracing::error!(%supplier, "a plan names a supplier that is not configured; its launches wait");
             return;
         };
-        lock(&self.under_way).launching.extend(batch.iter().map(|request| request.key.clone()));
+        lock(&self.under_way).launching.extend(batch.iter().map(|launch| launch.request.key.clone()));
         let (under_way, wake, clock) = (Arc::clone(&self.under_way), Arc::clone(&self.wake), self.clock.clone());
         self.tasks.spawn(async move {
             // The semaphore is never closed.
             let _permit = permits.acquire().await;
-            let keys: Vec<LaunchKey> = batch.iter().map(|request| request.key.clone()).collect();
+            let keys: Vec<LaunchKey> = batch.iter().map(|launch| launch.request.key.clone()).collect();
             failpoints::point("launch.before");
             let outcomes = supplier.launch(clock.now(), batch).await;
             failpoints::point("launch.after");

@@ -150,6 +150,8 @@ fn used(facts: &AllMarketFacts, catalogue: &Catalogue) -> AllMarketFacts {
     let zones: BTreeSet<(&Cloud, &ZoneId)> = places.iter().map(|place| (&place.cloud, &place.zone)).collect();
     let of = |told: &MarketFacts| MarketFacts {
         clouds: told.clouds.clone(),
+        regions: told.regions.clone(),
+        node_classes: told.node_classes.clone(),
         zone_names: told
             .zone_names
             .iter()

@@ -9,6 +9,7 @@ use stoker_core::base::engine_clock::Resumed;
 use stoker_core::base::ids::ClusterName;
 use stoker_core::facts::supply::KeyParts;
 use stoker_core::policy::Policy;
+use stoker_core::policy::rules::supplier::SupplierRule;
 use stoker_core::state::memory::Memory;
 
 use super::{KubeOptions, Options, ServeError};
@@ -68,6 +69,11 @@ impl State {
     /// The cluster that the policy names.
     pub fn cluster(&self) -> &ClusterName {
         &self.setup.policy.cluster
+    }
+
+    /// The suppliers that the policy names; whoever there is, where none.
+    pub fn suppliers(&self) -> &[SupplierRule] {
+        &self.setup.policy.suppliers
     }
 
     /// What the service was asked to do.

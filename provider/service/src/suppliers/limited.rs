@@ -9,10 +9,10 @@ use futures::FutureExt as _;
 use jiff::Timestamp;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{LaunchKey, ProviderId, SupplierName};
-use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
+use stoker_core::facts::supply::{LaunchOutcome, MarketFacts, Observation};
 use tokio::time::timeout;
 
-use super::{Supplier, SupplierError};
+use super::{Launch, Supplier, SupplierError};
 
 /// How long a supplier may take to make or end machines. Clouds answer within seconds, and a launch
 /// that is asked again under its key buys nothing twice.
@@ -47,7 +47,7 @@ impl LimitedSupplier {
 
     /// Makes machines. A launch that the answer leaves out has an unknown outcome; without an answer
     /// that is each of them.
-    pub async fn launch(&self, now: Timestamp, batch: Vec<LaunchRequest>) -> Vec<(LaunchKey, LaunchOutcome)> {
+    pub async fn launch(&self, now: Timestamp, batch: Vec<Launch>) -> Vec<(LaunchKey, LaunchOutcome)> {
         let answer = ended(CHANGED_WITHIN, self.0.launch(now, batch)).await;
         answer.unwrap_or_else(|why| {
             tracing::warn!(supplier = %self.name(), call = "launch", "{why}");

@@ -2,16 +2,49 @@
 
 mod limited;
 
+use std::collections::BTreeMap;
+
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use stoker_core::base::engine_clock::Wall;
-use stoker_core::base::ids::{LaunchKey, ProviderId, SupplierName};
+use stoker_core::base::ids::{LaunchKey, NodeClassName, ProviderId, SupplierName};
+use stoker_core::base::kinds::Taint;
+use stoker_core::catalogue::group::Group;
+use stoker_core::catalogue::template::NodeTemplate;
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
 
 pub use limited::LimitedSupplier;
 
 /// What the simulated supplier is called in records, logs and the policy's explanations.
-pub const SIMULATED: &str = "simulated";
+pub use stoker_core::policy::rules::supplier::SIMULATED;
+
+/// A launch, and what its node must bear. Everything that goes into the call follows from these, so that a retry is the same request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// Which launch.
+    pub request: LaunchRequest,
+    /// What the node is made with; `None` for the one way that needs no name.
+    pub node_class: Option<NodeClassName>,
+    /// The labels that its group promised.
+    pub labels: BTreeMap<String, String>,
+    /// The taints that its group promised.
+    pub taints: Vec<Taint>,
+}
+
+impl Launch {
+    /// A launch for a node of that group.
+    pub fn of(request: LaunchRequest, group: &Group) -> Self {
+        let NodeTemplate { labels, taints, .. } = &group.template;
+        Self { request, node_class: group.node_class.clone(), labels: labels.clone(), taints: taints.clone() }
+    }
+}
+
+impl From<LaunchRequest> for Launch {
+    /// A launch of a node of which nothing was promised.
+    fn from(request: LaunchRequest) -> Self {
+        Self { request, node_class: None, labels: BTreeMap::new(), taints: Vec::new() }
+    }
+}
 
 /// A supplier could not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +70,7 @@ pub trait Supplier: Send + Sync + 'static {
     fn max_in_flight(&self) -> usize;
 
     /// Makes machines.
-    fn launch(&self, now: Timestamp, batch: Vec<LaunchRequest>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>>;
+    fn launch(&self, now: Timestamp, batch: Vec<Launch>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>>;
 
     /// Lists machines.
     fn observe(&self, now: Timestamp) -> BoxFuture<'_, Result<Observation, SupplierError>>;

@@ -263,7 +263,13 @@ impl World {
         let quotes = self.rules.iter().filter_map(|(market, rule)| {
             Some((market.clone(), facts::quote(self.seed, market, rule.spot?, &self.source, now)))
         });
-        MarketFacts { clouds: self.clouds.clone(), zone_names: self.zones.clone(), quotes: quotes.collect() }
+        MarketFacts {
+            clouds: self.clouds.clone(),
+            zone_names: self.zones.clone(),
+            quotes: quotes.collect(),
+            regions: None,
+            node_classes: Some(BTreeSet::new()),
+        }
     }
 
     /// Whether the market can be ordered from at all.

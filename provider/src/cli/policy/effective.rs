@@ -17,11 +17,12 @@ use stoker_core::policy::rules::demand::{Amount, DemandSignal};
 use stoker_core::policy::rules::health::{HealthRules, UnhealthyAction};
 use stoker_core::policy::rules::spot::{Saving, SpotRules};
 use stoker_core::policy::rules::stabilization::Stabilization;
+use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, RawAdvise, RawCapacity, RawCommitment,
     RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool, RawPrice,
-    RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawTaint, RawTemplate, RawUnhealthy, RawWhere,
-    Throughput, TypePattern,
+    RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawSupplier, RawSupplierKind, RawTaint,
+    RawTemplate, RawUnhealthy, RawWhere, Throughput, TypePattern,
 };
 
 /// The policy as a file that says everything: read again, it is the same policy.
@@ -30,6 +31,7 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         cluster,
         boot_deadline,
         max_usd_per_hour,
+        suppliers,
         pools,
         quotas,
         unknown_quota,
@@ -50,6 +52,7 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
             unknown_quota: *unknown_quota,
             time_zone: None,
         },
+        suppliers: suppliers.iter().map(supplier).collect(),
         limits: RawOverallLimits { max_usd_per_hour: max_usd_per_hour.map(dollars) },
         pools: pools.iter().map(pool).collect(),
         quotas: quotas.iter().map(quota).collect(),
@@ -58,6 +61,14 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         advise: thresholds(*advise),
         prometheus: Some(asked(prometheus)),
     }
+}
+
+fn supplier(rule: &SupplierRule) -> RawSupplier {
+    let (kind, endpoint) = match &rule.kind {
+        SupplierKind::Simulated => (RawSupplierKind::Simulated, None),
+        SupplierKind::Plugin { endpoint } => (RawSupplierKind::Plugin, Some(endpoint.clone())),
+    };
+    RawSupplier { name: rule.name.to_string(), kind, endpoint }
 }
 
 fn thresholds(thresholds: Thresholds) -> RawAdvise {
@@ -108,6 +119,8 @@ fn pool(pool: &Pool) -> RawPool {
             max_zone_share: pool.max_zone_share.map(|share| share.to_string()),
         },
         instance_types: pool.instance_types.iter().map(pattern).collect(),
+        supplier: pool.supplier.as_ref().map(ToString::to_string),
+        node_class: pool.node_class.as_ref().map(ToString::to_string),
         capacity: RawCapacity { prefer: Some(pool.prefer.clone()), spot: pool.spot.as_ref().map(spot) },
         limits: RawLimits {
             min_nodes: Some(pool.limits.min_nodes),

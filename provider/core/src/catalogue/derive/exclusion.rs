@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::PoolName;
+use crate::base::ids::SupplierName;
+use crate::facts::supply::CannotMake;
 use crate::market::offer::{ComputeCapability, GpuFeature, GpuFigure, Place};
 use crate::market::sharing::Misfit;
 use crate::market::transfer::{MaxDistance, Site};
@@ -103,6 +105,14 @@ pub enum Exclusion {
     /// No supplier makes nodes there.
     #[error("no supplier is configured for this cloud")]
     NoSupplier,
+    /// The supplier that would does not.
+    #[error("supplier {supplier}: {why}")]
+    CannotMake {
+        /// Its name.
+        supplier: SupplierName,
+        /// Why not.
+        why: CannotMake,
+    },
     /// The id would be longer than a label may be.
     #[error("its group id {0:?} is longer than a label may be (63): shorten the pool's name")]
     IdTooLong(String),

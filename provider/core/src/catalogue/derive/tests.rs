@@ -1,15 +1,18 @@
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::base::engine_clock::{Times, Wall};
-use crate::base::ids::{Cloud, GpuModel, InstanceType, PoolName, Region, ZoneId};
+use crate::base::ids::{Cloud, GpuModel, InstanceType, NodeClassName, PoolName, Region, ZoneId};
 use crate::base::units::{Milli, UsdPerHour, Work};
 use crate::choose::candidate::OfferVerdict;
 use crate::choose::parts::price_parts;
 use crate::choose::what_if::what_if;
 use crate::market::offer::{Arch, GpuSpec};
 use crate::policy::RawPolicy;
+use crate::policy::rules::supplier::{SupplierKind, SupplierRule};
 use crate::state::memory::Memory;
 
 /// Name, model, GiB of a GPU, GPUs in thousandths, price in micro-dollars.
@@ -109,6 +112,47 @@ fn left_out(more: &Value) -> Vec<String> {
 
 fn work_of(catalogue: &Catalogue, instance_type: &str) -> Option<Work> {
     catalogue.groups.values().find(|group| group.place.instance_type.as_str() == instance_type).unwrap().work
+}
+
+/// Who makes the nodes of the pool: each one's supplier and node class, and why others are left out.
+fn makers(policy: &Policy, facts: &[(&str, MarketFacts)]) -> (BTreeSet<String>, BTreeSet<String>) {
+    let facts = facts.iter().map(|(name, facts)| (SupplierName::new(*name).unwrap(), facts.clone())).collect();
+    let catalogue = Catalogue::derive(&Arc::new(policy.clone()), &book(), &facts);
+    let made = catalogue.groups.values().map(|group| match &group.node_class {
+        Some(class) => format!("{} {class}", group.supplier),
+        None => group.supplier.to_string(),
+    });
+    (made.collect(), catalogue.left_out.iter().map(|left| left.why.to_string()).collect())
+}
+
+#[test]
+fn a_pools_nodes_are_made_by_the_supplier_that_it_names_else_by_the_first_of_the_list_that_can() {
+    let text = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<BTreeSet<String>>();
+    let aws = || Cloud::new("aws").unwrap();
+    let region = |name: &str| Some([(aws(), Region::new(name).unwrap())].into());
+    let all = MarketFacts { clouds: [aws()].into(), node_classes: Some(BTreeSet::new()), ..MarketFacts::default() };
+    let elsewhere = MarketFacts { regions: region("other"), ..all.clone() };
+    let classes = Some(["image-a", "image-b"].map(|name| NodeClassName::new(name).unwrap()).into());
+    let by_class = MarketFacts { regions: region("r"), node_classes: classes, ..all.clone() };
+    let facts = [("a", elsewhere), ("b", by_class), ("c", all)];
+    let mut policy = Policy::clone(&policy("standard", &json!({"models": ["L4"]}), &json!([])));
+    assert_eq!(makers(&policy, &facts).0, text(&["c"]), "whoever there is, where the policy names none");
+    let rule = |name: &str| {
+        let name = SupplierName::new(name).unwrap();
+        SupplierRule { kind: SupplierKind::Plugin { endpoint: format!("unix:///{name}") }, name }
+    };
+    policy.suppliers = ["b", "a", "c"].map(rule).into();
+    assert_eq!(makers(&policy, &facts).0, text(&["c"]), "b wants to be told a node class");
+    policy.pools[0].node_class = Some(NodeClassName::new("image-a").unwrap());
+    assert_eq!(makers(&policy, &facts).0, text(&["b image-a"]));
+    policy.pools[0].supplier = Some(SupplierName::new("c").unwrap());
+    let why = "supplier c: it has no node class image-a; it has none by name";
+    assert_eq!(makers(&policy, &facts), (text(&[]), text(&[why])));
+    policy.pools[0].supplier = Some(SupplierName::new("a").unwrap());
+    assert_eq!(makers(&policy, &facts), (text(&[]), text(&["supplier a: it makes no nodes in this region"])));
+    policy.suppliers = vec![rule("d")];
+    (policy.pools[0].supplier, policy.pools[0].node_class) = (None, None);
+    assert_eq!(makers(&policy, &facts), (text(&[]), text(&["no supplier is configured for this cloud"])));
 }
 
 #[test]

@@ -6,4 +6,5 @@ pub mod demand;
 pub mod health;
 pub mod spot;
 pub mod stabilization;
+pub mod supplier;
 pub mod warm_floor;

@@ -2,6 +2,7 @@ mod data;
 mod floors;
 mod health;
 mod signals;
+mod suppliers;
 mod windows;
 
 use jiff::SignedDuration;

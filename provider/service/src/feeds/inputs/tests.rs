@@ -5,10 +5,10 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{LaunchKey, ProviderId};
-use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
+use stoker_core::facts::supply::LaunchOutcome;
 
 use super::*;
-use crate::suppliers::{Supplier, SupplierError};
+use crate::suppliers::{Launch, Supplier, SupplierError};
 
 /// A supplier that has nothing and says so as of whenever it is asked; it counts how often it is asked for its markets.
 #[derive(Clone)]
@@ -50,7 +50,7 @@ impl Supplier for Empty {
         1
     }
 
-    fn launch(&self, _: Timestamp, _: Vec<LaunchRequest>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
+    fn launch(&self, _: Timestamp, _: Vec<Launch>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
         self.answer(Vec::new())
     }
 

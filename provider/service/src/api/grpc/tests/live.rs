@@ -35,7 +35,7 @@ use crate::kube::act::KubeAct;
 use crate::listener::{Listener, Security};
 use crate::publish::observer::Observer;
 use crate::publish::telemetry::Metrics;
-use crate::suppliers::{LimitedSupplier, Supplier, SupplierError};
+use crate::suppliers::{Launch, LimitedSupplier, Supplier, SupplierError};
 use stoker_journal::Journal;
 use stoker_journal::state_lock::StateLock;
 
@@ -81,10 +81,11 @@ impl Supplier for Told {
         4
     }
 
-    fn launch(&self, now: Timestamp, batch: Vec<LaunchRequest>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
+    fn launch(&self, now: Timestamp, batch: Vec<Launch>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
         async move {
             let _answering = self.answering.read().await;
-            batch.into_iter().map(|request| (request.key.clone(), self.make(now, request))).collect()
+            let made = |Launch { request, .. }| (request.key.clone(), self.make(now, request));
+            batch.into_iter().map(made).collect()
         }
         .boxed()
     }

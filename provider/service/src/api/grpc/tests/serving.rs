@@ -303,6 +303,28 @@ async fn unfinished_requests_of_one_client_do_not_keep_the_expander_from_another
     served.stopped().await;
 }
 
+/// Two claims fill the room. Each loses it within half a second, so who waits behind a dozen is answered before the autoscaler gives up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_requests_of_a_dozen_addresses_do_not_keep_the_expander_from_another() {
+    let handle: Handle<_> = handle!(view());
+    let served = expander(handle.engine.clone()).await;
+    let mut hostile = Vec::new();
+    for last in 2..14 {
+        let channel = channel_from([127, 0, 0, last], &served).await;
+        hostile.push((unfinished(&channel, BEST_OPTIONS, 60 << 20), channel));
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut honest = ExpanderClient::new(served.channel());
+    let begun = std::time::Instant::now();
+    assert_eq!(honest.best_options(options(2)).await.unwrap().into_inner().options.len(), 1);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    for (call, _channel) in hostile {
+        assert_eq!(timeout(LONG, call).await.expect("an answer").unwrap(), Code::DeadlineExceeded);
+    }
+    drop(honest);
+    served.stopped().await;
+}
+
 #[tokio::test]
 async fn a_request_whose_body_does_not_come_is_ended() {
     let handle: Handle<_> = handle!(view());

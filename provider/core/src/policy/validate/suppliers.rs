@@ -1,0 +1,66 @@
+//! `suppliers:`, and what pools say of them.
+
+use std::collections::BTreeSet;
+
+use super::{Faults, Path, quoted};
+use crate::policy::raw::{RawPolicy, RawSupplier, RawSupplierKind};
+use crate::policy::rules::supplier::{SIMULATED, SupplierKind, SupplierRule};
+
+/// How an endpoint of a plugin begins: a socket, or a port of this machine. Calls that make machines cross no network in the clear.
+const ENDPOINTS: [&str; 3] = ["unix:///", "http://127.0.0.1:", "http://[::1]:"];
+
+pub(super) fn suppliers(faults: &mut Faults, path: &Path, raw: &[RawSupplier]) -> Option<Vec<SupplierRule>> {
+    let names: Vec<&str> = raw.iter().map(|one| one.name.as_str()).collect();
+    faults.unrepeated(path, &names, |name| quoted(name));
+    let read: Vec<_> = raw.iter().enumerate().map(|(at, one)| supplier(faults, &path.index(at), one)).collect();
+    read.into_iter().collect()
+}
+
+fn supplier(faults: &mut Faults, path: &Path, raw: &RawSupplier) -> Option<SupplierRule> {
+    let name = faults.id(&path.key("name"), &raw.name);
+    let kind = match (raw.kind, &raw.endpoint) {
+        (RawSupplierKind::Simulated, endpoint) => {
+            if raw.name != SIMULATED {
+                faults.add(&path.key("name"), format!("{} is of kind simulated: call it {SIMULATED}", quoted(&raw.name)));
+            }
+            if endpoint.is_some() {
+                faults.add(&path.key("endpoint"), "is for kind: plugin only: take it out");
+            }
+            SupplierKind::Simulated
+        }
+        (RawSupplierKind::Plugin, None) => {
+            faults.add(path, "has no endpoint: write where the plugin listens, such as unix:///run/stoker/plugin.sock");
+            return None;
+        }
+        (RawSupplierKind::Plugin, Some(endpoint)) => {
+            if raw.name == SIMULATED {
+                faults.add(
+                    &path.key("name"),
+                    format!("{SIMULATED} is the name of the simulated supplier: give the plugin its own"),
+                );
+            }
+            if !ENDPOINTS.iter().any(|begin| endpoint.strip_prefix(begin).is_some_and(|rest| !rest.is_empty())) {
+                let message =
+                    format!("{} is no endpoint: write unix:///path/to/socket, or http://127.0.0.1:port", quoted(endpoint));
+                faults.add(&path.key("endpoint"), message);
+            }
+            SupplierKind::Plugin { endpoint: endpoint.clone() }
+        }
+    };
+    Some(SupplierRule { name: name?, kind })
+}
+
+/// Pools name suppliers that there are.
+pub(super) fn named(faults: &mut Faults, path: &Path, raw: &RawPolicy) {
+    let known: BTreeSet<&str> = match raw.suppliers.as_slice() {
+        [] => [SIMULATED].into(),
+        some => some.iter().map(|one| one.name.as_str()).collect(),
+    };
+    for (at, pool) in raw.pools.iter().enumerate() {
+        if let Some(name) = pool.supplier.as_deref().filter(|name| !known.contains(name)) {
+            let known = known.iter().copied().collect::<Vec<_>>().join(", ");
+            let message = format!("{} is not under suppliers: write one of {known}, or add it there", quoted(name));
+            faults.add(&path.index(at).key("supplier"), message);
+        }
+    }
+}

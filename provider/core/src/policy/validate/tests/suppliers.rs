@@ -1,0 +1,49 @@
+use serde_json::{Value, json};
+
+use super::{faults, good, with};
+use crate::policy::Policy;
+use crate::policy::rules::supplier::SupplierKind;
+
+fn with_suppliers(suppliers: &Value) -> Vec<String> {
+    faults(&with("/suppliers", suppliers.clone()))
+}
+
+#[test]
+fn a_pool_may_name_a_supplier_and_a_node_class() {
+    let mut file = good();
+    let endpoint = "unix:///run/stoker/lambda.sock";
+    file["suppliers"] =
+        json!([{ "name": "lambda", "kind": "plugin", "endpoint": endpoint }, { "name": "simulated", "kind": "simulated" }]);
+    file["pools"][0]["supplier"] = json!("lambda");
+    file["pools"][0]["nodeClass"] = json!("h100-image");
+    let policy = Policy::try_from_raw(&serde_json::from_value(file).unwrap()).unwrap();
+    assert_eq!(policy.suppliers[0].kind, SupplierKind::Plugin { endpoint: endpoint.to_owned() });
+    let [first, second] = policy.pools.as_slice() else { panic!("two pools") };
+    assert_eq!(first.supplier.as_ref().unwrap().as_str(), "lambda");
+    assert_eq!((first.node_class.as_ref().unwrap().as_str(), &second.supplier), ("h100-image", &None));
+}
+
+#[test]
+fn each_fault_of_suppliers_names_the_place_and_the_cure() {
+    let plugin = |name: &str, endpoint: &str| json!({ "name": name, "kind": "plugin", "endpoint": endpoint });
+    for (suppliers, fault) in [
+        (json!([{ "name": "a", "kind": "plugin" }]), "suppliers[0] has no endpoint: write where the plugin listens"),
+        (json!([plugin("a", "https://example.com:443")]), "suppliers[0].endpoint \"https://example.com:443\" is no endpoint"),
+        (json!([plugin("a", "unix:///")]), "is no endpoint: write unix:///path/to/socket"),
+        (json!([plugin("simulated", "unix:///a")]), "simulated is the name of the simulated supplier: give the plugin its own"),
+        (
+            json!([{ "name": "world", "kind": "simulated" }]),
+            "suppliers[0].name \"world\" is of kind simulated: call it simulated",
+        ),
+        (
+            json!([{ "name": "simulated", "kind": "simulated", "endpoint": "unix:///a" }]),
+            "is for kind: plugin only: take it out",
+        ),
+        (json!([plugin("a", "unix:///a"), plugin("a", "unix:///b")]), "suppliers[1] \"a\" is listed twice: remove one"),
+    ] {
+        let found = with_suppliers(&suppliers);
+        assert!(found.iter().any(|one| one.contains(fault)), "{fault}: {found:?}");
+    }
+    let found = faults(&with("/pools/1/supplier", json!("lambda")));
+    assert_eq!(found, ["pools[1].supplier \"lambda\" is not under suppliers: write one of simulated, or add it there"]);
+}

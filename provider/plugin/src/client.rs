@@ -1,0 +1,320 @@
+//! A plugin as a supplier of the service.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use stoker_core::base::engine_clock::Wall;
+use stoker_core::base::ids::{
+    Cloud, ClusterName, LaunchKey, NodeClassName, ProviderId, Region, SupplierName, ZoneId, ZoneName,
+};
+use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
+use stoker_proto::supplier as wire;
+use stoker_proto::supplier::supplier_client::SupplierClient;
+use stoker_service::suppliers::{Launch, Supplier, SupplierError};
+use tokio::sync::Semaphore;
+use tokio_stream::StreamExt as _;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::{PROTOCOL, convert};
+
+/// How long a plugin may take to take a connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Calls of Launch and Terminate that a plugin is asked for at once at most, whatever it says.
+const MOST_IN_FLIGHT: usize = 16;
+
+/// Most machines in a call.
+const MOST_IN_A_CALL: usize = 100;
+
+/// Largest page of a listing, in bytes: some ten thousand machines.
+const LARGEST_PAGE: usize = 16 << 20;
+
+/// Most machines of a listing: twenty times what one cluster has.
+const MOST_LISTED: usize = 100_000;
+
+/// An endpoint that is none.
+#[derive(Debug, thiserror::Error)]
+#[error("{endpoint:?} is no endpoint of a plugin: write unix:///path/to/socket, or http://127.0.0.1:port")]
+pub struct BadEndpoint {
+    /// What was given.
+    endpoint: String,
+    /// What the transport says.
+    source: Option<tonic::transport::Error>,
+}
+
+/// A plugin, asked over its socket.
+pub struct Plugin {
+    name: SupplierName,
+    cluster: ClusterName,
+    client: SupplierClient<Channel>,
+    /// What it said of itself first. One that comes back as another is not asked.
+    known: Mutex<Option<Described>>,
+    calls: Semaphore,
+}
+
+/// What a plugin says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// What it calls itself.
+    pub name: String,
+    /// The account that it acts in.
+    pub account: String,
+    /// What it lists by itself, and the regions that are in it.
+    pub scopes: BTreeMap<String, BTreeSet<(Cloud, Region)>>,
+    /// What it makes machines with.
+    pub node_classes: BTreeSet<NodeClassName>,
+    max_in_flight: usize,
+    max_batch: usize,
+}
+
+impl Described {
+    /// Reads a plugin's answer.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn read(told: wire::DescribeResponse) -> Result<Self, String> {
+        if told.protocol != PROTOCOL {
+            return Err(format!("it speaks protocol {}, and this release {PROTOCOL}: use releases that fit", told.protocol));
+        }
+        if told.account.is_empty() || told.scopes.is_empty() {
+            return Err("it names no account, or no scope".to_owned());
+        }
+        let mut scopes = BTreeMap::new();
+        for wire::Scope { name, cloud, regions } in told.scopes {
+            let cloud = Cloud::new(cloud).map_err(|error| format!("scope {name:?}: {error}"))?;
+            let region = |region: String| Region::new(region).map(|region| (cloud.clone(), region));
+            let regions: Result<BTreeSet<_>, _> = regions.into_iter().map(region).collect();
+            scopes.insert(name.clone(), regions.map_err(|error| format!("scope {name:?}: {error}"))?);
+        }
+        let classes: Result<BTreeSet<_>, _> = told.node_classes.into_iter().map(NodeClassName::new).collect();
+        let bounded = |number: u32, most: usize| usize::try_from(number).unwrap_or(most).clamp(1, most);
+        Ok(Self {
+            name: told.name,
+            account: told.account,
+            scopes,
+            node_classes: classes.map_err(|error| error.to_string())?,
+            max_in_flight: bounded(told.max_in_flight, MOST_IN_FLIGHT),
+            max_batch: bounded(told.max_batch, MOST_IN_A_CALL),
+        })
+    }
+}
+
+/// A connection to the plugin there; it is made when it is first needed, and again whenever it breaks.
+///
+/// # Errors
+/// Where that is no endpoint.
+pub fn connect(endpoint: &str) -> Result<SupplierClient<Channel>, BadEndpoint> {
+    let bad = |source| BadEndpoint { endpoint: endpoint.to_owned(), source };
+    // The transport panics at a scheme that it half knows.
+    if !["unix:///", "http://127.0.0.1:", "http://[::1]:", "http://localhost:"].iter().any(|begin| endpoint.starts_with(begin))
+    {
+        return Err(bad(None));
+    }
+    let endpoint = Endpoint::from_shared(endpoint.to_owned()).map_err(|source| bad(Some(source)))?;
+    let channel = endpoint.connect_timeout(CONNECT_WITHIN).connect_lazy();
+    Ok(SupplierClient::new(channel).max_decoding_message_size(LARGEST_PAGE))
+}
+
+impl Plugin {
+    /// The plugin at `endpoint`, as a supplier of that name.
+    ///
+    /// # Errors
+    /// Where that is no endpoint. Whether a plugin is there shows when it is first asked.
+    pub fn new(name: SupplierName, cluster: ClusterName, endpoint: &str) -> Result<Self, BadEndpoint> {
+        let client = connect(endpoint)?;
+        Ok(Self { name, cluster, client, known: Mutex::default(), calls: Semaphore::new(MOST_IN_FLIGHT) })
+    }
+
+    fn error(&self, message: impl Into<String>) -> SupplierError {
+        SupplierError { supplier: self.name.clone(), message: message.into() }
+    }
+
+    fn failed(&self, call: &str, status: &Status) -> SupplierError {
+        self.error(format!("{call} failed: {}: {}", status.code(), status.message()))
+    }
+
+    /// What the plugin says of itself, now.
+    async fn described(&self) -> Result<Described, SupplierError> {
+        let asked = wire::DescribeRequest { stoker_version: env!("CARGO_PKG_VERSION").to_owned(), protocol: PROTOCOL };
+        let told = self.client.clone().describe(asked).await.map_err(|status| self.failed("Describe", &status))?.into_inner();
+        let described = Described::read(told).map_err(|why| self.error(why))?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.as_ref().filter(|known| known.account != described.account) {
+            // It would see none of the machines that were made, and all would seem lost.
+            Some(known) => {
+                let (now, before) = (&described.account, &known.account);
+                Err(self.error(format!("it acts in account {now:?} and was in {before:?}: restart Stoker if that is meant")))
+            }
+            None => Ok(known.insert(described).clone()),
+        }
+    }
+
+    async fn launch_alike(&self, launches: &[Launch]) -> Vec<(LaunchKey, LaunchOutcome)> {
+        let unclear = |why: &str| launches.iter().map(|one| (one.request.key.clone(), LaunchOutcome::unclear(why))).collect();
+        let Some(asked) = convert::to_launch(self.cluster.as_str(), launches) else { return Vec::new() };
+        let told = match self.client.clone().launch(asked).await {
+            Ok(told) => told.into_inner(),
+            Err(status) => return unclear(&self.failed("Launch", &status).message),
+        };
+        let mut told: BTreeMap<String, wire::Outcome> =
+            told.outcomes.into_iter().map(|outcome| (outcome.key.clone(), outcome)).collect();
+        let outcome = |Launch { request: LaunchRequest { key, .. }, .. }: &Launch| {
+            (key.clone(), convert::outcome(told.remove(key.as_str()).and_then(|outcome| outcome.is)))
+        };
+        launches.iter().map(outcome).collect()
+    }
+
+    /// The machines of a scope, and whether these are all; adds them to `all`.
+    async fn list(&self, scope: &str, all: &mut Observation) -> Result<(), SupplierError> {
+        let asked = wire::ListRequest { cluster: self.cluster.to_string(), scope: scope.to_owned() };
+        let failed = |status: Status| self.failed("List", &status);
+        let mut pages = self.client.clone().list(asked).await.map_err(failed)?.into_inner();
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(failed)?;
+            for told in page.instances {
+                let shown = told.provider_id.clone();
+                match convert::instance(told) {
+                    Ok(made) => {
+                        all.instances.insert(made.provider_id.clone(), std::sync::Arc::new(made));
+                    }
+                    // Something is there of which nobody knows what: that is not the whole list.
+                    Err(why) => {
+                        all.complete = false;
+                        tracing::warn!(supplier = %self.name, machine = shown, %why, "a listed machine cannot be read and is left out");
+                    }
+                }
+                if all.instances.len() > MOST_LISTED {
+                    return Err(self.error(format!("it lists more than {MOST_LISTED} machines")));
+                }
+            }
+            if page.last {
+                all.complete &= page.complete;
+                let as_of = page.as_of.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
+                all.as_of = as_of.ok_or_else(|| self.error("the last page of List has no as_of"))?.min(all.as_of);
+                return Ok(());
+            }
+        }
+        Err(self.error(format!("the listing of {scope:?} broke off before its last page")))
+    }
+}
+
+impl Supplier for Plugin {
+    fn name(&self) -> &SupplierName {
+        &self.name
+    }
+
+    fn max_in_flight(&self) -> usize {
+        MOST_IN_FLIGHT
+    }
+
+    fn launch(&self, _: Timestamp, batch: Vec<Launch>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>> {
+        async move {
+            let described = match self.described().await {
+                Ok(described) => described,
+                Err(error) => {
+                    return batch
+                        .into_iter()
+                        .map(|one| (one.request.key, LaunchOutcome::unclear(error.message.clone())))
+                        .collect();
+                }
+            };
+            let permits = MOST_IN_FLIGHT.div_ceil(described.max_in_flight);
+            let mut alike: BTreeMap<_, Vec<Launch>> = BTreeMap::new();
+            for launch in batch {
+                let what = (launch.request.market.clone(), launch.request.group.clone());
+                alike.entry(what).or_default().push(launch);
+            }
+            let mut outcomes = Vec::new();
+            for launches in alike.values().flat_map(|launches| launches.chunks(described.max_batch)) {
+                // Never closed.
+                let _permit = self.calls.acquire_many(u32::try_from(permits).unwrap_or(1)).await;
+                outcomes.extend(self.launch_alike(launches).await);
+            }
+            outcomes
+        }
+        .boxed()
+    }
+
+    fn observe(&self, now: Timestamp) -> BoxFuture<'_, Result<Observation, SupplierError>> {
+        async move {
+            let described = self.described().await?;
+            let mut all = Observation { as_of: now, complete: true, instances: BTreeMap::new() };
+            for scope in described.scopes.keys() {
+                self.list(scope, &mut all).await?;
+            }
+            Ok(all)
+        }
+        .boxed()
+    }
+
+    fn terminate(&self, _: Timestamp, ids: Vec<ProviderId>) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>> {
+        async move {
+            // In another account nothing of ours is, and ending that would be fine.
+            if let Err(error) = self.described().await {
+                return ids.into_iter().map(|id| (id, Err(error.clone()))).collect();
+            }
+            let asked = wire::TerminateRequest {
+                cluster: self.cluster.to_string(),
+                provider_ids: ids.iter().map(ToString::to_string).collect(),
+            };
+            let told = match self.client.clone().terminate(asked).await {
+                Ok(told) => told.into_inner(),
+                Err(status) => {
+                    let error = self.failed("Terminate", &status);
+                    return ids.into_iter().map(|id| (id, Err(error.clone()))).collect();
+                }
+            };
+            let errors: BTreeMap<String, String> = told.ended.into_iter().map(|one| (one.provider_id, one.error)).collect();
+            let result = |id: &ProviderId| match errors.get(id.as_str()) {
+                Some(error) if error.is_empty() => Ok(()),
+                Some(error) => Err(self.error(error.as_str())),
+                None => Err(self.error("its answer does not mention this machine")),
+            };
+            ids.iter().map(|id| (id.clone(), result(id))).collect()
+        }
+        .boxed()
+    }
+
+    fn market_facts(&self, _: Wall) -> BoxFuture<'_, Result<MarketFacts, SupplierError>> {
+        async move {
+            let described = self.described().await?;
+            let told = self.client.clone().markets(wire::MarketsRequest {}).await;
+            let told = told.map_err(|status| self.failed("Markets", &status))?.into_inner();
+            let regions: BTreeSet<(Cloud, Region)> = described.scopes.into_values().flatten().collect();
+            let mut facts = MarketFacts {
+                clouds: regions.iter().map(|(cloud, _)| cloud.clone()).collect(),
+                regions: Some(regions),
+                node_classes: Some(described.node_classes),
+                ..MarketFacts::default()
+            };
+            for wire::ZoneName { cloud, zone_id, name } in told.zone_names {
+                let (Ok(cloud), Ok(zone), Ok(name)) = (Cloud::new(cloud), ZoneId::new(zone_id), ZoneName::new(name)) else {
+                    return Err(self.error("Markets names a zone that is no name"));
+                };
+                facts.zone_names.insert((cloud, zone), name);
+            }
+            for told in &told.quotes {
+                match convert::quote(told) {
+                    Ok((market, quote)) => {
+                        facts.quotes.insert(market, quote);
+                    }
+                    Err(why) => tracing::warn!(supplier = %self.name, ?told, %why, "a price cannot be read and is left out"),
+                }
+            }
+            Ok(facts)
+        }
+        .boxed()
+    }
+}
+
+impl fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Plugin").field(&self.name).finish()
+    }
+}

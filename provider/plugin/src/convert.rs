@@ -1,0 +1,251 @@
+//! Messages of the protocol to values and back.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use stoker_core::base::ids::{
+    Cloud, IdError, InstanceType, LaunchKey, NodeGroupId, NodeName, ProviderId, Region, ZoneId, ZoneName,
+};
+use stoker_core::base::units::UsdPerHour;
+use stoker_core::facts::supply::{
+    Instance, InstanceState, KeyParts, LaunchOutcome, LaunchRequest, Refusal, RefusalKind, RefusalScope,
+};
+use stoker_core::market::offer::{CapacityType, Market, Place};
+use stoker_core::market::price::{Quote, QuoteKind};
+use stoker_proto::supplier as wire;
+use stoker_proto::supplier::outcome::Is;
+use stoker_service::suppliers::Launch;
+
+/// What is wrong with a message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unreadable {
+    /// A text is no id.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// Something that must be said is not.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// A moment is beyond all that time knows.
+    #[error("{0} is no moment")]
+    Moment(&'static str),
+}
+
+/// The form of a launch key for clouds that know only short names: the same for the same key, for ever.
+fn token(key: &str) -> String {
+    blake3::hash(key.as_bytes()).to_hex().chars().take(32).collect()
+}
+
+/// A moment of a message.
+fn moment(at: Option<stoker_proto::Timestamp>, what: &'static str) -> Result<Timestamp, Unreadable> {
+    let at = at.ok_or(Unreadable::Missing(what))?;
+    Timestamp::new(at.seconds, at.nanos).map_err(|_| Unreadable::Moment(what))
+}
+
+pub(crate) fn to_moment(at: Timestamp) -> stoker_proto::Timestamp {
+    stoker_proto::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() }
+}
+
+fn length(length: Option<stoker_proto::Duration>) -> Option<SignedDuration> {
+    let length = length?;
+    let whole = SignedDuration::new(length.seconds, length.nanos);
+    (whole > SignedDuration::ZERO).then_some(whole)
+}
+
+fn to_length(length: SignedDuration) -> stoker_proto::Duration {
+    stoker_proto::Duration { seconds: length.as_secs(), nanos: length.subsec_nanos() }
+}
+
+fn capacity_type(wire: wire::CapacityType) -> Result<CapacityType, Unreadable> {
+    Ok(match wire {
+        wire::CapacityType::Reserved => CapacityType::Reserved,
+        wire::CapacityType::Spot => CapacityType::Spot,
+        wire::CapacityType::OnDemand => CapacityType::OnDemand,
+        wire::CapacityType::Unspecified => return Err(Unreadable::Missing("capacity_type")),
+    })
+}
+
+pub(crate) const fn to_capacity_type(capacity_type: CapacityType) -> wire::CapacityType {
+    match capacity_type {
+        CapacityType::Reserved => wire::CapacityType::Reserved,
+        CapacityType::Spot => wire::CapacityType::Spot,
+        CapacityType::OnDemand => wire::CapacityType::OnDemand,
+    }
+}
+
+fn place(cloud: &str, region: &str, zone: &str, instance_type: &str) -> Result<Place, Unreadable> {
+    Ok(Place {
+        cloud: Cloud::new(cloud)?,
+        region: Region::new(region)?,
+        zone: ZoneId::new(zone)?,
+        instance_type: InstanceType::new(instance_type)?,
+    })
+}
+
+/// A machine as a plugin tells of it.
+pub(crate) fn instance(told: wire::Instance) -> Result<Instance, Unreadable> {
+    let place = place(&told.cloud, &told.region, &told.zone_id, &told.instance_type)?;
+    let state = match told.state() {
+        wire::State::Pending => InstanceState::Pending,
+        wire::State::Running => InstanceState::Running,
+        wire::State::Reclaiming => InstanceState::Reclaiming { at: moment(told.gone_at, "gone_at")? },
+        wire::State::Stopping => InstanceState::Stopping,
+        wire::State::Unspecified => return Err(Unreadable::Missing("state")),
+    };
+    Ok(Instance {
+        market: Market { place, capacity_type: capacity_type(told.capacity_type())? },
+        key: LaunchKey::new(told.key)?,
+        provider_id: ProviderId::new(told.provider_id)?,
+        node_name: NodeName::new(told.node_name)?,
+        launched_at: moment(told.launched_at, "launched_at")?,
+        state,
+    })
+}
+
+pub(crate) fn to_instance(made: &Instance) -> wire::Instance {
+    let Place { cloud, region, zone, instance_type } = &made.market.place;
+    let (state, gone_at) = match made.state {
+        InstanceState::Pending => (wire::State::Pending, None),
+        InstanceState::Running => (wire::State::Running, None),
+        InstanceState::Reclaiming { at } => (wire::State::Reclaiming, Some(to_moment(at))),
+        InstanceState::Stopping => (wire::State::Stopping, None),
+    };
+    wire::Instance {
+        key: made.key.to_string(),
+        provider_id: made.provider_id.to_string(),
+        node_name: made.node_name.to_string(),
+        cloud: cloud.to_string(),
+        region: region.to_string(),
+        zone_id: zone.to_string(),
+        instance_type: instance_type.to_string(),
+        capacity_type: to_capacity_type(made.market.capacity_type).into(),
+        launched_at: Some(to_moment(made.launched_at)),
+        state: state.into(),
+        gone_at,
+    }
+}
+
+/// How a launch ended, as a plugin tells. What cannot be read is unclear: it is asked again.
+pub(crate) fn outcome(told: Option<Is>) -> LaunchOutcome {
+    match told {
+        Some(Is::Launched(made)) => match instance(made) {
+            Ok(made) => LaunchOutcome::Launched(made),
+            Err(why) => LaunchOutcome::unclear(format!("the plugin's answer cannot be read: {why}")),
+        },
+        // Its key is asked again until the machine is there.
+        Some(Is::Accepted(wire::Accepted { handle, retry_after })) => LaunchOutcome::Unclear {
+            message: format!("accepted as {handle:?}, and not there yet"),
+            retry_after: length(retry_after),
+        },
+        Some(Is::Refused(refused)) => refusal(refused),
+        Some(Is::Unclear(wire::Unclear { message, retry_after })) => {
+            LaunchOutcome::Unclear { message, retry_after: length(retry_after) }
+        }
+        None => LaunchOutcome::unclear("the plugin's answer says nothing of this launch"),
+    }
+}
+
+fn refusal(refused: wire::Refused) -> LaunchOutcome {
+    let kind = match refused.class() {
+        wire::RefusalClass::OutOfCapacity => RefusalKind::OutOfCapacity,
+        wire::RefusalClass::Quota => RefusalKind::QuotaExceeded,
+        wire::RefusalClass::Permission => RefusalKind::Permission,
+        wire::RefusalClass::Invalid => RefusalKind::Config,
+        wire::RefusalClass::Unspecified => {
+            return LaunchOutcome::unclear(format!("the plugin refuses without a class: {}", refused.message));
+        }
+    };
+    let scope = match refused.scope() {
+        wire::RefusalScope::Unspecified | wire::RefusalScope::Market => RefusalScope::Market,
+        wire::RefusalScope::TypeInZone => RefusalScope::TypeInZone,
+        wire::RefusalScope::Zone => RefusalScope::Zone,
+        wire::RefusalScope::CapacityTypeInRegion => RefusalScope::CapacityTypeInRegion,
+        wire::RefusalScope::Region => RefusalScope::Region,
+        wire::RefusalScope::Account => RefusalScope::Account,
+    };
+    LaunchOutcome::Refused(Refusal { kind, scope, retry_after: length(refused.retry_after), message: refused.message })
+}
+
+pub(crate) fn to_outcome(key: &LaunchKey, outcome: LaunchOutcome) -> wire::Outcome {
+    let is = match outcome {
+        LaunchOutcome::Launched(made) => Is::Launched(to_instance(&made)),
+        LaunchOutcome::Unclear { message, retry_after } => {
+            Is::Unclear(wire::Unclear { message, retry_after: retry_after.map(to_length) })
+        }
+        LaunchOutcome::Refused(Refusal { kind, scope, message, retry_after }) => {
+            let class = match kind {
+                RefusalKind::OutOfCapacity => wire::RefusalClass::OutOfCapacity,
+                RefusalKind::QuotaExceeded => wire::RefusalClass::Quota,
+                RefusalKind::Permission => wire::RefusalClass::Permission,
+                // No supplier says that a machine did not boot: Stoker finds that itself.
+                RefusalKind::Config | RefusalKind::BootTimeout => wire::RefusalClass::Invalid,
+            };
+            let scope = match scope {
+                RefusalScope::Market => wire::RefusalScope::Market,
+                RefusalScope::TypeInZone => wire::RefusalScope::TypeInZone,
+                RefusalScope::Zone => wire::RefusalScope::Zone,
+                RefusalScope::CapacityTypeInRegion => wire::RefusalScope::CapacityTypeInRegion,
+                RefusalScope::Region => wire::RefusalScope::Region,
+                RefusalScope::Account => wire::RefusalScope::Account,
+            };
+            let (class, scope) = (class.into(), scope.into());
+            Is::Refused(wire::Refused { class, scope, message, retry_after: retry_after.map(to_length) })
+        }
+    };
+    wire::Outcome { key: key.to_string(), is: Some(is) }
+}
+
+/// A machine of a call.
+pub(crate) fn machine(key: &str) -> wire::Machine {
+    wire::Machine { key: key.to_owned(), token: token(key) }
+}
+
+/// A call of launches that are alike but for their keys.
+pub(crate) fn to_launch(cluster: &str, launches: &[Launch]) -> Option<wire::LaunchRequest> {
+    let first = launches.first()?;
+    let Market { place: Place { cloud, region, zone, instance_type }, capacity_type } = &first.request.market;
+    let taint = |taint: &stoker_core::base::kinds::Taint| wire::Taint {
+        key: taint.key.clone(),
+        value: taint.value.clone(),
+        effect: taint.effect.as_str().to_owned(),
+    };
+    Some(wire::LaunchRequest {
+        cluster: cluster.to_owned(),
+        cloud: cloud.to_string(),
+        region: region.to_string(),
+        zone_id: zone.to_string(),
+        instance_type: instance_type.to_string(),
+        capacity_type: to_capacity_type(*capacity_type).into(),
+        reservation: String::new(),
+        node_class: first.node_class.as_ref().map(ToString::to_string).unwrap_or_default(),
+        labels: first.labels.clone(),
+        taints: first.taints.iter().map(taint).collect(),
+        machines: launches.iter().map(|launch| machine(launch.request.key.as_str())).collect(),
+    })
+}
+
+/// The launches that a call asks for.
+pub(crate) fn launches(asked: &wire::LaunchRequest) -> Result<Vec<Launch>, Unreadable> {
+    let market = Market {
+        place: place(&asked.cloud, &asked.region, &asked.zone_id, &asked.instance_type)?,
+        capacity_type: capacity_type(asked.capacity_type())?,
+    };
+    let launch = |machine: &wire::Machine| {
+        let key = LaunchKey::new(machine.key.as_str())?;
+        let group = key.as_str().parse::<KeyParts>().map_or_else(|_| NodeGroupId::new("unknown"), |parts| Ok(parts.group))?;
+        Ok(LaunchRequest { key, group, market: market.clone(), zone_name: ZoneName::from(&market.place.zone) }.into())
+    };
+    asked.machines.iter().map(launch).collect()
+}
+
+/// A price as a plugin tells it.
+pub(crate) fn quote(told: &wire::Quote) -> Result<(Market, Quote), Unreadable> {
+    let place = place(&told.cloud, &told.region, &told.zone_id, &told.instance_type)?;
+    let market = Market { place, capacity_type: capacity_type(told.capacity_type())? };
+    if told.micro_usd_per_hour <= 0 {
+        return Err(Unreadable::Missing("micro_usd_per_hour"));
+    }
+    let as_of = Some(moment(told.as_of, "as_of")?);
+    let price = UsdPerHour(told.micro_usd_per_hour);
+    let kind = if told.simulated { QuoteKind::Simulated } else { QuoteKind::Live };
+    Ok((market, Quote { price, kind, as_of, source: Arc::from("plugin") }))
+}
