@@ -7,8 +7,14 @@ use stoker_proto::{FILE_DESCRIPTOR_SET, expander, externalgrpc, probe};
 
 use crate::decoders::{DECODERS, decoder};
 
+/// The package of plugins: it is asked, and not served.
+const PLUGINS: &str = "stoker.supplier.v1";
+
+/// What is served, and what that imports.
 fn files() -> Vec<FileDescriptorProto> {
-    FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap().file
+    let mut files = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap().file;
+    files.retain(|file| file.package() != PLUGINS);
+    files
 }
 
 /// `/package.Service/Method Request Response` for each method of our services.
@@ -89,16 +95,17 @@ fn kind(field: &FieldDescriptorProto) -> String {
             name.trim_start_matches("clusterautoscaler.cloudprovider.v1.externalgrpc.")
                 .trim_start_matches("grpcplugin.")
                 .trim_start_matches("stoker.probe.v1.")
+                .trim_start_matches("stoker.supplier.v1.")
                 .to_owned()
         }
         other => other.as_str_name().trim_start_matches("TYPE_").to_lowercase(),
     }
 }
 
-/// One line per field and enum value of our own files, in order of declaration.
-fn fields() -> String {
+/// One line per field and enum value of these files, in order of declaration.
+fn fields(files: &[FileDescriptorProto]) -> String {
     let mut lines = Vec::new();
-    for file in files().iter().filter(|file| !file.package().starts_with("google.")) {
+    for file in files.iter().filter(|file| !file.package().starts_with("google.")) {
         for message in &file.message_type {
             lines.extend(message.field.iter().map(|field| field_line(message.name(), field, &message.nested_type)));
             for states in &message.enum_type {
@@ -115,7 +122,10 @@ fn fields() -> String {
 
 #[test]
 fn field_numbers_names_and_types() {
-    assert_eq!(fields(), include_str!("../vectors/fields.txt"), "a number or type on the wire changed");
+    assert_eq!(fields(&files()), include_str!("../vectors/fields.txt"), "a number or type on the wire changed");
+    let mut plugins = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap().file;
+    plugins.retain(|file| file.package() == PLUGINS);
+    assert_eq!(fields(&plugins), include_str!("../vectors/supplier.txt"), "a number or type of the plugin protocol changed");
 }
 
 #[test]

@@ -159,18 +159,12 @@ pub struct ServeArgs {
 
 /// Carries the command out: until the process is told to stop, or a part of the service ends by itself.
 pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
-    let simulated_in_cluster = args.simulated_in_cluster;
     let (options, world) = options(args)?;
     let (policy, state_dir, cluster) =
         (options.policy.name(), options.state_dir.display().to_string(), options.kube.to_string());
     let state = Box::pin(State::open(options)).await.map_err(StartError::from)?;
     let plugins = plugins(&state)?;
-    let is_simulated = |one: &SupplierRule| one.kind == SupplierKind::Simulated;
-    let simulated = state.suppliers().is_empty() || state.suppliers().iter().any(is_simulated);
-    // Also where no cluster is watched: an autoscaler beside it would wait for the nodes all the same.
-    if simulated && in_cluster() && !simulated_in_cluster {
-        return Err(StartError::SimulatedInCluster.into());
-    }
+    let simulated = has_simulated(state.suppliers());
     let named = simulated.then_some(SIMULATED).into_iter().map(str::to_owned);
     let suppliers = named.chain(plugins.iter().map(|plugin| plugin.name().to_string())).collect::<Vec<_>>().join(", ");
     let running = if simulated {
@@ -191,6 +185,11 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
     );
     let sound = running.run_until(told_to_stop()).await;
     Ok(if sound { Exit::Done } else { Exit::Failed })
+}
+
+/// Whether the simulated supplier is one of them: it is the one where the policy names none.
+fn has_simulated(suppliers: &[SupplierRule]) -> bool {
+    suppliers.is_empty() || suppliers.iter().any(|one| one.kind == SupplierKind::Simulated)
 }
 
 /// The plugins that the policy names.
@@ -231,13 +230,20 @@ fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {
         allow_plaintext,
         kubeconfig,
         no_kubernetes,
-        simulated_in_cluster: _,
+        simulated_in_cluster,
         prometheus_url,
         prometheus_token_file,
         prometheus_ca,
     } = args;
     let clock = Clock::system();
     let book = Arc::new(price_tables::prices(prices_dir.as_deref(), clock.now())?);
+    // Also where no cluster is watched: an autoscaler beside it would wait for the nodes all the same.
+    if in_cluster() && !simulated_in_cluster {
+        let asked = price_tables::policy(policy.as_deref(), &book);
+        if !asked.is_ok_and(|policy| !has_simulated(&policy.suppliers)) {
+            return Err(StartError::SimulatedInCluster.into());
+        }
+    }
     let config = price_tables::world_config(world.as_deref(), &book, clock.now())?;
     let state_dir = state.resolve()?;
     let world = WorldOptions { config, file: Some(state_dir.join(WORLD_FILE)) };

@@ -177,7 +177,7 @@ fn the_log_tells_what_is_served_what_became_of_the_policy_and_why_it_stops() {
     let resumed = line("resumed from the journal");
     assert_eq!((&resumed["records"], &resumed["machines"]), (&0.into(), &0.into()));
     let serving = line("serving");
-    let told = ["policy", "state_dir", "supplier", "cluster"].map(|field| serving[field].as_str().unwrap());
+    let told = ["policy", "state_dir", "suppliers", "cluster"].map(|field| serving[field].as_str().unwrap());
     assert_eq!(told, [file_name, state_name, "simulated", "none"]);
 
     std::fs::remove_file(&file).unwrap();
