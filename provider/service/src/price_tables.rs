@@ -83,7 +83,8 @@ impl PriceTables {
 
     /// What a policy makes of it.
     pub fn catalogue(&self, policy: Policy) -> Catalogue {
-        Catalogue::derive(&Arc::new(policy.clone()), &self.prices, &self.facts_for(&policy))
+        let facts = self.facts_for(&policy);
+        Catalogue::derive(&Arc::new(policy), &self.prices, &facts)
     }
 
     /// What is known of the suppliers of a policy. A plugin is not asked here: it is taken to make all that the policy would have it make.

@@ -54,7 +54,8 @@ pub struct Simulation {
 /// # Errors
 /// Says what is missing or wrong; then nothing runs.
 pub async fn start(options: Options, world: WorldOptions) -> Result<Simulation, StartError> {
-    start_beside(Box::pin(State::open(options)).await?, world, Vec::new()).await
+    let state = Box::pin(State::open(options)).await?;
+    Box::pin(start_beside(state, world, Vec::new())).await
 }
 
 /// The same on a state that was opened, beside other suppliers.

@@ -40,8 +40,7 @@ enum SupplierCommand {
 /// It makes two machines for a cluster that nobody has, looks at all that the plugin tells of them, and ends them.
 #[derive(Debug, Args)]
 struct CheckArgs {
-    /// Where the plugin listens: unix:///path/to/socket, or http://127.0.0.1:port
-    #[arg(long, value_name = "ENDPOINT")]
+    #[arg(long, value_name = "ENDPOINT", help = "Where the plugin listens: unix:///path/to/socket, or http://127.0.0.1:port")]
     endpoint: String,
     /// Most dollars that the two machines may cost, for the ten minutes that they may live
     #[arg(long, value_name = "USD", default_value_t = 0.5)]
@@ -60,8 +59,7 @@ struct CheckArgs {
 /// Serves the simulated supplier as a plugin, to try a policy with one, or to compare your own with.
 #[derive(Debug, Args)]
 struct SimulateArgs {
-    /// Socket to listen on: unix:///path/to/socket
-    #[arg(long, value_name = "ENDPOINT")]
+    #[arg(long, value_name = "ENDPOINT", help = "Socket to listen on: unix:///path/to/socket")]
     listen: String,
     /// Cluster that it makes machines for
     #[arg(long, value_name = "NAME", default_value = "check")]
@@ -132,8 +130,8 @@ async fn check(args: CheckArgs) -> Result<Exit, CliError> {
         text.push_str(format!("{word:<10} {:<20} {why}", rule.as_str()).trim_end());
         text.push('\n');
     }
-    text.push_str(&format!("\n{} rules kept, {broken} broken, {untried} not tried\n", verdicts.len() - broken - untried));
-    out::write(&text)?;
+    let kept = verdicts.len() - broken - untried;
+    out::write(&format!("{text}\n{kept} rules kept, {broken} broken, {untried} not tried\n"))?;
     Ok(if broken + untried == 0 { Exit::Done } else { Exit::Failed })
 }
 

@@ -32,7 +32,7 @@ pub enum Barred {
         code: String,
         /// What was refused; `None` where that is the market alone.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        area: Option<RefusedArea>,
+        area: Option<Box<RefusedArea>>,
         /// When it said so.
         since: Timestamp,
         /// Until then.

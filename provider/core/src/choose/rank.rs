@@ -193,7 +193,12 @@ impl<'a> Scales<'a> {
         let Some((backoff, area)) = self.memory.refusal(market, &group.supplier) else { return Ok(u32::MAX) };
         if self.times.now < backoff.until {
             let code = backoff.kind.code().to_owned();
-            return Err(Barred::BackedOff { code, area: area.cloned(), since: backoff.since, until: backoff.until });
+            return Err(Barred::BackedOff {
+                code,
+                area: area.cloned().map(Box::new),
+                since: backoff.since,
+                until: backoff.until,
+            });
         }
         let tries = |tried: &Market| area.map_or(tried == market, |area| area.covers(tried, &group.supplier));
         let on_trial = self.memory.records.values().any(|record| match &record.state {

@@ -172,11 +172,14 @@ impl Executor {
                 self.done_lately.insert(key.about().to_owned(), (key, now));
             }
             match action {
-                Action::Launch { supplier, request, .. } => match group(&request.group) {
-                    Some(group) => launches.entry(supplier).or_default().push(Launch::of(request.clone(), &group)),
-                    // A node without its labels and taints would take pods that are not for it.
-                    None => tracing::error!(group = %request.group, "a plan launches for a group that nobody knows; it waits"),
-                },
+                Action::Launch { supplier, request, .. } => {
+                    if let Some(group) = group(&request.group) {
+                        launches.entry(supplier).or_default().push(Launch::of(request.clone(), &group));
+                    } else {
+                        // A node without its labels and taints would take pods that are not for it.
+                        tracing::error!(group = %request.group, "a plan launches for a group that nobody knows; it waits");
+                    }
+                }
                 Action::Terminate { supplier, instance, .. } => endings.entry(supplier).or_default().push(instance.clone()),
                 Action::Hold { node, .. } => self.on_cluster(NodeChange::Hold(node.clone())),
                 Action::Release { node } => self.on_cluster(NodeChange::Release(node.clone())),
