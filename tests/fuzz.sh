@@ -5,6 +5,7 @@
 #
 #   tests/fuzz.sh [SECONDS] [TARGET...]   each target, or these, for that long: 20 s
 #   tests/fuzz.sh --keep [TARGET...]      keeps what the last runs found new, as few inputs as have its coverage
+#   tests/fuzz.sh --build                 builds them, and runs none
 #   tests/fuzz.sh --seeds                 writes the first inputs anew
 #   STOKER_FUZZ_JOBS                      fuzzers at a time: 2
 set -euo pipefail
@@ -21,6 +22,7 @@ fi
 mode=run seconds=20
 case "${1:-}" in
 --keep) mode=keep && shift ;;
+--build) mode=build && shift ;;
 [0-9]*) seconds=$1 && shift ;;
 esac
 all=(policy prices provider expander probes prometheus kubernetes journal)
@@ -33,6 +35,7 @@ done
 fuzzer=$(RUSTC_WORKSPACE_WRAPPER=$PWD/tests/fuzz/rustc.sh cargo test --workspace --bin fuzz --features stoker-tests/fuzzing \
   --no-run --quiet --message-format=json | sed -n 's/.*"name":"fuzz".*"executable":"\([^"]*\)".*/\1/p')
 [ -x "$fuzzer" ] || { echo "the fuzzers were not built"; exit 1; }
+[ "$mode" != build ] || exit 0
 # State directories in memory: their files are flushed to the disk with each order.
 memory=/dev/shm
 [ -w "$memory" ] || memory=${TMPDIR:-/tmp}
