@@ -161,12 +161,17 @@ impl Month {
         self.now += STEP;
         self.clock.store(self.now.as_second(), Ordering::Relaxed);
         self.orders.write_all(format!("{}\n", self.now.as_second()).as_bytes()).await?;
-        let machines: usize = answer(&mut self.answers).await?.parse()?;
+        let machines = answer(&mut self.answers).await?;
         // Their Nodes come in real time: a clock that ran ahead would find that none registers in time. Those of deleted machines go
         // with the next step.
         let given_up_at = Instant::now() + PATIENCE;
-        while self.api.nodes().len() < machines {
-            ensure!(Instant::now() < given_up_at, "{} nodes of {machines} machines", self.api.nodes().len());
+        loop {
+            let nodes: BTreeSet<String> = self.api.nodes().iter().filter_map(Node::read).map(|(name, _)| name).collect();
+            let missing = machines.split_whitespace().filter(|name| !nodes.contains(*name)).count();
+            if missing == 0 {
+                break;
+            }
+            ensure!(Instant::now() < given_up_at, "{missing} machines have no Node");
             tokio::time::sleep(WATCHES).await;
         }
         tokio::time::sleep(WATCHES).await;
@@ -258,7 +263,8 @@ fn size_of(dir: &Path) -> f64 {
     megabytes
 }
 
-/// The service, whose clock moves to each second that it reads, until there is none. It answers how many machines are up then.
+/// The service, whose clock moves to each second that it reads, until there is none. It answers the names of the Nodes of all
+/// machines that are up then.
 async fn serve(dir: &Path) -> Result<()> {
     stoker_service::publish::telemetry::init(true, Some("error"))?;
     let (mut options, mut world) = service::options(service::policy(std::env::var(POOLS)?.parse()?), dir);
@@ -277,7 +283,9 @@ async fn serve(dir: &Path) -> Result<()> {
         let now = Timestamp::from_second(second.parse()?)?;
         clock.advance_to(now);
         running.handle.settle().await;
-        println!("{}", running.simulated.machines(now).iter().filter(|(_, up)| *up).count());
+        let machines = running.simulated.machines(now);
+        let up = machines.iter().filter(|(_, up)| *up).map(|(made, _)| made.node_name.as_str());
+        println!("{}", up.collect::<Vec<_>>().join(" "));
     }
     Ok(())
 }
