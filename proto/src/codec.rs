@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use prost::Message;
-use prost::bytes::Buf as _;
+use prost::bytes::{Buf as _, Bytes};
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
@@ -11,18 +11,31 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder
 /// memory.
 pub const MOST_PARTS: usize = 65_536;
 
-/// Protobuf of which the parts are counted before they are decoded: sends `T`, receives `U`. What cannot be read is the fault of who sent
-/// it, `INVALID_ARGUMENT`.
+/// Protobuf that is read by `R`: sends `T`, receives `U`.
 #[derive(Debug)]
-pub struct Bounded<T, U>(PhantomData<fn(U) -> T>);
+pub struct Protobuf<T, U, R>(PhantomData<fn(U, R) -> T>);
 
-impl<T, U> Default for Bounded<T, U> {
+/// How the messages of a codec are read.
+pub trait Reader<U>: 'static {
+    /// How large the buffers of a call are.
+    fn buffers() -> BufferSettings {
+        BufferSettings::default()
+    }
+
+    /// Reads a message, or refuses it.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    fn read(message: Bytes) -> Result<U, Status>;
+}
+
+impl<T, U, R> Default for Protobuf<T, U, R> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<T: Message + 'static, U: Message + Default + 'static> Codec for Bounded<T, U> {
+impl<T: Message + 'static, U: Send + 'static, R: Reader<U>> Codec for Protobuf<T, U, R> {
     type Encode = T;
     type Decode = U;
     type Encoder = Self;
@@ -37,7 +50,7 @@ impl<T: Message + 'static, U: Message + Default + 'static> Codec for Bounded<T, 
     }
 }
 
-impl<T: Message, U> Encoder for Bounded<T, U> {
+impl<T: Message, U, R: Reader<U>> Encoder for Protobuf<T, U, R> {
     type Item = T;
     type Error = Status;
 
@@ -46,27 +59,39 @@ impl<T: Message, U> Encoder for Bounded<T, U> {
     }
 
     fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::default()
+        R::buffers()
     }
 }
 
-impl<T, U: Message + Default> Decoder for Bounded<T, U> {
+impl<T, U, R: Reader<U>> Decoder for Protobuf<T, U, R> {
     type Item = U;
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // No copy: the message lies in one piece.
-        let message = buf.copy_to_bytes(buf.remaining());
+        R::read(buf.copy_to_bytes(buf.remaining())).map(Some)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        R::buffers()
+    }
+}
+
+/// The codec of all clients and servers that are generated here.
+pub(crate) type Bounded<T, U> = Protobuf<T, U, FewParts>;
+
+/// Counts the parts of a message before it is decoded. What cannot be read is the fault of who sent it, `INVALID_ARGUMENT`.
+#[derive(Debug)]
+pub enum FewParts {}
+
+impl<U: Message + Default> Reader<U> for FewParts {
+    fn read(message: Bytes) -> Result<U, Status> {
         if fields(&message).take(MOST_PARTS + 1).count() > MOST_PARTS {
             return Err(Status::resource_exhausted(format!(
                 "the message has more than {MOST_PARTS} parts; send it in several"
             )));
         }
-        U::decode(message).map(Some).map_err(|error| Status::invalid_argument(error.to_string()))
-    }
-
-    fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::default()
+        U::decode(message).map_err(|error| Status::invalid_argument(error.to_string()))
     }
 }
 

@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use stoker_core::facts::supply::{Instance, LaunchOutcome, LaunchRequest};
 use stoker_core::market::price::PriceBook;
 use stoker_service::clock::{Clock, VirtualClock};
-use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ServeError};
+use stoker_service::serve::{KubeOptions, Options, ServeError};
 use stoker_service::suppliers::Supplier as _;
 use stoker_sim::world::WorldConfig;
 use stoker_simulated::{Simulation, StartError, WorldOptions, start};
@@ -100,16 +100,8 @@ impl Setup {
         let options = Options {
             clock: if self.real_time { Clock::system() } else { Clock::Virtual(Arc::clone(clock)) },
             book: Arc::clone(&self.book),
-            policy: PolicySource::Text { name: "the test's policy".to_owned(), text: self.policy.clone() },
-            state_dir: dir.join("state"),
-            prometheus: None,
-            provider: ListenerOptions::loopback(),
-            expander: ListenerOptions::loopback(),
-            probes: None,
-            http: ([127, 0, 0, 1], 0).into(),
-            debug: false,
             kube: self.kubeconfig.clone().map_or(KubeOptions::None, KubeOptions::Kubeconfig),
-            retention: SignedDuration::from_hours(24),
+            ..market::options(self.policy.clone(), dir)
         };
         start(options, WorldOptions { config: self.world.clone(), file: Some(dir.join("world.jsonl")) }).await
     }

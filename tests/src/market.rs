@@ -1,5 +1,6 @@
 //! A small market: a few instance types in two zones of one region, with round prices.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use jiff::{SignedDuration, Timestamp};
@@ -7,6 +8,8 @@ use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use stoker_core::base::units::{MiB, Milli, UsdPerHour};
 use stoker_core::market::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
+use stoker_service::clock::Clock;
+use stoker_service::serve::{Options, PolicySource};
 use stoker_sim::world::{BootConfig, MarketConfig, MarketMatch, WorldConfig};
 
 /// When every test begins.
@@ -25,6 +28,12 @@ const TYPES: [(&str, &str, u64, u32, u32, u64, i64); 4] = [
 
 /// The zones by id; this account calls them `us-east-1a` and `us-east-1b`.
 const ZONES: [&str; 2] = ["use1-az1", "use1-az2"];
+
+/// A service by itself that sells from the small market by a policy, with its state in `dir`.
+pub fn options(policy: String, dir: &Path) -> Options {
+    let policy = PolicySource::Text { name: "the test's policy".to_owned(), text: policy };
+    Options::loopback(Clock::system(), book(), policy, dir.join("state"))
+}
 
 /// The prices of the small market.
 pub fn book() -> Arc<PriceBook> {

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::routing::post;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::json;
 use stoker_fake_apiserver::ApiServer;
 use stoker_service::clock::Clock;
 use stoker_service::feeds::prometheus::Connection;
-use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions, Running, State, start};
+use stoker_service::serve::{KubeOptions, Options, ProbeListenerOptions, Running, State, start};
 use stoker_service::suppliers::Supplier;
 use stoker_simulated::supplier::Simulated;
 use stoker_tests::client::Client;
@@ -50,20 +50,8 @@ const YOUNG: [(&str, f64); 3] = [("supplier/simulated", 15.0), ("prometheus", 15
 async fn service(dir: &Path, supplier: &Arc<Faulty>, kube: KubeOptions, prometheus: Option<Connection>) -> Running {
     let pool = Pool { max_nodes: 100, ..Pool::new("p") };
     let text = format!("{}prometheus: {{ interval: 5s }}\n", policy(&[pool]));
-    let options = Options {
-        clock: Clock::system(),
-        book: market::book(),
-        policy: PolicySource::Text { name: "the test's policy".to_owned(), text },
-        state_dir: dir.join("state"),
-        provider: ListenerOptions::loopback(),
-        expander: ListenerOptions::loopback(),
-        probes: Some(ProbeListenerOptions::loopback()),
-        http: ([127, 0, 0, 1], 0).into(),
-        debug: false,
-        kube,
-        retention: SignedDuration::from_hours(24),
-        prometheus,
-    };
+    let probes = Some(ProbeListenerOptions::loopback());
+    let options = Options { probes, kube, prometheus, ..market::options(text, dir) };
     let suppliers = [Arc::clone(supplier) as Arc<dyn Supplier>];
     start(State::open(options).await.unwrap(), &suppliers).await.unwrap()
 }

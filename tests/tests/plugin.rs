@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::SignedDuration;
 use stoker_core::base::ids::{ClusterName, SupplierName};
 use stoker_core::market::offer::CapacityType;
 use stoker_plugin::check::{self, Verdict};
 use stoker_plugin::client::{Plugin, connect};
 use stoker_plugin::server::Served;
 use stoker_service::clock::Clock;
-use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, State, start};
+use stoker_service::serve::{State, start};
 use stoker_service::suppliers::Supplier;
 use stoker_simulated::supplier::Simulated;
 use stoker_tests::client::{Client, registered};
@@ -96,20 +95,8 @@ async fn nodes_come_and_go_through_a_plugin_that_is_away_for_a_while() {
     let (dir, simulated) = (TempDir::new().unwrap(), simulated());
     let plugin = Listening::on(dir.path(), &simulated).await;
     let suppliers = format!("suppliers: [{{ name: mine, kind: plugin, endpoint: \"{}\" }}]\n", plugin.endpoint());
-    let options = Options {
-        clock: Clock::system(),
-        book: market::book(),
-        policy: PolicySource::Text { name: "the test's policy".to_owned(), text: policy(&[Pool::new("p")]) + &suppliers },
-        state_dir: dir.path().join("state"),
-        provider: ListenerOptions::loopback(),
-        expander: ListenerOptions::loopback(),
-        probes: None,
-        http: ([127, 0, 0, 1], 0).into(),
-        debug: false,
-        kube: KubeOptions::None,
-        retention: SignedDuration::from_hours(24),
-        prometheus: None,
-    };
+    let text = policy(&[Pool::new("p")]) + &suppliers;
+    let options = market::options(text, dir.path());
     let mine = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), &plugin.endpoint()).unwrap();
     let running = start(State::open(options).await.unwrap(), &[Arc::new(mine) as Arc<dyn Supplier>]).await.unwrap();
     let client = Client::connect(running.provider, running.expander).await.unwrap();

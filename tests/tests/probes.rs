@@ -18,9 +18,8 @@ use stoker_probe::outbox::{Confirm, Outbox};
 use stoker_probe::stream::{self, Access, Backoff, Settings, Status};
 use stoker_proto::probe::{Driver, Event, Gpu, Memory, Round, Xid, driver, event};
 use stoker_service::certs::{Tryout, write_tryout};
-use stoker_service::clock::Clock;
 use stoker_service::feeds::probes::NotConfirmed;
-use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions};
+use stoker_service::serve::{ListenerOptions, Options, ProbeListenerOptions};
 use stoker_simulated::{Simulation, WorldOptions, start};
 use stoker_tests::market;
 use stoker_tests::policy::{Pool, policy};
@@ -43,20 +42,8 @@ struct Books {
 }
 
 async fn service(dir: &Path, listener: ListenerOptions, books: &Arc<Mutex<Books>>) -> Simulation {
-    let options = Options {
-        clock: Clock::system(),
-        book: market::book(),
-        policy: PolicySource::Text { name: "the test's policy".to_owned(), text: policy(&[Pool::new("p")]) },
-        state_dir: dir.join("state"),
-        provider: ListenerOptions::loopback(),
-        expander: ListenerOptions::loopback(),
-        probes: Some(ProbeListenerOptions { listener, ..ProbeListenerOptions::loopback() }),
-        http: ([127, 0, 0, 1], 0).into(),
-        debug: false,
-        kube: KubeOptions::None,
-        retention: SignedDuration::from_hours(24),
-        prometheus: None,
-    };
+    let probes = Some(ProbeListenerOptions { listener, ..ProbeListenerOptions::loopback() });
+    let options = Options { probes, ..market::options(policy(&[Pool::new("p")]), dir) };
     let running = start(options, WorldOptions::default()).await.unwrap();
     let books = Arc::clone(books);
     running.readings.follow(move |taken| {

@@ -1,14 +1,12 @@
 //! A whole service and its cluster: what a Node bears of its verdict follows its pods.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::Value;
 use stoker_fake_apiserver::ApiServer;
-use stoker_service::clock::Clock;
-use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource};
+use stoker_service::serve::{KubeOptions, Options};
 use stoker_simulated::{WorldOptions, start};
 use stoker_tests::client::Client;
 use stoker_tests::market;
@@ -46,20 +44,8 @@ async fn a_node_bears_its_verdict_from_pod_to_pod() -> anyhow::Result<()> {
     let (dir, api) = (TempDir::new()?, ApiServer::listen(Timestamp::now).await);
     let mut world = market::calm();
     world.boot.median_seconds = 1;
-    let options = Options {
-        clock: Clock::system(),
-        book: market::book(),
-        policy: PolicySource::Text { name: "the test's policy".to_owned(), text: policy(&[Pool::new("p")]) },
-        state_dir: dir.path().join("state"),
-        provider: ListenerOptions::loopback(),
-        expander: ListenerOptions::loopback(),
-        probes: None,
-        http: SocketAddr::from(([127, 0, 0, 1], 0)),
-        debug: false,
-        kube: KubeOptions::Kubeconfig(api.kubeconfig()),
-        retention: SignedDuration::from_hours(24),
-        prometheus: None,
-    };
+    let kube = KubeOptions::Kubeconfig(api.kubeconfig());
+    let options = Options { kube, ..market::options(policy(&[Pool::new("p")]), dir.path()) };
     let running = start(options, WorldOptions { config: world, file: None }).await?;
     let client = Client::connect(running.provider, running.expander).await?;
     let begun = Instant::now();

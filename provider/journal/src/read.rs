@@ -243,11 +243,9 @@ async fn content<T: DeserializeOwned>(db: &mut Connection, id: i64) -> Result<T,
         .fetch_optional(&mut *db)
         .await
         .during("looking for content")?;
-    let damaged = |how: &str| StoreError::Damaged { what: format!("content {id} {how}") };
-    let (hash, body) = row.ok_or_else(|| damaged("is not there"))?;
-    if checksum::of_content(&body) != hash {
-        return Err(damaged("does not match its hash"));
-    }
+    let missing = || StoreError::Damaged { what: format!("content {id} is not there") };
+    let (hash, body) = row.ok_or_else(missing)?;
+    unchanged(id, &hash, &body)?;
     decode(&body, || format!("content {id}"))
 }
 
@@ -256,11 +254,16 @@ async fn check_contents(db: &mut Connection) -> Result<(), StoreError> {
     let mut rows = sqlx::query_as("SELECT id, hash, body FROM content").fetch(db);
     while let Some((id, hash, body)) = rows.try_next().await.during("reading content")? {
         let (id, hash, body): (i64, String, String) = (id, hash, body);
-        if checksum::of_content(&body) != hash {
-            return Err(StoreError::Damaged { what: format!("content {id} does not match its hash") });
-        }
+        unchanged(id, &hash, &body)?;
     }
     Ok(())
+}
+
+fn unchanged(id: i64, hash: &str, body: &str) -> Result<(), StoreError> {
+    if checksum::of_content(body) == hash {
+        return Ok(());
+    }
+    Err(StoreError::Damaged { what: format!("content {id} does not match its hash") })
 }
 
 pub(super) fn moment(text: &str, what: impl FnOnce() -> String) -> Result<Timestamp, StoreError> {

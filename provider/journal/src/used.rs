@@ -172,6 +172,6 @@ fn market((_, cloud, region, zone, instance_type, capacity_type, _): &UsedRow) -
         zone: ZoneId::new(zone).ok()?,
         instance_type: InstanceType::new(instance_type).ok()?,
     };
-    let capacity_type = CapacityType::ALL.into_iter().find(|known| known.as_str() == capacity_type)?;
+    let capacity_type = CapacityType::of(capacity_type)?;
     Some(Market { place, capacity_type })
 }

@@ -38,7 +38,7 @@ pub enum Rule {
     EndsWhatIsNamed,
     /// A reclaim says when.
     Notice,
-    /// What is told is told whole.
+    /// A machine that it lists can be read.
     Unknown,
 }
 
@@ -92,7 +92,7 @@ pub struct Plan {
     pub cluster: String,
     /// Where two machines are made.
     pub market: Market,
-    /// How long a machine may take to be gone from the listing once it was told to end.
+    /// How long a machine may take to be gone from the listing once its end was asked for.
     pub gone_within: Duration,
 }
 
@@ -112,11 +112,11 @@ struct Check {
     scope: String,
     broken: BTreeMap<Rule, String>,
     tried: BTreeSet<Rule>,
-    /// Every id that was ever told of a key.
+    /// Every id that a key's machine was ever given.
     ids: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Checks the plugin behind `client`. What was made is told to end before this returns.
+/// Checks the plugin behind `client`. What was made is asked to end before this returns.
 pub async fn run(client: SupplierClient<Channel>, plan: Plan) -> Vec<(Rule, Verdict)> {
     let mut check =
         Check { client, plan, scope: String::new(), broken: BTreeMap::new(), tried: BTreeSet::new(), ids: BTreeMap::new() };
@@ -160,19 +160,18 @@ impl Check {
         let mut accounts = BTreeSet::new();
         let mut described = None;
         for _ in 0..2 {
-            let told = answer(self.client.describe(asked())).await.map_err(|why| format!("Describe: {why}"))?;
-            accounts.insert(told.account.clone());
-            described = Some(told);
+            let answered = answer(self.client.describe(asked())).await.map_err(|why| format!("Describe: {why}"))?;
+            accounts.insert(answered.account.clone());
+            described = Some(answered);
         }
-        let told = described.unwrap_or_default();
-        let protocol = told.protocol;
+        let answered = described.unwrap_or_default();
+        let protocol = answered.protocol;
         self.holds(Rule::Versions, protocol == PROTOCOL, || {
             format!("Describe was asked with protocol {PROTOCOL} and answers {protocol}")
         });
         let known = accounts.len() == 1 && !accounts.contains("");
         self.holds(Rule::Account, known, || format!("Describe names these accounts, one after the other: {accounts:?}"));
-        let described =
-            Described::read(wire::DescribeResponse { protocol: PROTOCOL, ..told }).map_err(|why| format!("Describe: {why}"))?;
+        let described = Described::read_any_protocol(answered).map_err(|why| format!("Describe: {why}"))?;
         let place = (self.plan.market.place.cloud.clone(), self.plan.market.place.region.clone());
         let scope = described.scopes.into_iter().find(|(_, regions)| regions.contains(&place));
         self.scope = scope.map(|(name, _)| name).ok_or_else(|| format!("no scope of it has {}/{}", place.0, place.1))?;
@@ -195,8 +194,8 @@ impl Check {
 
     /// The outcomes of a launch, by key.
     async fn launch(&self, keys: &[String]) -> Result<BTreeMap<String, Is>, Stopped> {
-        let told = answer(self.client.clone().launch(self.request(keys))).await.map_err(|why| format!("Launch: {why}"))?;
-        Ok(told.outcomes.into_iter().filter_map(|outcome| Some((outcome.key, outcome.is?))).collect())
+        let answered = answer(self.client.clone().launch(self.request(keys))).await.map_err(|why| format!("Launch: {why}"))?;
+        Ok(answered.outcomes.into_iter().filter_map(|outcome| Some((outcome.key, outcome.is?))).collect())
     }
 
     /// Makes the machines, several times at once, and holds the answers against each other and the listing.
@@ -214,7 +213,7 @@ impl Check {
         let mut refused = BTreeSet::new();
         for (key, is) in outcomes.iter().flatten() {
             match is {
-                Is::Launched(made) => self.told(key, made),
+                Is::Launched(made) => self.seen(key, made),
                 Is::Refused(_) => {
                     refused.insert(key.clone());
                 }
@@ -232,7 +231,7 @@ impl Check {
             listed = self.list().await?;
         }
         for made in &listed {
-            self.told(&made.key, made);
+            self.seen(&made.key, made);
         }
         let there: BTreeSet<&str> = listed.iter().map(|made| made.key.as_str()).collect();
         let wrong: Vec<&String> =
@@ -253,7 +252,7 @@ impl Check {
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_millis(500)).await;
             for made in self.list().await? {
-                self.told(&made.key.clone(), &made);
+                self.seen(&made.key.clone(), &made);
             }
         }
         for (key, ids) in self.ids.clone() {
@@ -262,8 +261,8 @@ impl Check {
         Ok(())
     }
 
-    /// Takes note of what is told of a machine.
-    fn told(&mut self, key: &str, made: &wire::Instance) {
+    /// Takes note of what the plugin says of a machine.
+    fn seen(&mut self, key: &str, made: &wire::Instance) {
         self.ids.entry(key.to_owned()).or_default().insert(made.provider_id.clone());
         let reclaimed = made.state() == wire::State::Reclaiming;
         self.holds(Rule::Notice, !reclaimed || made.gone_at.is_some(), || {
@@ -309,8 +308,8 @@ impl Check {
 
     async fn terminate(&mut self, ids: Vec<String>) -> Result<(), Stopped> {
         let asked = wire::TerminateRequest { cluster: self.plan.cluster.clone(), provider_ids: ids };
-        let told = answer(self.client.terminate(asked)).await.map_err(|why| format!("Terminate: {why}"))?;
-        match told.ended.into_iter().find(|one| !one.error.is_empty()) {
+        let answered = answer(self.client.terminate(asked)).await.map_err(|why| format!("Terminate: {why}"))?;
+        match answered.ended.into_iter().find(|one| !one.error.is_empty()) {
             Some(one) => Err(format!("Terminate of {}: {}", one.provider_id, one.error)),
             None => Ok(()),
         }
@@ -325,7 +324,7 @@ impl Check {
             (Some(one), Some(other)) => self.end_one(first, (one.clone(), other.clone())).await,
             _ => Ok(()),
         };
-        // All that is left, however it was told of, also what a broken plugin made twice.
+        // All that is left, however it was named, also what a broken plugin made twice.
         let left = self.list().await?.into_iter().filter(|made| made.state() != wire::State::Stopping);
         let left: Vec<String> = left.map(|made| made.provider_id).collect();
         if !left.is_empty() {
@@ -366,7 +365,7 @@ impl Check {
 /// What a call answers, in time.
 async fn answer<T>(call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, String> {
     match tokio::time::timeout(WITHIN, call).await {
-        Ok(Ok(told)) => Ok(told.into_inner()),
+        Ok(Ok(answered)) => Ok(answered.into_inner()),
         Ok(Err(status)) => Err(format!("{}: {}", status.code(), status.message())),
         Err(_) => Err(format!("no answer within {} s", WITHIN.as_secs())),
     }

@@ -13,6 +13,7 @@ use stoker_core::base::ids::{
     Cloud, ClusterName, LaunchKey, NodeClassName, ProviderId, Region, SupplierName, ZoneId, ZoneName,
 };
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
+use stoker_core::policy::rules::supplier::ENDPOINTS;
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::supplier_client::SupplierClient;
 use stoker_service::suppliers::{Launch, Supplier, SupplierError};
@@ -78,29 +79,37 @@ impl Described {
     ///
     /// # Errors
     /// What is wrong with it, for people.
-    pub fn read(told: wire::DescribeResponse) -> Result<Self, String> {
-        if told.protocol != PROTOCOL {
-            return Err(format!("it speaks protocol {}, and this release {PROTOCOL}: use releases that fit", told.protocol));
+    fn read(answer: wire::DescribeResponse) -> Result<Self, String> {
+        if answer.protocol != PROTOCOL {
+            return Err(format!("it speaks protocol {}, and this release {PROTOCOL}: use releases that fit", answer.protocol));
         }
-        if told.account.is_empty() || told.scopes.is_empty() {
+        Self::read_any_protocol(answer)
+    }
+
+    /// Reads a plugin's answer, whatever protocol it speaks: a check goes on with the other rules.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn read_any_protocol(answer: wire::DescribeResponse) -> Result<Self, String> {
+        if answer.account.is_empty() || answer.scopes.is_empty() {
             return Err("it names no account, or no scope".to_owned());
         }
         let mut scopes = BTreeMap::new();
-        for wire::Scope { name, cloud, regions } in told.scopes {
+        for wire::Scope { name, cloud, regions } in answer.scopes {
             let cloud = Cloud::new(cloud).map_err(|error| format!("scope {name:?}: {error}"))?;
             let region = |region: String| Region::new(region).map(|region| (cloud.clone(), region));
             let regions: Result<BTreeSet<_>, _> = regions.into_iter().map(region).collect();
             scopes.insert(name.clone(), regions.map_err(|error| format!("scope {name:?}: {error}"))?);
         }
-        let classes: Result<BTreeSet<_>, _> = told.node_classes.into_iter().map(NodeClassName::new).collect();
+        let classes: Result<BTreeSet<_>, _> = answer.node_classes.into_iter().map(NodeClassName::new).collect();
         let bounded = |number: u32, most: usize| usize::try_from(number).unwrap_or(most).clamp(1, most);
         Ok(Self {
-            name: told.name,
-            account: told.account,
+            name: answer.name,
+            account: answer.account,
             scopes,
             node_classes: classes.map_err(|error| error.to_string())?,
-            max_in_flight: bounded(told.max_in_flight, MOST_IN_FLIGHT),
-            max_batch: bounded(told.max_batch, MOST_IN_A_CALL),
+            max_in_flight: bounded(answer.max_in_flight, MOST_IN_FLIGHT),
+            max_batch: bounded(answer.max_batch, MOST_IN_A_CALL),
         })
     }
 }
@@ -112,8 +121,7 @@ impl Described {
 pub fn connect(endpoint: &str) -> Result<SupplierClient<Channel>, BadEndpoint> {
     let bad = |source| BadEndpoint { endpoint: endpoint.to_owned(), source };
     // The transport panics at a scheme that it half knows.
-    if !["unix:///", "http://127.0.0.1:", "http://[::1]:", "http://localhost:"].iter().any(|begin| endpoint.starts_with(begin))
-    {
+    if !ENDPOINTS.iter().chain(&["http://localhost:"]).any(|begin| endpoint.starts_with(begin)) {
         return Err(bad(None));
     }
     let endpoint = Endpoint::from_shared(endpoint.to_owned()).map_err(|source| bad(Some(source)))?;
@@ -142,8 +150,8 @@ impl Plugin {
     /// What the plugin says of itself, now.
     async fn described(&self) -> Result<Described, SupplierError> {
         let asked = wire::DescribeRequest { stoker_version: env!("CARGO_PKG_VERSION").to_owned(), protocol: PROTOCOL };
-        let told = self.client.clone().describe(asked).await.map_err(|status| self.failed("Describe", &status))?.into_inner();
-        let described = Described::read(told).map_err(|why| self.error(why))?;
+        let answer = self.client.clone().describe(asked).await.map_err(|status| self.failed("Describe", &status))?.into_inner();
+        let described = Described::read(answer).map_err(|why| self.error(why))?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match known.as_ref().filter(|known| known.account != described.account) {
             // It would see none of the machines that were made, and all would seem lost.
@@ -158,14 +166,14 @@ impl Plugin {
     async fn launch_alike(&self, launches: &[Launch]) -> Vec<(LaunchKey, LaunchOutcome)> {
         let unclear = |why: &str| launches.iter().map(|one| (one.request.key.clone(), LaunchOutcome::unclear(why))).collect();
         let Some(asked) = convert::to_launch(self.cluster.as_str(), launches) else { return Vec::new() };
-        let told = match self.client.clone().launch(asked).await {
-            Ok(told) => told.into_inner(),
+        let answer = match self.client.clone().launch(asked).await {
+            Ok(answer) => answer.into_inner(),
             Err(status) => return unclear(&self.failed("Launch", &status).message),
         };
-        let mut told: BTreeMap<String, wire::Outcome> =
-            told.outcomes.into_iter().map(|outcome| (outcome.key.clone(), outcome)).collect();
+        let mut outcomes: BTreeMap<String, wire::Outcome> =
+            answer.outcomes.into_iter().map(|outcome| (outcome.key.clone(), outcome)).collect();
         let outcome = |Launch { request: LaunchRequest { key, .. }, .. }: &Launch| {
-            (key.clone(), convert::outcome(told.remove(key.as_str()).and_then(|outcome| outcome.is)))
+            (key.clone(), convert::outcome(outcomes.remove(key.as_str()).and_then(|outcome| outcome.is)))
         };
         launches.iter().map(outcome).collect()
     }
@@ -177,9 +185,9 @@ impl Plugin {
         let mut pages = self.client.clone().list(asked).await.map_err(failed)?.into_inner();
         while let Some(page) = pages.next().await {
             let page = page.map_err(failed)?;
-            for told in page.instances {
-                let shown = told.provider_id.clone();
-                match convert::instance(told) {
+            for machine in page.instances {
+                let shown = machine.provider_id.clone();
+                match convert::instance(machine) {
                     Ok(made) => {
                         all.instances.insert(made.provider_id.clone(), std::sync::Arc::new(made));
                     }
@@ -224,6 +232,7 @@ impl Supplier for Plugin {
                         .collect();
                 }
             };
+            // So many of all permits that no more than `max_in_flight` calls run at once.
             let permits = MOST_IN_FLIGHT.div_ceil(described.max_in_flight);
             let mut alike: BTreeMap<_, Vec<Launch>> = BTreeMap::new();
             for launch in batch {
@@ -263,14 +272,14 @@ impl Supplier for Plugin {
                 cluster: self.cluster.to_string(),
                 provider_ids: ids.iter().map(ToString::to_string).collect(),
             };
-            let told = match self.client.clone().terminate(asked).await {
-                Ok(told) => told.into_inner(),
+            let answer = match self.client.clone().terminate(asked).await {
+                Ok(answer) => answer.into_inner(),
                 Err(status) => {
                     let error = self.failed("Terminate", &status);
                     return ids.into_iter().map(|id| (id, Err(error.clone()))).collect();
                 }
             };
-            let errors: BTreeMap<String, String> = told.ended.into_iter().map(|one| (one.provider_id, one.error)).collect();
+            let errors: BTreeMap<String, String> = answer.ended.into_iter().map(|one| (one.provider_id, one.error)).collect();
             let result = |id: &ProviderId| match errors.get(id.as_str()) {
                 Some(error) if error.is_empty() => Ok(()),
                 Some(error) => Err(self.error(error.as_str())),
@@ -284,8 +293,8 @@ impl Supplier for Plugin {
     fn market_facts(&self, _: Wall) -> BoxFuture<'_, Result<MarketFacts, SupplierError>> {
         async move {
             let described = self.described().await?;
-            let told = self.client.clone().markets(wire::MarketsRequest {}).await;
-            let told = told.map_err(|status| self.failed("Markets", &status))?.into_inner();
+            let answer = self.client.clone().markets(wire::MarketsRequest {}).await;
+            let answer = answer.map_err(|status| self.failed("Markets", &status))?.into_inner();
             let regions: BTreeSet<(Cloud, Region)> = described.scopes.into_values().flatten().collect();
             let mut facts = MarketFacts {
                 clouds: regions.iter().map(|(cloud, _)| cloud.clone()).collect(),
@@ -293,18 +302,18 @@ impl Supplier for Plugin {
                 node_classes: Some(described.node_classes),
                 ..MarketFacts::default()
             };
-            for wire::ZoneName { cloud, zone_id, name } in told.zone_names {
+            for wire::ZoneName { cloud, zone_id, name } in answer.zone_names {
                 let (Ok(cloud), Ok(zone), Ok(name)) = (Cloud::new(cloud), ZoneId::new(zone_id), ZoneName::new(name)) else {
                     return Err(self.error("Markets names a zone that is no name"));
                 };
                 facts.zone_names.insert((cloud, zone), name);
             }
-            for told in &told.quotes {
-                match convert::quote(told) {
+            for price in &answer.quotes {
+                match convert::quote(price) {
                     Ok((market, quote)) => {
                         facts.quotes.insert(market, quote);
                     }
-                    Err(why) => tracing::warn!(supplier = %self.name, ?told, %why, "a price cannot be read and is left out"),
+                    Err(why) => tracing::warn!(supplier = %self.name, ?price, %why, "a price cannot be read and is left out"),
                 }
             }
             Ok(facts)

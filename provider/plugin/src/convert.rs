@@ -82,21 +82,21 @@ fn place(cloud: &str, region: &str, zone: &str, instance_type: &str) -> Result<P
 }
 
 /// A machine as a plugin tells of it.
-pub(crate) fn instance(told: wire::Instance) -> Result<Instance, Unreadable> {
-    let place = place(&told.cloud, &told.region, &told.zone_id, &told.instance_type)?;
-    let state = match told.state() {
+pub(crate) fn instance(machine: wire::Instance) -> Result<Instance, Unreadable> {
+    let place = place(&machine.cloud, &machine.region, &machine.zone_id, &machine.instance_type)?;
+    let state = match machine.state() {
         wire::State::Pending => InstanceState::Pending,
         wire::State::Running => InstanceState::Running,
-        wire::State::Reclaiming => InstanceState::Reclaiming { at: moment(told.gone_at, "gone_at")? },
+        wire::State::Reclaiming => InstanceState::Reclaiming { at: moment(machine.gone_at, "gone_at")? },
         wire::State::Stopping => InstanceState::Stopping,
         wire::State::Unspecified => return Err(Unreadable::Missing("state")),
     };
     Ok(Instance {
-        market: Market { place, capacity_type: capacity_type(told.capacity_type())? },
-        key: LaunchKey::new(told.key)?,
-        provider_id: ProviderId::new(told.provider_id)?,
-        node_name: NodeName::new(told.node_name)?,
-        launched_at: moment(told.launched_at, "launched_at")?,
+        market: Market { place, capacity_type: capacity_type(machine.capacity_type())? },
+        key: LaunchKey::new(machine.key)?,
+        provider_id: ProviderId::new(machine.provider_id)?,
+        node_name: NodeName::new(machine.node_name)?,
+        launched_at: moment(machine.launched_at, "launched_at")?,
         state,
     })
 }
@@ -125,8 +125,8 @@ pub(crate) fn to_instance(made: &Instance) -> wire::Instance {
 }
 
 /// How a launch ended, as a plugin tells. What cannot be read is unclear: it is asked again.
-pub(crate) fn outcome(told: Option<Is>) -> LaunchOutcome {
-    match told {
+pub(crate) fn outcome(is: Option<Is>) -> LaunchOutcome {
+    match is {
         Some(Is::Launched(made)) => match instance(made) {
             Ok(made) => LaunchOutcome::Launched(made),
             Err(why) => LaunchOutcome::unclear(format!("the plugin's answer cannot be read: {why}")),
@@ -238,14 +238,14 @@ pub(crate) fn launches(asked: &wire::LaunchRequest) -> Result<Vec<Launch>, Unrea
 }
 
 /// A price as a plugin tells it.
-pub(crate) fn quote(told: &wire::Quote) -> Result<(Market, Quote), Unreadable> {
-    let place = place(&told.cloud, &told.region, &told.zone_id, &told.instance_type)?;
-    let market = Market { place, capacity_type: capacity_type(told.capacity_type())? };
-    if told.micro_usd_per_hour <= 0 {
+pub(crate) fn quote(quoted: &wire::Quote) -> Result<(Market, Quote), Unreadable> {
+    let place = place(&quoted.cloud, &quoted.region, &quoted.zone_id, &quoted.instance_type)?;
+    let market = Market { place, capacity_type: capacity_type(quoted.capacity_type())? };
+    if quoted.micro_usd_per_hour <= 0 {
         return Err(Unreadable::Missing("micro_usd_per_hour"));
     }
-    let as_of = Some(moment(told.as_of, "as_of")?);
-    let price = UsdPerHour(told.micro_usd_per_hour);
-    let kind = if told.simulated { QuoteKind::Simulated } else { QuoteKind::Live };
+    let as_of = Some(moment(quoted.as_of, "as_of")?);
+    let price = UsdPerHour(quoted.micro_usd_per_hour);
+    let kind = if quoted.simulated { QuoteKind::Simulated } else { QuoteKind::Live };
     Ok((market, Quote { price, kind, as_of, source: Arc::from("plugin") }))
 }

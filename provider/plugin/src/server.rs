@@ -111,7 +111,7 @@ impl Service for Served {
             return Err(Status::not_found(format!("there is no scope {scope:?}")));
         };
         let seen = self.supplier.observe(self.clock.now()).await.map_err(|error| Status::unavailable(error.to_string()))?;
-        let here = |told: &wire::Instance| told.cloud == scope.cloud && scope.regions.contains(&told.region);
+        let here = |machine: &wire::Instance| machine.cloud == scope.cloud && scope.regions.contains(&machine.region);
         let instances: Vec<wire::Instance> =
             seen.instances.values().map(|made| convert::to_instance(made)).filter(here).collect();
         let mut pages: Vec<Result<wire::ListResponse, Status>> = instances

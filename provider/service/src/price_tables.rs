@@ -2,6 +2,7 @@
 //!
 //! The one-shot commands stand on it; the service has the same facts from its feeds.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -88,15 +89,17 @@ impl PriceTables {
     }
 
     /// What is known of the suppliers of a policy. A plugin is not asked here: it is taken to make all that the policy would have it make.
-    fn facts_for(&self, policy: &Policy) -> BTreeMap<SupplierName, MarketFacts> {
-        let mut facts = self.facts.clone();
-        for SupplierRule { name, kind } in &policy.suppliers {
-            if let SupplierKind::Plugin { .. } = kind {
-                let clouds = self.prices.entries().map(|(market, _)| market.place.cloud.clone()).collect();
-                facts.insert(name.clone(), MarketFacts { clouds, ..MarketFacts::default() });
-            }
+    fn facts_for(&self, policy: &Policy) -> Cow<'_, BTreeMap<SupplierName, MarketFacts>> {
+        let is_plugin = |rule: &&SupplierRule| matches!(rule.kind, SupplierKind::Plugin { .. });
+        let mut plugins = policy.suppliers.iter().filter(is_plugin).peekable();
+        if plugins.peek().is_none() {
+            return Cow::Borrowed(&self.facts);
         }
-        facts
+        let clouds = self.prices.entries().map(|(market, _)| market.place.cloud.clone()).collect();
+        let of_plugin = MarketFacts { clouds, ..MarketFacts::default() };
+        let mut facts = self.facts.clone();
+        facts.extend(plugins.map(|rule| (rule.name.clone(), of_plugin.clone())));
+        Cow::Owned(facts)
     }
 
     /// Names in the catalogue's policy that yield no group.

@@ -85,14 +85,12 @@ const SHARE: f64 = 1.0 / 6.0;
 async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     let plugin = client::connect(&args.endpoint).map_err(|error| CliError::Usage(error.to_string()))?;
     let asked = wire::DescribeRequest { stoker_version: env!("CARGO_PKG_VERSION").to_owned(), protocol: PROTOCOL };
-    let told = plugin.clone().describe(asked).await.map_err(|status| CliError::Failed {
+    let answer = plugin.clone().describe(asked).await.map_err(|status| CliError::Failed {
         doing: format!("asking the plugin at {} what it is; look whether it runs there", args.endpoint),
         source: status.into(),
     })?;
-    let told = told.into_inner();
-    let name = told.name.clone();
     // What is wrong with its version is a finding, and no reason not to look at the rest.
-    let described = Described::read(wire::DescribeResponse { protocol: PROTOCOL, ..told })
+    let described = Described::read_any_protocol(answer.into_inner())
         .map_err(|why| CliError::Usage(format!("the plugin at {}: {why}", args.endpoint)))?;
     let book = price_tables::prices(args.prices_dir.as_deref(), Clock::system().now())?;
     let market = match &args.market {
@@ -120,7 +118,7 @@ async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     let verdicts = check::run(plugin, plan).await;
     let broken = verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Broken(_))).count();
     let untried = verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::NotTried(_))).count();
-    let mut text = format!("plugin {name}, account {}, tried with two machines of {market}\n\n", described.account);
+    let mut text = format!("plugin {}, account {}, tried with two machines of {market}\n\n", described.name, described.account);
     for (rule, verdict) in &verdicts {
         let (word, why) = match verdict {
             Verdict::Kept => ("ok", ""),
@@ -143,9 +141,7 @@ fn market(text: &str) -> Option<Market> {
         zone: ZoneId::new(words.next()?).ok()?,
         instance_type: InstanceType::new(words.next()?).ok()?,
     };
-    let word = words.next()?;
-    let capacity_type =
-        [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand].into_iter().find(|one| one.as_str() == word)?;
+    let capacity_type = CapacityType::of(words.next()?)?;
     words.next().is_none().then_some(Market { place, capacity_type })
 }
 

@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use jiff::SignedDuration;
-use stoker_service::clock::Clock;
 use stoker_service::failpoints;
 use stoker_service::listener::TlsFiles;
-use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions};
+use stoker_service::serve::{KubeOptions, ListenerOptions, Options, ProbeListenerOptions};
 use stoker_sim::world::{BootConfig, WorldConfig};
 use stoker_simulated::supplier::Simulated;
 use stoker_simulated::{WorldOptions, start};
@@ -142,18 +141,13 @@ fn options(dir: &Path, [provider, expander, probes, http]: [SocketAddr; 4]) -> O
     let of = |name, models| Pool { models, max_nodes: 40, ..Pool::new(name) };
     let [p, q] = POOLS;
     Options {
-        clock: Clock::system(),
-        book: market::book(),
-        policy: PolicySource::Text { name: "the bench's policy".to_owned(), text: policy(&[of(p, "L4"), of(q, "A10G")]) },
-        state_dir: dir.join("state"),
-        prometheus: None,
         provider: listener(provider, true),
         expander: listener(expander, false),
         probes: Some(ProbeListenerOptions { listener: listener(probes, false), ..ProbeListenerOptions::loopback() }),
         http,
-        debug: false,
         kube: KubeOptions::Kubeconfig(dir.join("kubeconfig")),
         retention: SignedDuration::from_hours(1),
+        ..market::options(policy(&[of(p, "L4"), of(q, "A10G")]), dir)
     }
 }
 

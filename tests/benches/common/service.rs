@@ -3,9 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use jiff::SignedDuration;
-use stoker_service::clock::Clock;
-use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource};
+use stoker_service::serve::Options;
 use stoker_sim::world::WorldConfig;
 use stoker_simulated::WorldOptions;
 use stoker_tests::market;
@@ -40,19 +38,5 @@ pub(crate) fn options(policy: String, dir: &Path) -> (Options, WorldOptions) {
     (world.boot.median_seconds, world.boot.sigma) = (1, 0.0);
     world.boot.clouds.clear();
     (world.api.latency_ms.min, world.api.latency_ms.max) = (0, 0);
-    let options = Options {
-        clock: Clock::system(),
-        book: market::book(),
-        policy: PolicySource::Text { name: "the bench's policy".to_owned(), text: policy },
-        state_dir: dir.join("state"),
-        prometheus: None,
-        provider: ListenerOptions::loopback(),
-        expander: ListenerOptions::loopback(),
-        probes: None,
-        http: ([127, 0, 0, 1], 0).into(),
-        debug: false,
-        kube: KubeOptions::None,
-        retention: SignedDuration::from_hours(24),
-    };
-    (options, WorldOptions { config: world, file: None })
+    (market::options(policy, dir), WorldOptions { config: world, file: None })
 }

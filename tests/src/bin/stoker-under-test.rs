@@ -6,10 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Parser;
-use jiff::SignedDuration;
 use stoker_service::clock::Clock;
 use stoker_service::price_tables;
-use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource};
+use stoker_service::serve::{Options, PolicySource};
 use stoker_simulated::{WorldOptions, start};
 use stoker_tests::market;
 
@@ -37,20 +36,7 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let (clock, book) = (Clock::system(), market::book());
     let world = price_tables::world_config(Some(&world), &book, clock.now())?;
-    let options = Options {
-        clock,
-        book,
-        policy: PolicySource::File(policy),
-        state_dir,
-        prometheus: None,
-        provider: ListenerOptions::loopback(),
-        expander: ListenerOptions::loopback(),
-        probes: None,
-        http: ([127, 0, 0, 1], 0).into(),
-        debug: false,
-        kube: KubeOptions::None,
-        retention: SignedDuration::from_hours(24),
-    };
+    let options = Options::loopback(clock, book, PolicySource::File(policy), state_dir);
     let running = start(options, WorldOptions { config: world, file: Some(world_file) }).await?;
     let mut out = std::io::stdout();
     writeln!(out, "listening provider={} expander={} http={}", running.provider, running.expander, running.http)

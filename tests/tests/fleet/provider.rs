@@ -1,19 +1,17 @@
 //! The provider that the fleet's probes speak to, with a cluster and simulated machines whose names they bear.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use stoker_core::facts::reading::Measured;
 use stoker_core::facts::reading::seen::{Activity, Ailment, Seen};
 use stoker_fake_apiserver::ApiServer;
-use stoker_service::clock::Clock;
 use stoker_service::feeds::prometheus::Connection;
-use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions, Running};
+use stoker_service::serve::{KubeOptions, Options, ProbeListenerOptions, Running};
 use stoker_simulated::{Simulation, WorldOptions, start};
 use stoker_tests::client::Client;
 use stoker_tests::market;
@@ -37,23 +35,9 @@ pub(crate) async fn provider(
     let pool = Pool { max_nodes: 50, ..Pool::new("p") };
     let mut world = market::calm();
     world.boot.median_seconds = 1;
-    let options = Options {
-        clock: Clock::system(),
-        book: market::book(),
-        policy: PolicySource::Text {
-            name: "the test's policy".to_owned(),
-            text: policy(&[pool]) + "prometheus: { interval: 5s, staleAfter: 15s }\n",
-        },
-        state_dir: dir.join("state"),
-        provider: ListenerOptions::loopback(),
-        expander: ListenerOptions::loopback(),
-        probes: Some(ProbeListenerOptions::loopback()),
-        http: SocketAddr::from(([127, 0, 0, 1], 0)),
-        debug: false,
-        kube,
-        retention: SignedDuration::from_hours(24),
-        prometheus,
-    };
+    let text = policy(&[pool]) + "prometheus: { interval: 5s, staleAfter: 15s }\n";
+    let probes = Some(ProbeListenerOptions::loopback());
+    let options = Options { probes, kube, prometheus, ..market::options(text, dir) };
     let world = WorldOptions { config: world, file: Some(dir.join("world.jsonl")) };
     let running = start(options, world).await?;
     let books = Arc::clone(books);

@@ -281,8 +281,7 @@ impl<'a> In<'a> {
             zone: ZoneId::new(self.text()?).map_err(|_| Damaged)?,
             instance_type: InstanceType::new(self.text()?).map_err(|_| Damaged)?,
         };
-        let word = self.text()?;
-        let capacity_type = CapacityType::ALL.into_iter().find(|known| known.as_str() == word).ok_or(Damaged)?;
+        let capacity_type = CapacityType::of(self.text()?).ok_or(Damaged)?;
         let market = Market { place, capacity_type };
         Ok(Bought { pool, market, price: UsdPerHour(self.small()?), gpus: self.small()?, units: self.small()? })
     }

@@ -192,12 +192,8 @@ impl<'s> Round<'s> {
             for (o, offer) in group.offers.iter().enumerate() {
                 let Ok((own, _)) = scales.admit(group, offer) else { continue };
                 // A market on trial takes one launch, which the records may not show yet.
-                let tried = scales.memory.refusal(&offer.market, &group.supplier).map_or(0, |(_, area)| {
-                    let same = |market: &Market| match area {
-                        Some(area) => area.covers(market, &group.supplier),
-                        None => *market == offer.market,
-                    };
-                    runs.iter().filter(|run| same(&run.offer.market)).map(|run| run.nodes).sum()
+                let tried = scales.memory.refusal(&offer.market, &group.supplier).map_or(0, |refused| {
+                    runs.iter().filter(|run| refused.is_tried_in(&run.offer.market)).map(|run| run.nodes).sum()
                 });
                 let most = own.room.saturating_sub(tried);
                 let price = own.parts.quote.price;

@@ -13,7 +13,7 @@ use crate::limits::usage::{Bound, Usage};
 use crate::market::hazard::{Hazard, Prior};
 use crate::market::offer::{CapacityType, Market, Offer};
 use crate::market::price::Unpriced;
-use crate::state::memory::Memory;
+use crate::state::memory::{Backoff, Memory};
 use crate::state::record::State;
 
 use super::candidate::{Barred, Candidate, OfferVerdict};
@@ -190,21 +190,16 @@ impl<'a> Scales<'a> {
 
     /// How many launches a market's own history allows: none while it is left alone, one while it is on trial.
     fn market_room(&self, group: &Group, market: &Market) -> Result<u32, Barred> {
-        let Some((backoff, area)) = self.memory.refusal(market, &group.supplier) else { return Ok(u32::MAX) };
-        if self.times.now < backoff.until {
-            let code = backoff.kind.code().to_owned();
-            return Err(Barred::BackedOff {
-                code,
-                area: area.cloned().map(Box::new),
-                since: backoff.since,
-                until: backoff.until,
-            });
+        let Some(refused) = self.memory.refusal(market, &group.supplier) else { return Ok(u32::MAX) };
+        let Backoff { kind, since, until, .. } = refused.backoff;
+        if self.times.now < *until {
+            let (code, area) = (kind.code().to_owned(), refused.area.cloned().map(Box::new));
+            return Err(Barred::BackedOff { code, area, since: *since, until: *until });
         }
-        let tries = |tried: &Market| area.map_or(tried == market, |area| area.covers(tried, &group.supplier));
         let on_trial = self.memory.records.values().any(|record| match &record.state {
-            State::Launching { purchase, .. } => tries(&purchase.market),
+            State::Launching { purchase, .. } => refused.is_tried_in(&purchase.market),
             // Selling was never the trouble of a market whose machines did not boot: the trial ends when one has.
-            State::Booting { purchase, .. } => backoff.kind == RefusalKind::BootTimeout && purchase.market == *market,
+            State::Booting { purchase, .. } => *kind == RefusalKind::BootTimeout && purchase.market == *market,
             _ => false,
         });
         if on_trial { Err(Barred::OnTrial) } else { Ok(1) }

@@ -77,7 +77,8 @@ pub fn has_settled(
         past(refused.until, if beside { SignedDuration::ZERO } else { LONGEST_BACKOFF })
     };
     let reclaimed = memory.spot.get(&market.place).and_then(|known| known.left_alone_until());
-    memory.refusal(market, supplier).is_none_or(|(refused, _)| is_open(refused)) && reclaimed.is_none_or(|at| past(at, DWELL))
+    memory.refusal(market, supplier).is_none_or(|refused| is_open(refused.backoff))
+        && reclaimed.is_none_or(|at| past(at, DWELL))
 }
 
 /// When spot of each GPU model was last sold in each zone, of the nodes that still run and whose market has taken none back since.

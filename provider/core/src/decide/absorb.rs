@@ -94,7 +94,7 @@ fn sold(pass: &Pass<'_>, changes: &mut Changes<'_>, group: &NodeGroupId, market:
     }
 }
 
-/// A supplier said no to a launch that it was first asked for at `asked_at`: what the refusal concerns is left alone.
+/// A launch that was first asked for at `asked_at` came to nothing: what the refusal concerns is left alone.
 fn refused(
     pass: &Pass<'_>,
     changes: &mut Changes<'_>,
@@ -356,11 +356,8 @@ pub(super) fn deadlines<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         changes.notes.push(Note::BootTimeout { group: record.group.clone(), instance: instance.clone() });
         if instance.is_some() {
             // Left alone like a market without stock: the same dead machines would be bought again forever.
-            let before = changes.memory.refused.get(&purchase.market).map(AsRef::as_ref);
-            if before.is_none_or(|b| b.since <= start) {
-                let backoff = Backoff::after(before, RefusalKind::BootTimeout, message.clone(), None, pass.now);
-                changes.memory.refused.insert(purchase.market.clone(), Arc::new(backoff));
-            }
+            let no = Refusal::of_market(RefusalKind::BootTimeout, message.clone());
+            refused(pass, changes, &record.group, &purchase.market, &no, start);
         }
         let (purchase, since) = (purchase.clone(), pass.now);
         let dropped = hopeful.contains(&record.group) && !sabotage::on("late-beside-hopeful-fails");

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::pass::{Changes, Pass, after};
-use crate::base::ids::{NodeGroupId, NodeName, PoolName, RecordId, SupplierName};
+use crate::base::ids::{NodeGroupId, NodeName, PoolName, RecordId};
 use crate::base::index::InOrder;
 use crate::facts::snapshot::{Cordon, Drained, Stuck};
 use crate::limits::commitment::nodes_on_ending;
@@ -104,11 +104,9 @@ fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
             State::Booting { purchase, .. } | State::Registered { purchase, .. } => Some(&purchase.market),
             _ => None,
         });
-        let supplier =
-            pass.catalogue.pool_groups(pool).find(|group| group.place == aimed_at.place).map(|group| &group.supplier);
         let alike = |market: &&Market| market.place.instance_type == aimed_at.place.instance_type;
         match market.filter(alike).map(|market| market.capacity_type == CapacityType::Spot).next() {
-            Some(false) if has_shut(changes, supplier, aimed_at, began_at) => verdicts.push((pool.clone(), None)),
+            Some(false) if has_shut(pass, changes, pool, aimed_at, began_at) => verdicts.push((pool.clone(), None)),
             Some(as_spot) => verdicts.push((pool.clone(), Some(as_spot))),
             None if after(began_at, JUDGED_WITHIN) <= pass.now => verdicts.push((pool.clone(), None)),
             None => {}
@@ -124,10 +122,11 @@ fn judge<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
     }
 }
 
-/// Whether a market has refused, or taken nodes back, since then.
-fn has_shut(changes: &Changes<'_>, supplier: Option<&SupplierName>, market: &Market, since: Timestamp) -> bool {
-    let refused =
-        supplier.and_then(|supplier| changes.memory.refusal(market, supplier)).is_some_and(|(no, _)| no.since >= since);
+/// Whether a market of a pool has refused, or taken nodes back, since then.
+fn has_shut(pass: &Pass<'_>, changes: &Changes<'_>, pool: &PoolName, market: &Market, since: Timestamp) -> bool {
+    let group = pass.catalogue.pool_groups(pool).find(|group| group.place == market.place);
+    let refused = group.and_then(|group| changes.memory.refusal(market, &group.supplier));
+    let refused = refused.is_some_and(|refused| refused.backoff.since >= since);
     let reclaimed = changes.memory.spot.get(&market.place).and_then(|known| known.event_at).is_some_and(|at| at >= since);
     let region = (market.place.cloud.clone(), market.place.region.clone());
     let left_alone = changes.memory.reclaims.get(&region).and_then(|region| region.left_alone_until);

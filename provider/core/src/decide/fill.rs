@@ -17,6 +17,7 @@ use crate::facts::supply::{KeyParts, LaunchRequest, RefusalKind};
 use crate::limits::usage::{Usage, group_of};
 use crate::market::offer::Market;
 use crate::plan::{Action, Note};
+use crate::state::memory::Backoff;
 use crate::state::record::{Phase, Purchase, Record, State};
 
 /// Buys what is wanted, order by order. An order that no offer is left for is settled: nothing had, and nothing else on its way to the
@@ -188,11 +189,10 @@ fn why_nothing(
     changes: &Changes<'_>,
     group: &Group,
 ) -> (RefusalKind, String) {
-    let refused = group.offers.iter().find_map(|offer| Some((offer, changes.memory.refusal(&offer.market, &group.supplier)?)));
-    match refused {
-        Some((_, (backoff, Some(area)))) => return (backoff.kind, format!("{area}: {}", backoff.message)),
-        Some((offer, (backoff, None))) => return (backoff.kind, format!("{}: {}", offer.market, backoff.message)),
-        None => {}
+    if let Some(refused) = group.offers.iter().find_map(|offer| changes.memory.refusal(&offer.market, &group.supplier)) {
+        let Backoff { kind, message, .. } = refused.backoff;
+        let what = refused.area.map_or_else(|| refused.market.to_string(), ToString::to_string);
+        return (*kind, format!("{what}: {message}"));
     }
     let binds = barred.iter().map(|(_, _, why)| why).find(|why| matches!(why, Barred::Bound(_)));
     let kind = match binds.or_else(|| barred.first().map(|(_, _, why)| why)) {

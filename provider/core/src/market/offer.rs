@@ -39,6 +39,11 @@ impl CapacityType {
             Self::OnDemand => "on-demand",
         }
     }
+
+    /// The capacity type of that [word](Self::as_str).
+    pub fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.as_str() == word)
+    }
 }
 
 impl fmt::Display for CapacityType {

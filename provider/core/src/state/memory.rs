@@ -111,8 +111,8 @@ pub const LONGEST_ASKED_FOR: SignedDuration = SignedDuration::from_hours(24);
 /// for probes, watches and inventories to tell anew what is in use.
 pub const CAUTION: SignedDuration = SignedDuration::from_mins(10);
 
-/// What said no, a market or all of an area, and how long it is left alone. Once `until` has passed, one launch at a time may try it; a success
-/// forgets it, another refusal doubles the wait.
+/// What said no, a market or all of an area, and how long it is left alone. Once `until` has passed, one launch at a time may
+/// try it; a success forgets it, another refusal doubles the wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
     /// Why it said no.
@@ -125,6 +125,19 @@ pub struct Backoff {
     pub until: Timestamp,
     /// Refusals in a row.
     pub refusals: u32,
+}
+
+/// A market that is closed, or may be tried once.
+#[derive(Debug, Clone, Copy)]
+pub struct RefusedMarket<'a> {
+    /// The market.
+    pub market: &'a Market,
+    /// Whose it is.
+    pub supplier: &'a SupplierName,
+    /// The area of it that was refused; `None` where that was the market alone.
+    pub area: Option<&'a RefusedArea>,
+    /// Why, and how long it is left alone.
+    pub backoff: &'a Backoff,
 }
 
 /// What is remembered of a group.
@@ -157,14 +170,22 @@ impl Backoff {
     }
 }
 
+impl RefusedMarket<'_> {
+    /// Whether a launch in `market`, of the same supplier, tries what was refused.
+    pub fn is_tried_in(&self, market: &Market) -> bool {
+        self.area.map_or(market == self.market, |area| area.covers(market, self.supplier))
+    }
+}
+
 impl Memory {
-    /// The refusal that keeps a market of that supplier closed longest: its own, or one of an area that it is in; with that area.
-    pub fn refusal<'a>(&'a self, market: &Market, supplier: &SupplierName) -> Option<(&'a Backoff, Option<&'a RefusedArea>)> {
-        let own = self.refused.get(market).map(|backoff| (backoff.as_ref(), None));
+    /// The refusal that keeps a market of that supplier closed longest: its own, or one of an area that it is in.
+    pub fn refusal<'a>(&'a self, market: &'a Market, supplier: &'a SupplierName) -> Option<RefusedMarket<'a>> {
+        let refused = |area, backoff| RefusedMarket { market, supplier, area, backoff };
+        let own = self.refused.get(market).map(|backoff| refused(None, backoff.as_ref()));
         let areas = self.refused_areas.iter().filter(|(area, _)| area.covers(market, supplier));
         own.into_iter()
-            .chain(areas.map(|(area, backoff)| (backoff.as_ref(), Some(area))))
-            .max_by_key(|(backoff, _)| backoff.until)
+            .chain(areas.map(|(area, backoff)| refused(Some(area), backoff.as_ref())))
+            .max_by_key(|refused| refused.backoff.until)
     }
 
     /// Whether the autoscaler is to count a record's machine as one of its group. One that we end of our own accord, without its taint, is

@@ -66,8 +66,9 @@ struct Tried {
 impl Tls {
     /// Loads the files, which must be good at start.
     pub fn load(files: TlsFiles) -> Result<Arc<Self>, TlsFaults> {
-        let fingerprint = files.read().fingerprint();
-        let loaded = files.load()?;
+        let contents = files.read();
+        let fingerprint = contents.fingerprint();
+        let loaded = files.parse_all(contents)?;
         let tls = Self {
             files,
             current: ArcSwap::from_pointee(loaded),

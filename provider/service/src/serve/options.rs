@@ -44,6 +44,27 @@ pub struct Options {
     pub retention: SignedDuration,
 }
 
+impl Options {
+    /// A service by itself: all listeners on loopback ports that the system chooses, and no probes, no cluster, no Prometheus.
+    /// Decisions are kept for a day.
+    pub fn loopback(clock: Clock, book: Arc<PriceBook>, policy: PolicySource, state_dir: PathBuf) -> Self {
+        Self {
+            clock,
+            book,
+            policy,
+            state_dir,
+            provider: ListenerOptions::loopback(),
+            expander: ListenerOptions::loopback(),
+            probes: None,
+            http: SocketAddr::from(([127, 0, 0, 1], 0)),
+            debug: false,
+            kube: KubeOptions::None,
+            prometheus: None,
+            retention: SignedDuration::from_hours(24),
+        }
+    }
+}
+
 /// Where the policy comes from.
 #[derive(Debug, Clone)]
 pub enum PolicySource {

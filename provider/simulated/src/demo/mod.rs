@@ -30,7 +30,7 @@ use stoker_service::needs::needs;
 use stoker_service::policy_file;
 use stoker_service::price_tables::EXAMPLE;
 use stoker_service::print::{count, say};
-use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource};
+use stoker_service::serve::{Options, PolicySource};
 
 /// The day that is played: fixed, so that the same seed shows the same prices and ages.
 const MIDNIGHT: &str = "2026-11-02T00:00:00Z";
@@ -229,20 +229,9 @@ async fn play(script: Script) -> anyhow::Result<Option<Played>> {
     let clock = VirtualClock::new(start);
     let mut world = options.world.clone();
     world.seed = options.seed;
-    let serve = Options {
-        clock: Clock::Virtual(Arc::clone(&clock)),
-        book: Arc::clone(&options.book),
-        policy: PolicySource::Value(Box::new(policy.clone())),
-        state_dir,
-        prometheus: None,
-        provider: ListenerOptions::loopback(),
-        expander: ListenerOptions::loopback(),
-        probes: None,
-        http: ([127, 0, 0, 1], 0).into(),
-        debug: false,
-        kube: KubeOptions::None,
-        retention: SignedDuration::from_hours(24 * 30),
-    };
+    let (at, source) = (Clock::Virtual(Arc::clone(&clock)), PolicySource::Value(Box::new(policy.clone())));
+    let retention = SignedDuration::from_hours(24 * 30);
+    let serve = Options { retention, ..Options::loopback(at, Arc::clone(&options.book), source, state_dir) };
     let running = crate::start(serve, WorldOptions { config: world, file: None }).await?;
     let mut day = Day::begin(running, clock, settings, policy.clone(), start).await?;
     let whole = day.play(&pods, length, bar.as_ref(), &stop).await?;

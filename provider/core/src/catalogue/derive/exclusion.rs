@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::ids::PoolName;
-use crate::base::ids::SupplierName;
+use crate::base::ids::{PoolName, SupplierName};
 use crate::facts::supply::CannotMake;
 use crate::market::offer::{ComputeCapability, GpuFeature, GpuFigure, Place};
 use crate::market::sharing::Misfit;

@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Faults, Path, quoted};
 use crate::policy::raw::{RawPolicy, RawSupplier, RawSupplierKind};
-use crate::policy::rules::supplier::{SIMULATED, SupplierKind, SupplierRule};
-
-/// How an endpoint of a plugin begins: a socket, or a port of this machine. Calls that make machines cross no network in the clear.
-const ENDPOINTS: [&str; 3] = ["unix:///", "http://127.0.0.1:", "http://[::1]:"];
+use crate::policy::rules::supplier::{ENDPOINTS, SIMULATED, SupplierKind, SupplierRule};
 
 pub(super) fn suppliers(faults: &mut Faults, path: &Path, raw: &[RawSupplier]) -> Option<Vec<SupplierRule>> {
     let names: Vec<&str> = raw.iter().map(|one| one.name.as_str()).collect();

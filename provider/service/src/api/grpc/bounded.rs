@@ -63,7 +63,7 @@ impl Service<http::Request<Body>> for Bounded {
             if request.uri().path() != BEST_OPTIONS {
                 return Ok(Status::unimplemented("the expander serves BestOptions only").into_http());
             }
-            Ok(Grpc::new(Counting::new()).max_decoding_message_size(largest).unary(method, request).await)
+            Ok(Grpc::new(Counting::default()).max_decoding_message_size(largest).unary(method, request).await)
         })
     }
 }

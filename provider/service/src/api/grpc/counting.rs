@@ -1,12 +1,11 @@
 //! A codec that counts before it decodes: a message can be much smaller than what it becomes.
 
-use std::marker::PhantomData;
-
 use prost::Message;
-use prost::bytes::Buf as _;
+use prost::bytes::Bytes;
+use stoker_proto::codec::{Protobuf, Reader};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tonic::Status;
-use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::BufferSettings;
 
 /// Bytes that a call holds for what it sends, and as many for what it receives, before there is a
 /// message. A buffer grows with what comes; tonic's default of 8 KiB each would be a fifth of what an
@@ -27,58 +26,20 @@ pub(super) trait Counted: Message + Default {
 }
 
 /// Protobuf, counted before it is decoded: answers `E` to what is asked, `D`.
-pub(super) struct Counting<E, D>(PhantomData<fn(D) -> E>);
+pub(super) type Counting<E, D> = Protobuf<E, D, CountedFirst>;
 
-impl<E, D> Counting<E, D> {
-    pub(super) const fn new() -> Self {
-        Self(PhantomData)
-    }
-}
+pub(super) enum CountedFirst {}
 
-impl<E: Message + 'static, D: Counted + 'static> Codec for Counting<E, D> {
-    type Encode = E;
-    type Decode = D;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self::new()
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self::new()
-    }
-}
-
-impl<E: Message + 'static, D> Encoder for Counting<E, D> {
-    type Item = E;
-    type Error = Status;
-
-    fn encode(&mut self, message: E, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        message.encode(buf).map_err(|error| Status::internal(error.to_string()))
-    }
-
-    fn buffer_settings(&self) -> BufferSettings {
+impl<D: Counted> Reader<D> for CountedFirst {
+    fn buffers() -> BufferSettings {
         BufferSettings::new(BUFFER, YIELD_AFTER)
     }
-}
 
-impl<E, D: Counted + 'static> Decoder for Counting<E, D> {
-    type Item = D;
-    type Error = Status;
-
-    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<D>, Status> {
-        // No copy: the message lies in one piece.
-        let message = buf.copy_to_bytes(buf.remaining());
-        let length = message.len();
-        read_aside(length, || {
+    fn read(message: Bytes) -> Result<D, Status> {
+        read_aside(message.len(), || {
             D::check(&message)?;
-            D::decode(message).map(Some).map_err(|error| D::bad(&error.to_string()))
+            D::decode(message).map_err(|error| D::bad(&error.to_string()))
         })
-    }
-
-    fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::new(BUFFER, YIELD_AFTER)
     }
 }
 

@@ -92,7 +92,6 @@ where
             room: Arc::clone(&self.room),
             held: Arc::clone(&taken),
             within: self.within,
-            deadline: Instant::now() + self.within,
             begun: Instant::now(),
             stage: Stage::Prefix(BytesMut::new()),
         };
@@ -117,8 +116,7 @@ struct Incoming {
     room: Arc<SharedByAddress>,
     held: HeldRoom,
     within: Duration,
-    deadline: Instant,
-    /// When there was room for the message.
+    /// When it came, and then when there was room for the message.
     begun: Instant,
     stage: Stage,
 }
@@ -181,16 +179,16 @@ impl Incoming {
             // It is empty: a request begins once.
             let _ = self.held.set(share);
             self.begun = Instant::now();
-            self.deadline = self.begun + self.within;
         }
         self.stage = Stage::Message { come: 0, missing: length };
     }
 
     /// Until when the next frame must be here.
     fn due(&self) -> Instant {
-        let Stage::Message { come, missing: 1.. } = self.stage else { return self.deadline };
+        let deadline = self.begun + self.within;
+        let Stage::Message { come, missing: 1.. } = self.stage else { return deadline };
         let by_pace = Duration::from_secs(u64::try_from(come).unwrap_or(u64::MAX)) / PACE;
-        self.deadline.min(self.begun + BEHIND + by_pace)
+        deadline.min(self.begun + BEHIND + by_pace)
     }
 
     fn count(&mut self, came: usize) -> Result<(), Status> {

@@ -92,7 +92,7 @@ impl Service<http::Request<Body>> for ProbeService {
             if request.uri().path() != WATCH {
                 return Ok(Status::unimplemented("the probe API serves Watch only").into_http());
             }
-            Ok(Grpc::new(Counting::new()).max_decoding_message_size(codec::LARGEST).streaming(method, request).await)
+            Ok(Grpc::new(Counting::default()).max_decoding_message_size(codec::LARGEST).streaming(method, request).await)
         })
     }
 }

@@ -116,7 +116,12 @@ impl TlsFiles {
     /// # Errors
     /// Every fault of every file, each with its cure. An expired certificate is no fault but a [warning](Loaded::warnings).
     pub fn load(&self) -> Result<Loaded, TlsFaults> {
-        let (loaded, of_list) = self.parse(self.read(), &Denied::default())?;
+        self.parse_all(self.read())
+    }
+
+    /// Checks the files, the deny list as strictly as the others.
+    pub(super) fn parse_all(&self, contents: Contents) -> Result<Loaded, TlsFaults> {
+        let (loaded, of_list) = self.parse(contents, &Denied::default())?;
         if of_list.0.is_empty() { Ok(loaded) } else { Err(of_list) }
     }
 

@@ -1,10 +1,10 @@
 //! The parts of a probe's message: an empty GPU takes two bytes of a message and a kilobyte once decoded.
 
+use stoker_proto::codec::fields;
 use stoker_proto::probe::FromProbe;
 use tonic::Status;
 
 use crate::api::grpc::counting::Counted;
-use stoker_proto::codec::fields;
 
 /// Largest message: a round of 16 GPUs in seven instances each takes some 30 KiB.
 pub(super) const LARGEST: usize = 256 << 10;
