@@ -1,15 +1,20 @@
 //! The plugin protocol, over a socket: the simulated supplier served behind it keeps every rule, and the service buys through it.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use stoker_core::base::ids::{ClusterName, SupplierName};
-use stoker_core::market::offer::CapacityType;
+use jiff::Timestamp;
+use stoker_core::base::ids::{ClusterName, LaunchKey, NodeGroupId, Region, SupplierName, ZoneName};
+use stoker_core::facts::supply::LaunchRequest;
+use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_plugin::check::{self, Verdict};
 use stoker_plugin::client::{Plugin, connect};
 use stoker_plugin::server::Served;
+use stoker_proto::supplier as wire;
+use stoker_proto::supplier::supplier_server;
 use stoker_service::clock::Clock;
 use stoker_service::serve::{State, start};
 use stoker_service::suppliers::Supplier;
@@ -18,9 +23,13 @@ use stoker_tests::client::{Client, registered};
 use stoker_tests::market;
 use stoker_tests::policy::{Pool, policy};
 use tempfile::TempDir;
+use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
 
 const GROUP: &str = "p.g6-xlarge.us-east-1a";
 
@@ -86,7 +95,7 @@ async fn the_simulated_supplier_behind_the_protocol_keeps_every_rule() {
     for (rule, verdict) in check::run(connect(&plugin.endpoint()).unwrap(), plan).await {
         assert_eq!(verdict, Verdict::Kept, "{}", rule.as_str());
     }
-    assert!(simulated.machines(jiff::Timestamp::now()).len() <= 1, "what it made it ended; the last may be stopping");
+    assert!(simulated.machines(Timestamp::now()).len() <= 1, "what it made it ended; the last may be stopping");
     plugin.stop().await;
 }
 
@@ -116,9 +125,93 @@ async fn nodes_come_and_go_through_a_plugin_that_is_away_for_a_while() {
     let plugin = Listening::on(&socket_dir, &simulated).await;
     client.increase(GROUP, 1).await.unwrap();
     until_true("third machine", async || machines().await.len() == 3).await;
-    assert_eq!(simulated.machines(jiff::Timestamp::now()).len(), 3, "nothing was bought twice");
+    assert_eq!(simulated.machines(Timestamp::now()).len(), 3, "nothing was bought twice");
     client.delete(GROUP, vec![registered(&ids[0], &ids[0])]).await.unwrap();
-    until_true("end of one", async || simulated.machines(jiff::Timestamp::now()).len() == 2).await;
+    until_true("end of one", async || simulated.machines(Timestamp::now()).len() == 2).await;
     running.stop().await;
     plugin.stop().await;
+}
+
+/// A plugin some of whose scopes cannot be listed.
+struct Patchy {
+    served: Served,
+    down: Arc<Mutex<BTreeSet<&'static str>>>,
+}
+
+#[tonic::async_trait]
+impl supplier_server::Supplier for Patchy {
+    type ListStream = <Served as supplier_server::Supplier>::ListStream;
+    type NoticesStream = <Served as supplier_server::Supplier>::NoticesStream;
+
+    async fn describe(&self, asked: Request<wire::DescribeRequest>) -> Result<Response<wire::DescribeResponse>, Status> {
+        self.served.describe(asked).await
+    }
+
+    async fn launch(&self, asked: Request<wire::LaunchRequest>) -> Result<Response<wire::LaunchResponse>, Status> {
+        self.served.launch(asked).await
+    }
+
+    async fn list(&self, asked: Request<wire::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
+        if self.down.lock().unwrap().contains(asked.get_ref().scope.as_str()) {
+            return Err(Status::unavailable("the region is down"));
+        }
+        self.served.list(asked).await
+    }
+
+    async fn terminate(&self, asked: Request<wire::TerminateRequest>) -> Result<Response<wire::TerminateResponse>, Status> {
+        self.served.terminate(asked).await
+    }
+
+    async fn markets(&self, asked: Request<wire::MarketsRequest>) -> Result<Response<wire::MarketsResponse>, Status> {
+        self.served.markets(asked).await
+    }
+
+    async fn notices(&self, asked: Request<wire::NoticesRequest>) -> Result<Response<Self::NoticesStream>, Status> {
+        self.served.notices(asked).await
+    }
+}
+
+#[tokio::test]
+async fn a_scope_that_is_down_makes_no_other_old() {
+    let (dir, simulated, down) = (TempDir::new().unwrap(), simulated(), Arc::new(Mutex::new(BTreeSet::from(["west"]))));
+    let scope = |name: &str, region: &str| {
+        let (name, region) = (name.to_owned(), region.to_owned());
+        wire::Scope { name, cloud: "aws".to_owned(), regions: vec![region] }
+    };
+    let scopes = vec![scope("east", "us-east-1"), scope("west", "us-west-2")];
+    let served = Served::new(Arc::clone(&simulated) as Arc<dyn Supplier>, cluster(), Clock::system(), scopes);
+    let service = supplier_server::SupplierServer::new(Patchy { served, down: Arc::clone(&down) });
+    let socket = dir.path().join("plugin.sock");
+    let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
+    let task = tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+    let plugin = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), &format!("unix://{}", socket.display())).unwrap();
+    let book = market::book();
+    let on_demand = |market: &&Market| market.capacity_type == CapacityType::OnDemand;
+    let market = book.entries().map(|(market, _)| market).find(on_demand).unwrap().clone();
+    let (zone_name, key) = (ZoneName::from(&market.place.zone), LaunchKey::new("test/g/0c4de2a1/1/1").unwrap());
+    let group = NodeGroupId::new("g").unwrap();
+    let asked = LaunchRequest { key, group, market: market.clone(), zone_name };
+    plugin.launch(Timestamp::now(), vec![asked.into()]).await;
+
+    let here = &market.place;
+    let elsewhere = Place { region: Region::new("us-west-2").unwrap(), ..here.clone() };
+    // Never listed: whatever is there is not known.
+    let seen = plugin.observe(Timestamp::now()).await.unwrap();
+    assert_eq!((seen.complete, seen.instances.len()), (true, 1));
+    assert_eq!((seen.as_of_in(here), seen.as_of_in(&elsewhere)), (seen.as_of, Timestamp::UNIX_EPOCH));
+    // Both are listed.
+    down.lock().unwrap().clear();
+    let both = plugin.observe(Timestamp::now()).await.unwrap();
+    assert!(both.as_of_in(&elsewhere) >= seen.as_of);
+    // The one with the machine is down: it keeps what it had, and grows old.
+    down.lock().unwrap().insert("east");
+    sleep(Duration::from_millis(20)).await;
+    let later = plugin.observe(Timestamp::now()).await.unwrap();
+    assert_eq!(later.instances, both.instances);
+    assert!(later.as_of_in(here) < later.as_of && later.as_of_in(&elsewhere) == later.as_of, "{later:?}");
+    // None is listed: that is no listing.
+    down.lock().unwrap().insert("west");
+    let error = plugin.observe(Timestamp::now()).await.unwrap_err();
+    assert!(error.message.contains("the region is down"), "{error}");
+    task.abort();
 }

@@ -15,7 +15,7 @@ use stoker_core::base::ids::{
 use stoker_core::facts::images::{NodeImages, PoolImages};
 use stoker_core::facts::reading::seen::Seen;
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
-use stoker_core::facts::supply::{Instance, LaunchOutcome, MarketFacts, Observation, RefusedArea};
+use stoker_core::facts::supply::{EndedWhy, Instance, LaunchOutcome, MarketFacts, Observation, RefusedArea};
 use stoker_core::market::offer::{Market, Place};
 use stoker_core::market::price::Quote;
 use stoker_core::policy::rules::demand::PoolDemand;
@@ -163,9 +163,25 @@ pub(super) enum InventoryDelta {
     Listed {
         as_of: Timestamp,
         complete: bool,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        older: Vec<((Cloud, Region), Timestamp)>,
+        #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
+        ended: MapDelta<ProviderId, EndedWhy>,
         #[serde(default, skip_serializing_if = "MapDelta::is_empty")]
         instances: MapDelta<ProviderId, Arc<Instance>>,
     },
+}
+
+impl InventoryDelta {
+    /// What is listed, with what changed of the machines that ended and of the others.
+    fn listed(
+        listed: &Observation,
+        ended: MapDelta<ProviderId, EndedWhy>,
+        instances: MapDelta<ProviderId, Arc<Instance>>,
+    ) -> Self {
+        let older = listed.older.iter().map(|(region, at)| (region.clone(), *at)).collect();
+        Self::Listed { as_of: listed.as_of, complete: listed.complete, older, ended, instances }
+    }
 }
 
 impl Part for Option<Arc<Observation>> {
@@ -174,9 +190,7 @@ impl Part for Option<Arc<Observation>> {
     fn whole(&self) -> InventoryDelta {
         match self.as_deref() {
             None => InventoryDelta::Unheard,
-            Some(Observation { as_of, complete, instances }) => {
-                InventoryDelta::Listed { as_of: *as_of, complete: *complete, instances: instances.whole() }
-            }
+            Some(listed) => InventoryDelta::listed(listed, listed.ended.whole(), listed.instances.whole()),
         }
     }
 
@@ -185,14 +199,10 @@ impl Part for Option<Arc<Observation>> {
             (None, None) => None,
             (Some(before), Some(after)) if Arc::ptr_eq(before, after) => None,
             (Some(before), Some(after)) => {
-                let Observation { as_of, complete, instances } = after.as_ref();
-                let instances = instances.since(&before.instances);
-                let same = instances.is_none() && (*as_of, *complete) == (before.as_of, before.complete);
-                (!same).then(|| InventoryDelta::Listed {
-                    as_of: *as_of,
-                    complete: *complete,
-                    instances: instances.unwrap_or_default(),
-                })
+                let (ended, instances) = (after.ended.since(&before.ended), after.instances.since(&before.instances));
+                let same = (ended.is_none() && instances.is_none())
+                    && (after.as_of, after.complete, &after.older) == (before.as_of, before.complete, &before.older);
+                (!same).then(|| InventoryDelta::listed(after, ended.unwrap_or_default(), instances.unwrap_or_default()))
             }
             (None, Some(_)) | (Some(_), None) => Some(self.whole()),
         }
@@ -201,9 +211,12 @@ impl Part for Option<Arc<Observation>> {
     fn apply(before: Option<Self>, delta: InventoryDelta) -> Self {
         match delta {
             InventoryDelta::Unheard => None,
-            InventoryDelta::Listed { as_of, complete, instances } => {
-                let before = before.flatten().map(|listed| Arc::unwrap_or_clone(listed).instances);
-                Some(Arc::new(Observation { as_of, complete, instances: Part::apply(before, instances) }))
+            InventoryDelta::Listed { as_of, complete, older, ended, instances } => {
+                let before = before.flatten().map(Arc::unwrap_or_clone);
+                let (before_ended, before) = before.map(|listed| (listed.ended, listed.instances)).unzip();
+                let (older, ended) = (older.into_iter().collect(), Part::apply(before_ended, ended));
+                let instances = Part::apply(before, instances);
+                Some(Arc::new(Observation { as_of, complete, older, ended, instances }))
             }
         }
     }
@@ -264,5 +277,6 @@ delta! {
         clouds: BTreeSet<Cloud>,
         regions: Option<BTreeSet<(Cloud, Region)>>,
         node_classes: Option<BTreeSet<NodeClassName>>,
+        capacity_type_label: Option<String>,
     }
 }

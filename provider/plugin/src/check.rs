@@ -110,6 +110,8 @@ struct Check {
     client: SupplierClient<Channel>,
     plan: Plan,
     scope: String,
+    /// What the machines are made with: the plugin's first way, or none by name.
+    node_class: String,
     broken: BTreeMap<Rule, String>,
     tried: BTreeSet<Rule>,
     /// Every id that a key's machine was ever given.
@@ -118,8 +120,15 @@ struct Check {
 
 /// Checks the plugin behind `client`. What was made is asked to end before this returns.
 pub async fn run(client: SupplierClient<Channel>, plan: Plan) -> Vec<(Rule, Verdict)> {
-    let mut check =
-        Check { client, plan, scope: String::new(), broken: BTreeMap::new(), tried: BTreeSet::new(), ids: BTreeMap::new() };
+    let mut check = Check {
+        client,
+        plan,
+        scope: String::new(),
+        node_class: String::new(),
+        broken: BTreeMap::new(),
+        tried: BTreeSet::new(),
+        ids: BTreeMap::new(),
+    };
     let stopped = check.all().await.err();
     let verdict = |rule: Rule| match check.broken.get(&rule) {
         Some(why) => Verdict::Broken(why.clone()),
@@ -173,6 +182,7 @@ impl Check {
         self.holds(Rule::Account, known, || format!("Describe names these accounts, one after the other: {accounts:?}"));
         let described = Described::read_any_protocol(answered).map_err(|why| format!("Describe: {why}"))?;
         let place = (self.plan.market.place.cloud.clone(), self.plan.market.place.region.clone());
+        self.node_class = described.node_classes.first().map(ToString::to_string).unwrap_or_default();
         let scope = described.scopes.into_iter().find(|(_, regions)| regions.contains(&place));
         self.scope = scope.map(|(name, _)| name).ok_or_else(|| format!("no scope of it has {}/{}", place.0, place.1))?;
         Ok(())
@@ -187,6 +197,7 @@ impl Check {
             zone_id: place.zone.to_string(),
             instance_type: place.instance_type.to_string(),
             capacity_type: convert::to_capacity_type(self.plan.market.capacity_type).into(),
+            node_class: self.node_class.clone(),
             machines: keys.iter().map(|key| convert::machine(key)).collect(),
             ..wire::LaunchRequest::default()
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -12,7 +12,7 @@ use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{
     Cloud, ClusterName, LaunchKey, NodeClassName, ProviderId, Region, SupplierName, ZoneId, ZoneName,
 };
-use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
+use stoker_core::facts::supply::{EndedWhy, Instance, LaunchOutcome, LaunchRequest, MarketFacts, Observation};
 use stoker_core::policy::rules::supplier::ENDPOINTS;
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::supplier_client::SupplierClient;
@@ -56,7 +56,17 @@ pub struct Plugin {
     client: SupplierClient<Channel>,
     /// What it said of itself first. One that comes back as another is not asked.
     known: Mutex<Option<Described>>,
+    /// The last whole listing of each scope.
+    listed: Mutex<BTreeMap<String, Listing>>,
     calls: Semaphore,
+}
+
+/// What a scope has.
+#[derive(Debug, Clone)]
+struct Listing {
+    as_of: Timestamp,
+    instances: BTreeMap<ProviderId, Arc<Instance>>,
+    ended: BTreeMap<ProviderId, EndedWhy>,
 }
 
 /// What a plugin says of itself.
@@ -136,7 +146,14 @@ impl Plugin {
     /// Where that is no endpoint. Whether a plugin is there shows when it is first asked.
     pub fn new(name: SupplierName, cluster: ClusterName, endpoint: &str) -> Result<Self, BadEndpoint> {
         let client = connect(endpoint)?;
-        Ok(Self { name, cluster, client, known: Mutex::default(), calls: Semaphore::new(MOST_IN_FLIGHT) })
+        Ok(Self {
+            name,
+            cluster,
+            client,
+            known: Mutex::default(),
+            listed: Mutex::default(),
+            calls: Semaphore::new(MOST_IN_FLIGHT),
+        })
     }
 
     fn error(&self, message: impl Into<String>) -> SupplierError {
@@ -178,34 +195,31 @@ impl Plugin {
         launches.iter().map(outcome).collect()
     }
 
-    /// The machines of a scope, and whether these are all; adds them to `all`.
-    async fn list(&self, scope: &str, all: &mut Observation) -> Result<(), SupplierError> {
+    /// The machines of a scope, all of them.
+    async fn list(&self, scope: &str) -> Result<Listing, SupplierError> {
         let asked = wire::ListRequest { cluster: self.cluster.to_string(), scope: scope.to_owned() };
         let failed = |status: Status| self.failed("List", &status);
         let mut pages = self.client.clone().list(asked).await.map_err(failed)?.into_inner();
+        let (mut instances, mut ended) = (BTreeMap::new(), BTreeMap::new());
         while let Some(page) = pages.next().await {
             let page = page.map_err(failed)?;
             for machine in page.instances {
                 let shown = machine.provider_id.clone();
-                match convert::instance(machine) {
-                    Ok(made) => {
-                        all.instances.insert(made.provider_id.clone(), std::sync::Arc::new(made));
-                    }
-                    // Something is there of which nobody knows what: that is not the whole list.
-                    Err(why) => {
-                        all.complete = false;
-                        tracing::warn!(supplier = %self.name, machine = shown, %why, "a listed machine cannot be read and is left out");
-                    }
-                }
-                if all.instances.len() > MOST_LISTED {
-                    return Err(self.error(format!("it lists more than {MOST_LISTED} machines")));
+                // Something is there of which nobody knows what: without it that is not the whole list.
+                let made = convert::instance(machine).map_err(|why| self.error(format!("machine {shown:?}: {why}")))?;
+                instances.insert(made.provider_id.clone(), Arc::new(made));
+                if instances.len() > MOST_LISTED {
+                    return Err(self.error(format!("it lists more than {MOST_LISTED} machines in {scope:?}")));
                 }
             }
+            ended.extend(page.gone.iter().filter_map(convert::gone));
+            if page.last && !page.complete {
+                return Err(self.error(format!("the listing of {scope:?} is not complete")));
+            }
             if page.last {
-                all.complete &= page.complete;
                 let as_of = page.as_of.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
-                all.as_of = as_of.ok_or_else(|| self.error("the last page of List has no as_of"))?.min(all.as_of);
-                return Ok(());
+                let as_of = as_of.ok_or_else(|| self.error("the last page of List has no as_of"))?;
+                return Ok(Listing { as_of, instances, ended });
             }
         }
         Err(self.error(format!("the listing of {scope:?} broke off before its last page")))
@@ -253,10 +267,34 @@ impl Supplier for Plugin {
     fn observe(&self, now: Timestamp) -> BoxFuture<'_, Result<Observation, SupplierError>> {
         async move {
             let described = self.described().await?;
-            let mut all = Observation { as_of: now, complete: true, instances: BTreeMap::new() };
-            for scope in described.scopes.keys() {
-                self.list(scope, &mut all).await?;
+            let mut all = Observation::complete(now, BTreeMap::new());
+            let (mut first_error, mut newest) = (None, None);
+            for (scope, regions) in &described.scopes {
+                let answer = self.list(scope).await;
+                let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+                match answer {
+                    Ok(listing) => {
+                        newest = newest.max(Some(listing.as_of));
+                        listed.insert(scope.clone(), listing);
+                    }
+                    Err(error) => {
+                        tracing::warn!(supplier = %self.name, scope, %error, "a scope is not listed; keeping what it had");
+                        first_error.get_or_insert(error);
+                    }
+                }
+                let last = listed.get(scope);
+                let as_of = last.map_or(Timestamp::UNIX_EPOCH, |last| last.as_of);
+                all.older.extend(regions.iter().map(|region| (region.clone(), as_of)));
+                if let Some(Listing { instances, ended, .. }) = last {
+                    all.instances.extend(instances.iter().map(|(id, made)| (id.clone(), Arc::clone(made))));
+                    all.ended.extend(ended.iter().map(|(id, why)| (id.clone(), *why)));
+                }
             }
+            let Some(newest) = newest else {
+                return Err(first_error.unwrap_or_else(|| self.error("it has no scope")));
+            };
+            all.as_of = newest;
+            all.older.retain(|_, as_of| *as_of < newest);
             Ok(all)
         }
         .boxed()

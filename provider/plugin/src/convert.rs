@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::ids::{
-    Cloud, IdError, InstanceType, LaunchKey, NodeGroupId, NodeName, ProviderId, Region, ZoneId, ZoneName,
+    Cloud, IdError, InstanceType, LaunchKey, NodeClassName, NodeGroupId, NodeName, ProviderId, Region, ZoneId, ZoneName,
 };
 use stoker_core::base::units::UsdPerHour;
 use stoker_core::facts::supply::{
-    Instance, InstanceState, KeyParts, LaunchOutcome, LaunchRequest, Refusal, RefusalKind, RefusalScope,
+    EndedWhy, Instance, InstanceState, KeyParts, LaunchOutcome, LaunchRequest, Refusal, RefusalKind, RefusalScope,
 };
 use stoker_core::market::offer::{CapacityType, Market, Place};
 use stoker_core::market::price::{Quote, QuoteKind};
@@ -99,6 +99,28 @@ pub(crate) fn instance(machine: wire::Instance) -> Result<Instance, Unreadable> 
         launched_at: moment(machine.launched_at, "launched_at")?,
         state,
     })
+}
+
+/// Why a machine ended, where that is known.
+pub(crate) fn gone(gone: &wire::Gone) -> Option<(ProviderId, EndedWhy)> {
+    let why = match gone.why() {
+        wire::GoneWhy::Reclaimed => EndedWhy::Reclaimed,
+        wire::GoneWhy::Deleted => EndedWhy::Deleted,
+        wire::GoneWhy::FailedBoot => EndedWhy::FailedBoot,
+        wire::GoneWhy::Broken => EndedWhy::Broken,
+        wire::GoneWhy::Unspecified => return None,
+    };
+    Some((ProviderId::new(gone.provider_id.as_str()).ok()?, why))
+}
+
+pub(crate) fn to_gone(machine: &ProviderId, why: EndedWhy) -> wire::Gone {
+    let why = match why {
+        EndedWhy::Reclaimed => wire::GoneWhy::Reclaimed,
+        EndedWhy::Deleted => wire::GoneWhy::Deleted,
+        EndedWhy::FailedBoot => wire::GoneWhy::FailedBoot,
+        EndedWhy::Broken => wire::GoneWhy::Broken,
+    };
+    wire::Gone { provider_id: machine.to_string(), why: why.into() }
 }
 
 pub(crate) fn to_instance(made: &Instance) -> wire::Instance {
@@ -229,10 +251,12 @@ pub(crate) fn launches(asked: &wire::LaunchRequest) -> Result<Vec<Launch>, Unrea
         place: place(&asked.cloud, &asked.region, &asked.zone_id, &asked.instance_type)?,
         capacity_type: capacity_type(asked.capacity_type())?,
     };
+    let node_class = Some(asked.node_class.as_str()).filter(|name| !name.is_empty()).map(NodeClassName::new).transpose()?;
     let launch = |machine: &wire::Machine| {
         let key = LaunchKey::new(machine.key.as_str())?;
         let group = key.as_str().parse::<KeyParts>().map_or_else(|_| NodeGroupId::new("unknown"), |parts| Ok(parts.group))?;
-        Ok(LaunchRequest { key, group, market: market.clone(), zone_name: ZoneName::from(&market.place.zone) }.into())
+        let request = LaunchRequest { key, group, market: market.clone(), zone_name: ZoneName::from(&market.place.zone) };
+        Ok(Launch { node_class: node_class.clone(), ..request.into() })
     };
     asked.machines.iter().map(launch).collect()
 }

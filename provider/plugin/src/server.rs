@@ -84,12 +84,14 @@ impl Service for Served {
     type NoticesStream = Pages<wire::Notice>;
 
     async fn describe(&self, _: Request<wire::DescribeRequest>) -> Result<Response<wire::DescribeResponse>, Status> {
+        let facts = self.supplier.market_facts(Wall(self.clock.now())).await;
+        let classes = facts.map_err(|error| Status::unavailable(error.to_string()))?.node_classes.unwrap_or_default();
         Ok(Response::new(wire::DescribeResponse {
             name: self.supplier.name().to_string(),
             protocol: PROTOCOL,
             account: self.supplier.name().to_string(),
             scopes: self.scopes.clone(),
-            node_classes: Vec::new(),
+            node_classes: classes.iter().map(ToString::to_string).collect(),
             max_in_flight: u32::try_from(self.supplier.max_in_flight()).unwrap_or(u32::MAX),
             max_batch: 100,
         }))
@@ -119,7 +121,8 @@ impl Service for Served {
             .map(|page| Ok(wire::ListResponse { instances: page.to_vec(), ..wire::ListResponse::default() }))
             .collect();
         let as_of = Some(convert::to_moment(seen.as_of));
-        pages.push(Ok(wire::ListResponse { instances: Vec::new(), last: true, complete: seen.complete, as_of }));
+        let gone = seen.ended.iter().map(|(machine, why)| convert::to_gone(machine, *why)).collect();
+        pages.push(Ok(wire::ListResponse { instances: Vec::new(), last: true, complete: seen.complete, as_of, gone }));
         Ok(Response::new(Box::pin(futures::stream::iter(pages))))
     }
 

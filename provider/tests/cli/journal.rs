@@ -85,7 +85,7 @@ impl Passes {
 
 pub(crate) fn inventory(instances: &[Instance], now: Timestamp) -> Snapshot {
     let instances = instances.iter().map(|i| (i.provider_id.clone(), Arc::new(i.clone()))).collect();
-    let seen = Observation { as_of: now, complete: true, instances };
+    let seen = Observation::complete(now, instances);
     let supplier = SupplierName::new("simulated").unwrap();
     Snapshot { suppliers: BTreeMap::from([(supplier, Some(Arc::new(seen)))]), wall: Wall(now), ..Snapshot::default() }
 }

@@ -161,7 +161,7 @@ impl Fleet {
             nodes.insert(name, Arc::new(node));
         }
         self.memory.next_record = NODES;
-        let inventory = Observation { as_of: self.now, complete: true, instances };
+        let inventory = Observation::complete(self.now, instances);
         let supplier = SupplierName::new("bench")?;
         self.snapshot.suppliers.insert(supplier, Some(Arc::new(inventory)));
         self.snapshot.cluster = Some(Arc::new(ClusterFacts { nodes }));

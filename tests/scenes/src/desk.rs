@@ -185,7 +185,7 @@ impl Desk {
             outcomes: BTreeMap::new(),
             ending: BTreeMap::new(),
             ended_lately: BTreeMap::new(),
-            inventory: Observation { as_of: start, complete: true, instances: BTreeMap::new() },
+            inventory: Observation::complete(start, BTreeMap::new()),
             read: false,
             listing: Vec::new(),
             owners: BTreeMap::new(),
@@ -319,7 +319,7 @@ impl Desk {
         if !self.faults.stale {
             self.read = true;
             let instances = self.cloud.machines.iter().map(|(id, m)| (id.clone(), Arc::clone(&m.made))).collect();
-            self.inventory = Observation { as_of: ours, complete: true, instances }.happened_by(ours);
+            self.inventory = Observation::complete(ours, instances).happened_by(ours);
         }
         Snapshot {
             wall,

@@ -74,7 +74,7 @@ impl Supplier for Faulty {
             if *self.fault.borrow() == Fault::TalksGarbage {
                 // Of a time to come, and without any machine.
                 let as_of = now + SignedDuration::from_hours(24 * 365);
-                return Ok(Observation { as_of, complete: false, instances: [].into() });
+                return Ok(Observation { complete: false, ..Observation::complete(as_of, [].into()) });
             }
             self.spoil(self.supplier.observe(now)).await?
         }

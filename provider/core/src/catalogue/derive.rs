@@ -155,7 +155,7 @@ fn build(
             Offer { market, entry, prior }
         })
         .collect();
-    let split: Vec<(Option<CapacityType>, Vec<Offer>)> = if pool.split_capacity_type {
+    let split: Vec<(Option<CapacityType>, Vec<Offer>)> = if pool.split_capacity_type || facts.capacity_type_label.is_some() {
         offers.into_iter().map(|offer| (Some(offer.market.capacity_type), vec![offer])).collect()
     } else {
         vec![(None, offers)]
@@ -166,6 +166,9 @@ fn build(
             let id = group_id(pool, place, &zone_name, capacity_type)?;
             let mut template = template::template(&policy.cluster, pool, &id, place, &zone_name, spec, capacity_type)
                 .ok_or(Exclusion::UnknownSize)?;
+            if let (Some(label), Some(capacity_type)) = (&facts.capacity_type_label, capacity_type) {
+                template.labels.insert(label.clone(), capacity_type.as_str().to_owned());
+            }
             if let Some(shares) = &shares {
                 shares.dress(&mut template);
             }

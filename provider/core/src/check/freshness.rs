@@ -29,7 +29,9 @@ pub(super) fn known_now(
         // A launch for a group that is not in the policy is no launch that its record says.
         let Some(group) = catalogue.groups.get(&request.group) else { continue };
         let inventory = snapshot.suppliers.get(&group.supplier).and_then(Option::as_ref);
-        if !inventory.is_some_and(|known| known.complete && times.now.duration_since(known.as_of) <= INVENTORY) {
+        if !inventory
+            .is_some_and(|known| known.complete && times.now.duration_since(known.as_of_in(&request.market.place)) <= INVENTORY)
+        {
             let (key, supplier) = (request.key.clone(), group.supplier.clone());
             found.pool(&group.pool, Violation::StaleInventory { key, supplier });
         }

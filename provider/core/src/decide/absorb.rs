@@ -15,7 +15,9 @@ use crate::base::ids::{LaunchKey, NodeGroupId, RecordId, SupplierName};
 use crate::base::sabotage;
 use crate::base::units::UsdPerHour;
 use crate::decide::orders::placeholder;
-use crate::facts::supply::{Instance, InstanceState, KeyText, LaunchOutcome, Observation, Refusal, RefusalKind, RefusedArea};
+use crate::facts::supply::{
+    EndedWhy, Instance, InstanceState, KeyText, LaunchOutcome, Observation, Refusal, RefusalKind, RefusedArea,
+};
 use crate::market::offer::{Market, Offer};
 use crate::plan::Note;
 use crate::state::memory::{Backoff, GroupMemory};
@@ -254,7 +256,7 @@ fn adopt<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, key: KeyText<'_>, made:
 
 /// Records whose machine a complete inventory does not list.
 fn missing<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, supplier: &SupplierName, inventory: &Observation) {
-    let late = |at| inventory.as_of >= after(at, VISIBLE_WITHIN);
+    let late = |purchase: &Purchase, at| inventory.as_of_in(&purchase.market.place) >= after(at, VISIBLE_WITHIN);
     let mut gone = Vec::new();
     let mut emptied = Vec::new();
     for (record, entry) in changes.indexed() {
@@ -263,22 +265,24 @@ fn missing<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, supplier: &SupplierNa
             continue;
         }
         match &record.state {
-            State::Booting { purchase, instance, launched_at } if late(boots_since(record, *launched_at)) => {
+            State::Booting { purchase, instance, launched_at } if late(purchase, boots_since(record, *launched_at)) => {
                 gone.push((record.id, Some((instance.clone(), purchase.market.clone(), *launched_at))));
             }
-            State::Registered { purchase, instance, launched_at, at, .. } if late(*at) => {
+            State::Registered { purchase, instance, launched_at, at, .. } if late(purchase, *at) => {
                 gone.push((record.id, Some((instance.clone(), purchase.market.clone(), *launched_at))));
             }
             // A machine that was cancelled while it was being made may not be listed yet.
-            State::Deleting { since, .. } if late(*since) => gone.push((record.id, None)),
+            State::Deleting { purchase, since, .. } if late(purchase, *since) => gone.push((record.id, None)),
             State::Cancelled { purchase, since }
                 if !pass.snapshot.launching.contains(&purchase.key)
-                    && inventory.as_of >= after(*since, CANCELLED_WITHIN)
+                    && inventory.as_of_in(&purchase.market.place) >= after(*since, CANCELLED_WITHIN)
                     && !inventory.instances.values().any(|made| made.key == purchase.key) =>
             {
                 gone.push((record.id, None));
             }
-            State::Failed { instance: Some(_), at, .. } if late(*at) => emptied.push(record.id),
+            State::Failed { purchase: Some(purchase), instance: Some(_), at, .. } if late(purchase, *at) => {
+                emptied.push(record.id);
+            }
             _ => {}
         }
     }
@@ -289,8 +293,11 @@ fn missing<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, supplier: &SupplierNa
         }
         let Some(record) = changes.remove_record(id) else { continue };
         if let Some((instance, market, launched_at)) = lost {
-            reclaims::lost(pass, changes, &instance, &market, launched_at);
-            changes.notes.push(Note::Lost { group: record.group.clone(), instance, market, launched_at });
+            let why = inventory.ended.get(&instance).copied();
+            // Where nobody knows why, the cloud most likely took it.
+            let taken = why.is_none_or(|why| why == EndedWhy::Reclaimed);
+            reclaims::lost(pass, changes, &instance, &market, launched_at, taken);
+            changes.notes.push(Note::Lost { group: record.group.clone(), instance, market, launched_at, why });
         }
     }
     for id in emptied {

@@ -208,7 +208,7 @@ pub(super) fn gone_nodes<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         let gone = !inventories.is_empty()
             && inventories
                 .values()
-                .all(|inventory| inventory.as_ref().is_some_and(|i| tells_of_now(i, pass.now) && i.as_of >= settled));
+                .all(|inventory| inventory.as_ref().is_some_and(|i| tells_of_now(i, pass.now) && i.oldest() >= settled));
         let mut records = changes.memory.records.values();
         let mut counted = || records.any(|record| record.may_run() && record.instance() == Some(provider_id));
         if gone && !counted() && !sabotage::on("dead-nodes-stay") {

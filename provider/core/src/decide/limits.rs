@@ -133,7 +133,8 @@ fn next_moments(pass: &Pass<'_>, changes: &Changes<'_>) -> Vec<jiff::Timestamp> 
         .suppliers
         .values()
         .flatten()
-        .map(|i| after(i.as_of, super::STALE_INVENTORY + SignedDuration::from_secs(1)));
+        .flat_map(|i| i.older.values().copied().chain([i.as_of]))
+        .map(|as_of| after(as_of, super::STALE_INVENTORY + SignedDuration::from_secs(1)));
     let commitments = pass.catalogue.policy.commitments.iter().flat_map(Commitment::moments);
     let pools = pass.catalogue.policy.pools.iter();
     let off_hours = pools.filter_map(|pool| pool.off_hours.as_ref().and_then(|off| off.at(pass.wall.0).1));

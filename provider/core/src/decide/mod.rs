@@ -81,10 +81,18 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, catalogue: &Catalogue, now: 
 
 /// Whether a supplier's inventory can be trusted for this group: complete and fresh.
 pub fn is_fresh(snapshot: &Snapshot, group: &Group, now: Timestamp) -> bool {
-    snapshot.suppliers.get(&group.supplier).and_then(Option::as_ref).is_some_and(|inventory| tells_of_now(inventory, now))
+    snapshot
+        .suppliers
+        .get(&group.supplier)
+        .and_then(Option::as_ref)
+        .is_some_and(|inventory| inventory.complete && is_recent(inventory.as_of_in(&group.place), now))
 }
 
-/// Whether an inventory is complete and fresh.
+/// Whether an inventory is complete and fresh, in all of its parts.
 fn tells_of_now(inventory: &Observation, now: Timestamp) -> bool {
-    inventory.complete && now.duration_since(inventory.as_of) <= STALE_INVENTORY
+    inventory.complete && is_recent(inventory.oldest(), now)
+}
+
+fn is_recent(as_of: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(as_of) <= STALE_INVENTORY
 }

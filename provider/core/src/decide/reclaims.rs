@@ -49,14 +49,21 @@ pub(super) fn withdrawn(changes: &mut Changes<'_>, made: &ProviderId, market: &M
 }
 
 /// A machine that is gone without being asked to go.
-pub(super) fn lost<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>, made: &ProviderId, market: &Market, launched_at: Timestamp) {
+pub(super) fn lost<'a>(
+    pass: &Pass<'a>,
+    changes: &mut Changes<'a>,
+    made: &ProviderId,
+    market: &Market,
+    launched_at: Timestamp,
+    taken: bool,
+) {
     if market.capacity_type != CapacityType::Spot {
         return;
     }
     let ran = seconds_since(launched_at, &changes.memory, pass.now);
     let known = history(&mut changes.memory, &market.place, pass.now);
     known.exposure = known.exposure.saturating_add(ran);
-    if !known.noticed.remove(made) {
+    if !known.noticed.remove(made) && taken {
         reclaimed(pass, changes, &market.place);
     }
 }

@@ -13,6 +13,7 @@ mod held;
 mod images;
 mod leave;
 mod leftovers;
+mod listings;
 mod oracle;
 mod orders;
 mod quotas;

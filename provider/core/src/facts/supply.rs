@@ -300,7 +300,7 @@ pub struct Instance {
     pub key: LaunchKey,
     /// What it is called; will be the Node's `spec.providerID`.
     pub provider_id: ProviderId,
-    /// The name its Node will have.
+    /// The name its Node will have; what the supplier calls the machine, where it does not know that yet.
     pub node_name: NodeName,
     /// Where and how it was bought.
     pub market: Market,
@@ -342,11 +342,63 @@ pub struct Observation {
     pub as_of: Timestamp,
     /// Whether everything is listed. An incomplete listing says nothing about what it leaves out.
     pub complete: bool,
+    /// Regions of which the listing is older than that: a supplier lists each of its scopes by itself, and one may fail. One that was never
+    /// listed is as old as time.
+    #[serde(default, with = "crate::base::pairs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub older: BTreeMap<(Cloud, Region), Timestamp>,
+    /// Why machines ended that ended lately, where the supplier knows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ended: BTreeMap<ProviderId, EndedWhy>,
     /// Every instance that carries this cluster's name. An instance that ended is not listed.
     pub instances: BTreeMap<ProviderId, Arc<Instance>>,
 }
 
+/// Why a machine ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndedWhy {
+    /// The cloud took it back. Only this counts as a reclaim.
+    Reclaimed,
+    /// Somebody ended it by hand, or by another program.
+    Deleted,
+    /// It did not boot.
+    FailedBoot,
+    /// It stopped by itself: a fault of its own or of its host.
+    Broken,
+}
+
+impl EndedWhy {
+    /// The reason, as the rest of a sentence about the machine.
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Reclaimed => "the cloud took it back",
+            Self::Deleted => "somebody deleted it",
+            Self::FailedBoot => "it did not boot",
+            Self::Broken => "it stopped by itself",
+        }
+    }
+}
+
 impl Observation {
+    /// A listing of everything, all of it true then.
+    pub const fn complete(as_of: Timestamp, instances: BTreeMap<ProviderId, Arc<Instance>>) -> Self {
+        Self { as_of, complete: true, older: BTreeMap::new(), ended: BTreeMap::new(), instances }
+    }
+
+    /// When the listing of that place's region was true.
+    pub fn as_of_in(&self, place: &Place) -> Timestamp {
+        // Most listings have none that is older, and the key is two texts.
+        if self.older.is_empty() {
+            return self.as_of;
+        }
+        self.older.get(&(place.cloud.clone(), place.region.clone())).map_or(self.as_of, |older| self.as_of.min(*older))
+    }
+
+    /// When the oldest part of the listing was true.
+    pub fn oldest(&self) -> Timestamp {
+        self.older.values().copied().fold(self.as_of, Timestamp::min)
+    }
+
     /// The same, with nothing later than `now`: the supplier's clock may be ahead.
     #[must_use]
     pub fn happened_by(mut self, now: Timestamp) -> Self {
@@ -369,6 +421,10 @@ pub struct MarketFacts {
     /// What it makes nodes with; empty where there is one way, which needs no name, and `None` where it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_classes: Option<BTreeSet<NodeClassName>>,
+    /// The label by which its nodes say how they were bought; `None` where they bear none. All that the scheduler reads is alike within a
+    /// group, so pools' groups are split by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_type_label: Option<String>,
     /// What this account calls each zone. A zone that is not here is called by its id.
     #[serde(with = "crate::base::pairs")]
     pub zone_names: BTreeMap<(Cloud, ZoneId), ZoneName>,

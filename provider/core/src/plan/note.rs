@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::engine_clock::Wall;
 use crate::base::ids::{NodeGroupId, NodeName, OrderId, PoolName, ProviderId};
-use crate::facts::supply::RefusalKind;
+use crate::facts::supply::{EndedWhy, RefusalKind};
 use crate::limits::budget::Budget;
 use crate::market::offer::Market;
 use crate::state::budget::{BudgetOf, Stage};
@@ -69,6 +69,9 @@ pub enum Note {
         market: Market,
         /// When it was made.
         launched_at: Timestamp,
+        /// Why it is gone; `None` where its supplier does not know.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<EndedWhy>,
     },
     /// A machine of Stoker's was found without a record, and has one now.
     Adopted {
@@ -386,8 +389,9 @@ impl std::fmt::Display for Note {
                 Some(instance) => write!(f, "{group}: {instance} did not join the cluster in time and is terminated"),
                 None => write!(f, "{group}: the supplier never reported whether a machine was created"),
             },
-            Self::Lost { group, instance, market, .. } => {
-                write!(f, "{group}: {instance} ({market}) disappeared unexpectedly")
+            Self::Lost { group, instance, market, why, .. } => {
+                write!(f, "{group}: {instance} ({market}) disappeared unexpectedly")?;
+                why.map_or(Ok(()), |why| write!(f, ": {}", why.in_words()))
             }
             Self::Adopted { group, instance } => {
                 write!(f, "{group}: {instance} was found without a record; it is counted from now on")

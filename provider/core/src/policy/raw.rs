@@ -72,7 +72,7 @@ pub struct RawPolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawSupplier {
-    /// Its name; `simulated` for the simulated one.
+    /// Its name; `simulated` for the simulated one, `karpenter` for Karpenter.
     pub name: String,
     /// How it is reached.
     pub kind: RawSupplierKind,
@@ -91,6 +91,8 @@ pub enum RawSupplierKind {
     Simulated,
     /// A process beside this one knows a cloud.
     Plugin,
+    /// Karpenter makes a node for each `NodeClaim` that Stoker creates.
+    Karpenter,
 }
 
 /// Thresholds by which `stoker advise` judges the GPU use of workloads.

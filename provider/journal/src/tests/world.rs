@@ -180,7 +180,7 @@ pub(super) fn facts(live_micros: i64, now: Timestamp) -> Facts {
 impl World {
     pub(super) fn new() -> Self {
         let now: Timestamp = "2026-11-01T00:00:00.123456789Z".parse().unwrap();
-        let inventory = Observation { as_of: now, complete: true, instances: BTreeMap::new() };
+        let inventory = Observation::complete(now, BTreeMap::new());
         Self {
             now,
             policy: Arc::new(policy(10_000)),

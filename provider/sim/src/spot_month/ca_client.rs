@@ -168,7 +168,7 @@ impl Desk {
 
     fn snapshot(&self, outcomes: BTreeMap<LaunchKey, LaunchOutcome>) -> Snapshot {
         let instances = self.machines.iter().map(|(id, (_, made))| (id.clone(), Arc::clone(made))).collect();
-        let inventory = Observation { as_of: self.now, complete: true, instances };
+        let inventory = Observation::complete(self.now, instances);
         Snapshot {
             wall: Wall(self.now),
             suppliers: [(self.supplier.clone(), Some(Arc::new(inventory)))].into(),

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::ids::{ClusterName, IdError, LaunchKey, NodeName, ProviderId};
-use stoker_core::facts::supply::{Instance, InstanceState, LaunchRequest};
+use stoker_core::facts::supply::{EndedWhy, Instance, InstanceState, LaunchRequest};
 use stoker_core::market::offer::Market;
 
 use super::draw::{Seed, lot};
@@ -15,6 +15,9 @@ use super::store::{StoredInstance, Window};
 const MAX_NODE_NAME: usize = 63;
 /// Hex digits at the end of a node name.
 const TAG_DIGITS: usize = 8;
+
+/// How long it is told why a machine ended.
+const TOLD_FOR: SignedDuration = SignedDuration::from_mins(10);
 
 /// One machine that exists.
 #[derive(Debug, Clone)]
@@ -34,6 +37,8 @@ pub(super) struct Machines {
     schedule: BTreeSet<(Timestamp, LaunchKey)>,
     in_use: BTreeMap<Market, u32>,
     ended: BTreeSet<LaunchKey>,
+    /// Machines that ended lately: when, and why.
+    gone: BTreeMap<(Timestamp, ProviderId), EndedWhy>,
     /// The hex digits that ids and node names of all machines ever made were told apart by.
     tags: BTreeSet<u32>,
 }
@@ -97,6 +102,7 @@ impl Machines {
         let state = row.state_at(now);
         let shown = Arc::new(row.shown(state.unwrap_or(InstanceState::Stopping)));
         if state.is_none() {
+            self.gone.extend(row.ended().map(|(at, why)| ((at, row.provider_id.clone()), why)));
             self.ended.insert(row.key.clone());
             return shown;
         }
@@ -137,6 +143,12 @@ impl Machines {
         changed
     }
 
+    /// Why machines ended that ended lately.
+    pub(super) fn gone(&mut self, now: Timestamp) -> BTreeMap<ProviderId, EndedWhy> {
+        self.gone.retain(|(at, _), _| now.duration_since(*at) <= TOLD_FOR);
+        self.gone.iter().map(|((_, machine), why)| (machine.clone(), *why)).collect()
+    }
+
     /// When the next machine changes by itself.
     pub(super) fn next_change(&self) -> Option<Timestamp> {
         self.schedule.first().map(|(at, _)| *at)
@@ -154,6 +166,7 @@ impl Machines {
             if let Some(count) = self.in_use.get_mut(&gone.row.market) {
                 *count = count.saturating_sub(1);
             }
+            self.gone.extend(gone.row.ended().map(|(at, why)| ((at, gone.row.provider_id.clone()), why)));
             self.ended.insert(gone.row.key);
         }
     }

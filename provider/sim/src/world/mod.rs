@@ -225,7 +225,8 @@ impl World {
                 instances.pop_last();
             }
         }
-        Ok(Observation { as_of: self.now, complete, instances })
+        let ended = self.machines.gone(self.now);
+        Ok(Observation { complete, ended, ..Observation::complete(self.now, instances) })
     }
 
     /// Ends machines. One that is unknown or on its way out already is fine as it is.
@@ -269,6 +270,7 @@ impl World {
             quotes: quotes.collect(),
             regions: None,
             node_classes: Some(BTreeSet::new()),
+            capacity_type_label: None,
         }
     }
 

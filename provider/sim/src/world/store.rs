@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use stoker_core::base::ids::{ClusterName, LaunchKey, NodeName, ProviderId};
-use stoker_core::facts::supply::{Instance, InstanceState};
+use stoker_core::facts::supply::{EndedWhy, Instance, InstanceState};
 use stoker_core::market::offer::Market;
 
 /// A machine that was made, and what becomes of it: all that has to be stored.
@@ -46,7 +46,7 @@ pub struct Window {
 impl StoredInstance {
     /// When it is gone, by whichever word comes to its deed first; `None` where nothing ends it.
     pub fn gone_at(&self) -> Option<Timestamp> {
-        [self.reclaim, self.stopping].into_iter().flatten().map(|window| window.gone_at).min()
+        self.ended().map(|(at, _)| at)
     }
 
     /// What it is doing at `now`; `None` once it is gone.
@@ -86,6 +86,13 @@ impl StoredInstance {
     /// The latest moment that had come when this row was written.
     pub fn written_at(&self) -> Timestamp {
         self.stopping.map_or(self.launched_at, |window| window.said_at.max(self.launched_at))
+    }
+
+    /// When it ends and why, as far as that is settled.
+    pub(super) fn ended(&self) -> Option<(Timestamp, EndedWhy)> {
+        let told = self.stopping.map(|window| (window.gone_at, EndedWhy::Deleted));
+        let taken = self.reclaim.map(|window| (window.gone_at, EndedWhy::Reclaimed));
+        told.into_iter().chain(taken).min()
     }
 
     /// The machine as its supplier shows it.

@@ -156,6 +156,26 @@ fn a_pools_nodes_are_made_by_the_supplier_that_it_names_else_by_the_first_of_the
 }
 
 #[test]
+fn groups_are_split_where_their_supplier_labels_nodes_by_capacity_type() {
+    let policy = policy("standard", &json!({"models": ["L4"]}), &json!([]));
+    let made = |label: Option<&str>| {
+        let mut facts = suppliers();
+        for facts in facts.values_mut() {
+            facts.capacity_type_label = label.map(str::to_owned);
+        }
+        Catalogue::derive(&policy, &book(), &facts)
+    };
+    let (whole, split) = (made(None), made(Some("karpenter.sh/capacity-type")));
+    assert!(whole.groups.values().all(|group| group.offers.len() == policy.pools[0].prefer.len()));
+    assert_eq!(split.groups.len(), whole.groups.len() * policy.pools[0].prefer.len());
+    for group in split.groups.values() {
+        let bought: Vec<&str> = group.offers.iter().map(|offer| offer.market.capacity_type.as_str()).collect();
+        assert_eq!(bought, [group.template.labels["karpenter.sh/capacity-type"].as_str()]);
+        assert!(group.id.as_str().ends_with(bought[0]), "{}", group.id);
+    }
+}
+
+#[test]
 fn what_the_gpus_cannot_do_leaves_them_out_with_the_reason() {
     assert_eq!(left_out(&json!({})), Vec::<String>::new(), "unknown counts against nothing where nothing is asked");
     assert_eq!(

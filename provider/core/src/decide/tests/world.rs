@@ -55,7 +55,7 @@ pub(super) struct World {
     pub(super) catalogue: Catalogue,
     pub(super) policy: Policy,
     book: PriceBook,
-    machines: BTreeMap<ProviderId, Arc<Instance>>,
+    pub(super) machines: BTreeMap<ProviderId, Arc<Instance>>,
     pub(super) inventory: Observation,
     cluster: ClusterFacts,
     pub(super) outcomes: BTreeMap<LaunchKey, LaunchOutcome>,
@@ -160,7 +160,7 @@ impl World {
         let mut memory = Memory::default();
         orders::begin_session(&mut memory);
         let catalogue = catalogue(&policy, &book);
-        let inventory = Observation { as_of: now, complete: true, instances: BTreeMap::new() };
+        let inventory = Observation::complete(now, BTreeMap::new());
         let mut world = Self {
             now,
             wall_ahead: SignedDuration::ZERO,
@@ -407,8 +407,7 @@ impl World {
     }
 
     pub(super) fn observe(&mut self) {
-        self.inventory =
-            Observation { as_of: self.now, complete: true, instances: self.machines.clone() }.happened_by(self.now);
+        self.inventory = Observation::complete(self.now, self.machines.clone()).happened_by(self.now);
     }
 
     pub(super) fn observe_partly(&mut self) {

@@ -7,6 +7,9 @@ use crate::base::ids::SupplierName;
 /// The simulated supplier's name: there is one.
 pub const SIMULATED: &str = "simulated";
 
+/// The name of the supplier that buys through Karpenter: a cluster has one Karpenter.
+pub const KARPENTER: &str = "karpenter";
+
 /// How an endpoint of a plugin begins: a socket, or a port of this machine. Calls that make machines cross no network in the
 /// clear.
 pub const ENDPOINTS: [&str; 3] = ["unix:///", "http://127.0.0.1:", "http://[::1]:"];
@@ -32,4 +35,25 @@ pub enum SupplierKind {
         /// Where the plugin listens.
         endpoint: String,
     },
+    /// Karpenter, by the `NodeClaims` of the cluster that the service runs in.
+    Karpenter,
+}
+
+impl SupplierKind {
+    /// The word in the policy.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated",
+            Self::Plugin { .. } => "plugin",
+            Self::Karpenter => "karpenter",
+        }
+    }
+
+    /// The label by which its nodes say how they were bought, where that is known without asking it.
+    pub const fn capacity_type_label(&self) -> Option<&'static str> {
+        match self {
+            Self::Simulated | Self::Plugin { .. } => None,
+            Self::Karpenter => Some("karpenter.sh/capacity-type"),
+        }
+    }
 }

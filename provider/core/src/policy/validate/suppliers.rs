@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Faults, Path, quoted};
 use crate::policy::raw::{RawPolicy, RawSupplier, RawSupplierKind};
-use crate::policy::rules::supplier::{ENDPOINTS, SIMULATED, SupplierKind, SupplierRule};
+use crate::policy::rules::supplier::{ENDPOINTS, KARPENTER, SIMULATED, SupplierKind, SupplierRule};
 
 pub(super) fn suppliers(faults: &mut Faults, path: &Path, raw: &[RawSupplier]) -> Option<Vec<SupplierRule>> {
     let names: Vec<&str> = raw.iter().map(|one| one.name.as_str()).collect();
@@ -17,24 +17,21 @@ fn supplier(faults: &mut Faults, path: &Path, raw: &RawSupplier) -> Option<Suppl
     let name = faults.id(&path.key("name"), &raw.name);
     let kind = match (raw.kind, &raw.endpoint) {
         (RawSupplierKind::Simulated, endpoint) => {
-            if raw.name != SIMULATED {
-                faults.add(&path.key("name"), format!("{} is of kind simulated: call it {SIMULATED}", quoted(&raw.name)));
-            }
-            if endpoint.is_some() {
-                faults.add(&path.key("endpoint"), "is for kind: plugin only: take it out");
-            }
+            single(faults, path, raw, SIMULATED, endpoint.is_some());
             SupplierKind::Simulated
+        }
+        (RawSupplierKind::Karpenter, endpoint) => {
+            single(faults, path, raw, KARPENTER, endpoint.is_some());
+            SupplierKind::Karpenter
         }
         (RawSupplierKind::Plugin, None) => {
             faults.add(path, "has no endpoint: write where the plugin listens, such as unix:///run/stoker/plugin.sock");
             return None;
         }
         (RawSupplierKind::Plugin, Some(endpoint)) => {
-            if raw.name == SIMULATED {
-                faults.add(
-                    &path.key("name"),
-                    format!("{SIMULATED} is the name of the simulated supplier: give the plugin its own"),
-                );
+            if [SIMULATED, KARPENTER].contains(&raw.name.as_str()) {
+                let message = format!("{} is the name of a built-in supplier: give the plugin its own", raw.name);
+                faults.add(&path.key("name"), message);
             }
             if !ENDPOINTS.iter().any(|begin| endpoint.strip_prefix(begin).is_some_and(|rest| !rest.is_empty())) {
                 let message =
@@ -45,6 +42,16 @@ fn supplier(faults: &mut Faults, path: &Path, raw: &RawSupplier) -> Option<Suppl
         }
     };
     Some(SupplierRule { name: name?, kind })
+}
+
+/// A supplier of which there is one bears its kind as its name, and has no endpoint.
+fn single(faults: &mut Faults, path: &Path, raw: &RawSupplier, kind: &str, has_endpoint: bool) {
+    if raw.name != kind {
+        faults.add(&path.key("name"), format!("{} is of kind {kind}: call it {kind}", quoted(&raw.name)));
+    }
+    if has_endpoint {
+        faults.add(&path.key("endpoint"), "is for kind: plugin only: take it out");
+    }
 }
 
 /// Pools name suppliers that there are.

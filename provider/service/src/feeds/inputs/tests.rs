@@ -55,7 +55,7 @@ impl Supplier for Empty {
     }
 
     fn observe(&self, now: Timestamp) -> BoxFuture<'_, Result<Observation, SupplierError>> {
-        self.answer(Ok(Observation { as_of: now, complete: true, instances: BTreeMap::new() }))
+        self.answer(Ok(Observation::complete(now, BTreeMap::new())))
     }
 
     fn terminate(&self, _: Timestamp, _: Vec<ProviderId>) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>> {

@@ -30,11 +30,20 @@ fn each_fault_of_suppliers_names_the_place_and_the_cure() {
         (json!([{ "name": "a", "kind": "plugin" }]), "suppliers[0] has no endpoint: write where the plugin listens"),
         (json!([plugin("a", "https://example.com:443")]), "suppliers[0].endpoint \"https://example.com:443\" is no endpoint"),
         (json!([plugin("a", "unix:///")]), "is no endpoint: write unix:///path/to/socket"),
-        (json!([plugin("simulated", "unix:///a")]), "simulated is the name of the simulated supplier: give the plugin its own"),
+        (json!([plugin("simulated", "unix:///a")]), "simulated is the name of a built-in supplier: give the plugin its own"),
         (
             json!([{ "name": "world", "kind": "simulated" }]),
             "suppliers[0].name \"world\" is of kind simulated: call it simulated",
         ),
+        (
+            json!([{ "name": "nodes", "kind": "karpenter" }]),
+            "suppliers[0].name \"nodes\" is of kind karpenter: call it karpenter",
+        ),
+        (
+            json!([{ "name": "karpenter", "kind": "karpenter", "endpoint": "unix:///a" }]),
+            "suppliers[0].endpoint is for kind: plugin only: take it out",
+        ),
+        (json!([plugin("karpenter", "unix:///a")]), "suppliers[0].name karpenter is the name of a built-in supplier"),
         (
             json!([{ "name": "simulated", "kind": "simulated", "endpoint": "unix:///a" }]),
             "is for kind: plugin only: take it out",

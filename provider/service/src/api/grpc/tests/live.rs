@@ -92,7 +92,7 @@ impl Supplier for Told {
 
     fn observe(&self, now: Timestamp) -> BoxFuture<'_, Result<Observation, SupplierError>> {
         let instances = self.machines().clone();
-        std::future::ready(Ok(Observation { as_of: now, complete: true, instances })).boxed()
+        std::future::ready(Ok(Observation::complete(now, instances))).boxed()
     }
 
     fn terminate(&self, _: Timestamp, ids: Vec<ProviderId>) -> BoxFuture<'_, Vec<(ProviderId, Result<(), SupplierError>)>> {
