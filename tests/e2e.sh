@@ -87,11 +87,13 @@ lane() {
   local admin=$control_plane/kubeconfig own=$dir/lane-$lane
   mkdir -p "$own"
   for namespace in stoker probe; do apply_for_real "$manifests/$namespace/namespace.yaml"; done
+  apply_for_real "$karpenter/crds.yaml"
   [ "$lane" -gt 0 ] || check dry-run dry_run_all "$manifests"
   for file in stoker/admission.yaml {stoker,simulated,isolation,probe,buffers,cluster-autoscaler}/rbac.yaml; do
     apply_for_real "$manifests/$file"
   done
   apply_for_real "$tests/e2e/capacitybuffers.yaml"
+  for file in "$manifests"/karpenter/{rbac,admission}.yaml "$tests/e2e/karpenter.yaml"; do apply_for_real "$file"; done
   (umask 077
     kube_service_account_kubeconfig stoker stoker >"$own/stoker.kubeconfig"
     kube_service_account_kubeconfig kube-system cluster-autoscaler-stoker >"$own/autoscaler.kubeconfig")
@@ -100,7 +102,7 @@ lane() {
   fi
   local arguments=(--kubeconfig "$admin" --stoker-kubeconfig "$own/stoker.kubeconfig"
     --autoscaler-kubeconfig "$own/autoscaler.kubeconfig" --dir "$own" --manifests "$manifests"
-    --stoker "$bin/stoker" --probe "$bin/shipped-probe" --model "$bin/stoker-autoscaler-model"
+    --karpenter "$karpenter/kwok" --stoker "$bin/stoker" --probe "$bin/shipped-probe" --model "$bin/stoker-autoscaler-model"
     --lane "$lane" --lanes "$lanes" --passed "$passed" --failed "$failed")
   for argument in "$@"; do
     case $argument in
@@ -124,6 +126,7 @@ for argument in "$@"; do
   esac
 done
 build
+karpenter=$("$tests/peers/build.sh" karpenter)
 lanes=${STOKER_E2E_LANES:-1}
 [ $# -eq 0 ] || lanes=1
 if [ "$lanes" -eq 1 ]; then

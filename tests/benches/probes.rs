@@ -39,6 +39,7 @@ const SHORT_PROBES: usize = 1_000;
 /// Until every GPU was found quiet, and the last of the streams stands.
 const SETTLE: Duration = Duration::from_secs(25);
 const MEASURE: Duration = Duration::from_secs(30);
+const SHORT_MEASURE: Duration = Duration::from_secs(15);
 
 fn main() -> Result<()> {
     stoker_service::listener::install_crypto();
@@ -169,7 +170,7 @@ struct Used {
 /// Watches a server that takes a fleet's rounds.
 async fn used(service: &Service, fleet: &Fleet) -> Result<Used> {
     let (cpu, at, rounds) = (service.cpu()?, Instant::now(), fleet.rounds());
-    tokio::time::sleep(MEASURE).await;
+    tokio::time::sleep(if is_short() { SHORT_MEASURE } else { MEASURE }).await;
     let wall = at.elapsed().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "some tens of thousands")]
     let per_second = (fleet.rounds() - rounds) as f64 / wall;

@@ -5,6 +5,7 @@
 #
 #   tests/peers/build.sh             the control plane
 #   tests/peers/build.sh packaging   crane, which builds and pulls images
+#   tests/peers/build.sh karpenter   Karpenter with its KWOK provider
 #
 #   STOKER_E2E_CACHE   where builds are kept (default: ${XDG_CACHE_HOME:-$HOME/.cache}/stoker-e2e)
 set -euo pipefail
@@ -29,6 +30,11 @@ if [ ! -d "$bin" ]; then
   GOWORK=off CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$work/" tool >&2
   # Go names a program after the last folder of its import path, which of etcd is no name.
   [ ! -e "$work/server" ] || mv "$work/server" "$work/etcd"
+  # Karpenter's kinds, as its module has them.
+  if [ -e "$work/kwok" ]; then
+    module=$(GOWORK=off go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)
+    cat "$module"/kwok/charts/crds/karpenter.sh_*.yaml "$module"/kwok/apis/crds/*.yaml >"$work/crds.yaml"
+  fi
   chmod 755 "$work"              # mktemp makes it private
   # -T: never into a directory that another build finished meanwhile; that one serves as well.
   mv -T "$work" "$bin" 2>/dev/null || [ -d "$bin" ]

@@ -158,6 +158,7 @@ fn admission_policies_speak_of_the_account_and_the_keys_that_the_service_uses() 
         ("stoker-nodes-lifecycle", &[CLUSTER_LABEL, SIMULATED][..]),
         ("stoker-pods-update", &[OPT_IN, OPENED, SHAPE_TAINT][..]),
         ("stoker-pods-removal", &SYSTEM_NAMESPACES[..]),
+        ("stoker-nodeclaims", &[CLUSTER_LABEL, "node.kubernetes.io/instance-type", "karpenter.sh/capacity-type"][..]),
     ] {
         for word in words {
             assert!(texts[policy].contains(&format!("'{word}'")), "{policy}: {word}");

@@ -88,17 +88,21 @@ impl PriceTables {
         Catalogue::derive(&Arc::new(policy), &self.prices, &facts)
     }
 
-    /// What is known of the suppliers of a policy. A plugin is not asked here: it is taken to make all that the policy would have it make.
+    /// What is known of the suppliers of a policy. Nobody outside of this process is asked here: such a supplier is taken to make all that
+    /// the policy would have it make.
     fn facts_for(&self, policy: &Policy) -> Cow<'_, BTreeMap<SupplierName, MarketFacts>> {
-        let is_plugin = |rule: &&SupplierRule| matches!(rule.kind, SupplierKind::Plugin { .. });
-        let mut plugins = policy.suppliers.iter().filter(is_plugin).peekable();
-        if plugins.peek().is_none() {
+        let is_outside = |rule: &&SupplierRule| rule.kind != SupplierKind::Simulated;
+        let mut outside = policy.suppliers.iter().filter(is_outside).peekable();
+        if outside.peek().is_none() {
             return Cow::Borrowed(&self.facts);
         }
         let clouds = self.prices.entries().map(|(market, _)| market.place.cloud.clone()).collect();
-        let of_plugin = MarketFacts { clouds, ..MarketFacts::default() };
+        let all = MarketFacts { clouds, ..MarketFacts::default() };
         let mut facts = self.facts.clone();
-        facts.extend(plugins.map(|rule| (rule.name.clone(), of_plugin.clone())));
+        facts.extend(outside.map(|rule| {
+            let capacity_type_label = rule.kind.capacity_type_label().map(str::to_owned);
+            (rule.name.clone(), MarketFacts { capacity_type_label, ..all.clone() })
+        }));
         Cow::Owned(facts)
     }
 

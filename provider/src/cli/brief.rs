@@ -143,7 +143,8 @@ fn telling<'a>(lost: &[&'a CandidateRow]) -> Vec<&'a CandidateRow> {
 }
 
 fn market(row: &CandidateRow) -> String {
-    format!("{}/{}/{} {}", row.cloud, row.zone, row.instance_type, row.capacity_type)
+    let by = row.supplier.as_ref().map(|supplier| format!(" from {supplier}")).unwrap_or_default();
+    format!("{}/{}/{} {}{by}", row.cloud, row.zone, row.instance_type, row.capacity_type)
 }
 
 fn price(row: &CandidateRow) -> String {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use stoker_core::base::engine_clock::Wall;
-use stoker_core::base::ids::{Cloud, InstanceType, NodeGroupId, Region, ZoneId};
+use stoker_core::base::ids::{Cloud, InstanceType, NodeGroupId, Region, SupplierName, ZoneId};
 use stoker_core::base::units::UsdPerHour;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::claims::Unlisted;
 use stoker_core::choose::candidate::{Candidate, OfferVerdict};
 use stoker_core::choose::parts::SpotParts;
@@ -28,6 +29,9 @@ pub(super) struct CandidateRow {
     /// The zone, by id.
     pub zone: ZoneId,
     pub instance_type: InstanceType,
+    /// Who would make it, where the policy names suppliers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub supplier: Option<SupplierName>,
     pub capacity_type: CapacityType,
     /// Advertised GPUs of one node; physical ones where the pool shares them.
     pub gpus: u32,
@@ -217,6 +221,7 @@ impl CandidateRow {
             region: market.place.region.clone(),
             zone: market.place.zone.clone(),
             instance_type: market.place.instance_type.clone(),
+            supplier: None,
             capacity_type: market.capacity_type,
             gpus: *gpus,
             slices: *slices,
@@ -233,6 +238,14 @@ impl CandidateRow {
             ended_by: ended_by.as_ref().map(ToString::to_string),
             also: also.iter().map(ToString::to_string).collect(),
         }
+    }
+
+    /// With who would make it, where the policy names suppliers.
+    #[must_use]
+    pub(super) fn by(mut self, catalogue: &Catalogue) -> Self {
+        let group = catalogue.groups.get(&self.group).filter(|_| !catalogue.policy.suppliers.is_empty());
+        self.supplier = group.map(|group| group.supplier.clone());
+        self
     }
 
     /// `limited by limits.maxNodes: 8 of 8 nodes in use`, with every limit that ended its choice.

@@ -1,13 +1,8 @@
 //! `stoker groups`: the node groups of the running service.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
 use clap::Args;
-use http::{StatusCode, Uri};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use stoker_core::base::ids::PoolName;
@@ -25,20 +20,14 @@ use super::args::OutputArg;
 use super::demand::{self, DemandRow};
 use super::exit::{CliError, Exit, NotFound};
 use super::out::{self, Money};
+use super::side_port::UrlArg;
 use stoker_service::print::{count, table, wrapped};
-
-/// How long the service may take to answer: it answers from memory.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Longest answer read, in bytes: a hundred times that of 500 groups with 5,000 nodes.
-const MAX_ANSWER: usize = 256 << 20;
 
 /// Lists the node groups of the running service: sizes, next price, and why a group is closed.
 #[derive(Debug, Args)]
 pub(super) struct GroupsArgs {
-    /// The side port of the service (`serve --http-listen`)
-    #[arg(long, env = "STOKER_URL", value_name = "URL", default_value = "http://127.0.0.1:8088")]
-    url: String,
+    #[command(flatten)]
+    service: UrlArg,
     /// Only those of this pool
     #[arg(long)]
     pool: Option<String>,
@@ -178,14 +167,14 @@ struct GroupRow {
 
 /// Carries the command out.
 pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
-    let view: DebugView = fetch(&args.url).await?;
+    let view: DebugView = args.service.debug_view().await?;
     if let Some(pool) = &args.pool
         && !view.groups.iter().any(|group| group.pool == *pool)
     {
         return Err(CliError::NotFound(NotFound {
             what: "group of pool",
             name: pool.clone(),
-            place: without_password(&args.url),
+            place: without_password(&args.service.url),
             cure: None,
         }));
     }
@@ -212,40 +201,6 @@ pub(super) async fn run(args: &GroupsArgs) -> Result<Exit, CliError> {
     };
     out::print(args.output.format, &report, GroupsReport::table)?;
     Ok(Exit::Done)
-}
-
-async fn fetch(url: &str) -> Result<DebugView, CliError> {
-    let text = format!("{}/debug/view", url.trim_end_matches('/'));
-    // The address with its password is asked, and not shown.
-    let (asked, url) = (text, without_password(url));
-    let text = without_password(&asked);
-    let uri: Uri =
-        asked.parse().map_err(|_| CliError::Usage(format!("{url:?} is not a URL: write it like http://127.0.0.1:8088")))?;
-    if uri.scheme_str() != Some("http") || uri.host().is_none() {
-        return Err(CliError::Usage(format!("{url:?}: the side port speaks plain HTTP: write it like http://127.0.0.1:8088")));
-    }
-    let failed = |why: Box<dyn std::error::Error + Send + Sync>| CliError::Failed {
-        doing: format!("{text}: no answer; is `stoker serve` running with this --http-listen?"),
-        source: why,
-    };
-    let client: Client<_, Body> = Client::builder(TokioExecutor::new()).build_http();
-    let answer = tokio::time::timeout(PATIENCE, async {
-        let response = client.get(uri).await?;
-        let status = response.status();
-        let body = to_bytes(Body::new(response.into_body()), MAX_ANSWER).await?;
-        Ok::<_, Box<dyn std::error::Error + Send + Sync>>((status, body))
-    });
-    let (status, body) = answer.await.map_err(|elapsed| failed(elapsed.into()))?.map_err(failed)?;
-    if status == StatusCode::NOT_FOUND {
-        return Err(CliError::Usage(format!("{text} is not served: start `stoker serve` with --debug")));
-    }
-    if !status.is_success() {
-        return Err(CliError::Usage(format!("{text} answered {status}: this is not the side port of a Stoker")));
-    }
-    serde_json::from_slice(&body).map_err(|error| CliError::Failed {
-        doing: format!("{text}: the answer does not come from a Stoker of this release"),
-        source: error.into(),
-    })
 }
 
 impl From<DebugGroup> for GroupRow {

@@ -27,7 +27,9 @@ mod plan;
 mod policy;
 mod seen;
 mod serve;
+mod side_port;
 mod supplier;
+mod suppliers;
 
 use std::process::ExitCode;
 
@@ -72,6 +74,7 @@ enum Command {
     Certs(certs::CertsArgs),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
+    Suppliers(suppliers::SuppliersArgs),
     Supplier(supplier::SupplierArgs),
     Clean(clean::CleanArgs),
     Completions(completions::CompletionsArgs),
@@ -117,6 +120,7 @@ impl Cli {
             Command::Certs(args) => certs::run(&args),
             Command::Backup(args) => backup::backup(&args).await,
             Command::Restore(args) => backup::restore(&args).await,
+            Command::Suppliers(args) => suppliers::run(&args).await,
             Command::Supplier(args) => Box::pin(supplier::run(args)).await,
             Command::Clean(args) => clean::run(&args).await,
             Command::Completions(args) => completions::run(&args),

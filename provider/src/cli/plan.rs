@@ -126,7 +126,8 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let (explanation, usage) =
         what_if_counted(&catalogue, &Memory::default(), &pool, group.as_ref(), args.count, Times::at(now));
     let lifts = lifts(&catalogue, &Memory::default(), (&pool, group.as_ref()), &explanation, Times::at(now));
-    let candidates: Vec<_> = explanation.candidates.iter().map(|candidate| CandidateRow::of(candidate, now)).collect();
+    let candidates: Vec<_> =
+        explanation.candidates.iter().map(|candidate| CandidateRow::of(candidate, now).by(&catalogue)).collect();
     let left_out = match &group {
         Some(_) => Vec::new(),
         None => catalogue.left_out.iter().filter(|left| left.pool == pool).map(LeftOutRow::of).collect(),

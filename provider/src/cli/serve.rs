@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 use super::args::{StateDirArg, duration};
 use super::exit::{CliError, Exit};
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
+use stoker_karpenter::Karpenter;
 use stoker_plugin::client::Plugin;
 use stoker_service::clock::Clock;
 use stoker_service::feeds::probes::ServiceAccount;
@@ -163,14 +164,14 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
     let (policy, state_dir, cluster) =
         (options.policy.name(), options.state_dir.display().to_string(), options.kube.to_string());
     let state = Box::pin(State::open(options)).await.map_err(StartError::from)?;
-    let plugins = plugins(&state)?;
+    let others = others(&state)?;
     let simulated = has_simulated(state.suppliers());
     let named = simulated.then_some(SIMULATED).into_iter().map(str::to_owned);
-    let suppliers = named.chain(plugins.iter().map(|plugin| plugin.name().to_string())).collect::<Vec<_>>().join(", ");
+    let suppliers = named.chain(others.iter().map(|supplier| supplier.name().to_string())).collect::<Vec<_>>().join(", ");
     let running = if simulated {
-        Box::pin(start_beside(state, world, plugins)).await?.into_running()
+        Box::pin(start_beside(state, world, others)).await?.into_running()
     } else {
-        Box::pin(stoker_service::serve::start(state, &plugins)).await.map_err(StartError::from)?
+        Box::pin(stoker_service::serve::start(state, &others)).await.map_err(StartError::from)?
     };
     tracing::info!(
         policy,
@@ -192,16 +193,28 @@ fn has_simulated(suppliers: &[SupplierRule]) -> bool {
     suppliers.is_empty() || suppliers.iter().any(|one| one.kind == SupplierKind::Simulated)
 }
 
-/// The plugins that the policy names.
-fn plugins(state: &State) -> Result<Vec<Arc<dyn Supplier>>, CliError> {
-    let mut plugins: Vec<Arc<dyn Supplier>> = Vec::new();
+/// The suppliers that the policy names, but for the simulated one.
+fn others(state: &State) -> Result<Vec<Arc<dyn Supplier>>, CliError> {
+    let mut others: Vec<Arc<dyn Supplier>> = Vec::new();
     for SupplierRule { name, kind } in state.suppliers() {
-        if let SupplierKind::Plugin { endpoint } = kind {
-            let plugin = Plugin::new(name.clone(), state.cluster().clone(), endpoint);
-            plugins.push(Arc::new(plugin.map_err(|error| CliError::Usage(error.to_string()))?));
+        let (name, cluster) = (name.clone(), state.cluster().clone());
+        match kind {
+            SupplierKind::Simulated => {}
+            SupplierKind::Plugin { endpoint } => {
+                let plugin = Plugin::new(name, cluster, endpoint);
+                others.push(Arc::new(plugin.map_err(|error| CliError::Usage(error.to_string()))?));
+            }
+            SupplierKind::Karpenter => {
+                let client = state.client().ok_or_else(|| {
+                    CliError::Usage(format!(
+                        "supplier {name} makes NodeClaims, and there is no cluster: give --kubeconfig FILE"
+                    ))
+                })?;
+                others.push(Arc::new(Karpenter::start(name, cluster, client)));
+            }
         }
     }
-    Ok(plugins)
+    Ok(others)
 }
 
 fn options(args: ServeArgs) -> Result<(Options, WorldOptions), CliError> {

@@ -153,3 +153,20 @@ fn calendar_reservation() {
 fn savings_plan() {
     by_hand("savings-plan", 2, &[("eastus", "on-demand", 2, 3_600_000, TRIFLE)], 7_200_000, 3_200_000);
 }
+
+/// Where a policy names suppliers, a plan says who would make each node.
+#[test]
+fn a_plan_says_who_makes_a_node_where_the_policy_names_suppliers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (named, unnamed) = (dir.path().join("named.yaml"), dir.path().join("unnamed.yaml"));
+    let text = "apiVersion: stoker.dev/v1alpha1\nkind: Policy\nclusterName: c\npools:\n- name: work\n  workload: inference\n  \
+                gpu: {models: [L4]}\n  where: {clouds: [aws], regions: [us-east-1]}\n  capacity: {prefer: [on-demand]}\n  \
+                limits: {maxNodes: 4}\n";
+    std::fs::write(&unnamed, text).unwrap();
+    std::fs::write(&named, format!("{text}  nodeClass: gpu\nsuppliers: [{{name: karpenter, kind: karpenter}}]\n")).unwrap();
+    let plan =
+        |policy: &std::path::Path| stoker(&["plan", "--policy", policy.to_str().unwrap(), "--pool", "work", "--count", "1"]);
+    let chosen = |ran: Ran| ran.out.lines().find(|line| line.contains("chosen")).unwrap().to_owned();
+    assert!(chosen(plan(&named)).contains("g6.xlarge on-demand from karpenter: $"), "{:?}", plan(&named));
+    assert!(chosen(plan(&unnamed)).contains("g6.xlarge on-demand: $"), "{:?}", plan(&unnamed));
+}

@@ -50,6 +50,13 @@ fn groups_shows_a_running_service_and_no_second_one_starts_beside_it() {
     assert!(shown.out.lines().any(|line| line == budget), "{shown:?}");
     assert_eq!(stoker(&["groups", "--url", &url, "--pool", "nobody"]).code, 5);
 
+    let shown = stoker(&["suppliers", "--url", &url]);
+    let supplier = shown.out.lines().find(|line| line.starts_with("simulated  ")).expect(&shown.out);
+    assert!(supplier.contains(" simulated ") && supplier.contains(" ago ") && supplier.contains("aws"), "{supplier}");
+    let shown: serde_json::Value = serde_json::from_str(&stoker(&["suppliers", "--url", &url, "-o", "json"]).out).unwrap();
+    assert_eq!(shown["suppliers"][0]["machines"], 0, "{shown}");
+    assert_eq!(shown["refusedAreas"], serde_json::json!([]), "{shown}");
+
     let second = stoker(&serve);
     assert_eq!(second.code, 1, "{second:?}");
     assert!(second.err.contains("in use by another Stoker"), "{second:?}");

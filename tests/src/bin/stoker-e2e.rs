@@ -43,6 +43,9 @@ struct Args {
     /// The probe
     #[arg(long)]
     probe: PathBuf,
+    /// Karpenter with its KWOK provider
+    #[arg(long)]
+    karpenter: Option<PathBuf>,
     /// The model of the autoscaler
     #[arg(long)]
     model: PathBuf,
@@ -102,6 +105,8 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let setup = Arc::new(Setup {
         stoker: args.stoker.clone(),
         probe: args.probe.clone(),
+        karpenter: args.karpenter.clone(),
+        admin_kubeconfig: args.kubeconfig.clone(),
         stoker_kubeconfig: args.stoker_kubeconfig.clone(),
         autoscaler_kubeconfig: args.autoscaler_kubeconfig.clone(),
         record: args.transcripts.is_some(),

@@ -17,6 +17,7 @@ use super::cluster::{Cluster, eventually};
 use super::daemon::{Daemon, Template};
 use super::door;
 use super::files::Files;
+use super::karpenter::{self, Karpenter};
 use super::process::Process;
 use super::recorder::Recorder;
 use crate::process::memory_kib;
@@ -32,6 +33,10 @@ pub struct Setup {
     pub stoker: PathBuf,
     /// The probe.
     pub probe: PathBuf,
+    /// Karpenter with its KWOK provider, where it was built.
+    pub karpenter: Option<PathBuf>,
+    /// The administrator's access to the cluster.
+    pub admin_kubeconfig: PathBuf,
     /// Its own access to the cluster.
     pub stoker_kubeconfig: PathBuf,
     /// The autoscaler's.
@@ -80,6 +85,7 @@ pub struct Bench {
     autoscaler: Option<Process>,
     recorder: Option<Recorder>,
     daemon: Option<Daemon>,
+    karpenter: Option<Karpenter>,
     /// What the scenario starts its autoscaler with, over what we ship.
     flags: &'static [&'static str],
 }
@@ -99,7 +105,7 @@ impl Bench {
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
         fs::write(dir.join("policy.yaml"), files.policy())?;
         fs::write(dir.join("world.yaml"), files.world())?;
-        let [provider, expander, http, metrics, probes, front @ ..] = free_ports::<7>()?;
+        let [provider, expander, http, metrics, probes, of_metrics, of_health, front @ ..] = free_ports::<9>()?;
         let front = if setup.record { front } else { [provider, expander] };
         let certs = dir.join("certs");
         let address = format!("localhost:{}", front[0]);
@@ -113,6 +119,14 @@ impl Bench {
             dir: dir.join("probes"),
         };
         let daemon = files.probes.then(|| Daemon::start(cluster.clone(), template()));
+        let karpenter = if files.karpenter {
+            let program = setup.karpenter.as_deref().context("this scenario needs --karpenter")?;
+            let ports = [of_metrics, of_health];
+            let how = karpenter::Start { program, kubeconfig: &setup.admin_kubeconfig, dir, ports };
+            Some(Karpenter::start(&how, &cluster)?)
+        } else {
+            None
+        };
         let ports = [provider, expander, http, metrics, probes];
         let (stoker, autoscaler) = (None, None);
         Ok(Self {
@@ -126,6 +140,7 @@ impl Bench {
             autoscaler,
             recorder,
             daemon,
+            karpenter,
             flags: files.flags,
         })
     }
@@ -223,6 +238,11 @@ impl Bench {
         door::open(&certs.join("cloud-config.yaml"), &format!("localhost:{}", self.front[1]), &certs.join("ca.crt"))
     }
 
+    /// Whether Stoker runs.
+    pub fn stoker_runs(&mut self) -> bool {
+        self.stoker.as_mut().is_some_and(Process::runs)
+    }
+
     /// Ends Stoker with no warning.
     pub async fn kill_stoker(&mut self) -> anyhow::Result<()> {
         self.stoker.take().context("stoker does not run")?.kill().await
@@ -244,6 +264,9 @@ impl Bench {
                 dead.push(name);
             }
         }
+        if let Some(karpenter) = self.karpenter.take() {
+            karpenter.stop().await?;
+        }
         ensure!(dead.is_empty(), "{} ended unasked; see the log", dead.join(" and "));
         // The shipped roles allow all that either does.
         for log in ["autoscaler.log", "stoker.log"] {
@@ -257,6 +280,11 @@ impl Bench {
     /// Where probes connect, and the file of who signed the certificate there.
     pub fn probe_door(&self) -> (String, PathBuf) {
         (format!("https://localhost:{}", self.ports[4]), self.dir.join("certs/ca.crt"))
+    }
+
+    /// Where the scenario's files are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Writes a file beside the scenario's others.

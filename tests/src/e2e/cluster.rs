@@ -288,7 +288,15 @@ impl Cluster {
     /// As every scenario finds the cluster: one node without GPUs, and nothing else.
     pub async fn reset(&self) -> anyhow::Result<()> {
         self.pods().delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
+        let unfinished = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+        let claims = super::karpenter::claims(&self.client);
+        // Without a Karpenter nobody ends what one had begun.
+        for claim in claims.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
+            gone(claims.patch(&claim.name_any(), &PatchParams::default(), &unfinished).await)?;
+            gone(claims.delete(&claim.name_any(), &DeleteParams::default()).await)?;
+        }
         for node in self.nodes().list(&ListParams::default()).await?.items {
+            gone(self.nodes().patch(&node.name_any(), &PatchParams::default(), &unfinished).await)?;
             gone(self.nodes().delete(&node.name_any(), &DeleteParams::default()).await)?;
         }
         let node = serde_json::from_value(json!({

@@ -19,6 +19,8 @@ pub struct Files {
     pub small: &'static str,
     /// Whether every node has a probe.
     pub probes: bool,
+    /// Whether nodes come through Karpenter, and not from the simulated supplier.
+    pub karpenter: bool,
     /// `isolation` of the pool `big`, in the policy's words.
     pub isolation: &'static str,
     /// More pools, and what follows them in a policy, such as quotas.
@@ -39,6 +41,7 @@ pub const CALM: Files = Files {
     spot: "",
     small: "  stabilization: { scaleDown: 1s, minimumLife: 0s }\n",
     probes: false,
+    karpenter: false,
     isolation: "",
     more: "",
     world: "",
@@ -49,26 +52,32 @@ impl Files {
     /// Two pools over two zones: `small` has one GPU a node, `big` four or eight. Unless `small` says otherwise, free nodes go by the autoscaler's timers alone.
     pub fn policy(&self) -> String {
         let Self { floor, big, prefer, spot, small, isolation, more, .. } = self;
+        // KWOK gives zones no names of its own.
+        let (suppliers, class, zones) = if self.karpenter {
+            ("suppliers: [{ name: karpenter, kind: karpenter }]\n", "  nodeClass: gpu\n", "use1-az1, use1-az2")
+        } else {
+            ("", "", "us-east-1a, us-east-1b")
+        };
         format!(
             "apiVersion: stoker.dev/v1alpha1
 kind: Policy
 clusterName: e2e
 defaults: {{ bootDeadline: 60s }}
-pools:
+{suppliers}pools:
 - name: small
   workload: inference
   gpu: {{ models: [L4], count: 1, minMemoryGiB: 20 }}
-  where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
+  where: {{ clouds: [aws], regions: [us-east-1], zones: [{zones}] }}
   capacity: {{ prefer: [{prefer}]{spot} }}
   limits: {{ minNodes: {floor}, maxNodes: 8 }}
-{small}- name: big
+{small}{class}- name: big
   workload: training
   gpu: {{ models: [L4, A10G], count: [4, 8] }}
-  where: {{ clouds: [aws], regions: [us-east-1], zones: [us-east-1a, us-east-1b] }}
+  where: {{ clouds: [aws], regions: [us-east-1], zones: [{zones}] }}
   capacity: {{ prefer: [on-demand] }}
   limits: {{ maxNodes: {big} }}
   stabilization: {{ scaleDown: 1s, minimumLife: 0s }}
-{isolation}{more}"
+{class}{isolation}{more}"
         )
     }
 

@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod door;
 pub mod files;
 pub mod flags;
+pub mod karpenter;
 pub mod memory;
 pub mod mirror;
 pub mod process;

@@ -11,11 +11,12 @@ use crate::cli::cell;
 use crate::page::GENERATED;
 
 /// Files of rights, whose they are, and for what feature.
-const FEATURES: [(&str, &str, &str); 6] = [
+const FEATURES: [(&str, &str, &str); 7] = [
     ("stoker/rbac.yaml", "Stoker", "always"),
     ("probe/rbac.yaml", "Stoker", "probes that prove their node by tokens"),
     ("isolation/rbac.yaml", "Stoker", "pools with `isolation`"),
     ("simulated/rbac.yaml", "Stoker", "a rehearsal with the simulated supplier"),
+    ("karpenter/rbac.yaml", "Stoker", "a supplier of `kind: karpenter`"),
     ("buffers/rbac.yaml", "Stoker and the autoscaler", "pools with `warmFloor.mechanism: capacityBuffer`"),
     ("cluster-autoscaler/rbac.yaml", "the Cluster Autoscaler", "always"),
 ];
@@ -39,8 +40,9 @@ const POLICIES: &str = "
 ## Admission policies
 
 RBAC cannot say which field of an object may change, nor of which objects by their labels. These
-policies of [`stoker/admission.yaml`](../../../manifests/stoker/admission.yaml) do, for Stoker's
-service account alone. They need Kubernetes 1.30 or later. What they name may change; every other
+policies of [`stoker/admission.yaml`](../../../manifests/stoker/admission.yaml) and
+[`karpenter/admission.yaml`](../../../manifests/karpenter/admission.yaml) do, for Stoker's service
+account alone. They need Kubernetes 1.30 or later. What they name may change; every other
 field may not.
 
 | policy | holds |
@@ -57,6 +59,8 @@ A policy sees one object and cannot look up another. Whoever has the token of St
 - cordon and delete the Nodes that have the label `stoker.dev/cluster`, and change their holds and
   verdicts;
 - create Events in any namespace;
+- with `manifests/karpenter`, create NodeClaims of the carriers' classes, which are machines that
+  cost money, and delete all that have the label `stoker.dev/cluster`;
 - with `manifests/simulated`, create Nodes without an address, to which the scheduler may send pods;
 - with `manifests/isolation`, let a pod of an opted-in namespace onto expensive nodes;
 - with `manifests/buffers`, create and delete pod templates and CapacityBuffers in Stoker's own

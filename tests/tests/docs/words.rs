@@ -9,8 +9,8 @@ use crate::page::root;
 /// Reasons and keys.
 pub(crate) fn used() -> BTreeSet<String> {
     let mut words = BTreeSet::new();
-    for folder in ["provider/core/src", "provider/service/src", "provider/simulated/src", "provider/src"] {
-        collect(&root().join(folder), &mut words);
+    for folder in ["core/src", "karpenter/src", "service/src", "simulated/src", "src"] {
+        collect(&root().join("provider").join(folder), &mut words);
     }
     assert!(words.len() > 30, "the sources are not where they were: {words:?}");
     words

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{Cloud, SupplierName, ZoneId};
 use stoker_core::catalogue::Catalogue;
@@ -27,9 +27,6 @@ use crate::suppliers::LimitedSupplier;
 /// What each supplier knows of its markets.
 pub type AllMarketFacts = BTreeMap<SupplierName, MarketFacts>;
 
-/// How often suppliers are asked for their markets: a live quote counts for an hour, so several answers may fail before one lapses.
-pub const MARKETS_EVERY: SignedDuration = SignedDuration::from_mins(5);
-
 /// Asks suppliers for their markets now and then.
 pub struct MarketFeed {
     suppliers: Vec<LimitedSupplier>,
@@ -49,20 +46,20 @@ impl MarketFeed {
         self.facts.subscribe()
     }
 
-    /// Asks every supplier at once, but for those that answered less than [`MARKETS_EVERY`] ago. What a supplier said last stands while it
-    /// does not answer: its quotes lapse by themselves.
+    /// Asks every supplier at once, but for those that answered not long ago, each by its own measure. What a supplier said last stands while
+    /// it does not answer: its quotes lapse by themselves.
     ///
     /// Returns whether any answer said something new.
     pub async fn refresh(&self, times: Times) -> bool {
         let mut answered = self.answered.lock().await;
         let due = |supplier: &&LimitedSupplier| {
-            answered.get(supplier.name()).is_none_or(|at| times.now.duration_since(*at) >= MARKETS_EVERY)
+            answered.get(supplier.name()).is_none_or(|at| times.now.duration_since(*at) >= supplier.markets_every())
         };
         let mut asked: FuturesUnordered<_> = self
             .suppliers
             .iter()
             .filter(due)
-            .map(|supplier| async move { (supplier.name(), supplier.market_facts(times.wall).await) })
+            .map(|supplier| async move { (supplier.name(), supplier.market_facts(times).await) })
             .collect();
         let mut any = false;
         while let Some((supplier, answer)) = asked.next().await {
@@ -152,6 +149,7 @@ fn used(facts: &AllMarketFacts, catalogue: &Catalogue) -> AllMarketFacts {
         clouds: told.clouds.clone(),
         regions: told.regions.clone(),
         node_classes: told.node_classes.clone(),
+        capacity_type_label: told.capacity_type_label.clone(),
         zone_names: told
             .zone_names
             .iter()

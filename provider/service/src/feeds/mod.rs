@@ -5,4 +5,4 @@ pub mod policy_watch;
 pub mod probes;
 pub mod prometheus;
 
-pub use inputs::{AllMarketFacts, ClusterFeed, Feeds, Inputs, Latest, MARKETS_EVERY, MarketFeed, ask};
+pub use inputs::{AllMarketFacts, ClusterFeed, Feeds, Inputs, Latest, MarketFeed, ask};

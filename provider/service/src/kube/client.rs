@@ -67,7 +67,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
 
 /// A failed request in words: what the system said, where the server was not reached at all, as the
 /// client's own message leaves that out.
-pub(super) fn in_words(error: &(dyn Error + 'static)) -> String {
+pub fn in_words(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |cause| (*cause).source());
     let Some(of_system) = causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).last() else {
         return error.to_string();

@@ -30,10 +30,10 @@ use guests::Gathered;
 pub use guests::{Guest, Guests};
 use images::Images;
 pub use images::ImagesOfNodes;
+pub use rows::{config, follow};
 pub use standing::Shaky;
 use table::Table;
-use watch_health::WatchHealth;
-pub use watch_health::{Broken, WatchedKind};
+pub use watch_health::{Broken, WatchHealth, WatchedKind};
 
 use super::thin::{NodeRow, PodRow};
 use crate::clock::Clock;

@@ -24,7 +24,7 @@ use crate::kube::feed::KubeFeed;
 use crate::needs::{Given, warn_of_unmet};
 use crate::publish::observer::{self, Observer};
 use crate::publish::telemetry::{Feed, Metrics};
-use crate::suppliers::LimitedSupplier;
+use crate::suppliers::{LimitedSupplier, Standings};
 
 /// How often a supplier is asked what it has.
 const INVENTORY_EVERY: SignedDuration = SignedDuration::from_secs(2);
@@ -68,6 +68,8 @@ pub(super) struct Started {
     pub(super) readings: Arc<Readings>,
     pub(super) streams: Arc<Streams>,
     pub(super) observer: Arc<Observer>,
+    /// How suppliers stand.
+    pub(super) standings: Standings,
     /// Says whether the API server has `CapacityBuffer` objects.
     pub(super) buffers_served: watch::Sender<Option<bool>>,
     pub(super) policy_fault: Option<watch::Receiver<Option<String>>>,
@@ -127,8 +129,10 @@ pub(super) async fn start(
     follow_ages(&feeds, feed, &prometheus, clock, &parts.metrics);
     let (demand, people) = (prometheus.demand(), prometheus.people());
     let machines = feeds.pollers().iter().map(|(_, latest)| latest.subscribe()).collect();
+    let listings = feeds.pollers().into_iter().map(|(supplier, latest)| (supplier, latest.subscribe()));
+    let standings = Standings { suppliers: listings.collect(), facts: markets.facts() };
     prometheus.spawn(&mut parts.inner.set, feed.cloned(), machines, &readings, &parts.inner.stop);
-    let started = Started { cluster, demand, people, readings, streams, observer, buffers_served, policy_fault };
+    let started = Started { cluster, demand, people, readings, streams, observer, standings, buffers_served, policy_fault };
     Ok((Sources { feeds, inputs, markets, policy }, started))
 }
 

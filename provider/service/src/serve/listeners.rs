@@ -122,6 +122,7 @@ impl Bound {
             feeds.cluster.as_ref().map(|cluster| cluster.feed.clone()),
             certificates,
             (feeds.demand.clone(), feeds.people.clone()),
+            feeds.standings.clone(),
             parts.metrics.clone(),
             setup.options.clock.clone(),
             setup.options.debug,

@@ -22,6 +22,7 @@ use crate::kube::feed::Guests;
 use crate::kube::feed::KubeFeed;
 use crate::publish::observer::Observer;
 use crate::publish::telemetry::{Feed, Metrics};
+use crate::suppliers::Standings;
 
 /// A loop that has made no pass for so long is stuck: it makes one every 10 s whether or not anything happens.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(2);
@@ -40,6 +41,7 @@ pub(super) fn state(
     kube: Option<KubeFeed>,
     certificates: BTreeMap<&'static str, watch::Receiver<Option<String>>>,
     (demand, people): (watch::Receiver<Arc<Demand>>, People),
+    standings: Standings,
     metrics: Metrics,
     clock: Clock,
     debug: bool,
@@ -121,7 +123,7 @@ pub(super) fn state(
         view: Box::new(move || {
             let guests = guests.as_ref().map(|guests| guests.borrow().clone());
             let demand = Arc::clone(&demand.borrow());
-            view(&for_view, guests.as_deref(), &demand)
+            view(&for_view, guests.as_deref(), &demand, &standings)
         }),
         signals: Box::new(move || {
             let people = people.clone();
@@ -139,7 +141,7 @@ fn called(record: &Record) -> &str {
 }
 
 /// The view as JSON: what `stoker groups` reads.
-fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serde_json::Value {
+fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand, standings: &Standings) -> serde_json::Value {
     let view = handle.view();
     let guests: Vec<_> = guests
         .into_iter()
@@ -187,8 +189,15 @@ fn view(handle: &EngineHandle, guests: Option<&Guests>, demand: &Demand) -> serd
         let node = called(view.memory.records.get(id)?);
         Some(json!({ "node": node, "why": why.to_string(), "until": why.until() }))
     });
+    let areas = view.memory.refused_areas.iter().filter(|(_, backoff)| backoff.until > view.at);
+    let areas = areas.map(|(area, backoff)| {
+        let why = format!("{}: {}", backoff.kind, backoff.message);
+        json!({ "area": area.to_string(), "until": backoff.until, "why": why })
+    });
     json!({
         "at": view.at,
+        "suppliers": standings.now(&view.catalogue.policy.suppliers),
+        "refusedAreas": areas.collect::<Vec<_>>(),
         "ready": view.ready.as_ref().err().map(ToString::to_string),
         "faults": view.memory.faults,
         "session": view.memory.session,

@@ -76,6 +76,11 @@ impl State {
         &self.setup.policy.suppliers
     }
 
+    /// The access to the cluster; `None` where none is watched.
+    pub const fn client(&self) -> Option<&Client> {
+        self.setup.client.as_ref()
+    }
+
     /// What the service was asked to do.
     pub const fn options(&self) -> &Options {
         &self.setup.options

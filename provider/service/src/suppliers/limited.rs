@@ -1,13 +1,16 @@
-//! A supplier whose every call ends.
+//! A supplier whose every call ends, and of which is known how its calls went.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use jiff::Timestamp;
-use stoker_core::base::engine_clock::Wall;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use stoker_core::base::engine_clock::Times;
 use stoker_core::base::ids::{LaunchKey, ProviderId, SupplierName};
 use stoker_core::facts::supply::{LaunchOutcome, MarketFacts, Observation};
 use tokio::time::timeout;
@@ -27,32 +30,119 @@ const READ_WITHIN: Duration = Duration::from_secs(30);
 /// The service's parts hold suppliers only in this form, so none of them can wait for ever for one
 /// that hangs, or fall over with one that panics. Whoever asked asks again.
 #[derive(Clone)]
-pub struct LimitedSupplier(Arc<dyn Supplier>);
+pub struct LimitedSupplier {
+    supplier: Arc<dyn Supplier>,
+    calls: Arc<Mutex<BTreeMap<CallKind, Went>>>,
+}
+
+/// What a supplier is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CallKind {
+    /// To make machines.
+    Launch,
+    /// To list machines.
+    List,
+    /// To end machines.
+    Terminate,
+    /// To tell of its markets.
+    Markets,
+}
+
+impl fmt::Display for CallKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Launch => "launching",
+            Self::List => "listing",
+            Self::Terminate => "ending",
+            Self::Markets => "telling of its markets",
+        })
+    }
+}
+
+/// How the calls of one kind to a supplier went.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Went {
+    /// When one was last answered; `None` while none was.
+    pub answered_at: Option<Timestamp>,
+    /// The last failure; `None` while there was none. It stays when later calls are answered.
+    pub failed: Option<Failure>,
+}
+
+/// A call that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// When it was made.
+    pub at: Timestamp,
+    /// What the supplier or the transport said.
+    pub message: String,
+}
+
+impl Went {
+    fn note<'a>(&mut self, at: Timestamp, failure: Option<impl Into<Cow<'a, str>>>) {
+        match failure {
+            None => self.answered_at = Some(at),
+            Some(message) => self.failed = Some(Failure { at, message: message.into().into_owned() }),
+        }
+    }
+}
 
 impl LimitedSupplier {
     /// Limits the calls to `supplier`.
     pub fn new(supplier: Arc<dyn Supplier>) -> Self {
-        Self(supplier)
+        Self { supplier, calls: Arc::default() }
+    }
+
+    /// How its calls went, by what was asked for.
+    pub fn calls(&self) -> MutexGuard<'_, BTreeMap<CallKind, Went>> {
+        // Plain data that each holder leaves whole.
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note<'a>(&self, kind: CallKind, at: Timestamp, failure: Option<impl Into<Cow<'a, str>>>) {
+        self.calls().entry(kind).or_default().note(at, failure);
     }
 
     /// What it is called in records and logs.
     pub fn name(&self) -> &SupplierName {
-        self.0.name()
+        self.supplier.name()
     }
 
     /// How many calls it takes at once; at least one.
     pub fn max_in_flight(&self) -> usize {
-        self.0.max_in_flight().max(1)
+        self.supplier.max_in_flight().max(1)
+    }
+
+    /// How often it wants to be asked for its markets.
+    pub fn markets_every(&self) -> SignedDuration {
+        self.supplier.markets_every()
+    }
+
+    /// What keeps it from making all that it might, each with its cure.
+    pub fn faults(&self) -> Vec<String> {
+        self.supplier.faults()
     }
 
     /// Makes machines. A launch that the answer leaves out has an unknown outcome; without an answer
     /// that is each of them.
     pub async fn launch(&self, now: Timestamp, batch: Vec<Launch>) -> Vec<(LaunchKey, LaunchOutcome)> {
-        let answer = ended(CHANGED_WITHIN, self.0.launch(now, batch)).await;
-        answer.unwrap_or_else(|why| {
+        let answer = ended(CHANGED_WITHIN, self.supplier.launch(now, batch)).await;
+        let outcomes = answer.unwrap_or_else(|why| {
             tracing::warn!(supplier = %self.name(), call = "launch", "{why}");
+            self.note(CallKind::Launch, now, Some(why.to_string()));
             Vec::new()
-        })
+        });
+        for (_, outcome) in &outcomes {
+            let unclear = match outcome {
+                // Not decided yet: the supplier says when to ask again.
+                LaunchOutcome::Unclear { message, retry_after: None } => Some(message.as_str()),
+                LaunchOutcome::Unclear { .. } | LaunchOutcome::Launched(_) | LaunchOutcome::Refused(_) => None,
+            };
+            self.note(CallKind::Launch, now, unclear);
+        }
+        outcomes
     }
 
     /// Lists machines.
@@ -60,24 +150,34 @@ impl LimitedSupplier {
     /// # Errors
     /// What the supplier says, or that it did not answer in time.
     pub async fn observe(&self, now: Timestamp) -> Result<Observation, SupplierError> {
-        ended(READ_WITHIN, self.0.observe(now)).await.unwrap_or_else(|why| Err(self.error(&why)))
+        let answer = ended(READ_WITHIN, self.supplier.observe(now)).await.unwrap_or_else(|why| Err(self.error(&why)));
+        self.note(CallKind::List, now, answer.as_ref().err().map(|error| error.message.as_str()));
+        answer
     }
 
     /// Ends machines. Those that the answer leaves out may or may not have ended.
     pub async fn terminate(&self, now: Timestamp, ids: Vec<ProviderId>) -> Vec<(ProviderId, Result<(), SupplierError>)> {
-        let answer = ended(CHANGED_WITHIN, self.0.terminate(now, ids)).await;
-        answer.unwrap_or_else(|why| {
+        let answer = ended(CHANGED_WITHIN, self.supplier.terminate(now, ids)).await;
+        let ended = answer.unwrap_or_else(|why| {
             tracing::warn!(supplier = %self.name(), call = "terminate", "{why}");
+            self.note(CallKind::Terminate, now, Some(why.to_string()));
             Vec::new()
-        })
+        });
+        for (_, result) in &ended {
+            self.note(CallKind::Terminate, now, result.as_ref().err().map(|error| error.message.as_str()));
+        }
+        ended
     }
 
     /// What it knows of its markets.
     ///
     /// # Errors
     /// What the supplier says, or that it did not answer in time.
-    pub async fn market_facts(&self, wall: Wall) -> Result<MarketFacts, SupplierError> {
-        ended(READ_WITHIN, self.0.market_facts(wall)).await.unwrap_or_else(|why| Err(self.error(&why)))
+    pub async fn market_facts(&self, times: Times) -> Result<MarketFacts, SupplierError> {
+        let answer = ended(READ_WITHIN, self.supplier.market_facts(times.wall)).await;
+        let answer = answer.unwrap_or_else(|why| Err(self.error(&why)));
+        self.note(CallKind::Markets, times.now, answer.as_ref().err().map(|error| error.message.as_str()));
+        answer
     }
 
     fn error(&self, why: &Unanswered) -> SupplierError {

@@ -1,11 +1,12 @@
 //! Suppliers of nodes: what the executor talks to, and the only way to a cloud.
 
 mod limited;
+mod standing;
 
 use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{LaunchKey, NodeClassName, ProviderId, SupplierName};
 use stoker_core::base::kinds::Taint;
@@ -13,7 +14,8 @@ use stoker_core::catalogue::group::Group;
 use stoker_core::catalogue::template::NodeTemplate;
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
 
-pub use limited::LimitedSupplier;
+pub use limited::{CallKind, Failure, LimitedSupplier, Went};
+pub use standing::{Standings, SupplierStanding};
 
 /// What the simulated supplier is called in records, logs and the policy's explanations.
 pub use stoker_core::policy::rules::supplier::SIMULATED;
@@ -29,20 +31,23 @@ pub struct Launch {
     pub labels: BTreeMap<String, String>,
     /// The taints that its group promised.
     pub taints: Vec<Taint>,
+    /// How many `nvidia.com/gpu` its group promised; 0 where its GPUs go by other names, or nothing was promised.
+    pub gpus: u32,
 }
 
 impl Launch {
     /// A launch for a node of that group.
     pub fn of(request: LaunchRequest, group: &Group) -> Self {
-        let NodeTemplate { labels, taints, .. } = &group.template;
-        Self { request, node_class: group.node_class.clone(), labels: labels.clone(), taints: taints.clone() }
+        let NodeTemplate { labels, taints, allocatable, .. } = &group.template;
+        let (labels, taints, gpus) = (labels.clone(), taints.clone(), allocatable.gpus);
+        Self { request, node_class: group.node_class.clone(), labels, taints, gpus }
     }
 }
 
 impl From<LaunchRequest> for Launch {
     /// A launch of a node of which nothing was promised.
     fn from(request: LaunchRequest) -> Self {
-        Self { request, node_class: None, labels: BTreeMap::new(), taints: Vec::new() }
+        Self { request, node_class: None, labels: BTreeMap::new(), taints: Vec::new(), gpus: 0 }
     }
 }
 
@@ -68,6 +73,16 @@ pub trait Supplier: Send + Sync + 'static {
 
     /// How many calls it takes at once.
     fn max_in_flight(&self) -> usize;
+
+    /// How often it wants to be asked for its markets. A live quote counts for an hour, so several answers may fail before one lapses.
+    fn markets_every(&self) -> SignedDuration {
+        SignedDuration::from_mins(5)
+    }
+
+    /// What keeps it from making all that it might, each with its cure; for people.
+    fn faults(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Makes machines.
     fn launch(&self, now: Timestamp, batch: Vec<Launch>) -> BoxFuture<'_, Vec<(LaunchKey, LaunchOutcome)>>;

@@ -67,6 +67,7 @@ fn supplier(rule: &SupplierRule) -> RawSupplier {
     let (kind, endpoint) = match &rule.kind {
         SupplierKind::Simulated => (RawSupplierKind::Simulated, None),
         SupplierKind::Plugin { endpoint } => (RawSupplierKind::Plugin, Some(endpoint.clone())),
+        SupplierKind::Karpenter => (RawSupplierKind::Karpenter, None),
     };
     RawSupplier { name: rule.name.to_string(), kind, endpoint }
 }

@@ -3,6 +3,7 @@
 mod consistency;
 mod crashes;
 mod journal;
+mod karpenter;
 mod market;
 mod placement;
 mod pods;
@@ -53,7 +54,7 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 25] = [
+pub const ALL: [Scenario; 28] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
@@ -74,6 +75,24 @@ pub const ALL: [Scenario; 25] = [
         files: CALM,
         needs: None,
         run: |bench| Box::pin(journal::lost_and_restored(bench)),
+    },
+    Scenario {
+        name: "nodeclaims-come-and-go",
+        files: karpenter::FILES,
+        needs: None,
+        run: |bench| Box::pin(karpenter::come_and_go(bench)),
+    },
+    Scenario {
+        name: "nodeclaim-refused",
+        files: karpenter::FILES,
+        needs: None,
+        run: |bench| Box::pin(karpenter::refused(bench)),
+    },
+    Scenario {
+        name: "nodeclaims-keep-rules",
+        files: karpenter::FILES,
+        needs: None,
+        run: |bench| Box::pin(karpenter::rules(bench)),
     },
     Scenario { name: "no-stock", files: market::NO_STOCK, needs: None, run: |bench| Box::pin(market::no_stock(bench)) },
     Scenario {

@@ -34,6 +34,7 @@ const UPDATE: &str = "stoker-nodes-update";
 const LIFECYCLE: &str = "stoker-nodes-lifecycle";
 const REMOVAL: &str = "stoker-pods-removal";
 const POD: &str = "stoker-pods-update";
+const CLAIMS: &str = "stoker-nodeclaims";
 
 /// One account's way to the API server, request by request.
 struct Account(Client);
@@ -138,6 +139,7 @@ pub(super) async fn rights(bench: &mut Bench) -> anyhow::Result<()> {
     removals(&admin, &stoker).await?;
     simulated(&stoker, &ours).await?;
     isolation(&admin, &stoker).await?;
+    nodeclaims(&admin, &stoker).await?;
     for name in [REAL, SIMULATED] {
         admin.delete(&node(name)).await?;
     }
@@ -319,4 +321,51 @@ async fn isolation(admin: &Account, stoker: &Account) -> anyhow::Result<()> {
         Ok(refused("a toleration without the role", by_rbac, answer).map_err(|error| error.to_string()))
     })
     .await
+}
+
+/// What makes another object of one.
+type Change<'a> = &'a dyn Fn(&mut Value);
+
+/// Machines through Karpenter: Stoker's own claims, each of one kind.
+async fn nodeclaims(admin: &Account, stoker: &Account) -> anyhow::Result<()> {
+    const PATH: &str = "/apis/karpenter.sh/v1/nodeclaims";
+    let claim = |name: &str, change: Change<'_>| {
+        let pinned = |key: &str, value: &str| json!({ "key": key, "operator": "In", "values": [value] });
+        let mut claim = json!({
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodeClaim",
+            "metadata": { "name": name, "labels": { CLUSTER_LABEL: "rights", "karpenter.sh/nodepool": "stoker-gpu" } },
+            "spec": {
+                "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "gpu" },
+                "requirements": [
+                    pinned("node.kubernetes.io/instance-type", "g6.xlarge"),
+                    pinned("topology.kubernetes.io/zone", "use1-az1"),
+                    pinned("karpenter.sh/capacity-type", "spot"),
+                ],
+            },
+        });
+        change(&mut claim);
+        claim
+    };
+    stoker.post(PATH, &claim("rights-own", &|_| {})).await?;
+    let changes: [(&str, Change<'_>); 4] = [
+        ("a claim without the cluster's label", &|claim| claim["metadata"]["labels"] = json!({})),
+        ("a claim that another object owns", &|claim| {
+            let owner = json!({ "apiVersion": "v1", "kind": "Node", "name": REAL, "uid": "0" });
+            claim["metadata"]["ownerReferences"] = json!([owner]);
+        }),
+        ("a claim of any type", &|claim| {
+            claim["spec"]["requirements"].as_array_mut().into_iter().for_each(|list| drop(list.remove(0)));
+        }),
+        ("a claim of two zones", &|claim| claim["spec"]["requirements"][1]["values"] = json!(["use1-az1", "use1-az2"])),
+    ];
+    for (what, change) in changes {
+        refused_by(CLAIMS, what, stoker.post(PATH, &claim("rights-other", change)).await)?;
+    }
+    admin.post(PATH, &claim("rights-foreign", &|claim| claim["metadata"]["labels"] = json!({}))).await?;
+    refused_by(CLAIMS, "the end of somebody's claim", stoker.delete(&format!("{PATH}/rights-foreign")).await)?;
+    refused("a change of a claim", "cannot patch", stoker.merge(&format!("{PATH}/rights-own"), &json!({})).await)?;
+    stoker.delete(&format!("{PATH}/rights-own")).await?;
+    admin.delete(&format!("{PATH}/rights-foreign")).await?;
+    Ok(())
 }

@@ -31,7 +31,7 @@ const PAGE: u32 = 250;
 const START_OVER: Duration = Duration::from_mins(2);
 
 /// How a kind is listed and watched; narrow it by labels or fields.
-pub(super) fn config() -> watcher::Config {
+pub fn config() -> watcher::Config {
     watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE)
 }
 
@@ -43,7 +43,7 @@ const ANSWER: Duration = Duration::from_secs(20);
 struct NoAnswer;
 
 /// Events of all objects that `config` selects. Failures are retried with backoff and told to `pulse` only.
-pub(super) fn follow<K>(
+pub fn follow<K>(
     client: &Client,
     config: watcher::Config,
     pulse: Arc<WatchHealth>,

@@ -14,6 +14,10 @@ pub enum WatchedKind {
     Nodes,
     /// Pods.
     Pods,
+    /// Karpenter's `NodeClaims`.
+    NodeClaims,
+    /// Events of `NodeClaims`.
+    Events,
 }
 
 impl WatchedKind {
@@ -22,6 +26,8 @@ impl WatchedKind {
         match self {
             Self::Nodes => "nodes",
             Self::Pods => "pods",
+            Self::NodeClaims => "nodeclaims",
+            Self::Events => "events",
         }
     }
 }
@@ -46,7 +52,7 @@ pub struct Broken {
 
 /// The signs of life of one watch.
 #[derive(Debug)]
-pub(super) struct WatchHealth {
+pub struct WatchHealth {
     watched: WatchedKind,
     state: Mutex<State>,
 }
@@ -58,7 +64,8 @@ struct State {
 }
 
 impl WatchHealth {
-    pub(super) fn new(watched: WatchedKind) -> Self {
+    /// A watch that was begun now.
+    pub fn new(watched: WatchedKind) -> Self {
         Self { watched, state: Mutex::new(State { heard: Instant::now(), broken: None }) }
     }
 
@@ -94,11 +101,12 @@ impl WatchHealth {
     }
 
     /// How long ago the server was last heard of; before that, how long ago the watch was begun.
-    pub(super) fn age(&self) -> Duration {
+    pub fn age(&self) -> Duration {
         self.state().heard.elapsed()
     }
 
-    pub(super) fn broken(&self) -> Option<Broken> {
+    /// Why the watch does not stand; `None` while it does.
+    pub fn broken(&self) -> Option<Broken> {
         self.state().broken.as_ref().map(|(_, broken)| broken.clone())
     }
 

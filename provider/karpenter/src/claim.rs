@@ -1,0 +1,238 @@
+//! A `NodeClaim` of Stoker's: what it says when it is created, and what Karpenter made of it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::ClusterResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use serde::Deserialize;
+use serde_json::json;
+use stoker_core::base::ids::{ClusterName, LaunchKey, NodeName, ProviderId};
+use stoker_core::catalogue::template::CLUSTER_LABEL;
+use stoker_core::facts::supply::{Instance, InstanceState};
+use stoker_core::market::offer::Market;
+use stoker_service::suppliers::Launch;
+
+use crate::carriers::{Carrier, ClassRef};
+
+/// The annotation with the launch key: a label has no room for it.
+pub(crate) const KEY_ANNOTATION: &str = "stoker.dev/launch-key";
+/// The annotation with the market that was bought, as JSON: on AWS a node's labels do not tell the zone's id.
+const MARKET_ANNOTATION: &str = "stoker.dev/market";
+
+pub(crate) const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
+pub(crate) const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+
+/// Labels that Karpenter or the kubelet sets by itself.
+const OF_KARPENTER: [&str; 6] =
+    [INSTANCE_TYPE, ZONE, CAPACITY_TYPE, "topology.kubernetes.io/region", "kubernetes.io/os", "kubernetes.io/arch"];
+
+/// How long a drain by Karpenter may take. Stoker and the autoscaler drain before they delete, so this is for what is left.
+const TERMINATION_GRACE_PERIOD: &str = "1h";
+
+/// How `NodeClaims` are asked for.
+pub(crate) fn resource() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodeClaim"))
+}
+
+/// The name of a launch's claim: the same for the same key, for ever, so that to create it again makes no second machine.
+pub(crate) fn name(key: &LaunchKey) -> String {
+    let hash = blake3::hash(key.as_str().as_bytes()).to_hex();
+    format!("stoker-{}", hash.chars().take(20).collect::<String>())
+}
+
+/// The claim of a launch. A function of the launch, so that a retry creates the same object.
+///
+/// Type, zone and capacity type have one value each: providers choose between several by rules of their own. The GPU is asked for so that
+/// Karpenter takes the node for initialized only when its device plugin is there.
+pub(crate) fn object(cluster: &ClusterName, launch: &Launch, carrier: &Carrier) -> serde_json::Value {
+    let Launch { request, labels, taints, gpus, .. } = launch;
+    let ClassRef { group, kind, name: class } = &carrier.class;
+    let mut labels: BTreeMap<&str, &str> = labels
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .filter(|(key, _)| !OF_KARPENTER.contains(key))
+        .collect();
+    labels.extend([("karpenter.sh/nodepool", carrier.name.as_str()), (CLUSTER_LABEL, cluster.as_str())]);
+    let taints: Vec<_> =
+        taints.iter().map(|taint| json!({ "key": taint.key, "value": taint.value, "effect": taint.effect.as_str() })).collect();
+    let requirements: Vec<_> =
+        pinned(launch).into_iter().map(|(key, value)| json!({ "key": key, "operator": "In", "values": [value] })).collect();
+    let requests = if *gpus > 0 { json!({ "nvidia.com/gpu": gpus.to_string() }) } else { json!({}) };
+    json!({
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {
+            "name": name(&request.key),
+            "labels": labels,
+            "annotations": {
+                KEY_ANNOTATION: request.key.as_str(),
+                MARKET_ANNOTATION: json!(request.market).to_string(),
+                "karpenter.sh/do-not-disrupt": "true",
+            },
+        },
+        "spec": {
+            "nodeClassRef": { "group": group, "kind": kind, "name": class },
+            "expireAfter": "Never",
+            "terminationGracePeriod": TERMINATION_GRACE_PERIOD,
+            "taints": taints,
+            "resources": { "requests": requests },
+            "requirements": requirements,
+        },
+    })
+}
+
+/// What a launch's claim leaves Karpenter no choice in.
+pub(crate) fn pinned(launch: &Launch) -> [(&'static str, &str); 3] {
+    let request = &launch.request;
+    [
+        (INSTANCE_TYPE, request.market.place.instance_type.as_str()),
+        (ZONE, request.zone_name.as_str()),
+        (CAPACITY_TYPE, request.market.capacity_type.as_str()),
+    ]
+}
+
+/// A `NodeClaim` as it is read: everything that is not used is skipped.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Claim {
+    /// Name, uid, labels and annotations among others.
+    #[serde(rename = "metadata")]
+    pub(crate) meta: ObjectMeta,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default, rename = "providerID")]
+    provider_id: String,
+    #[serde(default)]
+    node_name: String,
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+/// A condition of an object.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Condition {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) status: String,
+    #[serde(default)]
+    pub(crate) reason: String,
+    #[serde(default)]
+    pub(crate) message: String,
+}
+
+impl Condition {
+    pub(crate) fn is_true(&self) -> bool {
+        self.status == "True"
+    }
+}
+
+impl kube::Resource for Claim {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "NodeClaim".into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        "karpenter.sh".into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "nodeclaims".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+impl Claim {
+    /// The claim in the answer to its creation.
+    pub(crate) fn created(object: DynamicObject) -> Self {
+        Self { meta: object.metadata, status: Status::default() }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.meta.name.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn uid(&self) -> &str {
+        self.meta.uid.as_deref().unwrap_or_default()
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.meta.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// The key of its launch; `None` where it bears none that can be read.
+    pub(crate) fn key(&self) -> Option<LaunchKey> {
+        LaunchKey::new(self.annotation(KEY_ANNOTATION)?).ok()
+    }
+
+    /// Whether it is on its way out.
+    pub(crate) const fn is_deleting(&self) -> bool {
+        self.meta.deletion_timestamp.is_some()
+    }
+
+    /// What its machine is called; empty while there is none.
+    pub(crate) fn provider_id(&self) -> &str {
+        &self.status.provider_id
+    }
+
+    /// The condition of that type.
+    fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.status.conditions.iter().find(|condition| condition.kind == kind)
+    }
+
+    /// Whether there is a machine.
+    pub(crate) fn is_launched(&self) -> bool {
+        !self.status.provider_id.is_empty() && self.condition("Launched").is_some_and(Condition::is_true)
+    }
+
+    /// What Karpenter says of a launch that has not happened: its reason and its message.
+    pub(crate) fn why_not_launched(&self) -> Option<String> {
+        let Condition { reason, message, .. } = self.condition("Launched").filter(|condition| !condition.is_true())?;
+        Some(if message.is_empty() || message == reason { reason.clone() } else { format!("{reason}: {message}") })
+    }
+
+    /// The machine of a claim that is launched.
+    ///
+    /// # Errors
+    /// What is missing or cannot be read.
+    pub(crate) fn instance(&self) -> Result<Instance, String> {
+        let market = self.annotation(MARKET_ANNOTATION).ok_or_else(|| format!("no annotation {MARKET_ANNOTATION}"))?;
+        let market: Market =
+            serde_json::from_str(market).map_err(|error| format!("annotation {MARKET_ANNOTATION}: {error}"))?;
+        let created = self.meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |at| at.0);
+        // A claim knows its Node once that has registered.
+        let node = if self.status.node_name.is_empty() { self.name() } else { &self.status.node_name };
+        let registered = self.condition("Registered").is_some_and(Condition::is_true);
+        Ok(Instance {
+            key: self.key().ok_or_else(|| format!("no launch key in annotation {KEY_ANNOTATION}"))?,
+            provider_id: ProviderId::new(self.status.provider_id.as_str()).map_err(|error| error.to_string())?,
+            node_name: NodeName::new(node).map_err(|error| error.to_string())?,
+            market,
+            launched_at: created,
+            state: match (self.is_deleting(), registered) {
+                (true, _) => InstanceState::Stopping,
+                (false, true) => InstanceState::Running,
+                (false, false) => InstanceState::Pending,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

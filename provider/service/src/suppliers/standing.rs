@@ -1,0 +1,71 @@
+//! How suppliers stand, as people see it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use stoker_core::base::ids::{Cloud, NodeClassName, Region, SupplierName};
+use stoker_core::facts::supply::{MarketFacts, Observation};
+use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
+use tokio::sync::watch;
+
+use super::{CallKind, LimitedSupplier, Went};
+
+/// Suppliers with what they said last.
+#[derive(Debug, Clone)]
+pub struct Standings {
+    /// Each with its newest complete listing.
+    pub suppliers: Vec<(LimitedSupplier, watch::Receiver<Option<Arc<Observation>>>)>,
+    /// What each said of its markets.
+    pub facts: watch::Receiver<Arc<BTreeMap<SupplierName, MarketFacts>>>,
+}
+
+/// How a supplier stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SupplierStanding {
+    /// Its name.
+    pub name: SupplierName,
+    /// How it is reached.
+    pub kind: String,
+    /// Where it can make nodes; `None` while it has not said.
+    pub clouds: Option<Vec<Cloud>>,
+    /// Regions of these; `None` where it does not say: they may be all.
+    pub regions: Option<Vec<(Cloud, Region)>>,
+    /// What it makes nodes with; `None` where it does not say.
+    pub node_classes: Option<Vec<NodeClassName>>,
+    /// How many machines it has; `None` while it has not listed them.
+    pub machines: Option<usize>,
+    /// When that was true.
+    pub listed_at: Option<Timestamp>,
+    /// What keeps it from making all that it might.
+    pub faults: Vec<String>,
+    /// How its calls went.
+    pub calls: Vec<(CallKind, Went)>,
+}
+
+impl Standings {
+    /// How each supplier stands; `rules` are the policy's, in which the simulated one need not be named.
+    pub fn now(&self, rules: &[SupplierRule]) -> Vec<SupplierStanding> {
+        let facts = self.facts.borrow();
+        let standing = |(supplier, listing): &(LimitedSupplier, watch::Receiver<Option<Arc<Observation>>>)| {
+            let name = supplier.name();
+            let facts = facts.get(name);
+            let listing = listing.borrow();
+            let rule = rules.iter().find(|rule| rule.name == *name);
+            SupplierStanding {
+                name: name.clone(),
+                kind: rule.map_or(&SupplierKind::Simulated, |rule| &rule.kind).as_str().to_owned(),
+                clouds: facts.map(|facts| facts.clouds.iter().cloned().collect()),
+                regions: facts.and_then(|facts| Some(facts.regions.as_ref()?.iter().cloned().collect())),
+                node_classes: facts.and_then(|facts| Some(facts.node_classes.as_ref()?.iter().cloned().collect())),
+                machines: listing.as_ref().map(|seen| seen.instances.len()),
+                listed_at: listing.as_ref().map(|seen| seen.as_of),
+                faults: supplier.faults(),
+                calls: supplier.calls().iter().map(|(kind, went)| (*kind, went.clone())).collect(),
+            }
+        };
+        self.suppliers.iter().map(standing).collect()
+    }
+}

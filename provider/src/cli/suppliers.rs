@@ -1,0 +1,102 @@
+//! `stoker suppliers`: who makes nodes for the running service, and how that goes.
+
+use clap::Args;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use stoker_core::base::text::length;
+use stoker_service::print::{table, wrapped};
+use stoker_service::suppliers::{CallKind, Failure, SupplierStanding, Went};
+
+use super::args::OutputArg;
+use super::exit::{CliError, Exit};
+use super::out;
+use super::side_port::UrlArg;
+
+/// Lists the suppliers of the running service: what each can make, how old its facts are, and what went wrong last.
+#[derive(Debug, Args)]
+pub(super) struct SuppliersArgs {
+    #[command(flatten)]
+    service: UrlArg,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+/// What `/debug/view` says of suppliers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SuppliersReport {
+    at: Timestamp,
+    suppliers: Vec<SupplierStanding>,
+    /// What a supplier refused for more than one market.
+    refused_areas: Vec<RefusedRow>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RefusedRow {
+    area: String,
+    /// It is left alone until then.
+    until: Timestamp,
+    why: String,
+}
+
+/// Carries the command out.
+pub(super) async fn run(args: &SuppliersArgs) -> Result<Exit, CliError> {
+    let report: SuppliersReport = args.service.debug_view().await?;
+    out::print(args.output.format, &report, SuppliersReport::table)?;
+    Ok(Exit::Done)
+}
+
+impl SuppliersReport {
+    fn table(&self) -> String {
+        const HEADER: [&str; 7] = ["SUPPLIER", "KIND", "MACHINES", "LISTED", "MARKETS", "NODE CLASSES", "MAKES NODES IN"];
+        let since = |at: Timestamp| length(self.at.duration_since(at));
+        let ago = |at: Option<Timestamp>| at.map_or_else(|| "never".to_owned(), |at| format!("{} ago", since(at)));
+        let rows = self.suppliers.iter().map(|row| {
+            let markets = row.calls.iter().find(|(kind, _)| *kind == CallKind::Markets);
+            vec![
+                row.name.to_string(),
+                row.kind.clone(),
+                row.machines.map_or_else(|| "unknown".to_owned(), |machines| machines.to_string()),
+                ago(row.listed_at),
+                ago(markets.and_then(|(_, went)| went.answered_at)),
+                made_with(row),
+                places(row),
+            ]
+        });
+        let mut said = String::new();
+        for row in &self.suppliers {
+            for fault in &row.faults {
+                said += &wrapped(&format!("{}: ", row.name), fault);
+            }
+            for (kind, Went { answered_at, failed }) in &row.calls {
+                let Some(Failure { at, message }) = failed else { continue };
+                let word = if answered_at.is_some_and(|answered| answered > *at) { "failed" } else { "fails since" };
+                said += &wrapped(&format!("{}: ", row.name), &format!("{kind} {word} {} ago: {message}", since(*at)));
+            }
+        }
+        for RefusedRow { area, until, why } in &self.refused_areas {
+            let left = length(until.duration_since(self.at));
+            said += &wrapped("refused: ", &format!("{area}, left alone for {left}: {why}"));
+        }
+        let text = table(&HEADER, &["MACHINES"], rows.collect());
+        if said.is_empty() { text } else { format!("{text}\n{said}") }
+    }
+}
+
+fn places(row: &SupplierStanding) -> String {
+    match (&row.clouds, &row.regions) {
+        (None, _) => "has not said".to_owned(),
+        (Some(_), Some(regions)) => {
+            regions.iter().map(|(cloud, region)| format!("{cloud}/{region}")).collect::<Vec<_>>().join(", ")
+        }
+        (Some(clouds), None) => clouds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn made_with(row: &SupplierStanding) -> String {
+    match row.node_classes.as_deref() {
+        None | Some([]) => "-".to_owned(),
+        Some(classes) => classes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}

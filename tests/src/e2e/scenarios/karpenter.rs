@@ -1,0 +1,124 @@
+//! Nodes through a real Karpenter, whose KWOK provider makes Nodes without machines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams};
+use stoker_core::base::engine_clock::Wall;
+use stoker_core::base::ids::{Cloud, ClusterName, InstanceType, Region, SupplierName, ZoneId};
+use stoker_core::market::offer::{CapacityType, Market, Place};
+use stoker_karpenter::Karpenter;
+use stoker_plugin::check::{self, Rule, Verdict};
+use stoker_plugin::client::connect;
+use stoker_plugin::server::Served;
+use stoker_proto::supplier::Scope;
+use stoker_service::clock::Clock;
+use stoker_service::failpoints::CLAIM_CREATED;
+use stoker_service::suppliers::Supplier;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{GONE, ONE, SCALED};
+use crate::e2e::bench::Bench;
+use crate::e2e::cluster::eventually;
+use crate::e2e::files::{CALM, Files};
+use crate::e2e::karpenter::{claims, node_classes};
+
+pub(super) const FILES: Files = Files { karpenter: true, ..CALM };
+
+/// How long Karpenter may take to look at a carrier.
+const CARRIER_FIT: Duration = Duration::from_secs(20);
+
+/// How long the autoscaler may take to hear of a refusal.
+const HEARD: Duration = Duration::from_mins(1);
+
+/// GPU pods wait, claims are made and launched, the scheduler binds the pods, the pods end, and the claims go. Stoker is killed right
+/// after it made the first claim.
+pub(super) async fn come_and_go(bench: &mut Bench) -> anyhow::Result<()> {
+    bench.kill_stoker().await?;
+    bench.start_stoker_with(CLAIM_CREATED).await?;
+    for pod in ["a", "b"] {
+        bench.cluster.gpu_pod(pod, ONE).await?;
+    }
+    eventually("crash after the first claim", SCALED, async || {
+        Ok(if bench.stoker_runs() { Err("it runs".to_owned()) } else { Ok(()) })
+    })
+    .await?;
+    bench.start_stoker().await?;
+    let nodes = bench.cluster.bound(&["a", "b"], SCALED).await?;
+    ensure!(nodes[0] != nodes[1], "two pods share the one GPU of {}", nodes[0]);
+    let made = claims(&bench.cluster.client()).list(&ListParams::default()).await?.items;
+    ensure!(made.len() == 2, "{} NodeClaims for the 2 that are needed", made.len());
+    for claim in &made {
+        let name = claim.name_any();
+        ensure!(claim.labels().contains_key("karpenter.sh/nodepool"), "NodeClaim {name} has no NodePool");
+    }
+    bench.cluster.finish("a").await?;
+    bench.cluster.remove("b").await?;
+    bench.cluster.count(0, GONE).await?;
+    all_gone(bench).await
+}
+
+/// Waits until no claim is left.
+async fn all_gone(bench: &Bench) -> anyhow::Result<()> {
+    eventually("end of the claims", GONE, async || {
+        let left = claims(&bench.cluster.client()).list(&ListParams::default()).await?.items.len();
+        Ok(if left == 0 { Ok(()) } else { Err(format!("{left} are left")) })
+    })
+    .await
+}
+
+/// Karpenter has no capacity: it deletes the claim, an Event says why, and the autoscaler hears the reason. Once there is some, the pod
+/// gets its node.
+pub(super) async fn refused(bench: &mut Bench) -> anyhow::Result<()> {
+    let classes = node_classes(&bench.cluster.client());
+    let class = classes.get("gpu").await?;
+    // To Karpenter a class that is not there is a lack of capacity.
+    classes.delete("gpu", &DeleteParams::default()).await?;
+    bench.cluster.gpu_pod("a", ONE).await?;
+    let heard = eventually("refusal for lack of capacity", HEARD, async || {
+        let groups = bench.groups().await?;
+        Ok(if groups.contains("OUT_OF_CAPACITY") { Ok(()) } else { Err(groups) })
+    })
+    .await;
+    crate::e2e::karpenter::give_back(&classes, class).await?;
+    heard?;
+    bench.cluster.bound(&["a"], SCALED * 2).await?;
+    Ok(())
+}
+
+/// The rules that every supplier keeps, by the check of plugins: nodes through Karpenter are served as a plugin.
+pub(super) async fn rules(bench: &mut Bench) -> anyhow::Result<()> {
+    let cluster = ClusterName::new("check")?;
+    let karpenter = Karpenter::start(SupplierName::new("karpenter")?, cluster.clone(), &bench.stoker_client().await?);
+    let karpenter: Arc<dyn Supplier> = Arc::new(karpenter);
+    eventually("fit carrier", CARRIER_FIT, async || {
+        let facts = karpenter.market_facts(Wall(Timestamp::now())).await?;
+        Ok(if facts.clouds.is_empty() { Err(karpenter.faults().join("; ")) } else { Ok(()) })
+    })
+    .await?;
+    let place = Place {
+        cloud: Cloud::new("aws")?,
+        region: Region::new("us-east-1")?,
+        zone: ZoneId::new("use1-az1")?,
+        instance_type: InstanceType::new("g6.xlarge")?,
+    };
+    let scope = Scope { name: "here".to_owned(), cloud: "aws".to_owned(), regions: vec!["us-east-1".to_owned()] };
+    let served = Served::new(karpenter, cluster.clone(), Clock::system(), vec![scope]);
+    let socket = bench.dir().join("karpenter.sock");
+    let path = socket.clone();
+    let _serving = AbortOnDropHandle::new(tokio::spawn(async move { served.listen(&path, std::future::pending()).await }));
+    eventually("socket", CARRIER_FIT, async || Ok(if socket.exists() { Ok(()) } else { Err("none yet".to_owned()) })).await?;
+    let market = Market { place, capacity_type: CapacityType::OnDemand };
+    let plan = check::Plan { cluster: cluster.to_string(), market, gone_within: GONE };
+    let verdicts = check::run(connect(&format!("unix://{}", socket.display()))?, plan).await;
+    // No cloud takes these back.
+    let kept = |(rule, verdict): &(Rule, Verdict)| *verdict == Verdict::Kept || *rule == Rule::Notice;
+    let broken: Vec<String> =
+        verdicts.iter().filter(|one| !kept(one)).map(|(rule, verdict)| format!("{}: {verdict:?}", rule.as_str())).collect();
+    ensure!(broken.is_empty(), "{}", broken.join("; "));
+    // What it made last it only asked to end.
+    all_gone(bench).await
+}
