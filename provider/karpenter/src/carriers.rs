@@ -58,6 +58,20 @@ impl Carrier {
         Ok(())
     }
 
+    /// Whether its class has a subnet in that zone, where it tells.
+    ///
+    /// # Errors
+    /// Says that it has none.
+    pub(crate) fn reaches(&self, zone: &ZoneId) -> Result<(), String> {
+        if self.zone_names.is_empty() || self.zone_names.contains_key(zone) {
+            return Ok(());
+        }
+        Err(format!(
+            "{} {} has no subnet in zone {zone}: add one, or leave the zone out of the pool",
+            self.class.kind, self.class.name
+        ))
+    }
+
     /// The regions that it allows; `None` where it does not say.
     pub(crate) fn regions(&self) -> Option<BTreeSet<Region>> {
         let regions = self.allowed.get("topology.kubernetes.io/region")?;
@@ -158,6 +172,8 @@ fn carrier(pool: &DynamicObject) -> Result<Carrier, String> {
     let class: ClassRef = serde_json::from_value(at("/spec/template/spec/nodeClassRef")).map_err(|error| error.to_string())?;
     // Else Karpenter would make nodes of its own from it, or take Stoker's away.
     for (path, due) in [
+        // Karpenter before 1.11 does not look at the number of nodes.
+        ("/spec/limits/cpu", json!("0")),
         ("/spec/limits/nodes", json!("0")),
         ("/spec/disruption/consolidateAfter", json!("Never")),
         ("/spec/disruption/budgets", json!([{ "nodes": "0" }])),
@@ -169,6 +185,9 @@ fn carrier(pool: &DynamicObject) -> Result<Carrier, String> {
             let field = path.trim_start_matches('/').replace('/', ".");
             return Err(format!("{field} is {is} and must be {due}: apply it from manifests/karpenter again"));
         }
+    }
+    if !at("/spec/replicas").is_null() {
+        return Err("spec.replicas is set, so Karpenter would end Stoker's claims: make it a NodePool without".to_owned());
     }
     let conditions: Vec<Condition> = serde_json::from_value(at("/status/conditions")).unwrap_or_default();
     match conditions.iter().find(|condition| condition.kind == "NodeClassReady") {

@@ -22,6 +22,10 @@ pub(crate) const KEY_ANNOTATION: &str = "stoker.dev/launch-key";
 /// The annotation with the market that was bought, as JSON: on AWS a node's labels do not tell the zone's id.
 const MARKET_ANNOTATION: &str = "stoker.dev/market";
 
+/// How the name of a claim begins, and how many digits follow.
+const PREFIX: &str = "stoker-";
+const DIGITS: usize = 20;
+
 pub(crate) const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 pub(crate) const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
@@ -41,7 +45,7 @@ pub(crate) fn resource() -> ApiResource {
 /// The name of a launch's claim: the same for the same key, for ever, so that to create it again makes no second machine.
 pub(crate) fn name(key: &LaunchKey) -> String {
     let hash = blake3::hash(key.as_str().as_bytes()).to_hex();
-    format!("stoker-{}", hash.chars().take(20).collect::<String>())
+    format!("{PREFIX}{}", hash.chars().take(DIGITS).collect::<String>())
 }
 
 /// The claim of a launch. A function of the launch, so that a retry creates the same object.
@@ -168,6 +172,10 @@ impl Claim {
         self.meta.name.as_deref().unwrap_or_default()
     }
 
+    pub(crate) fn version(&self) -> Option<String> {
+        self.meta.resource_version.clone()
+    }
+
     pub(crate) fn uid(&self) -> &str {
         self.meta.uid.as_deref().unwrap_or_default()
     }
@@ -179,6 +187,13 @@ impl Claim {
     /// The key of its launch; `None` where it bears none that can be read.
     pub(crate) fn key(&self) -> Option<LaunchKey> {
         LaunchKey::new(self.annotation(KEY_ANNOTATION)?).ok()
+    }
+
+    /// Whether its name is of the form of [`name`]: what else bears the cluster's label is not Stoker's, such as the claims of a `NodePool`
+    /// whose template bears it.
+    pub(crate) fn is_ours(&self) -> bool {
+        let hash = self.name().strip_prefix(PREFIX);
+        hash.is_some_and(|hash| hash.len() == DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
     }
 
     /// Whether it is on its way out.

@@ -83,6 +83,8 @@ pub(crate) enum Standing {
     New,
     /// Nothing is known yet, and why.
     Waits(String),
+    /// It could not be asked for, and why.
+    Failed(String),
     /// It is settled.
     Settled(LaunchOutcome),
 }
@@ -91,6 +93,7 @@ impl Ledger {
     /// Takes in what the watch of claims says.
     pub(crate) fn claim(&mut self, event: Event<Claim>, now: Instant) {
         match event {
+            Event::InitApply(claim) | Event::Apply(claim) | Event::Delete(claim) if !claim.is_ours() => {}
             Event::Init => self.listing = Some((now, BTreeSet::new())),
             Event::InitApply(claim) => {
                 if let Some((_, listed)) = &mut self.listing {
@@ -147,12 +150,19 @@ impl Ledger {
         }
     }
 
-    /// The claims without a machine that were there for too long: name and uid.
-    pub(crate) fn overdue(&self, now: Instant) -> Vec<(String, String)> {
+    /// Takes in that the claim of that name and uid is gone. The watch need not tell of one that came and went during a listing.
+    pub(crate) fn gone(&mut self, name: &str, uid: &str, now: Instant) {
+        if let Some(seen) = self.claims.get(name).filter(|seen| seen.claim.uid() == uid) {
+            self.lose(seen.claim.clone(), now);
+        }
+    }
+
+    /// The claims without a machine that were there for too long.
+    pub(crate) fn overdue(&self, now: Instant) -> Vec<Claim> {
         let overdue = |seen: &&Seen| {
             seen.machine.is_none() && !seen.claim.is_deleting() && now.duration_since(seen.since) >= LAUNCHED_WITHIN
         };
-        self.claims.values().filter(overdue).map(Seen::named).collect()
+        self.claims.values().filter(overdue).map(|seen| seen.claim.clone()).collect()
     }
 
     /// Whether one more claim may be there without a machine.
@@ -160,14 +170,14 @@ impl Ledger {
         self.claims.values().filter(|seen| seen.machine.is_none()).count() < MOST_UNLAUNCHED
     }
 
-    /// How the launch with that key stands.
-    pub(crate) fn standing(&self, key: &LaunchKey, now: Instant) -> Standing {
+    /// How the launch with that key stands; `hears` says whether Events are followed.
+    pub(crate) fn standing(&self, key: &LaunchKey, hears: bool, now: Instant) -> Standing {
         let name = claim::name(key);
         if let Some(seen) = self.claims.get(&name) {
             return seen.standing(key);
         }
         if let Some(gone) = self.gone.get(&name) {
-            return self.end_of(gone, now);
+            return self.end_of(gone, hears, now);
         }
         if self.complete {
             Standing::New
@@ -177,14 +187,20 @@ impl Ledger {
     }
 
     /// What became of a claim that is gone.
-    fn end_of(&self, Seen { claim, since, cut, machine }: &Seen, now: Instant) -> Standing {
+    fn end_of(&self, Seen { claim, since, cut, machine }: &Seen, hears: bool, now: Instant) -> Standing {
         let name = claim.name();
         let refused = |kind, message| Standing::Settled(LaunchOutcome::Refused(Refusal::of_market(kind, message)));
         if machine.is_some() {
             return refused(RefusalKind::Config, format!("NodeClaim {name} was launched, and its machine has ended"));
         }
         if let Some((message, _)) = self.shortages.get(claim.uid()) {
-            return refused(RefusalKind::OutOfCapacity, message.clone());
+            // AWS's provider reports a used-up quota so.
+            let kind = if kind_of(message) == RefusalKind::QuotaExceeded {
+                RefusalKind::QuotaExceeded
+            } else {
+                RefusalKind::OutOfCapacity
+            };
+            return refused(kind, message.clone());
         }
         if *cut {
             let why = claim.why_not_launched().unwrap_or_else(|| "Karpenter gives no reason".to_owned());
@@ -194,6 +210,12 @@ impl Ledger {
         }
         if now.duration_since(*since) < EVENT_WITHIN {
             return Standing::Waits(format!("NodeClaim {name} is gone, and its Event may still come"));
+        }
+        if !hears {
+            let message = format!(
+                "NodeClaim {name} was deleted before it was launched, and Events cannot be read: see `stoker suppliers`"
+            );
+            return refused(RefusalKind::OutOfCapacity, message);
         }
         let message = format!(
             "NodeClaim {name} was deleted before it was launched, and no Event says why: see whether its NodeClass is Ready, and who \
@@ -229,11 +251,11 @@ impl Ledger {
     }
 }
 
-/// The class of what a provider says of a launch that failed. Azure and Google report a used-up quota so.
+/// The class of what a provider says of a launch that failed.
 fn kind_of(why: &str) -> RefusalKind {
     let why = why.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| why.contains(word));
-    if says(&["quota", "limitexceeded"]) {
+    if says(&["quota", "limitexceeded", "maxspotinstancecount"]) {
         RefusalKind::QuotaExceeded
     } else if says(&["unauthorized", "forbidden", "accessdenied", "permission"]) {
         RefusalKind::Permission

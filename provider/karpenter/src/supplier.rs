@@ -48,8 +48,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long ago the API server may have been heard of for the claims to be a listing: a watch that stands gives a sign each half minute.
 const STALE: Duration = Duration::from_secs(90);
 
+/// The same for a claim to be deleted because it seems not to be launched.
+const SEEN_WITHIN: Duration = Duration::from_secs(40);
+
 /// The Event of a claim for which there is no capacity.
 const NO_CAPACITY: &str = "InsufficientCapacityError";
+
+/// What the API server says where RBAC gives no right to create one.
+const NO_RIGHT: &str = "cannot create resource";
 
 /// Karpenter, asked by `NodeClaims`.
 pub struct Karpenter {
@@ -79,26 +85,39 @@ impl Shared {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Deletes the claim of that name if it still is the one with that uid. One that is gone is fine.
-    async fn delete(&self, name: &str, uid: String) -> kube::Result<()> {
-        let params = DeleteParams::default().preconditions(Preconditions { uid: Some(uid), resource_version: None });
-        match self.claims.delete(name, &params).await {
-            // Gone, or another took its name, which is gone for this machine too.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+    /// Deletes the claim of that name if it still is the one with that uid, and of that version where one is named. One that is gone is
+    /// fine.
+    async fn delete(&self, name: &str, uid: &str, version: Option<String>) -> kube::Result<()> {
+        let only = Preconditions { uid: Some(uid.to_owned()), resource_version: version };
+        match self.claims.delete(name, &DeleteParams::default().preconditions(only)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                self.ledger().gone(name, uid, Instant::now());
+                Ok(())
+            }
+            // Another took its name, or it has changed since: the watch tells.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             other => other.map(drop),
         }
+    }
+
+    /// Whether what is known of claims is of now.
+    fn sees(&self) -> bool {
+        self.claims_watch.broken().is_none() && self.claims_watch.age() <= SEEN_WITHIN
     }
 
     /// Deletes claims that are not launched in time, for ever.
     async fn cut_overdue(self: Arc<Self>, supplier: SupplierName) {
         loop {
             sleep(LOOK_EVERY).await;
-            let overdue = self.ledger().overdue(Instant::now());
-            for (claim, uid) in overdue {
-                tracing::warn!(%supplier, claim, "not launched in time: deleted, as Karpenter does nothing else meanwhile");
-                self.ledger().cut(&claim);
-                if let Err(error) = self.delete(&claim, uid).await {
-                    tracing::warn!(%supplier, claim, error = in_words(&error), "deleting the claim failed; retrying");
+            // One that seems to wait may be a node at work, where the watch does not stand.
+            let overdue = if self.sees() { self.ledger().overdue(Instant::now()) } else { Vec::new() };
+            for claim in overdue {
+                let name = claim.name();
+                tracing::warn!(%supplier, claim = name, "not launched in time: deleted, as Karpenter does nothing else meanwhile");
+                self.ledger().cut(name);
+                // Of the version that was seen: Karpenter may just have launched it.
+                if let Err(error) = self.delete(name, claim.uid(), claim.version()).await {
+                    tracing::warn!(%supplier, claim = name, error = in_words(&error), "deleting the claim failed; retrying");
                 }
             }
         }
@@ -163,17 +182,26 @@ impl Karpenter {
         Ok(carriers)
     }
 
+    /// Whether Events are followed.
+    fn hears(&self) -> bool {
+        self.shared.events_watch.broken().is_none()
+    }
+
+    fn standing(&self, key: &LaunchKey) -> Standing {
+        self.shared.ledger().standing(key, self.hears(), Instant::now())
+    }
+
     /// Brings a launch on; the outcome, once there is one.
     async fn advance(&self, launch: &Launch) -> Standing {
         let key = &launch.request.key;
-        match self.shared.ledger().standing(key, Instant::now()) {
+        match self.standing(key) {
             Standing::New => {}
             other => return other,
         }
         let _alone = self.creating.lock().await;
         {
             let ledger = self.shared.ledger();
-            match ledger.standing(key, Instant::now()) {
+            match ledger.standing(key, self.hears(), Instant::now()) {
                 Standing::New if !ledger.has_room() => {
                     return Standing::Waits("other NodeClaims are launched first".to_owned());
                 }
@@ -202,13 +230,17 @@ impl Karpenter {
             }
             // From an earlier try. The watch tells what it is.
             Err(kube::Error::Api(status)) if status.code == 409 => Standing::Waits("the NodeClaim is there already".to_owned()),
+            Err(kube::Error::Api(status)) if status.code == 403 && !status.message.contains(NO_RIGHT) => {
+                // A policy or a webhook of the cluster's: what it says of this claim need not hold for others.
+                refused(RefusalKind::Permission, RefusalScope::Market, format!("creating a NodeClaim: {}", status.message))
+            }
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 refused(RefusalKind::Permission, RefusalScope::Account, with_cure(&kube::Error::Api(status)))
             }
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => {
                 refused(RefusalKind::Config, RefusalScope::Market, format!("creating a NodeClaim: {}", status.message))
             }
-            Err(error) => Standing::Waits(in_words(&error)),
+            Err(error) => Standing::Failed(with_cure(&error)),
         }
     }
 
@@ -217,6 +249,7 @@ impl Karpenter {
         let carriers = self.carriers().clone().unwrap_or_default();
         let carrier = carriers.of(launch.node_class.as_ref())?;
         carrier.allows(&claim::pinned(launch))?;
+        carrier.reaches(&launch.request.market.place.zone)?;
         let object = claim::object(&self.cluster, launch, carrier);
         serde_json::from_value(object).map_err(|error| error.to_string())
     }
@@ -234,7 +267,8 @@ impl Supplier for Karpenter {
     fn faults(&self) -> Vec<String> {
         let carriers = self.carriers().as_ref().map(|carriers| carriers.faults.clone()).unwrap_or_default();
         let watches = [&self.shared.claims_watch, &self.shared.events_watch].into_iter().filter_map(|watch| watch.broken());
-        carriers.into_iter().chain(watches.map(|broken| broken.to_string())).collect()
+        let unreadable = self.shared.ledger().machines().map(|(_, unreadable)| unreadable).unwrap_or_default();
+        carriers.into_iter().chain(watches.map(|broken| broken.to_string())).chain(unreadable).collect()
     }
 
     /// A carrier that comes, or is mended, makes groups.
@@ -260,6 +294,7 @@ impl Supplier for Karpenter {
                 for launch in waiting {
                     match self.advance(&launch).await {
                         Standing::Settled(outcome) => outcomes.push((launch.request.key, outcome)),
+                        Standing::Failed(message) => outcomes.push((launch.request.key, LaunchOutcome::unclear(message))),
                         Standing::Waits(message) if late => {
                             let retry_after = Some(RETRY_AFTER);
                             outcomes.push((launch.request.key, LaunchOutcome::Unclear { message, retry_after }));
@@ -289,11 +324,11 @@ impl Supplier for Karpenter {
             }
             let machines = self.shared.ledger().machines();
             let (made, unreadable) = machines.ok_or_else(|| self.error("the NodeClaims are not listed yet"))?;
-            for why in &unreadable {
-                tracing::warn!(supplier = %self.name, %why, "a machine cannot be read and is left out");
-            }
             let instances = made.into_iter().map(|made| (made.provider_id.clone(), Arc::new(made))).collect();
-            Ok(Observation { complete: unreadable.is_empty(), ..Observation::complete(now, instances) })
+            // The watch may have been silent for a while.
+            let age = SignedDuration::try_from(watch.age()).unwrap_or(SignedDuration::MAX);
+            let as_of = now.saturating_sub(age).unwrap_or(now);
+            Ok(Observation { complete: unreadable.is_empty(), ..Observation::complete(as_of, instances) })
         }
         .boxed()
     }
@@ -305,7 +340,7 @@ impl Supplier for Karpenter {
                 let found = self.shared.ledger().claim_of(&id);
                 let result = match found {
                     Ok(Some((name, uid))) => {
-                        self.shared.delete(&name, uid).await.map_err(|error| self.error(with_cure(&error)))
+                        self.shared.delete(&name, &uid, None).await.map_err(|error| self.error(with_cure(&error)))
                     }
                     Ok(None) => Ok(()),
                     Err(why) => Err(self.error(why)),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use jiff::Timestamp;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{
@@ -18,6 +18,7 @@ use stoker_proto::supplier as wire;
 use stoker_proto::supplier::supplier_client::SupplierClient;
 use stoker_service::suppliers::{Launch, Supplier, SupplierError};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
@@ -26,6 +27,9 @@ use crate::{PROTOCOL, convert};
 
 /// How long a plugin may take to take a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a scope may take to be listed: less than the service waits for all of them.
+const LISTED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Calls of Launch and Terminate that a plugin is asked for at once at most, whatever it says.
 const MOST_IN_FLIGHT: usize = 16;
@@ -269,8 +273,12 @@ impl Supplier for Plugin {
             let described = self.described().await?;
             let mut all = Observation::complete(now, BTreeMap::new());
             let (mut first_error, mut newest) = (None, None);
-            for (scope, regions) in &described.scopes {
-                let answer = self.list(scope).await;
+            // All at once, each with a time of its own: one that hangs must not make the others old.
+            let lists = described.scopes.iter().map(|(scope, regions)| async move {
+                let late = |_| Err(self.error(format!("no listing of {scope:?} within {} s", LISTED_WITHIN.as_secs())));
+                (scope, regions, timeout(LISTED_WITHIN, self.list(scope)).await.unwrap_or_else(late))
+            });
+            for (scope, regions, answer) in join_all(lists).await {
                 let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
                 match answer {
                     Ok(listing) => {
@@ -284,7 +292,11 @@ impl Supplier for Plugin {
                 }
                 let last = listed.get(scope);
                 let as_of = last.map_or(Timestamp::UNIX_EPOCH, |last| last.as_of);
-                all.older.extend(regions.iter().map(|region| (region.clone(), as_of)));
+                for region in regions {
+                    // Where several scopes have a region, it is as old as the oldest.
+                    let known = all.older.entry(region.clone()).or_insert(as_of);
+                    *known = as_of.min(*known);
+                }
                 if let Some(Listing { instances, ended, .. }) = last {
                     all.instances.extend(instances.iter().map(|(id, made)| (id.clone(), Arc::clone(made))));
                     all.ended.extend(ended.iter().map(|(id, why)| (id.clone(), *why)));

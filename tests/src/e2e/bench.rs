@@ -148,7 +148,20 @@ impl Bench {
     /// Starts both.
     pub async fn start(&mut self) -> anyhow::Result<()> {
         self.start_stoker().await?;
+        if self.karpenter.is_some() {
+            // Karpenter looks at the carrier first.
+            eventually("groups of Karpenter's", READY_WITHIN, async || {
+                let groups = self.groups().await?;
+                Ok(if groups.contains("small.") { Ok(()) } else { Err(groups) })
+            })
+            .await?;
+        }
         self.start_autoscaler()
+    }
+
+    /// The Karpenter that runs.
+    pub fn karpenter(&self) -> anyhow::Result<&Karpenter> {
+        self.karpenter.as_ref().context("this scenario has no Karpenter")
     }
 
     /// Starts Stoker and waits until it is ready.

@@ -74,6 +74,17 @@ impl Karpenter {
         Ok(Self { process, _kubelets: kubelets, client })
     }
 
+    /// Stops it where it stands, or lets it go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn signal(&self, signal: &str) -> anyhow::Result<()> {
+        let id = self.process.id().context("Karpenter does not run")?;
+        let sent = tokio::process::Command::new("kill").args([signal, &id.to_string()]).status().await?;
+        ensure!(sent.success(), "kill {signal} {id}");
+        Ok(())
+    }
+
     /// Ends all claims, and then it.
     ///
     /// # Errors

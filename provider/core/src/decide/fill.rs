@@ -54,7 +54,8 @@ pub(super) fn buy<'a>(pass: &Pass<'a>, changes: &mut Changes<'a>) {
         if let Some(group) = pass.catalogue.groups.get(&group_id).cloned() {
             usage = fill_order(pass, changes, &usage, order, &group, &ids, &fresh);
         } else {
-            settle(pass, changes, order, &group_id, &ids, RefusalKind::Config, "its pool is no longer in the policy");
+            let why = "its pool is no longer in the policy, or no supplier makes its nodes now: see `stoker suppliers`";
+            settle(pass, changes, order, &group_id, &ids, RefusalKind::Config, why);
             let asked = u32::try_from(ids.len()).unwrap_or(u32::MAX);
             let group = Some(group_id.clone());
             changes.explanations.push(Explanation {

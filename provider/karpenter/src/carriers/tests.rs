@@ -6,7 +6,7 @@ fn pool(change: impl FnOnce(&mut Value)) -> DynamicObject {
         "kind": "NodePool",
         "metadata": { "name": "stoker-gpu", "labels": { "stoker.dev/carrier": "true" } },
         "spec": {
-            "limits": { "nodes": "0" },
+            "limits": { "cpu": "0", "nodes": "0" },
             "disruption": { "consolidateAfter": "Never", "budgets": [{ "nodes": "0" }] },
             "template": { "spec": {
                 "nodeClassRef": { "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "gpu" },
@@ -36,6 +36,7 @@ fn a_carrier_tells_its_class_cloud_and_regions() {
 #[test]
 fn a_carrier_edited_by_hand_is_named_with_the_field() {
     for (path, value, field) in [
+        ("/spec/limits/cpu", json!("8"), "spec.limits.cpu is \"8\" and must be \"0\""),
         ("/spec/limits/nodes", json!("5"), "spec.limits.nodes is \"5\" and must be \"0\""),
         ("/spec/disruption/consolidateAfter", json!("0s"), "spec.disruption.consolidateAfter is \"0s\" and must be \"Never\""),
         ("/spec/disruption/budgets/0/nodes", json!("10%"), "spec.disruption.budgets is"),
@@ -45,6 +46,8 @@ fn a_carrier_edited_by_hand_is_named_with_the_field() {
         let fault = carrier(&edited).unwrap_err();
         assert!(fault.contains(field), "{fault}");
     }
+    let of_fixed_size = pool(|pool| pool["spec"]["replicas"] = json!(0));
+    assert!(carrier(&of_fixed_size).unwrap_err().contains("spec.replicas is set"));
     // A quantity may be written as a number.
     assert!(carrier(&pool(|pool| pool["spec"]["limits"]["nodes"] = json!(0))).is_ok());
 }
@@ -78,4 +81,8 @@ fn zones_of_an_account_are_read_from_its_subnets() {
     let named = zone_names(&class);
     assert_eq!(named.get(&ZoneId::new("use1-az1").unwrap()), Some(&ZoneName::new("us-east-1b").unwrap()));
     assert_eq!(named.len(), 1);
+    let carrier = Carrier { zone_names: named, ..carrier(&pool(|_| {})).unwrap() };
+    assert_eq!(carrier.reaches(&ZoneId::new("use1-az1").unwrap()), Ok(()));
+    let none = carrier.reaches(&ZoneId::new("use1-az4").unwrap()).unwrap_err();
+    assert!(none.contains("EC2NodeClass gpu has no subnet in zone use1-az4"), "{none}");
 }

@@ -31,7 +31,7 @@ pub struct Launch {
     pub labels: BTreeMap<String, String>,
     /// The taints that its group promised.
     pub taints: Vec<Taint>,
-    /// How many `nvidia.com/gpu` its group promised; 0 where its GPUs go by other names, or nothing was promised.
+    /// How many `nvidia.com/gpu` its machine has; 0 where its group's GPUs go by other names, or nothing was promised.
     pub gpus: u32,
 }
 
@@ -39,7 +39,9 @@ impl Launch {
     /// A launch for a node of that group.
     pub fn of(request: LaunchRequest, group: &Group) -> Self {
         let NodeTemplate { labels, taints, allocatable, .. } = &group.template;
-        let (labels, taints, gpus) = (labels.clone(), taints.clone(), allocatable.gpus);
+        let (labels, taints) = (labels.clone(), taints.clone());
+        // Where GPUs are shared under their own name, a node has more of them than its machine.
+        let gpus = allocatable.gpus.min(group.spec.advertised_gpus());
         Self { request, node_class: group.node_class.clone(), labels, taints, gpus }
     }
 }

@@ -24,7 +24,7 @@ use super::{GONE, ONE, SCALED};
 use crate::e2e::bench::Bench;
 use crate::e2e::cluster::eventually;
 use crate::e2e::files::{CALM, Files};
-use crate::e2e::karpenter::{claims, node_classes};
+use crate::e2e::karpenter::{claims, give_back, node_classes};
 
 pub(super) const FILES: Files = Files { karpenter: true, ..CALM };
 
@@ -73,18 +73,26 @@ async fn all_gone(bench: &Bench) -> anyhow::Result<()> {
 /// Karpenter has no capacity: it deletes the claim, an Event says why, and the autoscaler hears the reason. Once there is some, the pod
 /// gets its node.
 pub(super) async fn refused(bench: &mut Bench) -> anyhow::Result<()> {
-    let classes = node_classes(&bench.cluster.client());
+    let (classes, claims) = (node_classes(&bench.cluster.client()), claims(&bench.cluster.client()));
+    let claims_are = async |wanted: usize| {
+        let are = claims.list(&ListParams::default()).await?.items.len();
+        Ok(if are == wanted { Ok(()) } else { Err(format!("{are} claims")) })
+    };
+    // It finds the claim and no class at one time: to it that is a lack of capacity.
+    bench.karpenter()?.signal("-STOP").await?;
     let class = classes.get("gpu").await?;
-    // To Karpenter a class that is not there is a lack of capacity.
     classes.delete("gpu", &DeleteParams::default()).await?;
     bench.cluster.gpu_pod("a", ONE).await?;
-    let heard = eventually("refusal for lack of capacity", HEARD, async || {
+    eventually("claim", SCALED, async || claims_are(1).await).await?;
+    bench.karpenter()?.signal("-CONT").await?;
+    let gone = eventually("end of the claim", HEARD, async || claims_are(0).await).await;
+    give_back(&classes, class).await?;
+    gone?;
+    eventually("refusal for lack of capacity", HEARD, async || {
         let groups = bench.groups().await?;
         Ok(if groups.contains("OUT_OF_CAPACITY") { Ok(()) } else { Err(groups) })
     })
-    .await;
-    crate::e2e::karpenter::give_back(&classes, class).await?;
-    heard?;
+    .await?;
     bench.cluster.bound(&["a"], SCALED * 2).await?;
     Ok(())
 }
