@@ -1,8 +1,8 @@
 //! Nodes through Karpenter, on every cloud that has a Karpenter provider: one standalone `NodeClaim` for each machine.
 //!
-//! - [`claim`]: what a `NodeClaim` of Stoker's says, and what one tells.
-//! - [`carriers`]: the `NodePools` that lend their names to claims, each for a `NodeClass`.
-//! - [`ledger`]: which claims there are, and what became of those that are gone. Pure.
+//! - `claim`: what a `NodeClaim` of Stoker's says, and what one tells.
+//! - `carriers`: the `NodePools` that lend their names to claims, each for a `NodeClass`.
+//! - `ledger`: which claims there are, and what became of those that are gone. Pure.
 //! - [`Karpenter`]: the supplier, which follows claims by a watch and creates and deletes them.
 //!
 //! Karpenter's rules that decide this design:
