@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
-use kube::{Api, Client};
+use kube::Client;
+use kube::api::{DynamicObject, ListParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stoker_core::base::ids::{Cloud, NodeClassName, Region, ZoneId, ZoneName};
 
-use crate::claim::Condition;
+use crate::claim::{Condition, of_kind};
 
 /// The label of a carrier.
-pub(crate) const CARRIER_LABEL: &str = "stoker.dev/carrier";
+const CARRIER_LABEL: &str = "stoker.dev/carrier";
 /// The label with the cloud of a carrier's nodes, where its provider is none of [`CLOUDS`].
 const CLOUD_LABEL: &str = "stoker.dev/cloud";
 
@@ -79,21 +79,6 @@ impl Carrier {
     }
 }
 
-#[cfg(test)]
-impl Carrier {
-    /// A carrier of AWS that allows all.
-    pub(crate) fn of_class(name: &str, group: &str, kind: &str, class: &str) -> Self {
-        let (group, kind, class) = (group.to_owned(), kind.to_owned(), class.to_owned());
-        Self {
-            name: name.to_owned(),
-            class: ClassRef { group, kind, name: class },
-            cloud: Cloud::new("aws").expect("a name"),
-            zone_names: BTreeMap::new(),
-            allowed: BTreeMap::new(),
-        }
-    }
-}
-
 /// The carriers of a cluster: each by the name of its `NodeClass`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Carriers {
@@ -114,6 +99,22 @@ impl Carriers {
             [] => format!("no NodePool with the label {CARRIER_LABEL}=true names NodeClass {class}"),
             faults => format!("no fit NodePool names NodeClass {class}: {}", faults.join("; ")),
         })
+    }
+
+    fn add(&mut self, carrier: Carrier) {
+        let Ok(class) = NodeClassName::new(carrier.class.name.as_str()) else {
+            self.faults.push(format!("NodePool {}: its NodeClass has no name", carrier.name));
+            return;
+        };
+        match self.fit.get(&class) {
+            Some(other) => self.faults.push(format!(
+                "NodePool {}: NodePool {} is the carrier of NodeClass {class} already: keep one",
+                carrier.name, other.name
+            )),
+            None => {
+                self.fit.insert(class, carrier);
+            }
+        }
     }
 }
 
@@ -139,28 +140,6 @@ pub(crate) async fn read(client: &Client) -> kube::Result<Carriers> {
         }
     }
     Ok(carriers)
-}
-
-fn of_kind(client: &Client, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
-    Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)))
-}
-
-impl Carriers {
-    fn add(&mut self, carrier: Carrier) {
-        let Ok(class) = NodeClassName::new(carrier.class.name.as_str()) else {
-            self.faults.push(format!("NodePool {}: its NodeClass has no name", carrier.name));
-            return;
-        };
-        match self.fit.get(&class) {
-            Some(other) => self.faults.push(format!(
-                "NodePool {}: NodePool {} is the carrier of NodeClass {class} already: keep one",
-                carrier.name, other.name
-            )),
-            None => {
-                self.fit.insert(class, carrier);
-            }
-        }
-    }
 }
 
 /// The carrier that a `NodePool` is.
@@ -190,7 +169,7 @@ fn carrier(pool: &DynamicObject) -> Result<Carrier, String> {
         return Err("spec.replicas is set, so Karpenter would end Stoker's claims: make it a NodePool without".to_owned());
     }
     let conditions: Vec<Condition> = serde_json::from_value(at("/status/conditions")).unwrap_or_default();
-    match conditions.iter().find(|condition| condition.kind == "NodeClassReady") {
+    match Condition::of(&conditions, "NodeClassReady") {
         Some(condition) if condition.is_true() => {}
         Some(Condition { reason, message, .. }) => {
             return Err(format!("{} {} is not ready: {reason}: {message}", class.kind, class.name));

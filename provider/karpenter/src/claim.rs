@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::json;
 use stoker_core::base::ids::{ClusterName, LaunchKey, NodeName, ProviderId};
@@ -18,7 +19,7 @@ use stoker_service::suppliers::Launch;
 use crate::carriers::{Carrier, ClassRef};
 
 /// The annotation with the launch key: a label has no room for it.
-pub(crate) const KEY_ANNOTATION: &str = "stoker.dev/launch-key";
+const KEY_ANNOTATION: &str = "stoker.dev/launch-key";
 /// The annotation with the market that was bought, as JSON: on AWS a node's labels do not tell the zone's id.
 const MARKET_ANNOTATION: &str = "stoker.dev/market";
 
@@ -37,9 +38,9 @@ const OF_KARPENTER: [&str; 6] =
 /// How long a drain by Karpenter may take. Stoker and the autoscaler drain before they delete, so this is for what is left.
 const TERMINATION_GRACE_PERIOD: &str = "1h";
 
-/// How `NodeClaims` are asked for.
-pub(crate) fn resource() -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodeClaim"))
+/// All objects of a kind that lies in no namespace.
+pub(crate) fn of_kind(client: &Client, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)))
 }
 
 /// The name of a launch's claim: the same for the same key, for ever, so that to create it again makes no second machine.
@@ -133,6 +134,11 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
+    /// The condition of that type.
+    pub(crate) fn of<'a>(conditions: &'a [Self], kind: &str) -> Option<&'a Self> {
+        conditions.iter().find(|condition| condition.kind == kind)
+    }
+
     pub(crate) fn is_true(&self) -> bool {
         self.status == "True"
     }
@@ -208,7 +214,7 @@ impl Claim {
 
     /// The condition of that type.
     fn condition(&self, kind: &str) -> Option<&Condition> {
-        self.status.conditions.iter().find(|condition| condition.kind == kind)
+        Condition::of(&self.status.conditions, kind)
     }
 
     /// Whether there is a machine.

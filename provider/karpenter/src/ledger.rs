@@ -1,6 +1,7 @@
 //! Which claims there are, and what became of those that are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::runtime::watcher::Event;
@@ -44,14 +45,14 @@ struct Seen {
     since: Instant,
     /// Whether Stoker deletes it because it was not launched in time.
     cut: bool,
-    machine: Option<Result<Instance, String>>,
+    machine: Option<Result<Arc<Instance>, String>>,
 }
 
 impl Seen {
     fn new(mut claim: Claim, since: Instant, cut: bool) -> Self {
         // Larger than all the rest, and of no use here.
         claim.meta.managed_fields = None;
-        let machine = claim.is_launched().then(|| claim.instance());
+        let machine = claim.is_launched().then(|| claim.instance().map(Arc::new));
         Self { claim, since, cut, machine }
     }
 
@@ -62,17 +63,13 @@ impl Seen {
             return Standing::Waits(format!("NodeClaim {name} is somebody else's: delete it"));
         }
         match &self.machine {
-            Some(Ok(made)) => Standing::Settled(LaunchOutcome::Launched(made.clone())),
+            Some(Ok(made)) => Standing::Settled(LaunchOutcome::Launched(Instance::clone(made))),
             Some(Err(why)) => Standing::Waits(format!("NodeClaim {name} cannot be read: {why}")),
             None => {
                 let why = claim.why_not_launched().map(|why| format!(": {why}")).unwrap_or_default();
                 Standing::Waits(format!("Karpenter has not launched NodeClaim {name} yet{why}"))
             }
         }
-    }
-
-    fn named(&self) -> (String, String) {
-        (self.claim.name().to_owned(), self.claim.uid().to_owned())
     }
 }
 
@@ -150,9 +147,9 @@ impl Ledger {
         }
     }
 
-    /// Takes in that the claim of that name and uid is gone. The watch need not tell of one that came and went during a listing.
-    pub(crate) fn gone(&mut self, name: &str, uid: &str, now: Instant) {
-        if let Some(seen) = self.claims.get(name).filter(|seen| seen.claim.uid() == uid) {
+    /// Takes in that a claim is gone. The watch need not say so of one that came and went during a listing.
+    pub(crate) fn gone(&mut self, claim: &Claim, now: Instant) {
+        if let Some(seen) = self.claims.get(claim.name()).filter(|seen| seen.claim.uid() == claim.uid()) {
             self.lose(seen.claim.clone(), now);
         }
     }
@@ -195,10 +192,9 @@ impl Ledger {
         }
         if let Some((message, _)) = self.shortages.get(claim.uid()) {
             // AWS's provider reports a used-up quota so.
-            let kind = if kind_of(message) == RefusalKind::QuotaExceeded {
-                RefusalKind::QuotaExceeded
-            } else {
-                RefusalKind::OutOfCapacity
+            let kind = match kind_of(message) {
+                quota @ RefusalKind::QuotaExceeded => quota,
+                _ => RefusalKind::OutOfCapacity,
             };
             return refused(kind, message.clone());
         }
@@ -224,26 +220,25 @@ impl Ledger {
         refused(RefusalKind::Config, message)
     }
 
-    /// The machines, and the claims that have one and cannot be read. `None` until all claims were listed.
-    pub(crate) fn machines(&self) -> Option<(Vec<Instance>, Vec<String>)> {
-        if !self.complete {
-            return None;
-        }
-        let (mut made, mut unreadable) = (Vec::new(), Vec::new());
-        for Seen { claim, machine, .. } in self.claims.values() {
-            match machine {
-                Some(Ok(instance)) => made.push(instance.clone()),
-                Some(Err(why)) => unreadable.push(format!("NodeClaim {}: {why}", claim.name())),
-                None => {}
-            }
-        }
-        Some((made, unreadable))
+    /// The machines that can be read; `None` until all claims were listed.
+    pub(crate) fn machines(&self) -> Option<Vec<Arc<Instance>>> {
+        let made = self.claims.values().filter_map(|seen| seen.machine.as_ref()?.as_ref().ok());
+        self.complete.then(|| made.cloned().collect())
     }
 
-    /// The claim of a machine: name and uid; `None` where there is none. It is not known while not all claims were listed.
-    pub(crate) fn claim_of(&self, machine: &ProviderId) -> Result<Option<(String, String)>, &'static str> {
+    /// What is wrong with the claims whose machine cannot be read.
+    pub(crate) fn unreadable(&self) -> Vec<String> {
+        let why = |seen: &Seen| {
+            let why = seen.machine.as_ref()?.as_ref().err()?;
+            Some(format!("NodeClaim {}: {why}", seen.claim.name()))
+        };
+        self.claims.values().filter_map(why).collect()
+    }
+
+    /// The claim of a machine; `None` where there is none. It is not known while not all claims were listed.
+    pub(crate) fn claim_of(&self, machine: &ProviderId) -> Result<Option<Claim>, &'static str> {
         let is = |seen: &&Seen| seen.machine.is_some() && seen.claim.provider_id() == machine.as_str();
-        let found = self.claims.values().find(is).map(Seen::named);
+        let found = self.claims.values().find(is).map(|seen| seen.claim.clone());
         if found.is_none() && !self.complete {
             return Err("the NodeClaims of the cluster are not listed yet");
         }

@@ -1,6 +1,5 @@
 //! Karpenter as a supplier of the service.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::pin::pin;
@@ -10,12 +9,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::Event as KubeEvent;
 use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
-use serde::Deserialize;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{ClusterName, LaunchKey, ProviderId, SupplierName, ZoneId, ZoneName};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
@@ -85,13 +82,12 @@ impl Shared {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Deletes the claim of that name if it still is the one with that uid, and of that version where one is named. One that is gone is
-    /// fine.
-    async fn delete(&self, name: &str, uid: &str, version: Option<String>) -> kube::Result<()> {
-        let only = Preconditions { uid: Some(uid.to_owned()), resource_version: version };
-        match self.claims.delete(name, &DeleteParams::default().preconditions(only)).await {
+    /// Deletes a claim, and no other of its name; only in that version where one is named. One that is gone is fine.
+    async fn delete(&self, claim: &Claim, version: Option<String>) -> kube::Result<()> {
+        let only = Preconditions { uid: Some(claim.uid().to_owned()), resource_version: version };
+        match self.claims.delete(claim.name(), &DeleteParams::default().preconditions(only)).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                self.ledger().gone(name, uid, Instant::now());
+                self.ledger().gone(claim, Instant::now());
                 Ok(())
             }
             // Another took its name, or it has changed since: the watch tells.
@@ -116,7 +112,7 @@ impl Shared {
                 tracing::warn!(%supplier, claim = name, "not launched in time: deleted, as Karpenter does nothing else meanwhile");
                 self.ledger().cut(name);
                 // Of the version that was seen: Karpenter may just have launched it.
-                if let Err(error) = self.delete(name, claim.uid(), claim.version()).await {
+                if let Err(error) = self.delete(&claim, claim.version()).await {
                     tracing::warn!(%supplier, claim = name, error = in_words(&error), "deleting the claim failed; retrying");
                 }
             }
@@ -128,7 +124,7 @@ impl Karpenter {
     /// The supplier of that name, which makes nodes for that cluster, and follows its claims from now on.
     pub fn start(name: SupplierName, cluster: ClusterName, client: &Client) -> Self {
         let shared = Arc::new(Shared {
-            claims: Api::all_with(client.clone(), &claim::resource()),
+            claims: claim::of_kind(client, "karpenter.sh", "v1", "NodeClaim"),
             ledger: Mutex::default(),
             changed: Notify::new(),
             claims_watch: Arc::new(WatchHealth::new(WatchedKind::NodeClaims)),
@@ -137,7 +133,7 @@ impl Karpenter {
         let labels = format!("{CLUSTER_LABEL}={cluster}");
         let claims = follow::<Claim>(client, config().labels(&labels), Arc::clone(&shared.claims_watch));
         let fields = format!("involvedObject.kind=NodeClaim,reason={NO_CAPACITY}");
-        let events = follow::<ClaimEvent>(client, config().fields(&fields), Arc::clone(&shared.events_watch));
+        let events = follow::<KubeEvent>(client, config().fields(&fields), Arc::clone(&shared.events_watch));
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&shared).cut_overdue(name.clone()));
         let of_claims = Arc::clone(&shared);
@@ -153,7 +149,8 @@ impl Karpenter {
             let mut events = pin!(events);
             while let Some(event) = events.next().await {
                 if let Event::Apply(event) | Event::InitApply(event) = event {
-                    of_events.ledger().shortage(&event.of.uid, event.message, Instant::now());
+                    let uid = event.involved_object.uid.unwrap_or_default();
+                    of_events.ledger().shortage(&uid, event.message.unwrap_or_default(), Instant::now());
                     of_events.changed.notify_waiters();
                 }
             }
@@ -170,7 +167,7 @@ impl Karpenter {
         self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the carriers anew.
+    /// Reads the carriers again.
     async fn read_carriers(&self) -> Result<Arc<Carriers>, SupplierError> {
         let read = carriers::read(&self.client).await.map_err(|error| self.error(with_cure(&error)))?;
         let carriers = Arc::new(read);
@@ -187,16 +184,12 @@ impl Karpenter {
         self.shared.events_watch.broken().is_none()
     }
 
-    fn standing(&self, key: &LaunchKey) -> Standing {
-        self.shared.ledger().standing(key, self.hears(), Instant::now())
-    }
-
     /// Brings a launch on; the outcome, once there is one.
     async fn advance(&self, launch: &Launch) -> Standing {
         let key = &launch.request.key;
-        match self.standing(key) {
-            Standing::New => {}
-            other => return other,
+        let standing = self.shared.ledger().standing(key, self.hears(), Instant::now());
+        if !matches!(standing, Standing::New) {
+            return standing;
         }
         let _alone = self.creating.lock().await;
         {
@@ -267,7 +260,7 @@ impl Supplier for Karpenter {
     fn faults(&self) -> Vec<String> {
         let carriers = self.carriers().as_ref().map(|carriers| carriers.faults.clone()).unwrap_or_default();
         let watches = [&self.shared.claims_watch, &self.shared.events_watch].into_iter().filter_map(|watch| watch.broken());
-        let unreadable = self.shared.ledger().machines().map(|(_, unreadable)| unreadable).unwrap_or_default();
+        let unreadable = self.shared.ledger().unreadable();
         carriers.into_iter().chain(watches.map(|broken| broken.to_string())).chain(unreadable).collect()
     }
 
@@ -322,13 +315,16 @@ impl Supplier for Karpenter {
             if watch.age() > STALE {
                 return Err(self.error(format!("the API server was last heard of {} s ago", watch.age().as_secs())));
             }
-            let machines = self.shared.ledger().machines();
-            let (made, unreadable) = machines.ok_or_else(|| self.error("the NodeClaims are not listed yet"))?;
-            let instances = made.into_iter().map(|made| (made.provider_id.clone(), Arc::new(made))).collect();
+            let (machines, complete) = {
+                let ledger = self.shared.ledger();
+                (ledger.machines(), ledger.unreadable().is_empty())
+            };
+            let machines = machines.ok_or_else(|| self.error("the NodeClaims are not listed yet"))?;
+            let instances = machines.into_iter().map(|made| (made.provider_id.clone(), made)).collect();
             // The watch may have been silent for a while.
             let age = SignedDuration::try_from(watch.age()).unwrap_or(SignedDuration::MAX);
             let as_of = now.saturating_sub(age).unwrap_or(now);
-            Ok(Observation { complete: unreadable.is_empty(), ..Observation::complete(as_of, instances) })
+            Ok(Observation { complete, ..Observation::complete(as_of, instances) })
         }
         .boxed()
     }
@@ -339,9 +335,7 @@ impl Supplier for Karpenter {
             for id in ids {
                 let found = self.shared.ledger().claim_of(&id);
                 let result = match found {
-                    Ok(Some((name, uid))) => {
-                        self.shared.delete(&name, &uid, None).await.map_err(|error| self.error(with_cure(&error)))
-                    }
+                    Ok(Some(claim)) => self.shared.delete(&claim, None).await.map_err(|error| self.error(with_cure(&error))),
                     Ok(None) => Ok(()),
                     Err(why) => Err(self.error(why)),
                 };
@@ -394,46 +388,5 @@ fn with_cure(error: &kube::Error) -> String {
             format!("{words}: this cluster has no NodePools of karpenter.sh/v1; install Karpenter 1.0 or later")
         }
         _ => words,
-    }
-}
-
-/// An Event of a claim.
-#[derive(Debug, Clone, Deserialize)]
-struct ClaimEvent {
-    #[serde(rename = "metadata")]
-    meta: ObjectMeta,
-    #[serde(rename = "involvedObject")]
-    of: Involved,
-    #[serde(default)]
-    message: String,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Involved {
-    #[serde(default)]
-    uid: String,
-}
-
-impl kube::Resource for ClaimEvent {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Event".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "events".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.meta
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.meta
     }
 }

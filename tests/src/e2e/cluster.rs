@@ -254,11 +254,7 @@ impl Cluster {
 
     /// How many nodes of Stoker's are Ready.
     pub async fn ours_ready(&self) -> anyhow::Result<usize> {
-        let ready = |node: &Node| {
-            let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-        };
-        Ok(self.ours().await?.iter().filter(|node| ready(node)).count())
+        Ok(self.ours().await?.iter().filter(|node| is_ready(node)).count())
     }
 
     /// Waits until so many nodes of Stoker's are there.
@@ -305,12 +301,22 @@ impl Cluster {
         }))?;
         self.nodes().create(&PostParams::default(), &node).await?;
         let amounts = json!({ "cpu": "4", "memory": "16Gi", "ephemeral-storage": "100Gi", "pods": "110" });
-        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let ready = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": now, "lastHeartbeatTime": now }]);
-        let status = Patch::Merge(json!({ "status": { "capacity": amounts, "allocatable": amounts, "conditions": ready } }));
-        self.nodes().patch_status(CPU_NODE, &PatchParams::default(), &status).await?;
+        self.nodes().patch_status(CPU_NODE, &PatchParams::default(), &kubelet_says(&amounts)).await?;
         Ok(())
     }
+}
+
+/// Whether a Node is Ready.
+pub(super) fn is_ready(node: &Node) -> bool {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// What a kubelet says of its node's status: Ready since now, with those amounts and all of them left to pods.
+pub(super) fn kubelet_says(amounts: &Value) -> Patch<Value> {
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let ready = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": now, "lastHeartbeatTime": now }]);
+    Patch::Merge(json!({ "status": { "capacity": amounts, "allocatable": amounts, "conditions": ready } }))
 }
 
 fn gone<T>(result: kube::Result<T>) -> anyhow::Result<()> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use stoker_core::catalogue::template::resources;
@@ -16,7 +16,7 @@ use stoker_core::market::offer::CapacityType;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::cluster::{Cluster, eventually};
+use super::cluster::{Cluster, eventually, is_ready, kubelet_says};
 use super::process::Process;
 
 /// How often Nodes are looked at.
@@ -174,10 +174,8 @@ async fn kubelets(client: Client, amounts: BTreeMap<String, Value>) {
             let Some(amounts) = node.labels().get("node.kubernetes.io/instance-type").and_then(|name| amounts.get(name)) else {
                 continue;
             };
-            let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            let ready = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": now, "lastHeartbeatTime": now }]);
-            let status = json!({ "status": { "capacity": amounts, "allocatable": amounts, "conditions": ready } });
-            if let Err(error) = nodes.patch_status(&node.name_any(), &PatchParams::default(), &Patch::Merge(status)).await {
+            let said = nodes.patch_status(&node.name_any(), &PatchParams::default(), &kubelet_says(amounts)).await;
+            if let Err(error) = said {
                 eprintln!("Node {}: {error}", node.name_any());
             }
         }
@@ -186,9 +184,4 @@ async fn kubelets(client: Client, amounts: BTreeMap<String, Value>) {
 
 fn is_of_kwok(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).is_some_and(|id| id.starts_with("kwok://"))
-}
-
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

@@ -1,5 +1,19 @@
 use super::*;
 
+impl Carrier {
+    /// A carrier of AWS that allows all.
+    pub(crate) fn of_class(name: &str, group: &str, kind: &str, class: &str) -> Self {
+        let (group, kind, class) = (group.to_owned(), kind.to_owned(), class.to_owned());
+        Self {
+            name: name.to_owned(),
+            class: ClassRef { group, kind, name: class },
+            cloud: Cloud::new("aws").unwrap(),
+            zone_names: BTreeMap::new(),
+            allowed: BTreeMap::new(),
+        }
+    }
+}
+
 fn pool(change: impl FnOnce(&mut Value)) -> DynamicObject {
     let mut pool = json!({
         "apiVersion": "karpenter.sh/v1",

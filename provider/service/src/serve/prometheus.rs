@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use stoker_core::base::ids::NodeName;
 use stoker_core::facts::reading::{NodeEvent, NodeReading, Source};
-use stoker_core::facts::supply::Observation;
 use stoker_core::policy::Policy;
 use stoker_core::policy::rules::demand::Demand;
 use tokio::sync::watch;
@@ -17,6 +16,7 @@ use crate::clock::Clock;
 use crate::feeds::probes::Readings;
 use crate::feeds::prometheus::{Asker, Connection, GpuFeed, Metrics, NoAsker, People, Signals, Tell};
 use crate::kube::feed::KubeFeed;
+use crate::suppliers::Inventory;
 
 /// What asks Prometheus, before it runs.
 pub(super) struct Prometheus {
@@ -85,9 +85,6 @@ impl Prometheus {
         });
     }
 }
-
-/// The newest inventory of a supplier.
-type Inventory = watch::Receiver<Option<Arc<Observation>>>;
 
 /// The nodes of this cluster: those that Kubernetes lists, or without a Kubernetes feed those that suppliers made machines for.
 fn nodes(kube: Option<&KubeFeed>, machines: &[Inventory]) -> Vec<NodeName> {

@@ -1,6 +1,5 @@
 //! A supplier whose every call ends, and of which is known how its calls went.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -49,6 +48,18 @@ pub enum CallKind {
     Markets,
 }
 
+impl CallKind {
+    /// The word in logs.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Launch => "launch",
+            Self::List => "list",
+            Self::Terminate => "terminate",
+            Self::Markets => "markets",
+        }
+    }
+}
+
 impl fmt::Display for CallKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -80,15 +91,6 @@ pub struct Failure {
     pub message: String,
 }
 
-impl Went {
-    fn note<'a>(&mut self, at: Timestamp, failure: Option<impl Into<Cow<'a, str>>>) {
-        match failure {
-            None => self.answered_at = Some(at),
-            Some(message) => self.failed = Some(Failure { at, message: message.into().into_owned() }),
-        }
-    }
-}
-
 impl LimitedSupplier {
     /// Limits the calls to `supplier`.
     pub fn new(supplier: Arc<dyn Supplier>) -> Self {
@@ -101,8 +103,36 @@ impl LimitedSupplier {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note<'a>(&self, kind: CallKind, at: Timestamp, failure: Option<impl Into<Cow<'a, str>>>) {
-        self.calls().entry(kind).or_default().note(at, failure);
+    fn note(&self, kind: CallKind, at: Timestamp, failure: Option<&str>) {
+        let mut calls = self.calls();
+        let went = calls.entry(kind).or_default();
+        match failure {
+            None => went.answered_at = Some(at),
+            Some(message) => went.failed = Some(Failure { at, message: message.to_owned() }),
+        }
+    }
+
+    /// The answer to a call that makes or ends machines; nothing where there is none.
+    async fn change<T>(&self, kind: CallKind, at: Timestamp, answer: impl Future<Output = Vec<T>>) -> Vec<T> {
+        ended(CHANGED_WITHIN, answer).await.unwrap_or_else(|why| {
+            let why = why.to_string();
+            tracing::warn!(supplier = %self.name(), call = kind.as_str(), "{why}");
+            self.note(kind, at, Some(&why));
+            Vec::new()
+        })
+    }
+
+    /// The answer to a call that changes nothing.
+    async fn read<T>(
+        &self,
+        kind: CallKind,
+        at: Timestamp,
+        answer: impl Future<Output = Result<T, SupplierError>>,
+    ) -> Result<T, SupplierError> {
+        let error = |why: Unanswered| SupplierError { supplier: self.name().clone(), message: why.to_string() };
+        let answer = ended(READ_WITHIN, answer).await.unwrap_or_else(|why| Err(error(why)));
+        self.note(kind, at, answer.as_ref().err().map(|error| error.message.as_str()));
+        answer
     }
 
     /// What it is called in records and logs.
@@ -128,12 +158,7 @@ impl LimitedSupplier {
     /// Makes machines. A launch that the answer leaves out has an unknown outcome; without an answer
     /// that is each of them.
     pub async fn launch(&self, now: Timestamp, batch: Vec<Launch>) -> Vec<(LaunchKey, LaunchOutcome)> {
-        let answer = ended(CHANGED_WITHIN, self.supplier.launch(now, batch)).await;
-        let outcomes = answer.unwrap_or_else(|why| {
-            tracing::warn!(supplier = %self.name(), call = "launch", "{why}");
-            self.note(CallKind::Launch, now, Some(why.to_string()));
-            Vec::new()
-        });
+        let outcomes = self.change(CallKind::Launch, now, self.supplier.launch(now, batch)).await;
         for (_, outcome) in &outcomes {
             let unclear = match outcome {
                 // Not decided yet: the supplier says when to ask again.
@@ -150,19 +175,12 @@ impl LimitedSupplier {
     /// # Errors
     /// What the supplier says, or that it did not answer in time.
     pub async fn observe(&self, now: Timestamp) -> Result<Observation, SupplierError> {
-        let answer = ended(READ_WITHIN, self.supplier.observe(now)).await.unwrap_or_else(|why| Err(self.error(&why)));
-        self.note(CallKind::List, now, answer.as_ref().err().map(|error| error.message.as_str()));
-        answer
+        self.read(CallKind::List, now, self.supplier.observe(now)).await
     }
 
     /// Ends machines. Those that the answer leaves out may or may not have ended.
     pub async fn terminate(&self, now: Timestamp, ids: Vec<ProviderId>) -> Vec<(ProviderId, Result<(), SupplierError>)> {
-        let answer = ended(CHANGED_WITHIN, self.supplier.terminate(now, ids)).await;
-        let ended = answer.unwrap_or_else(|why| {
-            tracing::warn!(supplier = %self.name(), call = "terminate", "{why}");
-            self.note(CallKind::Terminate, now, Some(why.to_string()));
-            Vec::new()
-        });
+        let ended = self.change(CallKind::Terminate, now, self.supplier.terminate(now, ids)).await;
         for (_, result) in &ended {
             self.note(CallKind::Terminate, now, result.as_ref().err().map(|error| error.message.as_str()));
         }
@@ -174,14 +192,7 @@ impl LimitedSupplier {
     /// # Errors
     /// What the supplier says, or that it did not answer in time.
     pub async fn market_facts(&self, times: Times) -> Result<MarketFacts, SupplierError> {
-        let answer = ended(READ_WITHIN, self.supplier.market_facts(times.wall)).await;
-        let answer = answer.unwrap_or_else(|why| Err(self.error(&why)));
-        self.note(CallKind::Markets, times.now, answer.as_ref().err().map(|error| error.message.as_str()));
-        answer
-    }
-
-    fn error(&self, why: &Unanswered) -> SupplierError {
-        SupplierError { supplier: self.name().clone(), message: why.to_string() }
+        self.read(CallKind::Markets, times.now, self.supplier.market_facts(times.wall)).await
     }
 }
 

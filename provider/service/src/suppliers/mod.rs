@@ -15,7 +15,7 @@ use stoker_core::catalogue::template::NodeTemplate;
 use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest, MarketFacts, Observation};
 
 pub use limited::{CallKind, Failure, LimitedSupplier, Went};
-pub use standing::{Standings, SupplierStanding};
+pub use standing::{Inventory, Standings, SupplierStanding};
 
 /// What the simulated supplier is called in records, logs and the policy's explanations.
 pub use stoker_core::policy::rules::supplier::SIMULATED;

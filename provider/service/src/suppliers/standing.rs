@@ -12,11 +12,14 @@ use tokio::sync::watch;
 
 use super::{CallKind, LimitedSupplier, Went};
 
+/// The newest complete listing of a supplier; `None` before the first.
+pub type Inventory = watch::Receiver<Option<Arc<Observation>>>;
+
 /// Suppliers with what they said last.
 #[derive(Debug, Clone)]
 pub struct Standings {
-    /// Each with its newest complete listing.
-    pub suppliers: Vec<(LimitedSupplier, watch::Receiver<Option<Arc<Observation>>>)>,
+    /// Each with its inventory.
+    pub suppliers: Vec<(LimitedSupplier, Inventory)>,
     /// What each said of its markets.
     pub facts: watch::Receiver<Arc<BTreeMap<SupplierName, MarketFacts>>>,
 }
@@ -49,7 +52,7 @@ impl Standings {
     /// How each supplier stands; `rules` are the policy's, in which the simulated one need not be named.
     pub fn now(&self, rules: &[SupplierRule]) -> Vec<SupplierStanding> {
         let facts = self.facts.borrow();
-        let standing = |(supplier, listing): &(LimitedSupplier, watch::Receiver<Option<Arc<Observation>>>)| {
+        let standing = |(supplier, listing): &(LimitedSupplier, Inventory)| {
             let name = supplier.name();
             let facts = facts.get(name);
             let listing = listing.borrow();
