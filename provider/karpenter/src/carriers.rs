@@ -8,17 +8,9 @@ use kube::api::{DynamicObject, ListParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stoker_core::base::ids::{Cloud, NodeClassName, Region, ZoneId, ZoneName};
+use stoker_core::policy::rules::supplier::{AWS_CLASSES, CARRIER_LABEL, CLASS_CLOUDS, CLOUD_LABEL};
 
 use crate::claim::{Condition, of_kind};
-
-/// The label of a carrier.
-const CARRIER_LABEL: &str = "stoker.dev/carrier";
-/// The label with the cloud of a carrier's nodes, where its provider is none of [`CLOUDS`].
-const CLOUD_LABEL: &str = "stoker.dev/cloud";
-
-const AWS: &str = "karpenter.k8s.aws";
-/// The cloud of each provider, by the API group of its `NodeClasses`.
-const CLOUDS: [(&str, &str); 3] = [(AWS, "aws"), ("karpenter.azure.com", "azure"), ("karpenter.k8s.gcp", "gcp")];
 
 /// How a claim names its `NodeClass`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -130,8 +122,8 @@ pub(crate) async fn read(client: &Client) -> kube::Result<Carriers> {
         let name = pool.metadata.name.clone().unwrap_or_default();
         match carrier(&pool) {
             Ok(mut carrier) => {
-                if carrier.class.group == AWS {
-                    let class = of_kind(client, AWS, "v1", "EC2NodeClass").get_opt(&carrier.class.name).await?;
+                if carrier.class.group == AWS_CLASSES {
+                    let class = of_kind(client, AWS_CLASSES, "v1", "EC2NodeClass").get_opt(&carrier.class.name).await?;
                     carrier.zone_names = class.map(|class| zone_names(&class.data)).unwrap_or_default();
                 }
                 carriers.add(carrier);
@@ -177,7 +169,7 @@ fn carrier(pool: &DynamicObject) -> Result<Carrier, String> {
         None => return Err("Karpenter has not looked at it yet: it has no condition NodeClassReady".to_owned()),
     }
     let labels = pool.metadata.labels.as_ref();
-    let known = CLOUDS.iter().find(|(group, _)| *group == class.group).map(|(_, cloud)| *cloud);
+    let known = CLASS_CLOUDS.iter().find(|(group, _)| *group == class.group).map(|(_, cloud)| *cloud);
     let cloud = known.or_else(|| labels?.get(CLOUD_LABEL).map(String::as_str)).ok_or_else(|| {
         format!("the cloud of {} is not known: say it by the label {CLOUD_LABEL}, such as {CLOUD_LABEL}=aws", class.kind)
     })?;

@@ -124,6 +124,11 @@ fn asked_gpus(pod: &PodNeeds) -> u64 {
     u64::from(pod.gpus).saturating_add(pod.slices.total()).max(1)
 }
 
+/// Whether an empty node of that template has room for the pod.
+pub fn has_room(template: &NodeTemplate, pod: &PodNeeds) -> bool {
+    share(pod, template).is_some()
+}
+
 /// The pod's share of a node: the largest of its shares of GPUs, of each kind of slice, of CPU and of memory, in millionths, rounded up;
 /// `None` where it does not fit.
 fn share(pod: &PodNeeds, template: &NodeTemplate) -> Option<i128> {

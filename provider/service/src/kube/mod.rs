@@ -8,6 +8,7 @@ pub mod act;
 mod bound;
 pub mod client;
 pub mod feed;
+pub(crate) mod gpu_labels;
 pub(crate) mod pending;
 pub mod pods;
 pub mod quantity;

@@ -1,8 +1,8 @@
-//! Pods that wait for a node, as far as it decides which shapes they may use.
+//! Pods, as far as it decides which nodes they may use.
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,12 +10,13 @@ use k8s_pb::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
 use serde_json::Value;
 use stoker_core::base::kinds::{Taint, TaintEffect};
+use stoker_core::catalogue::isolation::PodNeeds;
 use stoker_core::catalogue::template::NodeTemplate;
 
 use super::pods::{Amounts, ReadContainer, ReadResources, ReadSpec, Requests, requests};
 use super::thin::{RawMeta, row};
 
-/// A Pod that waits.
+/// A Pod that waits for a node, or has one.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "Raw")]
 pub(crate) struct PendingRow {
@@ -27,6 +28,10 @@ pub(crate) struct PendingRow {
     /// Its tolerations, whole: they are written back with others added.
     pub(crate) tolerations: Vec<Value>,
     pub(crate) node_selector: BTreeMap<String, String>,
+    /// Whether it has a node.
+    pub(crate) is_bound: bool,
+    /// Whether it belongs to its node, as a pod of a `DaemonSet`.
+    pub(crate) of_node: bool,
     /// Its required node affinity: one of the terms must hold; `None` where it has none.
     terms: Option<Vec<Term>>,
 }
@@ -36,9 +41,31 @@ row!(PendingRow, Pod, NamespaceResourceScope);
 impl PendingRow {
     /// Whether its selector, its node affinity and its tolerations admit such a node, the taint `but` aside.
     pub(crate) fn admits(&self, node: &NodeTemplate, but: &str) -> bool {
-        self.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
-            && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.holds(&node.labels)))
-            && node.taints.iter().filter(|taint| taint.key != but).all(|taint| self.tolerates(taint))
+        self.obstacles(node, but).next().is_none()
+    }
+
+    /// All that keeps it off such a node, the taint `but` aside.
+    pub(crate) fn obstacles<'a>(&'a self, node: &'a NodeTemplate, but: &'a str) -> impl Iterator<Item = Obstacle<'a>> {
+        let differs = |(key, value): &(&String, &String)| node.labels.get(*key) != Some(*value);
+        let selector = self.node_selector.iter().filter(differs);
+        let terms = self.terms.as_deref().filter(|terms| !terms.iter().any(|term| term.holds(&node.labels)));
+        let taints = node.taints.iter().filter(move |taint| taint.key != but && !self.tolerates(taint));
+        selector
+            .map(|(key, value)| Obstacle::Selector { key, value })
+            .chain(terms.map(|terms| Obstacle::Affinity { key: alone(terms, &node.labels) }))
+            .chain(taints.map(Obstacle::Taint))
+    }
+
+    /// What it asks of a node; `None` where an amount cannot be read. It has waited until `now`.
+    pub(crate) fn needs(&self, now: Timestamp) -> Option<PodNeeds> {
+        let requests = self.requests.as_ref()?;
+        Some(PodNeeds {
+            milli_cpu: requests.milli_cpu,
+            memory_bytes: requests.memory_bytes,
+            gpus: u32::try_from(requests.gpus).unwrap_or(u32::MAX),
+            slices: requests.slices.clone(),
+            waited: self.created_at.map_or(SignedDuration::ZERO, |since| now.duration_since(since)),
+        })
     }
 
     /// The labels that its node must have, each with the values that would do: of its selector, and of its required node affinity where
@@ -62,6 +89,31 @@ impl PendingRow {
     }
 }
 
+/// What keeps a pod off a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Obstacle<'a> {
+    /// It selects a label that the node does not have.
+    Selector {
+        /// The label.
+        key: &'a str,
+        /// The value that it selects.
+        value: &'a str,
+    },
+    /// Its required node affinity does not hold.
+    Affinity {
+        /// The label that it is about, where there is one.
+        key: Option<&'a str>,
+    },
+    /// It does not tolerate this taint.
+    Taint(&'a Taint),
+}
+
+/// The label by which the only term fails.
+fn alone<'a>(terms: &'a [Term], labels: &BTreeMap<String, String>) -> Option<&'a str> {
+    let [Term { match_expressions: Some(expressions), .. }] = terms else { return None };
+    expressions.iter().find(|expression| !expression.holds(labels)).map(|expression| expression.key.as_str())
+}
+
 fn covers(toleration: &Value, taint: &Taint) -> bool {
     let of = |field: &str| toleration.get(field).and_then(Value::as_str).unwrap_or_default();
     let effect = of("effect").is_empty() || of("effect") == taint.effect.as_str();
@@ -76,11 +128,12 @@ struct Term {
     match_fields: Option<Vec<Expression>>,
 }
 
+/// What is asked of one label, by an operator of node affinity.
 #[derive(Debug, Clone, Deserialize)]
-struct Expression {
-    key: String,
-    operator: String,
-    values: Option<Vec<String>>,
+pub(crate) struct Expression {
+    pub(crate) key: String,
+    pub(crate) operator: String,
+    pub(crate) values: Option<Vec<String>>,
 }
 
 impl Term {
@@ -94,7 +147,8 @@ impl Term {
 }
 
 impl Expression {
-    fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
+    /// Whether such labels are what is asked.
+    pub(crate) fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
         let label = labels.get(&self.key);
         let values = self.values.as_deref().unwrap_or_default();
         let number = |text: &String| text.parse::<i64>().ok();
@@ -106,6 +160,9 @@ impl Expression {
             "DoesNotExist" => label.is_none(),
             "Gt" => than().is_some_and(|(label, value)| label > value),
             "Lt" => than().is_some_and(|(label, value)| label < value),
+            // Of Karpenter's requirements only.
+            "Gte" => than().is_some_and(|(label, value)| label >= value),
+            "Lte" => than().is_some_and(|(label, value)| label <= value),
             _ => false,
         }
     }
@@ -120,6 +177,7 @@ struct Raw {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct RawSpec {
+    node_name: Option<String>,
     node_selector: Option<BTreeMap<String, String>>,
     affinity: Option<RawAffinity>,
     tolerations: Option<Vec<Value>>,
@@ -188,6 +246,8 @@ impl From<Raw> for PendingRow {
             ..ReadSpec::default()
         };
         Self {
+            of_node: raw.metadata.owner() == Some("DaemonSet"),
+            is_bound: spec.node_name.is_some_and(|name| !name.is_empty()),
             meta: raw.metadata.thin(),
             created_at: raw.metadata.creation_timestamp.and_then(|text| text.parse().ok()),
             requests: requests(&asks).ok(),

@@ -10,6 +10,16 @@ pub const SIMULATED: &str = "simulated";
 /// The name of the supplier that buys through Karpenter: a cluster has one Karpenter.
 pub const KARPENTER: &str = "karpenter";
 
+/// The label of a carrier: a `NodePool` that lends its name to Stoker's claims.
+pub const CARRIER_LABEL: &str = "stoker.dev/carrier";
+/// The label with the cloud of a `NodePool`'s nodes, where its provider is none of [`CLASS_CLOUDS`].
+pub const CLOUD_LABEL: &str = "stoker.dev/cloud";
+/// The API group of AWS's `NodeClasses`, which tell the zones' names.
+pub const AWS_CLASSES: &str = "karpenter.k8s.aws";
+/// The cloud of each of Karpenter's providers, by the API group of its `NodeClasses`.
+pub const CLASS_CLOUDS: [(&str, &str); 3] =
+    [(AWS_CLASSES, "aws"), ("karpenter.azure.com", "azure"), ("karpenter.k8s.gcp", "gcp")];
+
 /// How an endpoint of a plugin begins: a socket, or a port of this machine. Calls that make machines cross no network in the
 /// clear.
 pub const ENDPOINTS: [&str; 3] = ["unix:///", "http://127.0.0.1:", "http://[::1]:"];

@@ -142,7 +142,10 @@ const MAX_LABEL: usize = 63;
 const MAX_LABEL_PREFIX: usize = 253;
 
 /// The key of a label or taint that an operator may set.
-pub(super) fn label_key(key: &str) -> Result<(), String> {
+///
+/// # Errors
+/// Why he may not.
+pub fn label_key(key: &str) -> Result<(), String> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if !is_label_word(name) || prefix.is_some_and(|prefix| !is_domain(prefix)) {
         return Err(format!(

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stoker_core::base::text::{nearest, quoted};
 use stoker_core::catalogue::template::{GPU_LABEL, GROUP_LABEL, POOL_LABEL};
 
+use crate::kube::gpu_labels::{GPU_LABELS, model_in};
 use crate::kube::pending::PendingRow;
 use crate::publish::view::View;
 
@@ -16,17 +17,6 @@ const DOMAIN: &str = "stoker.dev/";
 
 /// Labels that only our nodes have.
 const OURS: [&str; 3] = [POOL_LABEL, GPU_LABEL, GROUP_LABEL];
-
-/// Labels by which GPU models are chosen elsewhere. Some of them a node gets once its driver runs, but an autoscaler that looks for a node
-/// to make finds them on no template.
-const OTHERS: [&str; 6] = [
-    "nvidia.com/gpu.product",
-    "cloud.google.com/gke-accelerator",
-    "karpenter.k8s.aws/instance-gpu-name",
-    "karpenter.azure.com/sku-gpu-name",
-    "k8s.amazonaws.com/accelerator",
-    "accelerator",
-];
 
 /// What is wrong with a waiting pod's selector, where it means one of our groups and names none; `None` where nothing is.
 pub(super) fn near_miss(pod: &PendingRow, view: &View) -> Option<String> {
@@ -100,7 +90,7 @@ fn meant<'v>(view: &'v View, key: &str, wanted: &[&str]) -> Option<(&'static str
 /// The value among those there are that is meant by one of these.
 fn near_value<'v>(wanted: &[&str], there: &BTreeSet<&'v str>) -> Option<&'v str> {
     let near = wanted.iter().find_map(|value| nearest(value, there.iter().copied()));
-    near.or_else(|| wanted.iter().find_map(|value| model_in(value, there)))
+    near.or_else(|| wanted.iter().find_map(|value| model_in(value, there.iter().copied())))
 }
 
 /// Which values there are, where they are few.
@@ -131,27 +121,13 @@ fn no_such_label(view: &View, key: &str, wanted: &[&str]) -> Option<String> {
         }
         None => {}
     }
-    if !OTHERS.contains(&key) && nearest(key, OTHERS).is_none() {
+    if !GPU_LABELS.contains(&key) && nearest(key, GPU_LABELS).is_none() {
         return None;
     }
     let models = values_of(view, GPU_LABEL);
-    let cure = match wanted.iter().find_map(|value| model_in(value, &models)) {
+    let cure = match wanted.iter().find_map(|value| model_in(value, models.iter().copied())) {
         Some(model) => format!("did you mean {GPU_LABEL}: {model}?"),
         None => format!("choose the GPU model by {GPU_LABEL}"),
     };
     Some(format!("{none}: {cure}"))
-}
-
-/// The GPU model that a longer name has in it: the L4 of `NVIDIA-L4`, the A100 of `nvidia-tesla-a100`.
-fn model_in<'v>(name: &str, models: &BTreeSet<&'v str>) -> Option<&'v str> {
-    let words = |text: &str| -> Vec<String> {
-        let lower = text.to_ascii_lowercase();
-        lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect()
-    };
-    let name = words(name);
-    let has = |model: &&&str| {
-        let model = words(model);
-        !model.is_empty() && name.windows(model.len()).any(|part| part == model)
-    };
-    models.iter().filter(has).max_by_key(|model| model.len()).copied()
 }

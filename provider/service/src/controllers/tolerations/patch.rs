@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use stoker_core::base::ids::InstanceType;
-use stoker_core::catalogue::isolation::{Admitted, PodNeeds, SHAPE_TAINT, Shape, admitted, shape_taint};
+use stoker_core::catalogue::isolation::{Admitted, SHAPE_TAINT, Shape, admitted, shape_taint};
 use stoker_core::choose::parts::price_parts;
 
 use super::OPENED;
@@ -14,14 +14,8 @@ use crate::publish::view::{GroupView, View};
 
 /// The shapes that a pod may use and does not tolerate yet; `now` by the wall, as the API server tells of pods.
 pub(super) fn lacking(pod: &PendingRow, view: &View, now: Timestamp) -> BTreeMap<InstanceType, Admitted> {
-    let Some(requests) = pod.requests.as_ref().filter(|requests| requests.all_gpus() > 0) else { return BTreeMap::new() };
-    let needs = PodNeeds {
-        milli_cpu: requests.milli_cpu,
-        memory_bytes: requests.memory_bytes,
-        gpus: u32::try_from(requests.gpus).unwrap_or(u32::MAX),
-        slices: requests.slices.clone(),
-        waited: pod.created_at.map_or(jiff::SignedDuration::ZERO, |since| now.duration_since(since)),
-    };
+    let wants_gpus = pod.requests.as_ref().is_some_and(|requests| requests.all_gpus() > 0);
+    let Some(needs) = pod.needs(now).filter(|_| wants_gpus) else { return BTreeMap::new() };
     let mut all = BTreeMap::new();
     for pool in &view.catalogue.policy.pools {
         let Some(rules) = pool.isolation else { continue };
