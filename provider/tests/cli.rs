@@ -20,6 +20,8 @@ mod demo;
 mod doctor;
 #[path = "cli/examples.rs"]
 mod examples;
+#[path = "cli/init.rs"]
+mod init;
 #[path = "cli/journal.rs"]
 mod journal;
 #[path = "cli/plans.rs"]
@@ -446,6 +448,7 @@ fn help_names_every_command_and_exit_code() {
         "fit",
         "commit",
         "policy",
+        "init",
         "groups",
         "nodes",
         "advise",

@@ -10,6 +10,7 @@ pub mod failpoints;
 pub mod feeds;
 pub mod files;
 mod fs_events;
+pub mod init;
 pub mod kube;
 pub mod listener;
 pub mod needs;

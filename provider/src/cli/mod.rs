@@ -20,6 +20,7 @@ mod fit;
 mod groups;
 mod held;
 mod idle;
+mod init;
 mod nodes;
 mod offers;
 mod out;
@@ -65,6 +66,7 @@ enum Command {
     Fit(Box<fit::FitArgs>),
     Commit(commit::CommitArgs),
     Policy(policy::PolicyArgs),
+    Init(init::InitArgs),
     Groups(groups::GroupsArgs),
     Nodes(nodes::NodesArgs),
     Advise(advise::AdviseArgs),
@@ -111,6 +113,7 @@ impl Cli {
             Command::Fit(args) => fit::run(&args),
             Command::Commit(args) => commit::run(&args).await,
             Command::Policy(args) => policy::run(&args),
+            Command::Init(args) => Box::pin(init::run(&args)).await,
             Command::Groups(args) => groups::run(&args).await,
             Command::Nodes(args) => nodes::run(&args).await,
             Command::Advise(args) => Box::pin(advise::run(&args)).await,

@@ -55,6 +55,8 @@ const fn kind(plural: &str) -> Option<&'static str> {
         b"pods" => Some("Pod"),
         b"podtemplates" => Some("PodTemplate"),
         b"capacitybuffers" => Some("CapacityBuffer"),
+        b"nodepools" => Some("NodePool"),
+        b"ec2nodeclasses" => Some("EC2NodeClass"),
         _ => None,
     }
 }
