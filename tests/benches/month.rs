@@ -82,31 +82,38 @@ async fn run() -> Result<()> {
     let size = if is_short() { SHORT } else { FULL };
     let dir = tempfile::tempdir()?;
     let mut month = Month::begin(dir.path(), &size).await?;
-    println!("{:>4} {:>7} {:>7} {:>7} {:>7} {:>9}", "day", "nodes", "pods", "gone", "RSS MB", "state MB");
+    println!("{:>4} {:>7} {:>7} {:>7} {:>9} {:>8} {:>9}", "day", "nodes", "pods", "gone", "least MB", "most MB", "state MB");
     let mut days = Vec::new();
     for day in 1..=size.days {
         let begun = Instant::now();
+        let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
         for _ in 0..24 {
             month.hour(&size).await?;
+            let resident = month.resident()?;
+            (least, most) = (least.min(resident), most.max(resident));
         }
         let (nodes, pods) = (month.api.nodes().len(), month.pods.len());
-        let resident = month.resident()?;
-        days.push(resident);
+        days.push(most);
         println!(
-            "{day:>4} {nodes:>7} {pods:>7} {:>7} {:>7} {:>9} {:>4} s",
+            "{day:>4} {nodes:>7} {pods:>7} {:>7} {:>9} {:>8} {:>9} {:>4} s",
             month.gone,
-            short(resident),
+            short(least),
+            short(most),
             short(size_of(&dir.path().join("state"))),
             begun.elapsed().as_secs()
         );
         ensure!(nodes.abs_diff(size.nodes()) * 50 < size.nodes(), "day {day}: {nodes} nodes of {}", size.nodes());
     }
-    let (first, rest) = days.split_first().context("no day")?;
-    let most = rest.iter().fold(0.0_f64, |most, day| most.max(*day));
+    // On the first day nodes boot and pods begin. From then on the level of each hour is one of a few that the allocator keeps, so days
+    // are compared by their peaks.
+    let (_, peaks) = days.split_first().context("no day")?;
+    let lowest = peaks.iter().copied().fold(f64::INFINITY, f64::min);
+    let highest = peaks.iter().copied().fold(0.0, f64::max);
     ensure!(month.gone * LIFE_HOURS * 2 > size.nodes() * 24 * (size.days - 1), "{} nodes went", month.gone);
-    report.ratio("over-first-day", most / first);
-    let what = format!("{} nodes for {} days: most memory after the first day, over it", size.nodes(), size.days);
-    report.judge(&what, most / first, "", "≤ 1.05", most / first <= 1.05);
+    let spread = highest / lowest;
+    report.ratio("peaks-after-first-day", spread);
+    let what = format!("{} nodes for {} days: highest peak of a day after the first, over the lowest", size.nodes(), size.days);
+    report.judge(&what, spread, "", "≤ 1.05", spread <= 1.05);
     report.print();
     Ok(())
 }
