@@ -8,7 +8,8 @@ use kube::api::{DynamicObject, ListParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stoker_core::base::ids::{Cloud, NodeClassName, Region, ZoneId, ZoneName};
-use stoker_core::policy::rules::supplier::{AWS_CLASSES, CARRIER_LABEL, CLASS_CLOUDS, CLOUD_LABEL};
+use stoker_core::policy::rules::supplier::{AWS_CLASSES, CARRIER_LABEL, CLOUD_LABEL, cloud_of_class};
+use stoker_service::kube::node_class::zone_names;
 
 use crate::claim::{Condition, of_kind};
 
@@ -168,9 +169,7 @@ fn carrier(pool: &DynamicObject) -> Result<Carrier, String> {
         }
         None => return Err("Karpenter has not looked at it yet: it has no condition NodeClassReady".to_owned()),
     }
-    let labels = pool.metadata.labels.as_ref();
-    let known = CLASS_CLOUDS.iter().find(|(group, _)| *group == class.group).map(|(_, cloud)| *cloud);
-    let cloud = known.or_else(|| labels?.get(CLOUD_LABEL).map(String::as_str)).ok_or_else(|| {
+    let cloud = cloud_of_class(&class.group, pool.metadata.labels.as_ref()).ok_or_else(|| {
         format!("the cloud of {} is not known: say it by the label {CLOUD_LABEL}, such as {CLOUD_LABEL}=aws", class.kind)
     })?;
     let requirements = at("/spec/template/spec/requirements");
@@ -186,16 +185,6 @@ fn carrier(pool: &DynamicObject) -> Result<Carrier, String> {
         zone_names: BTreeMap::new(),
         allowed: requirements.as_array().into_iter().flatten().filter_map(allowed).collect(),
     })
-}
-
-/// What an `EC2NodeClass` says of its subnets: the zones' names in this account.
-fn zone_names(class: &Value) -> BTreeMap<ZoneId, ZoneName> {
-    let subnets = class.pointer("/status/subnets").and_then(Value::as_array);
-    let named = |subnet: &Value| {
-        let id = ZoneId::new(subnet.get("zoneID")?.as_str()?).ok()?;
-        Some((id, ZoneName::new(subnet.get("zone")?.as_str()?).ok()?))
-    };
-    subnets.into_iter().flatten().filter_map(named).collect()
 }
 
 #[cfg(test)]

@@ -97,8 +97,8 @@ pub fn wrapped(lead: &str, text: &str) -> String {
 }
 
 /// `1 node`, `2 nodes`.
-pub fn count(n: impl Into<u64>, noun: &str) -> String {
-    match n.into() {
+pub fn count(n: impl TryInto<u64>, noun: &str) -> String {
+    match n.try_into().unwrap_or(u64::MAX) {
         1 => format!("1 {noun}"),
         n => format!("{n} {noun}s"),
     }

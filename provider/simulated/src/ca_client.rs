@@ -185,12 +185,7 @@ fn template(bytes: &[u8]) -> Result<Template, String> {
 }
 
 fn taint(taint: proto::Taint) -> Option<Taint> {
-    let effect = match taint.effect.as_deref()? {
-        "NoSchedule" => TaintEffect::NoSchedule,
-        "NoExecute" => TaintEffect::NoExecute,
-        "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
-        _ => return None,
-    };
+    let effect = TaintEffect::of(taint.effect.as_deref()?)?;
     Some(Taint { key: taint.key?, value: taint.value.unwrap_or_default(), effect })
 }
 

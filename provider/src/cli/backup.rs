@@ -63,7 +63,7 @@ pub(super) async fn restore(args: &RestoreArgs) -> Result<Exit, CliError> {
 async fn content(journal: &Reader) -> Result<String, JournalError> {
     let memory = journal.memory().await?;
     let machines = memory.records.values().filter(|record| record.instance().is_some()).count();
-    let machines = count(u64::try_from(machines).unwrap_or(u64::MAX), "machine");
+    let machines = count(machines, "machine");
     let last = journal.recent(1).await?;
     Ok(match last.first() {
         Some(last) => format!("{machines}, last decision {} of {}", last.id, last.at.strftime("%Y-%m-%d %H:%M:%SZ")),

@@ -142,7 +142,7 @@ impl CleanBuffers {
         if let Some(fault) = &self.fault {
             return Some(paragraph("note:", &format!("{fault}; some of Stoker's CapacityBuffers may remain")));
         }
-        let number = |of: Option<usize>, what| count(u64::try_from(of.unwrap_or_default()).unwrap_or(u64::MAX), what);
+        let number = |of: Option<usize>, what| count(of.unwrap_or_default(), what);
         let (buffers, templates) = (self.capacity_buffers, self.pod_templates);
         let none = buffers.unwrap_or_default() == 0 && templates.unwrap_or_default() == 0;
         let done = if dry_run { "would be deleted" } else { "deleted" };
@@ -182,7 +182,7 @@ impl CleanReport {
         let mut text = table(&["NODE", "BEARS", "DONE"], &[], rows.collect());
         let failed = self.nodes.iter().filter(|row| row.fault.is_some()).count();
         if failed > 0 {
-            let nodes = count(u64::try_from(failed).unwrap_or(u64::MAX), "Node");
+            let nodes = count(failed, "Node");
             text.push_str(&paragraph("note:", &format!("{nodes} could not be cleaned; run the same command again")));
         }
         text

@@ -126,7 +126,6 @@ impl DoctorReport {
     fn table(&self) -> String {
         let Self { autoscaler_version: release, policy, errors, warnings, findings, needs, assumed } = self;
         let needs: String = needs.iter().map(|need| paragraph("note:", need)).collect();
-        let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         let judged = if *assumed { " (the newest known; give yours with --autoscaler-version)" } else { "" };
         let head = format!("Cluster Autoscaler {release}{judged}, policy {policy}: ");
         if findings.is_empty() {
@@ -135,6 +134,6 @@ impl DoctorReport {
         let rows =
             findings.iter().map(|row| vec![row.severity.to_string(), row.stands.clone(), format!("{}: {}", row.why, row.cure)]);
         let rows = table(&["SEVERITY", "FLAG", "WHY, AND WHAT TO DO"], &[], rows.collect());
-        format!("{head}{}, {}\n\n{rows}{needs}", count(number(*errors), "error"), count(number(*warnings), "warning"))
+        format!("{head}{}, {}\n\n{rows}{needs}", count(*errors, "error"), count(*warnings, "warning"))
     }
 }

@@ -306,7 +306,7 @@ impl GroupsReport {
         }
         for (at, why) in reasons.into_iter().enumerate() {
             let groups = self.groups.iter().filter(|row| row.closed.as_deref() == Some(why)).count();
-            text.push_str(&wrapped(&format!("closed [{}]  ", at + 1), &format!("{}: {why}", count(groups as u64, "group"))));
+            text.push_str(&wrapped(&format!("closed [{}]  ", at + 1), &format!("{}: {why}", count(groups, "group"))));
         }
         for GroupRow { group, free, .. } in &self.groups {
             for words in of_free(*free, self.at) {

@@ -72,21 +72,20 @@ pub(super) async fn run(args: &InitArgs) -> Result<Exit, CliError> {
 fn failure(error: InitError) -> CliError {
     match error {
         InitError::Nothing { what, ref left_out, cure } => {
-            let told = std::iter::once(cure).chain(left_out.iter().map(String::as_str)).collect::<Vec<_>>();
+            let lines = std::iter::once(cure).chain(left_out.iter().map(String::as_str)).collect::<Vec<_>>();
             let place = "this cluster".to_owned();
-            CliError::NotFound(NotFound { what, name: String::new(), place, cure: Some(told.join("\n  ")) })
+            CliError::NotFound(NotFound { what, name: String::new(), place, cure: Some(lines.join("\n  ")) })
         }
         InitError::Name(_) => CliError::Usage(error.to_string()),
         other => CliError::other(other),
     }
 }
 
-/// What is said beside the policy.
+/// What is printed to standard error, as the policy is all of the output.
 fn summary(Drafted { pools, pods, nowhere, .. }: &Drafted) -> String {
-    let number = |n: &usize, noun| count(u64::try_from(*n).unwrap_or(u64::MAX), noun);
     let end = match nowhere {
         0 => String::new(),
         some => format!("; {some} could run in no pool: the end of the policy says why"),
     };
-    paragraph("note:", &format!("{} for {}{end}", number(pools, "pool"), number(pods, "GPU pod")))
+    paragraph("note:", &format!("{} for {}{end}", count(*pools, "pool"), count(*pods, "GPU pod")))
 }

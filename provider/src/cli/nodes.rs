@@ -223,7 +223,7 @@ impl NodesReport {
             return match (self.of, &self.unknown_because) {
                 (0, Some(why)) => paragraph("No nodes known:", why),
                 (0, None) => "No nodes\n".to_owned(),
-                (of, _) => format!("None of {} matches\n", count(u64::try_from(of).unwrap_or(u64::MAX), "node")),
+                (of, _) => format!("None of {} matches\n", count(of, "node")),
             };
         }
         let rows = self.nodes.iter().map(|row| {
@@ -251,7 +251,7 @@ impl NodesReport {
             &self.total;
         let [all, unknown, free, idle, held] = [per_hour, unknown_per_hour, free_per_hour, held_idle_per_hour, held_per_hour]
             .map(|money| UsdPerHour(money.micro_usd));
-        let nodes = count(u64::try_from(*nodes).unwrap_or(u64::MAX), "node");
+        let nodes = count(*nodes, "node");
         let split = match unknown {
             UsdPerHour::ZERO => format!("Unallocated: {free}/h; allocated but idle: {idle}/h"),
             _ if unknown == all => "Unallocated, and allocated but idle: unknown".to_owned(),
@@ -270,7 +270,7 @@ impl NodesReport {
             text.push_str(&paragraph("note:", &format!("GPU levels are from the last write, up to {minutes} min old")));
         }
         if *unread_gpus > 0 {
-            let gpus = count(u64::try_from(*unread_gpus).unwrap_or(u64::MAX), "GPU");
+            let gpus = count(*unread_gpus, "GPU");
             let not_read = if *unread_gpus == 1 {
                 "has no readings: whether it is busy"
             } else {

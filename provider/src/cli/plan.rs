@@ -249,8 +249,7 @@ impl PlanReport {
         }
         let mut text = String::new();
         if !self.all && !self.candidates.is_empty() && !reasons.is_empty() {
-            let [places, reasons] =
-                [(self.left_out.len(), "place"), (reasons.len(), "reason")].map(|(n, of)| count(n as u64, of));
+            let [places, reasons] = [(self.left_out.len(), "place"), (reasons.len(), "reason")].map(|(n, of)| count(n, of));
             brief::line(&mut text, "excluded", &format!("{places} for {reasons}; shown with --all"));
         } else if !reasons.is_empty() {
             let rows = reasons.into_iter().map(|(reason, (places, types))| {

@@ -251,7 +251,7 @@ impl CheckReport {
             ]
         });
         let header = ["POOL", "GROUPS", "EXCLUDED", "NODES", "BUDGET/H", "CAPACITY"];
-        let pools = count(u64::try_from(self.pools.len()).unwrap_or(u64::MAX), "pool");
+        let pools = count(self.pools.len(), "pool");
         let mut text = format!(
             "{}: valid, {pools}\n\n{}",
             self.file,

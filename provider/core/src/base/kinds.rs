@@ -63,6 +63,11 @@ impl TaintEffect {
             Self::NoExecute => "NoExecute",
         }
     }
+
+    /// The effect of that [word](Self::as_str).
+    pub fn of(word: &str) -> Option<Self> {
+        [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute].into_iter().find(|known| known.as_str() == word)
+    }
 }
 
 /// A taint on every node of a pool.

@@ -43,7 +43,7 @@ pub use grammar::label_key;
 pub use prices::check_against_prices;
 
 /// Longest pool name: it is a label's value (at most 63), and leaves room in group ids for the instance type and the zone.
-const MAX_POOL_NAME: usize = 40;
+pub const MAX_POOL_NAME: usize = 40;
 /// Longest cluster name: a label's value.
 const MAX_CLUSTER_NAME: usize = 63;
 /// Most nodes of a pool: above what any cluster holds, and below what the autoscaler's 32-bit sizes can.

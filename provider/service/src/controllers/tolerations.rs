@@ -70,10 +70,6 @@ fn isolated(view: &View) -> bool {
     view.catalogue.policy.pools.iter().any(|pool| pool.isolation.is_some())
 }
 
-fn key(pod: &PendingRow) -> String {
-    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
-}
-
 /// What a watch knows, by name.
 struct Names<T> {
     known: BTreeMap<String, T>,
@@ -185,7 +181,7 @@ impl State {
                     continue;
                 }
                 event = pods.next() => match event.ok_or(Ended)? {
-                    Ok(event) => self.waiting.apply(event, key).into_iter().collect(),
+                    Ok(event) => self.waiting.apply(event, PendingRow::key).into_iter().collect(),
                     Err(error) => { debug!(%error, "the watch of pending pods broke and is restarted"); continue }
                 },
                 _ = tick.tick() => {

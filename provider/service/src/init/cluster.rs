@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::DynamicObject;
-use serde_json::Value;
+use stoker_core::base::ids::{ZoneId, ZoneName};
 use stoker_core::base::kinds::{Taint, TaintEffect};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::market::sharing::{GPU_RESOURCE, Slices};
 use stoker_core::policy::label_key;
 
+use crate::kube::node_class::zone_names;
 use crate::kube::pending::PendingRow;
 use crate::kube::quantity;
 
@@ -57,8 +58,8 @@ pub struct Cluster {
     /// Those that ask for GPUs, but of `DaemonSets`.
     pub(super) pods: Vec<PendingRow>,
     pub(super) node_pools: Vec<DynamicObject>,
-    /// The id of each zone by its name, where nodes or node classes tell.
-    pub(super) zone_ids: BTreeMap<String, String>,
+    /// The id of each zone by its name, where nodes or node classes of AWS tell.
+    pub(super) zone_ids: BTreeMap<ZoneName, ZoneId>,
 }
 
 /// A Node.
@@ -83,7 +84,7 @@ impl NodeSeen {
         let capacity = node.status.and_then(|status| status.capacity).unwrap_or_default();
         let amount = |text: &str| quantity::whole(text).unwrap_or(0);
         let taints = spec.taints.unwrap_or_default().into_iter().filter_map(|taint| {
-            Some(Taint { effect: effect(&taint.effect)?, key: taint.key, value: taint.value.unwrap_or_default() })
+            Some(Taint { effect: TaintEffect::of(&taint.effect)?, key: taint.key, value: taint.value.unwrap_or_default() })
         });
         let mut taints: Vec<Taint> = taints.filter(is_lasting).collect();
         taints.sort();
@@ -120,10 +121,6 @@ impl NodeSeen {
     }
 }
 
-fn effect(word: &str) -> Option<TaintEffect> {
-    [TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule, TaintEffect::NoExecute].into_iter().find(|e| e.as_str() == word)
-}
-
 /// Whether a taint is its pool's, and none that comes and goes: of Kubernetes, Karpenter or an autoscaler.
 fn is_lasting(taint: &Taint) -> bool {
     let domain = taint.key.split_once('/').map(|(domain, _)| domain).unwrap_or_default();
@@ -139,20 +136,16 @@ impl Cluster {
         node_pools: Vec<DynamicObject>,
         classes: &[DynamicObject],
     ) -> Self {
-        let of_nodes = nodes.iter().map(|node| (node.label(ZONE), node.label(ZONE_ID)));
-        let subnets = |class: &'_ DynamicObject| class.data.pointer("/status/subnets").and_then(Value::as_array).cloned();
-        let of_classes: Vec<Value> = classes.iter().filter_map(subnets).flatten().collect();
-        let text = |value: &'_ Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-        let of_classes = of_classes.iter().map(|subnet| (text(subnet, "zone"), text(subnet, "zoneID")));
-        let all = of_nodes.map(|(name, id)| (name.to_owned(), id.to_owned())).chain(of_classes);
-        let zone_ids = all.filter(|(name, id)| !name.is_empty() && !id.is_empty()).collect();
+        let of_node = |node: &NodeSeen| Some((ZoneName::new(node.label(ZONE)).ok()?, ZoneId::new(node.label(ZONE_ID)).ok()?));
+        let of_classes = classes.iter().flat_map(|class| zone_names(&class.data)).map(|(id, name)| (name, id));
+        let zone_ids = nodes.iter().filter_map(of_node).chain(of_classes).collect();
         Self { nodes, pods: pods.into_iter().filter(asks_for_gpus).collect(), node_pools, zone_ids }
     }
 
     /// The clouds and regions that its nodes are in.
     pub(super) fn home(&self) -> (BTreeSet<&str>, BTreeSet<&str>) {
-        let told = self.nodes.iter().map(|node| (node.cloud.as_str(), node.label(REGION)));
-        told.filter(|(cloud, region)| !cloud.is_empty() && !region.is_empty()).unzip()
+        let places = self.nodes.iter().map(|node| (node.cloud.as_str(), node.label(REGION)));
+        places.filter(|(cloud, region)| !cloud.is_empty() && !region.is_empty()).unzip()
     }
 
     /// The labels that its GPU pods choose nodes by.

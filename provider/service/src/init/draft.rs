@@ -2,17 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stoker_core::base::ids::{Cloud, InstanceType};
+use stoker_core::base::ids::{Cloud, InstanceType, ZoneId, ZoneName};
 use stoker_core::base::kinds::{Taint, Workload};
 use stoker_core::market::offer::{CapacityType, InstanceSpec};
 use stoker_core::market::price::PriceBook;
-use stoker_core::policy::{RawCapacity, RawGpu, RawLimits, RawPool, RawTaint, RawTemplate, RawWhere};
+use stoker_core::policy::{MAX_POOL_NAME, RawCapacity, RawGpu, RawLimits, RawPool, RawTaint, RawTemplate, RawWhere};
 
 use super::cluster::{Cluster, listed};
 use crate::print::count;
-
-/// Longest name of a pool.
-const LONGEST_NAME: usize = 40;
 
 /// A pool, and what is said of it.
 #[derive(Debug, Clone)]
@@ -50,7 +47,7 @@ impl Draft {
             return;
         }
         self.raw.limits.max_nodes = self.raw.limits.max_nodes.saturating_mul(2);
-        let pods = count(u64::try_from(waiting).unwrap_or(u64::MAX), "GPU pod");
+        let pods = count(waiting, "GPU pod");
         let wait = if waiting == 1 { "waits" } else { "wait" };
         self.limit = match today {
             0 => format!("{runs}, and {pods} that could run here {wait}"),
@@ -62,7 +59,7 @@ impl Draft {
     pub(super) fn set_zones(&mut self, cluster: &Cluster, book: &PriceBook, zones: &BTreeSet<&str>) {
         let known: BTreeSet<&str> = book.entries().map(|(market, _)| market.place.zone.as_str()).collect();
         let id = |zone: &&str| {
-            let id = cluster.zone_ids.get(*zone).map_or(*zone, String::as_str);
+            let id = ZoneName::find(&cluster.zone_ids, zone).map_or(*zone, ZoneId::as_str);
             known.contains(id).then(|| id.to_owned())
         };
         let ids: Option<BTreeSet<String>> = zones.iter().map(id).collect();
@@ -86,7 +83,7 @@ impl Draft {
         }
     }
 
-    /// Buys these types of a cloud, told as shortly as can be: all with their models, whole families, or each.
+    /// Buys these types of a cloud, written as shortly as can be: all with their models, whole families, or each.
     pub(super) fn set_types(&mut self, book: &PriceBook, types: &[&InstanceSpec]) {
         let models: BTreeSet<&str> = types.iter().map(|spec| spec.gpu_model.as_str()).collect();
         let chosen: BTreeSet<(&Cloud, &InstanceType)> = types.iter().map(|spec| (&spec.cloud, &spec.instance_type)).collect();
@@ -103,11 +100,11 @@ impl Draft {
             return;
         }
         let is_whole = |family: &str| families.get(family).is_some_and(|all| all.len() > 1 && all.iter().all(|one| *one));
-        let told = types.iter().map(|spec| match family(&spec.instance_type) {
+        let written = types.iter().map(|spec| match family(&spec.instance_type) {
             family if is_whole(family) && spec.instance_type.as_str().contains('.') => format!("{family}.*"),
             _ => spec.instance_type.to_string(),
         });
-        self.raw.instance_types = told.collect::<BTreeSet<_>>().into_iter().collect();
+        self.raw.instance_types = written.collect::<BTreeSet<_>>().into_iter().collect();
     }
 
     /// Buys so, in the order in which capacity is cheaper.
@@ -128,7 +125,7 @@ pub(super) fn family(instance_type: &InstanceType) -> &str {
 /// A text as the name of a pool: lower-case letters, digits and `-`.
 pub(super) fn name(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
-    let clean: String = lower.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(LONGEST_NAME).collect();
+    let clean: String = lower.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(MAX_POOL_NAME).collect();
     match clean.trim_matches('-') {
         "" => "gpu".to_owned(),
         clean => clean.to_owned(),
@@ -142,7 +139,7 @@ pub(super) fn name_apart(drafts: &mut [Draft]) {
     for draft in drafts {
         let own = draft.raw.name.clone();
         let with = |more: &str| {
-            let room = LONGEST_NAME.saturating_sub(more.len() + 1);
+            let room = MAX_POOL_NAME.saturating_sub(more.len() + 1);
             name(&format!("{}-{more}", own.chars().take(room).collect::<String>().trim_end_matches('-')))
         };
         let is_spot = draft.raw.capacity.prefer.as_deref() == Some(&[CapacityType::Spot]);

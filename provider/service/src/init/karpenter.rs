@@ -9,7 +9,7 @@ use stoker_core::base::kinds::{Taint, TaintEffect};
 use stoker_core::market::offer::{CapacityType, InstanceSpec};
 use stoker_core::market::price::PriceBook;
 use stoker_core::market::sharing::GPU_RESOURCE;
-use stoker_core::policy::rules::supplier::{CARRIER_LABEL, CLASS_CLOUDS, CLOUD_LABEL};
+use stoker_core::policy::rules::supplier::{CARRIER_LABEL, cloud_of_class};
 
 use super::cluster::{Cluster, INSTANCE_TYPE, NodeSeen, REGION, ZONE, ZONE_ID, listed};
 use super::draft::{Draft, family};
@@ -141,9 +141,7 @@ impl NodePool<'_> {
         let is_of = |node: &&NodeSeen| node.has_gpus() && node.label(NODE_POOL) == self.name;
         let nodes: Vec<&NodeSeen> = cluster.nodes.iter().filter(is_of).collect();
         let (clouds, regions) = cluster.home();
-        let known = CLASS_CLOUDS.iter().find(|(group, _)| *group == class.group).map(|(_, cloud)| *cloud);
-        let known = known.or_else(|| self.labels.get(CLOUD_LABEL).map(String::as_str));
-        let cloud = known.or_else(|| clouds.first().copied()).unwrap_or_default();
+        let cloud = cloud_of_class(&class.group, Some(&self.labels)).or_else(|| clouds.first().copied()).unwrap_or_default();
         let named = requirements.iter().find(|one| one.is_in(REGION)).map(|one| one.values().iter().map(String::as_str));
         let regions: BTreeSet<&str> = named.map_or(regions, Iterator::collect);
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use kube::ResourceExt as _;
 use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::group::Group;
 use stoker_core::catalogue::isolation::has_room;
@@ -21,11 +20,6 @@ pub(super) struct Landing<'c> {
     pub(super) has_groups: Vec<bool>,
     /// The pods that could run in none, by what stands in the way.
     pub(super) nowhere: BTreeMap<String, Vec<&'c PendingRow>>,
-}
-
-/// `namespace/name`.
-pub(super) fn key(pod: &PendingRow) -> String {
-    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 /// Looks for nodes for each pod.
@@ -69,14 +63,14 @@ fn why_not(pod: &PendingRow, catalogue: &Catalogue, now: Timestamp) -> String {
         return "no pool gets a node group".to_owned();
     };
     let pool = &group.pool;
-    let mut why: Vec<String> = pod.obstacles(&group.template, "").map(|obstacle| told(obstacle, pool.as_str())).collect();
+    let mut why: Vec<String> = pod.obstacles(&group.template, "").map(|obstacle| in_words(obstacle, pool.as_str())).collect();
     if why.is_empty() {
         why.push(format!("asks for more GPUs, CPU or memory than a node of pool {pool} has"));
     }
     why.join(", and ")
 }
 
-fn told(obstacle: Obstacle<'_>, pool: &str) -> String {
+fn in_words(obstacle: Obstacle<'_>, pool: &str) -> String {
     match obstacle {
         Obstacle::Selector { key, .. } if POOL_LABELS.contains(&key) => {
             format!("selects {key}, which no node of Stoker's has: select {POOL_LABEL}: {pool} instead")

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use stoker_core::base::ids::{ClusterName, IdError, SupplierName, ZoneId, ZoneName};
+use stoker_core::base::ids::{Cloud, ClusterName, IdError, SupplierName};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::price::PriceBook;
@@ -134,15 +134,13 @@ fn suppliers(source: Source, cluster: &Cluster, book: &PriceBook) -> Result<BTre
         Source::Karpenter => (KARPENTER, SupplierKind::Karpenter.capacity_type_label()),
         Source::Nodes | Source::Pods => (SIMULATED, None),
     };
-    let named = book.entries().filter_map(|(market, _)| {
-        let (place, id) = (&market.place, &market.place.zone);
-        let name = cluster.zone_ids.iter().find(|(_, of)| *of == id.as_str())?.0;
-        Some(((place.cloud.clone(), ZoneId::clone(id)), ZoneName::new(name).ok()?))
-    });
+    let aws = Cloud::new("aws")?;
+    // Where two names have one id, the first of them counts.
+    let zone_names = cluster.zone_ids.iter().rev().map(|(name, id)| ((aws.clone(), id.clone()), name.clone()));
     let facts = MarketFacts {
         clouds: book.entries().map(|(market, _)| market.place.cloud.clone()).collect(),
         capacity_type_label: label.map(str::to_owned),
-        zone_names: if cluster.zone_ids.is_empty() { BTreeMap::new() } else { named.collect() },
+        zone_names: zone_names.collect(),
         ..MarketFacts::default()
     };
     Ok(BTreeMap::from([(SupplierName::new(name)?, facts)]))

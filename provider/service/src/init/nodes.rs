@@ -45,20 +45,16 @@ pub(super) fn drafts(cluster: &Cluster, book: &PriceBook) -> (Vec<Draft>, Vec<St
     let mut notes = Vec::new();
     if !own.is_empty() {
         let names: Vec<&str> = own.iter().map(|node| node.name.as_str()).collect();
-        notes.push(format!("Left out: {} of Stoker's own, {}.", nodes(own.len()), listed(&names, 5)));
+        notes.push(format!("Left out: {} of Stoker's own, {}.", count(own.len(), "node"), listed(&names, 5)));
     }
     (alike.into_iter().map(|(key, nodes)| drafted(cluster, book, key, &nodes)).collect(), notes)
-}
-
-fn nodes(number: usize) -> String {
-    count(u64::try_from(number).unwrap_or(u64::MAX), "node")
 }
 
 fn drafted(cluster: &Cluster, book: &PriceBook, key: Alike<'_>, nodes: &[&NodeSeen]) -> Draft {
     let mut draft = Draft::new(key.pool.map_or(key.model.as_str(), |(_, name)| name));
     let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     let of = key.pool.map(|(label, name)| format!(" with {label}={name}")).unwrap_or_default();
-    draft.notes.insert(0, format!("From {}{of}: {}.", self::nodes(nodes.len()), listed(&names, 5)));
+    draft.notes.insert(0, format!("From {}{of}: {}.", count(nodes.len(), "node"), listed(&names, 5)));
     let labels = |name: &'static str| -> BTreeSet<&str> {
         nodes.iter().map(|node| node.label(name)).filter(|value| !value.is_empty()).collect()
     };

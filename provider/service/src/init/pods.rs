@@ -12,7 +12,6 @@ use stoker_core::market::sharing::GPU_RESOURCE;
 
 use super::cluster::{Cluster, INSTANCE_TYPE, POOL_LABELS, capacity_type, is_free, listed, splits};
 use super::draft::Draft;
-use super::land::key;
 use crate::kube::gpu_labels::{GPU_LABELS, model_of};
 use crate::kube::pending::PendingRow;
 use crate::policy_file;
@@ -96,8 +95,8 @@ fn drafted(cluster: &Cluster, book: &PriceBook, alike: &Alike, pods: &[&PendingR
         (None, false) => models.first().map_or_else(|| "gpu".to_owned(), |model| model.to_ascii_lowercase()),
     };
     let mut draft = Draft::new(&called);
-    let names: Vec<String> = pods.iter().map(|pod| key(pod)).collect();
-    let number = count(u64::try_from(pods.len()).unwrap_or(u64::MAX), "GPU pod");
+    let names: Vec<String> = pods.iter().map(|pod| pod.key()).collect();
+    let number = count(pods.len(), "GPU pod");
     draft.notes.insert(0, format!("From {number}: {}.", listed(&names, 5)));
     if alike.models.is_empty() && alike.types.is_empty() {
         draft

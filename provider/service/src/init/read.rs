@@ -11,15 +11,13 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stoker_core::policy::rules::supplier::AWS_CLASSES;
-use tokio::time::timeout;
 
 use super::Source;
 use super::cluster::{Cluster, NodeSeen, asks_for_gpus};
 use crate::kube::client::in_words;
+use crate::kube::pages::{ListError, PAGE, Pages};
 use crate::kube::pending::PendingRow;
 
-/// Objects of one page of a list.
-const PAGE: u32 = 250;
 /// How long one page may take. A thousand pages are a quarter of a million pods.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Most pages that are read of a kind: a server that never comes to an end is not followed for ever.
@@ -51,6 +49,15 @@ pub enum ReadError {
         /// Of which kind.
         what: &'static str,
     },
+}
+
+impl ReadError {
+    fn of(what: &'static str, error: ListError) -> Self {
+        match error {
+            ListError::Api(error) => Self::Api { what, error },
+            ListError::TimedOut(_) => Self::TimedOut { what },
+        }
+    }
 }
 
 /// What went wrong, and what to do where that is known.
@@ -107,17 +114,13 @@ async fn all<K, T>(
 where
     K: Clone + Debug + DeserializeOwned,
 {
-    let mut params = ListParams::default().limit(PAGE);
-    params.field_selector = fields.map(str::to_owned);
+    let params = ListParams { field_selector: fields.map(str::to_owned), ..ListParams::default() };
+    let mut pages = Pages::of(api, params, DEADLINE);
     let mut found = Vec::new();
-    for _ in 0..MOST_PAGES {
-        let page = timeout(DEADLINE, api.list(&params)).await.map_err(|_| ReadError::TimedOut { what })?;
-        let page = page.map_err(|error| ReadError::Api { what, error: Box::new(error) })?;
-        found.extend(page.items.into_iter().filter_map(&keep));
-        match page.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => params.continue_token = Some(next),
-            None => return Ok(found),
-        }
+    // Once more than there are pages: it takes one call to hear that there are no more.
+    for _ in 0..=MOST_PAGES {
+        let Some(page) = pages.next().await.map_err(|error| ReadError::of(what, error))? else { return Ok(found) };
+        found.extend(page.into_iter().filter_map(&keep));
     }
     Err(ReadError::TooMany { what })
 }

@@ -8,7 +8,7 @@ use stoker_core::policy::{RawMig, RawPolicy, RawPool};
 use super::Source;
 use super::cluster::listed;
 use super::draft::Draft;
-use super::land::{Landing, key};
+use super::land::Landing;
 use crate::kube::pending::PendingRow;
 use crate::print::count;
 
@@ -136,8 +136,8 @@ fn could_run(pods: &[&PendingRow]) -> String {
 }
 
 fn names(pods: &[&PendingRow]) -> String {
-    let names: Vec<String> = pods.iter().map(|pod| key(pod)).collect();
-    format!("{} ({})", count(u64::try_from(pods.len()).unwrap_or(u64::MAX), "GPU pod"), listed(&names, NAMED))
+    let names: Vec<String> = pods.iter().map(|pod| pod.key()).collect();
+    format!("{} ({})", count(pods.len(), "GPU pod"), listed(&names, NAMED))
 }
 
 /// A text without what ends a comment.

@@ -14,7 +14,8 @@ use stoker_core::base::ids::{NodeName, ProviderId};
 use stoker_core::facts::snapshot::Hold;
 use tokio::time::timeout;
 
-pub use clean::{ListError, Trace};
+pub use super::pages::ListError;
+pub use clean::Trace;
 pub use drain::Emptied;
 use event::Recorder;
 pub use event::{About, Severity};

@@ -9,6 +9,8 @@ mod bound;
 pub mod client;
 pub mod feed;
 pub(crate) mod gpu_labels;
+pub mod node_class;
+pub(crate) mod pages;
 pub(crate) mod pending;
 pub mod pods;
 pub mod quantity;

@@ -7,6 +7,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_pb::apimachinery::pkg::api::resource::Quantity;
+use kube::ResourceExt as _;
 use serde::Deserialize;
 use serde_json::Value;
 use stoker_core::base::kinds::{Taint, TaintEffect};
@@ -39,6 +40,11 @@ pub(crate) struct PendingRow {
 row!(PendingRow, Pod, NamespaceResourceScope);
 
 impl PendingRow {
+    /// `namespace/name`.
+    pub(crate) fn key(&self) -> String {
+        format!("{}/{}", self.namespace().unwrap_or_default(), self.name_any())
+    }
+
     /// Whether its selector, its node affinity and its tolerations admit such a node, the taint `but` aside.
     pub(crate) fn admits(&self, node: &NodeTemplate, but: &str) -> bool {
         self.obstacles(node, but).next().is_none()

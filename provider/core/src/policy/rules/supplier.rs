@@ -1,5 +1,7 @@
 //! Which suppliers make nodes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::SupplierName;
@@ -12,13 +14,20 @@ pub const KARPENTER: &str = "karpenter";
 
 /// The label of a carrier: a `NodePool` that lends its name to Stoker's claims.
 pub const CARRIER_LABEL: &str = "stoker.dev/carrier";
-/// The label with the cloud of a `NodePool`'s nodes, where its provider is none of [`CLASS_CLOUDS`].
+/// The label with the cloud of a `NodePool`'s nodes, where [`cloud_of_class`] knows no cloud of its `NodeClass`.
 pub const CLOUD_LABEL: &str = "stoker.dev/cloud";
 /// The API group of AWS's `NodeClasses`, which tell the zones' names.
 pub const AWS_CLASSES: &str = "karpenter.k8s.aws";
-/// The cloud of each of Karpenter's providers, by the API group of its `NodeClasses`.
-pub const CLASS_CLOUDS: [(&str, &str); 3] =
-    [(AWS_CLASSES, "aws"), ("karpenter.azure.com", "azure"), ("karpenter.k8s.gcp", "gcp")];
+
+/// The cloud of a `NodePool`'s nodes: of Karpenter's provider, by the API group of its `NodeClass`, else by the pool's own label.
+pub fn cloud_of_class<'a>(group: &str, labels: Option<&'a BTreeMap<String, String>>) -> Option<&'a str> {
+    match group {
+        AWS_CLASSES => Some("aws"),
+        "karpenter.azure.com" => Some("azure"),
+        "karpenter.k8s.gcp" => Some("gcp"),
+        _ => labels?.get(CLOUD_LABEL).map(String::as_str),
+    }
+}
 
 /// How an endpoint of a plugin begins: a socket, or a port of this machine. Calls that make machines cross no network in the
 /// clear.

@@ -50,7 +50,7 @@ fn state(client: &Client, pods: &[String]) -> State {
         let pod: PendingRow =
             serde_json::from_value(json!({ "metadata": { "namespace": "ml", "name": name, "uid": name }, "spec": spec }))
                 .unwrap();
-        state.waiting.known.insert(key(&pod), pod);
+        state.waiting.known.insert(pod.key(), pod);
     }
     state
 }

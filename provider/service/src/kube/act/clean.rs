@@ -7,14 +7,11 @@ use serde_json::{Value, json};
 use stoker_core::base::ids::{ClusterName, NodeName};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::facts::snapshot::{Cordon, Hold};
-use tokio::time::timeout;
 
+use super::super::pages::{ListError, Pages};
 use super::super::thin::NodeRow;
 use super::super::{DRAINING, HELD, SCALE_DOWN_DISABLED};
 use super::{ActError, Change, DEADLINE, KubeAct, Outcome};
-
-/// Nodes of one page of a list.
-const PAGE: u32 = 250;
 
 /// Something of ours that a Node bears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -42,44 +39,27 @@ impl Trace {
     }
 }
 
-/// The Nodes could not be listed.
-#[derive(Debug, thiserror::Error)]
-pub enum ListError {
-    /// The API server refused or could not be asked.
-    #[error(transparent)]
-    Api(Box<kube::Error>),
-    /// No answer came in time.
-    #[error("no answer within {}s", DEADLINE.as_secs())]
-    TimedOut,
-}
-
 impl KubeAct {
     /// The Nodes that bear something of ours, by name: of one Stoker's cluster, or whosever they are.
     ///
     /// # Errors
     /// See [`ListError`].
     pub async fn traces(&self, cluster: Option<&ClusterName>) -> Result<Vec<(NodeName, Vec<Trace>)>, ListError> {
-        let mut params = ListParams::default().limit(PAGE);
+        let mut params = ListParams::default();
         if let Some(cluster) = cluster {
             params = params.labels(&format!("{CLUSTER_LABEL}={cluster}"));
         }
         let mut found = Vec::new();
-        loop {
-            let page = match timeout(DEADLINE, self.nodes.list(&params)).await {
-                Ok(page) => page.map_err(|error| ListError::Api(Box::new(error)))?,
-                Err(_) => return Err(ListError::TimedOut),
-            };
-            for row in &page.items {
+        let mut pages = Pages::of(&self.nodes, params, DEADLINE);
+        while let Some(page) = pages.next().await? {
+            for row in &page {
                 let traces = traces(row);
                 if let Some(Ok(name)) = row.meta.name.as_ref().filter(|_| !traces.is_empty()).map(NodeName::new) {
                     found.push((name, traces));
                 }
             }
-            match page.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) => params.continue_token = Some(next),
-                None => return Ok(found),
-            }
         }
+        Ok(found)
     }
 
     /// Takes back all that is ours on a Node, and nothing that is not.
