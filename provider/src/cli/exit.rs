@@ -53,6 +53,9 @@ pub enum CliError {
     /// A file that it stands on does not hold.
     #[error(transparent)]
     PriceTables(#[from] PriceTablesError),
+    /// The manifest that was to be checked holds no policy.
+    #[error("{0}: is a ConfigMap that holds no policy: write it as text under data, like `policy.yaml: |`")]
+    NoPolicy(String),
     /// There is nothing of that name.
     #[error("{0}")]
     NotFound(NotFound),
@@ -137,6 +140,7 @@ impl CliError {
     pub fn exit(&self) -> Exit {
         match self {
             Self::PriceTables(_)
+            | Self::NoPolicy(_)
             | Self::Serve(StartError::Serve(ServeError::Tls(_)) | StartError::World(WorldError::Config(_))) => Exit::BadFile,
             Self::NotFound(_) | Self::Journal(JournalError::Missing { .. }) => Exit::NotFound,
             Self::Usage(_)

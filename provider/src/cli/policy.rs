@@ -1,6 +1,5 @@
 //! `stoker policy`: is a policy file sound, what does it say in full, and how is one written.
 
-mod config_map;
 mod effective;
 
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ use stoker_service::policy_file;
 use stoker_service::price_tables::{self, EXAMPLE, PriceTables, PriceTablesError};
 use stoker_service::print::{count, paragraph, table};
 use stoker_service::unmatched::Unmatched;
-use stoker_service::yaml::{Faults, FileFault};
+use stoker_service::yaml::{self, Faults, FileFault};
 
 /// Checks, shows and describes policy files.
 #[derive(Debug, Args)]
@@ -165,13 +164,13 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
 /// What is to be said of each policy of a file: one, or those of a ConfigMap.
 fn check_file(file: &Path, price_tables: &PriceTables, wall: Wall) -> Result<Vec<Result<CheckReport, Faults>>, CliError> {
     let (name, text) = (files::shown(file), price_tables::policy_text(file).map_err(PriceTablesError::from)?);
-    let Some(held) = config_map::policies(&text) else { return Ok(vec![check_text(file, &name, &text, price_tables, wall)]) };
+    let Some(held) = yaml::held_policies(&name, &text) else {
+        return Ok(vec![check_text(file, &name, &text, price_tables, wall)]);
+    };
     if held.is_empty() {
-        return Err(CliError::Usage(format!(
-            "{name}: is a ConfigMap that holds no policy: write it under data as a block, like `policy.yaml: |`"
-        )));
+        return Err(CliError::NoPolicy(name));
     }
-    Ok(held.iter().map(|text| check_text(file, &name, text, price_tables, wall)).collect())
+    Ok(held.iter().map(|held| check_text(file, &held.name, &held.text, price_tables, wall)).collect())
 }
 
 fn check_text(file: &Path, name: &str, text: &str, price_tables: &PriceTables, wall: Wall) -> Result<CheckReport, Faults> {

@@ -100,9 +100,13 @@ fn the_policy_in_a_config_map_is_checked_by_the_lines_of_the_manifest() {
     std::fs::write(&manifest, text).unwrap();
     let bad = stoker(&["policy", "check", manifest.to_str().unwrap()]);
     assert!(bad.code == 3 && bad.err.contains("manifest.yaml:6:12: pools must be a list"), "{bad:?}");
+    let printed = r#"{"kind": "List", "items": [{"kind": "ConfigMap", "data": {"policy.yaml": "kind: Policy\npools: 5\n"}}]}"#;
+    std::fs::write(&manifest, printed).unwrap();
+    let bad = stoker(&["policy", "check", manifest.to_str().unwrap()]);
+    assert!(bad.code == 3 && bad.err.contains("manifest.yaml, data[\"policy.yaml\"]:2:8: pools must be a list"), "{bad:?}");
     std::fs::write(&manifest, "kind: ConfigMap\ndata: {}\n").unwrap();
     let none = stoker(&["policy", "check", manifest.to_str().unwrap()]);
-    assert!(none.code == 2 && none.err.contains("is a ConfigMap that holds no policy"), "{none:?}");
+    assert!(none.code == 3 && none.err.contains("is a ConfigMap that holds no policy"), "{none:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! ```
 
 mod faults;
+mod manifest;
 mod read;
 mod scalar;
 mod schema;
@@ -17,6 +18,7 @@ use serde::de::DeserializeOwned;
 use stoker_core::policy::{Fault, Path};
 
 pub use faults::{Faults, FileFault, Position};
+pub use manifest::{HeldPolicy, held_policies};
 pub use schema::schema_of;
 
 use faults::Found;

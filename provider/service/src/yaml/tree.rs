@@ -91,16 +91,25 @@ pub(super) struct Document {
 
 /// Reads the only document of `text`.
 pub(super) fn parse(text: &str) -> Document {
+    let mut builder = Builder::new(text);
+    let root = builder.document().ok();
+    Document { root, found: builder.found }
+}
+
+/// Reads every document of `text`, whatever is wrong in it; `None` where it breaks off being YAML.
+pub(super) fn parse_all(text: &str) -> Option<Vec<Node>> {
+    Builder::new(text).documents().ok()
+}
+
+/// The parser's events, with an end to what they may nest.
+fn events(text: &str) -> Parser<'_, StrInput<'_>> {
     let options = granit_parser::options! {
         emit_comments: false,
         emit_unresolved_aliases: true,
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: MAX_DEPTH,
     };
-    let events = Parser::new_from_str_with_options(text, options);
-    let mut builder = Builder { text, events, found: Vec::new(), anchors: HashMap::new(), values: 0 };
-    let root = builder.document().ok();
-    Document { root, found: builder.found }
+    Parser::new_from_str_with_options(text, options)
 }
 
 /// Where to look in a text that breaks off being YAML.
@@ -132,6 +141,10 @@ struct Builder<'t> {
 }
 
 impl<'t> Builder<'t> {
+    fn new(text: &'t str) -> Self {
+        Self { text, events: events(text), found: Vec::new(), anchors: HashMap::new(), values: 0 }
+    }
+
     fn fault(&mut self, at: Position, path: &Path, message: impl Into<String>) {
         self.found.push(Found { at, fault: Fault { path: path.clone(), message: message.into() } });
     }
@@ -171,6 +184,17 @@ impl<'t> Builder<'t> {
         }
         let nothing = || Node { at: Position { line: 1, column: 1 }, tree: Tree::Nothing };
         Ok(root.unwrap_or_else(nothing))
+    }
+
+    fn documents(&mut self) -> Result<Vec<Node>, Stop> {
+        let mut roots = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::StreamEnd, _) => return Ok(roots),
+                (event, span) if event.is_node() => roots.push(self.node(event, span, &Path::root(), 0)?),
+                _ => {}
+            }
+        }
     }
 
     /// Reads the value that begins with `event`.

@@ -136,7 +136,7 @@ fn saving(faults: &mut Faults, path: &Path, workload: Workload, spot: &RawSpot) 
             let path = path.key("checkpoint");
             let every = length(faults, &path, text)?;
             if every.is_zero() {
-                faults.add(&path, "is 0: name the time between checkpoints, or none");
+                faults.add(&path, "is 0, below 1s: name the time between checkpoints, or none");
             }
             Some(every)
         }
@@ -158,7 +158,7 @@ fn save(faults: &mut Faults, path: &Path, spot: &RawSpot, saving: Option<Saving>
     let save = length(faults, path, text)?;
     match saving? {
         Saving::Checkpoints { .. } if save.is_zero() => {
-            faults.add(path, "is 0: name how long a save takes, or remove it");
+            faults.add(path, "is 0, below 1s: name how long a save takes, or remove it");
         }
         Saving::Checkpoints { every, .. } if save >= every => {
             let message =
@@ -176,7 +176,7 @@ fn save(faults: &mut Faults, path: &Path, spot: &RawSpot, saving: Option<Saving>
 fn length(faults: &mut Faults, path: &Path, text: &str) -> Option<SignedDuration> {
     let length = faults.keep(path, read_length(text))?;
     if length > LONGEST {
-        faults.add(path, format!("{} is above a week, longer than a spot node lives: shorten it", quoted(text)));
+        faults.add(path, format!("{} is above 168h, longer than a spot node lives: shorten it", quoted(text)));
     }
     Some(length)
 }

@@ -28,7 +28,7 @@ pub(super) fn stabilization(faults: &mut Faults, path: &Path, raw: &RawPool) -> 
     let RawStabilization { scale_down, window, minimum_life, after_scale_up, max_removals_per_window } = raw_windows;
     let scale_down = length(faults, &path.key("scaleDown"), scale_down.as_deref(), usual.scale_down);
     if scale_down.is_some_and(|length| length.is_zero()) {
-        let why = "is 0: a node would be released between two pods of one queue; write a length, such as 1m";
+        let why = "is 0, below 1s: a node would be released between two pods of one queue; write a length, such as 1m";
         faults.add(&path.key("scaleDown"), why);
     }
     let window = window.unwrap_or(usual.window);

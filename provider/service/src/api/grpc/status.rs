@@ -119,7 +119,8 @@ impl Refused {
                 NotReady::Markets(_) => {
                     (Code::Unavailable, "check that it can be reached and that its credentials may read zones and prices")
                 }
-                NotReady::Journal(_) => (Code::Unavailable, "free space in the state directory or repair its disk"),
+                // The journal says itself what to do.
+                NotReady::Journal(_) => (Code::Unavailable, ""),
             },
             Self::Call(CallRefused::Stopped) => (Code::Unavailable, "ask again: the next process takes over"),
             Self::NotQuiet(NotQuiet::Busy { .. }) => {

@@ -46,7 +46,10 @@ fn rules_for_unhealthy_nodes_that_say_nothing_or_too_much_are_told() {
 fn a_save_that_cannot_be_is_told() {
     let faults = |spot: Value| faults(&with("/pools/1/capacity/spot", spot));
     let at = "pools[1].capacity.spot.checkpointSave";
-    assert_eq!(faults(json!({"checkpointSave": "0s"})), [format!("{at} is 0: name how long a save takes, or remove it")]);
+    assert_eq!(
+        faults(json!({"checkpointSave": "0s"})),
+        [format!("{at} is 0, below 1s: name how long a save takes, or remove it")]
+    );
     assert_eq!(
         faults(json!({"checkpointSave": "30m"})),
         [format!(

@@ -52,7 +52,7 @@ fn windows_that_make_no_sense_are_named_all_at_once() {
     assert_eq!(
         said(all),
         [
-            "scaleDown is 0: a node would be released between two pods of one queue; write a length, such as 1m",
+            "scaleDown is 0, below 1s: a node would be released between two pods of one queue; write a length, such as 1m",
             "minimumLife 25h is above 24h: shorten it, or keep nodes with limits.minNodes",
             r#"afterScaleUp "soon" is not a length of time: write it like 10m, 1h30m or 90s"#,
             "maxRemovalsPerWindow is 0%, and no node would ever be released: raise it, or keep nodes with limits.minNodes",
