@@ -11,6 +11,7 @@ use stoker_core::market::sharing::{GPU_RESOURCE, Slices};
 use stoker_core::policy::label_key;
 
 use crate::kube::node_class::zone_names;
+use crate::kube::node_labels::{CAPACITY_LABELS, REGION, ZONE, ZONE_ID, bought_as, cloud_of};
 use crate::kube::pending::PendingRow;
 use crate::kube::quantity;
 
@@ -22,34 +23,6 @@ pub(super) const POOL_LABELS: [&str; 5] = [
     "kubernetes.azure.com/agentpool",
     "agentpool",
 ];
-
-pub(super) const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
-pub(super) const REGION: &str = "topology.kubernetes.io/region";
-pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
-/// The label with a zone's id on AWS: names are each account's own.
-pub(super) const ZONE_ID: &str = "topology.k8s.aws/zone-id";
-
-/// Labels by which a node says how it was bought.
-const CAPACITY_LABELS: [&str; 6] = [
-    "karpenter.sh/capacity-type",
-    "eks.amazonaws.com/capacityType",
-    "cloud.google.com/gke-provisioning",
-    "cloud.google.com/gke-spot",
-    "cloud.google.com/gke-preemptible",
-    "kubernetes.azure.com/scalesetpriority",
-];
-
-/// How a node was bought, by one of its labels; `None` where the label is of something else.
-pub(super) fn capacity_type(key: &str, value: &str) -> Option<CapacityType> {
-    if !CAPACITY_LABELS.contains(&key) {
-        return None;
-    }
-    Some(match value.to_ascii_lowercase().as_str() {
-        "spot" | "true" | "preemptible" => CapacityType::Spot,
-        "reserved" | "reservation" | "capacity_block" => CapacityType::Reserved,
-        _ => CapacityType::OnDemand,
-    })
-}
 
 /// A cluster as it was read.
 #[derive(Debug, Clone, Default)]
@@ -88,13 +61,9 @@ impl NodeSeen {
         });
         let mut taints: Vec<Taint> = taints.filter(is_lasting).collect();
         taints.sort();
-        let scheme = spec.provider_id.as_deref().and_then(|id| id.split_once("://")).map(|(scheme, _)| scheme);
         Self {
             name: node.metadata.name.unwrap_or_default(),
-            cloud: match scheme.unwrap_or_default() {
-                "gce" => "gcp".to_owned(),
-                scheme => scheme.to_owned(),
-            },
+            cloud: spec.provider_id.as_deref().and_then(cloud_of).unwrap_or_default().to_owned(),
             gpus: capacity.get(GPU_RESOURCE).map_or(0, |found| amount(&found.0)),
             has_slices: capacity.iter().any(|(name, found)| Slices::is_slice(name) && amount(&found.0) > 0),
             labels,
@@ -116,8 +85,7 @@ impl NodeSeen {
     }
 
     pub(super) fn capacity_type(&self) -> CapacityType {
-        let found = CAPACITY_LABELS.iter().find_map(|key| capacity_type(key, self.labels.get(*key)?));
-        found.unwrap_or(CapacityType::OnDemand)
+        bought_as(&self.labels).unwrap_or(CapacityType::OnDemand)
     }
 }
 

@@ -11,9 +11,10 @@ use stoker_core::market::price::PriceBook;
 use stoker_core::market::sharing::GPU_RESOURCE;
 use stoker_core::policy::rules::supplier::{CARRIER_LABEL, cloud_of_class};
 
-use super::cluster::{Cluster, INSTANCE_TYPE, NodeSeen, REGION, ZONE, ZONE_ID, listed};
+use super::cluster::{Cluster, NodeSeen, listed};
 use super::draft::{Draft, family};
 use super::nodes::common_labels;
+use crate::kube::node_labels::{INSTANCE_TYPE, REGION, ZONE, ZONE_ID};
 use crate::kube::pending::Expression;
 use crate::kube::quantity;
 

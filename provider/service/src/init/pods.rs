@@ -10,9 +10,10 @@ use stoker_core::market::offer::CapacityType;
 use stoker_core::market::price::PriceBook;
 use stoker_core::market::sharing::GPU_RESOURCE;
 
-use super::cluster::{Cluster, INSTANCE_TYPE, POOL_LABELS, capacity_type, is_free, listed, splits};
+use super::cluster::{Cluster, POOL_LABELS, is_free, listed, splits};
 use super::draft::Draft;
 use crate::kube::gpu_labels::{GPU_LABELS, model_of};
+use crate::kube::node_labels::{INSTANCE_TYPE, capacity_type};
 use crate::kube::pending::PendingRow;
 use crate::policy_file;
 use crate::print::count;
