@@ -216,8 +216,8 @@ fn kind_of(machine: &Machine, book: &PriceBook, facts: &AllMarketFacts) -> Forei
     kind
 }
 
-/// The id of its zone: by its label, else by what suppliers call it. Zones of AWS have names of each account's own, elsewhere the name
-/// is the id.
+/// The id of its zone: by its label, else by what suppliers call it, and on GCP its name. On AWS and Azure a zone has another name in each
+/// account, and the tables of other clouds know none.
 fn zone_of(machine: &Machine, cloud: &Cloud, facts: &AllMarketFacts) -> Option<ZoneId> {
     let told = machine.label(ZONE_ID).and_then(|id| ZoneId::new(id).ok());
     let name = machine.label(ZONE);
@@ -225,7 +225,7 @@ fn zone_of(machine: &Machine, cloud: &Cloud, facts: &AllMarketFacts) -> Option<Z
         let mut all = facts.values().flat_map(|told| &told.zone_names);
         all.find(|((of, _), known)| of == cloud && Some(known.as_str()) == name).map(|((_, id), _)| id.clone())
     };
-    told.or_else(by_name).or_else(|| name.filter(|_| cloud.as_str() != "aws").and_then(|name| ZoneId::new(name).ok()))
+    told.or_else(by_name).or_else(|| name.filter(|_| cloud.as_str() == "gcp").and_then(|name| ZoneId::new(name).ok()))
 }
 
 /// What a machine is made of whose type no table has, by what it says itself; `None` where it does not say its type or GPU model.

@@ -76,7 +76,7 @@ fn a_market_is_told_by_the_labels_of_every_cloud() {
         (
             "azure:///s/1",
             t4(("kubernetes.azure.com/scalesetpriority", "spot")),
-            "azure/eastus/eastus-1/spot/Standard_NC4as_T4_v3: 1, 4",
+            "azure/eastus/?/spot/Standard_NC4as_T4_v3: 1, 4",
         ),
         // Without a provider id, by the only cloud with that type.
         ("", g2(("x", "")), "gcp/us-central1/us-central1-a/on-demand/g2-standard-4: 1, 4"),
