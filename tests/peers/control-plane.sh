@@ -73,7 +73,7 @@ _control_plane_start() {
     --service-account-issuer https://kubernetes.default.svc \
     --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" \
     --token-auth-file "$dir/tokens.csv" --client-ca-file "$dir/client-ca.crt" --authorization-mode RBAC \
-    --disable-admission-plugins ServiceAccount,TaintNodesByCondition \
+    --disable-admission-plugins ServiceAccount,TaintNodesByCondition --enable-bootstrap-token-auth \
     --service-cluster-ip-range 10.96.0.0/16 --allow-privileged
   _peer_wait "$dir" kube-apiserver kube_get /readyz || return 1
   # Made just after ready: the first pod of a test would be refused without it.

@@ -6,18 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
 use jiff::Timestamp;
 use stoker_core::base::ids::{ClusterName, LaunchKey, NodeGroupId, Region, SupplierName, ZoneName};
-use stoker_core::facts::supply::LaunchRequest;
+use stoker_core::facts::supply::{LaunchOutcome, LaunchRequest};
 use stoker_core::market::offer::{CapacityType, Market, Place};
+use stoker_fake_apiserver::{ApiServer, failure};
+use stoker_plugin::boot::Boot;
 use stoker_plugin::check::{self, Verdict};
 use stoker_plugin::client::{Plugin, connect};
 use stoker_plugin::server::Served;
 use stoker_proto::supplier as wire;
 use stoker_proto::supplier::supplier_server;
 use stoker_service::clock::Clock;
+use stoker_service::kube::tokens::BootTokens;
 use stoker_service::serve::{State, start};
-use stoker_service::suppliers::Supplier;
+use stoker_service::suppliers::{Launch, Supplier};
 use stoker_simulated::supplier::Simulated;
 use stoker_tests::client::{Client, registered};
 use stoker_tests::market;
@@ -106,7 +110,7 @@ async fn nodes_come_and_go_through_a_plugin_that_is_away_for_a_while() {
     let suppliers = format!("suppliers: [{{ name: mine, kind: plugin, endpoint: \"{}\" }}]\n", plugin.endpoint());
     let text = policy(&[Pool::new("p")]) + &suppliers;
     let options = market::options(text, dir.path());
-    let mine = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), &plugin.endpoint()).unwrap();
+    let mine = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), &plugin.endpoint(), None).unwrap();
     let running = start(State::open(options).await.unwrap(), &[Arc::new(mine) as Arc<dyn Supplier>]).await.unwrap();
     let client = Client::connect(running.provider, running.expander).await.unwrap();
     until_true("ready service", async || client.refresh().await.is_ok()).await;
@@ -132,10 +136,22 @@ async fn nodes_come_and_go_through_a_plugin_that_is_away_for_a_while() {
     plugin.stop().await;
 }
 
-/// A plugin some of whose scopes cannot be listed.
+/// A plugin some of whose scopes cannot be listed, and that keeps what it was asked to launch.
 struct Patchy {
     served: Served,
     down: Arc<Mutex<BTreeSet<&'static str>>>,
+    asked: Arc<Mutex<Vec<wire::LaunchRequest>>>,
+}
+
+impl Patchy {
+    /// Serves it on a socket, whose endpoint is told.
+    fn listen(self, dir: &TempDir) -> (String, JoinHandle<Result<(), tonic::transport::Error>>) {
+        let socket = dir.path().join("plugin.sock");
+        let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
+        let service = supplier_server::SupplierServer::new(self);
+        let task = tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+        (format!("unix://{}", socket.display()), task)
+    }
 }
 
 #[tonic::async_trait]
@@ -148,6 +164,7 @@ impl supplier_server::Supplier for Patchy {
     }
 
     async fn launch(&self, asked: Request<wire::LaunchRequest>) -> Result<Response<wire::LaunchResponse>, Status> {
+        self.asked.lock().unwrap().push(asked.get_ref().clone());
         self.served.launch(asked).await
     }
 
@@ -171,6 +188,46 @@ impl supplier_server::Supplier for Patchy {
     }
 }
 
+/// A launch of an on-demand machine.
+fn on_demand_launch() -> LaunchRequest {
+    let book = market::book();
+    let on_demand = |market: &&Market| market.capacity_type == CapacityType::OnDemand;
+    let market = book.entries().map(|(market, _)| market).find(on_demand).unwrap().clone();
+    let (zone_name, key) = (ZoneName::from(&market.place.zone), LaunchKey::new("test/g/0c4de2a1/1/1").unwrap());
+    LaunchRequest { key, group: NodeGroupId::new("g").unwrap(), market, zone_name }
+}
+
+#[tokio::test]
+async fn a_machine_boots_with_a_token_of_its_own_also_when_its_launch_is_asked_again() {
+    let (dir, asked) = (TempDir::new().unwrap(), Arc::<Mutex<Vec<wire::LaunchRequest>>>::default());
+    let scopes = Served::scopes_of(&market::book());
+    let served = Served::new(simulated(), cluster(), Clock::system(), scopes);
+    let (endpoint, task) = Patchy { served, down: Arc::default(), asked: Arc::clone(&asked) }.listen(&dir);
+    let api = ApiServer::new(Timestamp::now);
+    api.serve_kind("secrets");
+    let tokens = BootTokens::open(&api.client(), cluster(), dir.path(), Clock::system()).unwrap();
+    let template = dir.path().join("boot.yaml");
+    std::fs::write(&template, "join @STOKER_TOKEN@ @STOKER_LABELS@ @STOKER_PROVIDER_ID@").unwrap();
+    let boot = Boot::read(&template, Some(Arc::new(tokens))).unwrap();
+    let plugin = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), &endpoint, Some(boot)).unwrap();
+    let launch = Launch { labels: [("a".to_owned(), "b".to_owned())].into(), ..on_demand_launch().into() };
+    // Without a token there is no machine.
+    api.answer(|_, _| Some(failure(StatusCode::FORBIDDEN, "no")));
+    let outcomes = plugin.launch(Timestamp::now(), vec![launch.clone()]).await;
+    assert!(matches!(&outcomes[0].1, LaunchOutcome::Unclear { message, .. } if message.contains("no bootstrap token")));
+    assert!(asked.lock().unwrap().is_empty());
+    api.answer(|_, _| None);
+    for _ in 0..2 {
+        let outcomes = plugin.launch(Timestamp::now(), vec![launch.clone()]).await;
+        assert!(matches!(outcomes[0].1, LaunchOutcome::Launched(_)), "{outcomes:?}");
+    }
+    let data = asked.lock().unwrap().iter().map(|asked| asked.machines[0].boot_data.clone()).collect::<Vec<_>>();
+    let secret = &api.all("secrets")[0]["stringData"];
+    let token = format!("{}.{}", secret["token-id"].as_str().unwrap(), secret["token-secret"].as_str().unwrap());
+    assert_eq!(data, vec![format!("join {token} a=b @STOKER_PROVIDER_ID@"); 2]);
+    task.abort();
+}
+
 #[tokio::test]
 async fn a_scope_that_is_down_makes_no_other_old() {
     let (dir, simulated, down) = (TempDir::new().unwrap(), simulated(), Arc::new(Mutex::new(BTreeSet::from(["west"]))));
@@ -180,20 +237,12 @@ async fn a_scope_that_is_down_makes_no_other_old() {
     };
     let scopes = vec![scope("east", "us-east-1"), scope("west", "us-west-2")];
     let served = Served::new(Arc::clone(&simulated) as Arc<dyn Supplier>, cluster(), Clock::system(), scopes);
-    let service = supplier_server::SupplierServer::new(Patchy { served, down: Arc::clone(&down) });
-    let socket = dir.path().join("plugin.sock");
-    let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
-    let task = tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
-    let plugin = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), &format!("unix://{}", socket.display())).unwrap();
-    let book = market::book();
-    let on_demand = |market: &&Market| market.capacity_type == CapacityType::OnDemand;
-    let market = book.entries().map(|(market, _)| market).find(on_demand).unwrap().clone();
-    let (zone_name, key) = (ZoneName::from(&market.place.zone), LaunchKey::new("test/g/0c4de2a1/1/1").unwrap());
-    let group = NodeGroupId::new("g").unwrap();
-    let asked = LaunchRequest { key, group, market: market.clone(), zone_name };
-    plugin.launch(Timestamp::now(), vec![asked.into()]).await;
+    let (endpoint, task) = Patchy { served, down: Arc::clone(&down), asked: Arc::default() }.listen(&dir);
+    let plugin = Plugin::new(SupplierName::new("mine").unwrap(), cluster(), &endpoint, None).unwrap();
+    let asked = on_demand_launch();
+    let here = &asked.market.place;
+    plugin.launch(Timestamp::now(), vec![asked.clone().into()]).await;
 
-    let here = &market.place;
     let elsewhere = Place { region: Region::new("us-west-2").unwrap(), ..here.clone() };
     // Never listed: whatever is there is not known.
     let seen = plugin.observe(Timestamp::now()).await.unwrap();

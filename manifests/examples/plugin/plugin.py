@@ -71,7 +71,7 @@ class Cloud:
     def there(self):
         return [machine for machine in self.machines.values() if self.state(machine)]
 
-    def launch(self, cluster, key, place):
+    def launch(self, cluster, key, place, boot):
         if machine := self.machines.get(key):  # Rule 1: asked again.
             if "refused" in machine:
                 raise Refused(*machine["refused"])
@@ -86,10 +86,21 @@ class Cloud:
             name = hashlib.sha256(key.encode()).hexdigest()[:16]
             self.machines[key] = {"key": key, "cluster": cluster, "id": f"{place[0]}://{place[1]}/{name}", "name": name,
                                   "place": place, "launched": time.time()}
+            self.boot(self.machines[key], boot)
         self.write()
         if refused:
             raise Refused(*refused)
         return self.machines[key]
+
+    def boot(self, machine, boot):
+        """What the machine boots with: your cloud's user data. It has a token in it, so only its owner may read it."""
+        if boot:
+            fill = {b"@STOKER_PROVIDER_ID@": machine["id"], b"@STOKER_NODE_NAME@": machine["name"]}
+            for marker, value in fill.items():
+                boot = boot.replace(marker, value.encode())
+            path = Path(f"{self.file}.{machine['name']}.boot")
+            path.touch(0o600)
+            path.write_bytes(boot)
 
     def refuses(self, place):
         if place not in self.stock:
@@ -118,16 +129,18 @@ class Supplier:
         return self.pb.DescribeResponse(
             name="plugin.py", protocol=1, account=self.account, scopes=[scope], max_in_flight=4, max_batch=10)
 
-    def Launch(self, request, context):  # Labels and taints belong into the boot data of a real machine.
+    def Launch(self, request, context):
         place = (request.cloud, request.region, request.zone_id, request.instance_type, request.capacity_type,
                  *filter(None, (request.reservation, request.node_class)))  # With these, it is not sold.
-        outcomes = [self.outcome(request.cluster, machine.key, place) for machine in request.machines]  # Rule 3.
+        outcomes = [self.outcome(request.cluster, machine, place) for machine in request.machines]  # Rule 3.
         return self.pb.LaunchResponse(outcomes=outcomes)
 
-    def outcome(self, cluster, key, place):
+    def outcome(self, cluster, asked, place):
+        key = asked.key
         try:
             with self.cloud.lock:
-                return self.pb.Outcome(key=key, launched=self.instance(self.cloud.launch(cluster, key, place)))
+                machine = self.cloud.launch(cluster, key, place, asked.boot_data)
+                return self.pb.Outcome(key=key, launched=self.instance(machine))
         except Refused as why:
             refused = self.pb.Refused(**{"class": why.args[0]}, scope=MARKET, message=why.args[1])
             return self.pb.Outcome(key=key, refused=refused)

@@ -198,7 +198,7 @@ impl Check {
             instance_type: place.instance_type.to_string(),
             capacity_type: convert::to_capacity_type(self.plan.market.capacity_type).into(),
             node_class: self.node_class.clone(),
-            machines: keys.iter().map(|key| convert::machine(key)).collect(),
+            machines: keys.iter().map(|key| convert::machine(key, Vec::new())).collect(),
             ..wire::LaunchRequest::default()
         }
     }

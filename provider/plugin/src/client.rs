@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, join_all};
+use futures::future::{BoxFuture, join_all, try_join_all};
 use jiff::Timestamp;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{
@@ -23,6 +23,7 @@ use tokio_stream::StreamExt as _;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::boot::Boot;
 use crate::{PROTOCOL, convert};
 
 /// How long a plugin may take to take a connection.
@@ -63,6 +64,8 @@ pub struct Plugin {
     /// The last whole listing of each scope.
     listed: Mutex<BTreeMap<String, Listing>>,
     calls: Semaphore,
+    /// What its machines boot with; `None` where their images join by themselves.
+    boot: Option<Boot>,
 }
 
 /// What a scope has.
@@ -148,7 +151,7 @@ impl Plugin {
     ///
     /// # Errors
     /// Where that is no endpoint. Whether a plugin is there shows when it is first asked.
-    pub fn new(name: SupplierName, cluster: ClusterName, endpoint: &str) -> Result<Self, BadEndpoint> {
+    pub fn new(name: SupplierName, cluster: ClusterName, endpoint: &str, boot: Option<Boot>) -> Result<Self, BadEndpoint> {
         let client = connect(endpoint)?;
         Ok(Self {
             name,
@@ -157,6 +160,7 @@ impl Plugin {
             known: Mutex::default(),
             listed: Mutex::default(),
             calls: Semaphore::new(MOST_IN_FLIGHT),
+            boot,
         })
     }
 
@@ -184,9 +188,21 @@ impl Plugin {
         }
     }
 
+    /// What each machine boots with; where that cannot be told, why.
+    async fn boot_data(&self, launch: &Launch) -> Result<Vec<u8>, String> {
+        match &self.boot {
+            Some(boot) => boot.data(launch).await.map(String::into_bytes),
+            None => Ok(Vec::new()),
+        }
+    }
+
     async fn launch_alike(&self, launches: &[Launch]) -> Vec<(LaunchKey, LaunchOutcome)> {
         let unclear = |why: &str| launches.iter().map(|one| (one.request.key.clone(), LaunchOutcome::unclear(why))).collect();
-        let Some(asked) = convert::to_launch(self.cluster.as_str(), launches) else { return Vec::new() };
+        let data = match try_join_all(launches.iter().map(|launch| self.boot_data(launch))).await {
+            Ok(data) => data,
+            Err(why) => return unclear(&why),
+        };
+        let Some(asked) = convert::to_launch(self.cluster.as_str(), launches, data) else { return Vec::new() };
         let answer = match self.client.clone().launch(asked).await {
             Ok(answer) => answer.into_inner(),
             Err(status) => return unclear(&self.failed("Launch", &status).message),

@@ -217,12 +217,13 @@ pub(crate) fn to_outcome(key: &LaunchKey, outcome: LaunchOutcome) -> wire::Outco
 }
 
 /// A machine of a call.
-pub(crate) fn machine(key: &str) -> wire::Machine {
-    wire::Machine { key: key.to_owned(), token: token(key) }
+pub(crate) fn machine(key: &str, boot_data: Vec<u8>) -> wire::Machine {
+    wire::Machine { key: key.to_owned(), token: token(key), boot_data: boot_data.into() }
 }
 
-/// A call of launches that are alike but for their keys.
-pub(crate) fn to_launch(cluster: &str, launches: &[Launch]) -> Option<wire::LaunchRequest> {
+/// A call of launches that are alike but for their keys, and what each machine boots with.
+pub(crate) fn to_launch(cluster: &str, launches: &[Launch], boot_data: Vec<Vec<u8>>) -> Option<wire::LaunchRequest> {
+    let machines = launches.iter().zip(boot_data).map(|(launch, data)| machine(launch.request.key.as_str(), data)).collect();
     let first = launches.first()?;
     let Market { place: Place { cloud, region, zone, instance_type }, capacity_type } = &first.request.market;
     let taint = |taint: &stoker_core::base::kinds::Taint| wire::Taint {
@@ -241,7 +242,7 @@ pub(crate) fn to_launch(cluster: &str, launches: &[Launch]) -> Option<wire::Laun
         node_class: first.node_class.as_ref().map(ToString::to_string).unwrap_or_default(),
         labels: first.labels.clone(),
         taints: first.taints.iter().map(taint).collect(),
-        machines: launches.iter().map(|launch| machine(launch.request.key.as_str())).collect(),
+        machines,
     })
 }
 

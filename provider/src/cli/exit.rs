@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use stoker_journal::JournalError;
+use stoker_plugin::boot::BadTemplate;
 use stoker_service::certs::CertsError;
 use stoker_service::feeds::policy_watch::PolicyError;
 use stoker_service::price_tables::PriceTablesError;
@@ -65,6 +66,9 @@ pub enum CliError {
     /// The service could not start.
     #[error(transparent)]
     Serve(StartError),
+    /// What a plugin's machines boot with cannot be used.
+    #[error(transparent)]
+    BootTemplate(#[from] BadTemplate),
     /// There are no certificates.
     #[error(transparent)]
     Certs(#[from] CertsError),
@@ -141,6 +145,7 @@ impl CliError {
         match self {
             Self::PriceTables(_)
             | Self::NoPolicy(_)
+            | Self::BootTemplate(_)
             | Self::Serve(StartError::Serve(ServeError::Tls(_)) | StartError::World(WorldError::Config(_))) => Exit::BadFile,
             Self::NotFound(_) | Self::Journal(JournalError::Missing { .. }) => Exit::NotFound,
             Self::Usage(_)

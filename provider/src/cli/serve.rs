@@ -1,7 +1,7 @@
 //! `stoker serve`: the service.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -11,11 +11,13 @@ use super::args::{StateDirArg, duration};
 use super::exit::{CliError, Exit};
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
 use stoker_karpenter::Karpenter;
+use stoker_plugin::boot::Boot;
 use stoker_plugin::client::Plugin;
 use stoker_service::clock::Clock;
 use stoker_service::feeds::probes::ServiceAccount;
 use stoker_service::feeds::prometheus::Connection;
 use stoker_service::kube::client::in_cluster;
+use stoker_service::kube::tokens::BootTokens;
 use stoker_service::listener::TlsFiles;
 use stoker_service::policy_file;
 use stoker_service::price_tables::{self, EXAMPLE};
@@ -164,15 +166,20 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
     let (policy, state_dir, cluster) =
         (options.policy.name(), options.state_dir.display().to_string(), options.kube.to_string());
     let state = Box::pin(State::open(options)).await.map_err(StartError::from)?;
-    let others = others(&state)?;
+    let tokens = boot_tokens(&state)?;
+    let others = others(&state, tokens.as_ref())?;
     let simulated = has_simulated(state.suppliers());
     let named = simulated.then_some(SIMULATED).into_iter().map(str::to_owned);
     let suppliers = named.chain(others.iter().map(|supplier| supplier.name().to_string())).collect::<Vec<_>>().join(", ");
-    let running = if simulated {
+    let mut running = if simulated {
         Box::pin(start_beside(state, world, others)).await?.into_running()
     } else {
         Box::pin(stoker_service::serve::start(state, &others)).await.map_err(StartError::from)?
     };
+    if let Some(tokens) = tokens {
+        let handle = running.handle.clone();
+        running.inner.run("boot tokens", async move { tokens.clean(|| Arc::clone(&handle.view().memory)).await });
+    }
     tracing::info!(
         policy,
         state_dir,
@@ -193,15 +200,29 @@ fn has_simulated(suppliers: &[SupplierRule]) -> bool {
     suppliers.is_empty() || suppliers.iter().any(|one| one.kind == SupplierKind::Simulated)
 }
 
+/// What makes tokens for new machines, where a plugin's machines boot with a template and there is a cluster.
+fn boot_tokens(state: &State) -> Result<Option<Arc<BootTokens>>, CliError> {
+    let has_template = |one: &SupplierRule| matches!(&one.kind, SupplierKind::Plugin { boot_template: Some(_), .. });
+    let Some(client) = state.client().filter(|_| state.suppliers().iter().any(has_template)) else { return Ok(None) };
+    let (dir, clock) = (&state.options().state_dir, state.options().clock.clone());
+    let tokens = BootTokens::open(client, state.cluster().clone(), dir, clock);
+    let tokens = tokens.map_err(CliError::failed(format!("the seed of boot tokens in {} cannot be used", dir.display())))?;
+    Ok(Some(Arc::new(tokens)))
+}
+
 /// The suppliers that the policy names, but for the simulated one.
-fn others(state: &State) -> Result<Vec<Arc<dyn Supplier>>, CliError> {
+fn others(state: &State, tokens: Option<&Arc<BootTokens>>) -> Result<Vec<Arc<dyn Supplier>>, CliError> {
     let mut others: Vec<Arc<dyn Supplier>> = Vec::new();
     for SupplierRule { name, kind } in state.suppliers() {
         let (name, cluster) = (name.clone(), state.cluster().clone());
         match kind {
             SupplierKind::Simulated => {}
-            SupplierKind::Plugin { endpoint } => {
-                let plugin = Plugin::new(name, cluster, endpoint);
+            SupplierKind::Plugin { endpoint, boot_template } => {
+                let boot = match boot_template {
+                    Some(file) => Some(Boot::read(Path::new(file), tokens.cloned())?),
+                    None => None,
+                };
+                let plugin = Plugin::new(name, cluster, endpoint, boot);
                 others.push(Arc::new(plugin.map_err(|error| CliError::Usage(error.to_string()))?));
             }
             SupplierKind::Karpenter => {

@@ -221,6 +221,19 @@ impl Bench {
         Ok(stoker_service::kube::client::connect(Some(&self.setup.stoker_kubeconfig)).await?)
     }
 
+    /// A client that shows that token.
+    ///
+    /// # Errors
+    /// When no kubeconfig can be made of Stoker's.
+    pub async fn client_of(&self, token: &str) -> anyhow::Result<kube::Client> {
+        let own = std::fs::read_to_string(&self.setup.stoker_kubeconfig)?;
+        let (before, after) = own.split_once("token: ").context("a kubeconfig without a token")?;
+        let after = after.trim_start_matches(|c: char| !c.is_whitespace() && c != '}' && c != ',');
+        let path = self.dir.join("token.kubeconfig");
+        std::fs::write(&path, format!("{before}token: {token}{after}"))?;
+        Ok(stoker_service::kube::client::connect(Some(&path)).await?)
+    }
+
     /// The probes of the nodes.
     pub fn daemon(&self) -> anyhow::Result<&Daemon> {
         self.daemon.as_ref().context("this scenario has no probes")

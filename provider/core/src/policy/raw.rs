@@ -86,6 +86,11 @@ pub struct RawSupplier {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "unix:///run/stoker/lambda.sock")]
     pub endpoint: Option<String>,
+    /// File with what a new machine boots with, where Stoker runs: `@STOKER_TOKEN@` and other markers
+    /// are filled in. Left out, the image joins the cluster by itself. Only for `kind: plugin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "/etc/stoker/boot/kubeadm.yaml")]
+    pub boot_template: Option<String>,
 }
 
 /// How a supplier is reached.

@@ -17,6 +17,7 @@ pub mod pods;
 pub mod quantity;
 pub mod template;
 pub mod thin;
+pub mod tokens;
 
 /// The name under which the API server records what we changed.
 pub const FIELD_MANAGER: &str = "stoker";

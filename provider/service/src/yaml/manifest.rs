@@ -20,7 +20,9 @@ pub struct HeldPolicy {
 pub fn held_policies(file_name: &str, text: &str) -> Option<Vec<HeldPolicy>> {
     let roots = tree::parse_all(text)?;
     let mut config_maps = Vec::new();
-    roots.iter().for_each(|root| collect(root, &mut config_maps));
+    for root in &roots {
+        collect(root, &mut config_maps);
+    }
     if config_maps.is_empty() {
         return None;
     }
@@ -42,13 +44,15 @@ pub fn held_policies(file_name: &str, text: &str) -> Option<Vec<HeldPolicy>> {
     Some(entries.flatten().filter_map(read).collect())
 }
 
-/// The ConfigMaps of a document: itself, or the items of a List.
+/// Each ConfigMap of a document: itself, or the items of a List.
 fn collect<'n>(node: &'n Node, found: &mut Vec<&'n Node>) {
     match field(node, "kind").map(|kind| &kind.tree) {
         Some(Tree::Text(kind)) if kind == "ConfigMap" => found.push(node),
         Some(Tree::Text(kind)) if kind.ends_with("List") => {
             if let Some(Tree::List(items)) = field(node, "items").map(|items| &items.tree) {
-                items.iter().for_each(|item| collect(item, found));
+                for item in items {
+                    collect(item, found);
+                }
             }
         }
         _ => {}

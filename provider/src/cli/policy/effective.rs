@@ -66,12 +66,14 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
 }
 
 fn supplier(rule: &SupplierRule) -> RawSupplier {
-    let (kind, endpoint) = match &rule.kind {
-        SupplierKind::Simulated => (RawSupplierKind::Simulated, None),
-        SupplierKind::Plugin { endpoint } => (RawSupplierKind::Plugin, Some(endpoint.clone())),
-        SupplierKind::Karpenter => (RawSupplierKind::Karpenter, None),
+    let (kind, endpoint, boot_template) = match &rule.kind {
+        SupplierKind::Simulated => (RawSupplierKind::Simulated, None, None),
+        SupplierKind::Plugin { endpoint, boot_template } => {
+            (RawSupplierKind::Plugin, Some(endpoint.clone()), boot_template.clone())
+        }
+        SupplierKind::Karpenter => (RawSupplierKind::Karpenter, None, None),
     };
-    RawSupplier { name: rule.name.to_string(), kind, endpoint }
+    RawSupplier { name: rule.name.to_string(), kind, endpoint, boot_template }
 }
 
 fn thresholds(thresholds: Thresholds) -> RawAdvise {

@@ -3,19 +3,21 @@
 
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use http::{Method, Request, header};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
-use stoker_core::base::ids::{NodeName, ProviderId};
+use stoker_core::base::ids::{ClusterName, LaunchKey, NodeName, ProviderId};
 use stoker_core::catalogue::isolation::SHAPE_TAINT;
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::plan::Evict;
 use stoker_core::state::node_status::{CONDITION, StatusUpdate};
 use stoker_core::state::node_verdict::{Judged, Reason, Verdict};
+use stoker_service::clock::Clock;
 use stoker_service::controllers::tolerations::{OPENED, OPT_IN};
 use stoker_service::kube::act::{About, KubeAct, Outcome, Severity};
+use stoker_service::kube::tokens::BootTokens;
 use stoker_service::kube::{SYSTEM_NAMESPACES, VERDICT};
 
 use crate::e2e::bench::Bench;
@@ -35,6 +37,7 @@ const LIFECYCLE: &str = "stoker-nodes-lifecycle";
 const REMOVAL: &str = "stoker-pods-removal";
 const POD: &str = "stoker-pods-update";
 const CLAIMS: &str = "stoker-nodeclaims";
+const TOKENS: &str = "stoker-boot-tokens";
 
 /// One account's way to the API server, request by request.
 struct Account(Client);
@@ -140,6 +143,7 @@ pub(super) async fn rights(bench: &mut Bench) -> anyhow::Result<()> {
     simulated(&stoker, &ours).await?;
     isolation(&admin, &stoker).await?;
     nodeclaims(&admin, &stoker).await?;
+    boot_tokens(bench, &admin, &stoker).await?;
     for name in [REAL, SIMULATED] {
         admin.delete(&node(name)).await?;
     }
@@ -366,6 +370,56 @@ async fn nodeclaims(admin: &Account, stoker: &Account) -> anyhow::Result<()> {
     refused_by(CLAIMS, "the end of somebody's claim", stoker.delete(&format!("{PATH}/rights-foreign")).await)?;
     refused("a change of a claim", "cannot patch", stoker.merge(&format!("{PATH}/rights-own"), &json!({})).await)?;
     stoker.delete(&format!("{PATH}/rights-own")).await?;
+    admin.delete(&format!("{PATH}/rights-foreign")).await?;
+    Ok(())
+}
+
+/// Bootstrap tokens: made and deleted, never read, and good for joining alone.
+async fn boot_tokens(bench: &Bench, admin: &Account, stoker: &Account) -> anyhow::Result<()> {
+    const PATH: &str = "/api/v1/namespaces/kube-system/secrets";
+    let key = LaunchKey::new("rights/g/0c4de2a1/1/1")?;
+    let tokens = BootTokens::open(&stoker.0, ClusterName::new("rights")?, bench.dir(), Clock::system())?;
+    let token = tokens.mint(&key).await?;
+    ensure!(tokens.mint(&key).await? == token, "asked again, it is another token");
+    let (id, _) = token.split_once('.').context("a token of two halves")?;
+    let path = format!("{PATH}/bootstrap-token-{id}");
+    let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
+    let who = Account(bench.client_of(&token).await?);
+    eventually("a kubelet that is let in by its token", TAKES_EFFECT, async || {
+        let answer = who.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await;
+        let name = answer.map(|answer| answer["status"]["userInfo"]["username"].clone());
+        Ok(match name {
+            Ok(name) if name == format!("system:bootstrap:{id}") => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+    })
+    .await?;
+
+    refused("reading a token", "cannot get", stoker.send(Method::GET, &path, "application/json", &Value::Null).await)?;
+    let made = admin.send(Method::GET, &path, "application/json", &Value::Null).await?;
+    let another = |change: Change<'_>| {
+        let mut secret = json!({
+            "metadata": { "name": "bootstrap-token-rights", "labels": { CLUSTER_LABEL: "rights" } },
+            "type": "bootstrap.kubernetes.io/token", "data": made["data"],
+        });
+        secret["data"]["token-id"] = json!("cmlnaHRz");
+        change(&mut secret);
+        secret
+    };
+    let changes: [(&str, Change<'_>); 3] = [
+        ("a Secret of another type", &|secret| secret["type"] = json!("Opaque")),
+        ("a token without the cluster's label", &|secret| secret["metadata"]["labels"] = json!({})),
+        // system:bootstrappers:admins
+        ("a token of another group", &|secret| {
+            secret["data"]["auth-extra-groups"] = json!("c3lzdGVtOmJvb3RzdHJhcHBlcnM6YWRtaW5z");
+        }),
+    ];
+    for (what, change) in changes {
+        refused_by(TOKENS, what, stoker.post(PATH, &another(change)).await)?;
+    }
+    admin.post(PATH, &json!({ "metadata": { "name": "rights-foreign" } })).await?;
+    refused_by(TOKENS, "the end of somebody's Secret", stoker.delete(&format!("{PATH}/rights-foreign")).await)?;
+    stoker.delete(&path).await?;
     admin.delete(&format!("{PATH}/rights-foreign")).await?;
     Ok(())
 }

@@ -53,6 +53,9 @@ pub enum SupplierKind {
     Plugin {
         /// Where the plugin listens.
         endpoint: String,
+        /// File with what a new machine boots with; `None` where its image joins the cluster by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        boot_template: Option<String>,
     },
     /// Karpenter, by the `NodeClaims` of the cluster that the service runs in.
     Karpenter,

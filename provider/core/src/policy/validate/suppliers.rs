@@ -16,12 +16,12 @@ pub(super) fn suppliers(faults: &mut Faults, path: &Path, raw: &[RawSupplier]) -
 fn supplier(faults: &mut Faults, path: &Path, raw: &RawSupplier) -> Option<SupplierRule> {
     let name = faults.id(&path.key("name"), &raw.name);
     let kind = match (raw.kind, &raw.endpoint) {
-        (RawSupplierKind::Simulated, endpoint) => {
-            single(faults, path, raw, SIMULATED, endpoint.is_some());
+        (RawSupplierKind::Simulated, _) => {
+            single(faults, path, raw, SIMULATED);
             SupplierKind::Simulated
         }
-        (RawSupplierKind::Karpenter, endpoint) => {
-            single(faults, path, raw, KARPENTER, endpoint.is_some());
+        (RawSupplierKind::Karpenter, _) => {
+            single(faults, path, raw, KARPENTER);
             SupplierKind::Karpenter
         }
         (RawSupplierKind::Plugin, None) => {
@@ -38,19 +38,25 @@ fn supplier(faults: &mut Faults, path: &Path, raw: &RawSupplier) -> Option<Suppl
                     format!("{} is no endpoint: write unix:///path/to/socket, or http://127.0.0.1:port", quoted(endpoint));
                 faults.add(&path.key("endpoint"), message);
             }
-            SupplierKind::Plugin { endpoint: endpoint.clone() }
+            if raw.boot_template.as_deref().is_some_and(|file| !file.starts_with('/')) {
+                let message = "is no absolute path: write where the file is mounted, such as /etc/stoker/boot/kubeadm.yaml";
+                faults.add(&path.key("bootTemplate"), message);
+            }
+            SupplierKind::Plugin { endpoint: endpoint.clone(), boot_template: raw.boot_template.clone() }
         }
     };
     Some(SupplierRule { name: name?, kind })
 }
 
-/// A supplier of which there is one bears its kind as its name, and has no endpoint.
-fn single(faults: &mut Faults, path: &Path, raw: &RawSupplier, kind: &str, has_endpoint: bool) {
+/// A supplier of which there is one bears its kind as its name, and has nothing of a plugin.
+fn single(faults: &mut Faults, path: &Path, raw: &RawSupplier, kind: &str) {
     if raw.name != kind {
         faults.add(&path.key("name"), format!("{} is of kind {kind}: call it {kind}", quoted(&raw.name)));
     }
-    if has_endpoint {
-        faults.add(&path.key("endpoint"), "is for kind: plugin only: take it out");
+    for (key, value) in [("endpoint", &raw.endpoint), ("bootTemplate", &raw.boot_template)] {
+        if value.is_some() {
+            faults.add(&path.key(key), "is for kind: plugin only: take it out");
+        }
     }
 }
 

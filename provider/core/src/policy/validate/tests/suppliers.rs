@@ -12,12 +12,12 @@ fn with_suppliers(suppliers: &Value) -> Vec<String> {
 fn a_pool_may_name_a_supplier_and_a_node_class() {
     let mut file = good();
     let endpoint = "unix:///run/stoker/lambda.sock";
-    file["suppliers"] =
-        json!([{ "name": "lambda", "kind": "plugin", "endpoint": endpoint }, { "name": "simulated", "kind": "simulated" }]);
+    file["suppliers"] = json!([{ "name": "lambda", "kind": "plugin", "endpoint": endpoint, "bootTemplate": "/boot.yaml" }, { "name": "simulated", "kind": "simulated" }]);
     file["pools"][0]["supplier"] = json!("lambda");
     file["pools"][0]["nodeClass"] = json!("h100-image");
     let policy = Policy::try_from_raw(&serde_json::from_value(file).unwrap()).unwrap();
-    assert_eq!(policy.suppliers[0].kind, SupplierKind::Plugin { endpoint: endpoint.to_owned() });
+    let boot_template = Some("/boot.yaml".to_owned());
+    assert_eq!(policy.suppliers[0].kind, SupplierKind::Plugin { endpoint: endpoint.to_owned(), boot_template });
     let [first, second] = policy.pools.as_slice() else { panic!("two pools") };
     assert_eq!(first.supplier.as_ref().unwrap().as_str(), "lambda");
     assert_eq!((first.node_class.as_ref().unwrap().as_str(), &second.supplier), ("h100-image", &None));
@@ -29,6 +29,14 @@ fn each_fault_of_suppliers_names_the_place_and_the_cure() {
     for (suppliers, fault) in [
         (json!([{ "name": "a", "kind": "plugin" }]), "suppliers[0] has no endpoint: write where the plugin listens"),
         (json!([plugin("a", "https://example.com:443")]), "suppliers[0].endpoint \"https://example.com:443\" is no endpoint"),
+        (
+            json!([{ "name": "a", "kind": "plugin", "endpoint": "unix:///a", "bootTemplate": "boot.yaml" }]),
+            "suppliers[0].bootTemplate is no absolute path: write where the file is mounted",
+        ),
+        (
+            json!([{ "name": "karpenter", "kind": "karpenter", "bootTemplate": "/boot.yaml" }]),
+            "suppliers[0].bootTemplate is for kind: plugin only: take it out",
+        ),
         (json!([plugin("a", "unix:///")]), "is no endpoint: write unix:///path/to/socket"),
         (json!([plugin("simulated", "unix:///a")]), "simulated is the name of a built-in supplier: give the plugin its own"),
         (
