@@ -310,6 +310,6 @@ delta! {
         clouds: BTreeSet<Cloud>,
         regions: Option<BTreeSet<(Cloud, Region)>>,
         node_classes: Option<BTreeSet<NodeClassName>>,
-        capacity_type_label: Option<String>,
+        labels_capacity_type: bool,
     }
 }

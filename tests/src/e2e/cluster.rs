@@ -72,6 +72,13 @@ impl Cluster {
             .await
     }
 
+    /// Makes a pod with one GPU that chooses its node by that label alone.
+    pub async fn choosing_pod(&self, name: &str, label: &str, value: &str) -> anyhow::Result<()> {
+        let tolerations = json!([{ "key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule" }]);
+        let amounts = json!({ "cpu": "1", "memory": "1Gi", GPU_RESOURCE: "1" });
+        self.pod(name, &amounts, &json!({ label: value }), &tolerations).await
+    }
+
     /// Makes a pod that asks for so many of a resource of shared GPUs.
     pub async fn slice_pod(&self, name: &str, pool: &str, resource: &str, number: u32) -> anyhow::Result<()> {
         let tolerations = json!([{ "key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule" }]);

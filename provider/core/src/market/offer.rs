@@ -166,8 +166,23 @@ pub struct GpuSpec {
     pub mig_profiles: Vec<MigProfile>,
     /// NVLink bandwidth in GB/s; nought where it has none.
     pub nvlink_gb_s: Option<u32>,
-    /// The label that GPU feature discovery gives it (`nvidia.com/gpu.product`).
-    pub product_label: Option<String>,
+    /// What others call it.
+    pub names: GpuNames,
+}
+
+/// What others call a GPU and its memory, as labels of nodes have it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuNames {
+    /// Its product name, which GPU feature discovery takes from the driver.
+    pub product: Option<String>,
+    /// MiB of memory that the driver (NVML) reports.
+    pub nvml_mib: Option<u64>,
+    /// Its name in the API of AWS, in lower case.
+    pub aws: Option<String>,
+    /// MiB of memory that the API of AWS reports.
+    pub aws_mib: Option<u64>,
+    /// Its names on GKE.
+    pub gke: Vec<String>,
 }
 
 impl GpuSpec {

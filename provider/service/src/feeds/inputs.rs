@@ -150,7 +150,7 @@ fn used(facts: &AllMarketFacts, catalogue: &Catalogue) -> AllMarketFacts {
         clouds: told.clouds.clone(),
         regions: told.regions.clone(),
         node_classes: told.node_classes.clone(),
-        capacity_type_label: told.capacity_type_label.clone(),
+        labels_capacity_type: told.labels_capacity_type,
         zone_names: told
             .zone_names
             .iter()

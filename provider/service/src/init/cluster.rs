@@ -6,12 +6,13 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::DynamicObject;
 use stoker_core::base::ids::{ZoneId, ZoneName};
 use stoker_core::base::kinds::{Taint, TaintEffect};
+use stoker_core::catalogue::labels::is_of_capacity_type;
 use stoker_core::market::offer::CapacityType;
 use stoker_core::market::sharing::{GPU_RESOURCE, Slices};
 use stoker_core::policy::label_key;
 
 use crate::kube::node_class::zone_names;
-use crate::kube::node_labels::{CAPACITY_LABELS, REGION, ZONE, ZONE_ID, bought_as, cloud_of};
+use crate::kube::node_labels::{REGION, ZONE, ZONE_ID, bought_as, cloud_of};
 use crate::kube::pending::PendingRow;
 use crate::kube::quantity;
 
@@ -137,7 +138,7 @@ impl Cluster {
 
 /// Whether it is a label of groups that are split by capacity type.
 pub(super) fn splits(key: &str) -> bool {
-    CAPACITY_LABELS.contains(&key) && label_key(key).is_err()
+    is_of_capacity_type(key) && label_key(key).is_err()
 }
 
 /// Whether an operator may set a label, and nobody else does.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use stoker_core::base::ids::{Cloud, InstanceType};
+use stoker_core::catalogue::labels::is_of_capacity_type;
 use stoker_core::market::offer::{CapacityType, InstanceSpec};
 use stoker_core::market::price::PriceBook;
 
@@ -17,19 +18,9 @@ pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 /// The label with a zone's id on AWS: names are each account's own.
 pub(crate) const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 
-/// Labels by which a node says how it was bought: Karpenter's, and those of EKS, GKE and AKS.
-pub(crate) const CAPACITY_LABELS: [&str; 6] = [
-    "karpenter.sh/capacity-type",
-    "eks.amazonaws.com/capacityType",
-    "cloud.google.com/gke-provisioning",
-    "cloud.google.com/gke-spot",
-    "cloud.google.com/gke-preemptible",
-    "kubernetes.azure.com/scalesetpriority",
-];
-
 /// How a node was bought, by one of its labels; `None` where the label is of something else.
 pub(crate) fn capacity_type(key: &str, value: &str) -> Option<CapacityType> {
-    if !CAPACITY_LABELS.contains(&key) {
+    if !is_of_capacity_type(key) {
         return None;
     }
     Some(match value.to_ascii_lowercase().as_str() {
@@ -41,7 +32,7 @@ pub(crate) fn capacity_type(key: &str, value: &str) -> Option<CapacityType> {
 
 /// How a node was bought, by the first of its labels that says so.
 pub(crate) fn bought_as(labels: &BTreeMap<String, String>) -> Option<CapacityType> {
-    CAPACITY_LABELS.iter().find_map(|key| capacity_type(key, labels.get(*key)?))
+    labels.iter().find_map(|(key, value)| capacity_type(key, value))
 }
 
 /// The name of the cloud that a provider id begins with.

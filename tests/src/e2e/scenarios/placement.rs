@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use kube::ResourceExt as _;
 use stoker_core::catalogue::isolation::SHAPE_TAINT;
-use stoker_core::market::sharing::GPU_RESOURCE;
+use stoker_core::market::sharing::{GPU_RESOURCE, PRODUCT_LABEL};
 use stoker_service::controllers::tolerations::OPT_IN;
 
 use super::{ONE, SCALED};
@@ -13,6 +13,15 @@ use crate::e2e::bench::Bench;
 use crate::e2e::cluster::{Ask, CPU_NODE, eventually, holds};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// A pod that chooses by what GPU feature discovery sets on nodes brings one, which bears it.
+pub(super) async fn labels(bench: &mut Bench) -> anyhow::Result<()> {
+    bench.cluster.choosing_pod("product", PRODUCT_LABEL, "NVIDIA-L4").await?;
+    let name = bench.cluster.bound(&["product"], SCALED).await?.remove(0);
+    let node = bench.cluster.node(&name).await?.context("its node is gone")?;
+    ensure!(node.labels().get(PRODUCT_LABEL).is_some_and(|value| value == "NVIDIA-L4"), "{name} bears {:?}", node.labels());
+    bench.ensure_bought(1)
+}
 
 /// Pods without GPUs use nodes without GPUs; where those are full they wait, and buy nothing.
 pub(super) async fn cpu_pods(bench: &mut Bench) -> anyhow::Result<()> {

@@ -36,13 +36,13 @@ fn kind(capacity_type: CapacityType) -> ForeignKind {
     }
 }
 
-fn nodes(kind: ForeignKind, nodes: u32) -> Option<Foreign> {
-    Some(Foreign { nodes: [(kind, nodes)].into() })
+fn nodes(kind: ForeignKind, nodes: u32) -> Foreign {
+    Foreign { nodes: [(kind, nodes)].into() }
 }
 
 /// How many nodes can be asked for next to those, 20 at most: all of them are launched, and the checker agrees.
-fn bought(mut world: World, foreign: Option<Foreign>) -> usize {
-    world.foreign = foreign.map(Arc::new);
+fn bought(mut world: World, foreign: Foreign) -> usize {
+    world.foreign = Some(Arc::new(foreign));
     world.pass();
     let asked = (0..20).take_while(|_| world.try_increase(GROUP_A, 1).is_ok()).count();
     assert_eq!(World::launched_markets(&world.pass()).len(), asked);
@@ -51,7 +51,7 @@ fn bought(mut world: World, foreign: Option<Foreign>) -> usize {
 
 #[test]
 fn a_quota_half_used_by_others_leaves_half() {
-    assert_eq!(bought(world(), Some(Foreign::default())), 16);
+    assert_eq!(bought(world(), Foreign::default()), 16);
     assert_eq!(bought(world(), nodes(kind(CapacityType::Spot), 8)), 8);
     // Others beyond the quota leave nothing.
     assert_eq!(bought(world(), nodes(kind(CapacityType::Spot), 40)), 0);
@@ -71,7 +71,7 @@ fn what_was_asked_for_is_not_bought_where_others_came_first() {
     world.foreign = Some(Arc::default());
     world.pass();
     world.increase(GROUP_A, 16);
-    world.foreign = nodes(kind(CapacityType::Spot), 6).map(Arc::new);
+    world.foreign = Some(Arc::new(nodes(kind(CapacityType::Spot), 6)));
     assert_eq!(World::launched_markets(&world.pass()).len(), 10);
 }
 
@@ -119,7 +119,7 @@ fn nothing_is_bought_while_nobody_knows_the_other_nodes() {
 #[test]
 fn nodes_that_do_not_count_are_not_remembered() {
     let mut world = world();
-    world.foreign = nodes(kind(CapacityType::Spot), 8).map(Arc::new);
+    world.foreign = Some(Arc::new(nodes(kind(CapacityType::Spot), 8)));
     world.pass();
     assert!(world.memory.foreign.is_some());
     world.policy(|policy| policy.counts_foreign = false);
@@ -143,7 +143,7 @@ fn kept_capacity_that_others_hold_is_not_bought_again() {
     let reserved = |held: ForeignKind, nodes: u32| {
         let capacity = Capacity { place: world::place("zone-a"), nodes: 3, paid: Paid::OnDemand };
         let mut world = committed(vec![CapacityType::Reserved, CapacityType::Spot], Terms::Capacity(capacity));
-        world.foreign = self::nodes(held, nodes).map(Arc::new);
+        world.foreign = Some(Arc::new(self::nodes(held, nodes)));
         world.pass();
         world.increase(GROUP_A, 4);
         let plan = world.pass();
@@ -170,7 +170,7 @@ fn a_commitment_that_others_use_makes_no_node_cheaper() {
         let (region, instance_type) = (world::place("zone-a").region, world::place("zone-a").instance_type);
         let terms = CommittedNodes { region, zone: None, instance_type, nodes: 3, rate: crate::base::units::UsdPerHour(1) };
         let mut world = committed(vec![CapacityType::OnDemand], Terms::Nodes(terms));
-        world.foreign = nodes(kind(CapacityType::OnDemand), others).map(Arc::new);
+        world.foreign = Some(Arc::new(nodes(kind(CapacityType::OnDemand), others)));
         world.pass();
         let usage = crate::limits::usage::Usage::count(&world.memory, &world.catalogue, Wall(world.now));
         let group = &world.catalogue.groups[&World::group(GROUP_A)];

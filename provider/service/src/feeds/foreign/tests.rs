@@ -8,7 +8,7 @@ use crate::feeds::Feeds;
 use crate::policy_file;
 use crate::publish::view::NotReady;
 
-fn node(name: &str, provider_id: &str, labels: Value, capacity: Value) -> OtherRow {
+fn node(name: &str, provider_id: &str, labels: &Value, capacity: &Value) -> OtherRow {
     serde_json::from_value(json!({
         "metadata": { "name": name, "labels": labels },
         "spec": { "providerID": provider_id },
@@ -18,7 +18,7 @@ fn node(name: &str, provider_id: &str, labels: Value, capacity: Value) -> OtherR
 }
 
 /// What a node tells, as `cloud/region/zone/capacity type/type: GPUs, vCPUs`, each `?` where it is not told; `None` without GPUs.
-fn told(provider_id: &str, labels: Value, capacity: Value) -> Option<String> {
+fn told(provider_id: &str, labels: &Value, capacity: &Value) -> Option<String> {
     let book = stoker_pricing::embedded().unwrap();
     let machine = node("n", provider_id, labels, capacity).machine;
     if !has_gpus(&machine, &book) {
@@ -49,7 +49,6 @@ fn at(instance_type: &str, region: &str, zone: &str, more: (&str, &str)) -> Valu
 
 #[test]
 fn a_market_is_told_by_the_labels_of_every_cloud() {
-    let none = || json!({});
     let g6 = |more| at("g6.xlarge", "us-east-1", "us-east-1a", more);
     let t4 = |more| at("Standard_NC4as_T4_v3", "eastus", "eastus-1", more);
     let g2 = |more| at("g2-standard-4", "us-central1", "us-central1-a", more);
@@ -81,14 +80,14 @@ fn a_market_is_told_by_the_labels_of_every_cloud() {
         // Without a provider id, by the only cloud with that type.
         ("", g2(("x", "")), "gcp/us-central1/us-central1-a/on-demand/g2-standard-4: 1, 4"),
     ] {
-        assert_eq!(told(provider_id, labels, none()).as_deref(), Some(expected));
+        assert_eq!(told(provider_id, &labels, &json!({})).as_deref(), Some(expected));
     }
 }
 
 #[test]
 fn a_node_that_no_table_has_counts_by_what_it_says_itself() {
     let capacity = json!({ "cpu": "48", "nvidia.com/gpu": "4" });
-    let of = |labels| told("aws:///us-east-1b/i-1", labels, capacity.clone());
+    let of = |labels: Value| told("aws:///us-east-1b/i-1", &labels, &capacity);
     let unknown = |more| at("g99.12xlarge", "us-east-1", "us-east-1b", more);
     assert_eq!(
         of(unknown(("karpenter.k8s.aws/instance-gpu-name", "l40s"))).as_deref(),
@@ -96,18 +95,18 @@ fn a_node_that_no_table_has_counts_by_what_it_says_itself() {
     );
     // No label tells which GPUs these are.
     assert_eq!(of(unknown(("x", ""))).as_deref(), Some("aws/us-east-1/?/?/?: 4, 48"));
-    assert_eq!(told("", json!({}), capacity.clone()).as_deref(), Some("?/?/?/?/?: 4, 48"));
+    assert_eq!(told("", &json!({}), &capacity).as_deref(), Some("?/?/?/?/?: 4, 48"));
 }
 
 #[test]
 fn a_node_without_gpus_does_not_count() {
     assert_eq!(
-        told("aws:///us-east-1a/i-1", at("m7i.xlarge", "us-east-1", "us-east-1a", ("x", "")), json!({ "cpu": "4" })),
+        told("aws:///us-east-1a/i-1", &at("m7i.xlarge", "us-east-1", "us-east-1a", ("x", "")), &json!({ "cpu": "4" })),
         None
     );
-    assert!(told("", json!({}), json!({ "nvidia.com/mig-1g.10gb": "7" })).is_some());
+    assert!(told("", &json!({}), &json!({ "nvidia.com/mig-1g.10gb": "7" })).is_some());
     let g6 = at("g6.xlarge", "us-east-1", "us-east-1a", ("x", ""));
-    assert!(told("aws:///us-east-1a/i-1", g6, json!({})).is_some(), "its driver does not run yet");
+    assert!(told("aws:///us-east-1a/i-1", &g6, &json!({})).is_some(), "its driver does not run yet");
 }
 
 #[test]
@@ -116,7 +115,7 @@ fn nodes_are_counted_once_they_are_listed_and_as_they_change() {
     let facts = AllMarketFacts::new();
     let row = |name, capacity_type| {
         let labels = at("g6.xlarge", "us-east-1", "us-east-1a", ("karpenter.sh/capacity-type", capacity_type));
-        node(name, "aws:///us-east-1a/i-1", labels, json!({}))
+        node(name, "aws:///us-east-1a/i-1", &labels, &json!({}))
     };
     let counts = |nodes: &mut Nodes| nodes.told(&book, &facts).map(|told| told.nodes.values().copied().collect::<Vec<_>>());
     let mut nodes = Nodes::default();

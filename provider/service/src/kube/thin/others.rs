@@ -6,11 +6,12 @@ use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
+use stoker_core::catalogue::labels::is_of_capacity_type;
 use stoker_core::market::sharing::{GPU_RESOURCE, Slices};
 
 use super::{RawMeta, row};
 use crate::kube::gpu_labels::GPU_LABELS;
-use crate::kube::node_labels::{CAPACITY_LABELS, INSTANCE_TYPE, REGION, ZONE, ZONE_ID, cloud_of};
+use crate::kube::node_labels::{INSTANCE_TYPE, REGION, ZONE, ZONE_ID, cloud_of};
 use crate::kube::quantity;
 
 /// A Node that is not Stoker's.
@@ -68,7 +69,7 @@ impl From<RawOther> for OtherRow {
     fn from(mut raw: RawOther) -> Self {
         let mut labels = raw.metadata.labels.take().unwrap_or_default();
         let tells = |key: &str| {
-            [INSTANCE_TYPE, REGION, ZONE, ZONE_ID].contains(&key) || GPU_LABELS.contains(&key) || CAPACITY_LABELS.contains(&key)
+            [INSTANCE_TYPE, REGION, ZONE, ZONE_ID].contains(&key) || GPU_LABELS.contains(&key) || is_of_capacity_type(key)
         };
         labels.retain(|key, _| tells(key));
         let provider_id = raw.spec.unwrap_or_default().provider_id.unwrap_or_default();
