@@ -12,6 +12,7 @@ use stoker_core::base::ids::{
     Cloud, Incarnation, LaunchKey, NodeClassName, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId,
     SupplierName, ZoneId, ZoneName,
 };
+use stoker_core::facts::foreign::Foreign;
 use stoker_core::facts::images::{NodeImages, PoolImages};
 use stoker_core::facts::reading::seen::Seen;
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
@@ -118,7 +119,9 @@ delta! {
         probe_history: MapDelta<RecordId, Arc<ProbeHistory>>,
         lapsed: MapDelta<PoolName, Timestamp>,
     }
-    parts {}
+    parts {
+        foreign: ForeignDelta,
+    }
     whole {
         watched_at: Option<Timestamp>,
         exposure_at: Option<Timestamp>,
@@ -146,6 +149,7 @@ delta! {
     }
     parts {
         cluster: ClusterDelta,
+        foreign: ForeignDelta,
     }
     whole {
         wall: Wall,
@@ -261,6 +265,40 @@ impl Part for Option<Arc<ClusterFacts>> {
                 let before = before.flatten().map(|facts| Arc::unwrap_or_clone(facts).nodes);
                 Some(Arc::new(ClusterFacts { nodes: Part::apply(before, nodes) }))
             }
+        }
+    }
+}
+
+/// What changed in what Karpenter has.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum ForeignDelta {
+    /// It is not known, or not asked for.
+    Unknown,
+    /// It has this.
+    Known(Arc<Foreign>),
+}
+
+impl Part for Option<Arc<Foreign>> {
+    type Delta = ForeignDelta;
+
+    fn whole(&self) -> ForeignDelta {
+        self.as_ref().map_or(ForeignDelta::Unknown, |foreign| ForeignDelta::Known(Arc::clone(foreign)))
+    }
+
+    fn since(&self, before: &Self) -> Option<ForeignDelta> {
+        let same = match (self, before) {
+            (Some(after), Some(before)) => Arc::ptr_eq(after, before) || after == before,
+            (None, None) => true,
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        (!same).then(|| self.whole())
+    }
+
+    fn apply(_: Option<Self>, delta: ForeignDelta) -> Self {
+        match delta {
+            ForeignDelta::Unknown => None,
+            ForeignDelta::Known(foreign) => Some(foreign),
         }
     }
 }

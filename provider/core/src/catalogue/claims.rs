@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::ids::Region;
 use crate::base::kinds::{CommitmentKind, QuotaUnit};
 use crate::catalogue::group::Group;
+use crate::facts::foreign::Foreign;
 use crate::market::offer::{CapacityType, InstanceSpec, Place};
 use crate::market::quota_names::KnownQuota;
 use crate::policy::rules::commitment::Commitment;
@@ -124,6 +125,21 @@ fn units(unit: QuotaUnit, spec: &InstanceSpec) -> u64 {
         QuotaUnit::Gpus => spec.advertised_gpus(),
     };
     u64::from(units.max(1))
+}
+
+/// What Karpenter's nodes take of each quota, in the policy's order and the quota's unit; without what is promised.
+pub fn units_of(foreign: &Foreign, policy: &Policy) -> Vec<u64> {
+    let mut units = vec![0_u64; policy.quotas.len()];
+    for (market, some) in &foreign.nodes {
+        for claim in Claims::of(policy, &market.place, &some.spec, market.capacity_type).listed {
+            let of_gpus = policy.quotas.get(claim.quota).is_some_and(|quota| quota.unit == QuotaUnit::Gpus);
+            // A node without a GPU is none of a quota of GPUs.
+            if let Some(held) = units.get_mut(claim.quota).filter(|_| some.spec.gpus.0 > 0 || !of_gpus) {
+                *held = held.saturating_add(claim.units.saturating_mul(u64::from(some.nodes)));
+            }
+        }
+    }
+    units
 }
 
 /// What the nodes of one group count against.

@@ -101,6 +101,9 @@ pub enum Violation {
         /// The key.
         key: LaunchKey,
     },
+    /// A purchase under quotas that Karpenter buys under too, while nobody knows what it has.
+    #[error("nodes would be bought while it is unknown what Karpenter runs under the same quotas")]
+    ForeignUnknown,
     /// More spot than the pool's share allows.
     #[error("pool {pool} would have {spot} spot nodes of {nodes}, more than {limit}")]
     TooMuchSpot {
@@ -233,6 +236,7 @@ impl Violation {
             Self::NotSpot { .. } => "not-spot",
             Self::QuotaExceeded { .. } => "quota-exceeded",
             Self::QuotaUnlisted { .. } => "quota-unlisted",
+            Self::ForeignUnknown => "foreign-unknown",
             Self::TooMuchSpot { .. } => "too-much-spot",
             Self::TooMuchInZone { .. } => "too-much-in-zone",
             Self::MoreThanKept { .. } => "more-than-kept",

@@ -33,6 +33,7 @@ use crate::policy::rules::advise::Thresholds;
 use crate::policy::rules::commitment::Commitment;
 use crate::policy::rules::demand::DemandSignal;
 use crate::policy::rules::health::HealthRules;
+use crate::policy::rules::karpenter::Steering;
 use crate::policy::rules::spot::SpotRules;
 use crate::policy::rules::stabilization::Stabilization;
 use crate::policy::rules::supplier::SupplierRule;
@@ -90,6 +91,9 @@ pub struct Policy {
     /// How Prometheus is asked.
     #[serde(default)]
     pub prometheus: Prometheus,
+    /// What is steered of a Karpenter next to Stoker.
+    #[serde(default, skip_serializing_if = "Steering::is_off")]
+    pub karpenter: Steering,
 }
 
 /// One pool: who may use what, in which order, within which limits.

@@ -131,6 +131,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         commitments: Vec::new(),
         advise: stoker_core::policy::rules::advise::Thresholds::default(),
         prometheus: stoker_core::policy::Prometheus::default(),
+        karpenter: stoker_core::policy::rules::karpenter::Steering::default(),
     }
 }
 

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{Cloud, SupplierName, ZoneId};
 use stoker_core::catalogue::Catalogue;
+use stoker_core::facts::foreign::Foreign;
 use stoker_core::facts::snapshot::{ClusterFacts, Snapshot};
 use stoker_core::facts::supply::{MarketFacts, Observation};
 use stoker_core::market::offer::Place;
@@ -176,6 +177,9 @@ pub struct Feeds {
     /// By which it is known whether a pool asks for images.
     images_by: Option<watch::Receiver<Arc<Policy>>>,
     buffers: Option<watch::Receiver<Option<bool>>>,
+    foreign: Option<watch::Receiver<Option<Arc<Foreign>>>>,
+    /// By which it is known whether Karpenter buys under the same quotas.
+    foreign_by: Option<watch::Receiver<Arc<Policy>>>,
 }
 
 /// The cluster's facts, and whether they can be trusted.
@@ -206,7 +210,17 @@ impl Feeds {
     /// Feeds from these suppliers, and from the cluster where there is one.
     pub fn new(suppliers: &[LimitedSupplier], cluster: Option<ClusterFeed>) -> Self {
         let suppliers = suppliers.iter().cloned().map(SupplierFeed::new).collect();
-        Self { suppliers, cluster, seen: None, demand: None, images: None, images_by: None, buffers: None }
+        Self {
+            suppliers,
+            cluster,
+            seen: None,
+            demand: None,
+            images: None,
+            images_by: None,
+            buffers: None,
+            foreign: None,
+            foreign_by: None,
+        }
     }
 
     /// With what has been seen of the nodes' GPUs. A pass waits for none of it: what nobody has read yet is absent.
@@ -238,6 +252,18 @@ impl Feeds {
         self
     }
 
+    /// With what Karpenter has and was promised, `None` until that is known: as long as the policy asks, no pass is made before.
+    #[must_use]
+    pub fn with_foreign(
+        mut self,
+        foreign: Option<watch::Receiver<Option<Arc<Foreign>>>>,
+        policy: watch::Receiver<Arc<Policy>>,
+    ) -> Self {
+        self.foreign = foreign;
+        self.foreign_by = Some(policy);
+        self
+    }
+
     /// For each supplier, what its polling task needs: whom to ask and where to leave the answer.
     pub fn pollers(&self) -> Vec<(LimitedSupplier, Latest)> {
         self.suppliers.iter().map(|feed| (feed.supplier.clone(), feed.latest.clone())).collect()
@@ -260,6 +286,9 @@ impl Feeds {
                 return Err(NotReady::Supplier(feed.supplier.name().to_string()));
             }
         }
+        if self.shares_quotas() && self.foreign().is_none() {
+            return Err(NotReady::Foreign);
+        }
         match &self.cluster {
             Some(cluster) if cluster.facts.borrow().is_none() => Err(NotReady::Kubernetes),
             // What decides on deletion fails closed.
@@ -271,6 +300,15 @@ impl Feeds {
     /// The cluster's facts, where there is a Kubernetes feed.
     pub fn cluster(&self) -> Option<Arc<ClusterFacts>> {
         self.cluster.as_ref().and_then(|cluster| cluster.facts.borrow().clone())
+    }
+
+    /// Whether the policy has Karpenter buy under the same quotas.
+    fn shares_quotas(&self) -> bool {
+        self.foreign_by.as_ref().is_some_and(|policy| policy.borrow().karpenter.shares_quotas())
+    }
+
+    fn foreign(&self) -> Option<Arc<Foreign>> {
+        self.foreign.as_ref().and_then(|foreign| foreign.borrow().clone())
     }
 
     fn images(&self) -> ImagesOfNodes {
@@ -299,6 +337,7 @@ impl Feeds {
             // Without a keeper there are none.
             buffers: self.buffers.as_ref().map_or(Some(false), |served| *served.borrow()),
             demand: self.demand.as_ref().map(|demand| Demand::clone(&demand.borrow())).unwrap_or_default(),
+            foreign: self.foreign().filter(|_| self.shares_quotas()),
         };
         let Times { now, wall } = clock.times();
         (Snapshot { wall, ..facts }, now)

@@ -284,7 +284,7 @@ const AWS: &str = "karpenter.k8s.aws/instance-";
 const AZURE: &str = "karpenter.azure.com/sku-";
 
 /// Whether [`labels_of`] tells of a label.
-fn is_of_types(key: &str) -> bool {
+pub fn is_of_types(key: &str) -> bool {
     let aws = ["family", "size", "category", "generation", "gpu-name", "gpu-count", "gpu-manufacturer", "cpu", "memory"];
     let azure = ["name", "family", "gpu-name", "gpu-count", "gpu-manufacturer", "cpu"];
     [INSTANCE_TYPE, "kubernetes.io/arch", "kubernetes.io/os"].contains(&key)
@@ -293,7 +293,7 @@ fn is_of_types(key: &str) -> bool {
 }
 
 /// The labels that nodes of a type would have from Karpenter.
-fn labels_of(spec: &InstanceSpec) -> BTreeMap<String, String> {
+pub fn labels_of(spec: &InstanceSpec) -> BTreeMap<String, String> {
     let name = spec.instance_type.as_str();
     let family = family(&spec.instance_type);
     let category: String = family.chars().take_while(char::is_ascii_alphabetic).collect();

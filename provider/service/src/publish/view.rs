@@ -33,6 +33,12 @@ pub enum NotReady {
     /// A supplier has never told of its markets.
     #[error("supplier {0} has not reported its markets yet")]
     Markets(String),
+    /// What Karpenter runs under the same quotas is not known, and the policy shares them.
+    #[error(
+        "karpenter.steer has limits, and what Karpenter runs is not known yet: it needs a cluster with Karpenter 1.0 or later, \
+         and manifests/karpenter/steering.yaml"
+    )]
+    Foreign,
     /// The journal cannot be written.
     #[error("the journal cannot be written: {0}")]
     Journal(String),

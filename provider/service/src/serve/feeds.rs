@@ -120,6 +120,17 @@ pub(super) async fn start(
     if let Some(feed) = feed {
         feeds = feeds.with_images(feed.images(), followed.clone()).with_buffers(buffers_served.subscribe());
     }
+    feeds = feeds.with_foreign(setup.foreign.clone(), followed.clone());
+    if let Some(mut foreign) = setup.foreign.clone() {
+        let wake = Arc::clone(&parts.wake);
+        parts.inner.run("the watch of what Karpenter has", async move {
+            while foreign.changed().await.is_ok() {
+                wake.notify_one();
+            }
+            // Whoever told stops with the service.
+            std::future::pending::<()>().await;
+        });
+    }
     let inputs = Inputs::new(followed, Arc::clone(&setup.options.book), markets.facts());
     let policy_fault = follow_policy(setup, &policy, markets.facts(), parts);
     // A virtual clock is moved by somebody who settles the engine, which asks the suppliers itself.

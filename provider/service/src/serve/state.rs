@@ -7,10 +7,12 @@ use jiff::SignedDuration;
 use kube::Client;
 use stoker_core::base::engine_clock::Resumed;
 use stoker_core::base::ids::ClusterName;
+use stoker_core::facts::foreign::Foreign;
 use stoker_core::facts::supply::KeyParts;
 use stoker_core::policy::Policy;
 use stoker_core::policy::rules::supplier::SupplierRule;
 use stoker_core::state::memory::Memory;
+use tokio::sync::watch;
 
 use super::{KubeOptions, Options, ServeError};
 use crate::clock::Clock;
@@ -36,6 +38,7 @@ pub(super) struct Setup {
     pub(super) policy_path: Option<PathBuf>,
     pub(super) client: Option<Client>,
     pub(super) rollup: SharedRollup,
+    pub(super) foreign: Option<watch::Receiver<Option<Arc<Foreign>>>>,
 }
 
 impl State {
@@ -62,8 +65,15 @@ impl State {
         if let Some(other) = other_cluster(&restored.memory, &policy.cluster) {
             return Err(ServeError::OtherCluster { state_dir: options.state_dir, other, cluster: policy.cluster });
         }
-        let setup = Setup { options, policy: Arc::new(policy), policy_path, client, rollup };
+        let setup = Setup { options, policy: Arc::new(policy), policy_path, client, rollup, foreign: None };
         Ok(Self { setup, lock, journal, restored, away })
+    }
+
+    /// With whoever tells what Karpenter has, for policies that share quotas with it.
+    #[must_use]
+    pub fn with_foreign(mut self, foreign: watch::Receiver<Option<Arc<Foreign>>>) -> Self {
+        self.setup.foreign = Some(foreign);
+        self
     }
 
     /// The cluster that the policy names.

@@ -15,14 +15,15 @@ use stoker_core::policy::rules::commitment::{
 };
 use stoker_core::policy::rules::demand::{Amount, DemandSignal};
 use stoker_core::policy::rules::health::{HealthRules, UnhealthyAction};
+use stoker_core::policy::rules::karpenter::Steering;
 use stoker_core::policy::rules::spot::{Saving, SpotRules};
 use stoker_core::policy::rules::stabilization::Stabilization;
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, RawAdvise, RawCapacity, RawCommitment,
-    RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool, RawPrice,
-    RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawSupplier, RawSupplierKind, RawTaint,
-    RawTemplate, RawUnhealthy, RawWhere, Throughput, TypePattern,
+    RawDefaults, RawDiscount, RawGpu, RawIsolation, RawKarpenter, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool,
+    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawSupplier, RawSupplierKind,
+    RawTaint, RawTemplate, RawUnhealthy, RawWhere, Throughput, TypePattern,
 };
 
 /// The policy as a file that says everything: read again, it is the same policy.
@@ -39,6 +40,7 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         commitments,
         advise,
         prometheus,
+        karpenter,
     } = policy;
     RawPolicy {
         api_version: API_VERSION.to_owned(),
@@ -60,7 +62,12 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         commitments: commitments.iter().map(commitment).collect(),
         advise: thresholds(*advise),
         prometheus: Some(asked(prometheus)),
+        karpenter: (!karpenter.is_off()).then(|| steering(karpenter)),
     }
+}
+
+fn steering(steering: &Steering) -> RawKarpenter {
+    RawKarpenter { steer: steering.levers.iter().copied().collect(), dry_run: steering.dry_run }
 }
 
 fn supplier(rule: &SupplierRule) -> RawSupplier {

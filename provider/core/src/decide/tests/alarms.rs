@@ -18,6 +18,7 @@ use crate::market::price::{Entry, NoSignal, Quote, QuoteKind};
 use crate::plan::Evict;
 use crate::policy::UnknownQuota;
 use crate::policy::rules::health::UnhealthyAction;
+use crate::policy::rules::karpenter::Lever;
 use crate::state::disruption::{Disruption, DrainReason, Stage};
 use crate::state::probe_reclaims::ProbeReclaims;
 use crate::state::record::Purchase;
@@ -219,6 +220,10 @@ fn quota_unlisted() -> Vec<Violation> {
     })
 }
 
+fn foreign_unknown() -> Vec<Violation> {
+    buying().rings(|forged| forged.world.numbers(|policy| policy.karpenter.levers = [Lever::Limits].into()))
+}
+
 fn too_much_spot() -> Vec<Violation> {
     let share = |policy: &mut crate::policy::Policy| policy.pools[0].spot.as_mut().unwrap().max_share = Percent(50);
     buying().rings(|forged| forged.world.numbers(share))
@@ -411,6 +416,7 @@ forgeries! {
     NotSpot => not_spot,
     QuotaExceeded => quota_exceeded,
     QuotaUnlisted => quota_unlisted,
+    ForeignUnknown => foreign_unknown,
     TooMuchSpot => too_much_spot,
     TooMuchInZone => too_much_in_zone,
     MoreThanKept => more_than_kept,

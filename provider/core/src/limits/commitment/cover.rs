@@ -13,6 +13,7 @@ use crate::base::units::{Milli, UsdPerHour};
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
 use crate::catalogue::reach::Reach;
+use crate::facts::foreign::Foreign;
 use crate::limits::usage::moved;
 use crate::market::offer::{CapacityType, Market, Place};
 use crate::policy::rules::commitment::{Capacity, Commitment, Paid, Terms};
@@ -91,6 +92,8 @@ pub struct Committed {
     pub(super) bill: Bill,
     /// What commitments pay, by pool, as the bill says.
     relief: Vec<(PoolName, UsdPerHour)>,
+    /// Nodes of Karpenter's that kept capacity holds, by commitment; empty where there are none.
+    foreign: Vec<i64>,
 }
 
 impl Committed {
@@ -150,6 +153,22 @@ impl Committed {
         relief
     }
 
+    /// Notes the nodes of kept capacity that Karpenter has, in the commitments that keep it, one after the other.
+    pub(crate) fn take_foreign(&mut self, foreign: &Foreign, commitments: &[Commitment]) {
+        self.foreign = vec![0; commitments.len()];
+        for (market, some) in foreign.nodes.iter().filter(|(market, _)| market.capacity_type == CapacityType::Reserved) {
+            let mut nodes = i64::from(some.nodes);
+            for (at, commitment) in commitments.iter().enumerate() {
+                let (Some(_), Some(taken)) = (commitment.capacity_at(&market.place), self.foreign.get_mut(at)) else {
+                    continue;
+                };
+                let here = nodes.min(self.bill.left.get(at).copied().unwrap_or_default());
+                *taken += here;
+                nodes -= here;
+            }
+        }
+    }
+
     /// What commitments pay of a pool's nodes: so much less cash is due for them than their prices say.
     pub fn relief(&self, pool: &PoolName) -> UsdPerHour {
         self.relief.iter().find(|(of, _)| of == pool).map_or(UsdPerHour::ZERO, |(_, sum)| *sum)
@@ -203,7 +222,8 @@ impl Committed {
                 why = why.or(Some(shut));
                 continue;
             }
-            match self.bill.left.get(at).copied().unwrap_or_default() {
+            let taken = self.foreign.get(at).copied().unwrap_or_default();
+            match self.left_of(at).saturating_sub(taken).max(0) {
                 // A full one says more than one that is shut: its nodes can come free.
                 0 => why = Some(NoSlot::Full { name: commitment.name.clone(), nodes: capacity.nodes }),
                 left => {

@@ -2,18 +2,17 @@
 //!
 //! Most nodes were bought where their group is; those are added up by group and capacity type.
 
-use std::collections::BTreeMap;
-
 use super::{Held, Usage};
 use crate::base::engine_clock::Wall;
 use crate::base::ids::NodeGroupId;
 use crate::base::index::Lookup;
 use crate::base::units::UsdPerHour;
 use crate::catalogue::Catalogue;
+use crate::catalogue::claims::units_of;
 use crate::catalogue::group::Group;
+use crate::facts::foreign::Foreign;
 use crate::limits::commitment::{Alike, Committed};
 use crate::market::offer::CapacityType;
-use crate::state::budget::{BudgetOf, Stage};
 use crate::state::memory::Memory;
 use crate::state::record::Record;
 
@@ -35,13 +34,13 @@ impl Usage {
             owners.entry(id).or_insert(Owner { group: &remembered.group, at: None });
         }
         let owned = memory.records.values().filter_map(|record| Some((record.as_ref(), *owners.get(&record.group)?)));
-        Self::count_owned(owned, memory.budgets.clone(), catalogue, wall)
+        Self::count_owned(owned, memory, catalogue, wall)
     }
 
-    /// Counts records, each with its group. `stages`: how the budgets stood.
+    /// Counts records, each with its group. Of `memory` all else is taken: how the budgets stood, and what Karpenter has.
     pub(crate) fn count_owned<'a>(
         owned: impl Iterator<Item = (&'a Record, Owner<'a>)>,
-        stages: BTreeMap<BudgetOf, Stage>,
+        memory: &Memory,
         catalogue: &'a Catalogue,
         wall: Wall,
     ) -> Self {
@@ -50,7 +49,14 @@ impl Usage {
             let off = pool.off_hours.as_ref()?;
             Some((pool.name.clone(), off.max_nodes.filter(|_| off.at(wall.0).0)?))
         });
-        let mut usage = Self { quotas, stages, off_hours: off_hours.collect(), ..Self::default() };
+        let foreign = memory.foreign.as_deref();
+        let mut usage = Self {
+            quotas,
+            stages: memory.budgets.clone(),
+            off_hours: off_hours.collect(),
+            foreign_unknown: catalogue.policy.karpenter.shares_quotas() && foreign.is_none(),
+            ..Self::default()
+        };
         let mut all_lots: Vec<Lots<'_>> = catalogue.groups.values().map(|group| Lots::of(group)).collect();
         let mut bought = Alike::default();
         for (record, owner) in owned {
@@ -66,7 +72,19 @@ impl Usage {
             usage.add_lots(lots, catalogue);
         }
         usage.committed = Committed::of(&bought, catalogue, wall);
+        if let Some(foreign) = foreign {
+            usage.add_foreign(foreign, catalogue);
+        }
         usage
+    }
+
+    /// Counts what Karpenter has and may still buy. It takes kept capacity that Stoker's own nodes leave, and no discount from them.
+    fn add_foreign(&mut self, foreign: &Foreign, catalogue: &Catalogue) {
+        let units = units_of(foreign, &catalogue.policy);
+        for ((held, quota), nodes) in self.quotas.iter_mut().zip(&catalogue.policy.quotas).zip(units) {
+            held.units = held.units.saturating_add(nodes).saturating_add(foreign.promised_of(quota));
+        }
+        self.committed.take_foreign(foreign, &catalogue.policy.commitments);
     }
 
     fn add_lots(&mut self, lots: &Lots<'_>, catalogue: &Catalogue) {

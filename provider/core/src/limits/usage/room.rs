@@ -155,6 +155,9 @@ pub enum Bound {
     /// A quota that the policy does not list.
     #[error("{0} is not in the policy: list it under quotas with its limit, or write defaults.unknownQuota: allow")]
     QuotaUnlisted(Unlisted),
+    /// Karpenter buys under the same quotas, and what it has is not known.
+    #[error("karpenter.steer has limits, and what Karpenter runs is not known yet")]
+    ForeignUnknown,
     /// The pool's share of spot.
     #[error("capacity.spot.maxShare {limit}: {spot} of {nodes} nodes are spot")]
     SpotShare {

@@ -119,6 +119,10 @@ impl Refused {
                 NotReady::Markets(_) => {
                     (Code::Unavailable, "check that it can be reached and that its credentials may read zones and prices")
                 }
+                NotReady::Foreign => (
+                    Code::Unavailable,
+                    "check that this cluster has Karpenter 1.0 or later, or take limits out of karpenter.steer",
+                ),
                 NotReady::Journal(_) => (Code::Unavailable, "free space in the state directory or repair its disk"),
             },
             Self::Call(CallRefused::Stopped) => (Code::Unavailable, "ask again: the next process takes over"),

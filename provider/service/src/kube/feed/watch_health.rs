@@ -18,6 +18,8 @@ pub enum WatchedKind {
     NodeClaims,
     /// Events of `NodeClaims`.
     Events,
+    /// Karpenter's `NodePools`.
+    NodePools,
 }
 
 impl WatchedKind {
@@ -28,6 +30,7 @@ impl WatchedKind {
             Self::Pods => "pods",
             Self::NodeClaims => "nodeclaims",
             Self::Events => "events",
+            Self::NodePools => "nodepools",
         }
     }
 }
