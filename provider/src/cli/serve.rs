@@ -11,6 +11,7 @@ use super::args::{StateDirArg, duration};
 use super::exit::{CliError, Exit};
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
 use stoker_karpenter::Karpenter;
+use stoker_karpenter::companion::Companion;
 use stoker_plugin::client::Plugin;
 use stoker_service::clock::Clock;
 use stoker_service::feeds::probes::ServiceAccount;
@@ -22,6 +23,7 @@ use stoker_service::price_tables::{self, EXAMPLE};
 use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions, State};
 use stoker_service::suppliers::{SIMULATED, Supplier};
 use stoker_simulated::{StartError, WorldOptions, start_beside};
+use tokio::sync::watch;
 
 /// The simulated machines, in the state directory.
 const WORLD_FILE: &str = "world.jsonl";
@@ -163,12 +165,14 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
     let (options, world) = options(args)?;
     let (policy, state_dir, cluster) =
         (options.policy.name(), options.state_dir.display().to_string(), options.kube.to_string());
-    let state = Box::pin(State::open(options)).await.map_err(StartError::from)?;
+    let book = Arc::clone(&options.book);
+    let (foreign, told) = watch::channel(None);
+    let state = Box::pin(State::open(options)).await.map_err(StartError::from)?.with_foreign(told);
     let others = others(&state)?;
     let simulated = has_simulated(state.suppliers());
     let named = simulated.then_some(SIMULATED).into_iter().map(str::to_owned);
     let suppliers = named.chain(others.iter().map(|supplier| supplier.name().to_string())).collect::<Vec<_>>().join(", ");
-    let running = if simulated {
+    let mut running = if simulated {
         Box::pin(start_beside(state, world, others)).await?.into_running()
     } else {
         Box::pin(stoker_service::serve::start(state, &others)).await.map_err(StartError::from)?
@@ -184,6 +188,12 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
         http = %running.http,
         "serving"
     );
+    if let Some((client, (feed, act))) = running.client.clone().zip(running.kube.clone()) {
+        let handle = running.handle.clone();
+        let view = Box::new(move || Arc::clone(&handle.view()));
+        let companion = Companion { client, view, feed, act, book, foreign };
+        running.inner.run("the Karpenter companion", companion.run());
+    }
     let sound = running.run_until(told_to_stop()).await;
     Ok(if sound { Exit::Done } else { Exit::Failed })
 }
