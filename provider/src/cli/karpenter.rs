@@ -1,5 +1,6 @@
 //! `stoker karpenter`: what Stoker steers of a Karpenter, and how it is given back.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,7 @@ enum KarpenterCommand {
     Clean(CleanArgs),
 }
 
-/// Shows what the policy would have Stoker write on NodePools and Nodes now; nothing is changed.
+/// Shows what the policy would have Stoker write on the limits of Karpenter and on its Nodes now; nothing is changed.
 ///
 /// It reads the policy, the cluster, and from the journal of the service what Stoker's own nodes have of the quotas.
 #[derive(Debug, Args)]
@@ -92,7 +93,7 @@ async fn diff(args: &DiffArgs) -> Result<Exit, CliError> {
         ));
     }
     let memory = Journal::open_read_only(&args.state.resolve()?).await?.memory().await?;
-    let catalogue = Catalogue::derive(&policy, &book, &Default::default());
+    let catalogue = Catalogue::derive(&policy, &book, &BTreeMap::default());
     let usage = Usage::count(&memory, &catalogue, Wall(now));
     let own = own_units(&usage, memory.foreign.as_deref(), &policy);
     let client = connect(args.kubeconfig.as_deref()).await.map_err(CliError::other)?;
@@ -108,8 +109,8 @@ async fn diff(args: &DiffArgs) -> Result<Exit, CliError> {
     };
     let lines = companion::diff(&client, (&policy, &book), &own, &occupied).await;
     let lines = lines.map_err(|why| failed("Karpenter's objects could not be read", why))?;
-    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    out::write(if text.is_empty() { "Nothing would be written.\n" } else { &text })?;
+    let text = if lines.is_empty() { "Nothing would be written.".to_owned() } else { lines.join("\n") };
+    out::write(&(text + "\n"))?;
     Ok(Exit::Done)
 }
 

@@ -108,13 +108,13 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn mark(set: Value, was: Value) -> LimitsMark {
+    fn mark(set: &Value, was: &Value) -> LimitsMark {
         serde_json::from_value(json!({ "set": set, "was": was, "why": "" })).unwrap()
     }
 
     #[test]
     fn limits_stand_as_long_as_they_mean_the_same() {
-        let mark = mark(json!({ "cpu": 1000 }), Value::Null);
+        let mark = mark(&json!({ "cpu": 1000 }), &Value::Null);
         assert!(mark.stands(Some(&amounts(json!({ "cpu": "1k", "memory": "5Gi" })))));
         assert!(mark.stands(Some(&amounts(json!({ "cpu": 1000 })))));
         assert!(!mark.stands(Some(&amounts(json!({ "cpu": "999" })))));
@@ -126,7 +126,7 @@ mod tests {
     fn what_was_there_is_given_back_as_it_was_written() {
         let now = |value| Some(amounts(value));
         let back = |mark: &LimitsMark, limits: Option<Amounts>| mark.given_back(limits.as_ref());
-        let both = mark(json!({ "cpu": 8, "nvidia.com/gpu": 2 }), json!({ "cpu": "1k" }));
+        let both = mark(&json!({ "cpu": 8, "nvidia.com/gpu": 2 }), &json!({ "cpu": "1k" }));
         assert_eq!(
             back(&both, now(json!({ "cpu": "8", "nvidia.com/gpu": "2", "memory": "1Ti" }))),
             Some(json!({ "cpu": "1k", "nvidia.com/gpu": null }))
@@ -136,10 +136,10 @@ mod tests {
         assert_eq!(back(&both, now(json!({ "cpu": "9", "nvidia.com/gpu": "3" }))), None);
         assert_eq!(back(&both, None), None);
         // Where there were none at all, none are left; but what was added meanwhile stays.
-        let none = mark(json!({ "cpu": 8 }), Value::Null);
+        let none = mark(&json!({ "cpu": 8 }), &Value::Null);
         assert_eq!(back(&none, now(json!({ "cpu": "8" }))), Some(Value::Null));
         assert_eq!(back(&none, now(json!({ "cpu": "8", "memory": "1Ti" }))), Some(json!({ "cpu": null })));
-        let empty = mark(json!({ "cpu": 8 }), json!({}));
+        let empty = mark(&json!({ "cpu": 8 }), &json!({}));
         assert_eq!(back(&empty, now(json!({ "cpu": "8" }))), Some(json!({ "cpu": null })));
     }
 
