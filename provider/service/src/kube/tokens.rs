@@ -224,9 +224,9 @@ mod tests {
                 && rest.len() == 16
                 && token.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.')
         );
-        let made = server.get(&secret(&token)).unwrap();
-        assert_eq!((&made["type"], &made["stringData"]["token-secret"]), (&json!(TYPE), &json!(rest)));
-        let ends: Timestamp = made["stringData"]["expiration"].as_str().unwrap().parse().unwrap();
+        let object = server.get(&secret(&token)).unwrap();
+        assert_eq!((&object["type"], &object["stringData"]["token-secret"]), (&json!(TYPE), &json!(rest)));
+        let ends: Timestamp = object["stringData"]["expiration"].as_str().unwrap().parse().unwrap();
         assert!(ends > Timestamp::now() && ends <= Timestamp::now() + GOOD_FOR);
     }
 
