@@ -318,6 +318,8 @@ struct Running {
     /// When limits were last written.
     burst: Option<Instant>,
     beat: Option<Instant>,
+    /// Why limits could not be written, until they are written again.
+    refused: BTreeMap<String, String>,
     /// What was wrong at the last look.
     told: BTreeMap<String, String>,
 }
@@ -332,6 +334,7 @@ impl Running {
             holder,
             burst: None,
             beat: None,
+            refused: BTreeMap::new(),
             told: BTreeMap::new(),
         }
     }
@@ -381,15 +384,20 @@ impl Running {
         }
         // Before the first decision nobody knows what Stoker's own nodes are.
         if view.ready.is_ok() {
-            self.write_limits(&look, now, &mut faults).await;
+            self.write_limits(&look, now).await;
+            faults.extend(self.refused.clone());
         }
         self.write_nodes(&look, &mut faults).await;
         faults
     }
 
-    async fn write_limits(&mut self, look: &Look, now: Instant, faults: &mut BTreeMap<String, String>) {
+    async fn write_limits(&mut self, look: &Look, now: Instant) {
         let due = self.burst.is_none_or(|at| now.duration_since(at) >= BURST_EVERY);
-        if !due || (look.limits.is_empty() && look.given_back.is_empty()) {
+        let none = look.limits.is_empty() && look.given_back.is_empty();
+        if due || none {
+            self.refused.clear();
+        }
+        if !due || none {
             return;
         }
         self.burst = Some(now);
@@ -401,7 +409,7 @@ impl Running {
                     self.tables.pools.take(Event::Apply(written));
                 }
                 Ok(None) => {}
-                Err(why) => drop(faults.insert(format!("NodePool {name}"), why)),
+                Err(why) => drop(self.refused.insert(format!("NodePool {name}"), why)),
             }
         }
         for (name, mark) in &look.given_back {
@@ -412,7 +420,7 @@ impl Running {
                     self.tables.pools.take(Event::Apply(written));
                 }
                 Ok(None) => {}
-                Err(why) => drop(faults.insert(format!("NodePool {name}"), why)),
+                Err(why) => drop(self.refused.insert(format!("NodePool {name}"), why)),
             }
         }
     }
