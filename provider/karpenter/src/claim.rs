@@ -11,9 +11,9 @@ use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::json;
 use stoker_core::base::ids::{ClusterName, LaunchKey, NodeName, ProviderId};
-use stoker_core::catalogue::labels::{CAPACITY_TYPE_LABEL, is_of_karpenter};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::facts::supply::{Instance, InstanceState};
+use stoker_core::market::labels::{CAPACITY_TYPE_LABEL, is_of_karpenter};
 use stoker_core::market::offer::Market;
 use stoker_service::suppliers::Launch;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use stoker_core::catalogue::labels::{LABELS, Value};
+use stoker_core::market::labels::{LABELS, Value};
 
 use crate::page::GENERATED;
 
@@ -10,7 +10,7 @@ const HEAD: &str = "\
 # Labels of nodes that others set
 
 Pods that select these bring a node: each group's template bears them, and so do its nodes. Only what
-is certain of an instance type is here; of a part of a GPU, little is. A label that a pool's
+is certain of an instance type is here, so parts of a GPU and vGPUs have few. A label that a pool's
 `template.labels` sets stands as it is.
 
 Labels of how a node was bought are in groups that are split by it: pools with
@@ -21,8 +21,8 @@ Labels of how a node was bought are in groups that are split by it: pools with
 ";
 
 const TAIL: &str = "
-A NodeClaim does not bear what Karpenter sets itself (`karpenter.sh`, `karpenter.k8s.aws`,
-`karpenter.azure.com`, `kubernetes.io`); it bears the rest.
+Nodes bear them before their GPUs work: from the NodeClaim, or from what the plugin was told. A
+NodeClaim leaves out what Karpenter and the kubelet set by themselves.
 ";
 
 pub(crate) fn reference() -> String {

@@ -4,7 +4,6 @@ pub mod claims;
 pub mod derive;
 pub mod group;
 pub mod isolation;
-pub mod labels;
 pub(crate) mod reach;
 pub mod template;
 

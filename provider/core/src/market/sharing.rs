@@ -296,7 +296,7 @@ impl Shares {
             }
         };
         let mut labels = split.labels();
-        if let Some(product) = gpu.and_then(|gpu| gpu.names.product.as_deref()) {
+        if let Some(product) = gpu.and_then(|gpu| spec.product(gpu)) {
             labels.insert(PRODUCT_LABEL, format!("{product}{suffix}"));
         }
         Ok(Self { slices: on_node(per_gpu.slices), per_gpu, gpus, named, labels })

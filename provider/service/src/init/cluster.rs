@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::DynamicObject;
 use stoker_core::base::ids::{ZoneId, ZoneName};
 use stoker_core::base::kinds::{Taint, TaintEffect};
-use stoker_core::catalogue::labels::is_of_capacity_type;
+use stoker_core::market::labels::{is_of_karpenter, tells_each_capacity_type};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::market::sharing::{GPU_RESOURCE, Slices};
 use stoker_core::policy::label_key;
@@ -124,7 +124,7 @@ impl Cluster {
 
     /// Whether some of its GPU pods choose nodes by how these were bought.
     pub(super) fn selects_capacity_type(&self) -> bool {
-        self.selected().iter().any(|key| splits(key))
+        self.selected().iter().any(|key| tells_each_capacity_type(key))
     }
 
     /// Labels of the nodes of a pool that its nodes need with Stoker, too: those that pods choose nodes by, and that an operator may set.
@@ -136,14 +136,9 @@ impl Cluster {
     }
 }
 
-/// Whether it is a label of groups that are split by capacity type.
-pub(super) fn splits(key: &str) -> bool {
-    is_of_capacity_type(key) && label_key(key).is_err()
-}
-
 /// Whether an operator may set a label, and nobody else does.
 pub(super) fn is_free(key: &str) -> bool {
-    label_key(key).is_ok() && !POOL_LABELS.contains(&key) && key != ZONE_ID
+    label_key(key).is_ok() && !is_of_karpenter(key) && !POOL_LABELS.contains(&key) && key != ZONE_ID
 }
 
 /// Whether a pod waits for a GPU, or has one, for itself.

@@ -6,7 +6,7 @@ use kube::api::DynamicObject;
 use serde::Deserialize;
 use serde_json::Value;
 use stoker_core::base::kinds::{Taint, TaintEffect};
-use stoker_core::catalogue::labels::{CAPACITY_TYPE_LABEL, Machine, Value as LabelValue, is_of_karpenter, label};
+use stoker_core::market::labels::{CAPACITY_TYPE_LABEL, Machine, Value as LabelValue, is_of_karpenter, label};
 use stoker_core::market::offer::{CapacityType, InstanceSpec};
 use stoker_core::market::price::PriceBook;
 use stoker_core::market::sharing::GPU_RESOURCE;

@@ -5,7 +5,7 @@ use stoker_core::base::units::MiB;
 use stoker_core::market::price::PriceBook;
 use stoker_core::market::sharing::PRODUCT_LABEL;
 
-/// The labels. Some of them a node gets once its driver runs, but an autoscaler that looks for a node to make finds them on no template.
+/// The labels. Templates bear those whose value is certain (`stoker_core::market::labels`).
 pub(crate) const GPU_LABELS: [&str; 6] = [
     PRODUCT_LABEL,
     "cloud.google.com/gke-accelerator",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stoker_core::base::ids::{Cloud, InstanceType};
-use stoker_core::catalogue::labels::is_of_capacity_type;
+use stoker_core::market::labels::is_of_capacity_type;
 use stoker_core::market::offer::{CapacityType, InstanceSpec};
 use stoker_core::market::price::PriceBook;
 

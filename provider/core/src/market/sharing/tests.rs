@@ -231,8 +231,9 @@ fn a_template_advertises_what_the_device_plugin_does() {
                   gpu.sharing-strategy=time-slicing";
     assert_eq!(seen(&group(&turns, "g6.xlarge")), (4, String::new(), true, labels.to_owned()));
     assert_eq!(seen(&group(&turns, "p4d.24xlarge")).0, 32);
-    // The cloud's part of a GPU is one GPU to the device plugin.
-    assert_eq!(seen(&group(&turns, "g6f.xlarge")).0, 4);
+    // The cloud's part of a GPU is one GPU to the device plugin, and a vGPU by its product name.
+    let labels = "device-plugin.config=time-slicing-4 gpu.replicas=4 gpu.sharing-strategy=time-slicing";
+    assert_eq!(seen(&group(&turns, "g6f.xlarge")), (4, String::new(), true, labels.to_owned()));
 
     let renamed = group(&catalogue(&["L4"], &json!({"timeSlicing": 4, "renameByDefault": true})), "g6.xlarge");
     let labels = "device-plugin.config=time-slicing-4-shared gpu.count=1 gpu.product=NVIDIA-L4 gpu.replicas=4 \

@@ -6,7 +6,7 @@ use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use stoker_core::catalogue::labels::is_of_capacity_type;
+use stoker_core::market::labels::is_of_capacity_type;
 use stoker_core::market::sharing::{GPU_RESOURCE, Slices};
 
 use super::{RawMeta, row};

@@ -19,6 +19,8 @@ pub enum Setter {
     KarpenterAws,
     /// Karpenter's provider for Azure.
     KarpenterAzure,
+    /// Karpenter's provider for GCP.
+    KarpenterGcp,
     /// EKS.
     Eks,
     /// GKE.
@@ -35,10 +37,16 @@ impl Setter {
             Self::Karpenter => "Karpenter",
             Self::KarpenterAws => "Karpenter on AWS",
             Self::KarpenterAzure => "Karpenter on Azure",
+            Self::KarpenterGcp => "Karpenter on GCP",
             Self::Eks => "EKS",
             Self::Gke => "GKE",
             Self::Aks => "AKS",
         }
+    }
+
+    /// Whether it is Karpenter or one of its providers.
+    pub const fn is_karpenter(self) -> bool {
+        matches!(self, Self::Karpenter | Self::KarpenterAws | Self::KarpenterAzure | Self::KarpenterGcp)
     }
 
     /// The one cloud whose nodes bear its labels; `None` where those of all do.
@@ -47,7 +55,7 @@ impl Setter {
             Self::FeatureDiscovery | Self::Karpenter => None,
             Self::KarpenterAws | Self::Eks => Some("aws"),
             Self::KarpenterAzure | Self::Aks => Some("azure"),
-            Self::Gke => Some("gcp"),
+            Self::KarpenterGcp | Self::Gke => Some("gcp"),
         }
     }
 }
@@ -87,10 +95,11 @@ pub struct NodeLabel {
     pub source: &'static str,
 }
 
-const GFD: &str = "k8s-device-plugin 02f65cc, internal/lm/resource.go";
-const KAWS: &str = "karpenter-provider-aws 027ed24, pkg/providers/instancetype/types.go";
-const KAZ: &str = "karpenter-provider-azure 00ae112, pkg/providers/instancetype/instancetype.go";
-const KARPENTER: &str = "karpenter, pkg/apis/v1/labels.go";
+const GFD: &str = "k8s-device-plugin 1b826ac (2026-08-19), internal/lm/resource.go";
+const KAWS: &str = "karpenter-provider-aws 1d92708 (2026-08-21), pkg/providers/instancetype/types.go";
+const KAZ: &str = "karpenter-provider-azure 352646f (2026-08-21), pkg/providers/instancetype/instancetype.go";
+const KGCP: &str = "karpenter-provider-gcp 417f047 (2026-08-06), pkg/providers/instancetype/types.go";
+const KARPENTER: &str = "karpenter 2266468 (2026-08-20), pkg/apis/v1/labels.go";
 const EKS: &str = "EKS user guide, managed node groups";
 const GKE: &str = "GKE documentation, Spot VMs and GPUs";
 const AKS: &str = "AKS documentation, reserved labels";
@@ -116,7 +125,7 @@ const fn bought(
 }
 
 /// The labels, those of one setter together.
-pub const LABELS: [NodeLabel; 30] = [
+pub const LABELS: [NodeLabel; 35] = [
     of(
         Setter::FeatureDiscovery,
         PRODUCT_LABEL,
@@ -124,13 +133,17 @@ pub const LABELS: [NodeLabel; 30] = [
         "the GPU's product name; with -SHARED or -MIG-… where GPUs are shared",
         product,
     ),
-    of(Setter::FeatureDiscovery, "nvidia.com/gpu.memory", GFD, "MiB of one GPU as its driver reports them", |on| {
+    of(Setter::FeatureDiscovery, "nvidia.com/gpu.memory", GFD, "MiB of one GPU as drivers since 510 report them", |on| {
         on.whole_gpus()?.names.nvml_mib.map(|mib| mib.to_string())
     }),
     of(Setter::FeatureDiscovery, "nvidia.com/gpu.count", GFD, "GPUs", |on| on.whole_gpus().and_then(|_| count(on))),
-    of(Setter::FeatureDiscovery, "nvidia.com/gpu.family", GFD, "the GPU's architecture", |on| {
-        on.whole_gpus().and_then(family).map(str::to_owned)
-    }),
+    of(
+        Setter::FeatureDiscovery,
+        "nvidia.com/gpu.family",
+        GFD,
+        "the GPU's architecture, as releases since 0.17.2 name it",
+        |on| on.whole_gpus().and_then(family).map(str::to_owned),
+    ),
     of(Setter::KarpenterAws, "karpenter.k8s.aws/instance-family", KAWS, "`g6` of `g6.xlarge`", |on| {
         Some(on.aws_name()?.0.to_owned())
     }),
@@ -169,15 +182,24 @@ pub const LABELS: [NodeLabel; 30] = [
     }),
     of(Setter::KarpenterAzure, "karpenter.azure.com/sku-gpu-count", KAZ, "GPUs", count),
     of(Setter::KarpenterAzure, "karpenter.azure.com/sku-gpu-manufacturer", KAZ, "`nvidia`", nvidia),
-    of(Setter::Gke, "cloud.google.com/gke-accelerator", GKE, "the accelerator's name", |on| {
-        // Of two names for one GPU, the machine type with more network bandwidth has the one that says so.
-        let is_mega = on.spec.instance_type.as_str().contains("megagpu");
-        let mut names = on.gpu?.names.gke.iter().filter(|name| name.contains("-mega-") == is_mega);
-        count(on).and(names.next()).cloned()
-    }),
-    of(Setter::Gke, "cloud.google.com/machine-family", GKE, "`g2` of `g2-standard-4`", |on| {
-        on.spec.instance_type.as_str().split_once('-').map(|(family, _)| family.to_owned())
-    }),
+    of(Setter::KarpenterGcp, "karpenter.k8s.gcp/instance-family", KGCP, "`g2` of `g2-standard-4`", gcp_family),
+    of(
+        Setter::KarpenterGcp,
+        "karpenter.k8s.gcp/instance-size",
+        KGCP,
+        "`4` of `g2-standard-4`, `8g` of `a3-highgpu-8g`",
+        |on| {
+            // With accelerators that are attached to an N1 machine it makes none.
+            let parts: Vec<&str> = on.spec.instance_type.as_str().split('-').collect();
+            let size = if parts.len() > 3 { parts.iter().nth_back(1) } else { parts.last() }?;
+            (parts.len() > 1 && !size.contains('+')).then(|| (*size).to_owned())
+        },
+    ),
+    of(Setter::KarpenterGcp, "karpenter.k8s.gcp/instance-cpu", KGCP, "vCPUs", cpus),
+    of(Setter::KarpenterGcp, "karpenter.k8s.gcp/instance-memory", KGCP, "MiB of main memory", memory),
+    of(Setter::KarpenterGcp, "karpenter.k8s.gcp/instance-gpu-name", KGCP, "the accelerator's name", gcp_accelerator),
+    of(Setter::Gke, "cloud.google.com/gke-accelerator", GKE, "the accelerator's name", gcp_accelerator),
+    of(Setter::Gke, "cloud.google.com/machine-family", GKE, "`g2` of `g2-standard-4`", gcp_family),
     of(Setter::Aks, "kubernetes.azure.com/accelerator", AKS, "`nvidia`", nvidia),
     bought(Setter::Karpenter, CAPACITY_TYPE_LABEL, KARPENTER, "`spot`, `on-demand` or `reserved`", |bought| {
         Some(bought.as_str())
@@ -227,10 +249,10 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Its GPU where GPU feature discovery sees whole ones of it: of parts it tells other names and sizes.
+    /// Its GPU where GPU feature discovery sees whole ones of it: of MIG instances it tells other names and sizes.
     fn whole_gpus(&self) -> Option<&'a GpuSpec> {
         let is_mig = matches!(self.split, Some(Split::Mig { .. }));
-        self.gpu.filter(|_| !is_mig && self.spec.gpus.0 >= 1000)
+        self.gpu.filter(|_| !is_mig && self.spec.has_whole_gpus())
     }
 
     /// Family and size of a type of AWS.
@@ -249,7 +271,7 @@ impl<'a> Machine<'a> {
 
 fn product(on: &Machine<'_>) -> Option<String> {
     // Shared GPUs are named where sharing is worked out.
-    on.whole_gpus().filter(|_| on.split.is_none())?.names.product.clone()
+    on.gpu.filter(|_| on.split.is_none()).and_then(|gpu| on.spec.product(gpu)).map(str::to_owned)
 }
 
 /// Its GPUs; `None` where it has a part of one, which some count as one and others as none.
@@ -270,7 +292,19 @@ fn nvidia(_: &Machine<'_>) -> Option<String> {
     Some("nvidia".to_owned())
 }
 
-/// The architecture as GPU feature discovery names it; `None` for those that its releases name differently (Ada and Blackwell).
+fn gcp_family(on: &Machine<'_>) -> Option<String> {
+    on.spec.instance_type.as_str().split_once('-').map(|(family, _)| family.to_owned())
+}
+
+fn gcp_accelerator(on: &Machine<'_>) -> Option<String> {
+    // Of two names for one GPU, the machine type with more network bandwidth has the one that says so.
+    let is_mega = on.spec.instance_type.as_str().contains("megagpu");
+    let mut names = on.gpu?.names.gke.iter().filter(|name| name.contains("-mega-") == is_mega);
+    count(on).and(names.next()).cloned()
+}
+
+/// The architecture as GPU feature discovery names it. Before release 0.17.1 it took Ada for Ampere, and before 0.17.2 it did not know
+/// Blackwell: a pod that asks for these by name is from a cluster with a later one.
 fn family(gpu: &GpuSpec) -> Option<&'static str> {
     let capability = gpu.compute_capability?;
     match (capability.major, capability.minor) {
@@ -280,7 +314,9 @@ fn family(gpu: &GpuSpec) -> Option<&'static str> {
         (7, 0..5) => Some("volta"),
         (7, _) => Some("turing"),
         (8, 0..9) => Some("ampere"),
+        (8, _) => Some("ada-lovelace"),
         (9, _) => Some("hopper"),
+        (10 | 12, _) => Some("blackwell"),
         _ => None,
     }
 }
@@ -295,11 +331,18 @@ pub fn is_of_capacity_type(key: &str) -> bool {
     label(key).is_some_and(|label| matches!(label.value, Value::Bought(_)))
 }
 
-/// Whether Karpenter or the kubelet gives its nodes a label by itself and nobody else may.
+/// Whether every node of the label's cloud says by it how it was bought: groups that are split bear it, and nobody else may set it.
+pub fn tells_each_capacity_type(key: &str) -> bool {
+    label(key).is_some_and(|label| matches!(label.value, Value::Bought(value) if value(CapacityType::OnDemand).is_some()))
+}
+
+/// The domains of what the kubelet and the cloud's controllers set on every node.
+pub const KUBERNETES_DOMAINS: [&str; 3] = ["kubernetes.io", "node.kubernetes.io", "topology.kubernetes.io"];
+
+/// Whether nodes that Karpenter makes get a label without being told. A NodeClaim that said it would be refused or overrule Karpenter.
 pub fn is_of_karpenter(key: &str) -> bool {
-    const DOMAINS: [&str; 5] = ["kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.k8s.aws", "karpenter.azure.com"];
-    let of = key.split_once('/').map_or("", |(domain, _)| domain);
-    DOMAINS.iter().any(|domain| of.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    KUBERNETES_DOMAINS.contains(&domain) || label(key).is_some_and(|label| label.setter.is_karpenter())
 }
 
 /// Adds what others set to the labels of a template. What an operator says of a label himself stands.

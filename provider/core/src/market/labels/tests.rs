@@ -60,6 +60,8 @@ fn a_machine_bears_what_its_cloud_sets() {
     assert_eq!(
         borne(&spec("gcp", "a3-megagpu-8g", "H100", 8_000), Some(&h100), Some(CapacityType::OnDemand)),
         "nvidia.com/gpu.product=NVIDIA-H100 nvidia.com/gpu.memory=81000 nvidia.com/gpu.count=8 nvidia.com/gpu.family=hopper \
+         karpenter.k8s.gcp/instance-family=a3 karpenter.k8s.gcp/instance-size=8g karpenter.k8s.gcp/instance-cpu=192 \
+         karpenter.k8s.gcp/instance-memory=2097152 karpenter.k8s.gcp/instance-gpu-name=nvidia-h100-mega-80gb \
          cloud.google.com/gke-accelerator=nvidia-h100-mega-80gb cloud.google.com/machine-family=a3 \
          karpenter.sh/capacity-type=on-demand cloud.google.com/gke-provisioning=standard"
     );
@@ -78,11 +80,38 @@ fn what_is_not_certain_is_left_out() {
     for key in ["gpu.product", "gpu.memory", "gpu.count", "gpu.family", "instance-gpu-count", "instance-gpu-memory"] {
         assert!(!part.contains(key), "{key} of a part of a GPU: {part}");
     }
-    // Releases of GPU feature discovery name Ada differently.
-    assert!(!borne(&spec("aws", "g6.xlarge", "L4", 1_000), Some(&gpu("L4", "8.9")), None).contains("gpu.family"));
+    // The driver of Azure's A10 sees an A10-24Q.
+    let virtual_one = borne(&spec("azure", "Standard_NV36ads_A10_v5", "A10", 1_000), Some(&gpu("A10", "8.6")), None);
+    assert!(!virtual_one.contains("nvidia.com"), "{virtual_one}");
     // The name of an old size has no accelerator in it.
     assert!(!borne(&spec("azure", "Standard_NC6s_v3", "V100", 1_000), None, None).contains("sku-gpu-name"));
     assert!(!borne(&spec("gcp", "a3-highgpu-8g", "H100", 8_000), None, Some(CapacityType::OnDemand)).contains("gke-spot"));
+    let attached = borne(&spec("gcp", "n1-standard-4+1xt4", "T4", 1_000), None, None);
+    assert!(!attached.contains("instance-size"), "{attached}");
+}
+
+#[test]
+fn a_card_with_two_forms_is_named_where_its_form_is_known() {
+    for (cloud, instance_type, model, is_named) in [
+        ("aws", "p3.2xlarge", "V100", true),
+        ("gcp", "a2-highgpu-1g", "A100", true),
+        ("azure", "Standard_ND96asr_v4", "A100", true),
+        ("azure", "Standard_NC6s_v3", "V100", false),
+        ("lambda", "lambda-a100-pcie-40gb-on-demand", "A100", false),
+        ("lambda", "lambda-h100-sxm-on-demand", "H100", true),
+    ] {
+        let labels = borne(&spec(cloud, instance_type, model, 1_000), Some(&gpu(model, "8.0")), None);
+        assert_eq!(labels.contains(PRODUCT_LABEL), is_named, "{instance_type}: {labels}");
+        assert!(labels.contains("gpu.memory"), "{instance_type}: {labels}");
+    }
+}
+
+#[test]
+fn families_are_named_as_gpu_feature_discovery_names_them() {
+    let families = ["3.7", "5.2", "6.1", "7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.3", "12.0", "99.0"];
+    let named = families.map(|capability| family(&gpu("X", capability)).unwrap_or("-"));
+    let expected = "kepler maxwell pascal volta turing ampere ampere ada-lovelace hopper blackwell blackwell -";
+    assert_eq!(named.join(" "), expected);
 }
 
 #[test]
@@ -103,11 +132,13 @@ fn the_table_names_each_label_once() {
 }
 
 #[test]
-fn what_karpenter_sets_is_known_by_its_domain() {
+fn what_karpenter_sets_is_not_for_its_claims() {
     for key in [CAPACITY_TYPE_LABEL, "karpenter.k8s.aws/instance-family", "topology.kubernetes.io/zone", "kubernetes.io/os"] {
         assert!(is_of_karpenter(key), "{key}");
     }
-    for key in [PRODUCT_LABEL, "eks.amazonaws.com/capacityType", "kubernetes.azure.com/accelerator", "stoker.dev/pool", "team"]
+    // What the operator sets himself nobody else does, wherever it is.
+    for key in
+        [PRODUCT_LABEL, "eks.amazonaws.com/capacityType", "stoker.dev/pool", "team", "node-restriction.kubernetes.io/team"]
     {
         assert!(!is_of_karpenter(key), "{key}");
     }
