@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Parser as _;
+use k8s_openapi::ByteString;
 use stoker_core::catalogue::isolation::SHAPE_TAINT;
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::state::node_status::CONDITION;
 use stoker_service::controllers::tolerations::{OPENED, OPT_IN};
+use stoker_service::kube::tokens;
 use stoker_service::kube::{DRAINING, HELD, SCALE_DOWN_DISABLED, SYSTEM_NAMESPACES, VERDICT};
 use stoker_simulated::registrar::SIMULATED;
 use stoker_tests::manifests::{objects, rules};
@@ -155,11 +157,14 @@ fn admission_policies_speak_of_the_account_and_the_keys_that_the_service_uses() 
         assert_eq!(binding.value["spec"]["validationActions"], serde_json::json!(["Deny"]));
         assert!(texts.contains_key(binding.text("/spec/policyName")));
     }
+    let groups = serde_json::to_value(ByteString(tokens::GROUPS.into())).unwrap();
+    let groups = groups.as_str().unwrap();
     for (policy, words) in [
         ("stoker-nodes-update", &[CLUSTER_LABEL, HELD, SCALE_DOWN_DISABLED, DRAINING, VERDICT, CONDITION, SIMULATED][..]),
         ("stoker-nodes-lifecycle", &[CLUSTER_LABEL, SIMULATED][..]),
         ("stoker-pods-update", &[OPT_IN, OPENED, SHAPE_TAINT][..]),
         ("stoker-pods-removal", &SYSTEM_NAMESPACES[..]),
+        ("stoker-boot-tokens", &[CLUSTER_LABEL, tokens::TYPE, groups][..]),
         ("stoker-nodeclaims", &[CLUSTER_LABEL, "node.kubernetes.io/instance-type", "karpenter.sh/capacity-type"][..]),
     ] {
         for word in words {

@@ -218,10 +218,7 @@ fn others(state: &State, tokens: Option<&Arc<BootTokens>>) -> Result<Vec<Arc<dyn
         match kind {
             SupplierKind::Simulated => {}
             SupplierKind::Plugin { endpoint, boot_template } => {
-                let boot = match boot_template {
-                    Some(file) => Some(Boot::read(Path::new(file), tokens.cloned())?),
-                    None => None,
-                };
+                let boot = boot_template.as_ref().map(|file| Boot::read(Path::new(file), tokens.cloned())).transpose()?;
                 let plugin = Plugin::new(name, cluster, endpoint, boot);
                 others.push(Arc::new(plugin.map_err(|error| CliError::Usage(error.to_string()))?));
             }

@@ -227,10 +227,10 @@ impl Bench {
     /// When no kubeconfig can be made of Stoker's.
     pub async fn client_of(&self, token: &str) -> anyhow::Result<kube::Client> {
         let own = std::fs::read_to_string(&self.setup.stoker_kubeconfig)?;
-        let (before, after) = own.split_once("token: ").context("a kubeconfig without a token")?;
-        let after = after.trim_start_matches(|c: char| !c.is_whitespace() && c != '}' && c != ',');
+        let mut config: serde_json::Value = serde_saphyr::from_str(&own)?;
+        config["users"][0]["user"]["token"] = token.into();
         let path = self.dir.join("token.kubeconfig");
-        std::fs::write(&path, format!("{before}token: {token}{after}"))?;
+        std::fs::write(&path, config.to_string())?;
         Ok(stoker_service::kube::client::connect(Some(&path)).await?)
     }
 

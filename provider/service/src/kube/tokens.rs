@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 use stoker_core::base::ids::{ClusterName, LaunchKey};
+use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::state::memory::Memory;
 use stoker_core::state::record::State;
 use stoker_journal::private;
@@ -26,13 +27,13 @@ use crate::clock::Clock;
 /// Where Kubernetes looks for bootstrap tokens.
 const NAMESPACE: &str = "kube-system";
 /// Their type: the control plane reads no others, and deletes them at their end.
-const TYPE: &str = "bootstrap.kubernetes.io/token";
+pub const TYPE: &str = "bootstrap.kubernetes.io/token";
 /// How long a token is good: as long as the longest `bootDeadline`.
 const GOOD_FOR: SignedDuration = SignedDuration::from_hours(1);
 /// How often tokens that are not needed any more are deleted.
 const CLEANED_EVERY: Duration = Duration::from_secs(10);
-/// Groups whose members may ask for a kubelet's certificate: of kubeadm, of k3s, and Kubernetes' own word for all.
-const GROUPS: &str =
+/// Groups of a token, whose members may ask for a kubelet's certificate: of kubeadm, of k3s, and Kubernetes' own word for all.
+pub const GROUPS: &str =
     "system:bootstrappers:kubeadm:default-node-token,system:bootstrappers:k3s:default-node-token,system:bootstrappers:nodes";
 /// The seed's file in the state directory.
 const SEED_FILE: &str = "boot-seed";
@@ -68,9 +69,13 @@ impl BootTokens {
     /// What the API server says.
     pub async fn mint(&self, key: &LaunchKey) -> Result<String, NoToken> {
         let (id, secret) = self.token(key);
-        self.made().insert(key.clone());
         let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        match self.secrets.create(&parameters, &self.object(key, &id, &secret, self.clock.times().wall.0)).await {
+        let answer = self.secrets.create(&parameters, &self.object(key, &id, &secret, self.clock.times().wall.0)).await;
+        if !matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403) {
+            // It is there, or may be.
+            self.made().insert(key.clone());
+        }
+        match answer {
             Ok(_) => {}
             // Asked again: it is the same token.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -141,7 +146,7 @@ impl BootTokens {
             ("auth-extra-groups", GROUPS.to_owned()),
             ("description", format!("Stoker's, for the machine of {key}")),
         ];
-        let labels = [("stoker.dev/cluster".to_owned(), self.cluster.to_string())];
+        let labels = [(CLUSTER_LABEL.to_owned(), self.cluster.to_string())];
         Secret {
             metadata: ObjectMeta { name: Some(name(id)), labels: Some(labels.into()), ..ObjectMeta::default() },
             type_: Some(TYPE.to_owned()),

@@ -101,17 +101,6 @@ pub(super) fn parse_all(text: &str) -> Option<Vec<Node>> {
     Builder::new(text).documents().ok()
 }
 
-/// The parser's events, with an end to what they may nest.
-fn events(text: &str) -> Parser<'_, StrInput<'_>> {
-    let options = granit_parser::options! {
-        emit_comments: false,
-        emit_unresolved_aliases: true,
-        flow_nesting_limit: MAX_DEPTH,
-        block_nesting_limit: MAX_DEPTH,
-    };
-    Parser::new_from_str_with_options(text, options)
-}
-
 /// Where to look in a text that breaks off being YAML.
 const TO_LOOK_AT: &str = "look at the indentation, brackets and quotes here and above";
 /// The same where a value begins as a cron expression may, and text in YAML may not.
@@ -142,7 +131,14 @@ struct Builder<'t> {
 
 impl<'t> Builder<'t> {
     fn new(text: &'t str) -> Self {
-        Self { text, events: events(text), found: Vec::new(), anchors: HashMap::new(), values: 0 }
+        let options = granit_parser::options! {
+            emit_comments: false,
+            emit_unresolved_aliases: true,
+            flow_nesting_limit: MAX_DEPTH,
+            block_nesting_limit: MAX_DEPTH,
+        };
+        let events = Parser::new_from_str_with_options(text, options);
+        Self { text, events, found: Vec::new(), anchors: HashMap::new(), values: 0 }
     }
 
     fn fault(&mut self, at: Position, path: &Path, message: impl Into<String>) {

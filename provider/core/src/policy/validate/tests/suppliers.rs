@@ -12,7 +12,8 @@ fn with_suppliers(suppliers: &Value) -> Vec<String> {
 fn a_pool_may_name_a_supplier_and_a_node_class() {
     let mut file = good();
     let endpoint = "unix:///run/stoker/lambda.sock";
-    file["suppliers"] = json!([{ "name": "lambda", "kind": "plugin", "endpoint": endpoint, "bootTemplate": "/boot.yaml" }, { "name": "simulated", "kind": "simulated" }]);
+    let lambda = json!({ "name": "lambda", "kind": "plugin", "endpoint": endpoint, "bootTemplate": "/boot.yaml" });
+    file["suppliers"] = json!([lambda, { "name": "simulated", "kind": "simulated" }]);
     file["pools"][0]["supplier"] = json!("lambda");
     file["pools"][0]["nodeClass"] = json!("h100-image");
     let policy = Policy::try_from_raw(&serde_json::from_value(file).unwrap()).unwrap();
