@@ -91,10 +91,11 @@ pub enum BadTemplate {
     NoCluster(PathBuf),
 }
 
-/// A template, and where its tokens come from.
+/// A template.
 pub struct Boot {
     path: PathBuf,
     text: String,
+    /// Where its tokens come from; `None` where it asks for none.
     tokens: Option<Arc<BootTokens>>,
 }
 
@@ -117,9 +118,11 @@ impl Boot {
                 return Err(BadTemplate::Unknown { path: path.to_owned(), line: at + 1, marker: marker.to_owned(), cure });
             }
         }
-        if tokens.is_none() && text.contains(Marker::Token.as_str()) {
-            return Err(BadTemplate::NoCluster(path.to_owned()));
-        }
+        let tokens = if text.contains(Marker::Token.as_str()) {
+            Some(tokens.ok_or_else(|| BadTemplate::NoCluster(path.to_owned()))?)
+        } else {
+            None
+        };
         Ok(Self { path: path.to_owned(), text, tokens })
     }
 
@@ -129,10 +132,8 @@ impl Boot {
     /// Where a token is wanted and cannot be had; in words.
     pub async fn data(&self, launch: &Launch) -> Result<String, String> {
         let token = match &self.tokens {
-            Some(tokens) if self.text.contains(Marker::Token.as_str()) => {
-                Some(tokens.mint(&launch.request.key).await.map_err(|error| error.to_string())?)
-            }
-            _ => None,
+            Some(tokens) => Some(tokens.mint(&launch.request.key).await.map_err(|error| error.to_string())?),
+            None => None,
         };
         Ok(filled(&self.text, launch, token.as_deref()))
     }
