@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stoker_core::base::ids::GpuModel;
-use stoker_core::market::offer::{ComputeCapability, GpuSpec};
+use stoker_core::market::offer::{ComputeCapability, GpuNames, GpuSpec};
 use stoker_core::market::sharing::MigProfile;
 
 use crate::cell::{Cell, Parser};
@@ -15,7 +15,7 @@ line! {
     Line {
         gpu_model, memory_gib, bandwidth_gb_s, fp16_dense_tflops, fp8_dense_tflops, compute_capability,
         mig_max_instances, mig_profiles, nvlink_gb_s, product_label,
-        gke_accelerators, karpenter_aws_name, aws_reported_mib,
+        nvml_mib, gke_accelerators, karpenter_aws_name, aws_reported_mib,
         memory_source, performance_source, mig_source, label_source, note,
     }
 }
@@ -34,6 +34,7 @@ pub(crate) fn parse(table: &Arc<Table>, bytes: &[u8], faults: &mut Vec<Fault>) -
 
 fn spec(parser: &mut Parser<'_>, line: &Line<'_>) -> Option<GpuSpec> {
     const GB_S: &str = "a whole number of GB/s, e.g. 900";
+    const MIB: &str = "a whole number of MiB";
     const TFLOPS: &str = "a decimal number of TFLOPS, e.g. 18.7";
     let model = parser.name::<GpuModel>(cell!(line.gpu_model));
     parser.filled(cell!(line.memory_gib), "write the GiB of one GPU");
@@ -51,19 +52,18 @@ fn spec(parser: &mut Parser<'_>, line: &Line<'_>) -> Option<GpuSpec> {
     if instances == Some(0) && !line.mig_profiles.is_empty() {
         parser.fault(cell!(line.mig_profiles), Problem::ProfilesWithoutMig(shown(line.mig_profiles)));
     }
-    let _: Option<u64> = parser.whole(cell!(line.aws_reported_mib), "a whole number of MiB");
-    for cell in [
-        cell!(line.gke_accelerators),
-        cell!(line.karpenter_aws_name),
-        cell!(line.mig_source),
-        cell!(line.label_source),
-        cell!(line.note),
-    ] {
+    for cell in [cell!(line.mig_source), cell!(line.label_source), cell!(line.note)] {
         parser.text(cell);
     }
     let mig_profiles = profiles(parser, cell!(line.mig_profiles));
     let compute_capability = capability(parser, cell!(line.compute_capability));
-    let product_label = parser.text(cell!(line.product_label)).map(str::to_owned);
+    let names = GpuNames {
+        product: parser.text(cell!(line.product_label)).map(str::to_owned),
+        nvml_mib: parser.whole(cell!(line.nvml_mib), MIB),
+        aws: parser.text(cell!(line.karpenter_aws_name)).map(str::to_owned),
+        aws_mib: parser.whole(cell!(line.aws_reported_mib), MIB),
+        gke: parser.text(cell!(line.gke_accelerators)).unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
+    };
     if !parser.is_clean() {
         return None;
     }
@@ -77,7 +77,7 @@ fn spec(parser: &mut Parser<'_>, line: &Line<'_>) -> Option<GpuSpec> {
         mig_max_instances: instances,
         mig_profiles,
         nvlink_gb_s,
-        product_label,
+        names,
     })
 }
 

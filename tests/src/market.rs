@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use jiff::{SignedDuration, Timestamp};
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use stoker_core::base::units::{MiB, Milli, UsdPerHour};
-use stoker_core::market::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
+use stoker_core::market::offer::{Arch, CapacityType, GpuNames, GpuSpec, InstanceSpec, Market, Place};
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_service::clock::Clock;
 use stoker_service::serve::{Options, PolicySource};
@@ -56,7 +56,7 @@ fn build() -> PriceBook {
                 mig_max_instances: None,
                 mig_profiles: Vec::new(),
                 nvlink_gb_s: None,
-                product_label: None,
+                names: GpuNames::default(),
             });
         }
         book.insert_spec(InstanceSpec {

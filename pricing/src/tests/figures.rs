@@ -219,7 +219,12 @@ fn gpu_models_have_specs_or_are_named_as_gaps() {
         (l4.memory, l4.bandwidth_gb_s, l4.fp16_gflops, l4.fp8_gflops),
         (MiB::from_gib(24), Some(300), Some(121_000), Some(242_000))
     );
-    assert_eq!((l4.product_label.as_deref(), l4.mig_profiles.len()), (Some("NVIDIA-L4"), 0));
+    assert_eq!((l4.names.product.as_deref(), l4.names.nvml_mib, l4.mig_profiles.len()), (Some("NVIDIA-L4"), Some(23_034), 0));
+    for gpu in book.gpu_models().flat_map(|model| book.gpu(model)) {
+        // ECC takes a sixteenth of GDDR memory, and B300 is sold by less than it has.
+        let share = gpu.names.nvml_mib.map(|mib| mib * 1000 / gpu.memory.0);
+        assert!(share.is_none_or(|share| (935..=1005).contains(&share)), "{} {share:?}", gpu.model);
+    }
     let p100 = &book.gpu(&GpuModel::new("P100").unwrap())[0];
     assert_eq!((p100.fp16_gflops, p100.fp8_gflops), (Some(18_700), None));
     let has = |model: &str| GpuFeature::ALL.map(|feature| book.gpu(&GpuModel::new(model).unwrap())[0].has(feature));

@@ -25,6 +25,7 @@ use crate::base::kinds::QuotaUnit;
 use crate::base::units::Percent;
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
+use crate::facts::foreign::Foreign;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::supply::LaunchRequest;
 use crate::market::offer::{CapacityType, Market, Place};
@@ -108,10 +109,15 @@ fn judge(
         let of = |capacity| bought.iter().map(|(_, request)| *request).filter(move |r| r.market.capacity_type == capacity);
         freshness::known_now(&bought, snapshot, catalogue, times, found);
         zones::shares(&growing, &by_group, memory, catalogue, found);
-        spending(&growing, &by_group, (before, memory), (catalogue, times.wall), found);
+        let foreign = foreign(before, snapshot, catalogue);
+        if foreign.is_none() && catalogue.policy.counts_foreign {
+            found.fleet(Violation::ForeignUnknown);
+        }
+        spending(&growing, &by_group, (before, memory, foreign), (catalogue, times.wall), found);
         spot_shares(of(CapacityType::Spot), &by_group, memory, catalogue, found);
         if !catalogue.policy.commitments.is_empty() {
-            kept(&of(CapacityType::Reserved).map(|request| &request.market.place).collect(), memory, catalogue, found);
+            let places = of(CapacityType::Reserved).map(|request| &request.market.place).collect();
+            kept(&places, (memory, foreign), catalogue, found);
         }
     }
     let mut machines = LookupSet::with_capacity_and_hasher(memory.records.len(), FxBuildHasher);
@@ -132,6 +138,12 @@ fn judge(
             found.group(group, memory, Violation::BadLimits { group: group.clone(), min, target, max });
         }
     }
+}
+
+/// The nodes that are not Stoker's, where they count and anybody knows them.
+fn foreign<'a>(before: &'a Memory, snapshot: &'a Snapshot, catalogue: &Catalogue) -> Option<&'a Foreign> {
+    let known = snapshot.foreign.as_deref().or(before.foreign.as_deref());
+    known.filter(|_| catalogue.policy.counts_foreign)
 }
 
 fn by_group(memory: &Memory) -> ByGroup<'_> {
@@ -244,7 +256,7 @@ fn endings(actions: &[Action], memory: &Memory, snapshot: &Snapshot, found: &mut
 fn spending(
     growing: &BTreeSet<RecordId>,
     by_group: &ByGroup<'_>,
-    (before, memory): (&Memory, &Memory),
+    (before, memory, foreign): (&Memory, &Memory, Option<&Foreign>),
     (catalogue, wall): (&Catalogue, Wall),
     found: &mut Found<'_>,
 ) {
@@ -291,6 +303,16 @@ fn spending(
             }
         }
     }
+    for (kind, nodes) in foreign.iter().flat_map(|foreign| &foreign.nodes) {
+        for at in membership::quotas_of_foreign(&catalogue.policy, kind) {
+            let Some(tally) = tallies.get_mut(at) else { continue };
+            let each = match tally.quota.unit {
+                QuotaUnit::Vcpus => kind.vcpus,
+                QuotaUnit::Gpus => kind.gpus,
+            };
+            tally.units += u64::from(each.max(1)) * u64::from(*nodes);
+        }
+    }
     for pool in catalogue.policy.pools.iter().filter(|pool| growing_pools.contains(&pool.name)) {
         let held = nodes.get(&pool.name).copied().unwrap_or(0);
         let limit = max_nodes(pool, wall);
@@ -315,13 +337,24 @@ fn max_nodes(pool: &Pool, wall: Wall) -> u32 {
 }
 
 /// No more nodes are bought from kept capacity than there are. A commitment that ended or shrank binds growth only.
-fn kept(launched: &BTreeSet<&Place>, memory: &Memory, catalogue: &Catalogue, found: &mut Found<'_>) {
+fn kept(
+    launched: &BTreeSet<&Place>,
+    (memory, foreign): (&Memory, Option<&Foreign>),
+    catalogue: &Catalogue,
+    found: &mut Found<'_>,
+) {
     for place in launched {
         let limits = catalogue.policy.commitments.iter().filter_map(|c| c.capacity_at(place)).map(|kept| u64::from(kept.nodes));
         let Some(limit) = limits.reduce(|a, b| a + b) else { continue };
         let held = memory.records.values().filter_map(|record| record.purchase());
         let held = held.filter(|p| p.market.capacity_type == CapacityType::Reserved && p.market.place == **place);
-        let nodes = held.count() as u64;
+        // Where others' nodes only may be, it is up to the decider.
+        let others = foreign.iter().flat_map(|foreign| &foreign.nodes).filter(|(kind, _)| {
+            kind.zone.is_some()
+                && kind.capacity_type == Some(CapacityType::Reserved)
+                && kind.place().is_some_and(|(there, _)| there == **place)
+        });
+        let nodes = held.count() as u64 + others.map(|(_, nodes)| u64::from(*nodes)).sum::<u64>();
         if nodes > limit {
             found.fleet(Violation::MoreThanKept { place: (*place).clone(), nodes, limit });
         }

@@ -12,6 +12,7 @@ use stoker_core::base::ids::{
     Cloud, Incarnation, LaunchKey, NodeClassName, NodeGroupId, NodeName, PoolName, ProviderId, RecordId, Region, SessionId,
     SupplierName, ZoneId, ZoneName,
 };
+use stoker_core::facts::foreign::Foreign;
 use stoker_core::facts::images::{NodeImages, PoolImages};
 use stoker_core::facts::reading::seen::Seen;
 use stoker_core::facts::snapshot::{ClusterFacts, Drained, NodeFacts, Snapshot};
@@ -118,7 +119,9 @@ delta! {
         probe_history: MapDelta<RecordId, Arc<ProbeHistory>>,
         lapsed: MapDelta<PoolName, Timestamp>,
     }
-    parts {}
+    parts {
+        foreign: ForeignDelta,
+    }
     whole {
         watched_at: Option<Timestamp>,
         exposure_at: Option<Timestamp>,
@@ -146,6 +149,7 @@ delta! {
     }
     parts {
         cluster: ClusterDelta,
+        foreign: ForeignDelta,
     }
     whole {
         wall: Wall,
@@ -265,6 +269,35 @@ impl Part for Option<Arc<ClusterFacts>> {
     }
 }
 
+/// What changed in the nodes that are not Stoker's.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum ForeignDelta {
+    /// They are not known, or not asked for.
+    Unknown,
+    /// They are these.
+    Known(Arc<Foreign>),
+}
+
+impl Part for Option<Arc<Foreign>> {
+    type Delta = ForeignDelta;
+
+    fn whole(&self) -> ForeignDelta {
+        self.as_ref().map_or(ForeignDelta::Unknown, |foreign| ForeignDelta::Known(Arc::clone(foreign)))
+    }
+
+    fn since(&self, before: &Self) -> Option<ForeignDelta> {
+        (self != before).then(|| self.whole())
+    }
+
+    fn apply(_: Option<Self>, delta: ForeignDelta) -> Self {
+        match delta {
+            ForeignDelta::Unknown => None,
+            ForeignDelta::Known(foreign) => Some(foreign),
+        }
+    }
+}
+
 delta! {
     /// What changed in what one supplier knows of its markets.
     MarketFacts => MarketFactsDelta:
@@ -277,6 +310,6 @@ delta! {
         clouds: BTreeSet<Cloud>,
         regions: Option<BTreeSet<(Cloud, Region)>>,
         node_classes: Option<BTreeSet<NodeClassName>>,
-        capacity_type_label: Option<String>,
+        labels_capacity_type: bool,
     }
 }

@@ -13,6 +13,7 @@ use serde_json::json;
 use stoker_core::base::ids::{ClusterName, LaunchKey, NodeName, ProviderId};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::facts::supply::{Instance, InstanceState};
+use stoker_core::market::labels::{CAPACITY_TYPE_LABEL, is_of_karpenter};
 use stoker_core::market::offer::Market;
 use stoker_service::suppliers::Launch;
 
@@ -29,11 +30,6 @@ const DIGITS: usize = 20;
 
 pub(crate) const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
-pub(crate) const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
-
-/// Labels that Karpenter or the kubelet sets by itself.
-const OF_KARPENTER: [&str; 6] =
-    [INSTANCE_TYPE, ZONE, CAPACITY_TYPE, "topology.kubernetes.io/region", "kubernetes.io/os", "kubernetes.io/arch"];
 
 /// How long a drain by Karpenter may take. Stoker and the autoscaler drain before they delete, so this is for what is left.
 const TERMINATION_GRACE_PERIOD: &str = "1h";
@@ -56,11 +52,8 @@ pub(crate) fn name(key: &LaunchKey) -> String {
 pub(crate) fn object(cluster: &ClusterName, launch: &Launch, carrier: &Carrier) -> serde_json::Value {
     let Launch { request, labels, taints, gpus, .. } = launch;
     let ClassRef { group, kind, name: class } = &carrier.class;
-    let mut labels: BTreeMap<&str, &str> = labels
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .filter(|(key, _)| !OF_KARPENTER.contains(key))
-        .collect();
+    let mut labels: BTreeMap<&str, &str> =
+        labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).filter(|(key, _)| !is_of_karpenter(key)).collect();
     labels.extend([("karpenter.sh/nodepool", carrier.name.as_str()), (CLUSTER_LABEL, cluster.as_str())]);
     let taints: Vec<_> =
         taints.iter().map(|taint| json!({ "key": taint.key, "value": taint.value, "effect": taint.effect.as_str() })).collect();
@@ -96,7 +89,7 @@ pub(crate) fn pinned(launch: &Launch) -> [(&'static str, &str); 3] {
     [
         (INSTANCE_TYPE, request.market.place.instance_type.as_str()),
         (ZONE, request.zone_name.as_str()),
-        (CAPACITY_TYPE, request.market.capacity_type.as_str()),
+        (CAPACITY_TYPE_LABEL, request.market.capacity_type.as_str()),
     ]
 }
 

@@ -351,7 +351,7 @@ impl Supplier for Karpenter {
             let carriers = self.read_carriers().await?;
             let mut facts = MarketFacts {
                 node_classes: Some(carriers.fit.keys().cloned().collect()),
-                capacity_type_label: SupplierKind::Karpenter.capacity_type_label().map(str::to_owned),
+                labels_capacity_type: SupplierKind::Karpenter.labels_capacity_type(),
                 ..MarketFacts::default()
             };
             // Where one of a cloud's carriers does not say its regions, they may be all.

@@ -100,8 +100,8 @@ impl PriceTables {
         let all = MarketFacts { clouds, ..MarketFacts::default() };
         let mut facts = self.facts.clone();
         facts.extend(outside.map(|rule| {
-            let capacity_type_label = rule.kind.capacity_type_label().map(str::to_owned);
-            (rule.name.clone(), MarketFacts { capacity_type_label, ..all.clone() })
+            let labels_capacity_type = rule.kind.labels_capacity_type();
+            (rule.name.clone(), MarketFacts { labels_capacity_type, ..all.clone() })
         }));
         Cow::Owned(facts)
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -123,9 +124,10 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let source = args.policy.as_ref().map_or_else(|| EXAMPLE.to_owned(), |path| path.display().to_string());
     let pool = find_pool(&catalogue, &args.pool, &source)?;
     let group = args.group.as_deref().map(|text| find_group(&catalogue, &pool, text)).transpose()?;
-    let (explanation, usage) =
-        what_if_counted(&catalogue, &Memory::default(), &pool, group.as_ref(), args.count, Times::at(now));
-    let lifts = lifts(&catalogue, &Memory::default(), (&pool, group.as_ref()), &explanation, Times::at(now));
+    // A cluster without any node, neither Stoker's nor of others.
+    let empty = Memory { foreign: Some(Arc::default()), ..Memory::default() };
+    let (explanation, usage) = what_if_counted(&catalogue, &empty, &pool, group.as_ref(), args.count, Times::at(now));
+    let lifts = lifts(&catalogue, &empty, (&pool, group.as_ref()), &explanation, Times::at(now));
     let candidates: Vec<_> =
         explanation.candidates.iter().map(|candidate| CandidateRow::of(candidate, now).by(&catalogue)).collect();
     let left_out = match &group {

@@ -25,9 +25,9 @@ pub(crate) const TABLES: [(&str, &str); 6] = [
     (
         stoker_pricing::GPU_SPECS,
         "gpu_model,memory_gib,bandwidth_gb_s,fp16_dense_tflops,fp8_dense_tflops,compute_capability,mig_max_instances,\
-         mig_profiles,nvlink_gb_s,product_label,gke_accelerators,karpenter_aws_name,aws_reported_mib,memory_source,\
+         mig_profiles,nvlink_gb_s,product_label,nvml_mib,gke_accelerators,karpenter_aws_name,aws_reported_mib,memory_source,\
          performance_source,mig_source,label_source,note\n\
-         L4,24,300,121,242,8.9,0,,0,NVIDIA-L4,nvidia-l4,l4,22888,aws-api,nv-datasheet-recalled,,vantage,\n",
+         L4,24,300,121,242,8.9,0,,0,NVIDIA-L4,,nvidia-l4,l4,22888,aws-api,nv-datasheet-recalled,,vantage,\n",
     ),
     (stoker_pricing::GCP_ZONES, "machine_or_accelerator,zone,source,date\n"),
     (

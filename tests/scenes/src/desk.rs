@@ -333,6 +333,7 @@ impl Desk {
             demand: self.demand.clone(),
             images: self.images.clone(),
             buffers: Some(self.buffers),
+            foreign: None,
         }
     }
 

@@ -9,7 +9,7 @@ use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, SupplierName
 use stoker_core::base::units::{MiB, Milli, UsdPerHour};
 use stoker_core::catalogue::Catalogue;
 use stoker_core::facts::supply::MarketFacts;
-use stoker_core::market::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
+use stoker_core::market::offer::{Arch, CapacityType, GpuNames, GpuSpec, InstanceSpec, Market, Place};
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::policy::{Policy, RawPolicy};
 
@@ -45,7 +45,7 @@ pub(crate) fn book(now: Timestamp) -> PriceBook {
         mig_max_instances: Some(7),
         mig_profiles: vec!["1g.10gb".parse().unwrap()],
         nvlink_gb_s: None,
-        product_label: None,
+        names: GpuNames::default(),
     });
     for (cloud, region, zones, name, model, gpus, vcpus, on_demand, spot) in SOLD {
         let (cloud, instance_type) = (Cloud::new(cloud).unwrap(), InstanceType::new(name).unwrap());

@@ -1,5 +1,6 @@
 //! What a test does to the cluster, and what it looks at, as its administrator.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::Path;
 use std::time::Duration;
@@ -70,6 +71,14 @@ impl Cluster {
         let tolerations = json!([{ "key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule" }]);
         self.pod(name, &json!({ "cpu": "1", "memory": "1Gi", GPU_RESOURCE: ask.gpus.to_string() }), &selector, &tolerations)
             .await
+    }
+
+    /// Makes a pod with one GPU that chooses its node by those labels alone.
+    pub async fn choosing_pod(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<()> {
+        let tolerations = json!([{ "key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule" }]);
+        let amounts = json!({ "cpu": "1", "memory": "1Gi", GPU_RESOURCE: "1" });
+        let selector: BTreeMap<_, _> = labels.iter().copied().collect();
+        self.pod(name, &amounts, &json!(selector), &tolerations).await
     }
 
     /// Makes a pod that asks for so many of a resource of shared GPUs.

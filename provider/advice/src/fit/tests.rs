@@ -2,7 +2,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 
 use super::*;
 use stoker_core::base::ids::{Cloud, InstanceType, Region, ZoneId};
-use stoker_core::market::offer::{Arch, CapacityType, Place};
+use stoker_core::market::offer::{Arch, CapacityType, GpuNames, Place};
 
 /// Name, model, GiB, GPUs in thousandths, price in micro-dollars.
 const TYPES: [(&str, &str, u64, u32, i64); 8] = [
@@ -49,7 +49,7 @@ fn book() -> (PriceBook, Vec<(Market, UsdPerHour)>) {
             mig_max_instances: None,
             mig_profiles: Vec::new(),
             nvlink_gb_s: None,
-            product_label: None,
+            names: GpuNames::default(),
         });
     }
     let offers = TYPES.map(|(name, model, gib, gpus, price)| {

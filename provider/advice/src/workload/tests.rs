@@ -12,7 +12,7 @@ use stoker_core::base::units::{MiB, Milli, Percent, Ppm, UsdMicros, UsdPerHour};
 use stoker_core::facts::reading::{DriverState, GpuReading, Measured, MemoryLevel, NodeReading, Permille, Source};
 use stoker_core::facts::supply::MarketFacts;
 use stoker_core::market::hazard::Hazard;
-use stoker_core::market::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
+use stoker_core::market::offer::{Arch, CapacityType, GpuNames, GpuSpec, InstanceSpec, Market, Place};
 use stoker_core::market::price::{Entry, Quote, QuoteKind};
 use stoker_core::policy::rules::advise::Thresholds;
 use stoker_core::policy::{Policy, RawPolicy};
@@ -123,7 +123,7 @@ fn book(rows: &[Row]) -> PriceBook {
             mig_max_instances: Some(if profiles.is_empty() { 0 } else { 7 }),
             mig_profiles: profiles.iter().map(|profile| profile.parse().unwrap()).collect(),
             nvlink_gb_s: Some(0),
-            product_label: None,
+            names: GpuNames::default(),
         });
         book.insert_spec(InstanceSpec {
             cloud: Cloud::new("aws").unwrap(),

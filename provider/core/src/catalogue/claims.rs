@@ -4,11 +4,14 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::Region;
 use crate::base::kinds::{CommitmentKind, QuotaUnit};
 use crate::catalogue::group::Group;
+use crate::facts::foreign::Foreign;
 use crate::market::offer::{CapacityType, InstanceSpec, Place};
 use crate::market::quota_names::KnownQuota;
 use crate::policy::rules::commitment::Commitment;
@@ -124,6 +127,31 @@ fn units(unit: QuotaUnit, spec: &InstanceSpec) -> u64 {
         QuotaUnit::Gpus => spec.advertised_gpus(),
     };
     u64::from(units.max(1))
+}
+
+/// What nodes that are not Stoker's take of each quota, in the policy's order and the quota's unit.
+pub fn taken_by(foreign: &Foreign, policy: &Policy) -> Vec<u64> {
+    let mut taken = vec![0_u64; policy.quotas.len()];
+    for (kind, nodes) in &foreign.nodes {
+        let inside: BTreeSet<usize> = if let Some((place, spec)) = kind.place() {
+            kind.capacity_types()
+                .flat_map(|bought| Claims::of(policy, &place, spec, bought).listed)
+                .map(|claim| claim.quota)
+                .collect()
+        } else {
+            let all = policy.quotas.iter().enumerate();
+            all.filter(|(_, quota)| kind.may_be_in(&quota.cloud, quota.region.as_ref())).map(|(at, _)| at).collect()
+        };
+        for at in inside {
+            let (Some(taken), Some(quota)) = (taken.get_mut(at), policy.quotas.get(at)) else { continue };
+            let units = match quota.unit {
+                QuotaUnit::Vcpus => kind.vcpus,
+                QuotaUnit::Gpus => kind.gpus,
+            };
+            *taken = taken.saturating_add(u64::from(units.max(1)) * u64::from(*nodes));
+        }
+    }
+    taken
 }
 
 /// What the nodes of one group count against.

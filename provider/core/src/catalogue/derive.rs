@@ -20,6 +20,7 @@ use crate::catalogue::isolation::SHAPE_TAINT;
 use crate::catalogue::template::{self, label_value};
 use crate::facts::supply::{CannotMake, MarketFacts};
 use crate::market::hazard::Prior;
+use crate::market::labels::{self, Machine};
 use crate::market::offer::{CapacityType, InstanceSpec, Market, Offer, Place};
 use crate::market::price::{Entry, NoSignal, PriceBook, Quote, QuoteKind};
 use crate::market::sharing::{GPU_RESOURCE, Shares};
@@ -119,6 +120,7 @@ fn build(
         return Err(Exclusion::GpuCount { has: gpus, want: pool.gpu_counts.iter().copied().collect() });
     }
     let facts = prices.gpu_of(spec);
+    let machine = Machine { spec, gpu: facts, split: pool.sharing.as_ref().map(|sharing| &sharing.split) };
     let shares = pool.sharing.as_ref().map(|sharing| Shares::of(&sharing.split, spec, facts).map_err(Exclusion::Sharing));
     let shares = shares.transpose()?;
     let memory = spec.memory_per_advertised_gpu();
@@ -155,7 +157,7 @@ fn build(
             Offer { market, entry, prior }
         })
         .collect();
-    let split: Vec<(Option<CapacityType>, Vec<Offer>)> = if pool.split_capacity_type || facts.capacity_type_label.is_some() {
+    let split: Vec<(Option<CapacityType>, Vec<Offer>)> = if pool.split_capacity_type || facts.labels_capacity_type {
         offers.into_iter().map(|offer| (Some(offer.market.capacity_type), vec![offer])).collect()
     } else {
         vec![(None, offers)]
@@ -164,14 +166,12 @@ fn build(
         .into_iter()
         .map(|(capacity_type, offers)| {
             let id = group_id(pool, place, &zone_name, capacity_type)?;
-            let mut template = template::template(&policy.cluster, pool, &id, place, &zone_name, spec, capacity_type)
-                .ok_or(Exclusion::UnknownSize)?;
-            if let (Some(label), Some(capacity_type)) = (&facts.capacity_type_label, capacity_type) {
-                template.labels.insert(label.clone(), capacity_type.as_str().to_owned());
-            }
+            let mut template =
+                template::template(&policy.cluster, pool, &id, place, &zone_name, spec).ok_or(Exclusion::UnknownSize)?;
             if let Some(shares) = &shares {
                 shares.dress(&mut template);
             }
+            labels::add(&mut template.labels, machine, capacity_type);
             Ok(Group {
                 id,
                 pool: pool.name.clone(),

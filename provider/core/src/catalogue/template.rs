@@ -11,7 +11,7 @@ use crate::base::sabotage;
 use crate::base::units::MiB;
 use crate::catalogue::isolation::shape_taint;
 use crate::market::offer::PODS;
-use crate::market::offer::{CapacityType, InstanceSpec, Place};
+use crate::market::offer::{InstanceSpec, Place};
 use crate::market::sharing::Shares;
 use crate::market::sharing::Slices;
 use crate::policy::Pool;
@@ -116,21 +116,6 @@ pub fn resources(spec: &InstanceSpec) -> Option<(Resources, Resources)> {
     Some((capacity, allocatable))
 }
 
-/// The label by which a cloud's own node says its capacity type, and its value; Karpenter's where the cloud has none.
-fn capacity_type_label(cloud: &str, capacity_type: CapacityType) -> (&'static str, &'static str) {
-    match (cloud, capacity_type) {
-        ("aws", CapacityType::Spot) => ("eks.amazonaws.com/capacityType", "SPOT"),
-        ("aws", CapacityType::OnDemand) => ("eks.amazonaws.com/capacityType", "ON_DEMAND"),
-        ("aws", CapacityType::Reserved) => ("eks.amazonaws.com/capacityType", "CAPACITY_BLOCK"),
-        ("gcp", CapacityType::Spot) => ("cloud.google.com/gke-provisioning", "spot"),
-        ("gcp", CapacityType::OnDemand) => ("cloud.google.com/gke-provisioning", "standard"),
-        ("gcp", CapacityType::Reserved) => ("cloud.google.com/gke-provisioning", "reservation"),
-        ("azure", CapacityType::Spot) => ("kubernetes.azure.com/scalesetpriority", "spot"),
-        ("azure", _) => ("kubernetes.azure.com/scalesetpriority", "regular"),
-        (_, other) => ("karpenter.sh/capacity-type", other.as_str()),
-    }
-}
-
 /// The template of a group; `None` where the spec does not tell its CPUs or memory.
 pub fn template(
     cluster: &ClusterName,
@@ -139,7 +124,6 @@ pub fn template(
     place: &Place,
     zone_name: &ZoneName,
     spec: &InstanceSpec,
-    split: Option<CapacityType>,
 ) -> Option<NodeTemplate> {
     let (capacity, allocatable) = resources(spec)?;
     let mut labels: BTreeMap<String, String> = pool.labels.clone();
@@ -155,10 +139,6 @@ pub fn template(
     set(POOL_LABEL, pool.name.as_str());
     set(GROUP_LABEL, group.as_str());
     set(GPU_LABEL, spec.gpu_model.as_str());
-    if let Some(capacity_type) = split {
-        let (key, value) = capacity_type_label(spec.cloud.as_str(), capacity_type);
-        set(key, value);
-    }
     let shape = pool.isolation.is_some().then(|| shape_taint(&place.instance_type));
     let taints = pool.taints.iter().cloned().chain(shape).collect();
     Some(NodeTemplate { labels, taints, capacity, allocatable, slices: Slices::default() })

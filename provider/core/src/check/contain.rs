@@ -28,7 +28,7 @@
 //! | `refused`, `refused_areas`, `spot` | market, area | kept |
 //! | `reclaims` | region | kept |
 //! | `budgets` | pool, fleet | kept: the next pass counts again |
-//! | `exposure_at`, `watched_at`, `orphans`, `session`, `incarnation`, `cautious_until` | fleet | kept |
+//! | `exposure_at`, `watched_at`, `foreign`, `orphans`, `session`, `incarnation`, `cautious_until` | fleet | kept |
 //! | `next_record`, `next_order` | fleet | kept: no number is used twice |
 //! | `faults` | fleet | what this check found |
 //!
@@ -125,6 +125,7 @@ fn revert(memory: &mut Memory, before: &Memory, paused: &Paused, found: &Found<'
         watched_at: _,
         windows: _,
         images: _,
+        foreign: _,
         orphans: _,
         faults: _,
         next_record: _,

@@ -1,6 +1,9 @@
 //! Recount of quota membership: from a node to the names of its quotas. The claims go from each
 //! quota to its nodes.
 
+use std::collections::BTreeSet;
+
+use crate::facts::foreign::ForeignKind;
 use crate::market::offer::{CapacityType, InstanceSpec, Market, Place};
 use crate::policy::rules::commitment::{Paid, Terms};
 use crate::policy::{Counts, Policy, Quota, UnknownQuota};
@@ -21,6 +24,16 @@ pub fn quotas_of(policy: &Policy, market: &Market, spec: &InstanceSpec) -> Vec<u
     };
     let all = policy.quotas.iter().enumerate();
     all.filter(|(_, quota)| here(quota, market) && counts(quota)).map(|(at, _)| at).collect()
+}
+
+/// The quotas that may count nodes that are not Stoker's, by their places in the policy.
+pub(crate) fn quotas_of_foreign(policy: &Policy, kind: &ForeignKind) -> BTreeSet<usize> {
+    let Some((place, spec)) = kind.place() else {
+        let all = policy.quotas.iter().enumerate();
+        return all.filter(|(_, quota)| kind.may_be_in(&quota.cloud, quota.region.as_ref())).map(|(at, _)| at).collect();
+    };
+    let bought = |capacity_type| Market { place: place.clone(), capacity_type };
+    kind.capacity_types().flat_map(|how| quotas_of(policy, &bought(how), spec)).collect()
 }
 
 /// The quota for want of which a node of this type may not be bought in this market.

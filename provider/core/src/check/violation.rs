@@ -101,6 +101,9 @@ pub enum Violation {
         /// The key.
         key: LaunchKey,
     },
+    /// A purchase while nodes that are not Stoker's count, and nobody knows them.
+    #[error("nodes would be bought while it is unknown which GPU nodes of the cluster others bought")]
+    ForeignUnknown,
     /// More spot than the pool's share allows.
     #[error("pool {pool} would have {spot} spot nodes of {nodes}, more than {limit}")]
     TooMuchSpot {
@@ -233,6 +236,7 @@ impl Violation {
             Self::NotSpot { .. } => "not-spot",
             Self::QuotaExceeded { .. } => "quota-exceeded",
             Self::QuotaUnlisted { .. } => "quota-unlisted",
+            Self::ForeignUnknown => "foreign-unknown",
             Self::TooMuchSpot { .. } => "too-much-spot",
             Self::TooMuchInZone { .. } => "too-much-in-zone",
             Self::MoreThanKept { .. } => "more-than-kept",

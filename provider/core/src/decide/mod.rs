@@ -12,6 +12,7 @@ mod cleanup;
 mod disrupt;
 mod fill;
 mod floors;
+mod foreign;
 mod images;
 mod index;
 mod limits;
@@ -57,6 +58,7 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, catalogue: &Catalogue, now: 
     reclaims::keep(pass, changes);
     verdicts::judge(pass, changes);
     images::remember(pass, changes);
+    foreign::remember(pass, changes);
     floors::learn(pass, changes);
     // Before anything is bought: what goes in this pass must not widen the shares under which it buys.
     disrupt::nodes(pass, changes);

@@ -187,7 +187,7 @@ impl<'a> Changes<'a> {
     /// What is used of every limit: counted when it is first asked for, and again after a change.
     pub(super) fn usage(&self, pass: &Pass<'_>) -> &Usage {
         let owned = || self.indexed().filter_map(|(record, entry)| Some((record.as_ref(), entry.owner?.owner())));
-        let count = || Usage::count_owned(owned(), self.memory.budgets.clone(), pass.catalogue, pass.wall);
+        let count = || Usage::count_owned(owned(), &self.memory, pass.catalogue, pass.wall);
         self.counted.get_or_init(count)
     }
 
@@ -195,6 +195,11 @@ impl<'a> Changes<'a> {
     pub(super) fn take_usage(&mut self, pass: &Pass<'_>) -> Usage {
         self.usage(pass);
         self.counted.take().unwrap_or_default()
+    }
+
+    /// Something else than a record that counts has changed.
+    pub(super) fn recount(&mut self) {
+        self.counted.take();
     }
 
     /// Drops what no longer needs remembering.

@@ -9,6 +9,7 @@ mod commitments;
 mod contained;
 mod filling;
 mod floors;
+mod foreign;
 mod held;
 mod images;
 mod leave;

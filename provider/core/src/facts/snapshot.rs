@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::engine_clock::Wall;
 use crate::base::ids::{LaunchKey, NodeGroupId, NodeName, ProviderId, SupplierName};
+use crate::facts::foreign::Foreign;
 use crate::facts::images::NodeImages;
 use crate::facts::node_status::ShownStatus;
 use crate::facts::reading::seen::Seen;
@@ -39,6 +40,9 @@ pub struct Snapshot {
     pub images: BTreeMap<NodeName, Arc<NodeImages>>,
     /// What each pool's demand signals say.
     pub demand: Demand,
+    /// GPU nodes of the cluster that are not Stoker's; `None` where the policy does not count them, or nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<Arc<Foreign>>,
 }
 
 /// What one try at draining a node came to.

@@ -421,10 +421,10 @@ pub struct MarketFacts {
     /// What it makes nodes with; empty where there is one way, which needs no name, and `None` where it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_classes: Option<BTreeSet<NodeClassName>>,
-    /// The label by which its nodes say how they were bought; `None` where they bear none. All that the scheduler reads is alike within a
-    /// group, so pools' groups are split by it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capacity_type_label: Option<String>,
+    /// Whether its nodes say by labels how they were bought. All that the scheduler reads is alike within a group, so pools' groups are
+    /// split by it.
+    #[serde(default)]
+    pub labels_capacity_type: bool,
     /// What this account calls each zone. A zone that is not here is called by its id.
     #[serde(with = "crate::base::pairs")]
     pub zone_names: BTreeMap<(Cloud, ZoneId), ZoneName>,

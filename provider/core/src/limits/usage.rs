@@ -50,6 +50,8 @@ pub struct Usage {
     pub stages: BTreeMap<BudgetOf, Stage>,
     /// The most nodes that pools may have whose off-hours it is.
     pub off_hours: BTreeMap<PoolName, u32>,
+    /// Whether nodes that are not Stoker's count, and nobody knows them.
+    pub foreign_unknown: bool,
 }
 
 /// How much of a pool is spot.
@@ -66,7 +68,7 @@ pub struct SpotShare {
 /// What this cluster has of a quota, in the quota's unit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
-    /// All of it: nodes, and what is wanted, being bought or on its way out.
+    /// All of it: nodes, and what is wanted, being bought or on its way out; and nodes that are not Stoker's, where they count.
     pub units: u64,
     /// The part of it that is in flight: wanted, being bought, or not yet a Ready node.
     pub in_flight: u64,

@@ -143,6 +143,25 @@ impl InstanceSpec {
     pub const fn memory_per_advertised_gpu(&self) -> MiB {
         if self.gpus.0 < 1000 { MiB(self.gpu_memory.0 * self.gpus.0 as u64 / 1000) } else { self.gpu_memory }
     }
+
+    /// Whether its driver sees whole GPUs. Parts of one are vGPUs, which are named and sized by their profile, and so are whole ones where
+    /// a cloud gives them no other driver: Azure's A10 is an `A10-24Q` with 24,512 MiB.
+    pub fn has_whole_gpus(&self) -> bool {
+        let are_virtual = self.cloud.as_str() == "azure" && ["A10", "RTXPRO6000"].contains(&self.gpu_model.as_str());
+        self.gpus.0 >= 1000 && !are_virtual
+    }
+
+    /// The product name that its driver reports for its GPUs; `None` where that is not certain.
+    pub fn product<'g>(&self, gpu: &'g GpuSpec) -> Option<&'g str> {
+        // The tables have the SXM form of these; under the same name some clouds sell the PCIe form, as Azure does in its NC sizes.
+        let has_forms = ["A100", "V100"].contains(&self.gpu_model.as_str());
+        let is_sxm = || match self.cloud.as_str() {
+            "aws" | "gcp" => true,
+            "azure" => self.instance_type.as_str().starts_with("Standard_ND"),
+            _ => false,
+        };
+        gpu.names.product.as_deref().filter(|_| self.has_whole_gpus() && (!has_forms || is_sxm()))
+    }
 }
 
 /// What one GPU model can do. Figures are per physical GPU; `None` is "no figure found", never nought.
@@ -166,8 +185,23 @@ pub struct GpuSpec {
     pub mig_profiles: Vec<MigProfile>,
     /// NVLink bandwidth in GB/s; nought where it has none.
     pub nvlink_gb_s: Option<u32>,
-    /// The label that GPU feature discovery gives it (`nvidia.com/gpu.product`).
-    pub product_label: Option<String>,
+    /// What others call it.
+    pub names: GpuNames,
+}
+
+/// What others call a GPU and its memory, as labels of nodes have it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuNames {
+    /// Its product name, which GPU feature discovery takes from the driver.
+    pub product: Option<String>,
+    /// MiB of memory that the driver (NVML) reports.
+    pub nvml_mib: Option<u64>,
+    /// Its name in the API of AWS, in lower case.
+    pub aws: Option<String>,
+    /// MiB of memory that the API of AWS reports.
+    pub aws_mib: Option<u64>,
+    /// Its names on GKE.
+    pub gke: Vec<String>,
 }
 
 impl GpuSpec {

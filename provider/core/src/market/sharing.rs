@@ -24,6 +24,8 @@ use crate::market::offer::{GpuSpec, InstanceSpec};
 
 /// The extended resource of a GPU: a whole one, unless the pool shares them.
 pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
+/// The label with the name of the GPU that GPU feature discovery sets.
+pub const PRODUCT_LABEL: &str = "nvidia.com/gpu.product";
 
 /// What every MIG instance's resource begins with where the device plugin names instances by profile.
 const MIG_RESOURCE: &str = "nvidia.com/mig-";
@@ -294,8 +296,8 @@ impl Shares {
             }
         };
         let mut labels = split.labels();
-        if let Some(product) = gpu.and_then(|gpu| gpu.product_label.as_deref()) {
-            labels.insert("nvidia.com/gpu.product", format!("{product}{suffix}"));
+        if let Some(product) = gpu.and_then(|gpu| spec.product(gpu)) {
+            labels.insert(PRODUCT_LABEL, format!("{product}{suffix}"));
         }
         Ok(Self { slices: on_node(per_gpu.slices), per_gpu, gpus, named, labels })
     }

@@ -90,6 +90,9 @@ pub struct Policy {
     /// How Prometheus is asked.
     #[serde(default)]
     pub prometheus: Prometheus,
+    /// Whether GPU nodes of the cluster that are not Stoker's count against quotas and commitments.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counts_foreign: bool,
 }
 
 /// One pool: who may use what, in which order, within which limits.

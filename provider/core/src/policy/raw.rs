@@ -5,6 +5,7 @@
 mod capacity;
 mod commitment;
 mod health;
+mod karpenter;
 mod sharing;
 mod signals;
 mod warm;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use capacity::{RawCapacity, RawPrice, RawQuota, RawSpot};
 pub use commitment::{RawCommitment, RawDiscount};
 pub use health::RawUnhealthy;
+pub use karpenter::RawKarpenter;
 pub use sharing::{RawIsolation, RawMig, RawSharing};
 pub use signals::{RawPrometheus, RawSignal};
 pub use warm::{HeldThen, RawFloorSlot, RawOffHours, RawQuantile, RawSlot, RawWarmFloor};
@@ -66,6 +68,9 @@ pub struct RawPolicy {
     /// Thresholds of `stoker advise`; purchases do not depend on them.
     #[serde(default, skip_serializing_if = "RawAdvise::is_empty")]
     pub advise: RawAdvise,
+    /// What Stoker knows of nodes that Karpenter buys in the same cluster. Default: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub karpenter: Option<RawKarpenter>,
 }
 
 /// Who makes nodes.

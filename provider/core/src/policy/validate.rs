@@ -10,6 +10,7 @@ mod gpu;
 mod grammar;
 mod health;
 mod held;
+mod karpenter;
 mod prices;
 mod quotas;
 mod sharing;
@@ -151,6 +152,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let max_usd_per_hour = budgets::overall(faults, &root, raw);
     let advise = advise::thresholds(faults, &root.key("advise"), &raw.advise);
     let prometheus = signals::prometheus(faults, &root.key("prometheus"), raw.prometheus.as_ref());
+    let counts_foreign = karpenter::counts_foreign(faults, &root.key("karpenter"), raw);
     Some(Policy {
         cluster: cluster?,
         boot_deadline: boot_deadline?,
@@ -163,6 +165,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
         commitments: commitments?,
         advise: advise?,
         prometheus: prometheus?,
+        counts_foreign,
     })
 }
 

@@ -14,6 +14,7 @@ use crate::base::ids::{
 };
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
+use crate::facts::foreign::Foreign;
 use crate::facts::images::PoolImages;
 use crate::facts::supply::{RefusalKind, RefusedArea};
 use crate::market::offer::{Market, Place};
@@ -79,6 +80,9 @@ pub struct Memory {
     pub windows: BTreeMap<PoolName, Arc<Released>>,
     /// The images that GPU pods use, of pools that ask for them on warm nodes.
     pub images: BTreeMap<PoolName, Arc<PoolImages>>,
+    /// GPU nodes of the cluster that are not Stoker's, as this decision counted them; `None` where the policy does not, or nobody knew yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<Arc<Foreign>>,
     /// Machines of Stoker's whose group nobody knows any more, once they were told of.
     pub orphans: BTreeSet<ProviderId>,
     /// What the last consistency check found, ordered by what it concerns and its kind. A pool that is named here does not grow.

@@ -1,8 +1,9 @@
 use std::collections::BTreeSet;
 
-use stoker_core::base::ids::{PoolName, SignalName};
+use stoker_core::base::ids::{Cloud, PoolName, SignalName};
 use stoker_core::check::check;
 use stoker_core::decide::decide;
+use stoker_core::facts::foreign::{Foreign, ForeignKind};
 use stoker_core::plan::{Action, Checked, Plan};
 use stoker_core::policy::rules::demand::{Amount, Demand, NoLevel, PoolDemand, SignalLevel};
 
@@ -98,6 +99,14 @@ fn demand(level: SignalLevel) -> Demand {
     [(PoolName::new("infer").unwrap(), Arc::new(PoolDemand { signals }))].into()
 }
 
+/// Nodes that are not Stoker's.
+fn others() -> Foreign {
+    let cloud = Some(Cloud::new("aws").unwrap());
+    let kind =
+        ForeignKind { cloud, region: None, zone: None, capacity_type: None, spec: None, gpus: 8, vcpus: 96, price: None };
+    Foreign { nodes: [(kind, 3)].into() }
+}
+
 #[tokio::test]
 async fn the_snapshot_comes_back_as_it_was() {
     let dir = tempdir().unwrap();
@@ -108,9 +117,11 @@ async fn the_snapshot_comes_back_as_it_was() {
     let actions = world.pass(&journal).await.unwrap();
     world.answer(&actions, true);
     world.snapshot.demand = demand(SignalLevel::Known { amount: Amount(24_000_000), replicas: 4, at: world.now });
+    world.snapshot.foreign = Some(Arc::new(others()));
     let with_outcomes = world.snapshot.clone();
     world.pass(&journal).await.unwrap();
     world.snapshot.cluster = None;
+    world.snapshot.foreign = None;
     world.snapshot.demand = demand(SignalLevel::Unknown { why: NoLevel::Stale, since: world.now });
     world.snapshot.suppliers.values_mut().for_each(|inventory| *inventory = None);
     let unheard = world.snapshot.clone();

@@ -22,7 +22,7 @@ use stoker_core::facts::supply::{
     Instance, InstanceState, LaunchOutcome, LaunchRequest, MarketFacts, Observation, Refusal, RefusalKind,
 };
 use stoker_core::limits::usage::Usage;
-use stoker_core::market::offer::{Arch, CapacityType, GpuSpec, InstanceSpec, Market, Place};
+use stoker_core::market::offer::{Arch, CapacityType, GpuNames, GpuSpec, InstanceSpec, Market, Place};
 use stoker_core::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use stoker_core::market::transfer::{Data, DataSet, MaxDistance, Site};
 use stoker_core::plan::{Action, GroupLimits, Note};
@@ -131,6 +131,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         commitments: Vec::new(),
         advise: stoker_core::policy::rules::advise::Thresholds::default(),
         prometheus: stoker_core::policy::Prometheus::default(),
+        counts_foreign: false,
     }
 }
 
@@ -156,7 +157,7 @@ pub(super) fn prices(now: Timestamp) -> PriceBook {
         mig_max_instances: Some(0),
         mig_profiles: Vec::new(),
         nvlink_gb_s: Some(0),
-        product_label: None,
+        names: GpuNames::default(),
     });
     book.insert(market(CapacityType::Spot), Entry::Price(quote(300_000, QuoteKind::Spot, now)));
     book.insert(market(CapacityType::OnDemand), Entry::Price(quote(804_800, QuoteKind::List, now)));

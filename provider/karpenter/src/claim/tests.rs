@@ -15,7 +15,13 @@ fn launch() -> Launch {
         zone: ZoneId::new("use1-az1").unwrap(),
         instance_type: InstanceType::new("g6.xlarge").unwrap(),
     };
-    let labels = [("stoker.dev/pool", "gpu"), ("node.kubernetes.io/instance-type", "g6.xlarge"), ("team", "ml")];
+    let labels = [
+        ("stoker.dev/pool", "gpu"),
+        ("node.kubernetes.io/instance-type", "g6.xlarge"),
+        ("karpenter.k8s.aws/instance-family", "g6"),
+        ("nvidia.com/gpu.product", "NVIDIA-L4"),
+        ("team", "ml"),
+    ];
     Launch {
         request: LaunchRequest {
             key: LaunchKey::new(KEY).unwrap(),
@@ -57,7 +63,13 @@ fn a_claim_leaves_karpenter_no_choice() {
     // What Karpenter sets by itself is not said twice.
     assert_eq!(
         claim["metadata"]["labels"],
-        json!({ "stoker.dev/pool": "gpu", "team": "ml", "karpenter.sh/nodepool": "stoker-gpu", "stoker.dev/cluster": "prod" })
+        json!({
+            "stoker.dev/pool": "gpu",
+            "nvidia.com/gpu.product": "NVIDIA-L4",
+            "team": "ml",
+            "karpenter.sh/nodepool": "stoker-gpu",
+            "stoker.dev/cluster": "prod",
+        })
     );
 }
 

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::base::ids::{Cloud, SupplierName, ZoneId};
 use stoker_core::catalogue::Catalogue;
+use stoker_core::facts::foreign::Foreign;
 use stoker_core::facts::snapshot::{ClusterFacts, Snapshot};
 use stoker_core::facts::supply::{MarketFacts, Observation};
 use stoker_core::market::offer::Place;
@@ -149,7 +150,7 @@ fn used(facts: &AllMarketFacts, catalogue: &Catalogue) -> AllMarketFacts {
         clouds: told.clouds.clone(),
         regions: told.regions.clone(),
         node_classes: told.node_classes.clone(),
-        capacity_type_label: told.capacity_type_label.clone(),
+        labels_capacity_type: told.labels_capacity_type,
         zone_names: told
             .zone_names
             .iter()
@@ -176,6 +177,9 @@ pub struct Feeds {
     /// By which it is known whether a pool asks for images.
     images_by: Option<watch::Receiver<Arc<Policy>>>,
     buffers: Option<watch::Receiver<Option<bool>>>,
+    foreign: watch::Receiver<Option<Arc<Foreign>>>,
+    /// By which it is known whether nodes that are not Stoker's count.
+    foreign_by: Option<watch::Receiver<Arc<Policy>>>,
 }
 
 /// The cluster's facts, and whether they can be trusted.
@@ -206,7 +210,17 @@ impl Feeds {
     /// Feeds from these suppliers, and from the cluster where there is one.
     pub fn new(suppliers: &[LimitedSupplier], cluster: Option<ClusterFeed>) -> Self {
         let suppliers = suppliers.iter().cloned().map(SupplierFeed::new).collect();
-        Self { suppliers, cluster, seen: None, demand: None, images: None, images_by: None, buffers: None }
+        Self {
+            suppliers,
+            cluster,
+            seen: None,
+            demand: None,
+            images: None,
+            images_by: None,
+            buffers: None,
+            foreign: watch::Sender::new(None).subscribe(),
+            foreign_by: None,
+        }
     }
 
     /// With what has been seen of the nodes' GPUs. A pass waits for none of it: what nobody has read yet is absent.
@@ -238,6 +252,18 @@ impl Feeds {
         self
     }
 
+    /// With the nodes that are not Stoker's, `None` until they are known: as long as the policy counts them, no pass is made before.
+    #[must_use]
+    pub fn with_foreign(
+        mut self,
+        foreign: watch::Receiver<Option<Arc<Foreign>>>,
+        policy: watch::Receiver<Arc<Policy>>,
+    ) -> Self {
+        self.foreign = foreign;
+        self.foreign_by = Some(policy);
+        self
+    }
+
     /// For each supplier, what its polling task needs: whom to ask and where to leave the answer.
     pub fn pollers(&self) -> Vec<(LimitedSupplier, Latest)> {
         self.suppliers.iter().map(|feed| (feed.supplier.clone(), feed.latest.clone())).collect()
@@ -264,6 +290,7 @@ impl Feeds {
             Some(cluster) if cluster.facts.borrow().is_none() => Err(NotReady::Kubernetes),
             // What decides on deletion fails closed.
             Some(cluster) if !(cluster.healthy)() => Err(NotReady::KubernetesBroken),
+            _ if self.counts_foreign() && self.foreign.borrow().is_none() => Err(NotReady::Foreign),
             _ => Ok(()),
         }
     }
@@ -271,6 +298,11 @@ impl Feeds {
     /// The cluster's facts, where there is a Kubernetes feed.
     pub fn cluster(&self) -> Option<Arc<ClusterFacts>> {
         self.cluster.as_ref().and_then(|cluster| cluster.facts.borrow().clone())
+    }
+
+    /// Whether the policy counts nodes that are not Stoker's.
+    fn counts_foreign(&self) -> bool {
+        self.foreign_by.as_ref().is_some_and(|policy| policy.borrow().counts_foreign)
     }
 
     fn images(&self) -> ImagesOfNodes {
@@ -299,6 +331,7 @@ impl Feeds {
             // Without a keeper there are none.
             buffers: self.buffers.as_ref().map_or(Some(false), |served| *served.borrow()),
             demand: self.demand.as_ref().map(|demand| Demand::clone(&demand.borrow())).unwrap_or_default(),
+            foreign: self.foreign.borrow().clone().filter(|_| self.counts_foreign()),
         };
         let Times { now, wall } = clock.times();
         (Snapshot { wall, ..facts }, now)

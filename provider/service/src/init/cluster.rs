@@ -6,11 +6,13 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::DynamicObject;
 use stoker_core::base::ids::{ZoneId, ZoneName};
 use stoker_core::base::kinds::{Taint, TaintEffect};
+use stoker_core::market::labels::{is_of_karpenter, tells_each_capacity_type};
 use stoker_core::market::offer::CapacityType;
 use stoker_core::market::sharing::{GPU_RESOURCE, Slices};
 use stoker_core::policy::label_key;
 
 use crate::kube::node_class::zone_names;
+use crate::kube::node_labels::{REGION, ZONE, ZONE_ID, bought_as, cloud_of};
 use crate::kube::pending::PendingRow;
 use crate::kube::quantity;
 
@@ -22,34 +24,6 @@ pub(super) const POOL_LABELS: [&str; 5] = [
     "kubernetes.azure.com/agentpool",
     "agentpool",
 ];
-
-pub(super) const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
-pub(super) const REGION: &str = "topology.kubernetes.io/region";
-pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
-/// The label with a zone's id on AWS: names are each account's own.
-pub(super) const ZONE_ID: &str = "topology.k8s.aws/zone-id";
-
-/// Labels by which a node says how it was bought.
-const CAPACITY_LABELS: [&str; 6] = [
-    "karpenter.sh/capacity-type",
-    "eks.amazonaws.com/capacityType",
-    "cloud.google.com/gke-provisioning",
-    "cloud.google.com/gke-spot",
-    "cloud.google.com/gke-preemptible",
-    "kubernetes.azure.com/scalesetpriority",
-];
-
-/// How a node was bought, by one of its labels; `None` where the label is of something else.
-pub(super) fn capacity_type(key: &str, value: &str) -> Option<CapacityType> {
-    if !CAPACITY_LABELS.contains(&key) {
-        return None;
-    }
-    Some(match value.to_ascii_lowercase().as_str() {
-        "spot" | "true" | "preemptible" => CapacityType::Spot,
-        "reserved" | "reservation" | "capacity_block" => CapacityType::Reserved,
-        _ => CapacityType::OnDemand,
-    })
-}
 
 /// A cluster as it was read.
 #[derive(Debug, Clone, Default)]
@@ -88,13 +62,9 @@ impl NodeSeen {
         });
         let mut taints: Vec<Taint> = taints.filter(is_lasting).collect();
         taints.sort();
-        let scheme = spec.provider_id.as_deref().and_then(|id| id.split_once("://")).map(|(scheme, _)| scheme);
         Self {
             name: node.metadata.name.unwrap_or_default(),
-            cloud: match scheme.unwrap_or_default() {
-                "gce" => "gcp".to_owned(),
-                scheme => scheme.to_owned(),
-            },
+            cloud: spec.provider_id.as_deref().and_then(cloud_of).unwrap_or_default().to_owned(),
             gpus: capacity.get(GPU_RESOURCE).map_or(0, |found| amount(&found.0)),
             has_slices: capacity.iter().any(|(name, found)| Slices::is_slice(name) && amount(&found.0) > 0),
             labels,
@@ -116,8 +86,7 @@ impl NodeSeen {
     }
 
     pub(super) fn capacity_type(&self) -> CapacityType {
-        let found = CAPACITY_LABELS.iter().find_map(|key| capacity_type(key, self.labels.get(*key)?));
-        found.unwrap_or(CapacityType::OnDemand)
+        bought_as(&self.labels).unwrap_or(CapacityType::OnDemand)
     }
 }
 
@@ -155,7 +124,7 @@ impl Cluster {
 
     /// Whether some of its GPU pods choose nodes by how these were bought.
     pub(super) fn selects_capacity_type(&self) -> bool {
-        self.selected().iter().any(|key| splits(key))
+        self.selected().iter().any(|key| tells_each_capacity_type(key))
     }
 
     /// Labels of the nodes of a pool that its nodes need with Stoker, too: those that pods choose nodes by, and that an operator may set.
@@ -167,14 +136,9 @@ impl Cluster {
     }
 }
 
-/// Whether it is a label of groups that are split by capacity type.
-pub(super) fn splits(key: &str) -> bool {
-    CAPACITY_LABELS.contains(&key) && label_key(key).is_err()
-}
-
 /// Whether an operator may set a label, and nobody else does.
 pub(super) fn is_free(key: &str) -> bool {
-    label_key(key).is_ok() && !POOL_LABELS.contains(&key) && key != ZONE_ID
+    label_key(key).is_ok() && !is_of_karpenter(key) && !POOL_LABELS.contains(&key) && key != ZONE_ID
 }
 
 /// Whether a pod waits for a GPU, or has one, for itself.

@@ -117,7 +117,7 @@ impl Draft {
 }
 
 /// What stands before the dot of an instance type.
-pub(super) fn family(instance_type: &InstanceType) -> &str {
+fn family(instance_type: &InstanceType) -> &str {
     let name = instance_type.as_str();
     name.split_once('.').map_or(name, |(family, _)| family)
 }

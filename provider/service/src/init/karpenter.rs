@@ -6,19 +6,20 @@ use kube::api::DynamicObject;
 use serde::Deserialize;
 use serde_json::Value;
 use stoker_core::base::kinds::{Taint, TaintEffect};
+use stoker_core::market::labels::{CAPACITY_TYPE_LABEL, Machine, Value as LabelValue, is_of_karpenter, label};
 use stoker_core::market::offer::{CapacityType, InstanceSpec};
 use stoker_core::market::price::PriceBook;
 use stoker_core::market::sharing::GPU_RESOURCE;
 use stoker_core::policy::rules::supplier::{CARRIER_LABEL, cloud_of_class};
 
-use super::cluster::{Cluster, INSTANCE_TYPE, NodeSeen, REGION, ZONE, ZONE_ID, listed};
-use super::draft::{Draft, family};
+use super::cluster::{Cluster, NodeSeen, listed};
+use super::draft::Draft;
 use super::nodes::common_labels;
+use crate::kube::node_labels::{INSTANCE_TYPE, REGION, ZONE, ZONE_ID};
 use crate::kube::pending::Expression;
 use crate::kube::quantity;
 
 const NODE_POOL: &str = "karpenter.sh/nodepool";
-const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -148,7 +149,7 @@ impl NodePool<'_> {
         let all: Vec<&InstanceSpec> = book.specs().map(AsRef::as_ref).filter(|spec| spec.cloud.as_str() == cloud).collect();
         let (of_types, others): (Vec<_>, Vec<_>) = requirements.iter().partition(|one| is_of_types(&one.asked.key));
         let allowed = |spec: &&&InstanceSpec| {
-            let labels = labels_of(spec);
+            let labels = labels_of(spec, book);
             of_types.iter().all(|one| one.asked.holds(&labels))
         };
         let types: Vec<&InstanceSpec> = all.iter().filter(allowed).copied().collect();
@@ -198,10 +199,10 @@ impl NodePool<'_> {
     }
 
     fn set_capacity(&self, draft: &mut Draft) {
-        let asked = self.spec.template.spec.requirements.iter().find(|one| one.asked.key == CAPACITY_TYPE);
+        let asked = self.spec.template.spec.requirements.iter().find(|one| one.asked.key == CAPACITY_TYPE_LABEL);
         let types = match asked {
             Some(one) => {
-                let has = |word: &str| BTreeMap::from([(CAPACITY_TYPE.to_owned(), word.to_owned())]);
+                let has = |word: &str| BTreeMap::from([(CAPACITY_TYPE_LABEL.to_owned(), word.to_owned())]);
                 CapacityType::ALL.into_iter().filter(|of| one.asked.holds(&has(of.as_str()))).collect()
             }
             None => BTreeSet::from([CapacityType::Spot, CapacityType::OnDemand]),
@@ -247,7 +248,7 @@ impl NodePool<'_> {
         let Spec { weight, replicas, disruption, limits, template: Template { spec, .. } } = &self.spec;
         let of_requirements = others.iter().filter(|one| {
             let key = one.asked.key.as_str();
-            let is_told = one.is_in(REGION) || one.is_in(ZONE) || one.is_in(ZONE_ID) || key == CAPACITY_TYPE;
+            let is_told = one.is_in(REGION) || one.is_in(ZONE) || one.is_in(ZONE_ID) || key == CAPACITY_TYPE_LABEL;
             !is_told || one.min_values.is_some()
         });
         let mut without: Vec<String> = of_requirements.map(|one| one.shown()).collect();
@@ -279,54 +280,18 @@ fn sold<'b>(book: &'b PriceBook, cloud: &str, regions: &BTreeSet<&str>) -> BTree
     here.map(|(_, _, instance_type)| instance_type.as_str()).collect()
 }
 
-/// Labels of Karpenter's providers that tell of an instance type what the price tables tell, too.
-const AWS: &str = "karpenter.k8s.aws/instance-";
-const AZURE: &str = "karpenter.azure.com/sku-";
-
 /// Whether [`labels_of`] tells of a label.
 fn is_of_types(key: &str) -> bool {
-    let aws = ["family", "size", "category", "generation", "gpu-name", "gpu-count", "gpu-manufacturer", "cpu", "memory"];
-    let azure = ["name", "family", "gpu-name", "gpu-count", "gpu-manufacturer", "cpu"];
-    [INSTANCE_TYPE, "kubernetes.io/arch", "kubernetes.io/os"].contains(&key)
-        || key.strip_prefix(AWS).is_some_and(|rest| aws.contains(&rest))
-        || key.strip_prefix(AZURE).is_some_and(|rest| azure.contains(&rest))
+    const OF_KUBELETS: [&str; 3] = [INSTANCE_TYPE, "kubernetes.io/arch", "kubernetes.io/os"];
+    OF_KUBELETS.contains(&key)
+        || (is_of_karpenter(key) && label(key).is_some_and(|of| matches!(of.value, LabelValue::Machine(_))))
 }
 
 /// The labels that nodes of a type would have from Karpenter.
-fn labels_of(spec: &InstanceSpec) -> BTreeMap<String, String> {
+fn labels_of(spec: &InstanceSpec, book: &PriceBook) -> BTreeMap<String, String> {
     let name = spec.instance_type.as_str();
-    let family = family(&spec.instance_type);
-    let category: String = family.chars().take_while(char::is_ascii_alphabetic).collect();
-    let generation: String = family.chars().skip(category.len()).take_while(char::is_ascii_digit).collect();
-    let model = spec.gpu_model.as_str();
-    let gpus = spec.advertised_gpus().to_string();
-    let cpus = spec.vcpus.map(|cpus| cpus.to_string()).unwrap_or_default();
-    let memory = spec.memory.map(|memory| memory.0.to_string()).unwrap_or_default();
-    let size = name.split_once('.').map(|(_, size)| size).unwrap_or_default();
     let own = [(INSTANCE_TYPE, name), ("kubernetes.io/arch", spec.arch.as_str()), ("kubernetes.io/os", "linux")];
-    let lower = model.to_ascii_lowercase();
-    let aws = [
-        ("family", family),
-        ("size", size),
-        ("category", &category),
-        ("generation", &generation),
-        ("gpu-name", &lower),
-        ("gpu-count", &gpus),
-        ("gpu-manufacturer", "nvidia"),
-        ("cpu", &cpus),
-        ("memory", &memory),
-    ];
-    let azure = [
-        ("name", name),
-        ("family", if name.starts_with("Standard_N") { "N" } else { "" }),
-        // The tables tell cards of the same name apart.
-        ("gpu-name", model.trim_end_matches("PCIe")),
-        ("gpu-count", &gpus),
-        ("gpu-manufacturer", "nvidia"),
-        ("cpu", &cpus),
-    ];
-    let own = own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let aws = aws.into_iter().map(|(key, value)| (format!("{AWS}{key}"), value.to_owned()));
-    let azure = azure.into_iter().map(|(key, value)| (format!("{AZURE}{key}"), value.to_owned()));
-    own.chain(aws).chain(azure).filter(|(_, value)| !value.is_empty()).collect()
+    let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let others = Machine { spec, gpu: book.gpu_of(spec), split: None }.labels(None);
+    own.into_iter().chain(others.map(|(key, value)| (key.to_owned(), value))).collect()
 }

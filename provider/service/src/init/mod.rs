@@ -130,16 +130,16 @@ pub fn draft(
 
 /// Who would make the nodes: nobody is asked here, so it is taken to make all that the policy would have it make.
 fn suppliers(source: Source, cluster: &Cluster, book: &PriceBook) -> Result<BTreeMap<SupplierName, MarketFacts>, InitError> {
-    let (name, label) = match source {
-        Source::Karpenter => (KARPENTER, SupplierKind::Karpenter.capacity_type_label()),
-        Source::Nodes | Source::Pods => (SIMULATED, None),
+    let (name, labels_capacity_type) = match source {
+        Source::Karpenter => (KARPENTER, SupplierKind::Karpenter.labels_capacity_type()),
+        Source::Nodes | Source::Pods => (SIMULATED, false),
     };
     let aws = Cloud::new("aws")?;
     // Where two names have one id, the first of them counts.
     let zone_names = cluster.zone_ids.iter().rev().map(|(name, id)| ((aws.clone(), id.clone()), name.clone()));
     let facts = MarketFacts {
         clouds: book.entries().map(|(market, _)| market.place.cloud.clone()).collect(),
-        capacity_type_label: label.map(str::to_owned),
+        labels_capacity_type,
         zone_names: zone_names.collect(),
         ..MarketFacts::default()
     };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stoker_core::base::ids::{Cloud, InstanceType};
+use stoker_core::base::ids::Cloud;
 use stoker_core::base::kinds::Taint;
 use stoker_core::base::units::MiB;
 use stoker_core::catalogue::template::POOL_LABEL;
@@ -10,9 +10,10 @@ use stoker_core::market::offer::InstanceSpec;
 use stoker_core::market::price::PriceBook;
 use stoker_core::policy::{RawMig, RawSharing};
 
-use super::cluster::{Cluster, INSTANCE_TYPE, NodeSeen, REGION, ZONE, listed};
+use super::cluster::{Cluster, NodeSeen, listed};
 use super::draft::Draft;
 use crate::kube::gpu_labels::{GPU_LABELS, model_of};
+use crate::kube::node_labels::{INSTANCE_TYPE, REGION, ZONE, spec_of};
 use crate::print::count;
 
 /// The layout of its GPUs that a node has from NVIDIA's MIG manager.
@@ -111,19 +112,7 @@ fn model(book: &PriceBook, node: &NodeSeen) -> (String, Option<MiB>) {
     }
 }
 
-/// What the tables say of a node's type. GPUs that were attached to a machine are a part of its name there: `n1-standard-4+1xt4`.
+/// What the tables say of a node's type.
 fn spec<'b>(book: &'b PriceBook, node: &NodeSeen) -> Option<&'b InstanceSpec> {
-    let cloud = Cloud::new(node.cloud.as_str()).ok()?;
-    let name = node.label(INSTANCE_TYPE);
-    let attached = || {
-        let model = GPU_LABELS.iter().find_map(|key| model_of(book, node.labels.get(*key)?))?.0;
-        book.specs().find(|spec| {
-            let rest = spec.instance_type.as_str().strip_prefix(name);
-            spec.cloud == cloud
-                && rest.is_some_and(|rest| rest.starts_with('+'))
-                && spec.gpu_model == *model
-                && u64::from(spec.advertised_gpus()) == node.gpus
-        })
-    };
-    book.spec(&cloud, &InstanceType::new(name).ok()?).or_else(attached).map(AsRef::as_ref)
+    spec_of(book, &Cloud::new(node.cloud.as_str()).ok()?, &node.labels, node.gpus)
 }

@@ -6,13 +6,15 @@ use stoker_core::base::ids::InstanceType;
 use stoker_core::base::kinds::{Taint, TaintEffect};
 use stoker_core::base::units::MiB;
 use stoker_core::catalogue::template::{GPU_LABEL, POOL_LABEL};
+use stoker_core::market::labels::tells_each_capacity_type;
 use stoker_core::market::offer::CapacityType;
 use stoker_core::market::price::PriceBook;
 use stoker_core::market::sharing::GPU_RESOURCE;
 
-use super::cluster::{Cluster, INSTANCE_TYPE, POOL_LABELS, capacity_type, is_free, listed, splits};
+use super::cluster::{Cluster, POOL_LABELS, is_free, listed};
 use super::draft::Draft;
 use crate::kube::gpu_labels::{GPU_LABELS, model_of};
+use crate::kube::node_labels::{INSTANCE_TYPE, capacity_type};
 use crate::kube::pending::PendingRow;
 use crate::policy_file;
 use crate::print::count;
@@ -58,7 +60,7 @@ impl Alike {
             } else if *label == INSTANCE_TYPE {
                 of.types.extend(values.iter().map(|name| (*name).to_owned()));
             }
-            of.splits |= splits(label);
+            of.splits |= tells_each_capacity_type(label);
             of.capacity_type = of.capacity_type.or_else(|| capacity_type(label, values.first()?));
         }
         let single = wanted.iter().filter_map(|(label, values)| match values.as_slice() {

@@ -31,6 +31,7 @@ pub(super) fn policy(source: Source, name: &ClusterName, drafts: &[Draft]) -> Ra
         prices: Vec::new(),
         commitments: Vec::new(),
         prometheus: None,
+        karpenter: None,
         advise: RawAdvise::default(),
     }
 }

@@ -42,14 +42,6 @@ use crate::clock::Clock;
 /// longer than people notice.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// How long a watch may be broken before the feed counts as unhealthy: a restart of one API server behind a load balancer is over
-/// by then.
-const GRACE: Duration = Duration::from_secs(30);
-
-/// How old the last sign of life may be: a watch that stands gives one each half minute, and a request that is not answered fails
-/// before this.
-const STALE: Duration = Duration::from_secs(90);
-
 /// Pods that can hold a node. The server leaves the others out, and tells of one that ends as if it were deleted.
 const BOUND_AND_ALIVE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 
@@ -139,8 +131,7 @@ impl KubeFeed {
 
     /// Whether there are facts, no watch has been broken for more than half a minute, and both gave a sign of life lately.
     pub fn healthy(&self) -> bool {
-        let broken_for = self.nodes.broken_for().max(self.pods.broken_for());
-        self.facts.borrow().is_some() && broken_for <= GRACE && self.age() <= STALE
+        self.facts.borrow().is_some() && self.nodes.stands_well() && self.pods.stands_well()
     }
 }
 

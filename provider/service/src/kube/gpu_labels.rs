@@ -3,10 +3,11 @@
 use stoker_core::base::ids::GpuModel;
 use stoker_core::base::units::MiB;
 use stoker_core::market::price::PriceBook;
+use stoker_core::market::sharing::PRODUCT_LABEL;
 
-/// The labels. Some of them a node gets once its driver runs, but an autoscaler that looks for a node to make finds them on no template.
+/// The labels. Templates bear those whose value is certain (`stoker_core::market::labels`).
 pub(crate) const GPU_LABELS: [&str; 6] = [
-    "nvidia.com/gpu.product",
+    PRODUCT_LABEL,
     "cloud.google.com/gke-accelerator",
     "karpenter.k8s.aws/instance-gpu-name",
     "karpenter.azure.com/sku-gpu-name",
@@ -35,7 +36,7 @@ pub(crate) fn model_of<'b>(book: &'b PriceBook, value: &str) -> Option<(&'b GpuM
     let is_called = |label: &str| value == label || value.strip_prefix(label).is_some_and(|rest| rest.starts_with('-'));
     let specs = || book.gpu_models().flat_map(|model| book.gpu(model));
     // The longest: a label goes on with -SHARED or -MIG-1g.10gb where GPUs are shared.
-    let called = specs().filter_map(|spec| Some((spec.product_label.as_deref().filter(|label| is_called(label))?, spec)));
+    let called = specs().filter_map(|spec| Some((spec.names.product.as_deref().filter(|label| is_called(label))?, spec)));
     let called = called.max_by_key(|(label, _)| label.len()).map(|(_, spec)| &spec.model);
     let named = || model_in(value, book.gpu_models().map(GpuModel::as_str));
     let model = called.or_else(|| book.gpu_models().find(|model| named() == Some(model.as_str())))?;

@@ -10,6 +10,7 @@ pub mod client;
 pub mod feed;
 pub(crate) mod gpu_labels;
 pub mod node_class;
+pub(crate) mod node_labels;
 pub(crate) mod pages;
 pub(crate) mod pending;
 pub mod pods;

@@ -5,6 +5,7 @@
 
 mod images;
 mod nodes;
+mod others;
 mod pods;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use stoker_core::facts::snapshot::{Cordon, Hold};
 
 pub(crate) use images::ListedImages;
 use nodes::RawNode;
+pub(crate) use others::{Machine, OtherRow};
 pub(crate) use pods::RawPod;
 
 /// A Node.

@@ -2,7 +2,7 @@ use jiff::SignedDuration;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use stoker_core::base::kinds::Evidence;
 use stoker_core::base::units::{MiB, Percent, UsdPerHour};
-use stoker_core::market::offer::{CapacityType, GpuSpec, Market, Place};
+use stoker_core::market::offer::{CapacityType, GpuNames, GpuSpec, Market, Place};
 use stoker_core::market::price::{Entry, Quote, QuoteKind};
 
 use super::*;
@@ -222,7 +222,7 @@ fn book() -> PriceBook {
         mig_max_instances: None,
         mig_profiles: Vec::new(),
         nvlink_gb_s: None,
-        product_label: None,
+        names: GpuNames::default(),
     });
     let place = Place {
         cloud: Cloud::new("aws").expect("an id"),

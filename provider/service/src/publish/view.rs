@@ -33,6 +33,9 @@ pub enum NotReady {
     /// A supplier has never told of its markets.
     #[error("supplier {0} has not reported its markets yet")]
     Markets(String),
+    /// The nodes that are not Stoker's are not known, and the policy counts them.
+    #[error("karpenter.countNodes: the API server has not listed the GPU nodes that others bought")]
+    Foreign,
     /// The journal cannot be written.
     #[error("the journal cannot be written: {0}")]
     Journal(String),

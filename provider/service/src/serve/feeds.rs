@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use kube::Client;
+use stoker_core::facts::foreign::Foreign;
 use stoker_core::policy::Policy;
 use stoker_core::policy::rules::demand::Demand;
 use stoker_core::state::memory::Memory;
@@ -15,6 +16,7 @@ use super::prometheus::Prometheus;
 use super::state::Setup;
 use super::{Parts, ServeError, probes};
 use crate::clock::Clock;
+use crate::feeds::foreign::ForeignFeed;
 use crate::feeds::policy_watch::{PolicyWatch, warn_of_unmatched};
 use crate::feeds::probes::{ProbeMetrics, Readings, Streams};
 use crate::feeds::prometheus::People;
@@ -120,6 +122,7 @@ pub(super) async fn start(
     if let Some(feed) = feed {
         feeds = feeds.with_images(feed.images(), followed.clone()).with_buffers(buffers_served.subscribe());
     }
+    feeds = feeds.with_foreign(follow_foreign(setup, &followed, markets.facts(), parts), followed.clone());
     let inputs = Inputs::new(followed, Arc::clone(&setup.options.book), markets.facts());
     let policy_fault = follow_policy(setup, &policy, markets.facts(), parts);
     // A virtual clock is moved by somebody who settles the engine, which asks the suppliers itself.
@@ -166,6 +169,22 @@ fn follow_cluster(setup: &Setup, memory: &Memory, client: &Client, parts: &mut P
     );
     parts.inner.run("the Kubernetes feed", follow);
     Cluster { client: client.clone(), feed, act: Arc::new(KubeAct::new(client, EVENTS_NAMESPACE)) }
+}
+
+/// Follows the nodes that are not Stoker's, where there is a cluster.
+fn follow_foreign(
+    setup: &Setup,
+    policy: &watch::Receiver<Arc<Policy>>,
+    facts: watch::Receiver<Arc<AllMarketFacts>>,
+    parts: &mut Parts,
+) -> watch::Receiver<Option<Arc<Foreign>>> {
+    let known = watch::Sender::new(None);
+    let foreign = known.subscribe();
+    if let Some(client) = setup.client.clone() {
+        let (book, policy, wake) = (Arc::clone(&setup.options.book), policy.clone(), Arc::clone(&parts.wake));
+        parts.inner.run("the feed of other nodes", ForeignFeed { client, book, policy, facts, known, wake }.run());
+    }
+    foreign
 }
 
 fn follow_policy(

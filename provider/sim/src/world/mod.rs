@@ -270,7 +270,7 @@ impl World {
             quotes: quotes.collect(),
             regions: None,
             node_classes: Some(BTreeSet::new()),
-            capacity_type_label: None,
+            labels_capacity_type: false,
         }
     }
 

@@ -20,9 +20,9 @@ use stoker_core::policy::rules::stabilization::Stabilization;
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
 use stoker_core::policy::{
     API_VERSION, Counts, OneOrMany, Policy, Pool, PriceRow, Prometheus, Quota, RawAdvise, RawCapacity, RawCommitment,
-    RawDefaults, RawDiscount, RawGpu, RawIsolation, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool, RawPrice,
-    RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawSupplier, RawSupplierKind, RawTaint,
-    RawTemplate, RawUnhealthy, RawWhere, Throughput, TypePattern,
+    RawDefaults, RawDiscount, RawGpu, RawIsolation, RawKarpenter, RawLimits, RawMig, RawOverallLimits, RawPolicy, RawPool,
+    RawPrice, RawPrometheus, RawQuota, RawSharing, RawSignal, RawSpot, RawStabilization, RawSupplier, RawSupplierKind,
+    RawTaint, RawTemplate, RawUnhealthy, RawWhere, Throughput, TypePattern,
 };
 
 /// The policy as a file that says everything: read again, it is the same policy.
@@ -39,6 +39,7 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         commitments,
         advise,
         prometheus,
+        counts_foreign,
     } = policy;
     RawPolicy {
         api_version: API_VERSION.to_owned(),
@@ -60,6 +61,7 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         commitments: commitments.iter().map(commitment).collect(),
         advise: thresholds(*advise),
         prometheus: Some(asked(prometheus)),
+        karpenter: counts_foreign.then_some(RawKarpenter { count_nodes: true }),
     }
 }
 
@@ -388,6 +390,7 @@ kind: Policy
 clusterName: "007"
 limits: { maxUsdPerHour: 250.5 }
 defaults: { bootDeadline: 1h, unknownQuota: deny, dataRegion: gcp/us-central1 }
+karpenter: { countNodes: true }
 pools:
 - name: "on"
   workload: batch

@@ -54,10 +54,11 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 28] = [
+pub const ALL: [Scenario; 29] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
+    Scenario { name: "labels-of-others", files: CALM, needs: None, run: |bench| Box::pin(placement::labels(bench)) },
     Scenario { name: "big-host", files: CALM, needs: None, run: |bench| Box::pin(placement::big(bench)) },
     Scenario {
         name: "price-classes",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use kube::ResourceExt as _;
 use stoker_core::catalogue::isolation::SHAPE_TAINT;
-use stoker_core::market::sharing::GPU_RESOURCE;
+use stoker_core::market::sharing::{GPU_RESOURCE, PRODUCT_LABEL};
 use stoker_service::controllers::tolerations::OPT_IN;
 
 use super::{ONE, SCALED};
@@ -13,6 +13,27 @@ use crate::e2e::bench::Bench;
 use crate::e2e::cluster::{Ask, CPU_NODE, eventually, holds};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// What others set on nodes of the only type that has it all.
+const OF_OTHERS: [(&str, &str); 6] = [
+    (PRODUCT_LABEL, "NVIDIA-L4"),
+    ("nvidia.com/gpu.memory", "23034"),
+    ("nvidia.com/gpu.count", "1"),
+    ("nvidia.com/gpu.family", "ada-lovelace"),
+    ("karpenter.k8s.aws/instance-family", "g6"),
+    ("karpenter.k8s.aws/instance-size", "xlarge"),
+];
+
+/// A pod that chooses by what others set on nodes brings one, which bears it; one that chooses what no node bears brings none.
+pub(super) async fn labels(bench: &mut Bench) -> anyhow::Result<()> {
+    bench.cluster.choosing_pod("none", &[(PRODUCT_LABEL, "NVIDIA-L5")]).await?;
+    bench.cluster.choosing_pod("all", &OF_OTHERS).await?;
+    let name = bench.cluster.bound(&["all"], SCALED).await?.remove(0);
+    let node = bench.cluster.node(&name).await?.context("its node is gone")?;
+    let bears = |(key, value): &(&str, &str)| node.labels().get(*key).is_some_and(|own| own == value);
+    ensure!(OF_OTHERS.iter().all(bears), "{name} bears {:?}", node.labels());
+    bench.ensure_bought(1)
+}
 
 /// Pods without GPUs use nodes without GPUs; where those are full they wait, and buy nothing.
 pub(super) async fn cpu_pods(bench: &mut Bench) -> anyhow::Result<()> {

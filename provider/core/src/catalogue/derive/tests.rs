@@ -10,7 +10,7 @@ use crate::base::units::{Milli, UsdPerHour, Work};
 use crate::choose::candidate::OfferVerdict;
 use crate::choose::parts::price_parts;
 use crate::choose::what_if::what_if;
-use crate::market::offer::{Arch, GpuSpec};
+use crate::market::offer::{Arch, GpuNames, GpuSpec};
 use crate::policy::RawPolicy;
 use crate::policy::rules::supplier::{SupplierKind, SupplierRule};
 use crate::state::memory::Memory;
@@ -53,7 +53,7 @@ fn book() -> PriceBook {
             mig_max_instances: Some(mig),
             mig_profiles: Vec::new(),
             nvlink_gb_s: Some(nvlink),
-            product_label: None,
+            names: GpuNames::default(),
         });
     }
     for (name, model, gib, gpus, price) in TYPES {
@@ -158,14 +158,14 @@ fn a_pools_nodes_are_made_by_the_supplier_that_it_names_else_by_the_first_of_the
 #[test]
 fn groups_are_split_where_their_supplier_labels_nodes_by_capacity_type() {
     let policy = policy("standard", &json!({"models": ["L4"]}), &json!([]));
-    let made = |label: Option<&str>| {
+    let made = |labels_capacity_type: bool| {
         let mut facts = suppliers();
         for facts in facts.values_mut() {
-            facts.capacity_type_label = label.map(str::to_owned);
+            facts.labels_capacity_type = labels_capacity_type;
         }
         Catalogue::derive(&policy, &book(), &facts)
     };
-    let (whole, split) = (made(None), made(Some("karpenter.sh/capacity-type")));
+    let (whole, split) = (made(false), made(true));
     assert!(whole.groups.values().all(|group| group.offers.len() == policy.pools[0].prefer.len()));
     assert_eq!(split.groups.len(), whole.groups.len() * policy.pools[0].prefer.len());
     for group in split.groups.values() {

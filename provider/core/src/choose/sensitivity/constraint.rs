@@ -125,7 +125,7 @@ impl Constraint {
             Bound::SpotShare { .. } => Self::SpotShare,
             Bound::MarketShare { .. } => Self::MarketShare,
             // What is on at times is no limit to lift.
-            Bound::OffHours { .. } | Bound::PoolGone => return None,
+            Bound::OffHours { .. } | Bound::ForeignUnknown | Bound::PoolGone => return None,
         };
         Some((limit, Some(bound)))
     }
@@ -338,6 +338,6 @@ pub(super) fn raised(bound: &Bound, nodes: u32) -> (Option<Level>, Option<Level>
         Bound::SpotShare { limit, .. } | Bound::MarketShare { limit, .. } | Bound::ZoneShare { limit, .. } => {
             (Some(Level::Share(*limit)), None)
         }
-        Bound::QuotaUnlisted(_) | Bound::PoolGone => (None, None),
+        Bound::QuotaUnlisted(_) | Bound::ForeignUnknown | Bound::PoolGone => (None, None),
     }
 }

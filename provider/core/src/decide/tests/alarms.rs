@@ -219,6 +219,10 @@ fn quota_unlisted() -> Vec<Violation> {
     })
 }
 
+fn foreign_unknown() -> Vec<Violation> {
+    buying().rings(|forged| forged.world.numbers(|policy| policy.counts_foreign = true))
+}
+
 fn too_much_spot() -> Vec<Violation> {
     let share = |policy: &mut crate::policy::Policy| policy.pools[0].spot.as_mut().unwrap().max_share = Percent(50);
     buying().rings(|forged| forged.world.numbers(share))
@@ -411,6 +415,7 @@ forgeries! {
     NotSpot => not_spot,
     QuotaExceeded => quota_exceeded,
     QuotaUnlisted => quota_unlisted,
+    ForeignUnknown => foreign_unknown,
     TooMuchSpot => too_much_spot,
     TooMuchInZone => too_much_in_zone,
     MoreThanKept => more_than_kept,

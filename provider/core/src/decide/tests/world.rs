@@ -20,6 +20,7 @@ use crate::choose::rank::Scales;
 use crate::conclusions;
 use crate::decide::orders::{self, DeleteRefused, NodeRef, OrderRefused};
 use crate::decide::{decide, is_fresh};
+use crate::facts::foreign::Foreign;
 use crate::facts::reading::seen::Seen;
 use crate::facts::snapshot::{ClusterFacts, Cordon, Drained, Hold, NodeFacts, Snapshot, Stuck};
 use crate::facts::supply::{
@@ -68,6 +69,8 @@ pub(super) struct World {
     pub(super) demand: Demand,
     /// Whether the cluster serves buffers.
     pub(super) buffers: Option<bool>,
+    /// The nodes that are not Stoker's.
+    pub(super) foreign: Option<Arc<Foreign>>,
     last: Option<Plan<Checked>>,
     asked: Vec<(LaunchKey, Market)>,
     /// Machines ever made.
@@ -178,6 +181,7 @@ impl World {
             probes: None,
             demand: Demand::new(),
             buffers: Some(false),
+            foreign: None,
             last: None,
             asked: Vec::new(),
             made: 0,
@@ -234,6 +238,7 @@ impl World {
             seen: self.seen.clone(),
             demand: self.demand.clone(),
             buffers: self.buffers,
+            foreign: self.foreign.clone(),
             ..Snapshot::default()
         }
     }

@@ -1,12 +1,14 @@
 //! Groups of identical purchases, counted before a bill is computed.
 
 use super::cover::Committed;
+use super::reach::Reached;
 use crate::base::engine_clock::Wall;
 use crate::base::ids::{NodeGroupId, PoolName};
 use crate::base::index::Lookup;
 use crate::base::units::UsdPerHour;
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
+use crate::facts::foreign::Foreign;
 use crate::market::offer::{CapacityType, Market};
 use crate::state::record::{Purchase, Record};
 
@@ -54,8 +56,8 @@ fn coverable(record: &Record) -> Option<&Purchase> {
 }
 
 impl Committed {
-    /// Works out the bill of what is bought.
-    pub(crate) fn of(bought: &Alike<'_>, catalogue: &Catalogue, wall: Wall) -> Self {
+    /// Works out the bill of what is bought, and of the nodes that are not Stoker's, where they count.
+    pub(crate) fn of(bought: &Alike<'_>, foreign: Option<&Foreign>, catalogue: &Catalogue, wall: Wall) -> Self {
         if catalogue.policy.commitments.is_empty() {
             return Self::default();
         }
@@ -68,7 +70,10 @@ impl Committed {
                 None => committed.lines.push(catalogue.reached(group, &purchase.market, purchase.price, *nodes)),
             }
         }
-        committed.recount(&catalogue.policy.commitments);
+        let commitments = &catalogue.policy.commitments;
+        let others = foreign.into_iter().flat_map(|foreign| &foreign.nodes);
+        committed.foreign = others.filter_map(|(kind, nodes)| Reached::foreign(kind, *nodes, commitments)).collect();
+        committed.recount(commitments);
         committed
     }
 }

@@ -86,6 +86,8 @@ pub struct Committed {
     wall: Wall,
     /// In the order of purchase, which is the order in which nodes are covered.
     pub(super) lines: Vec<Reached>,
+    /// Nodes that are not Stoker's: every bill covers them last.
+    pub(super) foreign: Vec<Reached>,
     /// What an unused node of each commitment is, where it is billed on demand and the price is known.
     pub(super) idle: Vec<Option<Idle>>,
     pub(super) bill: Bill,
@@ -119,7 +121,7 @@ impl Committed {
         if catalogue.policy.commitments.is_empty() || market.capacity_type == CapacityType::Spot {
             return false;
         }
-        let alike = |what: &What| what.price == price && what.market == *market && what.pool == group.pool;
+        let alike = |what: &What| what.price == price && what.market == *market && what.pool.as_ref() == Some(&group.pool);
         if let Some(known) = self.lines.iter_mut().find(|known| alike(&known.what)) {
             known.nodes = moved(known.nodes, nodes);
         } else {
@@ -140,11 +142,11 @@ impl Committed {
     fn relief_by_pool(&self) -> Vec<(PoolName, UsdPerHour)> {
         let mut relief: Vec<(PoolName, UsdPerHour)> = Vec::new();
         for cover in &self.bill.covers {
-            let Some(Reached { what, .. }) = self.lines.get(cover.line) else { continue };
+            let Some(of) = self.lines.get(cover.line).and_then(|line| line.what.pool.as_ref()) else { continue };
             let value = UsdPerHour(cover.value);
-            match relief.iter_mut().find(|(pool, _)| *pool == what.pool) {
+            match relief.iter_mut().find(|(pool, _)| pool == of) {
                 Some((_, sum)) => *sum = sum.plus(value),
-                None => relief.push((what.pool.clone(), value)),
+                None => relief.push((of.clone(), value)),
             }
         }
         relief
@@ -170,9 +172,9 @@ impl Committed {
         let covers = |(at, line): (usize, &Reached)| {
             let by =
                 self.bill.covers.iter().filter(|cover| cover.line == at).map(|c| (c.commitment, UsdPerHour(c.value))).collect();
-            LineCover { line: line.line(), by }
+            Some(LineCover { line: line.line()?, by })
         };
-        self.lines.iter().enumerate().map(covers).collect()
+        self.lines.iter().enumerate().filter_map(covers).collect()
     }
 
     /// What one more node of `group` would cost in `market`, whose price is `price`.
@@ -294,6 +296,6 @@ impl Committed {
     }
 
     fn bill_of<'a>(&'a self, commitments: &'a [Commitment], lines: impl Iterator<Item = &'a Reached>) -> Bill {
-        Bill::of(commitments, lines, &self.idle, self.wall)
+        Bill::of(commitments, lines.chain(&self.foreign), &self.idle, self.wall)
     }
 }

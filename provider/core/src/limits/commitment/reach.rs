@@ -10,7 +10,8 @@ use crate::base::units::{Milli, UsdPerHour};
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
 use crate::catalogue::reach::Reach;
-use crate::market::offer::Market;
+use crate::facts::foreign::ForeignKind;
+use crate::market::offer::{CapacityType, Market, Place};
 use crate::policy::rules::commitment::{Capacity, Commitment, Paid, Terms};
 
 /// Nodes that one pool bought alike.
@@ -25,8 +26,8 @@ pub(crate) struct Reached {
 /// What nodes of a line are, and the commitments that reach them: found once, as a bill is worked out many times.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct What {
-    /// The pool.
-    pub(super) pool: PoolName,
+    /// The pool; `None` of nodes that are not Stoker's.
+    pub(super) pool: Option<PoolName>,
     /// Where and how they were bought.
     pub(super) market: Market,
     /// Advertised GPUs of one.
@@ -37,16 +38,43 @@ pub(super) struct What {
 }
 
 impl Reached {
-    pub(super) fn line(&self) -> Line {
+    pub(super) fn line(&self) -> Option<Line> {
         let What { pool, market, gpus, price, by: _ } = self.what.as_ref();
-        Line { pool: pool.clone(), market: market.clone(), gpus: *gpus, price: *price, nodes: self.nodes }
+        Some(Line { pool: pool.clone()?, market: market.clone(), gpus: *gpus, price: *price, nodes: self.nodes })
+    }
+
+    /// Nodes that are not Stoker's, with the commitments that reach them; `None` of spot nodes, and where their type is not told.
+    ///
+    /// What may be in kept capacity is taken to be, so that nothing is bought there twice.
+    pub(super) fn foreign(kind: &ForeignKind, nodes: u32, commitments: &[Commitment]) -> Option<Self> {
+        let (mut place, spec) = kind.place()?;
+        let may_be = |wanted| kind.capacity_type.is_none_or(|told| told == wanted);
+        let is_there = |kept: &Place| {
+            let zone = if kind.zone.is_some() { &place.zone } else { &kept.zone };
+            *kept == Place { zone: zone.clone(), ..place.clone() }
+        };
+        let kept = commitments.iter().find_map(|commitment| match &commitment.terms {
+            Terms::Capacity(capacity) if is_there(&capacity.place) => Some(capacity.place.clone()),
+            _ => None,
+        });
+        let capacity_type = if let Some(kept) = kept.filter(|_| may_be(CapacityType::Reserved)) {
+            place = kept;
+            CapacityType::Reserved
+        } else if may_be(CapacityType::OnDemand) {
+            CapacityType::OnDemand
+        } else {
+            return None;
+        };
+        let (price, by) = (kind.price.unwrap_or_default(), Reach::of(commitments, &place, spec));
+        let what = What { pool: None, market: Market { place, capacity_type }, gpus: kind.gpus.max(1), price, by };
+        Some(Self { what: Arc::new(what), nodes })
     }
 }
 
 impl Catalogue {
     /// Nodes of a group bought in a market, with the commitments that reach them.
     pub(crate) fn reached(&self, group: &Group, market: &Market, price: UsdPerHour, nodes: u32) -> Reached {
-        let (pool, gpus) = (group.pool.clone(), group.spec.advertised_gpus().max(1));
+        let (pool, gpus) = (Some(group.pool.clone()), group.spec.advertised_gpus().max(1));
         Reached {
             what: Arc::new(What { pool, market: market.clone(), gpus, price, by: self.reach(group, &market.place) }),
             nodes,

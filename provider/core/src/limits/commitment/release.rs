@@ -69,7 +69,7 @@ pub fn release_order(
 pub struct PaidFor<'a> {
     commitments: &'a [Commitment],
     committed: &'a Committed,
-    lines: Lookup<(&'a PoolName, &'a Market, UsdPerHour), usize>,
+    lines: Lookup<(Option<&'a PoolName>, &'a Market, UsdPerHour), usize>,
     /// By line: what is not covered, in micro-dollars per hour, and the commitments that cover the rest.
     open: Vec<i64>,
     by: Vec<Vec<usize>>,
@@ -79,7 +79,8 @@ impl<'a> PaidFor<'a> {
     /// Of this count.
     pub fn of(usage: &'a Usage, catalogue: &'a Catalogue) -> Self {
         let committed = &usage.committed;
-        let mut open: Vec<i64> = committed.lines.iter().map(|line| line.what.price.times(line.nodes).0).collect();
+        let all = committed.lines.iter().chain(&committed.foreign);
+        let mut open: Vec<i64> = all.map(|line| line.what.price.times(line.nodes).0).collect();
         let mut by = vec![Vec::new(); open.len()];
         for cover in &committed.bill.covers {
             if let (Some(open), Some(by)) = (open.get_mut(cover.line), by.get_mut(cover.line)) {
@@ -87,7 +88,7 @@ impl<'a> PaidFor<'a> {
                 by.push(cover.commitment);
             }
         }
-        let place = |(at, line): (usize, &'a Reached)| ((&line.what.pool, &line.what.market, line.what.price), at);
+        let place = |(at, line): (usize, &'a Reached)| ((line.what.pool.as_ref(), &line.what.market, line.what.price), at);
         let lines = committed.lines.iter().enumerate().map(place).collect();
         Self { commitments: &catalogue.policy.commitments, committed, lines, open, by }
     }
@@ -101,7 +102,7 @@ impl<'a> PaidFor<'a> {
         let mut covered: Vec<(RecordId, usize)> = Vec::new();
         for record in records {
             let Some(purchase) = record.purchase() else { continue };
-            let Some(&at) = self.lines.get(&(pool, &purchase.market, purchase.price)) else { continue };
+            let Some(&at) = self.lines.get(&(Some(pool), &purchase.market, purchase.price)) else { continue };
             match open.get_mut(at) {
                 // A node that is covered in part goes with that part.
                 Some(left) if *left > 0 => *left = (*left - purchase.price.0).max(0),
@@ -129,7 +130,8 @@ impl<'a> PaidFor<'a> {
                     *wanted = true;
                 }
             };
-            for ((line, open), paid_by) in self.committed.lines.iter().zip(open).zip(&self.by) {
+            let all = self.committed.lines.iter().chain(&self.committed.foreign);
+            for ((line, open), paid_by) in all.zip(open).zip(&self.by) {
                 if *open > 0 || any_wanted(paid_by) {
                     let on_demand = line.what.market.capacity_type == CapacityType::OnDemand;
                     line.what.by.0.iter().map(|(at, _)| *at).filter(|at| is_discount(*at) == on_demand).for_each(&mut want);

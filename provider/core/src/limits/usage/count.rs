@@ -2,18 +2,16 @@
 //!
 //! Most nodes were bought where their group is; those are added up by group and capacity type.
 
-use std::collections::BTreeMap;
-
 use super::{Held, Usage};
 use crate::base::engine_clock::Wall;
 use crate::base::ids::NodeGroupId;
 use crate::base::index::Lookup;
 use crate::base::units::UsdPerHour;
 use crate::catalogue::Catalogue;
+use crate::catalogue::claims::taken_by;
 use crate::catalogue::group::Group;
 use crate::limits::commitment::{Alike, Committed};
 use crate::market::offer::CapacityType;
-use crate::state::budget::{BudgetOf, Stage};
 use crate::state::memory::Memory;
 use crate::state::record::Record;
 
@@ -35,13 +33,13 @@ impl Usage {
             owners.entry(id).or_insert(Owner { group: &remembered.group, at: None });
         }
         let owned = memory.records.values().filter_map(|record| Some((record.as_ref(), *owners.get(&record.group)?)));
-        Self::count_owned(owned, memory.budgets.clone(), catalogue, wall)
+        Self::count_owned(owned, memory, catalogue, wall)
     }
 
-    /// Counts records, each with its group. `stages`: how the budgets stood.
+    /// Counts records, each with its group. Of `memory` all else is taken: how the budgets stood, and the nodes that are not Stoker's.
     pub(crate) fn count_owned<'a>(
         owned: impl Iterator<Item = (&'a Record, Owner<'a>)>,
-        stages: BTreeMap<BudgetOf, Stage>,
+        memory: &Memory,
         catalogue: &'a Catalogue,
         wall: Wall,
     ) -> Self {
@@ -50,7 +48,14 @@ impl Usage {
             let off = pool.off_hours.as_ref()?;
             Some((pool.name.clone(), off.max_nodes.filter(|_| off.at(wall.0).0)?))
         });
-        let mut usage = Self { quotas, stages, off_hours: off_hours.collect(), ..Self::default() };
+        let foreign = memory.foreign.as_deref();
+        let mut usage = Self {
+            quotas,
+            stages: memory.budgets.clone(),
+            off_hours: off_hours.collect(),
+            foreign_unknown: catalogue.policy.counts_foreign && foreign.is_none(),
+            ..Self::default()
+        };
         let mut all_lots: Vec<Lots<'_>> = catalogue.groups.values().map(|group| Lots::of(group)).collect();
         let mut bought = Alike::default();
         for (record, owner) in owned {
@@ -65,7 +70,12 @@ impl Usage {
         for lots in &all_lots {
             usage.add_lots(lots, catalogue);
         }
-        usage.committed = Committed::of(&bought, catalogue, wall);
+        if let Some(foreign) = foreign {
+            for (held, taken) in usage.quotas.iter_mut().zip(taken_by(foreign, &catalogue.policy)) {
+                held.units = held.units.saturating_add(taken);
+            }
+        }
+        usage.committed = Committed::of(&bought, foreign, catalogue, wall);
         usage
     }
 

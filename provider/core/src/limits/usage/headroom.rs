@@ -85,6 +85,9 @@ impl Usage {
         mut each: impl FnMut(Headroom<'a>),
     ) -> Result<(), Bound> {
         let pool = catalogue.policy.pool(&group.pool).ok_or(Bound::PoolGone)?;
+        if self.foreign_unknown {
+            return Err(Bound::ForeignUnknown);
+        }
         let held = self.nodes.get(&group.pool).copied().unwrap_or(0);
         let fixed = |limit, takes, left| Headroom { limit, takes, left, grows: 0 };
         each(fixed(Limit::Nodes, 1, i64::from(self.max_nodes(pool)) - i64::from(held)));

@@ -155,6 +155,9 @@ pub enum Bound {
     /// A quota that the policy does not list.
     #[error("{0} is not in the policy: list it under quotas with its limit, or write defaults.unknownQuota: allow")]
     QuotaUnlisted(Unlisted),
+    /// Nodes that are not Stoker's count, and are not known.
+    #[error("karpenter.countNodes: which GPU nodes of the cluster others bought is not known yet")]
+    ForeignUnknown,
     /// The pool's share of spot.
     #[error("capacity.spot.maxShare {limit}: {spot} of {nodes} nodes are spot")]
     SpotShare {

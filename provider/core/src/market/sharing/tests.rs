@@ -13,7 +13,7 @@ use crate::catalogue::template::GPU_LABEL;
 use crate::choose::candidate::OfferVerdict;
 use crate::choose::what_if::what_if;
 use crate::facts::supply::MarketFacts;
-use crate::market::offer::{Arch, CapacityType, Market, Place};
+use crate::market::offer::{Arch, CapacityType, GpuNames, Market, Place};
 use crate::market::price::{Entry, PriceBook, Quote, QuoteKind};
 use crate::policy::{Policy, RawPolicy, check_against_prices};
 use crate::state::memory::Memory;
@@ -53,7 +53,7 @@ fn spec_of(model: &str, gib: u64) -> GpuSpec {
         mig_max_instances: Some(if profiles.is_empty() { 0 } else { 7 }),
         mig_profiles: profiles,
         nvlink_gb_s: None,
-        product_label: Some(format!("NVIDIA-{model}")),
+        names: GpuNames { product: Some(format!("NVIDIA-{model}")), ..GpuNames::default() },
     }
 }
 
@@ -227,16 +227,17 @@ fn a_template_advertises_what_the_device_plugin_does() {
     assert_eq!(seen(&own), (0, "nvidia.com/mig-1g.10gb=2 nvidia.com/mig-3g.40gb=1".to_owned(), false, labels.to_owned()));
 
     let turns = catalogue(&["L4", "A100"], &json!({"timeSlicing": 4}));
-    let labels =
-        "device-plugin.config=time-slicing-4 gpu.product=NVIDIA-L4-SHARED gpu.replicas=4 gpu.sharing-strategy=time-slicing";
+    let labels = "device-plugin.config=time-slicing-4 gpu.count=1 gpu.product=NVIDIA-L4-SHARED gpu.replicas=4 \
+                  gpu.sharing-strategy=time-slicing";
     assert_eq!(seen(&group(&turns, "g6.xlarge")), (4, String::new(), true, labels.to_owned()));
     assert_eq!(seen(&group(&turns, "p4d.24xlarge")).0, 32);
-    // The cloud's part of a GPU is one GPU to the device plugin.
-    assert_eq!(seen(&group(&turns, "g6f.xlarge")).0, 4);
+    // The cloud's part of a GPU is one GPU to the device plugin, and a vGPU by its product name.
+    let labels = "device-plugin.config=time-slicing-4 gpu.replicas=4 gpu.sharing-strategy=time-slicing";
+    assert_eq!(seen(&group(&turns, "g6f.xlarge")), (4, String::new(), true, labels.to_owned()));
 
     let renamed = group(&catalogue(&["L4"], &json!({"timeSlicing": 4, "renameByDefault": true})), "g6.xlarge");
-    let labels =
-        "device-plugin.config=time-slicing-4-shared gpu.product=NVIDIA-L4 gpu.replicas=4 gpu.sharing-strategy=time-slicing";
+    let labels = "device-plugin.config=time-slicing-4-shared gpu.count=1 gpu.product=NVIDIA-L4 gpu.replicas=4 \
+                  gpu.sharing-strategy=time-slicing";
     assert_eq!(seen(&renamed), (0, "nvidia.com/gpu.shared=4".to_owned(), false, labels.to_owned()));
 }
 

@@ -71,11 +71,11 @@ impl SupplierKind {
         }
     }
 
-    /// The label by which its nodes say how they were bought, where that is known without asking it.
-    pub const fn capacity_type_label(&self) -> Option<&'static str> {
+    /// Whether its nodes say by labels how they were bought, as far as that is known without asking it.
+    pub const fn labels_capacity_type(&self) -> bool {
         match self {
-            Self::Simulated | Self::Plugin { .. } => None,
-            Self::Karpenter => Some("karpenter.sh/capacity-type"),
+            Self::Simulated | Self::Plugin { .. } => false,
+            Self::Karpenter => true,
         }
     }
 }

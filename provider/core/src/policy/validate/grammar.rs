@@ -6,6 +6,7 @@ use super::Id;
 use crate::base::ids::MAX_ID_LEN;
 use crate::base::text::quoted;
 use crate::base::units::{Milli, MoneyError, Percent, UsdPerHour, scaled};
+use crate::market::labels::{KUBERNETES_DOMAINS, tells_each_capacity_type};
 use crate::policy::TypePattern;
 
 /// A text of one line, as people write names of all sorts.
@@ -125,17 +126,6 @@ pub(super) fn work(number: &Number) -> Result<Milli, String> {
     }
 }
 
-/// Prefixes of label keys that Stoker or Kubernetes sets on every node.
-const RESERVED_PREFIXES: [&str; 4] = ["kubernetes.io", "node.kubernetes.io", "topology.kubernetes.io", "stoker.dev"];
-
-/// The labels by which clouds tell a node's capacity type: Stoker sets the right one where a pool splits by it.
-const RESERVED_KEYS: [&str; 4] = [
-    "cloud.google.com/gke-provisioning",
-    "eks.amazonaws.com/capacityType",
-    "karpenter.sh/capacity-type",
-    "kubernetes.azure.com/scalesetpriority",
-];
-
 /// Longest name of a label key, and longest value.
 const MAX_LABEL: usize = 63;
 /// Longest prefix of a label key.
@@ -154,7 +144,8 @@ pub fn label_key(key: &str) -> Result<(), String> {
         ));
     }
     let prefix = prefix.unwrap_or_default();
-    if RESERVED_PREFIXES.contains(&prefix) || prefix.ends_with(".stoker.dev") || RESERVED_KEYS.contains(&key) {
+    let is_of_stoker = prefix == "stoker.dev" || prefix.ends_with(".stoker.dev");
+    if is_of_stoker || KUBERNETES_DOMAINS.contains(&prefix) || tells_each_capacity_type(key) {
         return Err(format!("{} is set by Stoker or by Kubernetes itself: remove it", quoted(key)));
     }
     Ok(())

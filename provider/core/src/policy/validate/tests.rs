@@ -1,6 +1,7 @@
 mod data;
 mod floors;
 mod health;
+mod karpenter;
 mod signals;
 mod suppliers;
 mod windows;

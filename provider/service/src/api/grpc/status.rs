@@ -119,6 +119,10 @@ impl Refused {
                 NotReady::Markets(_) => {
                     (Code::Unavailable, "check that it can be reached and that its credentials may read zones and prices")
                 }
+                NotReady::Foreign => (
+                    Code::Unavailable,
+                    "check that `stoker serve` watches a cluster whose API server answers, or take karpenter out of the policy",
+                ),
                 // The journal says itself what to do.
                 NotReady::Journal(_) => (Code::Unavailable, ""),
             },

@@ -7,6 +7,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+/// How long a watch may be broken before the feed counts as unhealthy: a restart of one API server behind a load balancer is over
+/// by then.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// How old the last sign of life may be: a watch that stands gives one each half minute, and a request that is not answered fails
+/// before this.
+const STALE: Duration = Duration::from_secs(90);
+
 /// What a watch follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WatchedKind {
@@ -108,6 +116,11 @@ impl WatchHealth {
     /// Why the watch does not stand; `None` while it does.
     pub fn broken(&self) -> Option<Broken> {
         self.state().broken.as_ref().map(|(_, broken)| broken.clone())
+    }
+
+    /// Whether it has not been broken for long, and gave a sign of life lately.
+    pub(crate) fn stands_well(&self) -> bool {
+        self.broken_for() <= GRACE && self.age() <= STALE
     }
 
     /// How long the watch has been broken; nought while it stands.

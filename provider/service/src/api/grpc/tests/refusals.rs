@@ -36,6 +36,7 @@ fn every_refusal_has_its_code_its_place_and_a_cure() {
         (not_ready(NotReady::Kubernetes), Code::Unavailable, "API server"),
         (not_ready(NotReady::KubernetesBroken), Code::Unavailable, "/readyz"),
         (not_ready(NotReady::Markets("aws".into())), Code::Unavailable, "zones and prices"),
+        (not_ready(NotReady::Foreign), Code::Unavailable, "take karpenter out"),
         (not_ready(NotReady::Journal("the disk is full; free space on it".into())), Code::Unavailable, "free space on it"),
         (Refused::Call(CallRefused::Stopped), Code::Unavailable, "ask again"),
         (Refused::Field { field: "id", fault: "is empty".into(), cure: "name one" }, Code::InvalidArgument, "name one"),

@@ -1,0 +1,60 @@
+//! GPU nodes of the cluster that are not Stoker's: the same quotas and commitments count them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::ids::{Cloud, Region, ZoneId};
+use crate::base::units::UsdPerHour;
+use crate::market::offer::{CapacityType, InstanceSpec, Place};
+
+/// The GPU nodes of the cluster that others than Stoker bought, such as Karpenter.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Foreign {
+    /// How many of each kind.
+    #[serde(with = "crate::base::pairs")]
+    pub nodes: BTreeMap<ForeignKind, u32>,
+}
+
+/// What nodes that were bought alike tell of their market. What is `None` may be anything: such a node counts wherever it might.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ForeignKind {
+    /// The cloud.
+    pub cloud: Option<Cloud>,
+    /// The region.
+    pub region: Option<Region>,
+    /// The zone, by id.
+    pub zone: Option<ZoneId>,
+    /// How they were bought.
+    pub capacity_type: Option<CapacityType>,
+    /// What one is made of; `None` where its type or its GPU model is not told.
+    pub spec: Option<InstanceSpec>,
+    /// Advertised GPUs of one.
+    pub gpus: u32,
+    /// Virtual CPUs of one.
+    pub vcpus: u32,
+    /// What one costs on demand; `None` where no table tells, and then no savings plan pays for it.
+    pub price: Option<UsdPerHour>,
+}
+
+impl ForeignKind {
+    /// Whether one may be in this cloud and region; in any region where none is given.
+    pub fn may_be_in(&self, cloud: &Cloud, region: Option<&Region>) -> bool {
+        let is_here = |own: &Region| region.is_none_or(|region| region == own);
+        self.cloud.as_ref().is_none_or(|own| own == cloud) && self.region.as_ref().is_none_or(is_here)
+    }
+
+    /// Where one is, and what; `None` where that is not told. A zone that is not told is called like the region, as no zone of AWS's is.
+    pub fn place(&self) -> Option<(Place, &InstanceSpec)> {
+        let (cloud, region, spec) = (self.cloud.clone()?, self.region.clone()?, self.spec.as_ref()?);
+        let zone = self.zone.clone().or_else(|| ZoneId::new(region.as_str()).ok())?;
+        Some((Place { cloud, region, zone, instance_type: spec.instance_type.clone() }, spec))
+    }
+
+    /// How one may have been bought.
+    pub fn capacity_types(&self) -> impl Iterator<Item = CapacityType> + use<> {
+        let told = self.capacity_type;
+        CapacityType::ALL.into_iter().filter(move |one| told.is_none_or(|told| told == *one))
+    }
+}

@@ -1,0 +1,250 @@
+//! GPU nodes of the cluster that are not Stoker's, followed by a watch of their own while the policy counts them.
+//!
+//! A machine counts once it is a Node: what somebody else is launching is not seen before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::Client;
+use kube::runtime::watcher::Event;
+use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
+use stoker_core::base::units::{MiB, Milli};
+use stoker_core::catalogue::template::CLUSTER_LABEL;
+use stoker_core::facts::foreign::{Foreign, ForeignKind};
+use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec, Market};
+use stoker_core::market::price::{Entry, PriceBook};
+use stoker_core::policy::Policy;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, interval, sleep_until};
+
+use super::AllMarketFacts;
+use crate::kube::feed::{WatchHealth, WatchedKind, config, follow};
+use crate::kube::gpu_labels::{GPU_LABELS, model_of};
+use crate::kube::node_labels::{INSTANCE_TYPE, REGION, ZONE, ZONE_ID, bought_as, spec_of};
+use crate::kube::thin::{Machine, OtherRow};
+
+/// How long changes are gathered before they are published together.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether the watch still stands.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// What the nodes are told by.
+pub(crate) struct ForeignFeed {
+    pub(crate) client: Client,
+    pub(crate) book: Arc<PriceBook>,
+    pub(crate) policy: watch::Receiver<Arc<Policy>>,
+    pub(crate) facts: watch::Receiver<Arc<AllMarketFacts>>,
+    /// Where the nodes are published; `None` while they are not known or not asked for.
+    pub(crate) known: watch::Sender<Option<Arc<Foreign>>>,
+    /// Wakes the engine.
+    pub(crate) wake: Arc<Notify>,
+}
+
+impl ForeignFeed {
+    /// Follows the nodes whenever the policy counts them.
+    pub(crate) async fn run(mut self) {
+        let mut policy = self.policy.clone();
+        while policy.wait_for(|policy| policy.counts_foreign).await.is_ok() {
+            tokio::select! {
+                () = self.follow() => {}
+                () = async { drop(policy.wait_for(|policy| !policy.counts_foreign).await) } => {}
+            }
+            self.publish(None);
+        }
+        // Whoever told of the policy stops with the service.
+        std::future::pending().await
+    }
+
+    async fn follow(&mut self) {
+        let cluster = self.policy.borrow().cluster.clone();
+        let health = Arc::new(WatchHealth::new(WatchedKind::Nodes));
+        let labels = format!("{CLUSTER_LABEL}!={cluster}");
+        let mut rows = pin!(follow::<OtherRow>(&self.client, config().labels(&labels), Arc::clone(&health)));
+        let mut nodes = Nodes::default();
+        let mut look = interval(LOOK_EVERY);
+        let mut due = None;
+        loop {
+            let changed = tokio::select! {
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    due = None;
+                    let told = health.stands_well().then(|| nodes.told(&self.book, &self.facts.borrow_and_update())).flatten();
+                    self.publish(told);
+                    continue;
+                }
+                event = rows.next() => match event {
+                    Some(event) => nodes.apply(event, &self.book),
+                    None => return,
+                },
+                Ok(()) = self.facts.changed() => true,
+                _ = look.tick() => true,
+            };
+            if changed && due.is_none() {
+                due = Some(Instant::now() + DEBOUNCE);
+            }
+        }
+    }
+
+    fn publish(&self, told: Option<Foreign>) {
+        let changed = self.known.send_if_modified(|known| {
+            let changed = known.as_deref() != told.as_ref();
+            if changed {
+                *known = told.map(Arc::new);
+            }
+            changed
+        });
+        if changed {
+            self.wake.notify_one();
+        }
+    }
+}
+
+/// The nodes while they are gathered: only those with GPUs are kept.
+#[derive(Default)]
+struct Nodes {
+    machines: BTreeMap<String, Machine>,
+    listing: BTreeMap<String, Machine>,
+    listed: bool,
+    /// Those of which a warning was logged.
+    unclear: BTreeSet<String>,
+}
+
+impl Nodes {
+    /// Applies an event; tells whether anything changed.
+    fn apply(&mut self, event: Event<OtherRow>, book: &PriceBook) -> bool {
+        match event {
+            Event::Init => self.listing.clear(),
+            Event::InitApply(row) => {
+                if let Some(name) = row.meta.name.filter(|_| has_gpus(&row.machine, book)) {
+                    self.listing.insert(name, row.machine);
+                }
+            }
+            Event::InitDone => {
+                self.machines = std::mem::take(&mut self.listing);
+                self.listed = true;
+                return true;
+            }
+            Event::Apply(OtherRow { meta, machine }) => {
+                let Some(name) = meta.name else { return false };
+                if !has_gpus(&machine, book) {
+                    return self.machines.remove(&name).is_some();
+                }
+                if self.machines.get(&name) != Some(&machine) {
+                    self.machines.insert(name, machine);
+                    return true;
+                }
+            }
+            Event::Delete(row) => return row.meta.name.is_some_and(|name| self.machines.remove(&name).is_some()),
+        }
+        false
+    }
+
+    /// The nodes by kind; `None` until they were listed.
+    fn told(&mut self, book: &PriceBook, facts: &AllMarketFacts) -> Option<Foreign> {
+        if !self.listed {
+            return None;
+        }
+        let mut foreign = Foreign::default();
+        let mut unclear = BTreeSet::new();
+        for (name, machine) in &self.machines {
+            let kind = kind_of(machine, book, facts);
+            if kind.place().is_none() {
+                if !self.unclear.contains(name) {
+                    tracing::warn!(
+                        node = name,
+                        "its cloud, region, instance type or GPU model is not told, so it counts against every quota that it \
+                         may be under"
+                    );
+                }
+                unclear.insert(name.clone());
+            }
+            let nodes = foreign.nodes.entry(kind).or_default();
+            *nodes = nodes.saturating_add(1);
+        }
+        self.unclear = unclear;
+        Some(foreign)
+    }
+}
+
+/// Whether it has GPUs, by its type, its labels or what it advertises: its driver may not run yet.
+fn has_gpus(machine: &Machine, book: &PriceBook) -> bool {
+    machine.gpus > 0
+        || machine.has_slices
+        || GPU_LABELS.iter().any(|key| machine.label(key).is_some())
+        || cloud_of(machine, book).is_some_and(|cloud| spec_of(book, &cloud, &machine.labels, 0).is_some())
+}
+
+/// The cloud of a machine: by its provider id, else by its type, if one cloud alone has that.
+fn cloud_of(machine: &Machine, book: &PriceBook) -> Option<Cloud> {
+    if let Some(cloud) = &machine.cloud {
+        return Cloud::new(cloud.as_str()).ok();
+    }
+    let instance_type = machine.label(INSTANCE_TYPE)?;
+    let mut clouds = book.specs().filter(|spec| spec.instance_type.as_str() == instance_type).map(|spec| &spec.cloud);
+    let first = clouds.next()?;
+    clouds.all(|other| other == first).then(|| first.clone())
+}
+
+/// What a machine tells of its market.
+fn kind_of(machine: &Machine, book: &PriceBook, facts: &AllMarketFacts) -> ForeignKind {
+    let cloud = cloud_of(machine, book);
+    let of_tables = cloud.as_ref().and_then(|cloud| spec_of(book, cloud, &machine.labels, machine.gpus.into())).cloned();
+    let spec = of_tables.or_else(|| spec_by_labels(machine, cloud.clone()?, book));
+    let capacity_type = bought_as(&machine.labels).or_else(|| {
+        // GKE and AKS label what is not bought on demand; elsewhere no label tells nothing.
+        let by_default = ["gcp", "azure"].contains(&cloud.as_ref()?.as_str());
+        by_default.then_some(CapacityType::OnDemand)
+    });
+    let mut kind = ForeignKind {
+        region: machine.label(REGION).and_then(|region| Region::new(region).ok()),
+        zone: cloud.as_ref().and_then(|cloud| zone_of(machine, cloud, facts)),
+        cloud,
+        capacity_type,
+        gpus: spec.as_ref().map_or(machine.gpus, InstanceSpec::advertised_gpus).max(1),
+        vcpus: spec.as_ref().and_then(|spec| spec.vcpus).unwrap_or(machine.vcpus),
+        spec,
+        price: None,
+    };
+    kind.price =
+        kind.place().and_then(|(place, _)| match book.entry(&Market { place, capacity_type: CapacityType::OnDemand })? {
+            Entry::Price(quote) => Some(quote.price),
+            Entry::NoSignal(_) => None,
+        });
+    kind
+}
+
+/// The id of its zone: by its label, else by what suppliers call it, and on GCP its name. On AWS and Azure a zone has another name in each
+/// account, and the tables of other clouds know none.
+fn zone_of(machine: &Machine, cloud: &Cloud, facts: &AllMarketFacts) -> Option<ZoneId> {
+    let told = machine.label(ZONE_ID).and_then(|id| ZoneId::new(id).ok());
+    let name = machine.label(ZONE);
+    let by_name = || {
+        let mut all = facts.values().flat_map(|told| &told.zone_names);
+        all.find(|((of, _), known)| of == cloud && Some(known.as_str()) == name).map(|((_, id), _)| id.clone())
+    };
+    told.or_else(by_name).or_else(|| name.filter(|_| cloud.as_str() == "gcp").and_then(|name| ZoneId::new(name).ok()))
+}
+
+/// What a machine is made of whose type no table has, by what it says itself; `None` where it does not say its type or GPU model.
+fn spec_by_labels(machine: &Machine, cloud: Cloud, book: &PriceBook) -> Option<InstanceSpec> {
+    let values = || GPU_LABELS.iter().filter_map(|key| machine.label(key));
+    let known = values().find_map(|value| model_of(book, value));
+    let gpu_model = known.map(|(model, _)| model.clone()).or_else(|| values().find_map(|value| GpuModel::new(value).ok()))?;
+    let memory = known.and_then(|(_, memory)| memory).or_else(|| book.gpu(&gpu_model).first().map(|gpu| gpu.memory));
+    Some(InstanceSpec {
+        cloud,
+        instance_type: InstanceType::new(machine.label(INSTANCE_TYPE)?).ok()?,
+        gpu_model,
+        gpus: Milli(machine.gpus.max(1).saturating_mul(1000)),
+        gpu_memory: memory.unwrap_or(MiB(0)),
+        vcpus: Some(machine.vcpus),
+        memory: None,
+        arch: Arch::Amd64,
+    })
+}
+
+#[cfg(test)]
+mod tests;

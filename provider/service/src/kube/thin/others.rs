@@ -1,0 +1,88 @@
+//! Nodes that are not Stoker's, as far as they tell what machines they are.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ClusterResourceScope;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use stoker_core::market::labels::is_of_capacity_type;
+use stoker_core::market::sharing::{GPU_RESOURCE, Slices};
+
+use super::{RawMeta, row};
+use crate::kube::gpu_labels::GPU_LABELS;
+use crate::kube::node_labels::{INSTANCE_TYPE, REGION, ZONE, ZONE_ID, cloud_of};
+use crate::kube::quantity;
+
+/// A Node that is not Stoker's.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "RawOther")]
+pub(crate) struct OtherRow {
+    /// Name, uid and resource version only.
+    pub(crate) meta: ObjectMeta,
+    pub(crate) machine: Machine,
+}
+
+row!(OtherRow, Node, ClusterResourceScope);
+
+/// What a Node tells of its machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Machine {
+    /// Its cloud; `None` where its provider id does not tell.
+    pub(crate) cloud: Option<String>,
+    /// Labels that tell of its type, its GPUs, where it is and how it was bought.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// `nvidia.com/gpu` that it has.
+    pub(crate) gpus: u32,
+    /// Whether it has shares of GPUs under names of their own.
+    pub(crate) has_slices: bool,
+    /// CPUs that it has.
+    pub(crate) vcpus: u32,
+}
+
+impl Machine {
+    /// A label; `None` also where it is empty.
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+}
+
+#[derive(Deserialize)]
+struct RawOther {
+    metadata: RawMeta,
+    spec: Option<RawSpec>,
+    status: Option<RawStatus>,
+}
+
+#[derive(Deserialize, Default)]
+struct RawSpec {
+    #[serde(rename = "providerID")]
+    provider_id: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+struct RawStatus {
+    capacity: Option<BTreeMap<String, String>>,
+}
+
+impl From<RawOther> for OtherRow {
+    fn from(mut raw: RawOther) -> Self {
+        let mut labels = raw.metadata.labels.take().unwrap_or_default();
+        let tells = |key: &str| {
+            [INSTANCE_TYPE, REGION, ZONE, ZONE_ID].contains(&key) || GPU_LABELS.contains(&key) || is_of_capacity_type(key)
+        };
+        labels.retain(|key, _| tells(key));
+        let provider_id = raw.spec.unwrap_or_default().provider_id.unwrap_or_default();
+        let capacity = raw.status.unwrap_or_default().capacity.unwrap_or_default();
+        // What cannot be read is more than can be counted.
+        let amount = |text: &String| quantity::whole(text).ok().and_then(|whole| whole.try_into().ok()).unwrap_or(u32::MAX);
+        let machine = Machine {
+            cloud: cloud_of(&provider_id).map(str::to_owned),
+            labels,
+            gpus: capacity.get(GPU_RESOURCE).map_or(0, amount),
+            has_slices: capacity.iter().any(|(name, found)| Slices::is_slice(name) && amount(found) > 0),
+            vcpus: capacity.get("cpu").map_or(0, amount),
+        };
+        Self { meta: raw.metadata.thin(), machine }
+    }
+}
