@@ -110,7 +110,7 @@ fn judge(
         freshness::known_now(&bought, snapshot, catalogue, times, found);
         zones::shares(&growing, &by_group, memory, catalogue, found);
         let foreign = foreign(before, snapshot, catalogue);
-        if foreign.is_none() && catalogue.policy.counts_foreign {
+        if foreign.is_none() && catalogue.policy.karpenter.counts_nodes() {
             found.fleet(Violation::ForeignUnknown);
         }
         spending(&growing, &by_group, (before, memory, foreign), (catalogue, times.wall), found);
@@ -143,7 +143,7 @@ fn judge(
 /// The nodes that are not Stoker's, where they count and anybody knows them.
 fn foreign<'a>(before: &'a Memory, snapshot: &'a Snapshot, catalogue: &Catalogue) -> Option<&'a Foreign> {
     let known = snapshot.foreign.as_deref().or(before.foreign.as_deref());
-    known.filter(|_| catalogue.policy.counts_foreign)
+    known.filter(|_| catalogue.policy.karpenter.counts_nodes())
 }
 
 fn by_group(memory: &Memory) -> ByGroup<'_> {
@@ -312,6 +312,9 @@ fn spending(
             };
             tally.units += u64::from(each.max(1)) * u64::from(*nodes);
         }
+    }
+    for tally in &mut tallies {
+        tally.units += foreign.map_or(0, |foreign| foreign.promised_of(tally.quota));
     }
     for pool in catalogue.policy.pools.iter().filter(|pool| growing_pools.contains(&pool.name)) {
         let held = nodes.get(&pool.name).copied().unwrap_or(0);

@@ -1,10 +1,8 @@
 //! A `NodeClaim` of Stoker's: what it says when it is created, and what Karpenter made of it.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
@@ -18,6 +16,7 @@ use stoker_core::market::offer::Market;
 use stoker_service::suppliers::Launch;
 
 use crate::carriers::{Carrier, ClassRef};
+use crate::objects::kind;
 
 /// The annotation with the launch key: a label has no room for it.
 const KEY_ANNOTATION: &str = "stoker.dev/launch-key";
@@ -137,29 +136,7 @@ impl Condition {
     }
 }
 
-impl kube::Resource for Claim {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "NodeClaim".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        "karpenter.sh".into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "nodeclaims".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.meta
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.meta
-    }
-}
+kind!(Claim, "karpenter.sh", "NodeClaim", "nodeclaims");
 
 impl Claim {
     /// The claim in the answer to its creation.

@@ -4,6 +4,8 @@
 //! - `carriers`: the `NodePools` that lend their names to claims, each for a `NodeClass`.
 //! - `ledger`: which claims there are, and what became of those that are gone. Pure.
 //! - [`Karpenter`]: the supplier, which follows claims by a watch and creates and deletes them.
+//! - [`companion`]: steers a Karpenter that makes nodes of its own, next to Stoker.
+//! - `objects`: Karpenter's objects as they are read.
 //!
 //! Karpenter's rules that decide this design:
 //! - A claim that is not launched keeps Karpenter from all its work. So few are under way at once, and one that is not launched within
@@ -13,7 +15,9 @@
 
 mod carriers;
 mod claim;
+pub mod companion;
 mod ledger;
+mod objects;
 mod supplier;
 
 pub use supplier::Karpenter;

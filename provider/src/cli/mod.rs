@@ -21,6 +21,7 @@ mod groups;
 mod held;
 mod idle;
 mod init;
+mod karpenter;
 mod nodes;
 mod offers;
 mod out;
@@ -78,6 +79,7 @@ enum Command {
     Restore(backup::RestoreArgs),
     Suppliers(suppliers::SuppliersArgs),
     Supplier(supplier::SupplierArgs),
+    Karpenter(karpenter::KarpenterArgs),
     Clean(clean::CleanArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -125,6 +127,7 @@ impl Cli {
             Command::Restore(args) => backup::restore(&args).await,
             Command::Suppliers(args) => suppliers::run(&args).await,
             Command::Supplier(args) => Box::pin(supplier::run(args)).await,
+            Command::Karpenter(args) => Box::pin(karpenter::run(&args)).await,
             Command::Clean(args) => clean::run(&args).await,
             Command::Completions(args) => completions::run(&args),
         }

@@ -11,6 +11,7 @@ use super::args::{StateDirArg, duration};
 use super::exit::{CliError, Exit};
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
 use stoker_karpenter::Karpenter;
+use stoker_karpenter::companion::Companion;
 use stoker_plugin::boot::Boot;
 use stoker_plugin::client::Plugin;
 use stoker_service::clock::Clock;
@@ -24,6 +25,7 @@ use stoker_service::price_tables::{self, EXAMPLE};
 use stoker_service::serve::{KubeOptions, ListenerOptions, Options, PolicySource, ProbeListenerOptions, State};
 use stoker_service::suppliers::{SIMULATED, Supplier};
 use stoker_simulated::{StartError, WorldOptions, start_beside};
+use tokio::sync::watch;
 
 /// The simulated machines, in the state directory.
 const WORLD_FILE: &str = "world.jsonl";
@@ -165,7 +167,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
     let (options, world) = options(args)?;
     let (policy, state_dir, cluster) =
         (options.policy.name(), options.state_dir.display().to_string(), options.kube.to_string());
-    let state = Box::pin(State::open(options)).await.map_err(StartError::from)?;
+    let book = Arc::clone(&options.book);
+    let (promised, told) = watch::channel(None);
+    let state = Box::pin(State::open(options)).await.map_err(StartError::from)?.with_promises(told);
     let tokens = boot_tokens(&state)?;
     let others = others(&state, tokens.as_ref())?;
     let simulated = has_simulated(state.suppliers());
@@ -191,6 +195,12 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
         http = %running.http,
         "serving"
     );
+    if let Some((client, (feed, act))) = running.client.clone().zip(running.kube.clone()) {
+        let handle = running.handle.clone();
+        let view = Box::new(move || Arc::clone(&handle.view()));
+        let companion = Companion { client, view, feed, act, book, promised };
+        running.inner.run("the Karpenter companion", companion.run());
+    }
     let sound = running.run_until(told_to_stop()).await;
     Ok(if sound { Exit::Done } else { Exit::Failed })
 }

@@ -56,6 +56,8 @@ const fn kind(plural: &str) -> Option<&'static str> {
         b"podtemplates" => Some("PodTemplate"),
         b"capacitybuffers" => Some("CapacityBuffer"),
         b"nodepools" => Some("NodePool"),
+        b"nodeclaims" => Some("NodeClaim"),
+        b"leases" => Some("Lease"),
         b"ec2nodeclasses" => Some("EC2NodeClass"),
         _ => None,
     }

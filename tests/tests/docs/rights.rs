@@ -11,13 +11,14 @@ use crate::cli::cell;
 use crate::page::GENERATED;
 
 /// Files of rights, whose they are, and for what feature.
-const FEATURES: [(&str, &str, &str); 8] = [
+const FEATURES: [(&str, &str, &str); 9] = [
     ("stoker/rbac.yaml", "Stoker", "always"),
     ("probe/rbac.yaml", "Stoker", "probes that prove their node by tokens"),
     ("isolation/rbac.yaml", "Stoker", "pools with `isolation`"),
     ("simulated/rbac.yaml", "Stoker", "a rehearsal with the simulated supplier"),
     ("karpenter/rbac.yaml", "Stoker", "a supplier of `kind: karpenter`"),
     ("boot/rbac.yaml", "Stoker", "plugins whose `bootTemplate` asks for a token"),
+    ("karpenter/steering.yaml", "Stoker", "policies with `karpenter.steer`"),
     ("buffers/rbac.yaml", "Stoker and the autoscaler", "pools with `warmFloor.mechanism: capacityBuffer`"),
     ("cluster-autoscaler/rbac.yaml", "the Cluster Autoscaler", "always"),
 ];
@@ -42,10 +43,10 @@ const POLICIES: &str = "
 
 RBAC cannot say which field of an object may change, nor of which objects by their labels. These
 policies of [`stoker/admission.yaml`](../../../manifests/stoker/admission.yaml),
-[`karpenter/admission.yaml`](../../../manifests/karpenter/admission.yaml) and
+[`karpenter/admission.yaml`](../../../manifests/karpenter/admission.yaml),
+[`karpenter/steering.yaml`](../../../manifests/karpenter/steering.yaml) and
 [`boot/admission.yaml`](../../../manifests/boot/admission.yaml) do, for Stoker's service account
-alone. They need Kubernetes 1.30 or later. What they name may change; every other
-field may not.
+alone. They need Kubernetes 1.30 or later. What they name may change; every other field may not.
 
 | policy | holds |
 |---|---|
@@ -65,6 +66,8 @@ A policy sees one object and cannot look up another. Whoever has the token of St
   cost money, and delete all that have the label `stoker.dev/cluster`;
 - with `manifests/boot`, create bootstrap tokens, with which a machine that reaches the API server
   joins as a node, and delete those that have the label `stoker.dev/cluster`;
+- with `manifests/karpenter/steering.yaml`, change the limits of NodePools that are opened by a label,
+  and which Nodes of Karpenter's are protected;
 - with `manifests/simulated`, create Nodes without an address, to which the scheduler may send pods;
 - with `manifests/isolation`, let a pod of an opted-in namespace onto expensive nodes;
 - with `manifests/buffers`, create and delete pod templates and CapacityBuffers in Stoker's own

@@ -129,9 +129,9 @@ fn units(unit: QuotaUnit, spec: &InstanceSpec) -> u64 {
     u64::from(units.max(1))
 }
 
-/// What nodes that are not Stoker's take of each quota, in the policy's order and the quota's unit.
+/// What others than Stoker take of each quota, nodes and promises, in the policy's order and the quota's unit.
 pub fn taken_by(foreign: &Foreign, policy: &Policy) -> Vec<u64> {
-    let mut taken = vec![0_u64; policy.quotas.len()];
+    let mut taken: Vec<u64> = policy.quotas.iter().map(|quota| foreign.promised_of(quota)).collect();
     for (kind, nodes) in &foreign.nodes {
         let inside: BTreeSet<usize> = if let Some((place, spec)) = kind.place() {
             kind.capacity_types()

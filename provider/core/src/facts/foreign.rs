@@ -7,13 +7,46 @@ use serde::{Deserialize, Serialize};
 use crate::base::ids::{Cloud, Region, ZoneId};
 use crate::base::units::UsdPerHour;
 use crate::market::offer::{CapacityType, InstanceSpec, Place};
+use crate::policy::Quota;
 
-/// The GPU nodes of the cluster that others than Stoker bought, such as Karpenter.
+/// The GPU nodes of the cluster that others than Stoker bought, such as Karpenter, and what they may still buy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Foreign {
-    /// How many of each kind.
+    /// How many of each kind; machines that are being launched are among them.
     #[serde(with = "crate::base::pairs")]
     pub nodes: BTreeMap<ForeignKind, u32>,
+    /// What Karpenter may buy of quotas without asking.
+    #[serde(default, with = "crate::base::pairs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub promised: Promises,
+}
+
+/// Parts of quotas, each in its quota's unit.
+pub type Promises = BTreeMap<QuotaKey, u64>;
+
+/// A quota, whatever its place in the policy.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuotaKey {
+    /// What the cloud calls it.
+    pub name: String,
+    /// The cloud.
+    pub cloud: Cloud,
+    /// The region; all of the cloud's when `None`.
+    pub region: Option<Region>,
+}
+
+impl QuotaKey {
+    /// That of a quota.
+    pub fn of(quota: &Quota) -> Self {
+        Self { name: quota.name.clone(), cloud: quota.cloud.clone(), region: quota.region.clone() }
+    }
+}
+
+impl Foreign {
+    /// What is promised of a quota, in its unit.
+    pub fn promised_of(&self, quota: &Quota) -> u64 {
+        self.promised.get(&QuotaKey::of(quota)).copied().unwrap_or(0)
+    }
 }
 
 /// What nodes that were bought alike tell of their market. What is `None` may be anything: such a node counts wherever it might.

@@ -33,6 +33,7 @@ use crate::policy::rules::advise::Thresholds;
 use crate::policy::rules::commitment::Commitment;
 use crate::policy::rules::demand::DemandSignal;
 use crate::policy::rules::health::HealthRules;
+use crate::policy::rules::karpenter::BesideKarpenter;
 use crate::policy::rules::spot::SpotRules;
 use crate::policy::rules::stabilization::Stabilization;
 use crate::policy::rules::supplier::SupplierRule;
@@ -90,9 +91,9 @@ pub struct Policy {
     /// How Prometheus is asked.
     #[serde(default)]
     pub prometheus: Prometheus,
-    /// Whether GPU nodes of the cluster that are not Stoker's count against quotas and commitments.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub counts_foreign: bool,
+    /// What is done about a Karpenter next to Stoker.
+    #[serde(default, skip_serializing_if = "BesideKarpenter::is_off")]
+    pub karpenter: BesideKarpenter,
 }
 
 /// One pool: who may use what, in which order, within which limits.

@@ -68,7 +68,7 @@ pub struct RawPolicy {
     /// Thresholds of `stoker advise`; purchases do not depend on them.
     #[serde(default, skip_serializing_if = "RawAdvise::is_empty")]
     pub advise: RawAdvise,
-    /// What Stoker knows of nodes that Karpenter buys in the same cluster. Default: nothing.
+    /// What Stoker does about a Karpenter that runs in the same cluster. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub karpenter: Option<RawKarpenter>,
 }

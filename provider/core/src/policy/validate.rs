@@ -152,7 +152,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
     let max_usd_per_hour = budgets::overall(faults, &root, raw);
     let advise = advise::thresholds(faults, &root.key("advise"), &raw.advise);
     let prometheus = signals::prometheus(faults, &root.key("prometheus"), raw.prometheus.as_ref());
-    let counts_foreign = karpenter::counts_foreign(faults, &root.key("karpenter"), raw);
+    let karpenter = karpenter::beside_karpenter(faults, &root.key("karpenter"), raw);
     Some(Policy {
         cluster: cluster?,
         boot_deadline: boot_deadline?,
@@ -165,7 +165,7 @@ fn file(faults: &mut Faults, raw: &RawPolicy) -> Option<Policy> {
         commitments: commitments?,
         advise: advise?,
         prometheus: prometheus?,
-        counts_foreign,
+        karpenter,
     })
 }
 

@@ -104,7 +104,7 @@ fn others() -> Foreign {
     let cloud = Some(Cloud::new("aws").unwrap());
     let kind =
         ForeignKind { cloud, region: None, zone: None, capacity_type: None, spec: None, gpus: 8, vcpus: 96, price: None };
-    Foreign { nodes: [(kind, 3)].into() }
+    Foreign { nodes: [(kind, 3)].into(), ..Foreign::default() }
 }
 
 #[tokio::test]

@@ -131,7 +131,7 @@ pub(super) fn policy(max_nodes: u32) -> Policy {
         commitments: Vec::new(),
         advise: stoker_core::policy::rules::advise::Thresholds::default(),
         prometheus: stoker_core::policy::Prometheus::default(),
-        counts_foreign: false,
+        karpenter: stoker_core::policy::rules::karpenter::BesideKarpenter::default(),
     }
 }
 

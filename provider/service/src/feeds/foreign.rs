@@ -1,6 +1,6 @@
-//! GPU nodes of the cluster that are not Stoker's, followed by a watch of their own while the policy counts them.
+//! GPU nodes of the cluster that are not Stoker's, followed by watches of their own while the policy counts them.
 //!
-//! A machine counts once it is a Node: what somebody else is launching is not seen before.
+//! A machine of Karpenter's counts from when it is launched, by its `NodeClaim`; any other once it is a Node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -8,23 +8,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use kube::Client;
+use kube::{Client, Resource as _};
 use kube::runtime::watcher::Event;
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use stoker_core::base::units::{MiB, Milli};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
-use stoker_core::facts::foreign::{Foreign, ForeignKind};
+use stoker_core::facts::foreign::{Foreign, ForeignKind, Promises};
 use stoker_core::market::offer::{Arch, CapacityType, InstanceSpec, Market};
 use stoker_core::market::price::{Entry, PriceBook};
 use stoker_core::policy::Policy;
+use stoker_core::policy::rules::karpenter::BesideKarpenter;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, interval, sleep_until};
 
 use super::AllMarketFacts;
+use crate::kube::client::in_words;
 use crate::kube::feed::{WatchHealth, WatchedKind, config, follow};
 use crate::kube::gpu_labels::{GPU_LABELS, model_of};
 use crate::kube::node_labels::{INSTANCE_TYPE, REGION, ZONE, ZONE_ID, bought_as, spec_of};
-use crate::kube::thin::{Machine, OtherRow};
+use crate::kube::thin::{ClaimRow, Machine, OtherRow};
 
 /// How long changes are gathered before they are published together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
@@ -33,25 +35,31 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// What the nodes are told by.
-pub(crate) struct ForeignFeed {
-    pub(crate) client: Client,
-    pub(crate) book: Arc<PriceBook>,
-    pub(crate) policy: watch::Receiver<Arc<Policy>>,
-    pub(crate) facts: watch::Receiver<Arc<AllMarketFacts>>,
+pub struct ForeignFeed {
+    /// The way to the cluster.
+    pub client: Client,
+    /// What instance types are made of.
+    pub book: Arc<PriceBook>,
+    /// Whether they count.
+    pub policy: watch::Receiver<Arc<Policy>>,
+    /// What suppliers call zones.
+    pub facts: watch::Receiver<Arc<AllMarketFacts>>,
+    /// What Karpenter was promised of the quotas; `None` until that is known.
+    pub promised: watch::Receiver<Option<Promises>>,
     /// Where the nodes are published; `None` while they are not known or not asked for.
-    pub(crate) known: watch::Sender<Option<Arc<Foreign>>>,
-    /// Wakes the engine.
-    pub(crate) wake: Arc<Notify>,
+    pub known: watch::Sender<Option<Arc<Foreign>>>,
+    /// Is told whenever they change.
+    pub wake: Arc<Notify>,
 }
 
 impl ForeignFeed {
     /// Follows the nodes whenever the policy counts them.
-    pub(crate) async fn run(mut self) {
+    pub async fn run(mut self) {
         let mut policy = self.policy.clone();
-        while policy.wait_for(|policy| policy.counts_foreign).await.is_ok() {
+        while policy.wait_for(|policy| policy.karpenter.counts_nodes()).await.is_ok() {
             tokio::select! {
                 () = self.follow() => {}
-                () = async { drop(policy.wait_for(|policy| !policy.counts_foreign).await) } => {}
+                () = async { drop(policy.wait_for(|policy| !policy.karpenter.counts_nodes()).await) } => {}
             }
             self.publish(None);
         }
@@ -61,17 +69,20 @@ impl ForeignFeed {
 
     async fn follow(&mut self) {
         let cluster = self.policy.borrow().cluster.clone();
-        let health = Arc::new(WatchHealth::new(WatchedKind::Nodes));
-        let labels = format!("{CLUSTER_LABEL}!={cluster}");
-        let mut rows = pin!(follow::<OtherRow>(&self.client, config().labels(&labels), Arc::clone(&health)));
+        let config = config().labels(&format!("{CLUSTER_LABEL}!={cluster}"));
+        let [of_nodes, of_claims] = [WatchedKind::Nodes, WatchedKind::NodeClaims].map(|kind| Arc::new(WatchHealth::new(kind)));
+        let mut rows = pin!(follow::<OtherRow>(&self.client, config.clone(), Arc::clone(&of_nodes)));
+        let mut claims = pin!(follow::<ClaimRow>(&self.client, config, Arc::clone(&of_claims)));
         let mut nodes = Nodes::default();
+        let mut has_karpenter = None;
         let mut look = interval(LOOK_EVERY);
         let mut due = None;
         loop {
             let changed = tokio::select! {
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     due = None;
-                    let told = health.stands_well().then(|| nodes.told(&self.book, &self.facts.borrow_and_update())).flatten();
+                    let stand_well = of_nodes.stands_well() && (has_karpenter == Some(false) || of_claims.stands_well());
+                    let told = if stand_well { self.told(&mut nodes) } else { None };
                     self.publish(told);
                     continue;
                 }
@@ -79,13 +90,33 @@ impl ForeignFeed {
                     Some(event) => nodes.apply(event, &self.book),
                     None => return,
                 },
+                event = claims.next(), if has_karpenter == Some(true) => match event {
+                    Some(event) => nodes.apply_claim(event, &self.book),
+                    None => return,
+                },
                 Ok(()) = self.facts.changed() => true,
-                _ = look.tick() => true,
+                Ok(()) = self.promised.changed() => true,
+                _ = look.tick() => {
+                    if has_karpenter != Some(true) {
+                        has_karpenter = serves_claims(&self.client).await;
+                        if has_karpenter == Some(false) {
+                            nodes.claims.get_or_insert_default();
+                        }
+                    }
+                    true
+                }
             };
             if changed && due.is_none() {
                 due = Some(Instant::now() + DEBOUNCE);
             }
         }
+    }
+
+    /// What is known now; `None` until all that the policy asks for is.
+    fn told(&mut self, nodes: &mut Nodes) -> Option<Foreign> {
+        let told = nodes.told(&self.book, &self.facts.borrow_and_update())?;
+        let promised = self.promised.borrow_and_update().clone();
+        if self.policy.borrow().karpenter.promises() { Some(Foreign { promised: promised?, ..told }) } else { Some(told) }
     }
 
     fn publish(&self, told: Option<Foreign>) {
@@ -102,12 +133,52 @@ impl ForeignFeed {
     }
 }
 
+/// The nodes now, without promises; `None` where nobody tells.
+pub async fn nodes_now(client: &Client, book: Arc<PriceBook>, policy: &Policy) -> Option<Arc<Foreign>> {
+    let counts = BesideKarpenter { count_nodes: true, ..BesideKarpenter::default() };
+    let policy = watch::Sender::new(Arc::new(Policy { karpenter: counts, ..policy.clone() }));
+    let (facts, promised) = (watch::Sender::default(), watch::Sender::default());
+    let known = watch::Sender::new(None);
+    let mut told = known.subscribe();
+    let feed = ForeignFeed {
+        client: client.clone(),
+        book,
+        policy: policy.subscribe(),
+        facts: facts.subscribe(),
+        promised: promised.subscribe(),
+        known,
+        wake: Arc::default(),
+    };
+    tokio::select! {
+        known = told.wait_for(Option::is_some) => known.ok()?.clone(),
+        () = feed.run() => None,
+    }
+}
+
+/// Whether the cluster has `NodeClaims` of Karpenter's; `None` where that cannot be told.
+async fn serves_claims(client: &Client) -> Option<bool> {
+    match client.list_api_group_resources("karpenter.sh/v1").await {
+        Ok(served) => Some(served.resources.iter().any(|resource| resource.name == ClaimRow::plural(&()))),
+        Err(kube::Error::Api(status)) if status.code == 404 => Some(false),
+        Err(error) => {
+            tracing::warn!("it cannot be told whether the cluster has NodeClaims: {}", in_words(&error));
+            None
+        }
+    }
+}
+
+/// Machines by the name of the object that tells of them.
+type Machines = BTreeMap<String, Machine>;
+
 /// The nodes while they are gathered: only those with GPUs are kept.
 #[derive(Default)]
 struct Nodes {
-    machines: BTreeMap<String, Machine>,
-    listing: BTreeMap<String, Machine>,
-    listed: bool,
+    /// `None` until they were listed.
+    nodes: Option<Machines>,
+    listing: Machines,
+    /// Those of claims, each with the name of its Node if it has joined; `None` until they were listed.
+    claims: Option<BTreeMap<String, (Option<String>, Machine)>>,
+    listing_claims: BTreeMap<String, (Option<String>, Machine)>,
     /// Those of which a warning was logged.
     unclear: BTreeSet<String>,
 }
@@ -115,41 +186,27 @@ struct Nodes {
 impl Nodes {
     /// Applies an event; tells whether anything changed.
     fn apply(&mut self, event: Event<OtherRow>, book: &PriceBook) -> bool {
-        match event {
-            Event::Init => self.listing.clear(),
-            Event::InitApply(row) => {
-                if let Some(name) = row.meta.name.filter(|_| has_gpus(&row.machine, book)) {
-                    self.listing.insert(name, row.machine);
-                }
-            }
-            Event::InitDone => {
-                self.machines = std::mem::take(&mut self.listing);
-                self.listed = true;
-                return true;
-            }
-            Event::Apply(OtherRow { meta, machine }) => {
-                let Some(name) = meta.name else { return false };
-                if !has_gpus(&machine, book) {
-                    return self.machines.remove(&name).is_some();
-                }
-                if self.machines.get(&name) != Some(&machine) {
-                    self.machines.insert(name, machine);
-                    return true;
-                }
-            }
-            Event::Delete(row) => return row.meta.name.is_some_and(|name| self.machines.remove(&name).is_some()),
-        }
-        false
+        let kept = |row: OtherRow| Some((row.meta.name?, Some(row.machine).filter(|machine| has_gpus(machine, book))));
+        take(event, &mut self.nodes, &mut self.listing, kept)
+    }
+
+    /// The same for a `NodeClaim`.
+    fn apply_claim(&mut self, event: Event<ClaimRow>, book: &PriceBook) -> bool {
+        let kept = |row: ClaimRow| {
+            let machine = row.machine.filter(|machine| has_gpus(machine, book));
+            Some((row.meta.name?, machine.map(|machine| (row.node, machine))))
+        };
+        take(event, &mut self.claims, &mut self.listing_claims, kept)
     }
 
     /// The nodes by kind; `None` until they were listed.
     fn told(&mut self, book: &PriceBook, facts: &AllMarketFacts) -> Option<Foreign> {
-        if !self.listed {
-            return None;
-        }
+        let (nodes, claims) = (self.nodes.as_ref()?, self.claims.as_ref()?);
+        let has_joined = |node: &Option<String>| node.as_ref().is_some_and(|node| nodes.contains_key(node));
+        let launched = claims.iter().filter(|(_, (node, _))| !has_joined(node)).map(|(name, (_, machine))| (name, machine));
         let mut foreign = Foreign::default();
         let mut unclear = BTreeSet::new();
-        for (name, machine) in &self.machines {
+        for (name, machine) in nodes.iter().chain(launched) {
             let kind = kind_of(machine, book, facts);
             if kind.place().is_none() {
                 if !self.unclear.contains(name) {
@@ -167,6 +224,38 @@ impl Nodes {
         self.unclear = unclear;
         Some(foreign)
     }
+}
+
+/// Applies an event to what is known by name, of which `kept` tells the name and what is kept of it; tells whether anything changed.
+fn take<K, V: PartialEq>(
+    event: Event<K>,
+    known: &mut Option<BTreeMap<String, V>>,
+    listing: &mut BTreeMap<String, V>,
+    kept: impl Fn(K) -> Option<(String, Option<V>)>,
+) -> bool {
+    match event {
+        Event::Init => listing.clear(),
+        Event::InitApply(row) => {
+            if let Some((name, Some(value))) = kept(row) {
+                listing.insert(name, value);
+            }
+        }
+        Event::InitDone => {
+            *known = Some(std::mem::take(listing));
+            return true;
+        }
+        Event::Apply(row) => {
+            let (Some(known), Some((name, value))) = (known, kept(row)) else { return false };
+            let Some(value) = value else { return known.remove(&name).is_some() };
+            let changed = known.get(&name) != Some(&value);
+            known.insert(name, value);
+            return changed;
+        }
+        Event::Delete(row) => {
+            return known.as_mut().zip(kept(row)).is_some_and(|(known, (name, _))| known.remove(&name).is_some());
+        }
+    }
+    false
 }
 
 /// Whether it has GPUs, by its type, its labels or what it advertises: its driver may not run yet.

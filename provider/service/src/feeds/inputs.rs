@@ -302,7 +302,7 @@ impl Feeds {
 
     /// Whether the policy counts nodes that are not Stoker's.
     fn counts_foreign(&self) -> bool {
-        self.foreign_by.as_ref().is_some_and(|policy| policy.borrow().counts_foreign)
+        self.foreign_by.as_ref().is_some_and(|policy| policy.borrow().karpenter.counts_nodes())
     }
 
     fn images(&self) -> ImagesOfNodes {

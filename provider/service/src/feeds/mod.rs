@@ -1,6 +1,6 @@
 //! The feeds: what a pass reads. Each publishes its newest value and wakes the loop; a pass takes them all as one snapshot.
 
-pub(crate) mod foreign;
+pub mod foreign;
 mod inputs;
 pub mod policy_watch;
 pub mod probes;

@@ -281,14 +281,14 @@ fn sold<'b>(book: &'b PriceBook, cloud: &str, regions: &BTreeSet<&str>) -> BTree
 }
 
 /// Whether [`labels_of`] tells of a label.
-fn is_of_types(key: &str) -> bool {
+pub fn is_of_types(key: &str) -> bool {
     const OF_KUBELETS: [&str; 3] = [INSTANCE_TYPE, "kubernetes.io/arch", "kubernetes.io/os"];
     OF_KUBELETS.contains(&key)
         || (is_of_karpenter(key) && label(key).is_some_and(|of| matches!(of.value, LabelValue::Machine(_))))
 }
 
 /// The labels that nodes of a type would have from Karpenter.
-fn labels_of(spec: &InstanceSpec, book: &PriceBook) -> BTreeMap<String, String> {
+pub fn labels_of(spec: &InstanceSpec, book: &PriceBook) -> BTreeMap<String, String> {
     let name = spec.instance_type.as_str();
     let own = [(INSTANCE_TYPE, name), ("kubernetes.io/arch", spec.arch.as_str()), ("kubernetes.io/os", "linux")];
     let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));

@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt as _};
 use kube::Client;
 use kube::runtime::watcher::Event;
-use stoker_core::base::ids::ClusterName;
+use stoker_core::base::ids::{ClusterName, NodeName};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::facts::images::ImageId;
 use stoker_core::facts::snapshot::ClusterFacts;
@@ -59,6 +59,7 @@ pub struct KubeFeed {
     guests: watch::Receiver<Arc<Guests>>,
     gpu_pods: watch::Receiver<Arc<GpuPods>>,
     images: watch::Receiver<Arc<ImagesOfNodes>>,
+    occupied: watch::Receiver<Option<Arc<BTreeSet<NodeName>>>>,
     nodes: Arc<WatchHealth>,
     pods: Arc<WatchHealth>,
     begun: Instant,
@@ -84,10 +85,18 @@ impl KubeFeed {
         let (publish_guests, guests) = watch::channel(Arc::default());
         let (publish_gpu_pods, gpu_pods) = watch::channel(Arc::default());
         let (publish_images, images) = watch::channel(Arc::default());
+        let (publish_occupied, occupied) = watch::channel(None);
         let (of_nodes, of_pods) =
             (Arc::new(WatchHealth::new(WatchedKind::Nodes)), Arc::new(WatchHealth::new(WatchedKind::Pods)));
-        let feed = Self { facts, guests, gpu_pods, images, nodes: of_nodes, pods: of_pods, begun: Instant::now() };
-        let publish = Publish { facts: publish, guests: publish_guests, gpu_pods: publish_gpu_pods, images: publish_images };
+        let begun = Instant::now();
+        let feed = Self { facts, guests, gpu_pods, images, occupied, nodes: of_nodes, pods: of_pods, begun };
+        let publish = Publish {
+            facts: publish,
+            guests: publish_guests,
+            gpu_pods: publish_gpu_pods,
+            images: publish_images,
+            occupied: publish_occupied,
+        };
         let labels = format!("{CLUSTER_LABEL}={cluster}");
         let nodes = rows::follow::<NodeRow>(client, rows::config().labels(&labels), Arc::clone(&feed.nodes));
         let pods = rows::follow::<PodRow>(client, rows::config().fields(BOUND_AND_ALIVE), Arc::clone(&feed.pods));
@@ -112,6 +121,11 @@ impl KubeFeed {
     /// What is known of the images of each node, now and whenever it changes.
     pub fn images(&self) -> watch::Receiver<Arc<ImagesOfNodes>> {
         self.images.clone()
+    }
+
+    /// The nodes that GPU pods hold, Stoker's own and all others, now and whenever they change; `None` until the pods are listed.
+    pub fn occupied(&self) -> watch::Receiver<Option<Arc<BTreeSet<NodeName>>>> {
+        self.occupied.clone()
     }
 
     /// The facts now; `None` until both lists are complete.
@@ -141,6 +155,7 @@ struct Publish {
     guests: watch::Sender<Arc<Guests>>,
     gpu_pods: watch::Sender<Arc<GpuPods>>,
     images: watch::Sender<Arc<ImagesOfNodes>>,
+    occupied: watch::Sender<Option<Arc<BTreeSet<NodeName>>>>,
 }
 
 /// Applies what the watches tell, until one of them ends.
@@ -170,6 +185,9 @@ async fn run(
                 // Before them too: a pass takes both. By themselves they wake nobody, as an image is some minutes in coming.
                 if std::mem::take(&mut images_changed) {
                     publish.images.send_replace(Arc::new(images.known()));
+                }
+                if let Some(occupied) = table.take_occupied() {
+                    publish.occupied.send_replace(Some(Arc::new(occupied)));
                 }
                 let changed = std::mem::take(&mut facts_changed);
                 if (std::mem::take(&mut bears_changed) || changed)
@@ -203,6 +221,7 @@ async fn run(
             },
         }
         let changed = facts_changed || guests_changed || claims_changed || bears_changed || images_changed;
+        let changed = changed || table.occupied_changed();
         if changed && due.is_none() && table.complete() {
             due = Some(Instant::now() + DEBOUNCE);
         }

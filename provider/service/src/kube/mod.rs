@@ -19,6 +19,8 @@ pub mod template;
 pub mod thin;
 pub mod tokens;
 
+pub use pending::Expression;
+
 /// The name under which the API server records what we changed.
 pub const FIELD_MANAGER: &str = "stoker";
 /// The annotation that keeps the autoscaler from removing a node.

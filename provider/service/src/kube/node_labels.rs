@@ -35,9 +35,10 @@ pub(crate) fn bought_as(labels: &BTreeMap<String, String>) -> Option<CapacityTyp
     labels.iter().find_map(|(key, value)| capacity_type(key, value))
 }
 
-/// The name of the cloud that a provider id begins with.
+/// The name of the cloud that a provider id begins with; none of a node of KWOK's, which stands for one of any cloud.
 pub(crate) fn cloud_of(provider_id: &str) -> Option<&str> {
     match provider_id.split_once("://")?.0 {
+        "kwok" => None,
         "gce" => Some("gcp"),
         scheme => Some(scheme),
     }

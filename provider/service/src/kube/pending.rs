@@ -136,10 +136,13 @@ struct Term {
 
 /// What is asked of one label, by an operator of node affinity.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Expression {
-    pub(crate) key: String,
-    pub(crate) operator: String,
-    pub(crate) values: Option<Vec<String>>,
+pub struct Expression {
+    /// The label.
+    pub key: String,
+    /// The operator.
+    pub operator: String,
+    /// What it compares with.
+    pub values: Option<Vec<String>>,
 }
 
 impl Term {
@@ -154,7 +157,7 @@ impl Term {
 
 impl Expression {
     /// Whether such labels are what is asked.
-    pub(crate) fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
         let label = labels.get(&self.key);
         let values = self.values.as_deref().unwrap_or_default();
         let number = |text: &String| text.parse::<i64>().ok();

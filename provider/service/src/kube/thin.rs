@@ -26,7 +26,7 @@ use stoker_core::facts::snapshot::{Cordon, Hold};
 
 pub(crate) use images::ListedImages;
 use nodes::RawNode;
-pub(crate) use others::{Machine, OtherRow};
+pub(crate) use others::{ClaimRow, Machine, OtherRow};
 pub(crate) use pods::RawPod;
 
 /// A Node.

@@ -34,7 +34,7 @@ pub enum NotReady {
     #[error("supplier {0} has not reported its markets yet")]
     Markets(String),
     /// The nodes that are not Stoker's are not known, and the policy counts them.
-    #[error("karpenter.countNodes: the API server has not listed the GPU nodes that others bought")]
+    #[error("karpenter: the API server has not listed the GPU nodes that others bought, or what Karpenter may buy")]
     Foreign,
     /// The journal cannot be written.
     #[error("the journal cannot be written: {0}")]

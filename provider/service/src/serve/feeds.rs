@@ -182,7 +182,8 @@ fn follow_foreign(
     let foreign = known.subscribe();
     if let Some(client) = setup.client.clone() {
         let (book, policy, wake) = (Arc::clone(&setup.options.book), policy.clone(), Arc::clone(&parts.wake));
-        parts.inner.run("the feed of other nodes", ForeignFeed { client, book, policy, facts, known, wake }.run());
+        let promised = setup.promised.clone().unwrap_or_else(|| watch::Sender::new(None).subscribe());
+        parts.inner.run("the feed of other nodes", ForeignFeed { client, book, policy, facts, promised, known, wake }.run());
     }
     foreign
 }

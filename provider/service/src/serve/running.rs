@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::EngineHandle;
 use crate::feeds::probes::{Readings, Streams};
+use crate::kube::act::KubeAct;
+use crate::kube::feed::KubeFeed;
 use stoker_journal::Reader;
 
 /// How long stopping may take: less than the 30 s that Kubernetes gives a pod.
@@ -33,6 +35,8 @@ pub struct Running {
     pub streams: Arc<Streams>,
     /// The connection to the cluster, where there is one.
     pub client: Option<Client>,
+    /// What is read of the cluster, and what writes to it, where there is one.
+    pub kube: Option<(KubeFeed, Arc<KubeAct>)>,
     /// The journal, closed when all that writes it has ended.
     pub(super) journal: Reader,
     /// What takes calls in.

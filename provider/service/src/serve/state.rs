@@ -7,10 +7,12 @@ use jiff::SignedDuration;
 use kube::Client;
 use stoker_core::base::engine_clock::Resumed;
 use stoker_core::base::ids::ClusterName;
+use stoker_core::facts::foreign::Promises;
 use stoker_core::facts::supply::KeyParts;
 use stoker_core::policy::Policy;
 use stoker_core::policy::rules::supplier::SupplierRule;
 use stoker_core::state::memory::Memory;
+use tokio::sync::watch;
 
 use super::{KubeOptions, Options, ServeError};
 use crate::clock::Clock;
@@ -36,6 +38,8 @@ pub(super) struct Setup {
     pub(super) policy_path: Option<PathBuf>,
     pub(super) client: Option<Client>,
     pub(super) rollup: SharedRollup,
+    /// What Karpenter was promised; `None` where nobody steers it.
+    pub(super) promised: Option<watch::Receiver<Option<Promises>>>,
 }
 
 impl State {
@@ -62,8 +66,15 @@ impl State {
         if let Some(other) = other_cluster(&restored.memory, &policy.cluster) {
             return Err(ServeError::OtherCluster { state_dir: options.state_dir, other, cluster: policy.cluster });
         }
-        let setup = Setup { options, policy: Arc::new(policy), policy_path, client, rollup };
+        let setup = Setup { options, policy: Arc::new(policy), policy_path, client, rollup, promised: None };
         Ok(Self { setup, lock, journal, restored, away })
+    }
+
+    /// With whoever tells what Karpenter was promised of the quotas, `None` until it is known: for policies that steer its limits.
+    #[must_use]
+    pub fn with_promises(mut self, promised: watch::Receiver<Option<Promises>>) -> Self {
+        self.setup.promised = Some(promised);
+        self
     }
 
     /// The cluster that the policy names.

@@ -15,6 +15,7 @@ use stoker_core::policy::rules::commitment::{
 };
 use stoker_core::policy::rules::demand::{Amount, DemandSignal};
 use stoker_core::policy::rules::health::{HealthRules, UnhealthyAction};
+use stoker_core::policy::rules::karpenter::BesideKarpenter;
 use stoker_core::policy::rules::spot::{Saving, SpotRules};
 use stoker_core::policy::rules::stabilization::Stabilization;
 use stoker_core::policy::rules::supplier::{SupplierKind, SupplierRule};
@@ -39,7 +40,7 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         commitments,
         advise,
         prometheus,
-        counts_foreign,
+        karpenter,
     } = policy;
     RawPolicy {
         api_version: API_VERSION.to_owned(),
@@ -61,7 +62,15 @@ pub(super) fn effective(policy: &Policy) -> RawPolicy {
         commitments: commitments.iter().map(commitment).collect(),
         advise: thresholds(*advise),
         prometheus: Some(asked(prometheus)),
-        karpenter: counts_foreign.then_some(RawKarpenter { count_nodes: true }),
+        karpenter: (!karpenter.is_off()).then(|| beside_karpenter(karpenter)),
+    }
+}
+
+fn beside_karpenter(karpenter: &BesideKarpenter) -> RawKarpenter {
+    RawKarpenter {
+        count_nodes: karpenter.count_nodes,
+        steer: karpenter.steer.iter().copied().collect(),
+        dry_run: karpenter.dry_run,
     }
 }
 

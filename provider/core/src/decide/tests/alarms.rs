@@ -220,7 +220,7 @@ fn quota_unlisted() -> Vec<Violation> {
 }
 
 fn foreign_unknown() -> Vec<Violation> {
-    buying().rings(|forged| forged.world.numbers(|policy| policy.counts_foreign = true))
+    buying().rings(|forged| forged.world.numbers(|policy| policy.karpenter.count_nodes = true))
 }
 
 fn too_much_spot() -> Vec<Violation> {

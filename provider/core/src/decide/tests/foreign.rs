@@ -5,7 +5,7 @@ use crate::base::engine_clock::Wall;
 use crate::base::ids::Cloud;
 use crate::base::kinds::QuotaUnit;
 use crate::choose::explanation::Explanation;
-use crate::facts::foreign::{Foreign, ForeignKind};
+use crate::facts::foreign::{Foreign, ForeignKind, QuotaKey};
 use crate::market::offer::{CapacityType, InstanceSpec};
 use crate::policy::rules::commitment::{Capacity, Commitment, CommittedNodes, Paid, Terms};
 
@@ -13,7 +13,7 @@ use crate::policy::rules::commitment::{Capacity, Commitment, CommittedNodes, Pai
 fn world() -> World {
     let mut world = World::in_zone_a();
     world.policy(|policy| {
-        policy.counts_foreign = true;
+        policy.karpenter.count_nodes = true;
         policy.pools[0].prefer = vec![CapacityType::Spot];
         policy.pools[0].limits.max_nodes = 100;
     });
@@ -37,7 +37,7 @@ fn kind(capacity_type: CapacityType) -> ForeignKind {
 }
 
 fn nodes(kind: ForeignKind, nodes: u32) -> Foreign {
-    Foreign { nodes: [(kind, nodes)].into() }
+    Foreign { nodes: [(kind, nodes)].into(), ..Foreign::default() }
 }
 
 /// How many nodes can be asked for next to those, 20 at most: all of them are launched, and the checker agrees.
@@ -47,6 +47,16 @@ fn bought(mut world: World, foreign: Foreign) -> usize {
     let asked = (0..20).take_while(|_| world.try_increase(GROUP_A, 1).is_ok()).count();
     assert_eq!(World::launched_markets(&world.pass()).len(), asked);
     asked
+}
+
+#[test]
+fn what_is_promised_of_a_quota_is_not_bought() {
+    let promised = |at: usize| {
+        let quota = QuotaKey::of(&world().catalogue.policy.quotas[at]);
+        Foreign { promised: [(quota, 40)].into(), ..Foreign::default() }
+    };
+    assert_eq!(bought(world(), promised(0)), 6);
+    assert_eq!(bought(world(), promised(1)), 16);
 }
 
 #[test]
@@ -122,7 +132,7 @@ fn nodes_that_do_not_count_are_not_remembered() {
     world.foreign = Some(Arc::new(nodes(kind(CapacityType::Spot), 8)));
     world.pass();
     assert!(world.memory.foreign.is_some());
-    world.policy(|policy| policy.counts_foreign = false);
+    world.policy(|policy| policy.karpenter.count_nodes = false);
     world.pass();
     assert_eq!(world.memory.foreign, None);
     assert_eq!(bought(world, nodes(kind(CapacityType::Spot), 8)), 16);

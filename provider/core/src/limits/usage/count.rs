@@ -53,7 +53,7 @@ impl Usage {
             quotas,
             stages: memory.budgets.clone(),
             off_hours: off_hours.collect(),
-            foreign_unknown: catalogue.policy.counts_foreign && foreign.is_none(),
+            foreign_unknown: catalogue.policy.karpenter.counts_nodes() && foreign.is_none(),
             ..Self::default()
         };
         let mut all_lots: Vec<Lots<'_>> = catalogue.groups.values().map(|group| Lots::of(group)).collect();

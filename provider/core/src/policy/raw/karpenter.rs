@@ -3,11 +3,24 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What Stoker knows of nodes that Karpenter buys in the same cluster.
+use crate::policy::rules::karpenter::Lever;
+
+/// What Stoker does about a Karpenter that runs in the same cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawKarpenter {
     /// Whether GPU nodes of the cluster that Karpenter or anybody else bought count against `quotas`
-    /// and `commitments`, next to Stoker's own. Leave them out of the quotas' `used` then.
+    /// and `commitments`, next to Stoker's own. Leave them out of the quotas' `used` then. Default:
+    /// `false`, and `true` where `steer` has `limits`.
+    #[serde(default)]
     pub count_nodes: bool,
+    /// What Stoker steers, in `NodePools` with the label `stoker.dev/steered: "true"`: `limits`
+    /// writes their `spec.limits` so that Karpenter and Stoker together stay within `quotas`;
+    /// `protect` keeps Karpenter from emptying nodes that GPU pods hold. It needs
+    /// `manifests/karpenter/steering.yaml`. Default: nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steer: Vec<Lever>,
+    /// Whether Stoker only shows what it would write, by `stoker karpenter diff`. Default: `false`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }

@@ -4,6 +4,7 @@ pub mod advise;
 pub mod commitment;
 pub mod demand;
 pub mod health;
+pub mod karpenter;
 pub mod spot;
 pub mod stabilization;
 pub mod supplier;

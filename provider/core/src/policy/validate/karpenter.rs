@@ -1,13 +1,27 @@
-//! `karpenter:`, whether other nodes count.
+//! `karpenter:`, whether other nodes count, and what is steered.
 
 use super::{Faults, Path};
 use crate::policy::raw::RawPolicy;
+use crate::policy::rules::karpenter::{BesideKarpenter, Lever};
 
-pub(super) fn counts_foreign(faults: &mut Faults, path: &Path, raw: &RawPolicy) -> bool {
-    let counts = raw.karpenter.as_ref().is_some_and(|karpenter| karpenter.count_nodes);
-    if counts && raw.quotas.is_empty() && raw.commitments.is_empty() {
-        let message = "has nothing to count nodes against: list quotas or commitments, or take karpenter out";
+pub(super) fn beside_karpenter(faults: &mut Faults, path: &Path, raw: &RawPolicy) -> BesideKarpenter {
+    let Some(karpenter) = &raw.karpenter else { return BesideKarpenter::default() };
+    let steer = path.key("steer");
+    if karpenter.dry_run && karpenter.steer.is_empty() {
+        faults.add(&path.key("dryRun"), "shows nothing, as nothing is steered: list limits, protect or both under steer");
+    }
+    if karpenter.count_nodes && raw.quotas.is_empty() && raw.commitments.is_empty() {
+        let message = "has nothing to count nodes against: list quotas or commitments, or take it out";
         faults.add(&path.key("countNodes"), message);
     }
-    counts
+    faults.unrepeated(&steer, &karpenter.steer, |lever| lever.as_str().to_owned());
+    if let Some(at) = karpenter.steer.iter().position(|lever| *lever == Lever::Limits).filter(|_| raw.quotas.is_empty()) {
+        let message = "limits are made of what is left of the quotas, and there is none: list them under quotas";
+        faults.add(&steer.index(at), message);
+    }
+    BesideKarpenter {
+        count_nodes: karpenter.count_nodes,
+        steer: karpenter.steer.iter().copied().collect(),
+        dry_run: karpenter.dry_run,
+    }
 }

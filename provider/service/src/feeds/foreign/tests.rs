@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 use stoker_core::base::ids::{SupplierName, ZoneName};
 use stoker_core::facts::supply::MarketFacts;
+use stoker_core::policy::rules::karpenter::BesideKarpenter;
 use stoker_fake_apiserver as fake;
 
 use super::*;
@@ -118,7 +119,7 @@ fn nodes_are_counted_once_they_are_listed_and_as_they_change() {
         node(name, "aws:///us-east-1a/i-1", &labels, &json!({}))
     };
     let counts = |nodes: &mut Nodes| nodes.told(&book, &facts).map(|told| told.nodes.values().copied().collect::<Vec<_>>());
-    let mut nodes = Nodes::default();
+    let mut nodes = Nodes { claims: Some(BTreeMap::new()), ..Nodes::default() };
     for event in [Event::Init, Event::InitApply(row("a", "spot")), Event::InitApply(row("b", "spot"))] {
         assert!(!nodes.apply(event, &book));
     }
@@ -130,6 +131,34 @@ fn nodes_are_counted_once_they_are_listed_and_as_they_change() {
     assert_eq!(counts(&mut nodes), Some(vec![1, 1]));
     assert!(nodes.apply(Event::Delete(row("b", "spot")), &book));
     assert_eq!(counts(&mut nodes), Some(vec![1]));
+}
+
+#[test]
+fn a_machine_counts_from_its_launch_until_its_node_counts() {
+    let book = stoker_pricing::embedded().unwrap();
+    let facts = AllMarketFacts::new();
+    let labels = at("g6.xlarge", "us-east-1", "us-east-1a", ("karpenter.sh/capacity-type", "spot"));
+    let claim = |provider_id: &str, node: &str| -> ClaimRow {
+        serde_json::from_value(json!({
+            "metadata": { "name": "claim", "labels": labels },
+            "status": { "providerID": provider_id, "nodeName": node, "capacity": { "cpu": "4", "nvidia.com/gpu": "1" } },
+        }))
+        .unwrap()
+    };
+    let mut nodes = Nodes { nodes: Some(Machines::new()), ..Nodes::default() };
+    assert_eq!(nodes.told(&book, &facts), None, "claims are not listed");
+    nodes.apply_claim(Event::InitDone, &book);
+    let count = |nodes: &mut Nodes| nodes.told(&book, &facts).unwrap().nodes.values().sum::<u32>();
+    assert!(!nodes.apply_claim(Event::Apply(claim("", "")), &book), "nothing is launched yet");
+    assert_eq!(count(&mut nodes), 0);
+    assert!(nodes.apply_claim(Event::Apply(claim("aws:///us-east-1a/i-1", "")), &book));
+    assert_eq!(count(&mut nodes), 1);
+    nodes.apply_claim(Event::Apply(claim("aws:///us-east-1a/i-1", "n")), &book);
+    assert_eq!(count(&mut nodes), 1, "the Node was not seen yet");
+    nodes.apply(Event::Apply(node("n", "aws:///us-east-1a/i-1", &labels, &json!({}))), &book);
+    assert_eq!(count(&mut nodes), 1);
+    nodes.apply_claim(Event::Delete(claim("aws:///us-east-1a/i-1", "n")), &book);
+    assert_eq!(count(&mut nodes), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,8 +173,11 @@ quotas: [{ name: L-DB2E81BA, cloud: aws, region: us-east-1, limit: 64 }]
 karpenter: { countNodes: true }
 ";
     let counting = policy_file::parse("policy.yaml", text, None).unwrap();
-    let not_counting = Policy { counts_foreign: false, ..counting.clone() };
+    let not_counting = Policy { karpenter: BesideKarpenter::default(), ..counting.clone() };
     let client = fake::client(|call| async move {
+        if call.path == "/apis/karpenter.sh/v1" {
+            return fake::failure(http::StatusCode::NOT_FOUND, "NotFound");
+        }
         assert_eq!(call.param("labelSelector"), Some("stoker.dev/cluster!=demo"));
         if call.is_watch() {
             return fake::watch(vec![]);
@@ -156,12 +188,13 @@ karpenter: { countNodes: true }
     });
     let (policy, followed) = watch::channel(Arc::new(counting.clone()));
     let (_facts, facts) = watch::channel(Arc::default());
+    let (_promised, promised) = watch::channel(None);
     let known = watch::Sender::new(None);
     let mut told = known.subscribe();
     let feeds = Feeds::new(&[], None).with_foreign(told.clone(), followed.clone());
     assert_eq!(feeds.ready(), Err(NotReady::Foreign));
     let book = Arc::new(stoker_pricing::embedded().unwrap());
-    let feed = ForeignFeed { client, book, policy: followed, facts, known, wake: Arc::default() };
+    let feed = ForeignFeed { client, book, policy: followed, facts, promised, known, wake: Arc::default() };
     let task = tokio::spawn(feed.run());
     let nodes = told.wait_for(Option::is_some).await.unwrap().as_ref().map(|told| told.nodes.values().sum::<u32>());
     assert_eq!((nodes, feeds.ready()), (Some(1), Ok(())));

@@ -39,6 +39,8 @@ pub enum About<'a> {
     Budget(&'a BudgetOf),
     /// Stoker's own Deployment.
     Stoker,
+    /// A `NodePool` of Karpenter's.
+    NodePool(&'a str),
     /// A Pod, by its name, namespace and uid.
     Pod(&'a ObjectMeta),
 }
@@ -97,7 +99,9 @@ impl Recorder {
         // An Event lies in the namespace of what it is about.
         let namespace = match about {
             About::Pod(pod) => pod.namespace.as_deref().unwrap_or(&self.namespace),
-            About::Node(_) | About::Group(_) | About::Pool(_) | About::Budget(_) | About::Stoker => &self.namespace,
+            About::Node(_) | About::Group(_) | About::Pool(_) | About::Budget(_) | About::Stoker | About::NodePool(_) => {
+                &self.namespace
+            }
         };
         let events = Api::<Event>::namespaced(self.client.clone(), namespace);
         let event = self.event(about, severity, reason, note, Timestamp::now());
@@ -147,6 +151,12 @@ impl Recorder {
                 kind: Some("Deployment".to_owned()),
                 name: Some(deployment(&self.instance).to_owned()),
                 namespace: Some(self.namespace.clone()),
+                ..ObjectReference::default()
+            },
+            About::NodePool(name) => ObjectReference {
+                api_version: Some("karpenter.sh/v1".to_owned()),
+                kind: Some("NodePool".to_owned()),
+                name: Some(name.to_owned()),
                 ..ObjectReference::default()
             },
             About::Pod(pod) => ObjectReference {

@@ -32,6 +32,8 @@ pub(super) struct Table {
 struct Pods {
     nodes: HashMap<Arc<str>, NodeName>,
     by_node: HashMap<NodeName, BTreeSet<Arc<str>>>,
+    /// Whether a node got its first pod or lost its last since this was last asked.
+    changed: bool,
 }
 
 impl Table {
@@ -127,6 +129,16 @@ impl Table {
         std::mem::take(&mut self.bears)
     }
 
+    /// Whether other nodes are held by GPU pods than when it was last asked which.
+    pub(super) const fn occupied_changed(&self) -> bool {
+        self.pods.changed
+    }
+
+    /// The nodes that GPU pods hold, whosever they are, where they changed since this was last asked.
+    pub(super) fn take_occupied(&mut self) -> Option<BTreeSet<NodeName>> {
+        std::mem::take(&mut self.pods.changed).then(|| self.pods.by_node.keys().cloned().collect())
+    }
+
     /// Whether both lists were complete once.
     pub(super) const fn complete(&self) -> bool {
         self.nodes_listed && self.pods_listed
@@ -161,6 +173,7 @@ impl Table {
     fn swap_pods(&mut self) -> bool {
         let mut changed = !std::mem::replace(&mut self.pods_listed, true);
         self.pods = std::mem::take(&mut self.listing_pods);
+        self.pods.changed = true;
         self.pods.shrink();
         for facts in self.nodes.values_mut() {
             let pods = self.pods.of(&facts.name);
@@ -233,7 +246,9 @@ impl Pods {
         {
             self.leave(&key, &before);
         }
-        self.by_node.entry(node).or_default().insert(key);
+        let keys = self.by_node.entry(node).or_default();
+        self.changed |= keys.is_empty();
+        keys.insert(key);
     }
 
     fn unbind(&mut self, key: &str) {
@@ -246,6 +261,7 @@ impl Pods {
         if let Some(keys) = self.by_node.get_mut(node) {
             keys.remove(key);
             if keys.is_empty() {
+                self.changed = true;
                 self.by_node.remove(node);
             }
         }

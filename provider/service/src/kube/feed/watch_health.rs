@@ -26,6 +26,8 @@ pub enum WatchedKind {
     NodeClaims,
     /// Events of `NodeClaims`.
     Events,
+    /// Karpenter's `NodePools`.
+    NodePools,
 }
 
 impl WatchedKind {
@@ -36,6 +38,7 @@ impl WatchedKind {
             Self::Pods => "pods",
             Self::NodeClaims => "nodeclaims",
             Self::Events => "events",
+            Self::NodePools => "nodepools",
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Nodes that are not Stoker's, as far as they tell what machines they are.
+//! Nodes and `NodeClaims` that are not Stoker's, as far as they tell what machines they are.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::ClusterResourceScope;
@@ -25,7 +26,43 @@ pub(crate) struct OtherRow {
 
 row!(OtherRow, Node, ClusterResourceScope);
 
-/// What a Node tells of its machine.
+/// A `NodeClaim` that is not Stoker's.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "RawClaim")]
+pub(crate) struct ClaimRow {
+    /// Name, uid and resource version only.
+    pub(crate) meta: ObjectMeta,
+    /// Its Node; `None` until it has joined.
+    pub(crate) node: Option<String>,
+    /// Its machine; `None` until it is launched.
+    pub(crate) machine: Option<Machine>,
+}
+
+impl kube::Resource for ClaimRow {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "NodeClaim".into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        "karpenter.sh".into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "nodeclaims".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+/// What a Node tells of its machine, or a `NodeClaim` of the one that it got.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
     /// Its cloud; `None` where its provider id does not tell.
@@ -41,6 +78,22 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    fn told(provider_id: &str, mut labels: BTreeMap<String, String>, capacity: &BTreeMap<String, String>) -> Self {
+        let tells = |key: &str| {
+            [INSTANCE_TYPE, REGION, ZONE, ZONE_ID].contains(&key) || GPU_LABELS.contains(&key) || is_of_capacity_type(key)
+        };
+        labels.retain(|key, _| tells(key));
+        // What cannot be read is more than can be counted.
+        let amount = |text: &String| quantity::whole(text).ok().and_then(|whole| whole.try_into().ok()).unwrap_or(u32::MAX);
+        Self {
+            cloud: cloud_of(provider_id).map(str::to_owned),
+            labels,
+            gpus: capacity.get(GPU_RESOURCE).map_or(0, amount),
+            has_slices: capacity.iter().any(|(name, found)| Slices::is_slice(name) && amount(found) > 0),
+            vcpus: capacity.get("cpu").map_or(0, amount),
+        }
+    }
+
     /// A label; `None` also where it is empty.
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key).map(String::as_str).filter(|value| !value.is_empty())
@@ -67,22 +120,35 @@ struct RawStatus {
 
 impl From<RawOther> for OtherRow {
     fn from(mut raw: RawOther) -> Self {
-        let mut labels = raw.metadata.labels.take().unwrap_or_default();
-        let tells = |key: &str| {
-            [INSTANCE_TYPE, REGION, ZONE, ZONE_ID].contains(&key) || GPU_LABELS.contains(&key) || is_of_capacity_type(key)
-        };
-        labels.retain(|key, _| tells(key));
+        let labels = raw.metadata.labels.take().unwrap_or_default();
         let provider_id = raw.spec.unwrap_or_default().provider_id.unwrap_or_default();
-        let capacity = raw.status.unwrap_or_default().capacity.unwrap_or_default();
-        // What cannot be read is more than can be counted.
-        let amount = |text: &String| quantity::whole(text).ok().and_then(|whole| whole.try_into().ok()).unwrap_or(u32::MAX);
-        let machine = Machine {
-            cloud: cloud_of(&provider_id).map(str::to_owned),
-            labels,
-            gpus: capacity.get(GPU_RESOURCE).map_or(0, amount),
-            has_slices: capacity.iter().any(|(name, found)| Slices::is_slice(name) && amount(found) > 0),
-            vcpus: capacity.get("cpu").map_or(0, amount),
-        };
+        let machine = Machine::told(&provider_id, labels, &raw.status.unwrap_or_default().capacity.unwrap_or_default());
         Self { meta: raw.metadata.thin(), machine }
+    }
+}
+
+#[derive(Deserialize)]
+struct RawClaim {
+    metadata: RawMeta,
+    status: Option<RawClaimStatus>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct RawClaimStatus {
+    #[serde(rename = "providerID")]
+    provider_id: Option<String>,
+    node_name: Option<String>,
+    capacity: Option<BTreeMap<String, String>>,
+}
+
+impl From<RawClaim> for ClaimRow {
+    fn from(mut raw: RawClaim) -> Self {
+        let labels = raw.metadata.labels.take().unwrap_or_default();
+        let status = raw.status.unwrap_or_default();
+        let named = |name: Option<String>| name.filter(|name| !name.is_empty());
+        let capacity = status.capacity.unwrap_or_default();
+        let machine = named(status.provider_id).map(|provider_id| Machine::told(&provider_id, labels, &capacity));
+        Self { meta: raw.metadata.thin(), node: named(status.node_name), machine }
     }
 }

@@ -1,35 +1,59 @@
 use serde_json::{Value, json};
 
-use super::{faults, good};
+use super::{faults, good, with};
+use crate::policy::rules::karpenter::{BesideKarpenter, Lever};
 use crate::policy::{Policy, RawPolicy};
 
-fn with(karpenter: Value) -> Value {
+fn file(karpenter: Value) -> Value {
     let mut file = good();
     file["karpenter"] = karpenter;
     file
 }
 
-#[test]
-fn other_nodes_count_only_where_the_policy_says_so() {
-    let counts = |file: Value| Policy::try_from_raw(&serde_json::from_value(file).unwrap()).unwrap().counts_foreign;
-    assert!(!counts(good()));
-    assert!(!counts(with(json!({ "countNodes": false }))));
-    assert!(counts(with(json!({ "countNodes": true }))));
+fn beside(file: Value) -> BesideKarpenter {
+    Policy::try_from_raw(&serde_json::from_value(file).unwrap()).unwrap().karpenter
 }
 
 #[test]
-fn nodes_that_count_against_nothing_are_a_fault() {
-    let mut file = with(json!({ "countNodes": true }));
+fn nothing_counts_and_nothing_is_steered_unless_the_policy_says_so() {
+    for off in [good(), file(json!({})), file(json!({ "countNodes": false }))] {
+        assert!(beside(off.clone()).is_off() && !beside(off).counts_nodes());
+    }
+    assert!(beside(file(json!({ "countNodes": true }))).counts_nodes());
+    let shown = beside(file(json!({ "steer": ["protect", "limits"], "dryRun": true })));
+    assert!(shown.has(Lever::Limits) && shown.has(Lever::Protect) && !shown.promises() && !shown.counts_nodes());
+}
+
+#[test]
+fn nodes_count_wherever_limits_are_steered() {
+    let limits = beside(file(json!({ "steer": ["limits"] })));
+    assert!(limits.promises() && limits.counts_nodes());
+    let protect = beside(file(json!({ "steer": ["protect"] })));
+    assert!(!protect.promises() && !protect.counts_nodes());
+}
+
+#[test]
+fn each_fault_names_the_place_and_the_cure() {
+    let found = |karpenter| faults(&with("/karpenter", karpenter));
+    assert_eq!(
+        found(json!({ "dryRun": true })),
+        ["karpenter.dryRun shows nothing, as nothing is steered: list limits, protect or both under steer"]
+    );
+    assert_eq!(found(json!({ "steer": ["protect", "protect"] })), ["karpenter.steer[1] protect is listed twice: remove one"]);
+    let mut file = file(json!({ "countNodes": true, "steer": ["protect", "limits"] }));
     file["quotas"] = json!([]);
     assert_eq!(
         faults(&serde_json::from_value(file).unwrap()),
-        ["karpenter.countNodes has nothing to count nodes against: list quotas or commitments, or take karpenter out"]
+        [
+            "karpenter.countNodes has nothing to count nodes against: list quotas or commitments, or take it out",
+            "karpenter.steer[1] limits are made of what is left of the quotas, and there is none: list them under quotas",
+        ]
     );
 }
 
 #[test]
 fn the_block_is_read_strictly() {
-    for bad in [json!({}), json!({ "countNodes": "yes" }), json!({ "countNodes": true, "steer": [] })] {
-        assert!(serde_json::from_value::<RawPolicy>(with(bad)).is_err());
+    for bad in [json!({ "countNodes": "yes" }), json!({ "steer": ["price"] }), json!({ "steer": ["limits"], "dry": true })] {
+        assert!(serde_json::from_value::<RawPolicy>(file(bad)).is_err());
     }
 }

@@ -1,0 +1,63 @@
+//! What Stoker does about a Karpenter that runs next to it.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The label by which a `NodePool` is opened to steering. No other is ever written to.
+pub const STEERED_LABEL: &str = "stoker.dev/steered";
+
+/// A part of Karpenter that is steered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Lever {
+    /// `spec.limits` of `NodePools`, from what is left of the quotas.
+    Limits,
+    /// `karpenter.sh/do-not-disrupt` on Nodes, while GPU pods hold them.
+    Protect,
+}
+
+impl Lever {
+    /// The word in the policy.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Limits => "limits",
+            Self::Protect => "protect",
+        }
+    }
+}
+
+/// What is done about Karpenter; nothing by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BesideKarpenter {
+    /// Whether GPU nodes that others than Stoker bought count against quotas and commitments. See [`Self::counts_nodes`].
+    pub count_nodes: bool,
+    /// The parts of Karpenter that are steered.
+    pub steer: BTreeSet<Lever>,
+    /// Whether nothing is steered, and only shown what would be written.
+    pub dry_run: bool,
+}
+
+impl BesideKarpenter {
+    /// Whether nothing is done.
+    pub fn is_off(&self) -> bool {
+        !self.count_nodes && self.steer.is_empty()
+    }
+
+    /// Whether a part is steered, in earnest or for show.
+    pub fn has(&self, lever: Lever) -> bool {
+        self.steer.contains(&lever)
+    }
+
+    /// Whether Karpenter is held to what it was promised of the quotas: only then do promises count.
+    pub fn promises(&self) -> bool {
+        self.has(Lever::Limits) && !self.dry_run
+    }
+
+    /// Whether nodes that others bought count. A promise is made of what they leave, so they count under it too.
+    pub fn counts_nodes(&self) -> bool {
+        self.count_nodes || self.promises()
+    }
+}

@@ -1,0 +1,160 @@
+//! Marks: what Stoker has written on Karpenter's objects, and what was there before.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stoker_core::policy::rules::karpenter::STEERED_LABEL;
+
+use crate::objects::{Amounts, Node, NodePool, amount, annotation, label};
+
+/// The field manager of all that is written.
+pub const FIELD_MANAGER: &str = "stoker-karpenter";
+
+/// The annotation of a `NodePool` whose limits Stoker has set: a [`LimitsMark`] as JSON.
+pub(crate) const LIMITS: &str = "stoker.dev/limits";
+
+/// The annotation of a Node whose `do-not-disrupt` is Stoker's.
+pub(crate) const PROTECTED: &str = "stoker.dev/protected";
+
+/// The annotation that keeps Karpenter from emptying a Node of its own accord.
+pub(crate) const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+
+/// The limits of a `NodePool` as Stoker has set them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LimitsMark {
+    /// What was set, by resource.
+    pub(crate) set: BTreeMap<String, u64>,
+    /// What was there of these resources before; `None` where there were no limits at all.
+    #[serde(default)]
+    pub(crate) was: Option<Amounts>,
+    /// Why, in words.
+    #[serde(default)]
+    pub(crate) why: String,
+}
+
+impl LimitsMark {
+    /// That of a `NodePool`; `None` where it bears none.
+    ///
+    /// # Errors
+    /// The annotation cannot be read.
+    pub(crate) fn of(pool: &NodePool) -> Result<Option<Self>, String> {
+        let Some(text) = annotation(&pool.meta, LIMITS) else { return Ok(None) };
+        let read = serde_json::from_str(text);
+        read.map(Some).map_err(|error| format!("annotation {LIMITS} cannot be read: {error}: take it away"))
+    }
+
+    /// Whether every limit is still as it was set.
+    pub(crate) fn stands(&self, limits: Option<&Amounts>) -> bool {
+        let now = |resource: &String| limits?.get(resource).and_then(amount);
+        self.set.iter().all(|(resource, set)| now(resource) == Some(*set))
+    }
+
+    /// A merge patch of `spec.limits` that gives back what was there, of the limits that nobody has changed since; `None` where all were
+    /// changed.
+    pub(crate) fn given_back(&self, limits: Option<&Amounts>) -> Option<Value> {
+        let limits = limits?;
+        let untouched = |(resource, set): &(&String, &u64)| limits.get(*resource).and_then(amount) == Some(**set);
+        let before = |resource: &String| self.was.as_ref().and_then(|was| was.get(resource)).cloned().unwrap_or_default();
+        let back: BTreeMap<&String, Value> =
+            self.set.iter().filter(untouched).map(|(resource, _)| (resource, before(resource))).collect();
+        if back.is_empty() {
+            return None;
+        }
+        // Limits that were not there at all go whole, unless somebody has added others since.
+        let others = limits.keys().any(|resource| !back.contains_key(resource));
+        if self.was.is_none() && !others { Some(Value::Null) } else { serde_json::to_value(back).ok() }
+    }
+}
+
+/// Whether a `NodePool` is opened to steering.
+pub(crate) fn is_steered(pool: &NodePool) -> bool {
+    label(&pool.meta, STEERED_LABEL) == Some("true")
+}
+
+/// Whose `do-not-disrupt` of a Node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Guard {
+    /// There is none.
+    None,
+    /// Stoker's.
+    Ours,
+    /// Somebody else's.
+    Theirs,
+    /// Somebody took Stoker's away, or changed it, and its mark is left.
+    Overruled,
+}
+
+impl Guard {
+    /// That of a Node.
+    pub(crate) fn of(node: &Node) -> Self {
+        match (annotation(&node.meta, DO_NOT_DISRUPT), annotation(&node.meta, PROTECTED)) {
+            (None, None) => Self::None,
+            (Some("true"), Some(_)) => Self::Ours,
+            (Some(_), None) => Self::Theirs,
+            (_, Some(_)) => Self::Overruled,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn amounts(value: Value) -> Amounts {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn mark(set: &Value, was: &Value) -> LimitsMark {
+        serde_json::from_value(json!({ "set": set, "was": was, "why": "" })).unwrap()
+    }
+
+    #[test]
+    fn limits_stand_as_long_as_they_mean_the_same() {
+        let mark = mark(&json!({ "cpu": 1000 }), &Value::Null);
+        assert!(mark.stands(Some(&amounts(json!({ "cpu": "1k", "memory": "5Gi" })))));
+        assert!(mark.stands(Some(&amounts(json!({ "cpu": 1000 })))));
+        assert!(!mark.stands(Some(&amounts(json!({ "cpu": "999" })))));
+        assert!(!mark.stands(Some(&amounts(json!({})))));
+        assert!(!mark.stands(None));
+    }
+
+    #[test]
+    fn what_was_there_is_given_back_as_it_was_written() {
+        let now = |value| Some(amounts(value));
+        let back = |mark: &LimitsMark, limits: Option<Amounts>| mark.given_back(limits.as_ref());
+        let both = mark(&json!({ "cpu": 8, "nvidia.com/gpu": 2 }), &json!({ "cpu": "1k" }));
+        assert_eq!(
+            back(&both, now(json!({ "cpu": "8", "nvidia.com/gpu": "2", "memory": "1Ti" }))),
+            Some(json!({ "cpu": "1k", "nvidia.com/gpu": null }))
+        );
+        // What somebody has changed since is theirs.
+        assert_eq!(back(&both, now(json!({ "cpu": "9", "nvidia.com/gpu": "2" }))), Some(json!({ "nvidia.com/gpu": null })));
+        assert_eq!(back(&both, now(json!({ "cpu": "9", "nvidia.com/gpu": "3" }))), None);
+        assert_eq!(back(&both, None), None);
+        // Where there were none at all, none are left; but what was added meanwhile stays.
+        let none = mark(&json!({ "cpu": 8 }), &Value::Null);
+        assert_eq!(back(&none, now(json!({ "cpu": "8" }))), Some(Value::Null));
+        assert_eq!(back(&none, now(json!({ "cpu": "8", "memory": "1Ti" }))), Some(json!({ "cpu": null })));
+        let empty = mark(&json!({ "cpu": 8 }), &json!({}));
+        assert_eq!(back(&empty, now(json!({ "cpu": "8" }))), Some(json!({ "cpu": null })));
+    }
+
+    #[test]
+    fn a_guard_is_stokers_by_its_mark_alone() {
+        let guard = |annotations: Value| {
+            let node: Node =
+                serde_json::from_value(json!({ "metadata": { "name": "n", "annotations": annotations } })).unwrap();
+            Guard::of(&node)
+        };
+        assert_eq!(guard(json!({})), Guard::None);
+        assert_eq!(guard(json!({ DO_NOT_DISRUPT: "true", PROTECTED: "busy" })), Guard::Ours);
+        assert_eq!(guard(json!({ DO_NOT_DISRUPT: "true" })), Guard::Theirs);
+        assert_eq!(guard(json!({ DO_NOT_DISRUPT: "false" })), Guard::Theirs);
+        assert_eq!(guard(json!({ PROTECTED: "busy" })), Guard::Overruled);
+        assert_eq!(guard(json!({ DO_NOT_DISRUPT: "false", PROTECTED: "busy" })), Guard::Overruled);
+    }
+}

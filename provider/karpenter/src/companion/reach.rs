@@ -1,0 +1,192 @@
+//! Reach: what nodes a `NodePool` may make, and so which quotas they count against and how large the largest is.
+
+use std::collections::BTreeSet;
+
+use stoker_core::base::ids::{Cloud, Region, ZoneId};
+use stoker_core::base::kinds::QuotaUnit;
+use stoker_core::catalogue::claims::Claims;
+use stoker_core::market::labels::CAPACITY_TYPE_LABEL;
+use stoker_core::market::offer::{CapacityType, InstanceSpec, Place};
+use stoker_core::market::price::PriceBook;
+use stoker_core::market::sharing::GPU_RESOURCE;
+use stoker_core::policy::Policy;
+use stoker_core::policy::rules::supplier::{CARRIER_LABEL, CLOUD_LABEL, cloud_of_class};
+use stoker_service::init::{is_of_types, labels_of};
+use stoker_service::kube::Expression;
+
+use crate::claim::INSTANCE_TYPE;
+use crate::objects::{NodePool, label};
+
+/// The label of a region.
+pub(crate) const REGION: &str = "topology.kubernetes.io/region";
+
+/// What a `NodePool` may make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// The quotas that may count its nodes, by their places in the policy.
+    pub(crate) quotas: BTreeSet<usize>,
+    /// vCPUs of its largest node.
+    pub(crate) most_vcpus: u64,
+    /// GPUs of the node that has most.
+    pub(crate) most_gpus: u64,
+}
+
+impl Reach {
+    /// What its largest node takes of a quota in that unit.
+    pub(crate) const fn largest(&self, unit: QuotaUnit) -> u64 {
+        match unit {
+            QuotaUnit::Vcpus => self.most_vcpus,
+            QuotaUnit::Gpus => self.most_gpus,
+        }
+    }
+
+    /// That of a `NodePool`, by its requirements. `home` is the region of the cluster, for one that names none.
+    ///
+    /// # Errors
+    /// Why its limits cannot be steered, and the cure.
+    pub(crate) fn of(pool: &NodePool, home: Option<&Region>, book: &PriceBook, policy: &Policy) -> Result<Self, String> {
+        if label(&pool.meta, CARRIER_LABEL) == Some("true") {
+            return Err("it is a carrier of Stoker's own: take one of the two labels off".to_owned());
+        }
+        if pool.spec.replicas.is_some() {
+            return Err("spec.replicas is set, and such a NodePool takes no other limit than nodes".to_owned());
+        }
+        let requirements = &pool.spec.template.spec.requirements;
+        let class = pool.spec.template.spec.node_class_ref.as_ref().map_or("", |class| class.group.as_str());
+        let cloud = cloud_of_class(class, pool.meta.labels.as_ref())
+            .and_then(|cloud| Cloud::new(cloud).ok())
+            .ok_or_else(|| format!("its cloud is not known: say it by the label {CLOUD_LABEL}, such as {CLOUD_LABEL}=aws"))?;
+        let named = values(requirements, REGION).filter_map(|region| Region::new(region).ok());
+        let mut regions: BTreeSet<Region> = named.collect();
+        if regions.is_empty() {
+            regions.extend(home.cloned());
+        }
+        if regions.is_empty() {
+            return Err(format!("its region is not known: name it in its requirements, by {REGION}"));
+        }
+        let types = types(requirements, &cloud, book)?;
+        let mut reach = Self { quotas: BTreeSet::new(), most_vcpus: 0, most_gpus: 0 };
+        for spec in types {
+            let vcpus = spec.vcpus.ok_or_else(|| format!("nobody knows how many vCPUs a {} has", spec.instance_type))?;
+            reach.most_vcpus = reach.most_vcpus.max(u64::from(vcpus));
+            reach.most_gpus = reach.most_gpus.max(u64::from(spec.advertised_gpus()));
+            for (region, capacity_type) in
+                regions.iter().flat_map(|region| capacity_types(requirements).map(move |of| (region, of)))
+            {
+                let zone = ZoneId::new(region.as_str()).map_err(|error| error.to_string())?;
+                let place =
+                    Place { cloud: cloud.clone(), region: region.clone(), zone, instance_type: spec.instance_type.clone() };
+                let claims = Claims::of(policy, &place, spec, capacity_type);
+                reach.quotas.extend(claims.listed.iter().map(|claim| claim.quota));
+            }
+        }
+        if reach.quotas.is_empty() {
+            return Err("no quota of the policy counts its nodes: list theirs under quotas".to_owned());
+        }
+        Ok(reach)
+    }
+}
+
+/// The resource that a limit of a `NodePool` names for a quota in that unit.
+pub(crate) const fn resource(unit: QuotaUnit) -> &'static str {
+    match unit {
+        QuotaUnit::Vcpus => "cpu",
+        QuotaUnit::Gpus => GPU_RESOURCE,
+    }
+}
+
+/// The values of all requirements of a label with the operator `In`.
+fn values<'a>(requirements: &'a [Expression], key: &'a str) -> impl Iterator<Item = &'a str> {
+    let of_key = requirements.iter().filter(move |one| one.key == key && one.operator == "In");
+    of_key.flat_map(|one| one.values.iter().flatten()).map(String::as_str)
+}
+
+/// The capacity types that requirements allow; all where they name none.
+fn capacity_types(requirements: &[Expression]) -> impl Iterator<Item = CapacityType> {
+    let allows = |of: &CapacityType| {
+        let label = [(CAPACITY_TYPE_LABEL.to_owned(), of.as_str().to_owned())].into();
+        requirements.iter().filter(|one| one.key == CAPACITY_TYPE_LABEL).all(|one| one.holds(&label))
+    };
+    CapacityType::ALL.into_iter().filter(allows)
+}
+
+/// The instance types that requirements allow.
+///
+/// # Errors
+/// They may allow types that the price tables do not have: how large those are nobody knows.
+fn types<'b>(requirements: &[Expression], cloud: &Cloud, book: &'b PriceBook) -> Result<Vec<&'b InstanceSpec>, String> {
+    let all: Vec<&InstanceSpec> = book.specs().map(AsRef::as_ref).filter(|spec| spec.cloud == *cloud).collect();
+    let mut unknown =
+        values(requirements, INSTANCE_TYPE).filter(|name| !all.iter().any(|spec| spec.instance_type.as_str() == *name));
+    if let Some(name) = unknown.next() {
+        return Err(format!("the price tables have no GPU type {name}: take it out of the requirements"));
+    }
+    let of_gpus = |one: &&Expression| {
+        let by_name = ["instance-type", "instance-family", "sku-name", "sku-family"];
+        one.operator == "In" && by_name.iter().any(|end| one.key.ends_with(end))
+            || one.key.contains("gpu") && ["In", "Exists", "Gt", "Gte"].contains(&one.operator.as_str())
+    };
+    if !requirements.iter().any(|one| of_gpus(&one)) {
+        return Err("it may make nodes of any type: name GPU types in its requirements".to_owned());
+    }
+    let of_types: Vec<&Expression> = requirements.iter().filter(|one| is_of_types(&one.key)).collect();
+    let allowed = |spec: &&InstanceSpec| {
+        let labels = labels_of(spec, book);
+        of_types.iter().all(|one| one.holds(&labels))
+    };
+    let types: Vec<&InstanceSpec> = all.into_iter().filter(allowed).collect();
+    if types.is_empty() {
+        return Err("its requirements allow no GPU type of the price tables".to_owned());
+    }
+    Ok(types)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::companion::tests::{book, policy};
+
+    fn reach(labels: &Value, spec: &Value) -> Result<Reach, String> {
+        let pool = json!({ "metadata": { "name": "gpu", "labels": labels }, "spec": spec });
+        Reach::of(&serde_json::from_value(pool).unwrap(), Region::new("us-east-1").ok().as_ref(), &book(), &policy())
+    }
+
+    fn by(requirements: &Value) -> Result<Reach, String> {
+        let class = json!({ "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "gpu" });
+        reach(&json!({}), &json!({ "template": { "spec": { "nodeClassRef": class, "requirements": requirements } } }))
+    }
+
+    fn one(key: &str, values: &[&str]) -> Value {
+        json!({ "key": key, "operator": "In", "values": values })
+    }
+
+    #[test]
+    fn a_pool_reaches_the_quotas_of_all_that_it_may_make() {
+        let family = "karpenter.k8s.aws/instance-family";
+        let g6 = by(&json!([one(family, &["g6"]), one(CAPACITY_TYPE_LABEL, &["on-demand"])])).unwrap();
+        assert_eq!((g6.quotas.into_iter().collect::<Vec<_>>(), g6.most_vcpus, g6.most_gpus), (vec![0], 48, 4));
+        let spot = by(&json!([one(INSTANCE_TYPE, &["g6.xlarge"]), one(CAPACITY_TYPE_LABEL, &["spot"])])).unwrap();
+        assert_eq!((spot.quotas.into_iter().collect::<Vec<_>>(), spot.most_vcpus, spot.most_gpus), (vec![1], 4, 1));
+        // One that names no capacity type may make any.
+        let any = by(&json!([one(INSTANCE_TYPE, &["g6.xlarge"])])).unwrap();
+        assert_eq!(any.quotas.into_iter().collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_not_steered() {
+        for (requirements, why) in [
+            (json!([]), "it may make nodes of any type"),
+            (json!([one(INSTANCE_TYPE, &["g6.xlarge", "g99.xlarge"])]), "no GPU type g99.xlarge"),
+            (json!([one("karpenter.k8s.aws/instance-family", &["m5"])]), "allow no GPU type"),
+            (json!([one(INSTANCE_TYPE, &["g6.xlarge"]), one(REGION, &["eu-west-1"])]), "no quota of the policy"),
+        ] {
+            assert!(by(&requirements).unwrap_err().contains(why), "{why}");
+        }
+        let carrier = reach(&json!({ CARRIER_LABEL: "true" }), &json!({}));
+        assert!(carrier.unwrap_err().contains("carrier"));
+        assert!(reach(&json!({}), &json!({ "replicas": 2 })).unwrap_err().contains("spec.replicas"));
+        assert!(reach(&json!({}), &json!({})).unwrap_err().contains(CLOUD_LABEL));
+    }
+}

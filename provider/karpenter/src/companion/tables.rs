@@ -1,0 +1,173 @@
+//! Tables of Karpenter's objects, kept by watches, and what is read off them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::Resource;
+use kube::runtime::watcher::Event;
+use stoker_core::base::ids::Region;
+use stoker_core::market::sharing::GPU_RESOURCE;
+
+use super::limits::Units;
+use super::reach::REGION;
+use crate::objects::{NODE_POOL, Node, NodeClaim, NodePool, amount, label, name};
+
+/// The taint of a Node that Karpenter is about to end.
+const DISRUPTED: &str = "karpenter.sh/disrupted";
+
+/// The objects of one kind, by name.
+#[derive(Debug)]
+pub(crate) struct Table<K> {
+    /// `None` until they were listed once.
+    known: Option<BTreeMap<String, K>>,
+    /// The list that is being read; it replaces what is known when it is whole.
+    listing: BTreeMap<String, K>,
+}
+
+impl<K> Default for Table<K> {
+    fn default() -> Self {
+        Self { known: None, listing: BTreeMap::new() }
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Table<K> {
+    /// Takes an event of the watch in.
+    pub(crate) fn take(&mut self, event: Event<K>) {
+        let key = |object: &K| name(object.meta()).to_owned();
+        match event {
+            Event::Init => self.listing.clear(),
+            Event::InitApply(object) => drop(self.listing.insert(key(&object), object)),
+            Event::InitDone => self.known = Some(std::mem::take(&mut self.listing)),
+            Event::Apply(object) => {
+                let key = key(&object);
+                self.known.get_or_insert_default().insert(key, object);
+            }
+            Event::Delete(object) => {
+                if let Some(known) = &mut self.known {
+                    known.remove(&key(&object));
+                }
+            }
+        }
+    }
+}
+
+/// All that is known of Karpenter.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) pools: Table<NodePool>,
+    pub(crate) claims: Table<NodeClaim>,
+    pub(crate) nodes: Table<Node>,
+}
+
+/// The same, where every kind was listed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    pub(crate) pools: &'a BTreeMap<String, NodePool>,
+    pub(crate) claims: &'a BTreeMap<String, NodeClaim>,
+    pub(crate) nodes: &'a BTreeMap<String, Node>,
+}
+
+impl Tables {
+    /// Everything, once it was listed.
+    pub(crate) fn facts(&self) -> Option<Facts<'_>> {
+        Some(Facts {
+            pools: self.pools.known.as_ref()?,
+            claims: self.claims.known.as_ref()?,
+            nodes: self.nodes.known.as_ref()?,
+        })
+    }
+}
+
+/// Whether a claim has a machine.
+fn is_launched(claim: &NodeClaim) -> bool {
+    !claim.status.provider_id.is_empty()
+}
+
+impl Facts<'_> {
+    /// The region of Karpenter's nodes, where they are all of one.
+    pub(crate) fn home(&self) -> Option<Region> {
+        let regions: BTreeSet<&str> = self.nodes.values().filter_map(|node| label(&node.meta, REGION)).collect();
+        let mut regions = regions.into_iter();
+        regions.next().filter(|_| regions.next().is_none()).and_then(|region| Region::new(region).ok())
+    }
+
+    /// What the nodes of a `NodePool` have, as Karpenter counts them: those of claims of whoever, without those that go. What is not launched
+    /// yet is covered by the promise under which it was made.
+    ///
+    /// # Errors
+    /// Names a claim of which that cannot be told.
+    pub(crate) fn used(&self, pool: &str) -> Result<Units, String> {
+        let mut used = Units::from([("cpu", 0), (GPU_RESOURCE, 0)]);
+        for claim in self.claims.values().filter(|claim| label(&claim.meta, NODE_POOL) == Some(pool) && is_launched(claim)) {
+            let node = self.nodes.get(&claim.status.node_name);
+            let goes = claim.meta.deletion_timestamp.is_some()
+                || node.is_some_and(|node| node.spec.taints.iter().any(|taint| taint.key == DISRUPTED));
+            if goes {
+                continue;
+            }
+            for (resource, sum) in &mut used {
+                // A node without GPUs does not name them.
+                let of_node = claim.status.capacity.get(*resource).map_or(Some(0).filter(|_| *resource != "cpu"), amount);
+                let of_node = of_node
+                    .ok_or_else(|| format!("NodeClaim {}: status.capacity does not tell its {resource}", name(&claim.meta)))?;
+                *sum = sum.saturating_add(of_node);
+            }
+        }
+        Ok(used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use stoker_core::catalogue::template::CLUSTER_LABEL;
+
+    use super::*;
+    use crate::companion::tests::claim;
+
+    fn tables(claims: &[Value], taints: &Value) -> Tables {
+        let mut tables = Tables::default();
+        let node = json!({ "metadata": { "name": "node-0", "labels": { REGION: "us-east-1" } }, "spec": { "taints": taints } });
+        tables.pools.take(Event::InitDone);
+        tables.claims.take(Event::Init);
+        for claim in claims {
+            tables.claims.take(Event::InitApply(serde_json::from_value(claim.clone()).unwrap()));
+        }
+        assert!(tables.facts().is_none(), "half a list is none");
+        tables.claims.take(Event::InitDone);
+        tables.nodes.take(Event::InitDone);
+        tables.nodes.take(Event::Apply(serde_json::from_value(node).unwrap()));
+        tables
+    }
+
+    fn with(mut claim: Value, path: &str, value: Value) -> Value {
+        *claim.pointer_mut(path).unwrap() = value;
+        claim
+    }
+
+    #[test]
+    fn what_a_pool_uses_is_what_karpenter_counts() {
+        let mut going = claim(2, "g6.xlarge", "4", "1");
+        going["metadata"]["deletionTimestamp"] = json!("2026-11-25T12:00:00Z");
+        let mut ours = claim(3, "g6.xlarge", "4", "1");
+        ours["metadata"]["labels"][CLUSTER_LABEL] = json!("prod");
+        let waiting = with(claim(4, "g6.xlarge", "4", "1"), "/status/providerID", json!(""));
+        let claims = [claim(0, "g6.xlarge", "4", "1"), claim(1, "g6.12xlarge", "48", "4"), going, ours, waiting];
+        let of = |taints: Value| tables(&claims, &taints);
+        let calm = of(json!([]));
+        let facts = calm.facts().unwrap();
+        // Whoever made a claim, Karpenter counts it by its label.
+        assert_eq!(facts.used("gpu").unwrap()["cpu"], 4 + 48 + 4);
+        assert_eq!(facts.used("gpu").unwrap()[GPU_RESOURCE], 1 + 4 + 1);
+        assert_eq!(facts.used("other").unwrap()["cpu"], 0);
+        let disrupted = of(json!([{ "key": DISRUPTED, "effect": "NoSchedule" }]));
+        assert_eq!(disrupted.facts().unwrap().used("gpu").unwrap()["cpu"], 48 + 4);
+    }
+
+    #[test]
+    fn a_claim_that_does_not_say_what_it_got_is_unknown() {
+        let untold = with(claim(0, "g6e.4xlarge", "16", "1"), "/status/capacity", json!({}));
+        let tables = tables(&[untold], &json!([]));
+        let told = tables.facts().unwrap().used("gpu").unwrap_err();
+        assert_eq!(told, "NodeClaim claim-0: status.capacity does not tell its cpu");
+    }
+}

@@ -1,0 +1,137 @@
+//! The only writer: each call changes fields that Stoker owns, of one object, on top of what was seen of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use stoker_service::kube::client::in_words;
+use tokio::time::timeout;
+
+use super::marks::{DO_NOT_DISRUPT, FIELD_MANAGER, Guard, LIMITS, LimitsMark, PROTECTED};
+use crate::objects::{Node, NodePool, name};
+
+/// The Lease that says that marks are looked after.
+pub(crate) const LEASE: &str = "stoker-karpenter";
+
+/// How long one request may take before it counts as failed. Every one can be repeated.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Writes to the API server.
+pub(crate) struct Writer {
+    pools: Api<NodePool>,
+    nodes: Api<Node>,
+    leases: Api<Lease>,
+    client: Client,
+}
+
+/// Why a write failed: the object, and the cure where it is known.
+type Written<T> = Result<T, String>;
+
+impl Writer {
+    pub(crate) fn new(client: &Client) -> Self {
+        Self {
+            pools: Api::all(client.clone()),
+            nodes: Api::all(client.clone()),
+            leases: Api::default_namespaced(client.clone()),
+            client: client.clone(),
+        }
+    }
+
+    /// Sets limits, and the mark that says what was there. Taken from whoever owns them, of the very object that was seen.
+    pub(crate) async fn limit(&self, pool: &NodePool, mark: &LimitsMark) -> Written<Option<NodePool>> {
+        let limits: BTreeMap<&String, String> = mark.set.iter().map(|(resource, set)| (resource, set.to_string())).collect();
+        let annotations = json!({ LIMITS: serde_json::to_string(mark).unwrap_or_default() });
+        let mut object = seen(pool, &annotations);
+        object["spec"] = json!({ "limits": limits });
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &params, &Patch::Apply(object))).await
+    }
+
+    /// Gives limits back as they were, but for those that somebody has changed since, and takes the mark away.
+    pub(crate) async fn give_back(&self, pool: &NodePool, mark: &LimitsMark) -> Written<Option<NodePool>> {
+        let mut change = seen(pool, &json!({ LIMITS: null }));
+        if let Some(limits) = mark.given_back(pool.spec.limits.as_ref()) {
+            change["spec"] = json!({ "limits": limits });
+        }
+        told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &merge(), &Patch::Merge(change))).await
+    }
+
+    /// Protects a Node. One whose annotation somebody else sets meanwhile stays theirs: nothing is forced.
+    pub(crate) async fn protect(&self, node: &Node) -> Written<Option<Node>> {
+        let object = seen(node, &json!({ DO_NOT_DISRUPT: "true", PROTECTED: "in-use" }));
+        let params = PatchParams::apply(FIELD_MANAGER);
+        told("Node", name(&node.meta), self.nodes.patch(name(&node.meta), &params, &Patch::Apply(object))).await
+    }
+
+    /// Takes Stoker's protection from a Node, or its mark alone where the protection is not Stoker's any more.
+    pub(crate) async fn release(&self, node: &Node, guard: Guard) -> Written<Option<Node>> {
+        let annotations = match guard {
+            Guard::Ours => json!({ DO_NOT_DISRUPT: null, PROTECTED: null }),
+            Guard::Overruled | Guard::None | Guard::Theirs => json!({ PROTECTED: null }),
+        };
+        let change = seen(node, &annotations);
+        told("Node", name(&node.meta), self.nodes.patch(name(&node.meta), &merge(), &Patch::Merge(change))).await
+    }
+
+    /// Says that marks are looked after.
+    pub(crate) async fn beat(&self, holder: &str, now: Timestamp) -> Written<()> {
+        let at = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": { "name": LEASE },
+            "spec": { "holderIdentity": holder, "leaseDurationSeconds": 30, "renewTime": at },
+        });
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let what = format!("{}/{LEASE}", self.client.default_namespace());
+        told("Lease", &what, self.leases.patch(LEASE, &params, &Patch::Apply(lease))).await.map(drop)
+    }
+}
+
+fn merge() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// A change of the annotations of the very object that was seen: of no later version, and of no other of its name.
+fn seen<K: Resource<DynamicType = ()>>(object: &K, annotations: &Value) -> Value {
+    let meta = object.meta();
+    json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": {
+            "name": meta.name, "uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": annotations,
+        },
+    })
+}
+
+/// The object as written; `None` where it changed meanwhile or is gone: the watch tells, and the next look sees.
+async fn told<K: DeserializeOwned>(
+    kind: &str,
+    name: &str,
+    request: impl Future<Output = kube::Result<K>>,
+) -> Written<Option<K>> {
+    match timeout(DEADLINE, request).await {
+        Ok(Ok(object)) => Ok(Some(object)),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Ok(None),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 && kind != "Lease" => Ok(None),
+        Ok(Err(error)) => Err(format!("{kind} {name} cannot be written: {}", with_cure(&error))),
+        Err(_) => Err(format!("{kind} {name} cannot be written: no answer within {} s", DEADLINE.as_secs())),
+    }
+}
+
+/// What went wrong, and what to do where that is known.
+pub(crate) fn with_cure(error: &kube::Error) -> String {
+    let words = in_words(error);
+    match error {
+        kube::Error::Api(status) if status.code == 403 => format!("{words}: apply manifests/karpenter/steering.yaml"),
+        kube::Error::Api(status) if status.code == 404 => {
+            format!("{words}: this cluster has no NodePools of karpenter.sh/v1; install Karpenter 1.0 or later")
+        }
+        _ => words,
+    }
+}

@@ -1,0 +1,154 @@
+//! Karpenter's objects and Nodes as they are read: everything that is not used is skipped.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::Value;
+use stoker_service::kube::Expression;
+use stoker_service::kube::quantity;
+
+use crate::carriers::ClassRef;
+
+/// The label with the `NodePool` of a claim or a Node.
+pub(crate) const NODE_POOL: &str = "karpenter.sh/nodepool";
+
+/// Amounts of resources, as written.
+pub(crate) type Amounts = BTreeMap<String, Value>;
+
+/// A quantity in whole units; `None` where it cannot be read.
+pub(crate) fn amount(value: &Value) -> Option<u64> {
+    match value {
+        Value::String(text) => quantity::whole(text).ok(),
+        other => other.as_u64(),
+    }
+}
+
+/// Makes a type that is read one that can be listed and watched.
+macro_rules! kind {
+    ($kind:ident, $group:literal, $name:literal, $plural:literal) => {
+        impl kube::Resource for $kind {
+            type DynamicType = ();
+            type Scope = k8s_openapi::ClusterResourceScope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                $name.into()
+            }
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                $group.into()
+            }
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                "v1".into()
+            }
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &self.meta
+            }
+            fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &mut self.meta
+            }
+        }
+    };
+}
+pub(crate) use kind;
+
+/// A `NodePool`.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct NodePool {
+    #[serde(rename = "metadata")]
+    pub(crate) meta: ObjectMeta,
+    #[serde(default)]
+    pub(crate) spec: NodePoolSpec,
+}
+
+/// What one says.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodePoolSpec {
+    /// `None` where it has none at all.
+    pub(crate) limits: Option<Amounts>,
+    /// Set where its size is fixed.
+    pub(crate) replicas: Option<Value>,
+    pub(crate) template: Template,
+}
+
+/// What its nodes are made by.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Template {
+    pub(crate) spec: TemplateSpec,
+}
+
+/// The same.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct TemplateSpec {
+    pub(crate) node_class_ref: Option<ClassRef>,
+    pub(crate) requirements: Vec<Expression>,
+}
+
+kind!(NodePool, "karpenter.sh", "NodePool", "nodepools");
+
+/// A `NodeClaim`, whosever it is.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct NodeClaim {
+    #[serde(rename = "metadata")]
+    pub(crate) meta: ObjectMeta,
+    #[serde(default)]
+    pub(crate) status: NodeClaimStatus,
+}
+
+/// What it got.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodeClaimStatus {
+    /// What its machine is called; empty while there is none.
+    #[serde(rename = "providerID")]
+    pub(crate) provider_id: String,
+    pub(crate) node_name: String,
+    pub(crate) capacity: Amounts,
+}
+
+kind!(NodeClaim, "karpenter.sh", "NodeClaim", "nodeclaims");
+
+/// A Node that Karpenter made.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Node {
+    #[serde(rename = "metadata")]
+    pub(crate) meta: ObjectMeta,
+    #[serde(default)]
+    pub(crate) spec: NodeSpec,
+}
+
+/// What it says.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeSpec {
+    pub(crate) taints: Vec<Taint>,
+}
+
+/// A taint, by its key alone.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Taint {
+    pub(crate) key: String,
+}
+
+kind!(Node, "", "Node", "nodes");
+
+/// A label of an object.
+pub(crate) fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// An annotation of an object.
+pub(crate) fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The name of an object.
+pub(crate) fn name(meta: &ObjectMeta) -> &str {
+    meta.name.as_deref().unwrap_or_default()
+}
