@@ -93,7 +93,9 @@ lane() {
     apply_for_real "$manifests/$file"
   done
   apply_for_real "$tests/e2e/capacitybuffers.yaml"
-  for file in "$manifests"/{karpenter,boot}/{rbac,admission}.yaml "$tests/e2e/karpenter.yaml"; do apply_for_real "$file"; done
+  for file in "$manifests"/{karpenter,boot}/{rbac,admission}.yaml "$manifests/karpenter/steering.yaml" "$tests/e2e/karpenter.yaml"; do
+    apply_for_real "$file"
+  done
   (umask 077
     kube_service_account_kubeconfig stoker stoker >"$own/stoker.kubeconfig"
     kube_service_account_kubeconfig kube-system cluster-autoscaler-stoker >"$own/autoscaler.kubeconfig")

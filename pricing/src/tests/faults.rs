@@ -247,23 +247,23 @@ fn other_tables_are_checked_too() {
         ),
         (
             "t/gpu-specs.csv",
-            line("gpu-specs.csv", "L4,24,300,121,242,8.9,0,1g.5gb,0,,,,,x,x,,,"),
+            line("gpu-specs.csv", "L4,24,300,121,242,8.9,0,1g.5gb,0,,,,,,x,x,,,"),
             "mig_profiles \"1g.5gb\" is given, but mig_max_instances is 0: write how many instances it can be split into, or \
              clear this cell",
         ),
         (
             "t/gpu-specs.csv",
-            line("gpu-specs.csv", "A30,24,933,165,,8.0,4,1g.6gb 2-12,0,,,,,x,x,,,"),
+            line("gpu-specs.csv", "A30,24,933,165,,8.0,4,1g.6gb 2-12,0,,,,,,x,x,,,"),
             "mig_profiles \"2-12\" is not MIG profiles with spaces between, e.g. 1g.10gb",
         ),
         (
             "t/gpu-specs.csv",
-            line("gpu-specs.csv", "L4,24,300,121,242,Ada,0,,0,,,,,x,x,,,"),
+            line("gpu-specs.csv", "L4,24,300,121,242,Ada,0,,0,,,,,,x,x,,,"),
             "compute_capability \"Ada\" is not a compute capability, e.g. 8.9",
         ),
         (
             "t/gpu-specs.csv",
-            line("gpu-specs.csv", "L4,24,300.5,121,242,8.9,0,,0,,,,,x,x,,,"),
+            line("gpu-specs.csv", "L4,24,300.5,121,242,8.9,0,,0,,,,,,x,x,,,"),
             "bandwidth_gb_s \"300.5\" is not a whole number of GB/s, e.g. 900",
         ),
     ] {

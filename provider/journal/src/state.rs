@@ -54,7 +54,9 @@ macro_rules! delta {
             pub(super) $map: $map_type,)*
             $(#[serde(default, skip_serializing_if = "Option::is_none")]
             $part: Option<$part_type>,)*
-            $($value: $value_type,)*
+            // A row of an older release lacks what came after it.
+            $(#[serde(default)]
+            $value: $value_type,)*
         }
 
         impl Part for $of {

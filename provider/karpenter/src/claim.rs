@@ -136,7 +136,7 @@ impl Condition {
     }
 }
 
-kind!(Claim, "karpenter.sh", "NodeClaim", "nodeclaims");
+kind!(Claim, "karpenter.sh", "v1", "NodeClaim", "nodeclaims");
 
 impl Claim {
     /// The claim in the answer to its creation.

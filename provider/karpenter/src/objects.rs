@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stoker_service::kube::Expression;
 use stoker_service::kube::quantity;
@@ -26,7 +26,7 @@ pub(crate) fn amount(value: &Value) -> Option<u64> {
 
 /// Makes a type that is read one that can be listed and watched.
 macro_rules! kind {
-    ($kind:ident, $group:literal, $name:literal, $plural:literal) => {
+    ($kind:ident, $group:literal, $version:literal, $name:literal, $plural:literal) => {
         impl kube::Resource for $kind {
             type DynamicType = ();
             type Scope = k8s_openapi::ClusterResourceScope;
@@ -38,7 +38,7 @@ macro_rules! kind {
                 $group.into()
             }
             fn version((): &()) -> std::borrow::Cow<'_, str> {
-                "v1".into()
+                $version.into()
             }
             fn plural((): &()) -> std::borrow::Cow<'_, str> {
                 $plural.into()
@@ -89,7 +89,7 @@ pub(crate) struct TemplateSpec {
     pub(crate) requirements: Vec<Expression>,
 }
 
-kind!(NodePool, "karpenter.sh", "NodePool", "nodepools");
+kind!(NodePool, "karpenter.sh", "v1", "NodePool", "nodepools");
 
 /// A `NodeClaim`, whosever it is.
 #[derive(Debug, Clone, Deserialize)]
@@ -111,7 +111,49 @@ pub(crate) struct NodeClaimStatus {
     pub(crate) capacity: Amounts,
 }
 
-kind!(NodeClaim, "karpenter.sh", "NodeClaim", "nodeclaims");
+kind!(NodeClaim, "karpenter.sh", "v1", "NodeClaim", "nodeclaims");
+
+/// A `NodeOverlay`: a price that Karpenter compares in place of its own.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct NodeOverlay {
+    #[serde(rename = "metadata")]
+    pub(crate) meta: ObjectMeta,
+    #[serde(default)]
+    pub(crate) spec: NodeOverlaySpec,
+    #[serde(default)]
+    pub(crate) status: NodeOverlayStatus,
+}
+
+/// What one says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodeOverlaySpec {
+    pub(crate) weight: u32,
+    pub(crate) requirements: Vec<Expression>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) price: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) price_adjustment: Option<String>,
+}
+
+/// What Karpenter makes of it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeOverlayStatus {
+    pub(crate) conditions: Vec<OverlayCondition>,
+}
+
+/// One of its conditions.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct OverlayCondition {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) status: String,
+    pub(crate) message: String,
+}
+
+kind!(NodeOverlay, "karpenter.sh", "v1alpha1", "NodeOverlay", "nodeoverlays");
 
 /// A Node that Karpenter made.
 #[derive(Debug, Clone, Deserialize)]
@@ -136,7 +178,7 @@ pub(crate) struct Taint {
     pub(crate) key: String,
 }
 
-kind!(Node, "", "Node", "nodes");
+kind!(Node, "", "v1", "Node", "nodes");
 
 /// A label of an object.
 pub(crate) fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {

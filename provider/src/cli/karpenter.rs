@@ -10,7 +10,6 @@ use jiff::SignedDuration;
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::text::length;
 use stoker_core::catalogue::Catalogue;
-use stoker_core::limits::usage::Usage;
 use stoker_journal::Journal;
 use stoker_karpenter::companion::{self, Used};
 use stoker_service::clock::Clock;
@@ -30,7 +29,7 @@ use super::out;
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Why a list is missing of which nothing else is known.
-const NO_ANSWER: &str = "the API server has not told all of it within 30 s: see its rights, manifests/karpenter/steering.yaml";
+const NO_ANSWER: &str = "the API server has not told all of it within 30 s: see its rights, manifests/stoker/rbac.yaml";
 
 /// Shows what Stoker would write on Karpenter's objects, or gives back what it wrote.
 #[derive(Debug, Args)]
@@ -93,16 +92,16 @@ async fn diff(args: &DiffArgs) -> Result<Exit, CliError> {
     let policy = Arc::new(price_tables::policy(Some(&args.policy), &book)?);
     if policy.karpenter.steer.is_empty() {
         return Err(CliError::Usage(
-            "the policy steers nothing: add karpenter: { steer: [limits, protect], dryRun: true }".to_owned(),
+            "the policy steers nothing: add karpenter: { steer: [limits, prices, protect], dryRun: true }".to_owned(),
         ));
     }
     let client = connect(args.kubeconfig.as_deref()).await.map_err(CliError::other)?;
     let mut memory = Journal::open_read_only(&args.state.resolve()?).await?.memory().await?;
     let foreign = timeout(LISTED_WITHIN, nodes_now(&client, Arc::clone(&book), &policy)).await.ok().flatten();
     let foreign = foreign.ok_or_else(|| failed("the GPU nodes that others bought could not be listed", NO_ANSWER))?;
-    memory.foreign = Some(Arc::clone(&foreign));
+    memory.foreign = Some(foreign);
     let catalogue = Catalogue::derive(&policy, &book, &BTreeMap::default());
-    let used = Used::of(&Usage::count(&memory, &catalogue, Wall(now)), &foreign, &policy);
+    let used = Used::of(&memory, &catalogue, Wall(now)).unwrap_or_default();
     let (feed, follow) = KubeFeed::start(&client, &policy.cluster, Arc::new(Notify::new()));
     let mut occupied = feed.occupied();
     let listed = async { occupied.wait_for(Option::is_some).await.ok().and_then(|known| known.clone()) };

@@ -390,6 +390,14 @@ impl Bench {
         Ok(())
     }
 
+    /// Carries out `stoker karpenter clean`.
+    pub async fn clean_karpenter(&self) -> anyhow::Result<String> {
+        let mut stoker = tokio::process::Command::new(&self.setup.stoker);
+        let output = stoker.args(["karpenter", "clean", "--kubeconfig"]).arg(&self.setup.stoker_kubeconfig).output().await?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     /// What `stoker groups` prints.
     pub async fn groups(&self) -> anyhow::Result<String> {
         let url = format!("http://127.0.0.1:{}", self.ports[2]);

@@ -73,6 +73,11 @@ impl Cluster {
             .await
     }
 
+    /// Makes a pod with one GPU for nodes of a `NodePool` of Karpenter's.
+    pub async fn foreign_pod(&self, name: &str, node_pool: &str) -> anyhow::Result<()> {
+        self.choosing_pod(name, &[("karpenter.sh/nodepool", node_pool)]).await
+    }
+
     /// Makes a pod with one GPU that chooses its node by those labels alone.
     pub async fn choosing_pod(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<()> {
         let tolerations = json!([{ "key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule" }]);

@@ -107,6 +107,11 @@ pub fn claims(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodeClaim")))
 }
 
+/// The `NodePools` of a cluster.
+pub fn node_pools(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodePool")))
+}
+
 /// The `NodeClasses` of KWOK.
 pub fn node_classes(client: &Client) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("karpenter.kwok.sh", "v1alpha1", "KWOKNodeClass");

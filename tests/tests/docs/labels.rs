@@ -9,9 +9,9 @@ use crate::page::GENERATED;
 const HEAD: &str = "\
 # Labels of nodes that others set
 
-Pods that select these bring a node: each group's template bears them, and so do its nodes. Only what
-is certain of an instance type is here, so parts of a GPU and vGPUs have few. A label that a pool's
-`template.labels` sets stands as it is.
+Pods that select these bring a node: each group's template bears them, and so do its nodes. Only
+what is certain of an instance type is here, so parts of a GPU and vGPUs have few. A label that a
+pool's `template.labels` sets stands as it is.
 
 Labels of how a node was bought are in groups that are split by it: pools with
 `splitCapacityType`, and all of a Karpenter supplier.

@@ -7,9 +7,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::marks::{Guard, LimitsMark};
+use super::marks::{FIELD_MANAGER, Guard, LimitsMark, OWNER};
 use super::write::{LEASE, Writer, with_cure};
-use crate::objects::{NODE_POOL, Node, NodePool, name};
+use crate::objects::{NODE_POOL, Node, NodeOverlay, NodePool, name};
 
 /// One object that bore a mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +59,17 @@ pub async fn clean(client: &Client, dry_run: bool) -> Result<Vec<Cleaned>, Strin
             }
         };
         cleaned.push(row);
+    }
+    let owned = ListParams::default().labels(&format!("{OWNER}={FIELD_MANAGER}"));
+    let overlays = match Api::<NodeOverlay>::all(client.clone()).list(&owned).await {
+        Ok(overlays) => overlays.items,
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err(format!("NodeOverlays cannot be listed: {}", with_cure(&error))),
+    };
+    for overlay in &overlays {
+        let written = if dry_run { Ok(()) } else { writer.remove_overlay(overlay).await };
+        let object = format!("NodeOverlay {}", name(&overlay.meta));
+        cleaned.push(Cleaned { object, what: "the price".to_owned(), fault: written.err() });
     }
     let labelled = ListParams::default().labels(NODE_POOL);
     let nodes = Api::<Node>::all(client.clone()).list(&labelled).await;

@@ -14,6 +14,12 @@ pub const FIELD_MANAGER: &str = "stoker-karpenter";
 /// The annotation of a `NodePool` whose limits Stoker has set: a [`LimitsMark`] as JSON.
 pub(crate) const LIMITS: &str = "stoker.dev/limits";
 
+/// The label of an object that is Stoker's whole, with [`FIELD_MANAGER`] as its value.
+pub(crate) const OWNER: &str = "stoker.dev/owner";
+
+/// The annotation that says why such an object is there.
+pub(crate) const REASON: &str = "stoker.dev/reason";
+
 /// The annotation of a Node whose `do-not-disrupt` is Stoker's.
 pub(crate) const PROTECTED: &str = "stoker.dev/protected";
 

@@ -2,7 +2,7 @@
 //!
 //! - `tables`: Karpenter's objects, and what they have.
 //! - `reach`: what a `NodePool` may make.
-//! - `limits`, `protect`: what is to be written. Pure.
+//! - `limits`, `prices`, `protect`: what is to be written. Pure.
 //! - `marks`: what was written, and what was there before.
 //! - `write`: the only writer.
 //! - `clean`: gives everything back.
@@ -13,6 +13,7 @@
 mod clean;
 mod limits;
 mod marks;
+mod prices;
 mod protect;
 mod reach;
 mod tables;
@@ -30,25 +31,33 @@ use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
+use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::NodeName;
 use stoker_core::base::kinds::QuotaUnit;
+use stoker_core::catalogue::Catalogue;
 use stoker_core::catalogue::template::CLUSTER_LABEL;
-use stoker_core::facts::foreign::{Foreign, Promises};
+use stoker_core::facts::foreign::Promises;
+use stoker_core::limits::commitment::Committed;
 use stoker_core::limits::usage::Usage;
+use stoker_core::market::offer::Place;
 use stoker_core::market::price::PriceBook;
 use stoker_core::policy::Policy;
 use stoker_core::policy::rules::karpenter::{Lever, STEERED_LABEL};
+use stoker_core::state::memory::Memory;
+use stoker_core::state::spot_history::SpotHistory;
 use stoker_service::kube::act::{About, KubeAct, Severity};
 use stoker_service::kube::feed::{KubeFeed, WatchHealth, WatchedKind, config, follow};
 use stoker_service::publish::view::View;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::objects::{Amounts, NODE_POOL, Node, NodeClaim, NodePool, amount, label};
+use crate::claim::INSTANCE_TYPE;
+use crate::objects::{Amounts, NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool, amount, label};
 use limits::{Pool, Units};
 use marks::{Guard, LimitsMark, is_steered};
+use prices::{Overlay, Prices};
 use protect::{Change, Free, Seen};
-use reach::{Reach, resource};
+use reach::{Makes, Reach, resource};
 use tables::{Facts, Tables};
 use write::{Writer, with_cure};
 
@@ -101,21 +110,30 @@ struct Inputs<'a> {
     now: Instant,
 }
 
-/// What is used of the quotas, as the decisions count it.
-#[derive(Debug, Clone)]
+/// What is used of the quotas and commitments, as the decisions count it.
+#[derive(Debug, Clone, Default)]
 pub struct Used {
     /// Units of each, in the policy's order, without promises: what Stoker and all others have, and what Stoker wants.
     held: Vec<u64>,
     /// What Karpenter was promised.
     promised: Promises,
+    /// What the commitments pay for.
+    committed: Committed,
+    /// How Stoker's own spot nodes fared.
+    spot: SpotHistories,
 }
 
+/// How Stoker's own spot nodes fared, by place.
+type SpotHistories = BTreeMap<Place, Arc<SpotHistory>>;
+
 impl Used {
-    /// The same of a count, where it has the nodes of others.
-    pub fn of(usage: &Usage, foreign: &Foreign, policy: &Policy) -> Self {
-        let held = usage.quotas.iter().zip(&policy.quotas);
+    /// The same of a memory; `None` where it does not have the nodes of others.
+    pub fn of(memory: &Memory, catalogue: &Catalogue, wall: Wall) -> Option<Self> {
+        let foreign = memory.foreign.as_deref()?;
+        let usage = Usage::count(memory, catalogue, wall);
+        let held = usage.quotas.iter().zip(&catalogue.policy.quotas);
         let held = held.map(|(held, quota)| held.units.saturating_sub(foreign.promised_of(quota))).collect();
-        Self { held, promised: foreign.promised.clone() }
+        Some(Self { held, promised: foreign.promised.clone(), committed: usage.committed, spot: memory.spot.clone() })
     }
 }
 
@@ -128,6 +146,10 @@ struct Look {
     limits: Vec<(String, LimitsMark)>,
     /// Those whose limits are to be given back.
     given_back: Vec<(String, LimitsMark)>,
+    /// The `NodeOverlays` that are to be set.
+    overlays: Vec<(String, Overlay)>,
+    /// Those that are to be taken away.
+    unpriced: Vec<String>,
     /// The Nodes that are to be changed.
     nodes: Vec<(String, Change)>,
     /// What is wrong, with the cure, by object.
@@ -140,6 +162,7 @@ struct State {
     /// What each pool could buy at the last looks.
     lately: BTreeMap<String, VecDeque<(Instant, Units)>>,
     rewrites: BTreeMap<String, Rewrites>,
+    prices: Prices,
     free: Free,
 }
 
@@ -155,12 +178,21 @@ impl State {
     /// What is to be done now.
     fn look(&mut self, inputs: &Inputs<'_>) -> Look {
         let mut look = Look::default();
+        self.limits(inputs, &mut look);
+        let has_prices = inputs.policy.karpenter.has(Lever::Prices);
+        let priced = if has_prices { prices::priced(inputs, &mut look.faults) } else { Vec::new() };
+        self.prices.plan(inputs, &priced, &mut look);
+        self.guards(inputs, &mut look);
+        look
+    }
+
+    /// What Karpenter is promised, and which limits are to be changed.
+    fn limits(&mut self, inputs: &Inputs<'_>, look: &mut Look) {
         let mut steered = inputs.facts.pools.iter().filter(|(_, pool)| is_steered(pool));
         if let Some(why) = steered.find_map(|(name, _)| inputs.facts.used(name).err()) {
             let why = format!("what it runs cannot be told, so no limit is changed: {why}");
             look.faults.insert("Karpenter".to_owned(), why);
-            self.guards(inputs, &mut look);
-            return look;
+            return;
         }
         let mut pools = Vec::new();
         for (name, pool) in inputs.facts.pools {
@@ -198,8 +230,6 @@ impl State {
             }
         }
         look.promised = Some(promised);
-        self.guards(inputs, &mut look);
-        look
     }
 
     /// A steered `NodePool`; `None` where its limits are not to be steered.
@@ -221,7 +251,7 @@ impl State {
                  applies it, then take the label {STEERED_LABEL} off and put it on again"
             ));
         }
-        let reach = Reach::of(pool, inputs.facts.home().as_ref(), inputs.book, inputs.policy)?;
+        let reach = Reach::of(&Makes::of(pool, inputs.facts.home().as_ref(), inputs.book)?, inputs.policy)?;
         let used = inputs.facts.used(name)?;
         let was = before(mark.as_ref(), limits);
         let stands = stands.map(|mark| mark.set.clone()).unwrap_or_default();
@@ -279,12 +309,16 @@ fn before(mark: Option<&LimitsMark>, limits: Option<&Amounts>) -> Option<Amounts
 impl Companion {
     /// Steers for ever, from when the policy first asks.
     pub async fn run(self) {
-        while (self.view)().catalogue.policy.karpenter.is_off() {
+        while !(self.view)().catalogue.policy.karpenter.steers() {
             sleep(LOOK_EVERY).await;
         }
         let health =
             [WatchedKind::NodePools, WatchedKind::NodeClaims, WatchedKind::Nodes].map(|kind| Arc::new(WatchHealth::new(kind)));
         let [of_pools, of_claims, of_nodes] = health.clone();
+        let of_overlays = Arc::new(WatchHealth::new(WatchedKind::NodeOverlays));
+        let mut overlays = pin!(follow::<NodeOverlay>(&self.client, config(), Arc::clone(&of_overlays)));
+        // Overlays are looked at from when prices are first steered: not every Karpenter has them.
+        let mut prices = false;
         let mut pools = pin!(follow::<NodePool>(&self.client, config(), of_pools));
         let mut claims = pin!(follow::<NodeClaim>(&self.client, config(), of_claims));
         let mut nodes = pin!(follow::<Node>(&self.client, config().labels(NODE_POOL), of_nodes));
@@ -296,8 +330,14 @@ impl Companion {
                 Some(event) = pools.next() => running.tables.pools.take(event),
                 Some(event) = claims.next() => running.tables.claims.take(event),
                 Some(event) = nodes.next() => running.tables.nodes.take(event),
+                Some(event) = overlays.next(), if prices => running.tables.overlays.take(event),
                 _ = tick.tick() => {
-                    let faults = running.turn(&self, &health).await;
+                    prices |= (self.view)().catalogue.policy.karpenter.has(Lever::Prices);
+                    let mut faults = running.turn(&self, &health).await;
+                    if let Some(broken) = of_overlays.broken().filter(|_| prices) {
+                        let cure = "apply manifests/karpenter/steering.yaml; it needs Karpenter 1.7 or later";
+                        faults.insert("the watch of NodeOverlays".to_owned(), format!("{broken}: {cure}"));
+                    }
                     running.tell(&self.act, faults).await;
                 }
             }
@@ -313,6 +353,8 @@ struct Running {
     holder: String,
     /// When limits were last written.
     burst: Option<Instant>,
+    /// When prices were.
+    priced: Option<Instant>,
     beat: Option<Instant>,
     /// Why limits could not be written, until they are written again.
     refused: BTreeMap<String, String>,
@@ -329,6 +371,7 @@ impl Running {
             writer: Writer::new(client),
             holder,
             burst: None,
+            priced: None,
             beat: None,
             refused: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -345,7 +388,7 @@ impl Running {
                 format!("{broken}: apply manifests/karpenter/steering.yaml; it needs Karpenter 1.0 or later (karpenter.sh/v1)");
             faults.insert(format!("the watch of {}", broken.watched), why);
         }
-        let writes = !policy.karpenter.dry_run && !policy.karpenter.is_off();
+        let writes = !policy.karpenter.dry_run && policy.karpenter.steers();
         if writes && self.beat.is_none_or(|at| now.duration_since(at) >= BEAT_EVERY) {
             match self.writer.beat(&self.holder, Timestamp::now()).await {
                 Ok(()) => self.beat = Some(now),
@@ -361,10 +404,7 @@ impl Running {
             return faults;
         }
         let occupied = companion.feed.occupied().borrow().clone().filter(|_| companion.feed.healthy());
-        let used = view.memory.foreign.as_deref().map(|foreign| {
-            let usage = Usage::count(&view.memory, &view.catalogue, view.wall);
-            Used::of(&usage, foreign, policy)
-        });
+        let used = Used::of(&view.memory, &view.catalogue, view.wall);
         let (book, used, occupied) = (companion.book.as_ref(), used.as_ref(), occupied.as_deref());
         let mut look = self.state.look(&Inputs { facts, policy, book, used, occupied, now });
         faults.append(&mut look.faults);
@@ -382,6 +422,7 @@ impl Running {
         if view.ready.is_ok() {
             self.write_limits(&look, now).await;
             faults.extend(self.refused.clone());
+            self.write_prices(&look, now, &mut faults).await;
         }
         self.write_nodes(&look, &mut faults).await;
         faults
@@ -417,6 +458,32 @@ impl Running {
                 }
                 Ok(None) => {}
                 Err(why) => drop(self.refused.insert(format!("NodePool {name}"), why)),
+            }
+        }
+    }
+
+    /// Takes prices back at once, and sets others in one go.
+    async fn write_prices(&mut self, look: &Look, now: Instant, faults: &mut BTreeMap<String, String>) {
+        for name in &look.unpriced {
+            let Some(overlay) = self.tables.facts().and_then(|facts| facts.overlays?.get(name)) else { continue };
+            match self.writer.remove_overlay(overlay).await {
+                Ok(()) => tracing::info!(overlay = name, "took a price back"),
+                Err(why) => drop(faults.insert(format!("NodeOverlay {name}"), why)),
+            }
+        }
+        let due = self.priced.is_none_or(|at| now.duration_since(at) >= BURST_EVERY);
+        if look.overlays.is_empty() || !due {
+            return;
+        }
+        self.priced = Some(now);
+        for (name, overlay) in &look.overlays {
+            match self.writer.set_overlay(name, overlay).await {
+                Ok(Some(written)) => {
+                    tracing::info!(overlay = name, why = overlay.why, "set a price");
+                    self.tables.overlays.take(Event::Apply(written));
+                }
+                Ok(None) => {}
+                Err(why) => drop(faults.insert(format!("NodeOverlay {name}"), why)),
             }
         }
     }
@@ -468,11 +535,13 @@ pub async fn diff(
     listed(client, &ListParams::default(), &mut tables.pools).await?;
     listed(client, &ListParams::default(), &mut tables.claims).await?;
     listed(client, &ListParams::default().labels(NODE_POOL), &mut tables.nodes).await?;
+    if policy.karpenter.has(Lever::Prices) {
+        listed(client, &ListParams::default(), &mut tables.overlays).await?;
+    }
     let facts = tables.facts().ok_or("nothing was listed")?;
     let now = Instant::now();
-    let look = |used: &Used| {
-        State::default().look(&Inputs { facts, policy, book, used: Some(used), occupied: Some(occupied), now })
-    };
+    let look =
+        |used: &Used| State::default().look(&Inputs { facts, policy, book, used: Some(used), occupied: Some(occupied), now });
     // As if the decisions counted whatever is promised.
     let promised = look(used).promised.unwrap_or_default();
     let look = look(&Used { promised, ..used.clone() });
@@ -489,6 +558,12 @@ pub async fn diff(
         }
     }
     lines.extend(look.given_back.iter().map(|(name, _)| format!("NodePool {name}: spec.limits given back")));
+    lines.extend(look.overlays.iter().map(|(name, Overlay { spec, why })| {
+        let price = spec.price.as_deref().or(spec.price_adjustment.as_deref()).unwrap_or_default();
+        let types = spec.requirements.iter().find(|one| one.key == INSTANCE_TYPE).and_then(|one| one.values.as_deref());
+        format!("NodeOverlay {name}: {price} for {}, {why}", types.unwrap_or_default().join(", "))
+    }));
+    lines.extend(look.unpriced.iter().map(|name| format!("NodeOverlay {name}: taken back")));
     lines.extend(look.nodes.iter().map(|(name, change)| match change {
         Change::Protect => format!("Node {name}: {} true, GPU pods hold it", marks::DO_NOT_DISRUPT),
         Change::Release(_) => format!("Node {name}: {} given back", marks::DO_NOT_DISRUPT),

@@ -11,7 +11,7 @@ use stoker_core::market::price::PriceBook;
 use stoker_core::market::sharing::GPU_RESOURCE;
 use stoker_core::policy::Policy;
 use stoker_core::policy::rules::supplier::{CARRIER_LABEL, CLOUD_LABEL, cloud_of_class};
-use stoker_service::init::{is_of_types, labels_of};
+use stoker_service::init::allow;
 use stoker_service::kube::Expression;
 
 use crate::claim::INSTANCE_TYPE;
@@ -22,29 +22,19 @@ pub(crate) const REGION: &str = "topology.kubernetes.io/region";
 
 /// What a `NodePool` may make.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reach {
-    /// The quotas that may count its nodes, by their places in the policy.
-    pub(crate) quotas: BTreeSet<usize>,
-    /// vCPUs of its largest node.
-    pub(crate) most_vcpus: u64,
-    /// GPUs of the node that has most.
-    pub(crate) most_gpus: u64,
+pub(crate) struct Makes<'b> {
+    pub(crate) cloud: Cloud,
+    pub(crate) regions: BTreeSet<Region>,
+    pub(crate) types: Vec<&'b InstanceSpec>,
+    pub(crate) capacity_types: Vec<CapacityType>,
 }
 
-impl Reach {
-    /// What its largest node takes of a quota in that unit.
-    pub(crate) const fn largest(&self, unit: QuotaUnit) -> u64 {
-        match unit {
-            QuotaUnit::Vcpus => self.most_vcpus,
-            QuotaUnit::Gpus => self.most_gpus,
-        }
-    }
-
+impl<'b> Makes<'b> {
     /// That of a `NodePool`, by its requirements. `home` is the region of the cluster, for one that names none.
     ///
     /// # Errors
-    /// Why its limits cannot be steered, and the cure.
-    pub(crate) fn of(pool: &NodePool, home: Option<&Region>, book: &PriceBook, policy: &Policy) -> Result<Self, String> {
+    /// Why it cannot be steered, and the cure.
+    pub(crate) fn of(pool: &NodePool, home: Option<&Region>, book: &'b PriceBook) -> Result<Self, String> {
         if label(&pool.meta, CARRIER_LABEL) == Some("true") {
             return Err("it is a carrier of Stoker's own: take one of the two labels off".to_owned());
         }
@@ -65,17 +55,46 @@ impl Reach {
             return Err(format!("its region is not known: name it in its requirements, by {REGION}"));
         }
         let types = types(requirements, &cloud, book)?;
+        Ok(Self { cloud, regions, types, capacity_types: capacity_types(requirements).collect() })
+    }
+}
+
+/// What the nodes of a `NodePool` count against.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// The quotas that may count its nodes, by their places in the policy.
+    pub(crate) quotas: BTreeSet<usize>,
+    /// vCPUs of its largest node.
+    pub(crate) most_vcpus: u64,
+    /// GPUs of the node that has most.
+    pub(crate) most_gpus: u64,
+}
+
+impl Reach {
+    /// What its largest node takes of a quota in that unit.
+    pub(crate) const fn largest(&self, unit: QuotaUnit) -> u64 {
+        match unit {
+            QuotaUnit::Vcpus => self.most_vcpus,
+            QuotaUnit::Gpus => self.most_gpus,
+        }
+    }
+
+    /// That of what a `NodePool` may make.
+    ///
+    /// # Errors
+    /// Why its limits cannot be steered, and the cure.
+    pub(crate) fn of(makes: &Makes<'_>, policy: &Policy) -> Result<Self, String> {
         let mut reach = Self { quotas: BTreeSet::new(), most_vcpus: 0, most_gpus: 0 };
-        for spec in types {
+        for spec in &makes.types {
             let vcpus = spec.vcpus.ok_or_else(|| format!("nobody knows how many vCPUs a {} has", spec.instance_type))?;
             reach.most_vcpus = reach.most_vcpus.max(u64::from(vcpus));
             reach.most_gpus = reach.most_gpus.max(u64::from(spec.advertised_gpus()));
             for (region, capacity_type) in
-                regions.iter().flat_map(|region| capacity_types(requirements).map(move |of| (region, of)))
+                makes.regions.iter().flat_map(|region| makes.capacity_types.iter().map(move |of| (region, *of)))
             {
                 let zone = ZoneId::new(region.as_str()).map_err(|error| error.to_string())?;
-                let place =
-                    Place { cloud: cloud.clone(), region: region.clone(), zone, instance_type: spec.instance_type.clone() };
+                let (cloud, instance_type) = (makes.cloud.clone(), spec.instance_type.clone());
+                let place = Place { cloud, region: region.clone(), zone, instance_type };
                 let claims = Claims::of(policy, &place, spec, capacity_type);
                 reach.quotas.extend(claims.listed.iter().map(|claim| claim.quota));
             }
@@ -129,12 +148,7 @@ fn types<'b>(requirements: &[Expression], cloud: &Cloud, book: &'b PriceBook) ->
     if !requirements.iter().any(|one| of_gpus(&one)) {
         return Err("it may make nodes of any type: name GPU types in its requirements".to_owned());
     }
-    let of_types: Vec<&Expression> = requirements.iter().filter(|one| is_of_types(&one.key)).collect();
-    let allowed = |spec: &&InstanceSpec| {
-        let labels = labels_of(spec, book);
-        of_types.iter().all(|one| one.holds(&labels))
-    };
-    let types: Vec<&InstanceSpec> = all.into_iter().filter(allowed).collect();
+    let types: Vec<&InstanceSpec> = all.into_iter().filter(|spec| allow(requirements.iter(), spec, book)).collect();
     if types.is_empty() {
         return Err("its requirements allow no GPU type of the price tables".to_owned());
     }
@@ -150,7 +164,8 @@ mod tests {
 
     fn reach(labels: &Value, spec: &Value) -> Result<Reach, String> {
         let pool = json!({ "metadata": { "name": "gpu", "labels": labels }, "spec": spec });
-        Reach::of(&serde_json::from_value(pool).unwrap(), Region::new("us-east-1").ok().as_ref(), &book(), &policy())
+        let (pool, book) = (serde_json::from_value(pool).unwrap(), book());
+        Reach::of(&Makes::of(&pool, Region::new("us-east-1").ok().as_ref(), &book)?, &policy())
     }
 
     fn by(requirements: &Value) -> Result<Reach, String> {

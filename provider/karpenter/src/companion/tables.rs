@@ -9,7 +9,7 @@ use stoker_core::market::sharing::GPU_RESOURCE;
 
 use super::limits::Units;
 use super::reach::REGION;
-use crate::objects::{NODE_POOL, Node, NodeClaim, NodePool, amount, label, name};
+use crate::objects::{NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool, amount, label, name};
 
 /// The taint of a Node that Karpenter is about to end.
 const DISRUPTED: &str = "karpenter.sh/disrupted";
@@ -56,14 +56,17 @@ pub(crate) struct Tables {
     pub(crate) pools: Table<NodePool>,
     pub(crate) claims: Table<NodeClaim>,
     pub(crate) nodes: Table<Node>,
+    pub(crate) overlays: Table<NodeOverlay>,
 }
 
-/// The same, where every kind was listed.
+/// The same, where every kind was listed that all levers need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) pools: &'a BTreeMap<String, NodePool>,
     pub(crate) claims: &'a BTreeMap<String, NodeClaim>,
     pub(crate) nodes: &'a BTreeMap<String, Node>,
+    /// `None` where nobody has listed them.
+    pub(crate) overlays: Option<&'a BTreeMap<String, NodeOverlay>>,
 }
 
 impl Tables {
@@ -73,6 +76,7 @@ impl Tables {
             pools: self.pools.known.as_ref()?,
             claims: self.claims.known.as_ref()?,
             nodes: self.nodes.known.as_ref()?,
+            overlays: self.overlays.known.as_ref(),
         })
     }
 }
@@ -88,6 +92,14 @@ impl Facts<'_> {
         let regions: BTreeSet<&str> = self.nodes.values().filter_map(|node| label(&node.meta, REGION)).collect();
         let mut regions = regions.into_iter();
         regions.next().filter(|_| regions.next().is_none()).and_then(|region| Region::new(region).ok())
+    }
+
+    /// How many claims of such `NodePools` have no machine yet.
+    pub(crate) fn unlaunched<'p>(&self, pools: impl Iterator<Item = &'p str>) -> u32 {
+        let pools: BTreeSet<&str> = pools.collect();
+        let waits =
+            |claim: &&NodeClaim| label(&claim.meta, NODE_POOL).is_some_and(|pool| pools.contains(pool)) && !is_launched(claim);
+        u32::try_from(self.claims.values().filter(waits).count()).unwrap_or(u32::MAX)
     }
 
     /// What the nodes of a `NodePool` have, as Karpenter counts them: those of claims of whoever, without those that go. What is not launched

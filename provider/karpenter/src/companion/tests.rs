@@ -108,7 +108,7 @@ fn tables(pool: Value, nodes: u32) -> Tables {
 fn look(state: &mut State, tables: &Tables, promised: Option<&Promises>, now: Instant) -> Look {
     let (policy, book, occupied) = (policy(), book(), [NodeName::new("node-0").unwrap()].into());
     let facts = tables.facts().unwrap();
-    let used = promised.map(|promised| Used { held: vec![16, 0], promised: promised.clone() });
+    let used = promised.map(|promised| Used { held: vec![16, 0], promised: promised.clone(), ..Used::default() });
     state.look(&Inputs { facts, policy: &policy, book: &book, used: used.as_ref(), occupied: Some(&occupied), now })
 }
 

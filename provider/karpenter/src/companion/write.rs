@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use stoker_service::kube::client::in_words;
 use tokio::time::timeout;
 
-use super::marks::{DO_NOT_DISRUPT, FIELD_MANAGER, Guard, LIMITS, LimitsMark, PROTECTED};
-use crate::objects::{Node, NodePool, name};
+use super::marks::{DO_NOT_DISRUPT, FIELD_MANAGER, Guard, LIMITS, LimitsMark, OWNER, PROTECTED, REASON};
+use super::prices::Overlay;
+use crate::objects::{Node, NodeOverlay, NodePool, name};
 
 /// The Lease that says that marks are looked after.
 pub(crate) const LEASE: &str = "stoker-karpenter";
@@ -25,6 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) struct Writer {
     pools: Api<NodePool>,
     nodes: Api<Node>,
+    overlays: Api<NodeOverlay>,
     leases: Api<Lease>,
     client: Client,
 }
@@ -37,6 +38,7 @@ impl Writer {
         Self {
             pools: Api::all(client.clone()),
             nodes: Api::all(client.clone()),
+            overlays: Api::all(client.clone()),
             leases: Api::default_namespaced(client.clone()),
             client: client.clone(),
         }
@@ -78,6 +80,26 @@ impl Writer {
         told("Node", name(&node.meta), self.nodes.patch(name(&node.meta), &merge(), &Patch::Merge(change))).await
     }
 
+    /// Sets a price. One that somebody else has changed meanwhile stays as it is until the next look.
+    pub(crate) async fn set_overlay(&self, name: &str, overlay: &Overlay) -> Written<Option<NodeOverlay>> {
+        let object = json!({
+            "apiVersion": NodeOverlay::api_version(&()),
+            "kind": NodeOverlay::kind(&()),
+            "metadata": { "name": name, "labels": { OWNER: FIELD_MANAGER }, "annotations": { REASON: overlay.why } },
+            "spec": overlay.spec,
+        });
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        told("NodeOverlay", name, self.overlays.patch(name, &params, &Patch::Apply(object))).await
+    }
+
+    /// Takes a price back: the very object that was seen.
+    pub(crate) async fn remove_overlay(&self, overlay: &NodeOverlay) -> Written<()> {
+        let preconditions = Preconditions { uid: overlay.meta.uid.clone(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let name = name(&overlay.meta);
+        told("NodeOverlay", name, async { self.overlays.delete(name, &params).await.map(drop) }).await.map(drop)
+    }
+
     /// Says that marks are looked after.
     pub(crate) async fn beat(&self, holder: &str, now: Timestamp) -> Written<()> {
         let at = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
@@ -110,11 +132,7 @@ fn seen<K: Resource<DynamicType = ()>>(object: &K, annotations: &Value) -> Value
 }
 
 /// The object as written; `None` where it changed meanwhile or is gone: the watch tells, and the next look sees.
-async fn told<K: DeserializeOwned>(
-    kind: &str,
-    name: &str,
-    request: impl Future<Output = kube::Result<K>>,
-) -> Written<Option<K>> {
+async fn told<T>(kind: &str, name: &str, request: impl Future<Output = kube::Result<T>>) -> Written<Option<T>> {
     match timeout(DEADLINE, request).await {
         Ok(Ok(object)) => Ok(Some(object)),
         Ok(Err(kube::Error::Api(status))) if status.code == 409 => Ok(None),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use kube::{Client, Resource as _};
 use kube::runtime::watcher::Event;
+use kube::{Client, Resource as _};
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use stoker_core::base::units::{MiB, Milli};
 use stoker_core::catalogue::template::CLUSTER_LABEL;

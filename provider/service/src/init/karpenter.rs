@@ -147,11 +147,8 @@ impl NodePool<'_> {
         let regions: BTreeSet<&str> = named.map_or(regions, Iterator::collect);
 
         let all: Vec<&InstanceSpec> = book.specs().map(AsRef::as_ref).filter(|spec| spec.cloud.as_str() == cloud).collect();
-        let (of_types, others): (Vec<_>, Vec<_>) = requirements.iter().partition(|one| is_of_types(&one.asked.key));
-        let allowed = |spec: &&&InstanceSpec| {
-            let labels = labels_of(spec, book);
-            of_types.iter().all(|one| one.asked.holds(&labels))
-        };
+        let others: Vec<_> = requirements.iter().filter(|one| !is_of_types(&one.asked.key)).collect();
+        let allowed = |spec: &&&InstanceSpec| allow(requirements.iter().map(|one| &one.asked), spec, book);
         let types: Vec<&InstanceSpec> = all.iter().filter(allowed).copied().collect();
         if types.is_empty() && nodes.is_empty() {
             return Err(None);
@@ -280,15 +277,23 @@ fn sold<'b>(book: &'b PriceBook, cloud: &str, regions: &BTreeSet<&str>) -> BTree
     here.map(|(_, _, instance_type)| instance_type.as_str()).collect()
 }
 
+/// Whether requirements of a `NodePool` allow a GPU type, by what they say of types.
+pub fn allow<'a>(mut requirements: impl Iterator<Item = &'a Expression>, spec: &InstanceSpec, book: &PriceBook) -> bool {
+    let labels = labels_of(spec, book);
+    // What nobody knows of a type's GPUs does not mean that it has none.
+    let has_no_gpus = |one: &Expression| one.operator == "DoesNotExist" && one.key.contains("gpu");
+    requirements.all(|one| !is_of_types(&one.key) || (one.holds(&labels) && !has_no_gpus(one)))
+}
+
 /// Whether [`labels_of`] tells of a label.
-pub fn is_of_types(key: &str) -> bool {
+fn is_of_types(key: &str) -> bool {
     const OF_KUBELETS: [&str; 3] = [INSTANCE_TYPE, "kubernetes.io/arch", "kubernetes.io/os"];
     OF_KUBELETS.contains(&key)
         || (is_of_karpenter(key) && label(key).is_some_and(|of| matches!(of.value, LabelValue::Machine(_))))
 }
 
 /// The labels that nodes of a type would have from Karpenter.
-pub fn labels_of(spec: &InstanceSpec, book: &PriceBook) -> BTreeMap<String, String> {
+fn labels_of(spec: &InstanceSpec, book: &PriceBook) -> BTreeMap<String, String> {
     let name = spec.instance_type.as_str();
     let own = [(INSTANCE_TYPE, name), ("kubernetes.io/arch", spec.arch.as_str()), ("kubernetes.io/os", "linux")];
     let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));

@@ -27,7 +27,7 @@ use stoker_core::market::price::PriceBook;
 use stoker_core::policy::rules::supplier::{KARPENTER, SIMULATED, SupplierKind};
 
 pub use cluster::Cluster;
-pub use karpenter::{is_of_types, labels_of};
+pub use karpenter::allow;
 pub use read::{ReadError, read};
 
 use crate::policy_file;

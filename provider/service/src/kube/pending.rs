@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_pb::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stoker_core::base::kinds::{Taint, TaintEffect};
 use stoker_core::catalogue::isolation::PodNeeds;
@@ -135,7 +135,7 @@ struct Term {
 }
 
 /// What is asked of one label, by an operator of node affinity.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expression {
     /// The label.
     pub key: String,

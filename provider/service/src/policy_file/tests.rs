@@ -239,7 +239,7 @@ fn book() -> PriceBook {
 fn every_fault_comes_at_once() {
     let expected = "policy.yaml:1:13: apiVersion \"stoker.dev/v1\" is not a supported version: write stoker.dev/v1alpha1
 policy.yaml:3:14: clusterName \"Demo\" has 'D': use only lower-case letters, digits and '-'
-policy.yaml:4:1: colour is not a field here: known are advise, apiVersion, clusterName, commitments, defaults, kind, limits, pools, prices, prometheus, quotas, suppliers
+policy.yaml:4:1: colour is not a field here: known are advise, apiVersion, clusterName, commitments, defaults, karpenter, kind, limits, pools, prices, prometheus, quotas, suppliers
 policy.yaml:7:13: pools[0].workload \"infrence\" is not one of training, inference, batch, dev: did you mean inference?
 policy.yaml:8:22: pools[0].gpu.models[1] \"L5\" is not a known GPU model: nearest is L4
 policy.yaml:8:34: pools[0].gpu.count is 0, below 1: name how many GPUs a node has

@@ -54,7 +54,7 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 29] = [
+pub const ALL: [Scenario; 30] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
@@ -82,6 +82,12 @@ pub const ALL: [Scenario; 29] = [
         files: karpenter::FILES,
         needs: None,
         run: |bench| Box::pin(karpenter::come_and_go(bench)),
+    },
+    Scenario {
+        name: "karpenter-steered",
+        files: karpenter::STEERED,
+        needs: None,
+        run: |bench| Box::pin(karpenter::steered(bench)),
     },
     Scenario {
         name: "nodeclaim-refused",

@@ -13,6 +13,7 @@ use crate::base::units::{Milli, UsdPerHour};
 use crate::catalogue::Catalogue;
 use crate::catalogue::group::Group;
 use crate::catalogue::reach::Reach;
+use crate::facts::foreign::ForeignKind;
 use crate::limits::usage::moved;
 use crate::market::offer::{CapacityType, Market, Place};
 use crate::policy::rules::commitment::{Capacity, Commitment, Paid, Terms};
@@ -193,6 +194,13 @@ impl Committed {
             },
             CapacityType::OnDemand | CapacityType::Spot => Marginal::uncovered(price),
         }
+    }
+
+    /// What one more node on demand would cost that is not Stoker's; `None` where its type or price is not known.
+    pub fn marginal_of(&self, commitments: &[Commitment], kind: &ForeignKind) -> Option<Marginal> {
+        kind.price?;
+        let on_demand = ForeignKind { capacity_type: Some(CapacityType::OnDemand), ..kind.clone() };
+        Some(self.discounted(commitments, &Reached::foreign(&on_demand, 1, commitments)?))
     }
 
     /// Kept capacity at a place: the commitment with a free node and how many are free in all, or why there is none. `None` where no

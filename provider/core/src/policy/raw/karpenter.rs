@@ -11,12 +11,13 @@ use crate::policy::rules::karpenter::Lever;
 pub struct RawKarpenter {
     /// Whether GPU nodes of the cluster that Karpenter or anybody else bought count against `quotas`
     /// and `commitments`, next to Stoker's own. Leave them out of the quotas' `used` then. Default:
-    /// `false`, and `true` where `steer` has `limits`.
+    /// `false`, and `true` where `steer` has `limits` or `prices`.
     #[serde(default)]
     pub count_nodes: bool,
     /// What Stoker steers, in `NodePools` with the label `stoker.dev/steered: "true"`: `limits`
     /// writes their `spec.limits` so that Karpenter and Stoker together stay within `quotas`;
-    /// `protect` keeps Karpenter from emptying nodes that GPU pods hold. It needs
+    /// `prices` has Karpenter compare what nodes cost with `commitments`, and spot with the work that
+    /// reclaims lose; `protect` keeps Karpenter from emptying nodes that GPU pods hold. It needs
     /// `manifests/karpenter/steering.yaml`. Default: nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steer: Vec<Lever>,

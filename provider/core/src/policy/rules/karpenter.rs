@@ -8,12 +8,17 @@ use serde::{Deserialize, Serialize};
 /// The label by which a `NodePool` is opened to steering. No other is ever written to.
 pub const STEERED_LABEL: &str = "stoker.dev/steered";
 
+/// The label of a `NodePool` whose work is that of a pool of the policy: that pool's spot rules price its spot nodes.
+pub const SPOT_RULES_LABEL: &str = "stoker.dev/spot-rules";
+
 /// A part of Karpenter that is steered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Lever {
     /// `spec.limits` of `NodePools`, from what is left of the quotas.
     Limits,
+    /// Prices that Karpenter compares, as `NodeOverlays`: of what commitments cover, and of spot with the work that reclaims lose.
+    Prices,
     /// `karpenter.sh/do-not-disrupt` on Nodes, while GPU pods hold them.
     Protect,
 }
@@ -23,6 +28,7 @@ impl Lever {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Limits => "limits",
+            Self::Prices => "prices",
             Self::Protect => "protect",
         }
     }
@@ -41,6 +47,11 @@ pub struct BesideKarpenter {
 }
 
 impl BesideKarpenter {
+    /// Whether anything is steered, in earnest or for show.
+    pub fn steers(&self) -> bool {
+        !self.steer.is_empty()
+    }
+
     /// Whether nothing is done.
     pub fn is_off(&self) -> bool {
         !self.count_nodes && self.steer.is_empty()
@@ -56,8 +67,9 @@ impl BesideKarpenter {
         self.has(Lever::Limits) && !self.dry_run
     }
 
-    /// Whether nodes that others bought count. A promise is made of what they leave, so they count under it too.
+    /// Whether nodes that others bought count. A promise is made of what they leave, and a price of what they leave of commitments, so
+    /// they count under either too.
     pub fn counts_nodes(&self) -> bool {
-        self.count_nodes || self.promises()
+        self.count_nodes || self.promises() || (self.has(Lever::Prices) && !self.dry_run)
     }
 }

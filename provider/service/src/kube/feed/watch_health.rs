@@ -28,6 +28,8 @@ pub enum WatchedKind {
     Events,
     /// Karpenter's `NodePools`.
     NodePools,
+    /// Karpenter's `NodeOverlays`.
+    NodeOverlays,
 }
 
 impl WatchedKind {
@@ -39,6 +41,7 @@ impl WatchedKind {
             Self::NodeClaims => "nodeclaims",
             Self::Events => "events",
             Self::NodePools => "nodepools",
+            Self::NodeOverlays => "nodeoverlays",
         }
     }
 }

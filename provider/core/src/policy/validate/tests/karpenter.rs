@@ -37,7 +37,7 @@ fn each_fault_names_the_place_and_the_cure() {
     let found = |karpenter| faults(&with("/karpenter", karpenter));
     assert_eq!(
         found(json!({ "dryRun": true })),
-        ["karpenter.dryRun shows nothing, as nothing is steered: list limits, protect or both under steer"]
+        ["karpenter.dryRun shows nothing, as nothing is steered: list limits, prices or protect under steer"]
     );
     assert_eq!(found(json!({ "steer": ["protect", "protect"] })), ["karpenter.steer[1] protect is listed twice: remove one"]);
     let mut file = file(json!({ "countNodes": true, "steer": ["protect", "limits"] }));
@@ -53,7 +53,7 @@ fn each_fault_names_the_place_and_the_cure() {
 
 #[test]
 fn the_block_is_read_strictly() {
-    for bad in [json!({ "countNodes": "yes" }), json!({ "steer": ["price"] }), json!({ "steer": ["limits"], "dry": true })] {
+    for bad in [json!({ "countNodes": "yes" }), json!({ "steer": ["weight"] }), json!({ "steer": ["limits"], "dry": true })] {
         assert!(serde_json::from_value::<RawPolicy>(file(bad)).is_err());
     }
 }

@@ -56,10 +56,6 @@ fn a_selector_that_misses_by_spelling_is_told_what_was_meant() {
             "it selects nodes by node.kubernetes.io/instance-type: \"p4d.24xlarge\", which no node group of stoker.dev/pool: \"dev\" has: there are g5.xlarge, g6.xlarge",
         ),
         (
-            json!({ pool: "inference", "nvidia.com/gpu.product": "NVIDIA-L4" }),
-            "it selects nodes by the label nvidia.com/gpu.product, which no node group has: did you mean stoker.dev/gpu: L4?",
-        ),
-        (
             json!({ pool: "inference", "nvidia.com/gpu-product": "NVIDIA-L4" }),
             "it selects nodes by the label nvidia.com/gpu-product, which no node group has: did you mean stoker.dev/gpu: L4?",
         ),
