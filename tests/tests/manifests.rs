@@ -9,6 +9,7 @@ use stoker_core::catalogue::isolation::SHAPE_TAINT;
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::policy::rules::karpenter::STEERED_LABEL;
 use stoker_core::state::node_status::CONDITION;
+use stoker_karpenter::companion::{FIELD_MANAGER, OWNER};
 use stoker_service::controllers::tolerations::{OPENED, OPT_IN};
 use stoker_service::kube::tokens;
 use stoker_service::kube::{DRAINING, HELD, SCALE_DOWN_DISABLED, SYSTEM_NAMESPACES, VERDICT};
@@ -167,6 +168,7 @@ fn admission_policies_speak_of_the_account_and_the_keys_that_the_service_uses() 
         ("stoker-pods-removal", &SYSTEM_NAMESPACES[..]),
         ("stoker-boot-tokens", &[CLUSTER_LABEL, tokens::TYPE, groups][..]),
         ("stoker-nodes-update", &["karpenter.sh/do-not-disrupt", "stoker.dev/protected"][..]),
+        ("stoker-nodeoverlays", &[OWNER, FIELD_MANAGER, "karpenter.sh/nodepool"][..]),
         ("stoker-nodepools-update", &[STEERED_LABEL, "stoker.dev/limits", "cpu", "nvidia.com/gpu"][..]),
         ("stoker-nodeclaims", &[CLUSTER_LABEL, "node.kubernetes.io/instance-type", "karpenter.sh/capacity-type"][..]),
     ] {

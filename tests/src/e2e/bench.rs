@@ -160,8 +160,8 @@ impl Bench {
     }
 
     /// The Karpenter that runs.
-    pub fn karpenter(&self) -> anyhow::Result<&Karpenter> {
-        self.karpenter.as_ref().context("this scenario has no Karpenter")
+    pub fn karpenter(&mut self) -> anyhow::Result<&mut Karpenter> {
+        self.karpenter.as_mut().context("this scenario has no Karpenter")
     }
 
     /// Starts Stoker and waits until it is ready.

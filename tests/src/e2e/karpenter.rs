@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -26,9 +26,12 @@ const ENDED_WITHIN: Duration = Duration::from_secs(30);
 /// The zones of its types.
 const ZONES: [&str; 2] = ["use1-az1", "use1-az2"];
 
-/// A Karpenter that runs.
+/// A Karpenter, which can be killed and started again.
 pub struct Karpenter {
-    process: Process,
+    process: Option<Process>,
+    program: PathBuf,
+    variables: Vec<(&'static str, String)>,
+    log: PathBuf,
     _kubelets: AbortOnDropHandle<()>,
     client: Client,
 }
@@ -55,8 +58,7 @@ impl Karpenter {
         let types = types()?;
         let path = dir.join("instance-types.json");
         fs::write(&path, serde_json::to_vec(&types.offered)?).with_context(|| path.display().to_string())?;
-        let mut command = std::process::Command::new(program);
-        command.envs([
+        let variables = vec![
             ("KUBECONFIG", kubeconfig.display().to_string()),
             ("INSTANCE_TYPES_FILE_PATH", path.display().to_string()),
             ("DISABLE_LEADER_ELECTION", "true".to_owned()),
@@ -65,13 +67,34 @@ impl Karpenter {
             ("KARPENTER_SERVICE", "karpenter".to_owned()),
             ("SYSTEM_NAMESPACE", "kube-system".to_owned()),
             ("LOG_LEVEL", "info".to_owned()),
-            // The process dies of a pool that allows reserved capacity.
-            ("FEATURE_GATES", "ReservedCapacity=false".to_owned()),
-        ]);
-        let process = Process::spawn(command, &dir.join("karpenter.log"))?;
+            // With reserved capacity the process dies of a pool that allows it.
+            ("FEATURE_GATES", "ReservedCapacity=false,NodeOverlay=true".to_owned()),
+        ];
         let client = cluster.client();
         let kubelets = AbortOnDropHandle::new(tokio::spawn(kubelets(client.clone(), types.amounts)));
-        Ok(Self { process, _kubelets: kubelets, client })
+        let (program, log) = (program.to_path_buf(), dir.join("karpenter.log"));
+        let mut karpenter = Self { process: None, program, variables, log, _kubelets: kubelets, client };
+        karpenter.start_again()?;
+        Ok(karpenter)
+    }
+
+    /// Starts it after it was killed.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_again(&mut self) -> anyhow::Result<()> {
+        let mut command = std::process::Command::new(&self.program);
+        command.envs(self.variables.iter().map(|(name, value)| (*name, value)));
+        self.process = Some(Process::spawn(command, &self.log)?);
+        Ok(())
+    }
+
+    /// Ends it with no warning.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn kill(&mut self) -> anyhow::Result<()> {
+        self.process.take().context("Karpenter does not run")?.kill().await
     }
 
     /// Stops it where it stands, or lets it go on.
@@ -79,7 +102,7 @@ impl Karpenter {
     /// # Errors
     /// When it does not run.
     pub async fn signal(&self, signal: &str) -> anyhow::Result<()> {
-        let id = self.process.id().context("Karpenter does not run")?;
+        let id = self.process.as_ref().and_then(Process::id).context("Karpenter does not run")?;
         let sent = tokio::process::Command::new("kill").args([signal, &id.to_string()]).status().await?;
         ensure!(sent.success(), "kill {signal} {id}");
         Ok(())
@@ -90,7 +113,8 @@ impl Karpenter {
     /// # Errors
     /// When a claim does not end.
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        ensure!(self.process.runs(), "Karpenter ended unasked; see its log");
+        let mut process = self.process.take().context("Karpenter does not run")?;
+        ensure!(process.runs(), "Karpenter ended unasked; see its log");
         let claims = claims(&self.client);
         claims.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
         eventually("end of all NodeClaims", ENDED_WITHIN, async || {
@@ -98,7 +122,7 @@ impl Karpenter {
             Ok(if left == 0 { Ok(()) } else { Err(format!("{left} are left")) })
         })
         .await?;
-        self.process.stop().await
+        process.stop().await
     }
 }
 
@@ -110,6 +134,12 @@ pub fn claims(client: &Client) -> Api<DynamicObject> {
 /// The `NodePools` of a cluster.
 pub fn node_pools(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodePool")))
+}
+
+/// The `NodeOverlays` of a cluster.
+pub fn node_overlays(client: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("karpenter.sh", "v1alpha1", "NodeOverlay");
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
 }
 
 /// The `NodeClasses` of KWOK.

@@ -15,7 +15,7 @@ pub const FIELD_MANAGER: &str = "stoker-karpenter";
 pub(crate) const LIMITS: &str = "stoker.dev/limits";
 
 /// The label of an object that is Stoker's whole, with [`FIELD_MANAGER`] as its value.
-pub(crate) const OWNER: &str = "stoker.dev/owner";
+pub const OWNER: &str = "stoker.dev/owner";
 
 /// The annotation that says why such an object is there.
 pub(crate) const REASON: &str = "stoker.dev/reason";

@@ -62,7 +62,7 @@ use tables::{Facts, Tables};
 use write::{Writer, with_cure};
 
 pub use clean::{Cleaned, clean, unattended_for};
-pub use marks::FIELD_MANAGER;
+pub use marks::{FIELD_MANAGER, OWNER};
 
 /// How often it is looked what is to be written.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use kube::api::ListParams;
 use kube::runtime::watcher::Event;
-use kube::{Client, Resource as _};
+use kube::{Api, Client};
 use stoker_core::base::ids::{Cloud, GpuModel, InstanceType, Region, ZoneId};
 use stoker_core::base::units::{MiB, Milli};
 use stoker_core::catalogue::template::CLUSTER_LABEL;
@@ -157,8 +158,8 @@ pub async fn nodes_now(client: &Client, book: Arc<PriceBook>, policy: &Policy) -
 
 /// Whether the cluster has `NodeClaims` of Karpenter's; `None` where that cannot be told.
 async fn serves_claims(client: &Client) -> Option<bool> {
-    match client.list_api_group_resources("karpenter.sh/v1").await {
-        Ok(served) => Some(served.resources.iter().any(|resource| resource.name == ClaimRow::plural(&()))),
+    match Api::<ClaimRow>::all(client.clone()).list(&ListParams::default().limit(1)).await {
+        Ok(_) => Some(true),
         Err(kube::Error::Api(status)) if status.code == 404 => Some(false),
         Err(error) => {
             tracing::warn!("it cannot be told whether the cluster has NodeClaims: {}", in_words(&error));

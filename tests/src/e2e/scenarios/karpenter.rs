@@ -1,20 +1,17 @@
 //! Nodes through a real Karpenter, whose KWOK provider makes Nodes without machines.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
-use kube::{Api, ResourceExt as _};
-use serde_json::json;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams};
+use rand::{Rng as _, SeedableRng as _};
 use stoker_core::base::engine_clock::Wall;
 use stoker_core::base::ids::{Cloud, ClusterName, InstanceType, Region, SupplierName, ZoneId};
-use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::market::offer::{CapacityType, Market, Place};
-use stoker_core::market::sharing::GPU_RESOURCE;
-use stoker_core::policy::rules::karpenter::STEERED_LABEL;
 use stoker_karpenter::Karpenter;
 use stoker_plugin::check::{self, Rule, Verdict};
 use stoker_plugin::client::connect;
@@ -30,10 +27,7 @@ use super::{GONE, ONE, SCALED};
 use crate::e2e::bench::Bench;
 use crate::e2e::cluster::eventually;
 use crate::e2e::files::{CALM, Files};
-use crate::e2e::karpenter::{claims, give_back, node_classes, node_pools};
-
-/// What keeps Karpenter from emptying a Node.
-const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+use crate::e2e::karpenter::{claims, give_back, node_classes};
 
 pub(super) const FILES: Files = Files { karpenter: true, ..CALM };
 
@@ -140,117 +134,53 @@ pub(super) async fn rules(bench: &mut Bench) -> anyhow::Result<()> {
     all_gone(bench).await
 }
 
-/// A quota of ten g6.xlarge, of which Karpenter's pool and Stoker share what there is.
-pub(super) const STEERED: Files = Files {
-    karpenter: true,
-    more: "quotas: [{ name: L-DB2E81BA, cloud: aws, region: us-east-1, limit: 40 }]\nkarpenter: { steer: [limits, protect] }\n",
-    ..CALM
-};
+/// How often Karpenter is killed, unless the environment says otherwise.
+const KILLS: &str = "STOKER_E2E_KARPENTER_KILLS";
 
-/// How long a limit may take: they are written every half minute.
-const STEERED_WITHIN: Duration = Duration::from_secs(45);
+/// Karpenter is killed again and again while nodes come: every pod gets its node, no claim too many is left, and all go again.
+pub(super) async fn killed(bench: &mut Bench) -> anyhow::Result<()> {
+    const PODS: [&str; 5] = ["a", "b", "c", "d", "e"];
+    let kills = std::env::var(KILLS).map_or(Ok(10), |kills| kills.parse::<u32>()).context(KILLS)?;
+    let mut chance = rand_chacha::ChaCha8Rng::seed_from_u64(7);
+    for kill in 0..kills {
+        if let Some(pod) = PODS.get(usize::try_from(kill)?) {
+            bench.cluster.gpu_pod(pod, ONE).await?;
+        }
+        sleep(Duration::from_millis(chance.random_range(200..4_000))).await;
+        bench.karpenter()?.kill().await?;
+        bench.karpenter()?.start_again()?;
+    }
+    let nodes: BTreeSet<String> = bench.cluster.bound(&PODS, SCALED * 2).await?.into_iter().collect();
+    ensure!(nodes.len() == PODS.len(), "pods share nodes: {nodes:?}");
+    let left = async || Ok::<_, anyhow::Error>(claims(&bench.cluster.client()).list(&ListParams::default()).await?.items.len());
+    eventually("a claim for each pod", GONE, async || {
+        let left = left().await?;
+        Ok(if left == PODS.len() { Ok(()) } else { Err(format!("{left} claims for {} pods", PODS.len())) })
+    })
+    .await?;
+    for pod in PODS {
+        bench.cluster.remove(pod).await?;
+    }
+    all_gone(bench).await
+}
 
-/// A `NodePool` of somebody else's is held to the quota together with Stoker's own nodes, its node in use is protected, and all of it is
-/// given back.
-pub(super) async fn steered(bench: &mut Bench) -> anyhow::Result<()> {
-    let client = bench.cluster.client();
-    let (pools, nodes) = (node_pools(&client), Api::<Node>::all(client.clone()));
-    let before = make_pool(&pools).await?;
-    let limit = async || {
-        let pool = pools.get("theirs").await?;
-        Ok::<_, anyhow::Error>(pool.data["spec"]["limits"]["cpu"].as_str().map(str::to_owned))
-    };
-    let limited = async |what: &str, right: &dyn Fn(u64) -> bool| {
-        eventually(what, STEERED_WITHIN, async || {
-            let now = limit().await?;
-            let holds = now.as_deref().and_then(|now| now.parse().ok()).is_some_and(right);
-            Ok(if holds { Ok(()) } else { Err(format!("{now:?}")) })
+/// A floor is held by claims of Stoker's own: it is there before any pod, and comes back when it is taken away.
+pub(super) async fn floor(bench: &mut Bench) -> anyhow::Result<()> {
+    let claims = claims(&bench.cluster.client());
+    let one = async || {
+        eventually("the floor's node", SCALED, async || {
+            let names: Vec<String> = claims.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
+            Ok(if names.len() == 1 { Ok(names) } else { Err(format!("{names:?}")) })
         })
         .await
     };
-    // Two nodes are promised, one of which Karpenter may have beyond its limit.
-    limited("first limit", &|limit| limit == 4).await?;
-    for pod in ["a", "b"] {
-        bench.cluster.foreign_pod(pod, "theirs").await?;
-    }
-    let held = bench.cluster.bound(&["a", "b"], SCALED).await?;
-    limited("limit for what runs and a promise", &|limit| limit == 12).await?;
-    eventually("protection of the nodes in use", SCALED, async || {
-        let mut bare = Vec::new();
-        for name in &held {
-            if nodes.get(name).await?.annotations().get(DO_NOT_DISRUPT).map(String::as_str) != Some("true") {
-                bare.push(name.clone());
-            }
-        }
-        Ok(if bare.is_empty() { Ok(()) } else { Err(format!("{bare:?} are not protected")) })
+    let first = one().await?;
+    bench.cluster.count(1, SCALED).await?;
+    claims.delete(&first[0], &DeleteParams::default()).await?;
+    eventually("another node in its place", SCALED * 2, async || {
+        let again = claims.list(&ListParams::default()).await?;
+        let stands = again.items.len() == 1 && again.iter().all(|claim| claim.name_any() != first[0]);
+        Ok(if stands { Ok(()) } else { Err(format!("{} claims", again.items.len())) })
     })
-    .await?;
-    // Both doors at once ask for far more than there is.
-    for pod in 0..8 {
-        bench.cluster.foreign_pod(&format!("theirs-{pod}"), "theirs").await?;
-        bench.cluster.gpu_pod(&format!("ours-{pod}"), ONE).await?;
-    }
-    eventually("all of the quota in use", SCALED * 3, async || {
-        let (ours, theirs) = gpu_nodes(&nodes).await?;
-        ensure!(ours + theirs <= 10, "{ours} nodes of Stoker's and {theirs} of Karpenter's under a quota of 10");
-        Ok(if ours > 0 && theirs > 2 && ours + theirs >= 9 { Ok(()) } else { Err(format!("{ours} and {theirs}")) })
-    })
-    .await?;
-    for _ in 0..100 {
-        let (ours, theirs) = gpu_nodes(&nodes).await?;
-        ensure!(ours + theirs <= 10, "{ours} nodes of Stoker's and {theirs} of Karpenter's under a quota of 10");
-        sleep(Duration::from_millis(100)).await;
-    }
-    // Stoker goes, and what it wrote is given back.
-    bench.kill_stoker().await?;
-    bench.clean_karpenter().await?;
-    let after = pools.get("theirs").await?;
-    ensure!(after.data["spec"] == before.data["spec"], "spec is {} and was {}", after.data["spec"], before.data["spec"]);
-    ensure!(
-        (after.annotations(), after.labels()) == (before.annotations(), before.labels()),
-        "{:?} and {:?} were {:?} and {:?}",
-        after.annotations(),
-        after.labels(),
-        before.annotations(),
-        before.labels()
-    );
-    for node in nodes.list(&ListParams::default()).await? {
-        let left = node.annotations().keys().find(|key| *key == DO_NOT_DISRUPT || *key == "stoker.dev/protected");
-        let ours = node.labels().contains_key(CLUSTER_LABEL);
-        ensure!(ours || left.is_none(), "Node {} has {left:?} yet", node.name_any());
-    }
-    pools.delete("theirs", &DeleteParams::default()).await?;
-    bench.start_stoker().await
-}
-
-/// How many nodes of Stoker's there are, and how many of the other pool.
-async fn gpu_nodes(nodes: &Api<Node>) -> anyhow::Result<(usize, usize)> {
-    let all = nodes.list(&ListParams::default()).await?.items;
-    let ours = all.iter().filter(|node| node.labels().contains_key(CLUSTER_LABEL)).count();
-    let theirs =
-        all.iter().filter(|node| node.labels().get("karpenter.sh/nodepool").is_some_and(|pool| pool == "theirs")).count();
-    Ok((ours, theirs))
-}
-
-/// A `NodePool` of one type that is opened to steering.
-async fn make_pool(pools: &Api<DynamicObject>) -> anyhow::Result<DynamicObject> {
-    let one = |key: &str, value: &str| json!({ "key": key, "operator": "In", "values": [value] });
-    let pool = json!({
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": { "name": "theirs", "labels": { STEERED_LABEL: "true", "stoker.dev/cloud": "aws" } },
-        "spec": {
-            "limits": { "cpu": "400", "memory": "4Ti" },
-            "template": { "spec": {
-                "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "gpu" },
-                "taints": [{ "key": GPU_RESOURCE, "value": "true", "effect": "NoSchedule" }],
-                "requirements": [
-                    one("node.kubernetes.io/instance-type", "g6.xlarge"),
-                    one("karpenter.sh/capacity-type", "on-demand"),
-                    one("topology.kubernetes.io/region", "us-east-1"),
-                ],
-            } },
-        },
-    });
-    Ok(pools.create(&PostParams::default(), &serde_json::from_value(pool)?).await?)
+    .await
 }

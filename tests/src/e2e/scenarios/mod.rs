@@ -10,6 +10,7 @@ mod pods;
 mod probes;
 mod rights;
 mod sharing;
+mod steering;
 mod warm;
 
 use std::future::Future;
@@ -54,7 +55,7 @@ const ONE: Ask<'static> = Ask { pool: "small", gpus: 1, zone: None };
 const SLOW: Files = Files { boot_seconds: 6, ..CALM };
 
 /// All of them.
-pub const ALL: [Scenario; 30] = [
+pub const ALL: [Scenario; 34] = [
     Scenario { name: "gpu-pods-come-and-go", files: CALM, needs: None, run: |bench| Box::pin(pods::come_and_go(bench)) },
     Scenario { name: "cpu-pods-stay-off", files: CALM, needs: None, run: |bench| Box::pin(placement::cpu_pods(bench)) },
     Scenario { name: "zone-bound-pod", files: CALM, needs: None, run: |bench| Box::pin(placement::zone(bench)) },
@@ -84,16 +85,35 @@ pub const ALL: [Scenario; 30] = [
         run: |bench| Box::pin(karpenter::come_and_go(bench)),
     },
     Scenario {
-        name: "karpenter-steered",
-        files: karpenter::STEERED,
+        name: "karpenter-killed",
+        files: karpenter::FILES,
         needs: None,
-        run: |bench| Box::pin(karpenter::steered(bench)),
+        run: |bench| Box::pin(karpenter::killed(bench)),
+    },
+    Scenario {
+        name: "karpenter-limited",
+        files: steering::LIMITED,
+        needs: None,
+        run: |bench| Box::pin(steering::limited(bench)),
+    },
+    Scenario { name: "karpenter-priced", files: steering::PRICED, needs: None, run: |bench| Box::pin(steering::priced(bench)) },
+    Scenario {
+        name: "karpenter-protected",
+        files: steering::PROTECTED,
+        needs: None,
+        run: |bench| Box::pin(steering::busy(bench)),
     },
     Scenario {
         name: "nodeclaim-refused",
         files: karpenter::FILES,
         needs: None,
         run: |bench| Box::pin(karpenter::refused(bench)),
+    },
+    Scenario {
+        name: "nodeclaims-keep-floor",
+        files: Files { floor: 1, ..karpenter::FILES },
+        needs: Some("--enforce-node-group-min-size"),
+        run: |bench| Box::pin(karpenter::floor(bench)),
     },
     Scenario {
         name: "nodeclaims-keep-rules",

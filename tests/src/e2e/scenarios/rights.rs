@@ -12,6 +12,7 @@ use stoker_core::base::ids::{ClusterName, LaunchKey, NodeName, ProviderId};
 use stoker_core::catalogue::isolation::SHAPE_TAINT;
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::plan::Evict;
+use stoker_core::policy::rules::karpenter::STEERED_LABEL;
 use stoker_core::state::node_status::{CONDITION, StatusUpdate};
 use stoker_core::state::node_verdict::{Judged, Reason, Verdict};
 use stoker_service::clock::Clock;
@@ -29,6 +30,8 @@ const TAKES_EFFECT: Duration = Duration::from_secs(20);
 /// runs has another cluster name.
 const REAL: &str = "rights-real";
 const SIMULATED: &str = "rights-simulated";
+/// A Node of Karpenter's.
+const KARPENTERS: &str = "rights-karpenters";
 /// The namespace in which isolation is set up step by step.
 const ISOLATED: &str = "rights-isolated";
 /// The policies.
@@ -38,6 +41,8 @@ const REMOVAL: &str = "stoker-pods-removal";
 const POD: &str = "stoker-pods-update";
 const CLAIMS: &str = "stoker-nodeclaims";
 const TOKENS: &str = "stoker-boot-tokens";
+const NODE_POOLS: &str = "stoker-nodepools-update";
+const OVERLAYS: &str = "stoker-nodeoverlays";
 
 /// One account's way to the API server, request by request.
 struct Account(Client);
@@ -144,6 +149,7 @@ pub(super) async fn rights(bench: &mut Bench) -> anyhow::Result<()> {
     isolation(&admin, &stoker).await?;
     nodeclaims(&admin, &stoker).await?;
     boot_tokens(bench, &admin, &stoker).await?;
+    steering(&admin, &stoker).await?;
     for name in [REAL, SIMULATED] {
         admin.delete(&node(name)).await?;
     }
@@ -371,6 +377,100 @@ async fn nodeclaims(admin: &Account, stoker: &Account) -> anyhow::Result<()> {
     refused("a change of a claim", "cannot patch", stoker.merge(&format!("{PATH}/rights-own"), &json!({})).await)?;
     stoker.delete(&format!("{PATH}/rights-own")).await?;
     admin.delete(&format!("{PATH}/rights-foreign")).await?;
+    Ok(())
+}
+
+/// What is steered of Karpenter: limits of opened `NodePools`, prices by overlays of Stoker's own, and the protection of Nodes.
+async fn steering(admin: &Account, stoker: &Account) -> anyhow::Result<()> {
+    const POOLS: &str = "/apis/karpenter.sh/v1/nodepools";
+    const PRICES: &str = "/apis/karpenter.sh/v1alpha1/nodeoverlays";
+    let pool = |name: &str, labels: Value| {
+        json!({
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            "metadata": { "name": name, "labels": labels },
+            "spec": {
+                "limits": { "cpu": "8", "memory": "1Ti" },
+                "template": { "spec": {
+                    "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "rights" },
+                    "requirements": [{ "key": "kubernetes.io/os", "operator": "In", "values": ["linux"] }],
+                } },
+            },
+        })
+    };
+    made(admin, POOLS, &pool("rights-opened", json!({ STEERED_LABEL: "true" }))).await?;
+    made(admin, POOLS, &pool("rights-closed", json!({}))).await?;
+    let opened = format!("{POOLS}/rights-opened");
+    let marked = json!({ "metadata": { "annotations": { "stoker.dev/limits": "{}" } }, "spec": { "limits": { "cpu": "4" } } });
+    stoker.merge(&opened, &marked).await?;
+    for (what, patch) in [
+        ("a limit of memory", json!({ "spec": { "limits": { "memory": "2Ti" } } })),
+        ("taking a limit of memory away", json!({ "spec": { "limits": null } })),
+        ("a weight", json!({ "spec": { "weight": 50 } })),
+        ("another node class", json!({ "spec": { "template": { "spec": { "nodeClassRef": { "name": "x" } } } } })),
+        ("another's annotation", json!({ "metadata": { "annotations": { "team": "y" } } })),
+        ("a label", json!({ "metadata": { "labels": { "team": "y" } } })),
+    ] {
+        refused_by(NODE_POOLS, what, stoker.merge(&opened, &patch).await)?;
+    }
+    refused_by(NODE_POOLS, "limits of a closed one", stoker.merge(&format!("{POOLS}/rights-closed"), &marked).await)?;
+
+    let overlay = |name: &str, change: Change<'_>| {
+        let one = |key: &str, value: &str| json!({ "key": key, "operator": "In", "values": [value] });
+        let mut overlay = json!({
+            "apiVersion": "karpenter.sh/v1alpha1",
+            "kind": "NodeOverlay",
+            "metadata": { "name": name, "labels": { "stoker.dev/owner": "stoker-karpenter" } },
+            "spec": {
+                "weight": 4000,
+                "price": "0.000001",
+                "requirements": [
+                    one("karpenter.sh/nodepool", "rights-opened"),
+                    one("node.kubernetes.io/instance-type", "none"),
+                    one("karpenter.sh/capacity-type", "on-demand"),
+                ],
+            },
+        });
+        change(&mut overlay);
+        overlay
+    };
+    stoker.post(PRICES, &overlay("rights-own", &|_| {})).await?;
+    stoker.merge(&format!("{PRICES}/rights-own"), &json!({ "spec": { "price": "0.500000" } })).await?;
+    let changes: [(&str, Change<'_>); 3] = [
+        ("a price without the owner's label", &|overlay| overlay["metadata"]["labels"] = json!({})),
+        ("a capacity", &|overlay| overlay["spec"]["capacity"] = json!({ "example.com/x": "1" })),
+        ("a price of every capacity type", &|overlay| {
+            overlay["spec"]["requirements"].as_array_mut().into_iter().for_each(|list| drop(list.pop()));
+        }),
+    ];
+    for (what, change) in changes {
+        refused_by(OVERLAYS, what, stoker.post(PRICES, &overlay("rights-other", change)).await)?;
+    }
+    admin.post(PRICES, &overlay("rights-foreign", &|overlay| overlay["metadata"]["labels"] = json!({}))).await?;
+    refused_by(OVERLAYS, "the end of somebody's price", stoker.delete(&format!("{PRICES}/rights-foreign")).await)?;
+    let taken = json!({ "metadata": { "labels": { "stoker.dev/owner": "stoker-karpenter" } } });
+    refused_by(OVERLAYS, "taking a price over", stoker.merge(&format!("{PRICES}/rights-foreign"), &taken).await)?;
+
+    made(admin, "/api/v1/nodes", &registered(KARPENTERS, &json!({ "karpenter.sh/nodepool": "x" }), "kwok://x")).await?;
+    let guard = json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true", "stoker.dev/protected": "in-use" } } });
+    stoker.merge(&node(KARPENTERS), &guard).await?;
+    for (what, patch) in [
+        ("a cordon of Karpenter's node", json!({ "spec": { "unschedulable": true } })),
+        ("a verdict on Karpenter's node", json!({ "metadata": { "annotations": { VERDICT: "idle" } } })),
+        ("a label of Karpenter's node", json!({ "metadata": { "labels": { "team": "y" } } })),
+    ] {
+        refused_by(UPDATE, what, stoker.merge(&node(KARPENTERS), &patch).await)?;
+    }
+    let verdict = json!({ "status": { "conditions": [{ "type": CONDITION, "status": "True" }] } });
+    refused_by(UPDATE, "a condition of Karpenter's node", stoker.strategic(&status(KARPENTERS), &verdict).await)?;
+    refused_by(LIFECYCLE, "deleting Karpenter's node", stoker.delete(&node(KARPENTERS)).await)?;
+
+    stoker.delete(&format!("{PRICES}/rights-own")).await?;
+    admin.delete(&format!("{PRICES}/rights-foreign")).await?;
+    admin.delete(&node(KARPENTERS)).await?;
+    for name in ["rights-opened", "rights-closed"] {
+        admin.delete(&format!("{POOLS}/{name}")).await?;
+    }
     Ok(())
 }
 

@@ -175,7 +175,7 @@ karpenter: { countNodes: true }
     let counting = policy_file::parse("policy.yaml", text, None).unwrap();
     let not_counting = Policy { karpenter: BesideKarpenter::default(), ..counting.clone() };
     let client = fake::client(|call| async move {
-        if call.path == "/apis/karpenter.sh/v1" {
+        if call.path.ends_with("/nodeclaims") {
             return fake::failure(http::StatusCode::NOT_FOUND, "NotFound");
         }
         assert_eq!(call.param("labelSelector"), Some("stoker.dev/cluster!=demo"));
