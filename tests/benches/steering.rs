@@ -106,14 +106,16 @@ async fn fleet(nodes: u32) -> Result<Figures> {
     fill(&server, nodes);
     let client = server.client();
     let book = Arc::new(stoker_pricing::embedded()?);
-    let policy = Arc::new(policy_file::parse("policy.yaml", POLICY, Some(&book)).map_err(|faults| anyhow::anyhow!("{faults}"))?);
+    let policy =
+        Arc::new(policy_file::parse("policy.yaml", POLICY, Some(&book)).map_err(|faults| anyhow::anyhow!("{faults}"))?);
     let catalogue = Arc::new(Catalogue::derive(&policy, &book, &BTreeMap::new()));
     let (promised, told) = watch::channel(None);
     let (known, foreign) = watch::channel(None::<Arc<Foreign>>);
     let (_policy, followed) = watch::channel(Arc::clone(&policy));
     let (_facts, facts) = watch::channel(Arc::default());
     let wake = Arc::default();
-    let feed = ForeignFeed { client: client.clone(), book: Arc::clone(&book), policy: followed, facts, promised: told, known, wake };
+    let feed =
+        ForeignFeed { client: client.clone(), book: Arc::clone(&book), policy: followed, facts, promised: told, known, wake };
     let (kube, follow) = KubeFeed::start(&client, &policy.cluster, Arc::default());
     let act = Arc::new(KubeAct::new(&client, "default"));
     let shown: Mutex<Option<(Option<Arc<Foreign>>, Arc<View>)>> = Mutex::new(None);
@@ -152,7 +154,8 @@ fn view_of(catalogue: &Arc<Catalogue>, foreign: Option<Arc<Foreign>>) -> View {
 
 /// `NodePools` of one type each, their claims and Nodes, pods on every other Node, and prices of others.
 fn fill(server: &ApiServer, nodes: u32) {
-    const TYPES: [(&str, u32, u32); 4] = [("g6.xlarge", 4, 1), ("g6.12xlarge", 48, 4), ("g5.xlarge", 4, 1), ("g6e.xlarge", 4, 1)];
+    const TYPES: [(&str, u32, u32); 4] =
+        [("g6.xlarge", 4, 1), ("g6.12xlarge", 48, 4), ("g5.xlarge", 4, 1), ("g6e.xlarge", 4, 1)];
     let one = |key: &str, value: &str| json!({ "key": key, "operator": "In", "values": [value] });
     for n in 0..nodes {
         let (pool, (instance_type, vcpus, gpus)) = (n / POOL_OF, TYPES[(n / POOL_OF) as usize % TYPES.len()]);
@@ -160,7 +163,7 @@ fn fill(server: &ApiServer, nodes: u32) {
         if n % POOL_OF == 0 {
             let object = json!({
                 "apiVersion": "karpenter.sh/v1", "kind": "NodePool",
-                "metadata": { "name": pool, "labels": { "stoker.dev/steered": "true", "stoker.dev/spot-rules": "serving" } },
+                "metadata": { "name": pool, "labels": { "stoker.dev/steered": "true", "stoker.dev/rules-of": "serving" } },
                 "spec": { "template": { "spec": {
                     "nodeClassRef": { "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "gpu" },
                     "requirements": [one("node.kubernetes.io/instance-type", instance_type)],

@@ -169,7 +169,10 @@ fn admission_policies_speak_of_the_account_and_the_keys_that_the_service_uses() 
         ("stoker-boot-tokens", &[CLUSTER_LABEL, tokens::TYPE, groups][..]),
         ("stoker-nodes-update", &["karpenter.sh/do-not-disrupt", "stoker.dev/protected"][..]),
         ("stoker-nodeoverlays", &[OWNER, FIELD_MANAGER, "karpenter.sh/nodepool"][..]),
-        ("stoker-nodepools-update", &[STEERED_LABEL, "stoker.dev/limits", "cpu", "nvidia.com/gpu"][..]),
+        (
+            "stoker-nodepools-update",
+            &[STEERED_LABEL, "stoker.dev/limits", "stoker.dev/consolidate-after", "cpu", "nvidia.com/gpu"][..],
+        ),
         ("stoker-nodeclaims", &[CLUSTER_LABEL, "node.kubernetes.io/instance-type", "karpenter.sh/capacity-type"][..]),
     ] {
         for word in words {

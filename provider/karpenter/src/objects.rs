@@ -71,7 +71,15 @@ pub(crate) struct NodePoolSpec {
     pub(crate) limits: Option<Amounts>,
     /// Set where its size is fixed.
     pub(crate) replicas: Option<Value>,
+    pub(crate) disruption: Disruption,
     pub(crate) template: Template,
+}
+
+/// When Karpenter ends its nodes.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Disruption {
+    pub(crate) consolidate_after: Option<String>,
 }
 
 /// What its nodes are made by.

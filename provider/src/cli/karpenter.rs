@@ -92,7 +92,7 @@ async fn diff(args: &DiffArgs) -> Result<Exit, CliError> {
     let policy = Arc::new(price_tables::policy(Some(&args.policy), &book)?);
     if policy.karpenter.steer.is_empty() {
         return Err(CliError::Usage(
-            "the policy steers nothing: add karpenter: { steer: [limits, prices, protect], dryRun: true }".to_owned(),
+            "the policy steers nothing: add karpenter: { steer: [limits, prices, protect, windows], dryRun: true }".to_owned(),
         ));
     }
     let client = connect(args.kubeconfig.as_deref()).await.map_err(CliError::other)?;

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::marks::{FIELD_MANAGER, Guard, LimitsMark, OWNER};
+use super::marks::{FIELD_MANAGER, Guard, LimitsMark, OWNER, WindowMark};
 use super::write::{LEASE, Writer, with_cure};
 use crate::objects::{NODE_POOL, Node, NodeOverlay, NodePool, name};
 
@@ -60,6 +60,26 @@ pub async fn clean(client: &Client, dry_run: bool) -> Result<Vec<Cleaned>, Strin
         };
         cleaned.push(row);
     }
+    for pool in &pools {
+        let object = format!("NodePool {}", name(&pool.meta));
+        let (what, written) = match WindowMark::of(pool) {
+            Ok(None) => continue,
+            Err(why) => ("consolidateAfter".to_owned(), Err(why)),
+            Ok(Some(mark)) => {
+                let was = mark.was.as_deref().unwrap_or("none");
+                let what = if mark.stands(pool) { format!("consolidateAfter {was}") } else { "the mark alone".to_owned() };
+                // Its limits may just have been written.
+                let pool = if dry_run { Ok(None) } else { again(client, pool).await };
+                let written = match pool {
+                    Ok(Some(pool)) => writer.give_window_back(&pool, &mark).await.map(|done| done.map(drop)),
+                    Ok(None) => Ok(Some(())),
+                    Err(why) => Err(why),
+                };
+                (what, written)
+            }
+        };
+        cleaned.push(Cleaned { object, what, fault: fault(written) });
+    }
     let owned = ListParams::default().labels(&format!("{OWNER}={FIELD_MANAGER}"));
     let overlays = match Api::<NodeOverlay>::all(client.clone()).list(&owned).await {
         Ok(overlays) => overlays.items,
@@ -86,6 +106,11 @@ pub async fn clean(client: &Client, dry_run: bool) -> Result<Vec<Cleaned>, Strin
         cleaned.push(Cleaned { object: format!("Node {name}"), what: what.to_owned(), fault: fault(written) });
     }
     Ok(cleaned)
+}
+
+/// A `NodePool` as it is now; `None` where it is gone.
+async fn again(client: &Client, pool: &NodePool) -> Result<Option<NodePool>, String> {
+    Api::<NodePool>::all(client.clone()).get_opt(name(&pool.meta)).await.map_err(|error| with_cure(&error))
 }
 
 fn fault(written: Result<Option<()>, String>) -> Option<String> {

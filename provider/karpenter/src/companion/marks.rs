@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stoker_core::policy::rules::karpenter::STEERED_LABEL;
@@ -20,11 +21,24 @@ pub const OWNER: &str = "stoker.dev/owner";
 /// The annotation that says why such an object is there.
 pub(crate) const REASON: &str = "stoker.dev/reason";
 
+/// The annotation of a `NodePool` whose window Stoker has set: a [`WindowMark`] as JSON.
+pub(crate) const WINDOW: &str = "stoker.dev/consolidate-after";
+
+/// So often a field is set again that somebody else rewrites; then it is left alone.
+const MOST_REWRITES: u32 = 3;
+
 /// The annotation of a Node whose `do-not-disrupt` is Stoker's.
 pub(crate) const PROTECTED: &str = "stoker.dev/protected";
 
 /// The annotation that keeps Karpenter from emptying a Node of its own accord.
 pub(crate) const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+
+/// A mark of a `NodePool`, as JSON in an annotation.
+fn read<M: DeserializeOwned>(pool: &NodePool, key: &str) -> Result<Option<M>, String> {
+    let Some(text) = annotation(&pool.meta, key) else { return Ok(None) };
+    let read = serde_json::from_str(text);
+    read.map(Some).map_err(|error| format!("annotation {key} cannot be read: {error}: take it away"))
+}
 
 /// The limits of a `NodePool` as Stoker has set them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,9 +60,7 @@ impl LimitsMark {
     /// # Errors
     /// The annotation cannot be read.
     pub(crate) fn of(pool: &NodePool) -> Result<Option<Self>, String> {
-        let Some(text) = annotation(&pool.meta, LIMITS) else { return Ok(None) };
-        let read = serde_json::from_str(text);
-        read.map(Some).map_err(|error| format!("annotation {LIMITS} cannot be read: {error}: take it away"))
+        read(pool, LIMITS)
     }
 
     /// Whether every limit is still as it was set.
@@ -71,6 +83,64 @@ impl LimitsMark {
         // Limits that were not there at all go whole, unless somebody has added others since.
         let others = limits.keys().any(|resource| !back.contains_key(resource));
         if self.was.is_none() && !others { Some(Value::Null) } else { serde_json::to_value(back).ok() }
+    }
+}
+
+/// The window of a `NodePool` as Stoker has set it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WindowMark {
+    /// What was set.
+    pub(crate) set: String,
+    /// What was there before.
+    #[serde(default)]
+    pub(crate) was: Option<String>,
+}
+
+impl WindowMark {
+    /// That of a `NodePool`; `None` where it bears none.
+    ///
+    /// # Errors
+    /// The annotation cannot be read.
+    pub(crate) fn of(pool: &NodePool) -> Result<Option<Self>, String> {
+        read(pool, WINDOW)
+    }
+
+    /// Whether the window is still as it was set.
+    pub(crate) fn stands(&self, pool: &NodePool) -> bool {
+        pool.spec.disruption.consolidate_after.as_deref() == Some(self.set.as_str())
+    }
+}
+
+/// How often somebody else has rewritten a field that Stoker sets.
+#[derive(Debug, Default)]
+pub(crate) struct Rewrites {
+    times: u32,
+    /// Whether it stood as set at the last look.
+    stood: bool,
+}
+
+impl Rewrites {
+    /// Takes note of whether the field stands.
+    ///
+    /// # Errors
+    /// It was rewritten too often, and is to be left alone.
+    pub(crate) fn note(&mut self, stands: bool, field: &str) -> Result<(), String> {
+        if !stands && self.stood {
+            self.times += 1;
+        }
+        self.stood = stands;
+        if self.is_over() {
+            return Err(format!(
+                "{field} was rewritten {MOST_REWRITES} times by somebody else, so it is left alone: take {field} out of what applies \
+                 it, then take the label {STEERED_LABEL} off and put it on again"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the field is left alone.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.times >= MOST_REWRITES
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - `tables`: Karpenter's objects, and what they have.
 //! - `reach`: what a `NodePool` may make.
-//! - `limits`, `prices`, `protect`: what is to be written. Pure.
+//! - `limits`, `prices`, `protect`, `windows`: what is to be written. Pure.
 //! - `marks`: what was written, and what was there before.
 //! - `write`: the only writer.
 //! - `clean`: gives everything back.
@@ -19,6 +19,7 @@ mod reach;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod windows;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -42,7 +43,7 @@ use stoker_core::limits::usage::Usage;
 use stoker_core::market::offer::Place;
 use stoker_core::market::price::PriceBook;
 use stoker_core::policy::Policy;
-use stoker_core::policy::rules::karpenter::{Lever, STEERED_LABEL};
+use stoker_core::policy::rules::karpenter::Lever;
 use stoker_core::state::memory::Memory;
 use stoker_core::state::spot_history::SpotHistory;
 use stoker_service::kube::act::{About, KubeAct, Severity};
@@ -54,7 +55,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::claim::INSTANCE_TYPE;
 use crate::objects::{Amounts, NODE_POOL, Node, NodeClaim, NodeOverlay, NodePool, amount, label};
 use limits::{Pool, Units};
-use marks::{Guard, LimitsMark, is_steered};
+use marks::{Guard, LimitsMark, Rewrites, is_steered};
 use prices::{Overlay, Prices};
 use protect::{Change, Free, Seen};
 use reach::{Makes, Reach, resource};
@@ -75,9 +76,6 @@ const BEAT_EVERY: Duration = Duration::from_secs(10);
 
 /// How long a promise counts after it was lowered: a claim made under it may still be on its way here.
 const KEPT_FOR: Duration = Duration::from_secs(15);
-
-/// So often a limit is set again that somebody else rewrites; then the pool is left alone.
-const MOST_REWRITES: u32 = 3;
 
 /// Most Nodes written in one look: a fleet is protected in a minute, and the API server does not notice.
 const MOST_NODES: usize = 100;
@@ -150,6 +148,8 @@ struct Look {
     overlays: Vec<(String, Overlay)>,
     /// Those that are to be taken away.
     unpriced: Vec<String>,
+    /// The windows that are to be set or given back.
+    windows: windows::Plan,
     /// The Nodes that are to be changed.
     nodes: Vec<(String, Change)>,
     /// What is wrong, with the cure, by object.
@@ -162,16 +162,9 @@ struct State {
     /// What each pool could buy at the last looks.
     lately: BTreeMap<String, VecDeque<(Instant, Units)>>,
     rewrites: BTreeMap<String, Rewrites>,
+    window_rewrites: BTreeMap<String, Rewrites>,
     prices: Prices,
     free: Free,
-}
-
-/// How often somebody else has rewritten the limits of a pool.
-#[derive(Debug, Default)]
-struct Rewrites {
-    times: u32,
-    /// Whether they stood as set at the last look.
-    stood: bool,
 }
 
 impl State {
@@ -182,6 +175,7 @@ impl State {
         let has_prices = inputs.policy.karpenter.has(Lever::Prices);
         let priced = if has_prices { prices::priced(inputs, &mut look.faults) } else { Vec::new() };
         self.prices.plan(inputs, &priced, &mut look);
+        look.windows = windows::plan(inputs, &mut self.window_rewrites, &mut look.faults);
         self.guards(inputs, &mut look);
         look
     }
@@ -203,7 +197,7 @@ impl State {
             }
             if pools.last().is_none_or(|read| read.name != *name) {
                 self.lately.remove(name);
-                let left_alone = self.rewrites.get(name).is_some_and(|rewrites| rewrites.times >= MOST_REWRITES);
+                let left_alone = self.rewrites.get(name).is_some_and(Rewrites::is_over);
                 if let Ok(Some(mark)) = LimitsMark::of(pool)
                     && !left_alone
                 {
@@ -240,17 +234,7 @@ impl State {
         }
         let (mark, limits) = (LimitsMark::of(pool)?, pool.spec.limits.as_ref());
         let stands = mark.as_ref().filter(|mark| mark.stands(limits));
-        let rewrites = self.rewrites.entry(name.to_owned()).or_default();
-        if stands.is_none() && rewrites.stood {
-            rewrites.times += 1;
-        }
-        rewrites.stood = stands.is_some();
-        if rewrites.times >= MOST_REWRITES {
-            return Err(format!(
-                "spec.limits was rewritten {MOST_REWRITES} times by somebody else, so it is left alone: take spec.limits out of what \
-                 applies it, then take the label {STEERED_LABEL} off and put it on again"
-            ));
-        }
+        self.rewrites.entry(name.to_owned()).or_default().note(stands.is_some(), "spec.limits")?;
         let reach = Reach::of(&Makes::of(pool, inputs.facts.home().as_ref(), inputs.book)?, inputs.policy)?;
         let used = inputs.facts.used(name)?;
         let was = before(mark.as_ref(), limits);
@@ -420,7 +404,7 @@ impl Running {
         }
         // Before the first decision nobody knows what Stoker's own nodes are.
         if view.ready.is_ok() {
-            self.write_limits(&look, now).await;
+            self.write_pools(&look, now).await;
             faults.extend(self.refused.clone());
             self.write_prices(&look, now, &mut faults).await;
         }
@@ -428,9 +412,12 @@ impl Running {
         faults
     }
 
-    async fn write_limits(&mut self, look: &Look, now: Instant) {
+    async fn write_pools(&mut self, look: &Look, now: Instant) {
         let due = self.burst.is_none_or(|at| now.duration_since(at) >= BURST_EVERY);
-        let none = look.limits.is_empty() && look.given_back.is_empty();
+        let windows = &look.windows;
+        let none = [look.limits.is_empty(), look.given_back.is_empty(), windows.set.is_empty(), windows.given_back.is_empty()]
+            .iter()
+            .all(|none| *none);
         if due || none {
             self.refused.clear();
         }
@@ -439,26 +426,40 @@ impl Running {
         }
         self.burst = Some(now);
         for (name, mark) in &look.limits {
-            let Some(pool) = self.tables.facts().and_then(|facts| facts.pools.get(name)) else { continue };
-            match self.writer.limit(pool, mark).await {
-                Ok(Some(written)) => {
-                    tracing::info!(node_pool = name, limits = ?mark.set, why = mark.why, "set spec.limits");
-                    self.tables.pools.take(Event::Apply(written));
-                }
-                Ok(None) => {}
-                Err(why) => drop(self.refused.insert(format!("NodePool {name}"), why)),
-            }
+            let Some(pool) = self.pool(name) else { continue };
+            let written = self.writer.limit(pool, mark).await;
+            self.wrote(name, written, &format!("set spec.limits {:?}, {}", mark.set, mark.why));
         }
         for (name, mark) in &look.given_back {
-            let Some(pool) = self.tables.facts().and_then(|facts| facts.pools.get(name)) else { continue };
-            match self.writer.give_back(pool, mark).await {
-                Ok(Some(written)) => {
-                    tracing::info!(node_pool = name, "gave spec.limits back");
-                    self.tables.pools.take(Event::Apply(written));
-                }
-                Ok(None) => {}
-                Err(why) => drop(self.refused.insert(format!("NodePool {name}"), why)),
+            let Some(pool) = self.pool(name) else { continue };
+            let written = self.writer.give_back(pool, mark).await;
+            self.wrote(name, written, "gave spec.limits back");
+        }
+        for (name, mark) in &windows.set {
+            let Some(pool) = self.pool(name) else { continue };
+            let written = self.writer.set_window(pool, mark).await;
+            self.wrote(name, written, &format!("set consolidateAfter {}", mark.set));
+        }
+        for (name, mark) in &windows.given_back {
+            let Some(pool) = self.pool(name) else { continue };
+            let written = self.writer.give_window_back(pool, mark).await;
+            self.wrote(name, written, "gave consolidateAfter back");
+        }
+    }
+
+    fn pool(&self, name: &str) -> Option<&NodePool> {
+        self.tables.facts()?.pools.get(name)
+    }
+
+    /// Takes note of a `NodePool` as it was written.
+    fn wrote(&mut self, name: &str, written: Result<Option<NodePool>, String>, what: &str) {
+        match written {
+            Ok(Some(written)) => {
+                tracing::info!(node_pool = name, "{what}");
+                self.tables.pools.take(Event::Apply(written));
             }
+            Ok(None) => {}
+            Err(why) => drop(self.refused.insert(format!("NodePool {name}"), why)),
         }
     }
 
@@ -558,6 +559,13 @@ pub async fn diff(
         }
     }
     lines.extend(look.given_back.iter().map(|(name, _)| format!("NodePool {name}: spec.limits given back")));
+    lines.extend(look.windows.set.iter().map(|(name, mark)| {
+        let was = mark.was.as_deref().unwrap_or("none");
+        format!("NodePool {name}: spec.disruption.consolidateAfter {was} -> {}", mark.set)
+    }));
+    lines.extend(
+        look.windows.given_back.iter().map(|(name, _)| format!("NodePool {name}: spec.disruption.consolidateAfter given back")),
+    );
     lines.extend(look.overlays.iter().map(|(name, Overlay { spec, why })| {
         let price = spec.price.as_deref().or(spec.price_adjustment.as_deref()).unwrap_or_default();
         let types = spec.requirements.iter().find(|one| one.key == INSTANCE_TYPE).and_then(|one| one.values.as_deref());

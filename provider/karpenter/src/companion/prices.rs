@@ -15,7 +15,7 @@ use stoker_core::market::interruption::{notice, usable};
 use stoker_core::market::labels::CAPACITY_TYPE_LABEL;
 use stoker_core::market::offer::{CapacityType, InstanceSpec, Place};
 use stoker_core::market::price::{Entry, PriceBook};
-use stoker_core::policy::rules::karpenter::SPOT_RULES_LABEL;
+use stoker_core::policy::rules::karpenter::RULES_LABEL;
 use stoker_core::policy::rules::spot::SpotRules;
 use stoker_core::state::spot_history::Risk;
 use stoker_service::kube::Expression;
@@ -268,10 +268,10 @@ fn spot(
 ) {
     let mut by_percent: BTreeMap<(&str, u32), Priced> = BTreeMap::new();
     for (name, makes) in priced.iter().filter(|(_, makes)| makes.capacity_types.contains(&CapacityType::Spot)) {
-        let Some(of) = inputs.facts.pools.get(*name).and_then(|pool| label(&pool.meta, SPOT_RULES_LABEL)) else { continue };
+        let Some(of) = inputs.facts.pools.get(*name).and_then(|pool| label(&pool.meta, RULES_LABEL)) else { continue };
         let pool = inputs.policy.pools.iter().find(|pool| pool.name.as_str() == of);
         let Some((of, rules)) = pool.and_then(|pool| Some((pool.name.as_str(), pool.spot.as_ref()?))) else {
-            let why = format!("its label {SPOT_RULES_LABEL} names {of}, and the policy has no such pool that buys spot");
+            let why = format!("its label {RULES_LABEL} names {of}, and the policy has no such pool that buys spot");
             faults.insert(format!("NodePool {name}"), why);
             continue;
         };
@@ -530,7 +530,7 @@ mod tests {
 
     #[test]
     fn spot_is_priced_by_the_rules_of_the_pool_that_a_label_names() {
-        let rules = |of: &str| json!({ SPOT_RULES_LABEL: of });
+        let rules = |of: &str| json!({ RULES_LABEL: of });
         let pools = [
             pool("serving", "g6.12xlarge", rules("serving"), AWS),
             pool("training", "g6.12xlarge", rules("training"), AWS),

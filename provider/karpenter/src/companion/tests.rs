@@ -5,9 +5,10 @@ use stoker_core::base::ids::{Cloud, GpuModel, InstanceType};
 use stoker_core::base::units::{MiB, Milli};
 use stoker_core::market::offer::{Arch, InstanceSpec};
 use stoker_core::policy::RawPolicy;
+use stoker_core::policy::rules::karpenter::{RULES_LABEL, STEERED_LABEL};
 use stoker_fake_apiserver::ApiServer;
 
-use super::marks::LIMITS;
+use super::marks::{LIMITS, WINDOW, WindowMark};
 use super::*;
 
 /// The L4s of AWS.
@@ -28,7 +29,7 @@ pub(crate) fn book() -> PriceBook {
     book
 }
 
-/// Quotas of 64 vCPUs on demand and 32 on spot; both parts of Karpenter are steered.
+/// Quotas of 64 vCPUs on demand and 32 on spot; limits, windows and nodes in use are steered.
 pub(crate) fn policy() -> Policy {
     let raw: RawPolicy = serde_json::from_value(json!({
         "apiVersion": "stoker.dev/v1alpha1", "kind": "Policy", "clusterName": "prod",
@@ -40,7 +41,7 @@ pub(crate) fn policy() -> Policy {
             { "name": "L-DB2E81BA", "cloud": "aws", "region": "us-east-1", "limit": 64 },
             { "name": "L-3819A6DF", "cloud": "aws", "region": "us-east-1", "limit": 32 },
         ],
-        "karpenter": { "steer": ["limits", "protect"] },
+        "karpenter": { "steer": ["limits", "protect", "windows"] },
     }))
     .unwrap();
     Policy::try_from_raw(&raw).unwrap()
@@ -194,6 +195,36 @@ fn what_is_steered_no_more_is_given_back_and_nodes_in_use_are_protected() {
 }
 
 #[test]
+fn free_nodes_stay_for_the_window_of_the_pool_that_a_label_names() {
+    let (mut state, now) = (State::default(), Instant::now());
+    let with = |labels: Value, annotations: Value, after: &str| {
+        let mut pool = node_pool(&json!({ "cpu": "1k" }));
+        pool["metadata"]["labels"] = labels;
+        pool["metadata"]["annotations"] = annotations;
+        pool["spec"]["disruption"] = json!({ "consolidateAfter": after });
+        tables(pool, 0)
+    };
+    let named = |of: &str| json!({ STEERED_LABEL: "true", RULES_LABEL: of });
+    let mut windows = |tables: &Tables| {
+        let made = look(&mut state, tables, None, now);
+        (made.windows.set, made.windows.given_back, made.faults)
+    };
+    let (unnamed, ..) = windows(&with(json!({ STEERED_LABEL: "true" }), json!({}), "0s"));
+    assert_eq!(unnamed, []);
+    let mark = WindowMark { set: "900s".to_owned(), was: Some("0s".to_owned()) };
+    let marked = json!({ WINDOW: serde_json::to_string(&mark).unwrap() });
+    assert_eq!(windows(&with(named("pool"), json!({}), "0s")).0, [("gpu".to_owned(), mark.clone())]);
+    let (set, back, faults) = windows(&with(named("pool"), marked.clone(), "900s"));
+    assert!(set.is_empty() && back.is_empty() && faults.is_empty(), "{faults:?}");
+    // Somebody's own value is what is given back later.
+    let theirs = WindowMark { set: "900s".to_owned(), was: Some("30s".to_owned()) };
+    assert_eq!(windows(&with(named("pool"), marked.clone(), "30s")).0, [("gpu".to_owned(), theirs)]);
+    assert_eq!(windows(&with(json!({}), marked, "900s")).1, [("gpu".to_owned(), mark)]);
+    let (.., faults) = windows(&with(named("poll"), json!({}), "0s"));
+    assert!(faults["NodePool gpu"].contains("names poll"), "{faults:?}");
+}
+
+#[test]
 fn nothing_is_changed_where_a_node_cannot_be_counted() {
     let (mut tables, mut state) = (tables(node_pool(&json!({ "cpu": "1k" })), 1), State::default());
     let mut untold = claim(7, "g6.2xlarge", "8", "1");
@@ -240,13 +271,20 @@ async fn what_is_written_is_given_back_whole() {
         let written = writer.limit(&before, &mark).await.unwrap().unwrap();
         assert_eq!(written.spec.limits.as_ref().unwrap()["cpu"], json!("16"));
         assert_eq!(LimitsMark::of(&written).unwrap(), Some(mark));
+        let window = WindowMark { set: "900s".into(), was: before.spec.disruption.consolidate_after.clone() };
+        let written = writer.set_window(&written, &window).await.unwrap().unwrap();
+        assert_eq!(WindowMark::of(&written).unwrap(), Some(window));
         let protected = writer.protect(&read(&client, "node-0").await).await.unwrap().unwrap();
         assert_eq!(Guard::of(&protected), Guard::Ours);
         let shown = clean(&client, true).await.unwrap();
-        assert_eq!(shown.iter().map(|row| row.object.as_str()).collect::<Vec<_>>(), ["NodePool gpu", "Node node-0"]);
+        assert_eq!(
+            shown.iter().map(|row| row.object.as_str()).collect::<Vec<_>>(),
+            ["NodePool gpu", "NodePool gpu", "Node node-0"]
+        );
         let cleaned = clean(&client, false).await.unwrap();
         assert!(cleaned.iter().all(|row| row.fault.is_none()), "{cleaned:?}");
         let after: NodePool = read(&client, "gpu").await;
+        assert_eq!(after.spec.disruption.consolidate_after, before.spec.disruption.consolidate_after);
         assert_eq!(
             (after.spec.limits, LimitsMark::of(&NodePool { spec: before.spec.clone(), ..after })),
             (before.spec.limits, Ok(None))

@@ -11,12 +11,15 @@ use serde_json::{Value, json};
 use stoker_service::kube::client::in_words;
 use tokio::time::timeout;
 
-use super::marks::{DO_NOT_DISRUPT, FIELD_MANAGER, Guard, LIMITS, LimitsMark, OWNER, PROTECTED, REASON};
+use super::marks::{DO_NOT_DISRUPT, FIELD_MANAGER, Guard, LIMITS, LimitsMark, OWNER, PROTECTED, REASON, WINDOW, WindowMark};
 use super::prices::Overlay;
 use crate::objects::{Node, NodeOverlay, NodePool, name};
 
 /// The Lease that says that marks are looked after.
 pub(crate) const LEASE: &str = "stoker-karpenter";
+
+/// The field manager of windows.
+const WINDOW_MANAGER: &str = "stoker-karpenter-windows";
 
 /// How long one request may take before it counts as failed. Every one can be repeated.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -59,6 +62,23 @@ impl Writer {
         let mut change = seen(pool, &json!({ LIMITS: null }));
         if let Some(limits) = mark.given_back(pool.spec.limits.as_ref()) {
             change["spec"] = json!({ "limits": limits });
+        }
+        told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &merge(), &Patch::Merge(change))).await
+    }
+
+    /// Sets a window, and the mark that says what was there. It is applied by a name of its own, as one apply says all that it owns.
+    pub(crate) async fn set_window(&self, pool: &NodePool, mark: &WindowMark) -> Written<Option<NodePool>> {
+        let mut object = seen(pool, &json!({ WINDOW: serde_json::to_string(mark).unwrap_or_default() }));
+        object["spec"] = json!({ "disruption": { "consolidateAfter": mark.set } });
+        let params = PatchParams::apply(WINDOW_MANAGER).force();
+        told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &params, &Patch::Apply(object))).await
+    }
+
+    /// Gives a window back as it was, unless somebody has changed it since, and takes the mark away.
+    pub(crate) async fn give_window_back(&self, pool: &NodePool, mark: &WindowMark) -> Written<Option<NodePool>> {
+        let mut change = seen(pool, &json!({ WINDOW: null }));
+        if mark.stands(pool) {
+            change["spec"] = json!({ "disruption": { "consolidateAfter": mark.was } });
         }
         told("NodePool", name(&pool.meta), self.pools.patch(name(&pool.meta), &merge(), &Patch::Merge(change))).await
     }

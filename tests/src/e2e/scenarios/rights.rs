@@ -401,11 +401,12 @@ async fn steering(admin: &Account, stoker: &Account) -> anyhow::Result<()> {
     made(admin, POOLS, &pool("rights-opened", json!({ STEERED_LABEL: "true" }))).await?;
     made(admin, POOLS, &pool("rights-closed", json!({}))).await?;
     let opened = format!("{POOLS}/rights-opened");
-    let marked = json!({ "metadata": { "annotations": { "stoker.dev/limits": "{}" } }, "spec": { "limits": { "cpu": "4" } } });
+    let marked = json!({ "metadata": { "annotations": { "stoker.dev/limits": "{}" } }, "spec": { "limits": { "cpu": "4" }, "disruption": { "consolidateAfter": "600s" } } });
     stoker.merge(&opened, &marked).await?;
     for (what, patch) in [
         ("a limit of memory", json!({ "spec": { "limits": { "memory": "2Ti" } } })),
         ("taking a limit of memory away", json!({ "spec": { "limits": null } })),
+        ("a disruption budget", json!({ "spec": { "disruption": { "budgets": [{ "nodes": "0" }] } } })),
         ("a weight", json!({ "spec": { "weight": 50 } })),
         ("another node class", json!({ "spec": { "template": { "spec": { "nodeClassRef": { "name": "x" } } } } })),
         ("another's annotation", json!({ "metadata": { "annotations": { "team": "y" } } })),
@@ -452,7 +453,8 @@ async fn steering(admin: &Account, stoker: &Account) -> anyhow::Result<()> {
     refused_by(OVERLAYS, "taking a price over", stoker.merge(&format!("{PRICES}/rights-foreign"), &taken).await)?;
 
     made(admin, "/api/v1/nodes", &registered(KARPENTERS, &json!({ "karpenter.sh/nodepool": "x" }), "kwok://x")).await?;
-    let guard = json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true", "stoker.dev/protected": "in-use" } } });
+    let guard =
+        json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true", "stoker.dev/protected": "in-use" } } });
     stoker.merge(&node(KARPENTERS), &guard).await?;
     for (what, patch) in [
         ("a cordon of Karpenter's node", json!({ "spec": { "unschedulable": true } })),

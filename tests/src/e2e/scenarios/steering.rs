@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use stoker_core::catalogue::template::CLUSTER_LABEL;
 use stoker_core::market::sharing::GPU_RESOURCE;
-use stoker_core::policy::rules::karpenter::STEERED_LABEL;
+use stoker_core::policy::rules::karpenter::{RULES_LABEL, STEERED_LABEL};
 use tokio::time::sleep;
 
 use super::{ONE, SCALED};
@@ -25,7 +25,7 @@ const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// A quota of ten g6.xlarge, of which Karpenter's pool and Stoker share what there is.
 pub(super) const LIMITED: Files = Files {
     karpenter: true,
-    more: "quotas: [{ name: L-DB2E81BA, cloud: aws, region: us-east-1, limit: 40 }]\nkarpenter: { steer: [limits, protect] }\n",
+    more: "quotas: [{ name: L-DB2E81BA, cloud: aws, region: us-east-1, limit: 40 }]\nkarpenter: { steer: [limits, protect, windows] }\n",
     ..CALM
 };
 
@@ -55,6 +55,11 @@ pub(super) async fn limited(bench: &mut Bench) -> anyhow::Result<()> {
     };
     // Two nodes are promised, one of which Karpenter may have beyond its limit.
     is_limited("first limit", &|limit| limit == 4).await?;
+    eventually("the window of the pool `small`", STEERED_WITHIN, async || {
+        let after = pools.get("theirs").await?.data["spec"]["disruption"]["consolidateAfter"].clone();
+        Ok(if after == "1s" { Ok(()) } else { Err(after.to_string()) })
+    })
+    .await?;
     for pod in ["a", "b"] {
         bench.cluster.foreign_pod(pod, "theirs").await?;
     }
@@ -128,7 +133,7 @@ async fn make_pool(pools: &Api<DynamicObject>, instance_type: &str) -> anyhow::R
     let pool = json!({
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
-        "metadata": { "name": "theirs", "labels": { STEERED_LABEL: "true", "stoker.dev/cloud": "aws" } },
+        "metadata": { "name": "theirs", "labels": { STEERED_LABEL: "true", RULES_LABEL: "small", "stoker.dev/cloud": "aws" } },
         "spec": {
             "limits": { "cpu": "400", "memory": "4Ti" },
             "disruption": { "consolidateAfter": "5s", "budgets": [{ "nodes": "100%" }] },

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The label by which a `NodePool` is opened to steering. No other is ever written to.
 pub const STEERED_LABEL: &str = "stoker.dev/steered";
 
-/// The label of a `NodePool` whose work is that of a pool of the policy: that pool's spot rules price its spot nodes.
-pub const SPOT_RULES_LABEL: &str = "stoker.dev/spot-rules";
+/// The label of a `NodePool` whose work is like that of a pool of the policy: that pool's spot rules price its spot nodes, and its window
+/// keeps its free nodes.
+pub const RULES_LABEL: &str = "stoker.dev/rules-of";
 
 /// A part of Karpenter that is steered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +22,8 @@ pub enum Lever {
     Prices,
     /// `karpenter.sh/do-not-disrupt` on Nodes, while GPU pods hold them.
     Protect,
+    /// `spec.disruption.consolidateAfter` of `NodePools`, by a pool's window.
+    Windows,
 }
 
 impl Lever {
@@ -30,6 +33,7 @@ impl Lever {
             Self::Limits => "limits",
             Self::Prices => "prices",
             Self::Protect => "protect",
+            Self::Windows => "windows",
         }
     }
 }

@@ -8,7 +8,10 @@ pub(super) fn beside_karpenter(faults: &mut Faults, path: &Path, raw: &RawPolicy
     let Some(karpenter) = &raw.karpenter else { return BesideKarpenter::default() };
     let steer = path.key("steer");
     if karpenter.dry_run && karpenter.steer.is_empty() {
-        faults.add(&path.key("dryRun"), "shows nothing, as nothing is steered: list limits, prices or protect under steer");
+        faults.add(
+            &path.key("dryRun"),
+            "shows nothing, as nothing is steered: list limits, prices, protect or windows under steer",
+        );
     }
     if karpenter.count_nodes && raw.quotas.is_empty() && raw.commitments.is_empty() {
         let message = "has nothing to count nodes against: list quotas or commitments, or take it out";

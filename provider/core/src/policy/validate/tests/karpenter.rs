@@ -37,7 +37,7 @@ fn each_fault_names_the_place_and_the_cure() {
     let found = |karpenter| faults(&with("/karpenter", karpenter));
     assert_eq!(
         found(json!({ "dryRun": true })),
-        ["karpenter.dryRun shows nothing, as nothing is steered: list limits, prices or protect under steer"]
+        ["karpenter.dryRun shows nothing, as nothing is steered: list limits, prices, protect or windows under steer"]
     );
     assert_eq!(found(json!({ "steer": ["protect", "protect"] })), ["karpenter.steer[1] protect is listed twice: remove one"]);
     let mut file = file(json!({ "countNodes": true, "steer": ["protect", "limits"] }));
