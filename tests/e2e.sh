@@ -10,6 +10,7 @@
 #   STOKER_E2E_TRANSCRIPTS         a directory: what the autoscaler called, in order, is written there, as RELEASE/SCENARIO.txt
 #   STOKER_E2E_KEEP                if set, logs are kept also when all went well
 #   STOKER_E2E_LANES               how many scenarios are played side by side, each on a control plane of its own (1)
+#   STOKER_E2E_KARPENTER_KILLS     how often Karpenter is killed while nodes come through it (10)
 #   STOKER_E2E_BIN                 where stoker and the tests' programs are, built already; otherwise they are built
 set -euo pipefail
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

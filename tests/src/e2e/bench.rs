@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -422,12 +424,22 @@ impl Bench {
     }
 }
 
+/// Ports that nobody listens on, of those that no connection is given of the system's own accord: one that is free now stays so.
 fn free_ports<const COUNT: usize>() -> anyhow::Result<[u16; COUNT]> {
-    // All held at once, so that they differ.
-    let mut held = Vec::new();
-    for _ in 0..COUNT {
-        held.push(TcpListener::bind(("127.0.0.1", 0))?);
+    /// Below the ports of the control planes.
+    const FROM: Range<u16> = 10_000..20_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // All held at once, so that they differ; processes that run side by side begin at different ones.
+    let (mut held, own) = (Vec::new(), std::process::id().wrapping_mul(97));
+    let of = u32::from(FROM.end - FROM.start);
+    for _ in 0..of {
+        if held.len() == COUNT {
+            break;
+        }
+        let port = u32::from(FROM.start) + own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % of;
+        held.extend(TcpListener::bind(("127.0.0.1", u16::try_from(port)?)));
     }
+    ensure!(held.len() == COUNT, "no {COUNT} free ports in {FROM:?}");
     let mut ports = [0; COUNT];
     for (port, listener) in ports.iter_mut().zip(&held) {
         *port = listener.local_addr()?.port();

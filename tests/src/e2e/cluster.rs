@@ -14,6 +14,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use stoker_core::catalogue::template::{CLUSTER_LABEL, POOL_LABEL};
 use stoker_core::market::sharing::GPU_RESOURCE;
+use stoker_core::policy::rules::supplier::CARRIER_LABEL;
 use tokio::time::{Instant, sleep};
 
 /// The node without GPUs that is not ours.
@@ -304,6 +305,10 @@ impl Cluster {
         for claim in claims.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
             gone(claims.patch(&claim.name_any(), &PatchParams::default(), &unfinished).await)?;
             gone(claims.delete(&claim.name_any(), &DeleteParams::default()).await)?;
+        }
+        let not_ours = ListParams::default().labels(&format!("!{CARRIER_LABEL}"));
+        for objects in [super::karpenter::node_pools(&self.client), super::karpenter::node_overlays(&self.client)] {
+            objects.delete_collection(&DeleteParams::default(), &not_ours).await?;
         }
         for node in self.nodes().list(&ListParams::default()).await?.items {
             gone(self.nodes().patch(&node.name_any(), &PatchParams::default(), &unfinished).await)?;

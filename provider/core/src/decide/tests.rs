@@ -17,6 +17,7 @@ mod leftovers;
 mod listings;
 mod oracle;
 mod orders;
+mod outage;
 mod quotas;
 mod reclaimed;
 mod scopes;

@@ -450,6 +450,7 @@ mod tests {
 
     fn tables(pools: &[Value], overlays: &[Value]) -> Tables {
         let mut tables = Tables::default();
+        tables.pools.take(Event::InitDone);
         tables.claims.take(Event::InitDone);
         tables.nodes.take(Event::InitDone);
         tables.overlays.take(Event::InitDone);

@@ -65,7 +65,7 @@ fn a_selector_that_misses_by_spelling_is_told_what_was_meant() {
         ),
         (
             json!({ pool: "inference", "nvidia.com/gpu.product": "Tesla-K80" }),
-            "it selects nodes by the label nvidia.com/gpu.product, which no node group has: choose the GPU model by stoker.dev/gpu",
+            "it selects nodes by nvidia.com/gpu.product: \"Tesla-K80\", which no node group has: there are NVIDIA-A100-SXM4-40GB, NVIDIA-A10G, NVIDIA-L4, NVIDIA-L40S",
         ),
     ] {
         assert_eq!(selects(labels.clone()).as_deref(), Some(says), "{labels}");
