@@ -83,14 +83,14 @@ pub(crate) struct Disruption {
 }
 
 /// What its nodes are made by.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Template {
     pub(crate) spec: TemplateSpec,
 }
 
 /// The same.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct TemplateSpec {
     pub(crate) node_class_ref: Option<ClassRef>,
@@ -170,6 +170,15 @@ pub(crate) struct Node {
     pub(crate) meta: ObjectMeta,
     #[serde(default)]
     pub(crate) spec: NodeSpec,
+    #[serde(default)]
+    pub(crate) status: NodeStatus,
+}
+
+/// What its kubelet says.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeStatus {
+    pub(crate) capacity: Amounts,
 }
 
 /// What it says.

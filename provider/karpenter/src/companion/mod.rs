@@ -22,7 +22,7 @@ mod tests;
 mod windows;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ use limits::{Pool, Units};
 use marks::{Guard, LimitsMark, Rewrites, is_steered};
 use prices::{Overlay, Prices};
 use protect::{Change, Free, Seen};
-use reach::{Makes, Reach, resource};
+use reach::{Made, Makes, Reach, resource};
 use tables::{Facts, Tables};
 use write::{Writer, with_cure};
 
@@ -163,6 +163,7 @@ struct State {
     lately: BTreeMap<String, VecDeque<(Instant, Units)>>,
     rewrites: BTreeMap<String, Rewrites>,
     window_rewrites: BTreeMap<String, Rewrites>,
+    makes: reach::Known,
     prices: Prices,
     free: Free,
 }
@@ -171,26 +172,28 @@ impl State {
     /// What is to be done now.
     fn look(&mut self, inputs: &Inputs<'_>) -> Look {
         let mut look = Look::default();
-        self.limits(inputs, &mut look);
-        let has_prices = inputs.policy.karpenter.has(Lever::Prices);
-        let priced = if has_prices { prices::priced(inputs, &mut look.faults) } else { Vec::new() };
-        self.prices.plan(inputs, &priced, &mut look);
-        look.windows = windows::plan(inputs, &mut self.window_rewrites, &mut look.faults);
+        let made = self.makes.of(&inputs.facts, inputs.book);
+        self.limits(inputs, &made, &mut look);
+        self.prices.plan(inputs, &made, &mut look);
+        look.windows = windows::plan(inputs, &made, &mut self.window_rewrites, &mut look.faults);
         self.guards(inputs, &mut look);
         look
     }
 
     /// What Karpenter is promised, and which limits are to be changed.
-    fn limits(&mut self, inputs: &Inputs<'_>, look: &mut Look) {
-        let mut steered = inputs.facts.pools.iter().filter(|(_, pool)| is_steered(pool));
-        if let Some(why) = steered.find_map(|(name, _)| inputs.facts.used(name).err()) {
-            let why = format!("what it runs cannot be told, so no limit is changed: {why}");
-            look.faults.insert("Karpenter".to_owned(), why);
-            return;
-        }
+    fn limits(&mut self, inputs: &Inputs<'_>, made: &Made, look: &mut Look) {
+        let used = match inputs.facts.used(made.keys().map(String::as_str)) {
+            Ok(used) => used,
+            Err(why) => {
+                let why = format!("what it runs cannot be told, so no limit is changed: {why}");
+                look.faults.insert("Karpenter".to_owned(), why);
+                return;
+            }
+        };
         let mut pools = Vec::new();
         for (name, pool) in inputs.facts.pools {
-            match self.pool(name, pool, inputs) {
+            let of = made.get(name).zip(used.get(name.as_str()));
+            match self.pool((name, pool), of, inputs) {
                 Ok(Some(read)) => pools.push(read),
                 Ok(None) => {}
                 Err(why) => drop(look.faults.insert(format!("NodePool {name}"), why)),
@@ -226,20 +229,24 @@ impl State {
         look.promised = Some(promised);
     }
 
-    /// A steered `NodePool`; `None` where its limits are not to be steered.
-    fn pool(&mut self, name: &str, pool: &NodePool, inputs: &Inputs<'_>) -> Result<Option<Pool>, String> {
-        if !is_steered(pool) || !inputs.policy.karpenter.has(Lever::Limits) {
+    /// A steered `NodePool`, by what it may make and has; `None` where its limits are not to be steered.
+    fn pool(
+        &mut self,
+        (name, pool): (&str, &NodePool),
+        of: Option<(&Result<Arc<Makes>, String>, &Units)>,
+        inputs: &Inputs<'_>,
+    ) -> Result<Option<Pool>, String> {
+        let Some((makes, used)) = of.filter(|_| inputs.policy.karpenter.has(Lever::Limits)) else {
             self.rewrites.remove(name);
             return Ok(None);
-        }
+        };
         let (mark, limits) = (LimitsMark::of(pool)?, pool.spec.limits.as_ref());
         let stands = mark.as_ref().filter(|mark| mark.stands(limits));
         self.rewrites.entry(name.to_owned()).or_default().note(stands.is_some(), "spec.limits")?;
-        let reach = Reach::of(&Makes::of(pool, inputs.facts.home().as_ref(), inputs.book)?, inputs.policy)?;
-        let used = inputs.facts.used(name)?;
+        let reach = Reach::of(makes.as_ref().map_err(String::clone)?, inputs.policy)?;
         let was = before(mark.as_ref(), limits);
         let stands = stands.map(|mark| mark.set.clone()).unwrap_or_default();
-        let mut read = Pool { name: name.to_owned(), reach, used, stands, was, lately: Units::new() };
+        let mut read = Pool { name: name.to_owned(), reach, used: used.clone(), stands, was, lately: Units::new() };
         let lately = self.lately.entry(name.to_owned()).or_default();
         lately.retain(|(at, _)| inputs.now.duration_since(*at) <= KEPT_FOR);
         for (resource, units) in lately.iter().flat_map(|(_, units)| units.clone()).chain(read.standing()) {
@@ -256,6 +263,7 @@ impl State {
             look.faults.insert("Nodes".to_owned(), why);
             return;
         };
+        let occupied: HashSet<&str> = occupied.iter().map(NodeName::as_str).collect();
         let protects = inputs.policy.karpenter.has(Lever::Protect);
         let steered = |node: &Node| {
             let pool = label(&node.meta, NODE_POOL).and_then(|pool| inputs.facts.pools.get(pool));
@@ -264,7 +272,7 @@ impl State {
         // Stoker's own are held otherwise.
         let nodes = inputs.facts.nodes.iter().filter(|(_, node)| label(&node.meta, CLUSTER_LABEL).is_none());
         let seen = |(name, node)| {
-            let busy = NodeName::new(String::as_str(name)).is_ok_and(|name| occupied.contains(&name));
+            let busy = occupied.contains(String::as_str(name));
             Seen { name, steered: steered(node), guard: Guard::of(node), busy }
         };
         let seen: Vec<Seen<'_>> = nodes.filter(|(_, node)| node.meta.deletion_timestamp.is_none()).map(seen).collect();

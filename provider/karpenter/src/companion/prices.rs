@@ -3,7 +3,8 @@
 //! An overlay has no quantity: its price holds for the first node and for the thousandth. So that of a commitment stands only while there
 //! is room for more nodes than are on their way, and is taken back at once when there is not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -15,14 +16,14 @@ use stoker_core::market::interruption::{notice, usable};
 use stoker_core::market::labels::CAPACITY_TYPE_LABEL;
 use stoker_core::market::offer::{CapacityType, InstanceSpec, Place};
 use stoker_core::market::price::{Entry, PriceBook};
-use stoker_core::policy::rules::karpenter::RULES_LABEL;
+use stoker_core::policy::rules::karpenter::{Lever, RULES_LABEL};
 use stoker_core::policy::rules::spot::SpotRules;
 use stoker_core::state::spot_history::Risk;
 use stoker_service::kube::Expression;
 use tokio::time::Instant;
 
-use super::marks::{OWNER, is_steered};
-use super::reach::Makes;
+use super::marks::OWNER;
+use super::reach::{Made, Makes};
 use super::{Inputs, Look, Used};
 use crate::claim::INSTANCE_TYPE;
 use crate::objects::{NODE_POOL, NodeOverlay, NodeOverlaySpec, label};
@@ -50,6 +51,8 @@ pub(crate) struct Prices {
     unseen: BTreeMap<String, Instant>,
     /// When one was taken back.
     withdrawn: BTreeMap<String, Instant>,
+    /// What the tables say, from when it is first asked for: they do not change.
+    market: OnceCell<Market>,
 }
 
 /// An overlay that is to be there.
@@ -88,20 +91,21 @@ impl Priced {
 }
 
 /// What the tables say of a type in a region.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Sold {
     on_demand: Vec<(Place, UsdPerHour)>,
     spot: Vec<Place>,
 }
 
 /// What is sold, by region and type.
-struct Market<'b>(BTreeMap<(&'b Cloud, &'b Region, &'b InstanceType), Sold>);
+#[derive(Debug, Default)]
+struct Market(HashMap<(Cloud, Region, InstanceType), Sold>);
 
-impl<'b> Market<'b> {
-    fn of(book: &'b PriceBook) -> Self {
-        let mut sold: BTreeMap<_, Sold> = BTreeMap::new();
+impl Market {
+    fn of(book: &PriceBook) -> Self {
+        let mut sold: HashMap<_, Sold> = HashMap::new();
         for (market, entry) in book.entries() {
-            let Place { cloud, region, instance_type, .. } = &market.place;
+            let Place { cloud, region, instance_type, .. } = market.place.clone();
             let sold = sold.entry((cloud, region, instance_type)).or_default();
             match (market.capacity_type, entry) {
                 (CapacityType::OnDemand, Entry::Price(quote)) => sold.on_demand.push((market.place.clone(), quote.price)),
@@ -112,18 +116,22 @@ impl<'b> Market<'b> {
         Self(sold)
     }
 
-    fn get<'s>(&'s self, cloud: &'s Cloud, region: &'s Region, spec: &'s InstanceSpec) -> Option<&'s Sold> {
-        self.0.get(&(cloud, region, &spec.instance_type))
+    /// What is sold of a type wherever nodes may be made.
+    fn sold<'a>(&'a self, makes: &'a Makes, spec: &'a InstanceSpec) -> impl Iterator<Item = &'a Sold> {
+        let key = |region: &Region| (makes.cloud.clone(), region.clone(), spec.instance_type.clone());
+        makes.regions.iter().filter_map(move |region| self.0.get(&key(region)))
     }
 }
 
 impl Prices {
     /// Which overlays are to be set, and which taken away.
-    pub(super) fn plan(&mut self, inputs: &Inputs<'_>, priced: &[(&str, Makes<'_>)], look: &mut Look) {
+    pub(super) fn plan(&mut self, inputs: &Inputs<'_>, made: &Made, look: &mut Look) {
         let Some(standing) = inputs.facts.overlays else { return };
+        let has_prices = inputs.policy.karpenter.has(Lever::Prices);
+        let priced = if has_prices { priced(made, &mut look.faults) } else { Vec::new() };
         let (ours, theirs): (Vec<_>, Vec<_>) = standing.iter().partition(|(_, overlay)| label(&overlay.meta, OWNER).is_some());
         let ours: BTreeMap<&str, &NodeOverlay> = ours.into_iter().map(|(name, overlay)| (name.as_str(), overlay)).collect();
-        let Some(wanted) = self.wanted(inputs, priced, &ours, look) else { return };
+        let Some(wanted) = self.wanted(inputs, &priced, &ours, look) else { return };
         let mut taken: BTreeSet<u32> = theirs.iter().map(|(_, overlay)| overlay.spec.weight).collect();
         let conflicts = |overlay: &NodeOverlay| ready(overlay).is_some_and(|(stands, _)| !stands);
         taken.extend(ours.values().filter(|overlay| !conflicts(overlay)).map(|overlay| overlay.spec.weight));
@@ -154,15 +162,15 @@ impl Prices {
     fn wanted(
         &mut self,
         inputs: &Inputs<'_>,
-        priced: &[(&str, Makes<'_>)],
+        priced: &[(&str, &Makes)],
         ours: &BTreeMap<&str, &NodeOverlay>,
         look: &mut Look,
     ) -> Option<BTreeMap<String, (Vec<Expression>, Price, String)>> {
         let mut wanted = BTreeMap::new();
         if !priced.is_empty() {
-            let market = Market::of(inputs.book);
-            on_demand(inputs.used?, inputs, priced, &market, ours, &mut wanted);
-            spot(inputs, priced, &market, ours, &mut wanted, &mut look.faults);
+            let market = self.market.get_or_init(|| Market::of(inputs.book));
+            on_demand(inputs.used?, inputs, priced, market, ours, &mut wanted);
+            spot(inputs, priced, market, ours, &mut wanted, &mut look.faults);
         }
         self.withdrawn.retain(|_, at| inputs.now.duration_since(*at) < DWELL);
         for name in ours.keys().filter(|name| !wanted.contains_key(**name)) {
@@ -216,8 +224,8 @@ impl Price {
 fn on_demand(
     used: &Used,
     inputs: &Inputs<'_>,
-    priced: &[(&str, Makes<'_>)],
-    market: &Market<'_>,
+    priced: &[(&str, &Makes)],
+    market: &Market,
     ours: &BTreeMap<&str, &NodeOverlay>,
     wanted: &mut BTreeMap<String, (Vec<Expression>, Price, String)>,
 ) {
@@ -233,7 +241,7 @@ fn on_demand(
                     region: Some(place.region.clone()),
                     zone: Some(place.zone.clone()),
                     capacity_type: Some(CapacityType::OnDemand),
-                    spec: Some((*spec).clone()),
+                    spec: Some(InstanceSpec::clone(spec)),
                     gpus: spec.advertised_gpus().max(1),
                     vcpus: spec.vcpus.unwrap_or(0),
                     price: Some(*price),
@@ -243,8 +251,7 @@ fn on_demand(
                 (next.alike >= room.saturating_add(on_their_way)).then(|| (next.effective(), by))
             };
             // What holds in every zone that Karpenter may choose.
-            let sold = makes.regions.iter().filter_map(|region| market.get(&makes.cloud, region, spec));
-            let all: Option<Vec<_>> = sold.flat_map(|sold| &sold.on_demand).map(marginal).collect();
+            let all: Option<Vec<_>> = market.sold(makes, spec).flat_map(|sold| &sold.on_demand).map(marginal).collect();
             let Some((price, by)) = all.and_then(|all| all.into_iter().max()) else { continue };
             let why = format!("covered by commitment {by}");
             covered.entry(name).or_insert_with(|| (Priced::default(), price, why)).0.add(pool, spec);
@@ -260,8 +267,8 @@ fn on_demand(
 /// What spot costs more than its price says, by the work that is lost.
 fn spot(
     inputs: &Inputs<'_>,
-    priced: &[(&str, Makes<'_>)],
-    market: &Market<'_>,
+    priced: &[(&str, &Makes)],
+    market: &Market,
     ours: &BTreeMap<&str, &NodeOverlay>,
     wanted: &mut BTreeMap<String, (Vec<Expression>, Price, String)>,
     faults: &mut BTreeMap<String, String>,
@@ -276,11 +283,8 @@ fn spot(
             continue;
         };
         for spec in &makes.types {
-            let sold = makes.regions.iter().filter_map(|region| market.get(&makes.cloud, region, spec));
-            let Some(percent) = sold.flat_map(|sold| &sold.spot).map(|place| more_than_price(inputs, rules, place)).max()
-            else {
-                continue;
-            };
+            let places = market.sold(makes, spec).flat_map(|sold| &sold.spot);
+            let Some(percent) = places.map(|place| more_than_price(inputs, rules, place)).max() else { continue };
             let percent = standing_percent(ours, of, &spec.instance_type)
                 .filter(|stands| is_near(100 + i64::from(*stands), 100 + i64::from(percent)))
                 .unwrap_or(percent);
@@ -343,10 +347,10 @@ fn ready(overlay: &NodeOverlay) -> Option<(bool, &str)> {
 }
 
 /// The steered pools whose prices Karpenter compares; the others are named with what stands in the way.
-pub(super) fn priced<'a>(inputs: &Inputs<'a>, faults: &mut BTreeMap<String, String>) -> Vec<(&'a str, Makes<'a>)> {
+fn priced<'a>(made: &'a Made, faults: &mut BTreeMap<String, String>) -> Vec<(&'a str, &'a Makes)> {
     let mut priced = Vec::new();
-    for (name, pool) in inputs.facts.pools.iter().filter(|(_, pool)| is_steered(pool)) {
-        match Makes::of(pool, inputs.facts.home().as_ref(), inputs.book) {
+    for (name, makes) in made {
+        match makes {
             Ok(makes) if makes.cloud.as_str() == "gcp" => {
                 let why =
                     "its prices are not steered: Karpenter on Google does not obey NodeOverlays; steer it by limits, or by \
@@ -354,8 +358,8 @@ pub(super) fn priced<'a>(inputs: &Inputs<'a>, faults: &mut BTreeMap<String, Stri
                         .to_owned();
                 faults.entry(format!("NodePool {name}")).or_insert(why);
             }
-            Ok(makes) => priced.push((name.as_str(), makes)),
-            Err(why) => drop(faults.entry(format!("NodePool {name}")).or_insert(why)),
+            Ok(makes) => priced.push((name.as_str(), makes.as_ref())),
+            Err(why) => drop(faults.entry(format!("NodePool {name}")).or_insert_with(|| why.clone())),
         }
     }
     priced

@@ -1,6 +1,7 @@
 //! Reach: what nodes a `NodePool` may make, and so which quotas they count against and how large the largest is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use stoker_core::base::ids::{Cloud, Region, ZoneId};
 use stoker_core::base::kinds::QuotaUnit;
@@ -14,27 +15,29 @@ use stoker_core::policy::rules::supplier::{CARRIER_LABEL, CLOUD_LABEL, cloud_of_
 use stoker_service::init::allow;
 use stoker_service::kube::Expression;
 
+use super::marks::is_steered;
+use super::tables::Facts;
 use crate::claim::INSTANCE_TYPE;
-use crate::objects::{NodePool, label};
+use crate::objects::{NodePool, Template, label};
 
 /// The label of a region.
 pub(crate) const REGION: &str = "topology.kubernetes.io/region";
 
 /// What a `NodePool` may make.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Makes<'b> {
+pub(crate) struct Makes {
     pub(crate) cloud: Cloud,
     pub(crate) regions: BTreeSet<Region>,
-    pub(crate) types: Vec<&'b InstanceSpec>,
+    pub(crate) types: Vec<Arc<InstanceSpec>>,
     pub(crate) capacity_types: Vec<CapacityType>,
 }
 
-impl<'b> Makes<'b> {
+impl Makes {
     /// That of a `NodePool`, by its requirements. `home` is the region of the cluster, for one that names none.
     ///
     /// # Errors
     /// Why it cannot be steered, and the cure.
-    pub(crate) fn of(pool: &NodePool, home: Option<&Region>, book: &'b PriceBook) -> Result<Self, String> {
+    pub(crate) fn of(pool: &NodePool, home: Option<&Region>, book: &PriceBook) -> Result<Self, String> {
         if label(&pool.meta, CARRIER_LABEL) == Some("true") {
             return Err("it is a carrier of Stoker's own: take one of the two labels off".to_owned());
         }
@@ -56,6 +59,43 @@ impl<'b> Makes<'b> {
         }
         let types = types(requirements, &cloud, book)?;
         Ok(Self { cloud, regions, types, capacity_types: capacity_types(requirements).collect() })
+    }
+}
+
+/// What each steered `NodePool` may make, or why that is not known.
+pub(crate) type Made = BTreeMap<String, Result<Arc<Makes>, String>>;
+
+/// What was read of `NodePools`: it takes all of the price tables, and a `NodePool` hardly ever changes.
+#[derive(Debug, Default)]
+pub(crate) struct Known(BTreeMap<String, (Basis, Result<Arc<Makes>, String>)>);
+
+/// What it was read of.
+#[derive(Debug, PartialEq, Eq)]
+struct Basis {
+    labels: Option<BTreeMap<String, String>>,
+    template: Template,
+    is_static: bool,
+    home: Option<Region>,
+}
+
+impl Known {
+    /// What each steered `NodePool` may make now.
+    pub(crate) fn of(&mut self, facts: &Facts<'_>, book: &PriceBook) -> Made {
+        let home = facts.home();
+        self.0.retain(|name, _| facts.pools.get(name).is_some_and(is_steered));
+        for (name, pool) in facts.pools.iter().filter(|(_, pool)| is_steered(pool)) {
+            let basis = Basis {
+                labels: pool.meta.labels.clone(),
+                template: pool.spec.template.clone(),
+                is_static: pool.spec.replicas.is_some(),
+                home: home.clone(),
+            };
+            if self.0.get(name).is_none_or(|(known, _)| *known != basis) {
+                let makes = Makes::of(pool, home.as_ref(), book).map(Arc::new);
+                self.0.insert(name.clone(), (basis, makes));
+            }
+        }
+        self.0.iter().map(|(name, (_, makes))| (name.clone(), makes.clone())).collect()
     }
 }
 
@@ -83,7 +123,7 @@ impl Reach {
     ///
     /// # Errors
     /// Why its limits cannot be steered, and the cure.
-    pub(crate) fn of(makes: &Makes<'_>, policy: &Policy) -> Result<Self, String> {
+    pub(crate) fn of(makes: &Makes, policy: &Policy) -> Result<Self, String> {
         let mut reach = Self { quotas: BTreeSet::new(), most_vcpus: 0, most_gpus: 0 };
         for spec in &makes.types {
             let vcpus = spec.vcpus.ok_or_else(|| format!("nobody knows how many vCPUs a {} has", spec.instance_type))?;
@@ -133,8 +173,8 @@ fn capacity_types(requirements: &[Expression]) -> impl Iterator<Item = CapacityT
 ///
 /// # Errors
 /// They may allow types that the price tables do not have: how large those are nobody knows.
-fn types<'b>(requirements: &[Expression], cloud: &Cloud, book: &'b PriceBook) -> Result<Vec<&'b InstanceSpec>, String> {
-    let all: Vec<&InstanceSpec> = book.specs().map(AsRef::as_ref).filter(|spec| spec.cloud == *cloud).collect();
+fn types(requirements: &[Expression], cloud: &Cloud, book: &PriceBook) -> Result<Vec<Arc<InstanceSpec>>, String> {
+    let all: Vec<&Arc<InstanceSpec>> = book.specs().filter(|spec| spec.cloud == *cloud).collect();
     let mut unknown =
         values(requirements, INSTANCE_TYPE).filter(|name| !all.iter().any(|spec| spec.instance_type.as_str() == *name));
     if let Some(name) = unknown.next() {
@@ -148,7 +188,7 @@ fn types<'b>(requirements: &[Expression], cloud: &Cloud, book: &'b PriceBook) ->
     if !requirements.iter().any(|one| of_gpus(&one)) {
         return Err("it may make nodes of any type: name GPU types in its requirements".to_owned());
     }
-    let types: Vec<&InstanceSpec> = all.into_iter().filter(|spec| allow(requirements.iter(), spec, book)).collect();
+    let types: Vec<_> = all.into_iter().filter(|spec| allow(requirements.iter(), spec, book)).cloned().collect();
     if types.is_empty() {
         return Err("its requirements allow no GPU type of the price tables".to_owned());
     }

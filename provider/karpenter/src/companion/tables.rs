@@ -102,29 +102,32 @@ impl Facts<'_> {
         u32::try_from(self.claims.values().filter(waits).count()).unwrap_or(u32::MAX)
     }
 
-    /// What the nodes of a `NodePool` have, as Karpenter counts them: those of claims of whoever, without those that go. What is not launched
-    /// yet is covered by the promise under which it was made.
+    /// What the nodes of such `NodePools` have, as Karpenter counts them: those of claims of whoever, without those that go. What is not
+    /// launched yet is covered by the promise under which it was made.
     ///
     /// # Errors
     /// Names a claim of which that cannot be told.
-    pub(crate) fn used(&self, pool: &str) -> Result<Units, String> {
-        let mut used = Units::from([("cpu", 0), (GPU_RESOURCE, 0)]);
-        for claim in self.claims.values().filter(|claim| label(&claim.meta, NODE_POOL) == Some(pool) && is_launched(claim)) {
+    pub(crate) fn used<'p>(&self, pools: impl Iterator<Item = &'p str>) -> Result<BTreeMap<&'p str, Units>, String> {
+        let mut all: BTreeMap<&str, Units> = pools.map(|pool| (pool, Units::from([("cpu", 0), (GPU_RESOURCE, 0)]))).collect();
+        for claim in self.claims.values().filter(|claim| is_launched(claim)) {
+            let Some(used) = label(&claim.meta, NODE_POOL).and_then(|pool| all.get_mut(pool)) else { continue };
             let node = self.nodes.get(&claim.status.node_name);
             let goes = claim.meta.deletion_timestamp.is_some()
                 || node.is_some_and(|node| node.spec.taints.iter().any(|taint| taint.key == DISRUPTED));
             if goes {
                 continue;
             }
-            for (resource, sum) in &mut used {
-                // A node without GPUs does not name them.
-                let of_node = claim.status.capacity.get(*resource).map_or(Some(0).filter(|_| *resource != "cpu"), amount);
-                let of_node = of_node
+            for (resource, sum) in used {
+                // By the Node, and by the claim what its kubelet does not say yet. One without GPUs does not name them.
+                let of_node = node.and_then(|node| node.status.capacity.get(*resource)).and_then(amount).filter(|has| *has > 0);
+                let of_claim = || claim.status.capacity.get(*resource).map_or(Some(0).filter(|_| *resource != "cpu"), amount);
+                let has = of_node
+                    .or_else(of_claim)
                     .ok_or_else(|| format!("NodeClaim {}: status.capacity does not tell its {resource}", name(&claim.meta)))?;
-                *sum = sum.saturating_add(of_node);
+                *sum = sum.saturating_add(has);
             }
         }
-        Ok(used)
+        Ok(all)
     }
 }
 
@@ -168,18 +171,17 @@ mod tests {
         let calm = of(json!([]));
         let facts = calm.facts().unwrap();
         // Whoever made a claim, Karpenter counts it by its label.
-        assert_eq!(facts.used("gpu").unwrap()["cpu"], 4 + 48 + 4);
-        assert_eq!(facts.used("gpu").unwrap()[GPU_RESOURCE], 1 + 4 + 1);
-        assert_eq!(facts.used("other").unwrap()["cpu"], 0);
+        let used = facts.used(["gpu", "other"].into_iter()).unwrap();
+        assert_eq!((used["gpu"]["cpu"], used["gpu"][GPU_RESOURCE], used["other"]["cpu"]), (4 + 48 + 4, 1 + 4 + 1, 0));
         let disrupted = of(json!([{ "key": DISRUPTED, "effect": "NoSchedule" }]));
-        assert_eq!(disrupted.facts().unwrap().used("gpu").unwrap()["cpu"], 48 + 4);
+        assert_eq!(disrupted.facts().unwrap().used(std::iter::once("gpu")).unwrap()["gpu"]["cpu"], 48 + 4);
     }
 
     #[test]
     fn a_claim_that_does_not_say_what_it_got_is_unknown() {
         let untold = with(claim(0, "g6e.4xlarge", "16", "1"), "/status/capacity", json!({}));
         let tables = tables(&[untold], &json!([]));
-        let told = tables.facts().unwrap().used("gpu").unwrap_err();
+        let told = tables.facts().unwrap().used(std::iter::once("gpu")).unwrap_err();
         assert_eq!(told, "NodeClaim claim-0: status.capacity does not tell its cpu");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A machine of Karpenter's counts from when it is launched, by its `NodeClaim`; any other once it is a Node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,9 +177,9 @@ struct Nodes {
     /// `None` until they were listed.
     nodes: Option<Machines>,
     listing: Machines,
-    /// Those of claims, each with the name of its Node if it has joined; `None` until they were listed.
-    claims: Option<BTreeMap<String, (Option<String>, Machine)>>,
-    listing_claims: BTreeMap<String, (Option<String>, Machine)>,
+    /// Those of claims; `None` until they were listed.
+    claims: Option<Machines>,
+    listing_claims: Machines,
     /// Those of which a warning was logged.
     unclear: BTreeSet<String>,
 }
@@ -193,18 +193,15 @@ impl Nodes {
 
     /// The same for a `NodeClaim`.
     fn apply_claim(&mut self, event: Event<ClaimRow>, book: &PriceBook) -> bool {
-        let kept = |row: ClaimRow| {
-            let machine = row.machine.filter(|machine| has_gpus(machine, book));
-            Some((row.meta.name?, machine.map(|machine| (row.node, machine))))
-        };
+        let kept = |row: ClaimRow| Some((row.meta.name?, row.machine.filter(|machine| has_gpus(machine, book))));
         take(event, &mut self.claims, &mut self.listing_claims, kept)
     }
 
     /// The nodes by kind; `None` until they were listed.
     fn told(&mut self, book: &PriceBook, facts: &AllMarketFacts) -> Option<Foreign> {
         let (nodes, claims) = (self.nodes.as_ref()?, self.claims.as_ref()?);
-        let has_joined = |node: &Option<String>| node.as_ref().is_some_and(|node| nodes.contains_key(node));
-        let launched = claims.iter().filter(|(_, (node, _))| !has_joined(node)).map(|(name, (_, machine))| (name, machine));
+        let joined: HashSet<&str> = nodes.values().map(|machine| machine.provider_id.as_str()).collect();
+        let launched = claims.iter().filter(|(_, machine)| !joined.contains(machine.provider_id.as_str()));
         let mut foreign = Foreign::default();
         let mut unclear = BTreeSet::new();
         for (name, machine) in nodes.iter().chain(launched) {

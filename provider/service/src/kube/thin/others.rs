@@ -32,8 +32,6 @@ row!(OtherRow, Node, ClusterResourceScope);
 pub(crate) struct ClaimRow {
     /// Name, uid and resource version only.
     pub(crate) meta: ObjectMeta,
-    /// Its Node; `None` until it has joined.
-    pub(crate) node: Option<String>,
     /// Its machine; `None` until it is launched.
     pub(crate) machine: Option<Machine>,
 }
@@ -65,6 +63,8 @@ impl kube::Resource for ClaimRow {
 /// What a Node tells of its machine, or a `NodeClaim` of the one that it got.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
+    /// Its name at its cloud; empty where it is not told.
+    pub(crate) provider_id: String,
     /// Its cloud; `None` where its provider id does not tell.
     pub(crate) cloud: Option<String>,
     /// Labels that tell of its type, its GPUs, where it is and how it was bought.
@@ -78,7 +78,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    fn told(provider_id: &str, mut labels: BTreeMap<String, String>, capacity: &BTreeMap<String, String>) -> Self {
+    fn told(provider_id: String, mut labels: BTreeMap<String, String>, capacity: &BTreeMap<String, String>) -> Self {
         let tells = |key: &str| {
             [INSTANCE_TYPE, REGION, ZONE, ZONE_ID].contains(&key) || GPU_LABELS.contains(&key) || is_of_capacity_type(key)
         };
@@ -86,7 +86,8 @@ impl Machine {
         // What cannot be read is more than can be counted.
         let amount = |text: &String| quantity::whole(text).ok().and_then(|whole| whole.try_into().ok()).unwrap_or(u32::MAX);
         Self {
-            cloud: cloud_of(provider_id).map(str::to_owned),
+            cloud: cloud_of(&provider_id).map(str::to_owned),
+            provider_id,
             labels,
             gpus: capacity.get(GPU_RESOURCE).map_or(0, amount),
             has_slices: capacity.iter().any(|(name, found)| Slices::is_slice(name) && amount(found) > 0),
@@ -122,7 +123,7 @@ impl From<RawOther> for OtherRow {
     fn from(mut raw: RawOther) -> Self {
         let labels = raw.metadata.labels.take().unwrap_or_default();
         let provider_id = raw.spec.unwrap_or_default().provider_id.unwrap_or_default();
-        let machine = Machine::told(&provider_id, labels, &raw.status.unwrap_or_default().capacity.unwrap_or_default());
+        let machine = Machine::told(provider_id, labels, &raw.status.unwrap_or_default().capacity.unwrap_or_default());
         Self { meta: raw.metadata.thin(), machine }
     }
 }
@@ -134,21 +135,18 @@ struct RawClaim {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
 struct RawClaimStatus {
     #[serde(rename = "providerID")]
     provider_id: Option<String>,
-    node_name: Option<String>,
     capacity: Option<BTreeMap<String, String>>,
 }
 
 impl From<RawClaim> for ClaimRow {
     fn from(mut raw: RawClaim) -> Self {
         let labels = raw.metadata.labels.take().unwrap_or_default();
-        let status = raw.status.unwrap_or_default();
-        let named = |name: Option<String>| name.filter(|name| !name.is_empty());
-        let capacity = status.capacity.unwrap_or_default();
-        let machine = named(status.provider_id).map(|provider_id| Machine::told(&provider_id, labels, &capacity));
-        Self { meta: raw.metadata.thin(), node: named(status.node_name), machine }
+        let RawClaimStatus { provider_id, capacity } = raw.status.unwrap_or_default();
+        let launched = provider_id.filter(|id| !id.is_empty());
+        let machine = launched.map(|id| Machine::told(id, labels, &capacity.unwrap_or_default()));
+        Self { meta: raw.metadata.thin(), machine }
     }
 }
