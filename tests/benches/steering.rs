@@ -81,7 +81,7 @@ async fn main() -> Result<()> {
     println!("\n{:<46} {:>12} {:>12}", "", format!("{SMALL} nodes"), format!("{nodes} nodes"));
     for (what, a, b) in [
         ("writes a minute while nothing happens", small.writes, large.writes),
-        ("watches", small.watches as f64, large.watches as f64),
+        ("kinds that are watched", small.watches as f64, large.watches as f64),
         ("CPU of a look, ms", small.look.as_secs_f64() * 1e3, large.look.as_secs_f64() * 1e3),
     ] {
         println!("{what:<46} {:>12} {:>12}", short(a), short(b));

@@ -396,8 +396,9 @@ impl Bench {
     pub async fn clean_karpenter(&self) -> anyhow::Result<String> {
         let mut stoker = tokio::process::Command::new(&self.setup.stoker);
         let output = stoker.args(["karpenter", "clean", "--kubeconfig"]).arg(&self.setup.stoker_kubeconfig).output().await?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "stoker karpenter clean: {told}");
+        Ok(told)
     }
 
     /// What `stoker groups` prints.

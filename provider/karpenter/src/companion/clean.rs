@@ -1,15 +1,19 @@
 //! Gives back what the marks say: what was there before, and nothing that others have changed since.
 
-use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 
 use super::marks::{FIELD_MANAGER, Guard, LimitsMark, OWNER, WindowMark};
 use super::write::{LEASE, Writer, with_cure};
 use crate::objects::{NODE_POOL, Node, NodeOverlay, NodePool, name};
+
+/// How often an object is read again that others change meanwhile.
+const TRIES: usize = 5;
 
 /// One object that bore a mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,86 +41,102 @@ pub async fn unattended_for(client: &Client, now: Timestamp) -> Result<Option<Si
 /// # Errors
 /// What cannot be listed, and the cure.
 pub async fn clean(client: &Client, dry_run: bool) -> Result<Vec<Cleaned>, String> {
-    let writer = Writer::new(client);
+    let cleaner = Cleaner { client, writer: Writer::new(client), dry_run };
     let mut cleaned = Vec::new();
-    let pools = match Api::<NodePool>::all(client.clone()).list(&ListParams::default()).await {
-        Ok(pools) => pools.items,
-        // Where there are no NodePools none bears a mark.
-        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-        Err(error) => return Err(format!("NodePools cannot be listed: {}", with_cure(&error))),
-    };
-    for pool in &pools {
-        let object = format!("NodePool {}", name(&pool.meta));
-        let row = match LimitsMark::of(pool) {
-            Ok(None) => continue,
-            Err(why) => Cleaned { object, what: "spec.limits".to_owned(), fault: Some(why) },
-            Ok(Some(mark)) => {
-                let back = mark.given_back(pool.spec.limits.as_ref());
-                let what = back.map_or_else(|| "the mark alone".to_owned(), |limits| format!("spec.limits {limits}"));
-                let written =
-                    if dry_run { Ok(Some(())) } else { writer.give_back(pool, &mark).await.map(|done| done.map(drop)) };
-                Cleaned { object, what, fault: fault(written) }
-            }
-        };
-        cleaned.push(row);
-    }
-    for pool in &pools {
-        let object = format!("NodePool {}", name(&pool.meta));
-        let (what, written) = match WindowMark::of(pool) {
-            Ok(None) => continue,
-            Err(why) => ("consolidateAfter".to_owned(), Err(why)),
-            Ok(Some(mark)) => {
-                let was = mark.was.as_deref().unwrap_or("none");
-                let what = if mark.stands(pool) { format!("consolidateAfter {was}") } else { "the mark alone".to_owned() };
-                // Its limits may just have been written.
-                let pool = if dry_run { Ok(None) } else { again(client, pool).await };
-                let written = match pool {
-                    Ok(Some(pool)) => writer.give_window_back(&pool, &mark).await.map(|done| done.map(drop)),
-                    Ok(None) => Ok(Some(())),
-                    Err(why) => Err(why),
-                };
-                (what, written)
-            }
-        };
-        cleaned.push(Cleaned { object, what, fault: fault(written) });
+    for pool in &listed::<NodePool>(client, &ListParams::default()).await? {
+        cleaned.extend(cleaner.limits(pool).await);
+        cleaned.extend(cleaner.window(pool).await);
     }
     let owned = ListParams::default().labels(&format!("{OWNER}={FIELD_MANAGER}"));
-    let overlays = match Api::<NodeOverlay>::all(client.clone()).list(&owned).await {
-        Ok(overlays) => overlays.items,
-        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-        Err(error) => return Err(format!("NodeOverlays cannot be listed: {}", with_cure(&error))),
-    };
-    for overlay in &overlays {
-        let written = if dry_run { Ok(()) } else { writer.remove_overlay(overlay).await };
+    for overlay in &listed::<NodeOverlay>(client, &owned).await? {
+        let written = if dry_run { Ok(()) } else { cleaner.writer.remove_overlay(overlay).await };
         let object = format!("NodeOverlay {}", name(&overlay.meta));
         cleaned.push(Cleaned { object, what: "the price".to_owned(), fault: written.err() });
     }
-    let labelled = ListParams::default().labels(NODE_POOL);
-    let nodes = Api::<Node>::all(client.clone()).list(&labelled).await;
-    let nodes = nodes.map_err(|error| format!("Nodes cannot be listed: {}", with_cure(&error)))?;
-    let marked: BTreeMap<&str, (&Node, Guard)> =
-        nodes.items.iter().map(|node| (name(&node.meta), (node, Guard::of(node)))).collect();
-    for (name, (node, guard)) in marked {
-        let what = match guard {
-            Guard::None | Guard::Theirs => continue,
-            Guard::Ours => "do-not-disrupt",
-            Guard::Overruled => "the mark alone",
-        };
-        let written = if dry_run { Ok(Some(())) } else { writer.release(node, guard).await.map(|done| done.map(drop)) };
-        cleaned.push(Cleaned { object: format!("Node {name}"), what: what.to_owned(), fault: fault(written) });
+    let mut nodes = listed::<Node>(client, &ListParams::default().labels(NODE_POOL)).await?;
+    nodes.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
+    for node in &nodes {
+        cleaned.extend(cleaner.node(node).await);
     }
     Ok(cleaned)
 }
 
-/// A `NodePool` as it is now; `None` where it is gone.
-async fn again(client: &Client, pool: &NodePool) -> Result<Option<NodePool>, String> {
-    Api::<NodePool>::all(client.clone()).get_opt(name(&pool.meta)).await.map_err(|error| with_cure(&error))
+/// All objects of a kind; none where the cluster does not know it, as none of them bears a mark then.
+async fn listed<K>(client: &Client, params: &ListParams) -> Result<Vec<K>, String>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    match Api::<K>::all(client.clone()).list(params).await {
+        Ok(objects) => Ok(objects.items),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(error) => Err(format!("{} cannot be listed: {}", K::plural(&()), with_cure(&error))),
+    }
 }
 
-fn fault(written: Result<Option<()>, String>) -> Option<String> {
-    match written {
-        Ok(Some(())) => None,
-        Ok(None) => Some("it changed meanwhile: run the command again".to_owned()),
-        Err(why) => Some(why),
+struct Cleaner<'a> {
+    client: &'a Client,
+    writer: Writer,
+    dry_run: bool,
+}
+
+impl Cleaner<'_> {
+    async fn limits(&self, pool: &NodePool) -> Option<Cleaned> {
+        let object = format!("NodePool {}", name(&pool.meta));
+        let mark = match LimitsMark::of(pool) {
+            Ok(mark) => mark?,
+            Err(why) => return Some(Cleaned { object, what: "spec.limits".to_owned(), fault: Some(why) }),
+        };
+        let back = mark.given_back(pool.spec.limits.as_ref());
+        let what = back.map_or_else(|| "the mark alone".to_owned(), |limits| format!("spec.limits {limits}"));
+        let fault = self.written(pool, async |pool| self.writer.give_back(pool, &mark).await).await;
+        Some(Cleaned { object, what, fault })
+    }
+
+    async fn window(&self, pool: &NodePool) -> Option<Cleaned> {
+        let object = format!("NodePool {}", name(&pool.meta));
+        let mark = match WindowMark::of(pool) {
+            Ok(mark) => mark?,
+            Err(why) => return Some(Cleaned { object, what: "consolidateAfter".to_owned(), fault: Some(why) }),
+        };
+        let was = mark.was.as_deref().unwrap_or("none");
+        let what = if mark.stands(pool) { format!("consolidateAfter {was}") } else { "the mark alone".to_owned() };
+        let fault = self.written(pool, async |pool| self.writer.give_window_back(pool, &mark).await).await;
+        Some(Cleaned { object, what, fault })
+    }
+
+    async fn node(&self, node: &Node) -> Option<Cleaned> {
+        let what = match Guard::of(node) {
+            Guard::None | Guard::Theirs => return None,
+            Guard::Ours => "do-not-disrupt",
+            Guard::Overruled => "the mark alone",
+        };
+        let fault = self.written(node, async |node| self.writer.release(node, Guard::of(node)).await).await;
+        Some(Cleaned { object: format!("Node {}", name(&node.meta)), what: what.to_owned(), fault })
+    }
+
+    /// Writes an object as it is now: others change it too. Why it was not written, if so; one that is gone has nothing left to give back.
+    async fn written<K>(&self, listed: &K, write: impl AsyncFn(&K) -> Result<Option<K>, String>) -> Option<String>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+        K: Resource<Scope = k8s_openapi::ClusterResourceScope>,
+    {
+        if self.dry_run {
+            return None;
+        }
+        let api = Api::<K>::all(self.client.clone());
+        let mut now = listed.clone();
+        for _ in 0..TRIES {
+            match write(&now).await {
+                Ok(Some(_)) => return None,
+                Ok(None) => {}
+                Err(why) => return Some(why),
+            }
+            match api.get_opt(name(listed.meta())).await {
+                Ok(Some(changed)) => now = changed,
+                Ok(None) => return None,
+                Err(error) => return Some(with_cure(&error)),
+            }
+        }
+        Some("it changes all the time: run the command again".to_owned())
     }
 }
