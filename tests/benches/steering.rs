@@ -67,7 +67,7 @@ karpenter: { steer: [limits, prices, protect] }
 struct Figures {
     writes: f64,
     only_leases: bool,
-    watches: usize,
+    watches: u32,
     look: Duration,
 }
 
@@ -81,7 +81,7 @@ async fn main() -> Result<()> {
     println!("\n{:<46} {:>12} {:>12}", "", format!("{SMALL} nodes"), format!("{nodes} nodes"));
     for (what, a, b) in [
         ("writes a minute while nothing happens", small.writes, large.writes),
-        ("kinds that are watched", small.watches as f64, large.watches as f64),
+        ("kinds that are watched", f64::from(small.watches), f64::from(large.watches)),
         ("CPU of a look, ms", small.look.as_secs_f64() * 1e3, large.look.as_secs_f64() * 1e3),
     ] {
         println!("{what:<46} {:>12} {:>12}", short(a), short(b));
@@ -118,7 +118,7 @@ async fn fleet(nodes: u32) -> Result<Figures> {
         ForeignFeed { client: client.clone(), book: Arc::clone(&book), policy: followed, facts, promised: told, known, wake };
     let (kube, follow) = KubeFeed::start(&client, &policy.cluster, Arc::default());
     let act = Arc::new(KubeAct::new(&client, "default"));
-    let shown: Mutex<Option<(Option<Arc<Foreign>>, Arc<View>)>> = Mutex::new(None);
+    let shown: Mutex<Option<Shown>> = Mutex::new(None);
     let view = Box::new(move || {
         let foreign = foreign.borrow().clone();
         let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,13 +136,22 @@ async fn fleet(nodes: u32) -> Result<Figures> {
     let watched = |server: &ApiServer| server.asked().keys().filter(|key| key.starts_with("WATCH")).count();
     let begun = cpu()?;
     sleep(QUIET).await;
-    let look = (cpu()? - begun).div_f64(LOOKS);
+    let look = cpu()?.saturating_sub(begun).div_f64(LOOKS);
     let writes = server.take_writes();
     ensure!(running.iter().all(|task| !task.is_finished()), "a part of it ended");
     running.iter().for_each(tokio::task::JoinHandle::abort);
     let only_leases = writes.iter().all(|call| call.path.contains("/leases/"));
-    Ok(Figures { writes: writes.len() as f64 / (QUIET.as_secs_f64() / 60.0), only_leases, watches: watched(&server), look })
+    let minutes = QUIET.as_secs_f64() / 60.0;
+    Ok(Figures {
+        writes: f64::from(u32::try_from(writes.len())?) / minutes,
+        only_leases,
+        watches: u32::try_from(watched(&server))?,
+        look,
+    })
 }
+
+/// What was shown last, and the nodes that it counts.
+type Shown = (Option<Arc<Foreign>>, Arc<View>);
 
 /// What the decisions show once they count the nodes that others have.
 fn view_of(catalogue: &Arc<Catalogue>, foreign: Option<Arc<Foreign>>) -> View {
@@ -212,7 +221,7 @@ fn reading(nodes: u32) -> Result<Duration> {
         let read: Node = serde_json::from_str(&text)?;
         ensure!(read.metadata.name.is_some(), "a Node without a name was read");
     }
-    Ok(cpu()? - begun)
+    Ok(cpu()?.saturating_sub(begun))
 }
 
 /// The CPU time that this process has used.

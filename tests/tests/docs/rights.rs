@@ -66,8 +66,9 @@ A policy sees one object and cannot look up another. Whoever has the token of St
   cost money, and delete all that have the label `stoker.dev/cluster`;
 - with `manifests/boot`, create bootstrap tokens, with which a machine that reaches the API server
   joins as a node, and delete those that have the label `stoker.dev/cluster`;
-- with `manifests/karpenter/steering.yaml`, change the limits of NodePools that are opened by a label,
-  make prices for any NodePool that it names, and protect Nodes of Karpenter's or release them;
+- with `manifests/karpenter/steering.yaml`, change the limits of NodePools that are opened by a
+  label, and how long their free nodes stay, make prices for any NodePool, and protect Nodes of
+  Karpenter's or release them;
 - with `manifests/simulated`, create Nodes without an address, to which the scheduler may send pods;
 - with `manifests/isolation`, let a pod of an opted-in namespace onto expensive nodes;
 - with `manifests/buffers`, create and delete pod templates and CapacityBuffers in Stoker's own

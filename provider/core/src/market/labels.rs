@@ -287,6 +287,7 @@ fn memory(on: &Machine<'_>) -> Option<String> {
     on.spec.memory.map(|memory| memory.0.to_string())
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a value of the table, as the others are")]
 fn nvidia(_: &Machine<'_>) -> Option<String> {
     // The tables have no GPUs of anybody else.
     Some("nvidia".to_owned())
@@ -339,7 +340,7 @@ pub fn tells_each_capacity_type(key: &str) -> bool {
 /// The domains of what the kubelet and the cloud's controllers set on every node.
 pub const KUBERNETES_DOMAINS: [&str; 3] = ["kubernetes.io", "node.kubernetes.io", "topology.kubernetes.io"];
 
-/// Whether nodes that Karpenter makes get a label without being told. A NodeClaim that said it would be refused or overrule Karpenter.
+/// Whether nodes that Karpenter makes get a label without being told. A `NodeClaim` that said it would be refused or overrule Karpenter.
 pub fn is_of_karpenter(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     KUBERNETES_DOMAINS.contains(&domain) || label(key).is_some_and(|label| label.setter.is_karpenter())

@@ -41,22 +41,22 @@ pub async fn unattended_for(client: &Client, now: Timestamp) -> Result<Option<Si
 /// # Errors
 /// What cannot be listed, and the cure.
 pub async fn clean(client: &Client, dry_run: bool) -> Result<Vec<Cleaned>, String> {
-    let cleaner = Cleaner { client, writer: Writer::new(client), dry_run };
+    let by = Cleaner { client, writer: Writer::new(client), dry_run };
     let mut cleaned = Vec::new();
     for pool in &listed::<NodePool>(client, &ListParams::default()).await? {
-        cleaned.extend(cleaner.limits(pool).await);
-        cleaned.extend(cleaner.window(pool).await);
+        cleaned.extend(by.limits(pool).await);
+        cleaned.extend(by.window(pool).await);
     }
     let owned = ListParams::default().labels(&format!("{OWNER}={FIELD_MANAGER}"));
     for overlay in &listed::<NodeOverlay>(client, &owned).await? {
-        let written = if dry_run { Ok(()) } else { cleaner.writer.remove_overlay(overlay).await };
+        let written = if dry_run { Ok(()) } else { by.writer.remove_overlay(overlay).await };
         let object = format!("NodeOverlay {}", name(&overlay.meta));
         cleaned.push(Cleaned { object, what: "the price".to_owned(), fault: written.err() });
     }
     let mut nodes = listed::<Node>(client, &ListParams::default().labels(NODE_POOL)).await?;
     nodes.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
     for node in &nodes {
-        cleaned.extend(cleaner.node(node).await);
+        cleaned.extend(by.node(node).await);
     }
     Ok(cleaned)
 }

@@ -135,7 +135,7 @@ impl Prices {
         let mut taken: BTreeSet<u32> = theirs.iter().map(|(_, overlay)| overlay.spec.weight).collect();
         let conflicts = |overlay: &NodeOverlay| ready(overlay).is_some_and(|(stands, _)| !stands);
         taken.extend(ours.values().filter(|overlay| !conflicts(overlay)).map(|overlay| overlay.spec.weight));
-        for (name, (requirements, price, why)) in wanted {
+        for (name, Wanted { requirements, price, why }) in wanted {
             if theirs.iter().any(|(known, _)| **known == name) {
                 let why = format!("it is not Stoker's, and stands in the place of one: delete it, or label it {OWNER}");
                 look.faults.insert(format!("NodeOverlay {name}"), why);
@@ -165,7 +165,7 @@ impl Prices {
         priced: &[(&str, &Makes)],
         ours: &BTreeMap<&str, &NodeOverlay>,
         look: &mut Look,
-    ) -> Option<BTreeMap<String, (Vec<Expression>, Price, String)>> {
+    ) -> Option<BTreeMap<String, Wanted>> {
         let mut wanted = BTreeMap::new();
         if !priced.is_empty() {
             let market = self.market.get_or_init(|| Market::of(inputs.book));
@@ -202,6 +202,13 @@ impl Prices {
     }
 }
 
+/// A price that Karpenter is to compare.
+struct Wanted {
+    requirements: Vec<Expression>,
+    price: Price,
+    why: String,
+}
+
 /// A price as an overlay says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Price {
@@ -227,7 +234,7 @@ fn on_demand(
     priced: &[(&str, &Makes)],
     market: &Market,
     ours: &BTreeMap<&str, &NodeOverlay>,
-    wanted: &mut BTreeMap<String, (Vec<Expression>, Price, String)>,
+    wanted: &mut BTreeMap<String, Wanted>,
 ) {
     let mut covered: BTreeMap<String, (Priced, UsdPerHour, String)> = BTreeMap::new();
     let on_their_way = inputs.facts.unlaunched(priced.iter().map(|(name, _)| *name));
@@ -260,7 +267,8 @@ fn on_demand(
     for (name, (priced, price, why)) in covered {
         let stands = ours.get(name.as_str()).and_then(|overlay| parsed(overlay.spec.price.as_deref()?));
         let price = stands.filter(|stands| is_near(stands.0, price.0)).unwrap_or(price);
-        wanted.insert(name, (priced.requirements(CapacityType::OnDemand), Price::Fixed(price), why));
+        let requirements = priced.requirements(CapacityType::OnDemand);
+        wanted.insert(name, Wanted { requirements, price: Price::Fixed(price), why });
     }
 }
 
@@ -270,7 +278,7 @@ fn spot(
     priced: &[(&str, &Makes)],
     market: &Market,
     ours: &BTreeMap<&str, &NodeOverlay>,
-    wanted: &mut BTreeMap<String, (Vec<Expression>, Price, String)>,
+    wanted: &mut BTreeMap<String, Wanted>,
     faults: &mut BTreeMap<String, String>,
 ) {
     let mut by_percent: BTreeMap<(&str, u32), Priced> = BTreeMap::new();
@@ -296,7 +304,8 @@ fn spot(
     for ((of, percent), priced) in by_percent {
         let why = format!("work that reclaims lose, by the spot rules of pool {of}");
         let name = overlay_name(&format!("spot-{of}-{percent}"));
-        wanted.insert(name, (priced.requirements(CapacityType::Spot), Price::More(percent), why));
+        let requirements = priced.requirements(CapacityType::Spot);
+        wanted.insert(name, Wanted { requirements, price: Price::More(percent), why });
     }
 }
 
@@ -437,7 +446,7 @@ mod tests {
     }
 
     /// A steered `NodePool` of one type.
-    fn pool(name: &str, instance_type: &str, labels: Value, class: &str) -> Value {
+    fn pool(name: &str, instance_type: &str, labels: &Value, class: &str) -> Value {
         let one = |key: &str, value: &str| json!({ "key": key, "operator": "In", "values": [value] });
         let mut pool = json!({
             "metadata": { "name": name, "labels": labels },
@@ -493,7 +502,7 @@ mod tests {
     }
 
     /// An overlay as Karpenter shows it.
-    fn shown(name: &str, overlay: &Overlay, conditions: Value) -> Value {
+    fn shown(name: &str, overlay: &Overlay, conditions: &Value) -> Value {
         json!({
             "metadata": { "name": name, "labels": { OWNER: "stoker-karpenter" } },
             "spec": overlay.spec, "status": { "conditions": conditions },
@@ -506,7 +515,7 @@ mod tests {
 
     #[test]
     fn a_price_stands_while_the_commitment_has_room_for_two_more_and_those_on_their_way() {
-        let pools = [pool("theirs", "g6.xlarge", json!({}), AWS)];
+        let pools = [pool("theirs", "g6.xlarge", &json!({}), AWS)];
         let (mut state, now) = (State::default(), Instant::now());
         let empty = tables(&pools, &[]);
         assert!(look(&mut state, &empty, 8, now).overlays.is_empty(), "to begin, one more has to fit");
@@ -518,7 +527,7 @@ mod tests {
         );
         let requirements: Vec<_> = overlay.spec.requirements.iter().map(|one| one.values.clone().unwrap().join(",")).collect();
         assert_eq!(requirements, ["theirs", "g6.xlarge", "on-demand"]);
-        let mut standing = tables(&pools, &[shown(name, overlay, ready())]);
+        let mut standing = tables(&pools, &[shown(name, overlay, &ready())]);
         let stays = look(&mut state, &standing, 8, now);
         assert!(stays.overlays.is_empty() && stays.unpriced.is_empty() && stays.faults.is_empty(), "{stays:?}");
         // One that is on its way takes a place.
@@ -537,10 +546,10 @@ mod tests {
     fn spot_is_priced_by_the_rules_of_the_pool_that_a_label_names() {
         let rules = |of: &str| json!({ RULES_LABEL: of });
         let pools = [
-            pool("serving", "g6.12xlarge", rules("serving"), AWS),
-            pool("training", "g6.12xlarge", rules("training"), AWS),
-            pool("plain", "g6.12xlarge", json!({}), AWS),
-            pool("wrong", "g6.12xlarge", rules("trainnig"), AWS),
+            pool("serving", "g6.12xlarge", &rules("serving"), AWS),
+            pool("training", "g6.12xlarge", &rules("training"), AWS),
+            pool("plain", "g6.12xlarge", &json!({}), AWS),
+            pool("wrong", "g6.12xlarge", &rules("trainnig"), AWS),
         ];
         let (mut state, now) = (State::default(), Instant::now());
         let made = look(&mut state, &tables(&pools, &[]), 10, now);
@@ -565,7 +574,7 @@ mod tests {
 
     #[test]
     fn every_overlay_has_a_weight_of_its_own_and_another_where_they_meet() {
-        let pools = [pool("theirs", "g6.xlarge", json!({}), AWS)];
+        let pools = [pool("theirs", "g6.xlarge", &json!({}), AWS)];
         let (mut state, now) = (State::default(), Instant::now());
         let theirs = json!({ "metadata": { "name": "x" }, "spec": { "weight": 4000, "requirements": [] } });
         let made = look(&mut state, &tables(&pools, std::slice::from_ref(&theirs)), 0, now);
@@ -575,7 +584,7 @@ mod tests {
             { "type": "ValidationSucceeded", "status": "False", "message": "conflict with x" },
             { "type": "Ready", "status": "False", "message": "" },
         ]);
-        let mut meets = shown(name, overlay, conflict);
+        let mut meets = shown(name, overlay, &conflict);
         meets["spec"]["weight"] = json!(4000);
         let moved = look(&mut state, &tables(&pools, &[meets, theirs]), 0, now);
         assert_eq!(moved.overlays[0].1.spec.weight, 4001);
@@ -589,11 +598,12 @@ mod tests {
 
     #[test]
     fn karpenters_that_do_not_obey_are_told() {
-        let pools = [pool("theirs", "g6.xlarge", json!({}), AWS), pool("far", "g2-standard-4", json!({}), "karpenter.k8s.gcp")];
+        let pools =
+            [pool("theirs", "g6.xlarge", &json!({}), AWS), pool("far", "g2-standard-4", &json!({}), "karpenter.k8s.gcp")];
         let (mut state, now) = (State::default(), Instant::now());
         let made = look(&mut state, &tables(&pools, &[]), 0, now);
         let [(overlay_name, overlay)] = &made.overlays[..] else { panic!("{made:?}") };
-        let silent = tables(&pools, &[shown(overlay_name, overlay, json!([]))]);
+        let silent = tables(&pools, &[shown(overlay_name, overlay, &json!([]))]);
         let fault = format!("NodeOverlay {overlay_name}");
         assert!(!look(&mut state, &silent, 0, now).faults.contains_key(&fault));
         let told = look(&mut state, &silent, 0, now + LOOKED_AT_WITHIN).faults;
@@ -604,11 +614,11 @@ mod tests {
     #[test]
     fn what_is_steered_no_more_is_taken_back() {
         let (mut state, now) = (State::default(), Instant::now());
-        let made = look(&mut state, &tables(&[pool("theirs", "g6.xlarge", json!({}), AWS)], &[]), 0, now);
+        let made = look(&mut state, &tables(&[pool("theirs", "g6.xlarge", &json!({}), AWS)], &[]), 0, now);
         let [(overlay_name, overlay)] = &made.overlays[..] else { panic!("{made:?}") };
-        let gone = look(&mut state, &tables(&[], &[shown(overlay_name, overlay, ready())]), 0, now);
-        assert_eq!(gone.unpriced, [overlay_name.clone()]);
-        assert_eq!(name(&serde_json::from_value::<NodeOverlay>(shown("n", overlay, ready())).unwrap().meta), "n");
+        let gone = look(&mut state, &tables(&[], &[shown(overlay_name, overlay, &ready())]), 0, now);
+        assert_eq!(gone.unpriced, std::slice::from_ref(overlay_name));
+        assert_eq!(name(&serde_json::from_value::<NodeOverlay>(shown("n", overlay, &ready())).unwrap().meta), "n");
     }
 
     #[test]

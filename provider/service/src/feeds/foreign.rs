@@ -74,7 +74,7 @@ impl ForeignFeed {
         let [of_nodes, of_claims] = [WatchedKind::Nodes, WatchedKind::NodeClaims].map(|kind| Arc::new(WatchHealth::new(kind)));
         let mut rows = pin!(follow::<OtherRow>(&self.client, config.clone(), Arc::clone(&of_nodes)));
         let mut claims = pin!(follow::<ClaimRow>(&self.client, config, Arc::clone(&of_claims)));
-        let mut nodes = Nodes::default();
+        let mut nodes = Gathered::default();
         let mut has_karpenter = None;
         let mut look = interval(LOOK_EVERY);
         let mut due = None;
@@ -114,7 +114,7 @@ impl ForeignFeed {
     }
 
     /// What is known now; `None` until all that the policy asks for is.
-    fn told(&mut self, nodes: &mut Nodes) -> Option<Foreign> {
+    fn told(&mut self, nodes: &mut Gathered) -> Option<Foreign> {
         let told = nodes.told(&self.book, &self.facts.borrow_and_update())?;
         let promised = self.promised.borrow_and_update().clone();
         if self.policy.borrow().karpenter.promises() { Some(Foreign { promised: promised?, ..told }) } else { Some(told) }
@@ -173,7 +173,7 @@ type Machines = BTreeMap<String, Machine>;
 
 /// The nodes while they are gathered: only those with GPUs are kept.
 #[derive(Default)]
-struct Nodes {
+struct Gathered {
     /// `None` until they were listed.
     nodes: Option<Machines>,
     listing: Machines,
@@ -184,7 +184,7 @@ struct Nodes {
     unclear: BTreeSet<String>,
 }
 
-impl Nodes {
+impl Gathered {
     /// Applies an event; tells whether anything changed.
     fn apply(&mut self, event: Event<OtherRow>, book: &PriceBook) -> bool {
         let kept = |row: OtherRow| Some((row.meta.name?, Some(row.machine).filter(|machine| has_gpus(machine, book))));

@@ -118,8 +118,8 @@ fn nodes_are_counted_once_they_are_listed_and_as_they_change() {
         let labels = at("g6.xlarge", "us-east-1", "us-east-1a", ("karpenter.sh/capacity-type", capacity_type));
         node(name, "aws:///us-east-1a/i-1", &labels, &json!({}))
     };
-    let counts = |nodes: &mut Nodes| nodes.told(&book, &facts).map(|told| told.nodes.values().copied().collect::<Vec<_>>());
-    let mut nodes = Nodes { claims: Some(BTreeMap::new()), ..Nodes::default() };
+    let counts = |nodes: &mut Gathered| nodes.told(&book, &facts).map(|told| told.nodes.values().copied().collect::<Vec<_>>());
+    let mut nodes = Gathered { claims: Some(BTreeMap::new()), ..Gathered::default() };
     for event in [Event::Init, Event::InitApply(row("a", "spot")), Event::InitApply(row("b", "spot"))] {
         assert!(!nodes.apply(event, &book));
     }
@@ -145,10 +145,10 @@ fn a_machine_counts_from_its_launch_until_its_node_counts() {
         }))
         .unwrap()
     };
-    let mut nodes = Nodes { nodes: Some(Machines::new()), ..Nodes::default() };
+    let mut nodes = Gathered { nodes: Some(Machines::new()), ..Gathered::default() };
     assert_eq!(nodes.told(&book, &facts), None, "claims are not listed");
     nodes.apply_claim(Event::InitDone, &book);
-    let count = |nodes: &mut Nodes| nodes.told(&book, &facts).unwrap().nodes.values().sum::<u32>();
+    let count = |nodes: &mut Gathered| nodes.told(&book, &facts).unwrap().nodes.values().sum::<u32>();
     assert!(!nodes.apply_claim(Event::Apply(claim("")), &book), "nothing is launched yet");
     assert_eq!(count(&mut nodes), 0);
     assert!(nodes.apply_claim(Event::Apply(claim("aws:///us-east-1a/i-1")), &book));
