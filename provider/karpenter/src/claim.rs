@@ -30,6 +30,9 @@ const DIGITS: usize = 20;
 pub(crate) const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 
+/// The label with the id of a reservation on AWS.
+const RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
+
 /// How long a drain by Karpenter may take. Stoker and the autoscaler drain before they delete, so this is for what is left.
 const TERMINATION_GRACE_PERIOD: &str = "1h";
 
@@ -56,8 +59,18 @@ pub(crate) fn object(cluster: &ClusterName, launch: &Launch, carrier: &Carrier) 
     labels.extend([("karpenter.sh/nodepool", carrier.name.as_str()), (CLUSTER_LABEL, cluster.as_str())]);
     let taints: Vec<_> =
         taints.iter().map(|taint| json!({ "key": taint.key, "value": taint.value, "effect": taint.effect.as_str() })).collect();
-    let requirements: Vec<_> =
-        pinned(launch).into_iter().map(|(key, value)| json!({ "key": key, "operator": "In", "values": [value] })).collect();
+    let one_of = |key: &str, values: &[&str]| json!({ "key": key, "operator": "In", "values": values });
+    let mut requirements: Vec<_> = pinned(launch).into_iter().map(|(key, value)| one_of(key, &[value])).collect();
+    // What an operator calls by its id on AWS is that reservation; of several in one place any will do.
+    let reservations: Vec<&str> = launch
+        .reservations
+        .iter()
+        .map(String::as_str)
+        .filter(|name| group == "karpenter.k8s.aws" && name.starts_with("cr-"))
+        .collect();
+    if !reservations.is_empty() {
+        requirements.push(one_of(RESERVATION_ID, &reservations));
+    }
     let requests = if *gpus > 0 { json!({ "nvidia.com/gpu": gpus.to_string() }) } else { json!({}) };
     json!({
         "apiVersion": "karpenter.sh/v1",

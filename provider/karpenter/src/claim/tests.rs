@@ -33,6 +33,7 @@ fn launch() -> Launch {
         labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         taints: vec![Taint { key: "nvidia.com/gpu".to_owned(), value: "true".to_owned(), effect: TaintEffect::NoSchedule }],
         gpus: 1,
+        reservations: Vec::new(),
     }
 }
 
@@ -98,4 +99,19 @@ fn a_machine_is_read_back_as_it_was_ordered() {
     let made = claim.instance().unwrap();
     assert_eq!((made.key.as_str(), made.market, made.state), (KEY, launch().request.market, InstanceState::Running));
     assert_eq!((made.provider_id.as_str(), made.node_name.as_str()), ("aws:///us-east-1b/i-1", "ip-10-0-0-1"));
+}
+
+#[test]
+fn a_reservation_that_is_called_by_its_id_is_the_one_that_is_used() {
+    let asked = |names: &[&str]| {
+        let mut launch = launch();
+        launch.request.market.capacity_type = CapacityType::Reserved;
+        launch.reservations = names.iter().map(|name| (*name).to_owned()).collect();
+        made(&launch)["spec"]["requirements"][3].clone()
+    };
+    let wanted = json!({
+        "key": "karpenter.k8s.aws/capacity-reservation-id", "operator": "In", "values": ["cr-0a1b", "cr-2c3d"],
+    });
+    assert_eq!(asked(&["cr-0a1b", "our block", "cr-2c3d"]), wanted);
+    assert_eq!(asked(&["our block"]), Value::Null);
 }

@@ -64,6 +64,7 @@ pub(super) async fn limited(bench: &mut Bench) -> anyhow::Result<()> {
         bench.cluster.foreign_pod(pod, "theirs").await?;
     }
     let held = bench.cluster.bound(&["a", "b"], SCALED).await?;
+    ensure!(gpu_nodes(&nodes).await?.0 == 0, "the autoscaler bought a node for pods of Karpenter's");
     is_limited("limit for what runs and a promise", &|limit| limit == 12).await?;
     protected(&nodes, &held).await?;
     // Both doors at once ask for far more than there is.
@@ -220,6 +221,8 @@ pub(super) async fn priced(bench: &mut Bench) -> anyhow::Result<()> {
     }
     bench.cluster.foreign_pod("theirs-0", "theirs").await?;
     bench.cluster.bound(&["ours-0", "ours-1", "theirs-0"], SCALED).await?;
+    let nodes = Api::<Node>::all(client.clone());
+    ensure!(gpu_nodes(&nodes).await? == (2, 1), "each side makes nodes for its own pods alone");
     // Three of five are used: the price stands, and the claim was chosen by it.
     price("the same price", true).await?;
     let claim = theirs(&client).await?.into_iter().next().context("Karpenter made no claim")?;
