@@ -30,7 +30,7 @@ pub(super) const LIMITED: Files = Files {
 };
 
 /// Pods that wait at each of both doors, for ten nodes.
-const PODS_A_SIDE: usize = 100;
+const PODS_A_SIDE: usize = 500;
 
 /// How long a limit may take: they are written every half minute.
 const STEERED_WITHIN: Duration = Duration::from_secs(45);
