@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use common::report::{Report, is_short, short};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use stoker_core::base::engine_clock::{Times, Wall};
 use stoker_core::catalogue::Catalogue;
@@ -25,6 +26,7 @@ use stoker_service::feeds::foreign::ForeignFeed;
 use stoker_service::kube::act::KubeAct;
 use stoker_service::kube::feed::KubeFeed;
 use stoker_service::policy_file;
+use stoker_service::publish::telemetry::Metrics;
 use stoker_service::publish::view::{Publisher, View};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -129,7 +131,8 @@ async fn fleet(nodes: u32) -> Result<Figures> {
         *shown = Some((foreign, Arc::clone(&view)));
         view
     });
-    let companion = Companion { client, view, feed: kube, act, book, promised };
+    let metrics = Metrics::register(&mut Registry::default());
+    let companion = Companion { client, view, feed: kube, act, book, metrics, promised };
     let running = [tokio::spawn(feed.run()), tokio::spawn(follow), tokio::spawn(companion.run())];
     sleep(SETTLED).await;
     server.take_writes();

@@ -198,7 +198,8 @@ pub(super) async fn run(args: ServeArgs) -> Result<Exit, CliError> {
     if let Some((client, (feed, act))) = running.client.clone().zip(running.kube.clone()) {
         let handle = running.handle.clone();
         let view = Box::new(move || Arc::clone(&handle.view()));
-        let companion = Companion { client, view, feed, act, book, promised };
+        let metrics = running.metrics.clone();
+        let companion = Companion { client, view, feed, act, book, metrics, promised };
         running.inner.run("the Karpenter companion", companion.run());
     }
     let sound = running.run_until(told_to_stop()).await;

@@ -490,6 +490,16 @@ pub(super) const CASES: &[Case] = &[
         summary: "The policy file has 2 faults and is not in use: the last good policy is",
     },
     Case {
+        alert: "StokerSteeringFailed",
+        every: "1m",
+        at: "15m",
+        common: &[],
+        firing: &[("stoker_steering_faults", "0x2 3x20")],
+        silent: &[&[("stoker_steering_faults", "0x20")], &[("stoker_steering_faults", "3x8 0x10")]],
+        labels: &[("severity", "warning")],
+        summary: "3 objects of Karpenter's are not steered as the policy says",
+    },
+    Case {
         alert: "StokerDiskLow",
         every: "1m",
         at: "30m",

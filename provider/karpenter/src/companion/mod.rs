@@ -48,6 +48,7 @@ use stoker_core::state::memory::Memory;
 use stoker_core::state::spot_history::SpotHistory;
 use stoker_service::kube::act::{About, KubeAct, Severity};
 use stoker_service::kube::feed::{KubeFeed, WatchHealth, WatchedKind, config, follow};
+use stoker_service::publish::telemetry::Metrics;
 use stoker_service::publish::view::View;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -92,6 +93,8 @@ pub struct Companion {
     pub act: Arc<KubeAct>,
     /// What instance types are made of.
     pub book: Arc<PriceBook>,
+    /// Counts the objects that are not steered as they should be.
+    pub metrics: Metrics,
     /// Where what it was promised of the quotas is told to the decisions.
     pub promised: watch::Sender<Option<Promises>>,
 }
@@ -330,6 +333,7 @@ impl Companion {
                         let cure = "apply manifests/karpenter/steering.yaml; it needs Karpenter 1.7 or later";
                         faults.insert("the watch of NodeOverlays".to_owned(), format!("{broken}: {cure}"));
                     }
+                    self.metrics.not_steered(faults.len());
                     running.tell(&self.act, faults).await;
                 }
             }

@@ -75,11 +75,25 @@ pub async fn start(state: State, suppliers: &[Arc<dyn Supplier>]) -> Result<Runn
     let Addresses { provider, expander, probes, http } = listeners.addresses;
     listeners.serve(&setup, &feeds, &engine, &mut parts);
     controllers::start(&setup, &feeds, writer, &engine, &mut parts);
-    let Parts { calls, inner, .. } = parts;
+    let Parts { calls, inner, metrics, .. } = parts;
     let feeds::Started { readings, streams, cluster, .. } = feeds;
     let kube = cluster.map(|cluster| (cluster.feed, cluster.act));
     let (handle, client) = (engine, setup.client);
-    Ok(Running { handle, provider, expander, probes, http, readings, streams, client, kube, journal: reader, calls, inner })
+    Ok(Running {
+        handle,
+        provider,
+        expander,
+        probes,
+        http,
+        readings,
+        streams,
+        client,
+        kube,
+        metrics,
+        journal: reader,
+        calls,
+        inner,
+    })
 }
 
 /// The third step: the engine begins to make passes.

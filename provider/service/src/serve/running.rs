@@ -12,6 +12,7 @@ use crate::engine::EngineHandle;
 use crate::feeds::probes::{Readings, Streams};
 use crate::kube::act::KubeAct;
 use crate::kube::feed::KubeFeed;
+use crate::publish::telemetry::Metrics;
 use stoker_journal::Reader;
 
 /// How long stopping may take: less than the 30 s that Kubernetes gives a pod.
@@ -37,6 +38,8 @@ pub struct Running {
     pub client: Option<Client>,
     /// What is read of the cluster, and what writes to it, where there is one.
     pub kube: Option<(KubeFeed, Arc<KubeAct>)>,
+    /// What is counted.
+    pub metrics: Metrics,
     /// The journal, closed when all that writes it has ended.
     pub(super) journal: Reader,
     /// What takes calls in.

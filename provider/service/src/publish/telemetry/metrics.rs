@@ -74,6 +74,7 @@ pub struct Metrics {
     policy_reloads: Counters<1>,
     without_effect: Gauge,
     policy_faults: Gauge,
+    steering_faults: Gauge,
     journal_fault: Family<Labels<1>, Gauge>,
     policy_loaded: Gauge<f64, AtomicU64>,
     certificate_fault: Family<Labels<1>, Gauge>,
@@ -108,6 +109,7 @@ impl Metrics {
             policy_reloads: Family::default(),
             without_effect: Gauge::default(),
             policy_faults: Gauge::default(),
+            steering_faults: Gauge::default(),
             journal_fault: Family::default(),
             policy_loaded: Gauge::default(),
             certificate_fault: Family::default(),
@@ -188,6 +190,12 @@ impl Metrics {
             "policy_faults",
             "Errors in the policy file on disk; above zero, the last good policy is in use",
             &self.policy_faults,
+        );
+        plain(
+            registry,
+            "steering_faults",
+            "Objects of Karpenter's that are not steered as the policy says; the log names each, and Events do",
+            &self.steering_faults,
         );
         plain(
             registry,
@@ -323,6 +331,11 @@ impl Metrics {
     /// So many actions have no effect.
     pub fn without_effect(&self, actions: usize) {
         self.without_effect.set(i64::try_from(actions).unwrap_or(i64::MAX));
+    }
+
+    /// So many objects of Karpenter's are not steered as they should be.
+    pub fn not_steered(&self, objects: usize) {
+        self.steering_faults.set(i64::try_from(objects).unwrap_or(i64::MAX));
     }
 
     /// A policy file was read and taken at `now`.
